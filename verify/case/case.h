@@ -1,0 +1,92 @@
+// The one input of a run. Everything that every rank does follows from a Case, so a Case is all that
+// `replay` needs. The JSON form is fixtures/schema/case.schema.json; this file is its C++ side.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "src/core/result.h"
+
+namespace shardproof {
+
+struct AxisCase {
+  std::string name;  ///< "dp_shard", "dp_replicate", "tp", "ep"
+  int64_t size = 1;  ///< ranks, >= 1
+};
+
+/// One tensor of a synthetic model. Dtypes are safetensors' names ("F32", "BF16", "I64", ...).
+struct TensorCase {
+  std::string name;                        ///< FQN; dots make the module tree
+  std::string kind = "parameter";          ///< "parameter" or "buffer"
+  bool persistent = true;                  ///< buffers only: in the state dict or not
+  std::string dtype = "F32";
+  std::vector<int64_t> shape;              ///< global
+  bool requires_grad = true;               ///< parameters only
+  std::map<std::string, std::string> attributes;  ///< user attributes that must survive
+  /// How a key that the checkpoint lacks, or a buffer built on a real device, gets its value:
+  /// "uniform", "ones" or "zeros"; see src/load/initial_value.h for the formula.
+  std::string init = "uniform";
+  bool built_real = false;  ///< true: created on the real device although the model is on meta
+  /// Set for a RoPE inverse-frequency buffer [dim/2], F32, non-persistent.
+  std::optional<double> rope_theta;
+};
+
+/// Where the model and its values come from: exactly one of the two.
+struct ModelCase {
+  std::string checkpoint;           ///< Hugging Face directory: config.json and safetensors
+  std::vector<TensorCase> tensors;  ///< synthetic: the verifier writes the checkpoint from `seed`
+  std::vector<std::vector<std::string>> ties;  ///< synthetic: names that share one storage
+  std::vector<std::string> missing;     ///< names that the checkpoint is allowed to lack (a synthetic one does)
+  std::vector<std::string> unexpected;  ///< names the checkpoint may hold besides (a synthetic one does)
+  int64_t files = 1;                ///< synthetic: number of safetensors files
+};
+
+/// A fault to inject: `id` as in `list faults`, `where` as that fault reads it.
+struct FaultCase {
+  std::string id;
+  std::string where;
+};
+
+/// Bytes [byte_start, byte_start + byte_length) of a tensor's global image that this run must
+/// record, so that a difference found by block digests can be named to the element.
+struct CaptureRequest {
+  std::string phase;
+  std::string tensor;
+  uint64_t byte_start = 0;
+  uint64_t byte_length = 0;
+};
+
+struct Case {
+  int schema = 1;
+  std::string why;  ///< one line: what this case is for
+  uint64_t seed = 0;
+  std::string subject = "reference";
+  ModelCase model;
+  std::vector<AxisCase> mesh;                  ///< 1-D for now: {"dp_shard", world size}
+  std::string strategy = "rank0-broadcast";    ///< or "plain"
+  uint64_t bucket_bytes = 16u << 20;           ///< staging bytes a rank may hold at once
+  uint64_t max_file_bytes = 0;                 ///< saved file size limit; 0: about one file a rank
+  std::vector<AxisCase> resume_mesh;           ///< mesh to restore on besides; empty: skip that phase
+  std::vector<FaultCase> faults;
+  std::string bug;                             ///< id of a planted bug, or empty
+  uint64_t host_slack_bytes = 8u << 20;        ///< what host peak may exceed shards + bucket by
+  uint64_t deadline_ms = 60000;                ///< a rank that shows no progress for so long hangs
+
+  int64_t WorldSize() const;
+};
+
+/// Reads and validates a Case. Unknown fields are errors, so that a typo is not a silent default.
+/// \error kBadInput naming the field (JSON pointer), what was expected and what was found; a mesh
+///   whose sizes are < 1, overflow or exceed 1024 ranks; no model, or both kinds of model.
+Result<Case> ParseCase(const nlohmann::json& json);
+Result<Case> ReadCaseFile(const std::string& path);
+
+/// The JSON form; ParseCase(CaseToJson(c)) equals c.
+nlohmann::json CaseToJson(const Case& c);
+
+}  // namespace shardproof

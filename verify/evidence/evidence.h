@@ -1,0 +1,225 @@
+// Evidence: what a run left behind, read back. Closed and read-only: properties are pure functions
+// of it. The on-disk form (two JSON Lines streams a rank) is in verify/evidence/FORMAT.md and
+// fixtures/schema/evidence.schema.json; verify/evidence/reader.h turns it into these structs.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "verify/case/case.h"
+#include "verify/digest/digest.hpp"
+
+namespace shardproof {
+
+/// Whether a tensor's value means anything yet. Value properties judge only what is defined; at
+/// stage `ready` everything must be.
+enum class Content { kNone, kUndefined, kDefined };
+
+/// How a tensor lies on one mesh axis.
+struct PlacementRecord {
+  std::string kind;        ///< "replicate", "shard", "partial", "strided_shard"
+  int64_t dim = 0;         ///< tensor dim, for the shard kinds
+  int64_t split_factor = 1;  ///< strided_shard only
+};
+
+/// `count` equal stretches of elements of the global row-major order that a rank owns. Elements.
+struct OwnedRun {
+  uint64_t start = 0;
+  uint64_t length = 0;
+  uint64_t count = 1;
+  uint64_t stride = 0;
+};
+
+/// What a tensor is, as one rank saw it; written once and referred to by `id`. A change (sharding,
+/// say) makes a new descriptor.
+struct TensorDescriptor {
+  int64_t id = 0;
+  std::string name;        ///< canonical FQN
+  std::string kind;        ///< "parameter" or "buffer"
+  bool persistent = true;
+  std::string dtype;       ///< safetensors' name
+  std::vector<int64_t> shape;  ///< global
+  std::vector<int64_t> local_shape;
+  std::vector<int64_t> local_stride;
+  std::vector<PlacementRecord> placements;  ///< one per mesh axis; empty: not distributed
+  std::vector<OwnedRun> owned;
+  int64_t alias_group = -1;  ///< tensors of one rank and stage with the same number share storage
+  int64_t identity = -1;     ///< stable handle of the parameter object; changes if it was rebuilt
+  bool requires_grad = false;
+  std::map<std::string, std::string> attributes;
+
+  uint64_t ElementCount() const;  ///< of the global shape
+  uint64_t OwnedElements() const;
+};
+
+/// Partial digests of a tensor on a fixed grid of its global byte image.
+struct BlockDigests {
+  uint64_t block_bytes = 0;
+  uint64_t first_block = 0;
+  std::vector<Digest> blocks;
+};
+
+/// A stretch of raw bytes of the global image, recorded for small tensors and on request.
+struct ByteRange {
+  uint64_t start = 0;
+  std::string bytes;
+};
+
+/// One tensor on one rank at one stage.
+struct TensorState {
+  int64_t descriptor = 0;
+  std::string device;      ///< "cpu", "cuda:0", "meta"
+  bool is_meta = false;
+  Content content = Content::kNone;
+  Digest digest;           ///< of the owned bytes; zero unless content is defined
+  Digest coverage;         ///< of the owned bytes
+  uint64_t nan_count = 0;
+  uint64_t inf_count = 0;
+  std::optional<uint64_t> first_nonfinite;  ///< global element index of the first NaN or Inf owned
+  BlockDigests blocks;
+  std::vector<ByteRange> bytes;
+  /// Memory runs only: bytes of storage behind it and how many of them are committed pages.
+  std::optional<uint64_t> storage_bytes;
+  std::optional<uint64_t> committed_bytes;
+};
+
+/// All tensors of one rank at one stage, keyed by FQN (every name of a tied tensor has an entry).
+struct StageRecord {
+  std::string name;   ///< built, loaded, sharded, materialized, ready, saved, restored, ...
+  int64_t step = 0;
+  bool complete = false;  ///< false: the rank ended while writing it
+  std::map<std::string, TensorState> tensors;
+};
+
+struct CollectiveRecord {
+  int64_t sequence = 0;
+  std::string op;      ///< "broadcast", "allreduce", "allgather", "barrier"
+  int64_t root = -1;
+  std::string dtype;
+  uint64_t count = 0;  ///< elements
+  std::vector<std::string> tensors;  ///< the logical tensors that travel in it
+};
+
+struct FaultRecord {
+  std::string id;
+  std::string where;
+  std::string detail;  ///< what it did: "bit 0 of byte 4096 of model.safetensors"
+};
+
+struct ErrorRecord {
+  std::string code;    ///< "bad-input", "failed", "peer", "internal"
+  std::string stage;   ///< the last stage reached or being worked on
+  std::string message;
+};
+
+/// What the pipeline itself said about keys, to be held against what the oracle sees.
+struct KeyReport {
+  std::vector<std::string> missing;
+  std::vector<std::string> unexpected;
+};
+
+struct MemorySample {
+  double time_ms = 0;          ///< since the rank's first sample
+  uint64_t anonymous_bytes = 0;
+  std::string stage;           ///< the stage being worked on
+};
+
+/// Memory runs only.
+struct MemoryRecord {
+  uint64_t idle_bytes = 0;   ///< anonymous, group connected, before the pipeline starts
+  uint64_t peak_bytes = 0;   ///< highest anonymous total seen
+  std::string peak_stage;
+  uint64_t own_shard_bytes = 0;  ///< what the rank must hold at the end, by the descriptors
+  std::vector<MemorySample> samples;
+};
+
+struct RankEvidence {
+  int64_t rank = 0;
+  int64_t world_size = 1;
+  std::vector<int64_t> coordinates;  ///< on the mesh, one per axis
+  std::string host;
+  int64_t process_id = 0;
+  std::vector<TensorDescriptor> descriptors;  ///< index = id
+  std::vector<StageRecord> stages;            ///< in the order they were reached
+  std::vector<CollectiveRecord> collectives;
+  std::vector<FaultRecord> faults;
+  std::vector<ErrorRecord> errors;
+  std::optional<KeyReport> keys;
+  std::optional<MemoryRecord> memory;
+  bool closed = false;       ///< the rank wrote its last record
+  std::string damage;        ///< how the stream is damaged, or empty; file and line named
+  std::string exit;          ///< by the launcher: "ok", "exit 3", "signal 9", "hang"
+  std::string stderr_tail;   ///< last lines, for a rank that did not end well
+
+  const StageRecord* Stage(const std::string& name) const;
+  const TensorDescriptor& Descriptor(const TensorState& state) const;
+};
+
+/// One launch of the subject: one mesh, one strategy, one mode.
+struct PhaseEvidence {
+  std::string name;      ///< "values", "plain", "resume", "memory", "fault"
+  std::string mode;      ///< "values" (fresh allocations poisoned) or "memory" (nothing poisoned)
+  std::string strategy;
+  std::vector<AxisCase> mesh;
+  std::string skipped;   ///< why this phase did not run, or empty
+  std::vector<RankEvidence> ranks;
+
+  int64_t WorldSize() const { return static_cast<int64_t>(ranks.size()); }
+};
+
+/// A tensor as the verifier's own reader sees it in a checkpoint directory.
+struct FileTensor {
+  std::string name;
+  std::string file;      ///< within the directory
+  uint64_t file_offset = 0;
+  std::string dtype;
+  std::vector<int64_t> shape;
+  Digest digest;
+  Digest coverage;
+  uint64_t nan_count = 0;
+  uint64_t inf_count = 0;
+  std::optional<uint64_t> first_nonfinite;
+  BlockDigests blocks;
+  std::vector<ByteRange> bytes;  ///< small tensors, and ranges asked for
+};
+
+/// A checkpoint directory as the oracle sees it; `error` if it cannot be read.
+struct CheckpointRecord {
+  std::string error;
+  std::map<std::string, FileTensor> tensors;
+};
+
+/// What must be true of a buffer that a formula defines. Values are the formula's, rounded to F32.
+struct DerivedExpectation {
+  std::string formula;           ///< for people: "rope default, theta 10000, dim 64"
+  std::vector<float> values;
+  int64_t ulp_max = 0;           ///< derived bound, see verify/oracle/derived.cc
+};
+
+/// What the oracle says, from the Case and the files alone, without the pipeline.
+struct OracleRecord {
+  CheckpointRecord source;
+  std::map<std::string, CheckpointRecord> saved;  ///< by phase name: what that phase saved
+  std::vector<std::vector<std::string>> ties;     ///< expected alias groups of two or more names
+  std::map<std::string, DerivedExpectation> derived;
+  /// Keys the model has and the source lacks: the bytes that initialisation must give, as tensors.
+  std::map<std::string, FileTensor> missing;
+  std::vector<std::string> missing_allowed;     ///< by the Case
+  std::vector<std::string> unexpected_allowed;  ///< by the Case
+  /// Every tensor that the model must have, by the Case or by the config.json's architecture; dtype
+  /// is the source's where the source has the key.
+  std::map<std::string, TensorCase> declared;
+};
+
+struct Evidence {
+  Case test_case;
+  OracleRecord oracle;
+  std::vector<PhaseEvidence> phases;
+
+  const PhaseEvidence* Phase(const std::string& name) const;
+};
+
+}  // namespace shardproof

@@ -1,0 +1,78 @@
+// The independent oracle: what a checkpoint holds and what the model must therefore hold, from a
+// minimal reader, a plain scalar digest and formulas that share nothing with src/. Slow where slow
+// is simple. Nothing here includes ATen or src/ other than core/result.h.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "src/core/result.h"
+#include "verify/case/case.h"
+#include "verify/evidence/evidence.h"
+
+namespace shardproof::oracle {
+
+/// One tensor's place in a safetensors checkpoint.
+struct TensorLocation {
+  std::string name;
+  std::string file;         ///< within the directory
+  uint64_t file_offset = 0; ///< absolute byte offset of its first byte
+  uint64_t byte_length = 0;
+  std::string dtype;        ///< safetensors' name
+  std::vector<int64_t> shape;
+};
+
+/// The tensors of a checkpoint directory (model.safetensors, or the files that
+/// model.safetensors.index.json names; else every *.safetensors file), or of one .safetensors file,
+/// sorted by name. Validated: every offset, size, dtype and duplicate.
+/// \error kBadInput naming file, offset or key, what was expected and what was found.
+Result<std::vector<TensorLocation>> Locate(const std::string& checkpoint);
+
+/// Reads bytes [start, start+length) of a located tensor. \error kBadInput on a short read.
+Result<std::string> ReadBytes(const std::string& checkpoint, const TensorLocation& where,
+                              uint64_t start, uint64_t length);
+
+/// The side of the block grid for a tensor of `byte_length` bytes: a power of two, at least 4096,
+/// such that there are at most 1024 blocks. The observer uses the same function (EvidenceGrid).
+uint64_t GridBlockBytes(uint64_t byte_length);
+
+/// Digests of every tensor by the plain scalar digest of SPECIFICATION.md, with inline bytes for
+/// tensors of at most 4096 bytes and for the captures asked for (by tensor name).
+CheckpointRecord ReadCheckpoint(const std::string& checkpoint,
+                                const std::vector<CaptureRequest>& captures);
+
+/// Every tensor that the model of a Hugging Face config.json has (parameters and buffers, tied names
+/// each on their own), by the public definition of the architecture: an implementation of its own,
+/// not the pipeline's. Dtype is the config's (`dtype` or `torch_dtype`, else F32); buffers are
+/// F32. Known: LlamaForCausalLM, Qwen3ForCausalLM.
+struct DeclaredModel {
+  std::vector<TensorCase> tensors;
+  std::vector<std::vector<std::string>> ties;
+  double init_scale = 0;  ///< half-width of the "uniform" initial values
+};
+/// \error kBadInput naming config.json, the field, what was expected and found; an unknown
+///   architecture with the list of the known ones.
+Result<DeclaredModel> DeclareModel(const Case& test_case);
+
+/// The whole oracle for a Case whose source checkpoint is at `source` (for a synthetic model, where
+/// WriteSynthetic put it; else test_case.model.checkpoint).
+Result<OracleRecord> Consult(const Case& test_case, const std::string& source,
+                             const std::vector<CaptureRequest>& captures);
+
+/// Writes a synthetic model's checkpoint (files safetensors, index, no config.json) into `directory`,
+/// which must exist and be empty. Values are a pure function of (seed, name, index); every element
+/// of every tensor differs from its neighbours. Names in `missing` are left out, names in
+/// `unexpected` are added as F32 [4].
+Status WriteSynthetic(const Case& test_case, const std::string& directory);
+
+/// The bytes that a key missing from the source must be initialised to (src/load/initial_value.h
+/// states the formula; this is a second, independent implementation of it).
+std::string InitialBytes(uint64_t seed, const std::string& name, const std::string& dtype,
+                         const std::vector<int64_t>& shape, const std::string& init,
+                         double scale);
+
+/// Inverse frequencies of RoPE kind "default": F32 [dim/2].
+std::vector<float> DefaultInverseFrequencies(double theta, int64_t dim);
+
+}  // namespace shardproof::oracle

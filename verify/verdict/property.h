@@ -1,0 +1,67 @@
+// A property: one truth that must hold, as a pure function from evidence to findings. One file a
+// property; the file registers itself; its id is its path (properties/loading/no_meta_left.cc is
+// loading.no_meta_left).
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "verify/evidence/evidence.h"
+#include "verify/verdict/finding.h"
+
+namespace shardproof {
+
+/// What a property found, built up while it looks. The verdict follows from what was done: findings
+/// make it fail; no comparison made is inconclusive, or a skip if a reason was given.
+class Judgement {
+ public:
+  /// Counts comparisons made; each would have been a finding had it not held.
+  void Compared(uint64_t count = 1) { comparisons_ += count; }
+  void Found(Finding finding) { findings_.push_back(std::move(finding)); }
+  /// Why nothing (or not everything) could be judged here. Makes the property a skip only if no
+  /// comparison was made.
+  void Skipped(std::string reason) { skip_reason_ = std::move(reason); }
+  /// What should have been judged and could not be: inconclusive, unless there are findings.
+  void Inconclusive(std::string reason) { inconclusive_reason_ = std::move(reason); }
+
+  Verdict verdict() const;
+  std::string reason() const;
+  uint64_t comparisons() const { return comparisons_; }
+  const std::vector<Finding>& findings() const { return findings_; }
+  std::vector<Finding>& findings() { return findings_; }
+
+ private:
+  uint64_t comparisons_ = 0;
+  std::vector<Finding> findings_;
+  std::string skip_reason_;
+  std::string inconclusive_reason_;
+};
+
+struct Property {
+  std::string id;
+  std::string claim;      ///< one sentence that is true when it holds
+  std::string needs;      ///< phases and stages it reads: "values: ready"
+  std::string tolerance;  ///< "bit-exact", or the bound and where it comes from
+  std::string source;     ///< definition, issue or documentation that the claim rests on
+  std::vector<std::string> killed_by;  ///< planted bugs that must turn it red
+  std::function<void(const Evidence&, Judgement&)> check;
+};
+
+/// All registered properties, sorted by id. Two with one id end the process.
+const std::vector<Property>& AllProperties();
+
+struct PropertyRegistration {
+  explicit PropertyRegistration(Property property);
+};
+
+/// One property's outcome on one body of evidence. A check that throws is inconclusive.
+struct PropertyResult {
+  std::string id;
+  Judgement judgement;
+};
+
+/// Judges the named properties (all if `ids` is empty), in id order.
+std::vector<PropertyResult> Judge(const Evidence& evidence, const std::vector<std::string>& ids);
+
+}  // namespace shardproof
