@@ -26,7 +26,9 @@ find_path(gloo_include gloo/algorithm.h REQUIRED)
 add_library(libtorch INTERFACE)
 target_include_directories(libtorch SYSTEM INTERFACE
   ${torch_root}/include ${torch_root}/include/torch/csrc/api/include ${gloo_include})
-target_compile_definitions(libtorch INTERFACE USE_C10D_GLOO USE_DISTRIBUTED
+# The wheel bundles the headers of another fmt than the system's library: header-only, they cannot
+# meet.
+target_compile_definitions(libtorch INTERFACE USE_C10D_GLOO USE_DISTRIBUTED FMT_HEADER_ONLY
   SHARDPROOF_TORCH_VERSION="${SHARDPROOF_TORCH_VERSION}")
 target_link_libraries(libtorch INTERFACE
   ${torch_root}/lib/libtorch_cpu.so ${torch_root}/lib/libc10.so Threads::Threads)

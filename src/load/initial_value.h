@@ -13,3 +13,15 @@
 // one. In a Hugging Face model a 1-D weight whose name contains "norm" is "ones", a name ending in
 // ".bias" is "zeros", all else "uniform".
 #pragma once
+
+#include <cstdint>
+
+namespace shardproof {
+
+struct Slot;
+
+/// Writes the initial value of every element that `slot.value` holds (its whole tensor or its shard,
+/// as slot.shard says) and marks it defined. `slot.value` must not be meta.
+void FillInitialValue(Slot& slot, uint64_t seed, double scale);
+
+}  // namespace shardproof

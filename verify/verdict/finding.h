@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include "verify/case/case.h"
 
 namespace shardproof {
 
@@ -18,8 +19,8 @@ std::string ToString(Verdict verdict);  ///< "skip", "pass", "inconclusive", "fa
 
 /// One thing that is wrong. Empty or unset fields do not apply.
 struct Finding {
-  std::string property;        ///< id of the property that found it
-  std::string kind;            ///< short and stable: "differs", "meta", "nan", "gap", "untied", ...
+  std::string property;  ///< id of the property that found it
+  std::string kind;      ///< short and stable: "differs", "meta", "nan", "gap", "untied", ...
   std::string failure_class = "code";  ///< "code", "input", "infrastructure" or "verifier"
   std::string phase;
   std::string stage;
@@ -30,10 +31,13 @@ struct Finding {
   std::optional<uint64_t> index;      ///< global row-major element index of the first difference
   std::vector<int64_t> coordinates;   ///< the same, per tensor dim
   std::optional<uint64_t> differing;  ///< how many elements differ, where that is known
-  std::string expected;  ///< value and bits: "0.015625 (0x3c800000)"
+  std::string expected;               ///< value and bits: "0.015625 (0x3c800000)"
   std::string seen;
   std::string explanation;  ///< the likely cause, from the data
-  std::string message;   ///< the first line: enough for a chat alert
+  std::string message;      ///< the first line: enough for a chat alert
+  /// Bytes that a second run of the same case must record for the exact element to be named. Empty
+  /// if it is named already, or cannot be. Not part of the JSON form.
+  std::vector<CaptureRequest> wanted;
 
   /// 16 hex digits, stable over runs, seeds and machines: of property, kind, stage and tensor.
   std::string Fingerprint() const;

@@ -5,8 +5,10 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "src/core/result.h"
 #include "verify/evidence/evidence.h"
 #include "verify/verdict/finding.h"
 
@@ -21,11 +23,13 @@ class Judgement {
   void Found(Finding finding) { findings_.push_back(std::move(finding)); }
   /// Why nothing (or not everything) could be judged here. Makes the property a skip only if no
   /// comparison was made.
-  void Skipped(std::string reason) { skip_reason_ = std::move(reason); }
+  void Skipped(std::string reason);
   /// What should have been judged and could not be: inconclusive, unless there are findings.
-  void Inconclusive(std::string reason) { inconclusive_reason_ = std::move(reason); }
+  /// The first reason is kept, and how many others there were.
+  void Inconclusive(std::string reason);
 
   Verdict verdict() const;
+  /// Why it is not a plain pass or fail; what was left out, if anything.
   std::string reason() const;
   uint64_t comparisons() const { return comparisons_; }
   const std::vector<Finding>& findings() const { return findings_; }
@@ -36,6 +40,7 @@ class Judgement {
   std::vector<Finding> findings_;
   std::string skip_reason_;
   std::string inconclusive_reason_;
+  uint64_t inconclusive_count_ = 0;
 };
 
 struct Property {
@@ -55,13 +60,29 @@ struct PropertyRegistration {
   explicit PropertyRegistration(Property property);
 };
 
+/// The named properties, each once, in id order; all if `ids` is empty.
+/// \error kBadInput naming the ids that are not known and listing those that are.
+Result<std::vector<const Property*>> SelectProperties(const std::vector<std::string>& ids);
+
 /// One property's outcome on one body of evidence. A check that throws is inconclusive.
 struct PropertyResult {
   std::string id;
   Judgement judgement;
 };
 
-/// Judges the named properties (all if `ids` is empty), in id order.
+/// The most findings that are kept of one property; the last one kept says how many more there
+/// were.
+inline constexpr size_t kFindingCountMax = 20;
+
+/// Judges the named properties (all if `ids` is empty), in id order. An id that is not known (ask
+/// SelectProperties first) is an inconclusive result that lists the known ones.
 std::vector<PropertyResult> Judge(const Evidence& evidence, const std::vector<std::string>& ids);
+
+/// The worst verdict of them; inconclusive if there are none.
+Verdict WorstVerdict(const std::vector<PropertyResult>& results);
+
+/// Every capture that the findings want, each once: what a second run of the same case must record
+/// for the exact elements to be named.
+std::vector<CaptureRequest> WantedCaptures(const std::vector<PropertyResult>& results);
 
 }  // namespace shardproof

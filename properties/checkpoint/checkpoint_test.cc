@@ -1,0 +1,96 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "properties/sound_evidence.h"
+
+namespace shardproof::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const Finding& FirstFinding(const PropertyResult& result) {
+  static const Finding kNone;
+  EXPECT_FALSE(result.judgement.findings().empty()) << result.judgement.reason();
+  return result.judgement.findings().empty() ? kNone : result.judgement.findings()[0];
+}
+
+TEST(RoundTripTest, NamesTheElementOfASavedTensor) {
+  SoundEvidence sound;
+  sound.RewriteSaved("big", SetF32(1100, 0.0f));
+  const PropertyResult first = JudgeOne(sound.evidence, "checkpoint.round_trip");
+  const std::vector<CaptureRequest> captures = WantedCaptures({first});
+  ASSERT_EQ(captures.size(), 1u);
+  EXPECT_EQ(captures[0].byte_start, 4096u);
+  sound.Capture(captures);
+  const Finding finding = FirstFinding(JudgeOne(sound.evidence, "checkpoint.round_trip"));
+  EXPECT_EQ(finding.stage, "saved");
+  EXPECT_EQ(finding.index, 1100u);
+  EXPECT_THAT(finding.explanation, HasSubstr("zeros"));
+}
+
+TEST(RoundTripTest, KeysAreABijection) {
+  SoundEvidence absent;
+  absent.evidence.oracle.saved["values"].tensors.erase("lost");
+  EXPECT_EQ(FirstFinding(JudgeOne(absent.evidence, "checkpoint.round_trip")).kind, "absent");
+
+  SoundEvidence extra;
+  auto& tensors = extra.evidence.oracle.saved["values"].tensors;
+  tensors["expert_bias"] = tensors["w"];
+  EXPECT_EQ(FirstFinding(JudgeOne(extra.evidence, "checkpoint.round_trip")).kind, "extra");
+
+  SoundEvidence duplicate;
+  auto& twice = duplicate.evidence.oracle.saved["values"].tensors;
+  twice["head"] = twice["embed"];
+  EXPECT_EQ(FirstFinding(JudgeOne(duplicate.evidence, "checkpoint.round_trip")).kind, "duplicate");
+
+  SoundEvidence cast;
+  cast.evidence.oracle.saved["values"].tensors["w"].dtype = "BF16";
+  EXPECT_EQ(FirstFinding(JudgeOne(cast.evidence, "checkpoint.round_trip")).kind, "dtype");
+}
+
+TEST(RoundTripTest, RestoredMustEqualReady) {
+  SoundEvidence sound;
+  sound.Rewrite("values", 1, "restored", "expert_bias", SetF32(0, 0.5f));
+  const Finding finding = FirstFinding(JudgeOne(sound.evidence, "checkpoint.round_trip"));
+  EXPECT_EQ(finding.stage, "restored");
+  EXPECT_THAT(finding.ranks, ElementsAre(1));
+}
+
+TEST(RoundTripTest, NothingSavedIsInconclusiveAndUnreadableFails) {
+  SoundEvidence sound;
+  sound.evidence.oracle.saved.clear();
+  EXPECT_EQ(JudgeOne(sound.evidence, "checkpoint.round_trip").judgement.verdict(),
+            Verdict::kInconclusive);
+  sound.evidence.oracle.saved["values"].error = "no index";
+  EXPECT_EQ(FirstFinding(JudgeOne(sound.evidence, "checkpoint.round_trip")).kind, "unreadable");
+}
+
+TEST(ReshardTest, NamesRankAndElementOnTheOtherMesh) {
+  SoundEvidence sound;
+  sound.Rewrite("resume", 1, "restored", "w", SetF32(10, 4.0f));
+  const Finding finding = FirstFinding(JudgeOne(sound.evidence, "checkpoint.reshard"));
+  EXPECT_EQ(finding.phase, "resume");
+  EXPECT_THAT(finding.ranks, ElementsAre(1));
+  EXPECT_EQ(finding.index, 10u);
+}
+
+TEST(ReshardTest, FindsWhatOnlyTheFirstPhaseKnows) {
+  SoundEvidence sound;
+  sound.Rewrite("resume", 0, "restored", "expert_bias", SetF32(1, 4.0f));
+  const Finding finding = FirstFinding(JudgeOne(sound.evidence, "checkpoint.reshard"));
+  EXPECT_EQ(finding.tensor, "expert_bias");
+  EXPECT_THAT(finding.message, HasSubstr("`ready` of phase values"));
+}
+
+TEST(ReshardTest, SkipsIfNotAskedForAndIsInconclusiveIfItShouldBeThere) {
+  SoundEvidence sound;
+  sound.evidence.phases.erase(sound.evidence.phases.begin() + 2);
+  EXPECT_EQ(JudgeOne(sound.evidence, "checkpoint.reshard").judgement.verdict(),
+            Verdict::kInconclusive);
+  sound.evidence.test_case.resume_mesh.clear();
+  EXPECT_EQ(JudgeOne(sound.evidence, "checkpoint.reshard").judgement.verdict(), Verdict::kSkip);
+}
+
+}  // namespace
+}  // namespace shardproof::testing

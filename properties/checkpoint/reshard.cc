@@ -1,0 +1,87 @@
+// checkpoint.reshard: a checkpoint restores to the same model on another mesh.
+#include <fmt/format.h>
+
+#include <set>
+
+#include "verify/verdict/expectation.h"
+#include "verify/verdict/locate.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+int64_t WorldSizeOf(const std::vector<AxisCase>& mesh) {
+  int64_t size = 1;
+  for (const AxisCase& axis : mesh) size *= axis.size;
+  return size;
+}
+
+void CheckTensor(const Evidence& evidence, const PhaseEvidence& resume, const PhaseEvidence* values,
+                 const std::string& name, Judgement& judgement) {
+  const std::vector<Image> restored = DefinedImages(resume, "restored", name, judgement);
+  if (ImagesOf(resume, "restored", name).empty()) {
+    judgement.Compared();
+    judgement.Found(FindingAt(resume, "restored", name, "absent", {},
+                              "phase values has this tensor, no rank has it here"));
+    return;
+  }
+  const auto hold_against = [&](const std::string& what, const Image& expected,
+                                std::vector<std::string> capture_phases) {
+    judgement.Compared(restored.size());
+    const Comparison comparison{evidence, resume, "restored",
+                                name,     what,   std::move(capture_phases)};
+    std::vector<Finding> findings = CompareAll(comparison, expected, restored);
+    for (Finding& finding : findings) judgement.Found(std::move(finding));
+    return findings.empty();
+  };
+  const Expectation expected = ExpectedOf(evidence.oracle, name);
+  if (expected.tensor != nullptr &&
+      !hold_against(expected.from, ImageOf(*expected.tensor), {resume.name})) {
+    return;  // what is wrong is said; that `ready` was right would only say it again
+  }
+  if (values == nullptr) return;
+  const std::vector<Image> ready = DefinedImages(*values, "ready", name, judgement);
+  if (!ready.empty()) {
+    hold_against("`ready` of phase values", ready[0], {values->name, resume.name});
+  }
+}
+
+/// \claim      full(restore(save(x, mesh A), mesh B)) == x for every tensor, bit for bit: the
+/// digest
+///             summed over B's shard groups is that of the source and that of A's `ready`.
+/// \needs      resume: restored; values: ready
+/// \tolerance  bit-exact: bytes move between ranks
+/// \killed_by  checkpoint.resume_uses_saved_offsets, sharding.floor_plus_remainder_on_restore
+/// \source     pytorch/pytorch#103306, #136228; deepspeedai/DeepSpeed#1422
+void Check(const Evidence& evidence, Judgement& judgement) {
+  const PhaseEvidence* resume = PhaseToJudge(evidence, "resume", judgement);
+  if (resume == nullptr) return;
+  const int64_t world_size = WorldSizeOf(evidence.test_case.resume_mesh);
+  if (!evidence.test_case.resume_mesh.empty() && resume->WorldSize() != world_size) {
+    judgement.Inconclusive(fmt::format("phase resume has {} ranks, the case's resume_mesh has {}",
+                                       resume->WorldSize(), world_size));
+  }
+  const PhaseEvidence* values = PhaseToJudge(evidence, "values", judgement);
+  if (!StageToJudge(*resume, "restored", judgement)) return;
+  if (values != nullptr && !StageToJudge(*values, "ready", judgement)) values = nullptr;
+  std::set<std::string> names;
+  for (const std::string& name : TensorNames(*resume, "restored")) names.insert(name);
+  if (values != nullptr) {
+    for (const std::string& name : TensorNames(*values, "ready")) names.insert(name);
+  }
+  for (const std::string& name : names) CheckTensor(evidence, *resume, values, name, judgement);
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "checkpoint.reshard",
+    .claim = "A checkpoint restores to the same model, bit for bit, on another mesh.",
+    .needs = "resume: restored; values: ready",
+    .tolerance = "bit-exact",
+    .source = "pytorch/pytorch#103306, #136228; deepspeedai/DeepSpeed#1422",
+    .killed_by = {"checkpoint.resume_uses_saved_offsets",
+                  "sharding.floor_plus_remainder_on_restore"},
+    .check = Check,
+}};
+
+}  // namespace
+}  // namespace shardproof

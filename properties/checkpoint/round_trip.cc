@@ -1,0 +1,170 @@
+// checkpoint.round_trip: what is saved is what was loaded, and what is restored is what was saved.
+#include <fmt/format.h>
+
+#include <set>
+
+#include "verify/verdict/expectation.h"
+#include "verify/verdict/locate.h"
+#include "verify/verdict/scope.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+class SavedCheck {
+ public:
+  SavedCheck(const Evidence& evidence, const PhaseEvidence& phase, const CheckpointRecord& saved,
+             Judgement& judgement)
+      : evidence_(evidence), phase_(phase), saved_(saved), judgement_(judgement) {}
+
+  void Run() {
+    judgement_.Compared();
+    if (!saved_.error.empty()) {
+      judgement_.Found(
+          Wrong("unreadable", "", "the saved checkpoint cannot be read: " + saved_.error));
+      return;
+    }
+    std::set<std::string> accounted;
+    for (const auto& [name, declared] : evidence_.oracle.declared) {
+      const std::vector<std::string> group = TieGroup(evidence_.oracle, name);
+      if (!IsPersistent(evidence_.oracle, name)) continue;
+      accounted.insert(group.begin(), group.end());
+      if (group.front() == name) CheckGroup(group);
+    }
+    for (const auto& [name, tensor] : saved_.tensors) {
+      judgement_.Compared();
+      if (!accounted.contains(name)) {
+        judgement_.Found(Wrong("extra", name,
+                               "the saved checkpoint has a tensor that the model's "
+                               "state dict does not"));
+      }
+    }
+  }
+
+ private:
+  Finding Wrong(const std::string& kind, const std::string& tensor, const std::string& what) {
+    return FindingAt(phase_, "saved", tensor, kind, {}, what);
+  }
+
+  void CheckGroup(const std::vector<std::string>& group) {
+    std::vector<std::string> names;
+    for (const std::string& name : group) {
+      if (saved_.tensors.contains(name)) names.push_back(name);
+    }
+    judgement_.Compared();
+    if (names.empty()) {
+      judgement_.Found(Wrong("absent", group[0], "the saved checkpoint lacks it"));
+    } else if (names.size() > 1) {
+      judgement_.Found(Wrong("duplicate", group[0],
+                             "one tied tensor is saved more than once: " + ListSome(names)));
+    }
+    for (const std::string& name : names) CheckValue(name);
+  }
+
+  void CheckValue(const std::string& name) {
+    const Image seen = ImageOf(saved_.tensors.at(name));
+    const Expectation expected = ExpectedOf(evidence_.oracle, name);
+    if (expected.tensor != nullptr) {
+      CompareWith(name, expected.from, expected.tensor->name, ImageOf(*expected.tensor), seen);
+      return;
+    }
+    for (const char* stage : {"built", "ready"}) {  // a buffer that the model made itself
+      for (const Image& image : ImagesOf(phase_, stage, name)) {
+        if (!image.defined) continue;
+        CompareWith(name, fmt::format("its value at `{}`", stage), name, image, seen);
+        return;
+      }
+    }
+    judgement_.Inconclusive("nothing says what " + name + " should be saved as");
+  }
+
+  void CompareWith(const std::string& name, const std::string& against,
+                   const std::string& expected_name, const Image& expected, const Image& seen) {
+    judgement_.Compared();
+    const Comparison comparison{evidence_, phase_, "saved", name, against, {}};
+    std::optional<Finding> finding = Compare(comparison, expected, seen);
+    if (!finding) return;
+    // Tied: the expected bytes may have to be recorded under another name.
+    if (!finding->wanted.empty() && !expected_name.empty() && expected_name != name) {
+      finding->wanted.push_back(finding->wanted[0]);
+      finding->wanted.back().tensor = expected_name;
+    }
+    judgement_.Found(std::move(*finding));
+  }
+
+  const Evidence& evidence_;
+  const PhaseEvidence& phase_;
+  const CheckpointRecord& saved_;
+  Judgement& judgement_;
+};
+
+void CheckRestored(const Evidence& evidence, const PhaseEvidence& phase, Judgement& judgement) {
+  std::set<std::string> names;
+  for (const char* stage : {"ready", "restored"}) {
+    for (const std::string& name : TensorNames(phase, stage)) names.insert(name);
+  }
+  for (const std::string& name : names) {
+    const std::vector<Image> ready = DefinedImages(phase, "ready", name, judgement);
+    const std::vector<Image> restored = DefinedImages(phase, "restored", name, judgement);
+    if (ready.empty() || restored.empty()) {
+      judgement.Inconclusive(
+          fmt::format("{} of phase {} is not at both `ready` and `restored`", name, phase.name));
+      continue;
+    }
+    judgement.Compared(restored.size());
+    const Comparison comparison{evidence, phase, "restored", name, "its value at `ready`", {}};
+    for (Finding& finding : CompareAll(comparison, ready[0], restored)) {
+      judgement.Found(std::move(finding));
+    }
+  }
+}
+
+/// \claim      A saved checkpoint has each tensor of the state dict once, and no other, with the
+///             dtype, shape and bits that were loaded or initialised; restoring it gives the
+///             digests of `ready`.
+/// \needs      values: ready, restored; the saved checkpoints of all phases
+/// \tolerance  bit-exact: saving moves bytes
+/// \killed_by  checkpoint.drops_frozen, checkpoint.ignores_shard_offset, checkpoint.tie_saved_twice
+/// \source     deepspeedai/DeepSpeed#3090, safetensors/safetensors#17, pytorch/pytorch#120356
+void Check(const Evidence& evidence, Judgement& judgement) {
+  const PhaseEvidence* values = PhaseToJudge(evidence, "values", judgement);
+  if (values == nullptr) return;
+  if (!evidence.oracle.source.error.empty()) {
+    judgement.Inconclusive("the source cannot be read: " + evidence.oracle.source.error);
+    return;
+  }
+  if (!evidence.oracle.saved.contains("values")) {
+    judgement.Inconclusive("phase values left no saved checkpoint");
+  }
+  if (evidence.oracle.declared.empty()) {
+    judgement.Inconclusive("the oracle does not say which tensors the model has");
+    return;
+  }
+  for (const auto& [name, saved] : evidence.oracle.saved) {
+    const PhaseEvidence* phase = evidence.Phase(name);
+    if (phase != nullptr) {
+      SavedCheck(evidence, *phase, saved, judgement).Run();
+    } else {
+      judgement.Inconclusive(
+          fmt::format("a checkpoint of phase {}, of which there is no evidence", name));
+    }
+  }
+  if (StageToJudge(*values, "ready", judgement) && StageToJudge(*values, "restored", judgement)) {
+    CheckRestored(evidence, *values, judgement);
+  }
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "checkpoint.round_trip",
+    .claim = "A saved checkpoint has each tensor of the state dict once, bit for bit, and restores "
+             "to the same model.",
+    .needs = "values: ready, restored; saved checkpoints",
+    .tolerance = "bit-exact",
+    .source = "deepspeedai/DeepSpeed#3090, safetensors/safetensors#17, pytorch/pytorch#120356",
+    .killed_by = {"checkpoint.drops_frozen", "checkpoint.ignores_shard_offset",
+                  "checkpoint.tie_saved_twice"},
+    .check = Check,
+}};
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,226 @@
+// fault.every_rank_finishes: every rank ends, by itself and well, and leaves whole evidence. Where
+// several ranks fail, the root cause comes first and its consequences after it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "verify/verdict/scope.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+/// From cause to consequence.
+enum class Order { kOwnError, kSignal, kExit, kHang, kUnclosed, kLost, kPeerError, kDamage };
+
+struct Failure {
+  Order order = Order::kOwnError;
+  size_t progress = 0;  ///< stages that the rank had reached: of equals, the earliest is the cause
+  std::string kind;
+  std::string failure_class = "infrastructure";
+  std::string stage;
+  std::string what;
+  std::vector<int64_t> ranks;
+};
+
+/// What a rank says when its neighbour vanishes, whatever code it gives it.
+bool BlamesPeer(const ErrorRecord& error) {
+  if (error.code == "peer") return true;
+  for (const char* text :
+       {"onnection closed", "onnection reset", "roken pipe", "onnection refused"}) {
+    if (error.message.find(text) != std::string::npos) return true;
+  }
+  return false;
+}
+
+std::string ClassOf(const ErrorRecord& error) {
+  if (error.code == "bad-input") return "input";
+  if (error.code == "internal") return "verifier";
+  return "infrastructure";
+}
+
+std::string LastStage(const RankEvidence& rank) {
+  return rank.stages.empty() ? "" : rank.stages.back().name;
+}
+
+std::string After(const RankEvidence& rank) {
+  const std::string stage = LastStage(rank);
+  return stage.empty() ? "before its first stage" : fmt::format("after `{}`", stage);
+}
+
+std::string LastWords(const RankEvidence& rank) {
+  std::string tail = rank.stderr_tail;
+  while (!tail.empty() && tail.back() == '\n') tail.pop_back();
+  const size_t line = tail.rfind('\n');
+  if (tail.empty()) return "";
+  return fmt::format("; its last words: {}",
+                     line == std::string::npos ? tail : tail.substr(line + 1));
+}
+
+void AddErrors(const RankEvidence& rank, std::vector<Failure>& failures) {
+  for (const ErrorRecord& error : rank.errors) {
+    const bool blames_peer = BlamesPeer(error);
+    failures.push_back({blames_peer ? Order::kPeerError : Order::kOwnError,
+                        rank.stages.size(),
+                        "error",
+                        ClassOf(error),
+                        error.stage,
+                        fmt::format("{}: {}", error.code, error.message),
+                        {rank.rank}});
+  }
+}
+
+void AddEnd(const RankEvidence& rank, std::vector<Failure>& failures) {
+  const size_t progress = rank.stages.size();
+  const std::string stage = LastStage(rank);
+  const auto add = [&](Order order, const std::string& kind, const std::string& what) {
+    failures.push_back(
+        {order, progress, kind, "infrastructure", stage, what + LastWords(rank), {rank.rank}});
+  };
+  if (rank.exit.starts_with("signal")) {
+    add(Order::kSignal, "lost", fmt::format("ended by {} {}", rank.exit, After(rank)));
+  } else if (rank.exit == "hang") {
+    add(Order::kHang, "hang", fmt::format("made no progress {} until the deadline", After(rank)));
+  } else if (rank.exit.empty()) {
+    add(Order::kLost, "lost", fmt::format("how it ended is not known, {}", After(rank)));
+  } else if (rank.exit != "ok" && rank.errors.empty()) {
+    add(Order::kExit, "exit",
+        fmt::format("ended with {} {} and recorded no error", rank.exit, After(rank)));
+  } else if (rank.exit == "ok" && !rank.closed) {
+    failures.push_back({Order::kUnclosed,
+                        progress,
+                        "unclosed",
+                        "code",
+                        stage,
+                        fmt::format("ended well {}, but without its last record", After(rank)),
+                        {rank.rank}});
+  }
+  if (!rank.damage.empty()) {
+    failures.push_back({Order::kDamage,
+                        progress,
+                        "damage",
+                        "verifier",
+                        stage,
+                        "its evidence is damaged: " + rank.damage,
+                        {rank.rank}});
+  }
+}
+
+/// Ranks that should be there and left nothing, or are there twice.
+void AddAbsent(const PhaseEvidence& phase, std::vector<Failure>& failures) {
+  int64_t world_size = 1;
+  for (const AxisCase& axis : phase.mesh) world_size *= axis.size;
+  std::map<int64_t, int> seen;
+  for (const RankEvidence& rank : phase.ranks) {
+    ++seen[rank.rank];
+    world_size = std::max(world_size, rank.world_size);
+  }
+  for (int64_t rank = 0; rank < world_size; ++rank) {
+    if (!seen.contains(rank)) {
+      failures.push_back(
+          {Order::kLost, 0, "lost", "infrastructure", "", "it left no evidence", {rank}});
+    }
+  }
+  for (const auto& [rank, count] : seen) {
+    if (count > 1 || rank < 0 || rank >= world_size) {
+      failures.push_back({Order::kDamage,
+                          0,
+                          "damage",
+                          "verifier",
+                          "",
+                          fmt::format("{} bodies of evidence of rank {} in a world of {}", count,
+                                      rank, world_size),
+                          {rank}});
+    }
+  }
+}
+
+/// One failure of those that are alike on several ranks, in order from cause to consequence.
+std::vector<Failure> Ordered(std::vector<Failure> failures) {
+  std::stable_sort(failures.begin(), failures.end(), [](const Failure& a, const Failure& b) {
+    return a.order != b.order ? a.order < b.order : a.progress < b.progress;
+  });
+  std::vector<Failure> merged;
+  for (Failure& failure : failures) {
+    const auto same = std::find_if(merged.begin(), merged.end(), [&](const Failure& other) {
+      // Peers blame each other in many words; those are all one consequence.
+      return other.order == failure.order && other.kind == failure.kind &&
+             other.stage == failure.stage &&
+             (other.what == failure.what || failure.order == Order::kPeerError);
+    });
+    if (same == merged.end()) {
+      merged.push_back(std::move(failure));
+    } else {
+      same->ranks.insert(same->ranks.end(), failure.ranks.begin(), failure.ranks.end());
+    }
+  }
+  return merged;
+}
+
+std::string FaultText(const PhaseEvidence& phase) {
+  std::vector<std::string> fired;
+  for (const RankEvidence& rank : phase.ranks) {
+    for (const FaultRecord& fault : rank.faults) {
+      fired.push_back(fmt::format("{} on rank {} ({})", fault.id, rank.rank, fault.detail));
+    }
+  }
+  return fired.empty() ? "" : "; injected: " + ListSome(fired, 3);
+}
+
+void CheckPhase(const PhaseEvidence& phase, Judgement& judgement) {
+  std::vector<Failure> failures;
+  AddAbsent(phase, failures);
+  for (const RankEvidence& rank : phase.ranks) {
+    judgement.Compared();
+    AddErrors(rank, failures);
+    AddEnd(rank, failures);
+  }
+  failures = Ordered(std::move(failures));
+  for (const Failure& failure : failures) {
+    const bool is_first = &failure == &failures.front();
+    const std::string role = is_first || failure.order == Order::kDamage
+                                 ? ""
+                                 : fmt::format("; likely a consequence of what happened on rank {}",
+                                               failures.front().ranks.front());
+    Finding finding = FindingAt(phase, failure.stage, "", failure.kind, failure.ranks,
+                                failure.what + role + (is_first ? FaultText(phase) : ""));
+    finding.failure_class = failure.failure_class;
+    finding.seen = failure.what;
+    judgement.Found(std::move(finding));
+  }
+}
+
+/// \claim      Every rank of every phase that ran closed its evidence and ended with "ok", without
+/// an
+///             error record and without damage to its streams.
+/// \needs      every phase: the end of every rank
+/// \tolerance  none
+/// \killed_by  fault.barrier_on_rank0_only, fault.error_not_shared
+/// \source     NVIDIA/nccl#582, alan-turing-institute/autocast#386, radixark/miles#1763
+void Check(const Evidence& evidence, Judgement& judgement) {
+  for (const PhaseEvidence& phase : evidence.phases) {
+    if (!phase.skipped.empty()) {
+      judgement.Skipped(fmt::format("phase {} did not run: {}", phase.name, phase.skipped));
+    } else if (phase.ranks.empty()) {
+      judgement.Inconclusive(fmt::format("phase {} has no evidence of any rank", phase.name));
+    } else {
+      CheckPhase(phase, judgement);
+    }
+  }
+  if (evidence.phases.empty()) judgement.Inconclusive("there is no evidence of any phase");
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "fault.every_rank_finishes",
+    .claim =
+        "Every rank of every phase ends by itself, without an error, and leaves whole evidence.",
+    .needs = "every phase: the end of every rank",
+    .tolerance = "none",
+    .source = "NVIDIA/nccl#582, alan-turing-institute/autocast#386, radixark/miles#1763",
+    .killed_by = {"fault.barrier_on_rank0_only", "fault.error_not_shared"},
+    .check = Check,
+}};
+
+}  // namespace
+}  // namespace shardproof

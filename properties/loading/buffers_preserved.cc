@@ -1,0 +1,116 @@
+// loading.buffers_preserved: a buffer that has its value already keeps it through materialisation.
+#include <algorithm>
+
+#include "verify/verdict/expectation.h"
+#include "verify/verdict/locate.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+/// The value that the buffer had on this rank when the model was built; if it had none here, then
+/// on the first rank that has one.
+const Image* BuiltOn(const std::vector<Image>& built, int64_t rank) {
+  const Image* first = nullptr;
+  for (const Image& image : built) {
+    if (!image.defined) continue;
+    if (first == nullptr) first = &image;
+    const std::vector<int64_t> ranks = image.Ranks();
+    if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) return &image;
+  }
+  return first;
+}
+
+void CheckIdentity(const PhaseEvidence& phase, const std::string& name, Judgement& judgement) {
+  std::vector<int64_t> rebuilt;
+  for (const RankEvidence& rank : phase.ranks) {
+    const TensorDescriptor* built = FindTensor(rank, "built", name).descriptor;
+    const TensorDescriptor* ready = FindTensor(rank, "ready", name).descriptor;
+    if (built == nullptr || ready == nullptr || built->identity < 0 || ready->identity < 0)
+      continue;
+    judgement.Compared();
+    if (built->identity != ready->identity) rebuilt.push_back(rank.rank);
+  }
+  if (rebuilt.empty()) return;
+  judgement.Found(FindingAt(phase, "ready", name, "rebuilt", rebuilt,
+                            "the buffer is another object than at `built`"));
+}
+
+void CheckBuffer(const Evidence& evidence, const PhaseEvidence& phase, const std::string& stage,
+                 const std::string& name, Judgement& judgement) {
+  const Expectation expected = ExpectedOf(evidence.oracle, name);
+  const bool from_source = expected.tensor != nullptr && expected.from == "the checkpoint";
+  const std::vector<Image> built = ImagesOf(phase, "built", name);
+  for (const Image& image : ImagesOf(phase, stage, name)) {
+    const Image* before = from_source ? nullptr : BuiltOn(built, image.Ranks().front());
+    if (!from_source && before == nullptr) continue;  // it got its value later: not this property's
+    judgement.Compared();
+    if (!image.defined) {
+      judgement.Found(FindingAt(phase, stage, name, "clobbered", image.Ranks(),
+                                from_source ? "the buffer did not get the checkpoint's value"
+                                            : "the buffer had a value and has none any more"));
+      continue;
+    }
+    const Comparison comparison{
+        evidence, phase, stage, name, from_source ? expected.from : "its value at `built`", {}};
+    auto finding = Compare(comparison, from_source ? ImageOf(*expected.tensor) : *before, image);
+    if (!finding) continue;
+    if (!from_source && finding->kind == "differs") finding->kind = "clobbered";
+    judgement.Found(std::move(*finding));
+  }
+}
+
+std::vector<std::string> Buffers(const PhaseEvidence& phase, const std::string& stage) {
+  std::vector<std::string> names;
+  for (const std::string& name : TensorNames(phase, stage)) {
+    const bool is_buffer =
+        std::any_of(phase.ranks.begin(), phase.ranks.end(), [&](const RankEvidence& rank) {
+          const TensorDescriptor* descriptor = FindTensor(rank, stage, name).descriptor;
+          return descriptor != nullptr && descriptor->kind == "buffer";
+        });
+    if (is_buffer) names.push_back(name);
+  }
+  return names;
+}
+
+/// \claim      A buffer with a value at `built` that no checkpoint supplies is bit-equal at `ready`
+///             and `restored`, and the same object at `ready`; one that the checkpoint supplies
+///             equals it.
+/// \needs      values, plain, resume: built, ready, restored
+/// \tolerance  bit-exact: only meta tensors may be materialised, so nothing may write such a buffer
+/// \killed_by  loading.buffers_reallocated, loading.to_empty_recurses
+/// \source     NVIDIA/Megatron-LM#4155, huggingface/transformers#48932, nvidia-cosmos/cosmos-rl#411
+void Check(const Evidence& evidence, Judgement& judgement) {
+  bool any = false;
+  for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
+    const std::vector<std::string> stages = FinalStages(*phase, judgement);
+    // A resume may be recorded from `restored` on only: then no value at `built` is known.
+    if (phase->name == "resume" ? !StageReached(*phase, "built", judgement)
+                                : !StageToJudge(*phase, "built", judgement)) {
+      continue;
+    }
+    for (const std::string& stage : stages) {
+      for (const std::string& name : Buffers(*phase, stage)) {
+        any = true;
+        CheckBuffer(evidence, *phase, stage, name, judgement);
+        if (stage == "ready") CheckIdentity(*phase, name, judgement);
+      }
+    }
+  }
+  judgement.Skipped(any ? "no buffer has a value at `built` or in the checkpoint"
+                        : "the model has no buffer");
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "loading.buffers_preserved",
+    .claim = "A buffer that has its value already keeps it: materialisation touches only meta.",
+    .needs = "values, plain, resume: built, ready, restored",
+    .tolerance = "bit-exact",
+    .source = "NVIDIA/Megatron-LM#4155, huggingface/transformers#48932, "
+              "nvidia-cosmos/cosmos-rl#411",
+    .killed_by = {"loading.buffers_reallocated", "loading.to_empty_recurses"},
+    .check = Check,
+}};
+
+}  // namespace
+}  // namespace shardproof

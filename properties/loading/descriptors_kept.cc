@@ -1,0 +1,163 @@
+// loading.descriptors_kept: what a tensor is stays what it was: dtype, shape, flags, attributes and
+// the parameter object itself.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "verify/verdict/scope.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+std::string AttributesText(const std::map<std::string, std::string>& attributes) {
+  std::vector<std::string> parts;
+  for (const auto& [key, value] : attributes) parts.push_back(key + "=" + value);
+  return parts.empty() ? "none" : ListSome(parts);
+}
+
+const char* YesNo(bool value) { return value ? "true" : "false"; }
+
+/// Compares field by field with what the tensor should be like.
+class DescriptorCheck {
+ public:
+  DescriptorCheck(std::string tensor, int64_t rank, FindingsByRank& findings, Judgement& judgement)
+      : tensor_(std::move(tensor)), rank_(rank), findings_(findings), judgement_(judgement) {}
+
+  void Field(const std::string& kind, const std::string& seen, const std::string& expected,
+             const std::string& against) {
+    judgement_.Compared();
+    if (seen == expected) return;
+    findings_.Add(tensor_, kind, fmt::format("{} is {}, {} {}", kind, seen, against, expected),
+                  {rank_});
+  }
+
+  void Against(const TensorDescriptor& seen, const TensorDescriptor& built) {
+    const std::string against = "at `built` it was";
+    Field("dtype", seen.dtype, built.dtype, against);
+    Field("shape", ShapeText(seen.shape), ShapeText(built.shape), against);
+    Field("kind", seen.kind, built.kind, against);
+    Field("persistent", YesNo(seen.persistent), YesNo(built.persistent), against);
+    Field("requires_grad", YesNo(seen.requires_grad), YesNo(built.requires_grad), against);
+    Field("attributes", AttributesText(seen.attributes), AttributesText(built.attributes), against);
+  }
+
+  void Against(const TensorDescriptor& seen, const TensorCase& declared) {
+    const std::string against = "the model declares";
+    Field("dtype", seen.dtype, declared.dtype, against);
+    Field("shape", ShapeText(seen.shape), ShapeText(declared.shape), against);
+    Field("kind", seen.kind, declared.kind, against);
+    if (declared.kind == "buffer") {
+      Field("persistent", YesNo(seen.persistent), YesNo(declared.persistent), against);
+    } else {
+      Field("requires_grad", YesNo(seen.requires_grad), YesNo(declared.requires_grad), against);
+    }
+    for (const auto& [key, value] : declared.attributes) {
+      const auto found = seen.attributes.find(key);
+      Field("attribute " + key, found == seen.attributes.end() ? "absent" : found->second, value,
+            against);
+    }
+  }
+
+ private:
+  std::string tensor_;
+  int64_t rank_;
+  FindingsByRank& findings_;
+  Judgement& judgement_;
+};
+
+/// The local shape that the placements give, dim by dim, by torch.chunk's rule; as it is for kinds
+/// of placement whose split is not that of chunk.
+std::vector<int64_t> LocalShape(const PhaseEvidence& phase, const RankEvidence& rank,
+                                const TensorDescriptor& descriptor) {
+  std::vector<int64_t> local = descriptor.shape;
+  for (size_t axis = 0; axis < descriptor.placements.size(); ++axis) {
+    const PlacementRecord& placement = descriptor.placements[axis];
+    if (placement.kind == "strided_shard") return descriptor.local_shape;
+    if (placement.kind != "shard") continue;
+    const auto dim = static_cast<size_t>(placement.dim);
+    if (axis >= phase.mesh.size() || axis >= rank.coordinates.size() || dim >= local.size()) {
+      return descriptor.local_shape;  // sharding.chunk_rule reports it
+    }
+    const int64_t chunk = (local[dim] + phase.mesh[axis].size - 1) / phase.mesh[axis].size;
+    local[dim] = std::clamp<int64_t>(local[dim] - rank.coordinates[axis] * chunk, 0, chunk);
+  }
+  return local;
+}
+
+uint64_t Product(const std::vector<int64_t>& shape) {
+  uint64_t product = 1;
+  for (const int64_t size : shape) product *= static_cast<uint64_t>(size);
+  return product;
+}
+
+void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const RankEvidence& rank,
+                 const std::string& stage, const std::string& name, FindingsByRank& findings,
+                 Judgement& judgement) {
+  const TensorDescriptor& seen = *FindTensor(rank, stage, name).descriptor;
+  DescriptorCheck check(name, rank.rank, findings, judgement);
+  const TensorDescriptor* built = FindTensor(rank, "built", name).descriptor;
+  if (built != nullptr) {
+    check.Against(seen, *built);
+    // A restore builds another model: only `ready` is of the model that was built.
+    if (stage == "ready" && built->identity >= 0 && seen.identity != built->identity) {
+      findings.Add(name, "rebuilt",
+                   fmt::format("the {} is another object than at `built`: whatever was keyed by it "
+                               "is lost",
+                               seen.kind),
+                   {rank.rank});
+    }
+  }
+  const auto declared = evidence.oracle.declared.find(name);
+  if (declared != evidence.oracle.declared.end()) check.Against(seen, declared->second);
+  check.Field("local_shape", ShapeText(seen.local_shape), ShapeText(LocalShape(phase, rank, seen)),
+              "its placements give");
+  check.Field("local elements", fmt::format("{}", Product(seen.local_shape)),
+              fmt::format("{}", seen.OwnedElements()), "its owned runs have");
+}
+
+/// \claim      dtype, global shape, kind, persistence, requires_grad and attributes at `ready` and
+///             `restored` are those of `built` and of the declared model; the parameter object is
+///             the same at `ready`; the local shape is what the placements give.
+/// \needs      values, plain, resume: built, ready, restored
+/// \tolerance  none: equality
+/// \killed_by  sharding.attributes_dropped, sharding.requires_grad_reset, loading.buffers_cast
+/// \source     pytorch/pytorch#136929, pytorch/torchtitan#4593, NVIDIA/Megatron-LM#1482, #5790
+void Check(const Evidence& evidence, Judgement& judgement) {
+  for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
+    const std::vector<std::string> stages = FinalStages(*phase, judgement);
+    if (phase->name == "resume") {
+      StageReached(*phase, "built", judgement);
+    } else {
+      StageToJudge(*phase, "built", judgement);
+    }
+    for (const std::string& stage : stages) {
+      FindingsByRank findings(*phase, stage);
+      for (const RankEvidence& rank : phase->ranks) {
+        const StageRecord* record = rank.Stage(stage);
+        if (record == nullptr) continue;
+        for (const auto& [name, state] : record->tensors) {
+          CheckTensor(evidence, *phase, rank, stage, name, findings, judgement);
+        }
+      }
+      findings.Report(judgement);
+    }
+  }
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "loading.descriptors_kept",
+    .claim =
+        "dtype, shape, kind, persistence, requires_grad, attributes and parameter identity are "
+        "kept from built to ready.",
+    .needs = "values, plain, resume: built, ready, restored",
+    .tolerance = "none: equality",
+    .source = "pytorch/pytorch#136929, pytorch/torchtitan#4593, NVIDIA/Megatron-LM#1482, #5790",
+    .killed_by = {"sharding.attributes_dropped", "sharding.requires_grad_reset",
+                  "loading.buffers_cast"},
+    .check = Check,
+}};
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,63 @@
+// loading.efficient_equals_plain: the memory-saving path ends with the same model as the plain one.
+#include <set>
+
+#include "verify/verdict/locate.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+void CheckTensor(const Evidence& evidence, const PhaseEvidence& plain, const PhaseEvidence& values,
+                 const std::string& name, Judgement& judgement) {
+  const std::vector<Image> expected = DefinedImages(plain, "ready", name, judgement);
+  const std::vector<Image> seen = DefinedImages(values, "ready", name, judgement);
+  const bool in_plain = !ImagesOf(plain, "ready", name).empty();
+  const bool in_values = !ImagesOf(values, "ready", name).empty();
+  if (in_plain != in_values) {
+    judgement.Compared();
+    judgement.Found(FindingAt(values, "ready", name, "absent", {},
+                              in_plain ? "phase plain has this tensor, phase values does not"
+                                       : "phase values has this tensor, phase plain does not"));
+    return;
+  }
+  if (expected.empty()) return;
+  judgement.Compared(seen.size());
+  const Comparison comparison{evidence, values,           "ready",
+                              name,     "the plain path", {"values", "plain"}};
+  for (Finding& finding : CompareAll(comparison, expected[0], seen)) {
+    judgement.Found(std::move(finding));
+  }
+}
+
+/// \claim      For every tensor the sum of its digests over a shard group is the same at `ready` of
+///             phase values as at `ready` of phase plain, where every rank loads everything.
+/// \needs      values, plain: ready
+/// \tolerance  bit-exact: both paths move the same bytes and run the same formulas on one machine
+/// \killed_by  loading.efficient_skips_buffers, loading.bf16_through_f16
+/// \source     areal-project/AReaL#1182, modelscope/twinkle memory_efficient_init
+void Check(const Evidence& evidence, Judgement& judgement) {
+  const PhaseEvidence* plain = PhaseToJudge(evidence, "plain", judgement);
+  if (plain == nullptr) return;
+  const PhaseEvidence* values = PhaseToJudge(evidence, "values", judgement);
+  if (values == nullptr) return;
+  if (!StageToJudge(*plain, "ready", judgement) || !StageToJudge(*values, "ready", judgement))
+    return;
+  std::set<std::string> names;
+  for (const PhaseEvidence* phase : {plain, values}) {
+    for (const std::string& name : TensorNames(*phase, "ready")) names.insert(name);
+  }
+  for (const std::string& name : names) CheckTensor(evidence, *plain, *values, name, judgement);
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "loading.efficient_equals_plain",
+    .claim = "The memory-saving path ends with the same bits as the plain path, tensor by tensor.",
+    .needs = "values, plain: ready",
+    .tolerance = "bit-exact",
+    .source = "areal-project/AReaL#1182",
+    .killed_by = {"loading.efficient_skips_buffers", "loading.bf16_through_f16"},
+    .check = Check,
+}};
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,103 @@
+// loading.equals_source: what the checkpoint holds is what the model holds, bit for bit.
+#include <map>
+
+#include "verify/verdict/expectation.h"
+#include "verify/verdict/locate.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+bool ComesFromSource(const Evidence& evidence, const std::string& name, Expectation& expected) {
+  expected = ExpectedOf(evidence.oracle, name);
+  return expected.tensor != nullptr && expected.from == "the checkpoint";
+}
+
+/// Compares one tensor at one stage. What already differed, in the same way, at an earlier stage is
+/// added to that finding's first line: the earliest stage is where to look.
+class SourceCheck {
+ public:
+  SourceCheck(const Evidence& evidence, const PhaseEvidence& phase, Judgement& judgement)
+      : evidence_(evidence), phase_(phase), judgement_(judgement) {}
+
+  void CheckTensor(const std::string& stage, const std::string& name, bool must_be_defined) {
+    Expectation expected;
+    if (!ComesFromSource(evidence_, name, expected)) return;
+    Judgement ignored;  // at `loaded` most ranks have nothing yet, and rightly so
+    const std::vector<Image> images = DefinedImages(
+        phase_, stage, name, must_be_defined ? judgement_ : ignored, Undefined::kFinding);
+    judgement_.Compared(images.size());
+    const Comparison comparison{evidence_, phase_, stage, name, expected.from, {}};
+    for (Finding& finding : CompareAll(comparison, ImageOf(*expected.tensor), images)) {
+      Keep(std::move(finding));
+    }
+  }
+
+  void Report() {
+    for (Finding& finding : findings_) {
+      const auto& later = later_stages_[finding.tensor];
+      if (!later.empty()) finding.message += "; still so at " + later;
+      judgement_.Found(std::move(finding));
+    }
+  }
+
+ private:
+  void Keep(Finding finding) {
+    for (const Finding& earlier : findings_) {
+      if (earlier.tensor != finding.tensor || earlier.kind != finding.kind) continue;
+      if (earlier.index != finding.index || earlier.seen != finding.seen) continue;
+      std::string& later = later_stages_[finding.tensor];
+      const std::string quoted = "`" + finding.stage + "`";
+      if (later.find(quoted) == std::string::npos) later += (later.empty() ? "" : ", ") + quoted;
+      return;
+    }
+    findings_.push_back(std::move(finding));
+  }
+
+  const Evidence& evidence_;
+  const PhaseEvidence& phase_;
+  Judgement& judgement_;
+  std::vector<Finding> findings_;
+  std::map<std::string, std::string> later_stages_;
+};
+
+/// \claim      digest(tensor on every replica) == digest(tensor in the checkpoint), with dtype and
+///             shape, at `loaded` where content is defined, at `ready` and at `restored`.
+/// \needs      values, plain, resume: loaded, ready, restored
+/// \tolerance  bit-exact: loading moves bytes and does no arithmetic
+/// \killed_by  loading.last_block_skipped, loading.bf16_through_f16, sharding.shards_swapped
+/// \source     facebookresearch/metaseq#254, pytorch/pytorch#187138; the safetensors format
+void Check(const Evidence& evidence, Judgement& judgement) {
+  if (!evidence.oracle.source.error.empty()) {
+    judgement.Inconclusive("the source cannot be read: " + evidence.oracle.source.error);
+    return;
+  }
+  for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
+    SourceCheck check(evidence, *phase, judgement);
+    if (StageReached(*phase, "loaded", judgement)) {
+      for (const std::string& name : TensorNames(*phase, "loaded")) {
+        check.CheckTensor("loaded", name, false);
+      }
+    }
+    for (const std::string& stage : FinalStages(*phase, judgement)) {
+      for (const std::string& name : TensorNames(*phase, stage)) {
+        check.CheckTensor(stage, name, true);
+      }
+    }
+    check.Report();
+  }
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "loading.equals_source",
+    .claim = "What the checkpoint holds is what the model holds, bit for bit, on every replica.",
+    .needs = "values, plain, resume: loaded (where defined), ready, restored",
+    .tolerance = "bit-exact",
+    .source = "facebookresearch/metaseq#254, pytorch/pytorch#187138; the safetensors format",
+    .killed_by = {"loading.last_block_skipped", "loading.bf16_through_f16",
+                  "sharding.shards_swapped"},
+    .check = Check,
+}};
+
+}  // namespace
+}  // namespace shardproof

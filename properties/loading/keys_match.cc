@@ -1,0 +1,234 @@
+// loading.keys_match: the model has the tensors it declares, the checkpoint has the keys it needs,
+// and the pipeline tells the truth about both.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "verify/verdict/expectation.h"
+#include "verify/verdict/scope.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+using Names = std::set<std::string>;
+
+std::vector<std::string> Without(const Names& names, const Names& others) {
+  std::vector<std::string> left;
+  std::set_difference(names.begin(), names.end(), others.begin(), others.end(),
+                      std::back_inserter(left));
+  return left;
+}
+
+/// Keys that files of older Llama models hold although nothing needs them.
+bool IsLegacyKey(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
+
+/// Ties resolved: one name stands for its group.
+std::string Canonical(const OracleRecord& oracle, const std::string& name) {
+  return TieGroup(oracle, name).front();
+}
+
+struct Keys {
+  Names missing;     ///< declared, canonical, that the source has under none of their names
+  Names unexpected;  ///< in the source, declared under no name
+  Names matched;
+};
+
+Keys KeysOf(const OracleRecord& oracle) {
+  Keys keys;
+  for (const auto& [name, tensor] : oracle.declared) {
+    if (!IsPersistent(oracle, name)) continue;
+    const std::vector<std::string> group = TieGroup(oracle, name);
+    const bool found = std::any_of(group.begin(), group.end(), [&](const std::string& tied) {
+      return oracle.source.tensors.contains(tied);
+    });
+    (found ? keys.matched : keys.missing).insert(Canonical(oracle, name));
+  }
+  for (const auto& [name, tensor] : oracle.source.tensors) {
+    const bool is_needed = oracle.declared.contains(name) && IsPersistent(oracle, name);
+    if (!is_needed && !IsLegacyKey(name)) keys.unexpected.insert(name);
+  }
+  return keys;
+}
+
+void CheckModel(const Evidence& evidence, const PhaseEvidence& phase, Judgement& judgement) {
+  const char* stage = phase.name == "resume" ? "restored" : "ready";
+  if (!StageToJudge(phase, stage, judgement)) return;
+  Names declared;
+  for (const auto& [name, tensor] : evidence.oracle.declared) declared.insert(name);
+  FindingsByRank findings(phase, stage);
+  for (const RankEvidence& rank : phase.ranks) {
+    const StageRecord* record = rank.Stage(stage);
+    if (record == nullptr || !record->complete) continue;
+    Names present;
+    for (const auto& [name, state] : record->tensors) present.insert(name);
+    judgement.Compared(declared.size() + present.size());
+    const std::vector<std::string> lacking = Without(declared, present);
+    const std::vector<std::string> extra = Without(present, declared);
+    if (!lacking.empty()) {
+      findings.Add("", "not-in-model",
+                   fmt::format("the model lacks {} of the {} tensors that it declares: {}",
+                               lacking.size(), declared.size(), ListSome(lacking)),
+                   {rank.rank});
+    }
+    if (!extra.empty()) {
+      findings.Add("", "not-declared",
+                   fmt::format("the model has {} tensors that its definition does not: {}",
+                               extra.size(), ListSome(extra)),
+                   {rank.rank});
+    }
+  }
+  findings.Report(judgement);
+}
+
+/// \param what "missing" or "unexpected"
+void CheckReported(const OracleRecord& oracle, const RankEvidence& rank, const std::string& what,
+                   const std::vector<std::string>& reported, const Names& truth,
+                   FindingsByRank& findings, Judgement& judgement) {
+  Names said;
+  for (const std::string& name : reported) {
+    if (IsLegacyKey(name)) continue;
+    said.insert(what == "missing" ? Canonical(oracle, name) : name);
+  }
+  judgement.Compared(1 + said.size() + truth.size());
+  const std::vector<std::string> concealed = Without(truth, said);
+  const std::vector<std::string> invented = Without(said, truth);
+  if (!concealed.empty()) {
+    findings.Add(concealed[0], "concealed",
+                 fmt::format("{} keys are {} and the pipeline does not say so: {}",
+                             concealed.size(), what, ListSome(concealed)),
+                 {rank.rank});
+  }
+  if (!invented.empty()) {
+    findings.Add(invented[0], "invented",
+                 fmt::format("the pipeline says that {} keys are {}, and they are not: {}",
+                             invented.size(), what, ListSome(invented)),
+                 {rank.rank});
+  }
+}
+
+void CheckReports(const Evidence& evidence, const PhaseEvidence& phase, const Keys& keys,
+                  Judgement& judgement) {
+  bool any = false;
+  FindingsByRank findings(phase, "loaded");
+  for (const RankEvidence& rank : phase.ranks) {
+    if (!rank.keys) continue;
+    any = true;
+    CheckReported(evidence.oracle, rank, "missing", rank.keys->missing, keys.missing, findings,
+                  judgement);
+    CheckReported(evidence.oracle, rank, "unexpected", rank.keys->unexpected, keys.unexpected,
+                  findings, judgement);
+  }
+  findings.Report(judgement);
+  // What a resume loads is its own checkpoint, whose keys are judged by checkpoint.round_trip.
+  if (!any) {
+    judgement.Inconclusive(fmt::format("no rank of phase {} reported its keys", phase.name));
+  }
+}
+
+Finding InputFinding(const PhaseEvidence& phase, const std::string& kind, const std::string& tensor,
+                     const std::string& message) {
+  Finding finding;
+  finding.kind = kind;
+  finding.failure_class = "input";
+  finding.phase = phase.name;
+  finding.tensor = tensor;
+  finding.message = message;
+  return finding;
+}
+
+/// A prefix that, put before or taken off the model's names, makes them the checkpoint's.
+std::string PrefixHint(const Keys& keys) {
+  for (const std::string& key : keys.unexpected) {
+    for (const std::string& name : keys.missing) {
+      if (key.size() > name.size() && key.ends_with("." + name)) {
+        return fmt::format("; the checkpoint's keys seem to have the prefix \"{}\" besides",
+                           key.substr(0, key.size() - name.size()));
+      }
+      if (name.size() > key.size() && name.ends_with("." + key)) {
+        return fmt::format("; the checkpoint's keys seem to lack the prefix \"{}\"",
+                           name.substr(0, name.size() - key.size()));
+      }
+    }
+  }
+  return "";
+}
+
+void CheckInput(const Evidence& evidence, const PhaseEvidence& phase, const Keys& keys,
+                Judgement& judgement) {
+  const OracleRecord& oracle = evidence.oracle;
+  Names missing_allowed;
+  for (const std::string& name : oracle.missing_allowed) {
+    missing_allowed.insert(Canonical(oracle, name));
+  }
+  const Names unexpected_allowed(oracle.unexpected_allowed.begin(),
+                                 oracle.unexpected_allowed.end());
+  const std::vector<std::string> missing = Without(keys.missing, missing_allowed);
+  const std::vector<std::string> unexpected = Without(keys.unexpected, unexpected_allowed);
+  const size_t needed = keys.missing.size() + keys.matched.size();
+  judgement.Compared(needed + oracle.source.tensors.size());
+  if (keys.matched.empty() && !missing.empty() && !unexpected.empty()) {
+    judgement.Found(InputFinding(
+        phase, "disjoint", "",
+        fmt::format("the checkpoint and the model share no key: the model needs {} ({}), the "
+                    "checkpoint has {} ({}){}",
+                    needed, ListSome(missing, 2), oracle.source.tensors.size(),
+                    ListSome(unexpected, 2), PrefixHint(keys))));
+    return;
+  }
+  if (!missing.empty()) {
+    judgement.Found(InputFinding(
+        phase, "missing", missing[0],
+        fmt::format(
+            "the checkpoint lacks {} of the {} keys that the model needs, and the case does "
+            "not allow that: {}{}",
+            missing.size(), needed, ListSome(missing), PrefixHint(keys))));
+  }
+  if (!unexpected.empty()) {
+    judgement.Found(InputFinding(
+        phase, "unexpected", unexpected[0],
+        fmt::format(
+            "the checkpoint has {} keys that the model does not know, and the case does not "
+            "allow that: {}{}",
+            unexpected.size(), ListSome(unexpected), PrefixHint(keys))));
+  }
+}
+
+/// \claim      The model's tensors are those it declares; the keys that the pipeline reports as
+///             missing and unexpected are those that are; none is that the case does not allow.
+/// \needs      values, plain, resume: ready or restored; key reports; the source checkpoint
+/// \tolerance  none: sets. Files of older Llama models may hold `*.rotary_emb.inv_freq`.
+/// \killed_by  loading.missing_not_reported, loading.prefix_never_matches
+/// \source     huggingface/transformers#48744, torchgeo/torchgeo#4036, deepspeedai/DeepSpeed#7848
+void Check(const Evidence& evidence, Judgement& judgement) {
+  if (!evidence.oracle.source.error.empty()) {
+    judgement.Inconclusive("the source cannot be read: " + evidence.oracle.source.error);
+    return;
+  }
+  if (evidence.oracle.declared.empty()) {
+    judgement.Inconclusive("the oracle does not say which tensors the model has");
+    return;
+  }
+  const Keys keys = KeysOf(evidence.oracle);
+  for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
+    if (phase->name == "values") CheckInput(evidence, *phase, keys, judgement);
+    CheckModel(evidence, *phase, judgement);
+    if (phase->name != "resume") CheckReports(evidence, *phase, keys, judgement);
+  }
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "loading.keys_match",
+    .claim =
+        "The model has the tensors it declares, and missing and unexpected keys are allowed and "
+        "truly reported.",
+    .needs = "values, plain, resume: ready or restored; key reports; the source checkpoint",
+    .tolerance = "none: sets; *.rotary_emb.inv_freq in old Llama files is allowed",
+    .source = "huggingface/transformers#48744, torchgeo/torchgeo#4036, deepspeedai/DeepSpeed#7848",
+    .killed_by = {"loading.missing_not_reported", "loading.prefix_never_matches"},
+    .check = Check,
+}};
+
+}  // namespace
+}  // namespace shardproof

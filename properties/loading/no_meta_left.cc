@@ -1,0 +1,47 @@
+// loading.no_meta_left: once a model is ready, none of its tensors may still be a placeholder.
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+void CheckRank(const RankEvidence& rank, const StageRecord& record, FindingsByRank& findings,
+               Judgement& judgement) {
+  for (const auto& [name, state] : record.tensors) {
+    judgement.Compared();
+    if (!state.is_meta && state.device != "meta") continue;
+    const std::string kind = rank.Descriptor(state).kind;
+    findings.Add(name, "meta", "the " + kind + " is still on the meta device", {rank.rank});
+  }
+}
+
+/// \claim      At `ready` and `restored` no parameter and no buffer is on the meta device.
+/// \needs      values, plain, resume: ready, restored
+/// \tolerance  none: a flag
+/// \killed_by  loading.meta_buffer_kept, loading.materialize_skips_subtree
+/// \source     areal-project/AReaL#1182 (review): has_meta looks at parameters only, and buffers of
+///             vision models stay on meta.
+void Check(const Evidence& evidence, Judgement& judgement) {
+  for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
+    for (const std::string& stage : FinalStages(*phase, judgement)) {
+      FindingsByRank findings(*phase, stage);
+      for (const RankEvidence& rank : phase->ranks) {
+        const StageRecord* record = rank.Stage(stage);
+        if (record != nullptr) CheckRank(rank, *record, findings, judgement);
+      }
+      findings.Report(judgement);
+    }
+  }
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "loading.no_meta_left",
+    .claim = "Once ready or restored, no parameter and no buffer is on the meta device.",
+    .needs = "values, plain, resume: ready, restored",
+    .tolerance = "none: a flag",
+    .source = "areal-project/AReaL#1182 (review)",
+    .killed_by = {"loading.meta_buffer_kept", "loading.materialize_skips_subtree"},
+    .check = Check,
+}};
+
+}  // namespace
+}  // namespace shardproof

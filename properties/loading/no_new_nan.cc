@@ -1,0 +1,95 @@
+// loading.no_new_nan: loading adds no NaN and no Inf.
+#include <fmt/format.h>
+
+#include "verify/verdict/expectation.h"
+#include "verify/verdict/image.h"
+#include "verify/verdict/locate.h"
+#include "verify/verdict/select.h"
+#include "verify/verdict/values.h"
+
+namespace shardproof {
+namespace {
+
+struct Allowed {
+  uint64_t nan_count = 0;
+  uint64_t inf_count = 0;
+  std::string from = "its defining values";
+};
+
+/// How many the tensor may hold: as many as what it is loaded or initialised from; for a buffer
+/// that the model made itself, as many as it had then; else none.
+Allowed AllowedFor(const Evidence& evidence, const PhaseEvidence& phase, const std::string& name) {
+  const Expectation expected = ExpectedOf(evidence.oracle, name);
+  if (expected.tensor != nullptr) {
+    return {expected.tensor->nan_count, expected.tensor->inf_count, expected.from};
+  }
+  for (const Image& built : ImagesOf(phase, "built", name)) {
+    if (built.defined) return {built.nan_count, built.inf_count, "its value at `built`"};
+  }
+  return {};
+}
+
+/// Ranks whose own part holds NaN or Inf.
+std::vector<int64_t> Holders(const Image& image) {
+  std::vector<int64_t> ranks;
+  for (const Part& part : image.parts) {
+    if (part.state->nan_count + part.state->inf_count > 0) ranks.push_back(part.rank->rank);
+  }
+  return ranks;
+}
+
+void Report(const PhaseEvidence& phase, const std::string& stage, const std::string& name,
+            const Image& image, const Allowed& allowed, Judgement& judgement) {
+  const bool is_nan = image.nan_count > allowed.nan_count;
+  const std::string first =
+      image.first_nonfinite
+          ? fmt::format(", the first at {}", ElementName(*image.first_nonfinite, image.shape))
+          : "";
+  Finding finding = FindingAt(
+      phase, stage, name, is_nan ? "nan" : "inf", Holders(image),
+      fmt::format("{} NaN and {} Inf{}; {} has {} and {}", image.nan_count, image.inf_count, first,
+                  allowed.from, allowed.nan_count, allowed.inf_count));
+  // If the source has some too, the first one may well be one of those.
+  if (allowed.nan_count + allowed.inf_count == 0 && image.first_nonfinite) {
+    finding.index = image.first_nonfinite;
+    finding.coordinates = CoordinatesOf(*image.first_nonfinite, image.shape);
+  }
+  finding.expected = fmt::format("{} NaN, {} Inf", allowed.nan_count, allowed.inf_count);
+  finding.seen = fmt::format("{} NaN, {} Inf", image.nan_count, image.inf_count);
+  judgement.Found(std::move(finding));
+}
+
+/// \claim      At `ready` and `restored` no replica of a tensor has more NaN, or more Inf, than the
+///             values that it comes from.
+/// \needs      values, plain, resume: ready, restored
+/// \tolerance  none: counts
+/// \killed_by  loading.placeholder_marked_initialised, loading.buffers_reallocated
+/// \source     huggingface/transformers#45050 (NaN off rank 0), NVIDIA/Megatron-LM#4155
+void Check(const Evidence& evidence, Judgement& judgement) {
+  for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
+    for (const std::string& stage : FinalStages(*phase, judgement)) {
+      for (const std::string& name : TensorNames(*phase, stage)) {
+        const Allowed allowed = AllowedFor(evidence, *phase, name);
+        for (const Image& image : DefinedImages(*phase, stage, name, judgement)) {
+          judgement.Compared();
+          if (image.nan_count > allowed.nan_count || image.inf_count > allowed.inf_count) {
+            Report(*phase, stage, name, image, allowed, judgement);
+          }
+        }
+      }
+    }
+  }
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "loading.no_new_nan",
+    .claim = "Loading adds no NaN and no Inf to what the source or the formula gives.",
+    .needs = "values, plain, resume: ready, restored",
+    .tolerance = "none: counts",
+    .source = "huggingface/transformers#45050, NVIDIA/Megatron-LM#4155",
+    .killed_by = {"loading.placeholder_marked_initialised", "loading.buffers_reallocated"},
+    .check = Check,
+}};
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,116 @@
+// loading.ties_kept: tied tensors stay tied, nothing else shares memory, and a tie is saved once.
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+
+#include "verify/verdict/expectation.h"
+#include "verify/verdict/scope.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+bool SharesStorage(const TensorDescriptor& a, const TensorDescriptor& b) {
+  if (a.alias_group >= 0 && a.alias_group == b.alias_group) return true;
+  // Empty shards have no storage to share; that they are one object is all there is to see.
+  return a.OwnedElements() == 0 && b.OwnedElements() == 0 && a.identity >= 0 &&
+         a.identity == b.identity;
+}
+
+void CheckTied(const Evidence& evidence, const RankEvidence& rank, const std::string& stage,
+               FindingsByRank& findings, Judgement& judgement) {
+  for (const std::vector<std::string>& group : evidence.oracle.ties) {
+    const TensorDescriptor* first = FindTensor(rank, stage, group[0]).descriptor;
+    for (size_t i = 1; i < group.size(); ++i) {
+      const TensorDescriptor* other = FindTensor(rank, stage, group[i]).descriptor;
+      if (first == nullptr || other == nullptr) {
+        judgement.Inconclusive(
+            fmt::format("rank {} lacks {} or {} at `{}`", rank.rank, group[0], group[i], stage));
+        continue;
+      }
+      judgement.Compared();
+      if (!SharesStorage(*first, *other)) {
+        findings.Add(group[i], "untied",
+                     fmt::format("it no longer shares memory with {}", group[0]), {rank.rank});
+      }
+    }
+  }
+}
+
+/// Every set of names that share storage must lie within one expected tie.
+void CheckOthers(const Evidence& evidence, const RankEvidence& rank, const std::string& stage,
+                 FindingsByRank& findings, Judgement& judgement) {
+  std::map<int64_t, std::vector<std::string>> aliases;
+  for (const auto& [name, state] : rank.Stage(stage)->tensors) {
+    const TensorDescriptor& descriptor = rank.Descriptor(state);
+    judgement.Compared();
+    if (descriptor.alias_group >= 0 && descriptor.OwnedElements() > 0) {
+      aliases[descriptor.alias_group].push_back(name);
+    }
+  }
+  for (const auto& [number, names] : aliases) {
+    const std::vector<std::string> tied = TieGroup(evidence.oracle, names[0]);
+    const std::set<std::string> allowed(tied.begin(), tied.end());
+    for (const std::string& name : names) {
+      if (allowed.contains(name)) continue;
+      findings.Add(name, "aliased",
+                   fmt::format("it shares memory with {}, and the two are not tied", names[0]),
+                   {rank.rank});
+    }
+  }
+}
+
+void CheckSaved(const Evidence& evidence, Judgement& judgement) {
+  for (const auto& [phase_name, saved] : evidence.oracle.saved) {
+    const PhaseEvidence* phase = evidence.Phase(phase_name);
+    if (phase == nullptr || !saved.error.empty()) continue;
+    for (const std::vector<std::string>& group : evidence.oracle.ties) {
+      std::vector<std::string> names;
+      for (const std::string& name : group) {
+        if (saved.tensors.contains(name)) names.push_back(name);
+      }
+      judgement.Compared();
+      if (names.size() == 1) continue;
+      judgement.Found(
+          FindingAt(*phase, "saved", group[0], names.empty() ? "not-saved" : "saved-twice", {},
+                    names.empty() ? "none of the tied names is in the saved checkpoint"
+                                  : fmt::format("one tensor is saved under {} names: {}",
+                                                names.size(), ListSome(names))));
+    }
+  }
+}
+
+/// \claim      On every rank at `ready` and `restored` the sets of names that share storage are
+///             exactly the ties of the model; each tie has one entry in a saved checkpoint.
+/// \needs      values, plain, resume: ready, restored; saved checkpoints
+/// \tolerance  none: sets
+/// \killed_by  loading.tie_broken_by_materialize, checkpoint.tie_saved_twice
+/// \source     NVIDIA/Megatron-LM#5790, OpenRLHF/OpenRLHF#1316, huggingface/transformers#27314
+void Check(const Evidence& evidence, Judgement& judgement) {
+  for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
+    for (const std::string& stage : FinalStages(*phase, judgement)) {
+      FindingsByRank findings(*phase, stage);
+      for (const RankEvidence& rank : phase->ranks) {
+        if (rank.Stage(stage) == nullptr) continue;
+        CheckTied(evidence, rank, stage, findings, judgement);
+        CheckOthers(evidence, rank, stage, findings, judgement);
+      }
+      findings.Report(judgement);
+    }
+  }
+  CheckSaved(evidence, judgement);
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "loading.ties_kept",
+    .claim = "Tied tensors stay tied, nothing else shares memory, and a tie is saved once.",
+    .needs = "values, plain, resume: ready, restored; saved checkpoints",
+    .tolerance = "none: sets",
+    .source = "NVIDIA/Megatron-LM#5790, OpenRLHF/OpenRLHF#1316, huggingface/transformers#27314",
+    .killed_by = {"loading.tie_broken_by_materialize", "checkpoint.tie_saved_twice"},
+    .check = Check,
+}};
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,80 @@
+// memory.host_peak: no rank needs more host memory than its own shards and one bucket.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+std::string MiB(uint64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+/// When the rank first went beyond the bound, from its samples.
+std::string FirstBeyond(const MemoryRecord& memory, uint64_t limit) {
+  for (const MemorySample& sample : memory.samples) {
+    if (sample.anonymous_bytes <= memory.idle_bytes + limit) continue;
+    return fmt::format(", beyond it first after {:.0f} ms, working on `{}`", sample.time_ms,
+                       sample.stage);
+  }
+  return "";
+}
+
+void CheckRank(const Case& test_case, const PhaseEvidence& phase, const RankEvidence& rank,
+               Judgement& judgement) {
+  if (!rank.memory || rank.memory->peak_bytes == 0) {
+    judgement.Inconclusive(fmt::format("rank {} left no memory record", rank.rank));
+    return;
+  }
+  const MemoryRecord& memory = *rank.memory;
+  const uint64_t used = memory.peak_bytes - std::min(memory.idle_bytes, memory.peak_bytes);
+  const uint64_t limit =
+      memory.own_shard_bytes + test_case.bucket_bytes + test_case.host_slack_bytes;
+  judgement.Compared();
+  if (used <= limit) return;
+  Finding finding = FindingAt(
+      phase, memory.peak_stage, "", "peak", {rank.rank},
+      fmt::format("host peak {} above idle; {} allowed: {} own shards + {} bucket + {} slack{}",
+                  MiB(used), MiB(limit), MiB(memory.own_shard_bytes), MiB(test_case.bucket_bytes),
+                  MiB(test_case.host_slack_bytes), FirstBeyond(memory, limit)));
+  finding.expected = fmt::format("at most {} bytes", limit);
+  finding.seen = fmt::format("{} bytes", used);
+  judgement.Found(std::move(finding));
+}
+
+/// \claim      peak_bytes - idle_bytes <= own_shard_bytes + bucket_bytes + host_slack_bytes, on
+/// every
+///             rank; anonymous memory, so that the page cache of mapped files is not counted.
+/// \needs      memory: the memory record of every rank; strategy rank0-broadcast
+/// \tolerance  host_slack_bytes of the case: allocator, threads and transport, not tensors
+/// \killed_by  memory.every_rank_loads_all, memory.full_copy_kept
+/// \source     huggingface/transformers#44473, #45649, areal-project/AReaL#1182
+void Check(const Evidence& evidence, Judgement& judgement) {
+  const PhaseEvidence* phase = PhaseToJudge(evidence, "memory", judgement);
+  if (phase == nullptr) return;
+  if (phase->strategy != "rank0-broadcast") {
+    judgement.Skipped(
+        fmt::format("strategy {} promises no bound: every rank holds a full copy while "
+                    "it loads",
+                    phase->strategy));
+    return;
+  }
+  for (const RankEvidence& rank : phase->ranks) {
+    CheckRank(evidence.test_case, *phase, rank, judgement);
+  }
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "memory.host_peak",
+    .claim = "No rank needs more host memory than its own shards, one bucket and the stated slack.",
+    .needs = "memory: memory records; strategy rank0-broadcast",
+    .tolerance = "host_slack_bytes of the case",
+    .source = "huggingface/transformers#44473, #45649, areal-project/AReaL#1182",
+    .killed_by = {"memory.every_rank_loads_all", "memory.full_copy_kept"},
+    .check = Check,
+}};
+
+}  // namespace
+}  // namespace shardproof

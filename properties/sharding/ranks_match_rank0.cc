@@ -1,0 +1,116 @@
+// sharding.ranks_match_rank0: all ranks hold one and the same model.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "verify/verdict/locate.h"
+#include "verify/verdict/scope.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+std::string PlacementText(const TensorDescriptor& descriptor) {
+  if (descriptor.placements.empty()) return "not distributed";
+  std::vector<std::string> parts;
+  for (const PlacementRecord& placement : descriptor.placements) {
+    const bool cuts = placement.kind == "shard" || placement.kind == "strided_shard";
+    std::string text = cuts ? fmt::format("{}({})", placement.kind, placement.dim) : placement.kind;
+    if (placement.kind == "strided_shard") text += fmt::format("/{}", placement.split_factor);
+    parts.push_back(std::move(text));
+  }
+  return ListSome(parts, parts.size());
+}
+
+void CheckDescriptors(const PhaseEvidence& phase, const std::string& stage, const std::string& name,
+                      FindingsByRank& findings, Judgement& judgement) {
+  const RankEvidence* first_rank = nullptr;
+  const TensorDescriptor* first = nullptr;
+  for (const RankEvidence& rank : phase.ranks) {
+    const TensorDescriptor* own = FindTensor(rank, stage, name).descriptor;
+    if (own == nullptr) continue;  // loading.all_defined reports a rank that lacks it
+    if (first == nullptr) {
+      first_rank = &rank;
+      first = own;
+      continue;
+    }
+    const auto field = [&](const char* what, const std::string& seen, const std::string& expected) {
+      judgement.Compared();
+      if (seen == expected) return;
+      findings.Add(
+          name, std::string("unlike-") + what,
+          fmt::format("{} is {}, on rank {} it is {}", what, seen, first_rank->rank, expected),
+          {rank.rank});
+    };
+    field("dtype", own->dtype, first->dtype);
+    field("shape", ShapeText(own->shape), ShapeText(first->shape));
+    field("placements", PlacementText(*own), PlacementText(*first));
+    field("requires_grad", own->requires_grad ? "true" : "false",
+          first->requires_grad ? "true" : "false");
+    field("kind", own->kind, first->kind);
+  }
+}
+
+/// Replicas against the first of them, which rank 0 is part of.
+void CheckReplicas(const Evidence& evidence, const PhaseEvidence& phase, const std::string& stage,
+                   const std::string& name, const std::vector<Image>& images,
+                   Judgement& judgement) {
+  if (images.size() < 2) return;
+  const std::vector<Image> others(images.begin() + 1, images.end());
+  judgement.Compared(others.size());
+  const Comparison comparison{
+      evidence, phase, stage, name, fmt::format("rank {}", images[0].Ranks().front()), {}};
+  for (Finding& finding : CompareAll(comparison, images[0], others)) {
+    judgement.Found(std::move(finding));
+  }
+}
+
+/// Shards, summed, against the full tensor that rank 0 read.
+void CheckShards(const Evidence& evidence, const PhaseEvidence& phase, const std::string& name,
+                 const std::vector<Image>& images, Judgement& judgement) {
+  for (const Image& loaded : ImagesOf(phase, "loaded", name)) {
+    if (!loaded.defined || loaded.Ranks() != std::vector<int64_t>{0}) continue;
+    judgement.Compared(images.size());
+    const Comparison comparison{evidence, phase, "ready", name, "rank 0 at `loaded`", {}};
+    for (Finding& finding : CompareAll(comparison, loaded, images)) {
+      judgement.Found(std::move(finding));
+    }
+  }
+}
+
+/// \claim      At `ready` and `restored` every replica has rank 0's digest, the shards of a tensor
+///             add up to what rank 0 had at `loaded`, and dtype, shape, placements, requires_grad
+///             and kind are alike on all ranks.
+/// \needs      values, plain, resume: loaded, ready, restored
+/// \tolerance  bit-exact: copies
+/// \killed_by  sharding.one_rank_unfilled, sharding.shards_swapped, loading.init_seed_of_rank
+/// \source     EvolvingLMMs-Lab/lmms-engine#185, pytorch/torchtitan#166, mosaicml/composer#2812
+void Check(const Evidence& evidence, Judgement& judgement) {
+  for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
+    for (const std::string& stage : FinalStages(*phase, judgement)) {
+      FindingsByRank findings(*phase, stage);
+      for (const std::string& name : TensorNames(*phase, stage)) {
+        CheckDescriptors(*phase, stage, name, findings, judgement);
+        const std::vector<Image> images = DefinedImages(*phase, stage, name, judgement);
+        CheckReplicas(evidence, *phase, stage, name, images, judgement);
+        if (stage == "ready") CheckShards(evidence, *phase, name, images, judgement);
+      }
+      findings.Report(judgement);
+    }
+  }
+  judgement.Skipped("one rank that loads nothing has nothing to match");
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "sharding.ranks_match_rank0",
+    .claim = "Replicas equal rank 0, shards add up to what rank 0 loaded, descriptors are alike.",
+    .needs = "values, plain, resume: loaded, ready, restored",
+    .tolerance = "bit-exact",
+    .source = "EvolvingLMMs-Lab/lmms-engine#185, pytorch/torchtitan#166, mosaicml/composer#2812",
+    .killed_by = {"sharding.one_rank_unfilled", "sharding.shards_swapped",
+                  "loading.init_seed_of_rank"},
+    .check = Check,
+}};
+
+}  // namespace
+}  // namespace shardproof

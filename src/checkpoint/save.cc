@@ -1,0 +1,138 @@
+#include "src/checkpoint/save.h"
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+namespace shardproof {
+namespace {
+
+constexpr const char* kIndexName = "model.safetensors.index.json";
+constexpr uint64_t kSideFileBytesMax = 64u << 20;
+
+/// Whether `directory` is something that a save may replace: a checkpoint, or empty.
+Status CheckReplaceable(FileSystem& files, const std::string& directory) {
+  if (!files.Exists(directory)) return Ok();
+  SP_ASSIGN(const auto names, files.List(directory));
+  if (names.empty() || files.Exists(directory + "/" + kIndexName)) return Ok();
+  return BadInput(directory + ": exists and holds no " + kIndexName +
+                  ": a save replaces only a checkpoint with an index, or an empty directory");
+}
+
+Status WriteWhole(FileSystem& files, const std::string& path, const std::string& text) {
+  SP_TRY(files.Create(path, text.size()));
+  SP_ASSIGN(const auto file, files.OpenForWrite(path));
+  SP_TRY(file->WriteAt(0, text));
+  return file->Sync();
+}
+
+/// The index, and the config that makes the directory loadable by others.
+Status WriteSideFiles(const std::vector<SavedFile>& plan, const Job& job,
+                      const std::string& directory, FileSystem& files) {
+  nlohmann::ordered_json index;
+  uint64_t total = 0;
+  index["metadata"]["total_size"] = 0;
+  index["weight_map"] = nlohmann::ordered_json::object();
+  for (const SavedFile& file : plan) {
+    total += file.size - file.header.size();
+    for (const SavedTensor& tensor : file.tensors) {
+      index["weight_map"][tensor.slot->spec.name] = file.name;
+    }
+  }
+  index["metadata"]["total_size"] = total;
+  SP_TRY(WriteWhole(files, directory + "/" + kIndexName, index.dump(2) + "\n"));
+  for (const char* name : {"config.json", "generation_config.json"}) {
+    const std::string from = job.checkpoint + "/" + name;
+    if (!files.Exists(from)) continue;
+    SP_ASSIGN(const std::string text, files.ReadText(from, kSideFileBytesMax));
+    SP_TRY(WriteWhole(files, directory + "/" + name, text));
+  }
+  return Ok();
+}
+
+/// Rank 0 makes the directory and its files, at full size and with headers.
+Status Prepare(const std::vector<SavedFile>& plan, const Job& job, const std::string& staging,
+               FileSystem& files) {
+  SP_TRY(CheckReplaceable(files, job.save_to));
+  SP_TRY(files.RemoveTree(staging));  // what a killed save left behind
+  SP_TRY(files.MakeDirectory(staging));
+  for (const SavedFile& file : plan) SP_TRY(files.Create(staging + "/" + file.name, file.size));
+  return Ok();
+}
+
+/// Which rank writes a slot's bytes: each its own shard; of replicas, the first only.
+bool Writes(const Slot& slot, int64_t rank) {
+  const bool sharded = std::any_of(slot.placements.begin(), slot.placements.end(), [](auto p) {
+    return p.kind == Placement::Kind::kShard;
+  });
+  return sharded || rank == 0;
+}
+
+Status WriteTensor(const SavedTensor& tensor, OutputFile& file) {
+  const Slot& slot = *tensor.slot;
+  const uint64_t element = slot.ElementBytes();
+  const auto* local = static_cast<const char*>(slot.value.const_data_ptr());
+  for (const ElementRun& run : slot.shard.runs) {
+    for (uint64_t i = 0; i < run.count; ++i) {
+      SP_TRY(file.WriteAt(tensor.offset + (run.start + i * run.stride) * element,
+                          {local, run.length * element}));
+      local += run.length * element;
+    }
+  }
+  return Ok();
+}
+
+}  // namespace
+
+Status WriteShards(const Model& model, const Job& job, const std::string& directory, World& world) {
+  for (const SavedFile& planned :
+       PlanFiles(model, job.max_file_bytes, world.communicator->world_size())) {
+    SP_ASSIGN(const auto file, world.files->OpenForWrite(directory + "/" + planned.name));
+    if (world.rank() == 0) SP_TRY(file->WriteAt(0, planned.header));
+    for (const SavedTensor& tensor : planned.tensors) {
+      if (!Writes(*tensor.slot, world.rank())) continue;
+      if (auto written = WriteTensor(tensor, *file); !written.ok()) {
+        return written.error().While("saving tensor '" + tensor.slot->spec.name + "'");
+      }
+    }
+    SP_TRY(file->Sync());
+  }
+  return Ok();
+}
+
+Status CommitByRename(const std::string& staging, const std::string& target, World& world) {
+  FileSystem& files = *world.files;
+  const size_t slash = target.find_last_of('/');
+  const std::string parent = slash == std::string::npos ? "." : target.substr(0, slash + 1);
+  SP_TRY(files.SyncDirectory(staging));
+  if (!files.Exists(target)) {
+    SP_TRY(files.Rename(staging, target));
+    return files.SyncDirectory(parent);
+  }
+  SP_TRY(files.Exchange(staging, target));
+  SP_TRY(files.SyncDirectory(parent));
+  return files.RemoveTree(staging);  // now the previous checkpoint
+}
+
+Status SaveModel(const Model& model, const Stages& stages, const Job& job, World& world) {
+  Communicator& communicator = *world.communicator;
+  FileSystem& files = *world.files;
+  const std::string staging = job.save_to + ".saving";
+  const auto plan = PlanFiles(model, job.max_file_bytes, communicator.world_size());
+  const bool leads = world.rank() == 0;
+
+  Status status = leads ? Prepare(plan, job, staging, files) : Ok();
+  SP_TRY(Agree(communicator, status, "preparing the save"));
+
+  status = stages.write_shards(model, job, staging, world);
+  if (status.ok() && leads) status = WriteSideFiles(plan, job, staging, files);
+  // Nothing is committed unless every rank's bytes are durable.
+  if (Status agreed = Agree(communicator, status, "writing the checkpoint"); !agreed.ok()) {
+    if (leads) (void)files.RemoveTree(staging);  // the first error is the one to tell
+    return agreed;
+  }
+  status = leads ? stages.commit(staging, job.save_to, world) : Ok();
+  return Agree(communicator, status, "committing the checkpoint");
+}
+
+}  // namespace shardproof

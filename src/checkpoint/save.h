@@ -1,0 +1,40 @@
+// Saving as sharded safetensors with an index: every rank writes its own bytes of the common files,
+// so nothing is gathered, and one rename makes the whole of it the checkpoint.
+#pragma once
+
+#include "src/pipeline/stages.h"
+
+namespace shardproof {
+
+/// Where one tensor lies in the files to be written.
+struct SavedTensor {
+  std::shared_ptr<Slot> slot;
+  uint64_t offset = 0;  ///< absolute in the file, bytes
+};
+
+struct SavedFile {
+  std::string name;    ///< "model-00001-of-00004.safetensors"
+  std::string header;  ///< the 8-byte length and the JSON, padded to 8 bytes
+  uint64_t size = 0;   ///< bytes, header included
+  std::vector<SavedTensor> tensors;
+};
+
+/// The files for `model`: persistent tensors in module order, each once under its canonical name. A
+/// pure function of shapes and dtypes, so that every rank plans alike without a collective.
+/// \param max_file_bytes data bytes a file may hold before the next is begun; 0: the total divided
+///   by `world_size`, rounded up.
+std::vector<SavedFile> PlanFiles(const Model& model, uint64_t max_file_bytes, int64_t world_size);
+
+/// Writes into "<save_to>.saving", then commits. The previous checkpoint at save_to stays whole until
+/// the rename, and for good if anything fails before it. Needs a file system that all ranks share.
+/// \error kBadInput if save_to exists and is no checkpoint; kFailed, kPeer otherwise.
+Status SaveModel(const Model& model, const Stages& stages, const Job& job, World& world);
+
+/// Writes what this rank owns, and rank 0 the headers and replicated tensors; durable on return.
+Status WriteShards(const Model& model, const Job& job, const std::string& directory, World& world);
+
+/// Makes the durable directory `staging` the one called `target`, atomically, and removes what was
+/// there before.
+Status CommitByRename(const std::string& staging, const std::string& target, World& world);
+
+}  // namespace shardproof

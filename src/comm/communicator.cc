@@ -1,0 +1,84 @@
+// The pipeline's collectives on a c10d backend.
+#include <fmt/format.h>
+
+#include "src/comm/gloo.h"
+#include "src/core/torch_try.h"
+
+namespace shardproof {
+namespace {
+
+/// "w, b and 3 more": what travels, for errors.
+std::string Contents(const std::vector<Piece>& pieces) {
+  std::string text;
+  for (size_t i = 0; i < pieces.size() && i < 2; ++i) text += (i ? ", " : "") + pieces[i].tensor;
+  if (pieces.size() > 2) text += fmt::format(" and {} more", pieces.size() - 2);
+  return text;
+}
+
+class PendingWork : public Pending {
+ public:
+  PendingWork(c10::intrusive_ptr<c10d::Work> work, std::string what, std::shared_ptr<Clock> clock)
+      : work_(std::move(work)), what_(std::move(what)), clock_(std::move(clock)) {}
+
+  Status Wait() override {
+    const auto begin = clock_->Now();
+    auto done = TorchTry(ErrorCode::kPeer, what_, [&] { return work_->wait(); });
+    if (done.ok()) return Ok();
+    const auto waited =
+        std::chrono::duration_cast<std::chrono::milliseconds>(clock_->Now() - begin).count();
+    return PeerFailed(fmt::format("{} (after {} ms)", done.error().message, waited));
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> work_;
+  std::string what_;
+  std::shared_ptr<Clock> clock_;
+};
+
+class BackendCommunicator : public Communicator {
+ public:
+  BackendCommunicator(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<Clock> clock)
+      : backend_(std::move(backend)), clock_(std::move(clock)) {}
+
+  int64_t rank() const override { return backend_->getRank(); }
+  int64_t world_size() const override { return backend_->getSize(); }
+
+  Result<std::unique_ptr<Pending>> Broadcast(at::Tensor payload, int64_t root,
+                                             std::vector<Piece> pieces) override {
+    const std::string what =
+        fmt::format("broadcast from rank {} of {}", root, Contents(pieces));
+    SP_ASSIGN(auto work, TorchTry(ErrorCode::kPeer, what, [&] {
+                std::vector<at::Tensor> tensors = {payload};
+                c10d::BroadcastOptions options;
+                options.rootRank = root;
+                return backend_->broadcast(tensors, options);
+              }));
+    return std::unique_ptr<Pending>(
+        std::make_unique<PendingWork>(std::move(work), what, clock_));
+  }
+
+  Result<int64_t> Max(int64_t value, const std::string& what) override {
+    at::Tensor tensor = at::full({1}, value, at::kLong);
+    SP_ASSIGN(auto work, TorchTry(ErrorCode::kPeer, what, [&] {
+                std::vector<at::Tensor> tensors = {tensor};
+                c10d::AllreduceOptions options;
+                options.reduceOp = c10d::ReduceOp::MAX;
+                return backend_->allreduce(tensors, options);
+              }));
+    SP_TRY(PendingWork(std::move(work), what, clock_).Wait());
+    return tensor.item<int64_t>();
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::Backend> backend_;
+  std::shared_ptr<Clock> clock_;
+};
+
+}  // namespace
+
+std::shared_ptr<Communicator> MakeCommunicator(c10::intrusive_ptr<c10d::Backend> backend,
+                                               std::shared_ptr<Clock> clock) {
+  return std::make_shared<BackendCommunicator>(std::move(backend), std::move(clock));
+}
+
+}  // namespace shardproof

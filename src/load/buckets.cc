@@ -1,0 +1,62 @@
+#include "src/load/buckets.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "src/core/check.h"
+
+namespace shardproof {
+
+std::vector<Bucket> PlanBuckets(const KeyMatch& keys, uint64_t capacity) {
+  SP_CHECK(capacity > 0);
+  std::vector<Bucket> buckets;
+  for (const auto& [slot, key] : keys.loads) {
+    uint64_t bytes = c10::elementSize(slot->spec.dtype);
+    for (const int64_t size : slot->spec.shape) bytes *= size;
+    for (uint64_t done = 0; done < bytes;) {
+      if (buckets.empty() || buckets.back().bytes == capacity) buckets.emplace_back();
+      Bucket& bucket = buckets.back();
+      const uint64_t length = std::min(bytes - done, capacity - bucket.bytes);
+      bucket.pieces.push_back({slot->spec.name, done, length, bucket.bytes});
+      bucket.bytes += length;
+      done += length;
+    }
+  }
+  return buckets;
+}
+
+namespace {
+
+/// Copies the overlap of one piece with one slot's shard.
+void UnpackPiece(const Piece& piece, const std::byte* payload, Slot& slot) {
+  const uint64_t element = slot.ElementBytes();
+  auto* local = static_cast<std::byte*>(slot.value.mutable_data_ptr());
+  const uint64_t piece_end = piece.global_start + piece.length;
+  for (const ElementRun& run : slot.shard.runs) {
+    const uint64_t start = run.start * element;
+    const uint64_t length = run.length * element;
+    const uint64_t stride = run.stride * element;
+    // Stretches that end before the piece begins need no visit.
+    uint64_t i = 0;
+    if (stride > 0 && piece.global_start > start + length) {
+      i = std::min(run.count, (piece.global_start - start - length) / stride);
+    }
+    for (; i < run.count && start + i * stride < piece_end; ++i) {
+      const uint64_t begin = std::max(start + i * stride, piece.global_start);
+      const uint64_t end = std::min(start + i * stride + length, piece_end);
+      if (begin >= end) continue;
+      std::memcpy(local + i * length + (begin - start - i * stride),
+                  payload + piece.offset + (begin - piece.global_start), end - begin);
+    }
+    local += length * run.count;
+  }
+}
+
+}  // namespace
+
+void Unpack(const std::vector<Piece>& pieces, const std::byte* payload,
+            const std::map<std::string, std::shared_ptr<Slot>>& slots) {
+  for (const Piece& piece : pieces) UnpackPiece(piece, payload, *slots.at(piece.tensor));
+}
+
+}  // namespace shardproof

@@ -1,0 +1,67 @@
+#include "src/load/initial_value.h"
+
+#include <algorithm>
+
+
+#include "src/core/check.h"
+#include "src/model/model.h"
+
+namespace shardproof {
+namespace {
+
+constexpr int64_t kChunkElements = 4096;  // staging stays small whatever the tensor's size
+
+uint64_t Mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+uint64_t HashOfName(const std::string& name) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const unsigned char c : name) hash = (hash ^ c) * 0x100000001b3;
+  return hash;
+}
+
+/// Elements [start, start + count) of the global tensor, as F32 (exact for every kind).
+void UniformChunk(at::Tensor& chunk, uint64_t base, uint64_t start, at::ScalarType dtype,
+                  float step) {
+  float* out = chunk.mutable_data_ptr<float>();
+  const bool is_float = at::isFloatingType(dtype);
+  const uint64_t modulus = dtype == at::kBool ? 2 : 100;
+  for (int64_t i = 0; i < chunk.numel(); ++i) {
+    const uint64_t bits = Mix(base + start + i) >> 40;
+    const auto centred = static_cast<int32_t>(bits) - (1 << 23);
+    out[i] = is_float ? static_cast<float>(centred) * step : static_cast<float>(bits % modulus);
+  }
+}
+
+}  // namespace
+
+void FillInitialValue(Slot& slot, uint64_t seed, double scale) {
+  SP_CHECK(!slot.value.is_meta(), "%s", slot.spec.name.c_str());
+  slot.content = SlotContent::kDefined;
+  if (slot.spec.init != InitialValue::kUniform) {
+    slot.value.fill_(slot.spec.init == InitialValue::kOnes ? 1 : 0);
+    return;
+  }
+  const uint64_t base = Mix(Mix(seed) ^ HashOfName(slot.spec.name));
+  const auto step = static_cast<float>(scale * 0x1p-23);
+  const at::Tensor flat = slot.value.view(-1);
+  int64_t local = 0;
+  for (const ElementRun& run : slot.shard.runs) {
+    for (uint64_t i = 0; i < run.count; ++i) {
+      const uint64_t start = run.start + i * run.stride;
+      for (uint64_t done = 0; done < run.length; done += kChunkElements) {
+        const int64_t count = std::min<uint64_t>(kChunkElements, run.length - done);
+        at::Tensor chunk = at::empty({count}, at::kFloat);
+        UniformChunk(chunk, base, start + done, slot.spec.dtype, step);
+        flat.narrow(0, local, count).copy_(chunk);
+        local += count;
+      }
+    }
+  }
+}
+
+}  // namespace shardproof

@@ -1,0 +1,92 @@
+#include "src/load/load.h"
+
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "src/core/torch_try.h"
+#include "src/load/buckets.h"
+#include "src/load/initial_value.h"
+
+namespace shardproof {
+namespace {
+
+/// A read-only view of a tensor in the mapping.
+at::Tensor MappedTensor(const Source& source, const SourceTensor& tensor) {
+  // ATen has no const views; nothing writes to a loaded slot before it is replaced by a shard.
+  void* data = const_cast<std::byte*>(source.BytesOf(tensor));
+  return at::from_blob(data, tensor.shape, at::TensorOptions().dtype(tensor.dtype));
+}
+
+}  // namespace
+
+Result<Source> OpenSourceOnEveryRank(const Job& job, World& world) {
+  Result<Source> source = OpenSource(*world.files, job.checkpoint);
+  SP_TRY(Agree(*world.communicator, source.ok() ? Ok() : Status(source.error()),
+               "opening the checkpoint"));
+  return source;
+}
+
+Result<Source> OpenSourceOnRank0(const Job& job, World& world) {
+  Result<Source> source = Source{};
+  if (world.rank() == 0) source = OpenSource(*world.files, job.checkpoint);
+  SP_TRY(Agree(*world.communicator, source.ok() ? Ok() : Status(source.error()),
+               "opening the checkpoint"));
+  SP_ASSIGN(const std::string text,
+            ShareText(*world.communicator, world.rank() == 0 ? DescribeSource(source.value()) : "",
+                      0, "the checkpoint's tensors"));
+  if (world.rank() == 0) return source;
+  return SourceFromDescription(text);
+}
+
+Status LoadOnRank0(Model&, const KeyMatch& keys, const Source& source, const Job&, World& world) {
+  for (const auto& [slot, key] : keys.loads) {
+    slot->content = SlotContent::kNone;  // a value made at build is only a placeholder now
+    if (world.rank() != 0) continue;
+    slot->value = MappedTensor(source, source.tensors.at(key));
+    slot->content = SlotContent::kDefined;
+  }
+  return Ok();
+}
+
+Status LoadOnEveryRank(Model&, const KeyMatch& keys, const Source& source, const Job&,
+                       World& world) {
+  for (const auto& [slot, key] : keys.loads) {
+    const SourceTensor& tensor = source.tensors.at(key);
+    SP_ASSIGN(slot->value, world.device->Allocate(tensor.shape, tensor.dtype, slot->spec.name));
+    if (tensor.length > 0) {
+      std::memcpy(slot->value.mutable_data_ptr(), source.BytesOf(tensor), tensor.length);
+    }
+    slot->content = SlotContent::kDefined;
+  }
+  return Ok();
+}
+
+Status FillNothing(Model&, const KeyMatch&, const Source&, const Stages&, const Job&, World&) {
+  return Ok();
+}
+
+Status InitMissing(Model& model, const KeyMatch& keys, const Job& job, World&) {
+  for (const auto& slot : keys.missing) {
+    // A buffer that the model made itself on the real device has its value already.
+    if (!slot->spec.built_real) FillInitialValue(*slot, job.seed, model.init_scale);
+  }
+  return Ok();
+}
+
+Status ComputeBuffers(Model& model, const Job& job, World&) {
+  for (const auto& slot : model.Slots()) {
+    if (slot->spec.persistent || slot->content == SlotContent::kDefined) continue;
+    if (!slot->spec.rope) {
+      FillInitialValue(*slot, job.seed, model.init_scale);
+      continue;
+    }
+    const double dim = 2.0 * static_cast<double>(slot->value.numel());
+    const at::Tensor exponent = at::arange(0, dim, 2, at::kFloat).div(dim);
+    slot->value.copy_(at::pow(slot->spec.rope->theta, exponent).reciprocal());
+    slot->content = SlotContent::kDefined;
+  }
+  return Ok();
+}
+
+}  // namespace shardproof

@@ -1,0 +1,264 @@
+#include "src/load/safetensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "src/core/dtype.h"
+
+namespace shardproof {
+namespace {
+
+using nlohmann::json;
+
+constexpr uint64_t kHeaderBytesMax = 100'000'000;  // the format's own limit
+constexpr uint64_t kIndexBytesMax = 1u << 30;
+constexpr const char* kIndexName = "model.safetensors.index.json";
+constexpr const char* kSingleName = "model.safetensors";
+
+/// Parses JSON and refuses duplicate keys, which nlohmann would silently resolve.
+Result<json> ParseStrict(std::string_view text, const std::string& origin) {
+  std::vector<std::set<std::string>> open;
+  std::string duplicate;
+  const auto watch = [&](int, json::parse_event_t event, json& value) {
+    if (event == json::parse_event_t::object_start) open.emplace_back();
+    if (event == json::parse_event_t::object_end) open.pop_back();
+    if (event == json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second) {
+      duplicate = value.get<std::string>();
+    }
+    return true;
+  };
+  json document = json::parse(text, watch, /*allow_exceptions=*/false);
+  if (document.is_discarded()) return BadInput(fmt::format("{}: is not valid JSON", origin));
+  if (!duplicate.empty()) {
+    return BadInput(fmt::format("{}: key '{}' occurs twice", origin, duplicate));
+  }
+  if (!document.is_object()) return BadInput(fmt::format("{}: is not a JSON object", origin));
+  return document;
+}
+
+/// Bytes of a tensor, or nothing if shape and dtype overflow 64 bits.
+std::optional<uint64_t> ByteLength(const std::vector<int64_t>& shape, at::ScalarType dtype) {
+  uint64_t bytes = c10::elementSize(dtype);
+  for (const int64_t size : shape) {
+    if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes)) return std::nullopt;
+  }
+  if (bytes > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
+  return bytes;
+}
+
+bool IsCount(const json& value) {
+  return value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX);
+}
+
+Result<SourceTensor> ParseTensor(const json& entry, const std::string& where, uint64_t data_bytes) {
+  const bool complete = entry.is_object() && entry.size() == 3 && entry.contains("dtype") &&
+                        entry.contains("shape") && entry.contains("data_offsets");
+  if (!complete || !entry["dtype"].is_string() || !entry["shape"].is_array() ||
+      !entry["data_offsets"].is_array()) {
+    return BadInput(where + ": expected an object of dtype, shape and data_offsets");
+  }
+  SourceTensor tensor;
+  const auto dtype = DtypeFromName(entry["dtype"].get<std::string>());
+  if (!dtype) {
+    return BadInput(fmt::format("{}: dtype '{}' is unknown: known are {}", where,
+                                entry["dtype"].get<std::string>(), KnownDtypes()));
+  }
+  tensor.dtype = *dtype;
+  for (const json& size : entry["shape"]) {
+    if (!IsCount(size)) {
+      return BadInput(fmt::format("{}: shape {} holds what is no size", where,
+                                  entry["shape"].dump()));
+    }
+    tensor.shape.push_back(size.get<int64_t>());
+  }
+  const json& offsets = entry["data_offsets"];
+  if (offsets.size() != 2 || !IsCount(offsets[0]) || !IsCount(offsets[1])) {
+    return BadInput(fmt::format("{}: data_offsets {} are not two byte offsets", where,
+                                offsets.dump()));
+  }
+  const auto begin = offsets[0].get<uint64_t>();
+  const auto end = offsets[1].get<uint64_t>();
+  if (begin > end || end > data_bytes) {
+    return BadInput(fmt::format("{}: data_offsets [{}, {}] lie outside the {} data bytes of the "
+                                "file",
+                                where, begin, end, data_bytes));
+  }
+  const auto expected = ByteLength(tensor.shape, tensor.dtype);
+  if (!expected || *expected != end - begin) {
+    return BadInput(fmt::format("{}: {} of shape {} takes {} bytes, but data_offsets span {}", where,
+                                entry["dtype"].get<std::string>(), entry["shape"].dump(),
+                                expected ? std::to_string(*expected) : "more than 2^63",
+                                end - begin));
+  }
+  tensor.offset = begin;
+  tensor.length = end - begin;
+  return tensor;
+}
+
+/// The data bytes must be used exactly once, or a tensor silently shares or loses bytes.
+Status CheckCover(const std::map<std::string, SourceTensor>& tensors, const std::string& path,
+                  uint64_t data_bytes) {
+  std::vector<std::pair<const std::string*, const SourceTensor*>> order;
+  for (const auto& [name, tensor] : tensors) order.emplace_back(&name, &tensor);
+  std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.second->offset, a.second->length) <
+           std::pair(b.second->offset, b.second->length);
+  });
+  uint64_t reached = 0;
+  for (const auto& [name, tensor] : order) {
+    if (tensor->offset != reached) {
+      return BadInput(fmt::format("{}: tensor '{}' begins at data byte {}, where {} was expected: "
+                                  "tensors {}",
+                                  path, *name, tensor->offset, reached,
+                                  tensor->offset < reached ? "overlap" : "leave a gap"));
+    }
+    reached += tensor->length;
+  }
+  if (reached != data_bytes) {
+    return BadInput(fmt::format("{}: {} data bytes belong to no tensor", path,
+                                data_bytes - reached));
+  }
+  return Ok();
+}
+
+Status CheckMetadata(const json& metadata, const std::string& path) {
+  bool sound = metadata.is_object();
+  for (const auto& item : metadata.items()) sound = sound && item.value().is_string();
+  if (!sound) return BadInput(path + ": __metadata__ is not an object of strings");
+  return Ok();
+}
+
+/// The tensors of one file, offsets absolute.
+Result<std::map<std::string, SourceTensor>> ParseFile(const MappedFile& file,
+                                                      const std::string& path) {
+  if (file.size() < 8) {
+    return BadInput(fmt::format("{}: {} bytes, too short for the 8-byte header length", path,
+                                file.size()));
+  }
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, file.data(), 8);
+  if (header_bytes > kHeaderBytesMax || header_bytes > file.size() - 8) {
+    return BadInput(fmt::format("{}: header length {} does not fit: the file has {} bytes after it "
+                                "and the format allows {}",
+                                path, header_bytes, file.size() - 8, kHeaderBytesMax));
+  }
+  const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, header_bytes);
+  SP_ASSIGN(const json header, ParseStrict(text, path + ": header"));
+  const uint64_t data_start = 8 + header_bytes;
+  const uint64_t data_bytes = file.size() - data_start;
+  std::map<std::string, SourceTensor> tensors;
+  for (const auto& [name, entry] : header.items()) {
+    if (name == "__metadata__") {
+      SP_TRY(CheckMetadata(entry, path));
+      continue;
+    }
+    SP_ASSIGN(tensors[name],
+              ParseTensor(entry, fmt::format("{}: tensor '{}'", path, name), data_bytes));
+  }
+  SP_TRY(CheckCover(tensors, path, data_bytes));
+  for (auto& [name, tensor] : tensors) tensor.offset += data_start;
+  return tensors;
+}
+
+Status AddFile(FileSystem& files, const std::string& directory, const std::string& name,
+               Source& source) {
+  const std::string path = directory + "/" + name;
+  SP_ASSIGN(auto mapping, files.Map(path));
+  SP_ASSIGN(auto tensors, ParseFile(*mapping, path));
+  const auto index = static_cast<int64_t>(source.files.size());
+  source.files.push_back(std::move(mapping));
+  for (auto& [tensor_name, tensor] : tensors) {
+    tensor.file = index;
+    if (!source.tensors.emplace(tensor_name, std::move(tensor)).second) {
+      return BadInput(fmt::format("{}: tensor '{}' is in another file too", path, tensor_name));
+    }
+  }
+  return Ok();
+}
+
+/// weight_map: tensor name -> file name, both checked to be plain.
+Result<std::map<std::string, std::string>> ReadIndex(FileSystem& files, const std::string& path) {
+  SP_ASSIGN(const std::string text, files.ReadText(path, kIndexBytesMax));
+  SP_ASSIGN(const json index, ParseStrict(text, path));
+  if (!index.contains("weight_map") || !index["weight_map"].is_object()) {
+    return BadInput(path + ": has no object 'weight_map'");
+  }
+  std::map<std::string, std::string> file_of;
+  for (const auto& [name, file] : index["weight_map"].items()) {
+    const std::string target = file.is_string() ? file.get<std::string>() : "";
+    if (target.empty() || target == "." || target == ".." ||
+        target.find('/') != std::string::npos || target.find('\0') != std::string::npos) {
+      return BadInput(fmt::format("{}: weight_map['{}'] is {}: expected a file name in the same "
+                                  "directory",
+                                  path, name, file.dump()));
+    }
+    file_of[name] = target;
+  }
+  return file_of;
+}
+
+Result<Source> OpenSharded(FileSystem& files, const std::string& directory) {
+  const std::string index_path = directory + "/" + kIndexName;
+  SP_ASSIGN(const auto file_of, ReadIndex(files, index_path));
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : file_of) names.insert(file);
+  Source source;
+  for (const std::string& name : names) {
+    if (!files.Exists(directory + "/" + name)) {
+      return BadInput(fmt::format("{}: names file '{}', which is not there", index_path, name));
+    }
+    SP_TRY(AddFile(files, directory, name, source));
+  }
+  for (const auto& [tensor, file] : file_of) {
+    if (!source.tensors.contains(tensor)) {
+      return BadInput(fmt::format("{}: tensor '{}' is not in '{}', nor in any other file named",
+                                  index_path, tensor, file));
+    }
+  }
+  for (const auto& [tensor, where] : source.tensors) {
+    if (!file_of.contains(tensor)) {
+      return BadInput(fmt::format("{}: does not list tensor '{}', which a file holds", index_path,
+                                  tensor));
+    }
+  }
+  return source;
+}
+
+}  // namespace
+
+Result<Source> OpenSource(FileSystem& files, const std::string& directory) {
+  if (files.Exists(directory + "/" + kIndexName)) return OpenSharded(files, directory);
+  if (!files.Exists(directory + "/" + kSingleName)) {
+    return BadInput(fmt::format("{}: has neither {} nor {}", directory, kIndexName, kSingleName));
+  }
+  Source source;
+  SP_TRY(AddFile(files, directory, kSingleName, source));
+  return source;
+}
+
+std::string DescribeSource(const Source& source) {
+  json document = json::object();
+  for (const auto& [name, tensor] : source.tensors) {
+    document[name] = {DtypeName(tensor.dtype), tensor.shape, tensor.length};
+  }
+  return document.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Result<Source> SourceFromDescription(const std::string& text) {
+  const json document = json::parse(text, nullptr, false);
+  if (!document.is_object()) return Internal("the description of the source does not parse");
+  Source source;
+  for (const auto& [name, entry] : document.items()) {
+    SourceTensor& tensor = source.tensors[name];
+    tensor.dtype = DtypeFromName(entry[0].get<std::string>()).value_or(at::kFloat);
+    tensor.shape = entry[1].get<std::vector<int64_t>>();
+    tensor.length = entry[2].get<uint64_t>();
+  }
+  return source;
+}
+
+}  // namespace shardproof

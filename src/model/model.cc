@@ -1,0 +1,107 @@
+#include "src/model/model.h"
+
+#include <map>
+#include <set>
+
+#include "src/load/initial_value.h"
+
+namespace shardproof {
+namespace {
+
+int64_t NextIdentity() {
+  static thread_local int64_t next = 0;
+  return next++;
+}
+
+void Visit(const Module& module, const std::string& prefix,
+           const std::function<void(const std::string&, const std::shared_ptr<Slot>&)>& visit) {
+  for (const auto& [name, slot] : module.slots) visit(prefix + name, slot);
+  for (const auto& child : module.children) Visit(*child, prefix + child->name + ".", visit);
+}
+
+/// The module that holds the leaf of `name`, made on the way; *leaf is what follows the last dot.
+Module& ModuleOf(Module& root, const std::string& name, std::string* leaf) {
+  Module* module = &root;
+  size_t begin = 0;
+  for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', begin)) {
+    const std::string part = name.substr(begin, dot - begin);
+    Module* next = nullptr;
+    for (const auto& child : module->children) {
+      if (child->name == part) next = child.get();
+    }
+    if (next == nullptr) {
+      next = module->children.emplace_back(std::make_unique<Module>()).get();
+      next->name = part;
+    }
+    module = next;
+    begin = dot + 1;
+  }
+  *leaf = name.substr(begin);
+  return *module;
+}
+
+Status BuildReal(Slot& slot, uint64_t seed, double scale, Device& device) {
+  SP_ASSIGN(slot.value, device.Allocate(slot.spec.shape, slot.spec.dtype, slot.spec.name));
+  FillInitialValue(slot, seed, scale);
+  return Ok();
+}
+
+}  // namespace
+
+Slot::Slot(TensorSpec tensor_spec)
+    : spec(std::move(tensor_spec)), names{spec.name}, identity(NextIdentity()) {
+  value = MetaTensor(spec.shape, spec.dtype);
+  shard = ShardOf(spec.shape, {}, {}, {});
+}
+
+std::vector<std::shared_ptr<Slot>> Model::Slots() const {
+  std::vector<std::shared_ptr<Slot>> slots;
+  std::set<const Slot*> seen;
+  Visit(root, "", [&](const std::string&, const std::shared_ptr<Slot>& slot) {
+    if (seen.insert(slot.get()).second) slots.push_back(slot);
+  });
+  return slots;
+}
+
+std::vector<std::pair<std::string, std::shared_ptr<Slot>>> Model::Named() const {
+  std::vector<std::pair<std::string, std::shared_ptr<Slot>>> named;
+  Visit(root, "", [&](const std::string& name, const std::shared_ptr<Slot>& slot) {
+    named.emplace_back(name, slot);
+  });
+  return named;
+}
+
+bool Model::HasMeta() const {
+  for (const auto& slot : Slots()) {
+    if (slot->value.is_meta()) return true;
+  }
+  return false;
+}
+
+Result<Model> BuildOnMeta(const ModelSpec& spec, uint64_t seed, Device& device) {
+  std::map<std::string, std::string> canonical;
+  for (const auto& group : spec.ties) {
+    for (const std::string& name : group) canonical[name] = group.front();
+  }
+  Model model;
+  model.init_scale = spec.init_scale;
+  std::map<std::string, std::shared_ptr<Slot>> made;
+  for (const TensorSpec& tensor : spec.tensors) {
+    const auto tie = canonical.find(tensor.name);
+    const std::string& key = tie == canonical.end() ? tensor.name : tie->second;
+    std::shared_ptr<Slot>& slot = made[key];
+    if (slot == nullptr) {
+      slot = std::make_shared<Slot>(tensor);
+      slot->spec.name = key;
+      slot->names = {key};
+      if (tensor.built_real) SP_TRY(BuildReal(*slot, seed, spec.init_scale, device));
+    }
+    if (tensor.name != key) slot->names.push_back(tensor.name);
+    std::string leaf;
+    Module& module = ModuleOf(model.root, tensor.name, &leaf);
+    module.slots.emplace_back(leaf, slot);
+  }
+  return model;
+}
+
+}  // namespace shardproof

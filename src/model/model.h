@@ -1,0 +1,59 @@
+// A model as one rank holds it: a module tree whose leaves are handles. A handle (Slot) is the
+// parameter's identity: its tensor goes from meta to a shard, and whatever is keyed by the handle
+// survives, which at::Tensor cannot give (set_data from meta to CPU throws).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "src/mesh/placement.h"
+#include "src/model/spec.h"
+#include "src/seam/device.h"
+
+namespace shardproof {
+
+/// Whether a tensor's value means anything yet.
+enum class SlotContent { kNone, kUndefined, kDefined };
+
+struct Slot {
+  explicit Slot(TensorSpec tensor_spec);
+
+  TensorSpec spec;                    ///< of the canonical name
+  std::vector<std::string> names;     ///< canonical first; more than one if tied
+  at::Tensor value;                   ///< meta, the full tensor, or this rank's shard
+  SlotContent content = SlotContent::kNone;
+  std::vector<Placement> placements;  ///< one per mesh axis; empty until sharded
+  Shard shard;                        ///< what `value` holds of the global tensor
+  const int64_t identity;             ///< counts up in the order in which handles are made
+
+  uint64_t ElementBytes() const { return value.element_size(); }
+};
+
+struct Module {
+  std::string name;  ///< within its parent
+  std::vector<std::pair<std::string, std::shared_ptr<Slot>>> slots;
+  std::vector<std::unique_ptr<Module>> children;
+};
+
+struct Model {
+  Module root;
+  double init_scale = 0.0;
+
+  /// Every distinct slot once, in module order.
+  std::vector<std::shared_ptr<Slot>> Slots() const;
+  /// Every name with its slot, in module order; a tied slot appears under each of its names.
+  std::vector<std::pair<std::string, std::shared_ptr<Slot>>> Named() const;
+  /// Whether any parameter or buffer is on meta.
+  bool HasMeta() const;
+};
+
+/// Builds the tree with every tensor on meta, except those that the model makes on the real device
+/// itself: `built_real` ones get their initial value at once, as a pure function of seed and name.
+/// Derived buffers stay meta until they are computed.
+Result<Model> BuildOnMeta(const ModelSpec& spec, uint64_t seed, Device& device);
+
+}  // namespace shardproof

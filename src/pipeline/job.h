@@ -1,0 +1,46 @@
+// What the pipeline is asked to do, and the world it does it in.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "src/mesh/placement.h"
+#include "src/model/spec.h"
+#include "src/seam/clock.h"
+#include "src/seam/communicator.h"
+#include "src/seam/device.h"
+#include "src/seam/file_system.h"
+#include "src/seam/observer.h"
+
+namespace shardproof {
+
+enum class Strategy {
+  kRank0Broadcast,  ///< rank 0 reads, everyone else stays on meta and takes its shard off a bucket
+  kPlain,           ///< every rank reads everything and slices: the yardstick
+};
+
+struct Job {
+  std::string checkpoint;          ///< directory to load
+  std::optional<ModelSpec> model;  ///< absent: what checkpoint/config.json describes
+  Mesh mesh;
+  Strategy strategy = Strategy::kRank0Broadcast;
+  uint64_t seed = 0;               ///< of initial values
+  uint64_t bucket_bytes = 16u << 20;  ///< staging bytes a rank may hold at once
+  std::string save_to;             ///< directory of the saved checkpoint; empty: do not save
+  uint64_t max_file_bytes = 0;     ///< of saved files; 0: about one file a rank
+};
+
+/// Everything outside the pipeline, behind its seams.
+struct World {
+  std::shared_ptr<FileSystem> files;
+  std::shared_ptr<Device> device;
+  std::shared_ptr<Communicator> communicator;
+  std::shared_ptr<Clock> clock;
+  std::shared_ptr<Observer> observer;
+
+  int64_t rank() const { return communicator->rank(); }
+};
+
+}  // namespace shardproof

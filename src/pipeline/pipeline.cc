@@ -1,0 +1,86 @@
+#include "src/pipeline/pipeline.h"
+
+namespace shardproof {
+namespace {
+
+/// Lets only the end of an inner load through, under another name.
+class RestoreObserver : public Observer {
+ public:
+  explicit RestoreObserver(std::shared_ptr<Observer> inner) : inner_(std::move(inner)) {}
+  void Enter(const std::string&) override {}
+  void Keys(const std::vector<std::string>&, const std::vector<std::string>&) override {}
+  void Reached(const std::string& stage, int64_t step, const Model& model) override {
+    if (stage == "ready") inner_->Reached("restored", step, model);
+  }
+
+ private:
+  std::shared_ptr<Observer> inner_;
+};
+
+/// This rank's own result, unless another rank failed: no rank goes on alone.
+template <typename T>
+Result<T> Agreed(World& world, Result<T> own, const std::string& what) {
+  const Status status = own.ok() ? Ok() : Status(own.error());
+  SP_TRY(Agree(*world.communicator, status, what));
+  return own;
+}
+
+void ReportKeys(const KeyMatch& keys, Observer& observer) {
+  std::vector<std::string> missing;
+  for (const auto& slot : keys.missing) missing.push_back(slot->spec.name);
+  observer.Keys(missing, keys.unexpected);
+}
+
+}  // namespace
+
+Result<Model> Load(const Job& job, const Stages& stages, World& world) {
+  Observer& observer = *world.observer;
+
+  observer.Enter("built");
+  SP_ASSIGN(const Source source, stages.open_source(job, world));
+  SP_ASSIGN(const ModelSpec spec,
+            Agreed(world, stages.describe(job, source, world), "describing the model"));
+  SP_ASSIGN(Model model, Agreed(world, stages.build(spec, job, world), "building the model"));
+  observer.Reached("built", 0, model);
+
+  observer.Enter("loaded");
+  SP_ASSIGN(const KeyMatch keys,
+            Agreed(world, stages.match_keys(model, source), "matching the checkpoint's keys"));
+  ReportKeys(keys, observer);
+  SP_TRY(Agreed(world, stages.load(model, keys, source, job, world), "loading"));
+  observer.Reached("loaded", 0, model);
+
+  observer.Enter("sharded");
+  SP_TRY(Agreed(world, stages.shard(model, keys, stages, job, world), "sharding"));
+  observer.Reached("sharded", 0, model);
+
+  // From here on a rank holds no more than its own shards and one bucket.
+  observer.Enter("materialized");
+  SP_TRY(Agreed(world, stages.materialize(model, world), "materialising"));
+  observer.Reached("materialized", 0, model);
+
+  observer.Enter("ready");
+  SP_TRY(stages.fill(model, keys, source, stages, job, world));
+  SP_TRY(Agreed(world, stages.init_missing(model, keys, job, world), "initialising missing keys"));
+  SP_TRY(Agreed(world, stages.compute_buffers(model, job, world), "computing buffers"));
+  observer.Reached("ready", 0, model);
+  return model;
+}
+
+Status Save(const Model& model, const Job& job, const Stages& stages, World& world) {
+  world.observer->Enter("saved");
+  SP_TRY(stages.save(model, stages, job, world));
+  world.observer->Reached("saved", 0, model);
+  return Ok();
+}
+
+Result<Model> Restore(const Job& job, const Stages& stages, World& world) {
+  world.observer->Enter("restored");
+  Job from_saved = job;
+  from_saved.checkpoint = job.save_to;
+  World quiet = world;
+  quiet.observer = std::make_shared<RestoreObserver>(world.observer);
+  return Load(from_saved, stages, quiet);
+}
+
+}  // namespace shardproof

@@ -1,0 +1,19 @@
+// The reference pipeline: load, shard, save, restore.
+#pragma once
+
+#include "src/pipeline/stages.h"
+
+namespace shardproof {
+
+/// Loads job.checkpoint onto job.mesh. Observed stages: built, loaded, sharded, materialized, ready.
+/// On every rank; collective. \error as the leaves say, the same outcome on every rank.
+Result<Model> Load(const Job& job, const Stages& stages, World& world);
+
+/// Saves `model` to job.save_to. Observed stage: saved. Collective.
+Status Save(const Model& model, const Job& job, const Stages& stages, World& world);
+
+/// Loads what was saved at job.save_to into a fresh model on job.mesh. Observed stage: restored, and
+/// none on the way. Collective.
+Result<Model> Restore(const Job& job, const Stages& stages, World& world);
+
+}  // namespace shardproof

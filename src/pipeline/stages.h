@@ -1,0 +1,58 @@
+// The leaves of the pipeline in one table, so that pipeline.cc reads as a table of contents and any
+// one leaf can be replaced.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "src/core/result.h"
+#include "src/load/key_match.h"
+#include "src/load/safetensors.h"
+#include "src/model/model.h"
+#include "src/pipeline/job.h"
+
+namespace shardproof {
+
+struct Stages {
+  /// The spec of job.model or of config.json, with the dtypes of the source.
+  std::function<Result<ModelSpec>(const Job&, const Source&, World&)> describe;
+  std::function<Result<Model>(const ModelSpec&, const Job&, World&)> build;
+  /// Opens the checkpoint: on rank 0 for kRank0Broadcast, which tells the others; else on every rank.
+  /// Collective, and agrees on the outcome itself.
+  std::function<Result<Source>(const Job&, World&)> open_source;
+  std::function<Result<KeyMatch>(const Model&, const Source&)> match_keys;
+  /// Puts the source's full tensors into the model, on the ranks that read.
+  std::function<Status(Model&, const KeyMatch&, const Source&, const Job&, World&)> load;
+  /// Which placement each slot gets on the mesh.
+  std::function<std::vector<Placement>(const Slot&, const Mesh&)> place;
+  /// What one rank owns of a slot under its placements.
+  std::function<Shard(const Slot&, const std::vector<Placement>&, const Mesh&,
+                      const std::vector<int64_t>& coordinates)>
+      chunk;
+  /// Turns every slot into this rank's shard: a slice of what is loaded, or a meta shard.
+  std::function<Status(Model&, const KeyMatch&, const Stages&, const Job&, World&)> shard;
+  /// Gives every meta slot memory of undefined content; touches nothing else.
+  std::function<Status(Model&, World&)> materialize;
+  /// Fills the shards from rank 0's source.
+  std::function<Status(Model&, const KeyMatch&, const Source&, const Stages&, const Job&, World&)>
+      fill;
+  /// Copies what this rank owns out of one received payload.
+  std::function<void(const std::vector<Piece>&, const std::byte* payload,
+                     const std::map<std::string, std::shared_ptr<Slot>>&)>
+      unpack;
+  std::function<Status(Model&, const KeyMatch&, const Job&, World&)> init_missing;
+  std::function<Status(Model&, const Job&, World&)> compute_buffers;
+  /// Writes the model as sharded safetensors and commits it by one rename.
+  std::function<Status(const Model&, const Stages&, const Job&, World&)> save;
+  /// Writes this rank's bytes of the planned files.
+  std::function<Status(const Model&, const Job&, const std::string& directory, World&)> write_shards;
+  /// Makes a complete, durable directory the checkpoint of that name.
+  std::function<Status(const std::string& staging, const std::string& target, World&)> commit;
+};
+
+/// The reference's own leaves for a strategy.
+Stages ReferenceStages(Strategy strategy);
+
+}  // namespace shardproof

@@ -1,0 +1,30 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "src/core/dtype.h"
+#include "src/core/torch_try.h"
+#include "src/seam/device.h"
+
+namespace shardproof {
+namespace {
+
+class HostDevice : public Device {
+ public:
+  Result<at::Tensor> Allocate(at::IntArrayRef shape, at::ScalarType dtype,
+                              const std::string& purpose) override {
+    return TorchTry(ErrorCode::kFailed,
+                    fmt::format("allocating {} [{}] for {}", DtypeName(dtype),
+                                fmt::join(shape.begin(), shape.end(), ", "), purpose),
+                    [&] { return at::empty(shape, at::TensorOptions().dtype(dtype)); });
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<Device> MakeHostDevice() { return std::make_shared<HostDevice>(); }
+
+at::Tensor MetaTensor(at::IntArrayRef shape, at::ScalarType dtype) {
+  return at::empty(shape, at::TensorOptions().dtype(dtype).device(at::kMeta));
+}
+
+}  // namespace shardproof

@@ -1,0 +1,70 @@
+#include "src/shard/shard.h"
+
+#include <set>
+
+#include "src/core/check.h"
+
+namespace shardproof {
+namespace {
+
+/// A copy of the elements of `full` that `shard` owns. One stretch only: Shard(0) or the whole.
+Result<at::Tensor> CopyOfShard(const at::Tensor& full, const Shard& shard, const std::string& name,
+                               Device& device) {
+  SP_ASSIGN(at::Tensor local, device.Allocate(shard.local_shape, full.scalar_type(), name));
+  SP_CHECK(shard.runs.size() <= 1 && (shard.runs.empty() || shard.runs[0].count == 1));
+  if (!shard.runs.empty()) {
+    const ElementRun& run = shard.runs[0];
+    local.view(-1).copy_(full.view(-1).narrow(0, run.start, run.length));
+  }
+  return local;
+}
+
+}  // namespace
+
+std::vector<Placement> PlaceLikeFsdp(const Slot& slot, const Mesh& mesh) {
+  const bool cut = slot.spec.kind == TensorKind::kParameter && !slot.spec.shape.empty();
+  std::vector<Placement> placements;
+  for (const MeshAxis& axis : mesh.axes) {
+    placements.push_back(cut && axis.name == "dp_shard" ? Placement::Shard(0)
+                                                        : Placement::Replicate());
+  }
+  return placements;
+}
+
+Shard ChunkSlot(const Slot& slot, const std::vector<Placement>& placements, const Mesh& mesh,
+                const std::vector<int64_t>& coordinates) {
+  return ShardOf(slot.spec.shape, placements, mesh, coordinates);
+}
+
+Status ShardModel(Model& model, const KeyMatch& keys, const Stages& stages, const Job& job,
+                  World& world) {
+  const std::vector<int64_t> coordinates = job.mesh.CoordinatesOf(world.rank());
+  std::set<const Slot*> viewed;
+  if (job.strategy == Strategy::kRank0Broadcast) {
+    for (const auto& [slot, key] : keys.loads) viewed.insert(slot.get());
+  }
+  for (const auto& slot : model.Slots()) {
+    slot->placements = stages.place(*slot, job.mesh);
+    slot->shard = stages.chunk(*slot, slot->placements, job.mesh, coordinates);
+    const at::Tensor full = slot->value;
+    if (full.is_meta() || viewed.contains(slot.get())) {
+      slot->value = MetaTensor(slot->shard.local_shape, slot->spec.dtype);
+      slot->content = SlotContent::kNone;
+    } else if (full.sizes() != at::IntArrayRef(slot->shard.local_shape)) {
+      SP_ASSIGN(slot->value, CopyOfShard(full, slot->shard, slot->spec.name, *world.device));
+    }
+  }
+  return Ok();
+}
+
+Status MaterializeMeta(Model& model, World& world) {
+  for (const auto& slot : model.Slots()) {
+    if (!slot->value.is_meta()) continue;
+    SP_ASSIGN(slot->value, world.device->Allocate(slot->shard.local_shape, slot->spec.dtype,
+                                                  slot->spec.name));
+    slot->content = SlotContent::kUndefined;
+  }
+  return Ok();
+}
+
+}  // namespace shardproof

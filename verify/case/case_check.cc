@@ -1,0 +1,203 @@
+// What a Case must satisfy beyond the type of each field.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <set>
+#include <unordered_map>
+
+#include "verify/case/case_json.h"
+
+namespace shardproof {
+namespace {
+
+constexpr int64_t kRanksMax = 1024;
+constexpr uint64_t kModelBytesMax = uint64_t{1} << 40;
+constexpr size_t kNameBytesMax = 1024;
+constexpr size_t kDimsMax = 16;
+
+using TensorsByName = std::unordered_map<std::string, const TensorCase*>;
+
+std::string At(const char* list, size_t index) { return fmt::format("{}/{}", list, index); }
+
+// What is wrong with a fully qualified name, or "".
+std::string NameFault(const std::string& name) {
+  if (name.empty()) return "expected a name, found an empty one";
+  if (name.size() > kNameBytesMax) {
+    return fmt::format("expected a name of at most {} bytes, found {}", kNameBytesMax, name.size());
+  }
+  if (name == "__metadata__") return "this name is reserved by safetensors";
+  if (name.front() == '.' || name.back() == '.' || name.find("..") != std::string::npos) {
+    return fmt::format("expected names joined by single dots, found \"{}\"", name);
+  }
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) return "expected no control character in a name";
+  }
+  return "";
+}
+
+int64_t CheckMesh(const std::vector<AxisCase>& mesh, const std::string& pointer,
+                  Complaint& complaint) {
+  int64_t ranks = 1;
+  std::set<std::string> names;
+  for (size_t i = 0; i < mesh.size(); ++i) {
+    const std::string at = fmt::format("{}/{}", pointer, i);
+    if (!names.insert(mesh[i].name).second) {
+      complaint.Say(at + "/name", fmt::format("axis \"{}\" is given twice", mesh[i].name));
+    }
+    if (__builtin_mul_overflow(ranks, mesh[i].size, &ranks) || ranks > kRanksMax) {
+      complaint.Say(pointer, fmt::format("expected a product of sizes of at most {} ranks, found "
+                                         "more at axis {}",
+                                         kRanksMax, i));
+      return 0;
+    }
+  }
+  return ranks;
+}
+
+void CheckRope(const TensorCase& tensor, const std::string& at, Complaint& complaint) {
+  if (!tensor.rope_theta) return;
+  if (!std::isfinite(*tensor.rope_theta) || *tensor.rope_theta <= 0) {
+    complaint.Say(at + "/rope_theta",
+                  fmt::format("expected a finite number above 0, found {}", *tensor.rope_theta));
+  }
+  if (tensor.kind != "buffer" || tensor.persistent || tensor.dtype != "F32" ||
+      tensor.shape.size() != 1) {
+    complaint.Say(at, fmt::format("rope_theta needs a non-persistent F32 buffer of one dim, found "
+                                  "a {} {} {} of {} dims",
+                                  tensor.persistent ? "persistent" : "non-persistent", tensor.dtype,
+                                  tensor.kind, tensor.shape.size()));
+  }
+}
+
+void CheckTensor(const TensorCase& tensor, const std::string& at, uint64_t& model_bytes,
+                 Complaint& complaint) {
+  if (const std::string fault = NameFault(tensor.name); !fault.empty()) {
+    complaint.Say(at + "/name", fault);
+  }
+  if (tensor.shape.size() > kDimsMax) {
+    complaint.Say(at + "/shape",
+                  fmt::format("expected at most {} dims, found {}", kDimsMax, tensor.shape.size()));
+  }
+  const std::optional<uint64_t> bytes = TensorBytes(tensor.dtype, tensor.shape);
+  if (!bytes || *bytes > kModelBytesMax || (model_bytes += *bytes) > kModelBytesMax) {
+    complaint.Say(at + "/shape",
+                  fmt::format("expected at most {} bytes in all tensors up to here, "
+                              "found {}",
+                              kModelBytesMax, bytes ? "more" : "a product that overflows"));
+  }
+  if (tensor.kind == "parameter" && !tensor.persistent) {
+    complaint.Say(at + "/persistent", "expected true for a parameter, found false");
+  }
+  CheckRope(tensor, at, complaint);
+}
+
+// "a" and "a.b" cannot both be: "a" would be a tensor and the module that holds one.
+void CheckModules(const TensorsByName& tensors, const std::vector<TensorCase>& listed,
+                  Complaint& complaint) {
+  for (size_t i = 0; i < listed.size(); ++i) {
+    const std::string& name = listed[i].name;
+    for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
+      if (tensors.count(name.substr(0, dot)) != 0) {
+        return complaint.Say(At("/model/tensors", i) + "/name",
+                             fmt::format("\"{}\" makes \"{}\" a module, but it is a tensor too",
+                                         name, name.substr(0, dot)));
+      }
+    }
+  }
+}
+
+void CheckTie(const std::vector<std::string>& group, const std::string& at,
+              const TensorsByName& tensors, std::set<std::string>& tied, Complaint& complaint) {
+  if (group.size() < 2) {
+    complaint.Say(at, fmt::format("expected two names or more, found {}", group.size()));
+  }
+  const TensorCase* first = nullptr;
+  for (size_t i = 0; i < group.size(); ++i) {
+    const auto found = tensors.find(group[i]);
+    const std::string here = fmt::format("{}/{}", at, i);
+    if (found == tensors.end()) {
+      return complaint.Say(here, fmt::format("expected the name of a tensor in /model/tensors, "
+                                             "found \"{}\"",
+                                             group[i]));
+    }
+    if (!tied.insert(group[i]).second) {
+      return complaint.Say(here, fmt::format("\"{}\" is tied twice", group[i]));
+    }
+    if (first == nullptr) first = found->second;
+    if (found->second->shape != first->shape || found->second->dtype != first->dtype) {
+      return complaint.Say(
+          here, fmt::format("tied tensors share storage; expected \"{}\" to have the dtype {} and "
+                            "shape [{}] of \"{}\", found {} and [{}]",
+                            group[i], first->dtype, fmt::join(first->shape, ", "), first->name,
+                            found->second->dtype, fmt::join(found->second->shape, ", ")));
+    }
+  }
+}
+
+void CheckKeys(const ModelCase& model, const TensorsByName& tensors, Complaint& complaint) {
+  std::set<std::string> seen;
+  for (size_t i = 0; i < model.missing.size(); ++i) {
+    const std::string at = At("/model/missing", i);
+    if (model.checkpoint.empty() && tensors.count(model.missing[i]) == 0) {
+      complaint.Say(at, fmt::format("expected the name of a tensor in /model/tensors, found \"{}\"",
+                                    model.missing[i]));
+    }
+    if (!seen.insert(model.missing[i]).second) {
+      complaint.Say(at, fmt::format("\"{}\" is given twice", model.missing[i]));
+    }
+  }
+  seen.clear();
+  for (size_t i = 0; i < model.unexpected.size(); ++i) {
+    const std::string at = At("/model/unexpected", i);
+    const std::string fault = NameFault(model.unexpected[i]);
+    if (!fault.empty()) complaint.Say(at, fault);
+    if (tensors.count(model.unexpected[i]) != 0) {
+      complaint.Say(at, fmt::format("expected a name that no tensor of the model has, found \"{}\"",
+                                    model.unexpected[i]));
+    }
+    if (!seen.insert(model.unexpected[i]).second) {
+      complaint.Say(at, fmt::format("\"{}\" is given twice", model.unexpected[i]));
+    }
+  }
+}
+
+void CheckModel(const ModelCase& model, Complaint& complaint) {
+  TensorsByName tensors;
+  uint64_t model_bytes = 0;
+  for (size_t i = 0; i < model.tensors.size() && complaint.ok(); ++i) {
+    const std::string at = At("/model/tensors", i);
+    CheckTensor(model.tensors[i], at, model_bytes, complaint);
+    if (!tensors.emplace(model.tensors[i].name, &model.tensors[i]).second) {
+      complaint.Say(at + "/name",
+                    fmt::format("tensor \"{}\" is given twice", model.tensors[i].name));
+    }
+  }
+  CheckModules(tensors, model.tensors, complaint);
+  std::set<std::string> tied;
+  for (size_t i = 0; i < model.ties.size() && complaint.ok(); ++i) {
+    CheckTie(model.ties[i], At("/model/ties", i), tensors, tied, complaint);
+  }
+  CheckKeys(model, tensors, complaint);
+}
+
+}  // namespace
+
+void CheckCase(const Case& test_case, Complaint& complaint) {
+  if (test_case.subject.empty())
+    complaint.Say("/subject", "expected a subject, found an empty name");
+  if (test_case.mesh.empty()) complaint.Say("/mesh", "expected at least one axis, found none");
+  CheckMesh(test_case.mesh, "/mesh", complaint);
+  CheckMesh(test_case.resume_mesh, "/resume_mesh", complaint);
+  CheckModel(test_case.model, complaint);
+}
+
+int64_t Case::WorldSize() const {
+  int64_t ranks = 1;
+  for (const AxisCase& axis : mesh) {
+    if (__builtin_mul_overflow(ranks, axis.size, &ranks)) return 0;
+  }
+  return ranks;
+}
+
+}  // namespace shardproof

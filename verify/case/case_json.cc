@@ -1,0 +1,228 @@
+// Case <-> JSON. Types and ranges are checked here, what needs two fields at once in case_check.cc.
+#include "verify/case/case_json.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+namespace shardproof {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kSizeMax = int64_t{1} << 40;     // of one tensor dim
+constexpr uint64_t kBytesMax = uint64_t{1} << 50;  // of any budget
+constexpr int64_t kRanksMax = 1024;
+constexpr int64_t kFilesMax = 1024;
+constexpr uint64_t kDayMs = 24u * 60 * 60 * 1000;
+constexpr std::streamoff kCaseFileBytesMax = 64 << 20;
+
+std::vector<std::vector<std::string>> ParseTies(FieldReader& model) {
+  std::vector<std::vector<std::string>> ties;
+  if (!model.Known("ties")) return ties;
+  ForEach(model, "ties", [&](const json& group, const std::string& pointer) {
+    if (!group.is_array()) return model.complaint().Expected(pointer, "an array of names", group);
+    auto& names = ties.emplace_back();
+    for (size_t i = 0; i < group.size(); ++i) {
+      if (!group[i].is_string()) {
+        return model.complaint().Expected(pointer + "/" + std::to_string(i), "a string", group[i]);
+      }
+      names.push_back(group[i].get<std::string>());
+    }
+  });
+  return ties;
+}
+
+ModelCase ParseModel(const json& value, Complaint& complaint) {
+  ModelCase model;
+  FieldReader fields(value, "/model", complaint);
+  const bool from_checkpoint = fields.Known("checkpoint");
+  const bool synthetic = fields.Known("tensors");
+  if (complaint.ok() && from_checkpoint == synthetic) {
+    complaint.Say("/model", fmt::format("expected exactly one of \"checkpoint\" and \"tensors\", "
+                                        "found {}",
+                                        synthetic ? "both" : "neither"));
+  }
+  fields.Optional("checkpoint", model.checkpoint);
+  if (synthetic) {
+    ForEach(fields, "tensors", [&](const json& tensor, const std::string& pointer) {
+      model.tensors.push_back(ParseTensorCase(tensor, pointer, complaint));
+    });
+    model.ties = ParseTies(fields);
+    fields.Optional("files", model.files, 1, kFilesMax);
+  }
+  fields.Optional("missing", model.missing);
+  fields.Optional("unexpected", model.unexpected);
+  fields.Finish();
+  if (from_checkpoint && model.checkpoint.empty()) {
+    complaint.Expected("/model/checkpoint", "the path of a directory", json(""));
+  }
+  if (synthetic && model.tensors.empty()) {
+    complaint.Say("/model/tensors", "expected at least one tensor, found none");
+  }
+  return model;
+}
+
+FaultCase ParseFault(const json& value, const std::string& pointer, Complaint& complaint) {
+  FaultCase fault;
+  FieldReader fields(value, pointer, complaint);
+  fields.Required("id", fault.id);
+  fields.Optional("where", fault.where);
+  fields.Finish();
+  if (complaint.ok() && fault.id.empty()) {
+    complaint.Expected(pointer + "/id", "the id of a fault, as `list faults` shows it", json(""));
+  }
+  return fault;
+}
+
+Case ParseFields(const json& value, Complaint& complaint) {
+  Case c;
+  FieldReader fields(value, "", complaint);
+  int64_t schema = 0;
+  fields.Required("schema", schema, 1, 1);
+  fields.Optional("why", c.why);
+  fields.Optional("seed", c.seed);
+  fields.Optional("subject", c.subject);
+  if (const json* model = fields.Object("model")) c.model = ParseModel(*model, complaint);
+  c.mesh = ParseAxes(fields, "mesh");
+  if (fields.Known("strategy")) fields.OneOf("strategy", KnownStrategies(), c.strategy);
+  fields.Optional("bucket_bytes", c.bucket_bytes, 1, kBytesMax);
+  fields.Optional("max_file_bytes", c.max_file_bytes, 0, kBytesMax);
+  if (fields.Known("resume_mesh")) c.resume_mesh = ParseAxes(fields, "resume_mesh");
+  if (fields.Known("faults")) {
+    ForEach(fields, "faults", [&](const json& fault, const std::string& pointer) {
+      c.faults.push_back(ParseFault(fault, pointer, complaint));
+    });
+  }
+  fields.Optional("bug", c.bug);
+  fields.Optional("host_slack_bytes", c.host_slack_bytes, 0, kBytesMax);
+  fields.Optional("deadline_ms", c.deadline_ms, 1, kDayMs);
+  fields.Finish();
+  return c;
+}
+
+json ModelToJson(const ModelCase& model) {
+  json out = json::object();
+  if (model.checkpoint.empty()) {
+    out["tensors"] = json::array();
+    for (const TensorCase& tensor : model.tensors) {
+      out["tensors"].push_back(TensorCaseToJson(tensor));
+    }
+    out["ties"] = model.ties;
+    out["files"] = model.files;
+  } else {
+    out["checkpoint"] = model.checkpoint;
+  }
+  out["missing"] = model.missing;
+  out["unexpected"] = model.unexpected;
+  return out;
+}
+
+}  // namespace
+
+std::vector<AxisCase> ParseAxes(FieldReader& fields, const char* name) {
+  std::vector<AxisCase> mesh;
+  ForEach(fields, name, [&](const json& value, const std::string& pointer) {
+    AxisCase axis;
+    FieldReader axis_fields(value, pointer, fields.complaint());
+    axis_fields.OneOf("name", KnownAxes(), axis.name);
+    axis_fields.Required("size", axis.size, 1, kRanksMax);
+    axis_fields.Finish();
+    mesh.push_back(axis);
+  });
+  return mesh;
+}
+
+TensorCase ParseTensorCase(const json& value, const std::string& pointer, Complaint& complaint) {
+  TensorCase tensor;
+  FieldReader fields(value, pointer, complaint);
+  fields.Required("name", tensor.name);
+  if (fields.Known("kind")) fields.OneOf("kind", KnownKinds(), tensor.kind);
+  fields.Optional("persistent", tensor.persistent);
+  fields.OneOf("dtype", KnownDtypes(), tensor.dtype);
+  fields.Required("shape", tensor.shape, 0, kSizeMax);
+  fields.Optional("requires_grad", tensor.requires_grad);
+  fields.Optional("attributes", tensor.attributes);
+  if (fields.Known("init")) fields.OneOf("init", KnownInits(), tensor.init);
+  fields.Optional("built_real", tensor.built_real);
+  fields.Optional("rope_theta", tensor.rope_theta);
+  fields.Finish();
+  return tensor;
+}
+
+json TensorCaseToJson(const TensorCase& tensor) {
+  const TensorCase plain;
+  json out = {{"name", tensor.name},
+              {"kind", tensor.kind},
+              {"dtype", tensor.dtype},
+              {"shape", tensor.shape}};
+  // What is as usual is left out: a case of 300 tensors stays readable.
+  if (tensor.persistent != plain.persistent) out["persistent"] = tensor.persistent;
+  if (tensor.requires_grad != plain.requires_grad) out["requires_grad"] = tensor.requires_grad;
+  if (!tensor.attributes.empty()) out["attributes"] = tensor.attributes;
+  if (tensor.init != plain.init) out["init"] = tensor.init;
+  if (tensor.built_real != plain.built_real) out["built_real"] = tensor.built_real;
+  if (tensor.rope_theta) out["rope_theta"] = *tensor.rope_theta;
+  return out;
+}
+
+json AxesToJson(const std::vector<AxisCase>& mesh) {
+  json out = json::array();
+  for (const AxisCase& axis : mesh) out.push_back({{"name", axis.name}, {"size", axis.size}});
+  return out;
+}
+
+json CaseToJson(const Case& c) {
+  json faults = json::array();
+  for (const FaultCase& fault : c.faults) {
+    faults.push_back({{"id", fault.id}, {"where", fault.where}});
+  }
+  return {{"schema", c.schema},
+          {"why", c.why},
+          {"seed", c.seed},
+          {"subject", c.subject},
+          {"model", ModelToJson(c.model)},
+          {"mesh", AxesToJson(c.mesh)},
+          {"strategy", c.strategy},
+          {"bucket_bytes", c.bucket_bytes},
+          {"max_file_bytes", c.max_file_bytes},
+          {"resume_mesh", AxesToJson(c.resume_mesh)},
+          {"faults", faults},
+          {"bug", c.bug},
+          {"host_slack_bytes", c.host_slack_bytes},
+          {"deadline_ms", c.deadline_ms}};
+}
+
+Result<Case> ParseCase(const json& value) {
+  Complaint complaint;
+  Case parsed = ParseFields(value, complaint);
+  if (complaint.ok()) CheckCase(parsed, complaint);
+  SP_TRY(complaint.ToStatus());
+  return parsed;
+}
+
+Result<Case> ReadCaseFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return BadInput(fmt::format("case {}: {}", path, std::strerror(errno)));
+  std::ostringstream text;
+  std::string chunk(1 << 16, '\0');
+  for (std::streamoff read = 0; file.read(chunk.data(), chunk.size()) || file.gcount() > 0;) {
+    read += file.gcount();
+    if (read > kCaseFileBytesMax) {
+      return BadInput(fmt::format("case {}: expected at most {} bytes, found more", path,
+                                  static_cast<int64_t>(kCaseFileBytesMax)));
+    }
+    text.write(chunk.data(), file.gcount());
+  }
+  if (file.bad()) return BadInput(fmt::format("case {}: {}", path, std::strerror(errno)));
+  Result<json> value = ParseJsonText(text.str());
+  if (!value.ok()) return value.error().While("case " + path);
+  Result<Case> parsed = ParseCase(value.value());
+  if (!parsed.ok()) return parsed.error().While("case " + path);
+  return parsed;
+}
+
+}  // namespace shardproof

@@ -1,0 +1,25 @@
+// The JSON form of parts of a Case that other files hold too (the oracle's record of declared
+// tensors).
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "verify/case/case.h"
+#include "verify/case/json_fields.h"
+
+namespace shardproof {
+
+nlohmann::json TensorCaseToJson(const TensorCase& tensor);
+
+/// Reads the fields; whether they make sense together is CheckTensorCase's matter.
+TensorCase ParseTensorCase(const nlohmann::json& json, const std::string& pointer,
+                           Complaint& complaint);
+
+nlohmann::json AxesToJson(const std::vector<AxisCase>& mesh);
+std::vector<AxisCase> ParseAxes(FieldReader& fields, const char* name);
+
+/// Complains of what the types alone cannot rule out: sizes, names, ties, contradictions.
+void CheckCase(const Case& test_case, Complaint& complaint);
+
+}  // namespace shardproof

@@ -1,0 +1,127 @@
+// Strict reading of JSON: every field typed and ranged, unknown and repeated fields refused, and a
+// complaint that names the field by JSON pointer, what was expected and what was found. Used for
+// cases and for evidence, both of which are hostile until read.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/core/result.h"
+#include "verify/case/names.h"
+
+namespace shardproof {
+
+/// Parses text that anybody may have written. \error kBadInput on a syntax error, a byte that is
+/// not UTF-8, a key given twice in one object, or nesting deeper than 64.
+Result<nlohmann::json> ParseJsonText(std::string_view text);
+
+/// Like ParseJsonText without the search for repeated keys, which costs half the speed: for the
+/// long machine-written streams.
+Result<nlohmann::json> ParseJsonLine(std::string_view text);
+
+/// The text for a file or a terminal; bytes that are not UTF-8 become U+FFFD rather than an error.
+std::string DumpJson(const nlohmann::json& json, int indent = -1);
+
+/// What a value looks like in a message: scalars as they are (cut to a readable length), else the
+/// type.
+std::string DescribeJson(const nlohmann::json& json);
+
+/// pointer + "/" + name, escaped as RFC 6901 says.
+std::string JoinPointer(const std::string& pointer, std::string_view name);
+
+/// Keeps the first complaint of a whole document; later ones follow from it and are dropped.
+class Complaint {
+ public:
+  bool ok() const { return text_.empty(); }
+  void Say(const std::string& pointer, const std::string& what);
+  void Expected(const std::string& pointer, const std::string& expected,
+                const nlohmann::json& found);
+  Status ToStatus() const { return ok() ? Ok() : Status(BadInput(text_)); }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+/// Reads one object. Every call names a field; Finish refuses all fields that no call named.
+/// After the first complaint the calls leave their targets alone.
+class FieldReader {
+ public:
+  FieldReader(const nlohmann::json& object, std::string pointer, Complaint& complaint);
+
+  void Required(const char* name, std::string& target);
+  void Required(const char* name, bool& target);
+  void Required(const char* name, double& target);
+  void Required(const char* name, int64_t& target, int64_t low = INT64_MIN,
+                int64_t high = INT64_MAX);
+  void Required(const char* name, uint64_t& target, uint64_t low = 0, uint64_t high = UINT64_MAX);
+  void Required(const char* name, std::vector<std::string>& target);
+  void Required(const char* name, std::vector<int64_t>& target, int64_t low, int64_t high);
+  void Required(const char* name, std::map<std::string, std::string>& target);
+
+  /// As Required, but a field that is not there leaves the target as it is.
+  template <typename T, typename... Limits>
+  void Optional(const char* name, T& target, Limits... limits) {
+    if (Known(name)) Required(name, target, limits...);
+  }
+
+  template <typename T, typename... Limits>
+  void Optional(const char* name, std::optional<T>& target, Limits... limits) {
+    if (!Known(name)) return;
+    T value{};
+    Required(name, value, limits...);
+    target = value;
+  }
+
+  /// A string that must be one of `names`; the message lists them.
+  void OneOf(const char* name, const NameTable& names, std::string& target);
+
+  /// For nested values: the array or object, or null with a complaint if it is of another type.
+  const nlohmann::json* Array(const char* name);
+  const nlohmann::json* Object(const char* name);
+
+  /// Notes that the object may have this field. \returns whether it does.
+  bool Known(const char* name);
+  std::string PointerTo(std::string_view name) const { return JoinPointer(pointer_, name); }
+  const std::string& pointer() const { return pointer_; }
+  Complaint& complaint() { return complaint_; }
+  bool ok() const { return complaint_.ok(); }
+  void Finish();
+
+ private:
+  const nlohmann::json* Take(const char* name);
+
+  const nlohmann::json& object_;
+  std::string pointer_;
+  Complaint& complaint_;
+  std::vector<std::string_view> known_;
+  size_t taken_ = 0;
+};
+
+/// Calls read(element, pointer) for each element of an array until there is a complaint.
+template <typename Read>
+void ForEach(FieldReader& fields, const char* name, Read read) {
+  const nlohmann::json* array = fields.Array(name);
+  if (array == nullptr) return;
+  for (size_t i = 0; i < array->size() && fields.ok(); ++i) {
+    read((*array)[i], fields.PointerTo(name) + "/" + std::to_string(i));
+  }
+}
+
+/// Calls read(key, value, pointer) for each member of an object until there is a complaint.
+template <typename Read>
+void ForEachMember(FieldReader& fields, const char* name, Read read) {
+  const nlohmann::json* object = fields.Object(name);
+  if (object == nullptr) return;
+  for (const auto& [key, value] : object->items()) {
+    if (!fields.ok()) return;
+    read(key, value, JoinPointer(fields.PointerTo(name), key));
+  }
+}
+
+}  // namespace shardproof

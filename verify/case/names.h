@@ -1,0 +1,30 @@
+// The closed sets of names that a Case may use, each in one table, so that a message can list them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shardproof {
+
+using NameTable = std::vector<std::string_view>;
+
+const NameTable& KnownDtypes();      ///< safetensors' names
+const NameTable& KnownStrategies();  ///< load strategies of the reference pipeline
+const NameTable& KnownKinds();       ///< "parameter", "buffer"
+const NameTable& KnownInits();       ///< "uniform", "ones", "zeros"
+const NameTable& KnownAxes();        ///< mesh axes
+
+/// \returns bytes an element, or nullopt for a dtype that is not known.
+std::optional<uint64_t> DtypeBytes(std::string_view dtype);
+
+/// "a, b or c": for messages.
+std::string ListNames(const NameTable& names);
+
+/// Bytes of a tensor. \returns nullopt if a dim is negative, the dtype is unknown, or the product
+/// does not fit.
+std::optional<uint64_t> TensorBytes(std::string_view dtype, const std::vector<int64_t>& shape);
+
+}  // namespace shardproof

@@ -1,0 +1,23 @@
+// The subcommands of `shardproof`, one file each.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+namespace shardproof {
+
+/// Exit codes that are not verdicts; pass 0, fail 1, inconclusive 3 and skip 77 are in result.h.
+inline constexpr int kExitBadInput = 2;
+inline constexpr int kExitHang = 4;
+inline constexpr int kExitBroken = 5;
+
+/// Each adds its subcommand to `app`; when that is the one called, *exit_code is set by the time
+/// parsing returns. \param command_line as it was typed, for reports.
+void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int* exit_code);
+void AddReplay(CLI::App& app, const std::vector<std::string>& command_line, int* exit_code);
+void AddCompare(CLI::App& app, int* exit_code);
+void AddList(CLI::App& app, int* exit_code);
+
+}  // namespace shardproof

@@ -1,0 +1,61 @@
+// shardproof compare: are two checkpoints the same, to the bit?
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "verify/cli/command.h"
+#include "verify/compare/compare.h"
+#include "verify/report/result.h"
+
+namespace shardproof {
+namespace {
+
+struct Arguments {
+  std::string a;
+  std::string b;
+  std::string json;
+  CompareOptions options;
+};
+
+int RunCompare(const Arguments& arguments) {
+  const auto result = Compare(arguments.a, arguments.b, arguments.options);
+  if (!result.ok()) {
+    fmt::print(stderr, "shardproof: {}\n", result.error().message);
+    return result.error().code == ErrorCode::kBadInput ? kExitBadInput : kExitBroken;
+  }
+  const std::string document = CompareJson(result.value()).dump(2) + "\n";
+  if (arguments.json == "-") {
+    fmt::print("{}", document);
+  } else {
+    fmt::print("{}", CompareText(result.value()));
+  }
+  if (!arguments.json.empty() && arguments.json != "-") {
+    std::ofstream file(arguments.json);
+    if (!(file << document << std::flush)) {
+      fmt::print(stderr, "shardproof: {}: cannot be written\n", arguments.json);
+      return kExitBadInput;
+    }
+  }
+  return ExitCodeOf(result.value().verdict);
+}
+
+}  // namespace
+
+void AddCompare(CLI::App& app, int* exit_code) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand(
+      "compare", "Compare two safetensors checkpoints bit for bit, however they are sharded");
+  command->add_option("A", arguments->a, "Checkpoint directory or .safetensors file: what is expected")
+      ->required();
+  command->add_option("B", arguments->b, "The other one: what is seen")->required();
+  command->add_option("--map", arguments->options.map_file,
+                      "JSON that pairs A's names with B's: renamed, prefixed, split, fused or\n"
+                      "transposed tensors (verify/compare/MAP.md)");
+  command->add_option("--cast", arguments->options.cast,
+                      "Equal after A is cast to this dtype: F64, F32, F16, BF16, F8_E4M3, F8_E5M2");
+  command->add_option("--json", arguments->json, "File for the result as JSON; - is stdout");
+  command->footer("Exit codes: 0 equal, 1 different, 2 bad input, 3 nothing was compared.");
+  command->callback([arguments, exit_code] { *exit_code = RunCompare(*arguments); });
+}
+
+}  // namespace shardproof

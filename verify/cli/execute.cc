@@ -1,0 +1,148 @@
+#include "verify/cli/execute.h"
+
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "verify/cli/command.h"
+#include "verify/report/report.h"
+#include "verify/report/text.h"
+#include "verify/run/verify_run.h"
+
+namespace shardproof {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kPatience = std::chrono::hours(24);
+
+int Complain(const Error& error) {
+  std::fprintf(stderr, "shardproof: %s\n", error.message.c_str());
+  if (error.code == ErrorCode::kBadInput) return kExitBadInput;
+  return error.code == ErrorCode::kInternal ? kExitBroken : 1;
+}
+
+/// The directory that evidence and scratch files go to; a temporary one is removed at the end.
+class WorkDirectory {
+ public:
+  static Result<std::unique_ptr<WorkDirectory>> Make(const std::string& report) {
+    auto made = std::unique_ptr<WorkDirectory>(new WorkDirectory);
+    if (!report.empty()) {
+      std::error_code error;
+      made->path_ = report + "/evidence";
+      fs::create_directories(made->path_, error);
+      if (error || ::access(made->path_.c_str(), W_OK | X_OK) != 0) {
+        return BadInput(fmt::format("report directory {}: cannot be written: {}", report,
+                                    error ? error.message() : std::strerror(errno)));
+      }
+      return made;
+    }
+    std::string pattern = (fs::temp_directory_path() / "shardproof-XXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr) {
+      return BadInput(fmt::format("{}: cannot be made: {}", pattern, std::strerror(errno)));
+    }
+    made->path_ = pattern;
+    made->temporary_ = true;
+    return made;
+  }
+  ~WorkDirectory() {
+    std::error_code error;
+    if (temporary_) fs::remove_all(path_, error);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  WorkDirectory() = default;
+  std::string path_;
+  bool temporary_ = false;
+};
+
+int TerminalWidth() {
+  winsize size{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 0;
+}
+
+/// Says what begins: rewritten in place on a terminal, silent in a log that has the report anyway.
+void ShowProgress(const std::string& line) {
+  if (::isatty(STDERR_FILENO) == 0) return;
+  std::fprintf(stderr, "\r\033[K%s%s", line.c_str(), line.empty() ? "" : " ...");
+  std::fflush(stderr);
+}
+
+Status WriteReports(RunResult& result, const ExecuteOptions& options) {
+  if (!options.report.empty()) {
+    const std::string json = options.report + "/result.json";
+    result.report_path = options.report + "/report.html";
+    SP_TRY(WriteResultJson(result, json));
+    SP_TRY(WriteJUnit(result, options.report + "/junit.xml"));
+    SP_TRY(WriteHtml(SHARDPROOF_PYTHON, SHARDPROOF_SOURCE "/verify/report/html.py", json,
+                     result.evidence_directory, result.report_path));
+  }
+  if (options.json == "-") {
+    fmt::print("{}\n", RunResultToJson(result).dump(2));
+    return Ok();
+  }
+  return options.json.empty() ? Ok() : WriteResultJson(result, options.json);
+}
+
+/// A hang has an exit code of its own, unless a rank failed before and left the others waiting.
+bool IsHang(const RunResult& result) {
+  bool hang = false;
+  bool lost = false;
+  for (const Finding* finding : result.Findings()) {
+    if (finding->property != "fault.every_rank_finishes") continue;
+    hang = hang || finding->kind == "hang";
+    lost = lost || finding->kind == "lost";
+  }
+  return hang && !lost;
+}
+
+/// The same command with its report kept: evidence that was temporary cannot be replayed.
+std::string ReportCommand(const std::vector<std::string>& command_line) {
+  std::string text;
+  for (const std::string& word : command_line) text += ShellQuoted(word) + " ";
+  return text + "--report report";
+}
+
+int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launcher) {
+  const auto directory = WorkDirectory::Make(options.report);
+  if (!directory.ok()) return Complain(directory.error());
+  auto verified = Verify(test_case, launcher,
+                         {.directory = directory.value()->path(),
+                          .save_to = options.save_to,
+                          .properties = options.properties,
+                          .progress = ShowProgress});
+  ShowProgress("");
+  if (!verified.ok()) return Complain(verified.error());
+  RunResult& result = verified.value();
+  result.command_line = options.command_line;
+  if (IsHang(result)) result.exit_code = kExitHang;
+  if (options.report.empty()) result.next_command = ReportCommand(options.command_line);
+  const Status written = WriteReports(result, options);
+  if (options.json != "-") {
+    fmt::print("{}", TerminalReport(result, ::isatty(STDOUT_FILENO) != 0, TerminalWidth()));
+  }
+  if (!written.ok()) return Complain(written.error());
+  return result.exit_code;
+}
+
+}  // namespace
+
+int Execute(const Case& test_case, const ExecuteOptions& options) {
+  const auto joined = JoinRanks(std::chrono::milliseconds(test_case.deadline_ms));
+  if (!joined.ok()) return Complain(joined.error());
+  if (!joined.value()) return Lead(test_case, options, *MakeForkLauncher());
+  if (joined.value()->rank != 0) return FollowRank0(*joined.value(), kPatience);
+  JoinedLauncher launcher(*joined.value());
+  const int exit_code = Lead(test_case, options, launcher);
+  launcher.Dismiss(exit_code);
+  return exit_code;
+}
+
+}  // namespace shardproof

@@ -1,0 +1,23 @@
+// Running a Case for the command line: where its files go, what is printed, how it exits.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "verify/case/case.h"
+
+namespace shardproof {
+
+struct ExecuteOptions {
+  std::string report;   ///< directory for report.html, junit.xml, result.json, evidence; or empty
+  std::string json;     ///< file for the machine-readable result; "-" is stdout; or empty
+  std::string save_to;  ///< keep the saved checkpoint here; or empty
+  std::vector<std::string> properties;  ///< judge only these
+  std::vector<std::string> command_line;
+};
+
+/// Runs the case on ranks of its own, or on those that RANK and its companions announce.
+/// \returns the exit code, the same on every rank.
+int Execute(const Case& test_case, const ExecuteOptions& options);
+
+}  // namespace shardproof

@@ -1,0 +1,61 @@
+// shardproof replay: the run of a case file, or the one that a report or evidence directory holds.
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "verify/cli/command.h"
+#include "verify/cli/execute.h"
+
+namespace shardproof {
+namespace {
+
+/// The "case" of DIR/run.json, where DIR is an evidence directory or a report directory.
+Result<Case> CaseOfDirectory(const std::string& directory) {
+  for (const char* name : {"/run.json", "/evidence/run.json"}) {
+    std::ifstream file(directory + name);
+    if (!file) continue;
+    std::ostringstream text;
+    text << file.rdbuf();
+    const auto run = nlohmann::json::parse(text.str(), nullptr, false);
+    if (!run.is_object() || !run.contains("case")) {
+      return BadInput(fmt::format("{}{}: is not the record of a run: it has no 'case'", directory,
+                                  name));
+    }
+    return ParseCase(run["case"]);
+  }
+  return BadInput(fmt::format("{}: holds neither run.json nor evidence/run.json", directory));
+}
+
+}  // namespace
+
+void AddReplay(CLI::App& app, const std::vector<std::string>& command_line, int* exit_code) {
+  struct Arguments {
+    std::string path;
+    ExecuteOptions execute;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("replay", "Run a case again, exactly");
+  command->add_option("CASE", arguments->path, "Case JSON, or the directory of a report")
+      ->required();
+  command->add_option("--property", arguments->execute.properties,
+                      "Judge only this property; may be repeated");
+  command->add_option("--report", arguments->execute.report,
+                      "Directory for report.html, junit.xml, result.json and the evidence");
+  command->add_option("--json", arguments->execute.json, "File for the result as JSON; - is stdout");
+  command->callback([arguments, command_line, exit_code] {
+    arguments->execute.command_line = command_line;
+    const auto test_case = std::filesystem::is_directory(arguments->path)
+                               ? CaseOfDirectory(arguments->path)
+                               : ReadCaseFile(arguments->path);
+    if (!test_case.ok()) {
+      fmt::print(stderr, "shardproof: {}\n", test_case.error().message);
+      *exit_code = kExitBadInput;
+      return;
+    }
+    *exit_code = Execute(test_case.value(), arguments->execute);
+  });
+}
+
+}  // namespace shardproof

@@ -1,0 +1,145 @@
+// shardproof verify: load, shard, save and restore a model on several ranks, and judge it.
+#include <cstdlib>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "verify/cli/command.h"
+#include "verify/cli/execute.h"
+#include "verify/run/bug.h"
+
+namespace shardproof {
+namespace {
+
+struct VerifyArguments {
+  std::string checkpoint;
+  std::string case_file;
+  std::optional<int64_t> world;
+  std::optional<int64_t> resume_world;
+  std::string strategy;
+  std::vector<std::string> inject;
+  std::string bug;
+  std::optional<uint64_t> seed;
+  std::optional<uint64_t> bucket_bytes;
+  std::optional<double> deadline_seconds;
+  std::vector<std::string> allow_missing;
+  std::vector<std::string> allow_unexpected;
+  ExecuteOptions execute;
+};
+
+/// The number of ranks if nobody says: those that were started, else 4.
+int64_t DefaultWorld() {
+  const char* started = std::getenv("WORLD_SIZE");
+  return std::getenv("RANK") != nullptr && started != nullptr ? std::atoll(started) : 4;
+}
+
+Result<FaultCase> ParseInject(const std::string& text) {
+  const size_t at = text.find('@');
+  if (at == std::string::npos || at == 0 || at + 1 == text.size()) {
+    return BadInput(fmt::format("--inject {}: expected ID@WHERE, such as "
+                                "file/flip@model.norm.weight:3; see 'shardproof list faults'",
+                                text));
+  }
+  return FaultCase{text.substr(0, at), text.substr(at + 1)};
+}
+
+Result<Case> CaseFrom(const VerifyArguments& arguments) {
+  Case test_case;
+  if (!arguments.case_file.empty()) {
+    SP_ASSIGN(test_case, ReadCaseFile(arguments.case_file));
+  } else if (!arguments.checkpoint.empty()) {
+    test_case.why = "verify --checkpoint";
+    test_case.model.checkpoint = std::filesystem::absolute(arguments.checkpoint).string();
+  } else {
+    SP_ASSIGN(const PlantedBug bug, FindBug(arguments.bug));
+    SP_ASSIGN(test_case, ParseCase(nlohmann::json::parse(bug.smallest_case)));
+  }
+  if (test_case.mesh.empty() || arguments.world) {
+    test_case.mesh = {{"dp_shard", arguments.world.value_or(DefaultWorld())}};
+  }
+  if (!arguments.checkpoint.empty() || arguments.world || arguments.resume_world) {
+    // One rank fewer is another sharding that any launcher can still run; from one rank, go to two.
+    const int64_t world = test_case.WorldSize();
+    const int64_t resume = arguments.resume_world.value_or(world == 1 ? 2 : world - 1);
+    test_case.resume_mesh = {{"dp_shard", resume}};
+  }
+  if (!arguments.strategy.empty()) test_case.strategy = arguments.strategy;
+  if (!arguments.bug.empty()) test_case.bug = arguments.bug;
+  if (arguments.seed) test_case.seed = *arguments.seed;
+  if (arguments.bucket_bytes) test_case.bucket_bytes = *arguments.bucket_bytes;
+  if (arguments.deadline_seconds) test_case.deadline_ms = *arguments.deadline_seconds * 1000;
+  for (const std::string& name : arguments.allow_missing) test_case.model.missing.push_back(name);
+  for (const std::string& name : arguments.allow_unexpected) {
+    test_case.model.unexpected.push_back(name);
+  }
+  for (const std::string& text : arguments.inject) {
+    SP_ASSIGN(FaultCase fault, ParseInject(text));
+    test_case.faults.push_back(std::move(fault));
+  }
+  // Through the codec, so that an option is checked as a case file is.
+  return ParseCase(CaseToJson(test_case));
+}
+
+int RunVerify(const VerifyArguments& arguments) {
+  const int sources = !arguments.checkpoint.empty() + !arguments.case_file.empty();
+  if (sources > 1 || (sources == 0 && arguments.bug.empty())) {
+    fmt::print(stderr, "shardproof: verify needs one of --checkpoint DIR, --case FILE, --bug ID\n");
+    return kExitBadInput;
+  }
+  const auto test_case = CaseFrom(arguments);
+  if (!test_case.ok()) {
+    fmt::print(stderr, "shardproof: {}\n", test_case.error().message);
+    return kExitBadInput;
+  }
+  return Execute(test_case.value(), arguments.execute);
+}
+
+}  // namespace
+
+void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int* exit_code) {
+  auto arguments = std::make_shared<VerifyArguments>();
+  CLI::App* command = app.add_subcommand(
+      "verify", "Load, shard, save and restore a model on several ranks, and judge every step");
+  command->add_option("--checkpoint", arguments->checkpoint,
+                      "Hugging Face directory: config.json and safetensors");
+  command->add_option("--case", arguments->case_file,
+                      "Case JSON (fixtures/schema/case.schema.json)");
+  command->add_option("--world", arguments->world, "Ranks: default 4, or what torchrun started");
+  command->add_option("--resume-world", arguments->resume_world,
+                      "Ranks to restore on besides (default: one fewer; 2 if there is one)");
+  command->add_option("--strategy", arguments->strategy,
+                      "rank0-broadcast (default): rank 0 reads, the others take their shards;\n"
+                      "plain: every rank reads everything");
+  command->add_option("--inject", arguments->inject,
+                      "Inject a fault, ID@WHERE: file/flip@TENSOR:INDEX, comm/swap-rows@TENSOR,\n"
+                      "buffer/nan@NAME; see 'shardproof list faults'. May be repeated");
+  command->add_option("--bug", arguments->bug,
+                      "Plant a known mistake in the reference pipeline; see 'shardproof list bugs'.\n"
+                      "Without --checkpoint or --case: on the smallest case that shows it");
+  command->add_option("--property", arguments->execute.properties,
+                      "Judge only this property; may be repeated");
+  command->add_option("--seed", arguments->seed, "Seed of initial values (default 0)");
+  command->add_option("--bucket-bytes", arguments->bucket_bytes,
+                      "Staging bytes a rank may hold at once (default 16 MiB)");
+  command->add_option("--deadline", arguments->deadline_seconds,
+                      "Seconds without progress after which a rank hangs (default 60)");
+  command->add_option("--allow-missing", arguments->allow_missing,
+                      "A tensor that the checkpoint may lack: it is initialised. May be repeated");
+  command->add_option("--allow-unexpected", arguments->allow_unexpected,
+                      "A tensor that the checkpoint may hold besides. May be repeated");
+  command->add_option("--report", arguments->execute.report,
+                      "Directory for report.html, junit.xml, result.json and the evidence");
+  command->add_option("--json", arguments->execute.json, "File for the result as JSON; - is stdout");
+  command->add_option("--save-to", arguments->execute.save_to,
+                      "Keep the saved checkpoint in this directory");
+  command->footer(
+      "Every difference is named to the rank, the tensor and the element. Ranks are forked here, or,\n"
+      "if RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set, are the ones that were started:\n"
+      "  torchrun --no-python --nproc-per-node 4 shardproof verify --checkpoint DIR");
+  command->callback([arguments, command_line, exit_code] {
+    arguments->execute.command_line = command_line;
+    *exit_code = RunVerify(*arguments);
+  });
+}
+
+}  // namespace shardproof

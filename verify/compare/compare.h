@@ -1,0 +1,71 @@
+// `shardproof compare A B` as a library: are two checkpoints the same tensors, bit for bit?
+// A and B are safetensors directories (one file, sharded with an index, or any *.safetensors) or
+// single files. Memory stays at a few MiB whatever the tensors' size.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/core/result.h"
+#include "verify/verdict/finding.h"
+
+namespace shardproof {
+
+struct CompareOptions {
+  std::string map_file;  ///< JSON as in MAP.md, from A's names to B's; empty: names must agree
+  /// A float dtype: B may hold A cast to it (to nearest, ties to even, F8_E4M3 saturating, any NaN
+  /// for a NaN). A tensor that B keeps in A's dtype may be A's, or A's cast and cast back. Empty:
+  /// bit-exact.
+  std::string cast;
+};
+
+/// One tensor that is not the same in A and B. A is what is expected, B what is seen.
+struct TensorDifference {
+  std::string kind;    ///< "dtype", "shape" or "differs"
+  std::string tensor;  ///< B's name
+  std::string source;  ///< what of A it was held against, if the map says so: "fuse of q, k, v"
+  std::string dtype;   ///< of the values in `expected` and `seen`
+  std::vector<int64_t> shape;
+  uint64_t elements = 0;              ///< of the tensor
+  std::optional<uint64_t> differing;  ///< elements that differ; unset unless kind is "differs"
+  std::optional<uint64_t> index;      ///< row-major index of the first of them
+  std::vector<int64_t> coordinates;   ///< the same, per dim
+  std::string expected;               ///< "0.015625 (0x3c800000)", or A's dtype or shape
+  std::string seen;
+  std::string explanation;  ///< the likely cause
+};
+
+struct CompareResult {
+  Verdict verdict = Verdict::kInconclusive;
+  std::string reason;  ///< why inconclusive; empty otherwise
+  std::string a;
+  std::string b;
+  std::string cast;
+  std::vector<TensorDifference> differences;  ///< sorted by tensor
+  std::vector<std::string> only_in_a;         ///< sorted
+  std::vector<std::string> only_in_b;
+  std::string suggested_map;  ///< text of a map file that would pair the names, or empty
+  std::string suggestion;     ///< what that map does, in words
+  uint64_t tensors = 0;       ///< pairs whose values were compared
+  uint64_t cast_tensors = 0;  ///< how many of them after the cast
+  uint64_t elements = 0;      ///< compared
+  uint64_t bytes = 0;         ///< compared, on B's side
+};
+
+/// Compares every tensor of `a` with the one of the same name (or by the map) in `b`.
+/// \error kBadInput, one line: an unreadable or malformed checkpoint or map, a map that does not
+/// fit
+///   the two checkpoints, an unknown dtype to cast to.
+Result<CompareResult> Compare(const std::string& a, const std::string& b,
+                              const CompareOptions& options = {});
+
+/// For a terminal: the verdict, the differences, names on one side only, what was compared.
+std::string CompareText(const CompareResult& result);
+
+/// The same for machines; each difference has a finding's keys.
+nlohmann::json CompareJson(const CompareResult& result);
+
+}  // namespace shardproof

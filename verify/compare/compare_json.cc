@@ -1,0 +1,59 @@
+// A comparison for machines.
+#include <fmt/format.h>
+
+#include "verify/compare/compare.h"
+#include "verify/oracle/quote.h"
+
+namespace shardproof {
+namespace {
+
+std::string Message(const TensorDifference& difference) {
+  std::string text = "tensor " + oracle::Quote(difference.tensor) + ": ";
+  if (difference.kind != "differs") {
+    return text + fmt::format("the {} differs: A {}, B {}", difference.kind, difference.expected,
+                              difference.seen);
+  }
+  return text + fmt::format("{} of {} elements differ, first element {}: A {}, B {}",
+                            *difference.differing, difference.elements, *difference.index,
+                            difference.expected, difference.seen);
+}
+
+nlohmann::json DifferenceJson(const TensorDifference& difference) {
+  nlohmann::json json = {{"kind", difference.kind},         {"tensor", difference.tensor},
+                         {"dtype", difference.dtype},       {"shape", difference.shape},
+                         {"elements", difference.elements}, {"expected", difference.expected},
+                         {"seen", difference.seen},         {"explanation", difference.explanation},
+                         {"message", Message(difference)}};
+  if (!difference.source.empty()) json["source"] = difference.source;
+  if (difference.differing) json["differing"] = *difference.differing;
+  if (difference.index) {
+    json["index"] = *difference.index;
+    json["coordinates"] = difference.coordinates;
+  }
+  return json;
+}
+
+}  // namespace
+
+nlohmann::json CompareJson(const CompareResult& result) {
+  nlohmann::json differences = nlohmann::json::array();
+  for (const TensorDifference& difference : result.differences) {
+    differences.push_back(DifferenceJson(difference));
+  }
+  return {{"verdict", ToString(result.verdict)},
+          {"reason", result.reason},
+          {"a", result.a},
+          {"b", result.b},
+          {"cast", result.cast},
+          {"differences", std::move(differences)},
+          {"only_in_a", result.only_in_a},
+          {"only_in_b", result.only_in_b},
+          {"suggestion", result.suggestion},
+          {"suggested_map", result.suggested_map},
+          {"tensors", result.tensors},
+          {"cast_tensors", result.cast_tensors},
+          {"elements", result.elements},
+          {"bytes", result.bytes}};
+}
+
+}  // namespace shardproof

@@ -1,0 +1,103 @@
+// A comparison for people: the verdict first, then what differs, then what was compared.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "verify/compare/compare.h"
+#include "verify/oracle/quote.h"
+
+namespace shardproof {
+namespace {
+
+constexpr size_t kDifferencesShownMax = 100;
+constexpr size_t kNamesShownMax = 20;
+
+/// "1 tensor", "2 tensors".
+std::string Count(uint64_t count, const std::string& noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+std::string Bytes(uint64_t bytes) {
+  if (bytes >= uint64_t{1} << 30) return fmt::format("{:.2f} GiB", double(bytes) / (1 << 30));
+  if (bytes >= uint64_t{1} << 20) return fmt::format("{:.2f} MiB", double(bytes) / (1 << 20));
+  return Count(bytes, "byte");
+}
+
+std::string Headline(const CompareResult& result) {
+  if (result.verdict == Verdict::kInconclusive) return "INCONCLUSIVE  " + result.reason;
+  if (result.verdict == Verdict::kPass) {
+    const std::string tensors = Count(result.tensors, "tensor");
+    const char* verb = result.tensors == 1 ? "equals its" : "equal their";
+    return result.cast_tensors == 0
+               ? fmt::format("PASS  {} of B {} counterpart in A, bit for bit", tensors, verb)
+               : fmt::format("PASS  {} of B {} counterpart in A, {} of them after a cast to {}",
+                             tensors, verb, result.cast_tensors, result.cast);
+  }
+  std::vector<std::string> parts;
+  if (!result.differences.empty())
+    parts.push_back(Count(result.differences.size(), "tensor") +
+                    (result.differences.size() == 1 ? " differs" : " differ"));
+  if (!result.only_in_a.empty())
+    parts.push_back(fmt::format("{} only in A", Count(result.only_in_a.size(), "name")));
+  if (!result.only_in_b.empty())
+    parts.push_back(fmt::format("{} only in B", Count(result.only_in_b.size(), "name")));
+  return fmt::format("FAIL  {}", fmt::join(parts, ", "));
+}
+
+std::string DifferenceText(const TensorDifference& difference) {
+  std::string text = oracle::Printable(difference.tensor);
+  if (!difference.source.empty()) {
+    text += fmt::format(" (A: {})", oracle::Printable(difference.source));
+  }
+  if (difference.kind != "differs") {
+    text += fmt::format(": the {} differs: A {}, B {}\n", difference.kind, difference.expected,
+                        difference.seen);
+  } else {
+    text +=
+        fmt::format(": {} of {} differ{}, {} [{}]\n", *difference.differing,
+                    Count(difference.elements, "element"), *difference.differing == 1 ? "s" : "",
+                    difference.dtype, fmt::join(difference.shape, ", "));
+    text +=
+        fmt::format("  first at element {} ({}): A {}, B {}\n", *difference.index,
+                    fmt::join(difference.coordinates, ", "), difference.expected, difference.seen);
+  }
+  if (!difference.explanation.empty()) {
+    text += fmt::format("  likely: {}\n", difference.explanation);
+  }
+  return text;
+}
+
+std::string NamesText(const std::string& title, const std::vector<std::string>& names) {
+  if (names.empty()) return "";
+  std::string text = fmt::format("\nonly in {}:\n", title);
+  for (size_t i = 0; i < names.size() && i < kNamesShownMax; ++i) {
+    text += "  " + oracle::Printable(names[i]) + "\n";
+  }
+  if (names.size() > kNamesShownMax) {
+    text += fmt::format("  and {} more\n", names.size() - kNamesShownMax);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string CompareText(const CompareResult& result) {
+  std::string text = Headline(result) + "\n";
+  for (size_t i = 0; i < result.differences.size() && i < kDifferencesShownMax; ++i) {
+    text += "\n" + DifferenceText(result.differences[i]);
+  }
+  if (result.differences.size() > kDifferencesShownMax) {
+    text += fmt::format("\nand {} more tensors that differ\n",
+                        result.differences.size() - kDifferencesShownMax);
+  }
+  text += NamesText("A", result.only_in_a) + NamesText("B", result.only_in_b);
+  if (!result.suggested_map.empty()) {
+    text += fmt::format("\n{}. This map would pair them (save it, then --map FILE):\n{}",
+                        oracle::Printable(result.suggestion), result.suggested_map);
+  }
+  text += fmt::format("\ncompared {}, {}, {}\n  A {}\n  B {}\n", Count(result.tensors, "tensor"),
+                      Count(result.elements, "element"), Bytes(result.bytes),
+                      oracle::Printable(result.a), oracle::Printable(result.b));
+  return text;
+}
+
+}  // namespace shardproof

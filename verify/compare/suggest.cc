@@ -1,0 +1,203 @@
+#include "verify/compare/suggest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "verify/compare/streams.h"
+#include "verify/oracle/quote.h"
+
+namespace shardproof::compare {
+namespace {
+
+using Names = std::set<std::string>;
+
+// Wrappers leave their attribute's name in the path, at any depth.
+constexpr const char* kWrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.",
+                                     "_checkpoint_wrapped_module.", "module."};
+
+/// Prefixes that `longer` has and `shorter` lacks, with how many names each pairs.
+std::map<std::string, size_t> PrefixVotes(const std::vector<std::string>& longer,
+                                          const Names& shorter) {
+  std::map<std::string, size_t> votes;
+  for (const std::string& name : longer) {
+    for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
+      if (shorter.count(name.substr(dot + 1))) ++votes[name.substr(0, dot + 1)];
+    }
+  }
+  return votes;
+}
+
+/// The leading whole components that all names share, with the dot.
+std::string CommonPrefix(const std::vector<std::string>& names) {
+  if (names.empty()) return "";
+  // Sorted: what the first and the last share, all share.
+  const std::string& first = names.front();
+  const std::string& last = names.back();
+  const auto end = std::mismatch(first.begin(), first.end(), last.begin(), last.end()).first;
+  const size_t dot = first.substr(0, static_cast<size_t>(end - first.begin())).rfind('.');
+  return dot == std::string::npos ? "" : first.substr(0, dot + 1);
+}
+
+struct Candidate {
+  std::string strip;
+  std::string add;
+  size_t paired = 0;
+};
+
+size_t CountPaired(const Pairing& pairing, const Names& b, const Candidate& c) {
+  size_t paired = 0;
+  for (const std::string& name : pairing.only_in_a) {
+    if (name.rfind(c.strip, 0) != 0) continue;
+    paired += b.count(c.add + name.substr(c.strip.size()));
+  }
+  return paired;
+}
+
+Candidate BestPrefix(const Pairing& pairing, const Names& a, const Names& b) {
+  std::vector<Candidate> candidates;
+  for (const auto& [prefix, n] : PrefixVotes(pairing.only_in_a, b)) {
+    candidates.push_back({prefix, "", n});
+  }
+  for (const auto& [prefix, n] : PrefixVotes(pairing.only_in_b, a)) {
+    candidates.push_back({"", prefix, n});
+  }
+  Candidate both{CommonPrefix(pairing.only_in_a), CommonPrefix(pairing.only_in_b), 0};
+  both.paired = CountPaired(pairing, b, both);
+  candidates.push_back(both);
+  Candidate best;
+  for (const Candidate& candidate : candidates) {
+    if (candidate.paired > best.paired) best = candidate;
+  }
+  // A prefix is a rule about the checkpoint, not about a few names of many.
+  const size_t fewer = std::min(pairing.only_in_a.size(), pairing.only_in_b.size());
+  return best.paired * 2 >= fewer ? best : Candidate{};
+}
+
+std::string WithoutWrappers(std::string name) {
+  for (const std::string wrapper : kWrappers) {
+    for (size_t at = name.find(wrapper); at != std::string::npos; at = name.find(wrapper, at)) {
+      // Only as a whole component: "submodule." is none.
+      if (at == 0 || name[at - 1] == '.') {
+        name.erase(at, wrapper.size());
+      } else {
+        ++at;
+      }
+    }
+  }
+  return name;
+}
+
+/// Pairs names that are the same once wrappers are left out.
+void RenameWrapped(Names& a, Names& b, NameMap& map) {
+  std::map<std::string, std::string> bare;
+  for (const std::string& name : b) bare.emplace(WithoutWrappers(name), name);
+  for (auto name = a.begin(); name != a.end();) {
+    const auto partner = bare.find(WithoutWrappers(*name));
+    if (partner == bare.end() || !b.count(partner->second)) {
+      ++name;
+      continue;
+    }
+    map.rename.emplace(*name, partner->second);
+    b.erase(partner->second);
+    name = a.erase(name);
+  }
+}
+
+/// Whether the tensor's beginning is one element over and over: it then equals others by chance.
+Result<bool> IsUniform(TensorReader& reader) {
+  std::string head(std::min<uint64_t>(reader.elements(), 512) * reader.width(), '\0');
+  SP_TRY(reader.Read(0, head.size() / reader.width(), head.data()));
+  return head.substr(reader.width() * !head.empty()) ==
+         head.substr(0, head.size() - (head.empty() ? 0 : reader.width()));
+}
+
+// Two large checkpoints with nothing in common must not cost a comparison of every pair.
+constexpr int kValuePairsMax = 20'000;
+
+/// Pairs tensors with the same dtype, shape and values, where just one of B's has them.
+Status RenameByValue(const Checkpoint& a, const Checkpoint& b, Names& names_a, Names& names_b,
+                     NameMap& map) {
+  int pairs = 0;
+  for (auto name = names_a.begin(); name != names_a.end();) {
+    const oracle::TensorLocation& in_a = *a.Find(*name);
+    std::vector<std::string> equal;
+    for (const std::string& other : names_b) {
+      const oracle::TensorLocation& in_b = *b.Find(other);
+      if (in_a.dtype != in_b.dtype || in_a.shape != in_b.shape || in_a.byte_length == 0) continue;
+      if (++pairs > kValuePairsMax) return Ok();
+      SP_ASSIGN(const Reader x, a.Read(in_a));
+      SP_ASSIGN(const Reader y, b.Read(in_b));
+      SP_ASSIGN(const bool uniform, IsUniform(*x));
+      if (uniform) break;
+      SP_ASSIGN(const bool same, AreEqual(*x, *y));
+      if (same) equal.push_back(other);
+    }
+    if (equal.size() != 1) {
+      ++name;
+      continue;
+    }
+    map.rename.emplace(*name, equal.front());
+    names_b.erase(equal.front());
+    name = names_a.erase(name);
+  }
+  return Ok();
+}
+
+/// Whether the prefixes as a rule would disturb names that pair already.
+bool DisturbsOthers(const Checkpoint& a, const Pairing& pairing, const Candidate& prefix) {
+  const Names unpaired(pairing.only_in_a.begin(), pairing.only_in_a.end());
+  for (const auto& [name, where] : a.tensors()) {
+    if (unpaired.count(name)) continue;
+    if (!prefix.add.empty() || name.rfind(prefix.strip, 0) == 0) return true;
+  }
+  return false;
+}
+
+void ApplyPrefix(const Checkpoint& a, const Pairing& pairing, const Candidate& prefix,
+                 Names& names_a, Names& names_b, NameMap& map) {
+  const bool as_renames = DisturbsOthers(a, pairing, prefix);
+  for (const std::string& name : pairing.only_in_a) {
+    if (name.rfind(prefix.strip, 0) != 0) continue;
+    const std::string to = prefix.add + name.substr(prefix.strip.size());
+    if (names_b.erase(to) == 0) continue;
+    names_a.erase(name);
+    if (as_renames) map.rename.emplace(name, to);
+  }
+  if (as_renames) return;
+  map.strip_prefix = prefix.strip;
+  map.add_prefix = prefix.add;
+}
+
+}  // namespace
+
+Result<Suggestion> Suggest(const Checkpoint& a, const Checkpoint& b, const Pairing& pairing) {
+  Suggestion suggestion;
+  Names names_a(pairing.only_in_a.begin(), pairing.only_in_a.end());
+  Names names_b(pairing.only_in_b.begin(), pairing.only_in_b.end());
+  if (names_a.empty() || names_b.empty()) return suggestion;
+  std::vector<std::string> reasons;
+  const Candidate prefix = BestPrefix(pairing, names_a, names_b);
+  if (prefix.paired > 0) {
+    ApplyPrefix(a, pairing, prefix, names_a, names_b, suggestion.map);
+    reasons.push_back(fmt::format("{} names agree when A's prefix {} becomes {}", prefix.paired,
+                                  oracle::Quote(prefix.strip), oracle::Quote(prefix.add)));
+  }
+  const size_t by_prefix = suggestion.map.rename.size();
+  RenameWrapped(names_a, names_b, suggestion.map);
+  const size_t unwrapped = suggestion.map.rename.size() - by_prefix;
+  if (unwrapped > 0) {
+    reasons.push_back(fmt::format("{} agree without the names of wrappers in them", unwrapped));
+  }
+  SP_TRY(RenameByValue(a, b, names_a, names_b, suggestion.map));
+  const size_t by_value = suggestion.map.rename.size() - by_prefix - unwrapped;
+  if (by_value > 0) reasons.push_back(fmt::format("{} have the same values", by_value));
+  for (const std::string& reason : reasons) {
+    suggestion.reason += (suggestion.reason.empty() ? "" : "; ") + reason;
+  }
+  return suggestion;
+}
+
+}  // namespace shardproof::compare

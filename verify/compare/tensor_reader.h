@@ -1,0 +1,56 @@
+// Tensors as streams of elements in row-major order, whether they lie in one file as they are or
+// are put together from several by a map.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/core/result.h"
+#include "verify/oracle/dtype.h"
+#include "verify/oracle/input_file.h"
+#include "verify/oracle/oracle.h"
+
+namespace shardproof::compare {
+
+/// A readable tensor. Reading forwards is fast; any order is right.
+class TensorReader {
+ public:
+  TensorReader(const oracle::DtypeInfo& dtype, std::vector<int64_t> shape);
+  virtual ~TensorReader() = default;
+
+  /// Puts elements [start, start + count) at `out`. \pre they are within the tensor.
+  virtual Status Read(uint64_t start, uint64_t count, char* out) = 0;
+
+  const oracle::DtypeInfo& dtype() const { return dtype_; }
+  const std::vector<int64_t>& shape() const { return shape_; }
+  uint64_t elements() const { return elements_; }
+  uint64_t width() const { return static_cast<uint64_t>(dtype_.bytes); }
+
+ private:
+  const oracle::DtypeInfo& dtype_;
+  std::vector<int64_t> shape_;
+  uint64_t elements_;
+};
+
+using Reader = std::unique_ptr<TensorReader>;
+
+/// A tensor as it lies in a file. `window_bytes` > 0 reads ahead so far, for callers that ask for
+/// small pieces one after the other.
+Reader ReadFile(std::shared_ptr<const oracle::InputFile> file, const oracle::TensorLocation& where,
+                uint64_t window_bytes);
+
+/// The parts joined along `dim`. \pre at least one, of equal dtype and, but for `dim`, shape.
+Reader Concatenate(std::vector<Reader> parts, size_t dim);
+
+/// Rows [start, start + length) of `dim`. \pre they are within the tensor.
+Reader Narrow(Reader base, size_t dim, int64_t start, int64_t length);
+
+/// Two dims swapped. Holds at most 8 MiB.
+Reader Transpose(Reader base, size_t dim_a, size_t dim_b);
+
+/// Every element rounded to another float dtype. \pre both are float dtypes.
+Reader Cast(Reader base, const oracle::DtypeInfo& target);
+
+}  // namespace shardproof::compare

@@ -1,0 +1,116 @@
+// Two dims of a tensor swapped, in slabs: a row of the result is a column of the file, so as many
+// columns as fit are read together.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "verify/compare/tensor_reader.h"
+
+namespace shardproof::compare {
+namespace {
+
+constexpr uint64_t kSlabBytesMax = 8u << 20;
+
+std::vector<int64_t> Swapped(std::vector<int64_t> shape, size_t a, size_t b) {
+  std::swap(shape[a], shape[b]);
+  return shape;
+}
+
+uint64_t Product(const std::vector<int64_t>& shape, size_t begin, size_t end) {
+  return oracle::CheckedElements(shape.data() + begin, end - begin).value_or(0);
+}
+
+// The base is seen as [outer, rows, between, columns, inner], where rows and columns are the two
+// dims; the result is [outer, columns, between, rows, inner].
+class TransposeReader : public TensorReader {
+ public:
+  TransposeReader(Reader base, size_t first, size_t second)
+      : TensorReader(base->dtype(), Swapped(base->shape(), first, second)),
+        base_(std::move(base)),
+        rows_(static_cast<uint64_t>(base_->shape()[first])),
+        between_(Product(base_->shape(), first + 1, second)),
+        columns_(static_cast<uint64_t>(base_->shape()[second])),
+        inner_(Product(base_->shape(), second + 1, base_->shape().size())),
+        column_elements_(rows_ * between_ * inner_) {}
+
+  Status Read(uint64_t start, uint64_t count, char* out) override {
+    if (column_elements_ * width() > kSlabBytesMax) return ReadSingly(start, count, out);
+    while (count > 0) {
+      if (start < slab_start_ || start >= slab_start_ + slab_.size() / width()) {
+        SP_TRY(LoadSlab(start / column_elements_));
+      }
+      const uint64_t within = start - slab_start_;
+      const uint64_t step = std::min(count, slab_.size() / width() - within);
+      std::memcpy(out, slab_.data() + within * width(), step * width());
+      start += step;
+      count -= step;
+      out += step * width();
+    }
+    return Ok();
+  }
+
+ private:
+  uint64_t BaseIndex(uint64_t outer, uint64_t row, uint64_t middle, uint64_t column) const {
+    return (((outer * rows_ + row) * between_ + middle) * columns_ + column) * inner_;
+  }
+
+  /// Loads the slab that begins with column `flat` % columns_ of outer `flat` / columns_.
+  Status LoadSlab(uint64_t flat) {
+    const uint64_t outer = flat / columns_;
+    const uint64_t column = flat % columns_;
+    const uint64_t fitting = std::max<uint64_t>(1, kSlabBytesMax / (column_elements_ * width()));
+    const uint64_t taken = std::min(fitting, columns_ - column);
+    const uint64_t run = inner_ * width();
+    slab_.resize(taken * column_elements_ * width());
+    strip_.resize(taken * run);
+    for (uint64_t row = 0; row < rows_; ++row) {
+      for (uint64_t middle = 0; middle < between_; ++middle) {
+        SP_TRY(base_->Read(BaseIndex(outer, row, middle, column), taken * inner_, strip_.data()));
+        for (uint64_t i = 0; i < taken; ++i) {
+          const uint64_t to = i * column_elements_ + (middle * rows_ + row) * inner_;
+          std::memcpy(slab_.data() + to * width(), strip_.data() + i * run, run);
+        }
+      }
+    }
+    slab_start_ = flat * column_elements_;
+    return Ok();
+  }
+
+  /// For a column too large to hold: run by run. Slow, and right.
+  Status ReadSingly(uint64_t start, uint64_t count, char* out) {
+    while (count > 0) {
+      const uint64_t within = start % inner_;
+      const uint64_t cell = start / inner_;
+      const uint64_t row = cell % rows_;
+      const uint64_t middle = cell / rows_ % between_;
+      const uint64_t flat = cell / rows_ / between_;
+      const uint64_t step = std::min(count, inner_ - within);
+      const uint64_t from = BaseIndex(flat / columns_, row, middle, flat % columns_) + within;
+      SP_TRY(base_->Read(from, step, out));
+      start += step;
+      count -= step;
+      out += step * width();
+    }
+    return Ok();
+  }
+
+  Reader base_;
+  uint64_t rows_;
+  uint64_t between_;
+  uint64_t columns_;
+  uint64_t inner_;
+  uint64_t column_elements_;
+  std::vector<char> slab_;
+  std::vector<char> strip_;
+  uint64_t slab_start_ = 0;
+};
+
+}  // namespace
+
+Reader Transpose(Reader base, size_t dim_a, size_t dim_b) {
+  const auto [first, second] = std::minmax(dim_a, dim_b);
+  if (first == second) return base;
+  return std::make_unique<TransposeReader>(std::move(base), first, second);
+}
+
+}  // namespace shardproof::compare

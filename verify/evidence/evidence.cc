@@ -1,0 +1,43 @@
+#include "verify/evidence/evidence.h"
+
+#include <stdexcept>
+
+namespace shardproof {
+
+uint64_t TensorDescriptor::ElementCount() const {
+  uint64_t count = 1;
+  for (const int64_t size : shape) count *= static_cast<uint64_t>(size);
+  return count;
+}
+
+uint64_t TensorDescriptor::OwnedElements() const {
+  uint64_t count = 0;
+  for (const OwnedRun& run : owned) count += run.length * run.count;
+  return count;
+}
+
+const StageRecord* RankEvidence::Stage(const std::string& name) const {
+  // The last one: a stage that is reached again (the next step, say) replaces the earlier.
+  for (auto stage = stages.rbegin(); stage != stages.rend(); ++stage) {
+    if (stage->name == name) return &*stage;
+  }
+  return nullptr;
+}
+
+const TensorDescriptor& RankEvidence::Descriptor(const TensorState& state) const {
+  if (state.descriptor < 0 || state.descriptor >= static_cast<int64_t>(descriptors.size())) {
+    throw std::out_of_range("rank " + std::to_string(rank) + " refers to descriptor " +
+                            std::to_string(state.descriptor) + ", of which there are " +
+                            std::to_string(descriptors.size()));
+  }
+  return descriptors[state.descriptor];
+}
+
+const PhaseEvidence* Evidence::Phase(const std::string& name) const {
+  for (const PhaseEvidence& phase : phases) {
+    if (phase.name == name) return &phase;
+  }
+  return nullptr;
+}
+
+}  // namespace shardproof

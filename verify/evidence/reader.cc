@@ -1,0 +1,156 @@
+// run.json, and the directory as a whole.
+#include "verify/evidence/reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "verify/case/case_json.h"
+#include "verify/evidence/line_file.h"
+#include "verify/evidence/line_reader.h"
+#include "verify/evidence/records_json.h"
+
+namespace shardproof {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kRanksMax = 65536;
+constexpr size_t kRunBytesMax = 256u << 20;
+constexpr uint64_t kStateBytesMax = uint64_t{4} << 30;
+
+const NameTable& ModeNames() {
+  static const NameTable names = {"values", "memory"};
+  return names;
+}
+
+// A phase is a directory under the evidence; its name comes from a file that anybody may have made.
+bool IsSafeName(const std::string& name) {
+  return !name.empty() && name.size() <= 100 && name[0] != '.' &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+         });
+}
+
+void ParseRankExit(const json& value, const std::string& pointer, std::set<int64_t>& seen,
+                   PhaseEvidence& phase, Complaint& complaint) {
+  FieldReader fields(value, pointer, complaint);
+  int64_t rank = 0;
+  fields.Required("rank", rank, 0, static_cast<int64_t>(phase.ranks.size()) - 1);
+  if (!fields.ok()) return;
+  fields.Required("exit", phase.ranks[rank].exit);
+  fields.Optional("stderr_tail", phase.ranks[rank].stderr_tail);
+  fields.Finish();
+  if (!seen.insert(rank).second)
+    complaint.Say(pointer, fmt::format("rank {} is given twice", rank));
+}
+
+PhaseEvidence ParsePhase(const json& value, const std::string& pointer, Complaint& complaint) {
+  PhaseEvidence phase;
+  FieldReader fields(value, pointer, complaint);
+  fields.Required("name", phase.name);
+  if (fields.ok() && !IsSafeName(phase.name)) {
+    complaint.Expected(fields.PointerTo("name"), "letters, digits, '-', '_' and '.'",
+                       json(phase.name));
+  }
+  fields.OneOf("mode", ModeNames(), phase.mode);
+  fields.Required("strategy", phase.strategy);
+  phase.mesh = ParseAxes(fields, "mesh");
+  fields.Optional("skipped", phase.skipped);
+  int64_t world_size = 0;
+  fields.Required("world_size", world_size, 0, kRanksMax);
+  phase.ranks.resize(static_cast<size_t>(world_size));
+  for (int64_t rank = 0; rank < world_size; ++rank) {
+    phase.ranks[rank].rank = rank;
+    phase.ranks[rank].world_size = world_size;
+  }
+  std::set<int64_t> seen;
+  ForEach(fields, "ranks", [&](const json& rank, const std::string& at) {
+    ParseRankExit(rank, at, seen, phase, complaint);
+  });
+  fields.Finish();
+  return phase;
+}
+
+Result<Evidence> ParseRun(const json& value) {
+  Evidence evidence;
+  Complaint complaint;
+  FieldReader fields(value, "", complaint);
+  int64_t schema = 0;
+  fields.Required("schema", schema, 1, 1);
+  const json* test_case = fields.Object("case");
+  std::set<std::string> names;
+  ForEach(fields, "phases", [&](const json& phase, const std::string& pointer) {
+    evidence.phases.push_back(ParsePhase(phase, pointer, complaint));
+    if (!names.insert(evidence.phases.back().name).second) {
+      complaint.Say(pointer, fmt::format("phase {} is given twice", evidence.phases.back().name));
+    }
+  });
+  fields.Finish();
+  SP_TRY(complaint.ToStatus());
+  Result<Case> parsed = ParseCase(*test_case);
+  if (!parsed.ok()) return parsed.error().While("/case");
+  evidence.test_case = std::move(parsed).value();
+  return evidence;
+}
+
+Result<json> ReadJsonFile(const std::string& path) {
+  std::string text, failure;
+  if (!ReadWholeFile(path, kRunBytesMax, text, failure)) return BadInput(path + ": " + failure);
+  Result<json> value = ParseJsonLine(text);
+  if (!value.ok()) return value.error().While(path);
+  return value;
+}
+
+json PhaseToJson(const PhaseEvidence& phase) {
+  json ranks = json::array();
+  for (const RankEvidence& rank : phase.ranks) {
+    ranks.push_back({{"rank", rank.rank}, {"exit", rank.exit}, {"stderr_tail", rank.stderr_tail}});
+  }
+  return {{"name", phase.name},
+          {"mode", phase.mode},
+          {"strategy", phase.strategy},
+          {"mesh", AxesToJson(phase.mesh)},
+          {"skipped", phase.skipped},
+          {"world_size", phase.ranks.size()},
+          {"ranks", ranks}};
+}
+
+}  // namespace
+
+Status WriteRun(const std::string& directory, const Evidence& evidence) {
+  json phases = json::array();
+  for (const PhaseEvidence& phase : evidence.phases) phases.push_back(PhaseToJson(phase));
+  const json run = {
+      {"schema", 1}, {"case", CaseToJson(evidence.test_case)}, {"phases", std::move(phases)}};
+  return WriteFileAtomically(directory + "/run.json", DumpJson(run, 1) + "\n");
+}
+
+Result<Evidence> ReadEvidence(const std::string& directory) {
+  SP_ASSIGN(const json run, ReadJsonFile(directory + "/run.json"));
+  Result<Evidence> parsed = ParseRun(run);
+  if (!parsed.ok()) return parsed.error().While(directory + "/run.json");
+  Evidence evidence = std::move(parsed).value();
+
+  const std::string oracle_path = directory + "/oracle.json";
+  if (std::FILE* file = std::fopen(oracle_path.c_str(), "rbe")) {
+    std::fclose(file);
+    SP_ASSIGN(evidence.oracle, ReadOracle(oracle_path));
+  } else {
+    evidence.oracle.source.error = "the evidence has no oracle.json";
+  }
+
+  uint64_t budget_bytes = kStateBytesMax;
+  for (PhaseEvidence& phase : evidence.phases) {
+    if (!phase.skipped.empty()) continue;
+    for (RankEvidence& rank : phase.ranks) {
+      const std::string label = fmt::format("{}/rank_{}", phase.name, rank.rank);
+      ReadRank(directory + "/" + label, label, budget_bytes, rank);
+    }
+  }
+  return evidence;
+}
+
+}  // namespace shardproof

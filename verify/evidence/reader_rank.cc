@@ -1,0 +1,315 @@
+// One rank's streams as a state machine: states are carried forward from stage to stage, so that
+// every complete StageRecord holds the whole model.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <set>
+
+#include "verify/case/case_json.h"
+#include "verify/evidence/line_reader.h"
+#include "verify/evidence/reader.h"
+#include "verify/evidence/records_json.h"
+
+namespace shardproof {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kRanksMax = 65536;
+
+uint64_t StateBytes(const std::string& name, const TensorState& state) {
+  uint64_t bytes = 256 + name.size() + state.blocks.blocks.size() * sizeof(Digest);
+  for (const ByteRange& range : state.bytes) bytes += range.bytes.size() + sizeof(ByteRange);
+  return bytes;
+}
+
+class FactsReader {
+ public:
+  FactsReader(RankEvidence& rank, uint64_t& budget_bytes) : rank_(rank), budget_(budget_bytes) {}
+
+  void Record(const json& value, Complaint& complaint);
+
+  /// A stage that was not ended keeps only what was written in it: whether the rest was still as
+  /// before, nobody knows.
+  void Finish() {
+    if (stage_open_) rank_.stages.back().tensors = std::move(fresh_);
+  }
+
+ private:
+  void Rank(FieldReader& fields);
+  void Tensor(FieldReader& fields);
+  void BeginStage(FieldReader& fields);
+  void State(FieldReader& fields);
+  void Gone(FieldReader& fields);
+  void EndStage(FieldReader& fields);
+  void Closing(FieldReader& fields);
+  void Dispatch(const std::string& record, FieldReader& fields);
+  void Apply(Complaint& complaint);
+
+  RankEvidence& rank_;
+  uint64_t& budget_;
+  std::map<std::string, TensorState> carried_;
+  uint64_t carried_bytes_ = 0;
+  std::map<std::string, TensorState> fresh_;  // of the open stage
+  std::set<std::string> gone_;                // likewise
+  bool stage_open_ = false;
+  uint64_t lines_ = 0;
+};
+
+void FactsReader::Rank(FieldReader& fields) {
+  int64_t schema = 0;
+  std::string text;
+  uint64_t seed = 0;
+  fields.Required("schema", schema, 1, 1);
+  fields.Required("rank", rank_.rank, rank_.rank, rank_.rank);
+  fields.Required("world_size", rank_.world_size, rank_.world_size, rank_.world_size);
+  const std::vector<AxisCase> mesh = ParseAxes(fields, "mesh");
+  fields.Required("coordinates", rank_.coordinates, 0, kRanksMax);
+  fields.Required("subject", text);
+  fields.Required("mode", text);
+  fields.Required("strategy", text);
+  fields.Required("seed", seed);
+  if (fields.ok() && mesh.size() != rank_.coordinates.size()) {
+    fields.complaint().Say("/coordinates", fmt::format("expected one for each of {} axes, found {}",
+                                                       mesh.size(), rank_.coordinates.size()));
+  }
+}
+
+void FactsReader::Tensor(FieldReader& fields) {
+  TensorDescriptor descriptor = ParseDescriptor(fields);
+  const auto expected = static_cast<int64_t>(rank_.descriptors.size());
+  if (descriptor.id != expected) {
+    return fields.complaint().Say(
+        "/id", fmt::format("expected {}, the next one, found {}", expected, descriptor.id));
+  }
+  if (fields.ok()) rank_.descriptors.push_back(std::move(descriptor));
+}
+
+void FactsReader::BeginStage(FieldReader& fields) {
+  StageRecord stage;
+  fields.Required("name", stage.name);
+  fields.Required("step", stage.step, 0);
+  if (stage_open_) {
+    fields.complaint().Say("", fmt::format("expected stage {} to end first, found stage {}",
+                                           rank_.stages.back().name, stage.name));
+  }
+  if (!fields.ok()) return;
+  rank_.stages.push_back(std::move(stage));
+  stage_open_ = true;
+}
+
+void FactsReader::State(FieldReader& fields) {
+  std::string name;
+  fields.Required("name", name);
+  TensorState state = ParseState(fields);
+  Complaint& complaint = fields.complaint();
+  if (!stage_open_) complaint.Say("", "expected a state within a stage, found one outside");
+  if (static_cast<size_t>(state.descriptor) >= rank_.descriptors.size()) {
+    complaint.Say("/tensor", fmt::format("expected an id below {}, found {}",
+                                         rank_.descriptors.size(), state.descriptor));
+  }
+  if (fresh_.count(name) != 0 || gone_.count(name) != 0) {
+    complaint.Say("/name", fmt::format("\"{}\" is given twice in stage", name));
+  }
+  if (fields.ok()) fresh_.emplace(std::move(name), std::move(state));
+}
+
+void FactsReader::Gone(FieldReader& fields) {
+  std::string name;
+  fields.Required("name", name);
+  if (!stage_open_ || carried_.count(name) == 0 || fresh_.count(name) != 0) {
+    fields.complaint().Say("/name", fmt::format("expected a name of an earlier stage, within a "
+                                                "stage, found \"{}\"",
+                                                name));
+  }
+  if (fields.ok()) gone_.insert(std::move(name));
+}
+
+void FactsReader::Apply(Complaint& complaint) {
+  for (auto& [name, state] : fresh_) {
+    const auto [entry, is_new] = carried_.try_emplace(name);
+    if (!is_new) carried_bytes_ -= StateBytes(name, entry->second);
+    entry->second = std::move(state);
+    carried_bytes_ += StateBytes(name, entry->second);
+  }
+  for (const std::string& name : gone_) {
+    const auto entry = carried_.find(name);
+    if (entry == carried_.end()) continue;
+    carried_bytes_ -= StateBytes(name, entry->second);
+    carried_.erase(entry);
+  }
+  fresh_.clear();
+  gone_.clear();
+  if (carried_bytes_ > budget_) {
+    return complaint.Say("", "expected stages that fit into memory, found more states than that");
+  }
+  budget_ -= carried_bytes_;
+}
+
+void FactsReader::EndStage(FieldReader& fields) {
+  std::string name;
+  int64_t step = 0;
+  uint64_t tensors = 0;
+  fields.Required("name", name);
+  fields.Required("step", step, 0);
+  fields.Required("tensors", tensors);
+  if (!fields.ok()) return;
+  Complaint& complaint = fields.complaint();
+  if (!stage_open_ || name != rank_.stages.back().name || step != rank_.stages.back().step) {
+    return complaint.Say(
+        "", fmt::format("expected the end of the open stage, found that of {} {}", name, step));
+  }
+  Apply(complaint);
+  stage_open_ = false;
+  if (tensors != carried_.size()) {
+    complaint.Say("/tensors", fmt::format("expected {}, as many as there are states, found {}",
+                                          carried_.size(), tensors));
+  }
+  if (!complaint.ok()) return;
+  rank_.stages.back().tensors = carried_;
+  rank_.stages.back().complete = true;
+}
+
+void FactsReader::Closing(FieldReader& fields) {
+  uint64_t lines = lines_;
+  fields.Optional("lines", lines);
+  if (lines != lines_) {
+    fields.complaint().Say("/lines",
+                           fmt::format("expected {}, this line's number, found {}", lines_, lines));
+  }
+  rank_.closed = fields.ok();
+}
+
+void FactsReader::Dispatch(const std::string& record, FieldReader& fields) {
+  if (record == "rank") return Rank(fields);
+  if (record == "tensor") return Tensor(fields);
+  if (record == "stage") return BeginStage(fields);
+  if (record == "state") return State(fields);
+  if (record == "gone") return Gone(fields);
+  if (record == "stage_end") return EndStage(fields);
+  if (record == "collective") return rank_.collectives.push_back(ParseCollective(fields));
+  if (record == "fault") return rank_.faults.push_back(ParseFaultRecord(fields));
+  if (record == "error") return rank_.errors.push_back(ParseErrorRecord(fields));
+  if (record == "keys") return void(rank_.keys = ParseKeys(fields));
+  if (record == "end") return Closing(fields);
+  fields.complaint().Say("/record", fmt::format("unknown record \"{}\"", record));
+}
+
+void FactsReader::Record(const json& value, Complaint& complaint) {
+  ++lines_;
+  FieldReader fields(value, "", complaint);
+  std::string record;
+  fields.Required("record", record);
+  if (!complaint.ok()) return;
+  if (rank_.closed) {
+    rank_.closed = false;
+    return complaint.Say("", "expected nothing after the record \"end\"");
+  }
+  if ((record == "rank") != (lines_ == 1)) {
+    return complaint.Say("/record", fmt::format("expected \"rank\" first and only once, found "
+                                                "\"{}\"",
+                                                record));
+  }
+  Dispatch(record, fields);
+  fields.Finish();
+}
+
+class MeasuresReader {
+ public:
+  explicit MeasuresReader(RankEvidence& rank) : rank_(rank) {}
+
+  void Record(const json& value, Complaint& complaint) {
+    FieldReader fields(value, "", complaint);
+    std::string record;
+    fields.Required("record", record);
+    if (!complaint.ok()) return;
+    if (record == "process") {
+      fields.Required("pid", rank_.process_id);
+      fields.Required("host", rank_.host);
+    } else if (record == "memory") {
+      Memory(fields);
+    } else if (record == "memory_summary") {
+      Summary(fields);
+    } else if (record == "pages") {
+      Pages(fields);
+    } else {
+      complaint.Say("/record", fmt::format("unknown record \"{}\"", record));
+    }
+    fields.Finish();
+  }
+
+ private:
+  MemoryRecord& Of() { return rank_.memory ? *rank_.memory : rank_.memory.emplace(); }
+
+  void Memory(FieldReader& fields) {
+    MemorySample sample;
+    fields.Required("time_ms", sample.time_ms);
+    fields.Required("anonymous_bytes", sample.anonymous_bytes);
+    fields.Required("stage", sample.stage);
+    if (fields.ok()) Of().samples.push_back(std::move(sample));
+  }
+
+  void Summary(FieldReader& fields) {
+    MemoryRecord& memory = Of();
+    fields.Required("idle_bytes", memory.idle_bytes);
+    fields.Required("peak_bytes", memory.peak_bytes);
+    fields.Required("peak_stage", memory.peak_stage);
+    fields.Required("own_shard_bytes", memory.own_shard_bytes);
+  }
+
+  void Pages(FieldReader& fields) {
+    std::string stage, name;
+    int64_t step = 0;
+    uint64_t storage_bytes = 0, committed_bytes = 0;
+    fields.Required("stage", stage);
+    fields.Optional("step", step, 0);
+    fields.Required("name", name);
+    fields.Required("storage_bytes", storage_bytes);
+    fields.Required("committed_bytes", committed_bytes);
+    if (!fields.ok()) return;
+    // A stage or state that the facts lack was lost with the rank; that is no damage here.
+    for (StageRecord& record : rank_.stages) {
+      if (record.name != stage || record.step != step) continue;
+      const auto state = record.tensors.find(name);
+      if (state == record.tensors.end()) continue;
+      state->second.storage_bytes = storage_bytes;
+      state->second.committed_bytes = committed_bytes;
+    }
+  }
+
+  RankEvidence& rank_;
+};
+
+// Feeds every whole line to reader.Record. \returns what is damaged, or "".
+template <typename Reader>
+std::string ReadStream(const std::string& path, const std::string& label, Reader& reader) {
+  LineReader lines(path);
+  std::string line;
+  while (lines.Next(line)) {
+    Result<json> value = ParseJsonLine(line);
+    Complaint complaint;
+    if (value.ok()) reader.Record(value.value(), complaint);
+    const std::string& what = value.ok() ? complaint.text() : value.error().message;
+    if (!what.empty()) return fmt::format("{}:{}: {}", label, lines.number(), what);
+  }
+  if (!lines.failure().empty()) return label + ": " + lines.failure();
+  return "";
+}
+
+}  // namespace
+
+void ReadRank(const std::string& stem, const std::string& label, uint64_t& budget_bytes,
+              RankEvidence& rank) {
+  FactsReader facts(rank, budget_bytes);
+  rank.damage = ReadStream(stem + ".facts.jsonl", label + ".facts.jsonl", facts);
+  facts.Finish();
+  if (!rank.damage.empty()) rank.closed = false;
+  // Nothing was measured, which is no damage.
+  if (access((stem + ".measures.jsonl").c_str(), F_OK) != 0) return;
+  MeasuresReader measures(rank);
+  const std::string damage =
+      ReadStream(stem + ".measures.jsonl", label + ".measures.jsonl", measures);
+  if (rank.damage.empty()) rank.damage = damage;
+}
+
+}  // namespace shardproof

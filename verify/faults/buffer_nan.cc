@@ -1,0 +1,72 @@
+// A buffer turns NaN on one rank, as a reallocation that nobody fills does.
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "verify/faults/fault.h"
+
+namespace shardproof {
+namespace {
+
+struct Target {
+  std::string name;
+  int64_t rank = 0;
+};
+
+/// NAME or NAME:RANK; the name is a buffer's, so the source need not know it.
+Result<Target> TargetOf(const Case& test_case, const std::string& where) {
+  SP_ASSIGN(const auto declared, oracle::DeclareModel(test_case));
+  const size_t colon = where.rfind(':');
+  Target target{where.substr(0, colon), test_case.WorldSize() - 1};
+  std::string buffers;
+  bool known = false;
+  for (const TensorCase& tensor : declared.tensors) {
+    if (tensor.kind != "buffer") continue;
+    buffers += (buffers.empty() ? "" : ", ") + tensor.name;
+    if (tensor.name != target.name) continue;
+    known = true;
+    if (tensor.dtype[0] != 'F' && tensor.dtype != "BF16") {
+      return BadInput(fmt::format("buffer '{}' is {}, which has no NaN", tensor.name,
+                                  tensor.dtype));
+    }
+  }
+  if (!known) {
+    return BadInput(fmt::format("the model has no buffer '{}': its buffers are {}", target.name,
+                                buffers.empty() ? "none" : buffers));
+  }
+  if (colon != std::string::npos) {
+    SP_ASSIGN(target.rank,
+              ParseIndex(where.substr(colon + 1), test_case.WorldSize(), "the rank"));
+  }
+  return target;
+}
+
+const FaultRegistration kRegistration{{
+    .id = "buffer/nan",
+    .what = "a buffer's elements become NaN on one rank once buffers are computed",
+    .where = "NAME, or NAME:RANK (else the last rank): model.rotary_emb.inv_freq:2",
+    .model = FaultModel::kMustBeSeen,
+    .check = [](const Case& test_case, const std::vector<oracle::TensorLocation>&,
+                const std::string& where) -> Status {
+      SP_TRY(TargetOf(test_case, where));
+      return Ok();
+    },
+    .arm =
+        [](FaultSite site, const std::string& where) {
+          const Target target = TargetOf(site.test_case, where).value();
+          auto compute = site.stages.compute_buffers;
+          site.stages.compute_buffers = [=, log = site.log](Model& model, const Job& job,
+                                                            World& world) -> Status {
+            SP_TRY(compute(model, job, world));
+            for (const auto& [name, slot] : model.Named()) {
+              if (name != target.name || world.rank() != target.rank) continue;
+              log(fmt::format("{} filled with NaN on rank {}", name, target.rank));
+              slot->value.fill_(std::numeric_limits<double>::quiet_NaN());
+            }
+            return Ok();
+          };
+        },
+}};
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,71 @@
+// A fault: something that happens to a job, injected by a decorator at a seam. One file a fault; the
+// file registers itself; its id is its path with a slash (verify/faults/file_flip.cc is file/flip).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/core/result.h"
+#include "src/pipeline/job.h"
+#include "src/pipeline/stages.h"
+#include "verify/case/case.h"
+#include "verify/evidence/evidence.h"
+#include "verify/oracle/oracle.h"
+
+namespace shardproof {
+
+/// What a correct pipeline must do when the fault strikes.
+enum class FaultModel {
+  kMustBeSeen,        ///< data is damaged: nothing can be done about it, a property must say so
+  kMustAbortCleanly,  ///< every rank ends with an error that names what failed; nothing is lost
+  kMustEndTheRun,     ///< a rank is lost or hangs: the others end within the deadline
+};
+
+/// All a fault may use on one rank.
+struct FaultSite {
+  const Case& test_case;
+  const std::vector<oracle::TensorLocation>& source;  ///< where each tensor of the source lies
+  const std::string& source_directory;
+  Stages& stages;
+  World& world;
+  /// Puts the firing on record; to be called before the fault acts.
+  std::function<void(const std::string& detail)> log;
+};
+
+struct Fault {
+  std::string id;
+  std::string what;   ///< one sentence
+  std::string where;  ///< how WHERE is written, with an example
+  FaultModel model = FaultModel::kMustBeSeen;
+  /// Checks WHERE before anything runs. \error kBadInput saying what was expected.
+  std::function<Status(const Case&, const std::vector<oracle::TensorLocation>& source,
+                       const std::string& where)>
+      check;
+  /// Decorates the seams or leaves of `site`, on every rank.
+  std::function<void(FaultSite site, const std::string& where)> arm;
+};
+
+const std::vector<Fault>& AllFaults();
+/// \error kBadInput for an unknown id, with the known ones.
+Result<Fault> FindFault(const std::string& id);
+
+struct FaultRegistration {
+  explicit FaultRegistration(Fault fault);
+};
+
+/// "TENSOR" or "TENSOR:REST" of a WHERE, where the tensor must be one of the source's.
+struct TensorAndRest {
+  oracle::TensorLocation tensor;
+  std::string rest;  ///< empty if there is none
+};
+/// \error kBadInput naming a near miss if no tensor of that name is in the source.
+Result<TensorAndRest> SplitWhere(const std::vector<oracle::TensorLocation>& source,
+                                 const std::string& where);
+
+/// A whole number below `limit`. \error kBadInput naming `what`.
+Result<int64_t> ParseIndex(const std::string& text, int64_t limit, const std::string& what);
+
+}  // namespace shardproof

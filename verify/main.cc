@@ -1,0 +1,35 @@
+// The command: a table of subcommands.
+#include <cstdio>
+#include <exception>
+
+#include "verify/cli/command.h"
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Shardproof checks, bit for bit, that a model's weights survive load, shard, save and restore.");
+  app.name("shardproof");
+  app.require_subcommand(1);
+  app.footer(
+      "Start with:\n"
+      "  shardproof compare A B                     two checkpoints: the same, to the bit?\n"
+      "  shardproof verify --checkpoint DIR         load, shard, save, restore it on 4 ranks\n"
+      "  shardproof verify --checkpoint DIR --inject file/flip@model.norm.weight:3\n"
+      "                                             see what a failure looks like\n"
+      "Exit codes: 0 pass, 1 fail, 2 usage or bad input, 3 inconclusive, 4 hang, 5 the verifier\n"
+      "itself is broken, 77 skipped.");
+  int exit_code = 0;
+  const std::vector<std::string> command_line(argv, argv + argc);
+  shardproof::AddVerify(app, command_line, &exit_code);
+  shardproof::AddReplay(app, command_line, &exit_code);
+  shardproof::AddCompare(app, &exit_code);
+  shardproof::AddList(app, &exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : shardproof::kExitBadInput;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "shardproof: the verifier itself failed: %s\n", error.what());
+    return shardproof::kExitBroken;
+  }
+  return exit_code;
+}

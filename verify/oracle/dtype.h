@@ -1,0 +1,65 @@
+// The dtypes of safetensors: sizes, float layouts, and the exact value of a float's bits.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace shardproof::oracle {
+
+/// The bit layout of a binary float, least significant first: mantissa, exponent, sign.
+struct FloatFormat {
+  int exponent_bits = 0;
+  int mantissa_bits = 0;
+  bool has_infinity = true;  ///< false: F8_E4M3, whose only special values are NaN 0x7f and 0xff
+
+  int Bits() const { return 1 + exponent_bits + mantissa_bits; }
+  int Bias() const { return (1 << (exponent_bits - 1)) - 1; }
+};
+
+enum class NumberKind { kBool, kUnsigned, kSigned, kFloat, kOpaque };
+
+/// One dtype. Opaque ones are compared by their bits only.
+struct DtypeInfo {
+  const char* name;
+  int bytes;  ///< an element's
+  NumberKind kind;
+  FloatFormat format;  ///< floats only
+};
+
+/// \returns null if `name` is none of KnownDtypes(). Sub-byte dtypes (F4, F6_*) are not known.
+const DtypeInfo* FindDtype(std::string_view name);
+
+/// "BOOL, U8, ...": for messages.
+std::string KnownDtypes();
+
+/// "F64, F32, F16, BF16, F8_E4M3, F8_E5M2": for messages.
+std::string KnownFloatDtypes();
+
+/// The product of the sizes (1 if there are none); nullopt on a negative size or beyond int64.
+std::optional<uint64_t> CheckedElements(const int64_t* sizes, size_t count);
+
+enum class FloatClass { kFinite, kInfinite, kNan };
+FloatClass Classify(const FloatFormat& format, uint64_t bits);
+
+/// The value of the bits, exactly: every format fits a double.
+double DecodeFloat(const FloatFormat& format, uint64_t bits);
+
+/// `value` rounded once to the format, to nearest, ties to even. Beyond the range: infinity, or the
+/// largest finite value where the format has none (F8_E4M3 saturates, as in torch 2.15; NaN stays
+/// NaN). A NaN becomes the quiet NaN with an otherwise empty payload.
+uint64_t EncodeFloat(const FloatFormat& format, double value);
+
+/// The first `bytes` bytes at `data` as a little-endian number.
+inline uint64_t LoadBits(const void* data, int bytes) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, data, static_cast<size_t>(bytes));
+  return bits;
+}
+inline void StoreBits(uint64_t bits, int bytes, void* data) {
+  std::memcpy(data, &bits, static_cast<size_t>(bytes));
+}
+
+}  // namespace shardproof::oracle

@@ -1,0 +1,200 @@
+#include "verify/oracle/header.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+#include "verify/oracle/dtype.h"
+#include "verify/oracle/json.h"
+#include "verify/oracle/quote.h"
+
+namespace shardproof::oracle {
+namespace {
+
+constexpr int64_t kIntegerMax = std::numeric_limits<int64_t>::max();
+constexpr uint64_t kLengthBytes = 8;  // the header's length, little-endian, opens the file
+
+/// The header's text. Memory is taken only for a length that the file really has.
+Result<std::string> HeaderText(const InputFile& file) {
+  const std::string where = Printable(file.path());
+  if (file.size() < kLengthBytes) {
+    return BadInput(fmt::format("{}: expected at least 8 bytes (the header's length), found {}",
+                                where, file.size()));
+  }
+  char raw[kLengthBytes];
+  SP_TRY(file.ReadAt(0, kLengthBytes, raw));
+  const uint64_t length = LoadBits(raw, kLengthBytes);
+  if (length > kHeaderBytesMax) {
+    return BadInput(fmt::format("{}: offset 0: expected a header length of at most {}, found {}",
+                                where, kHeaderBytesMax, length));
+  }
+  if (length > file.size() - kLengthBytes) {
+    return BadInput(
+        fmt::format("{}: offset 0: expected a header length of at most {} (what follows), found {}",
+                    where, file.size() - kLengthBytes, length));
+  }
+  std::string text(length, '\0');
+  SP_TRY(file.ReadAt(kLengthBytes, length, text.data()));
+  if (text.empty() || text.front() != '{') {
+    return BadInput(fmt::format("{}: offset 8: expected the header to begin with '{{', found {}",
+                                where, text.empty() ? "nothing" : Quote(text.substr(0, 1))));
+  }
+  return text;
+}
+
+Status CheckMetadata(const std::string& where, const JsonElement& value) {
+  simdjson::dom::object object;
+  if (value.get_object().get(object)) {
+    return BadInput(
+        fmt::format("{}: __metadata__: expected an object, found {}", where, Describe(value)));
+  }
+  SP_ASSIGN(const std::vector<JsonMember> members, Members(where + ": __metadata__", object));
+  for (const JsonMember& member : members) {
+    const std::string field = "__metadata__ " + Quote(member.key);
+    SP_TRY(AsString(where, field, member.value));
+  }
+  return Ok();
+}
+
+Result<std::vector<int64_t>> Integers(const std::string& where, const std::string& field,
+                                      const JsonElement& value) {
+  simdjson::dom::array array;
+  if (value.get_array().get(array)) {
+    return BadInput(fmt::format("{}: {}: expected an array of integers, found {}", where, field,
+                                Describe(value)));
+  }
+  std::vector<int64_t> numbers;
+  for (const JsonElement item : array) {
+    SP_ASSIGN(const int64_t number, AsInteger(where, field, item, 0, kIntegerMax));
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+/// One entry's three fields as they stand; offsets still relative to the end of the header.
+struct Entry {
+  std::string_view dtype;
+  std::vector<int64_t> shape;
+  std::vector<int64_t> offsets;
+};
+
+Result<Entry> ReadEntry(const std::string& where, const JsonElement& value) {
+  simdjson::dom::object object;
+  if (value.get_object().get(object)) {
+    return BadInput(fmt::format("{}: expected an object, found {}", where, Describe(value)));
+  }
+  SP_ASSIGN(const std::vector<JsonMember> members, Members(where, object));
+  Entry entry;
+  int found = 0;
+  for (const JsonMember& member : members) {
+    if (member.key == "dtype") {
+      SP_ASSIGN(entry.dtype, AsString(where, "dtype", member.value));
+    } else if (member.key == "shape") {
+      SP_ASSIGN(entry.shape, Integers(where, "shape", member.value));
+    } else if (member.key == "data_offsets") {
+      SP_ASSIGN(entry.offsets, Integers(where, "data_offsets", member.value));
+    } else {
+      continue;  // the format's own library ignores what it does not know
+    }
+    ++found;
+  }
+  if (found != 3) {
+    return BadInput(
+        fmt::format("{}: expected dtype, shape and data_offsets, found {} of them", where, found));
+  }
+  return entry;
+}
+
+/// Checks one entry against itself and the file. `data_start` is where the header ends.
+Result<TensorLocation> Place(const std::string& where, const Entry& entry, uint64_t data_start,
+                             uint64_t data_bytes) {
+  const DtypeInfo* dtype = FindDtype(entry.dtype);
+  if (dtype == nullptr) {
+    return BadInput(fmt::format("{}: dtype: expected one of {}, found {}", where, KnownDtypes(),
+                                Quote(entry.dtype)));
+  }
+  const auto elements = CheckedElements(entry.shape.data(), entry.shape.size());
+  uint64_t bytes = 0;
+  if (!elements || __builtin_mul_overflow(*elements, uint64_t(dtype->bytes), &bytes)) {
+    return BadInput(
+        fmt::format("{}: shape: expected a tensor of less than 2^63 bytes, found one "
+                    "that overflows",
+                    where));
+  }
+  if (entry.offsets.size() != 2) {
+    return BadInput(fmt::format("{}: data_offsets: expected 2 integers, found {}", where,
+                                entry.offsets.size()));
+  }
+  const uint64_t begin = static_cast<uint64_t>(entry.offsets[0]);
+  const uint64_t end = static_cast<uint64_t>(entry.offsets[1]);
+  if (begin > end || end > data_bytes) {
+    return BadInput(fmt::format("{}: data_offsets: expected begin <= end <= {}, found [{}, {}]",
+                                where, data_bytes, begin, end));
+  }
+  if (end - begin != bytes) {
+    return BadInput(fmt::format("{}: data_offsets: expected {} bytes by dtype and shape, found {}",
+                                where, bytes, end - begin));
+  }
+  TensorLocation place;
+  place.file_offset = data_start + begin;
+  place.byte_length = bytes;
+  place.dtype = dtype->name;
+  place.shape = entry.shape;
+  return place;
+}
+
+/// Every byte of the data belongs to exactly one tensor: no overlap, no gap, nothing behind.
+Status CheckTiling(const std::string& where, const std::vector<TensorLocation>& sorted,
+                   uint64_t data_start, uint64_t file_bytes) {
+  uint64_t expected = data_start;
+  for (const TensorLocation& tensor : sorted) {
+    if (tensor.file_offset != expected) {
+      return BadInput(
+          fmt::format("{}: tensor {}: expected its bytes to start at offset {}, found "
+                      "{} ({})",
+                      where, Quote(tensor.name), expected, tensor.file_offset,
+                      tensor.file_offset < expected ? "overlap" : "gap"));
+    }
+    expected += tensor.byte_length;
+  }
+  if (expected != file_bytes) {
+    return BadInput(fmt::format("{}: offset {}: expected the end of the file, found {} more bytes",
+                                where, expected, file_bytes - expected));
+  }
+  return Ok();
+}
+
+}  // namespace
+
+Result<std::vector<TensorLocation>> ReadHeader(const InputFile& file,
+                                               const std::string& file_name) {
+  const std::string where = Printable(file.path());
+  SP_ASSIGN(const std::string text, HeaderText(file));
+  simdjson::dom::parser parser;
+  SP_ASSIGN(const simdjson::dom::object header, ParseObject(parser, where + ": header", text));
+  SP_ASSIGN(const std::vector<JsonMember> members, Members(where + ": header", header));
+  const uint64_t data_start = kLengthBytes + text.size();
+  std::vector<TensorLocation> tensors;
+  for (const JsonMember& member : members) {
+    if (member.key == "__metadata__") {
+      SP_TRY(CheckMetadata(where, member.value));
+      continue;
+    }
+    const std::string place = where + ": tensor " + Quote(member.key);
+    SP_ASSIGN(const Entry entry, ReadEntry(place, member.value));
+    SP_ASSIGN(TensorLocation tensor, Place(place, entry, data_start, file.size() - data_start));
+    tensor.name = std::string(member.key);
+    tensor.file = file_name;
+    tensors.push_back(std::move(tensor));
+  }
+  std::sort(tensors.begin(), tensors.end(), [](const TensorLocation& a, const TensorLocation& b) {
+    return std::tie(a.file_offset, a.byte_length, a.name) <
+           std::tie(b.file_offset, b.byte_length, b.name);
+  });
+  SP_TRY(CheckTiling(where, tensors, data_start, file.size()));
+  return tensors;
+}
+
+}  // namespace shardproof::oracle

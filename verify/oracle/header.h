@@ -1,0 +1,25 @@
+// The header of one safetensors file, validated in full before anything in it is used.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/core/result.h"
+#include "verify/oracle/input_file.h"
+#include "verify/oracle/oracle.h"
+
+namespace shardproof::oracle {
+
+/// The largest header that the safetensors library itself accepts. Bytes.
+constexpr uint64_t kHeaderBytesMax = 100'000'000;
+
+/// The tensors of one file, in the order of their bytes. Every byte after the header belongs to
+/// exactly one of them.
+/// \param file_name  stored in TensorLocation::file.
+/// \error kBadInput naming the file, the offset or key, what was expected and what was found.
+Result<std::vector<TensorLocation>> ReadHeader(const InputFile& file, const std::string& file_name);
+
+/// Where the file of a located tensor lies: `checkpoint` is a directory or that very file.
+std::string PathOf(const std::string& checkpoint, const TensorLocation& where);
+
+}  // namespace shardproof::oracle

@@ -1,0 +1,42 @@
+// A regular file opened for reading by position. Nothing here trusts a length that a file states.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "src/core/result.h"
+
+namespace shardproof::oracle {
+
+/// An open regular file. Symbolic links are followed; what they end at must be a regular file.
+class InputFile {
+ public:
+  /// Opens without blocking, so that a FIFO cannot hold the caller.
+  /// \error kBadInput if `path` cannot be opened or is no regular file.
+  static Result<std::shared_ptr<const InputFile>> Open(const std::string& path);
+
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+  ~InputFile();
+
+  /// Bytes, as of the opening.
+  uint64_t size() const { return size_; }
+  const std::string& path() const { return path_; }
+
+  /// Reads exactly `length` bytes at `offset` into `out`. \error kBadInput on a short read.
+  Status ReadAt(uint64_t offset, uint64_t length, char* out) const;
+
+ private:
+  InputFile(std::string path, int descriptor, uint64_t size)
+      : path_(std::move(path)), descriptor_(descriptor), size_(size) {}
+
+  std::string path_;
+  int descriptor_;
+  uint64_t size_;
+};
+
+/// The whole file. \error kBadInput if it is larger than `bytes_max`.
+Result<std::string> ReadWholeFile(const std::string& path, uint64_t bytes_max);
+
+}  // namespace shardproof::oracle

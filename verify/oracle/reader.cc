@@ -1,0 +1,178 @@
+// Which files a checkpoint consists of, and where its tensors lie in them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "verify/oracle/header.h"
+#include "verify/oracle/json.h"
+#include "verify/oracle/oracle.h"
+#include "verify/oracle/quote.h"
+
+namespace shardproof::oracle {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kIndexName[] = "model.safetensors.index.json";
+constexpr uint64_t kIndexBytesMax = 100'000'000;
+
+/// A relative path that stays inside the directory, part by part.
+bool StaysInside(std::string_view name) {
+  if (name.empty() || name.front() == '/' || name.find('\0') != std::string_view::npos) {
+    return false;
+  }
+  for (const fs::path& part : fs::path(name)) {
+    if (part == ".." || part == "." || part.empty()) return false;
+  }
+  return true;
+}
+
+/// Key to file, as the index says.
+Result<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
+  SP_ASSIGN(const std::string text, ReadWholeFile(path, kIndexBytesMax));
+  simdjson::dom::parser parser;
+  SP_ASSIGN(const simdjson::dom::object root, ParseObject(parser, path, text));
+  SP_ASSIGN(const std::vector<JsonMember> members, Members(path, root));
+  const auto found = std::find_if(members.begin(), members.end(),
+                                  [](const JsonMember& m) { return m.key == "weight_map"; });
+  simdjson::dom::object weight_map;
+  if (found == members.end() || found->value.get_object().get(weight_map)) {
+    return BadInput(fmt::format("{}: weight_map: expected an object, found {}", Printable(path),
+                                found == members.end() ? "nothing" : Describe(found->value)));
+  }
+  SP_ASSIGN(const std::vector<JsonMember> entries, Members(path + ": weight_map", weight_map));
+  std::map<std::string, std::string> files;
+  for (const JsonMember& entry : entries) {
+    const std::string field = "weight_map " + Quote(entry.key);
+    SP_ASSIGN(const std::string_view file, AsString(path, field, entry.value));
+    if (!StaysInside(file)) {
+      return BadInput(fmt::format("{}: {}: expected a file inside the directory, found {}",
+                                  Printable(path), field, Quote(file)));
+    }
+    files.emplace(entry.key, file);
+  }
+  return files;
+}
+
+Status Append(const std::string& directory, const std::string& file,
+              std::vector<TensorLocation>& tensors) {
+  SP_ASSIGN(const auto input, InputFile::Open(directory + "/" + file));
+  SP_ASSIGN(std::vector<TensorLocation> found, ReadHeader(*input, file));
+  std::move(found.begin(), found.end(), std::back_inserter(tensors));
+  return Ok();
+}
+
+Result<std::vector<TensorLocation>> LocateIndexed(const std::string& directory) {
+  const std::string index_path = directory + "/" + kIndexName;
+  SP_ASSIGN(const auto index, ReadIndex(index_path));
+  std::set<std::string> files;
+  for (const auto& [key, file] : index) files.insert(file);
+  std::vector<TensorLocation> tensors;
+  for (const std::string& file : files) {
+    const Status status = Append(directory, file, tensors);
+    if (!status.ok()) return status.error().While(Printable(index_path) + " names it");
+  }
+  std::set<std::pair<std::string_view, std::string_view>> present;
+  for (const TensorLocation& tensor : tensors) {
+    const auto listed = index.find(tensor.name);
+    if (listed == index.end() || listed->second != tensor.file) {
+      return BadInput(
+          fmt::format("{}: {} holds key {}: expected weight_map to say so, found {}",
+                      Printable(index_path), Quote(tensor.file), Quote(tensor.name),
+                      listed == index.end() ? "no entry" : "the file " + Quote(listed->second)));
+    }
+    present.emplace(tensor.name, tensor.file);
+  }
+  for (const auto& [key, file] : index) {
+    if (!present.count({key, file})) {
+      return BadInput(fmt::format("{}: weight_map {}: expected the key in {}, found none there",
+                                  Printable(index_path), Quote(key), Quote(file)));
+    }
+  }
+  return tensors;
+}
+
+Result<std::vector<TensorLocation>> LocateAll(const std::string& directory) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() == ".safetensors") files.push_back(it->path().filename().string());
+  }
+  if (error) {
+    return BadInput(fmt::format("{}: cannot be listed: {}", Printable(directory), error.message()));
+  }
+  if (files.empty()) {
+    return BadInput(
+        fmt::format("{}: expected safetensors files, found none", Printable(directory)));
+  }
+  std::sort(files.begin(), files.end());
+  std::vector<TensorLocation> tensors;
+  for (const std::string& file : files) SP_TRY(Append(directory, file, tensors));
+  return tensors;
+}
+
+Result<std::vector<TensorLocation>> LocateUnsorted(const std::string& checkpoint) {
+  std::error_code error;
+  if (!fs::is_directory(checkpoint, error)) {
+    SP_ASSIGN(const auto input, InputFile::Open(checkpoint));
+    return ReadHeader(*input, fs::path(checkpoint).filename().string());
+  }
+  // A dangling link counts as there: it is reported, not passed over.
+  const auto holds = [&](const char* name) {
+    std::error_code ignored;
+    return fs::exists(fs::symlink_status(checkpoint + "/" + name, ignored));
+  };
+  if (holds("model.safetensors")) {
+    std::vector<TensorLocation> tensors;
+    SP_TRY(Append(checkpoint, "model.safetensors", tensors));
+    return tensors;
+  }
+  return holds(kIndexName) ? LocateIndexed(checkpoint) : LocateAll(checkpoint);
+}
+
+}  // namespace
+
+Result<std::vector<TensorLocation>> Locate(const std::string& checkpoint) {
+  SP_ASSIGN(std::vector<TensorLocation> tensors, LocateUnsorted(checkpoint));
+  std::sort(tensors.begin(), tensors.end(), [](const TensorLocation& a, const TensorLocation& b) {
+    return std::tie(a.name, a.file) < std::tie(b.name, b.file);
+  });
+  const auto twice = std::adjacent_find(
+      tensors.begin(), tensors.end(),
+      [](const TensorLocation& a, const TensorLocation& b) { return a.name == b.name; });
+  if (twice != tensors.end()) {
+    return BadInput(fmt::format("{}: expected key {} in one file, found it in {} and {}",
+                                Printable(checkpoint), Quote(twice->name), Quote(twice->file),
+                                Quote((twice + 1)->file)));
+  }
+  return tensors;
+}
+
+std::string PathOf(const std::string& checkpoint, const TensorLocation& where) {
+  std::error_code error;
+  return fs::is_directory(checkpoint, error) ? checkpoint + "/" + where.file : checkpoint;
+}
+
+Result<std::string> ReadBytes(const std::string& checkpoint, const TensorLocation& where,
+                              uint64_t start, uint64_t length) {
+  if (start > where.byte_length || length > where.byte_length - start) {
+    return BadInput(fmt::format("tensor {}: expected a range within its {} bytes, found [{}, +{})",
+                                Quote(where.name), where.byte_length, start, length));
+  }
+  SP_ASSIGN(const auto file, InputFile::Open(PathOf(checkpoint, where)));
+  // Checked again before memory is taken: the file may have changed since it was located.
+  if (where.file_offset > file->size() || where.byte_length > file->size() - where.file_offset) {
+    return BadInput(fmt::format("{}: expected tensor {} to end at offset {}, the file has {} bytes",
+                                Printable(file->path()), Quote(where.name),
+                                where.file_offset + where.byte_length, file->size()));
+  }
+  std::string bytes(length, '\0');
+  SP_TRY(file->ReadAt(where.file_offset + start, length, bytes.data()));
+  return bytes;
+}
+
+}  // namespace shardproof::oracle

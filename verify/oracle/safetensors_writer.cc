@@ -1,0 +1,106 @@
+#include "verify/oracle/safetensors_writer.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include "verify/oracle/quote.h"
+
+namespace shardproof::oracle {
+namespace {
+
+constexpr uint64_t kPieceBytes = 1u << 20;
+constexpr size_t kHeaderAlignment = 8;
+
+Error WriteFailed(const std::string& path) {
+  return Failed(fmt::format("{}: cannot be written: {}", Printable(path), std::strerror(errno)));
+}
+
+/// The header's text, padded with spaces so that the data begins at a multiple of 8.
+Result<std::string> Header(const std::vector<PlannedTensor>& tensors) {
+  std::string text = R"({"__metadata__":{"format":"pt"})";
+  uint64_t begin = 0;
+  for (const PlannedTensor& tensor : tensors) {
+    const auto elements = CheckedElements(tensor.shape.data(), tensor.shape.size());
+    uint64_t end = 0;
+    if (!elements || __builtin_mul_overflow(*elements, uint64_t(tensor.dtype->bytes), &end) ||
+        __builtin_add_overflow(end, begin, &end) || end >> 63 != 0) {
+      return BadInput(fmt::format("tensor {}: shape: expected less than 2^63 bytes in one file",
+                                  Quote(tensor.name)));
+    }
+    text += fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                        JsonString(tensor.name), tensor.dtype->name, fmt::join(tensor.shape, ","),
+                        begin, end);
+    begin = end;
+  }
+  text += '}';
+  text.append((kHeaderAlignment - text.size() % kHeaderAlignment) % kHeaderAlignment, ' ');
+  return text;
+}
+
+void WriteTensor(const PlannedTensor& tensor, std::ofstream& out) {
+  const uint64_t elements = *CheckedElements(tensor.shape.data(), tensor.shape.size());
+  const uint64_t bytes = static_cast<uint64_t>(tensor.dtype->bytes);
+  const uint64_t piece_elements = kPieceBytes / bytes;
+  std::vector<char> piece;
+  for (uint64_t start = 0; start < elements && out; start += piece_elements) {
+    const uint64_t count = std::min(piece_elements, elements - start);
+    piece.resize(count * bytes);
+    tensor.fill(start, count, piece.data());
+    out.write(piece.data(), static_cast<std::streamsize>(piece.size()));
+  }
+}
+
+}  // namespace
+
+PlannedTensor PlannedBytes(std::string name, const std::string& dtype, std::vector<int64_t> shape,
+                           std::string bytes) {
+  const DtypeInfo* info = FindDtype(dtype);
+  const auto copy = [info, bytes = std::move(bytes)](uint64_t start, uint64_t count, char* out) {
+    std::memcpy(out, bytes.data() + start * info->bytes, count * info->bytes);
+  };
+  return {std::move(name), info, std::move(shape), copy};
+}
+
+std::string JsonString(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+Status WriteSafetensors(const std::string& path, const std::vector<PlannedTensor>& tensors) {
+  SP_ASSIGN(const std::string header, Header(tensors));
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  char length[8];
+  StoreBits(header.size(), sizeof length, length);
+  out.write(length, sizeof length);
+  out.write(header.data(), static_cast<std::streamsize>(header.size()));
+  for (const PlannedTensor& tensor : tensors) WriteTensor(tensor, out);
+  out.close();
+  if (!out) return WriteFailed(path);
+  return Ok();
+}
+
+Status WriteTextFile(const std::string& path, const std::string& text) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out << text;
+  out.close();
+  if (!out) return WriteFailed(path);
+  return Ok();
+}
+
+}  // namespace shardproof::oracle

@@ -1,0 +1,137 @@
+// A synthetic model's checkpoint: values that no mistake leaves as they are. They are drawn from a
+// stream of their own, so that a tensor left at its initial value never looks loaded.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "verify/oracle/digest_scalar.h"
+#include "verify/oracle/initial.h"
+#include "verify/oracle/oracle.h"
+#include "verify/oracle/quote.h"
+#include "verify/oracle/safetensors_writer.h"
+
+namespace shardproof::oracle {
+namespace {
+
+constexpr uint64_t kValueStream = 0x73796e7468657469;  // tells this stream from the initial values'
+
+/// Bit 0 differs between neighbours in memory, bit 1 between neighbours along any dim.
+uint64_t Checker(const std::vector<int64_t>& shape, uint64_t index) {
+  uint64_t rest = index;
+  uint64_t coordinate_sum = 0;
+  for (size_t dim = shape.size(); dim-- > 0;) {
+    const uint64_t size = static_cast<uint64_t>(shape[dim]);
+    coordinate_sum += rest % size;
+    rest /= size;
+  }
+  return (index & 1) | (coordinate_sum & 1) << 1;
+}
+
+/// Floats lie in [1/32, 1/2) of either sign: normal in every format, never zero, NaN or infinite.
+uint64_t ValueBits(const DtypeInfo& dtype, uint64_t draw, uint64_t checker) {
+  const uint64_t low = (draw & ~uint64_t{3}) | checker;
+  if (dtype.kind == NumberKind::kBool) return checker & 1;
+  if (dtype.kind != NumberKind::kFloat) return low;
+  const FloatFormat& format = dtype.format;
+  const uint64_t mantissa = low & ((uint64_t{1} << format.mantissa_bits) - 1);
+  const uint64_t exponent = static_cast<uint64_t>(format.Bias()) - 5 + (draw >> 61 & 3);
+  const uint64_t sign = draw >> 63;
+  return sign << (format.Bits() - 1) | exponent << format.mantissa_bits | mantissa;
+}
+
+PlannedTensor Plan(uint64_t seed, const TensorCase& tensor) {
+  const DtypeInfo* dtype = FindDtype(tensor.dtype);
+  const uint64_t base = Mix(Mix(seed ^ kValueStream) ^ Fnv1a64(tensor.name));
+  const auto fill = [dtype, base, shape = tensor.shape](uint64_t start, uint64_t count, char* out) {
+    for (uint64_t i = 0; i < count; ++i) {
+      const uint64_t bits = ValueBits(*dtype, Mix(base + start + i), Checker(shape, start + i));
+      StoreBits(bits, dtype->bytes, out + i * dtype->bytes);
+    }
+  };
+  return {tensor.name, dtype, tensor.shape, fill};
+}
+
+/// Names that another name of their tie stands for: all but the first that is not missing.
+std::set<std::string> Aliases(const Case& test_case, const std::set<std::string>& missing) {
+  std::set<std::string> aliases;
+  for (const std::vector<std::string>& tie : test_case.model.ties) {
+    bool written = false;
+    for (const std::string& name : tie) {
+      if (missing.count(name)) continue;
+      if (written) aliases.insert(name);
+      written = true;
+    }
+  }
+  return aliases;
+}
+
+Result<std::vector<PlannedTensor>> PlanAll(const Case& test_case) {
+  const ModelCase& model = test_case.model;
+  const std::set<std::string> missing(model.missing.begin(), model.missing.end());
+  const std::set<std::string> aliases = Aliases(test_case, missing);
+  std::vector<TensorCase> wanted;
+  for (const TensorCase& tensor : model.tensors) {
+    const bool saved = tensor.kind != "buffer" || tensor.persistent;
+    if (saved && !missing.count(tensor.name) && !aliases.count(tensor.name)) {
+      wanted.push_back(tensor);
+    }
+  }
+  for (const std::string& name : model.unexpected) {
+    TensorCase extra;
+    extra.name = name;
+    extra.shape = {4};
+    wanted.push_back(extra);
+  }
+  std::vector<PlannedTensor> plans;
+  std::set<std::string> names;
+  for (const TensorCase& tensor : wanted) {
+    // The dtypes with initial values are those with values at all.
+    SP_TRY(InitialValue::Make(0, tensor.name, tensor.dtype, "zeros", 0));
+    if (!names.insert(tensor.name).second || tensor.name == "__metadata__") {
+      return BadInput(
+          fmt::format("case: tensor {}: expected every name once, and none to be "
+                      "__metadata__",
+                      Quote(tensor.name)));
+    }
+    plans.push_back(Plan(test_case.seed, tensor));
+  }
+  // Widest first: every tensor then lies at a multiple of its element size.
+  std::stable_sort(plans.begin(), plans.end(), [](const PlannedTensor& a, const PlannedTensor& b) {
+    return a.dtype->bytes > b.dtype->bytes;
+  });
+  return plans;
+}
+
+std::string IndexText(const std::map<std::string, std::string>& files) {
+  std::string text = "{\"metadata\": {},\n \"weight_map\": {";
+  const char* separator = "\n";
+  for (const auto& [name, file] : files) {
+    text += fmt::format("{}  {}: {}", separator, JsonString(name), JsonString(file));
+    separator = ",\n";
+  }
+  return text + "}}\n";
+}
+
+}  // namespace
+
+Status WriteSynthetic(const Case& test_case, const std::string& directory) {
+  SP_ASSIGN(const std::vector<PlannedTensor> plans, PlanAll(test_case));
+  // An empty file could not be named by the index, so there are at most as many as tensors.
+  const uint64_t wanted = static_cast<uint64_t>(std::max<int64_t>(1, test_case.model.files));
+  const uint64_t count = std::max<uint64_t>(1, std::min<uint64_t>(wanted, plans.size()));
+  if (count == 1) return WriteSafetensors(directory + "/model.safetensors", plans);
+  std::map<std::string, std::string> files;
+  for (uint64_t file = 0; file < count; ++file) {
+    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", file + 1, count);
+    const std::vector<PlannedTensor> part(plans.begin() + plans.size() * file / count,
+                                          plans.begin() + plans.size() * (file + 1) / count);
+    for (const PlannedTensor& tensor : part) files[tensor.name] = name;
+    SP_TRY(WriteSafetensors(directory + "/" + name, part));
+  }
+  return WriteTextFile(directory + "/model.safetensors.index.json", IndexText(files));
+}
+
+}  // namespace shardproof::oracle

@@ -1,0 +1,252 @@
+"""Makes the HTML report of a run: python html.py RESULT.json EVIDENCE_DIR OUT.html
+
+RESULT.json is the document of `--json`, EVIDENCE_DIR what verify/evidence/FORMAT.md describes. The
+output is one file that asks the network for nothing, and equal input gives equal bytes. Evidence may
+be damaged: what cannot be read is left out and said to be.
+"""
+
+import sys
+
+# Python puts this folder first, where this file would hide the standard module html.
+sys.path.append(sys.path.pop(0))
+
+import json
+import os
+import re
+import tempfile
+
+import jinja2
+
+import report_plots as plots
+
+GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
+LINE_BYTES_MAX = 64 << 20
+
+
+def human_bytes(count):
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count} B"
+
+
+def printable(text):
+    """Control characters as escapes: they are not allowed in HTML and hide things in a browser."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffe\uffff]",
+                  lambda match: f"\\x{ord(match.group()):02x}", str(text))
+
+
+def records(path, notes):
+    """The records of one stream up to its first damage or torn last line."""
+    number = 0
+    try:
+        with open(path, "rb") as stream:
+            while line := stream.readline(LINE_BYTES_MAX):
+                number += 1
+                if not line.endswith(b"\n"):
+                    return
+                record = json.loads(line)
+                if not isinstance(record, dict):
+                    raise ValueError("not an object")
+                yield record
+    except (OSError, ValueError, RecursionError) as error:
+        notes.append(f"{os.path.basename(os.path.dirname(path))}/{os.path.basename(path)}: "
+                     f"{type(error).__name__} at line {number}")
+
+
+def whole(value, limit=1 << 60):
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
+        raise ValueError("not a number in range")
+    return value
+
+
+def shape_and_runs(record):
+    """What the shard map needs of a descriptor. Raises ValueError or TypeError if it is damaged."""
+    runs = [{"start": whole(run.get("start")), "length": whole(run.get("length")),
+             "count": whole(run.get("count", 1)), "stride": whole(run.get("stride", 0))}
+            for run in record.get("owned", [])]
+    return {"shape": [whole(size) for size in record.get("shape", [])], "owned": runs}
+
+
+def read_shards(facts, notes):
+    """name -> shape and runs as a rank held it at stage ready, or at the end if never ready."""
+    descriptors, current, ready = {}, {}, None
+    try:
+        for record in facts:
+            kind = record.get("record")
+            if kind == "tensor":
+                descriptors[whole(record.get("id"))] = shape_and_runs(record)
+            elif kind == "state":
+                current[str(record.get("name"))] = descriptors.get(whole(record.get("tensor")))
+            elif kind == "gone":
+                current.pop(str(record.get("name")), None)
+            elif kind == "stage_end" and record.get("name") in ("ready", "materialized"):
+                ready = dict(current)
+    except (ValueError, TypeError, AttributeError) as error:
+        notes.append(f"a damaged tensor is left out of the shard map, with all that follows: {error}")
+    return {name: tensor for name, tensor in (ready or current).items() if tensor}
+
+
+def read_memory(measures, notes):
+    samples, summary = [], {}
+    try:
+        for record in measures:
+            if record.get("record") == "memory":
+                time_ms = float(record.get("time_ms"))
+                if not 0 <= time_ms < 1e12:
+                    raise ValueError("a time out of range")
+                samples.append((time_ms, whole(record.get("anonymous_bytes")),
+                                str(record.get("stage", ""))))
+            elif record.get("record") == "memory_summary":
+                summary = {name: whole(record.get(name, 0))
+                           for name in ("idle_bytes", "peak_bytes", "own_shard_bytes")}
+                summary["peak_stage"] = record.get("peak_stage", "")
+    except (ValueError, TypeError) as error:
+        notes.append(f"a damaged memory record is left out, with all that follows: {error}")
+    return samples, summary
+
+
+def read_phases(evidence, result, notes):
+    """Shards of the first phase that has any, and memory of every phase that has samples."""
+    shards, memory = {}, []
+    ranks = result["compared"]["ranks"]
+    for phase in result["compared"]["phases"]:
+        if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*", phase):
+            continue
+        per_rank, phase_memory = {}, []
+        for rank in range(ranks):
+            stem = os.path.join(evidence, phase, f"rank_{rank}")
+            if not shards and os.path.exists(stem + ".facts.jsonl"):
+                per_rank[rank] = read_shards(records(stem + ".facts.jsonl", notes), notes)
+            if os.path.exists(stem + ".measures.jsonl"):
+                samples, summary = read_memory(records(stem + ".measures.jsonl", notes), notes)
+                if samples:
+                    phase_memory.append({"rank": rank, "samples": samples, "summary": summary})
+        if any(per_rank.values()):
+            shards = {"phase": phase, "ranks": per_rank}
+        if phase_memory:
+            memory.append({"phase": phase, "ranks": phase_memory})
+    return shards, memory
+
+
+def bound_of(rank, case):
+    """What the design allows a rank to hold: idle, own shards, one bucket and the slack."""
+    summary = rank["summary"]
+    if "own_shard_bytes" not in summary:
+        return None
+    return (summary.get("idle_bytes", 0) + summary["own_shard_bytes"]
+            + case.get("bucket_bytes", 0) + case.get("host_slack_bytes", 0))
+
+
+def memory_section(memory, case):
+    sections = []
+    for index, phase in enumerate(memory):
+        rows = []
+        for rank in phase["ranks"]:
+            rank["bound"] = bound_of(rank, case)
+            peak = rank["summary"].get("peak_bytes", max(s[1] for s in rank["samples"]))
+            rows.append({"rank": rank["rank"], "peak": human_bytes(peak),
+                         "peak_stage": rank["summary"].get("peak_stage", ""),
+                         "own": human_bytes(rank["summary"].get("own_shard_bytes", 0)),
+                         "bound": human_bytes(rank["bound"]) if rank["bound"] else "unknown",
+                         "over": rank["bound"] is not None and peak > rank["bound"]})
+        sections.append({"phase": phase["phase"], "rows": rows,
+                         "svg": plots.memory_plot(phase["ranks"], f"memory{index}")})
+    return sections
+
+
+def needed_cells(needs):
+    """'values, plain: loaded, ready; key reports' -> {('values', 'loaded'), ...}, as far as it parses."""
+    cells = set()
+    for part in needs.split(";"):
+        phases, colon, stages = part.partition(":")
+        if colon:
+            cells |= {(phase, stage) for phase in re.findall(r"[\w.-]+", phases)
+                      for stage in re.findall(r"[\w.-]+", stages)}
+    return cells
+
+
+def property_table(result):
+    """Rows of properties; a column a phase and stage that a property reads or a finding names."""
+    known_stages = result["compared"]["stages"]
+    used = set()
+    for finding in result["findings"]:
+        used.add((finding.get("phase", ""), finding.get("stage", "")))
+    for prop in result["properties"]:
+        used |= {cell for cell in needed_cells(prop.get("needs", ""))
+                 if cell[0] in result["compared"]["phases"] and cell[1] in known_stages}
+    phases = result["compared"]["phases"]
+    order = lambda cell: (phases.index(cell[0]) if cell[0] in phases else 99, cell[0],
+                          known_stages.index(cell[1]) if cell[1] in known_stages else 99, cell[1])
+    columns = sorted((cell for cell in used if any(cell)), key=order)
+    rows = []
+    for prop in result["properties"]:
+        needed = needed_cells(prop.get("needs", ""))
+        cells = []
+        for column in columns:
+            count = sum(1 for f in result["findings"] if f["property"] == prop["id"]
+                        and (f.get("phase", ""), f.get("stage", "")) == column)
+            read = column in needed and prop["verdict"] in ("pass", "fail")
+            cells.append({"findings": count, "read": read})
+        rows.append({**prop, "cells": cells})
+    return columns, rows
+
+
+def headline(result):
+    worst = {"fail": f"{len(result['findings'])} finding" +
+                     ("" if len(result["findings"]) == 1 else "s"),
+             "pass": "every property that was judged holds",
+             "inconclusive": "something could not be judged",
+             "skip": "nothing was judged"}
+    return worst.get(result["verdict"], "")
+
+
+def render(result, evidence):
+    notes = []
+    shards, memory = read_phases(evidence, result, notes)
+    columns, rows = property_table(result)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(os.path.dirname(os.path.abspath(__file__))),
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined,
+        finalize=lambda value: value if hasattr(value, "__html__") else printable(value))
+    shard_map = plots.shard_map(shards["ranks"], "shards") if shards else None
+    counts = {}
+    for prop in result["properties"]:
+        counts[prop["verdict"]] = counts.get(prop["verdict"], 0) + 1
+    return environment.get_template("report.html.j2").render(
+        result=result, case=result["case"], compared=result["compared"], headline=headline(result),
+        counts=counts, columns=columns, rows=rows, shard_map=shard_map,
+        shard_phase=shards.get("phase", "") if shards else "",
+        memory=memory_section(memory, result["case"]), notes=notes,
+        case_json=json.dumps(result["case"], indent=2, ensure_ascii=False, sort_keys=True),
+        mesh=" × ".join(f"{axis['name']} {axis['size']}" for axis in result["case"]["mesh"]))
+
+
+def write_atomically(path, text):
+    folder = os.path.dirname(os.path.abspath(path))
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=os.path.basename(path) + ".")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def main(arguments):
+    if len(arguments) != 4:
+        sys.exit(f"usage: {arguments[0]} RESULT.json EVIDENCE_DIR OUT.html")
+    try:
+        with open(arguments[1], encoding="utf-8") as file:
+            result = json.load(file)
+        write_atomically(arguments[3], render(result, arguments[2]))
+    except (OSError, ValueError, KeyError, TypeError, jinja2.TemplateError) as error:
+        sys.exit(f"{arguments[1]}: {type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    main(sys.argv)

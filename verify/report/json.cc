@@ -1,0 +1,78 @@
+// The `--json` document.
+#include "verify/case/json_fields.h"
+#include "verify/evidence/line_file.h"
+#include "verify/report/report.h"
+
+namespace shardproof {
+namespace {
+
+using nlohmann::json;
+
+const Property* Registered(const std::string& id) {
+  for (const Property& property : AllProperties()) {
+    if (property.id == id) return &property;
+  }
+  return nullptr;
+}
+
+json PropertyToJson(const PropertyResult& result) {
+  const Judgement& judgement = result.judgement;
+  json out = {{"id", result.id},
+              {"verdict", ToString(judgement.verdict())},
+              {"comparisons", judgement.comparisons()},
+              {"findings", judgement.findings().size()},
+              {"reason", judgement.reason()}};
+  // Evidence judged by an older or newer build may name properties that this one lacks.
+  if (const Property* property = Registered(result.id)) {
+    out["claim"] = property->claim;
+    out["needs"] = property->needs;
+    out["tolerance"] = property->tolerance;
+  }
+  return out;
+}
+
+json ComparedToJson(const Compared& compared) {
+  json skipped = json::array();
+  for (const SkippedPhase& phase : compared.skipped) {
+    skipped.push_back({{"name", phase.name}, {"reason", phase.reason}});
+  }
+  return {{"comparisons", compared.comparisons},
+          {"ranks", compared.ranks},
+          {"stages", compared.stages},
+          {"phases", compared.phases},
+          {"skipped_phases", std::move(skipped)}};
+}
+
+}  // namespace
+
+json RunResultToJson(const RunResult& result) {
+  json properties = json::array();
+  json findings = json::array();
+  for (const PropertyResult& property : result.properties) {
+    properties.push_back(PropertyToJson(property));
+  }
+  for (const Finding* finding : result.Findings()) {
+    findings.push_back(FindingToJson(*finding));
+    findings.back()["next_command"] = result.next_command;
+  }
+  return {{"schema", 1},
+          {"verdict", ToString(result.verdict)},
+          {"exit_code", result.exit_code},
+          {"subject", result.test_case.subject},
+          {"properties", std::move(properties)},
+          {"findings", std::move(findings)},
+          {"compared", ComparedToJson(result.compared)},
+          {"tensor_count", result.tensor_count},
+          {"duration_ms", result.duration_ms},
+          {"versions", result.versions},
+          {"command_line", result.command_line},
+          {"evidence", result.evidence_directory},
+          {"report", result.report_path},
+          {"case", CaseToJson(result.test_case)}};
+}
+
+Status WriteResultJson(const RunResult& result, const std::string& path) {
+  return WriteFileAtomically(path, DumpJson(RunResultToJson(result), 2) + "\n");
+}
+
+}  // namespace shardproof

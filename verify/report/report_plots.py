@@ -1,0 +1,211 @@
+"""The report's two plots as inline SVG: which rank owns what, and memory over time.
+
+Text and axes take the page's colour (currentColor), so the plots are readable dark, light and
+printed. Ids are prefixed and hashed by a fixed salt: two plots in one page do not clash, and equal
+data gives equal bytes.
+"""
+
+import io
+import math
+import re
+
+import markupsafe
+import matplotlib
+from matplotlib.figure import Figure
+
+INK = "#010203"  # replaced by currentColor
+ROWS_MAX = 80
+STRETCHES_MAX = 64
+RANKS_IN_LEGEND = 16
+
+matplotlib.rcParams.update({
+    "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9,
+    "text.parse_math": False, "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK,
+    "xtick.color": INK, "ytick.color": INK, "axes.facecolor": "none", "figure.facecolor": "none",
+    "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
+})
+
+
+def colors(count):
+    """Distinct up to ten, a ramp beyond that: neighbours then look alike, as they should."""
+    if count <= 10:
+        return [matplotlib.colors.to_hex(c) for c in matplotlib.colormaps["tab10"].colors[:count]]
+    ramp = matplotlib.colormaps["turbo"]
+    return [matplotlib.colors.to_hex(ramp(0.06 + 0.88 * i / (count - 1))) for i in range(count)]
+
+
+def to_svg(figure, prefix, title):
+    matplotlib.rcParams["svg.hashsalt"] = prefix
+    stream = io.StringIO()
+    figure.savefig(stream, format="svg", transparent=True, bbox_inches="tight", pad_inches=0.08,
+                   metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    svg = stream.getvalue()
+    svg = svg[svg.index("<svg"):]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
+    svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
+    svg = re.sub(r'(href="#|url\(#)', rf"\g<1>{prefix}-", svg)
+    svg = svg.replace(INK, "currentColor")
+    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{markupsafe.escape(title)}" ', 1)
+    return markupsafe.Markup(svg)
+
+
+def layout(tensor_by_rank):
+    """A hashable form of shape and ownership: tensors with the same one share a row."""
+    shape = tuple(next(iter(tensor_by_rank.values())).get("shape", []))
+    runs = tuple((rank, tuple((run["start"], run["length"], run.get("count", 1),
+                               run.get("stride", 0)) for run in tensor.get("owned", [])))
+                 for rank, tensor in sorted(tensor_by_rank.items()))
+    return shape, runs
+
+
+def grouped_rows(ranks):
+    """Rows of (label, shape, {rank: runs}), layers that lie alike folded into one."""
+    tensors = {}
+    for rank, by_name in ranks.items():
+        for name, tensor in by_name.items():
+            tensors.setdefault(str(name), {})[rank] = tensor
+    groups = {}
+    for name in sorted(tensors, key=lambda n: [int(p) if p.isdigit() else p
+                                               for p in re.split(r"(\d+)", n)]):
+        pattern = re.sub(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)", "*", name)
+        groups.setdefault((pattern, layout(tensors[name])), []).append(name)
+    rows = []
+    for (pattern, (shape, _)), names in groups.items():
+        label = names[0] if len(names) == 1 else f"{pattern}  ({len(names)} alike)"
+        owned = {rank: tensor.get("owned", []) for rank, tensor in tensors[names[0]].items()}
+        rows.append((label, shape, owned))
+    return rows, len(tensors)
+
+
+def overlapping(owned):
+    stretches = sorted((run["start"], run["start"] + run["length"])
+                       for runs in owned.values() for run in runs if run.get("count", 1) == 1)
+    return any(a[1] > b[0] for a, b in zip(stretches, stretches[1:]))
+
+
+def interleaved(owned):
+    return any(run.get("count", 1) > 1 for runs in owned.values() for run in runs)
+
+
+def spans_of(run, elements):
+    """(start, width) of a run's stretches as fractions of the tensor; one span if they are many."""
+    count, stride = int(run.get("count", 1)), run.get("stride", 0)
+    if count > STRETCHES_MAX // 2:
+        return [(run["start"] / elements, ((count - 1) * stride + run["length"]) / elements)]
+    return [((run["start"] + i * stride) / elements, run["length"] / elements)
+            for i in range(count)]
+
+
+def draw_row(axes, y, elements, owned, palette):
+    """One tensor: its elements from left to right, coloured by owner. Ranks that own the same or
+    interleaved elements get a band each."""
+    fine_row = interleaved(owned)
+    axes.broken_barh([(0, 1)], (y - 0.4, 0.8), facecolor="none", edgecolor=INK, linewidth=0.3,
+                     hatch=None if fine_row else "////", alpha=0.25)
+    banded = overlapping(owned) or fine_row
+    ranks = sorted(owned)
+    for position, rank in enumerate(ranks):
+        height = 0.8 / len(ranks) if banded else 0.8
+        bottom = y - 0.4 + (position * height if banded else 0)
+        # Single columns of a matrix are finer than a pixel: the stretch they lie in, paler.
+        fine = any(int(run.get("count", 1)) > STRETCHES_MAX // 2 for run in owned[rank])
+        spans = [span for run in owned[rank] for span in spans_of(run, elements)]
+        axes.broken_barh(spans, (bottom, height), facecolor=palette[rank], linewidth=0,
+                         alpha=0.55 if fine else 1)
+        if not banded and len(spans) == 1 and spans[0][1] > 0.03:
+            axes.text(spans[0][0] + spans[0][1] / 2, y, str(rank), ha="center", va="center",
+                      color="#ffffff", fontsize=7)
+
+
+def shorten(label, limit=64):
+    return label if len(label) <= limit else label[:limit // 2 - 1] + "…" + label[-limit // 2:]
+
+
+def shard_map(ranks, prefix):
+    rows, tensor_count = grouped_rows(ranks)
+    hidden = max(0, len(rows) - ROWS_MAX)
+    rows = rows[:ROWS_MAX]
+    palette = dict(zip(sorted(ranks), colors(len(ranks))))
+    figure = Figure(figsize=(8.2, 0.55 + 0.25 * len(rows)))
+    axes = figure.add_subplot()
+    for y, (_, shape, owned) in enumerate(rows):
+        draw_row(axes, y, max(1, math.prod(shape)), owned, palette)
+    axes.set_yticks(range(len(rows)), [
+        f"{shorten(label)}  [{', '.join(map(str, shape))}]" for label, shape, _ in rows], fontsize=8)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlim(0, 1)
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["first", "25 %", "50 %", "75 %", "last element"])
+    axes.tick_params(length=0)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_visible(False)
+    legend(figure, axes, palette)
+    return {"svg": to_svg(figure, prefix, "which rank owns which elements of each tensor"),
+            "tensors": tensor_count, "hidden": hidden}
+
+
+def legend(figure, axes, palette):
+    """A patch a rank while they can be told apart; beyond that the first, middle and last."""
+    ranks = sorted(palette)
+    if len(ranks) > RANKS_IN_LEGEND:
+        ranks = [ranks[i * (len(ranks) - 1) // 7] for i in range(8)]
+    handles = [matplotlib.patches.Patch(color=palette[rank], label=f"rank {rank}") for rank in ranks]
+    handles.append(matplotlib.patches.Patch(facecolor="none", edgecolor=INK, hatch="////",
+                                            linewidth=0.3, alpha=0.4, label="nobody"))
+    columns = min(8, len(handles))
+    lines = math.ceil(len(handles) / columns)
+    axes.legend(handles=handles, ncols=columns, loc="lower left", fontsize=8, borderaxespad=0,
+                handlelength=1.2, columnspacing=1.2,
+                bbox_to_anchor=(0, 1 + 0.06 / figure.get_size_inches()[1] * lines))
+
+
+def thin(samples, limit=600):
+    """At most `limit` samples, the highest of each stretch: a peak is never thinned away."""
+    if len(samples) <= limit:
+        return samples
+    step = math.ceil(len(samples) / limit)
+    return [max(samples[i:i + step], key=lambda s: s[1]) for i in range(0, len(samples), step)]
+
+
+def stage_marks(samples):
+    """(time, stage) where rank 0 began each stage."""
+    marks, last = [], None
+    for time_ms, _, stage in samples:
+        if stage and stage != last:
+            marks.append((time_ms, stage))
+            last = stage
+    return marks
+
+
+def memory_plot(ranks, prefix):
+    mib = 1 << 20
+    palette = dict(zip([r["rank"] for r in ranks], colors(len(ranks))))
+    figure = Figure(figsize=(8.2, 3.2))
+    axes = figure.add_subplot()
+    end = max(sample[0] for rank in ranks for sample in rank["samples"]) or 1
+    for rank in ranks:
+        samples = thin(rank["samples"])
+        axes.plot([s[0] for s in samples], [s[1] / mib for s in samples],
+                  color=palette[rank["rank"]], linewidth=1.3, label=f"rank {rank['rank']}")
+    # Ranks of unequal shards have unequal bounds; ranks with the same one share a line.
+    for bound in sorted({rank["bound"] for rank in ranks if rank["bound"]}):
+        own = [rank["rank"] for rank in ranks if rank["bound"] == bound]
+        color = palette[own[0]] if len(own) < len(ranks) else INK
+        axes.axhline(bound / mib, color=color, linewidth=1, linestyle=(0, (5, 3)))
+        label = "bound" if len(own) == len(ranks) else \
+            f"bound, rank {own[0]}" if len(own) == 1 else f"bound, {len(own)} ranks"
+        axes.text(end, bound / mib, label, ha="right", va="bottom", fontsize=8, color=color)
+    axes.set_xlim(0, end)
+    axes.set_ylim(0, axes.get_ylim()[1] * 1.12)
+    top = axes.get_ylim()[1]
+    last_x = -math.inf
+    for time_ms, stage in stage_marks(ranks[0]["samples"]):
+        axes.axvline(time_ms, color=INK, linewidth=0.5, alpha=0.35)
+        if time_ms - last_x > end * 0.04:
+            axes.text(time_ms + end * 0.004, top * 0.99, shorten(stage, 24), rotation=90, va="top",
+                      fontsize=7, alpha=0.8)
+            last_x = time_ms
+    axes.set_xlabel("ms since the first sample")
+    axes.set_ylabel("anonymous memory, MiB")
+    if len(ranks) <= RANKS_IN_LEGEND:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=8, borderaxespad=0)
+    return to_svg(figure, prefix, "host memory of each rank over time")

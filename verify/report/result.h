@@ -1,0 +1,54 @@
+// What a run came to, as one value: everything that the terminal, JSON, JUnit and HTML reports
+// show.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "verify/evidence/evidence.h"
+#include "verify/verdict/property.h"
+
+namespace shardproof {
+
+struct SkippedPhase {
+  std::string name;
+  std::string reason;
+};
+
+/// What the verdict rests on, and what it does not.
+struct Compared {
+  uint64_t comparisons = 0;
+  int64_t ranks = 0;                ///< of the largest phase that ran
+  std::vector<std::string> stages;  ///< names of complete stages, in the order first reached
+  std::vector<std::string> phases;  ///< that ran
+  std::vector<SkippedPhase> skipped;
+};
+
+struct RunResult {
+  Case test_case;
+  Verdict verdict = Verdict::kInconclusive;
+  int exit_code = 3;
+  std::vector<PropertyResult> properties;
+  Compared compared;
+  uint64_t tensor_count = 0;  ///< that the model must have
+  double duration_ms = 0;
+  std::map<std::string, std::string> versions;  ///< "shardproof", "torch", ...
+  std::vector<std::string> command_line;
+  std::string evidence_directory;
+  std::string report_path;   ///< of the HTML report, or empty
+  std::string next_command;  ///< what to do about a failure; see MakeRunResult
+
+  std::vector<const Finding*> Findings() const;
+};
+
+/// 0 pass, 1 fail, 3 inconclusive, 77 skip. (2, 4 and 5 are not verdicts; the caller sets them.)
+int ExitCodeOf(Verdict verdict);
+
+/// Fills all that follows from the evidence and the judgements: verdict, exit code, what was
+/// compared, and `shardproof replay DIRECTORY` as next command. No property at all is inconclusive.
+RunResult MakeRunResult(const Evidence& evidence, std::vector<PropertyResult> properties,
+                        const std::string& evidence_directory);
+
+}  // namespace shardproof

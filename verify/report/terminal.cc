@@ -1,0 +1,215 @@
+// The report for people: short when all is well, about eight lines when one thing is not.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "verify/report/report.h"
+#include "verify/report/text.h"
+
+namespace shardproof {
+namespace {
+
+constexpr size_t kFindingsShown = 5;
+constexpr int kIndent = 2;
+
+class Terminal {
+ public:
+  Terminal(const RunResult& result, bool color, int width)
+      : result_(result), color_(color), width_(width) {}
+
+  std::string Report() {
+    Header();
+    Groups();
+    Reasons(Verdict::kInconclusive);
+    Reasons(Verdict::kSkip);
+    Findings();
+    Footer();
+    return std::move(out_);
+  }
+
+ private:
+  void Header();
+  void Groups();
+  void Reasons(Verdict verdict);
+  void Findings();
+  void OneFinding(const Finding& finding);
+  void Footer();
+
+  void Line(const std::string& text, int indent = kIndent) {
+    out_ += Wrapped(text, width_, indent) + "\n";
+  }
+
+  std::string Paint(const char* code, const std::string& text) const {
+    return color_ ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : text;
+  }
+
+  static const char* ColorOf(Verdict verdict) {
+    switch (verdict) {
+      case Verdict::kFail:
+        return "1;31";
+      case Verdict::kInconclusive:
+        return "1;33";
+      case Verdict::kPass:
+        return "1;32";
+      case Verdict::kSkip:
+        return "2";
+    }
+    return "0";
+  }
+
+  const RunResult& result_;
+  const bool color_;
+  const int width_;
+  std::string out_;
+};
+
+std::string MeshText(const std::vector<AxisCase>& mesh) {
+  std::string text;
+  for (const AxisCase& axis : mesh) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : " x ", axis.name, axis.size);
+  }
+  return text;
+}
+
+void Terminal::Header() {
+  const Case& c = result_.test_case;
+  std::string model = Plural(result_.tensor_count, "tensor");
+  if (!c.model.checkpoint.empty()) model = c.model.checkpoint + ", " + model;
+  std::string line = fmt::format("shardproof: {} on {} ({}), {}, {}, seed {}", c.subject,
+                                 Plural(static_cast<uint64_t>(result_.compared.ranks), "rank"),
+                                 MeshText(c.mesh), model, c.strategy, c.seed);
+  if (!c.bug.empty()) line += ", planted bug " + c.bug;
+  for (const FaultCase& fault : c.faults) line += ", fault " + fault.id;
+  const auto torch = result_.versions.find("torch");
+  if (torch != result_.versions.end()) line += ", torch " + torch->second;
+  Line(Printable(line));
+}
+
+// "passed  loading 11 of 12, sharding 6": how many of each group passed, of those that were judged.
+void Terminal::Groups() {
+  struct Count {
+    size_t passed = 0;
+    size_t judged = 0;
+  };
+  std::map<std::string, Count> groups;
+  for (const PropertyResult& property : result_.properties) {
+    const Verdict verdict = property.judgement.verdict();
+    if (verdict == Verdict::kSkip) continue;
+    Count& count = groups[property.id.substr(0, property.id.find('.'))];
+    ++count.judged;
+    count.passed += verdict == Verdict::kPass ? 1 : 0;
+  }
+  std::string line;
+  for (const auto& [name, count] : groups) {
+    line += fmt::format("{}{} {}", line.empty() ? "passed  " : ", ", name, count.passed);
+    if (count.passed != count.judged) line += fmt::format(" of {}", count.judged);
+  }
+  Line(line.empty() ? "no property was judged" : Printable(line), 8);
+}
+
+// Properties that share a reason share a line: a phase that did not run skips many.
+void Terminal::Reasons(Verdict verdict) {
+  std::vector<std::pair<std::string, std::string>> reasons;
+  for (const PropertyResult& property : result_.properties) {
+    if (property.judgement.verdict() != verdict) continue;
+    const std::string reason = property.judgement.reason();
+    const auto known = std::find_if(reasons.begin(), reasons.end(),
+                                    [&](const auto& entry) { return entry.first == reason; });
+    if (known == reasons.end()) {
+      reasons.emplace_back(reason, property.id);
+    } else {
+      known->second += ", " + property.id;
+    }
+  }
+  const std::string label = verdict == Verdict::kSkip ? "skipped" : "inconclusive";
+  for (const auto& [reason, ids] : reasons) {
+    std::string line = Wrapped(label + " " + Printable(ids + ": " + reason), width_, kIndent);
+    out_ += Paint(ColorOf(verdict), label) + line.substr(label.size()) + "\n";
+  }
+}
+
+std::string RanksText(const Finding& finding) {
+  if (finding.ranks.empty()) return "";
+  if (finding.ranks.size() == 1) {
+    return fmt::format("rank {} of {}", finding.ranks[0], finding.world_size);
+  }
+  return fmt::format("{} of {} ranks", finding.ranks.size(), finding.world_size);
+}
+
+std::string Where(const Finding& finding) {
+  std::string text = RanksText(finding);
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  if (!finding.hosts.empty()) add("host " + fmt::format("{}", fmt::join(finding.hosts, " ")));
+  if (!finding.stage.empty()) add("stage " + finding.stage);
+  if (!finding.phase.empty()) add("phase " + finding.phase);
+  if (finding.differing) add(Plural(*finding.differing, "element") + " differ");
+  if (finding.failure_class != "code") add("class " + finding.failure_class);
+  return text;
+}
+
+// What the first line says when a property gave no message of its own.
+std::string Subject(const Finding& finding) {
+  std::string text = finding.tensor;
+  if (!finding.coordinates.empty()) {
+    text += fmt::format("[{}]", fmt::join(finding.coordinates, ","));
+  }
+  if (const std::string ranks = RanksText(finding); !ranks.empty()) text += " on " + ranks;
+  if (!finding.seen.empty()) text += " is " + finding.seen;
+  if (!finding.expected.empty()) text += ", expected " + finding.expected;
+  return text.empty() ? finding.kind : text;
+}
+
+void Terminal::OneFinding(const Finding& finding) {
+  const std::string message = finding.message.empty() ? Subject(finding) : finding.message;
+  out_ += Paint(ColorOf(Verdict::kFail), "FAIL") + " " +
+          Printable(finding.property + ": " + message) + "\n";
+  if (!finding.expected.empty()) Line(Printable("  expected  " + finding.expected), 12);
+  if (!finding.seen.empty()) Line(Printable("  seen      " + finding.seen), 12);
+  if (!finding.explanation.empty()) Line(Printable("  likely    " + finding.explanation), 12);
+  if (const std::string where = Where(finding); !where.empty()) {
+    Line(Printable("  where     " + where), 12);
+  }
+}
+
+void Terminal::Findings() {
+  const std::vector<const Finding*> findings = result_.Findings();
+  const size_t shown = std::min(findings.size(), kFindingsShown);
+  for (size_t i = 0; i < shown; ++i) OneFinding(*findings[i]);
+  if (shown < findings.size()) {
+    std::map<std::string, size_t> rest;
+    for (size_t i = shown; i < findings.size(); ++i) ++rest[findings[i]->property];
+    std::string line = fmt::format("and {}:", Plural(findings.size() - shown, "more finding"));
+    for (const auto& [id, count] : rest) line += fmt::format(" {} {}", id, count);
+    Line(Printable(line));
+  }
+  if (!findings.empty() && !result_.next_command.empty()) {
+    out_ += "  next      " + Printable(result_.next_command) + "\n";
+  }
+}
+
+void Terminal::Footer() {
+  const Compared& compared = result_.compared;
+  const std::string verdict = ToString(result_.verdict);
+  std::string line = fmt::format(
+      "{}: {}, {}, {}, phases {}; {:.1f} s", verdict, Plural(compared.comparisons, "comparison"),
+      Plural(static_cast<uint64_t>(compared.ranks), "rank"),
+      Plural(compared.stages.size(), "stage"),
+      compared.phases.empty() ? "none" : fmt::format("{}", fmt::join(compared.phases, ", ")),
+      result_.duration_ms / 1000);
+  for (size_t i = 0; i < compared.skipped.size(); ++i) {
+    line += fmt::format("{} {} ({})", i == 0 ? "; not run:" : ",", compared.skipped[i].name,
+                        compared.skipped[i].reason);
+  }
+  if (!result_.report_path.empty()) line += "; report " + result_.report_path;
+  const std::string wrapped = Wrapped(Printable(line), width_, kIndent);
+  out_ += Paint(ColorOf(result_.verdict), verdict) + wrapped.substr(verdict.size()) + "\n";
+}
+
+}  // namespace
+
+std::string TerminalReport(const RunResult& result, bool color, int width) {
+  return Terminal(result, color, width).Report();
+}
+
+}  // namespace shardproof

@@ -1,0 +1,62 @@
+#include "verify/run/memory_sampler.h"
+
+#include "verify/run/pages.h"
+
+namespace shardproof {
+namespace {
+
+constexpr auto kPeriod = std::chrono::milliseconds(1);
+constexpr double kWrittenEveryMs = 5.0;  // a curve needs no more; peaks are always written
+
+}  // namespace
+
+MemorySampler::MemorySampler(EvidenceWriter& writer)
+    : writer_(writer), begin_(std::chrono::steady_clock::now()) {
+  record_.idle_bytes = AnonymousBytes();
+  Sample();
+  thread_ = std::thread([this] { Run(); });
+}
+
+MemorySampler::~MemorySampler() { Stop(); }
+
+void MemorySampler::Run() {
+  while (!stop_.load(std::memory_order_relaxed)) {
+    Sample();
+    std::this_thread::sleep_for(kPeriod);
+  }
+}
+
+void MemorySampler::Stop() {
+  stop_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+void MemorySampler::Sample() {
+  const std::lock_guard lock(mutex_);
+  const uint64_t bytes = AnonymousBytes();
+  const double now =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin_).count();
+  const bool peak = bytes > record_.peak_bytes;
+  if (peak) {
+    record_.peak_bytes = bytes;
+    record_.peak_stage = stage_;
+  }
+  if (!peak && now - last_written_ms_ < kWrittenEveryMs) return;
+  last_written_ms_ = now;
+  // A lost sample costs a point of a curve; the peak is in the summary, whose loss is an error.
+  (void)writer_.Memory({now, bytes, stage_});
+}
+
+void MemorySampler::SetStage(const std::string& stage) {
+  const std::lock_guard lock(mutex_);
+  stage_ = stage;
+}
+
+Status MemorySampler::Finish(uint64_t own_shard_bytes) {
+  Stop();
+  Sample();
+  record_.own_shard_bytes = own_shard_bytes;
+  return writer_.MemorySummary(record_);
+}
+
+}  // namespace shardproof

@@ -1,0 +1,41 @@
+// Anonymous memory of this rank over time: a thread that samples every millisecond, and anyone who
+// knows a moment that matters.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "verify/evidence/writer.h"
+
+namespace shardproof {
+
+class MemorySampler {
+ public:
+  /// Takes the idle figure now and begins to sample. \param writer outlives the sampler.
+  explicit MemorySampler(EvidenceWriter& writer);
+  ~MemorySampler();
+  /// Takes one sample. Any thread.
+  void Sample();
+  /// Names the stage that samples belong to.
+  void SetStage(const std::string& stage);
+  /// Ends sampling and writes the summary.
+  Status Finish(uint64_t own_shard_bytes);
+
+ private:
+  void Run();
+  void Stop();
+
+  EvidenceWriter& writer_;
+  const std::chrono::steady_clock::time_point begin_;
+  std::mutex mutex_;
+  MemoryRecord record_;          // guarded by mutex_; samples go straight to the writer
+  std::string stage_ = "start";  // guarded by mutex_
+  double last_written_ms_ = -1e9;  // guarded by mutex_
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace shardproof

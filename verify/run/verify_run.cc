@@ -1,0 +1,185 @@
+#include "verify/run/verify_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "verify/evidence/reader.h"
+#include "verify/faults/fault.h"
+#include "verify/run/bug.h"
+
+namespace shardproof {
+namespace {
+
+constexpr int kCaptureRounds = 1;
+
+/// Everything that the phases of one verification share.
+class Run {
+ public:
+  Run(const Case& test_case, Launcher& launcher, const VerifyOptions& options)
+      : launcher_(launcher), options_(options) {
+    evidence_.test_case = test_case;
+  }
+
+  /// Finds or makes the source and checks everything that can be wrong before a rank is started.
+  Status Prepare();
+  Status RunPhases();
+  Status Consult();
+  Result<std::vector<PropertyResult>> JudgeAll();
+  const Evidence& evidence() const { return evidence_; }
+
+ private:
+  const Case& test_case() const { return evidence_.test_case; }
+  std::string SavedBy(const std::string& phase) const;
+  Status CheckShapes();
+  Status Launch(const PhasePlan& plan, PhaseEvidence& phase);
+  std::string WhyNot(const PhasePlan& plan) const;
+  void Tell(const std::string& line) const {
+    if (options_.progress) options_.progress(line);
+  }
+
+  Launcher& launcher_;
+  const VerifyOptions& options_;
+  Evidence evidence_;
+  std::string source_;
+  std::vector<oracle::TensorLocation> locations_;
+  std::vector<CaptureRequest> captures_;
+};
+
+std::string Run::SavedBy(const std::string& phase) const {
+  if (phase == "values" && !options_.save_to.empty()) return options_.save_to;
+  return options_.directory + "/saved_" + phase;
+}
+
+/// The model's own shapes against the file's: a checkpoint of another model is bad input.
+Status Run::CheckShapes() {
+  SP_ASSIGN(const auto declared, oracle::DeclareModel(test_case()));
+  for (const TensorCase& tensor : declared.tensors) {
+    for (const auto& found : locations_) {
+      if (found.name != tensor.name || !tensor.persistent || found.shape == tensor.shape) continue;
+      return BadInput(fmt::format("{}/{}: tensor '{}' has shape [{}], where the model has [{}]",
+                                  source_, found.file, found.name, fmt::join(found.shape, ", "),
+                                  fmt::join(tensor.shape, ", ")));
+    }
+  }
+  return Ok();
+}
+
+Status Run::Prepare() {
+  source_ = test_case().model.checkpoint;
+  if (source_.empty()) {
+    source_ = options_.directory + "/source";
+    std::error_code error;
+    std::filesystem::remove_all(source_, error);
+    if (!std::filesystem::create_directory(source_, error)) {
+      return BadInput(fmt::format("{}: cannot be made: {}", source_, error.message()));
+    }
+    SP_TRY(oracle::WriteSynthetic(test_case(), source_));
+  }
+  SP_ASSIGN(locations_, oracle::Locate(source_));
+  SP_TRY(CheckShapes());
+  if (!test_case().bug.empty()) SP_TRY(FindBug(test_case().bug));
+  for (const FaultCase& asked : test_case().faults) {
+    SP_ASSIGN(const Fault fault, FindFault(asked.id));
+    if (Status sound = fault.check(test_case(), locations_, asked.where); !sound.ok()) {
+      return sound.error().While(asked.id + "@" + asked.where);
+    }
+  }
+  SP_TRY(SelectProperties(options_.properties));
+  return Ok();
+}
+
+/// Why a planned phase cannot run here, or nothing.
+std::string Run::WhyNot(const PhasePlan& plan) const {
+  if (plan.resumes && !std::filesystem::exists(SavedBy("values"))) {
+    return "phase values saved nothing to resume from";
+  }
+  return launcher_.CannotRun(plan);
+}
+
+Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
+  phase = {.name = plan.name,
+           .mode = ToString(plan.mode),
+           .strategy = plan.strategy,
+           .mesh = plan.mesh,
+           .skipped = WhyNot(plan)};
+  if (!phase.skipped.empty()) return Ok();
+  Tell(fmt::format("{}: {} ranks, {}", plan.name, plan.WorldSize(), plan.strategy));
+  SP_ASSIGN(const auto exits,
+            launcher_.Launch({test_case(), plan, source_, locations_,
+                              SavedBy(plan.resumes ? "values" : plan.name),
+                              options_.directory + "/" + plan.name, captures_}));
+  for (size_t rank = 0; rank < exits.size(); ++rank) {
+    RankEvidence& left = phase.ranks.emplace_back();
+    left.rank = static_cast<int64_t>(rank);
+    left.world_size = static_cast<int64_t>(exits.size());
+    left.exit = exits[rank].exit;
+    left.stderr_tail = exits[rank].stderr_tail;
+  }
+  return Ok();
+}
+
+Status Run::RunPhases() {
+  for (const PhasePlan& plan : PlanPhases(test_case())) {
+    SP_TRY(Launch(plan, evidence_.phases.emplace_back()));
+    SP_TRY(WriteRun(options_.directory, evidence_));
+  }
+  return Ok();
+}
+
+Status Run::Consult() {
+  Tell("oracle: reading the checkpoints");
+  SP_ASSIGN(evidence_.oracle, oracle::Consult(test_case(), source_, captures_));
+  for (const PhasePlan& plan : PlanPhases(test_case())) {
+    if (!plan.saves || plan.mode != RunMode::kValues) continue;
+    if (!std::filesystem::exists(SavedBy(plan.name))) continue;
+    evidence_.oracle.saved[plan.name] = oracle::ReadCheckpoint(SavedBy(plan.name), captures_);
+  }
+  return WriteOracle(options_.directory, evidence_.oracle);
+}
+
+Result<std::vector<PropertyResult>> Run::JudgeAll() {
+  // What is judged is what is on disk: evidence that cannot be read back is none.
+  SP_ASSIGN(Evidence read, ReadEvidence(options_.directory));
+  std::vector<PropertyResult> results = Judge(read, options_.properties);
+  for (int round = 0; round < kCaptureRounds; ++round) {
+    captures_ = WantedCaptures(results);
+    if (captures_.empty()) break;
+    Tell(fmt::format("capture: running again for the bytes of {} tensors", captures_.size()));
+    for (const PhasePlan& plan : PlanPhases(test_case())) {
+      const bool wanted = std::any_of(captures_.begin(), captures_.end(),
+                                      [&](const auto& c) { return c.phase == plan.name; });
+      if (!wanted) continue;
+      for (PhaseEvidence& phase : evidence_.phases) {
+        if (phase.name == plan.name) SP_TRY(Launch(plan, phase));
+      }
+    }
+    SP_TRY(WriteRun(options_.directory, evidence_));
+    SP_TRY(Consult());
+    SP_ASSIGN(read, ReadEvidence(options_.directory));
+    results = Judge(read, options_.properties);
+  }
+  evidence_ = std::move(read);
+  return results;
+}
+
+}  // namespace
+
+Result<RunResult> Verify(const Case& test_case, Launcher& launcher, const VerifyOptions& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  Run run(test_case, launcher, options);
+  SP_TRY(run.Prepare());
+  SP_TRY(run.RunPhases());
+  SP_TRY(run.Consult());
+  SP_ASSIGN(auto results, run.JudgeAll());
+  RunResult result = MakeRunResult(run.evidence(), std::move(results), options.directory);
+  result.duration_ms = std::chrono::duration<double, std::milli>(
+                           std::chrono::steady_clock::now() - begin).count();
+  result.versions["torch"] = SHARDPROOF_TORCH_VERSION;
+  return result;
+}
+
+}  // namespace shardproof

@@ -1,0 +1,26 @@
+// One verification from a Case to a judged result: launch the phases, consult the oracle, judge; where
+// a difference is known only to its block, run that phase again with those bytes captured and judge
+// again.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "verify/report/result.h"
+#include "verify/run/launcher.h"
+
+namespace shardproof {
+
+struct VerifyOptions {
+  std::string directory;  ///< for evidence and scratch files; must exist
+  std::string save_to;    ///< keeps the saved checkpoint here; empty: in `directory`
+  std::vector<std::string> properties;  ///< judge only these; empty: all
+  std::function<void(const std::string& line)> progress;  ///< told what begins
+};
+
+/// \error kBadInput for anything wrong with the case, the checkpoint or the options, in one line;
+///   kInternal if the verifier cannot do its work.
+Result<RunResult> Verify(const Case& test_case, Launcher& launcher, const VerifyOptions& options);
+
+}  // namespace shardproof

@@ -1,0 +1,172 @@
+#include "verify/run/worker.h"
+
+#include <malloc.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <optional>
+
+#include <ATen/Parallel.h>
+
+#include "src/pipeline/pipeline.h"
+#include "verify/faults/decorators.h"
+#include "verify/faults/fault.h"
+#include "verify/run/bug.h"
+#include "verify/run/devices.h"
+#include "verify/run/memory_sampler.h"
+#include "verify/run/recorded_communicator.h"
+#include "verify/subjects/reference.h"
+
+namespace shardproof {
+namespace {
+
+constexpr int kMmapThresholdBytes = 64 << 10;
+
+/// Samples memory whenever the pipeline reaches or enters a stage.
+class SamplingObserver : public ObserverDecorator {
+ public:
+  SamplingObserver(std::shared_ptr<Observer> inner, MemorySampler& sampler)
+      : ObserverDecorator(std::move(inner)), sampler_(sampler) {}
+  void Enter(const std::string& stage) override {
+    sampler_.SetStage(stage);
+    inner_->Enter(stage);
+  }
+  void Reached(const std::string& stage, int64_t step, const Model& model) override {
+    sampler_.Sample();
+    inner_->Reached(stage, step, model);
+  }
+
+ private:
+  MemorySampler& sampler_;
+};
+
+std::string CodeName(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kBadInput: return "bad-input";
+    case ErrorCode::kFailed: return "failed";
+    case ErrorCode::kPeer: return "peer";
+    case ErrorCode::kInternal: return "internal";
+  }
+  return "internal";
+}
+
+int ExitCode(ErrorCode code) {
+  if (code == ErrorCode::kBadInput) return 2;
+  return code == ErrorCode::kInternal ? 5 : 1;
+}
+
+std::string HostName() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+RankHeader HeaderOf(const PhaseRun& run, const Job& job, int64_t rank) {
+  return {.rank = rank,
+          .world_size = run.phase.WorldSize(),
+          .mesh = run.phase.mesh,
+          .coordinates = job.mesh.CoordinatesOf(rank),
+          .subject = run.test_case.subject,
+          .mode = ToString(run.phase.mode),
+          .strategy = run.phase.strategy,
+          .seed = run.test_case.seed};
+}
+
+/// The faults and the planted bug that this launch is to have.
+Status Tamper(const PhaseRun& run, Stages& stages, World& world, EvidenceWriter& writer) {
+  if (run.phase.planted && !run.test_case.bug.empty()) {
+    SP_ASSIGN(const PlantedBug bug, FindBug(run.test_case.bug));
+    bug.plant(stages, world);
+  }
+  if (!run.phase.armed) return Ok();
+  for (const FaultCase& asked : run.test_case.faults) {
+    SP_ASSIGN(const Fault fault, FindFault(asked.id));
+    const auto log = [&writer, asked](const std::string& detail) {
+      if (!writer.Fault({asked.id, asked.where, detail}).ok()) std::abort();
+    };
+    fault.arm({run.test_case, run.locations, run.source, stages, world, log}, asked.where);
+  }
+  return Ok();
+}
+
+Status RunPipeline(const PhaseRun& run, const Job& job, const Stages& stages, World& world) {
+  if (run.phase.resumes) {
+    SP_TRY(Restore(job, stages, world));
+    return Ok();
+  }
+  SP_ASSIGN(const Model model, Load(job, stages, world));
+  if (!run.phase.saves) return Ok();
+  SP_TRY(Save(model, job, stages, world));
+  // A memory run holds one model at a time.
+  if (run.phase.mode == RunMode::kValues) SP_TRY(Restore(job, stages, world));
+  return Ok();
+}
+
+/// Everything between the open evidence and its end.
+Status Work(const PhaseRun& run, const Job& job, const c10::intrusive_ptr<c10d::Store>& store,
+            const Rendezvous& rendezvous, EvidenceWriter& writer,
+            const std::shared_ptr<Recorder>& recorder) {
+  World world;
+  world.clock = MakeSteadyClock();
+  world.files = MakePosixFileSystem();
+  world.device = MakeHostDevice();
+  world.observer = recorder;
+  SP_ASSIGN(auto backend, ConnectGloo(store, rendezvous));
+  world.communicator = RecordCollectives(MakeCommunicator(backend, world.clock), writer);
+  // Connections are made lazily; the idle figure is taken with all of them up.
+  SP_TRY(world.communicator->Max(0, "start"));
+
+  std::optional<MemorySampler> sampler;
+  if (run.phase.mode == RunMode::kMemory) {
+    sampler.emplace(writer);
+    world.observer = std::make_shared<SamplingObserver>(recorder, *sampler);
+    world.device = WatchReleases(world.device, [&sampler] { sampler->Sample(); });
+  } else {
+    world.device = PoisonFresh(world.device);
+  }
+  Stages stages = ReferenceStages(job.strategy);
+  SP_TRY(Tamper(run, stages, world, writer));
+  SP_TRY(RunPipeline(run, job, stages, world));
+  if (sampler) SP_TRY(sampler->Finish(recorder->own_bytes()));
+  SP_TRY(recorder->status());
+  // No rank leaves while another may still need it.
+  SP_TRY(world.communicator->Max(0, "end"));
+  return Ok();
+}
+
+}  // namespace
+
+std::chrono::milliseconds RankTimeout(const Case& test_case) {
+  return std::chrono::milliseconds(std::max<uint64_t>(500, test_case.deadline_ms * 3 / 4));
+}
+
+int RunRank(const PhaseRun& run, const c10::intrusive_ptr<c10d::Store>& store,
+            const Rendezvous& rendezvous) {
+  at::set_num_threads(1);
+  // Large blocks go back to the system when freed; otherwise a peak would be the heap's, not ours.
+  ::mallopt(M_MMAP_THRESHOLD, kMmapThresholdBytes);
+  const auto complain = [&](const Error& error) {
+    std::fprintf(stderr, "rank %ld: %s\n", static_cast<long>(rendezvous.rank),
+                 error.message.c_str());
+    return ExitCode(error.code);
+  };
+  const auto job = JobFromCase(run.test_case, run.phase, run.source, run.save_to);
+  if (!job.ok()) return complain(job.error());
+  auto writer = EvidenceWriter::Create(run.evidence, rendezvous.rank);
+  if (!writer.ok()) return complain(writer.error());
+  EvidenceWriter& evidence = *writer.value();
+  Status status = evidence.Rank(HeaderOf(run, job.value(), rendezvous.rank));
+  if (status.ok()) status = evidence.Process(::getpid(), HostName());
+  const auto recorder = std::make_shared<Recorder>(evidence, run.phase.mode, run.captures);
+  if (status.ok()) status = Work(run, job.value(), store, rendezvous, evidence, recorder);
+  if (!status.ok()) {
+    const Error& error = status.error();
+    (void)evidence.Error({CodeName(error.code), recorder->working_on(), error.message});
+  }
+  const Status ended = evidence.End();
+  if (!status.ok()) return complain(status.error());
+  return ended.ok() ? 0 : complain(ended.error());
+}
+
+}  // namespace shardproof

@@ -1,0 +1,33 @@
+// What one rank does in one launch: connect, run the pipeline under observation, close its evidence.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/comm/gloo.h"
+#include "verify/oracle/oracle.h"
+#include "verify/run/plan.h"
+
+namespace shardproof {
+
+/// One launch, the same for all its ranks.
+struct PhaseRun {
+  Case test_case;
+  PhasePlan phase;
+  std::string source;        ///< checkpoint directory
+  std::vector<oracle::TensorLocation> locations;  ///< the source's tensors, for faults
+  std::string save_to;       ///< where "values" saves; "resume" reads it
+  std::string evidence;      ///< directory of this phase's streams
+  std::vector<CaptureRequest> captures;
+};
+
+/// How long a rank waits for others before it gives up by itself: less than the launcher's deadline,
+/// so that it can still say whom it waited for.
+std::chrono::milliseconds RankTimeout(const Case& test_case);
+
+/// Runs one rank to its end. Everything that goes wrong is in the evidence and on stderr.
+/// \returns an exit code: 0, or 1 pipeline failed, 2 bad input, 5 the verifier is at fault.
+int RunRank(const PhaseRun& run, const c10::intrusive_ptr<c10d::Store>& store,
+            const Rendezvous& rendezvous);
+
+}  // namespace shardproof

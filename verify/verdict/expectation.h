@@ -1,0 +1,27 @@
+// What the oracle expects of a tensor, with ties and buffers resolved.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "verify/evidence/evidence.h"
+
+namespace shardproof {
+
+struct Expectation {
+  const FileTensor* tensor = nullptr;  ///< null: the oracle knows no bytes for it
+  std::string from;                    ///< "the checkpoint" or "its initial value"
+};
+
+/// The bytes that a tensor must have once loaded: the source's under its own name or a tied one,
+/// else those of initialisation. Derived buffers have none (their values have a tolerance), and
+/// non-persistent ones never take the source's.
+Expectation ExpectedOf(const OracleRecord& oracle, const std::string& name);
+
+/// The names of the tie group that `name` is in; `name` alone if it is in none.
+std::vector<std::string> TieGroup(const OracleRecord& oracle, const std::string& name);
+
+/// Whether the state dict holds it, as declared; true for what is not declared.
+bool IsPersistent(const OracleRecord& oracle, const std::string& name);
+
+}  // namespace shardproof

@@ -1,0 +1,125 @@
+#include "verify/verdict/image.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace shardproof {
+namespace {
+
+bool IsShard(const PlacementRecord& placement) {
+  return placement.kind == "shard" || placement.kind == "strided_shard";
+}
+
+/// Equal for the ranks that hold parts of one replica: the coordinates on the axes that do not cut
+/// the tensor, and how it lies, so that ranks which disagree about that are not added up.
+std::string GroupKey(const RankEvidence& rank, const TensorDescriptor& descriptor) {
+  const bool is_cut =
+      std::any_of(descriptor.placements.begin(), descriptor.placements.end(), IsShard);
+  if (!is_cut) return fmt::format("rank {}", rank.rank);
+  std::string key;
+  for (size_t axis = 0; axis < descriptor.placements.size(); ++axis) {
+    const PlacementRecord& placement = descriptor.placements[axis];
+    key += fmt::format("{}:{}:{}", placement.kind, IsShard(placement) ? placement.dim : 0,
+                       placement.split_factor);
+    if (!IsShard(placement) && axis < rank.coordinates.size()) {
+      key += fmt::format("@{}", rank.coordinates[axis]);
+    }
+    key += ";";
+  }
+  return fmt::format("{}[{}] {}", key, fmt::join(descriptor.shape, ","), descriptor.dtype);
+}
+
+void Add(Image& image, const RankEvidence& rank, const TensorDescriptor& descriptor,
+         const TensorState& state) {
+  image.dtype = descriptor.dtype;
+  image.shape = descriptor.shape;
+  image.digest += state.digest;
+  image.coverage += state.coverage;
+  image.nan_count += state.nan_count;
+  image.inf_count += state.inf_count;
+  if (state.first_nonfinite) {
+    image.first_nonfinite =
+        std::min(image.first_nonfinite.value_or(*state.first_nonfinite), *state.first_nonfinite);
+  }
+  image.defined = image.defined && state.content == Content::kDefined && !state.is_meta;
+  for (const PlacementRecord& placement : descriptor.placements) {
+    image.partial = image.partial || placement.kind == "partial";
+  }
+  image.parts.push_back({&rank, &state, &descriptor, nullptr});
+}
+
+}  // namespace
+
+std::vector<int64_t> Image::Ranks() const {
+  std::vector<int64_t> ranks;
+  for (const Part& part : parts) {
+    if (part.rank != nullptr) ranks.push_back(part.rank->rank);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+Image ImageOf(const FileTensor& tensor) {
+  Image image;
+  image.dtype = tensor.dtype;
+  image.shape = tensor.shape;
+  image.digest = tensor.digest;
+  image.coverage = tensor.coverage;
+  image.nan_count = tensor.nan_count;
+  image.inf_count = tensor.inf_count;
+  image.first_nonfinite = tensor.first_nonfinite;
+  image.parts.push_back({nullptr, nullptr, nullptr, &tensor});
+  return image;
+}
+
+std::vector<Image> ImagesOf(const PhaseEvidence& phase, const std::string& stage,
+                            const std::string& tensor) {
+  std::vector<Image> images;
+  std::map<std::string, size_t> index_of;
+  for (const RankEvidence& rank : phase.ranks) {
+    const StageRecord* record = rank.Stage(stage);
+    if (record == nullptr) continue;
+    const auto state = record->tensors.find(tensor);
+    if (state == record->tensors.end()) continue;
+    const TensorDescriptor& descriptor = rank.Descriptor(state->second);
+    const auto [place, is_new] = index_of.emplace(GroupKey(rank, descriptor), images.size());
+    if (is_new) images.emplace_back();
+    Add(images[place->second], rank, descriptor, state->second);
+  }
+  return images;
+}
+
+KnownBytes::KnownBytes(const Image& image) {
+  std::vector<const ByteRange*> ranges;
+  for (const Part& part : image.parts) {
+    for (const ByteRange& range : part.bytes()) ranges.push_back(&range);
+  }
+  std::stable_sort(ranges.begin(), ranges.end(),
+                   [](const ByteRange* a, const ByteRange* b) { return a->start < b->start; });
+  uint64_t start = 0;
+  std::string joined;
+  for (const ByteRange* range : ranges) {
+    if (!joined.empty() && range->start <= start + joined.size()) {
+      // What overlaps is known already.
+      const uint64_t known = start + joined.size() - range->start;
+      if (known < range->bytes.size()) joined += range->bytes.substr(known);
+      continue;
+    }
+    if (!joined.empty()) stretches_.emplace(start, std::move(joined));
+    start = range->start;
+    joined = range->bytes;
+  }
+  if (!joined.empty()) stretches_.emplace(start, std::move(joined));
+}
+
+std::optional<std::string_view> KnownBytes::Read(uint64_t start, uint64_t length) const {
+  auto after = stretches_.upper_bound(start);
+  if (after == stretches_.begin()) return std::nullopt;
+  const auto& [begin, bytes] = *--after;
+  if (start - begin > bytes.size() || bytes.size() - (start - begin) < length) return std::nullopt;
+  return std::string_view(bytes).substr(start - begin, length);
+}
+
+}  // namespace shardproof

@@ -1,0 +1,128 @@
+// Runs properties over evidence. Whatever a property does, it gets a result: one that throws is
+// inconclusive with the exception's text.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "verify/verdict/property.h"
+#include "verify/verdict/scope.h"
+
+namespace shardproof {
+namespace {
+
+/// Fills in what a property need not repeat in each finding.
+void Complete(const Property& property, const Evidence& evidence, Finding& finding) {
+  finding.property = property.id;
+  const PhaseEvidence* phase = evidence.Phase(finding.phase);
+  if (phase == nullptr) return;
+  if (finding.world_size == 0) finding.world_size = phase->WorldSize();
+  if (finding.hosts.empty()) finding.hosts = HostsOf(*phase, finding.ranks);
+}
+
+/// What two findings must have in common to be one finding on several ranks.
+auto Essence(const Finding& finding) {
+  return std::tie(finding.kind, finding.phase, finding.stage, finding.tensor, finding.index,
+                  finding.expected, finding.seen, finding.differing, finding.explanation);
+}
+
+/// Makes one finding of those that say the same about the same tensor on different ranks.
+std::vector<Finding> Merged(std::vector<Finding> findings, const Evidence& evidence) {
+  std::vector<Finding> merged;
+  std::map<decltype(Essence(findings[0])), size_t> places;  // keys refer to `findings`
+  std::vector<bool> grown;
+  for (const Finding& finding : findings) {
+    const auto [place, is_new] = places.emplace(Essence(finding), merged.size());
+    // Without a value seen, only the first lines could tell two findings apart.
+    if (is_new || finding.seen.empty()) {
+      merged.push_back(finding);
+      grown.push_back(false);
+      continue;
+    }
+    Finding& first = merged[place->second];
+    first.ranks.insert(first.ranks.end(), finding.ranks.begin(), finding.ranks.end());
+    first.wanted.insert(first.wanted.end(), finding.wanted.begin(), finding.wanted.end());
+    grown[place->second] = true;
+  }
+  for (size_t i = 0; i < merged.size(); ++i) {
+    const PhaseEvidence* phase = evidence.Phase(merged[i].phase);
+    if (!grown[i]) continue;
+    merged[i].ranks = Sorted(std::move(merged[i].ranks));
+    if (phase != nullptr) merged[i].message += "; alike on " + ScopeLine(*phase, merged[i].ranks);
+  }
+  return merged;
+}
+
+void Cap(std::vector<Finding>& findings) {
+  if (findings.size() <= kFindingCountMax) return;
+  const size_t more = findings.size() - kFindingCountMax;
+  findings.resize(kFindingCountMax);
+  findings.back().message += fmt::format(" (and {} more findings of this property)", more);
+}
+
+PropertyResult JudgeOne(const Property& property, const Evidence& evidence) {
+  PropertyResult result{property.id, {}};
+  try {
+    property.check(evidence, result.judgement);
+  } catch (const std::exception& error) {
+    result.judgement.Inconclusive(
+        fmt::format("the check ended with an exception: {}", error.what()));
+  } catch (...) {
+    result.judgement.Inconclusive("the check ended with an exception of an unknown type");
+  }
+  std::vector<Finding>& findings = result.judgement.findings();
+  findings = Merged(std::move(findings), evidence);
+  Cap(findings);
+  for (Finding& finding : findings) Complete(property, evidence, finding);
+  return result;
+}
+
+PropertyResult Unknown(const std::string& id) {
+  PropertyResult result{id, {}};
+  const auto selected = SelectProperties({id});
+  result.judgement.Inconclusive(selected.ok() ? "not judged" : selected.error().message);
+  return result;
+}
+
+}  // namespace
+
+std::vector<PropertyResult> Judge(const Evidence& evidence, const std::vector<std::string>& ids) {
+  const std::vector<Property>& all = AllProperties();
+  std::map<std::string, const Property*> wanted;  // null: not known
+  for (const std::string& id : ids) wanted[id] = nullptr;
+  for (const Property& property : all) {
+    if (ids.empty() || wanted.contains(property.id)) wanted[property.id] = &property;
+  }
+  std::vector<PropertyResult> results;
+  for (const auto& [id, property] : wanted) {
+    results.push_back(property == nullptr ? Unknown(id) : JudgeOne(*property, evidence));
+  }
+  return results;
+}
+
+Verdict WorstVerdict(const std::vector<PropertyResult>& results) {
+  if (results.empty()) return Verdict::kInconclusive;
+  Verdict worst = Verdict::kSkip;
+  for (const PropertyResult& result : results) worst = Worse(worst, result.judgement.verdict());
+  return worst;
+}
+
+std::vector<CaptureRequest> WantedCaptures(const std::vector<PropertyResult>& results) {
+  std::vector<CaptureRequest> captures;
+  std::set<std::tuple<std::string, std::string, uint64_t, uint64_t>> seen;
+  for (const PropertyResult& result : results) {
+    for (const Finding& finding : result.judgement.findings()) {
+      for (const CaptureRequest& want : finding.wanted) {
+        if (seen.insert({want.phase, want.tensor, want.byte_start, want.byte_length}).second) {
+          captures.push_back(want);
+        }
+      }
+    }
+  }
+  return captures;
+}
+
+}  // namespace shardproof

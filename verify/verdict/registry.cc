@@ -1,0 +1,63 @@
+// The registry of properties: filled before main by the files of properties/, read-only afterwards.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "verify/verdict/property.h"
+
+namespace shardproof {
+namespace {
+
+// A function-local static: registrations run in no particular order before main.
+std::vector<Property>& Registry() {
+  static std::vector<Property> properties;
+  return properties;
+}
+
+bool IdLess(const Property& a, const Property& b) { return a.id < b.id; }
+
+std::vector<std::string> KnownIds() {
+  std::vector<std::string> ids;
+  for (const Property& property : AllProperties()) ids.push_back(property.id);
+  return ids;
+}
+
+}  // namespace
+
+const std::vector<Property>& AllProperties() { return Registry(); }
+
+PropertyRegistration::PropertyRegistration(Property property) {
+  std::vector<Property>& all = Registry();
+  const auto place = std::lower_bound(all.begin(), all.end(), property, IdLess);
+  if (place != all.end() && place->id == property.id) {
+    const std::string text = fmt::format("two properties have the id {}: \"{}\" and \"{}\"\n",
+                                         property.id, place->claim, property.claim);
+    std::fputs(text.c_str(), stderr);
+    std::abort();
+  }
+  all.insert(place, std::move(property));
+}
+
+Result<std::vector<const Property*>> SelectProperties(const std::vector<std::string>& ids) {
+  std::vector<const Property*> selected;
+  for (const Property& property : AllProperties()) {
+    if (ids.empty() || std::find(ids.begin(), ids.end(), property.id) != ids.end()) {
+      selected.push_back(&property);
+    }
+  }
+  const std::vector<std::string> known = KnownIds();
+  std::vector<std::string> unknown;
+  for (const std::string& id : ids) {
+    if (!std::binary_search(known.begin(), known.end(), id)) unknown.push_back(id);
+  }
+  if (!unknown.empty()) {
+    return BadInput(fmt::format("no such property: {}; known are: {}", fmt::join(unknown, ", "),
+                                fmt::join(known, ", ")));
+  }
+  return selected;
+}
+
+}  // namespace shardproof

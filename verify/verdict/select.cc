@@ -1,0 +1,177 @@
+#include "verify/verdict/select.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "verify/verdict/scope.h"
+
+namespace shardproof {
+namespace {
+
+/// Why the case does not ask for a phase, or empty if it does.
+std::string NotAskedFor(const Evidence& evidence, const std::string& name) {
+  const Case& test_case = evidence.test_case;
+  if (name == "resume" && test_case.resume_mesh.empty()) return "the case has no resume_mesh";
+  if (name == "plain" && test_case.strategy == "plain") {
+    return "the case's own strategy is the plain one";
+  }
+  if (name == "memory") return "the run has no memory phase";
+  if (name == "fault" && test_case.faults.empty()) return "the case injects no fault";
+  return "";
+}
+
+std::string EndOf(const RankEvidence& rank) {
+  return rank.exit.empty() ? "how it ended is not recorded" : "its exit: " + rank.exit;
+}
+
+}  // namespace
+
+const PhaseEvidence* PhaseToJudge(const Evidence& evidence, const std::string& name,
+                                  Judgement& judgement) {
+  const PhaseEvidence* phase = evidence.Phase(name);
+  if (phase == nullptr) {
+    const std::string reason = NotAskedFor(evidence, name);
+    if (reason.empty()) {
+      judgement.Inconclusive(fmt::format("there is no evidence of phase {}", name));
+    } else {
+      judgement.Skipped(reason);
+    }
+    return nullptr;
+  }
+  if (!phase->skipped.empty()) {
+    judgement.Skipped(fmt::format("phase {} did not run: {}", name, phase->skipped));
+    return nullptr;
+  }
+  if (phase->ranks.empty()) {
+    judgement.Inconclusive(fmt::format("phase {} has no evidence of any rank", name));
+    return nullptr;
+  }
+  return phase;
+}
+
+std::vector<const PhaseEvidence*> LoadPhases(const Evidence& evidence, Judgement& judgement) {
+  std::vector<const PhaseEvidence*> phases;
+  for (const char* name : {"values", "plain", "resume"}) {
+    const bool is_optional = std::string(name) != "values" && evidence.Phase(name) == nullptr;
+    if (is_optional) continue;
+    const PhaseEvidence* phase = PhaseToJudge(evidence, name, judgement);
+    if (phase != nullptr) phases.push_back(phase);
+  }
+  return phases;
+}
+
+bool StageReached(const PhaseEvidence& phase, const std::string& stage, Judgement& judgement) {
+  const bool any = std::any_of(phase.ranks.begin(), phase.ranks.end(),
+                               [&](const auto& rank) { return rank.Stage(stage) != nullptr; });
+  if (!any) return false;
+  for (const RankEvidence& rank : phase.ranks) {
+    const StageRecord* record = rank.Stage(stage);
+    if (record == nullptr) {
+      judgement.Inconclusive(fmt::format("rank {} of phase {} did not reach `{}` ({})", rank.rank,
+                                         phase.name, stage, EndOf(rank)));
+    } else if (!record->complete) {
+      judgement.Inconclusive(
+          fmt::format("rank {} of phase {} did not finish its record of `{}` ({})", rank.rank,
+                      phase.name, stage, EndOf(rank)));
+    }
+  }
+  return true;
+}
+
+bool StageToJudge(const PhaseEvidence& phase, const std::string& stage, Judgement& judgement) {
+  if (StageReached(phase, stage, judgement)) return true;
+  judgement.Inconclusive(fmt::format("no rank of phase {} reached `{}`", phase.name, stage));
+  return false;
+}
+
+std::vector<std::string> FinalStages(const PhaseEvidence& phase, Judgement& judgement) {
+  std::vector<std::string> stages;
+  for (const char* stage : {"ready", "restored"}) {
+    if (StageReached(phase, stage, judgement)) stages.push_back(stage);
+  }
+  const bool has_ready = !stages.empty() && stages[0] == "ready";
+  if (!has_ready && (stages.empty() || phase.name != "resume")) {
+    judgement.Inconclusive(fmt::format("no rank of phase {} reached `ready`", phase.name));
+  }
+  return stages;
+}
+
+std::vector<std::string> TensorNames(const PhaseEvidence& phase, const std::string& stage) {
+  std::set<std::string> names;
+  for (const RankEvidence& rank : phase.ranks) {
+    const StageRecord* record = rank.Stage(stage);
+    if (record == nullptr) continue;
+    for (const auto& [name, state] : record->tensors) names.insert(name);
+  }
+  return {names.begin(), names.end()};
+}
+
+TensorOnRank FindTensor(const RankEvidence& rank, const std::string& stage,
+                        const std::string& tensor) {
+  const StageRecord* record = rank.Stage(stage);
+  if (record == nullptr) return {};
+  const auto found = record->tensors.find(tensor);
+  if (found == record->tensors.end()) return {};
+  return {&found->second, &rank.Descriptor(found->second)};
+}
+
+std::vector<Image> DefinedImages(const PhaseEvidence& phase, const std::string& stage,
+                                 const std::string& tensor, Judgement& judgement,
+                                 Undefined undefined) {
+  std::vector<Image> defined;
+  std::vector<int64_t> ranks;
+  for (Image& image : ImagesOf(phase, stage, tensor)) {
+    if (image.defined) {
+      defined.push_back(std::move(image));
+      continue;
+    }
+    for (const Part& part : image.parts) {
+      if (part.state->content != Content::kDefined || part.state->is_meta) {
+        ranks.push_back(part.rank->rank);
+      }
+    }
+  }
+  if (ranks.empty()) return defined;
+  const std::string what = "nothing has given it a value yet";
+  Finding finding = FindingAt(phase, stage, tensor, "undefined", ranks, what);
+  if (undefined == Undefined::kInconclusive) {
+    judgement.Inconclusive(finding.message);
+  } else {
+    judgement.Compared();
+    judgement.Found(std::move(finding));
+  }
+  return defined;
+}
+
+Finding FindingAt(const PhaseEvidence& phase, const std::string& stage, const std::string& tensor,
+                  const std::string& kind, const std::vector<int64_t>& ranks,
+                  const std::string& what) {
+  Finding finding;
+  finding.kind = kind;
+  finding.phase = phase.name;
+  finding.stage = stage;
+  finding.tensor = tensor;
+  finding.ranks = Sorted(ranks);
+  const std::string subject = tensor.empty() ? "" : tensor + " ";
+  const std::string at = stage.empty() ? "in" : fmt::format("at `{}` of", stage);
+  const std::string scope = ranks.empty() ? "" : " on " + ScopeLine(phase, finding.ranks);
+  finding.message = fmt::format("{}{} phase {}{}: {}", subject, at, phase.name, scope, what);
+  return finding;
+}
+
+void FindingsByRank::Add(const std::string& tensor, const std::string& kind,
+                         const std::string& what, const std::vector<int64_t>& ranks) {
+  std::vector<int64_t>& all = ranks_[{tensor, kind, what}];
+  all.insert(all.end(), ranks.begin(), ranks.end());
+}
+
+void FindingsByRank::Report(Judgement& judgement) const {
+  for (const auto& [key, ranks] : ranks_) {
+    const auto& [tensor, kind, what] = key;
+    judgement.Found(FindingAt(phase_, stage_, tensor, kind, ranks, what));
+  }
+}
+
+}  // namespace shardproof

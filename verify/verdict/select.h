@@ -1,0 +1,79 @@
+// What a property reads: phases, stages and tensors, with a reason given for all that is not there,
+// so that nothing is passed over in silence. And findings that many ranks share.
+#pragma once
+
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "verify/verdict/image.h"
+#include "verify/verdict/property.h"
+
+namespace shardproof {
+
+/// The phase if it ran and has ranks. Else null; the judgement then says why: a skip where the
+/// phase states its reason or the case does not ask for it, inconclusive where it should be there.
+const PhaseEvidence* PhaseToJudge(const Evidence& evidence, const std::string& name,
+                                  Judgement& judgement);
+
+/// The phases that load a model and compare values: `values`, which must be there, and `plain` and
+/// `resume` if they ran.
+std::vector<const PhaseEvidence*> LoadPhases(const Evidence& evidence, Judgement& judgement);
+
+/// Whether any rank reached the stage. Ranks that did not, although others did, make the judgement
+/// inconclusive, as does a stage record that is cut short.
+bool StageReached(const PhaseEvidence& phase, const std::string& stage, Judgement& judgement);
+
+/// The same, and inconclusive too if no rank reached it.
+bool StageToJudge(const PhaseEvidence& phase, const std::string& stage, Judgement& judgement);
+
+/// The stages of `ready` and `restored` that the phase has. A phase that has neither is
+/// inconclusive, as is a `values` or `plain` phase without `ready`. (Whether `restored` should be
+/// there is for the checkpoint properties to say.)
+std::vector<std::string> FinalStages(const PhaseEvidence& phase, Judgement& judgement);
+
+/// Every tensor that any rank has at the stage, sorted.
+std::vector<std::string> TensorNames(const PhaseEvidence& phase, const std::string& stage);
+
+/// A tensor on one rank at a stage, or nulls.
+struct TensorOnRank {
+  const TensorState* state = nullptr;
+  const TensorDescriptor* descriptor = nullptr;
+};
+TensorOnRank FindTensor(const RankEvidence& rank, const std::string& stage,
+                        const std::string& tensor);
+
+/// What an undefined tensor means to a property: that its claim does not hold, or that another
+/// property (loading.all_defined) has to say what is wrong before this one can judge.
+enum class Undefined { kFinding, kInconclusive };
+
+/// The tensor's replicas at the stage that are defined. Those that are not go to the judgement.
+std::vector<Image> DefinedImages(const PhaseEvidence& phase, const std::string& stage,
+                                 const std::string& tensor, Judgement& judgement,
+                                 Undefined undefined = Undefined::kInconclusive);
+
+/// A finding whose first line is "<tensor> at `<stage>` of phase <phase> on <ranks>: <what>".
+Finding FindingAt(const PhaseEvidence& phase, const std::string& stage, const std::string& tensor,
+                  const std::string& kind, const std::vector<int64_t>& ranks,
+                  const std::string& what);
+
+/// Collects what is wrong rank by rank and makes one finding of what many ranks have in common.
+class FindingsByRank {
+ public:
+  FindingsByRank(const PhaseEvidence& phase, std::string stage)
+      : phase_(phase), stage_(std::move(stage)) {}
+
+  /// \param ranks on which `what` is wrong with `tensor`
+  void Add(const std::string& tensor, const std::string& kind, const std::string& what,
+           const std::vector<int64_t>& ranks);
+  /// Adds the findings, by tensor, to the judgement.
+  void Report(Judgement& judgement) const;
+
+ private:
+  const PhaseEvidence& phase_;
+  std::string stage_;
+  std::map<std::tuple<std::string, std::string, std::string>, std::vector<int64_t>> ranks_;
+};
+
+}  // namespace shardproof
