@@ -19,6 +19,11 @@ Status CheckReplaceable(FileSystem& files, const std::string& directory) {
                   ": a save replaces only a checkpoint with an index, or an empty directory");
 }
 
+std::string WithoutSlashAtEnd(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
 Status WriteWhole(FileSystem& files, const std::string& path, const std::string& text) {
   SP_TRY(files.Create(path, text.size()));
   SP_ASSIGN(const auto file, files.OpenForWrite(path));
@@ -117,7 +122,8 @@ Status CommitByRename(const std::string& staging, const std::string& target, Wor
 Status SaveModel(const Model& model, const Stages& stages, const Job& job, World& world) {
   Communicator& communicator = *world.communicator;
   FileSystem& files = *world.files;
-  const std::string staging = job.save_to + ".saving";
+  const std::string target = WithoutSlashAtEnd(job.save_to);
+  const std::string staging = target + ".saving";  // beside it, not in it
   const auto plan = PlanFiles(model, job.max_file_bytes, communicator.world_size());
   const bool leads = world.rank() == 0;
 
@@ -131,7 +137,7 @@ Status SaveModel(const Model& model, const Stages& stages, const Job& job, World
     if (leads) (void)files.RemoveTree(staging);  // the first error is the one to tell
     return agreed;
   }
-  status = leads ? stages.commit(staging, job.save_to, world) : Ok();
+  status = leads ? stages.commit(staging, target, world) : Ok();
   return Agree(communicator, status, "committing the checkpoint");
 }
 

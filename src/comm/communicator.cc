@@ -15,6 +15,17 @@ std::string Contents(const std::vector<Piece>& pieces) {
   return text;
 }
 
+/// Gloo's text without its source position and its advice.
+std::string Essence(std::string text) {
+  text = text.substr(0, text.find(". This is typically"));
+  const size_t position = text.find("[/");
+  const size_t end = text.find("] ", position);
+  if (position != std::string::npos && end != std::string::npos) {
+    text.erase(position, end + 2 - position);
+  }
+  return text;
+}
+
 class PendingWork : public Pending {
  public:
   PendingWork(c10::intrusive_ptr<c10d::Work> work, std::string what, std::shared_ptr<Clock> clock)
@@ -26,7 +37,7 @@ class PendingWork : public Pending {
     if (done.ok()) return Ok();
     const auto waited =
         std::chrono::duration_cast<std::chrono::milliseconds>(clock_->Now() - begin).count();
-    return PeerFailed(fmt::format("{} (after {} ms)", done.error().message, waited));
+    return PeerFailed(fmt::format("{} (after {} ms)", Essence(done.error().message), waited));
   }
 
  private:

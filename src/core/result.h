@@ -43,7 +43,8 @@ class [[nodiscard]] Result {
   const Error& error() const { return std::get<Error>(state_); }
   T& value() & { return std::get<T>(state_); }
   const T& value() const& { return std::get<T>(state_); }
-  T&& value() && { return std::get<T>(std::move(state_)); }
+  /// By value, so that a loop over f().value() does not outlive what it loops over.
+  T value() && { return std::get<T>(std::move(state_)); }
 
  private:
   std::variant<T, Error> state_;

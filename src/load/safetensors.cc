@@ -5,9 +5,9 @@
 #include <set>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "src/core/dtype.h"
+#include "src/core/strict_json.h"
 
 namespace shardproof {
 namespace {
@@ -18,27 +18,6 @@ constexpr uint64_t kHeaderBytesMax = 100'000'000;  // the format's own limit
 constexpr uint64_t kIndexBytesMax = 1u << 30;
 constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr const char* kSingleName = "model.safetensors";
-
-/// Parses JSON and refuses duplicate keys, which nlohmann would silently resolve.
-Result<json> ParseStrict(std::string_view text, const std::string& origin) {
-  std::vector<std::set<std::string>> open;
-  std::string duplicate;
-  const auto watch = [&](int, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start) open.emplace_back();
-    if (event == json::parse_event_t::object_end) open.pop_back();
-    if (event == json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second) {
-      duplicate = value.get<std::string>();
-    }
-    return true;
-  };
-  json document = json::parse(text, watch, /*allow_exceptions=*/false);
-  if (document.is_discarded()) return BadInput(fmt::format("{}: is not valid JSON", origin));
-  if (!duplicate.empty()) {
-    return BadInput(fmt::format("{}: key '{}' occurs twice", origin, duplicate));
-  }
-  if (!document.is_object()) return BadInput(fmt::format("{}: is not a JSON object", origin));
-  return document;
-}
 
 /// Bytes of a tensor, or nothing if shape and dtype overflow 64 bits.
 std::optional<uint64_t> ByteLength(const std::vector<int64_t>& shape, at::ScalarType dtype) {
@@ -64,21 +43,21 @@ Result<SourceTensor> ParseTensor(const json& entry, const std::string& where, ui
   SourceTensor tensor;
   const auto dtype = DtypeFromName(entry["dtype"].get<std::string>());
   if (!dtype) {
-    return BadInput(fmt::format("{}: dtype '{}' is unknown: known are {}", where,
-                                entry["dtype"].get<std::string>(), KnownDtypes()));
+    return BadInput(fmt::format("{}: dtype {} is unknown: known are {}", where,
+                                ShownText(entry["dtype"].get<std::string>()), KnownDtypes()));
   }
   tensor.dtype = *dtype;
   for (const json& size : entry["shape"]) {
     if (!IsCount(size)) {
       return BadInput(fmt::format("{}: shape {} holds what is no size", where,
-                                  entry["shape"].dump()));
+                                  Shown(entry["shape"])));
     }
     tensor.shape.push_back(size.get<int64_t>());
   }
   const json& offsets = entry["data_offsets"];
   if (offsets.size() != 2 || !IsCount(offsets[0]) || !IsCount(offsets[1])) {
     return BadInput(fmt::format("{}: data_offsets {} are not two byte offsets", where,
-                                offsets.dump()));
+                                Shown(offsets)));
   }
   const auto begin = offsets[0].get<uint64_t>();
   const auto end = offsets[1].get<uint64_t>();
@@ -89,8 +68,8 @@ Result<SourceTensor> ParseTensor(const json& entry, const std::string& where, ui
   }
   const auto expected = ByteLength(tensor.shape, tensor.dtype);
   if (!expected || *expected != end - begin) {
-    return BadInput(fmt::format("{}: {} of shape {} takes {} bytes, but data_offsets span {}", where,
-                                entry["dtype"].get<std::string>(), entry["shape"].dump(),
+    return BadInput(fmt::format("{}: {} of shape {} takes {} bytes, but data_offsets span {}",
+                                where, DtypeName(tensor.dtype), Shown(entry["shape"]),
                                 expected ? std::to_string(*expected) : "more than 2^63",
                                 end - begin));
   }
@@ -111,9 +90,9 @@ Status CheckCover(const std::map<std::string, SourceTensor>& tensors, const std:
   uint64_t reached = 0;
   for (const auto& [name, tensor] : order) {
     if (tensor->offset != reached) {
-      return BadInput(fmt::format("{}: tensor '{}' begins at data byte {}, where {} was expected: "
+      return BadInput(fmt::format("{}: tensor {} begins at data byte {}, where {} was expected: "
                                   "tensors {}",
-                                  path, *name, tensor->offset, reached,
+                                  path, ShownText(*name), tensor->offset, reached,
                                   tensor->offset < reached ? "overlap" : "leave a gap"));
     }
     reached += tensor->length;
@@ -147,7 +126,10 @@ Result<std::map<std::string, SourceTensor>> ParseFile(const MappedFile& file,
                                 path, header_bytes, file.size() - 8, kHeaderBytesMax));
   }
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, header_bytes);
-  SP_ASSIGN(const json header, ParseStrict(text, path + ": header"));
+  if (!text.starts_with('{')) {
+    return BadInput(fmt::format("{}: header: begins with no '{{', as the format asks", path));
+  }
+  SP_ASSIGN(const json header, ParseStrictObject(text, path + ": header"));
   const uint64_t data_start = 8 + header_bytes;
   const uint64_t data_bytes = file.size() - data_start;
   std::map<std::string, SourceTensor> tensors;
@@ -157,7 +139,7 @@ Result<std::map<std::string, SourceTensor>> ParseFile(const MappedFile& file,
       continue;
     }
     SP_ASSIGN(tensors[name],
-              ParseTensor(entry, fmt::format("{}: tensor '{}'", path, name), data_bytes));
+              ParseTensor(entry, fmt::format("{}: tensor {}", path, ShownText(name)), data_bytes));
   }
   SP_TRY(CheckCover(tensors, path, data_bytes));
   for (auto& [name, tensor] : tensors) tensor.offset += data_start;
@@ -174,7 +156,8 @@ Status AddFile(FileSystem& files, const std::string& directory, const std::strin
   for (auto& [tensor_name, tensor] : tensors) {
     tensor.file = index;
     if (!source.tensors.emplace(tensor_name, std::move(tensor)).second) {
-      return BadInput(fmt::format("{}: tensor '{}' is in another file too", path, tensor_name));
+      return BadInput(fmt::format("{}: tensor {} is in another file too", path,
+                                  ShownText(tensor_name)));
     }
   }
   return Ok();
@@ -183,7 +166,7 @@ Status AddFile(FileSystem& files, const std::string& directory, const std::strin
 /// weight_map: tensor name -> file name, both checked to be plain.
 Result<std::map<std::string, std::string>> ReadIndex(FileSystem& files, const std::string& path) {
   SP_ASSIGN(const std::string text, files.ReadText(path, kIndexBytesMax));
-  SP_ASSIGN(const json index, ParseStrict(text, path));
+  SP_ASSIGN(const json index, ParseStrictObject(text, path));
   if (!index.contains("weight_map") || !index["weight_map"].is_object()) {
     return BadInput(path + ": has no object 'weight_map'");
   }
@@ -192,9 +175,9 @@ Result<std::map<std::string, std::string>> ReadIndex(FileSystem& files, const st
     const std::string target = file.is_string() ? file.get<std::string>() : "";
     if (target.empty() || target == "." || target == ".." ||
         target.find('/') != std::string::npos || target.find('\0') != std::string::npos) {
-      return BadInput(fmt::format("{}: weight_map['{}'] is {}: expected a file name in the same "
+      return BadInput(fmt::format("{}: weight_map[{}] is {}: expected a file name in the same "
                                   "directory",
-                                  path, name, file.dump()));
+                                  path, ShownText(name), Shown(file)));
     }
     file_of[name] = target;
   }
@@ -204,25 +187,28 @@ Result<std::map<std::string, std::string>> ReadIndex(FileSystem& files, const st
 Result<Source> OpenSharded(FileSystem& files, const std::string& directory) {
   const std::string index_path = directory + "/" + kIndexName;
   SP_ASSIGN(const auto file_of, ReadIndex(files, index_path));
-  std::set<std::string> names;
-  for (const auto& [tensor, file] : file_of) names.insert(file);
+  std::map<std::string, int64_t> number_of;  // of a file, in Source::files
+  for (const auto& [tensor, file] : file_of) number_of.emplace(file, 0);
   Source source;
-  for (const std::string& name : names) {
+  for (auto& [name, number] : number_of) {
+    number = static_cast<int64_t>(source.files.size());
     if (!files.Exists(directory + "/" + name)) {
-      return BadInput(fmt::format("{}: names file '{}', which is not there", index_path, name));
+      return BadInput(fmt::format("{}: names file {}, which is not there", index_path,
+                                  ShownText(name)));
     }
     SP_TRY(AddFile(files, directory, name, source));
   }
   for (const auto& [tensor, file] : file_of) {
-    if (!source.tensors.contains(tensor)) {
-      return BadInput(fmt::format("{}: tensor '{}' is not in '{}', nor in any other file named",
-                                  index_path, tensor, file));
+    const auto found = source.tensors.find(tensor);
+    if (found == source.tensors.end() || found->second.file != number_of.at(file)) {
+      return BadInput(fmt::format("{}: tensor {} is not in {}, where weight_map puts it",
+                                  index_path, ShownText(tensor), ShownText(file)));
     }
   }
   for (const auto& [tensor, where] : source.tensors) {
     if (!file_of.contains(tensor)) {
-      return BadInput(fmt::format("{}: does not list tensor '{}', which a file holds", index_path,
-                                  tensor));
+      return BadInput(fmt::format("{}: does not list tensor {}, which a file holds", index_path,
+                                  ShownText(tensor)));
     }
   }
   return source;
@@ -231,13 +217,13 @@ Result<Source> OpenSharded(FileSystem& files, const std::string& directory) {
 }  // namespace
 
 Result<Source> OpenSource(FileSystem& files, const std::string& directory) {
-  if (files.Exists(directory + "/" + kIndexName)) return OpenSharded(files, directory);
-  if (!files.Exists(directory + "/" + kSingleName)) {
-    return BadInput(fmt::format("{}: has neither {} nor {}", directory, kIndexName, kSingleName));
+  if (files.Exists(directory + "/" + kSingleName)) {
+    Source source;
+    SP_TRY(AddFile(files, directory, kSingleName, source));
+    return source;
   }
-  Source source;
-  SP_TRY(AddFile(files, directory, kSingleName, source));
-  return source;
+  if (files.Exists(directory + "/" + kIndexName)) return OpenSharded(files, directory);
+  return BadInput(fmt::format("{}: has neither {} nor {}", directory, kSingleName, kIndexName));
 }
 
 std::string DescribeSource(const Source& source) {

@@ -1,11 +1,10 @@
 // A Hugging Face config.json becomes a ModelSpec.
 #include <cmath>
-#include <limits>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "src/core/dtype.h"
+#include "src/core/strict_json.h"
 #include "src/model/spec.h"
 
 namespace shardproof {
@@ -13,8 +12,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kDimMax = int64_t{1} << 31;  // far beyond any real size, far below overflow
-constexpr int64_t kLayersMax = 10000;
+// Far above any real model, and low enough that no tensor's bytes overflow.
+constexpr int64_t kDimMax = 1 << 24;
+constexpr int64_t kHeadsMax = 1 << 16;
+constexpr int64_t kLayersMax = 4096;
+constexpr double kPositiveMax = 1e38;  // what an F32 holds
 
 /// Reads fields of one JSON object, with the file's name in every complaint.
 class Fields {
@@ -35,7 +37,7 @@ class Fields {
     if (!value.is_number_integer() || value.get<double>() < 1 ||
         value.get<double>() > static_cast<double>(most)) {
       return BadInput(fmt::format("{}: field '{}' is {}: expected an integer from 1 to {}", origin_,
-                                  name, value.dump(), most));
+                                  name, Shown(value), most));
     }
     return value.get<int64_t>();
   }
@@ -43,9 +45,9 @@ class Fields {
   Result<double> Positive(const char* name, double fallback) const {
     if (!Has(name)) return fallback;
     const json& value = object_.at(name);
-    if (!value.is_number() || !(value.get<double>() > 0) || !std::isfinite(value.get<double>())) {
+    if (!value.is_number() || !(value.get<double>() > 0) || value.get<double>() > kPositiveMax) {
       return BadInput(fmt::format("{}: field '{}' is {}: expected a positive number", origin_, name,
-                                  value.dump()));
+                                  Shown(value)));
     }
     return value.get<double>();
   }
@@ -54,7 +56,7 @@ class Fields {
     if (!Has(name)) return fallback;
     if (!object_.at(name).is_boolean()) {
       return BadInput(fmt::format("{}: field '{}' is {}: expected true or false", origin_, name,
-                                  object_.at(name).dump()));
+                                  Shown(object_.at(name))));
     }
     return object_.at(name).get<bool>();
   }
@@ -63,9 +65,19 @@ class Fields {
     if (!Has(name)) return fallback;
     if (!object_.at(name).is_string()) {
       return BadInput(fmt::format("{}: field '{}' is {}: expected a string", origin_, name,
-                                  object_.at(name).dump()));
+                                  Shown(object_.at(name))));
     }
     return object_.at(name).get<std::string>();
+  }
+
+  /// Refuses fields that are objects where there should be one set for all.
+  Status NoObjects() const {
+    for (const auto& [name, value] : object_.items()) {
+      if (!value.is_object()) continue;
+      return BadInput(fmt::format("{}: field {} is {}: expected one set of values for all layers",
+                                  origin_, ShownText(name), Shown(value)));
+    }
+    return Ok();
   }
 
   const std::string& origin() const { return origin_; }
@@ -79,8 +91,10 @@ class Fields {
 struct Decoder {
   bool qk_norm = false;
   bool mlp_bias_allowed = false;
-  bool tied_by_default = false;
-  std::optional<int64_t> head_dim_default;  ///< absent: hidden_size / num_attention_heads
+  /// The Transformers library's own defaults where they are constants. What follows from the other
+  /// sizes may differ, and then the config must say.
+  std::optional<int64_t> head_dim_default;
+  std::optional<int64_t> kv_heads_default;
 };
 
 struct Dimensions {
@@ -93,11 +107,11 @@ struct Dimensions {
 Result<std::string> Architecture(const Fields& config) {
   if (config.Has("architectures")) {
     const json& list = config["architectures"];
-    if (!list.is_array() || list.empty() || !list[0].is_string()) {
+    if (!list.is_array() || (!list.empty() && !list[0].is_string())) {
       return BadInput(fmt::format("{}: field 'architectures' is {}: expected a list of names",
-                                  config.origin(), list.dump()));
+                                  config.origin(), Shown(list)));
     }
-    return list[0].get<std::string>();
+    if (!list.empty()) return list[0].get<std::string>();
   }
   SP_ASSIGN(const std::string type, config.Text("model_type", ""));
   if (type == "llama") return std::string("LlamaForCausalLM");
@@ -113,44 +127,78 @@ Result<std::string> Architecture(const Fields& config) {
 Result<Decoder> DecoderOf(const Fields& config) {
   SP_ASSIGN(const std::string name, Architecture(config));
   if (name == "LlamaForCausalLM") return Decoder{.mlp_bias_allowed = true};
-  if (name == "Qwen3ForCausalLM") return Decoder{.qk_norm = true, .head_dim_default = 128};
-  return BadInput(fmt::format("{}: architecture '{}' is unknown: known are LlamaForCausalLM, "
+  if (name == "Qwen3ForCausalLM") {
+    return Decoder{.qk_norm = true, .head_dim_default = 128, .kv_heads_default = 32};
+  }
+  return BadInput(fmt::format("{}: architecture {} is unknown: known are LlamaForCausalLM, "
                               "Qwen3ForCausalLM",
-                              config.origin(), name));
+                              config.origin(), ShownText(name)));
 }
 
+/// rope_scaling, the older way of writing it, wins over rope_parameters, as in the Transformers
+/// library.
 Result<double> RopeTheta(const Fields& config) {
-  SP_ASSIGN(double theta, config.Positive("rope_theta", 10000.0));
-  for (const char* field : {"rope_parameters", "rope_scaling"}) {
+  SP_ASSIGN(const double theta, config.Positive("rope_theta", 10000.0));
+  for (const char* field : {"rope_scaling", "rope_parameters"}) {
     if (!config.Has(field)) continue;
     if (!config[field].is_object()) {
       return BadInput(fmt::format("{}: field '{}' is {}: expected an object", config.origin(),
-                                  field, config[field].dump()));
+                                  field, Shown(config[field])));
     }
+  }
+  for (const char* field : {"rope_scaling", "rope_parameters"}) {
+    if (!config.Has(field) || config[field].empty()) continue;
     const Fields rope(config[field], config.origin() + ": " + field);
-    SP_ASSIGN(std::string type, rope.Text("rope_type", ""));
-    if (type.empty()) {
-      SP_ASSIGN(type, rope.Text("type", "default"));
-    }
+    SP_TRY(rope.NoObjects());
+    const char* key = rope.Has("rope_type") ? "rope_type" : "type";
+    SP_ASSIGN(const std::string type, rope.Text(key, "default"));
     if (type != "default") {
-      return BadInput(fmt::format("{}: RoPE type '{}' in '{}' is unknown: known is default",
-                                  config.origin(), type, field));
+      return BadInput(fmt::format("{}: RoPE type {} in '{}' is unknown: known is default",
+                                  config.origin(), ShownText(type), field));
     }
-    SP_ASSIGN(theta, rope.Positive("rope_theta", theta));
+    return rope.Positive("rope_theta", theta);
   }
   return theta;
 }
 
 Result<at::ScalarType> DtypeOf(const Fields& config) {
-  SP_ASSIGN(const std::string old_name, config.Text("torch_dtype", "float32"));
-  SP_ASSIGN(const std::string name, config.Text("dtype", old_name));
+  SP_ASSIGN(std::string name,
+            config.Text(config.Has("dtype") ? "dtype" : "torch_dtype", "float32"));
+  if (name.starts_with("torch.")) name = name.substr(6);
   if (name == "float32") return at::kFloat;
   if (name == "bfloat16") return at::kBFloat16;
   if (name == "float16") return at::kHalf;
   if (name == "float64") return at::kDouble;
-  return BadInput(fmt::format("{}: dtype '{}' is unknown: known are float32, bfloat16, float16, "
+  return BadInput(fmt::format("{}: dtype {} is unknown: known are float32, bfloat16, float16, "
                               "float64",
-                              config.origin(), name));
+                              config.origin(), ShownText(name)));
+}
+
+/// Where the sizes of the heads contradict each other, or leave open which model is meant.
+Status CheckHeads(const Fields& config, const Decoder& decoder, const Dimensions& d) {
+  const bool must_divide = !decoder.head_dim_default || !config.Has("head_dim");
+  if (must_divide && d.hidden % d.heads != 0) {
+    return BadInput(fmt::format("{}: field 'hidden_size' is {}: expected a multiple of "
+                                "num_attention_heads {}",
+                                config.origin(), d.hidden, d.heads));
+  }
+  if (d.heads % d.kv_heads != 0) {
+    return BadInput(fmt::format("{}: field 'num_key_value_heads' is {}: expected a divisor of "
+                                "num_attention_heads {}",
+                                config.origin(), d.kv_heads, d.heads));
+  }
+  if (d.head_dim % 2 != 0) {
+    return BadInput(fmt::format("{}: head_dim is {}: expected an even number, RoPE turns pairs",
+                                config.origin(), d.head_dim));
+  }
+  const auto stated = [&](const char* name, int64_t derived, std::optional<int64_t> constant) {
+    if (config.Has(name) || derived == constant.value_or(derived)) return Ok();
+    return Status(BadInput(fmt::format("{}: field '{}' is missing: its default is {}, but the "
+                                       "other sizes make it {}",
+                                       config.origin(), name, *constant, derived)));
+  };
+  SP_TRY(stated("head_dim", d.head_dim, decoder.head_dim_default));
+  return stated("num_key_value_heads", d.kv_heads, decoder.kv_heads_default);
 }
 
 Result<Dimensions> DimensionsOf(const Fields& config, const Decoder& decoder) {
@@ -159,13 +207,14 @@ Result<Dimensions> DimensionsOf(const Fields& config, const Decoder& decoder) {
   SP_ASSIGN(d.hidden, config.Count("hidden_size"));
   SP_ASSIGN(d.intermediate, config.Count("intermediate_size"));
   SP_ASSIGN(d.layers, config.Count("num_hidden_layers", {}, kLayersMax));
-  SP_ASSIGN(d.heads, config.Count("num_attention_heads"));
-  SP_ASSIGN(d.kv_heads, config.Count("num_key_value_heads", d.heads));
-  const int64_t head_dim = decoder.head_dim_default.value_or(d.hidden / d.heads);
-  SP_ASSIGN(d.head_dim, config.Count("head_dim", std::max<int64_t>(head_dim, 1)));
+  SP_ASSIGN(d.heads, config.Count("num_attention_heads", {}, kHeadsMax));
+  SP_ASSIGN(d.kv_heads, config.Count("num_key_value_heads", d.heads, kHeadsMax));
+  const int64_t derived = std::max<int64_t>(d.hidden / d.heads, 1);
+  SP_ASSIGN(d.head_dim, config.Count("head_dim", derived, kHeadsMax));
+  SP_TRY(CheckHeads(config, decoder, d));
   SP_ASSIGN(d.attention_bias, config.Flag("attention_bias", false));
   SP_ASSIGN(d.mlp_bias, config.Flag("mlp_bias", false));
-  SP_ASSIGN(d.tied, config.Flag("tie_word_embeddings", decoder.tied_by_default));
+  SP_ASSIGN(d.tied, config.Flag("tie_word_embeddings", false));
   SP_ASSIGN(d.rope_theta, RopeTheta(config));
   SP_ASSIGN(d.initializer_range, config.Positive("initializer_range", 0.02));
   SP_ASSIGN(d.dtype, DtypeOf(config));
@@ -196,7 +245,7 @@ class SpecBuilder {
     spec_.tensors.push_back({.name = name,
                              .kind = TensorKind::kBuffer,
                              .persistent = false,
-                             .shape = {(dims_.head_dim + 1) / 2},
+                             .shape = {dims_.head_dim / 2},
                              .requires_grad = false,
                              .rope = RopeSpec{dims_.rope_theta}});
   }
@@ -229,11 +278,13 @@ void AddLayer(SpecBuilder& model, const Dimensions& d, const Decoder& decoder, i
 }  // namespace
 
 Result<ModelSpec> SpecFromConfig(const std::string& text, const std::string& origin) {
-  const json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (document.is_discarded() || !document.is_object()) {
-    return BadInput(fmt::format("{}: is not a JSON object", origin));
-  }
+  SP_ASSIGN(const json document, ParseStrictObject(text, origin));
   const Fields config(document, origin);
+  if (config.Has("quantization_config")) {
+    return BadInput(fmt::format("{}: field 'quantization_config' is there: quantised weights have "
+                                "other tensors",
+                                origin));
+  }
   SP_ASSIGN(const Decoder decoder, DecoderOf(config));
   SP_ASSIGN(const Dimensions d, DimensionsOf(config, decoder));
 

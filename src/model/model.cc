@@ -86,15 +86,18 @@ Result<Model> BuildOnMeta(const ModelSpec& spec, uint64_t seed, Device& device) 
   Model model;
   model.init_scale = spec.init_scale;
   std::map<std::string, std::shared_ptr<Slot>> made;
+  std::map<std::string, const TensorSpec*> spec_of;
+  for (const TensorSpec& tensor : spec.tensors) spec_of[tensor.name] = &tensor;
   for (const TensorSpec& tensor : spec.tensors) {
     const auto tie = canonical.find(tensor.name);
     const std::string& key = tie == canonical.end() ? tensor.name : tie->second;
     std::shared_ptr<Slot>& slot = made[key];
     if (slot == nullptr) {
-      slot = std::make_shared<Slot>(tensor);
+      const auto named = spec_of.find(key);
+      slot = std::make_shared<Slot>(named == spec_of.end() ? tensor : *named->second);
       slot->spec.name = key;
       slot->names = {key};
-      if (tensor.built_real) SP_TRY(BuildReal(*slot, seed, spec.init_scale, device));
+      if (slot->spec.built_real) SP_TRY(BuildReal(*slot, seed, spec.init_scale, device));
     }
     if (tensor.name != key) slot->names.push_back(tensor.name);
     std::string leaf;

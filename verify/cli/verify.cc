@@ -48,8 +48,9 @@ Result<Case> CaseFrom(const VerifyArguments& arguments) {
   if (!arguments.case_file.empty()) {
     SP_ASSIGN(test_case, ReadCaseFile(arguments.case_file));
   } else if (!arguments.checkpoint.empty()) {
-    test_case.why = "verify --checkpoint";
     test_case.model.checkpoint = std::filesystem::absolute(arguments.checkpoint).string();
+    test_case.why = "load, shard, save and restore " +
+                    std::filesystem::path(test_case.model.checkpoint).filename().string();
   } else {
     SP_ASSIGN(const PlantedBug bug, FindBug(arguments.bug));
     SP_ASSIGN(test_case, ParseCase(nlohmann::json::parse(bug.smallest_case)));

@@ -61,7 +61,8 @@ class RowSwapper : public CommunicatorDecorator {
     const auto begin = static_cast<int64_t>((piece.global_start + row_bytes_ - 1) / row_bytes_);
     const auto end = static_cast<int64_t>((piece.global_start + piece.length) / row_bytes_);
     for (int64_t own = std::max(begin, first_.begin); own < std::min(end, first_.end); ++own) {
-      for (int64_t other = begin; other < end; ++other) {
+      for (int64_t step = 1; step < end - begin; ++step) {
+        const int64_t other = begin + (own - begin + step) % (end - begin);
         std::byte* a = bytes + (own * row_bytes_ - piece.global_start);
         std::byte* b = bytes + (other * row_bytes_ - piece.global_start);
         if (std::memcmp(a, b, row_bytes_) == 0) continue;

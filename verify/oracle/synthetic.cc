@@ -30,14 +30,16 @@ uint64_t Checker(const std::vector<int64_t>& shape, uint64_t index) {
   return (index & 1) | (coordinate_sum & 1) << 1;
 }
 
-/// Floats lie in [1/32, 1/2) of either sign: normal in every format, never zero, NaN or infinite.
+/// Floats are normal numbers of every magnitude that the format has and of either sign: never zero,
+/// NaN or infinite, so that a detour through a format of less range shows.
 uint64_t ValueBits(const DtypeInfo& dtype, uint64_t draw, uint64_t checker) {
   const uint64_t low = (draw & ~uint64_t{3}) | checker;
   if (dtype.kind == NumberKind::kBool) return checker & 1;
   if (dtype.kind != NumberKind::kFloat) return low;
   const FloatFormat& format = dtype.format;
   const uint64_t mantissa = low & ((uint64_t{1} << format.mantissa_bits) - 1);
-  const uint64_t exponent = static_cast<uint64_t>(format.Bias()) - 5 + (draw >> 61 & 3);
+  const uint64_t normal_exponents = (uint64_t{1} << format.exponent_bits) - 2;
+  const uint64_t exponent = 1 + (draw >> 48 & 0x1fff) % normal_exponents;
   const uint64_t sign = draw >> 63;
   return sign << (format.Bits() - 1) | exponent << format.mantissa_bits | mantissa;
 }

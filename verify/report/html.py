@@ -167,27 +167,21 @@ def needed_cells(needs):
 
 
 def property_table(result):
-    """Rows of properties; a column a phase and stage that a property reads or a finding names."""
+    """Rows of properties; a column a stage that a property reads or a finding names, in any phase."""
     known_stages = result["compared"]["stages"]
-    used = set()
-    for finding in result["findings"]:
-        used.add((finding.get("phase", ""), finding.get("stage", "")))
-    for prop in result["properties"]:
-        used |= {cell for cell in needed_cells(prop.get("needs", ""))
-                 if cell[0] in result["compared"]["phases"] and cell[1] in known_stages}
-    phases = result["compared"]["phases"]
-    order = lambda cell: (phases.index(cell[0]) if cell[0] in phases else 99, cell[0],
-                          known_stages.index(cell[1]) if cell[1] in known_stages else 99, cell[1])
-    columns = sorted((cell for cell in used if any(cell)), key=order)
+    used = {finding.get("stage", "") for finding in result["findings"]} - {""}
+    needed = {prop["id"]: {stage for _, stage in needed_cells(prop.get("needs", ""))}
+              for prop in result["properties"]}
+    for stages in needed.values():
+        used |= stages & set(known_stages)
+    order = lambda stage: (known_stages.index(stage) if stage in known_stages else 99, stage)
+    columns = sorted(used, key=order)
     rows = []
     for prop in result["properties"]:
-        needed = needed_cells(prop.get("needs", ""))
-        cells = []
-        for column in columns:
-            count = sum(1 for f in result["findings"] if f["property"] == prop["id"]
-                        and (f.get("phase", ""), f.get("stage", "")) == column)
-            read = column in needed and prop["verdict"] in ("pass", "fail")
-            cells.append({"findings": count, "read": read})
+        judged = prop["verdict"] in ("pass", "fail")
+        cells = [{"findings": sum(1 for f in result["findings"] if f["property"] == prop["id"]
+                                  and f.get("stage", "") == stage),
+                  "read": judged and stage in needed[prop["id"]]} for stage in columns]
         rows.append({**prop, "cells": cells})
     return columns, rows
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "verify/report/report.h"
 #include "verify/report/text.h"
@@ -10,7 +11,7 @@
 namespace shardproof {
 namespace {
 
-constexpr size_t kFindingsShown = 5;
+constexpr size_t kFindingsShown = 2;  // in full; what follows from them is counted
 constexpr int kIndent = 2;
 
 class Terminal {
@@ -34,6 +35,7 @@ class Terminal {
   void Reasons(Verdict verdict);
   void Findings();
   void OneFinding(const Finding& finding);
+  std::tuple<size_t, size_t> Age(const Finding& finding) const;
   void Footer();
 
   void Line(const std::string& text, int indent = kIndent) {
@@ -164,16 +166,34 @@ void Terminal::OneFinding(const Finding& finding) {
   const std::string message = finding.message.empty() ? Subject(finding) : finding.message;
   out_ += Paint(ColorOf(Verdict::kFail), "FAIL") + " " +
           Printable(finding.property + ": " + message) + "\n";
-  if (!finding.expected.empty()) Line(Printable("  expected  " + finding.expected), 12);
-  if (!finding.seen.empty()) Line(Printable("  seen      " + finding.seen), 12);
-  if (!finding.explanation.empty()) Line(Printable("  likely    " + finding.explanation), 12);
+  // Only what the first line does not say already.
+  const auto add = [&](const char* label, const std::string& value) {
+    if (!value.empty() && message.find(value) == std::string::npos) {
+      Line(Printable(std::string(label) + value), 12);
+    }
+  };
+  add("  expected  ", finding.expected);
+  add("  seen      ", finding.seen);
+  add("  likely    ", finding.explanation);
   if (const std::string where = Where(finding); !where.empty()) {
     Line(Printable("  where     " + where), 12);
   }
 }
 
+/// Where a finding stands in the run: the earliest is the likeliest cause of the others.
+std::tuple<size_t, size_t> Terminal::Age(const Finding& finding) const {
+  const auto place = [](const std::vector<std::string>& names, const std::string& name) {
+    return static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+  };
+  return {place(result_.compared.phases, finding.phase),
+          place(result_.compared.stages, finding.stage)};
+}
+
 void Terminal::Findings() {
-  const std::vector<const Finding*> findings = result_.Findings();
+  std::vector<const Finding*> findings = result_.Findings();
+  std::stable_sort(findings.begin(), findings.end(), [this](const Finding* a, const Finding* b) {
+    return Age(*a) < Age(*b);
+  });
   const size_t shown = std::min(findings.size(), kFindingsShown);
   for (size_t i = 0; i < shown; ++i) OneFinding(*findings[i]);
   if (shown < findings.size()) {

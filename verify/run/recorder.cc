@@ -206,8 +206,8 @@ void Recorder::Reached(const std::string& stage, int64_t step, const Model& mode
       own_bytes_ += slot->value.nbytes();
     }
     if (mode_ == RunMode::kMemory) {
-      Keep(writer_.Pages(stage, step, name, slot->value.nbytes(),
-                         CommittedBytes(slot->value.const_data_ptr(), slot->value.nbytes())));
+      const auto committed = CommittedBytes(slot->value.const_data_ptr(), slot->value.nbytes());
+      if (committed) Keep(writer_.Pages(stage, step, name, slot->value.nbytes(), *committed));
     }
   }
   Keep(writer_.EndStage());

@@ -68,7 +68,17 @@ Status Run::CheckShapes() {
   return Ok();
 }
 
+/// What this version can run of what a Case can say.
+Status CheckMesh(const std::vector<AxisCase>& mesh) {
+  if (mesh.size() == 1 && mesh[0].name == "dp_shard") return Ok();
+  std::string axes;
+  for (const AxisCase& axis : mesh) axes += fmt::format(" {} {}", axis.name, axis.size);
+  return BadInput(fmt::format("the mesh is{}: the reference runs on one axis, dp_shard", axes));
+}
+
 Status Run::Prepare() {
+  SP_TRY(CheckMesh(test_case().mesh));
+  if (!test_case().resume_mesh.empty()) SP_TRY(CheckMesh(test_case().resume_mesh));
   source_ = test_case().model.checkpoint;
   if (source_.empty()) {
     source_ = options_.directory + "/source";

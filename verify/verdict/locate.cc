@@ -16,6 +16,7 @@ namespace {
 /// Without block digests a whole tensor would be wanted; no run should record more than this of
 /// one.
 constexpr uint64_t kCaptureBytesMax = 64u << 20;
+constexpr uint64_t kCaptureSpanBytes = 1 << 20;
 
 /// The sum of the parts' blocks on their common grid; empty if there is none.
 std::vector<Digest> SummedBlocks(const Image& image, uint64_t block_bytes, uint64_t block_count) {
@@ -156,6 +157,9 @@ void NameElement(const Image& expected_image, const Image& seen_image, uint64_t 
     if (!known && found.wanted_length == 0) {
       found.wanted_start = at.begin;
       found.wanted_length = std::min(at.end - at.begin, kCaptureBytesMax);
+    } else if (!known && at.end - found.wanted_start <= kCaptureSpanBytes) {
+      // Near enough to come along: a cause such as two swapped rows shows only in all of it.
+      found.wanted_length = at.end - found.wanted_start;
     }
     all_known = all_known && known;
   }
@@ -303,7 +307,7 @@ std::string CauseFromOtherDigests(const Comparison& comparison, const Image& see
     for (const Image& earlier : ImagesOf(comparison.phase, stage.name, comparison.tensor)) {
       if (earlier.defined && earlier.digest == seen.digest && earlier.coverage == seen.coverage &&
           earlier.dtype == seen.dtype) {
-        return fmt::format("stale: equals its value at `{}`", stage.name);
+        return fmt::format("already so at `{}`", stage.name);
       }
     }
   }

@@ -47,7 +47,10 @@ nlohmann::json FindingToJson(const Finding& finding) {
   add_text("expected", finding.expected);
   add_text("seen", finding.seen);
   add_text("explanation", finding.explanation);
-  if (!finding.hosts.empty()) json["hosts"] = finding.hosts;
+  if (!finding.hosts.empty()) {
+    json["host"] = finding.hosts.front();
+    json["hosts"] = finding.hosts;
+  }
   if (finding.index) {
     json["index"] = *finding.index;
     json["coordinates"] = finding.coordinates;  // empty for a 0-dim tensor

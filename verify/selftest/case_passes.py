@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""A case of fixtures/cases passes under all properties as it stands, and under both strategies."""
+
+import json
+import sys
+import unittest
+from pathlib import Path
+
+import jsonschema
+
+from command import REPOSITORY, CommandTest
+
+SCHEMA = REPOSITORY / "fixtures" / "schema" / "case.schema.json"
+
+
+class CasePasses(CommandTest):
+    path = ""
+
+    def runTest(self):
+        case = json.loads(Path(self.path).read_text(encoding="utf-8"))
+        jsonschema.validate(case, json.loads(SCHEMA.read_text(encoding="utf-8")))
+        self.assertTrue(case.get("why"), "does not say what it is for")
+        for strategy in ("rank0-broadcast", "plain"):
+            with self.subTest(strategy=strategy):
+                words = ["verify", "--case", self.path, "--strategy", strategy]
+                document = self.judged(*words, code=0)
+                self.assertEqual(document["findings"], [])
+                self.assertGreater(document["compared"]["comparisons"], 0)
+
+
+def main(path):
+    CasePasses.path = path
+    result = unittest.TextTestRunner(stream=sys.stdout).run(CasePasses())
+    return 0 if result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

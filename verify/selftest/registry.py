@@ -1,0 +1,59 @@
+"""Reads what `shardproof list` prints, and what the source tree holds."""
+
+import re
+
+from command import REPOSITORY
+
+
+def listed_ids(text):
+    """The ids, in order: the lines that are not indented, without @WHERE."""
+    return [line.split("@")[0] for line in text.splitlines() if line and not line.startswith(" ")]
+
+
+def listed_bugs(text):
+    """{bug: [property that must catch it]} of `list bugs`."""
+    bugs, current = {}, None
+    for line in text.splitlines():
+        if line and not line.startswith(" "):
+            current = line
+        elif match := re.fullmatch(r"  must turn red: (.*)", line):
+            bugs[current] = [name for name in match[1].split(", ") if name]
+    return bugs
+
+
+def listed_killers(text):
+    """{property: [bug that it must catch]} of `list properties`."""
+    killers, current = {}, None
+    for line in text.splitlines():
+        if line and not line.startswith(" "):
+            current = line
+        elif match := re.fullmatch(r"  killed by: (.*)", line):
+            killers[current] = [name for name in match[1].split(", ") if name]
+    return killers
+
+
+def sources_with(pattern, mark):
+    """The .cc files below the repository that match the pattern and hold the mark."""
+    return [path for path in sorted(REPOSITORY.glob(pattern))
+            if mark in path.read_text(encoding="utf-8")]  # fmt: skip
+
+
+def properties_on_disk():
+    """Ids, which are the paths."""
+    files = sources_with("properties/*/*.cc", "PropertyRegistration")
+    return sorted(f"{path.parent.name}.{path.stem}" for path in files)
+
+
+def bugs_on_disk():
+    """Ids, which are the file names with the first underscore a dot."""
+    files = sources_with("fixtures/bugs/*.cc", "BugRegistration")
+    return sorted(path.stem.replace("_", ".", 1) for path in files)
+
+
+def faults_on_disk():
+    """The ids that the files of verify/faults register."""
+    ids = []
+    for path in sources_with("verify/faults/*.cc", "FaultRegistration"):
+        text = path.read_text(encoding="utf-8")
+        ids += re.findall(r'\.id = "([^"]+)"', text) + re.findall(r'{RankEnd\("([^"]+)"', text)
+    return sorted(ids)

@@ -1,0 +1,128 @@
+"""Options that cannot be: exit code 2, the option's value named, the known ones listed."""
+
+from checkpoints import write_llama
+from command import CommandTest, snapshot
+
+NORM = "model.norm.weight"
+
+
+class BadOptions(CommandTest):
+    def setUp(self):
+        super().setUp()
+        write_llama(self.dir / "good", files=2)
+
+    def refused_options(self, *words, names):
+        return self.refused("verify", "--checkpoint", "good", "--world", 2, *words, names=names)
+
+    def refused_inject(self, fault, *names):
+        self.refused_options("--inject", fault, names=names)
+
+    def test_unknown_fault_lists_the_known(self):
+        self.refused_inject("file/flop@x:1", "file/flop", "file/flip", "comm/swap-rows")
+
+    def test_fault_without_where(self):
+        self.refused_inject("file/flip", "ID@WHERE")
+
+    def test_unknown_tensor_suggests_the_nearest(self):
+        self.refused_inject("file/flip@model.nrom.weight:1", "model.nrom.weight", NORM)
+
+    def test_unknown_tensor_of_swap_rows_suggests_the_nearest(self):
+        self.refused_inject("comm/swap-rows@lm_haed.weight", "lm_haed.weight", "lm_head.weight")
+
+    def test_unknown_buffer_lists_the_buffers(self):
+        self.refused_inject("buffer/nan@rotary", "rotary", "model.rotary_emb.inv_freq")
+
+    def test_index_out_of_range(self):
+        self.refused_inject(f"file/flip@{NORM}:8", NORM, "8", "7")
+
+    def test_negative_index(self):
+        self.refused_inject(f"file/flip@{NORM}:-1", "-1")
+
+    def test_index_that_is_no_number(self):
+        self.refused_inject(f"file/flip@{NORM}:x", "x")
+
+    def test_coordinates_of_another_rank(self):
+        self.refused_inject(f"file/flip@{NORM}:1,1", NORM)
+
+    def test_no_index(self):
+        self.refused_inject(f"file/flip@{NORM}", NORM)
+
+    def test_rank_out_of_range(self):
+        self.refused_inject("rank/kill@2@ready", "2", "1")
+
+    def test_unknown_stage_lists_the_known(self):
+        self.refused_inject("rank/kill@1@raedy", "raedy", "ready")
+
+    def test_negative_write_number(self):
+        self.refused_inject("file/enospc@-1", "-1")
+
+    def test_unknown_bug(self):
+        self.refused_options("--bug", "no.such", names=["no.such", "sharding.shards_swapped"])
+
+    def test_unknown_property(self):
+        self.refused_options("--property", "no.such", names=["no.such", "loading.equals_source"])
+
+    def test_unknown_strategy(self):
+        self.refused_options("--strategy", "magic", names=["magic", "rank0-broadcast", "plain"])
+
+    def test_world_of_zero_ranks(self):
+        self.refused("verify", "--checkpoint", "good", "--world", 0, names=["0"])
+
+    def test_world_of_2000_ranks(self):
+        self.refused("verify", "--checkpoint", "good", "--world", 2000, names=["2000", "1024"])
+
+    def test_world_of_negative_ranks(self):
+        self.refused("verify", "--checkpoint", "good", "--world", -1, names=["-1"])
+
+    def test_bucket_of_no_bytes(self):
+        self.refused_options("--bucket-bytes", 0, names=["bucket"])
+
+    def test_deadline_of_no_time(self):
+        self.refused_options("--deadline", 0, names=["deadline"])
+
+    def test_negative_deadline(self):
+        self.refused_options("--deadline", -5, names=["deadline"])
+
+    def test_no_model_at_all(self):
+        self.refused("verify", names=["--checkpoint", "--case"])
+
+    def test_checkpoint_and_case(self):
+        self.refused_options("--case", "x.json", names=["--checkpoint", "--case"])
+
+    def test_report_directory_is_a_file(self):
+        self.write("out", "a file")
+        self.refused_options("--report", "out", names=["out"])
+
+    def test_report_directory_below_a_file(self):
+        self.write("out", "a file")
+        self.refused_options("--report", "out/deeper", names=["out"])
+
+    def test_report_directory_where_nothing_can_be_made(self):
+        self.refused_options("--report", "/proc/1/out", names=["/proc/1/out"])
+
+    def test_json_file_that_cannot_be_written(self):
+        before = snapshot(self.dir)
+        done = self.shardproof("verify", "--checkpoint", "good", "--world", 2,
+                               "--json", "no/where/result.json")  # fmt: skip
+        self.assert_exit(done, 2)
+        self.assertIn("no/where/result.json", done.err)
+        self.assertEqual(len(done.err.splitlines()), 1)
+        self.assertEqual(snapshot(self.dir), before)
+
+    def test_save_to_a_directory_that_is_no_checkpoint_leaves_it_untouched(self):
+        self.write("thesis/chapter.txt", "years of work")
+        self.refused_options("--save-to", "thesis", names=["thesis"])
+
+    def test_save_to_the_source_is_refused(self):
+        self.refused_options("--save-to", "good", names=["good"])
+
+    def test_save_to_a_file(self):
+        self.write("saved", "a file")
+        self.refused_options("--save-to", "saved", names=["saved"])
+
+    def test_save_to_below_a_directory_that_is_not_there(self):
+        done = self.shardproof("verify", "--checkpoint", "good", "--world", 2,
+                               "--save-to", "not/there/saved")  # fmt: skip
+        if done.code != 0:  # making the parents is as good as refusing
+            self.assert_exit(done, 2)
+            self.assertIn("not/there", done.err)

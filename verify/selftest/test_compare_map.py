@@ -1,0 +1,124 @@
+"""compare --map and --cast: other names, other layouts, a stated cast."""
+
+import struct
+
+from checkpoints import Tensor, f32, write_safetensors
+from command import CommandTest
+
+
+def joined(tensors):
+    """Tensors of equal width, one below the other."""
+    rows = sum(tensor.shape[0] for tensor in tensors)
+    return Tensor("F32", [rows, tensors[0].shape[1]], b"".join(t.data for t in tensors))
+
+
+def transposed(tensor):
+    rows, columns = tensor.shape
+    values = struct.unpack(f"<{rows * columns}f", tensor.data)
+    return f32([columns, rows], [values[r * columns + c] for c in range(columns)
+                                 for r in range(rows)])  # fmt: skip
+
+
+Q, K, V = (f32([rows, 3], seed=rows) for rows in (4, 2, 5))
+PARTS = {"attn.q": Q, "attn.k": K, "attn.v": V}
+FUSE = {"fuse": [{"from": list(PARTS), "to": "attn.qkv", "dim": 0}]}
+
+
+class Mapped(CommandTest):
+    def compare(self, left, right, code, mapped=None, *more):
+        write_safetensors(self.dir / "a.safetensors", left)
+        write_safetensors(self.dir / "b.safetensors", right)
+        words = ["compare", "a.safetensors", "b.safetensors", *more]
+        if mapped is not None:
+            words += ["--map", self.write("map.json", mapped)]
+        return self.judged(*words, code=code)
+
+
+class Map(Mapped):
+    def test_common_prefix_is_recognised_and_the_suggested_map_passes(self):
+        right = {f"module.{name}": tensor for name, tensor in PARTS.items()}
+        document = self.compare(PARTS, right, 1)
+        self.assertIn("module.", document["suggestion"])
+        self.assertIn("add_prefix", document["suggested_map"])
+        again = self.compare(PARTS, right, 0, document["suggested_map"])
+        self.assertEqual(again["tensors"], 3)
+
+    def test_prefix_on_the_other_side(self):
+        left = {f"_orig_mod.{name}": tensor for name, tensor in PARTS.items()}
+        document = self.compare(left, PARTS, 1)
+        self.compare(left, PARTS, 0, document["suggested_map"])
+
+    def test_rename(self):
+        self.compare({"old": Q}, {"new": Q}, 0, {"rename": {"old": "new"}})
+
+    def test_rename_does_not_hide_a_difference(self):
+        changed = Q.changed(8, struct.pack("<f", 9.0))
+        document = self.compare({"old": Q}, {"new": changed}, 1, {"rename": {"old": "new"}})
+        self.assertEqual(document["differences"][0]["index"], 2)
+
+    def test_fuse(self):
+        self.compare(PARTS, {"attn.qkv": joined([Q, K, V])}, 0, FUSE)
+
+    def test_fuse_in_another_order_differs_at_its_first_element(self):
+        document = self.compare(PARTS, {"attn.qkv": joined([Q, V, K])}, 1, FUSE)
+        self.assertEqual(document["differences"][0]["tensor"], "attn.qkv")
+        self.assertEqual(document["differences"][0]["index"], 12)
+
+    def test_split(self):
+        split = {"split": [{"from": "attn.qkv", "to": list(PARTS), "dim": 0}]}
+        self.compare({"attn.qkv": joined([Q, K, V])}, PARTS, 0, split)
+
+    def test_transpose(self):
+        mapped = {"transpose": [{"name": "w", "dims": [0, 1]}]}
+        self.compare({"w": Q}, {"w": transposed(Q)}, 0, mapped)
+        self.compare({"w": Q}, {"w": f32([3, 4], seed="other")}, 1, mapped)
+
+    def refused_map(self, mapped, *names):
+        write_safetensors(self.dir / "a.safetensors", {"w": Q})
+        path = self.write("map.json", mapped)
+        self.refused("compare", "a.safetensors", "a.safetensors", "--map", path,
+                     names=["map.json", *names])  # fmt: skip
+
+    def test_map_that_is_not_json(self):
+        self.refused_map("{")
+
+    def test_map_with_an_unknown_field(self):
+        self.refused_map({"renam": {}}, "renam")
+
+    def test_map_that_renames_what_is_not_there(self):
+        self.refused_map({"rename": {"nobody": "w"}}, "nobody")
+
+    def test_map_whose_prefix_no_name_has(self):
+        self.refused_map({"strip_prefix": "module."}, "module.")
+
+    def test_map_that_uses_a_tensor_twice(self):
+        self.refused_map({"fuse": [{"from": ["w", "w"], "to": "w", "dim": 0}]}, "w")
+
+    def test_map_that_swaps_a_dim_which_is_not_there(self):
+        self.refused_map({"transpose": [{"name": "w", "dims": [0, 5]}]}, "w")
+
+    def test_map_that_is_not_there(self):
+        write_safetensors(self.dir / "a.safetensors", {"w": Q})
+        self.refused("compare", "a.safetensors", "a.safetensors", "--map", "nowhere.json",
+                     names=["nowhere.json"])  # fmt: skip
+
+
+class Cast(Mapped):
+    def test_cast_to_bf16(self):
+        """1 + 2^-9 rounds down to 1, and 1 + 3 * 2^-8 up, to the even neighbour."""
+        left = {"w": f32([3], [1.0, 1.0 + 2**-9, 1.0 + 3 * 2**-8])}
+        right = {"w": Tensor("BF16", [3], struct.pack("<3H", 0x3F80, 0x3F80, 0x3F82))}
+        self.compare(left, right, 1)
+        document = self.compare(left, right, 0, None, "--cast", "BF16")
+        self.assertEqual(document["cast_tensors"], 1)
+
+    def test_cast_by_truncation_differs(self):
+        left = {"w": f32([1], [1.0 + 3 * 2**-8])}
+        right = {"w": Tensor("BF16", [1], struct.pack("<H", 0x3F81))}
+        document = self.compare(left, right, 1, None, "--cast", "BF16")
+        self.assertEqual(document["differences"][0]["index"], 0)
+
+    def test_cast_to_an_unknown_dtype(self):
+        write_safetensors(self.dir / "a.safetensors", {"w": Q})
+        self.refused("compare", "a.safetensors", "a.safetensors", "--cast", "F31",
+                     names=["F31", "BF16"])  # fmt: skip

@@ -1,0 +1,49 @@
+"""Help, the catalogue and usage errors."""
+
+from command import CommandTest
+
+
+class Help(CommandTest):
+    def test_every_subcommand_explains_itself(self):
+        subcommands = ([], ["verify"], ["replay"], ["compare"], ["list"], ["list", "properties"],
+                       ["list", "bugs"], ["list", "faults"])  # fmt: skip
+        for words in subcommands:
+            with self.subTest(" ".join(words)):
+                done = self.shardproof(*words, "--help")
+                self.assert_exit(done, 0)
+                self.assertIn("Usage: shardproof", done.out)
+                self.assertEqual(done.err, "")
+
+    def test_help_names_the_exit_codes(self):
+        help_text = " ".join(self.shardproof("--help").out.split())
+        for code in ("0 pass", "1 fail", "2 usage or bad input", "3 inconclusive", "4 hang",
+                     "5 the verifier itself is broken", "77 skipped"):  # fmt: skip
+            self.assertIn(code, help_text)
+
+    def test_help_of_verify_names_every_option(self):
+        text = self.shardproof("verify", "--help").out
+        for option in ("checkpoint", "case", "world", "strategy", "inject", "report", "json", "bug",
+                       "property", "save-to", "deadline"):  # fmt: skip
+            self.assertIn(f"--{option} ", text)
+
+    def usage_error(self, *words, names):
+        done = self.shardproof(*words)
+        self.assert_exit(done, 2)
+        self.assertEqual(done.out, "")
+        self.assertIn(names, done.err)
+        self.assertLessEqual(len(done.err.splitlines()), 2, str(done))
+
+    def test_no_subcommand(self):
+        self.usage_error(names="subcommand")
+
+    def test_unknown_subcommand(self):
+        self.usage_error("verfy", names="verfy")
+
+    def test_unknown_option(self):
+        self.usage_error("verify", "--wrld", "2", names="--wrld")
+
+    def test_number_expected(self):
+        self.usage_error("verify", "--checkpoint", "x", "--world", "two", names="--world")
+
+    def test_compare_with_one_checkpoint(self):
+        self.usage_error("compare", "a", names="B")

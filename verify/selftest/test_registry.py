@@ -1,0 +1,57 @@
+"""What is on disk, what `list` shows and what ctest runs are the same."""
+
+import json
+import os
+import subprocess
+
+import registry
+from command import CommandTest
+
+
+class Registry(CommandTest):
+    def listed(self, what):
+        done = self.shardproof("list", what)
+        self.assert_exit(done, 0)
+        ids = registry.listed_ids(done.out)
+        self.assertGreater(len(ids), 0)
+        self.assertEqual(len(ids), len(set(ids)), "an id twice")
+        return sorted(ids)
+
+    def ctests(self):
+        """The names of all ctests of this build."""
+        words = ["ctest", "--test-dir", os.environ["SHARDPROOF_BUILD"], "--show-only=json-v1"]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        return {test["name"] for test in json.loads(done.stdout)["tests"]}
+
+    def test_properties_on_disk_are_listed(self):
+        self.assertEqual(self.listed("properties"), registry.properties_on_disk())
+
+    def test_bugs_on_disk_are_listed(self):
+        self.assertEqual(self.listed("bugs"), registry.bugs_on_disk())
+
+    def test_faults_on_disk_are_listed(self):
+        self.assertEqual(self.listed("faults"), registry.faults_on_disk())
+
+    def test_every_listed_bug_is_a_ctest(self):
+        named = {name.removeprefix("bug.") for name in self.ctests() if name.startswith("bug.")}
+        self.assertEqual(sorted(named), self.listed("bugs"))
+
+    def test_every_listed_property_is_a_ctest_on_four_world_sizes(self):
+        named = self.ctests()
+        for property_id in self.listed("properties"):
+            for world in range(1, 5):
+                self.assertIn(f"property.{property_id}.ws{world}", named)
+
+    def test_every_property_has_a_bug_that_it_alone_must_catch(self):
+        killers = registry.listed_killers(self.shardproof("list", "properties").out)
+        bugs = registry.listed_bugs(self.shardproof("list", "bugs").out)
+        self.assertEqual(sorted(killers), self.listed("properties"))
+        for property_id, names in killers.items():
+            if property_id == "fault.every_fault_fires":
+                continue  # it is about faults, and selftest.canaries has one that never fires
+            self.assertTrue(names, f"{property_id} names no bug")
+            for bug in names:
+                self.assertIn(property_id, bugs.get(bug, []), f"{bug} does not name {property_id}")
+        for bug, names in bugs.items():
+            self.assertTrue(names, f"{bug} names no property")
+            self.assertLessEqual(set(names), set(killers), bug)
