@@ -36,7 +36,8 @@ target_link_options(libtorch INTERFACE "-Wl,-rpath,${torch_root}/lib" "-Wl,--no-
   "-Wl,--allow-shlib-undefined")
 
 # One precompiled header for all that includes ATen or c10d: 12 s a file without it.
-file(WRITE ${CMAKE_BINARY_DIR}/torch_headers.cc "// Holds the precompiled header.\n")
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/torch_headers.cc
+  CONTENT "// Holds the precompiled header.\n")
 add_library(torch_headers OBJECT ${CMAKE_BINARY_DIR}/torch_headers.cc)
 target_link_libraries(torch_headers PUBLIC libtorch)
 target_precompile_headers(torch_headers PRIVATE

@@ -4,6 +4,23 @@
 
 #include "verify/cli/command.h"
 
+namespace {
+
+/// One line for a usage error.
+std::string Usage(const CLI::ParseError& error, const std::vector<std::string>& command_line) {
+  const std::string known = "verify, replay, compare, list";
+  if (command_line.size() < 2) return "a subcommand is needed: " + known + "; see --help";
+  const std::string& word = command_line[1];
+  if (word[0] != '-' && (known + ",").find(word + ",") == std::string::npos) {
+    return "subcommand '" + word + "' is unknown: known are " + known;
+  }
+  std::string text = error.what();
+  for (char& c : text) c = c == '\n' ? ' ' : c;
+  return text + "; see 'shardproof " + word + " --help'";
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   CLI::App app(
       "Shardproof checks, bit for bit, that a model's weights survive load, shard, save and restore.");
@@ -26,7 +43,9 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : shardproof::kExitBadInput;
+    if (error.get_exit_code() == 0) return app.exit(error);  // help
+    std::fprintf(stderr, "shardproof: %s\n", Usage(error, command_line).c_str());
+    return shardproof::kExitBadInput;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "shardproof: the verifier itself failed: %s\n", error.what());
     return shardproof::kExitBroken;

@@ -73,8 +73,12 @@ TEST(PlanFiles, PutsEveryPersistentTensorInOneFileOnce) {
     SCOPED_TRACE(limit);
     std::vector<std::string> names;
     const auto files = PlanFiles(model, limit, 1);
+    uint64_t previous = 0;
     for (const SavedFile& file : files) {
-      EXPECT_FALSE(file.tensors.empty());
+      ASSERT_FALSE(file.tensors.empty());
+      // A file is begun only for a tensor that the one before has no room for.
+      EXPECT_TRUE(&file == &files.front() || previous + BytesOf(*file.tensors[0].slot) > limit);
+      previous = file.size - file.header.size();
       uint64_t header_bytes = 0;
       ASSERT_GE(file.header.size(), 8u);
       std::memcpy(&header_bytes, file.header.data(), 8);
@@ -101,7 +105,7 @@ TEST(PlanFiles, PutsEveryPersistentTensorInOneFileOnce) {
         EXPECT_LE(file.size - file.header.size(), limit);
       }
     }
-    EXPECT_THAT(names, ElementsAre("embed.weight", "norm.bias", "none", "scale", "mask"));
+    EXPECT_THAT(names, ElementsAre("none", "scale", "mask", "embed.weight", "norm.bias"));
   }
 }
 
@@ -110,14 +114,30 @@ TEST(PlanFiles, NamesFilesByTheirNumberAndMakesAboutOneARank) {
   const auto one = PlanFiles(model, 0, 1);
   ASSERT_EQ(one.size(), 1u);
   EXPECT_EQ(one[0].name, "model-00001-of-00001.safetensors");
-  const auto three = PlanFiles(model, 42, 1);
-  ASSERT_EQ(three.size(), 2u);
-  EXPECT_EQ(three[1].name, "model-00002-of-00002.safetensors");
-  EXPECT_EQ(PlanFiles(model, 0, 2).size(), 2u);
+  const auto three = PlanFiles(model, 42, 1);  // 11, 42 and 20 data bytes
+  ASSERT_EQ(three.size(), 3u);
+  EXPECT_EQ(three[1].name, "model-00002-of-00003.safetensors");
   // It does not depend on who asks: what a rank holds must not matter.
   const auto sharded = PlanFiles(MakeModel(1, 2, 3), 42, 1);
-  EXPECT_EQ(sharded[0].header, three[0].header);
-  EXPECT_EQ(sharded[1].header, three[1].header);
+  ASSERT_EQ(sharded.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(sharded[i].header, three[i].header);
+  // 73 bytes over two ranks: 37 a file, so that the widest tensor is alone.
+  EXPECT_EQ(PlanFiles(model, 0, 2)[0].tensors.size(), 3u);
+  EXPECT_EQ(PlanFiles(model, 0, 2).size(), 3u);
+}
+
+TEST(PlanFiles, CountsEachFilesBytesAnew) {
+  ModelSpec spec;
+  for (const char* name : {"a", "b", "c", "d", "e"}) {
+    spec.tensors.push_back({.name = name, .shape = {2}});
+  }
+  const auto model = BuildOnMeta(spec, 0, *MakeHostDevice());
+  ASSERT_TRUE(model.ok());
+  std::vector<size_t> counts;
+  for (const SavedFile& file : PlanFiles(model.value(), 16, 1)) {
+    counts.push_back(file.tensors.size());
+  }
+  EXPECT_THAT(counts, ElementsAre(2, 2, 1));
 }
 
 TEST(PlanFiles, AModelWithoutTensorsIsOneFileWithoutTensors) {
@@ -294,7 +314,7 @@ TEST_F(SaveModelTest, WritesACheckpointThatLoads) {
   EXPECT_TRUE(Holds(job_.save_to, 1));
   EXPECT_FALSE(Holds(job_.save_to, 2)) << "the test cannot tell two models apart";
   const auto files = Contents(job_.save_to);
-  EXPECT_EQ(files.size(), 4u);
+  EXPECT_EQ(files.size(), 5u);
   EXPECT_EQ(files.at("config.json"), "{\"a\": 1}");
   const auto index = nlohmann::json::parse(files.at("model.safetensors.index.json"));
   EXPECT_EQ(index["weight_map"].size(), 5u);
@@ -312,7 +332,7 @@ TEST_F(SaveModelTest, ReplacesACheckpointAnEmptyDirectoryAndWhatAKilledSaveLeft)
     ASSERT_TRUE(saved.ok()) << saved.error().message;
     EXPECT_TRUE(Holds(job_.save_to, seed));
     EXPECT_FALSE(fs::exists(job_.save_to + ".saving"));
-    EXPECT_EQ(Contents(job_.save_to).size(), 4u);
+    EXPECT_EQ(Contents(job_.save_to).size(), 5u);
   }
 }
 
@@ -394,7 +414,7 @@ TEST_F(SaveModelTest, AFailureAnywhereLeavesTheOldCheckpointOrTheNewOneWhole) {
       world_.files = MakePosixFileSystem();
       ASSERT_TRUE(SaveSeed(3).ok());
       EXPECT_TRUE(Holds(job_.save_to, 3));
-      EXPECT_EQ(Contents(root_).size(), 1u + 4u);
+      EXPECT_EQ(Contents(root_).size(), 1u + 5u);
     }
   }
   EXPECT_GE(operations, 20u);

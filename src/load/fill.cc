@@ -29,8 +29,9 @@ std::byte* BytesOf(at::Tensor& memory) {
   return static_cast<std::byte*>(memory.mutable_data_ptr());
 }
 
-/// Asks for huge pages where they lie wholly inside `tensor`, so that nothing beyond it is committed.
-/// A fill touches every page for the first time, and one by one that costs more than the copy does.
+/// Asks for huge pages where they lie wholly inside `tensor`, so that nothing beyond it is
+/// committed. A fill touches every page for the first time, and one by one that costs more than the
+/// copy does.
 void PreferHugePages(const at::Tensor& tensor) {
   if (!tensor.is_cpu()) return;
   const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
@@ -58,14 +59,17 @@ Status FillByBroadcast(Model&, const KeyMatch& keys, const Source& source, const
     slots[slot->spec.name] = slot;
     key_of[slot->spec.name] = key;
   }
-  const std::vector<Bucket> buckets = PlanBuckets(keys, std::max<uint64_t>(1, job.bucket_bytes / kParts));
+  const std::vector<Bucket> buckets =
+      PlanBuckets(keys, std::max<uint64_t>(1, job.bucket_bytes / kParts));
   std::array<Part, kParts> parts;
   Status allocated = Ok();
   for (size_t p = 0; p < std::min(kParts, buckets.size()) && allocated.ok(); ++p) {
-    auto memory = world.device->Allocate({static_cast<int64_t>(buckets[0].bytes)}, at::kByte,
-                                         "bucket");
-    if (memory.ok()) parts[p].memory = memory.value();
-    else allocated = memory.error();
+    auto memory =
+        world.device->Allocate({static_cast<int64_t>(buckets[0].bytes)}, at::kByte, "bucket");
+    if (memory.ok())
+      parts[p].memory = memory.value();
+    else
+      allocated = memory.error();
   }
   SP_TRY(Agree(*world.communicator, allocated, "allocating the bucket"));
   for (const auto& [name, slot] : slots) PreferHugePages(slot->value);
@@ -81,9 +85,8 @@ Status FillByBroadcast(Model&, const KeyMatch& keys, const Source& source, const
     Part& part = parts[i % kParts];
     SP_TRY(receive(part));  // the part is free again only now
     if (world.rank() == 0) Pack(buckets[i], source, key_of, BytesOf(part.memory));
-    SP_ASSIGN(part.pending,
-              world.communicator->Broadcast(part.memory.narrow(0, 0, buckets[i].bytes), 0,
-                                            buckets[i].pieces));
+    SP_ASSIGN(part.pending, world.communicator->Broadcast(
+                                part.memory.narrow(0, 0, buckets[i].bytes), 0, buckets[i].pieces));
     part.bucket = &buckets[i];
   }
   for (size_t i = 0; i < kParts; ++i) SP_TRY(receive(parts[(buckets.size() + i) % kParts]));

@@ -7,6 +7,7 @@
 #include "src/core/torch_try.h"
 #include "src/load/buckets.h"
 #include "src/load/initial_value.h"
+#include "src/load/rope.h"
 
 namespace shardproof {
 namespace {
@@ -81,10 +82,7 @@ Status ComputeBuffers(Model& model, const Job& job, World&) {
       FillInitialValue(*slot, job.seed, model.init_scale);
       continue;
     }
-    const double dim = 2.0 * static_cast<double>(slot->value.numel());
-    const at::Tensor exponent = at::arange(0, dim, 2, at::kFloat).div(dim);
-    slot->value.copy_(at::pow(slot->spec.rope->theta, exponent).reciprocal());
-    slot->content = SlotContent::kDefined;
+    FillInverseFrequencies(*slot);
   }
   return Ok();
 }

@@ -15,8 +15,8 @@ Status LoadOnRank0(Model& model, const KeyMatch& keys, const Source& source, con
 Status LoadOnEveryRank(Model& model, const KeyMatch& keys, const Source& source, const Job& job,
                        World& world);
 
-/// Rank 0 stages bucket after bucket and broadcasts it; each rank unpacks what it owns. Two halves of
-/// one bucket alternate, so that unpacking one overlaps the broadcast of the other. Peak staging:
+/// Rank 0 stages bucket after bucket and broadcasts it; each rank unpacks what it owns. The parts of
+/// one bucket take turns, so that unpacking one overlaps the broadcast of the others. Peak staging:
 /// job.bucket_bytes.
 Status FillByBroadcast(Model& model, const KeyMatch& keys, const Source& source,
                        const Stages& stages, const Job& job, World& world);
@@ -26,8 +26,7 @@ Status FillNothing(Model& model, const KeyMatch& keys, const Source& source, con
 
 Status InitMissing(Model& model, const KeyMatch& keys, const Job& job, World& world);
 
-/// RoPE inverse frequencies, computed on every rank by ATen in F32 as the Transformers library does:
-/// 1 / theta^(2i/dim).
+/// Gives every non-persistent buffer that has no value yet the one its formula defines.
 Status ComputeBuffers(Model& model, const Job& job, World& world);
 
 }  // namespace shardproof

@@ -236,7 +236,8 @@ std::string DescribeSource(const Source& source) {
 
 Result<Source> SourceFromDescription(const std::string& text) {
   const json document = json::parse(text, nullptr, false);
-  if (!document.is_object()) return Internal("the description of the source does not parse");
+  if (!document.is_object()) return Failed("what rank 0 sent as the checkpoint's tensors does not parse: the ranks are not in "
+                  "the same collective");
   Source source;
   for (const auto& [name, entry] : document.items()) {
     SourceTensor& tensor = source.tensors[name];

@@ -36,8 +36,8 @@ struct Source {
   }
 };
 
-/// Opens the checkpoint in `directory`: model.safetensors.index.json and the files it names, else
-/// model.safetensors. Maps the files; reads no tensor data.
+/// Opens the checkpoint in `directory`: model.safetensors, else model.safetensors.index.json and the
+/// files it names. Maps the files; reads no tensor data.
 /// \error kBadInput naming file, offset or key, what was expected and what was found.
 /// \source the safetensors format description.
 Result<Source> OpenSource(FileSystem& files, const std::string& directory);

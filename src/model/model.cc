@@ -4,6 +4,7 @@
 #include <set>
 
 #include "src/load/initial_value.h"
+#include "src/load/rope.h"
 
 namespace shardproof {
 namespace {
@@ -42,7 +43,8 @@ Module& ModuleOf(Module& root, const std::string& name, std::string* leaf) {
 
 Status BuildReal(Slot& slot, uint64_t seed, double scale, Device& device) {
   SP_ASSIGN(slot.value, device.Allocate(slot.spec.shape, slot.spec.dtype, slot.spec.name));
-  FillInitialValue(slot, seed, scale);
+  if (slot.spec.rope) FillInverseFrequencies(slot);
+  else FillInitialValue(slot, seed, scale);
   return Ok();
 }
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Speed and memory beside their rivals, in one run and one table; `--target bench` calls it.
 
-The reference pipeline's rank0-broadcast, a bare Gloo broadcast of the same bytes and PyTorch's FSDP2
-load one checkpoint in turn, round after round on the same machine, files in the page cache; then the
-digest is timed beside a plain sum, and `shardproof verify` measures memory. Starting programs,
-importing and connecting are in no figure. Nothing here passes or fails: the last column says which
-bounds were met. Needs torch, transformers and safetensors.
+The reference pipeline's rank0-broadcast, a bare Gloo broadcast of the same bytes and PyTorch's
+FSDP2 load one checkpoint in turn, round after round on the same machine, files in the page cache;
+then the digest is timed beside a plain sum, and `shardproof verify` measures memory. Starting
+programs, importing and connecting are in no figure. Nothing here passes or fails: the last column
+says which bounds were met. Needs torch, transformers and safetensors.
 """
 
 import argparse
@@ -104,8 +104,10 @@ def make_checkpoint(work, total_bytes):
     checkpoint = work / f"checkpoint-{total_bytes}"
     if not checkpoint.exists():
         progress(f"making a checkpoint of {total_bytes} bytes")
-        command = [sys.executable, MAKE_CHECKPOINT, "--preset", "bench", "--bytes", str(total_bytes)]
-        subprocess.run([*command, checkpoint], check=True, stdout=sys.stderr)
+        command = [sys.executable, MAKE_CHECKPOINT, "--preset", "bench"]
+        subprocess.run(
+            [*command, "--bytes", str(total_bytes), checkpoint], check=True, stdout=sys.stderr
+        )
     return checkpoint
 
 
@@ -159,8 +161,8 @@ def load_rows(seconds, tensor_bytes):
     to_bare, to_fsdp = paired_ratio(bare, load), paired_ratio(load, seconds["fsdp2"])
     return [
         ("(a) bare Gloo broadcast, one tensor", speed("broadcast"), "", "", None),
-        (f"(a') bare Gloo broadcast, {chunk} MiB pieces, {BUCKET_PARTS} under way", speed("chunked"),
-         f"{paired_ratio(bare, seconds['chunked']):.2f} of (a)", "", None),
+        (f"(a') bare Gloo broadcast, {chunk} MiB pieces, {BUCKET_PARTS} under way",
+         speed("chunked"), f"{paired_ratio(bare, seconds['chunked']):.2f} of (a)", "", None),
         ("(b) rank0-broadcast, open to ready", speed("load"), f"{to_bare:.2f} of (a)", ">= 0.90",
          to_bare >= 0.9),
         ("(b) against (a')", "", f"{paired_ratio(seconds['chunked'], load):.2f} of (a')", "", None),
@@ -196,7 +198,8 @@ def digest_rows(digests):
     for name, what, bound in DIGESTS:
         speed, ratio = digests[name]["gb_per_s"], digests[name]["ratio"]
         rows.append(
-            (what, f"{speed:.1f} GB/s", f"{ratio:.2f} of the sum", f">= {bound:.2f}", ratio >= bound)
+            (what, f"{speed:.1f} GB/s", f"{ratio:.2f} of the sum", f">= {bound:.2f}",
+             ratio >= bound)
         )
     return rows
 
@@ -294,8 +297,8 @@ def main():
     print(
         f"{facts['cpu']}, {facts['cores']} cores (load {facts['load_average_1min']:.1f} at the "
         f"start), Linux {facts['kernel']}, torch {facts['torch']}, digest kernel {kernel}; "
-        f"{tensor_bytes} bytes of fp32, {arguments.world} Gloo ranks on loopback, files in the page "
-        f"cache; medians of {arguments.rounds} alternating rounds, ratios round by round\n"
+        f"{tensor_bytes} bytes of fp32, {arguments.world} Gloo ranks on loopback, files in the "
+        f"page cache; medians of {arguments.rounds} alternating rounds, ratios round by round\n"
     )
     print(table(rows))
     print(f"\nall rounds: {out}")

@@ -184,8 +184,10 @@ void CheckModel(const ModelCase& model, Complaint& complaint) {
 }  // namespace
 
 void CheckCase(const Case& test_case, Complaint& complaint) {
-  if (test_case.subject.empty())
-    complaint.Say("/subject", "expected a subject, found an empty name");
+  if (test_case.subject != "reference") {
+    complaint.Say("/subject", "expected \"reference\", the only subject so far, found \"" +
+                                  test_case.subject + "\"");
+  }
   if (test_case.mesh.empty()) complaint.Say("/mesh", "expected at least one axis, found none");
   CheckMesh(test_case.mesh, "/mesh", complaint);
   CheckMesh(test_case.resume_mesh, "/resume_mesh", complaint);

@@ -36,6 +36,7 @@ class WorkDirectory {
     if (!report.empty()) {
       std::error_code error;
       made->path_ = report + "/evidence";
+      made->made_here_ = !fs::exists(report) ? report : !fs::exists(made->path_) ? made->path_ : "";
       fs::create_directories(made->path_, error);
       if (error || ::access(made->path_.c_str(), W_OK | X_OK) != 0) {
         return BadInput(fmt::format("report directory {}: cannot be written: {}", report,
@@ -56,10 +57,16 @@ class WorkDirectory {
     if (temporary_) fs::remove_all(path_, error);
   }
   const std::string& path() const { return path_; }
+  /// Leaves nothing behind of a run that was refused.
+  void Discard() const {
+    std::error_code error;
+    if (!made_here_.empty()) fs::remove_all(made_here_, error);
+  }
 
  private:
   WorkDirectory() = default;
   std::string path_;
+  std::string made_here_;  // the outermost directory that did not exist before
   bool temporary_ = false;
 };
 
@@ -119,7 +126,10 @@ int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launche
                           .properties = options.properties,
                           .progress = ShowProgress});
   ShowProgress("");
-  if (!verified.ok()) return Complain(verified.error());
+  if (!verified.ok()) {
+    directory.value()->Discard();
+    return Complain(verified.error());
+  }
   RunResult& result = verified.value();
   result.command_line = options.command_line;
   if (IsHang(result)) result.exit_code = kExitHang;

@@ -1,4 +1,5 @@
 // shardproof verify: load, shard, save and restore a model on several ranks, and judge it.
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
@@ -30,7 +31,8 @@ struct VerifyArguments {
 /// The number of ranks if nobody says: those that were started, else 4.
 int64_t DefaultWorld() {
   const char* started = std::getenv("WORLD_SIZE");
-  return std::getenv("RANK") != nullptr && started != nullptr ? std::atoll(started) : 4;
+  if (std::getenv("RANK") == nullptr || started == nullptr) return 4;
+  return std::max<int64_t>(1, std::atoll(started));  // what is wrong with it, joining tells
 }
 
 Result<FaultCase> ParseInject(const std::string& text) {

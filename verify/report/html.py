@@ -197,6 +197,11 @@ def headline(result):
 
 def render(result, evidence):
     notes = []
+    for finding in result["findings"]:
+        for field in ("phase", "stage", "tensor", "expected", "seen", "explanation"):
+            finding.setdefault(field, "")
+        for field in ("hosts", "coordinates"):
+            finding.setdefault(field, [])
     shards, memory = read_phases(evidence, result, notes)
     columns, rows = property_table(result)
     environment = jinja2.Environment(

@@ -18,7 +18,7 @@ Compared WhatWasCompared(const Evidence& evidence, const std::vector<PropertyRes
       continue;
     }
     compared.phases.push_back(phase.name);
-    compared.ranks = std::max(compared.ranks, phase.WorldSize());
+    if (compared.ranks == 0) compared.ranks = phase.WorldSize();
     for (const RankEvidence& rank : phase.ranks) {
       for (const StageRecord& stage : rank.stages) {
         const auto& known = compared.stages;

@@ -20,7 +20,7 @@ struct SkippedPhase {
 /// What the verdict rests on, and what it does not.
 struct Compared {
   uint64_t comparisons = 0;
-  int64_t ranks = 0;                ///< of the largest phase that ran
+  int64_t ranks = 0;                ///< of the first phase that ran: the one the case is about
   std::vector<std::string> stages;  ///< names of complete stages, in the order first reached
   std::vector<std::string> phases;  ///< that ran
   std::vector<SkippedPhase> skipped;

@@ -212,7 +212,7 @@ struct Thing {
   std::string id;
 };
 
-TEST(Registry, IsSortedAndKnowsItsOwn) {
+TEST(RegistryDeathTest, IsSortedAndKnowsItsOwn) {
   Registry<Thing> things("thing");
   for (const char* id : {"b", "c", "a"}) things.Add({id});
   ASSERT_EQ(things.All().size(), 3u);

@@ -1,5 +1,6 @@
 // The reference pipeline against the independent oracle, where both answer the same question.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -186,10 +187,8 @@ TEST(OpenSource, AcceptsNoMutatedFileThatTheOracleReadsOtherwise) {
 
 TEST(OpenSource, AcceptsNoMutatedIndexThatTheOracleReadsOtherwise) {
   const TemporaryDirectory directory;
-  const std::vector<std::string> names = {"a", "b", "c"};
-  const std::string index =
-      R"({"metadata":{"total_size":9},"weight_map":{"a":"1.safetensors","b":"2.safetensors",)"
-      R"("c":"2.safetensors"}})";
+  const std::string index = R"({"weight_map":{"a":"1.safetensors","b":"2.safetensors",)"
+                            R"("c":"2.safetensors"}})";
   ASSERT_TRUE(oracle::WriteSafetensors(directory / "1.safetensors",
                                        {oracle::PlannedBytes("a", "U8", {3}, "abc")})
                   .ok());

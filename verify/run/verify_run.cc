@@ -76,6 +76,27 @@ Status CheckMesh(const std::vector<AxisCase>& mesh) {
   return BadInput(fmt::format("the mesh is{}: the reference runs on one axis, dp_shard", axes));
 }
 
+/// The saved checkpoint may replace a checkpoint with an index, never anything else of the user's,
+/// and never the source.
+Status CheckSaveTo(const std::string& save_to, const std::string& source) {
+  namespace fs = std::filesystem;
+  if (save_to.empty()) return Ok();
+  const fs::path target = fs::absolute(save_to).lexically_normal();
+  std::error_code error;
+  if (fs::equivalent(target, source, error)) {
+    return BadInput(save_to + ": is the source itself, which a save must not replace");
+  }
+  if (!fs::exists(target)) {
+    const fs::path parent = (target.has_filename() ? target : target.parent_path()).parent_path();
+    if (fs::is_directory(parent)) return Ok();
+    return BadInput(fmt::format("{}: cannot be made: {} is no directory", save_to, parent.string()));
+  }
+  if (!fs::is_directory(target)) return BadInput(save_to + ": exists and is no directory");
+  if (fs::is_empty(target) || fs::exists(target / "model.safetensors.index.json")) return Ok();
+  return BadInput(save_to + ": exists and holds no model.safetensors.index.json: a save replaces "
+                            "only a checkpoint with an index, or an empty directory");
+}
+
 Status Run::Prepare() {
   SP_TRY(CheckMesh(test_case().mesh));
   if (!test_case().resume_mesh.empty()) SP_TRY(CheckMesh(test_case().resume_mesh));
@@ -89,6 +110,7 @@ Status Run::Prepare() {
     }
     SP_TRY(oracle::WriteSynthetic(test_case(), source_));
   }
+  SP_TRY(CheckSaveTo(options_.save_to, source_));
   SP_ASSIGN(locations_, oracle::Locate(source_));
   SP_TRY(CheckShapes());
   if (!test_case().bug.empty()) SP_TRY(FindBug(test_case().bug));

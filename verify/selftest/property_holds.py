@@ -26,7 +26,7 @@ class PropertyHolds(CommandTest):
         judged = [one for one in document["properties"] if one["verdict"] != "skip"]
         self.assertEqual([one["id"] for one in judged], [self.property_id])
         self.assertGreater(judged[0]["comparisons"], 0)
-        self.assertEqual(document["compared"]["ranks"], self.world)
+        self.assertEqual(document["case"]["mesh"], [{"name": "dp_shard", "size": self.world}])
 
 
 def main(property_id, world):
