@@ -165,7 +165,13 @@ Result<CompareResult> Compare(const std::string& a, const std::string& b,
   SP_ASSIGN(run.a, Checkpoint::Open(a));
   SP_ASSIGN(run.b, Checkpoint::Open(b));
   SP_ASSIGN(Pairing pairing, compare::Pair(run.a, run.b, map ? &*map : nullptr));
-  for (const TensorPair& pair : pairing.pairs) SP_TRY(ComparePair(run, pair));
+  for (const TensorPair& pair : pairing.pairs) {
+    Status compared = ComparePair(run, pair);
+    if (compared.ok()) continue;
+    // What is wrong with a map shows only where it meets the tensors; the file is known here.
+    const bool of_map = compared.error().message.starts_with("map: ");
+    return of_map ? compared.error().While(options.map_file) : compared.error();
+  }
   if (!map) {
     SP_ASSIGN(const compare::Suggestion suggestion, compare::Suggest(run.a, run.b, pairing));
     if (!suggestion.reason.empty()) {

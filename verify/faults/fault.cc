@@ -1,6 +1,9 @@
 #include "verify/faults/fault.h"
 
+#include <algorithm>
 #include <charconv>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -14,20 +17,32 @@ Registry<Fault>& Faults() {
   return faults;
 }
 
-/// The name that shares the longest end with `name`: FQNs are most often wrong in the prefix.
+/// How many characters must change to make one text the other.
+size_t EditDistance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({replaced, row[j] + 1, row[j - 1] + 1}));
+    }
+  }
+  return row[b.size()];
+}
+
+/// The tensor whose name is closest, or nothing if none is close.
 std::string Nearest(const std::vector<oracle::TensorLocation>& source, const std::string& name) {
+  constexpr size_t kLengthMax = 1000;  // what is longer is no mistyped name
   std::string best;
-  size_t best_shared = 0;
+  size_t best_distance = name.size() / 2 + 1;
+  if (name.size() > kLengthMax) return best;
   for (const auto& tensor : source) {
-    size_t shared = 0;
-    while (shared < name.size() && shared < tensor.name.size() &&
-           name[name.size() - 1 - shared] == tensor.name[tensor.name.size() - 1 - shared]) {
-      ++shared;
-    }
-    if (shared > best_shared) {
-      best_shared = shared;
-      best = tensor.name;
-    }
+    if (tensor.name.size() > kLengthMax) continue;
+    const size_t distance = EditDistance(tensor.name, name);
+    if (distance >= best_distance) continue;
+    best_distance = distance;
+    best = tensor.name;
   }
   return best;
 }
