@@ -154,7 +154,7 @@ class OneRank : public Communicator {
   int64_t world_size() const override { return 1; }
   Result<std::unique_ptr<Pending>> Broadcast(at::Tensor, int64_t, std::vector<Piece>) override {
     class Done : public Pending {
-      Status Wait() override { return Ok(); }
+      Result<at::Tensor> Wait() override { return at::Tensor(); }
     };
     return std::unique_ptr<Pending>(std::make_unique<Done>());
   }

@@ -28,13 +28,17 @@ std::string Essence(std::string text) {
 
 class PendingWork : public Pending {
  public:
-  PendingWork(c10::intrusive_ptr<c10d::Work> work, std::string what, std::shared_ptr<Clock> clock)
-      : work_(std::move(work)), what_(std::move(what)), clock_(std::move(clock)) {}
+  PendingWork(c10::intrusive_ptr<c10d::Work> work, at::Tensor payload, std::string what,
+              std::shared_ptr<Clock> clock)
+      : work_(std::move(work)),
+        payload_(std::move(payload)),
+        what_(std::move(what)),
+        clock_(std::move(clock)) {}
 
-  Status Wait() override {
+  Result<at::Tensor> Wait() override {
     const auto begin = clock_->Now();
     auto done = TorchTry(ErrorCode::kPeer, what_, [&] { return work_->wait(); });
-    if (done.ok()) return Ok();
+    if (done.ok()) return payload_;
     const auto waited =
         std::chrono::duration_cast<std::chrono::milliseconds>(clock_->Now() - begin).count();
     return PeerFailed(fmt::format("{} (after {} ms)", Essence(done.error().message), waited));
@@ -42,6 +46,7 @@ class PendingWork : public Pending {
 
  private:
   c10::intrusive_ptr<c10d::Work> work_;
+  at::Tensor payload_;
   std::string what_;
   std::shared_ptr<Clock> clock_;
 };
@@ -65,7 +70,7 @@ class BackendCommunicator : public Communicator {
                 return backend_->broadcast(tensors, options);
               }));
     return std::unique_ptr<Pending>(
-        std::make_unique<PendingWork>(std::move(work), what, clock_));
+        std::make_unique<PendingWork>(std::move(work), std::move(payload), what, clock_));
   }
 
   Result<int64_t> Max(int64_t value, const std::string& what) override {
@@ -76,7 +81,7 @@ class BackendCommunicator : public Communicator {
                 options.reduceOp = c10d::ReduceOp::MAX;
                 return backend_->allreduce(tensors, options);
               }));
-    SP_TRY(PendingWork(std::move(work), what, clock_).Wait());
+    SP_TRY(PendingWork(std::move(work), tensor, what, clock_).Wait());
     return tensor.item<int64_t>();
   }
 

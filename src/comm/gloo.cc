@@ -16,7 +16,7 @@ Result<c10::intrusive_ptr<c10d::Backend>> ConnectGloo(const c10::intrusive_ptr<c
         rendezvous.interface.empty()
             ? c10d::ProcessGroupGloo::createDefaultDevice()
             : c10d::ProcessGroupGloo::createDeviceForInterface(rendezvous.interface));
-    options->threads = 2;
+    options->threads = 4;  // as many broadcasts under way as FillByBroadcast starts
     return c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<c10d::ProcessGroupGloo>(
         store, static_cast<int>(rendezvous.rank), static_cast<int>(rendezvous.world_size),
         options));

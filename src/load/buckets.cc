@@ -2,22 +2,51 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "src/core/check.h"
 
 namespace shardproof {
 
-std::vector<Bucket> PlanBuckets(const KeyMatch& keys, uint64_t capacity) {
+namespace {
+
+struct Stretch {
+  const SourceTensor* where = nullptr;
+  const std::string* name = nullptr;  ///< canonical FQN
+};
+
+std::vector<Stretch> InFileOrder(const KeyMatch& keys, const Source& source) {
+  std::vector<Stretch> stretches;
+  for (const auto& [slot, key] : keys.loads) {
+    stretches.push_back({&source.tensors.at(key), &slot->spec.name});
+  }
+  std::sort(stretches.begin(), stretches.end(), [](const Stretch& a, const Stretch& b) {
+    return std::tie(a.where->file, a.where->offset, *a.name) <
+           std::tie(b.where->file, b.where->offset, *b.name);
+  });
+  return stretches;
+}
+
+/// Whether `bucket` ends where byte `offset` of `file` begins.
+bool Reaches(const Bucket& bucket, int64_t file, uint64_t offset) {
+  return bucket.file == file && bucket.offset + bucket.bytes == offset;
+}
+
+}  // namespace
+
+std::vector<Bucket> PlanBuckets(const KeyMatch& keys, const Source& source, uint64_t capacity) {
   SP_CHECK(capacity > 0);
   std::vector<Bucket> buckets;
-  for (const auto& [slot, key] : keys.loads) {
-    uint64_t bytes = c10::elementSize(slot->spec.dtype);
-    for (const int64_t size : slot->spec.shape) bytes *= size;
-    for (uint64_t done = 0; done < bytes;) {
-      if (buckets.empty() || buckets.back().bytes == capacity) buckets.emplace_back();
+  for (const auto& [where, name] : InFileOrder(keys, source)) {
+    for (uint64_t done = 0; done < where->length;) {
+      const uint64_t offset = where->offset + done;
+      if (buckets.empty() || buckets.back().bytes == capacity ||
+          !Reaches(buckets.back(), where->file, offset)) {
+        buckets.push_back({.file = where->file, .offset = offset});
+      }
       Bucket& bucket = buckets.back();
-      const uint64_t length = std::min(bytes - done, capacity - bucket.bytes);
-      bucket.pieces.push_back({slot->spec.name, done, length, bucket.bytes});
+      const uint64_t length = std::min(where->length - done, capacity - bucket.bytes);
+      bucket.pieces.push_back({*name, done, length, bucket.bytes});
       bucket.bytes += length;
       done += length;
     }

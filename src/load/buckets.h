@@ -1,5 +1,7 @@
-// How the bytes of many tensors travel in a few equal payloads: a pure plan that every rank makes
-// alike, so that no metadata has to travel.
+// How the bytes of many tensors travel in a few payloads: a pure plan that every rank makes alike,
+// so that no metadata has to travel. Each payload is a stretch of one file of the checkpoint: the
+// rank that reads sends it from the mapping as it lies there, in the order of the disk, and copies
+// nothing.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +17,16 @@ namespace shardproof {
 
 /// One payload.
 struct Bucket {
+  int64_t file = 0;     ///< index into Source::files
+  uint64_t offset = 0;  ///< absolute in that file, bytes
   std::vector<Piece> pieces;
   uint64_t bytes = 0;
 };
 
-/// Packs the tensors to load, in order, into buckets of at most `capacity` bytes; a larger tensor is
-/// cut. Empty tensors travel nowhere.
-std::vector<Bucket> PlanBuckets(const KeyMatch& keys, uint64_t capacity);
+/// Cuts what is to be loaded into buckets of at most `capacity` bytes, in the order of the files.
+/// A bucket ends early where the next tensor lies in another file or past bytes that nobody loads.
+/// Empty tensors travel nowhere.
+std::vector<Bucket> PlanBuckets(const KeyMatch& keys, const Source& source, uint64_t capacity);
 
 /// Copies what each slot's shard owns out of a payload. `slots` is by canonical name.
 void Unpack(const std::vector<Piece>& pieces, const std::byte* payload,

@@ -24,58 +24,94 @@ uint64_t BytesOf(const Slot& slot) {
   return bytes;
 }
 
-KeyMatch SomeTensors() {
+struct Checkpoint {
   KeyMatch keys;
-  keys.loads = {{MakeSlot("w", at::kFloat, {3, 5}), "w"},
-                {MakeSlot("none", at::kFloat, {0, 4}), "none"},
-                {MakeSlot("scalar", at::kDouble, {}), "scalar"},
-                {MakeSlot("b", at::kBFloat16, {7}), "b"},
-                {MakeSlot("flag", at::kBool, {1}), "flag"}};
-  return keys;
+  Source source;
+};
+
+/// Puts `slot` at the end of `file`, `gap` bytes after what lies there.
+void Append(Checkpoint& to, const std::shared_ptr<Slot>& slot, int64_t file = 0, uint64_t gap = 0) {
+  uint64_t end = 100;
+  for (const auto& [name, tensor] : to.source.tensors) {
+    if (tensor.file == file) end = std::max(end, tensor.offset + tensor.length);
+  }
+  to.source.tensors[slot->spec.name] = {.dtype = slot->spec.dtype,
+                                        .shape = slot->spec.shape,
+                                        .file = file,
+                                        .offset = end + gap,
+                                        .length = BytesOf(*slot)};
+  to.keys.loads.emplace_back(slot, slot->spec.name);
+}
+
+Checkpoint SomeTensors() {
+  Checkpoint made;
+  Append(made, MakeSlot("w", at::kFloat, {3, 5}));
+  Append(made, MakeSlot("none", at::kFloat, {0, 4}));
+  Append(made, MakeSlot("scalar", at::kDouble, {}));
+  Append(made, MakeSlot("b", at::kBFloat16, {7}));
+  Append(made, MakeSlot("flag", at::kBool, {1}));
+  return made;
+}
+
+/// That the buckets carry every byte of every tensor once, each from where it lies in its file.
+void ExpectAllCarried(const Checkpoint& checkpoint, const std::vector<Bucket>& buckets,
+                      uint64_t capacity) {
+  std::map<std::string, std::vector<int>> carried;
+  for (const auto& [slot, key] : checkpoint.keys.loads) carried[key].assign(BytesOf(*slot), 0);
+  for (const Bucket& bucket : buckets) {
+    EXPECT_GT(bucket.bytes, 0u);
+    ASSERT_LE(bucket.bytes, capacity);
+    uint64_t offset = 0;
+    for (const Piece& piece : bucket.pieces) {
+      const SourceTensor& where = checkpoint.source.tensors.at(piece.tensor);
+      EXPECT_GT(piece.length, 0u);
+      EXPECT_EQ(piece.offset, offset);
+      EXPECT_EQ(bucket.file, where.file);
+      EXPECT_EQ(bucket.offset + piece.offset, where.offset + piece.global_start);
+      offset += piece.length;
+      std::vector<int>& bytes = carried.at(piece.tensor);
+      ASSERT_LE(piece.global_start + piece.length, bytes.size());
+      for (uint64_t i = 0; i < piece.length; ++i) ++bytes[piece.global_start + i];
+    }
+    EXPECT_EQ(offset, bucket.bytes);
+  }
+  for (const auto& [name, bytes] : carried) EXPECT_THAT(bytes, Each(1)) << name;
 }
 
 TEST(PlanBuckets, CarriesEveryByteOnceAtAnyCapacity) {
-  const KeyMatch keys = SomeTensors();
+  const Checkpoint checkpoint = SomeTensors();
   uint64_t total = 0;
-  for (const auto& [slot, key] : keys.loads) total += BytesOf(*slot);
+  for (const auto& [slot, key] : checkpoint.keys.loads) total += BytesOf(*slot);
   for (uint64_t capacity = 1; capacity <= total + 1; ++capacity) {
     SCOPED_TRACE(capacity);
-    std::map<std::string, std::vector<int>> carried;
-    for (const auto& [slot, key] : keys.loads) carried[key].assign(BytesOf(*slot), 0);
-    const std::vector<Bucket> buckets = PlanBuckets(keys, capacity);
+    const auto buckets = PlanBuckets(checkpoint.keys, checkpoint.source, capacity);
     EXPECT_EQ(buckets.size(), (total + capacity - 1) / capacity);
-    for (const Bucket& bucket : buckets) {
-      EXPECT_GT(bucket.bytes, 0u);
-      ASSERT_LE(bucket.bytes, capacity);
-      if (&bucket != &buckets.back()) {
-        EXPECT_EQ(bucket.bytes, capacity);
-      }
-      uint64_t offset = 0;
-      for (const Piece& piece : bucket.pieces) {
-        EXPECT_GT(piece.length, 0u);
-        EXPECT_EQ(piece.offset, offset);
-        offset += piece.length;
-        std::vector<int>& bytes = carried.at(piece.tensor);
-        ASSERT_LE(piece.global_start + piece.length, bytes.size());
-        for (uint64_t i = 0; i < piece.length; ++i) ++bytes[piece.global_start + i];
-      }
-      EXPECT_EQ(offset, bucket.bytes);
-    }
-    for (const auto& [name, bytes] : carried) EXPECT_THAT(bytes, Each(1)) << name;
+    ExpectAllCarried(checkpoint, buckets, capacity);
   }
 }
 
-TEST(PlanBuckets, KeepsTheOrderAndMakesNothingOfNothing) {
-  const KeyMatch keys = SomeTensors();
-  const auto buckets = PlanBuckets(keys, 1 << 20);
-  ASSERT_EQ(buckets.size(), 1u);
-  ASSERT_EQ(buckets[0].pieces.size(), 4u);  // the empty tensor travels nowhere
-  EXPECT_EQ(buckets[0].pieces[0].tensor, "w");
-  EXPECT_EQ(buckets[0].pieces[3].tensor, "flag");
-  EXPECT_TRUE(PlanBuckets({}, 16).empty());
-  KeyMatch empty;
-  empty.loads = {{MakeSlot("none", at::kFloat, {0}), "none"}};
-  EXPECT_TRUE(PlanBuckets(empty, 16).empty());
+TEST(PlanBuckets, EndsABucketAtTheEndOfAFileAndBeforeBytesThatNobodyLoads) {
+  Checkpoint checkpoint;
+  Append(checkpoint, MakeSlot("d", at::kByte, {4}), 1);
+  Append(checkpoint, MakeSlot("a", at::kByte, {4}), 0);
+  Append(checkpoint, MakeSlot("b", at::kByte, {4}), 0, 3);
+  Append(checkpoint, MakeSlot("c", at::kByte, {4}), 0);
+  const auto buckets = PlanBuckets(checkpoint.keys, checkpoint.source, 1 << 20);
+  ExpectAllCarried(checkpoint, buckets, 1 << 20);
+  std::vector<std::vector<std::string>> names;
+  for (const Bucket& bucket : buckets) {
+    names.emplace_back();
+    for (const Piece& piece : bucket.pieces) names.back().push_back(piece.tensor);
+  }
+  using ::testing::ElementsAre;
+  EXPECT_THAT(names, ElementsAre(ElementsAre("a"), ElementsAre("b", "c"), ElementsAre("d")));
+}
+
+TEST(PlanBuckets, MakesNothingOfNothing) {
+  EXPECT_TRUE(PlanBuckets({}, {}, 16).empty());
+  Checkpoint empty;
+  Append(empty, MakeSlot("none", at::kFloat, {0}));
+  EXPECT_TRUE(PlanBuckets(empty.keys, empty.source, 16).empty());
 }
 
 /// A tensor whose every byte is told from its neighbours.
@@ -116,8 +152,8 @@ TEST(Unpack, EqualsADirectSliceAtEveryCut) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kByte}) {
       const at::Tensor full = Numbered(dtype, layout.shape);
       const auto slot = MakeSlot("w", dtype, layout.shape);
-      KeyMatch keys;
-      keys.loads = {{slot, "w"}};
+      Checkpoint checkpoint;
+      Append(checkpoint, slot);
       for (int64_t rank = 0; rank < layout.ranks; ++rank) {
         at::Tensor expected = full;
         if (layout.placement.kind == Placement::Kind::kShard) {
@@ -127,7 +163,8 @@ TEST(Unpack, EqualsADirectSliceAtEveryCut) {
         }
         for (uint64_t capacity = 1; capacity <= std::max<uint64_t>(1, full.nbytes()); ++capacity) {
           Place(*slot, layout, rank);
-          for (const Bucket& bucket : PlanBuckets(keys, capacity)) {
+          for (const Bucket& bucket :
+               PlanBuckets(checkpoint.keys, checkpoint.source, capacity)) {
             std::vector<std::byte> payload(bucket.bytes);
             for (const Piece& piece : bucket.pieces) {
               std::memcpy(payload.data() + piece.offset,

@@ -1,10 +1,9 @@
 // Filling shards by broadcast, bucket by bucket.
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cstring>
-#include <optional>
 
 #include "src/load/buckets.h"
 #include "src/load/load.h"
@@ -12,41 +11,50 @@
 namespace shardproof {
 namespace {
 
-constexpr uintptr_t kHugePageBytes = 2 << 20;
-
-// While one part is packed or unpacked the others travel, so a rank that is scheduled late holds
-// nobody up.
+// While one part is unpacked the others travel, so a rank that is scheduled late holds nobody up.
+// ConnectGloo has a thread for each.
 constexpr size_t kParts = 4;
+
+// Below this a system call costs more than it saves.
+constexpr size_t kCommitBytesMin = 256 << 10;
 
 /// One part of the staging bucket, and the broadcast that fills it.
 struct Part {
-  at::Tensor memory;
+  at::Tensor memory;  ///< undefined on the rank that reads
   const Bucket* bucket = nullptr;
   std::unique_ptr<Pending> pending;
 };
 
-std::byte* BytesOf(at::Tensor& memory) {
-  return static_cast<std::byte*>(memory.mutable_data_ptr());
-}
-
-/// Asks for huge pages where they lie wholly inside `tensor`, so that nothing beyond it is
-/// committed. A fill touches every page for the first time, and one by one that costs more than the
-/// copy does.
-void PreferHugePages(const at::Tensor& tensor) {
-  if (!tensor.is_cpu()) return;
+/// Commits a tensor's pages in one go: the copy would otherwise fault on one after the other. (Huge
+/// pages would be fewer, but where the kernel has to fetch them from a hypervisor they cost more.)
+void CommitPages(const at::Tensor& tensor) {
+  if (!tensor.is_cpu() || tensor.nbytes() < kCommitBytesMin) return;
+  const uintptr_t page = ::sysconf(_SC_PAGESIZE);
   const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
-  const uintptr_t first = (address + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
-  const uintptr_t end = (address + tensor.nbytes()) / kHugePageBytes * kHugePageBytes;
-  // A kernel that refuses gives small pages, which only cost time.
-  if (first < end) (void)::madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
+  const uintptr_t first = address / page * page;
+  // A kernel that refuses leaves them to the copy.
+  (void)::madvise(reinterpret_cast<void*>(first), address + tensor.nbytes() - first,
+                  MADV_POPULATE_WRITE);
 }
 
-void Pack(const Bucket& bucket, const Source& source,
-          const std::map<std::string, std::string>& key_of, std::byte* payload) {
-  for (const Piece& piece : bucket.pieces) {
-    const SourceTensor& tensor = source.tensors.at(key_of.at(piece.tensor));
-    std::memcpy(payload + piece.offset, source.BytesOf(tensor) + piece.global_start, piece.length);
+/// The bytes of `bucket` in the mapping, which stays open as long as the tensor lives.
+at::Tensor MappedPayload(const Bucket& bucket, const Source& source) {
+  const auto& file = source.files.at(bucket.file);
+  // ATen has no const views; a broadcast only reads root's payload.
+  auto* bytes = const_cast<std::byte*>(file->data()) + bucket.offset;
+  return at::from_blob(bytes, {static_cast<int64_t>(bucket.bytes)}, [file](void*) {}, at::kByte);
+}
+
+/// Memory for the parts in which payloads arrive; none where they are sent.
+Status AllocateParts(std::array<Part, kParts>& parts, const std::vector<Bucket>& buckets,
+                     const Source& source, Device& device) {
+  if (source.mapped()) return Ok();
+  uint64_t bytes = 0;
+  for (const Bucket& bucket : buckets) bytes = std::max(bytes, bucket.bytes);
+  for (size_t p = 0; p < std::min(kParts, buckets.size()); ++p) {
+    SP_ASSIGN(parts[p].memory, device.Allocate({static_cast<int64_t>(bytes)}, at::kByte, "bucket"));
   }
+  return Ok();
 }
 
 }  // namespace
@@ -54,40 +62,32 @@ void Pack(const Bucket& bucket, const Source& source,
 Status FillByBroadcast(Model&, const KeyMatch& keys, const Source& source, const Stages& stages,
                        const Job& job, World& world) {
   std::map<std::string, std::shared_ptr<Slot>> slots;
-  std::map<std::string, std::string> key_of;
-  for (const auto& [slot, key] : keys.loads) {
-    slots[slot->spec.name] = slot;
-    key_of[slot->spec.name] = key;
-  }
+  for (const auto& [slot, key] : keys.loads) slots[slot->spec.name] = slot;
   const std::vector<Bucket> buckets =
-      PlanBuckets(keys, std::max<uint64_t>(1, job.bucket_bytes / kParts));
+      PlanBuckets(keys, source, std::max<uint64_t>(1, job.bucket_bytes / kParts));
   std::array<Part, kParts> parts;
-  Status allocated = Ok();
-  for (size_t p = 0; p < std::min(kParts, buckets.size()) && allocated.ok(); ++p) {
-    auto memory =
-        world.device->Allocate({static_cast<int64_t>(buckets[0].bytes)}, at::kByte, "bucket");
-    if (memory.ok())
-      parts[p].memory = memory.value();
-    else
-      allocated = memory.error();
-  }
-  SP_TRY(Agree(*world.communicator, allocated, "allocating the bucket"));
-  for (const auto& [name, slot] : slots) PreferHugePages(slot->value);
+  SP_TRY(Agree(*world.communicator, AllocateParts(parts, buckets, source, *world.device),
+               "allocating the bucket"));
 
   const auto receive = [&](Part& part) -> Status {
     if (part.bucket == nullptr) return Ok();
-    SP_TRY(part.pending->Wait());
-    stages.unpack(part.bucket->pieces, BytesOf(part.memory), slots);
+    SP_ASSIGN(const at::Tensor payload, part.pending->Wait());
+    for (const Piece& piece : part.bucket->pieces) {
+      if (piece.global_start == 0) CommitPages(slots.at(piece.tensor)->value);
+    }
+    stages.unpack(part.bucket->pieces, static_cast<const std::byte*>(payload.const_data_ptr()),
+                  slots);
     part.bucket = nullptr;
     return Ok();
   };
   for (size_t i = 0; i < buckets.size(); ++i) {
+    const Bucket& bucket = buckets[i];
     Part& part = parts[i % kParts];
     SP_TRY(receive(part));  // the part is free again only now
-    if (world.rank() == 0) Pack(buckets[i], source, key_of, BytesOf(part.memory));
-    SP_ASSIGN(part.pending, world.communicator->Broadcast(
-                                part.memory.narrow(0, 0, buckets[i].bytes), 0, buckets[i].pieces));
-    part.bucket = &buckets[i];
+    at::Tensor payload = source.mapped() ? MappedPayload(bucket, source)
+                                         : part.memory.narrow(0, 0, bucket.bytes);
+    SP_ASSIGN(part.pending, world.communicator->Broadcast(payload, 0, bucket.pieces));
+    part.bucket = &bucket;
   }
   for (size_t i = 0; i < kParts; ++i) SP_TRY(receive(parts[(buckets.size() + i) % kParts]));
   for (const auto& [slot, key] : keys.loads) slot->content = SlotContent::kDefined;

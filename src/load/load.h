@@ -15,9 +15,9 @@ Status LoadOnRank0(Model& model, const KeyMatch& keys, const Source& source, con
 Status LoadOnEveryRank(Model& model, const KeyMatch& keys, const Source& source, const Job& job,
                        World& world);
 
-/// Rank 0 stages bucket after bucket and broadcasts it; each rank unpacks what it owns. The parts of
-/// one bucket take turns, so that unpacking one overlaps the broadcast of the others. Peak staging:
-/// job.bucket_bytes.
+/// Rank 0 broadcasts the files bucket by bucket, straight from the mapping; each rank unpacks what it
+/// owns. The parts of one bucket take turns, so that unpacking one overlaps the broadcast of the
+/// others. Peak staging: job.bucket_bytes on the ranks that receive.
 Status FillByBroadcast(Model& model, const KeyMatch& keys, const Source& source,
                        const Stages& stages, const Job& job, World& world);
 /// Nothing is left to fill where every rank loaded everything.

@@ -229,7 +229,8 @@ Result<Source> OpenSource(FileSystem& files, const std::string& directory) {
 std::string DescribeSource(const Source& source) {
   json document = json::object();
   for (const auto& [name, tensor] : source.tensors) {
-    document[name] = {DtypeName(tensor.dtype), tensor.shape, tensor.length};
+    document[name] = {DtypeName(tensor.dtype), tensor.shape, tensor.file, tensor.offset,
+                      tensor.length};
   }
   return document.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -243,7 +244,9 @@ Result<Source> SourceFromDescription(const std::string& text) {
     SourceTensor& tensor = source.tensors[name];
     tensor.dtype = DtypeFromName(entry[0].get<std::string>()).value_or(at::kFloat);
     tensor.shape = entry[1].get<std::vector<int64_t>>();
-    tensor.length = entry[2].get<uint64_t>();
+    tensor.file = entry[2].get<int64_t>();
+    tensor.offset = entry[3].get<uint64_t>();
+    tensor.length = entry[4].get<uint64_t>();
   }
   return source;
 }

@@ -19,12 +19,12 @@ namespace shardproof {
 struct SourceTensor {
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> shape;
-  int64_t file = -1;      ///< index into Source::files; -1 on a rank that has no mapping
+  int64_t file = 0;       ///< index into Source::files
   uint64_t offset = 0;    ///< absolute, bytes
   uint64_t length = 0;    ///< bytes
 };
 
-/// A checkpoint: names, shapes and dtypes everywhere; mappings only where it was opened.
+/// A checkpoint: what the headers say everywhere; mappings only where it was opened.
 struct Source {
   std::map<std::string, SourceTensor> tensors;
   std::vector<std::shared_ptr<const MappedFile>> files;

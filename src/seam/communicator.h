@@ -25,8 +25,9 @@ struct Piece {
 class Pending {
  public:
   virtual ~Pending() = default;
+  /// \returns the payload as it arrived here; on root, what it sent.
   /// \error kPeer naming the operation and what travelled in it.
-  virtual Status Wait() = 0;
+  virtual Result<at::Tensor> Wait() = 0;
 };
 
 class Communicator {
@@ -34,7 +35,8 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int64_t rank() const = 0;
   virtual int64_t world_size() const = 0;
-  /// Starts sending root's payload [bytes] (U8, contiguous, same size on all ranks) to all.
+  /// Starts sending root's payload [bytes] (U8, contiguous, same size on all ranks) to all. Root's
+  /// is only read, so it may be a mapped file.
   virtual Result<std::unique_ptr<Pending>> Broadcast(at::Tensor payload, int64_t root,
                                                      std::vector<Piece> pieces) = 0;
   /// The largest of the ranks' values. \param what the label it goes by in errors and evidence.

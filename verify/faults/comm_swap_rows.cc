@@ -49,26 +49,29 @@ class RowSwapper : public CommunicatorDecorator {
     SP_ASSIGN(auto pending, inner_->Broadcast(payload, root, pieces));
     if (done_ || rank() != target_.rank) return pending;
     return std::unique_ptr<Pending>(
-        std::make_unique<PendingThen>(std::move(pending), [this, payload, pieces]() mutable {
-          for (const Piece& piece : pieces) Swap(piece, payload);
+        std::make_unique<PendingChanged>(std::move(pending), [this, pieces](at::Tensor arrived) {
+          for (const Piece& piece : pieces) Swap(piece, arrived);
+          return arrived;
         }));
   }
 
  private:
   void Swap(const Piece& piece, at::Tensor& payload) {
     if (done_ || piece.tensor != target_.tensor.name) return;
-    auto* bytes = static_cast<std::byte*>(payload.mutable_data_ptr()) + piece.offset;
+    const auto* bytes = static_cast<const std::byte*>(payload.const_data_ptr()) + piece.offset;
     const auto begin = static_cast<int64_t>((piece.global_start + row_bytes_ - 1) / row_bytes_);
     const auto end = static_cast<int64_t>((piece.global_start + piece.length) / row_bytes_);
     for (int64_t own = std::max(begin, first_.begin); own < std::min(end, first_.end); ++own) {
       for (int64_t step = 1; step < end - begin; ++step) {
         const int64_t other = begin + (own - begin + step) % (end - begin);
-        std::byte* a = bytes + (own * row_bytes_ - piece.global_start);
-        std::byte* b = bytes + (other * row_bytes_ - piece.global_start);
-        if (std::memcmp(a, b, row_bytes_) == 0) continue;
+        const uint64_t a = own * row_bytes_ - piece.global_start;
+        const uint64_t b = other * row_bytes_ - piece.global_start;
+        if (std::memcmp(bytes + a, bytes + b, row_bytes_) == 0) continue;
         log_(fmt::format("rows {} and {} of {} swapped as rank {} received them", own, other,
                          piece.tensor, target_.rank));
-        std::swap_ranges(a, a + row_bytes_, b);
+        payload = payload.clone();
+        auto* changed = static_cast<std::byte*>(payload.mutable_data_ptr()) + piece.offset;
+        std::swap_ranges(changed + a, changed + a + row_bytes_, changed + b);
         done_ = true;
         return;
       }

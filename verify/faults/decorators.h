@@ -76,20 +76,20 @@ class ObserverDecorator : public Observer {
   std::shared_ptr<Observer> inner_;
 };
 
-/// Runs `then` once a collective has completed.
-class PendingThen : public Pending {
+/// Passes on what a collective brought as `change` has made it. The payload itself stays as it is:
+/// root's may be a mapped file.
+class PendingChanged : public Pending {
  public:
-  PendingThen(std::unique_ptr<Pending> inner, std::function<void()> then)
-      : inner_(std::move(inner)), then_(std::move(then)) {}
-  Status Wait() override {
-    SP_TRY(inner_->Wait());
-    then_();
-    return Ok();
+  PendingChanged(std::unique_ptr<Pending> inner, std::function<at::Tensor(at::Tensor)> change)
+      : inner_(std::move(inner)), change_(std::move(change)) {}
+  Result<at::Tensor> Wait() override {
+    SP_ASSIGN(at::Tensor payload, inner_->Wait());
+    return change_(std::move(payload));
   }
 
  private:
   std::unique_ptr<Pending> inner_;
-  std::function<void()> then_;
+  std::function<at::Tensor(at::Tensor)> change_;
 };
 
 /// Shows one byte of one file changed, in a private copy of that page; the file stays as it is.
