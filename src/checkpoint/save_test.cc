@@ -1,5 +1,6 @@
 #include "src/checkpoint/save.h"
 
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // The pipeline's collectives on a c10d backend.
+#include <ATen/ops/full.h>
 #include <fmt/format.h>
 
 #include "src/comm/gloo.h"

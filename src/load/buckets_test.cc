@@ -7,6 +7,8 @@
 #include <cstring>
 #include <numeric>
 
+#include <ATen/ATen.h>
+
 namespace shardproof {
 namespace {
 

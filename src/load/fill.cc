@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include <ATen/ops/from_blob.h>
+
 #include "src/load/buckets.h"
 #include "src/load/load.h"
 

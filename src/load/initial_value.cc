@@ -3,6 +3,8 @@
 #include <algorithm>
 
 
+#include <ATen/ops/empty.h>
+
 #include "src/core/check.h"
 #include "src/model/model.h"
 

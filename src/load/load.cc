@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
 #include "src/core/torch_try.h"

@@ -1,3 +1,6 @@
+#include <ATen/ops/arange.h>
+#include <ATen/ops/pow.h>
+
 #include "src/load/rope.h"
 
 #include "src/model/model.h"

@@ -1,5 +1,6 @@
 #include "src/model/model.h"
 
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // Collectives built from the two of the seam.
 #include <cstring>
 
+#include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include "src/seam/communicator.h"

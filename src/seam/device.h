@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include "src/core/result.h"
 

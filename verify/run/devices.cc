@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include <ATen/ops/from_blob.h>
+
 namespace shardproof {
 namespace {
 

@@ -1,4 +1,5 @@
 // The parts of the engine that stand alone: plan, devices, page counts, orders of ids.
+#include <ATen/ATen.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

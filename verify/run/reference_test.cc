@@ -1,4 +1,5 @@
 // The reference pipeline against the independent oracle, where both answer the same question.
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
