@@ -43,7 +43,7 @@ function(shardproof_module)
       target_precompile_headers(${module_NAME}_test REUSE_FROM torch_headers)
     endif()
     include(GoogleTest)
-    gtest_discover_tests(${module_NAME}_test TEST_PREFIX "unit." DISCOVERY_TIMEOUT 60
-                         PROPERTIES LABELS "unit;fast" TIMEOUT 120)
+    gtest_discover_tests(${module_NAME}_test TEST_PREFIX "unit." NO_PRETTY_VALUES
+                         DISCOVERY_TIMEOUT 60 PROPERTIES LABELS "unit;fast" TIMEOUT 120)
   endif()
 endfunction()

@@ -10,15 +10,6 @@ namespace {
 constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr uint64_t kSideFileBytesMax = 64u << 20;
 
-/// Whether `directory` is something that a save may replace: a checkpoint, or empty.
-Status CheckReplaceable(FileSystem& files, const std::string& directory) {
-  if (!files.Exists(directory)) return Ok();
-  SP_ASSIGN(const auto names, files.List(directory));
-  if (names.empty() || files.Exists(directory + "/" + kIndexName)) return Ok();
-  return BadInput(directory + ": exists and holds no " + kIndexName +
-                  ": a save replaces only a checkpoint with an index, or an empty directory");
-}
-
 std::string WithoutSlashAtEnd(std::string path) {
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   return path;
@@ -56,9 +47,7 @@ Status WriteSideFiles(const std::vector<SavedFile>& plan, const Job& job,
 }
 
 /// Rank 0 makes the directory and its files, at full size and with headers.
-Status Prepare(const std::vector<SavedFile>& plan, const Job& job, const std::string& staging,
-               FileSystem& files) {
-  SP_TRY(CheckReplaceable(files, job.save_to));
+Status Prepare(const std::vector<SavedFile>& plan, const std::string& staging, FileSystem& files) {
   SP_TRY(files.RemoveTree(staging));  // what a killed save left behind
   SP_TRY(files.MakeDirectory(staging));
   for (const SavedFile& file : plan) SP_TRY(files.Create(staging + "/" + file.name, file.size));
@@ -88,6 +77,14 @@ Status WriteTensor(const SavedTensor& tensor, OutputFile& file) {
 }
 
 }  // namespace
+
+Status CheckReplaceable(FileSystem& files, const std::string& directory) {
+  if (!files.Exists(directory)) return Ok();
+  SP_ASSIGN(const auto names, files.List(directory));
+  if (names.empty() || files.Exists(directory + "/" + kIndexName)) return Ok();
+  return BadInput(directory + ": exists and holds no " + kIndexName +
+                  ": a save replaces only a checkpoint with an index, or an empty directory");
+}
 
 Status WriteShards(const Model& model, const Job& job, const std::string& directory, World& world) {
   for (const SavedFile& planned :
@@ -127,16 +124,20 @@ Status SaveModel(const Model& model, const Stages& stages, const Job& job, World
   const auto plan = PlanFiles(model, job.max_file_bytes, communicator.world_size());
   const bool leads = world.rank() == 0;
 
-  Status status = leads ? Prepare(plan, job, staging, files) : Ok();
-  SP_TRY(Agree(communicator, status, "preparing the save"));
+  // Nothing is committed unless every rank's bytes are durable.
+  const auto agree_or_clean_up = [&](const Status& own, const std::string& what) {
+    Status agreed = Agree(communicator, own, what);
+    if (!agreed.ok() && leads) (void)files.RemoveTree(staging);  // the first error is the one to tell
+    return agreed;
+  };
 
+  Status status = leads ? CheckReplaceable(files, target) : Ok();
+  SP_TRY(Agree(communicator, status, "looking at what is to be replaced"));
+  status = leads ? Prepare(plan, staging, files) : Ok();
+  SP_TRY(agree_or_clean_up(status, "preparing the save"));
   status = stages.write_shards(model, job, staging, world);
   if (status.ok() && leads) status = WriteSideFiles(plan, job, staging, files);
-  // Nothing is committed unless every rank's bytes are durable.
-  if (Status agreed = Agree(communicator, status, "writing the checkpoint"); !agreed.ok()) {
-    if (leads) (void)files.RemoveTree(staging);  // the first error is the one to tell
-    return agreed;
-  }
+  SP_TRY(agree_or_clean_up(status, "writing the checkpoint"));
   status = leads ? stages.commit(staging, target, world) : Ok();
   return Agree(communicator, status, "committing the checkpoint");
 }

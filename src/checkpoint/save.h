@@ -25,6 +25,10 @@ struct SavedFile {
 ///   by `world_size`, rounded up.
 std::vector<SavedFile> PlanFiles(const Model& model, uint64_t max_file_bytes, int64_t world_size);
 
+/// Whether a save may replace `directory`: it is absent, a checkpoint with an index, or empty.
+/// \error kBadInput if not.
+Status CheckReplaceable(FileSystem& files, const std::string& directory);
+
 /// Writes into "<save_to>.saving", then commits. The previous checkpoint at save_to stays whole until
 /// the rename, and for good if anything fails before it. Needs a file system that all ranks share.
 /// \error kBadInput if save_to exists and is no checkpoint; kFailed, kPeer otherwise.

@@ -16,6 +16,7 @@
 
 #include "src/core/dtype.h"
 #include "src/load/initial_value.h"
+#include "src/seam/decorators.h"
 
 namespace shardproof {
 namespace {
@@ -164,21 +165,11 @@ class OneRank : public Communicator {
 
 /// A disk whose n-th changing operation fails, and, if `dead`, every one after it; a write that
 /// fails leaves half of its bytes behind. Lists what it was asked to do.
-class FailingFiles : public FileSystem {
+class FailingFiles : public FilesDecorator {
  public:
   FailingFiles(std::shared_ptr<FileSystem> inner, size_t fail_at, bool dead)
-      : inner_(std::move(inner)), fail_at_(fail_at), dead_(dead) {}
+      : FilesDecorator(std::move(inner)), fail_at_(fail_at), dead_(dead) {}
 
-  Result<std::shared_ptr<const MappedFile>> Map(const std::string& path) override {
-    return inner_->Map(path);
-  }
-  Result<std::string> ReadText(const std::string& path, uint64_t bytes_max) override {
-    return inner_->ReadText(path, bytes_max);
-  }
-  bool Exists(const std::string& path) override { return inner_->Exists(path); }
-  Result<std::vector<std::string>> List(const std::string& directory) override {
-    return inner_->List(directory);
-  }
   Status Create(const std::string& path, uint64_t size) override {
     SP_TRY(Next("create"));
     return inner_->Create(path, size);
@@ -242,7 +233,6 @@ class FailingFiles : public FileSystem {
     return Ok();
   }
 
-  std::shared_ptr<FileSystem> inner_;
   size_t fail_at_;
   bool dead_;
   std::vector<std::string> operations_;

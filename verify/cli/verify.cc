@@ -28,11 +28,20 @@ struct VerifyArguments {
   ExecuteOptions execute;
 };
 
-/// The number of ranks if nobody says: those that were started, else 4.
-int64_t DefaultWorld() {
+/// How many ranks torchrun or a shell started, or nothing if none.
+std::optional<int64_t> StartedRanks() {
   const char* started = std::getenv("WORLD_SIZE");
-  if (std::getenv("RANK") == nullptr || started == nullptr) return 4;
+  if (std::getenv("RANK") == nullptr || started == nullptr) return std::nullopt;
   return std::max<int64_t>(1, std::atoll(started));  // what is wrong with it, joining tells
+}
+
+/// The number of ranks: what was asked for, else those that were started, else 4.
+Result<int64_t> WorldFrom(const std::optional<int64_t>& asked) {
+  const std::optional<int64_t> started = StartedRanks();
+  if (asked && started && *asked > *started) {
+    return BadInput(fmt::format("--world {}: {} ranks were started (WORLD_SIZE)", *asked, *started));
+  }
+  return asked.value_or(started.value_or(4));
 }
 
 Result<FaultCase> ParseInject(const std::string& text) {
@@ -58,7 +67,8 @@ Result<Case> CaseFrom(const VerifyArguments& arguments) {
     SP_ASSIGN(test_case, ParseCase(nlohmann::json::parse(bug.smallest_case)));
   }
   if (test_case.mesh.empty() || arguments.world) {
-    test_case.mesh = {{"dp_shard", arguments.world.value_or(DefaultWorld())}};
+    SP_ASSIGN(const int64_t world, WorldFrom(arguments.world));
+    test_case.mesh = {{"dp_shard", world}};
   }
   if (!arguments.checkpoint.empty() || arguments.world || arguments.resume_world) {
     // One rank fewer is another sharding that any launcher can still run; from one rank, go to two.

@@ -8,22 +8,16 @@
 namespace shardproof {
 namespace {
 
-struct Target {
-  std::string name;
-  int64_t rank = 0;
-};
-
 /// NAME or NAME:RANK; the name is a buffer's, so the source need not know it.
-Result<Target> TargetOf(const Case& test_case, const std::string& where) {
+Result<WhatAndRank> TargetOf(const Case& test_case, const std::string& where) {
   SP_ASSIGN(const auto declared, oracle::DeclareModel(test_case));
-  const size_t colon = where.rfind(':');
-  Target target{where.substr(0, colon), test_case.WorldSize() - 1};
+  SP_ASSIGN(const auto target, SplitRank(test_case, where));
   std::string buffers;
   bool known = false;
   for (const TensorCase& tensor : declared.tensors) {
     if (tensor.kind != "buffer") continue;
     buffers += (buffers.empty() ? "" : ", ") + tensor.name;
-    if (tensor.name != target.name) continue;
+    if (tensor.name != target.what) continue;
     known = true;
     if (tensor.dtype[0] != 'F' && tensor.dtype != "BF16") {
       return BadInput(fmt::format("buffer '{}' is {}, which has no NaN", tensor.name,
@@ -31,12 +25,8 @@ Result<Target> TargetOf(const Case& test_case, const std::string& where) {
     }
   }
   if (!known) {
-    return BadInput(fmt::format("the model has no buffer '{}': its buffers are {}", target.name,
+    return BadInput(fmt::format("the model has no buffer '{}': its buffers are {}", target.what,
                                 buffers.empty() ? "none" : buffers));
-  }
-  if (colon != std::string::npos) {
-    SP_ASSIGN(target.rank,
-              ParseIndex(where.substr(colon + 1), test_case.WorldSize(), "the rank"));
   }
   return target;
 }
@@ -53,13 +43,13 @@ const FaultRegistration kRegistration{{
     },
     .arm =
         [](FaultSite site, const std::string& where) {
-          const Target target = TargetOf(site.test_case, where).value();
+          const WhatAndRank target = TargetOf(site.test_case, where).value();
           auto compute = site.stages.compute_buffers;
           site.stages.compute_buffers = [=, log = site.log](Model& model, const Job& job,
                                                             World& world) -> Status {
             SP_TRY(compute(model, job, world));
             for (const auto& [name, slot] : model.Named()) {
-              if (name != target.name || world.rank() != target.rank) continue;
+              if (name != target.what || world.rank() != target.rank) continue;
               log(fmt::format("{} filled with NaN on rank {}", name, target.rank));
               slot->value.fill_(std::numeric_limits<double>::quiet_NaN());
             }

@@ -70,6 +70,15 @@ Result<TensorAndRest> SplitWhere(const std::vector<oracle::TensorLocation>& sour
                               nearest.empty() ? "" : ": did you mean '" + nearest + "'?"));
 }
 
+Result<WhatAndRank> SplitRank(const Case& test_case, const std::string& where) {
+  const size_t colon = where.rfind(':');
+  WhatAndRank split{where.substr(0, colon), test_case.WorldSize() - 1};
+  if (colon != std::string::npos) {
+    SP_ASSIGN(split.rank, ParseIndex(where.substr(colon + 1), test_case.WorldSize(), "the rank"));
+  }
+  return split;
+}
+
 Result<int64_t> ParseIndex(const std::string& text, int64_t limit, const std::string& what) {
   int64_t value = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -65,6 +65,14 @@ struct TensorAndRest {
 Result<TensorAndRest> SplitWhere(const std::vector<oracle::TensorLocation>& source,
                                  const std::string& where);
 
+/// "WHAT" or "WHAT:RANK" of a WHERE.
+struct WhatAndRank {
+  std::string what;
+  int64_t rank = 0;  ///< the last rank if none is given
+};
+/// \error kBadInput if what follows the last colon is no rank of the case's world.
+Result<WhatAndRank> SplitRank(const Case& test_case, const std::string& where);
+
 /// A whole number below `limit`. \error kBadInput naming `what`.
 Result<int64_t> ParseIndex(const std::string& text, int64_t limit, const std::string& what);
 

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "verify/faults/decorators.h"
+#include "src/seam/decorators.h"
 #include "verify/faults/fault.h"
 
 namespace shardproof {
@@ -50,15 +50,9 @@ struct Target {
 };
 
 Result<Target> TargetOf(const Case& test_case, const std::string& where) {
-  const size_t colon = where.find(':');
-  Target target;
-  SP_ASSIGN(target.call, ParseIndex(where.substr(0, colon), int64_t{1} << 32, "the write's number"));
-  target.rank = test_case.WorldSize() - 1;
-  if (colon != std::string::npos) {
-    SP_ASSIGN(target.rank,
-              ParseIndex(where.substr(colon + 1), test_case.WorldSize(), "the rank"));
-  }
-  return target;
+  SP_ASSIGN(const auto split, SplitRank(test_case, where));
+  SP_ASSIGN(const int64_t call, ParseIndex(split.what, int64_t{1} << 32, "the write's number"));
+  return Target{call, split.rank};
 }
 
 const FaultRegistration kRegistration{{

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "verify/faults/decorators.h"
+#include "src/seam/decorators.h"
 #include "verify/faults/fault.h"
 
 namespace shardproof {

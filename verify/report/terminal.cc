@@ -145,7 +145,9 @@ std::string Where(const Finding& finding) {
   if (!finding.hosts.empty()) add("host " + fmt::format("{}", fmt::join(finding.hosts, " ")));
   if (!finding.stage.empty()) add("stage " + finding.stage);
   if (!finding.phase.empty()) add("phase " + finding.phase);
-  if (finding.differing) add(Plural(*finding.differing, "element") + " differ");
+  if (finding.differing) {
+    add(Plural(*finding.differing, "element") + (*finding.differing == 1 ? " differs" : " differ"));
+  }
   if (finding.failure_class != "code") add("class " + finding.failure_class);
   return text;
 }

@@ -1,7 +1,7 @@
 #include "verify/run/recorded_communicator.h"
 
 #include "src/core/dtype.h"
-#include "verify/faults/decorators.h"
+#include "src/seam/decorators.h"
 
 namespace shardproof {
 namespace {

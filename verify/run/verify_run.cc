@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "src/checkpoint/save.h"
 #include "verify/evidence/reader.h"
 #include "verify/faults/fault.h"
 #include "verify/run/bug.h"
@@ -76,8 +77,7 @@ Status CheckMesh(const std::vector<AxisCase>& mesh) {
   return BadInput(fmt::format("the mesh is{}: the reference runs on one axis, dp_shard", axes));
 }
 
-/// The saved checkpoint may replace a checkpoint with an index, never anything else of the user's,
-/// and never the source.
+/// The saved checkpoint may replace what a save may replace, but never the source.
 Status CheckSaveTo(const std::string& save_to, const std::string& source) {
   namespace fs = std::filesystem;
   if (save_to.empty()) return Ok();
@@ -92,9 +92,7 @@ Status CheckSaveTo(const std::string& save_to, const std::string& source) {
     return BadInput(fmt::format("{}: cannot be made: {} is no directory", save_to, parent.string()));
   }
   if (!fs::is_directory(target)) return BadInput(save_to + ": exists and is no directory");
-  if (fs::is_empty(target) || fs::exists(target / "model.safetensors.index.json")) return Ok();
-  return BadInput(save_to + ": exists and holds no model.safetensors.index.json: a save replaces "
-                            "only a checkpoint with an index, or an empty directory");
+  return CheckReplaceable(*MakePosixFileSystem(), save_to);
 }
 
 Status Run::Prepare() {

@@ -1,3 +1,4 @@
+#include "src/seam/decorators.h"
 #include "verify/run/worker.h"
 
 #include <malloc.h>
@@ -10,7 +11,6 @@
 #include <ATen/Parallel.h>
 
 #include "src/pipeline/pipeline.h"
-#include "verify/faults/decorators.h"
 #include "verify/faults/fault.h"
 #include "verify/run/bug.h"
 #include "verify/run/devices.h"

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import uuid
 
-from command import CommandTest, Done, checkpoint, command, processes_with
+from command import REPOSITORY, CommandTest, Done, checkpoint, command, processes_with
 
 
 def free_port():
@@ -64,10 +64,15 @@ class ByHand(CommandTest):
         self.assert_exits(done, 1)
         self.assertIn("FAIL loading.equals_source", done[0].out)
 
-    def test_more_ranks_than_were_started_is_never_a_pass(self):
+    def test_more_ranks_than_were_started_are_refused(self):
         done = self.verify(2, "--world", "3")
+        self.assert_exits(done, 2)
+        self.assertIn("--world 3: 2 ranks were started", done[0].err)
+
+    def test_a_case_for_more_ranks_than_were_started_is_never_a_pass(self):
+        done = self.started(2, "verify", "--case", REPOSITORY / "fixtures" / "cases" / "everything.json")
         self.assert_exits(done, 77)
-        self.assertIn("needs 3 ranks and 2 were started", done[0].out)
+        self.assertRegex(done[0].out, r"needs \d+ ranks and 2 were started")
 
     def test_bad_input_is_refused_on_every_rank(self):
         self.assert_exits(self.started(2, "verify", "--checkpoint", "not-there"), 2)
