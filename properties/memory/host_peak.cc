@@ -12,6 +12,11 @@ std::string MiB(uint64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
+bool AllHaveMemory(const PhaseEvidence& phase) {
+  return std::all_of(phase.ranks.begin(), phase.ranks.end(),
+                     [](const RankEvidence& rank) { return rank.memory.has_value(); });
+}
+
 /// When the rank first went beyond the bound, from its samples.
 std::string FirstBeyond(const MemoryRecord& memory, uint64_t limit) {
   for (const MemorySample& sample : memory.samples) {
@@ -47,7 +52,8 @@ void CheckRank(const Case& test_case, const PhaseEvidence& phase, const RankEvid
 /// \claim      peak_bytes - idle_bytes <= own_shard_bytes + bucket_bytes + host_slack_bytes, on
 /// every
 ///             rank; anonymous memory, so that the page cache of mapped files is not counted.
-/// \needs      memory: the memory record of every rank; strategy rank0-broadcast
+/// \needs      memory: the memory record of every rank; strategy rank0-broadcast; a model of which a
+///             full copy would be beyond the bound
 /// \tolerance  host_slack_bytes of the case: allocator, threads and transport, not tensors
 /// \killed_by  memory.every_rank_loads_all, memory.full_copy_kept
 /// \source     huggingface/transformers#44473, #45649, areal-project/AReaL#1182
@@ -59,6 +65,17 @@ void Check(const Evidence& evidence, Judgement& judgement) {
         fmt::format("strategy {} promises no bound: every rank holds a full copy while "
                     "it loads",
                     phase->strategy));
+    return;
+  }
+  uint64_t model_bytes = 0;  // at most: replicated tensors count on every rank
+  for (const RankEvidence& rank : phase->ranks) {
+    model_bytes += rank.memory ? rank.memory->own_shard_bytes : 0;
+  }
+  const uint64_t allowed = evidence.test_case.bucket_bytes + evidence.test_case.host_slack_bytes;
+  if (model_bytes <= allowed && AllHaveMemory(*phase)) {
+    judgement.Skipped(fmt::format("the model has {}, less than one bucket and the slack ({}): a full "
+                                  "copy would not show",
+                                  MiB(model_bytes), MiB(allowed)));
     return;
   }
   for (const RankEvidence& rank : phase->ranks) {

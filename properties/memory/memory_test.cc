@@ -18,6 +18,17 @@ TEST(HostPeakTest, NamesTheRankBeyondTheBound) {
   EXPECT_THAT(result.judgement.findings()[0].message, HasSubstr("5.0 MiB"));
 }
 
+TEST(HostPeakTest, SkipsAModelOfWhichAFullCopyWouldNotShow) {
+  SoundEvidence sound;
+  const uint64_t allowed =
+      sound.evidence.test_case.bucket_bytes + sound.evidence.test_case.host_slack_bytes;
+  auto& ranks = sound.Phase("memory").ranks;
+  for (auto& rank : ranks) rank.memory->own_shard_bytes = allowed / ranks.size();
+  const PropertyResult result = JudgeOne(sound.evidence, "memory.host_peak");
+  EXPECT_EQ(result.judgement.verdict(), Verdict::kSkip);
+  EXPECT_THAT(result.judgement.reason(), HasSubstr("would not show"));
+}
+
 TEST(HostPeakTest, SkipsThePlainStrategyAndNeedsEveryRecord) {
   SoundEvidence sound;
   sound.Phase("memory").ranks[1].memory.reset();

@@ -1,6 +1,7 @@
 #include "src/checkpoint/save.h"
 
 #include <algorithm>
+#include <array>
 
 #include <nlohmann/json.hpp>
 
@@ -8,7 +9,15 @@ namespace shardproof {
 namespace {
 
 constexpr const char* kIndexName = "model.safetensors.index.json";
+constexpr std::array kCopied = {"config.json", "generation_config.json"};
 constexpr uint64_t kSideFileBytesMax = 64u << 20;
+
+/// Whether a save could have written a file of this name.
+bool IsOfACheckpoint(const std::string& name) {
+  return name == kIndexName ||
+         std::find(kCopied.begin(), kCopied.end(), name) != kCopied.end() ||
+         (name.starts_with("model-") && name.ends_with(".safetensors"));
+}
 
 std::string WithoutSlashAtEnd(std::string path) {
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
@@ -37,7 +46,7 @@ Status WriteSideFiles(const std::vector<SavedFile>& plan, const Job& job,
   }
   index["metadata"]["total_size"] = total;
   SP_TRY(WriteWhole(files, directory + "/" + kIndexName, index.dump(2) + "\n"));
-  for (const char* name : {"config.json", "generation_config.json"}) {
+  for (const char* name : kCopied) {
     const std::string from = job.checkpoint + "/" + name;
     if (!files.Exists(from)) continue;
     SP_ASSIGN(const std::string text, files.ReadText(from, kSideFileBytesMax));
@@ -81,9 +90,17 @@ Status WriteTensor(const SavedTensor& tensor, OutputFile& file) {
 Status CheckReplaceable(FileSystem& files, const std::string& directory) {
   if (!files.Exists(directory)) return Ok();
   SP_ASSIGN(const auto names, files.List(directory));
-  if (names.empty() || files.Exists(directory + "/" + kIndexName)) return Ok();
-  return BadInput(directory + ": exists and holds no " + kIndexName +
-                  ": a save replaces only a checkpoint with an index, or an empty directory");
+  if (names.empty()) return Ok();
+  if (!files.Exists(directory + "/" + kIndexName)) {
+    return BadInput(directory + ": exists and holds no " + kIndexName +
+                    ": a save replaces only a checkpoint with an index, or an empty directory");
+  }
+  for (const std::string& name : names) {
+    if (IsOfACheckpoint(name)) continue;
+    return BadInput(directory + ": holds '" + name +
+                    "', which no save writes and replacing the directory would delete");
+  }
+  return Ok();
 }
 
 Status WriteShards(const Model& model, const Job& job, const std::string& directory, World& world) {

@@ -25,7 +25,8 @@ struct SavedFile {
 ///   by `world_size`, rounded up.
 std::vector<SavedFile> PlanFiles(const Model& model, uint64_t max_file_bytes, int64_t world_size);
 
-/// Whether a save may replace `directory`: it is absent, a checkpoint with an index, or empty.
+/// Whether a save may replace `directory`: it is absent, empty, or a checkpoint with an index and
+/// nothing else in it.
 /// \error kBadInput if not.
 Status CheckReplaceable(FileSystem& files, const std::string& directory);
 

@@ -66,7 +66,7 @@ Status FillByBroadcast(Model&, const KeyMatch& keys, const Source& source, const
   std::map<std::string, std::shared_ptr<Slot>> slots;
   for (const auto& [slot, key] : keys.loads) slots[slot->spec.name] = slot;
   const std::vector<Bucket> buckets =
-      PlanBuckets(keys, source, std::max<uint64_t>(1, job.bucket_bytes / kParts));
+      stages.plan_buckets(keys, source, std::max<uint64_t>(1, job.bucket_bytes / kParts));
   std::array<Part, kParts> parts;
   SP_TRY(Agree(*world.communicator, AllocateParts(parts, buckets, source, *world.device),
                "allocating the bucket"));

@@ -34,8 +34,8 @@ bool IsCount(const json& value) {
 }
 
 Result<SourceTensor> ParseTensor(const json& entry, const std::string& where, uint64_t data_bytes) {
-  const bool complete = entry.is_object() && entry.size() == 3 && entry.contains("dtype") &&
-                        entry.contains("shape") && entry.contains("data_offsets");
+  const bool complete = entry.is_object() && entry.contains("dtype") && entry.contains("shape") &&
+                        entry.contains("data_offsets");  // more is for readers that know it
   if (!complete || !entry["dtype"].is_string() || !entry["shape"].is_array() ||
       !entry["data_offsets"].is_array()) {
     return BadInput(where + ": expected an object of dtype, shape and data_offsets");

@@ -56,6 +56,7 @@ Stages ReferenceStages(Strategy strategy) {
           .shard = ShardModel,
           .materialize = MaterializeMeta,
           .fill = from_rank0 ? FillByBroadcast : FillNothing,
+          .plan_buckets = PlanBuckets,
           .unpack = Unpack,
           .init_missing = InitMissing,
           .compute_buffers = ComputeBuffers,

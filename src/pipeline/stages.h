@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/core/result.h"
+#include "src/load/buckets.h"
 #include "src/load/key_match.h"
 #include "src/load/safetensors.h"
 #include "src/model/model.h"
@@ -38,6 +39,8 @@ struct Stages {
   /// Fills the shards from rank 0's source.
   std::function<Status(Model&, const KeyMatch&, const Source&, const Stages&, const Job&, World&)>
       fill;
+  /// Which bytes travel together, and in which order: a pure function, alike on all ranks.
+  std::function<std::vector<Bucket>(const KeyMatch&, const Source&, uint64_t capacity)> plan_buckets;
   /// Copies what this rank owns out of one received payload.
   std::function<void(const std::vector<Piece>&, const std::byte* payload,
                      const std::map<std::string, std::shared_ptr<Slot>>&)>

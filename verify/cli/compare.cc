@@ -6,6 +6,7 @@
 #include "verify/cli/command.h"
 #include "verify/compare/compare.h"
 #include "verify/report/result.h"
+#include "verify/run/outputs.h"
 
 namespace shardproof {
 namespace {
@@ -18,6 +19,12 @@ struct Arguments {
 };
 
 int RunCompare(const Arguments& arguments) {
+  for (const std::string& input : {arguments.a, arguments.b, arguments.options.map_file}) {
+    if (const Status apart = CheckNotOf(arguments.json, input, "--json"); !apart.ok()) {
+      fmt::print(stderr, "shardproof: {}\n", apart.error().message);
+      return kExitBadInput;
+    }
+  }
   const auto result = Compare(arguments.a, arguments.b, arguments.options);
   if (!result.ok()) {
     fmt::print(stderr, "shardproof: {}\n", result.error().message);

@@ -14,6 +14,7 @@
 #include "verify/report/report.h"
 #include "verify/report/text.h"
 #include "verify/run/verify_run.h"
+#include "verify/run/outputs.h"
 
 namespace shardproof {
 namespace {
@@ -117,7 +118,15 @@ std::string ReportCommand(const std::vector<std::string>& command_line) {
   return text + "--report report";
 }
 
+Status CheckOutputs(const Case& test_case, const ExecuteOptions& options) {
+  SP_TRY(CheckNotOf(options.json, test_case.model.checkpoint, "--json"));
+  return CheckApart(options.report, test_case.model.checkpoint, "--report");
+}
+
 int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launcher) {
+  if (const Status apart = CheckOutputs(test_case, options); !apart.ok()) {
+    return Complain(apart.error());
+  }
   const auto directory = WorkDirectory::Make(options.report);
   if (!directory.ok()) return Complain(directory.error());
   auto verified = Verify(test_case, launcher,
@@ -133,7 +142,10 @@ int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launche
   RunResult& result = verified.value();
   result.command_line = options.command_line;
   if (IsHang(result)) result.exit_code = kExitHang;
-  if (options.report.empty()) result.next_command = ReportCommand(options.command_line);
+  result.next_command = options.report.empty()
+                            ? ReportCommand(options.command_line)
+                            : ShellQuoted(options.command_line.at(0)) + " replay " +
+                                  ShellQuoted(result.evidence_directory);
   const Status written = WriteReports(result, options);
   if (options.json != "-") {
     fmt::print("{}", TerminalReport(result, ::isatty(STDOUT_FILENO) != 0, TerminalWidth()));

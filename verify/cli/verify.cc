@@ -131,7 +131,8 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
                       "Without --checkpoint or --case: on the smallest case that shows it");
   command->add_option("--property", arguments->execute.properties,
                       "Judge only this property; may be repeated");
-  command->add_option("--seed", arguments->seed, "Seed of initial values (default 0)");
+  command->add_option("--seed", arguments->seed, "Seed of initial values (default 0)")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--bucket-bytes", arguments->bucket_bytes,
                       "Staging bytes a rank may hold at once (default 16 MiB)");
   command->add_option("--deadline", arguments->deadline_seconds,

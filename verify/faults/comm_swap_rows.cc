@@ -92,8 +92,8 @@ const FaultRegistration kRegistration{{
     .model = FaultModel::kMustBeSeen,
     .check = [](const Case& test_case, const std::vector<oracle::TensorLocation>& source,
                 const std::string& where) -> Status {
-      SP_TRY(TargetOf(test_case, source, where));
-      return Ok();
+      SP_ASSIGN(const Target target, TargetOf(test_case, source, where));
+      return CheckLoaded(test_case, source, target.tensor.name);
     },
     .arm =
         [](FaultSite site, const std::string& where) {

@@ -70,6 +70,29 @@ Result<TensorAndRest> SplitWhere(const std::vector<oracle::TensorLocation>& sour
                               nearest.empty() ? "" : ": did you mean '" + nearest + "'?"));
 }
 
+Status CheckLoaded(const Case& test_case, const std::vector<oracle::TensorLocation>& source,
+                   const std::string& name) {
+  SP_ASSIGN(const auto declared, oracle::DeclareModel(test_case));
+  const auto in_source = [&](const std::string& other) {
+    return std::any_of(source.begin(), source.end(),
+                       [&](const auto& tensor) { return tensor.name == other; });
+  };
+  // Of tied names the first that the checkpoint has is loaded.
+  for (const std::vector<std::string>& group : declared.ties) {
+    if (std::find(group.begin(), group.end(), name) == group.end()) continue;
+    const auto loaded = std::find_if(group.begin(), group.end(), in_source);
+    if (loaded == group.end() || *loaded == name) return Ok();
+    return BadInput(fmt::format("the model does not load '{}': it is tied to '{}', which the "
+                                "checkpoint has too",
+                                name, *loaded));
+  }
+  const bool known =
+      std::any_of(declared.tensors.begin(), declared.tensors.end(), [&](const TensorCase& tensor) {
+        return tensor.name == name && tensor.persistent;
+      });
+  return known ? Ok() : BadInput(fmt::format("the model does not load tensor '{}'", name));
+}
+
 Result<WhatAndRank> SplitRank(const Case& test_case, const std::string& where) {
   const size_t colon = where.rfind(':');
   WhatAndRank split{where.substr(0, colon), test_case.WorldSize() - 1};

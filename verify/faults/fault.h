@@ -65,6 +65,10 @@ struct TensorAndRest {
 Result<TensorAndRest> SplitWhere(const std::vector<oracle::TensorLocation>& source,
                                  const std::string& where);
 
+/// \error kBadInput if the model does not load `name`: damage to it could not be seen.
+Status CheckLoaded(const Case& test_case, const std::vector<oracle::TensorLocation>& source,
+                   const std::string& name);
+
 /// "WHAT" or "WHAT:RANK" of a WHERE.
 struct WhatAndRank {
   std::string what;

@@ -48,10 +48,10 @@ const FaultRegistration kRegistration{{
     .what = "the lowest bit of one element is flipped on its way from the file",
     .where = "TENSOR:INDEX, row-major or as coordinates: model.norm.weight:5, lm_head.weight:3,17",
     .model = FaultModel::kMustBeSeen,
-    .check = [](const Case&, const std::vector<oracle::TensorLocation>& source,
+    .check = [](const Case& test_case, const std::vector<oracle::TensorLocation>& source,
                 const std::string& where) -> Status {
-      SP_TRY(Locate(source, where));
-      return Ok();
+      SP_ASSIGN(const auto located, Locate(source, where));
+      return CheckLoaded(test_case, source, located.first.tensor.name);
     },
     .arm =
         [](FaultSite site, const std::string& where) {

@@ -186,14 +186,15 @@ def memory_plot(ranks, prefix):
         samples = thin(rank["samples"])
         axes.plot([s[0] for s in samples], [s[1] / mib for s in samples],
                   color=palette[rank["rank"]], linewidth=1.3, label=f"rank {rank['rank']}")
-    # Ranks of unequal shards have unequal bounds; ranks with the same one share a line.
-    for bound in sorted({rank["bound"] for rank in ranks if rank["bound"]}):
+    # Ranks of unequal shards have unequal bounds, often too close to label each.
+    bounds = sorted({rank["bound"] for rank in ranks if rank["bound"]})
+    for bound in bounds:
         own = [rank["rank"] for rank in ranks if rank["bound"] == bound]
         color = palette[own[0]] if len(own) < len(ranks) else INK
         axes.axhline(bound / mib, color=color, linewidth=1, linestyle=(0, (5, 3)))
-        label = "bound" if len(own) == len(ranks) else \
-            f"bound, rank {own[0]}" if len(own) == 1 else f"bound, {len(own)} ranks"
-        axes.text(end, bound / mib, label, ha="right", va="bottom", fontsize=8, color=color)
+    if bounds:
+        label = "bound" if len(bounds) == 1 else "bounds, a line a rank"
+        axes.text(end, bounds[-1] / mib, label, ha="right", va="bottom", fontsize=8, color=INK)
     axes.set_xlim(0, end)
     axes.set_ylim(0, axes.get_ylim()[1] * 1.12)
     top = axes.get_ylim()[1]

@@ -1,7 +1,7 @@
 // A planted bug: one mistake that people really make, put into the reference pipeline by replacing
 // one leaf or decorating one seam. One file a bug, under fixtures/bugs/; the file registers itself;
-// its id is its file name with the first underscore as a dot (loading_clobber_real_buffer.cc is
-// loading.clobber_real_buffer).
+// its id is its file name with the first underscore as a dot (loading_buffers_reallocated.cc is
+// loading.buffers_reallocated).
 #pragma once
 
 #include <functional>

@@ -11,6 +11,7 @@
 #include "verify/evidence/reader.h"
 #include "verify/faults/fault.h"
 #include "verify/run/bug.h"
+#include "verify/run/outputs.h"
 
 namespace shardproof {
 namespace {
@@ -81,11 +82,8 @@ Status CheckMesh(const std::vector<AxisCase>& mesh) {
 Status CheckSaveTo(const std::string& save_to, const std::string& source) {
   namespace fs = std::filesystem;
   if (save_to.empty()) return Ok();
+  SP_TRY(CheckApart(save_to, source, "--save-to"));
   const fs::path target = fs::absolute(save_to).lexically_normal();
-  std::error_code error;
-  if (fs::equivalent(target, source, error)) {
-    return BadInput(save_to + ": is the source itself, which a save must not replace");
-  }
   if (!fs::exists(target)) {
     const fs::path parent = (target.has_filename() ? target : target.parent_path()).parent_path();
     if (fs::is_directory(parent)) return Ok();

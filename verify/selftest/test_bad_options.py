@@ -1,5 +1,8 @@
 """Options that cannot be: exit code 2, the option's value named, the known ones listed."""
 
+import os
+import shutil
+
 from checkpoints import write_llama
 from command import CommandTest, snapshot
 
@@ -115,6 +118,22 @@ class BadOptions(CommandTest):
 
     def test_save_to_the_source_is_refused(self):
         self.refused_options("--save-to", "good", names=["good"])
+
+    def test_outputs_in_or_around_the_source_are_refused(self):
+        os.symlink("good", self.dir / "link")
+        for option, path in (("--save-to", "good/saved"), ("--save-to", "."), ("--save-to", "link"),
+                             ("--report", "good"), ("--report", "good/report"),
+                             ("--json", "good/config.json")):  # fmt: skip
+            with self.subTest(f"{option} {path}"):
+                self.refused_options(option, path, names=[option, path])
+        self.judged("verify", "--checkpoint", "good", "--world", "2", code=0)
+
+    def test_save_to_a_checkpoint_with_files_of_others_leaves_it_untouched(self):
+        shutil.copytree(self.dir / "good", self.dir / "kept")
+        (self.dir / "kept" / "model.safetensors.index.json").touch()
+        (self.dir / "kept" / "optimizer.pt").write_text("weeks")
+        self.refused_options("--save-to", "kept", names=["kept", "optimizer.pt"])
+        self.assertEqual((self.dir / "kept" / "optimizer.pt").read_text(), "weeks")
 
     def test_save_to_a_file(self):
         self.write("saved", "a file")

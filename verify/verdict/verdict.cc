@@ -80,8 +80,8 @@ std::string Judgement::reason() const {
     return fmt::format("{}; and {} more that could not be judged", inconclusive_reason_,
                        inconclusive_count_ - 1);
   }
-  if (!skip_reason_.empty()) return skip_reason_;
-  return comparisons_ == 0 && findings_.empty() ? "no comparison was made" : "";
+  if (comparisons_ > 0 || !findings_.empty()) return "";
+  return skip_reason_.empty() ? "no comparison was made" : skip_reason_;
 }
 
 }  // namespace shardproof
