@@ -348,8 +348,8 @@ class SoundEvidence {
     for (RankEvidence& rank : phase.ranks) {
       MemoryRecord memory;
       memory.idle_bytes = 10 << 20;
-      memory.own_shard_bytes = 1 << 20;
-      memory.peak_bytes = memory.idle_bytes + (2 << 20);
+      memory.own_shard_bytes = 3 << 20;
+      memory.peak_bytes = memory.idle_bytes + (4 << 20);
       memory.peak_stage = "ready";
       rank.memory = memory;
       for (auto& [name, state] : rank.stages.at(3).tensors) {

@@ -15,7 +15,7 @@ TEST(HostPeakTest, NamesTheRankBeyondTheBound) {
   const PropertyResult result = JudgeOne(sound.evidence, "memory.host_peak");
   ASSERT_EQ(result.judgement.findings().size(), 1u);
   EXPECT_THAT(result.judgement.findings()[0].ranks, ElementsAre(2));
-  EXPECT_THAT(result.judgement.findings()[0].message, HasSubstr("5.0 MiB"));
+  EXPECT_THAT(result.judgement.findings()[0].message, HasSubstr("7.0 MiB"));
 }
 
 TEST(HostPeakTest, SkipsAModelOfWhichAFullCopyWouldNotShow) {
