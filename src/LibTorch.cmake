@@ -25,7 +25,6 @@ find_path(gloo_include gloo/algorithm.h REQUIRED)
 
 # The wheel bundles the headers of another fmt, without its library. None of what we include of it
 # needs fmt, so the system's goes first: compiled once, not into every object.
-find_package(fmt REQUIRED)
 find_path(fmt_include fmt/format.h REQUIRED)
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/first)
 file(CREATE_LINK ${fmt_include}/fmt ${CMAKE_BINARY_DIR}/first/fmt SYMBOLIC)

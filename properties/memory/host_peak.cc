@@ -12,9 +12,13 @@ std::string MiB(uint64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
-bool AllHaveMemory(const PhaseEvidence& phase) {
-  return std::all_of(phase.ranks.begin(), phase.ranks.end(),
-                     [](const RankEvidence& rank) { return rank.memory.has_value(); });
+/// At most the model's bytes: replicated tensors count on every rank.
+uint64_t ModelBytes(const PhaseEvidence& phase) {
+  uint64_t bytes = 0;
+  for (const RankEvidence& rank : phase.ranks) {
+    bytes += rank.memory ? rank.memory->own_shard_bytes : 0;
+  }
+  return bytes;
 }
 
 /// When the rank first went beyond the bound, from its samples.
@@ -28,15 +32,21 @@ std::string FirstBeyond(const MemoryRecord& memory, uint64_t limit) {
 }
 
 void CheckRank(const Case& test_case, const PhaseEvidence& phase, const RankEvidence& rank,
-               Judgement& judgement) {
+               uint64_t model_bytes, Judgement& judgement) {
   if (!rank.memory || rank.memory->peak_bytes == 0) {
     judgement.Inconclusive(fmt::format("rank {} left no memory record", rank.rank));
     return;
   }
   const MemoryRecord& memory = *rank.memory;
   const uint64_t used = memory.peak_bytes - std::min(memory.idle_bytes, memory.peak_bytes);
-  const uint64_t limit =
-      memory.own_shard_bytes + test_case.bucket_bytes + test_case.host_slack_bytes;
+  const uint64_t allowed = test_case.bucket_bytes + test_case.host_slack_bytes;
+  if (model_bytes <= allowed) {
+    judgement.Skipped(fmt::format("the model has {}, less than one bucket and the slack ({}): a full "
+                                  "copy would not show",
+                                  MiB(model_bytes), MiB(allowed)));
+    return;
+  }
+  const uint64_t limit = memory.own_shard_bytes + allowed;
   judgement.Compared();
   if (used <= limit) return;
   Finding finding = FindingAt(
@@ -67,19 +77,9 @@ void Check(const Evidence& evidence, Judgement& judgement) {
                     phase->strategy));
     return;
   }
-  uint64_t model_bytes = 0;  // at most: replicated tensors count on every rank
+  const uint64_t model_bytes = ModelBytes(*phase);
   for (const RankEvidence& rank : phase->ranks) {
-    model_bytes += rank.memory ? rank.memory->own_shard_bytes : 0;
-  }
-  const uint64_t allowed = evidence.test_case.bucket_bytes + evidence.test_case.host_slack_bytes;
-  if (model_bytes <= allowed && AllHaveMemory(*phase)) {
-    judgement.Skipped(fmt::format("the model has {}, less than one bucket and the slack ({}): a full "
-                                  "copy would not show",
-                                  MiB(model_bytes), MiB(allowed)));
-    return;
-  }
-  for (const RankEvidence& rank : phase->ranks) {
-    CheckRank(evidence.test_case, *phase, rank, judgement);
+    CheckRank(evidence.test_case, *phase, rank, model_bytes, judgement);
   }
 }
 

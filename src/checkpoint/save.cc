@@ -141,7 +141,6 @@ Status SaveModel(const Model& model, const Stages& stages, const Job& job, World
   const auto plan = PlanFiles(model, job.max_file_bytes, communicator.world_size());
   const bool leads = world.rank() == 0;
 
-  // Nothing is committed unless every rank's bytes are durable.
   const auto agree_or_clean_up = [&](const Status& own, const std::string& what) {
     Status agreed = Agree(communicator, own, what);
     if (!agreed.ok() && leads) (void)files.RemoveTree(staging);  // the first error is the one to tell
@@ -154,6 +153,7 @@ Status SaveModel(const Model& model, const Stages& stages, const Job& job, World
   SP_TRY(agree_or_clean_up(status, "preparing the save"));
   status = stages.write_shards(model, job, staging, world);
   if (status.ok() && leads) status = WriteSideFiles(plan, job, staging, files);
+  // Nothing is committed unless every rank's bytes are durable.
   SP_TRY(agree_or_clean_up(status, "writing the checkpoint"));
   status = leads ? stages.commit(staging, target, world) : Ok();
   return Agree(communicator, status, "committing the checkpoint");

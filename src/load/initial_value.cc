@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-
 #include <ATen/ops/empty.h>
 
 #include "src/core/check.h"

@@ -1,7 +1,7 @@
+#include "src/load/rope.h"
+
 #include <ATen/ops/arange.h>
 #include <ATen/ops/pow.h>
-
-#include "src/load/rope.h"
 
 #include "src/model/model.h"
 

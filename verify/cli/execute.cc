@@ -13,8 +13,8 @@
 #include "verify/cli/command.h"
 #include "verify/report/report.h"
 #include "verify/report/text.h"
-#include "verify/run/verify_run.h"
 #include "verify/run/outputs.h"
+#include "verify/run/verify_run.h"
 
 namespace shardproof {
 namespace {

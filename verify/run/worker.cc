@@ -1,4 +1,3 @@
-#include "src/seam/decorators.h"
 #include "verify/run/worker.h"
 
 #include <malloc.h>
@@ -11,6 +10,7 @@
 #include <ATen/Parallel.h>
 
 #include "src/pipeline/pipeline.h"
+#include "src/seam/decorators.h"
 #include "verify/faults/fault.h"
 #include "verify/run/bug.h"
 #include "verify/run/devices.h"

@@ -135,6 +135,13 @@ class BadOptions(CommandTest):
         self.refused_options("--save-to", "kept", names=["kept", "optimizer.pt"])
         self.assertEqual((self.dir / "kept" / "optimizer.pt").read_text(), "weeks")
 
+    def test_a_tensor_that_the_model_does_not_load(self):
+        write_llama(self.dir / "tied", tie_word_embeddings=True)  # its file has lm_head too
+        for fault in ("file/flip@lm_head.weight:3", "comm/swap-rows@lm_head.weight"):
+            with self.subTest(fault):
+                self.refused("verify", "--checkpoint", "tied", "--world", 2, "--inject", fault,
+                             names=[fault, "model.embed_tokens.weight"])  # fmt: skip
+
     def test_save_to_a_file(self):
         self.write("saved", "a file")
         self.refused_options("--save-to", "saved", names=["saved"])

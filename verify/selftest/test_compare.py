@@ -3,7 +3,7 @@
 import struct
 
 from checkpoints import Tensor, f32, llama_tensors, write_checkpoint, write_safetensors
-from command import CommandTest
+from command import CommandTest, snapshot
 
 NAN = 0x7FC00000
 NAN_WITH_PAYLOAD = 0x7FC00001
@@ -123,6 +123,14 @@ class Compare(CommandTest):
         self.pair({"w": f32([2])}, {})
         self.write("notes.txt", "no weights here")
         self.refused("compare", "a.safetensors", "notes.txt", names=["notes.txt"])
+
+    def test_json_over_an_input_is_refused_and_the_input_kept(self):
+        files = self.pair({"w": f32([2])}, {"w": f32([2])})
+        before = snapshot(self.dir)
+        for path in files:
+            with self.subTest(path):
+                self.refused("compare", *files, "--json", path, names=["--json", path])
+        self.assertEqual(snapshot(self.dir), before)
 
     def test_json_file_that_cannot_be_written(self):
         done = self.shardproof("compare", *self.pair({"w": f32([2])}, {"w": f32([2])}),

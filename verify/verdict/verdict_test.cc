@@ -41,8 +41,10 @@ TEST(VerdictTest, JudgementNeedsAComparisonToPass) {
   EXPECT_EQ(judgement.reason(), "no comparison was made");
   judgement.Skipped("nothing to do");
   EXPECT_EQ(judgement.verdict(), Verdict::kSkip);
+  EXPECT_EQ(judgement.reason(), "nothing to do");
   judgement.Compared();
   EXPECT_EQ(judgement.verdict(), Verdict::kPass);
+  EXPECT_EQ(judgement.reason(), "");
   judgement.Inconclusive("rank 1 is absent");
   EXPECT_EQ(judgement.verdict(), Verdict::kInconclusive);
   judgement.Inconclusive("rank 2 is absent");
