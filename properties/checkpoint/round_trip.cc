@@ -133,7 +133,9 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     judgement.Inconclusive("the source cannot be read: " + evidence.oracle.source.error);
     return;
   }
-  if (!evidence.oracle.saved.contains("values")) {
+  if (const std::string* why = evidence.WhyCannot("saved_files")) {
+    judgement.Skipped("the saved files were not read: " + *why);
+  } else if (!evidence.oracle.saved.contains("values")) {
     judgement.Inconclusive("phase values left no saved checkpoint");
   }
   if (evidence.oracle.declared.empty()) {
@@ -164,6 +166,7 @@ const PropertyRegistration kRegistration{{
     .killed_by = {"checkpoint.drops_frozen", "checkpoint.ignores_shard_offset",
                   "checkpoint.tie_saved_twice"},
     .check = Check,
+    .capabilities = {"save"},
 }};
 
 }  // namespace

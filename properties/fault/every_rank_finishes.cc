@@ -37,6 +37,7 @@ bool BlamesPeer(const ErrorRecord& error) {
 std::string ClassOf(const ErrorRecord& error) {
   if (error.code == "bad-input") return "input";
   if (error.code == "internal") return "verifier";
+  if (error.code == "subject") return "code";
   return "infrastructure";
 }
 

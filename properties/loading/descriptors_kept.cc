@@ -74,7 +74,9 @@ std::vector<int64_t> LocalShape(const PhaseEvidence& phase, const RankEvidence& 
   std::vector<int64_t> local = descriptor.shape;
   for (size_t axis = 0; axis < descriptor.placements.size(); ++axis) {
     const PlacementRecord& placement = descriptor.placements[axis];
-    if (placement.kind == "strided_shard") return descriptor.local_shape;
+    if (placement.kind == "strided_shard" || placement.kind == "flat_shard") {
+      return descriptor.local_shape;
+    }
     if (placement.kind != "shard") continue;
     const auto dim = static_cast<size_t>(placement.dim);
     if (axis >= phase.mesh.size() || axis >= rank.coordinates.size() || dim >= local.size()) {
@@ -101,7 +103,7 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const Ran
   if (built != nullptr) {
     check.Against(seen, *built);
     // A restore builds another model: only `ready` is of the model that was built.
-    if (stage == "ready" && built->identity >= 0 && seen.identity != built->identity) {
+    if (stage == "ready" && !evidence.WhyCannot("identity") && built->identity >= 0 && seen.identity != built->identity) {
       findings.Add(name, "rebuilt",
                    fmt::format("the {} is another object than at `built`: whatever was keyed by it "
                                "is lost",

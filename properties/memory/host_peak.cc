@@ -91,6 +91,7 @@ const PropertyRegistration kRegistration{{
     .source = "huggingface/transformers#44473, #45649, areal-project/AReaL#1182",
     .killed_by = {"memory.every_rank_loads_all", "memory.full_copy_kept"},
     .check = Check,
+    .capabilities = {"host_bound"},
 }};
 
 }  // namespace

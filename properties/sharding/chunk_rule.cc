@@ -109,7 +109,7 @@ bool Has(const TensorDescriptor& descriptor, const std::string& kind) {
 /// \killed_by  sharding.floor_plus_remainder, sharding.ceil_on_every_rank
 /// \source     torch.chunk documentation; pytorch/pytorch#136228 (two chunk rules in one program)
 void Check(const Evidence& evidence, Judgement& judgement) {
-  bool strided = false;
+  bool other_rule = false;
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     FinalStages(*phase, judgement);  // says which are not there
     for (const RankEvidence& rank : phase->ranks) {
@@ -117,15 +117,17 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       for (const StageRecord& stage : rank.stages) {
         for (const auto& [name, state] : stage.tensors) {
           const TensorDescriptor& descriptor = rank.Descriptor(state);
-          strided = strided || Has(descriptor, "strided_shard");
-          if (!Has(descriptor, "shard") || Has(descriptor, "strided_shard")) continue;
+          const bool other = Has(descriptor, "strided_shard") || Has(descriptor, "flat_shard");
+          other_rule = other_rule || other;
+          if (!Has(descriptor, "shard") || other) continue;
           if (!judged.emplace(name, state.descriptor).second) continue;
           CheckTensor(*phase, rank, stage.name, name, descriptor, judgement);
         }
       }
     }
   }
-  judgement.Skipped(strided ? "strided shards do not follow torch.chunk" : "nothing is sharded");
+  judgement.Skipped(other_rule ? "strided and flat shards do not follow torch.chunk"
+                               : "nothing is sharded");
 }
 
 const PropertyRegistration kRegistration{{

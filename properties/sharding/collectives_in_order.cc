@@ -136,6 +136,7 @@ const PropertyRegistration kRegistration{{
     .source = "verl-project/verl#6365, pytorch/pytorch#75902, huggingface/accelerate#3921",
     .killed_by = {"comm.two_broadcasts_swapped", "comm.buffers_in_pointer_order"},
     .check = Check,
+    .capabilities = {"collectives"},
 }};
 
 }  // namespace

@@ -14,7 +14,7 @@ std::string PlacementText(const TensorDescriptor& descriptor) {
   if (descriptor.placements.empty()) return "not distributed";
   std::vector<std::string> parts;
   for (const PlacementRecord& placement : descriptor.placements) {
-    const bool cuts = placement.kind == "shard" || placement.kind == "strided_shard";
+    const bool cuts = placement.kind.ends_with("shard");
     std::string text = cuts ? fmt::format("{}({})", placement.kind, placement.dim) : placement.kind;
     if (placement.kind == "strided_shard") text += fmt::format("/{}", placement.split_factor);
     parts.push_back(std::move(text));

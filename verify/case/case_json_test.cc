@@ -110,7 +110,7 @@ TEST(CaseJson, RefusesWrongTypes) {
   EXPECT_THAT(RefusalWith("/seed", 1.5), HasSubstr("found 1.5"));
   EXPECT_THAT(RefusalWith("/seed", 1e300), HasSubstr("/seed: expected an integer"));
   EXPECT_THAT(RefusalWith("/why", 3), HasSubstr("/why: expected a string, found 3"));
-  EXPECT_THAT(RefusalWith("/subject", ""), HasSubstr("/subject: expected \"reference\""));
+  EXPECT_THAT(RefusalWith("/subject", ""), HasSubstr("/subject: expected \"reference\" or the path"));
   EXPECT_THAT(RefusalWith("/model", 3), HasSubstr("/model: expected an object, found 3"));
   EXPECT_THAT(RefusalWith("/mesh", json::object()), HasSubstr("expected an array"));
   EXPECT_THAT(RefusalWith("/mesh/0", 4), HasSubstr("/mesh/0: expected an object"));

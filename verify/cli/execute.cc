@@ -123,14 +123,22 @@ Status CheckOutputs(const Case& test_case, const ExecuteOptions& options) {
   return CheckApart(options.report, test_case.model.checkpoint, "--report");
 }
 
+PythonOptions PythonFrom(const ExecuteOptions& options) {
+  return {options.python.empty() ? SHARDPROOF_PYTHON : options.python,
+          SHARDPROOF_SOURCE "/verify/python", SHARDPROOF_DIGEST_OP};
+}
+
 int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launcher) {
+  const auto subject = DeclareSubject(test_case.subject, PythonFrom(options));
+  if (!subject.ok()) return Complain(subject.error());
   if (const Status apart = CheckOutputs(test_case, options); !apart.ok()) {
     return Complain(apart.error());
   }
   const auto directory = WorkDirectory::Make(options.report);
   if (!directory.ok()) return Complain(directory.error());
   auto verified = Verify(test_case, launcher,
-                         {.directory = directory.value()->path(),
+                         {.subject = subject.value(),
+                          .directory = directory.value()->path(),
                           .save_to = options.save_to,
                           .properties = options.properties,
                           .progress = ShowProgress});
@@ -159,7 +167,15 @@ int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launche
 int Execute(const Case& test_case, const ExecuteOptions& options) {
   const auto joined = JoinRanks(std::chrono::milliseconds(test_case.deadline_ms));
   if (!joined.ok()) return Complain(joined.error());
-  if (!joined.value()) return Lead(test_case, options, *MakeForkLauncher());
+  if (!joined.value()) {
+    const auto launcher = test_case.subject == kReference
+                              ? MakeForkLauncher()
+                              : MakeSubjectLauncher(PythonFrom(options));
+    return Lead(test_case, options, *launcher);
+  }
+  if (test_case.subject != kReference) {
+    return Complain(BadInput("RANK is set: a Python subject's ranks are started here, not joined"));
+  }
   if (joined.value()->rank != 0) return FollowRank0(*joined.value(), kPatience);
   JoinedLauncher launcher(*joined.value());
   const int exit_code = Lead(test_case, options, launcher);

@@ -18,6 +18,12 @@ void PrintProperties() {
   }
 }
 
+void PrintCapabilities() {
+  for (const Capability& capability : KnownCapabilities()) {
+    fmt::print("{}\n  {}\n", capability.name, capability.meaning);
+  }
+}
+
 void PrintBugs() {
   for (const PlantedBug& bug : AllBugs()) {
     fmt::print("{}\n  {}\n  seen in: {}\n  must turn red: {}\n", bug.id, bug.mistake, bug.seen_in,
@@ -50,6 +56,11 @@ void AddList(CLI::App& app, int* exit_code) {
     PrintProperties();
     *exit_code = 0;
   });
+  command->add_subcommand("capabilities", "What a subject may declare that it cannot do")
+      ->callback([exit_code] {
+        PrintCapabilities();
+        *exit_code = 0;
+      });
   command->add_subcommand("bugs", "Known mistakes that can be planted")->callback([exit_code] {
     PrintBugs();
     *exit_code = 0;

@@ -1,13 +1,16 @@
 // shardproof verify: load, shard, save and restore a model on several ranks, and judge it.
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 
 #include <fmt/format.h>
 
 #include "verify/cli/command.h"
 #include "verify/cli/execute.h"
 #include "verify/run/bug.h"
+#include "verify/run/subject.h"
 
 namespace shardproof {
 namespace {
@@ -17,7 +20,9 @@ struct VerifyArguments {
   std::string case_file;
   std::optional<int64_t> world;
   std::optional<int64_t> resume_world;
+  std::string mesh;
   std::string strategy;
+  std::string subject;
   std::vector<std::string> inject;
   std::string bug;
   std::optional<uint64_t> seed;
@@ -42,6 +47,36 @@ Result<int64_t> WorldFrom(const std::optional<int64_t>& asked) {
     return BadInput(fmt::format("--world {}: {} ranks were started (WORLD_SIZE)", *asked, *started));
   }
   return asked.value_or(started.value_or(4));
+}
+
+/// "dp_replicate=2,dp_shard=2"; or "2x2", which names the axes so. Sizes are checked with the Case.
+Result<std::vector<AxisCase>> ParseMesh(const std::string& text) {
+  const auto complain = [&] {
+    return BadInput(fmt::format("--mesh {}: expected AXIS=RANKS,... such as "
+                                "dp_replicate=2,dp_shard=2, or 2x2 for just that",
+                                text));
+  };
+  const bool named = text.find('=') != std::string::npos;
+  const std::vector<std::string> plain_names = {"dp_replicate", "dp_shard"};
+  std::vector<AxisCase> mesh;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, named ? ',' : 'x');) {
+    AxisCase axis;
+    const size_t equals = part.find('=');
+    if (named != (equals != std::string::npos)) return complain();
+    if (named) axis.name = part.substr(0, equals);
+    const std::string size = named ? part.substr(equals + 1) : part;
+    const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), axis.size);
+    if (error != std::errc() || end != size.data() + size.size()) return complain();
+    mesh.push_back(std::move(axis));
+  }
+  if (!named) {
+    if (mesh.size() > plain_names.size()) return complain();
+    for (size_t i = 0; i < mesh.size(); ++i) {
+      mesh[i].name = plain_names[plain_names.size() - mesh.size() + i];
+    }
+  }
+  return mesh;
 }
 
 Result<FaultCase> ParseInject(const std::string& text) {
@@ -70,11 +105,17 @@ Result<Case> CaseFrom(const VerifyArguments& arguments) {
     SP_ASSIGN(const int64_t world, WorldFrom(arguments.world));
     test_case.mesh = {{"dp_shard", world}};
   }
+  if (!arguments.mesh.empty()) {
+    SP_ASSIGN(test_case.mesh, ParseMesh(arguments.mesh));
+  }
   if (!arguments.checkpoint.empty() || arguments.world || arguments.resume_world) {
     // One rank fewer is another sharding that any launcher can still run; from one rank, go to two.
     const int64_t world = test_case.WorldSize();
     const int64_t resume = arguments.resume_world.value_or(world == 1 ? 2 : world - 1);
     test_case.resume_mesh = {{"dp_shard", resume}};
+  }
+  if (!arguments.subject.empty() && arguments.subject != kReference) {
+    test_case.subject = std::filesystem::absolute(arguments.subject).string();
   }
   if (!arguments.strategy.empty()) test_case.strategy = arguments.strategy;
   if (!arguments.bug.empty()) test_case.bug = arguments.bug;
@@ -120,6 +161,14 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
   command->add_option("--world", arguments->world, "Ranks: default 4, or what torchrun started");
   command->add_option("--resume-world", arguments->resume_world,
                       "Ranks to restore on besides (default: one fewer; 2 if there is one)");
+  command->add_option("--mesh", arguments->mesh,
+                      "Ranks as a mesh instead: dp_replicate=2,dp_shard=2, or 2x2 for just that")
+      ->excludes("--world");
+  command->add_option("--subject", arguments->subject,
+                      "What to verify: reference (default), or a Python file with\n"
+                      "def run(case, observe); see verify/subjects/README.md");
+  command->add_option("--python", arguments->execute.python,
+                      "Python that runs the subject (default: the one that the build used)");
   command->add_option("--strategy", arguments->strategy,
                       "rank0-broadcast (default): rank 0 reads, the others take their shards;\n"
                       "plain: every rank reads everything");

@@ -40,4 +40,9 @@ const PhaseEvidence* Evidence::Phase(const std::string& name) const {
   return nullptr;
 }
 
+const std::string* Evidence::WhyCannot(const std::string& capability) const {
+  const auto found = cannot.find(capability);
+  return found == cannot.end() ? nullptr : &found->second;
+}
+
 }  // namespace shardproof

@@ -20,7 +20,7 @@ enum class Content { kNone, kUndefined, kDefined };
 
 /// How a tensor lies on one mesh axis.
 struct PlacementRecord {
-  std::string kind;        ///< "replicate", "shard", "partial", "strided_shard"
+  std::string kind;        ///< "replicate", "shard", "partial", "strided_shard", "flat_shard"
   int64_t dim = 0;         ///< tensor dim, for the shard kinds
   int64_t split_factor = 1;  ///< strided_shard only
 };
@@ -216,10 +216,14 @@ struct OracleRecord {
 
 struct Evidence {
   Case test_case;
+  /// What the subject said, before it ran, that it cannot do: capability -> why.
+  std::map<std::string, std::string> cannot;
   OracleRecord oracle;
   std::vector<PhaseEvidence> phases;
 
   const PhaseEvidence* Phase(const std::string& name) const;
+  /// Why the subject lacks a capability; null if it did not say that it does.
+  const std::string* WhyCannot(const std::string& capability) const;
 };
 
 }  // namespace shardproof

@@ -81,6 +81,7 @@ Result<Evidence> ParseRun(const json& value) {
   int64_t schema = 0;
   fields.Required("schema", schema, 1, 1);
   const json* test_case = fields.Object("case");
+  fields.Optional("cannot", evidence.cannot);
   std::set<std::string> names;
   ForEach(fields, "phases", [&](const json& phase, const std::string& pointer) {
     evidence.phases.push_back(ParsePhase(phase, pointer, complaint));
@@ -123,8 +124,10 @@ json PhaseToJson(const PhaseEvidence& phase) {
 Status WriteRun(const std::string& directory, const Evidence& evidence) {
   json phases = json::array();
   for (const PhaseEvidence& phase : evidence.phases) phases.push_back(PhaseToJson(phase));
-  const json run = {
-      {"schema", 1}, {"case", CaseToJson(evidence.test_case)}, {"phases", std::move(phases)}};
+  const json run = {{"schema", 1},
+                    {"case", CaseToJson(evidence.test_case)},
+                    {"cannot", evidence.cannot},
+                    {"phases", std::move(phases)}};
   return WriteFileAtomically(directory + "/run.json", DumpJson(run, 1) + "\n");
 }
 

@@ -16,7 +16,8 @@ const NameTable& ContentNames() {
 }
 
 const NameTable& PlacementNames() {
-  static const NameTable names = {"replicate", "shard", "partial", "strided_shard"};
+  static const NameTable names = {"replicate", "shard", "partial", "strided_shard",
+                                  "flat_shard"};
   return names;
 }
 

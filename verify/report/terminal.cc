@@ -74,11 +74,18 @@ std::string MeshText(const std::vector<AxisCase>& mesh) {
   return text;
 }
 
+/// "fsdp2" for .../fsdp2.py
+std::string SubjectName(const std::string& subject) {
+  const size_t slash = subject.rfind('/');
+  const std::string file = slash == std::string::npos ? subject : subject.substr(slash + 1);
+  return file.ends_with(".py") ? file.substr(0, file.size() - 3) : file;
+}
+
 void Terminal::Header() {
   const Case& c = result_.test_case;
   std::string model = Plural(result_.tensor_count, "tensor");
   if (!c.model.checkpoint.empty()) model = c.model.checkpoint + ", " + model;
-  std::string line = fmt::format("shardproof: {} on {} ({}), {}, {}, seed {}", c.subject,
+  std::string line = fmt::format("shardproof: {} on {} ({}), {}, {}, seed {}", SubjectName(c.subject),
                                  Plural(static_cast<uint64_t>(result_.compared.ranks), "rank"),
                                  MeshText(c.mesh), model, c.strategy, c.seed);
   if (!c.bug.empty()) line += ", planted bug " + c.bug;

@@ -8,18 +8,20 @@ int64_t PhasePlan::WorldSize() const {
   return world;
 }
 
-std::vector<PhasePlan> PlanPhases(const Case& test_case) {
+std::vector<PhasePlan> PlanPhases(const Case& test_case,
+                                  const std::map<std::string, std::string>& cannot) {
+  const bool saves = !cannot.contains("save");
   std::vector<PhasePlan> phases;
   phases.push_back({.name = "values",
                     .strategy = test_case.strategy,
                     .mesh = test_case.mesh,
                     .armed = true,
                     .planted = true,
-                    .saves = true});
-  if (test_case.strategy != "plain") {
+                    .saves = saves});
+  if (test_case.strategy != "plain" && !cannot.contains("plain")) {
     phases.push_back({.name = "plain", .strategy = "plain", .mesh = test_case.mesh});
   }
-  if (!test_case.resume_mesh.empty()) {
+  if (saves && !test_case.resume_mesh.empty()) {
     phases.push_back({.name = "resume",
                       .strategy = test_case.strategy,
                       .mesh = test_case.resume_mesh,
@@ -31,7 +33,7 @@ std::vector<PhasePlan> PlanPhases(const Case& test_case) {
                     .strategy = test_case.strategy,
                     .mesh = test_case.mesh,
                     .planted = true,
-                    .saves = true});
+                    .saves = saves});
   return phases;
 }
 

@@ -23,9 +23,11 @@ struct PhasePlan {
   int64_t WorldSize() const;
 };
 
+/// The launches of a subject; `cannot` says what it lacks.
 /// values: what the Case asks for. plain: the yardstick, unless that is what was asked for. resume:
 /// restore on another mesh. memory: the values phase again, unpoisoned and measured.
-std::vector<PhasePlan> PlanPhases(const Case& test_case);
+std::vector<PhasePlan> PlanPhases(const Case& test_case,
+                                  const std::map<std::string, std::string>& cannot = {});
 
 std::string ToString(RunMode mode);
 

@@ -24,6 +24,7 @@ class Run {
   Run(const Case& test_case, Launcher& launcher, const VerifyOptions& options)
       : launcher_(launcher), options_(options) {
     evidence_.test_case = test_case;
+    evidence_.cannot = options.subject.cannot;
   }
 
   /// Finds or makes the source and checks everything that can be wrong before a rank is started.
@@ -35,8 +36,10 @@ class Run {
 
  private:
   const Case& test_case() const { return evidence_.test_case; }
+  std::vector<PhasePlan> Plans() const { return PlanPhases(test_case(), options_.subject.cannot); }
   std::string SavedBy(const std::string& phase) const;
   Status CheckShapes();
+  Status CheckReferenceOnly() const;
   Status Launch(const PhasePlan& plan, PhaseEvidence& phase);
   std::string WhyNot(const PhasePlan& plan) const;
   void Tell(const std::string& line) const {
@@ -93,9 +96,23 @@ Status CheckSaveTo(const std::string& save_to, const std::string& source) {
   return CheckReplaceable(*MakePosixFileSystem(), save_to);
 }
 
+/// Bugs and faults act at the reference's own seams; and it runs on one mesh axis.
+Status Run::CheckReferenceOnly() const {
+  if (test_case().subject == kReference) {
+    SP_TRY(CheckMesh(test_case().mesh));
+    return test_case().resume_mesh.empty() ? Ok() : CheckMesh(test_case().resume_mesh);
+  }
+  const auto refuse = [&](const std::string& what) {
+    return BadInput(fmt::format("{} acts in the reference pipeline, the subject is {}", what,
+                                test_case().subject));
+  };
+  if (!test_case().bug.empty()) return refuse("bug " + test_case().bug);
+  if (!test_case().faults.empty()) return refuse("fault " + test_case().faults[0].id);
+  return Ok();
+}
+
 Status Run::Prepare() {
-  SP_TRY(CheckMesh(test_case().mesh));
-  if (!test_case().resume_mesh.empty()) SP_TRY(CheckMesh(test_case().resume_mesh));
+  SP_TRY(CheckReferenceOnly());
   source_ = test_case().model.checkpoint;
   if (source_.empty()) {
     source_ = options_.directory + "/source";
@@ -151,7 +168,7 @@ Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
 }
 
 Status Run::RunPhases() {
-  for (const PhasePlan& plan : PlanPhases(test_case())) {
+  for (const PhasePlan& plan : Plans()) {
     SP_TRY(Launch(plan, evidence_.phases.emplace_back()));
     SP_TRY(WriteRun(options_.directory, evidence_));
   }
@@ -161,9 +178,14 @@ Status Run::RunPhases() {
 Status Run::Consult() {
   Tell("oracle: reading the checkpoints");
   SP_ASSIGN(evidence_.oracle, oracle::Consult(test_case(), source_, captures_));
-  for (const PhasePlan& plan : PlanPhases(test_case())) {
+  for (const PhasePlan& plan : Plans()) {
     if (!plan.saves || plan.mode != RunMode::kValues) continue;
     if (!std::filesystem::exists(SavedBy(plan.name))) continue;
+    if (std::filesystem::exists(SavedBy(plan.name) + "/.metadata")) {
+      evidence_.cannot["saved_files"] = "it saves DCP directories, which this version does not read";
+      SP_TRY(WriteRun(options_.directory, evidence_));
+      continue;
+    }
     evidence_.oracle.saved[plan.name] = oracle::ReadCheckpoint(SavedBy(plan.name), captures_);
   }
   return WriteOracle(options_.directory, evidence_.oracle);
@@ -177,7 +199,7 @@ Result<std::vector<PropertyResult>> Run::JudgeAll() {
     captures_ = WantedCaptures(results);
     if (captures_.empty()) break;
     Tell(fmt::format("capture: running again for the bytes of {} tensors", captures_.size()));
-    for (const PhasePlan& plan : PlanPhases(test_case())) {
+    for (const PhasePlan& plan : Plans()) {
       const bool wanted = std::any_of(captures_.begin(), captures_.end(),
                                       [&](const auto& c) { return c.phase == plan.name; });
       if (!wanted) continue;

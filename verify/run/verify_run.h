@@ -9,10 +9,12 @@
 
 #include "verify/report/result.h"
 #include "verify/run/launcher.h"
+#include "verify/run/subject.h"
 
 namespace shardproof {
 
 struct VerifyOptions {
+  Subject subject;
   std::string directory;  ///< for evidence and scratch files; must exist
   std::string save_to;    ///< keeps the saved checkpoint here; empty: in `directory`
   std::vector<std::string> properties;  ///< judge only these; empty: all

@@ -9,7 +9,7 @@ namespace shardproof {
 namespace {
 
 bool IsShard(const PlacementRecord& placement) {
-  return placement.kind == "shard" || placement.kind == "strided_shard";
+  return placement.kind.ends_with("shard");
 }
 
 /// Equal for the ranks that hold parts of one replica: the coordinates on the axes that do not cut

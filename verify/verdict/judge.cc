@@ -63,8 +63,18 @@ void Cap(std::vector<Finding>& findings) {
   findings.back().message += fmt::format(" (and {} more findings of this property)", more);
 }
 
+std::string CannotText(const std::string& capability, const std::string& why) {
+  return fmt::format("the subject cannot: {} ({})", capability, why);
+}
+
 PropertyResult JudgeOne(const Property& property, const Evidence& evidence) {
   PropertyResult result{property.id, {}};
+  for (const std::string& capability : property.capabilities) {
+    const std::string* why = evidence.WhyCannot(capability);
+    if (why == nullptr) continue;
+    result.judgement.Skipped(CannotText(capability, *why));
+    return result;
+  }
   try {
     property.check(evidence, result.judgement);
   } catch (const std::exception& error) {

@@ -51,7 +51,16 @@ struct Property {
   std::string source;     ///< definition, issue or documentation that the claim rests on
   std::vector<std::string> killed_by;  ///< planted bugs that must turn it red
   std::function<void(const Evidence&, Judgement&)> check;
+  std::vector<std::string> capabilities = {};  ///< skipped for a subject that lacks one of them
 };
+
+/// Something that a subject may say it cannot do.
+struct Capability {
+  std::string name;
+  std::string meaning;  ///< what a subject that has it does
+};
+
+const std::vector<Capability>& KnownCapabilities();
 
 /// All registered properties, sorted by id. Two with one id end the process.
 const std::vector<Property>& AllProperties();

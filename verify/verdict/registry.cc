@@ -29,6 +29,19 @@ std::vector<std::string> KnownIds() {
 
 const std::vector<Property>& AllProperties() { return Registry(); }
 
+const std::vector<Capability>& KnownCapabilities() {
+  static const std::vector<Capability> capabilities = {
+      {"plain", "loads by a second strategy, \"plain\", in which every rank reads everything"},
+      {"identity", "keeps the parameter objects that the model was built with"},
+      {"host_bound", "needs no more host memory than its own shards and one bucket"},
+      {"collectives", "has its collectives on record"},
+      {"keys", "says which keys were missing and which unexpected"},
+      {"save", "saves a checkpoint and restores it"},
+      {"saved_files", "saves files that the verifier reads by itself"},
+  };
+  return capabilities;
+}
+
 PropertyRegistration::PropertyRegistration(Property property) {
   std::vector<Property>& all = Registry();
   const auto place = std::lower_bound(all.begin(), all.end(), property, IdLess);

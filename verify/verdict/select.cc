@@ -17,6 +17,8 @@ std::string NotAskedFor(const Evidence& evidence, const std::string& name) {
   if (name == "plain" && test_case.strategy == "plain") {
     return "the case's own strategy is the plain one";
   }
+  if (name == "plain" && evidence.WhyCannot("plain")) return *evidence.WhyCannot("plain");
+  if (name == "resume" && evidence.WhyCannot("save")) return *evidence.WhyCannot("save");
   if (name == "memory") return "the run has no memory phase";
   if (name == "fault" && test_case.faults.empty()) return "the case injects no fault";
   return "";

@@ -1,0 +1,116 @@
+#include "verify/process/program.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+extern char** environ;
+
+namespace shardproof {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr size_t kErrorTailBytes = 4096;
+
+/// Both ends of a pipe, closed when it goes.
+class Pipe {
+ public:
+  Pipe() = default;
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  ~Pipe() {
+    CloseRead();
+    CloseWrite();
+  }
+  bool Open() { return ::pipe2(ends_.data(), O_CLOEXEC) == 0; }
+  int read_end() const { return ends_[0]; }
+  int write_end() const { return ends_[1]; }
+  void CloseRead() { Close(ends_[0]); }
+  void CloseWrite() { Close(ends_[1]); }
+
+ private:
+  static void Close(int& fd) {
+    if (fd >= 0) ::close(fd);
+    fd = -1;
+  }
+  std::array<int, 2> ends_{-1, -1};
+};
+
+/// Appends what there is to read. \returns false at the end.
+bool Drain(int fd, std::string& text) {
+  std::array<char, 4096> chunk;
+  const ssize_t length = ::read(fd, chunk.data(), chunk.size());
+  if (length < 0) return errno == EINTR;
+  text.append(chunk.data(), static_cast<size_t>(length));
+  return length > 0;
+}
+
+/// Reads both streams until both have ended. \returns false if the deadline came first.
+bool ReadUntil(Clock::time_point deadline, Pipe& output, Pipe& errors, ProgramEnd& end) {
+  while (output.read_end() >= 0 || errors.read_end() >= 0) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    if (left.count() <= 0) return false;
+    std::array<pollfd, 2> waits{{{output.read_end(), POLLIN, 0}, {errors.read_end(), POLLIN, 0}}};
+    if (::poll(waits.data(), waits.size(), static_cast<int>(left.count())) < 0 && errno != EINTR) {
+      return false;
+    }
+    if (waits[0].revents != 0 && !Drain(output.read_end(), end.output)) output.CloseRead();
+    if (waits[1].revents != 0 && !Drain(errors.read_end(), end.error_tail)) errors.CloseRead();
+    if (end.output.size() > kProgramOutputBytesMax) end.output.resize(kProgramOutputBytesMax);
+    if (end.error_tail.size() > kErrorTailBytes) {
+      end.error_tail.erase(0, end.error_tail.size() - kErrorTailBytes);
+    }
+  }
+  return true;
+}
+
+std::string HowItEnded(int status) {
+  if (WIFSIGNALED(status)) return fmt::format("signal {}", WTERMSIG(status));
+  return WEXITSTATUS(status) == 0 ? "ok" : fmt::format("exit {}", WEXITSTATUS(status));
+}
+
+}  // namespace
+
+Result<ProgramEnd> RunProgram(const std::vector<std::string>& words,
+                              std::chrono::milliseconds deadline) {
+  Pipe output;
+  Pipe errors;
+  if (!output.Open() || !errors.Open()) return BadInput(fmt::format("pipe: {}", strerror(errno)));
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, output.write_end(), STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, errors.write_end(), STDERR_FILENO);
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  pid_t child = 0;
+  const int spawned =
+      ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  output.CloseWrite();
+  errors.CloseWrite();
+  if (spawned != 0) return BadInput(fmt::format("starting {}: {}", words[0], strerror(spawned)));
+  ProgramEnd end;
+  const bool finished = ReadUntil(Clock::now() + deadline, output, errors, end);
+  if (!finished) ::kill(child, SIGKILL);
+  int status = 0;
+  pid_t waited = 0;
+  do {
+    waited = ::waitpid(child, &status, 0);
+  } while (waited < 0 && errno == EINTR);
+  if (waited < 0) return BadInput(fmt::format("waiting for {}: {}", words[0], strerror(errno)));
+  end.how = finished ? HowItEnded(status) : fmt::format("no end within {} s", deadline.count() / 1000);
+  return end;
+}
+
+}  // namespace shardproof

@@ -1,0 +1,27 @@
+// Runs another program to its end and keeps what it said. No shell: a path is never a command.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "src/core/result.h"
+
+namespace shardproof {
+
+/// How a program ended and what it said.
+struct ProgramEnd {
+  std::string how;          ///< "ok", "exit 3", "signal 9", or "no end within 30 s"
+  std::string output;       ///< stdout, at most kProgramOutputBytesMax of it
+  std::string error_tail;   ///< the last bytes of stderr
+  bool ok() const { return how == "ok"; }
+};
+
+inline constexpr size_t kProgramOutputBytesMax = 1 << 20;
+
+/// Runs `words[0]` (looked up in PATH) with the rest as its arguments, stdin empty. One that has not
+/// ended by `deadline` is killed. \error kBadInput if it cannot be started.
+Result<ProgramEnd> RunProgram(const std::vector<std::string>& words,
+                              std::chrono::milliseconds deadline);
+
+}  // namespace shardproof

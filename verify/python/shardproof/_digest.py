@@ -1,0 +1,374 @@
+"""The partition-invariant digest (verify/digest/SPECIFICATION.md) of a tensor's local memory.
+
+`torch.ops.shardproof.digest` does the work where it is built; else the same bits come from plain
+PyTorch operations, more slowly. Either way a digest is a pair of integers modulo 2^64 that adds up
+over any disjoint cover of the tensor, and nothing of the tensor's size is allocated.
+"""
+
+import dataclasses
+import os
+import pathlib
+import warnings
+
+import torch
+
+from ._layout import Run
+
+_MASK = (1 << 64) - 1
+_BLOCK_WORDS = 1024
+_BLOCK_BYTES = 4096
+_CHUNK_BYTES = 1 << 20  # how much of a tensor is looked at at once without the built op
+
+# As sp_float_format in verify/digest/digest.h; dtypes that have no NaN are not in it.
+_FLOAT_FORMATS = {
+    torch.float16: 1,
+    torch.bfloat16: 2,
+    torch.float32: 3,
+    torch.float64: 4,
+    torch.float8_e4m3fn: 5,
+    torch.float8_e5m2: 6,
+}
+
+
+@dataclasses.dataclass
+class Summary:
+    """What one pass over some runs yields."""
+
+    digest: tuple[int, int] = (0, 0)
+    nan_count: int = 0
+    inf_count: int = 0
+    blocks: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+
+    def hex(self) -> str:
+        return hex_of(self.digest)
+
+
+def hex_of(digest) -> str:
+    return f"{digest[0] & _MASK:016x}{digest[1] & _MASK:016x}"
+
+
+def _load_op():
+    """Registers torch.ops.shardproof.digest. \\returns whether it is there."""
+    places = [pathlib.Path(__file__).parent / "_digest_op.so"]
+    if named := os.environ.get("SHARDPROOF_DIGEST_OP"):
+        places.insert(0, pathlib.Path(named))
+    if os.environ.get("SHARDPROOF_NO_DIGEST_OP"):
+        return False
+    for place in places:
+        if place.exists():
+            torch.ops.load_library(str(place))
+            return True
+    warnings.warn(
+        "shardproof: torch.ops.shardproof.digest is not built: the same digests are computed by "
+        "plain PyTorch operations, which is slower",
+        stacklevel=2,
+    )
+    return False
+
+
+_has_op: bool | None = None
+
+
+def has_op() -> bool:
+    """Whether the built op computes the digests."""
+    global _has_op
+    if _has_op is None:
+        _has_op = _load_op()
+    return _has_op
+
+
+def digest_runs(local: torch.Tensor, runs: list[Run], block_bytes=0, first_block=0, block_count=0):
+    """Digest, NaN and Inf count of what a rank holds of one tensor.
+
+    local: the memory, any strides and dtype; `runs` count its elements in row-major order. Blocks
+    [first_block, first_block + block_count) of `block_bytes` of the global byte image are digested
+    apart besides. \\returns Summary. \\raises ValueError if runs and memory do not fit.
+    """
+    held = sum(run.length * run.count for run in runs)
+    if held != local.numel():
+        raise ValueError(f"{held} elements are owned, the local tensor has {local.numel()}")
+    if held == 0:
+        return Summary(blocks=[(0, 0)] * block_count)
+    local = local.detach()
+    if local.device.type != "cpu":
+        local = local.cpu()  # a CUDA kernel reads it in place where there is one
+    summary = Summary(blocks=[(0, 0)] * block_count)
+    for part, part_runs in _contiguous_parts(local, runs):
+        _add(summary, part, part_runs, block_bytes, first_block, block_count)
+    return summary
+
+
+def _contiguous_parts(local, runs):
+    """The memory in row-major order: as it is if it lies so, else row by row through a copy."""
+    if local.is_contiguous():
+        yield local, runs
+        return
+    order = sorted(runs, key=lambda run: run.local_start)
+    step = max(1, _CHUNK_BYTES // max(1, local.element_size() * (local.numel() // local.shape[0])))
+    row = local.numel() // local.shape[0]
+    for first in range(0, local.shape[0], step):
+        part = local[first : first + step].contiguous()
+        yield part, _cut(order, first * row, first * row + part.numel())
+
+
+def _cut(runs, begin, end):
+    """The runs of local elements [begin, end), counted from `begin`."""
+    kept = []
+    for run in runs:
+        for i in range(run.count):
+            low = run.local_start + i * run.local_stride
+            first, last = max(begin, low), min(end, low + run.length)
+            if first < last:
+                kept.append(Run(run.start + i * run.stride + first - low, last - first,
+                                local_start=first - begin))  # fmt: skip
+    return kept
+
+
+def _add(summary, local, runs, block_bytes, first_block, block_count):
+    size = local.element_size()
+    flat = local.reshape(-1).view(torch.uint8)
+    table = _table(runs, size)
+    float_format = _FLOAT_FORMATS.get(local.dtype, 0)
+    if has_op():
+        found = torch.ops.shardproof.digest(
+            flat, torch.tensor(table), float_format, block_bytes, first_block, block_count
+        ).tolist()
+        lanes, nan, inf = found[:2], found[2], found[3]
+        blocks = list(zip(found[4::2], found[5::2], strict=True))
+    else:
+        pairs = _Grid(block_bytes, first_block, block_count)
+        for row in table:
+            pairs.add(flat, *row)
+        lanes, blocks = pairs.total, pairs.blocks
+        nan, inf = _count_non_finite(local)
+    summary.digest = _sum(summary.digest, lanes)
+    summary.nan_count += nan
+    summary.inf_count += inf
+    summary.blocks = [_sum(a, b) for a, b in zip(summary.blocks, blocks, strict=True)]
+
+
+def _table(runs, size) -> list[list[int]]:
+    """The runs in bytes: start, length, count, stride, local start, local stride."""
+    return [
+        [run.start * size, run.length * size, run.count, run.stride * size,
+         run.local_start * size, run.local_stride * size]
+        for run in runs
+    ]  # fmt: skip
+
+
+def _sum(a, b):
+    return (a[0] + b[0]) & _MASK, (a[1] + b[1]) & _MASK
+
+
+def coverage(runs: list[Run], element_bytes: int) -> tuple[int, int]:
+    """The digest of the runs of an image whose bytes are all 1: shows gaps and overlaps."""
+    total = (0, 0)
+    if runs and has_op():
+        lanes = torch.ops.shardproof.coverage(torch.tensor(_table(runs, element_bytes))).tolist()
+        return _sum(total, lanes)
+    for run in runs:
+        first = run.start * element_bytes
+        begins = first + torch.arange(run.count, dtype=torch.int64) * (run.stride * element_bytes)
+        total = _sum(total, _ones(begins, run.length * element_bytes))
+    return total
+
+
+# ---- The same bits by plain PyTorch --------------------------------------------------------------
+
+
+def _mix(x: torch.Tensor) -> torch.Tensor:
+    """SplitMix64's finaliser on int64, whose arithmetic wraps as that of uint64."""
+    x = x + _signed(0x9E3779B97F4A7C15)
+    x = (x ^ _shift(x, 30)) * _signed(0xBF58476D1CE4E5B9)
+    x = (x ^ _shift(x, 27)) * _signed(0x94D049BB133111EB)
+    return x ^ _shift(x, 31)
+
+
+def _signed(x: int) -> int:
+    return x - (1 << 64) if x >= 1 << 63 else x
+
+
+def _shift(x: torch.Tensor, bits: int) -> torch.Tensor:
+    """Logical shift to the right."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _make_keys() -> torch.Tensor:
+    """[2, 1024] int64: key(lane, word)."""
+    words = torch.arange(2 * _BLOCK_WORDS, dtype=torch.int64, device="cpu")
+    return (_shift(_mix(words + 0x5368617264000000), 32) | 1).view(2, _BLOCK_WORDS)
+
+
+def _factors(first: int, count: int) -> torch.Tensor:
+    """[2, count] int64: factor(lane, block) of the blocks from `first` on."""
+    return _factors_of(torch.arange(first, first + count, dtype=torch.int64, device="cpu"))
+
+
+def _factors_of(blocks: torch.Tensor) -> torch.Tensor:
+    """[2, n] int64 of the n blocks."""
+    lanes = torch.stack([blocks, blocks + _signed(1 << 63)])
+    return _mix(lanes + 0x70726F6F66000000) | 1
+
+
+_keys: torch.Tensor | None = None
+
+
+def _key_table() -> torch.Tensor:
+    global _keys
+    if _keys is None:
+        _keys = _make_keys()
+    return _keys
+
+
+class _Grid:
+    """Adds runs up in total and on a grid of blocks."""
+
+    def __init__(self, block_bytes, first_block, block_count):
+        self.total = (0, 0)
+        self.blocks = [(0, 0)] * block_count
+        self._block_bytes = block_bytes
+        self._first = first_block
+
+    def add(self, flat, start, length, count, stride, local_start, local_stride):
+        """One run; all figures in bytes. `flat`: uint8, 1-D."""
+        if count > 1 and length < _BLOCK_BYTES:
+            return self._add_short(flat, start, length, count, stride, local_start, local_stride)
+        for i in range(count):
+            at = local_start + i * local_stride
+            self._add_stretch(flat[at : at + length], start + i * stride)
+        return None
+
+    def _add_stretch(self, data, start):
+        """Consecutive bytes, a chunk of whole 4 KiB blocks at a time."""
+        end = start + data.numel()
+        chunk_begin = start // _BLOCK_BYTES * _BLOCK_BYTES
+        while chunk_begin < end:
+            chunk_end = chunk_begin + _CHUNK_BYTES
+            low, high = max(start, chunk_begin), min(end, chunk_end)
+            blocks = -(-(high - chunk_begin) // _BLOCK_BYTES)
+            padded = torch.zeros(blocks * _BLOCK_BYTES, dtype=torch.uint8)
+            padded[low - chunk_begin : high - chunk_begin] = data[low - start : high - start]
+            words = (padded.view(torch.int32).to(torch.int64) & 0xFFFFFFFF).view(blocks, -1)
+            first = chunk_begin // _BLOCK_BYTES
+            sums = torch.stack([(words * lane).sum(1) for lane in _key_table()])
+            self._add_blocks(sums * _factors(first, blocks), first)
+            chunk_begin = chunk_end
+
+    def _add_short(self, flat, start, length, count, stride, local_start, local_stride):
+        """Many short stretches, byte by byte, as many at once as the chunk allows."""
+        step = max(1, _CHUNK_BYTES // 16 // length)
+        within = torch.arange(length, dtype=torch.int64)
+        for i in range(0, count, step):
+            rows = torch.arange(i, min(count, i + step), dtype=torch.int64)
+            positions = (start + rows * stride).unsqueeze(1) + within
+            data = torch.as_strided(
+                flat, (len(rows), length), (local_stride, 1), local_start + i * local_stride
+            )
+            words = data.to(torch.int64) << (8 * (positions % 4))
+            blocks = positions // _BLOCK_BYTES
+            first = int(blocks.min())
+            number = int(blocks.max()) - first + 1
+            index = positions // 4 % _BLOCK_WORDS
+            sums = torch.zeros(2, number, dtype=torch.int64)
+            for lane, keys in zip(sums, _key_table(), strict=True):
+                lane.index_add_(0, (blocks - first).reshape(-1), (words * keys[index]).reshape(-1))
+            self._add_blocks(sums * _factors(first, number), first)
+
+    def _add_blocks(self, sums, first):
+        """sums: [2, n], the digests of the 4 KiB blocks from `first` on."""
+        self.total = _sum(self.total, sums.sum(1).tolist())
+        if not self.blocks:
+            return
+        per_block = self._block_bytes // _BLOCK_BYTES
+        number = sums.shape[1]
+        index = torch.arange(first, first + number, dtype=torch.int64) // per_block - self._first
+        inside = (index >= 0) & (index < len(self.blocks))
+        grid = torch.zeros(2, len(self.blocks), dtype=torch.int64)
+        grid.index_add_(1, index[inside], sums[:, inside])
+        touched = index[inside].unique().tolist()
+        for i in touched:
+            self.blocks[i] = _sum(self.blocks[i], grid[:, i].tolist())
+
+
+_prefixes: torch.Tensor | None = None
+
+
+def _prefix_table() -> torch.Tensor:
+    """[2, 4097] int64: the coverage of the first n bytes of a block, before its factor."""
+    global _prefixes
+    if _prefixes is None:
+        shifts = 8 * torch.arange(4, dtype=torch.int64)
+        per_byte = (_key_table().unsqueeze(2) << shifts).reshape(2, _BLOCK_BYTES)
+        _prefixes = torch.nn.functional.pad(per_byte.cumsum(1), (1, 0))
+    return _prefixes
+
+
+def _ones(begins: torch.Tensor, length: int) -> tuple[int, int]:
+    """Coverage of the stretches [begin, begin + length), all begins int64."""
+    if length == 0 or begins.numel() == 0:
+        return 0, 0
+    ends = begins + length
+    first, last = begins // _BLOCK_BYTES, (ends - 1) // _BLOCK_BYTES
+    low, high = begins - first * _BLOCK_BYTES, ends - last * _BLOCK_BYTES
+    prefixes = _prefix_table()
+    same = first == last
+    head_end = torch.where(same, high, _BLOCK_BYTES)
+    sums = (prefixes[:, head_end] - prefixes[:, low]) * _factors_of(first)
+    tails = prefixes[:, high] * _factors_of(last)
+    sums = sums + torch.where(same, 0, tails)
+    total = tuple(sums.sum(1).tolist())
+    whole = prefixes[:, _BLOCK_BYTES]
+    if length > _BLOCK_BYTES:  # whole blocks between
+        for a, b in zip(first.tolist(), last.tolist(), strict=True):
+            for block in range(a + 1, b, 1 << 16):
+                factors = _factors(block, min(1 << 16, b - block)).sum(1)
+                total = _sum(total, (whole * factors).tolist())
+    return total[0] & _MASK, total[1] & _MASK
+
+
+def _count_non_finite(local: torch.Tensor) -> tuple[int, int]:
+    if local.dtype not in _FLOAT_FORMATS:
+        return 0, 0
+    nan = inf = 0
+    flat = local.reshape(-1)
+    for at in range(0, flat.numel(), _CHUNK_BYTES):
+        part = flat[at : at + _CHUNK_BYTES]
+        if part.dtype == torch.float8_e4m3fn:
+            nan += int(((part.view(torch.uint8) & 0x7F) == 0x7F).sum())
+            continue
+        if part.dtype == torch.float8_e5m2:
+            part = part.to(torch.float32)
+        nan += int(torch.isnan(part).sum())
+        inf += int(torch.isinf(part).sum())
+    return nan, inf
+
+
+def first_non_finite(local: torch.Tensor, runs: list[Run]) -> int | None:
+    """Global element index of the first NaN or Inf that the rank holds."""
+    if local.dtype not in _FLOAT_FORMATS:
+        return None
+    found = []
+    for part, part_runs in _contiguous_parts(local.detach().cpu(), runs):
+        flat = part.reshape(-1)
+        for run in part_runs:
+            first = _first_in_run(flat, run)
+            if first is not None:
+                found.append(first)
+    return min(found, default=None)
+
+
+def _first_in_run(flat, run):
+    step = max(1, _CHUNK_BYTES // run.length)
+    for i in range(0, run.count, step):
+        rows = min(step, run.count - i)
+        for k in range(0, run.length, _CHUNK_BYTES):
+            size = (rows, min(_CHUNK_BYTES, run.length - k))
+            at = run.local_start + i * run.local_stride + k
+            part = torch.as_strided(flat, size, (run.local_stride, 1), at)
+            if part.element_size() == 1:
+                part = part.to(torch.float32)
+            bad = (~torch.isfinite(part)).nonzero()
+            if len(bad):
+                row, column = bad[0].tolist()
+                return run.start + (i + row) * run.stride + k + column
+    return None

@@ -1,0 +1,249 @@
+"""What a live model's tensors are: names, kinds, layouts, ties; of plain tensors, DTensor, FSDP1."""
+
+import dataclasses
+import math
+
+import torch
+from torch import nn
+
+from . import _layout
+from ._layout import Placement, Run
+
+try:
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor import Partial, Replicate, Shard
+    from torch.distributed.tensor.placement_types import _StridedShard
+except ImportError:  # a build without distributed
+    DTensor = None
+
+# Wrappers that put their own name between a module and its child's tensors.
+_TRANSPARENT = {"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"}
+# Tensor types whose memory is simply theirs.
+_PLAIN = (torch.Tensor, nn.Parameter, nn.Buffer)
+
+
+class Unreadable(Exception):
+    """A tensor whose bytes cannot be read in place: a subclass that is not known."""
+
+
+@dataclasses.dataclass
+class Held:
+    """What this rank holds of one tensor.
+
+    local is None if the tensor is on meta or its memory is not there (freed, or a kind that is not
+    known: then `unreadable` says which). owner is the object whose identity is the tensor's.
+    """
+
+    name: str
+    kind: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    local: torch.Tensor | None
+    runs: list[Run]
+    owner: object
+    persistent: bool = True
+    requires_grad: bool = False
+    placements: list[Placement] = dataclasses.field(default_factory=list)
+    mesh_names: tuple[str, ...] | None = None
+    is_meta: bool = False
+    partial: bool = False
+    unreadable: str = ""
+    attributes: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def device(self) -> str:
+        return "meta" if self.is_meta or self.local is None else str(self.local.device)
+
+
+def tensors_of(model: nn.Module) -> list[Held]:
+    """Every parameter and buffer under each of its names, in byte order of the names."""
+    flat = _flat_parameters(model)
+    found: dict[str, Held] = {}
+    for prefix, module in model.named_modules(remove_duplicate=False):
+        for name, parameter in module._parameters.items():
+            if parameter is None or id(parameter) in flat.skip:
+                continue
+            full = canonical_name(model, prefix, name)
+            found[full] = _hold(full, "parameter", parameter, True)
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                full = canonical_name(model, prefix, name)
+                persistent = name not in module._non_persistent_buffers_set
+                found[full] = _hold(full, "buffer", buffer, persistent)
+    found.update(flat.held)
+    return [found[name] for name in sorted(found, key=lambda text: text.encode())]
+
+
+def alias_groups(tensors: list[Held]) -> dict[str, int]:
+    """A number for each tensor; those whose memory overlaps have the same."""
+    stretches = []  # storage, first byte, end, name
+    for held in tensors:
+        if held.local is not None and held.local.numel():
+            size = held.local.element_size()
+            first = held.local.storage_offset() * size
+            spans = zip(held.local.shape, held.local.stride(), strict=True)
+            last = sum((length - 1) * abs(stride) for length, stride in spans)
+            storage = held.local.untyped_storage()._cdata
+            stretches.append((storage, first, first + (last + 1) * size, held.name))
+    stretches.sort()
+    group_of: dict[str, int] = {}
+    group, storage, end = -1, None, 0
+    for here, first, stop, name in stretches:
+        if here != storage or first >= end:
+            group, storage, end = group + 1, here, stop
+        end = max(end, stop)
+        group_of[name] = group
+    # Numbered in the order of names: addresses differ from run to run.
+    numbers: dict[int, int] = {}
+    return {
+        held.name: numbers.setdefault(group_of[held.name], len(numbers))
+        for held in tensors
+        if held.name in group_of
+    }
+
+
+def canonical_name(model: nn.Module, prefix: str, name: str) -> str:
+    """The FQN without the names of wrappers."""
+    parts = []
+    module = model
+    for part in prefix.split(".") if prefix else []:
+        is_wrapper = part in _TRANSPARENT or (
+            part == "module" and isinstance(module, nn.parallel.DistributedDataParallel)
+        )
+        if not is_wrapper:
+            parts.append(part)
+        module = getattr(module, part)
+    return ".".join([*parts, name])
+
+
+def _attributes(tensor) -> dict[str, str]:
+    """What users hang on a parameter: plain values under public names."""
+    return {
+        key: str(value)
+        for key, value in sorted(vars(tensor).items())
+        if not key.startswith("_")
+        and isinstance(value, str | int | float | bool)
+        and not (key == "persistent" and isinstance(tensor, nn.Buffer))  # nn.Buffer's own
+    }
+
+
+def _hold(name: str, kind: str, tensor: torch.Tensor, persistent: bool) -> Held:
+    held = Held(
+        name=name,
+        kind=kind,
+        dtype=tensor.dtype,
+        shape=tuple(tensor.shape),
+        local=None,
+        runs=[],
+        owner=tensor,
+        persistent=persistent,
+        requires_grad=tensor.requires_grad,
+        attributes=_attributes(tensor),
+    )
+    data = tensor.data if kind == "parameter" else tensor
+    if DTensor is not None and isinstance(data, DTensor):
+        _hold_dtensor(held, data)
+    elif type(data) in _PLAIN:
+        held.runs = _layout.local_runs(held.shape)
+        _set_local(held, data)
+    else:
+        held.unreadable = type(data).__qualname__
+    return held
+
+
+def _hold_dtensor(held: Held, tensor):
+    mesh = tensor.device_mesh
+    coordinates = mesh.get_coordinate()
+    held.placements = [_placement(placement) for placement in tensor.placements]
+    held.mesh_names = mesh.mesh_dim_names
+    held.partial = any(placement.kind == "partial" for placement in held.placements)
+    if coordinates is None:  # this rank is not in the mesh
+        return
+    held.runs = _layout.local_runs(held.shape, held.placements, mesh.shape, coordinates)
+    local = tensor._local_tensor
+    if type(local) not in _PLAIN:
+        held.unreadable = f"DTensor of {type(local).__qualname__}"
+        return
+    _set_local(held, local)
+
+
+def _placement(placement) -> Placement:
+    if isinstance(placement, _StridedShard):
+        return Placement("strided_shard", placement.dim, placement.split_factor)
+    if isinstance(placement, Shard):
+        return Placement("shard", placement.dim)
+    if isinstance(placement, Replicate):
+        return Placement("replicate")
+    if isinstance(placement, Partial):
+        return Placement("partial")
+    raise Unreadable(f"placement {placement}")
+
+
+def _set_local(held: Held, local: torch.Tensor):
+    local = local.detach()
+    held.is_meta = local.is_meta
+    if local.is_meta:
+        held.local = local
+    elif local.layout != torch.strided:
+        held.unreadable = f"{local.layout} tensor"
+    else:
+        held.local = local
+
+
+# ---- FSDP1: original parameters are stretches of flat ones ---------------------------------------
+
+
+@dataclasses.dataclass
+class _Flat:
+    held: dict[str, Held]
+    skip: set[int]  # parameters that are views of, or are, a flat parameter
+
+
+def _flat_parameters(model: nn.Module) -> _Flat:
+    flat = _Flat({}, set())
+    try:
+        from torch.distributed.fsdp import FullyShardedDataParallel
+    except ImportError:
+        return flat
+    for prefix, module in model.named_modules():
+        if not isinstance(module, FullyShardedDataParallel) or module._handle is None:
+            continue
+        handle = module._handle
+        parameter = handle.flat_param
+        flat.skip.add(id(parameter))
+        for view in parameter._params or []:
+            flat.skip.add(id(view))
+        for view in parameter._shared_params or []:
+            flat.skip.add(id(view))
+        _hold_flat(model, prefix, parameter, handle, flat.held)
+    return flat
+
+
+def _hold_flat(model, prefix, parameter, handle, held):
+    mesh_names = getattr(handle._device_mesh, "mesh_dim_names", None) if hasattr(
+        handle, "_device_mesh") else None  # fmt: skip
+    by_name = {}
+    infos = zip(parameter._param_infos, parameter._shapes, parameter._shard_param_infos)
+    for number, (info, shape, shard) in enumerate(infos):
+        inner = f"{prefix}.{info.module_name}" if info.module_name else prefix
+        name = canonical_name(model, inner.strip("."), info.param_name)
+        tensor = parameter._params[number] if parameter._params else parameter
+        local = parameter.detach()
+        if shard.in_shard:
+            runs = _layout.flat_runs(shard.intra_param_start_idx, shard.intra_param_end_idx + 1)
+            local = local[shard.offset_in_shard : shard.offset_in_shard + shard.numel_in_shard]
+        else:
+            runs, local = [], local[:0]
+        if not handle.uses_sharded_strategy:
+            runs = _layout.flat_runs(0, math.prod(shape))
+        by_name[(info.module, info.param_name)] = held[name] = Held(
+            name=name, kind="parameter", dtype=parameter.dtype, shape=tuple(shape), local=local,
+            runs=runs, owner=tensor, requires_grad=tensor.requires_grad,
+            placements=[Placement("flat_shard")], mesh_names=mesh_names,
+            is_meta=parameter.is_meta, attributes=_attributes(tensor),
+        )  # fmt: skip
+    for info in parameter._shared_param_infos:
+        inner = f"{prefix}.{info.module_name}" if info.module_name else prefix
+        name = canonical_name(model, inner.strip("."), info.param_name)
+        first = by_name[(info.prim_module, info.prim_param_name)]
+        held[name] = dataclasses.replace(first, name=name)

@@ -1,0 +1,218 @@
+"""`observe`: turns what a subject has in hand into evidence."""
+
+import torch
+
+from . import _digest, _model, _pages
+from ._evidence import Writer
+
+_INLINE_BYTES_MAX = 4096
+_BLOCKS_MAX = 1024
+_BLOCK_BYTES = 4096
+
+# safetensors' names, which are the evidence's.
+_DTYPES = {
+    torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.int16: "I16",
+    torch.int32: "I32", torch.int64: "I64", torch.float16: "F16", torch.bfloat16: "BF16",
+    torch.float32: "F32", torch.float64: "F64", torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2", torch.uint16: "U16", torch.uint32: "U32", torch.uint64: "U64",
+}  # fmt: skip
+
+
+class Observer:
+    """Given to a subject as `observe`.
+
+    observe(stage, model=None, content=None, step=0, missing=None, unexpected=None)
+
+    stage: "built", "loaded", "sharded", "materialized", "ready", "saved", "restored" or "stepped".
+    content: what the values mean: "none", "undefined" or "defined" for all tensors, or a function
+    from FQN to one of these. Left out: "defined", and "none" for what is on meta.
+    missing, unexpected: the keys that the subject found missing or unexpected, if it knows.
+    """
+
+    def __init__(self, writer: Writer, mesh_axes: list[str], mode: str, captures: list[dict]):
+        self._writer = writer
+        self._axes = mesh_axes
+        self._mode = mode
+        self._captures = captures
+        self._on_stage = None
+        self._identities: dict[int, tuple[int, object]] = {}
+        self.stage = "start"
+        self.stages: list[str] = []
+        self.own_bytes = 0
+        self.unreadable: list[str] = []
+
+    def on_stage(self, told):
+        """Calls told(stage) whenever a stage is observed."""
+        self._on_stage = told
+
+    def __call__(self, stage, model=None, content=None, step=0, missing=None, unexpected=None):
+        if not isinstance(stage, str) or not stage:
+            raise ValueError(f"observe: the stage is a name, not {stage!r}")
+        if model is None and missing is None and unexpected is None:
+            raise ValueError(f"observe({stage!r}): nothing to observe: give model=")
+        self.stage = stage
+        if self._on_stage:
+            self._on_stage(stage)
+        if missing is not None or unexpected is not None:
+            self._writer.keys(list(missing or []), list(unexpected or []))
+        if model is not None:
+            self._observe_model(stage, step, model, content)
+            self.stages.append(stage)
+
+    def _observe_model(self, stage, step, model, content):
+        self._writer.begin_stage(stage, step)
+        tensors = _model.tensors_of(model)
+        aliases = _model.alias_groups(tensors)
+        counted = set()
+        self.own_bytes = 0
+        for held in tensors:
+            state = self._state(held, stage, content)
+            self._writer.state(held.name, self._descriptor(held, aliases), state)
+            if held.local is not None and not held.is_meta:
+                storage = held.local.untyped_storage()
+                if storage.data_ptr() not in counted:
+                    counted.add(storage.data_ptr())
+                    self.own_bytes += held.local.nbytes
+                if self._mode == "memory" and held.local.device.type == "cpu":
+                    committed = _pages.committed_bytes(held.local.data_ptr(), held.local.nbytes)
+                    self._writer.pages(stage, step, held.name, held.local.nbytes, committed)
+            if held.unreadable:
+                self.unreadable.append(f"{held.name} ({held.unreadable})")
+        self._writer.end_stage()
+
+    def _descriptor(self, held, aliases) -> dict:
+        local = held.local
+        out = {
+            "name": held.name,
+            "kind": held.kind,
+            "dtype": _DTYPES.get(held.dtype, str(held.dtype)),
+            "shape": list(held.shape),
+            "persistent": held.persistent,
+            "requires_grad": held.requires_grad,
+            "placements": self._placements(held),
+            "owned": [_run_record(run) for run in held.runs],
+            "identity": self._identity(held.owner),
+        }
+        if local is not None:
+            out["local_shape"] = list(local.shape)
+            out["local_stride"] = list(local.stride())
+            if local.numel():
+                out["alias_group"] = aliases[held.name]
+        if held.attributes:
+            out["attributes"] = held.attributes
+        return out
+
+    def _placements(self, held) -> list[dict]:
+        """One a mesh axis of the case; an axis that the tensor's own mesh lacks replicates it."""
+        if not held.placements:
+            return []
+        records = [_placement_record(placement) for placement in held.placements]
+        if held.mesh_names is None or len(records) == len(self._axes):
+            return records
+        by_name = dict(zip(held.mesh_names, records, strict=True))
+        return [by_name.get(axis, {"kind": "replicate"}) for axis in self._axes]
+
+    def _identity(self, owner) -> int:
+        """A number for the object; the object is kept, so that no other takes its id."""
+        known = self._identities.setdefault(id(owner), (len(self._identities), owner))
+        return known[0]
+
+    def _state(self, held, stage, content) -> dict:
+        meaning = content(held.name) if callable(content) else content
+        if held.is_meta:
+            meaning = "none"
+        elif held.local is None or held.partial:
+            meaning = "undefined"
+        elif meaning is None:
+            meaning = "defined"
+        if meaning not in ("none", "undefined", "defined"):
+            raise ValueError(
+                f"observe({stage!r}): content of {held.name} is {meaning!r}; "
+                'expected "none", "undefined" or "defined"'
+            )
+        state = {"device": held.device, "is_meta": held.is_meta, "content": meaning}
+        if held.is_meta or held.local is None:
+            return state
+        owned = sum(run.length * run.count for run in held.runs)
+        if owned == held.local.numel():
+            size = held.local.element_size()
+            state["coverage"] = _digest.hex_of(_digest.coverage(held.runs, size))
+        if self._mode == "memory" or meaning != "defined" or owned != held.local.numel():
+            state.setdefault("coverage", "0" * 32)
+            state["digest"] = "0" * 32
+            return state
+        state.update(self._value(held))
+        return state
+
+    def _value(self, held) -> dict:
+        size = held.local.element_size()
+        total = size
+        for length in held.shape:
+            total *= length
+        side = _BLOCK_BYTES
+        while -(-total // side) > _BLOCKS_MAX:
+            side *= 2
+        if not held.runs:
+            return {"digest": "0" * 32, "nan": 0, "inf": 0}
+        first = min(run.start for run in held.runs) * size // side
+        last = max(run.start + (run.count - 1) * run.stride + run.length for run in held.runs)
+        count = (last * size - 1) // side - first + 1
+        summary = _digest.digest_runs(held.local, held.runs, side, first, count)
+        out = {"digest": summary.hex(), "nan": summary.nan_count, "inf": summary.inf_count}
+        if summary.nan_count + summary.inf_count:
+            out["first_nonfinite"] = _digest.first_non_finite(held.local, held.runs)
+        out["block_bytes"] = side
+        out["first_block"] = first
+        out["blocks"] = "".join(_digest.hex_of(block) for block in summary.blocks)
+        stretches = []
+        if held.local.nbytes <= _INLINE_BYTES_MAX:
+            stretches.append((0, total))
+        else:
+            stretches += [
+                (capture["byte_start"], capture["byte_start"] + capture["byte_length"])
+                for capture in self._captures
+                if capture["tensor"] == held.name
+            ]
+        ranges = [part for low, high in stretches for part in _bytes_of(held, low, high)]
+        if ranges:
+            out["bytes"] = [{"start": start, "hex": data.hex()} for start, data in ranges]
+        return out
+
+
+def _run_record(run) -> dict:
+    out = {"start": run.start, "length": run.length}
+    if run.count > 1:
+        out.update(count=run.count, stride=run.stride)
+    return out
+
+
+def _placement_record(placement) -> dict:
+    out = {"kind": placement.kind}
+    if placement.kind in ("shard", "strided_shard"):
+        out["dim"] = placement.dim
+    if placement.kind == "strided_shard":
+        out["split_factor"] = placement.split_factor
+    return out
+
+
+def _bytes_of(held, low, high):
+    """(global start, bytes) of what is held of global bytes [low, high); touching ones joined."""
+    size = held.local.element_size()
+    flat = held.local.contiguous().reshape(-1).view(torch.uint8)
+    found = []
+    for run in held.runs:
+        for i in range(run.count):
+            start = (run.start + i * run.stride) * size
+            first, last = max(low, start), min(high, start + run.length * size)
+            if first >= last:
+                continue
+            at = (run.local_start + i * run.local_stride) * size + first - start
+            found.append((first, bytes(flat[at : at + last - first].tolist())))
+    found.sort()
+    joined = []
+    for start, data in found:
+        if joined and joined[-1][0] + len(joined[-1][1]) == start:
+            joined[-1] = (joined[-1][0], joined[-1][1] + data)
+        else:
+            joined.append((start, data))
+    return joined

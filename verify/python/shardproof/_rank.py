@@ -1,0 +1,173 @@
+"""One rank of one launch of a subject: `python -m shardproof._rank ORDER RANK`.
+
+The launcher starts it, reads its exit code, its stderr and its evidence. Exit codes: 0; 1 the
+subject failed; 5 the verifier is at fault.
+"""
+
+import ctypes
+import datetime
+import importlib.util
+import os
+import pathlib
+import socket
+import sys
+import threading
+import time
+import traceback
+
+import torch
+import torch.distributed as dist
+
+from ._evidence import Writer
+from ._observer import Observer
+from .case import read_order
+
+_SAMPLE_SECONDS = 0.002
+_MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of mallopt
+
+
+def poison_fresh_memory():
+    """Makes CPU allocations of LibTorch hold junk instead of what is there by luck."""
+    library = ctypes.CDLL("libc10.so")
+    flag = ctypes.c_bool.in_dll(library, "FLAGS_caffe2_cpu_allocator_do_junk_fill")
+    flag.value = True
+
+
+def anonymous_bytes() -> int:
+    """Resident anonymous memory of this process."""
+    with open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    raise OSError("/proc/self/status: no RssAnon")
+
+
+class MemorySampler:
+    """Watches anonymous memory in a thread, and at every stage."""
+
+    def __init__(self, writer: Writer):
+        self._writer = writer
+        self._stage = "start"
+        self._begin = time.monotonic()
+        self.idle = self.peak = anonymous_bytes()
+        self.peak_stage = self._stage
+        self._shown = -1
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def stage(self, name: str):
+        self.sample()
+        self._stage = name
+
+    def sample(self):
+        now = anonymous_bytes()
+        with self._lock:
+            if now > self.peak:
+                self.peak, self.peak_stage = now, self._stage
+            if abs(now - self._shown) < 1 << 20:
+                return
+            self._shown = now
+            elapsed = (time.monotonic() - self._begin) * 1000
+            self._writer.memory(elapsed, now, self._stage)
+
+    def _watch(self):
+        while not self._stop.wait(_SAMPLE_SECONDS):
+            self.sample()
+
+    def finish(self, own_bytes: int):
+        self._stop.set()
+        self._thread.join()
+        self.sample()
+        self._writer.memory_summary(
+            idle_bytes=self.idle, peak_bytes=self.peak, peak_stage=self.peak_stage,
+            own_shard_bytes=own_bytes,
+        )  # fmt: skip
+
+
+def load_subject(path: str):
+    """The module of a subject's file."""
+    spec = importlib.util.spec_from_file_location("shardproof_subject", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["shardproof_subject"] = module
+    sys.path.insert(0, str(pathlib.Path(path).resolve().parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def coordinates_of(rank: int, sizes: list[int]) -> list[int]:
+    """On a row-major mesh."""
+    found = []
+    for size in reversed(sizes):
+        found.insert(0, rank % size)
+        rank //= size
+    return found
+
+
+def _root_cause(error: BaseException) -> str:
+    """The exception in one line, and where in whose code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({pathlib.Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:500]}{where}"
+
+
+def run_rank(order_path: str, rank: int) -> int:
+    case, order = read_order(order_path, rank)
+    torch.set_num_threads(1)
+    ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 64 << 10)
+    writer = Writer(order["evidence"], rank)
+    sizes = list(case.mesh.values())
+    writer.rank(
+        rank=rank, world_size=case.world_size, mesh=order["mesh"],
+        coordinates=coordinates_of(rank, sizes), subject=pathlib.Path(order["subject"]).stem,
+        mode=order["mode"], strategy=case.strategy, seed=case.seed,
+    )  # fmt: skip
+    writer.process(os.getpid(), socket.gethostname())
+    observer = Observer(writer, list(case.mesh), order["mode"], order["captures"])
+    try:
+        _run(case, order, writer, observer)
+    except BaseException as error:  # noqa: BLE001: SystemExit and KeyboardInterrupt end a rank too
+        writer.error("subject", observer.stage, _root_cause(error))
+        writer.end()
+        traceback.print_exc()
+        print(_root_cause(error), file=sys.stderr)
+        return 1
+    writer.end()
+    return 0
+
+
+def _run(case, order, writer, observer):
+    subject = load_subject(order["subject"])
+    timeout = datetime.timedelta(milliseconds=order["timeout_ms"])
+    store = dist.FileStore(order["rendezvous"], case.world_size)
+    os.environ.update(
+        RANK=str(case.rank), WORLD_SIZE=str(case.world_size), LOCAL_RANK=str(case.rank),
+        LOCAL_WORLD_SIZE=str(case.world_size),
+    )  # fmt: skip
+    dist.init_process_group(
+        "gloo", store=store, rank=case.rank, world_size=case.world_size, timeout=timeout
+    )
+    dist.barrier()
+    sampler = None
+    if order["mode"] == "memory":
+        sampler = MemorySampler(writer)
+        observer.on_stage(sampler.stage)
+    else:
+        poison_fresh_memory()
+    torch.manual_seed(case.seed)
+    subject.run(case, observer)
+    if sampler:
+        sampler.finish(observer.own_bytes)
+    if observer.unreadable:
+        writer.error("unreadable", observer.stage, "; ".join(observer.unreadable[:5]))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    code = run_rank(sys.argv[1], int(sys.argv[2]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # nothing that a subject left running keeps the rank alive

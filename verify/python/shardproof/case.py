@@ -1,0 +1,173 @@
+"""The Case as a subject sees it."""
+
+import dataclasses
+import json
+import pathlib
+import zlib
+
+import torch
+from torch import nn
+
+_DTYPES = {
+    "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "I16": torch.int16,
+    "I32": torch.int32, "I64": torch.int64, "F16": torch.float16, "BF16": torch.bfloat16,
+    "F32": torch.float32, "F64": torch.float64, "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2, "U16": torch.uint16, "U32": torch.uint32, "U64": torch.uint64,
+}  # fmt: skip
+
+
+@dataclasses.dataclass
+class Case:
+    """What one launch asks of a subject.
+
+    rank, world_size: this process's; the default process group (Gloo) is initialised.
+    checkpoint: directory of safetensors, with config.json if the model is a Hugging Face one.
+    save_to: where to save; in a resume phase, where the checkpoint to restore lies.
+    mesh: {axis name: ranks}, e.g. {"dp_replicate": 2, "dp_shard": 2}.
+    phase: "values", "plain", "resume" or "memory"; strategy: "rank0-broadcast" or "plain".
+    """
+
+    rank: int
+    world_size: int
+    checkpoint: str
+    save_to: str
+    mesh: dict[str, int]
+    phase: str
+    strategy: str
+    seed: int
+    saves: bool
+    resumes: bool
+    model: dict = dataclasses.field(repr=False, default_factory=dict)
+
+    @property
+    def ties(self) -> list[list[str]]:
+        """Groups of names of a synthetic model that must share memory."""
+        return self.model.get("ties", [])
+
+    def device_mesh(self):
+        """A DeviceMesh of `mesh` on the CPU."""
+        from torch.distributed.device_mesh import init_device_mesh
+
+        return init_device_mesh(
+            "cpu", tuple(self.mesh.values()), mesh_dim_names=tuple(self.mesh)
+        )
+
+    def build(self, device="meta") -> nn.Module:
+        """The model with every tensor as its class makes it on `device`; values mean nothing yet.
+
+        A Hugging Face model is what AutoModelForCausalLM makes of config.json; the other is a tree
+        of modules whose forward takes and gives a scalar and uses every parameter.
+        """
+        if self.model.get("tensors"):
+            return _build_synthetic(self.model, device)
+        import transformers
+
+        config = transformers.AutoConfig.from_pretrained(self.checkpoint)
+        dtype = config.dtype or torch.float32
+        with torch.device(device):
+            model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
+        model.tie_weights()
+        return model
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """The checkpoint's tensors by key, read with safetensors; memory-mapped where it can."""
+        from safetensors import safe_open
+
+        tensors = {}
+        for path in sorted(pathlib.Path(self.checkpoint).glob("*.safetensors")):
+            with safe_open(path, "pt") as file:
+                tensors.update({key: file.get_tensor(key) for key in file.keys()})
+        return tensors
+
+
+class _Node(nn.Module):
+    """A module of a synthetic model. Its forward adds a scalar of each of its own tensors."""
+
+    def forward(self, x):
+        for parameter in self._parameters.values():
+            if parameter is not None and parameter.is_floating_point():
+                x = x + parameter.to(torch.float32).square().sum()
+        for child in self.children():
+            x = child(x)
+        return x
+
+
+def _fresh(spec: dict, name: str, device) -> torch.Tensor:
+    """A tensor as its module's constructor would leave it."""
+    dtype = _DTYPES[spec.get("dtype", "F32")]
+    if str(device) == "meta":
+        return torch.empty(spec["shape"], dtype=dtype, device=device)
+    if "rope_theta" in spec:
+        steps = torch.arange(spec["shape"][0], dtype=torch.float32) / spec["shape"][0]
+        return 1.0 / spec["rope_theta"] ** steps
+    init = spec.get("init", "uniform")
+    if init == "zeros":
+        return torch.zeros(spec["shape"], dtype=dtype)
+    if init == "ones":
+        return torch.ones(spec["shape"], dtype=dtype)
+    # By name, so that no order of construction matters.
+    generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+    values = torch.rand(spec["shape"], generator=generator) * 0.04 - 0.02
+    return values.to(dtype) if dtype.is_floating_point else (values * 5000).to(dtype)
+
+
+def _build_synthetic(model: dict, device) -> nn.Module:
+    root = _Node()
+    made: dict[str, nn.Parameter | torch.Tensor] = {}
+    first_of = {name: tie[0] for tie in model.get("ties", []) for name in tie[1:]}
+    by_name = {spec["name"]: spec for spec in model["tensors"]}
+
+    def tensor_of(spec):
+        name = first_of.get(spec["name"], spec["name"])
+        if name in made:
+            return made[name]
+        origin = by_name.get(name, spec)
+        data = _fresh(origin, name, "cpu" if origin.get("built_real") else device)
+        if origin.get("kind", "parameter") == "parameter":
+            wanted = origin.get("requires_grad", True)
+            data = nn.Parameter(data, requires_grad=wanted)
+        for key, value in origin.get("attributes", {}).items():
+            setattr(data, key, value)
+        made[name] = data
+        return data
+
+    for spec in model["tensors"]:
+        *path, leaf = spec["name"].split(".")
+        module = root
+        for part in path:
+            if part not in module._modules:
+                if hasattr(module, part):
+                    raise ValueError(
+                        f"tensor '{spec['name']}': '{part}' is an attribute of torch.nn.Module"
+                    )
+                module.add_module(part, _Node())
+            module = module._modules[part]
+        tensor = tensor_of(spec)
+        if hasattr(module, leaf):
+            raise ValueError(
+                f"tensor '{spec['name']}': '{leaf}' is an attribute of torch.nn.Module"
+            )
+        if isinstance(tensor, nn.Parameter):
+            module.register_parameter(leaf, tensor)
+        else:
+            module.register_buffer(leaf, tensor, persistent=spec.get("persistent", True))
+    return root
+
+
+def read_order(path: str, rank: int) -> tuple[Case, dict]:
+    """The case of one rank, and everything else that the launcher's order says."""
+    order = json.loads(pathlib.Path(path).read_text())
+    case = Case(
+        rank=rank,
+        world_size=order["world_size"],
+        checkpoint=order["source"],
+        save_to=order["save_to"],
+        mesh={axis["name"]: axis["size"] for axis in order["mesh"]},
+        phase=order["phase"],
+        strategy=order["strategy"],
+        seed=order["case"]["seed"],
+        saves=order["saves"],
+        resumes=order["resumes"],
+        model=order["case"]["model"],
+    )
+    return case, order

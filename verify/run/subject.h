@@ -1,0 +1,36 @@
+// What is verified, as far as it can be known without running it.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "src/core/result.h"
+#include "verify/run/launcher.h"
+
+namespace shardproof {
+
+/// The Case's `subject` for the reference pipeline; any other value is a Python file.
+inline constexpr const char* kReference = "reference";
+
+struct Subject {
+  std::string name;                           ///< "reference", or the file's name without ".py"
+  std::map<std::string, std::string> cannot;  ///< capability -> why it lacks it
+};
+
+/// How Python subjects are run.
+struct PythonOptions {
+  std::string python;   ///< interpreter, with torch
+  std::string package;  ///< directory that holds the package `shardproof`
+  std::string digest_op;  ///< the built torch.ops.shardproof.digest
+};
+
+/// Reads what a subject declares, without running any of its code.
+/// \error kBadInput if there is no such file, it is not Python, has no `def run(case, observe)`, or
+///   declares that it lacks a capability that nobody knows.
+Result<Subject> DeclareSubject(const std::string& subject, const PythonOptions& options);
+
+/// Ranks that run a Python subject, each a process of its own that starts from nothing.
+std::unique_ptr<Launcher> MakeSubjectLauncher(PythonOptions options);
+
+}  // namespace shardproof
