@@ -58,9 +58,11 @@ Result<std::vector<AxisCase>> ParseMesh(const std::string& text) {
   };
   const bool named = text.find('=') != std::string::npos;
   const std::vector<std::string> plain_names = {"dp_replicate", "dp_shard"};
+  const char separator = named ? ',' : 'x';
+  if (text.back() == separator) return complain();
   std::vector<AxisCase> mesh;
   std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, named ? ',' : 'x');) {
+  for (std::string part; std::getline(parts, part, separator);) {
     AxisCase axis;
     const size_t equals = part.find('=');
     if (named != (equals != std::string::npos)) return complain();

@@ -31,7 +31,8 @@ class ForkLauncher : public Launcher {
   Result<std::vector<RankExit>> Launch(const PhaseRun& run) override {
     SP_TRY(MakeEvidenceDirectory(run));
     const std::string store_path = run.evidence + "/rendezvous";
-    SP_ASSIGN(auto exits, LaunchProcesses(run, [&](int64_t rank) { BeRank(run, rank, store_path); }));
+    ForkedProcesses processes([&](int64_t rank) { BeRank(run, rank, store_path); });
+    SP_ASSIGN(auto exits, LaunchRanks(run, processes));
     std::error_code error;
     std::filesystem::remove(store_path, error);
     return exits;

@@ -20,6 +20,8 @@ class Launcher {
   virtual ~Launcher() = default;
   /// Why this launcher cannot run the phase, or nothing.
   virtual std::string CannotRun(const PhasePlan& phase) const = 0;
+  /// Whether ranks share a standing process, so that a failure wants a second run from nothing.
+  virtual bool IsStanding() const { return false; }
   /// Runs all ranks of `run` to their ends; one that shows no progress for the Case's deadline is
   /// ended and called "hang". \error kInternal if ranks cannot be started at all.
   virtual Result<std::vector<RankExit>> Launch(const PhaseRun& run) = 0;

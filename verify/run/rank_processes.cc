@@ -24,8 +24,8 @@ constexpr auto kPoll = std::chrono::milliseconds(2);
 constexpr auto kGraceAfterLoss = std::chrono::seconds(10);
 constexpr size_t kTailBytes = 2000;
 
-struct Child {
-  pid_t pid = -1;
+/// One rank of a launch, as it is watched.
+struct Watched {
   std::string facts;   ///< path of the stream whose growth is progress
   std::string errors;  ///< path of its stderr
   bool ended = false;
@@ -45,43 +45,31 @@ uint64_t SizeOf(const std::string& path) {
   return ::stat(path.c_str(), &facts) == 0 ? static_cast<uint64_t>(facts.st_size) : 0;
 }
 
-/// Notes a child's end if it has come.
-void Reap(Child& child) {
-  int status = 0;
-  if (child.ended || ::waitpid(child.pid, &status, WNOHANG) != child.pid) return;
-  child.ended = true;
-  if (WIFSIGNALED(status)) {
-    child.exit.exit = fmt::format("signal {}", WTERMSIG(status));
-  } else if (WEXITSTATUS(status) == 0) {
-    child.exit.exit = "ok";
-  } else {
-    child.exit.exit = fmt::format("exit {}", WEXITSTATUS(status));
-  }
+std::string HowItEnded(int status) {
+  if (WIFSIGNALED(status)) return fmt::format("signal {}", WTERMSIG(status));
+  return WEXITSTATUS(status) == 0 ? "ok" : fmt::format("exit {}", WEXITSTATUS(status));
 }
 
-/// Ends a child that did not end by itself.
-void EndAsHung(Child& child) {
-  if (child.ended) return;
-  ::kill(child.pid, SIGKILL);
-  ::waitpid(child.pid, nullptr, 0);
-  child.ended = true;
-  child.exit.exit = "hang";
-}
-
-/// Waits for all children: until none makes progress for `deadline`, or, once one failed, until the
-/// others have had their time to notice.
-void Await(std::vector<Child>& children, std::chrono::milliseconds deadline) {
+/// Waits for all ranks: until none makes progress for `deadline`, or, once one failed, until the
+/// others have had their time to notice. Ends those that did not end by themselves.
+void Await(std::vector<Watched>& ranks, RankProcesses& processes,
+           std::chrono::milliseconds deadline) {
   uint64_t written = 0;
   Clock::time_point progress = Clock::now();
   Clock::time_point give_up = Clock::time_point::max();
   for (;;) {
     bool running = false;
     uint64_t now_written = 0;
-    for (Child& child : children) {
-      Reap(child);
-      running = running || !child.ended;
-      now_written += SizeOf(child.facts);
-      if (child.ended && child.exit.exit != "ok" && give_up == Clock::time_point::max()) {
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      Watched& watched = ranks[rank];
+      if (!watched.ended) {
+        const std::optional<int> status = processes.Ended(static_cast<int64_t>(rank));
+        watched.ended = status.has_value();
+        if (status) watched.exit.exit = HowItEnded(*status);
+      }
+      running = running || !watched.ended;
+      now_written += SizeOf(watched.facts);
+      if (watched.ended && watched.exit.exit != "ok" && give_up == Clock::time_point::max()) {
         give_up = Clock::now() + std::max<Clock::duration>(deadline, kGraceAfterLoss);
       }
     }
@@ -91,47 +79,71 @@ void Await(std::vector<Child>& children, std::chrono::milliseconds deadline) {
     if (Clock::now() > std::min(give_up, progress + deadline)) break;
     std::this_thread::sleep_for(kPoll);
   }
-  for (Child& child : children) EndAsHung(child);
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].ended) continue;
+    processes.End(static_cast<int64_t>(rank));
+    ranks[rank].exit.exit = "hang";
+  }
 }
 
 /// In the child: ties its life to its parent's and sends its stderr to the file.
-void BecomeChild(const Child& child, pid_t parent) {
+void BecomeChild(const std::string& errors, pid_t parent) {
   // The rank must not outlive the launcher, whatever ends that.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(5);
-  const int fd = ::open(child.errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const int fd = ::open(errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd >= 0) ::dup2(fd, STDERR_FILENO);
 }
 
 }  // namespace
 
-Result<std::vector<RankExit>> LaunchProcesses(const PhaseRun& run,
-                                              const std::function<void(int64_t rank)>& be_rank) {
+std::string ErrorsPath(const PhaseRun& run, int64_t rank) {
+  return fmt::format("{}/rank_{}.stderr", run.evidence, rank);
+}
+
+Status ForkedProcesses::Start(const PhaseRun& run, int64_t rank) {
   std::fflush(nullptr);
-  std::vector<Child> children;
+  const std::string errors = ErrorsPath(run, rank);
   const pid_t parent = ::getpid();
-  for (int64_t rank = 0; rank < run.phase.WorldSize(); ++rank) {
-    Child child;
-    child.facts = fmt::format("{}/rank_{}.facts.jsonl", run.evidence, rank);
-    child.errors = fmt::format("{}/rank_{}.stderr", run.evidence, rank);
-    child.pid = ::fork();
-    if (child.pid == 0) {
-      BecomeChild(child, parent);
-      be_rank(rank);
-      ::_exit(5);
-    }
-    if (child.pid < 0) {
-      const std::string why = std::strerror(errno);
-      for (Child& started : children) EndAsHung(started);
-      return Failed(fmt::format("forking rank {} of {}: {}", rank, run.phase.WorldSize(), why));
-    }
-    children.push_back(std::move(child));
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    BecomeChild(errors, parent);
+    be_rank_(rank);
+    ::_exit(5);
   }
-  Await(children, std::chrono::milliseconds(run.test_case.deadline_ms));
+  if (pid < 0) return Failed(fmt::format("forking rank {}: {}", rank, std::strerror(errno)));
+  pids_.push_back(pid);
+  return Ok();
+}
+
+std::optional<int> ForkedProcesses::Ended(int64_t rank) {
+  int status = 0;
+  if (::waitpid(pids_[rank], &status, WNOHANG) != pids_[rank]) return std::nullopt;
+  return status;
+}
+
+void ForkedProcesses::End(int64_t rank) {
+  ::kill(pids_[rank], SIGKILL);
+  ::waitpid(pids_[rank], nullptr, 0);
+}
+
+Result<std::vector<RankExit>> LaunchRanks(const PhaseRun& run, RankProcesses& processes) {
+  std::vector<Watched> ranks;
+  for (int64_t rank = 0; rank < run.phase.WorldSize(); ++rank) {
+    if (Status started = processes.Start(run, rank); !started.ok()) {
+      for (int64_t other = 0; other < rank; ++other) processes.End(other);
+      return started.error();
+    }
+    Watched watched;
+    watched.facts = fmt::format("{}/rank_{}.facts.jsonl", run.evidence, rank);
+    watched.errors = ErrorsPath(run, rank);
+    ranks.push_back(std::move(watched));
+  }
+  Await(ranks, processes, std::chrono::milliseconds(run.test_case.deadline_ms));
   std::vector<RankExit> exits;
-  for (Child& child : children) {
-    if (child.exit.exit != "ok") child.exit.stderr_tail = Tail(child.errors);
-    exits.push_back(child.exit);
+  for (Watched& watched : ranks) {
+    if (watched.exit.exit != "ok") watched.exit.stderr_tail = Tail(watched.errors);
+    exits.push_back(watched.exit);
   }
   return exits;
 }

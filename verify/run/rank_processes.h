@@ -1,21 +1,51 @@
-// Ranks as child processes of this one: started, watched until all have ended, ended if they hang.
+// Ranks as processes: started, watched until all have ended, ended if they hang.
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "verify/run/launcher.h"
 
 namespace shardproof {
 
+/// How the ranks of one launch are started and ended.
+class RankProcesses {
+ public:
+  virtual ~RankProcesses() = default;
+  /// Starts a rank, whose stderr goes to ErrorsPath. Ranks are started in order, each once.
+  /// \error kFailed if it cannot be started.
+  virtual Status Start(const PhaseRun& run, int64_t rank) = 0;
+  /// The wait status of a rank that has ended; not asked again after that.
+  virtual std::optional<int> Ended(int64_t rank) = 0;
+  /// Ends a rank that has not ended, and waits until it is gone.
+  virtual void End(int64_t rank) = 0;
+};
+
+/// Children of this process, which must have no threads; they end when it does.
+class ForkedProcesses : public RankProcesses {
+ public:
+  /// \param be_rank   called in the child; must not return.
+  explicit ForkedProcesses(std::function<void(int64_t rank)> be_rank)
+      : be_rank_(std::move(be_rank)) {}
+  Status Start(const PhaseRun& run, int64_t rank) override;
+  std::optional<int> Ended(int64_t rank) override;
+  void End(int64_t rank) override;
+
+ private:
+  std::function<void(int64_t rank)> be_rank_;
+  std::vector<pid_t> pids_;
+};
+
 /// An empty directory for the evidence of one launch. \error kBadInput if it cannot be made.
 Status MakeEvidenceDirectory(const PhaseRun& run);
 
-/// Starts the ranks of `run`, each a fork of this process, which must have no threads, and waits for
-/// their ends. A rank's stderr goes to <run.evidence>/rank_<k>.stderr; it ends when this process does.
-/// \param be_rank   called in the child; must not return.
-/// \error kFailed if a rank cannot be started.
-Result<std::vector<RankExit>> LaunchProcesses(const PhaseRun& run,
-                                              const std::function<void(int64_t rank)>& be_rank);
+/// <run.evidence>/rank_<k>.stderr
+std::string ErrorsPath(const PhaseRun& run, int64_t rank);
+
+/// Starts all ranks of `run` and waits for their ends, as Launcher::Launch promises.
+Result<std::vector<RankExit>> LaunchRanks(const PhaseRun& run, RankProcesses& processes);
 
 }  // namespace shardproof

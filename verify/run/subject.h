@@ -30,7 +30,12 @@ struct PythonOptions {
 ///   declares that it lacks a capability that nobody knows.
 Result<Subject> DeclareSubject(const std::string& subject, const PythonOptions& options);
 
-/// Ranks that run a Python subject, each a process of its own that starts from nothing.
+/// In a child: what the environment of a subject's process is besides ours.
+/// \param scratch   directory for what libraries cache.
+void SetSubjectEnvironment(const PythonOptions& options, const std::string& scratch);
+
+/// Ranks that run a Python subject: forked by a standing process that has torch imported; in a memory
+/// run, or where PhaseRun asks for it, each starts from nothing.
 std::unique_ptr<Launcher> MakeSubjectLauncher(PythonOptions options);
 
 }  // namespace shardproof

@@ -1,4 +1,5 @@
-// Ranks of a Python subject: each executes `python -m shardproof._rank ORDER RANK`.
+// Ranks of a Python subject: forks of a standing Python process, or, where that matters, processes
+// that start from nothing: `python -m shardproof._rank ORDER RANK`.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include "verify/case/case_json.h"
 #include "verify/run/rank_processes.h"
 #include "verify/run/subject.h"
+#include "verify/run/warm_processes.h"
 
 namespace shardproof {
 namespace {
@@ -41,32 +43,60 @@ json OrderFor(const PhaseRun& run) {
           {"captures", std::move(captures)}};
 }
 
-/// What a rank's environment is besides ours.
-void SetEnvironment(const PythonOptions& options) {
-  const char* inherited = std::getenv("PYTHONPATH");
-  const std::string path =
-      inherited == nullptr ? options.package : options.package + ":" + inherited;
-  ::setenv("PYTHONPATH", path.c_str(), 1);
-  ::setenv("SHARDPROOF_DIGEST_OP", options.digest_op.c_str(), 0);
-  ::setenv("PYTHONUNBUFFERED", "1", 1);
-  ::setenv("OMP_NUM_THREADS", "1", 1);
-  ::setenv("GLOO_SOCKET_IFNAME", "lo", 0);
+/// Where libraries may cache: beside the evidence of the phases.
+std::string ScratchOf(const PhaseRun& run) {
+  return (std::filesystem::path(run.evidence).parent_path() / "scratch").string();
 }
+
+/// Ranks that a standing Python process forks.
+class WarmProcesses : public RankProcesses {
+ public:
+  WarmProcesses(WarmPython& python, std::string order)
+      : python_(python), order_(std::move(order)) {}
+  Status Start(const PhaseRun& run, int64_t rank) override {
+    return python_.Begin(run, order_, rank);
+  }
+  std::optional<int> Ended(int64_t rank) override { return python_.Ended(rank); }
+  void End(int64_t rank) override { python_.End(rank); }
+
+ private:
+  WarmPython& python_;
+  std::string order_;
+};
 
 class SubjectLauncher : public Launcher {
  public:
   explicit SubjectLauncher(PythonOptions options) : options_(std::move(options)) {}
 
   std::string CannotRun(const PhasePlan&) const override { return ""; }
+  bool IsStanding() const override { return warm_ != nullptr; }
 
   Result<std::vector<RankExit>> Launch(const PhaseRun& run) override {
     SP_TRY(MakeEvidenceDirectory(run));
     const std::string order = run.evidence + "/order.json";
     std::ofstream(order) << OrderFor(run).dump(1) << "\n";
-    return LaunchProcesses(run, [&](int64_t rank) { BeRank(run, order, rank); });
+    // What a memory run measures must not depend on what ran before.
+    if (run.fresh || run.phase.mode == RunMode::kMemory || !Warm(ScratchOf(run))) {
+      ForkedProcesses processes([&](int64_t rank) { BeRank(run, order, rank); });
+      return LaunchRanks(run, processes);
+    }
+    WarmProcesses processes(*warm_, order);
+    auto exits = LaunchRanks(run, processes);
+    if (!exits.ok()) warm_.reset();
+    return exits;
   }
 
  private:
+  /// Starts the standing process with the first launch. \returns whether there is one.
+  bool Warm(const std::string& scratch) {
+    if (warm_ == nullptr && !cold_) {
+      auto started = WarmPython::Start(options_, scratch);
+      cold_ = !started.ok();  // then every rank starts from nothing
+      if (started.ok()) warm_ = std::move(started).value();
+    }
+    return warm_ != nullptr;
+  }
+
   void BeRank(const PhaseRun& run, const std::string& order, int64_t rank) const {
     // What a subject prints is not ours to parse; it is kept beside its stderr.
     const std::string output = fmt::format("{}/rank_{}.stdout", run.evidence, rank);
@@ -74,7 +104,7 @@ class SubjectLauncher : public Launcher {
     if (fd >= 0) ::dup2(fd, STDOUT_FILENO);
     const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
-    SetEnvironment(options_);
+    SetSubjectEnvironment(options_, ScratchOf(run));
     const std::string number = std::to_string(rank);
     ::execlp(options_.python.c_str(), options_.python.c_str(), "-m", "shardproof._rank",
              order.c_str(), number.c_str(), nullptr);
@@ -83,9 +113,23 @@ class SubjectLauncher : public Launcher {
   }
 
   PythonOptions options_;
+  std::unique_ptr<WarmPython> warm_;
+  bool cold_ = false;
 };
 
 }  // namespace
+
+void SetSubjectEnvironment(const PythonOptions& options, const std::string& scratch) {
+  const char* inherited = std::getenv("PYTHONPATH");
+  const bool has = inherited != nullptr && *inherited != '\0';
+  const std::string path = has ? options.package + ":" + inherited : options.package;
+  ::setenv("PYTHONPATH", path.c_str(), 1);
+  ::setenv("SHARDPROOF_DIGEST_OP", options.digest_op.c_str(), 0);
+  ::setenv("TORCHINDUCTOR_CACHE_DIR", scratch.c_str(), 0);
+  ::setenv("PYTHONUNBUFFERED", "1", 1);
+  ::setenv("OMP_NUM_THREADS", "1", 1);
+  ::setenv("GLOO_SOCKET_IFNAME", "lo", 0);
+}
 
 std::unique_ptr<Launcher> MakeSubjectLauncher(PythonOptions options) {
   return std::make_unique<SubjectLauncher>(std::move(options));

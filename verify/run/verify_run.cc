@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -32,11 +33,13 @@ class Run {
   Status RunPhases();
   Status Consult();
   Result<std::vector<PropertyResult>> JudgeAll();
+  /// Runs everything again in processes that start from nothing, if what failed did not.
+  Result<std::vector<PropertyResult>> Confirm(std::vector<PropertyResult> results);
   const Evidence& evidence() const { return evidence_; }
 
  private:
   const Case& test_case() const { return evidence_.test_case; }
-  std::vector<PhasePlan> Plans() const { return PlanPhases(test_case(), options_.subject.cannot); }
+  std::vector<PhasePlan> Plans() const;
   std::string SavedBy(const std::string& phase) const;
   Status CheckShapes();
   Status CheckReferenceOnly() const;
@@ -52,7 +55,22 @@ class Run {
   std::string source_;
   std::vector<oracle::TensorLocation> locations_;
   std::vector<CaptureRequest> captures_;
+  bool fresh_ = false;
 };
+
+/// The phases that the properties asked for read; "values" is always one.
+std::vector<PhasePlan> Run::Plans() const {
+  std::vector<PhasePlan> plans = PlanPhases(test_case(), options_.subject.cannot);
+  if (options_.properties.empty()) return plans;
+  const auto selected = SelectProperties(options_.properties);
+  if (!selected.ok()) return plans;
+  std::erase_if(plans, [&](const PhasePlan& plan) {
+    const auto reads = [&](const Property* property) { return property->Reads(plan.name); };
+    return plan.name != "values" &&
+           std::none_of(selected.value().begin(), selected.value().end(), reads);
+  });
+  return plans;
+}
 
 std::string Run::SavedBy(const std::string& phase) const {
   if (phase == "values" && !options_.save_to.empty()) return options_.save_to;
@@ -152,11 +170,15 @@ Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
            .mesh = plan.mesh,
            .skipped = WhyNot(plan)};
   if (!phase.skipped.empty()) return Ok();
+  if (plan.saves && SavedBy(plan.name) != options_.save_to) {
+    std::error_code error;  // of an earlier launch; a save that cannot replace it says so
+    std::filesystem::remove_all(SavedBy(plan.name), error);
+  }
   Tell(fmt::format("{}: {} ranks, {}", plan.name, plan.WorldSize(), plan.strategy));
   SP_ASSIGN(const auto exits,
             launcher_.Launch({test_case(), plan, source_, locations_,
                               SavedBy(plan.resumes ? "values" : plan.name),
-                              options_.directory + "/" + plan.name, captures_}));
+                              options_.directory + "/" + plan.name, captures_, fresh_}));
   for (size_t rank = 0; rank < exits.size(); ++rank) {
     RankEvidence& left = phase.ranks.emplace_back();
     left.rank = static_cast<int64_t>(rank);
@@ -216,6 +238,35 @@ Result<std::vector<PropertyResult>> Run::JudgeAll() {
   return results;
 }
 
+Result<std::vector<PropertyResult>> Run::Confirm(std::vector<PropertyResult> results) {
+  if (WorstVerdict(results) != Verdict::kFail || !launcher_.IsStanding()) return results;
+  Tell("confirming in fresh processes");
+  fresh_ = true;
+  captures_.clear();
+  std::set<std::string> failed;
+  for (const PropertyResult& result : results) {
+    for (const Finding& finding : result.judgement.findings()) failed.insert(finding.phase);
+  }
+  for (const PhasePlan& plan : Plans()) {
+    // What resumes depends on what was saved: it runs again after it.
+    if (!failed.contains(plan.name) && !(plan.resumes && failed.contains("values"))) continue;
+    for (PhaseEvidence& phase : evidence_.phases) {
+      if (phase.name == plan.name) SP_TRY(Launch(plan, phase));
+    }
+  }
+  SP_TRY(WriteRun(options_.directory, evidence_));
+  SP_TRY(Consult());
+  SP_ASSIGN(auto confirmed, JudgeAll());
+  if (WorstVerdict(confirmed) == Verdict::kFail) return confirmed;
+  for (size_t i = 0; i < confirmed.size(); ++i) {
+    const auto& findings = results[i].judgement.findings();
+    if (findings.empty()) continue;
+    confirmed[i].judgement.Inconclusive("failed in a standing process and not in a fresh one: " +
+                                        findings.front().message);
+  }
+  return confirmed;
+}
+
 }  // namespace
 
 Result<RunResult> Verify(const Case& test_case, Launcher& launcher, const VerifyOptions& options) {
@@ -225,6 +276,7 @@ Result<RunResult> Verify(const Case& test_case, Launcher& launcher, const Verify
   SP_TRY(run.RunPhases());
   SP_TRY(run.Consult());
   SP_ASSIGN(auto results, run.JudgeAll());
+  SP_ASSIGN(results, run.Confirm(std::move(results)));
   RunResult result = MakeRunResult(run.evidence(), std::move(results), options.directory);
   result.duration_ms = std::chrono::duration<double, std::milli>(
                            std::chrono::steady_clock::now() - begin).count();

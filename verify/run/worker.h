@@ -19,6 +19,7 @@ struct PhaseRun {
   std::string save_to;       ///< where "values" saves; "resume" reads it
   std::string evidence;      ///< directory of this phase's streams
   std::vector<CaptureRequest> captures;
+  bool fresh = false;        ///< every rank starts from nothing
 };
 
 /// How long a rank waits for others before it gives up by itself: less than the launcher's deadline,

@@ -33,6 +33,9 @@ TEST(ExplainTest, NamesTheCause) {
 
   EXPECT_EQ(explain(right), "");
   EXPECT_EQ(explain(std::string(48, '\xff')), "never written (poison)");
+  std::string junk = "\xef\xbe\xed\x7f\xef\xbe\xed\x7f";
+  EXPECT_EQ(explain(junk + junk + right.substr(16)), "never written (poison)");
+  EXPECT_EQ(explain("\xef\xbe\xed\x7e" + right.substr(4)).find("never"), std::string::npos);
   EXPECT_THAT(explain(right.substr(0, 24) + std::string(24, '\0')), HasSubstr("zeros"));
   std::string flipped = right;
   flipped[17] ^= 8;

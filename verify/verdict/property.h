@@ -52,6 +52,9 @@ struct Property {
   std::vector<std::string> killed_by;  ///< planted bugs that must turn it red
   std::function<void(const Evidence&, Judgement&)> check;
   std::vector<std::string> capabilities = {};  ///< skipped for a subject that lacks one of them
+
+  /// Whether `needs` names the phase, or all of them.
+  bool Reads(const std::string& phase) const;
 };
 
 /// Something that a subject may say it cannot do.

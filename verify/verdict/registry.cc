@@ -27,6 +27,10 @@ std::vector<std::string> KnownIds() {
 
 }  // namespace
 
+bool Property::Reads(const std::string& phase) const {
+  return needs.find(phase) != std::string::npos || needs.find("every phase") != std::string::npos;
+}
+
 const std::vector<Property>& AllProperties() { return Registry(); }
 
 const std::vector<Capability>& KnownCapabilities() {

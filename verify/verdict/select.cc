@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <set>
 
+#include "verify/verdict/runs.h"
 #include "verify/verdict/scope.h"
+#include "verify/verdict/values.h"
 
 namespace shardproof {
 namespace {
@@ -22,6 +24,13 @@ std::string NotAskedFor(const Evidence& evidence, const std::string& name) {
   if (name == "memory") return "the run has no memory phase";
   if (name == "fault" && test_case.faults.empty()) return "the case injects no fault";
   return "";
+}
+
+/// What the coverage of an image is if all of it is there.
+Digest WholeCoverage(const Image& image) {
+  uint64_t elements = 1;
+  for (const int64_t size : image.shape) elements *= static_cast<uint64_t>(size);
+  return CoverageOf({{0, elements, 1, 0}}, ElementBytes(image.dtype).value_or(1));
 }
 
 std::string EndOf(const RankEvidence& rank) {
@@ -124,7 +133,12 @@ std::vector<Image> DefinedImages(const PhaseEvidence& phase, const std::string& 
                                  Undefined undefined) {
   std::vector<Image> defined;
   std::vector<int64_t> ranks;
+  const bool all_there = std::all_of(phase.ranks.begin(), phase.ranks.end(), [&](const auto& rank) {
+    return rank.Stage(stage) != nullptr && rank.Stage(stage)->complete;
+  });
   for (Image& image : ImagesOf(phase, stage, tensor)) {
+    // A rank that did not get here is said by StageReached; its part cannot be held against others.
+    if (!all_there && image.coverage != WholeCoverage(image)) continue;
     if (image.defined) {
       defined.push_back(std::move(image));
       continue;

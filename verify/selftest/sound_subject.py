@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""A sound subject passes with every property that applies: sound_subject.py NAME MESH CHECKPOINT"""
+
+import sys
+import unittest
+
+from command import REPOSITORY, CommandTest, checkpoint
+
+# Properties that every subject must have been judged by, whatever it declares.
+JUDGED = {
+    "checkpoint.round_trip", "checkpoint.reshard", "fault.every_rank_finishes",
+    "loading.all_defined", "loading.derived_buffers", "loading.descriptors_kept",
+    "loading.equals_source", "loading.keys_match", "loading.no_meta_left", "loading.no_new_nan",
+    "loading.ties_kept", "sharding.ranks_match_rank0", "sharding.shards_tile",
+}  # fmt: skip
+
+
+class SoundSubject(CommandTest):
+    name = mesh = model = ""
+
+    def runTest(self):
+        document = self.judged(
+            "verify", "--subject", REPOSITORY / "verify" / "subjects" / f"{self.name}.py",
+            "--checkpoint", checkpoint(self.model), "--mesh", self.mesh, code=0, timeout=200,
+        )  # fmt: skip
+        self.assertEqual(document["findings"], [])
+        passed = {one["id"] for one in document["properties"] if one["verdict"] == "pass"}
+        # One name alone is no tie, and on one rank there is nobody to match.
+        optional = {"loading.ties_kept", "sharding.ranks_match_rank0"}
+        self.assertEqual(JUDGED - passed - optional, set())
+        for one in document["properties"]:
+            self.assertIn(one["verdict"], ("pass", "skip"), one)
+
+
+def main(name, mesh, model):
+    SoundSubject.name, SoundSubject.mesh, SoundSubject.model = name, mesh, model
+    result = unittest.TextTestRunner(stream=sys.stdout).run(SoundSubject())
+    return 0 if result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

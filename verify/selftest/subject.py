@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""A subject comes out as its file says: subject.py FILE
+
+A file under fixtures/subjects/ has a mistake in it, or is no sound adapter, and declares in EXPECT
+which property, alone, must say so: `property`, and of its findings `kind`, `stage`, `tensor`, `ranks`;
+`verdict` ("fail" unless given); `says`, words of a finding or of the reason; `deadline` in seconds.
+"""
+
+import ast
+import sys
+import unittest
+from pathlib import Path
+
+from command import REPOSITORY, CommandTest, checkpoint
+
+EXIT_CODES = {"pass": (0,), "fail": (1, 4), "inconclusive": (3,)}
+
+
+def expectation(path):
+    """The literal EXPECT of a file, which is not run here."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and node.targets[0].id == "EXPECT":
+            return ast.literal_eval(node.value)
+    raise SystemExit(f"{path}: has no EXPECT")
+
+
+class Subject(CommandTest):
+    file = None
+
+    def runTest(self):
+        expected = expectation(self.file)
+        verdict = expected.get("verdict", "fail")
+        done = self.shardproof(
+            "verify", "--subject", self.file, "--checkpoint", checkpoint("llama-tied-small"),
+            "--world", "2", "--property", expected["property"],
+            "--deadline", expected.get("deadline", 20), "--json", "-",
+            timeout=150, PYTHONPATH=str(REPOSITORY / "verify" / "subjects"),
+        )  # fmt: skip
+        self.assertIn(done.code, EXIT_CODES[verdict], str(done))
+        document = done.json()
+        (judged,) = document["properties"]
+        self.assertEqual((judged["id"], judged["verdict"]), (expected["property"], verdict))
+        if verdict == "fail":
+            self.is_named(expected, document["findings"])
+        said = judged["reason"] + "".join(f["message"] for f in document["findings"])
+        self.assertIn(expected.get("says", ""), said)
+
+    def is_named(self, expected, findings):
+        """The first finding is the one expected."""
+        self.assertTrue(findings)
+        fields = {key: expected[key] for key in ("kind", "stage", "tensor", "ranks")
+                  if key in expected}  # fmt: skip
+        named = [{key: finding[key] for key in fields} for finding in findings]
+        self.assertIn(fields, named, f"expected such a finding among {findings[:5]}")
+
+
+def main(path):
+    Subject.file = Path(path).resolve()
+    result = unittest.TextTestRunner(stream=sys.stdout).run(Subject())
+    return 0 if result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
