@@ -9,8 +9,9 @@ import random
 import subprocess
 import sys
 import unittest
+from pathlib import Path
 
-from command import REPOSITORY
+from command import REPOSITORY, CommandTest
 
 PACKAGE = REPOSITORY / "verify" / "python"
 POSITION_MAX = 1 << 60  # PyTorch has no unsigned 64-bit arithmetic to go beyond
@@ -114,6 +115,65 @@ class Layouts(unittest.TestCase):
                     self.assertEqual(seen, piece.reshape(-1).tolist(), (rows, parts, split, rank))
                     compared += 1
         self.assertGreater(compared, 200)
+
+
+class Checks(CommandTest):
+    """shardproof.check in jobs that torchrun starts."""
+
+    labels = "selftest multi-rank"
+    timeout_s = 180
+
+    def torchrun(self, ranks, script, **variables):
+        op = os.path.join(os.environ["SHARDPROOF_BUILD"], "_digest_op.so")
+        done = self.run_process(
+            sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", ranks, script,
+            timeout=150, PYTHONPATH=str(PACKAGE), SHARDPROOF_DIGEST_OP=op,
+            GLOO_SOCKET_IFNAME="lo", TORCHINDUCTOR_CACHE_DIR=str(self.dir / "inductor"),
+            **variables,
+        )  # fmt: skip
+        self.assert_exit(done, 0)
+        return done.out
+
+    def found(self, ranks):
+        return json.loads(self.torchrun(ranks, Path(__file__).parent / "probe_job.py"))
+
+    def test_mistakes_are_named_by_rank_tensor_and_index(self):
+        found = self.found(4)
+        says = {
+            "plain": "ok",
+            "plain_one_element": "0.weight on rank 1: element 104 is 0x",
+            "large_one_element": f"weight on rank 1: element {700 * 4096 + 77} is 0x",
+            "buffer_of_one_rank": "1.running_mean on rank 1: element 4 is 0x40000000",
+            "no_bias_on_one_rank": "0.bias on rank 1: there is no such tensor",
+            "bf16_on_one_rank": "0.bias on rank 1: it is a parameter torch.bfloat16 [65]",
+            "meta_on_one_rank": "2.bias on rank 1: it is on meta",
+            "tied_on_one_rank": "1.weight on rank 1: it shares memory with 0.weight",
+            "fsdp2": "ok",
+            "fsdp2_nan": "2.weight on rank 1: 1 NaN and 0 Inf, the first at element 130",
+            "fsdp2_stale_moment": "optimizer.0.weight.exp_avg on ranks ",
+            "fsdp2_shards_of_another_size": "0.weight on rank 1: its placement gives it 561 elements",
+            "hsdp_replicas_differ": "0.weight on ranks 2, 3: element",
+            "fsdp1": "ok",
+            "subclass": "Quantised)",
+            "absent_rank": "not every rank came",
+        }
+        for scenario, words in says.items():
+            with self.subTest(scenario):
+                self.assertIn(words, found[scenario])
+                if words == "ok":
+                    self.assertEqual(found[scenario], "ok")
+        self.assertEqual(set(found), set(says))
+
+    def test_a_sound_job_on_two_ranks_passes(self):
+        found = self.found(2)
+        for scenario in ("plain", "fsdp2", "fsdp1"):
+            self.assertEqual(found[scenario], "ok")
+
+    def test_examples_run(self):
+        for name in ("fsdp2_train", "dcp_resume", "fsdp1_train"):
+            with self.subTest(name):
+                out = self.torchrun(2, REPOSITORY / "fixtures" / "examples" / f"{name}.py")
+                self.assertIn("comparisons=", out)
 
 
 def vectors():

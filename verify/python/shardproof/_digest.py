@@ -141,10 +141,10 @@ def _add(summary, local, runs, block_bytes, first_block, block_count):
             pairs.add(flat, *row)
         lanes, blocks = pairs.total, pairs.blocks
         nan, inf = _count_non_finite(local)
-    summary.digest = _sum(summary.digest, lanes)
+    summary.digest = add(summary.digest, lanes)
     summary.nan_count += nan
     summary.inf_count += inf
-    summary.blocks = [_sum(a, b) for a, b in zip(summary.blocks, blocks, strict=True)]
+    summary.blocks = [add(a, b) for a, b in zip(summary.blocks, blocks, strict=True)]
 
 
 def _table(runs, size) -> list[list[int]]:
@@ -156,7 +156,8 @@ def _table(runs, size) -> list[list[int]]:
     ]  # fmt: skip
 
 
-def _sum(a, b):
+def add(a, b):
+    """The digest of the union of two disjoint sets of bytes."""
     return (a[0] + b[0]) & _MASK, (a[1] + b[1]) & _MASK
 
 
@@ -165,11 +166,11 @@ def coverage(runs: list[Run], element_bytes: int) -> tuple[int, int]:
     total = (0, 0)
     if runs and has_op():
         lanes = torch.ops.shardproof.coverage(torch.tensor(_table(runs, element_bytes))).tolist()
-        return _sum(total, lanes)
+        return add(total, lanes)
     for run in runs:
         first = run.start * element_bytes
         begins = first + torch.arange(run.count, dtype=torch.int64) * (run.stride * element_bytes)
-        total = _sum(total, _ones(begins, run.length * element_bytes))
+        total = add(total, _ones(begins, run.length * element_bytes))
     return total
 
 
@@ -276,7 +277,7 @@ class _Grid:
 
     def _add_blocks(self, sums, first):
         """sums: [2, n], the digests of the 4 KiB blocks from `first` on."""
-        self.total = _sum(self.total, sums.sum(1).tolist())
+        self.total = add(self.total, sums.sum(1).tolist())
         if not self.blocks:
             return
         per_block = self._block_bytes // _BLOCK_BYTES
@@ -287,7 +288,7 @@ class _Grid:
         grid.index_add_(1, index[inside], sums[:, inside])
         touched = index[inside].unique().tolist()
         for i in touched:
-            self.blocks[i] = _sum(self.blocks[i], grid[:, i].tolist())
+            self.blocks[i] = add(self.blocks[i], grid[:, i].tolist())
 
 
 _prefixes: torch.Tensor | None = None
@@ -322,7 +323,7 @@ def _ones(begins: torch.Tensor, length: int) -> tuple[int, int]:
         for a, b in zip(first.tolist(), last.tolist(), strict=True):
             for block in range(a + 1, b, 1 << 16):
                 factors = _factors(block, min(1 << 16, b - block)).sum(1)
-                total = _sum(total, (whole * factors).tolist())
+                total = add(total, (whole * factors).tolist())
     return total[0] & _MASK, total[1] & _MASK
 
 

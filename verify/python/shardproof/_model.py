@@ -44,6 +44,7 @@ class Held:
     persistent: bool = True
     requires_grad: bool = False
     placements: list[Placement] = dataclasses.field(default_factory=list)
+    coordinates: tuple[int, ...] = ()  # on the mesh of the placements
     mesh_names: tuple[str, ...] | None = None
     is_meta: bool = False
     partial: bool = False
@@ -72,6 +73,53 @@ def tensors_of(model: nn.Module) -> list[Held]:
                 found[full] = _hold(full, "buffer", buffer, persistent)
     found.update(flat.held)
     return [found[name] for name in sorted(found, key=lambda text: text.encode())]
+
+
+def bytes_of(held: Held, low: int, high: int):
+    """(global start, bytes) of what is held of global bytes [low, high); touching ones joined."""
+    size = held.local.element_size()
+    flat = held.local.contiguous().reshape(-1).view(torch.uint8)
+    found = []
+    for run in held.runs:
+        for i in range(run.count):
+            start = (run.start + i * run.stride) * size
+            first, last = max(low, start), min(high, start + run.length * size)
+            if first >= last:
+                continue
+            at = (run.local_start + i * run.local_stride) * size + first - start
+            found.append((first, bytes(flat[at : at + last - first].tolist())))
+    found.sort()
+    joined = []
+    for start, data in found:
+        if joined and joined[-1][0] + len(joined[-1][1]) == start:
+            joined[-1] = (joined[-1][0], joined[-1][1] + data)
+        else:
+            joined.append((start, data))
+    return joined
+
+
+def optimizer_tensors(model: nn.Module, optimizer) -> list[Held]:
+    """The state of an optimizer, under "optimizer.<FQN>.<key>"."""
+    if optimizer is None:
+        return []
+    by_owner = {id(held.owner): held for held in tensors_of(model) if held.kind == "parameter"}
+    found = []
+    for number, (parameter, state) in enumerate(optimizer.state.items()):
+        own = by_owner.get(id(parameter))
+        name = own.name if own else f"<parameter {number}, not of the model>"
+        for key, value in state.items():
+            if isinstance(value, torch.Tensor):
+                found.append(_hold_state(f"optimizer.{name}.{key}", value, own))
+    return sorted(found, key=lambda held: held.name.encode())
+
+
+def _hold_state(name: str, value: torch.Tensor, own: Held | None) -> Held:
+    held = _hold(name, "optimizer", value, True)
+    if own is not None and own.placements and own.placements[-1].kind == "flat_shard":
+        if own.local is not None and value.numel() == own.local.numel() and value.dim():
+            held.shape, held.runs = own.shape, own.runs
+            held.placements, held.coordinates = own.placements, own.coordinates
+    return held
 
 
 def alias_groups(tensors: list[Held]) -> dict[str, int]:
@@ -140,14 +188,13 @@ def _hold(name: str, kind: str, tensor: torch.Tensor, persistent: bool) -> Held:
         requires_grad=tensor.requires_grad,
         attributes=_attributes(tensor),
     )
-    data = tensor.data if kind == "parameter" else tensor
-    if DTensor is not None and isinstance(data, DTensor):
-        _hold_dtensor(held, data)
-    elif type(data) in _PLAIN:
+    if DTensor is not None and isinstance(tensor, DTensor):
+        _hold_dtensor(held, tensor)
+    elif type(tensor) in _PLAIN or type(tensor.data) in _PLAIN:
         held.runs = _layout.local_runs(held.shape)
-        _set_local(held, data)
+        _set_local(held, tensor)
     else:
-        held.unreadable = type(data).__qualname__
+        held.unreadable = type(tensor.data).__qualname__
     return held
 
 
@@ -158,7 +205,9 @@ def _hold_dtensor(held: Held, tensor):
     held.mesh_names = mesh.mesh_dim_names
     held.partial = any(placement.kind == "partial" for placement in held.placements)
     if coordinates is None:  # this rank is not in the mesh
+        held.unreadable = "this rank is not in its mesh"
         return
+    held.coordinates = tuple(coordinates)
     held.runs = _layout.local_runs(held.shape, held.placements, mesh.shape, coordinates)
     local = tensor._local_tensor
     if type(local) not in _PLAIN:
@@ -215,13 +264,19 @@ def _flat_parameters(model: nn.Module) -> _Flat:
             flat.skip.add(id(view))
         for view in parameter._shared_params or []:
             flat.skip.add(id(view))
-        _hold_flat(model, prefix, parameter, handle, flat.held)
+        _hold_flat(model, prefix, module, handle, flat.held)
     return flat
 
 
-def _hold_flat(model, prefix, parameter, handle, held):
-    mesh_names = getattr(handle._device_mesh, "mesh_dim_names", None) if hasattr(
-        handle, "_device_mesh") else None  # fmt: skip
+def _hold_flat(model, prefix, module, handle, held):
+    parameter = handle.flat_param
+    placements, coordinates = [Placement("flat_shard")], (handle.rank,)
+    replicas = getattr(module, "_inter_node_pg", None)  # hybrid: shards within, replicas across
+    if replicas is not None and handle.uses_sharded_strategy:
+        placements.insert(0, Placement("replicate"))
+        coordinates = (replicas.rank(), handle.rank)
+    elif not handle.uses_sharded_strategy:
+        placements = [Placement("replicate")]
     by_name = {}
     infos = zip(parameter._param_infos, parameter._shapes, parameter._shard_param_infos)
     for number, (info, shape, shard) in enumerate(infos):
@@ -235,11 +290,11 @@ def _hold_flat(model, prefix, parameter, handle, held):
         else:
             runs, local = [], local[:0]
         if not handle.uses_sharded_strategy:
-            runs = _layout.flat_runs(0, math.prod(shape))
+            runs, local = _layout.flat_runs(0, math.prod(shape)), local.view(shape)
         by_name[(info.module, info.param_name)] = held[name] = Held(
             name=name, kind="parameter", dtype=parameter.dtype, shape=tuple(shape), local=local,
             runs=runs, owner=tensor, requires_grad=tensor.requires_grad,
-            placements=[Placement("flat_shard")], mesh_names=mesh_names,
+            placements=placements, coordinates=coordinates,
             is_meta=parameter.is_meta, attributes=_attributes(tensor),
         )  # fmt: skip
     for info in parameter._shared_param_infos:

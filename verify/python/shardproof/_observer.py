@@ -173,7 +173,7 @@ class Observer:
                 for capture in self._captures
                 if capture["tensor"] == held.name
             ]
-        ranges = [part for low, high in stretches for part in _bytes_of(held, low, high)]
+        ranges = [part for low, high in stretches for part in _model.bytes_of(held, low, high)]
         if ranges:
             out["bytes"] = [{"start": start, "hex": data.hex()} for start, data in ranges]
         return out
@@ -193,26 +193,3 @@ def _placement_record(placement) -> dict:
     if placement.kind == "strided_shard":
         out["split_factor"] = placement.split_factor
     return out
-
-
-def _bytes_of(held, low, high):
-    """(global start, bytes) of what is held of global bytes [low, high); touching ones joined."""
-    size = held.local.element_size()
-    flat = held.local.contiguous().reshape(-1).view(torch.uint8)
-    found = []
-    for run in held.runs:
-        for i in range(run.count):
-            start = (run.start + i * run.stride) * size
-            first, last = max(low, start), min(high, start + run.length * size)
-            if first >= last:
-                continue
-            at = (run.local_start + i * run.local_stride) * size + first - start
-            found.append((first, bytes(flat[at : at + last - first].tolist())))
-    found.sort()
-    joined = []
-    for start, data in found:
-        if joined and joined[-1][0] + len(joined[-1][1]) == start:
-            joined[-1] = (joined[-1][0], joined[-1][1] + data)
-        else:
-            joined.append((start, data))
-    return joined
