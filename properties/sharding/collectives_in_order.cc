@@ -2,7 +2,9 @@
 // same order. A transport only sees sizes; a swapped pair of equal size passes it silently.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
+#include <set>
 
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
@@ -21,13 +23,29 @@ bool Alike(const CollectiveRecord& a, const CollectiveRecord& b) {
          a.tensors == b.tensors;
 }
 
+using Group = std::vector<int64_t>;
+
+/// Every group of ranks that made a collective together; empty: all ranks.
+std::set<Group> GroupsOf(const PhaseEvidence& phase) {
+  std::set<Group> groups;
+  for (const RankEvidence& rank : phase.ranks) {
+    for (const CollectiveRecord& record : rank.collectives) groups.insert(record.group);
+  }
+  return groups;
+}
+
+bool IsIn(const Group& group, int64_t rank) {
+  return group.empty() || std::find(group.begin(), group.end(), rank) != group.end();
+}
+
 /// What each rank did at each place in the sequence.
 using Sequence = std::map<int64_t, std::map<int64_t, const CollectiveRecord*>>;
 
-Sequence SequenceOf(const PhaseEvidence& phase, Judgement& judgement) {
+Sequence SequenceOf(const PhaseEvidence& phase, const Group& group, Judgement& judgement) {
   Sequence sequence;
   for (const RankEvidence& rank : phase.ranks) {
     for (const CollectiveRecord& record : rank.collectives) {
+      if (record.group != group) continue;
       if (sequence[record.sequence].emplace(rank.rank, &record).second) continue;
       Finding finding = FindingAt(phase, "", "", "repeated", {rank.rank},
                                   fmt::format("two collectives are numbered {}", record.sequence));
@@ -59,12 +77,13 @@ const CollectiveRecord& Majority(const std::map<int64_t, const CollectiveRecord*
 }
 
 /// The first place at which ranks part; what follows is its consequence.
-bool FindParting(const PhaseEvidence& phase, int64_t number,
+bool FindParting(const PhaseEvidence& phase, const Group& group, int64_t number,
                  const std::map<int64_t, const CollectiveRecord*>& here, Judgement& judgement) {
   const CollectiveRecord& expected = Majority(here);
   std::vector<int64_t> unlike;
   std::vector<int64_t> absent;
   for (const RankEvidence& rank : phase.ranks) {
+    if (!IsIn(group, rank.rank)) continue;
     const auto record = here.find(rank.rank);
     if (record == here.end()) {
       // A rank that was cut short may have made it; one that closed its evidence did not.
@@ -99,12 +118,14 @@ void CheckPhase(const PhaseEvidence& phase, Judgement& judgement) {
                       rank.rank, phase.name));
     }
   }
-  const Sequence sequence = SequenceOf(phase, judgement);
-  if (sequence.empty() && phase.strategy != "plain") {
+  const std::set<Group> groups = GroupsOf(phase);
+  if (groups.empty() && phase.strategy != "plain") {
     judgement.Inconclusive(fmt::format("no rank of phase {} recorded a collective", phase.name));
   }
-  for (const auto& [number, here] : sequence) {
-    if (FindParting(phase, number, here, judgement)) return;
+  for (const Group& group : groups) {
+    for (const auto& [number, here] : SequenceOf(phase, group, judgement)) {
+      if (FindParting(phase, group, number, here, judgement)) break;
+    }
   }
 }
 

@@ -132,6 +132,24 @@ TEST(CollectivesInOrderTest, ARankThatMakesFewerIsNamedIfItClosed) {
             Verdict::kInconclusive);
 }
 
+TEST(CollectivesInOrderTest, AGroupIsJudgedAmongItsOwnRanks) {
+  SoundEvidence sound;
+  std::vector<RankEvidence>& ranks = sound.Phase("values").ranks;
+  for (RankEvidence& rank : ranks) rank.collectives.clear();
+  // Ranks 0 and 1 make two together, rank 2 makes one of its own: nobody owes anybody anything.
+  for (const int64_t rank : {0, 1}) {
+    ranks[rank].collectives = {{0, "broadcast", 0, "F32", 4, {}, {0, 1}},
+                               {1, "allreduce", -1, "F32", 8, {}, {0, 1}}};
+  }
+  ranks[2].collectives = {{0, "allgather", -1, "F32", 2, {}, {2}}};
+  EXPECT_EQ(JudgeOne(sound.evidence, "sharding.collectives_in_order").judgement.verdict(),
+            Verdict::kPass);
+  ranks[1].collectives.back().count = 9;
+  const PropertyResult result = JudgeOne(sound.evidence, "sharding.collectives_in_order");
+  EXPECT_EQ(FirstFinding(result).kind, "order");
+  EXPECT_THAT(FirstFinding(result).message, HasSubstr("collective 1"));
+}
+
 TEST(CollectivesInOrderTest, NoRecordsAreInconclusive) {
   SoundEvidence sound;
   for (RankEvidence& rank : sound.Phase("values").ranks) rank.collectives.clear();

@@ -95,12 +95,13 @@ struct StageRecord {
 };
 
 struct CollectiveRecord {
-  int64_t sequence = 0;
+  int64_t sequence = 0;  ///< counts up within the group
   std::string op;      ///< "broadcast", "allreduce", "allgather", "barrier"
   int64_t root = -1;
   std::string dtype;
   uint64_t count = 0;  ///< elements
   std::vector<std::string> tensors;  ///< the logical tensors that travel in it
+  std::vector<int64_t> group = {};   ///< ranks that take part; empty: all
 };
 
 struct FaultRecord {

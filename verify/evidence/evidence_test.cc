@@ -147,7 +147,7 @@ void WriteSmallRank(const std::string& directory) {
   EXPECT_EQ(writer->Describe(Weight()), weight);
   StageRecord stage{"loaded", 0, true, {{"layer.weight", Value(weight)}, {"b", Value(weight)}}};
   ASSERT_TRUE(writer->Stage(stage).ok());
-  ASSERT_TRUE(writer->Collective({3, "broadcast", 0, "BF16", 15, {"layer.weight"}}).ok());
+  ASSERT_TRUE(writer->Collective({3, "broadcast", 0, "BF16", 15, {"layer.weight"}, {0, 2}}).ok());
   stage.name = "ready";
   stage.tensors["b"].storage_bytes = 4096;
   stage.tensors["b"].committed_bytes = 0;
@@ -197,6 +197,7 @@ TEST_F(EvidenceFiles, RoundTripEveryRecord) {
 
   EXPECT_EQ(rank.collectives.at(0).count, 15u);
   EXPECT_EQ(rank.collectives.at(0).root, 0);
+  EXPECT_EQ(rank.collectives.at(0).group, (std::vector<int64_t>{0, 2}));
   EXPECT_EQ(rank.faults.at(0).detail, "read of w");
   EXPECT_EQ(rank.errors.at(0).message, "rank 1 vanished");
   EXPECT_EQ(rank.keys->missing, std::vector<std::string>{"m"});

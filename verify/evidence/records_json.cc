@@ -8,6 +8,7 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kDigestDigits = 32;
+constexpr int64_t kRankMax = 65535;
 constexpr int64_t kSizeMax = int64_t{1} << 48;
 
 const NameTable& ContentNames() {
@@ -278,6 +279,7 @@ OrderedJson CollectiveToJson(const CollectiveRecord& r) {
   out["dtype"] = r.dtype;
   out["count"] = r.count;
   out["tensors"] = r.tensors;
+  if (!r.group.empty()) out["group"] = r.group;
   return out;
 }
 
@@ -289,6 +291,7 @@ CollectiveRecord ParseCollective(FieldReader& fields) {
   fields.Optional("dtype", r.dtype);
   fields.Optional("count", r.count);
   fields.Optional("tensors", r.tensors);
+  fields.Optional("group", r.group, 0, kRankMax);
   return r;
 }
 

@@ -1,5 +1,5 @@
-// Ranks of the reference as forks of this process, which has LibTorch loaded already: a launch costs
-// milliseconds.
+// Ranks of the reference as forks of this process, which has LibTorch loaded already: a launch
+// costs milliseconds.
 #include <unistd.h>
 
 #include <filesystem>

@@ -31,7 +31,6 @@ Result<Subject> SubjectFrom(const std::string& file, const std::string& text) {
     }
     subject.cannot[capability] = reason;
   }
-  subject.cannot.emplace("collectives", "the probe does not record a subject's collectives");
   return subject;
 }
 

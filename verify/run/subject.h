@@ -34,8 +34,8 @@ Result<Subject> DeclareSubject(const std::string& subject, const PythonOptions& 
 /// \param scratch   directory for what libraries cache.
 void SetSubjectEnvironment(const PythonOptions& options, const std::string& scratch);
 
-/// Ranks that run a Python subject: forked by a standing process that has torch imported; in a memory
-/// run, or where PhaseRun asks for it, each starts from nothing.
+/// Ranks that run a Python subject: forked by a standing process that has torch imported; in a
+/// memory run, or where PhaseRun asks for it, each starts from nothing.
 std::unique_ptr<Launcher> MakeSubjectLauncher(PythonOptions options);
 
 }  // namespace shardproof

@@ -204,7 +204,8 @@ Status Run::Consult() {
     if (!plan.saves || plan.mode != RunMode::kValues) continue;
     if (!std::filesystem::exists(SavedBy(plan.name))) continue;
     if (std::filesystem::exists(SavedBy(plan.name) + "/.metadata")) {
-      evidence_.cannot["saved_files"] = "it saves DCP directories, which this version does not read";
+      evidence_.cannot["saved_files"] =
+          "it saves DCP directories, which this version does not read";
       SP_TRY(WriteRun(options_.directory, evidence_));
       continue;
     }

@@ -40,6 +40,9 @@ Result<std::unique_ptr<WarmPython>> WarmPython::Start(const PythonOptions& optio
     if (::getppid() != parent) ::_exit(5);
     ::dup2(orders[0], STDIN_FILENO);
     ::dup2(news[1], STDOUT_FILENO);
+    const std::string errors = scratch + ".stderr";  // what imports warn of is nobody's finding
+    const int fd = ::open(errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd >= 0) ::dup2(fd, STDERR_FILENO);
     SetSubjectEnvironment(options, scratch);
     ::execlp(options.python.c_str(), options.python.c_str(), "-m", "shardproof._warm", nullptr);
     ::_exit(5);
@@ -70,9 +73,9 @@ WarmPython::~WarmPython() {
 bool WarmPython::Write(const std::string& line) {
   // A process that is gone is told by its news; the signal must not end this one.
   const auto previous = ::signal(SIGPIPE, SIG_IGN);
-  const bool written = ::write(orders_, line.data(), line.size()) == static_cast<ssize_t>(line.size());
+  const ssize_t length = ::write(orders_, line.data(), line.size());
   ::signal(SIGPIPE, previous);
-  return written;
+  return length == static_cast<ssize_t>(line.size());
 }
 
 void WarmPython::Read(std::chrono::milliseconds patience) {

@@ -1,4 +1,4 @@
-// Ranks of a Python subject as forks of one standing Python process that has torch imported already.
+// Ranks of a Python subject as forks of one standing Python process that has torch imported.
 #pragma once
 
 #include <memory>

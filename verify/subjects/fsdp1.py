@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
-from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
 CANNOT = {
@@ -20,9 +20,12 @@ CANNOT = {
 def wrap(case, model):
     layers = getattr(getattr(model, "model", model), "layers", None)
     policy = ModuleWrapPolicy({type(layers[0])}) if layers is not None and len(layers) else None
+    hybrid = len(case.mesh) > 1  # a 2-D mesh says shard within the last axis, replicate across
+    strategy = ShardingStrategy.HYBRID_SHARD if hybrid else ShardingStrategy.FULL_SHARD
     return FullyShardedDataParallel(
         model,
         device_mesh=case.device_mesh(),
+        sharding_strategy=strategy,
         auto_wrap_policy=policy,
         use_orig_params=True,
         device_id=torch.device("cpu"),

@@ -38,7 +38,7 @@ const std::vector<Capability>& KnownCapabilities() {
       {"plain", "loads by a second strategy, \"plain\", in which every rank reads everything"},
       {"identity", "keeps the parameter objects that the model was built with"},
       {"host_bound", "needs no more host memory than its own shards and one bucket"},
-      {"collectives", "has its collectives on record"},
+      {"collectives", "makes its collectives through torch.distributed, where they are recorded"},
       {"keys", "says which keys were missing and which unexpected"},
       {"save", "saves a checkpoint and restores it"},
       {"saved_files", "saves files that the verifier reads by itself"},

@@ -74,13 +74,13 @@ class Writer:
         )
         self._stage = None
 
+    def collective(self, **fields):
+        self._facts.write({"record": "collective", **fields})
+
     def keys(self, missing, unexpected):
         self._facts.write(
             {"record": "keys", "missing": sorted(missing), "unexpected": sorted(unexpected)}
         )
-
-    def ran(self, calls: dict):
-        self._facts.write({"record": "ran", "calls": calls})
 
     def error(self, code: str, stage: str, message: str):
         self._facts.write({"record": "error", "code": code, "stage": stage, "message": message})

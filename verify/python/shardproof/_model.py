@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from . import _layout
@@ -264,19 +265,18 @@ def _flat_parameters(model: nn.Module) -> _Flat:
             flat.skip.add(id(view))
         for view in parameter._shared_params or []:
             flat.skip.add(id(view))
-        _hold_flat(model, prefix, module, handle, flat.held)
+        _hold_flat(model, prefix, handle, flat.held)
     return flat
 
 
-def _hold_flat(model, prefix, module, handle, held):
+def _hold_flat(model, prefix, handle, held):
     parameter = handle.flat_param
     placements, coordinates = [Placement("flat_shard")], (handle.rank,)
-    replicas = getattr(module, "_inter_node_pg", None)  # hybrid: shards within, replicas across
-    if replicas is not None and handle.uses_sharded_strategy:
-        placements.insert(0, Placement("replicate"))
-        coordinates = (replicas.rank(), handle.rank)
-    elif not handle.uses_sharded_strategy:
+    group = dist.get_process_group_ranks(handle.process_group)
+    if not handle.uses_sharded_strategy:
         placements = [Placement("replicate")]
+    elif len(group) < dist.get_world_size():  # hybrid: shards within a group, replicas across
+        placements, coordinates = [Placement("replicate"), *placements], (group[0], *coordinates)
     by_name = {}
     infos = zip(parameter._param_infos, parameter._shapes, parameter._shard_param_infos)
     for number, (info, shape, shard) in enumerate(infos):

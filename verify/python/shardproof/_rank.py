@@ -4,6 +4,7 @@ The launcher starts it, reads its exit code, its stderr and its evidence. Exit c
 subject failed; 5 the verifier is at fault.
 """
 
+import contextlib
 import ctypes
 import datetime
 import importlib.util
@@ -18,6 +19,7 @@ import traceback
 import torch
 import torch.distributed as dist
 
+from ._collectives import CollectiveRecorder
 from ._evidence import Writer
 from ._observer import Observer
 from .case import read_order
@@ -157,7 +159,11 @@ def _run(case, order, writer, observer):
     else:
         poison_fresh_memory()
     torch.manual_seed(case.seed)
-    subject.run(case, observer)
+    recorder = contextlib.nullcontext()
+    if case.world_size > 1 and "collectives" not in getattr(subject, "CANNOT", {}):
+        recorder = CollectiveRecorder(writer)
+    with recorder:
+        subject.run(case, observer)
     if sampler:
         sampler.finish(observer.own_bytes)
     if observer.unreadable:
