@@ -73,12 +73,12 @@ bool ReadUntil(Clock::time_point deadline, Pipe& output, Pipe& errors, ProgramEn
   return true;
 }
 
-std::string HowItEnded(int status) {
-  if (WIFSIGNALED(status)) return fmt::format("signal {}", WTERMSIG(status));
-  return WEXITSTATUS(status) == 0 ? "ok" : fmt::format("exit {}", WEXITSTATUS(status));
-}
-
 }  // namespace
+
+std::string HowItEnded(int wait_status) {
+  if (WIFSIGNALED(wait_status)) return fmt::format("signal {}", WTERMSIG(wait_status));
+  return WEXITSTATUS(wait_status) == 0 ? "ok" : fmt::format("exit {}", WEXITSTATUS(wait_status));
+}
 
 Result<ProgramEnd> RunProgram(const std::vector<std::string>& words,
                               std::chrono::milliseconds deadline) {

@@ -17,6 +17,9 @@ struct ProgramEnd {
   bool ok() const { return how == "ok"; }
 };
 
+/// "ok", "exit 3" or "signal 9", by what waitpid said.
+std::string HowItEnded(int wait_status);
+
 inline constexpr size_t kProgramOutputBytesMax = 1 << 20;
 
 /// Runs `words[0]` (looked up in PATH) with the rest as its arguments, stdin empty. One that has not

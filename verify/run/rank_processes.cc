@@ -16,6 +16,8 @@
 
 #include <fmt/format.h>
 
+#include "verify/process/program.h"
+
 namespace shardproof {
 namespace {
 
@@ -43,11 +45,6 @@ std::string Tail(const std::string& path) {
 uint64_t SizeOf(const std::string& path) {
   struct stat facts {};
   return ::stat(path.c_str(), &facts) == 0 ? static_cast<uint64_t>(facts.st_size) : 0;
-}
-
-std::string HowItEnded(int status) {
-  if (WIFSIGNALED(status)) return fmt::format("signal {}", WTERMSIG(status));
-  return WEXITSTATUS(status) == 0 ? "ok" : fmt::format("exit {}", WEXITSTATUS(status));
 }
 
 /// Waits for all ranks: until none makes progress for `deadline`, or, once one failed, until the

@@ -44,6 +44,8 @@ class Run {
   Status CheckShapes();
   Status CheckReferenceOnly() const;
   Status Launch(const PhasePlan& plan, PhaseEvidence& phase);
+  /// Launches the phases that are wanted once more, and consults the oracle about what they left.
+  Status LaunchAgain(const std::function<bool(const PhasePlan&)>& wanted);
   std::string WhyNot(const PhasePlan& plan) const;
   void Tell(const std::string& line) const {
     if (options_.progress) options_.progress(line);
@@ -214,6 +216,17 @@ Status Run::Consult() {
   return WriteOracle(options_.directory, evidence_.oracle);
 }
 
+Status Run::LaunchAgain(const std::function<bool(const PhasePlan&)>& wanted) {
+  for (const PhasePlan& plan : Plans()) {
+    if (!wanted(plan)) continue;
+    for (PhaseEvidence& phase : evidence_.phases) {
+      if (phase.name == plan.name) SP_TRY(Launch(plan, phase));
+    }
+  }
+  SP_TRY(WriteRun(options_.directory, evidence_));
+  return Consult();
+}
+
 Result<std::vector<PropertyResult>> Run::JudgeAll() {
   // What is judged is what is on disk: evidence that cannot be read back is none.
   SP_ASSIGN(Evidence read, ReadEvidence(options_.directory));
@@ -222,16 +235,10 @@ Result<std::vector<PropertyResult>> Run::JudgeAll() {
     captures_ = WantedCaptures(results);
     if (captures_.empty()) break;
     Tell(fmt::format("capture: running again for the bytes of {} tensors", captures_.size()));
-    for (const PhasePlan& plan : Plans()) {
-      const bool wanted = std::any_of(captures_.begin(), captures_.end(),
-                                      [&](const auto& c) { return c.phase == plan.name; });
-      if (!wanted) continue;
-      for (PhaseEvidence& phase : evidence_.phases) {
-        if (phase.name == plan.name) SP_TRY(Launch(plan, phase));
-      }
-    }
-    SP_TRY(WriteRun(options_.directory, evidence_));
-    SP_TRY(Consult());
+    SP_TRY(LaunchAgain([&](const PhasePlan& plan) {
+      return std::any_of(captures_.begin(), captures_.end(),
+                         [&](const auto& c) { return c.phase == plan.name; });
+    }));
     SP_ASSIGN(read, ReadEvidence(options_.directory));
     results = Judge(read, options_.properties);
   }
@@ -248,15 +255,10 @@ Result<std::vector<PropertyResult>> Run::Confirm(std::vector<PropertyResult> res
   for (const PropertyResult& result : results) {
     for (const Finding& finding : result.judgement.findings()) failed.insert(finding.phase);
   }
-  for (const PhasePlan& plan : Plans()) {
+  SP_TRY(LaunchAgain([&](const PhasePlan& plan) {
     // What resumes depends on what was saved: it runs again after it.
-    if (!failed.contains(plan.name) && !(plan.resumes && failed.contains("values"))) continue;
-    for (PhaseEvidence& phase : evidence_.phases) {
-      if (phase.name == plan.name) SP_TRY(Launch(plan, phase));
-    }
-  }
-  SP_TRY(WriteRun(options_.directory, evidence_));
-  SP_TRY(Consult());
+    return failed.contains(plan.name) || (plan.resumes && failed.contains("values"));
+  }));
   SP_ASSIGN(auto confirmed, JudgeAll());
   if (WorstVerdict(confirmed) == Verdict::kFail) return confirmed;
   for (size_t i = 0; i < confirmed.size(); ++i) {

@@ -17,14 +17,6 @@ PACKAGE = REPOSITORY / "verify" / "python"
 POSITION_MAX = 1 << 60  # PyTorch has no unsigned 64-bit arithmetic to go beyond
 
 
-def byte_of(data, position, index):
-    if data["kind"] == "hex":
-        return bytes.fromhex(data["hex"])[index]
-    if data["kind"] == "constant":
-        return data["byte"]
-    return ((position * 2654435761 + data["seed"]) % 2**32) // 2**24
-
-
 class Digests(unittest.TestCase):
     labels = "selftest fast"
     timeout_s = 120
@@ -177,7 +169,9 @@ class Checks(CommandTest):
 
 
 def vectors():
+    sys.path.insert(0, str(REPOSITORY / "verify" / "digest"))
     import torch
+    from make_vectors import byte_of
     from shardproof import _digest
     from shardproof._layout import Run
 

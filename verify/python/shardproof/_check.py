@@ -161,7 +161,7 @@ def _record(held: _model.Held, shared_with: str) -> _Record:
         placements=tuple(held.placements), replica=_replica(held), meta=held.is_meta,
         unreadable=held.unreadable or ("partial values" if held.partial else ""), aliases=shared_with,
     )  # fmt: skip
-    owned = sum(run.length * run.count for run in held.runs)
+    owned = _layout.element_count(held.runs)
     if held.is_meta or held.local is None or common["unreadable"]:
         return _Record(**common)
     if owned != held.local.numel():

@@ -12,7 +12,7 @@ import warnings
 
 import torch
 
-from ._layout import Run
+from ._layout import Run, element_count
 
 _MASK = (1 << 64) - 1
 _BLOCK_WORDS = 1024
@@ -84,7 +84,7 @@ def digest_runs(local: torch.Tensor, runs: list[Run], block_bytes=0, first_block
     [first_block, first_block + block_count) of `block_bytes` of the global byte image are digested
     apart besides. \\returns Summary. \\raises ValueError if runs and memory do not fit.
     """
-    held = sum(run.length * run.count for run in runs)
+    held = element_count(runs)
     if held != local.numel():
         raise ValueError(f"{held} elements are owned, the local tensor has {local.numel()}")
     if held == 0:

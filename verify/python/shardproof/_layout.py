@@ -107,8 +107,7 @@ def runs_of(shape, owned: list[list[Interval]]) -> list[Run]:
     repeat_dim = cut
     while repeat_dim > 0 and owned[repeat_dim - 1] == [(0, shape[repeat_dim - 1])]:
         repeat_dim -= 1
-    repeats = [range(1)]
-    count = math.prod(shape[repeat_dim:cut])
+    repeats = [range(math.prod(shape[repeat_dim:cut]))]
     stride = shape[cut] * inner
     if repeat_dim == cut and cut > 0:  # the dim before is cut too: its intervals repeat
         repeat_dim = cut - 1
@@ -123,7 +122,7 @@ def runs_of(shape, owned: list[list[Interval]]) -> list[Run]:
     for indices in itertools.product(*outer):
         base = sum(index * outer_strides[dim] for dim, index in enumerate(indices))
         for repeat in repeats:
-            times = len(repeat) if len(repeats) > 1 or repeat != range(1) else count
+            times = len(repeat)
             first = base + repeat.start * stride
             within = 0
             for low, high in owned[cut]:
@@ -149,6 +148,10 @@ def local_runs(shape, placements=(), mesh_shape=(), coordinates=()) -> list[Run]
     Without placements: all of it.
     """
     return runs_of(shape, owned_indices(shape, placements, mesh_shape, coordinates))
+
+
+def element_count(runs: list[Run]) -> int:
+    return sum(run.length * run.count for run in runs)
 
 
 def flat_runs(begin: int, end: int) -> list[Run]:

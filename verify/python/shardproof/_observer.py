@@ -1,21 +1,11 @@
 """`observe`: turns what a subject has in hand into evidence."""
 
-import torch
-
-from . import _digest, _model, _pages
+from . import _digest, _dtypes, _layout, _model, _pages
 from ._evidence import Writer
 
 _INLINE_BYTES_MAX = 4096
 _BLOCKS_MAX = 1024
 _BLOCK_BYTES = 4096
-
-# safetensors' names, which are the evidence's.
-_DTYPES = {
-    torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.int16: "I16",
-    torch.int32: "I32", torch.int64: "I64", torch.float16: "F16", torch.bfloat16: "BF16",
-    torch.float32: "F32", torch.float64: "F64", torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2", torch.uint16: "U16", torch.uint32: "U32", torch.uint64: "U64",
-}  # fmt: skip
 
 
 class Observer:
@@ -37,7 +27,6 @@ class Observer:
         self._on_stage = None
         self._identities: dict[int, tuple[int, object]] = {}
         self.stage = "start"
-        self.stages: list[str] = []
         self.own_bytes = 0
         self.unreadable: list[str] = []
 
@@ -57,7 +46,6 @@ class Observer:
             self._writer.keys(list(missing or []), list(unexpected or []))
         if model is not None:
             self._observe_model(stage, step, model, content)
-            self.stages.append(stage)
 
     def _observe_model(self, stage, step, model, content):
         self._writer.begin_stage(stage, step)
@@ -85,7 +73,7 @@ class Observer:
         out = {
             "name": held.name,
             "kind": held.kind,
-            "dtype": _DTYPES.get(held.dtype, str(held.dtype)),
+            "dtype": _dtypes.NAMES.get(held.dtype, str(held.dtype)),
             "shape": list(held.shape),
             "persistent": held.persistent,
             "requires_grad": held.requires_grad,
@@ -133,7 +121,7 @@ class Observer:
         state = {"device": held.device, "is_meta": held.is_meta, "content": meaning}
         if held.is_meta or held.local is None:
             return state
-        owned = sum(run.length * run.count for run in held.runs)
+        owned = _layout.element_count(held.runs)
         if owned == held.local.numel():
             size = held.local.element_size()
             state["coverage"] = _digest.hex_of(_digest.coverage(held.runs, size))

@@ -8,13 +8,7 @@ import zlib
 import torch
 from torch import nn
 
-_DTYPES = {
-    "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "I16": torch.int16,
-    "I32": torch.int32, "I64": torch.int64, "F16": torch.float16, "BF16": torch.bfloat16,
-    "F32": torch.float32, "F64": torch.float64, "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2, "U16": torch.uint16, "U32": torch.uint32, "U64": torch.uint64,
-}  # fmt: skip
-
+from ._dtypes import DTYPES
 
 @dataclasses.dataclass
 class Case:
@@ -94,7 +88,7 @@ class _Node(nn.Module):
 
 def _fresh(spec: dict, name: str, device) -> torch.Tensor:
     """A tensor as its module's constructor would leave it."""
-    dtype = _DTYPES[spec.get("dtype", "F32")]
+    dtype = DTYPES[spec.get("dtype", "F32")]
     if str(device) == "meta":
         return torch.empty(spec["shape"], dtype=dtype, device=device)
     if "rope_theta" in spec:
