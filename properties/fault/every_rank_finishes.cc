@@ -42,7 +42,7 @@ std::string ClassOf(const ErrorRecord& error) {
 }
 
 std::string LastStage(const RankEvidence& rank) {
-  return rank.stages.empty() ? "" : rank.stages.back().name;
+  return rank.stages.empty() ? "" : rank.stages.back().Key();
 }
 
 std::string After(const RankEvidence& rank) {

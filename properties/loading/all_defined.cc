@@ -25,6 +25,8 @@ void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std:
                      is_declared ? "the model declares this tensor, and it is not there"
                                  : "other ranks have this tensor, and it is not there",
                      {rank.rank});
+      } else if (!state->second.unreadable.empty()) {
+        NoteUnreadable(phase, stage, name, state->second.unreadable, judgement);
       } else if (state->second.content != Content::kDefined) {
         findings.Add(name, "undefined", "nothing has given it a value yet", {rank.rank});
       }
@@ -37,7 +39,7 @@ void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std:
 void CheckContradictions(const PhaseEvidence& phase, Judgement& judgement) {
   std::set<std::string> stages;
   for (const RankEvidence& rank : phase.ranks) {
-    for (const StageRecord& record : rank.stages) stages.insert(record.name);
+    for (const StageRecord& record : rank.stages) stages.insert(record.Key());
   }
   for (const std::string& stage : stages) {
     for (const std::string& name : TensorNames(phase, stage)) {

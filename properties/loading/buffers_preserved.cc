@@ -44,6 +44,10 @@ void CheckBuffer(const Evidence& evidence, const PhaseEvidence& phase, const std
   for (const Image& image : ImagesOf(phase, stage, name)) {
     const Image* before = from_source ? nullptr : BuiltOn(built, image.Ranks().front());
     if (!from_source && before == nullptr) continue;  // it got its value later: not this property's
+    if (!image.unreadable.empty()) {
+      NoteUnreadable(phase, stage, name, image.unreadable, judgement);
+      continue;
+    }
     judgement.Compared();
     if (!image.defined) {
       judgement.Found(FindingAt(phase, stage, name, "clobbered", image.Ranks(),

@@ -62,8 +62,9 @@ class SourceCheck {
 };
 
 /// \claim      digest(tensor on every replica) == digest(tensor in the checkpoint), with dtype and
-///             shape, at `loaded` where content is defined, at `ready` and at `restored`.
-/// \needs      values, plain, resume: loaded, ready, restored
+///             shape, at `loaded` where content is defined, at `ready` and, if no steps were
+///             taken, at `restored`.
+/// \needs      values, plain, resume: loaded, ready, restored; train, again: ready
 /// \tolerance  bit-exact: loading moves bytes and does no arithmetic
 /// \killed_by  loading.last_block_skipped, loading.bf16_through_f16, sharding.shards_swapped
 /// \source     facebookresearch/metaseq#254, pytorch/pytorch#187138; the safetensors format
@@ -86,12 +87,20 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     }
     check.Report();
   }
+  for (const PhaseEvidence* phase : TrainPhases(evidence)) {
+    if (phase->name == "values") continue;
+    SourceCheck check(evidence, *phase, judgement);
+    for (const std::string& name : TensorNames(*phase, "ready")) {
+      check.CheckTensor("ready", name, true);
+    }
+    check.Report();
+  }
 }
 
 const PropertyRegistration kRegistration{{
     .id = "loading.equals_source",
     .claim = "What the checkpoint holds is what the model holds, bit for bit, on every replica.",
-    .needs = "values, plain, resume: loaded (where defined), ready, restored",
+    .needs = "values, plain, resume: loaded (where defined), ready, restored; train, again: ready",
     .tolerance = "bit-exact",
     .source = "facebookresearch/metaseq#254, pytorch/pytorch#187138; the safetensors format",
     .killed_by = {"loading.last_block_skipped", "loading.bf16_through_f16",

@@ -1,6 +1,8 @@
 // loading.missing_alike: what the checkpoint lacks is initialised, and alike on all ranks.
 #include <fmt/format.h>
 
+#include <vector>
+
 #include "verify/verdict/expectation.h"
 #include "verify/verdict/locate.h"
 #include "verify/verdict/select.h"
@@ -8,40 +10,54 @@
 namespace shardproof {
 namespace {
 
+/// Names of which the checkpoint has no value, not under a tied name either.
+std::vector<std::string> MissingNames(const OracleRecord& oracle) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : oracle.declared) {
+    const bool computed = !IsPersistent(oracle, name) || oracle.derived.contains(name);
+    if (!computed && ExpectedOf(oracle, name).from != "the checkpoint") names.push_back(name);
+  }
+  return names;
+}
+
+/// Against the initial value, where it is known; else every replica against the first.
 void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const std::string& stage,
-                 const std::string& name, const FileTensor& expected, Judgement& judgement) {
+                 const std::string& name, Judgement& judgement) {
   if (ImagesOf(phase, stage, name).empty()) {
     judgement.Inconclusive(
         fmt::format("no rank has {} at `{}` of phase {}", name, stage, phase.name));
   }
   const std::vector<Image> defined =
       DefinedImages(phase, stage, name, judgement, Undefined::kFinding);
+  if (defined.empty()) return;
   judgement.Compared(defined.size());
-  const Comparison comparison{evidence, phase, stage, name, "its initial value", {}};
-  for (Finding& finding : CompareAll(comparison, ImageOf(expected), defined)) {
+  const Expectation initial = ExpectedOf(evidence.oracle, name);
+  const bool known = initial.tensor != nullptr;
+  const Comparison comparison{
+      evidence, phase, stage, name, known ? initial.from : "what the first replica has", {}};
+  const Image expected = known ? ImageOf(*initial.tensor) : defined[0];
+  for (Finding& finding : CompareAll(comparison, expected, defined)) {
     judgement.Found(std::move(finding));
   }
 }
 
-/// \claim      Every key that the model has and the checkpoint lacks holds, on every replica, the
-///             value that initialisation gives it from seed, name and index.
+/// \claim      Every key that the model has and the checkpoint lacks has a value, the same on every
+///             replica; in the reference pipeline the one that initialisation gives it from seed,
+///             name and index. (How a framework initialises is its own matter.)
 /// \needs      values, plain, resume: ready, restored
 /// \tolerance  bit-exact: initial values are a pure function of (seed, name, index)
 /// \killed_by  loading.init_seed_of_rank, loading.missing_not_initialised
 /// \source     huggingface/transformers#28245, deepspeedai/Megatron-DeepSpeed#193,
 ///             pytorch/torchtitan#166; src/load/initial_value.h states the formula
 void Check(const Evidence& evidence, Judgement& judgement) {
-  if (evidence.oracle.missing.empty()) {
+  const std::vector<std::string> names = MissingNames(evidence.oracle);
+  if (names.empty()) {
     judgement.Skipped("the checkpoint lacks no key of the model");
     return;
   }
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     for (const std::string& stage : FinalStages(*phase, judgement)) {
-      for (const auto& [name, tensor] : evidence.oracle.missing) {
-        // A tied partner that the checkpoint does have supplies the value.
-        if (ExpectedOf(evidence.oracle, name).from == "the checkpoint") continue;
-        CheckTensor(evidence, *phase, stage, name, tensor, judgement);
-      }
+      for (const std::string& name : names) CheckTensor(evidence, *phase, stage, name, judgement);
     }
   }
 }

@@ -14,8 +14,18 @@ void CheckRank(const RankEvidence& rank, const StageRecord& record, FindingsByRa
   }
 }
 
-/// \claim      At `ready` and `restored` no parameter and no buffer is on the meta device.
-/// \needs      values, plain, resume: ready, restored
+void CheckStage(const PhaseEvidence& phase, const std::string& stage, Judgement& judgement) {
+  FindingsByRank findings(phase, stage);
+  for (const RankEvidence& rank : phase.ranks) {
+    const StageRecord* record = rank.Stage(stage);
+    if (record != nullptr) CheckRank(rank, *record, findings, judgement);
+  }
+  findings.Report(judgement);
+}
+
+/// \claim      At `ready` and `restored`, and at every stage of training, no parameter, buffer or
+///             optimizer state is on the meta device.
+/// \needs      values, plain, resume: ready, restored; train, again, train_resume: every stage
 /// \tolerance  none: a flag
 /// \killed_by  loading.meta_buffer_kept, loading.materialize_skips_subtree
 /// \source     areal-project/AReaL#1182 (review): has_meta looks at parameters only, and buffers of
@@ -23,12 +33,14 @@ void CheckRank(const RankEvidence& rank, const StageRecord& record, FindingsByRa
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     for (const std::string& stage : FinalStages(*phase, judgement)) {
-      FindingsByRank findings(*phase, stage);
-      for (const RankEvidence& rank : phase->ranks) {
-        const StageRecord* record = rank.Stage(stage);
-        if (record != nullptr) CheckRank(rank, *record, findings, judgement);
+      CheckStage(*phase, stage, judgement);
+    }
+  }
+  for (const PhaseEvidence* phase : TrainPhases(evidence)) {
+    for (const char* of : {"model", "optimizer"}) {
+      for (const std::string& stage : TrainStages(*phase, of, judgement)) {
+        CheckStage(*phase, stage, judgement);
       }
-      findings.Report(judgement);
     }
   }
 }
@@ -36,7 +48,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "loading.no_meta_left",
     .claim = "Once ready or restored, no parameter and no buffer is on the meta device.",
-    .needs = "values, plain, resume: ready, restored",
+    .needs = "values, plain, resume: ready, restored; train, again, train_resume: stepped, resumed",
     .tolerance = "none: a flag",
     .source = "areal-project/AReaL#1182 (review)",
     .killed_by = {"loading.meta_buffer_kept", "loading.materialize_skips_subtree"},

@@ -1,6 +1,8 @@
 // loading.no_new_nan: loading adds no NaN and no Inf.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "verify/verdict/expectation.h"
 #include "verify/verdict/image.h"
 #include "verify/verdict/locate.h"
@@ -59,23 +61,44 @@ void Report(const PhaseEvidence& phase, const std::string& stage, const std::str
   judgement.Found(std::move(finding));
 }
 
+void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std::string& stage,
+                Judgement& judgement) {
+  for (const std::string& name : TensorNames(phase, stage)) {
+    const Allowed allowed = AllowedFor(evidence, phase, name);
+    for (const Image& image : DefinedImages(phase, stage, name, judgement)) {
+      judgement.Compared();
+      if (image.nan_count > allowed.nan_count || image.inf_count > allowed.inf_count) {
+        Report(phase, stage, name, image, allowed, judgement);
+      }
+    }
+  }
+}
+
+bool SourceIsFinite(const Evidence& evidence) {
+  const auto& tensors = evidence.oracle.source.tensors;
+  return std::all_of(tensors.begin(), tensors.end(), [](const auto& entry) {
+    return entry.second.nan_count + entry.second.inf_count == 0;
+  });
+}
+
 /// \claim      At `ready` and `restored` no replica of a tensor has more NaN, or more Inf, than the
-///             values that it comes from.
-/// \needs      values, plain, resume: ready, restored
+///             values that it comes from; nor has any at any stage of training.
+/// \needs      values, plain, resume: ready, restored; train, again, train_resume: every stage
 /// \tolerance  none: counts
 /// \killed_by  loading.placeholder_marked_initialised, loading.buffers_reallocated
 /// \source     huggingface/transformers#45050 (NaN off rank 0), NVIDIA/Megatron-LM#4155
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     for (const std::string& stage : FinalStages(*phase, judgement)) {
-      for (const std::string& name : TensorNames(*phase, stage)) {
-        const Allowed allowed = AllowedFor(evidence, *phase, name);
-        for (const Image& image : DefinedImages(*phase, stage, name, judgement)) {
-          judgement.Compared();
-          if (image.nan_count > allowed.nan_count || image.inf_count > allowed.inf_count) {
-            Report(*phase, stage, name, image, allowed, judgement);
-          }
-        }
+      CheckStage(evidence, *phase, stage, judgement);
+    }
+  }
+  // Steps spread what the source has: then nothing can be said of them.
+  if (!SourceIsFinite(evidence)) return;
+  for (const PhaseEvidence* phase : TrainPhases(evidence)) {
+    for (const char* of : {"model", "optimizer"}) {
+      for (const std::string& stage : TrainStages(*phase, of, judgement)) {
+        CheckStage(evidence, *phase, stage, judgement);
       }
     }
   }
@@ -84,7 +107,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "loading.no_new_nan",
     .claim = "Loading adds no NaN and no Inf to what the source or the formula gives.",
-    .needs = "values, plain, resume: ready, restored",
+    .needs = "values, plain, resume: ready, restored; train, again, train_resume: stepped, resumed",
     .tolerance = "none: counts",
     .source = "huggingface/transformers#45050, NVIDIA/Megatron-LM#4155",
     .killed_by = {"loading.placeholder_marked_initialised", "loading.buffers_reallocated"},

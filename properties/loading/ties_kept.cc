@@ -81,22 +81,33 @@ void CheckSaved(const Evidence& evidence, Judgement& judgement) {
   }
 }
 
-/// \claim      On every rank at `ready` and `restored` the sets of names that share storage are
+void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std::string& stage,
+                Judgement& judgement) {
+  FindingsByRank findings(phase, stage);
+  for (const RankEvidence& rank : phase.ranks) {
+    if (rank.Stage(stage) == nullptr) continue;
+    CheckTied(evidence, rank, stage, findings, judgement);
+    CheckOthers(evidence, rank, stage, findings, judgement);
+  }
+  findings.Report(judgement);
+}
+
+/// \claim      On every rank at `ready` and `restored`, and at every stage of training, the sets of names that share storage are
 ///             exactly the ties of the model; each tie has one entry in a saved checkpoint.
-/// \needs      values, plain, resume: ready, restored; saved checkpoints
+/// \needs      values, plain, resume: ready, restored; train, again, train_resume: every stage; saved
+///             checkpoints
 /// \tolerance  none: sets
 /// \killed_by  loading.tie_broken_by_materialize, checkpoint.tie_saved_twice
 /// \source     NVIDIA/Megatron-LM#5790, OpenRLHF/OpenRLHF#1316, huggingface/transformers#27314
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     for (const std::string& stage : FinalStages(*phase, judgement)) {
-      FindingsByRank findings(*phase, stage);
-      for (const RankEvidence& rank : phase->ranks) {
-        if (rank.Stage(stage) == nullptr) continue;
-        CheckTied(evidence, rank, stage, findings, judgement);
-        CheckOthers(evidence, rank, stage, findings, judgement);
-      }
-      findings.Report(judgement);
+      CheckStage(evidence, *phase, stage, judgement);
+    }
+  }
+  for (const PhaseEvidence* phase : TrainPhases(evidence)) {
+    for (const std::string& stage : TrainStages(*phase, "model", judgement)) {
+      CheckStage(evidence, *phase, stage, judgement);
     }
   }
   CheckSaved(evidence, judgement);
@@ -105,7 +116,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "loading.ties_kept",
     .claim = "Tied tensors stay tied, nothing else shares memory, and a tie is saved once.",
-    .needs = "values, plain, resume: ready, restored; saved checkpoints",
+    .needs = "values, plain, resume: ready, restored; train, again, train_resume: stepped, resumed; "
+             "saved checkpoints",
     .tolerance = "none: sets",
     .source = "NVIDIA/Megatron-LM#5790, OpenRLHF/OpenRLHF#1316, huggingface/transformers#27314",
     .killed_by = {"loading.tie_broken_by_materialize", "checkpoint.tie_saved_twice"},

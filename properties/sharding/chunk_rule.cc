@@ -121,7 +121,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
           other_rule = other_rule || other;
           if (!Has(descriptor, "shard") || other) continue;
           if (!judged.emplace(name, state.descriptor).second) continue;
-          CheckTensor(*phase, rank, stage.name, name, descriptor, judgement);
+          CheckTensor(*phase, rank, stage.Key(), name, descriptor, judgement);
         }
       }
     }

@@ -132,7 +132,7 @@ void CheckPhase(const PhaseEvidence& phase, Judgement& judgement) {
 /// \claim      For every sequence number, op, root, dtype, element count and logical tensors are
 /// the
 ///             same on all ranks, and all ranks make the same number of collectives.
-/// \needs      values, plain, resume, memory: collectives
+/// \needs      values, plain, resume, memory, train, again, train_resume: collectives
 /// \tolerance  none: equality
 /// \killed_by  comm.two_broadcasts_swapped, comm.buffers_in_pointer_order
 /// \source     verl-project/verl#6365, pytorch/pytorch#75902 (class 3 mismatches pass in silence),
@@ -143,6 +143,9 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     const PhaseEvidence* memory = PhaseToJudge(evidence, "memory", judgement);
     if (memory != nullptr) phases.push_back(memory);
   }
+  for (const PhaseEvidence* phase : TrainPhases(evidence)) {
+    if (phase->name != "values") phases.push_back(phase);
+  }
   for (const PhaseEvidence* phase : phases) {
     if (phase->ranks.size() > 1) CheckPhase(*phase, judgement);
   }
@@ -152,7 +155,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "sharding.collectives_in_order",
     .claim = "All ranks make the same collectives, on the same tensors, in the same order.",
-    .needs = "values, plain, resume, memory: collectives",
+    .needs = "values, plain, resume, memory, train, again, train_resume: collectives",
     .tolerance = "none: equality",
     .source = "verl-project/verl#6365, pytorch/pytorch#75902, huggingface/accelerate#3921",
     .killed_by = {"comm.two_broadcasts_swapped", "comm.buffers_in_pointer_order"},

@@ -78,24 +78,37 @@ void CheckShards(const Evidence& evidence, const PhaseEvidence& phase, const std
   }
 }
 
-/// \claim      At `ready` and `restored` every replica has rank 0's digest, the shards of a tensor
+void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std::string& stage,
+                Judgement& judgement) {
+  FindingsByRank findings(phase, stage);
+  for (const std::string& name : TensorNames(phase, stage)) {
+    CheckDescriptors(phase, stage, name, findings, judgement);
+    const std::vector<Image> images = DefinedImages(phase, stage, name, judgement);
+    CheckReplicas(evidence, phase, stage, name, images, judgement);
+    if (stage == "ready") CheckShards(evidence, phase, name, images, judgement);
+  }
+  findings.Report(judgement);
+}
+
+/// \claim      At `ready` and `restored`, and at every stage of training, every replica has rank 0's digest, the shards of a tensor
 ///             add up to what rank 0 had at `loaded`, and dtype, shape, placements, requires_grad
 ///             and kind are alike on all ranks.
-/// \needs      values, plain, resume: loaded, ready, restored
+/// \needs      values, plain, resume: loaded, ready, restored; train, again, train_resume: every
+///             stage, of model and optimizer
 /// \tolerance  bit-exact: copies
 /// \killed_by  sharding.one_rank_unfilled, sharding.shards_swapped, loading.init_seed_of_rank
 /// \source     EvolvingLMMs-Lab/lmms-engine#185, pytorch/torchtitan#166, mosaicml/composer#2812
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     for (const std::string& stage : FinalStages(*phase, judgement)) {
-      FindingsByRank findings(*phase, stage);
-      for (const std::string& name : TensorNames(*phase, stage)) {
-        CheckDescriptors(*phase, stage, name, findings, judgement);
-        const std::vector<Image> images = DefinedImages(*phase, stage, name, judgement);
-        CheckReplicas(evidence, *phase, stage, name, images, judgement);
-        if (stage == "ready") CheckShards(evidence, *phase, name, images, judgement);
+      CheckStage(evidence, *phase, stage, judgement);
+    }
+  }
+  for (const PhaseEvidence* phase : TrainPhases(evidence)) {
+    for (const char* of : {"model", "optimizer"}) {
+      for (const std::string& stage : TrainStages(*phase, of, judgement)) {
+        CheckStage(evidence, *phase, stage, judgement);
       }
-      findings.Report(judgement);
     }
   }
   judgement.Skipped("one rank that loads nothing has nothing to match");
@@ -104,7 +117,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "sharding.ranks_match_rank0",
     .claim = "Replicas equal rank 0, shards add up to what rank 0 loaded, descriptors are alike.",
-    .needs = "values, plain, resume: loaded, ready, restored",
+    .needs = "values, plain, resume: loaded, ready, restored; "
+             "train, again, train_resume: stepped, resumed",
     .tolerance = "bit-exact",
     .source = "EvolvingLMMs-Lab/lmms-engine#185, pytorch/torchtitan#166, mosaicml/composer#2812",
     .killed_by = {"sharding.one_rank_unfilled", "sharding.shards_swapped",

@@ -164,11 +164,11 @@ void CheckStage(const PhaseEvidence& phase, const std::string& stage,
   const bool is_whole = std::all_of(phase.ranks.begin(), phase.ranks.end(), [&](const auto& rank) {
     return rank.Stage(stage) != nullptr && rank.Stage(stage)->complete;
   });
-  const bool is_final = stage == "ready" || stage == "restored";
+  const bool is_between = stage == "sharded" || stage == "materialized";
   for (const std::string& name : TensorNames(phase, stage)) {
     for (const Image& image : ImagesOf(phase, stage, name)) {
       if (image.defined) CheckCoverage(phase, stage, name, image, judgement);
-      if (is_final && image.partial) {
+      if (!is_between && image.partial) {
         judgement.Found(FindingAt(phase, stage, name, "partial", image.Ranks(),
                                   "its values still await a reduction over ranks"));
       }
@@ -189,7 +189,8 @@ void CheckStage(const PhaseEvidence& phase, const std::string& stage,
 
 /// \claim      The owned runs of each replica's ranks are disjoint and their union is the whole
 ///             tensor; the coverage sums agree with the runs; nothing awaits a reduction.
-/// \needs      values, plain, resume: sharded, materialized, ready, restored
+/// \needs      values, plain, resume: sharded, materialized, ready, restored; train, again,
+///             train_resume: every stage, of model and optimizer
 /// \tolerance  none: sets of elements
 /// \killed_by  sharding.last_rank_drops_remainder, sharding.ceil_on_every_rank
 /// \source     pytorch/pytorch#136228, ByteDance-Seed/VeOmni#794, pytorch/pytorch#168134; the
@@ -202,12 +203,21 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       CheckStage(*phase, stage, seen, judgement);
     }
   }
+  for (const PhaseEvidence* phase : TrainPhases(evidence)) {
+    for (const char* of : {"model", "optimizer"}) {
+      std::map<std::string, Held> seen;
+      for (const std::string& stage : TrainStages(*phase, of, judgement)) {
+        CheckStage(*phase, stage, seen, judgement);
+      }
+    }
+  }
 }
 
 const PropertyRegistration kRegistration{{
     .id = "sharding.shards_tile",
     .claim = "The ranks' shards are a disjoint, exact cover of every tensor, on every replica.",
-    .needs = "values, plain, resume: sharded, materialized, ready, restored",
+    .needs = "values, plain, resume: sharded, materialized, ready, restored; "
+             "train, again, train_resume: stepped, resumed",
     .tolerance = "none: sets of elements",
     .source = "pytorch/pytorch#136228, #168134, ByteDance-Seed/VeOmni#794",
     .killed_by = {"sharding.last_rank_drops_remainder", "sharding.ceil_on_every_rank"},

@@ -204,6 +204,29 @@ def digest_rows(digests):
     return rows
 
 
+def run_probe_bench(arguments):
+    """Seconds of reading, observing and checking one process's tensors, one value a round."""
+    progress("timing the Python probe")
+    environment = dict(os.environ, SHARDPROOF_DIGEST_OP=str(arguments.digest_op))
+    text = subprocess.run(
+        [sys.executable, HERE / "probe_bench.py", "--bytes", str(arguments.bytes), "--rounds",
+         str(arguments.rounds)],
+        env=environment, check=True, text=True, stdout=subprocess.PIPE,
+    ).stdout  # fmt: skip
+    return json.loads(text)
+
+
+def probe_rows(seconds, total_bytes):
+    read = statistics.median(seconds["read"])
+    rows = [("reading all tensors once (torch.sum)",
+             f"{read:.2f} s, {total_bytes / read / 1e9:.2f} GB/s", "", "", None)]  # fmt: skip
+    for name, what in (("observe", "observe, with blocks, to files"), ("check", "shardproof.check")):
+        ratio = paired_ratio(seconds[name], seconds["read"])
+        rows.append((what, f"{statistics.median(seconds[name]):.2f} s",
+                     f"{ratio:.2f} of reading", "<= 1.30", ratio <= 1.3))  # fmt: skip
+    return rows
+
+
 def measure_memory(program, checkpoint, world, work):
     """The memory summary of every rank, from the evidence of an unpoisoned run."""
     progress("measuring memory")
@@ -262,7 +285,7 @@ def table(rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    for program in ("load-bench", "digest-bench", "shardproof"):
+    for program in ("load-bench", "digest-bench", "digest-op", "shardproof"):
         parser.add_argument(f"--{program}", required=True, help=f"the built {program}")
     parser.add_argument("--work", type=Path, required=True, help="directory for the checkpoint")
     parser.add_argument(
@@ -279,16 +302,18 @@ def main():
     tensor_bytes = warm_page_cache(checkpoint)
     seconds = time_loads(arguments, checkpoint)
     kernel, digests = run_digest_bench(arguments.digest_bench, arguments.bytes)
+    probe = run_probe_bench(arguments)
     memory = measure_memory(arguments.shardproof, checkpoint, arguments.world, arguments.work)
 
-    rows = load_rows(seconds, tensor_bytes) + digest_rows(digests) + memory_rows(memory)
+    rows = load_rows(seconds, tensor_bytes) + digest_rows(digests)
+    rows += probe_rows(probe, arguments.bytes) + memory_rows(memory)
     out = arguments.work / "bench.json"
     out.write_text(
         json.dumps(
             {
                 "machine": facts, "tensor_bytes": tensor_bytes, "world": arguments.world,
                 "bucket_bytes": BUCKET_BYTES, "load_seconds": seconds, "digest_kernel": kernel,
-                "digest": digests, "memory": memory,
+                "digest": digests, "probe_seconds": probe, "memory": memory,
                 "rows": [dict(zip(("what", "median", "ratio", "bound", "met"), r)) for r in rows],
             },
             indent=1,

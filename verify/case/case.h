@@ -72,6 +72,8 @@ struct Case {
   uint64_t bucket_bytes = 16u << 20;           ///< staging bytes a rank may hold at once
   uint64_t max_file_bytes = 0;                 ///< saved file size limit; 0: about one file a rank
   std::vector<AxisCase> resume_mesh;           ///< mesh to restore on besides; empty: skip that phase
+  int64_t steps = 0;                           ///< optimizer steps of the train phases; 0: none
+  std::map<std::string, std::string> options;  ///< what the subject declares in OPTIONS: name, value
   std::vector<FaultCase> faults;
   std::string bug;                             ///< id of a planted bug, or empty
   uint64_t host_slack_bytes = 8u << 20;        ///< what host peak may exceed shards + bucket by

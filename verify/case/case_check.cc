@@ -192,6 +192,9 @@ void CheckCase(const Case& test_case, Complaint& complaint) {
   CheckMesh(test_case.mesh, "/mesh", complaint);
   CheckMesh(test_case.resume_mesh, "/resume_mesh", complaint);
   CheckModel(test_case.model, complaint);
+  if (test_case.steps == 1) {
+    complaint.Say("/steps", "expected 0, or at least 2, one before the save and one after, found 1");
+  }
 }
 
 int64_t Case::WorldSize() const {

@@ -17,6 +17,7 @@ constexpr int64_t kSizeMax = int64_t{1} << 40;     // of one tensor dim
 constexpr uint64_t kBytesMax = uint64_t{1} << 50;  // of any budget
 constexpr int64_t kRanksMax = 1024;
 constexpr int64_t kFilesMax = 1024;
+constexpr int64_t kStepsMax = 10000;
 constexpr uint64_t kDayMs = 24u * 60 * 60 * 1000;
 constexpr std::streamoff kCaseFileBytesMax = 64 << 20;
 
@@ -92,6 +93,8 @@ Case ParseFields(const json& value, Complaint& complaint) {
   fields.Optional("bucket_bytes", c.bucket_bytes, 1, kBytesMax);
   fields.Optional("max_file_bytes", c.max_file_bytes, 0, kBytesMax);
   if (fields.Known("resume_mesh")) c.resume_mesh = ParseAxes(fields, "resume_mesh");
+  fields.Optional("steps", c.steps, 0, kStepsMax);
+  fields.Optional("options", c.options);
   if (fields.Known("faults")) {
     ForEach(fields, "faults", [&](const json& fault, const std::string& pointer) {
       c.faults.push_back(ParseFault(fault, pointer, complaint));
@@ -190,6 +193,8 @@ json CaseToJson(const Case& c) {
           {"bucket_bytes", c.bucket_bytes},
           {"max_file_bytes", c.max_file_bytes},
           {"resume_mesh", AxesToJson(c.resume_mesh)},
+          {"steps", c.steps},
+          {"options", c.options},
           {"faults", faults},
           {"bug", c.bug},
           {"host_slack_bytes", c.host_slack_bytes},

@@ -17,6 +17,7 @@ inline constexpr int kExitBroken = 5;
 /// parsing returns. \param command_line as it was typed, for reports.
 void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int* exit_code);
 void AddReplay(CLI::App& app, const std::vector<std::string>& command_line, int* exit_code);
+void AddReport(CLI::App& app, const std::vector<std::string>& command_line, int* exit_code);
 void AddCompare(CLI::App& app, int* exit_code);
 void AddList(CLI::App& app, int* exit_code);
 

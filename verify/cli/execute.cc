@@ -23,12 +23,6 @@ namespace fs = std::filesystem;
 
 constexpr auto kPatience = std::chrono::hours(24);
 
-int Complain(const Error& error) {
-  std::fprintf(stderr, "shardproof: %s\n", error.message.c_str());
-  if (error.code == ErrorCode::kBadInput) return kExitBadInput;
-  return error.code == ErrorCode::kInternal ? kExitBroken : 1;
-}
-
 /// The directory that evidence and scratch files go to; a temporary one is removed at the end.
 class WorkDirectory {
  public:
@@ -123,14 +117,12 @@ Status CheckOutputs(const Case& test_case, const ExecuteOptions& options) {
   return CheckApart(options.report, test_case.model.checkpoint, "--report");
 }
 
-PythonOptions PythonFrom(const ExecuteOptions& options) {
-  return {options.python.empty() ? SHARDPROOF_PYTHON : options.python,
-          SHARDPROOF_SOURCE "/verify/python", SHARDPROOF_DIGEST_OP};
-}
-
 int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launcher) {
   const auto subject = DeclareSubject(test_case.subject, PythonFrom(options));
   if (!subject.ok()) return Complain(subject.error());
+  if (const Status known = CheckOptions(subject.value(), test_case.options); !known.ok()) {
+    return Complain(known.error());
+  }
   if (const Status apart = CheckOutputs(test_case, options); !apart.ok()) {
     return Complain(apart.error());
   }
@@ -154,6 +146,18 @@ int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launche
                             ? ReportCommand(options.command_line)
                             : ShellQuoted(options.command_line.at(0)) + " replay " +
                                   ShellQuoted(result.evidence_directory);
+  return Present(result, options);
+}
+
+}  // namespace
+
+int Complain(const Error& error) {
+  std::fprintf(stderr, "shardproof: %s\n", error.message.c_str());
+  if (error.code == ErrorCode::kBadInput) return kExitBadInput;
+  return error.code == ErrorCode::kInternal ? kExitBroken : 1;
+}
+
+int Present(RunResult& result, const ExecuteOptions& options) {
   const Status written = WriteReports(result, options);
   if (options.json != "-") {
     fmt::print("{}", TerminalReport(result, ::isatty(STDOUT_FILENO) != 0, TerminalWidth()));
@@ -162,7 +166,10 @@ int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launche
   return result.exit_code;
 }
 
-}  // namespace
+PythonOptions PythonFrom(const ExecuteOptions& options) {
+  return {options.python.empty() ? SHARDPROOF_PYTHON : options.python,
+          SHARDPROOF_SOURCE "/verify/python", SHARDPROOF_DIGEST_OP};
+}
 
 int Execute(const Case& test_case, const ExecuteOptions& options) {
   const auto joined = JoinRanks(std::chrono::milliseconds(test_case.deadline_ms));

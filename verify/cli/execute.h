@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "verify/case/case.h"
+#include "verify/report/result.h"
+#include "verify/run/subject.h"
 
 namespace shardproof {
 
@@ -20,5 +22,14 @@ struct ExecuteOptions {
 /// Runs the case on ranks of its own, or on those that RANK and its companions announce.
 /// \returns the exit code, the same on every rank.
 int Execute(const Case& test_case, const ExecuteOptions& options);
+
+/// Writes the reports that are asked for and prints the terminal's. \returns the exit code.
+int Present(RunResult& result, const ExecuteOptions& options);
+
+/// Says on stderr what is wrong. \returns the exit code.
+int Complain(const Error& error);
+
+/// The interpreter and what of ours it runs.
+PythonOptions PythonFrom(const ExecuteOptions& options);
 
 }  // namespace shardproof

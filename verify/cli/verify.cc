@@ -15,6 +15,8 @@
 namespace shardproof {
 namespace {
 
+constexpr int64_t kStepsDefault = 4;
+
 struct VerifyArguments {
   std::string checkpoint;
   std::string case_file;
@@ -23,6 +25,8 @@ struct VerifyArguments {
   std::string mesh;
   std::string strategy;
   std::string subject;
+  std::optional<int64_t> steps;
+  std::vector<std::string> options;
   std::vector<std::string> inject;
   std::string bug;
   std::optional<uint64_t> seed;
@@ -91,6 +95,17 @@ Result<FaultCase> ParseInject(const std::string& text) {
   return FaultCase{text.substr(0, at), text.substr(at + 1)};
 }
 
+/// NAME=VALUE of what the subject declares.
+Status AddOption(const std::string& text, std::map<std::string, std::string>& options) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    return BadInput(fmt::format("--option {}: expected NAME=VALUE, as the subject's OPTIONS says",
+                                text));
+  }
+  options[text.substr(0, equals)] = text.substr(equals + 1);
+  return Ok();
+}
+
 Result<Case> CaseFrom(const VerifyArguments& arguments) {
   Case test_case;
   if (!arguments.case_file.empty()) {
@@ -119,6 +134,10 @@ Result<Case> CaseFrom(const VerifyArguments& arguments) {
   if (!arguments.subject.empty() && arguments.subject != kReference) {
     test_case.subject = std::filesystem::absolute(arguments.subject).string();
   }
+  // Two before the save and two after. A subject that does not train is not asked to.
+  if (test_case.subject != kReference && test_case.steps == 0) test_case.steps = kStepsDefault;
+  if (arguments.steps) test_case.steps = *arguments.steps;
+  for (const std::string& text : arguments.options) SP_TRY(AddOption(text, test_case.options));
   if (!arguments.strategy.empty()) test_case.strategy = arguments.strategy;
   if (!arguments.bug.empty()) test_case.bug = arguments.bug;
   if (arguments.seed) test_case.seed = *arguments.seed;
@@ -171,6 +190,12 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
                       "def run(case, observe); see verify/subjects/README.md");
   command->add_option("--python", arguments->execute.python,
                       "Python that runs the subject (default: the one that the build used)");
+  command->add_option("--option", arguments->options,
+                      "NAME=VALUE: a way of working that the subject declares in OPTIONS.\n"
+                      "May be repeated");
+  command->add_option("--steps", arguments->steps,
+                      "Optimizer steps of a subject that trains (default 4; 0: none). Halfway it\n"
+                      "saves, and goes on once as it is and once from what was saved");
   command->add_option("--strategy", arguments->strategy,
                       "rank0-broadcast (default): rank 0 reads, the others take their shards;\n"
                       "plain: every rank reads everything");

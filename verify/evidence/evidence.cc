@@ -16,10 +16,19 @@ uint64_t TensorDescriptor::OwnedElements() const {
   return count;
 }
 
-const StageRecord* RankEvidence::Stage(const std::string& name) const {
+std::string StageRecord::Key() const {
+  return name + (step > 0 ? "@" + std::to_string(step) : "") + (of == "model" ? "" : "." + of);
+}
+
+bool StageRecord::Is(const std::string& key) const {
+  const bool plain = step == 0 && of == "model";  // nearly all are: no string is made for them
+  return plain ? name == key : Key() == key;
+}
+
+const StageRecord* RankEvidence::Stage(const std::string& key) const {
   // The last one: a stage that is reached again (the next step, say) replaces the earlier.
   for (auto stage = stages.rbegin(); stage != stages.rend(); ++stage) {
-    if (stage->name == name) return &*stage;
+    if (stage->Is(key)) return &*stage;
   }
   return nullptr;
 }

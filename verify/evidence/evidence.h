@@ -74,6 +74,7 @@ struct TensorState {
   std::string device;      ///< "cpu", "cuda:0", "meta"
   bool is_meta = false;
   Content content = Content::kNone;
+  std::string unreadable;  ///< why its bytes cannot be read in place, or empty; then not defined
   Digest digest;           ///< of the owned bytes; zero unless content is defined
   Digest coverage;         ///< of the owned bytes
   uint64_t nan_count = 0;
@@ -86,12 +87,41 @@ struct TensorState {
   std::optional<uint64_t> committed_bytes;
 };
 
-/// All tensors of one rank at one stage, keyed by FQN (every name of a tied tensor has an entry).
+/// Parameters that an optimizer treats alike.
+struct OptimizerGroup {
+  std::map<std::string, std::string> options;  ///< "lr" -> "0.001": as Python shows them
+  std::vector<std::string> parameters;         ///< FQNs of the model's own
+};
+
+/// What an optimizer holds and the model does not.
+struct Stranger {
+  int64_t group = 0;
+  int64_t index = 0;  ///< within its group
+  std::string was;    ///< the FQN that this very object had at an earlier stage, or empty
+  std::vector<int64_t> shape;
+};
+
+/// All of an optimizer but the tensors of its state.
+struct OptimizerRecord {
+  std::vector<OptimizerGroup> groups;
+  std::vector<Stranger> strangers;
+  std::map<std::string, std::string> values;  ///< state that is no tensor: "<FQN>.<key>" -> value
+};
+
+/// All tensors of one rank at one stage, keyed by FQN (every name of a tied tensor has an entry). The
+/// state of an optimizer at a stage is a record of its own, its tensors keyed "<FQN>.<key>".
 struct StageRecord {
-  std::string name;   ///< built, loaded, sharded, materialized, ready, saved, restored, ...
+  std::string name;   ///< built, loaded, sharded, materialized, ready, stepped, saved, restored, ...
   int64_t step = 0;
+  std::string of = "model";  ///< or "optimizer", or "state_dict": as the framework gives it for saving
   bool complete = false;  ///< false: the rank ended while writing it
   std::map<std::string, TensorState> tensors;
+  std::optional<OptimizerRecord> optimizer;  ///< only of "optimizer"
+  std::string rng;  ///< digest of the CPU random number generator's state; empty: not recorded
+
+  /// What names it among a rank's stages: "ready", "stepped@3", "stepped@3.optimizer".
+  std::string Key() const;
+  bool Is(const std::string& key) const;
 };
 
 struct CollectiveRecord {
@@ -155,7 +185,7 @@ struct RankEvidence {
   std::string exit;          ///< by the launcher: "ok", "exit 3", "signal 9", "hang"
   std::string stderr_tail;   ///< last lines, for a rank that did not end well
 
-  const StageRecord* Stage(const std::string& name) const;
+  const StageRecord* Stage(const std::string& key) const;  ///< by StageRecord::Key
   const TensorDescriptor& Descriptor(const TensorState& state) const;
 };
 
@@ -166,6 +196,7 @@ struct PhaseEvidence {
   std::string strategy;
   std::vector<AxisCase> mesh;
   std::string skipped;   ///< why this phase did not run, or empty
+  std::vector<std::string> saved_files = {};  ///< names in the checkpoint that it left, sorted
   std::vector<RankEvidence> ranks;
 
   int64_t WorldSize() const { return static_cast<int64_t>(ranks.size()); }
@@ -219,6 +250,9 @@ struct Evidence {
   Case test_case;
   /// What the subject said, before it ran, that it cannot do: capability -> why.
   std::map<std::string, std::string> cannot;
+  /// What it said must be seen if it really does what it is for: "placements", "collectives" or "files"
+  /// -> their names.
+  std::map<std::string, std::vector<std::string>> shows;
   OracleRecord oracle;
   std::vector<PhaseEvidence> phases;
 

@@ -20,6 +20,7 @@ namespace shardproof {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 class EvidenceFiles : public testing::Test {
@@ -145,7 +146,9 @@ void WriteSmallRank(const std::string& directory) {
   const int64_t weight = writer->Describe(Weight());
   EXPECT_NE(unused, weight);
   EXPECT_EQ(writer->Describe(Weight()), weight);
-  StageRecord stage{"loaded", 0, true, {{"layer.weight", Value(weight)}, {"b", Value(weight)}}};
+  StageRecord stage{.name = "loaded",
+                    .complete = true,
+                    .tensors = {{"layer.weight", Value(weight)}, {"b", Value(weight)}}};
   ASSERT_TRUE(writer->Stage(stage).ok());
   ASSERT_TRUE(writer->Collective({3, "broadcast", 0, "BF16", 15, {"layer.weight"}, {0, 2}}).ok());
   stage.name = "ready";
@@ -153,7 +156,10 @@ void WriteSmallRank(const std::string& directory) {
   stage.tensors["b"].committed_bytes = 0;
   ASSERT_TRUE(writer->Stage(stage).ok());
   ASSERT_TRUE(writer->Fault({"disk/eio", "rank 0", "read of w"}).ok());
-  stage = {"restored", 2, true, {{"layer.weight", Value(weight)}}};
+  stage = {.name = "restored",
+           .step = 2,
+           .complete = true,
+           .tensors = {{"layer.weight", Value(weight)}}};
   stage.tensors["layer.weight"].nan_count = 0;
   ASSERT_TRUE(writer->Stage(stage).ok());
   ASSERT_TRUE(writer->Error({"peer", "restored", "rank 1 vanished"}).ok());
@@ -163,6 +169,45 @@ void WriteSmallRank(const std::string& directory) {
   writer->SetStage("loaded");
   ASSERT_TRUE(writer->Memory({0.5, 1000, ""}).ok());
   ASSERT_TRUE(writer->MemorySummary({1, 2, "loaded", 3, {}}).ok());
+}
+
+// What an optimizer keeps is carried forward by itself: the model's states stay beside it.
+TEST_F(EvidenceFiles, KeepsModelAndOptimizerApart) {
+  const std::string stage = "{\"record\":\"stage\",\"name\":\"stepped\",\"step\":1";
+  const auto end = [](int tensors) {
+    return fmt::format(
+        "{{\"record\":\"stage_end\",\"name\":\"stepped\",\"step\":1,\"tensors\":{}}}\n", tensors);
+  };
+  const std::string rng = "{\"record\":\"rng\",\"cpu\":\"0123456789abcdef0123456789abcdef\"}\n";
+  const std::string optimizer =
+      R"({"record":"optimizer","groups":[{"options":{"lr":"0.1"},"parameters":["w"]}],)"
+      R"("strangers":[{"group":0,"index":1,"was":"old","shape":[2,3]}],"values":{"w.step":"3"}})"
+      "\n";
+  const RankEvidence rank =
+      ReadLines(Tensor(0) + stage + "}\n" + StateLine(0) + rng + end(1) + stage +
+                ",\"of\":\"optimizer\"}\n" + optimizer + end(0));
+  EXPECT_EQ(rank.damage, "");
+  ASSERT_EQ(rank.stages.size(), 2u);
+  EXPECT_EQ(rank.stages[1].Key(), "stepped@1.optimizer");
+  EXPECT_EQ(rank.Stage("stepped@1")->tensors.size(), 1u);
+  EXPECT_EQ(rank.Stage("stepped@1")->rng, "0123456789abcdef0123456789abcdef");
+  const StageRecord& kept = *rank.Stage("stepped@1.optimizer");
+  EXPECT_TRUE(kept.tensors.empty());
+  ASSERT_TRUE(kept.optimizer.has_value());
+  EXPECT_EQ(kept.optimizer->groups.at(0).options.at("lr"), "0.1");
+  EXPECT_THAT(kept.optimizer->groups.at(0).parameters, ElementsAre("w"));
+  EXPECT_EQ(kept.optimizer->strangers.at(0).was, "old");
+  EXPECT_THAT(kept.optimizer->strangers.at(0).shape, ElementsAre(2, 3));
+  EXPECT_EQ(kept.optimizer->values.at("w.step"), "3");
+}
+
+TEST_F(EvidenceFiles, RefusesAnOptimizerOutsideItsStage) {
+  const std::string record =
+      R"({"record":"optimizer","groups":[],"strangers":[],"values":{}})"
+      "\n";
+  EXPECT_THAT(ReadLines(record).damage, HasSubstr("within a stage of the optimizer"));
+  const std::string stage = "{\"record\":\"stage\",\"name\":\"ready\",\"step\":0}\n";
+  EXPECT_THAT(ReadLines(stage + record).damage, HasSubstr("within a stage of the optimizer"));
 }
 
 TEST_F(EvidenceFiles, RoundTripEveryRecord) {
@@ -190,9 +235,9 @@ TEST_F(EvidenceFiles, RoundTripEveryRecord) {
   EXPECT_EQ(rank.Stage("ready")->tensors.at("b").storage_bytes, 4096u);
   EXPECT_EQ(rank.Stage("ready")->tensors.at("b").committed_bytes, 0u);
   EXPECT_FALSE(rank.Stage("loaded")->tensors.at("b").storage_bytes.has_value());
-  EXPECT_EQ(rank.Stage("restored")->step, 2);
-  EXPECT_EQ(rank.Stage("restored")->tensors.size(), 1u);
-  EXPECT_EQ(rank.Stage("restored")->tensors.at("layer.weight").nan_count, 0u);
+  EXPECT_EQ(rank.Stage("restored@2")->step, 2);
+  EXPECT_EQ(rank.Stage("restored@2")->tensors.size(), 1u);
+  EXPECT_EQ(rank.Stage("restored@2")->tensors.at("layer.weight").nan_count, 0u);
   for (const StageRecord& stage : rank.stages) EXPECT_TRUE(stage.complete);
 
   EXPECT_EQ(rank.collectives.at(0).count, 15u);
@@ -529,7 +574,7 @@ TEST_F(EvidenceFiles, HundredMegabytesReadInSeconds) {
     TensorState state = Value(writer->Describe(Weight()));
     state.blocks.blocks.assign(1024, Digest(1, 2));
     for (int step = 0; step < 10; ++step) {
-      StageRecord stage{"stepped", step, true, {}};
+      StageRecord stage{.name = "stepped", .step = step, .complete = true};
       for (int t = 0; t < 320; ++t) {
         state.digest = Digest(step, t);
         stage.tensors[fmt::format("t{}", t)] = state;

@@ -59,6 +59,7 @@ PhaseEvidence ParsePhase(const json& value, const std::string& pointer, Complain
   fields.Required("strategy", phase.strategy);
   phase.mesh = ParseAxes(fields, "mesh");
   fields.Optional("skipped", phase.skipped);
+  fields.Optional("saved_files", phase.saved_files);
   int64_t world_size = 0;
   fields.Required("world_size", world_size, 0, kRanksMax);
   phase.ranks.resize(static_cast<size_t>(world_size));
@@ -82,6 +83,12 @@ Result<Evidence> ParseRun(const json& value) {
   fields.Required("schema", schema, 1, 1);
   const json* test_case = fields.Object("case");
   fields.Optional("cannot", evidence.cannot);
+  if (fields.Known("shows")) {
+    ForEachMember(fields, "shows", [&](const std::string& what, const json&, const std::string&) {
+      FieldReader entry(value.at("shows"), "/shows", complaint);
+      entry.Required(what.c_str(), evidence.shows[what]);
+    });
+  }
   std::set<std::string> names;
   ForEach(fields, "phases", [&](const json& phase, const std::string& pointer) {
     evidence.phases.push_back(ParsePhase(phase, pointer, complaint));
@@ -115,6 +122,7 @@ json PhaseToJson(const PhaseEvidence& phase) {
           {"strategy", phase.strategy},
           {"mesh", AxesToJson(phase.mesh)},
           {"skipped", phase.skipped},
+          {"saved_files", phase.saved_files},
           {"world_size", phase.ranks.size()},
           {"ranks", ranks}};
 }
@@ -127,6 +135,7 @@ Status WriteRun(const std::string& directory, const Evidence& evidence) {
   const json run = {{"schema", 1},
                     {"case", CaseToJson(evidence.test_case)},
                     {"cannot", evidence.cannot},
+                    {"shows", evidence.shows},
                     {"phases", std::move(phases)}};
   return WriteFileAtomically(directory + "/run.json", DumpJson(run, 1) + "\n");
 }

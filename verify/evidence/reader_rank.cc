@@ -45,11 +45,19 @@ class FactsReader {
   void Closing(FieldReader& fields);
   void Dispatch(const std::string& record, FieldReader& fields);
   void Apply(Complaint& complaint);
+  void Optimizer(FieldReader& fields);
+  void Rng(FieldReader& fields);
+
+  /// States as they stand, of the model or of the optimizer.
+  struct Carried {
+    std::map<std::string, TensorState> states;
+    uint64_t bytes = 0;
+  };
+  Carried& carried() { return carried_[rank_.stages.back().of]; }  ///< \pre a stage is open
 
   RankEvidence& rank_;
   uint64_t& budget_;
-  std::map<std::string, TensorState> carried_;
-  uint64_t carried_bytes_ = 0;
+  std::map<std::string, Carried> carried_;
   std::map<std::string, TensorState> fresh_;  // of the open stage
   std::set<std::string> gone_;                // likewise
   bool stage_open_ = false;
@@ -89,6 +97,7 @@ void FactsReader::BeginStage(FieldReader& fields) {
   StageRecord stage;
   fields.Required("name", stage.name);
   fields.Required("step", stage.step, 0);
+  if (fields.Known("of")) fields.OneOf("of", {"model", "optimizer", "state_dict"}, stage.of);
   if (stage_open_) {
     fields.complaint().Say("", fmt::format("expected stage {} to end first, found stage {}",
                                            rank_.stages.back().name, stage.name));
@@ -117,7 +126,7 @@ void FactsReader::State(FieldReader& fields) {
 void FactsReader::Gone(FieldReader& fields) {
   std::string name;
   fields.Required("name", name);
-  if (!stage_open_ || carried_.count(name) == 0 || fresh_.count(name) != 0) {
+  if (!stage_open_ || carried().states.count(name) == 0 || fresh_.count(name) != 0) {
     fields.complaint().Say("/name", fmt::format("expected a name of an earlier stage, within a "
                                                 "stage, found \"{}\"",
                                                 name));
@@ -126,24 +135,25 @@ void FactsReader::Gone(FieldReader& fields) {
 }
 
 void FactsReader::Apply(Complaint& complaint) {
+  auto& [states, bytes] = carried();
   for (auto& [name, state] : fresh_) {
-    const auto [entry, is_new] = carried_.try_emplace(name);
-    if (!is_new) carried_bytes_ -= StateBytes(name, entry->second);
+    const auto [entry, is_new] = states.try_emplace(name);
+    if (!is_new) bytes -= StateBytes(name, entry->second);
     entry->second = std::move(state);
-    carried_bytes_ += StateBytes(name, entry->second);
+    bytes += StateBytes(name, entry->second);
   }
   for (const std::string& name : gone_) {
-    const auto entry = carried_.find(name);
-    if (entry == carried_.end()) continue;
-    carried_bytes_ -= StateBytes(name, entry->second);
-    carried_.erase(entry);
+    const auto entry = states.find(name);
+    if (entry == states.end()) continue;
+    bytes -= StateBytes(name, entry->second);
+    states.erase(entry);
   }
   fresh_.clear();
   gone_.clear();
-  if (carried_bytes_ > budget_) {
+  if (bytes > budget_) {
     return complaint.Say("", "expected stages that fit into memory, found more states than that");
   }
-  budget_ -= carried_bytes_;
+  budget_ -= bytes;
 }
 
 void FactsReader::EndStage(FieldReader& fields) {
@@ -161,13 +171,29 @@ void FactsReader::EndStage(FieldReader& fields) {
   }
   Apply(complaint);
   stage_open_ = false;
-  if (tensors != carried_.size()) {
+  const auto& states = carried().states;
+  if (tensors != states.size()) {
     complaint.Say("/tensors", fmt::format("expected {}, as many as there are states, found {}",
-                                          carried_.size(), tensors));
+                                          states.size(), tensors));
   }
   if (!complaint.ok()) return;
-  rank_.stages.back().tensors = carried_;
+  rank_.stages.back().tensors = states;
   rank_.stages.back().complete = true;
+}
+
+void FactsReader::Optimizer(FieldReader& fields) {
+  OptimizerRecord record = ParseOptimizer(fields);
+  if (!stage_open_ || rank_.stages.back().of != "optimizer") {
+    fields.complaint().Say("", "expected it within a stage of the optimizer, found it outside");
+  }
+  if (fields.ok()) rank_.stages.back().optimizer = std::move(record);
+}
+
+void FactsReader::Rng(FieldReader& fields) {
+  std::string digest;
+  fields.Required("cpu", digest);
+  if (!stage_open_) fields.complaint().Say("", "expected it within a stage, found it outside");
+  if (fields.ok()) rank_.stages.back().rng = std::move(digest);
 }
 
 void FactsReader::Closing(FieldReader& fields) {
@@ -190,6 +216,8 @@ void FactsReader::Dispatch(const std::string& record, FieldReader& fields) {
   if (record == "collective") return rank_.collectives.push_back(ParseCollective(fields));
   if (record == "fault") return rank_.faults.push_back(ParseFaultRecord(fields));
   if (record == "error") return rank_.errors.push_back(ParseErrorRecord(fields));
+  if (record == "optimizer") return Optimizer(fields);
+  if (record == "rng") return Rng(fields);
   if (record == "keys") return void(rank_.keys = ParseKeys(fields));
   if (record == "end") return Closing(fields);
   fields.complaint().Say("/record", fmt::format("unknown record \"{}\"", record));

@@ -16,6 +16,16 @@ const NameTable& ContentNames() {
   return names;
 }
 
+/// Those of a Case, and what an optimizer keeps.
+const NameTable& EvidenceKinds() {
+  static const NameTable names = [] {
+    NameTable all = KnownKinds();
+    all.push_back("optimizer");
+    return all;
+  }();
+  return names;
+}
+
 const NameTable& PlacementNames() {
   static const NameTable names = {"replicate", "shard", "partial", "strided_shard",
                                   "flat_shard"};
@@ -143,7 +153,7 @@ TensorDescriptor ParseDescriptor(FieldReader& fields) {
   TensorDescriptor d;
   fields.Required("id", d.id, 0);
   fields.Required("name", d.name);
-  fields.OneOf("kind", KnownKinds(), d.kind);
+  fields.OneOf("kind", EvidenceKinds(), d.kind);
   fields.Required("dtype", d.dtype);
   fields.Required("shape", d.shape, 0, kSizeMax);
   fields.Optional("persistent", d.persistent);
@@ -246,6 +256,7 @@ OrderedJson StateToJson(const std::string& name, const TensorState& state) {
                      {"nan", state.nan_count},
                      {"inf", state.inf_count}};
   if (state.first_nonfinite) out["first_nonfinite"] = *state.first_nonfinite;
+  if (!state.unreadable.empty()) out["unreadable"] = state.unreadable;
   AppendBlocks(out, state.blocks);
   AppendBytes(out, state.bytes);
   return out;
@@ -261,6 +272,7 @@ TensorState ParseState(FieldReader& fields) {
   for (size_t i = 0; i < ContentNames().size(); ++i) {
     if (ContentNames()[i] == content) state.content = static_cast<Content>(i);
   }
+  fields.Optional("unreadable", state.unreadable);
   // A tensor without a value has no digest to give.
   const bool defined = state.content == Content::kDefined;
   if (fields.Known("digest") || defined) ParseDigest(fields, "digest", state.digest);
@@ -327,6 +339,30 @@ KeyReport ParseKeys(FieldReader& fields) {
   KeyReport r;
   fields.Required("missing", r.missing);
   fields.Required("unexpected", r.unexpected);
+  return r;
+}
+
+OptimizerRecord ParseOptimizer(FieldReader& fields) {
+  OptimizerRecord r;
+  ForEach(fields, "groups", [&](const json& value, const std::string& pointer) {
+    OptimizerGroup group;
+    FieldReader entry(value, pointer, fields.complaint());
+    entry.Required("options", group.options);
+    entry.Required("parameters", group.parameters);
+    entry.Finish();
+    r.groups.push_back(std::move(group));
+  });
+  ForEach(fields, "strangers", [&](const json& value, const std::string& pointer) {
+    Stranger stranger;
+    FieldReader entry(value, pointer, fields.complaint());
+    entry.Required("group", stranger.group, 0);
+    entry.Required("index", stranger.index, 0);
+    entry.Required("was", stranger.was);
+    entry.Required("shape", stranger.shape, 0, kSizeMax);
+    entry.Finish();
+    r.strangers.push_back(std::move(stranger));
+  });
+  fields.Required("values", r.values);
   return r;
 }
 

@@ -36,6 +36,8 @@ ErrorRecord ParseErrorRecord(FieldReader& fields);
 OrderedJson KeysToJson(const KeyReport& record);
 KeyReport ParseKeys(FieldReader& fields);
 
+OptimizerRecord ParseOptimizer(FieldReader& fields);
+
 /// Parts that oracle.json shares with the streams.
 void AppendBlocks(OrderedJson& json, const BlockDigests& blocks);
 void ParseBlocks(FieldReader& fields, BlockDigests& blocks);

@@ -70,10 +70,14 @@ def shape_and_runs(record):
 
 def read_shards(facts, notes):
     """name -> shape and runs as a rank held it at stage ready, or at the end if never ready."""
-    descriptors, current, ready = {}, {}, None
+    descriptors, current, ready, of_model = {}, {}, None, True
     try:
         for record in facts:
             kind = record.get("record")
+            if kind == "stage":
+                of_model = record.get("of", "model") == "model"
+            if not of_model and kind != "tensor":
+                continue
             if kind == "tensor":
                 descriptors[whole(record.get("id"))] = shape_and_runs(record)
             elif kind == "state":

@@ -22,8 +22,9 @@ Compared WhatWasCompared(const Evidence& evidence, const std::vector<PropertyRes
     for (const RankEvidence& rank : phase.ranks) {
       for (const StageRecord& stage : rank.stages) {
         const auto& known = compared.stages;
-        if (stage.complete && std::find(known.begin(), known.end(), stage.name) == known.end()) {
-          compared.stages.push_back(stage.name);
+        const std::string key = stage.Key();
+        if (stage.complete && std::find(known.begin(), known.end(), key) == known.end()) {
+          compared.stages.push_back(key);
         }
       }
     }

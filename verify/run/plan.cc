@@ -8,6 +8,30 @@ int64_t PhasePlan::WorldSize() const {
   return world;
 }
 
+namespace {
+
+void AddTraining(const Case& test_case, const std::map<std::string, std::string>& cannot,
+                 std::vector<PhasePlan>& phases) {
+  if (test_case.steps == 0 || cannot.contains("train")) return;
+  const bool saves = !cannot.contains("save");
+  phases.push_back({.name = "train",
+                    .strategy = test_case.strategy,
+                    .mesh = test_case.mesh,
+                    .saves = saves,
+                    .trains = true});
+  phases.push_back(
+      {.name = "again", .strategy = test_case.strategy, .mesh = test_case.mesh, .trains = true});
+  if (saves && !test_case.resume_mesh.empty()) {
+    phases.push_back({.name = "train_resume",
+                      .strategy = test_case.strategy,
+                      .mesh = test_case.resume_mesh,
+                      .resumes = "train",
+                      .trains = true});
+  }
+}
+
+}  // namespace
+
 std::vector<PhasePlan> PlanPhases(const Case& test_case,
                                   const std::map<std::string, std::string>& cannot) {
   const bool saves = !cannot.contains("save");
@@ -26,8 +50,9 @@ std::vector<PhasePlan> PlanPhases(const Case& test_case,
                       .strategy = test_case.strategy,
                       .mesh = test_case.resume_mesh,
                       .planted = true,
-                      .resumes = true});
+                      .resumes = "values"});
   }
+  AddTraining(test_case, cannot, phases);
   phases.push_back({.name = "memory",
                     .mode = RunMode::kMemory,
                     .strategy = test_case.strategy,

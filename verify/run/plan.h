@@ -11,21 +11,25 @@ namespace shardproof {
 
 /// One launch of the subject.
 struct PhasePlan {
-  std::string name;  ///< "values", "plain", "resume", "memory"
+  std::string name;  ///< "values", "plain", "resume", "train", "again", "train_resume", "memory"
   RunMode mode = RunMode::kValues;
   std::string strategy;
   std::vector<AxisCase> mesh;
   bool armed = false;    ///< faults strike here
   bool planted = false;  ///< a planted bug is in the pipeline here
   bool saves = false;    ///< saves a checkpoint, and in a values run restores it
-  bool resumes = false;  ///< does nothing but restore what "values" saved
+  std::string resumes = {};  ///< does nothing but restore what the phase of this name saved
+  bool trains = false;   ///< takes the Case's optimizer steps
 
   int64_t WorldSize() const;
 };
 
 /// The launches of a subject; `cannot` says what it lacks.
 /// values: what the Case asks for. plain: the yardstick, unless that is what was asked for. resume:
-/// restore on another mesh. memory: the values phase again, unpoisoned and measured.
+/// restore on another mesh. train: load, take steps, save halfway, and from there once as it is and
+/// once from what was saved. again: the same steps, undisturbed, to tell whether they are
+/// deterministic. train_resume: restore what train saved on another mesh. memory: the values phase
+/// again, unpoisoned and measured.
 std::vector<PhasePlan> PlanPhases(const Case& test_case,
                                   const std::map<std::string, std::string>& cannot = {});
 

@@ -18,10 +18,10 @@ constexpr auto kDeadline = std::chrono::seconds(60);
 /// The declaration that _declare.py prints, checked.
 Result<Subject> SubjectFrom(const std::string& file, const std::string& text) {
   const auto declared = nlohmann::json::parse(text, nullptr, false);
-  if (!declared.is_object() || !declared.contains("cannot")) {
+  if (!declared.is_object() || !declared.contains("cannot") || !declared.contains("options")) {
     return Internal(fmt::format("{}: its declaration cannot be read: {}", file, text));
   }
-  Subject subject{std::filesystem::path(file).stem().string(), {}};
+  Subject subject{.name = std::filesystem::path(file).stem().string()};
   std::vector<std::string> known;
   for (const Capability& capability : KnownCapabilities()) known.push_back(capability.name);
   for (const auto& [capability, reason] : declared.at("cannot").items()) {
@@ -31,13 +31,15 @@ Result<Subject> SubjectFrom(const std::string& file, const std::string& text) {
     }
     subject.cannot[capability] = reason;
   }
+  subject.options = declared.at("options").get<decltype(subject.options)>();
+  subject.shows = declared.at("shows").get<decltype(subject.shows)>();
   return subject;
 }
 
 }  // namespace
 
 Result<Subject> DeclareSubject(const std::string& subject, const PythonOptions& options) {
-  if (subject == kReference) return Subject{kReference, {}};
+  if (subject == kReference) return Subject{.name = kReference};
   if (!std::filesystem::is_regular_file(subject)) {
     return BadInput(fmt::format("subject {}: there is no such file", subject));
   }
@@ -55,6 +57,24 @@ Result<Subject> DeclareSubject(const std::string& subject, const PythonOptions& 
                                 end.how, end.error_tail));
   }
   return SubjectFrom(subject, end.output);
+}
+
+Status CheckOptions(const Subject& subject, const std::map<std::string, std::string>& options) {
+  for (const auto& [name, value] : options) {
+    const auto declared = subject.options.find(name);
+    if (declared == subject.options.end()) {
+      std::vector<std::string> known;
+      for (const auto& [other, values] : subject.options) known.push_back(other);
+      return BadInput(fmt::format("option {}: subject {} declares {}", name, subject.name,
+                                  known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
+    }
+    const std::vector<std::string>& values = declared->second;
+    if (std::find(values.begin(), values.end(), value) == values.end()) {
+      return BadInput(fmt::format("option {}={}: subject {} takes one of {}", name, value,
+                                  subject.name, fmt::join(values, ", ")));
+    }
+  }
+  return Ok();
 }
 
 }  // namespace shardproof

@@ -15,7 +15,10 @@ inline constexpr const char* kReference = "reference";
 
 struct Subject {
   std::string name;                           ///< "reference", or the file's name without ".py"
-  std::map<std::string, std::string> cannot;  ///< capability -> why it lacks it
+  std::map<std::string, std::string> cannot = {};  ///< capability -> why it lacks it
+  /// Ways of working that it lets one choose: name -> values, the first of which is the default.
+  std::map<std::string, std::vector<std::string>> options = {};
+  std::map<std::string, std::vector<std::string>> shows = {};  ///< as Evidence::shows
 };
 
 /// How Python subjects are run.
@@ -29,6 +32,9 @@ struct PythonOptions {
 /// \error kBadInput if there is no such file, it is not Python, has no `def run(case, observe)`, or
 ///   declares that it lacks a capability that nobody knows.
 Result<Subject> DeclareSubject(const std::string& subject, const PythonOptions& options);
+
+/// \error kBadInput naming an option of the Case that the subject does not declare, or its value.
+Status CheckOptions(const Subject& subject, const std::map<std::string, std::string>& options);
 
 /// In a child: what the environment of a subject's process is besides ours.
 /// \param scratch   directory for what libraries cache.

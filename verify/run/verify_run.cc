@@ -25,7 +25,11 @@ class Run {
   Run(const Case& test_case, Launcher& launcher, const VerifyOptions& options)
       : launcher_(launcher), options_(options) {
     evidence_.test_case = test_case;
+    for (const auto& [name, values] : options.subject.options) {
+      evidence_.test_case.options.try_emplace(name, values.front());
+    }
     evidence_.cannot = options.subject.cannot;
+    evidence_.shows = options.subject.shows;
   }
 
   /// Finds or makes the source and checks everything that can be wrong before a rank is started.
@@ -101,6 +105,17 @@ Status CheckMesh(const std::vector<AxisCase>& mesh) {
   return BadInput(fmt::format("the mesh is{}: the reference runs on one axis, dp_shard", axes));
 }
 
+/// Of the files of a directory, sorted; none if there is no such directory.
+std::vector<std::string> NamesIn(const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 /// The saved checkpoint may replace what a save may replace, but never the source.
 Status CheckSaveTo(const std::string& save_to, const std::string& source) {
   namespace fs = std::filesystem;
@@ -119,6 +134,7 @@ Status CheckSaveTo(const std::string& save_to, const std::string& source) {
 /// Bugs and faults act at the reference's own seams; and it runs on one mesh axis.
 Status Run::CheckReferenceOnly() const {
   if (test_case().subject == kReference) {
+    if (test_case().steps > 0) return BadInput("steps: the reference pipeline takes none");
     SP_TRY(CheckMesh(test_case().mesh));
     return test_case().resume_mesh.empty() ? Ok() : CheckMesh(test_case().resume_mesh);
   }
@@ -159,8 +175,8 @@ Status Run::Prepare() {
 
 /// Why a planned phase cannot run here, or nothing.
 std::string Run::WhyNot(const PhasePlan& plan) const {
-  if (plan.resumes && !std::filesystem::exists(SavedBy("values"))) {
-    return "phase values saved nothing to resume from";
+  if (!plan.resumes.empty() && !std::filesystem::exists(SavedBy(plan.resumes))) {
+    return fmt::format("phase {} saved nothing to resume from", plan.resumes);
   }
   return launcher_.CannotRun(plan);
 }
@@ -179,7 +195,7 @@ Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
   Tell(fmt::format("{}: {} ranks, {}", plan.name, plan.WorldSize(), plan.strategy));
   SP_ASSIGN(const auto exits,
             launcher_.Launch({test_case(), plan, source_, locations_,
-                              SavedBy(plan.resumes ? "values" : plan.name),
+                              SavedBy(plan.resumes.empty() ? plan.name : plan.resumes),
                               options_.directory + "/" + plan.name, captures_, fresh_}));
   for (size_t rank = 0; rank < exits.size(); ++rank) {
     RankEvidence& left = phase.ranks.emplace_back();
@@ -188,6 +204,7 @@ Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
     left.exit = exits[rank].exit;
     left.stderr_tail = exits[rank].stderr_tail;
   }
+  if (plan.saves) phase.saved_files = NamesIn(SavedBy(plan.name));
   return Ok();
 }
 
@@ -203,7 +220,8 @@ Status Run::Consult() {
   Tell("oracle: reading the checkpoints");
   SP_ASSIGN(evidence_.oracle, oracle::Consult(test_case(), source_, captures_));
   for (const PhasePlan& plan : Plans()) {
-    if (!plan.saves || plan.mode != RunMode::kValues) continue;
+    // What steps have changed is held against no file.
+    if (!plan.saves || plan.trains || plan.mode != RunMode::kValues) continue;
     if (!std::filesystem::exists(SavedBy(plan.name))) continue;
     if (std::filesystem::exists(SavedBy(plan.name) + "/.metadata")) {
       evidence_.cannot["saved_files"] =
@@ -257,7 +275,7 @@ Result<std::vector<PropertyResult>> Run::Confirm(std::vector<PropertyResult> res
   }
   SP_TRY(LaunchAgain([&](const PhasePlan& plan) {
     // What resumes depends on what was saved: it runs again after it.
-    return failed.contains(plan.name) || (plan.resumes && failed.contains("values"));
+    return failed.contains(plan.name) || failed.contains(plan.resumes);
   }));
   SP_ASSIGN(auto confirmed, JudgeAll());
   if (WorstVerdict(confirmed) == Verdict::kFail) return confirmed;

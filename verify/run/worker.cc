@@ -91,7 +91,7 @@ Status Tamper(const PhaseRun& run, Stages& stages, World& world, EvidenceWriter&
 }
 
 Status RunPipeline(const PhaseRun& run, const Job& job, const Stages& stages, World& world) {
-  if (run.phase.resumes) {
+  if (!run.phase.resumes.empty()) {
     SP_TRY(Restore(job, stages, world));
     return Ok();
   }

@@ -3,7 +3,8 @@
 
 A file under fixtures/subjects/ has a mistake in it, or is no sound adapter, and declares in EXPECT
 which property, alone, must say so: `property`, and of its findings `kind`, `stage`, `tensor`, `ranks`;
-`verdict` ("fail" unless given); `says`, words of a finding or of the reason; `deadline` in seconds.
+`verdict` ("fail" unless given); `says`, words of a finding or of the reason; `deadline` in seconds;
+`arguments`, more of the command line.
 """
 
 import ast
@@ -34,6 +35,7 @@ class Subject(CommandTest):
             "verify", "--subject", self.file, "--checkpoint", checkpoint("llama-tied-small"),
             "--world", "2", "--property", expected["property"],
             "--deadline", expected.get("deadline", 20), "--json", "-",
+            *expected.get("arguments", []),
             timeout=150, PYTHONPATH=str(REPOSITORY / "verify" / "subjects"),
         )  # fmt: skip
         self.assertIn(done.code, EXIT_CODES[verdict], str(done))

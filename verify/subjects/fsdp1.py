@@ -3,17 +3,22 @@
 FSDP1's own broadcast (`sync_module_states`) refuses modules on the CPU, so it is done by hand.
 """
 
+import dcp_state
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from training import optimizer_of, train
 
 CANNOT = {
     "plain": "it has one way of loading",
     "identity": "FSDP1 makes the original parameters views of flat ones",
     "host_bound": "every rank holds the whole model before it is sharded",
+}
+SHOWS = {
+    "placements": ["flat_shard"],
+    "collectives": ["broadcast", "gather", "scatter"],
+    "files": [".metadata", "*.distcp"],
 }
 
 
@@ -32,10 +37,8 @@ def wrap(case, model):
     )
 
 
-def run(case, observe):
+def loaded(case, observe):
     model = case.build("cpu")
-    if case.resumes:
-        return restore(case, wrap(case, model), observe)
     buffers = {name for name, _ in model.named_buffers()}  # parameters still await their values
     observe(
         "built", model=model, content=lambda name: "defined" if name in buffers else "undefined"
@@ -45,20 +48,32 @@ def run(case, observe):
         observe("loaded", missing=keys.missing_keys, unexpected=keys.unexpected_keys)
     for tensor in [*model.parameters(), *model.buffers()]:
         dist.broadcast(tensor.detach(), src=0)
-    model = wrap(case, model)
-    observe("ready", model=model)
-    if not case.saves:
-        return None
-    dcp.save(get_model_state_dict(model), checkpoint_id=case.save_to)
-    dist.barrier()
-    observe("saved", model=model)
-    if case.phase == "memory":
-        return None
-    return restore(case, wrap(case, case.build("cpu")), observe)
+    return wrap(case, model)
 
 
-def restore(case, model, observe):
-    state = get_model_state_dict(model)
-    dcp.load(state, checkpoint_id=case.save_to)
-    set_model_state_dict(model, state)
-    return observe("restored", model=model)
+def restored(case):
+    model = wrap(case, case.build("cpu"))
+    optimizer = optimizer_of(model) if case.steps else None
+    dcp_state.restore(case, model, optimizer)
+    return model, optimizer
+
+
+def run(case, observe):
+    if case.steps:
+        return train(
+            case,
+            observe,
+            loaded=lambda: loaded(case, lambda *_, **__: None),
+            save=lambda model, optimizer: dcp_state.save(case, model, optimizer),
+            restored=lambda: restored(case),
+        )
+    if not case.resumes:
+        model = loaded(case, observe)
+        observe("ready", model=model)
+        if not case.saves:
+            return None
+        dcp_state.save(case, model)
+        observe("saved", model=model)
+        if case.phase == "memory":
+            return None
+    return observe("restored", model=restored(case)[0])

@@ -1,22 +1,34 @@
-"""PyTorch FSDP2: built on meta, sharded, filled by a broadcast from rank 0, saved by DCP.
+"""PyTorch FSDP2: built on meta, sharded, filled from rank 0, trained with AdamW, saved by DCP.
 
-As a careful user would: non-persistent buffers, which no checkpoint holds, are taken from a model
-built on the CPU.
+As a careful user would: ties are made anew after `to_empty`, non-persistent buffers and keys that
+the checkpoint lacks get the value that a model built on the CPU has.
 """
 
+import dcp_state
+import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    set_model_state_dict,
-)
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from training import optimizer_of, train
 
 CANNOT = {
     "plain": "it has one way of loading",
     "identity": "fully_shard replaces every parameter by a DTensor of its own",
     "host_bound": "set_model_state_dict makes no promise about host memory",
+}
+SHOWS = {
+    "placements": ["shard"],
+    "collectives": ["gather", "scatter"],  # DCP plans a save on rank 0
+    "files": [".metadata", "*.distcp"],
+}
+OPTIONS = {
+    "load": ["broadcast", "full", "distribute"],  # from rank 0; every rank reads all; by hand
+    "strict": ["no", "yes"],
+    "cpu_offload": ["no", "yes"],
+    "mixed_precision": ["no", "bf16"],
+    "frozen": ["no", "first"],  # the parameters of the first block
+    "save": ["dcp", "async"],
 }
 
 
@@ -29,12 +41,22 @@ def blocks_of(case, model):
     return [child for name, child in model.named_children() if name not in tied]
 
 
+def build(case, device):
+    model = case.build(device)
+    if case.options["frozen"] == "first":
+        blocks_of(case, model)[0].requires_grad_(False)
+    return model
+
+
 def shard(case, model):
     mesh = case.device_mesh()
+    policy = MixedPrecisionPolicy()
+    if case.options["mixed_precision"] == "bf16":
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for block in blocks_of(case, model):
         if any(True for _ in block.parameters()):
-            fully_shard(block, mesh=mesh)
-    return fully_shard(model, mesh=mesh)
+            fully_shard(block, mesh=mesh, mp_policy=policy)
+    return fully_shard(model, mesh=mesh, mp_policy=policy)
 
 
 def tie(case, model):
@@ -57,7 +79,7 @@ def restore_buffers(model, source):
 
 
 def materialized(case, observe):
-    model = case.build("meta")
+    model = build(case, "meta")
     observe("built", model=model)
     shard(case, model)
     observe("sharded", model=model)
@@ -68,29 +90,100 @@ def materialized(case, observe):
     return model
 
 
+def full_state(case, model):
+    """The checkpoint and, for what it lacks, initial values. \\returns it, missing, unexpected keys."""
+    state = case.state_dict()
+    wanted = model.state_dict().keys()
+    tied = {name: names for names in ties_of(model) for name in names}
+    missing = [
+        key for key in wanted if not any(name in state for name in tied.get(key, [key]))
+    ]
+    unexpected = [key for key in state if key not in wanted]
+    if missing:
+        initial = case.build("cpu").state_dict()
+        state |= {key: initial[key] for key in missing}
+    return {key: value for key, value in state.items() if key in wanted}, missing, unexpected
+
+
+def ties_of(model):
+    names_of = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names_of.setdefault(parameter, []).append(name)
+    return names_of.values()
+
+
 def load(case, model):
-    full = case.state_dict() if case.rank == 0 else {}
-    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
-    return set_model_state_dict(model, full, options=options)
+    """\\returns the keys that were missing, and those that were unexpected."""
+    broadcast = case.options["load"] == "broadcast"
+    full, missing, unexpected = full_state(case, model)
+    if case.options["load"] == "distribute":
+        distribute(model, full)
+        return missing, unexpected
+    options = StateDictOptions(
+        full_state_dict=True,
+        broadcast_from_rank0=broadcast,
+        cpu_offload=case.options["cpu_offload"] == "yes",
+        strict=case.options["strict"] == "yes",
+    )
+    mine = full if case.rank == 0 or not broadcast else {}
+    set_model_state_dict(model, mine, options=options)
+    return missing, unexpected
+
+
+@torch.no_grad()
+def distribute(model, full):
+    own = model.state_dict()
+    for name, value in full.items():
+        if isinstance(own[name], DTensor):
+            value = distribute_tensor(value, own[name].device_mesh, own[name].placements)
+        own[name].copy_(value)
+
+
+def save(case, model, optimizer=None):
+    options = StateDictOptions(cpu_offload=case.options["cpu_offload"] == "yes")
+    return dcp_state.save(case, model, optimizer, case.options["save"], options)
 
 
 def run(case, observe):
+    def unseen(*_, **__):
+        pass
+
+    if case.steps:
+        return train(
+            case,
+            observe,
+            loaded=lambda: loaded(case),
+            save=lambda model, optimizer: save(case, model, optimizer),
+            restored=lambda: restored(case),
+        )
     if case.resumes:
-        model = materialized(case, lambda *args, **kwargs: None)
+        model = materialized(case, unseen)
     else:
         model = materialized(case, observe)
-        keys = load(case, model)
-        observe("loaded", missing=keys.missing_keys, unexpected=keys.unexpected_keys)
+        missing, unexpected = load(case, model)
+        observe("loaded", missing=missing, unexpected=unexpected)
         observe("ready", model=model)
         if not case.saves:
-            return
-        dcp.save(get_model_state_dict(model), checkpoint_id=case.save_to)
-        dist.barrier()
-        observe("saved", model=model)
+            return None
+        wait = save(case, model)
+        observe("saved", model=model, state_dict=dcp_state.state_of(case, model, None)["model"])
+        if wait:
+            wait()
         if case.phase == "memory":
-            return
-        model = materialized(case, lambda *args, **kwargs: None)
-    state = get_model_state_dict(model)
-    dcp.load(state, checkpoint_id=case.save_to)
-    set_model_state_dict(model, state)
-    observe("restored", model=model)
+            return None
+        model = materialized(case, unseen)
+    dcp_state.restore(case, model)
+    return observe("restored", model=model)
+
+
+def loaded(case):
+    model = materialized(case, lambda *_, **__: None)
+    load(case, model)
+    return model
+
+
+def restored(case):
+    model = materialized(case, lambda *_, **__: None)
+    optimizer = optimizer_of(model)
+    dcp_state.restore(case, model, optimizer)
+    return model, optimizer

@@ -44,6 +44,7 @@ void Add(Image& image, const RankEvidence& rank, const TensorDescriptor& descrip
         std::min(image.first_nonfinite.value_or(*state.first_nonfinite), *state.first_nonfinite);
   }
   image.defined = image.defined && state.content == Content::kDefined && !state.is_meta;
+  if (image.unreadable.empty()) image.unreadable = state.unreadable;
   for (const PlacementRecord& placement : descriptor.placements) {
     image.partial = image.partial || placement.kind == "partial";
   }

@@ -303,11 +303,12 @@ std::string CauseFromOtherDigests(const Comparison& comparison, const Image& see
   // Stages in the order in which the first rank of the image reached them.
   if (seen.parts.empty() || seen.parts[0].rank == nullptr) return "";
   for (const StageRecord& stage : seen.parts[0].rank->stages) {
-    if (stage.name == comparison.stage) break;
-    for (const Image& earlier : ImagesOf(comparison.phase, stage.name, comparison.tensor)) {
+    const std::string key = stage.Key();
+    if (key == comparison.stage) break;
+    for (const Image& earlier : ImagesOf(comparison.phase, key, comparison.tensor)) {
       if (earlier.defined && earlier.digest == seen.digest && earlier.coverage == seen.coverage &&
           earlier.dtype == seen.dtype) {
-        return fmt::format("already so at `{}`", stage.name);
+        return fmt::format("already so at `{}`", key);
       }
     }
   }

@@ -41,6 +41,8 @@ const std::vector<Capability>& KnownCapabilities() {
       {"collectives", "makes its collectives through torch.distributed, where they are recorded"},
       {"keys", "says which keys were missing and which unexpected"},
       {"save", "saves a checkpoint and restores it"},
+      {"train", "takes case.steps optimizer steps, and resumes from what it saves halfway"},
+      {"rng", "restores the random number generator's state when it resumes training"},
       {"saved_files", "saves files that the verifier reads by itself"},
   };
   return capabilities;

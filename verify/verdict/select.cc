@@ -21,6 +21,13 @@ std::string NotAskedFor(const Evidence& evidence, const std::string& name) {
   }
   if (name == "plain" && evidence.WhyCannot("plain")) return *evidence.WhyCannot("plain");
   if (name == "resume" && evidence.WhyCannot("save")) return *evidence.WhyCannot("save");
+  const bool trains = name == "train" || name == "again" || name == "train_resume";
+  if (trains && evidence.WhyCannot("train")) return *evidence.WhyCannot("train");
+  if (trains && test_case.steps == 0) return "the case takes no optimizer steps";
+  if (name == "train_resume" && test_case.resume_mesh.empty()) {
+    return "the case has no resume_mesh";
+  }
+  if (name == "train_resume" && evidence.WhyCannot("save")) return *evidence.WhyCannot("save");
   if (name == "memory") return "the run has no memory phase";
   if (name == "fault" && test_case.faults.empty()) return "the case injects no fault";
   return "";
@@ -109,6 +116,42 @@ std::vector<std::string> FinalStages(const PhaseEvidence& phase, Judgement& judg
   return stages;
 }
 
+std::vector<const PhaseEvidence*> TrainPhases(const Evidence& evidence) {
+  std::vector<const PhaseEvidence*> phases;
+  for (const char* name : {"values", "train", "again", "train_resume"}) {
+    const PhaseEvidence* phase = evidence.Phase(name);
+    if (phase != nullptr && phase->skipped.empty() && !phase->ranks.empty()) {
+      phases.push_back(phase);
+    }
+  }
+  return phases;
+}
+
+std::vector<std::string> TrainStages(const PhaseEvidence& phase, const std::string& of,
+                                     Judgement& judgement) {
+  std::set<std::string> whole = {"ready", "stepped", "saved", "restored", "resumed"};
+  if (phase.name == "values" && of == "model") whole = {"stepped", "resumed"};  // see FinalStages
+  std::vector<std::string> keys;
+  for (const RankEvidence& rank : phase.ranks) {
+    for (const StageRecord& stage : rank.stages) {
+      const std::string key = stage.Key();
+      const bool is_known = std::find(keys.begin(), keys.end(), key) != keys.end();
+      if (stage.of == of && whole.contains(stage.name) && !is_known) keys.push_back(key);
+    }
+  }
+  for (const std::string& key : keys) StageReached(phase, key, judgement);
+  return keys;
+}
+
+std::string KeyOf(const PhaseEvidence& phase, const std::string& name, const std::string& of) {
+  for (const RankEvidence& rank : phase.ranks) {
+    for (const StageRecord& stage : rank.stages) {
+      if (stage.name == name && stage.of == of) return stage.Key();
+    }
+  }
+  return "";
+}
+
 std::vector<std::string> TensorNames(const PhaseEvidence& phase, const std::string& stage) {
   std::set<std::string> names;
   for (const RankEvidence& rank : phase.ranks) {
@@ -128,6 +171,12 @@ TensorOnRank FindTensor(const RankEvidence& rank, const std::string& stage,
   return {&found->second, &rank.Descriptor(found->second)};
 }
 
+void NoteUnreadable(const PhaseEvidence& phase, const std::string& stage, const std::string& tensor,
+                    const std::string& why, Judgement& judgement) {
+  judgement.Inconclusive(fmt::format("{} at `{}` of phase {} cannot be read: {}", tensor, stage,
+                                     phase.name, why));
+}
+
 std::vector<Image> DefinedImages(const PhaseEvidence& phase, const std::string& stage,
                                  const std::string& tensor, Judgement& judgement,
                                  Undefined undefined) {
@@ -138,6 +187,10 @@ std::vector<Image> DefinedImages(const PhaseEvidence& phase, const std::string& 
   });
   for (Image& image : ImagesOf(phase, stage, tensor)) {
     // A rank that did not get here is said by StageReached; its part cannot be held against others.
+    if (!image.unreadable.empty()) {
+      NoteUnreadable(phase, stage, tensor, image.unreadable, judgement);
+      continue;
+    }
     if (!all_there && image.coverage != WholeCoverage(image)) continue;
     if (image.defined) {
       defined.push_back(std::move(image));

@@ -33,6 +33,19 @@ bool StageToJudge(const PhaseEvidence& phase, const std::string& stage, Judgemen
 /// there is for the checkpoint properties to say.)
 std::vector<std::string> FinalStages(const PhaseEvidence& phase, Judgement& judgement);
 
+/// The phases in which optimizer steps may be taken, as far as they ran: the training phases and, of a
+/// script that was observed, `values`. That there is none is for the training properties to say.
+std::vector<const PhaseEvidence*> TrainPhases(const Evidence& evidence);
+
+/// Keys of the stages of such a phase at which everything must have its value, in the order in which
+/// they were reached; of the model in `values` only those that FinalStages does not give.
+/// \param of "model" or "optimizer"
+std::vector<std::string> TrainStages(const PhaseEvidence& phase, const std::string& of,
+                                     Judgement& judgement);
+
+/// The stage of this name, whatever its step. \returns its key, or "" if no rank reached it.
+std::string KeyOf(const PhaseEvidence& phase, const std::string& name, const std::string& of);
+
 /// Every tensor that any rank has at the stage, sorted.
 std::vector<std::string> TensorNames(const PhaseEvidence& phase, const std::string& stage);
 
@@ -47,6 +60,10 @@ TensorOnRank FindTensor(const RankEvidence& rank, const std::string& stage,
 /// What an undefined tensor means to a property: that its claim does not hold, or that another
 /// property (loading.all_defined) has to say what is wrong before this one can judge.
 enum class Undefined { kFinding, kInconclusive };
+
+/// Notes a tensor whose bytes could not be read: nothing can be said of its value.
+void NoteUnreadable(const PhaseEvidence& phase, const std::string& stage, const std::string& tensor,
+                    const std::string& why, Judgement& judgement);
 
 /// The tensor's replicas at the stage that are defined. Those that are not go to the judgement.
 std::vector<Image> DefinedImages(const PhaseEvidence& phase, const std::string& stage,

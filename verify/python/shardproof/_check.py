@@ -96,7 +96,7 @@ def check(model: nn.Module, *, optimizer=None, ignore=(), finite=True, deadline=
     """
     tensors = {
         held.name: held
-        for held in [*_model.tensors_of(model), *_model.optimizer_tensors(model, optimizer)]
+        for held in [*_model.tensors_of(model), *_optimizer_tensors(model, optimizer)]
         if not any(fnmatch.fnmatchcase(held.name, pattern) for pattern in ignore)
     }
     gather = _Gather(deadline)
@@ -117,6 +117,11 @@ def check(model: nn.Module, *, optimizer=None, ignore=(), finite=True, deadline=
         raise Mismatch(located)
     names = {name for own in records for name in own}
     return Outcome(len(names), comparisons, tuple(inconclusive))
+
+
+def _optimizer_tensors(model, optimizer):
+    tensors = _model.optimizer_tensors(model, optimizer)
+    return [dataclasses.replace(held, name=f"optimizer.{held.name}") for held in tensors]
 
 
 class _Gather:

@@ -1,11 +1,16 @@
 """What a subject's file declares, read without running it: `python -I _declare.py FILE`.
 
-Prints {"cannot": {capability: reason}}. Exit code 2 and one line on stderr if the file is no subject.
+Prints {"cannot": {capability: reason}, "options": {name: [value, ...]}, "shows": {kind: [name, ...]}}.
+Exit code 2 and one line on stderr if the file is no subject.
 """
 
 import ast
 import json
+import os
 import sys
+
+
+_SHOWABLE = {"placements", "collectives", "files"}
 
 
 class NoSubject(Exception):
@@ -13,15 +18,9 @@ class NoSubject(Exception):
 
 
 def declare(path: str) -> dict:
-    try:
-        with open(path, encoding="utf-8") as file:
-            tree = ast.parse(file.read(), path)
-    except SyntaxError as error:
-        raise NoSubject(f"{path}:{error.lineno}: not Python: {error.msg}") from error
-    except (OSError, ValueError) as error:
-        raise NoSubject(f"{path}: cannot be read: {error}") from error
-    cannot = {}
-    has_run = False
+    """What the file, and the files beside it that it imports, say of it."""
+    tree = _parse(path)
+    cannot, has_run = {}, False
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "run":
             has_run = True
@@ -31,28 +30,88 @@ def declare(path: str) -> dict:
                     f"{path}:{node.lineno}: run takes ({', '.join(names)}): expected "
                     "def run(case, observe)"
                 )
-        if isinstance(node, ast.Assign) and _is_cannot(node.targets):
+        if _assigns(node, "CANNOT"):
             cannot = _reasons(path, node)
         if isinstance(node, ast.ImportFrom | ast.Import) and _names_run(node):
             has_run = True
     if not has_run:
         raise NoSubject(f"{path}: has no def run(case, observe)")
-    return {"cannot": cannot}
+    trees = _with_imports(path, tree)
+    if not any(_reads_steps(tree) for tree in trees.values()):
+        cannot.setdefault("train", "it never asks for case.steps, so it takes none")
+    options = {}
+    for name, tree in reversed(trees.items()):
+        for node in tree.body:
+            if _assigns(node, "OPTIONS"):
+                options |= _choices(name, node)
+    shows = next((_shown(path, node) for node in tree.body if _assigns(node, "SHOWS")), {})
+    return {"cannot": cannot, "options": options, "shows": shows}
 
 
-def _is_cannot(targets) -> bool:
-    return any(isinstance(target, ast.Name) and target.id == "CANNOT" for target in targets)
+def _parse(path) -> ast.Module:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return ast.parse(file.read(), path)
+    except SyntaxError as error:
+        raise NoSubject(f"{path}:{error.lineno}: not Python: {error.msg}") from error
+    except (OSError, ValueError) as error:
+        raise NoSubject(f"{path}: cannot be read: {error}") from error
+
+
+def _with_imports(path, tree) -> dict[str, ast.Module]:
+    """The file itself first, then the modules that it imports from its own folder or PYTHONPATH."""
+    folders = [os.path.dirname(os.path.abspath(path)), *os.environ.get("PYTHONPATH", "").split(":")]
+    found = {path: tree}
+    waiting = [tree]
+    while waiting:
+        for name in _imported(waiting.pop()):
+            places = (os.path.join(folder, f"{name}.py") for folder in folders if folder)
+            place = next((place for place in places if os.path.isfile(place)), None)
+            if place and place not in found:
+                found[place] = _parse(place)
+                waiting.append(found[place])
+    return found
+
+
+def _imported(tree) -> list[str]:
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.append(node.module)
+    return [name for name in names if "." not in name]
+
+
+def _reads_steps(tree) -> bool:
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr == "steps"
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "case"
+        for node in ast.walk(tree)
+    )
+
+
+def _assigns(node, name) -> bool:
+    return isinstance(node, ast.Assign) and any(
+        isinstance(target, ast.Name) and target.id == name for target in node.targets
+    )
 
 
 def _names_run(node) -> bool:
     return any((alias.asname or alias.name) == "run" for alias in node.names)
 
 
-def _reasons(path, node) -> dict:
+def _literal(node):
     try:
-        value = ast.literal_eval(node.value)
+        return ast.literal_eval(node.value)
     except ValueError:
-        value = None
+        return None
+
+
+def _reasons(path, node) -> dict:
+    value = _literal(node)
     if not isinstance(value, dict) or not all(
         isinstance(part, str) and part for pair in value.items() for part in pair
     ):
@@ -61,6 +120,36 @@ def _reasons(path, node) -> dict:
             'such as {"plain": "it has one way of loading"}'
         )
     return value
+
+
+def _choices(path, node) -> dict:
+    value = _literal(node)
+    if not _is_lists_of_text(value):
+        raise NoSubject(
+            f"{path}:{node.lineno}: OPTIONS: expected a literal dict of name and list of values, the "
+            'default first, such as {"save": ["dcp", "async"]}'
+        )
+    return value
+
+
+def _shown(path, node) -> dict:
+    value = _literal(node)
+    if not _is_lists_of_text(value) or not value.keys() <= _SHOWABLE:
+        raise NoSubject(
+            f"{path}:{node.lineno}: SHOWS: expected a literal dict of {', '.join(sorted(_SHOWABLE))} "
+            'and list of names, such as {"placements": ["shard"]}'
+        )
+    return value
+
+
+def _is_lists_of_text(value) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(name, str)
+        and isinstance(values, list)
+        and values
+        and all(isinstance(each, str) for each in values)
+        for name, values in value.items()
+    )
 
 
 if __name__ == "__main__":

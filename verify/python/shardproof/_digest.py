@@ -18,6 +18,7 @@ _MASK = (1 << 64) - 1
 _BLOCK_WORDS = 1024
 _BLOCK_BYTES = 4096
 _CHUNK_BYTES = 1 << 20  # how much of a tensor is looked at at once without the built op
+_COPY_BYTES = 1 << 24  # how much is copied to the host at once
 
 # As sp_float_format in verify/digest/digest.h; dtypes that have no NaN are not in it.
 _FLOAT_FORMATS = {
@@ -90,8 +91,6 @@ def digest_runs(local: torch.Tensor, runs: list[Run], block_bytes=0, first_block
     if held == 0:
         return Summary(blocks=[(0, 0)] * block_count)
     local = local.detach()
-    if local.device.type != "cpu":
-        local = local.cpu()  # a CUDA kernel reads it in place where there is one
     summary = Summary(blocks=[(0, 0)] * block_count)
     for part, part_runs in _contiguous_parts(local, runs):
         _add(summary, part, part_runs, block_bytes, first_block, block_count)
@@ -99,7 +98,10 @@ def digest_runs(local: torch.Tensor, runs: list[Run], block_bytes=0, first_block
 
 
 def _contiguous_parts(local, runs):
-    """The memory in row-major order: as it is if it lies so, else row by row through a copy."""
+    """The memory in row-major order on the CPU: as it is if it lies so, else piece by piece."""
+    if local.device.type != "cpu":
+        yield from _copied_parts(local.contiguous().reshape(-1), runs)
+        return
     if local.is_contiguous():
         yield local, runs
         return
@@ -109,6 +111,15 @@ def _contiguous_parts(local, runs):
     for first in range(0, local.shape[0], step):
         part = local[first : first + step].contiguous()
         yield part, _cut(order, first * row, first * row + part.numel())
+
+
+def _copied_parts(flat, runs):
+    """Of another device: through a host copy of a piece at a time."""
+    step = _COPY_BYTES // flat.element_size()
+    order = sorted(runs, key=lambda run: run.local_start)
+    for first in range(0, flat.numel(), step):
+        part = flat[first : first + step].cpu()
+        yield part, _cut(order, first, first + part.numel())
 
 
 def _cut(runs, begin, end):

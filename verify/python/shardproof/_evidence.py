@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import threading
+import traceback
 
 SCHEMA = 1
 
@@ -37,8 +38,8 @@ class Writer:
         self._facts = LineFile(folder / f"rank_{rank}.facts.jsonl")
         self._measures = LineFile(folder / f"rank_{rank}.measures.jsonl")
         self._descriptors: dict[str, int] = {}
-        self._states: dict[str, dict] = {}
-        self._stage: tuple[str, int, set[str]] | None = None
+        self._states: dict[str, dict[str, dict]] = {}  # of what, then by name
+        self._stage: tuple[str, int, str, set[str]] | None = None
         self.ended = False
 
     def rank(self, **header):
@@ -47,9 +48,10 @@ class Writer:
     def process(self, pid: int, host: str):
         self._measures.write({"record": "process", "pid": pid, "host": host})
 
-    def begin_stage(self, name: str, step: int):
-        self._facts.write({"record": "stage", "name": name, "step": step})
-        self._stage = (name, step, set())
+    def begin_stage(self, name: str, step: int, of: str = "model"):
+        record = {"record": "stage", "name": name, "step": step}
+        self._facts.write(record if of == "model" else {**record, "of": of})
+        self._stage = (name, step, of, set())
 
     def state(self, name: str, descriptor: dict, state: dict):
         """One tensor at the open stage; names must come in byte order."""
@@ -58,16 +60,19 @@ class Writer:
             number = self._descriptors[key] = len(self._descriptors)
             self._facts.write({"record": "tensor", "id": number, **descriptor})
         record = {"record": "state", "name": name, "tensor": self._descriptors[key], **state}
-        self._stage[2].add(name)
-        if self._states.get(name) == record:
+        _, _, of, seen = self._stage
+        seen.add(name)
+        states = self._states.setdefault(of, {})
+        if states.get(name) == record:
             return
-        self._states[name] = record
+        states[name] = record
         self._facts.write(record)
 
     def end_stage(self):
-        name, step, seen = self._stage
-        for gone in sorted(set(self._states) - seen, key=lambda text: text.encode()):
-            del self._states[gone]
+        name, step, of, seen = self._stage
+        states = self._states.setdefault(of, {})
+        for gone in sorted(set(states) - seen, key=lambda text: text.encode()):
+            del states[gone]
             self._facts.write({"record": "gone", "name": gone})
         self._facts.write(
             {"record": "stage_end", "name": name, "step": step, "tensors": len(seen)}
@@ -81,6 +86,16 @@ class Writer:
         self._facts.write(
             {"record": "keys", "missing": sorted(missing), "unexpected": sorted(unexpected)}
         )
+
+    def optimizer(self, groups: list[dict], strangers: list[dict], values: dict[str, str]):
+        """Within a stage of the optimizer."""
+        self._facts.write(
+            {"record": "optimizer", "groups": groups, "strangers": strangers, "values": values}
+        )
+
+    def rng(self, cpu: str):
+        """Within a stage."""
+        self._facts.write({"record": "rng", "cpu": cpu})
 
     def error(self, code: str, stage: str, message: str):
         self._facts.write({"record": "error", "code": code, "stage": stage, "message": message})
@@ -103,3 +118,20 @@ class Writer:
     def end(self):
         self._facts.write({"record": "end", "lines": self._facts.lines + 1})
         self.ended = True
+
+
+def coordinates_of(rank: int, sizes: list[int]) -> list[int]:
+    """On a row-major mesh."""
+    found = []
+    for size in reversed(sizes):
+        found.insert(0, rank % size)
+        rank //= size
+    return found
+
+
+def root_cause(error: BaseException) -> str:
+    """The exception in one line, and where in whose code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({pathlib.Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:500]}{where}"

@@ -23,10 +23,6 @@ _TRANSPARENT = {"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod
 _PLAIN = (torch.Tensor, nn.Parameter, nn.Buffer)
 
 
-class Unreadable(Exception):
-    """A tensor whose bytes cannot be read in place: a subclass that is not known."""
-
-
 @dataclasses.dataclass
 class Held:
     """What this rank holds of one tensor.
@@ -99,27 +95,50 @@ def bytes_of(held: Held, low: int, high: int):
     return joined
 
 
+def state_dict_tensors(state_dict: dict) -> list[Held]:
+    """The tensors of a state dict by key; what is no tensor is left out."""
+    found = [
+        _hold(key, "parameter", value, True)
+        for key, value in state_dict.items()
+        if isinstance(key, str) and isinstance(value, torch.Tensor)
+    ]
+    return sorted(found, key=lambda held: held.name.encode())
+
+
 def optimizer_tensors(model: nn.Module, optimizer) -> list[Held]:
-    """The state of an optimizer, under "optimizer.<FQN>.<key>"."""
+    """The tensors of an optimizer's state, under "<FQN>.<key>"."""
     if optimizer is None:
         return []
     by_owner = {id(held.owner): held for held in tensors_of(model) if held.kind == "parameter"}
     found = []
-    for number, (parameter, state) in enumerate(optimizer.state.items()):
-        own = by_owner.get(id(parameter))
-        name = own.name if own else f"<parameter {number}, not of the model>"
+    for name, parameter, state in optimizer_state(model, optimizer):
         for key, value in state.items():
             if isinstance(value, torch.Tensor):
-                found.append(_hold_state(f"optimizer.{name}.{key}", value, own))
+                found.append(_hold_state(f"{name}.{key}", value, by_owner.get(id(parameter))))
     return sorted(found, key=lambda held: held.name.encode())
 
 
+def optimizer_state(model: nn.Module, optimizer):
+    """(name, parameter, its state) of every parameter that the optimizer has a state for."""
+    name_of = {}
+    for held in tensors_of(model):
+        if held.kind == "parameter":
+            name_of.setdefault(id(held.owner), held.name)
+    for number, (parameter, state) in enumerate(optimizer.state.items()):
+        if isinstance(state, dict):
+            name = name_of.get(id(parameter), f"<parameter {number}, not of the model>")
+            yield name, parameter, state
+
+
 def _hold_state(name: str, value: torch.Tensor, own: Held | None) -> Held:
+    """State that is as large as this rank's part of the parameter lies as the parameter does."""
     held = _hold(name, "optimizer", value, True)
-    if own is not None and own.placements and own.placements[-1].kind == "flat_shard":
-        if own.local is not None and value.numel() == own.local.numel() and value.dim():
-            held.shape, held.runs = own.shape, own.runs
-            held.placements, held.coordinates = own.placements, own.coordinates
+    if own is None or own.local is None or held.placements or not own.placements:
+        return held
+    if value.dim() and value.numel() == own.local.numel():
+        held.shape, held.runs = own.shape, own.runs
+        held.placements, held.coordinates = own.placements, own.coordinates
+        held.mesh_names = own.mesh_names
     return held
 
 
@@ -203,6 +222,10 @@ def _hold_dtensor(held: Held, tensor):
     mesh = tensor.device_mesh
     coordinates = mesh.get_coordinate()
     held.placements = [_placement(placement) for placement in tensor.placements]
+    if None in held.placements:
+        held.placements = []
+        held.unreadable = f"placements {tensor.placements}"
+        return
     held.mesh_names = mesh.mesh_dim_names
     held.partial = any(placement.kind == "partial" for placement in held.placements)
     if coordinates is None:  # this rank is not in the mesh
@@ -217,7 +240,8 @@ def _hold_dtensor(held: Held, tensor):
     _set_local(held, local)
 
 
-def _placement(placement) -> Placement:
+def _placement(placement) -> Placement | None:
+    """None for one that is not known."""
     if isinstance(placement, _StridedShard):
         return Placement("strided_shard", placement.dim, placement.split_factor)
     if isinstance(placement, Shard):
@@ -226,7 +250,7 @@ def _placement(placement) -> Placement:
         return Placement("replicate")
     if isinstance(placement, Partial):
         return Placement("partial")
-    raise Unreadable(f"placement {placement}")
+    return None
 
 
 def _set_local(held: Held, local: torch.Tensor):

@@ -1,5 +1,7 @@
 """`observe`: turns what a subject has in hand into evidence."""
 
+import torch
+
 from . import _digest, _dtypes, _layout, _model, _pages
 from ._evidence import Writer
 
@@ -11,9 +13,13 @@ _BLOCK_BYTES = 4096
 class Observer:
     """Given to a subject as `observe`.
 
-    observe(stage, model=None, content=None, step=0, missing=None, unexpected=None)
+    observe(stage, model=None, optimizer=None, state_dict=None, content=None, step=0, missing=None,
+            unexpected=None)
 
-    stage: "built", "loaded", "sharded", "materialized", "ready", "saved", "restored" or "stepped".
+    stage: "built", "loaded", "sharded", "materialized", "ready", "stepped", "saved", "restored" or
+    "resumed". step: how many optimizer steps were taken; "stepped" and "resumed" count from 1.
+    optimizer: its state, options, and whether it holds the model's parameters; needs model=.
+    state_dict: tensors by FQN, as the framework gives them for saving.
     content: what the values mean: "none", "undefined" or "defined" for all tensors, or a function
     from FQN to one of these. Left out: "defined", and "none" for what is on meta.
     missing, unexpected: the keys that the subject found missing or unexpected, if it knows.
@@ -27,32 +33,50 @@ class Observer:
         self._on_stage = None
         self._identities: dict[int, tuple[int, object]] = {}
         self.stage = "start"
+        self._name_of: dict[int, str] = {}  # of an owner's identity: the first name that it had
         self.own_bytes = 0
-        self.unreadable: list[str] = []
 
     def on_stage(self, told):
         """Calls told(stage) whenever a stage is observed."""
         self._on_stage = told
 
-    def __call__(self, stage, model=None, content=None, step=0, missing=None, unexpected=None):
+    def __call__(
+        self, stage, model=None, optimizer=None, state_dict=None, content=None, step=0,
+        missing=None, unexpected=None,
+    ):  # fmt: skip
         if not isinstance(stage, str) or not stage:
             raise ValueError(f"observe: the stage is a name, not {stage!r}")
-        if model is None and missing is None and unexpected is None:
+        if all(given is None for given in (model, state_dict, missing, unexpected)):
             raise ValueError(f"observe({stage!r}): nothing to observe: give model=")
+        if optimizer is not None and model is None:
+            raise ValueError(f"observe({stage!r}): an optimizer is held against its model: give model=")
+        if stage in ("stepped", "resumed") and step < 1:
+            raise ValueError(f"observe({stage!r}): which step? give step=1 after the first")
         self.stage = stage
         if self._on_stage:
             self._on_stage(stage)
         if missing is not None or unexpected is not None:
             self._writer.keys(list(missing or []), list(unexpected or []))
         if model is not None:
-            self._observe_model(stage, step, model, content)
+            self.own_bytes = 0
+            self._writer.begin_stage(stage, step)
+            self._observe_tensors(stage, step, _model.tensors_of(model), content)
+            if self._mode == "values":
+                self._writer.rng(_rng_digest())
+            self._writer.end_stage()
+        if optimizer is not None:
+            self._writer.begin_stage(stage, step, "optimizer")
+            self._observe_tensors(stage, step, _model.optimizer_tensors(model, optimizer), None)
+            self._observe_optimizer(model, optimizer)
+            self._writer.end_stage()
+        if state_dict is not None:
+            self._writer.begin_stage(stage, step, "state_dict")
+            self._observe_tensors(stage, step, _model.state_dict_tensors(state_dict), content)
+            self._writer.end_stage()
 
-    def _observe_model(self, stage, step, model, content):
-        self._writer.begin_stage(stage, step)
-        tensors = _model.tensors_of(model)
+    def _observe_tensors(self, stage, step, tensors, content):
         aliases = _model.alias_groups(tensors)
         counted = set()
-        self.own_bytes = 0
         for held in tensors:
             state = self._state(held, stage, content)
             self._writer.state(held.name, self._descriptor(held, aliases), state)
@@ -64,9 +88,31 @@ class Observer:
                 if self._mode == "memory" and held.local.device.type == "cpu":
                     committed = _pages.committed_bytes(held.local.data_ptr(), held.local.nbytes)
                     self._writer.pages(stage, step, held.name, held.local.nbytes, committed)
-            if held.unreadable:
-                self.unreadable.append(f"{held.name} ({held.unreadable})")
-        self._writer.end_stage()
+
+    def _observe_optimizer(self, model, optimizer):
+        """All but the tensors of its state: groups, and what in them is not the model's."""
+        names_of = {}
+        for held in _model.tensors_of(model):
+            if held.kind == "parameter":
+                names_of.setdefault(id(held.owner), []).append(held.name)
+        groups, strangers = [], []
+        for number, group in enumerate(optimizer.param_groups):
+            options = {str(key): _text(value) for key, value in group.items() if key != "params"}
+            names = []
+            for index, parameter in enumerate(group["params"]):
+                names += names_of.get(id(parameter), [])
+                if id(parameter) not in names_of:
+                    was = self._name_of.get(self._identity(parameter), "")
+                    strangers.append({"group": number, "index": index, "was": was,
+                                      "shape": list(parameter.shape)})  # fmt: skip
+            groups.append({"options": options, "parameters": names})
+        values = {
+            f"{name}.{key}": _text(value)
+            for name, _, state in _model.optimizer_state(model, optimizer)
+            for key, value in state.items()
+            if not isinstance(value, torch.Tensor)
+        }
+        self._writer.optimizer(groups, strangers, values)
 
     def _descriptor(self, held, aliases) -> dict:
         local = held.local
@@ -79,7 +125,7 @@ class Observer:
             "requires_grad": held.requires_grad,
             "placements": self._placements(held),
             "owned": [_run_record(run) for run in held.runs],
-            "identity": self._identity(held.owner),
+            "identity": self._named_identity(held),
         }
         if local is not None:
             out["local_shape"] = list(local.shape)
@@ -105,6 +151,11 @@ class Observer:
         known = self._identities.setdefault(id(owner), (len(self._identities), owner))
         return known[0]
 
+    def _named_identity(self, held) -> int:
+        identity = self._identity(held.owner)
+        self._name_of.setdefault(identity, held.name)
+        return identity
+
     def _state(self, held, stage, content) -> dict:
         meaning = content(held.name) if callable(content) else content
         if held.is_meta:
@@ -119,6 +170,8 @@ class Observer:
                 'expected "none", "undefined" or "defined"'
             )
         state = {"device": held.device, "is_meta": held.is_meta, "content": meaning}
+        if held.unreadable:
+            state["unreadable"] = held.unreadable
         if held.is_meta or held.local is None:
             return state
         owned = _layout.element_count(held.runs)
@@ -165,6 +218,18 @@ class Observer:
         if ranges:
             out["bytes"] = [{"start": start, "hex": data.hex()} for start, data in ranges]
         return out
+
+
+def _rng_digest() -> str:
+    state = torch.get_rng_state()
+    return _digest.digest_runs(state, _layout.local_runs(state.shape)).hex()
+
+
+def _text(value) -> str:
+    """A value as Python shows it; of a tensor, its elements."""
+    if isinstance(value, torch.Tensor):
+        return repr(value.tolist()) if value.numel() <= 16 else f"tensor of {list(value.shape)}"
+    return repr(value)
 
 
 def _run_record(run) -> dict:

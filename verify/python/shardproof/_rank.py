@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from ._collectives import CollectiveRecorder
-from ._evidence import Writer
+from ._evidence import Writer, coordinates_of, root_cause
 from ._observer import Observer
 from .case import read_order
 
@@ -98,23 +98,6 @@ def load_subject(path: str):
     return module
 
 
-def coordinates_of(rank: int, sizes: list[int]) -> list[int]:
-    """On a row-major mesh."""
-    found = []
-    for size in reversed(sizes):
-        found.insert(0, rank % size)
-        rank //= size
-    return found
-
-
-def _root_cause(error: BaseException) -> str:
-    """The exception in one line, and where in whose code."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({pathlib.Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:500]}{where}"
-
-
 def run_rank(order_path: str, rank: int) -> int:
     case, order = read_order(order_path, rank)
     torch.set_num_threads(1)
@@ -131,10 +114,10 @@ def run_rank(order_path: str, rank: int) -> int:
     try:
         _run(case, order, writer, observer)
     except BaseException as error:  # noqa: BLE001: SystemExit and KeyboardInterrupt end a rank too
-        writer.error("subject", observer.stage, _root_cause(error))
+        writer.error("subject", observer.stage, root_cause(error))
         writer.end()
         traceback.print_exc()
-        print(_root_cause(error), file=sys.stderr)
+        print(root_cause(error), file=sys.stderr)
         return 1
     writer.end()
     return 0
@@ -166,8 +149,6 @@ def _run(case, order, writer, observer):
         subject.run(case, observer)
     if sampler:
         sampler.finish(observer.own_bytes)
-    if observer.unreadable:
-        writer.error("unreadable", observer.stage, "; ".join(observer.unreadable[:5]))
     dist.barrier()
     dist.destroy_process_group()
 

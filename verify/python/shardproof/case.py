@@ -18,7 +18,10 @@ class Case:
     checkpoint: directory of safetensors, with config.json if the model is a Hugging Face one.
     save_to: where to save; in a resume phase, where the checkpoint to restore lies.
     mesh: {axis name: ranks}, e.g. {"dp_replicate": 2, "dp_shard": 2}.
-    phase: "values", "plain", "resume" or "memory"; strategy: "rank0-broadcast" or "plain".
+    phase: "values", "plain", "resume", "train", "again", "train_resume" or "memory"; strategy:
+    "rank0-broadcast" or "plain".
+    steps: optimizer steps to take; 0 in the phases that do not train.
+    options: what the subject's OPTIONS declares, each with the value that was chosen.
     """
 
     rank: int
@@ -31,7 +34,19 @@ class Case:
     seed: int
     saves: bool
     resumes: bool
+    steps: int = 0
+    options: dict[str, str] = dataclasses.field(default_factory=dict)
     model: dict = dataclasses.field(repr=False, default_factory=dict)
+
+    @property
+    def saved_step(self) -> int:
+        """The step after which to save: from there on the job is resumed, too."""
+        return self.steps // 2
+
+    @property
+    def dtypes(self) -> dict[str, torch.dtype]:
+        """The dtype of every key of the checkpoint."""
+        return {key: tensor.dtype for key, tensor in self.state_dict().items()}
 
     @property
     def ties(self) -> list[list[str]]:
@@ -62,6 +77,24 @@ class Case:
             model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
         model.tie_weights()
         return model
+
+    def loss(self, model: nn.Module, step: int) -> torch.Tensor:
+        """A scalar to train on: the model's own loss on a batch that seed, rank and step determine.
+
+        It draws from the default random number generator once, as dropout would, so that a resume
+        which does not restore its state shows.
+        """
+        torch.rand(1)
+        if self.model.get("tensors"):
+            return model(torch.tensor(0.0)) * (1 + 0.25 * self.rank + 0.125 * step)
+        generator = torch.Generator().manual_seed(
+            zlib.crc32(f"{self.seed} {self.rank} {step}".encode())
+        )
+        inner = model
+        while not hasattr(inner, "config") and hasattr(inner, "module"):
+            inner = inner.module
+        tokens = torch.randint(inner.config.vocab_size, (2, 8), generator=generator)
+        return model(input_ids=tokens, labels=tokens).loss
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The checkpoint's tensors by key, read with safetensors; memory-mapped where it can."""
@@ -162,6 +195,8 @@ def read_order(path: str, rank: int) -> tuple[Case, dict]:
         seed=order["case"]["seed"],
         saves=order["saves"],
         resumes=order["resumes"],
+        steps=order["steps"],
+        options=order["case"]["options"],
         model=order["case"]["model"],
     )
     return case, order

@@ -1,0 +1,97 @@
+// checkpoint.resume_exact: a job that was resumed goes on as the one that was never interrupted.
+#include <fmt/format.h>
+
+#include <set>
+
+#include "verify/verdict/locate.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+/// "stepped@3.optimizer" of a step that was resumed: "resumed@3.optimizer".
+std::string ResumedKey(const std::string& stepped) {
+  return "resumed" + stepped.substr(std::string("stepped").size());
+}
+
+/// Every tensor at a stage of `phase` against a stage of `reference`. \returns the findings.
+std::vector<Finding> CompareStages(const Evidence& evidence, const PhaseEvidence& reference,
+                                   const std::string& expected_key, const PhaseEvidence& phase,
+                                   const std::string& key, Judgement& judgement) {
+  std::vector<Finding> findings;
+  const std::string against = fmt::format("`{}` of phase {}", expected_key, reference.name);
+  for (const std::string& name : TensorNames(reference, expected_key)) {
+    const std::vector<Image> expected = DefinedImages(reference, expected_key, name, judgement);
+    const std::vector<Image> seen = DefinedImages(phase, key, name, judgement);
+    if (expected.empty()) continue;
+    judgement.Compared(1 + seen.size());
+    if (seen.empty()) {
+      findings.push_back(FindingAt(phase, key, name, "absent", {}, against + " has this tensor"));
+      continue;
+    }
+    const Comparison comparison{evidence, phase,   key,
+                                name,     against, {reference.name, phase.name}};
+    for (Finding& finding : CompareAll(comparison, expected[0], seen)) {
+      findings.push_back(std::move(finding));
+    }
+  }
+  return findings;
+}
+
+/// The same job twice. \returns what first differs, or "".
+std::string Nondeterminism(const Evidence& evidence, const PhaseEvidence& train,
+                           const PhaseEvidence& again, Judgement& judgement) {
+  for (const char* of : {"model", "optimizer"}) {
+    for (const std::string& key : TrainStages(train, of, judgement)) {
+      if (!key.starts_with("stepped")) continue;
+      const auto differing = CompareStages(evidence, train, key, again, key, judgement);
+      if (!differing.empty()) return differing.front().message;
+    }
+  }
+  return "";
+}
+
+/// \claim      Every step after a resume leaves the model and the optimizer as the same step leaves them
+///             in the job that went on. Held only against a job that does the same twice.
+/// \needs      train: stepped, resumed; again: stepped
+/// \tolerance  bit-exact: the same operations on the same values in the same order, as the second run of
+///             the undisturbed job shows
+/// \killed_by  fixtures/subjects/resumes_at_another_step.py, not_deterministic.py
+/// \source     NVIDIA/Megatron-LM#5071, ISEEKYAN/Megatron-LM#104
+void Check(const Evidence& evidence, Judgement& judgement) {
+  const PhaseEvidence* train = PhaseToJudge(evidence, "train", judgement);
+  const PhaseEvidence* again = PhaseToJudge(evidence, "again", judgement);
+  if (train == nullptr || again == nullptr) return;
+  const std::string unlike = Nondeterminism(evidence, *train, *again, judgement);
+  if (!unlike.empty()) {
+    judgement.Inconclusive("the undisturbed job does not do the same twice: " + unlike);
+    return;
+  }
+  bool resumed = false;
+  for (const char* of : {"model", "optimizer"}) {
+    const std::vector<std::string> keys = TrainStages(*train, of, judgement);
+    const std::set<std::string> known(keys.begin(), keys.end());
+    for (const std::string& key : keys) {
+      if (!key.starts_with("stepped") || !known.contains(ResumedKey(key))) continue;
+      resumed = true;
+      for (Finding& finding :
+           CompareStages(evidence, *train, key, *train, ResumedKey(key), judgement)) {
+        judgement.Found(std::move(finding));
+      }
+    }
+  }
+  if (!resumed) judgement.Inconclusive("no rank of phase train reached `resumed`");
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "checkpoint.resume_exact",
+    .claim = "Every step after a resume does what it does in the job that was not interrupted.",
+    .needs = "train: stepped, resumed; again: stepped",
+    .tolerance = "bit-exact, if the undisturbed job does the same twice",
+    .source = "NVIDIA/Megatron-LM#5071, ISEEKYAN/Megatron-LM#104",
+    .check = Check,
+    .capabilities = {"train", "save"},
+}};
+
+}  // namespace
+}  // namespace shardproof

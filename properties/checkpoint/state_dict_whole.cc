@@ -1,0 +1,110 @@
+// checkpoint.state_dict_whole: what a framework gives for saving is all of the model, as it is.
+#include <fmt/format.h>
+
+#include <set>
+
+#include "verify/verdict/expectation.h"
+#include "verify/verdict/locate.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+class StateDictCheck {
+ public:
+  StateDictCheck(const Evidence& evidence, const PhaseEvidence& phase, const StageRecord& stage,
+                 Judgement& judgement)
+      : evidence_(evidence), phase_(phase), key_(stage.Key()), judgement_(judgement) {
+    StageRecord model;
+    model.name = stage.name;
+    model.step = stage.step;
+    model_key_ = model.Key();
+  }
+
+  void Run() {
+    const std::vector<std::string> there = TensorNames(phase_, key_);
+    const std::set<std::string> names(there.begin(), there.end());
+    std::set<std::string> accounted;
+    for (const auto& [name, declared] : evidence_.oracle.declared) {
+      const std::vector<std::string> group = TieGroup(evidence_.oracle, name);
+      if (!IsPersistent(evidence_.oracle, name)) continue;
+      accounted.insert(group.begin(), group.end());
+      if (group.front() == name) CheckGroup(group, names);
+    }
+    for (const std::string& name : names) {
+      judgement_.Compared();
+      if (accounted.contains(name)) continue;
+      judgement_.Found(FindingAt(phase_, key_, name, "extra", {},
+                                 "the model has no persistent tensor of that name"));
+    }
+  }
+
+ private:
+  void CheckGroup(const std::vector<std::string>& group, const std::set<std::string>& names) {
+    judgement_.Compared();
+    bool any = false;
+    for (const std::string& name : group) {
+      if (!names.contains(name)) continue;
+      any = true;
+      CheckValue(name);
+    }
+    if (!any) {
+      judgement_.Found(FindingAt(phase_, key_, group.front(), "absent", {},
+                                 "no rank's state dict has it"));
+    }
+  }
+
+  void CheckValue(const std::string& name) {
+    const std::vector<Image> seen = DefinedImages(phase_, key_, name, judgement_);
+    const std::vector<Image> held = DefinedImages(phase_, model_key_, name, judgement_);
+    if (held.empty()) {
+      judgement_.Inconclusive(
+          fmt::format("the model was not observed at `{}` of phase {}", model_key_, phase_.name));
+      return;
+    }
+    judgement_.Compared(seen.size());
+    const Comparison comparison{evidence_, phase_, key_, name, "the model at `" + model_key_ + "`",
+                                {}};
+    for (Finding& finding : CompareAll(comparison, held[0], seen)) {
+      judgement_.Found(std::move(finding));
+    }
+  }
+
+  const Evidence& evidence_;
+  const PhaseEvidence& phase_;
+  std::string key_;
+  std::string model_key_;
+  Judgement& judgement_;
+};
+
+/// \claim      A state dict that is observed has every persistent tensor of the model, under one name at
+///             least if it is tied, with the value that the model has at that stage; and no other.
+/// \needs      every phase: state dicts
+/// \tolerance  bit-exact: a state dict refers to or copies the model's tensors
+/// \killed_by  fixtures/subjects/state_dict_drops_a_key.py
+/// \source     deepspeedai/DeepSpeed#3090; torch.nn.Module.state_dict documentation
+void Check(const Evidence& evidence, Judgement& judgement) {
+  for (const PhaseEvidence& phase : evidence.phases) {
+    if (phase.mode != "values") continue;
+    std::set<std::string> judged;
+    for (const RankEvidence& rank : phase.ranks) {
+      for (const StageRecord& stage : rank.stages) {
+        if (stage.of != "state_dict" || !judged.insert(stage.Key()).second) continue;
+        StateDictCheck(evidence, phase, stage, judgement).Run();
+      }
+    }
+  }
+  judgement.Skipped("no state dict was observed");
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "checkpoint.state_dict_whole",
+    .claim = "A state dict has every persistent tensor of the model, as the model has it.",
+    .needs = "every phase: state dicts",
+    .tolerance = "bit-exact",
+    .source = "deepspeedai/DeepSpeed#3090; torch.nn.Module.state_dict documentation",
+    .check = Check,
+}};
+
+}  // namespace
+}  // namespace shardproof

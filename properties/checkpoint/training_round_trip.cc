@@ -1,0 +1,168 @@
+// checkpoint.training_round_trip: a job that is resumed starts from the very state that was saved.
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+
+#include "verify/verdict/locate.h"
+#include "verify/verdict/scope.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+constexpr const char* kParts[] = {"model", "optimizer"};
+
+/// FQN -> the options of its group.
+std::map<std::string, std::map<std::string, std::string>> OptionsOf(const OptimizerRecord& record) {
+  std::map<std::string, std::map<std::string, std::string>> options;
+  for (const OptimizerGroup& group : record.groups) {
+    for (const std::string& name : group.parameters) options[name] = group.options;
+  }
+  return options;
+}
+
+std::string ValueOr(const std::map<std::string, std::string>& map, const std::string& key) {
+  const auto found = map.find(key);
+  return found == map.end() ? "absent" : found->second;
+}
+
+/// Keys of either, each held against the other.
+void CompareMaps(const std::map<std::string, std::string>& saved,
+                 const std::map<std::string, std::string>& restored, const std::string& tensor,
+                 const std::string& kind, int64_t rank, FindingsByRank& findings,
+                 Judgement& judgement) {
+  std::set<std::string> keys;
+  for (const auto& [key, value] : saved) keys.insert(key);
+  for (const auto& [key, value] : restored) keys.insert(key);
+  for (const std::string& key : keys) {
+    judgement.Compared();
+    const std::string expected = ValueOr(saved, key);
+    const std::string seen = ValueOr(restored, key);
+    if (seen == expected) continue;
+    findings.Add(tensor.empty() ? key : tensor, kind,
+                 fmt::format("its {} is {}, it was {} when it was saved",
+                             tensor.empty() ? "state" : key, seen, expected),
+                 {rank});
+  }
+}
+
+class RestoredCheck {
+ public:
+  RestoredCheck(const Evidence& evidence, const PhaseEvidence& from, const PhaseEvidence& to,
+                Judgement& judgement)
+      : evidence_(evidence), from_(from), to_(to), judgement_(judgement) {}
+
+  void Run() {
+    for (const char* of : kParts) {
+      const std::string saved = KeyOf(from_, "saved", of);
+      const std::string restored = KeyOf(to_, "restored", of);
+      if (!IsThere(from_, saved, "saved", of) || !IsThere(to_, restored, "restored", of)) continue;
+      std::set<std::string> names;
+      for (const std::string& name : TensorNames(from_, saved)) names.insert(name);
+      for (const std::string& name : TensorNames(to_, restored)) names.insert(name);
+      for (const std::string& name : names) CheckTensor(saved, restored, name);
+      CheckRanks(saved, restored);
+    }
+  }
+
+ private:
+  bool IsThere(const PhaseEvidence& phase, const std::string& key, const char* stage,
+               const char* of) {
+    if (!key.empty()) return StageToJudge(phase, key, judgement_);
+    judgement_.Inconclusive(
+        fmt::format("no rank of phase {} observed the {} at `{}`", phase.name, of, stage));
+    return false;
+  }
+
+  void CheckTensor(const std::string& saved, const std::string& restored, const std::string& name) {
+    const std::vector<Image> expected = DefinedImages(from_, saved, name, judgement_);
+    const std::vector<Image> seen = DefinedImages(to_, restored, name, judgement_);
+    judgement_.Compared(1 + seen.size());
+    if (ImagesOf(to_, restored, name).empty() || ImagesOf(from_, saved, name).empty()) {
+      const bool lost = ImagesOf(to_, restored, name).empty();
+      judgement_.Found(FindingAt(to_, restored, name, lost ? "lost" : "extra", {},
+                                 lost ? "it was there when it was saved, and is not restored"
+                                      : "it was not there when the checkpoint was saved"));
+      return;
+    }
+    if (expected.empty() || seen.empty()) return;  // DefinedImages has said so
+    const Comparison comparison{evidence_, to_,      restored, name, "`" + saved + "` of phase train",
+                                {from_.name, to_.name}};
+    for (Finding& finding : CompareAll(comparison, expected[0], seen)) {
+      judgement_.Found(std::move(finding));
+    }
+  }
+
+  /// What is no tensor: of each rank against the same rank, or, on another mesh, against rank 0.
+  void CheckRanks(const std::string& saved, const std::string& restored) {
+    FindingsByRank findings(to_, restored);
+    for (const RankEvidence& rank : to_.ranks) {
+      const bool same = &from_ == &to_;
+      const StageRecord* expected = from_.ranks[same ? rank.rank : 0].Stage(saved);
+      const StageRecord* seen = rank.Stage(restored);
+      if (expected == nullptr || seen == nullptr) continue;
+      if (expected->optimizer && seen->optimizer) {
+        CheckOptimizer(*expected->optimizer, *seen->optimizer, same, rank.rank, findings);
+      }
+      if (same) CheckRng(*expected, *seen, rank.rank, findings);
+    }
+    findings.Report(judgement_);
+  }
+
+  void CheckOptimizer(const OptimizerRecord& saved, const OptimizerRecord& restored, bool same,
+                      int64_t rank, FindingsByRank& findings) {
+    const auto before = OptionsOf(saved);
+    const auto after = OptionsOf(restored);
+    for (const auto& [name, options] : before) {
+      const auto found = after.find(name);
+      if (found == after.end()) continue;  // training.optimizer_live says so
+      CompareMaps(options, found->second, name, "option", rank, findings, judgement_);
+    }
+    if (same) CompareMaps(saved.values, restored.values, "", "value", rank, findings, judgement_);
+  }
+
+  void CheckRng(const StageRecord& saved, const StageRecord& restored, int64_t rank,
+                FindingsByRank& findings) {
+    if (saved.of != "model" || saved.rng.empty() || evidence_.WhyCannot("rng")) return;
+    judgement_.Compared();
+    if (saved.rng == restored.rng) return;
+    findings.Add("", "rng",
+                 "the random number generator is in another state than when it was saved", {rank});
+  }
+
+  const Evidence& evidence_;
+  const PhaseEvidence& from_;
+  const PhaseEvidence& to_;
+  Judgement& judgement_;
+};
+
+/// \claim      After a resume the model, the optimizer's state, the options of its groups and the state
+///             of the random number generator are what they were when they were saved; model and
+///             optimizer also on another mesh.
+/// \needs      train: saved, restored; train_resume: restored
+/// \tolerance  bit-exact: saving and restoring move bytes
+/// \killed_by  fixtures/subjects/resumes_without_momentum.py, resumes_with_another_rate.py,
+///             resumes_without_rng.py, moments_swapped.py
+/// \source     PrimeIntellect-ai/prime-rl#3560, NVIDIA/Megatron-LM#1359, pytorch/pytorch#6031
+void Check(const Evidence& evidence, Judgement& judgement) {
+  const PhaseEvidence* train = PhaseToJudge(evidence, "train", judgement);
+  if (train == nullptr) return;
+  RestoredCheck(evidence, *train, *train, judgement).Run();
+  if (evidence.test_case.resume_mesh.empty()) return;
+  const PhaseEvidence* resume = PhaseToJudge(evidence, "train_resume", judgement);
+  if (resume != nullptr) RestoredCheck(evidence, *train, *resume, judgement).Run();
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "checkpoint.training_round_trip",
+    .claim = "A resumed job starts from the model, optimizer state, options and RNG that were saved.",
+    .needs = "train: saved, restored; train_resume: restored",
+    .tolerance = "bit-exact",
+    .source = "PrimeIntellect-ai/prime-rl#3560, NVIDIA/Megatron-LM#1359, pytorch/pytorch#6031",
+    .check = Check,
+    .capabilities = {"train", "save"},
+}};
+
+}  // namespace
+}  // namespace shardproof

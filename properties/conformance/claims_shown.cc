@@ -1,0 +1,120 @@
+// conformance.claims_shown: what a subject claims to do has left its traces in the evidence.
+#include <fmt/format.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <set>
+
+#include "verify/verdict/scope.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+/// Of tensors once they are ready, on mesh axes of more than one rank.
+std::set<std::string> PlacementsIn(const PhaseEvidence& phase) {
+  std::set<std::string> kinds;
+  for (const RankEvidence& rank : phase.ranks) {
+    for (const StageRecord& stage : rank.stages) {
+      if (stage.of != "model" || (stage.name != "ready" && stage.name != "restored")) continue;
+      for (const auto& [name, state] : stage.tensors) {
+        const auto& placements = rank.Descriptor(state).placements;
+        for (size_t axis = 0; axis < placements.size(); ++axis) {
+          const bool is_split = axis >= phase.mesh.size() || phase.mesh[axis].size > 1;
+          if (is_split) kinds.insert(placements[axis].kind);
+        }
+      }
+    }
+  }
+  return kinds;
+}
+
+std::set<std::string> CollectivesIn(const PhaseEvidence& phase) {
+  std::set<std::string> ops;
+  for (const RankEvidence& rank : phase.ranks) {
+    for (const CollectiveRecord& record : rank.collectives) ops.insert(record.op);
+  }
+  return ops;
+}
+
+bool Matches(const std::string& pattern, const std::set<std::string>& seen) {
+  return std::any_of(seen.begin(), seen.end(), [&](const std::string& name) {
+    return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+  });
+}
+
+class ClaimsCheck {
+ public:
+  ClaimsCheck(const Evidence& evidence, const PhaseEvidence& values, Judgement& judgement)
+      : evidence_(evidence), values_(values), judgement_(judgement) {
+    for (const PhaseEvidence& phase : evidence.phases) {
+      for (const std::string& op : CollectivesIn(phase)) collectives_.insert(op);
+      files_.insert(phase.saved_files.begin(), phase.saved_files.end());
+    }
+  }
+
+  void Run() {
+    const bool is_alone = values_.WorldSize() == 1;
+    for (const auto& [what, claims] : evidence_.shows) {
+      const bool needs_others = what != "files";
+      if (is_alone && needs_others) continue;  // one rank shards nothing and sends nothing
+      if (what == "collectives" && evidence_.WhyCannot("collectives")) continue;
+      if (what == "files" && evidence_.WhyCannot("save")) continue;
+      for (const std::string& claim : claims) Check(what, claim);
+    }
+  }
+
+ private:
+  void Check(const std::string& what, const std::string& claim) {
+    judgement_.Compared();
+    const std::set<std::string>& seen = what == "placements" ? placements_
+                                        : what == "files"    ? files_
+                                                             : collectives_;
+    if (Matches(claim, seen)) return;
+    Finding finding = FindingAt(
+        values_, what == "placements" ? "ready" : "", "", "not-shown", {},
+        fmt::format("the subject claims {} \"{}\", and there is none; seen: {}", what, claim,
+                    seen.empty() ? "none" : ListSome({seen.begin(), seen.end()}, 6)));
+    finding.expected = claim;
+    judgement_.Found(std::move(finding));
+  }
+
+  const Evidence& evidence_;
+  const PhaseEvidence& values_;
+  Judgement& judgement_;
+  const std::set<std::string> placements_ = PlacementsIn(values_);
+  std::set<std::string> collectives_;
+  std::set<std::string> files_;
+};
+
+/// \claim      Every placement, collective and file that the subject's SHOWS names was seen: the
+///             placements on tensors at `ready`, the collectives in any phase, the files (patterns) in
+///             a checkpoint that it left. So a subject that does not run what it is named after is
+///             told.
+/// \needs      values: ready; every phase: collectives, saved files
+/// \tolerance  none: sets
+/// \killed_by  fixtures/subjects/claims_to_shard.py, claims_dcp.py
+/// \source     the definition of a conformance test
+void Check(const Evidence& evidence, Judgement& judgement) {
+  if (evidence.shows.empty()) {
+    judgement.Skipped("the subject declares nothing that must be seen (SHOWS)");
+    return;
+  }
+  const PhaseEvidence* values = PhaseToJudge(evidence, "values", judgement);
+  if (values == nullptr) return;
+  StageToJudge(*values, "ready", judgement);
+  ClaimsCheck(evidence, *values, judgement).Run();
+  judgement.Skipped("on one rank nothing is sharded and nothing is sent");
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "conformance.claims_shown",
+    .claim = "What the subject says it does has left its traces: placements, collectives, files.",
+    .needs = "values: ready; every phase: collectives, saved files",
+    .tolerance = "none: sets",
+    .source = "the definition of a conformance test",
+    .check = Check,
+}};
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,132 @@
+// training.optimizer_live: what an optimizer updates is what the model computes with.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "verify/verdict/expectation.h"
+#include "verify/verdict/scope.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+/// A trainable parameter of the model under all its names.
+struct Trainable {
+  std::vector<std::string> names;
+  int64_t held = 0;  ///< by how many places of the optimizer
+};
+
+std::vector<Trainable> TrainablesOf(const OracleRecord& oracle, const RankEvidence& rank,
+                                    const StageRecord& model) {
+  std::vector<Trainable> trainables;
+  std::map<std::string, size_t> place_of;  // by the first name of a tie
+  for (const auto& [name, state] : model.tensors) {
+    const TensorDescriptor& descriptor = rank.Descriptor(state);
+    if (descriptor.kind != "parameter" || !descriptor.requires_grad) continue;
+    const auto [place, is_new] = place_of.emplace(TieGroup(oracle, name).front(),
+                                                  trainables.size());
+    if (is_new) trainables.emplace_back();
+    trainables[place->second].names.push_back(name);
+  }
+  return trainables;
+}
+
+/// The FQN that an object of the optimizer had at an earlier stage, of those that it holds in place
+/// of the model's own.
+std::set<std::string> StaleNames(const OptimizerRecord& optimizer) {
+  std::set<std::string> names;
+  for (const Stranger& stranger : optimizer.strangers) names.insert(stranger.was);
+  return names;
+}
+
+void CheckRank(const OracleRecord& oracle, const RankEvidence& rank, const StageRecord& model,
+               const OptimizerRecord& optimizer, FindingsByRank& findings, Judgement& judgement) {
+  std::map<std::string, int64_t> held;
+  for (const OptimizerGroup& group : optimizer.groups) {
+    for (const std::string& name : group.parameters) ++held[name];
+  }
+  const std::set<std::string> stale = StaleNames(optimizer);
+  std::set<std::string> explained;
+  for (Trainable& trainable : TrainablesOf(oracle, rank, model)) {
+    judgement.Compared();
+    const std::string& name = trainable.names.front();
+    bool was_held = false;
+    for (const std::string& each : trainable.names) {
+      // One object under several names is held under all of them at once.
+      trainable.held = std::max(trainable.held, held[each]);
+      was_held = was_held || stale.contains(each);
+      if (stale.contains(each)) explained.insert(each);
+    }
+    if (trainable.held == 0) {
+      findings.Add(name, "not-held",
+                   was_held ? "the optimizer holds the object that it was at an earlier stage, "
+                              "which the model has no more: its steps change nothing"
+                            : "it is trainable, and no group of the optimizer holds it",
+                   {rank.rank});
+    } else if (trainable.held > 1) {
+      findings.Add(name, "held-twice",
+                   fmt::format("the optimizer holds it {} times", trainable.held), {rank.rank});
+    }
+  }
+  for (const Stranger& stranger : optimizer.strangers) {
+    judgement.Compared();
+    if (explained.contains(stranger.was)) continue;
+    findings.Add(stranger.was, "stranger",
+                 fmt::format("parameter {} of group {}, of shape {}, is none of the model's",
+                             stranger.index, stranger.group, ShapeText(stranger.shape)),
+                 {rank.rank});
+  }
+}
+
+/// The record of the model at the same moment.
+const StageRecord* ModelAt(const RankEvidence& rank, const StageRecord& optimizer) {
+  StageRecord model;
+  model.name = optimizer.name;
+  model.step = optimizer.step;
+  return rank.Stage(model.Key());
+}
+
+/// \claim      At every stage at which an optimizer is observed, it holds each trainable parameter of
+///             the model, the very object, exactly once, and nothing that is not the model's.
+/// \needs      every phase: optimizer records
+/// \tolerance  none: identity
+/// \killed_by  fixtures/subjects/stale_optimizer.py, optimizer_misses_a_parameter.py
+/// \source     modelscope/twinkle#117 (an optimizer made before sharding has to be bound anew);
+///             torch.distributed.fsdp.fully_shard tutorial: the optimizer is made after sharding
+void Check(const Evidence& evidence, Judgement& judgement) {
+  for (const PhaseEvidence& phase : evidence.phases) {
+    std::vector<std::string> keys;  // in the order of the stages
+    std::map<std::string, FindingsByRank> findings;
+    for (const RankEvidence& rank : phase.ranks) {
+      for (const StageRecord& record : rank.stages) {
+        if (!record.optimizer) continue;
+        const std::string key = record.Key();
+        if (findings.emplace(key, FindingsByRank(phase, key)).second) keys.push_back(key);
+        const StageRecord* model = ModelAt(rank, record);
+        if (model == nullptr) {
+          judgement.Inconclusive(fmt::format("rank {} of phase {} observed no model at `{}`",
+                                             rank.rank, phase.name, key));
+          continue;
+        }
+        CheckRank(evidence.oracle, rank, *model, *record.optimizer, findings.at(key), judgement);
+      }
+    }
+    for (const std::string& key : keys) findings.at(key).Report(judgement);
+  }
+  judgement.Skipped("no optimizer was observed");
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "training.optimizer_live",
+    .claim = "The optimizer holds every trainable parameter of the model once, and nothing else.",
+    .needs = "every phase: optimizer records",
+    .tolerance = "none: identity",
+    .source = "modelscope/twinkle#117; torch.distributed.fsdp.fully_shard tutorial",
+    .check = Check,
+}};
+
+}  // namespace
+}  // namespace shardproof

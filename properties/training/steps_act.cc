@@ -1,0 +1,85 @@
+// training.steps_act: an optimizer step changes the model, and no frozen parameter.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "verify/verdict/locate.h"
+#include "verify/verdict/scope.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+bool IsParameter(const Image& image, bool trainable) {
+  const TensorDescriptor& descriptor = *image.parts[0].descriptor;
+  return descriptor.kind == "parameter" && descriptor.requires_grad == trainable;
+}
+
+void CheckStep(const Evidence& evidence, const PhaseEvidence& phase, const std::string& before,
+               const std::string& after, Judgement& judgement) {
+  int64_t trainable = 0;
+  int64_t changed = 0;
+  for (const std::string& name : TensorNames(phase, after)) {
+    const std::vector<Image> earlier = DefinedImages(phase, before, name, judgement);
+    const std::vector<Image> later = DefinedImages(phase, after, name, judgement);
+    if (earlier.empty() || later.empty()) continue;
+    if (IsParameter(later[0], true)) {
+      ++trainable;
+      changed += earlier[0].digest != later[0].digest;
+    } else if (IsParameter(later[0], false)) {
+      judgement.Compared(later.size());
+      const Comparison comparison{
+          evidence, phase, after, name, fmt::format("its value at `{}`, and it is frozen", before),
+          {}};
+      for (Finding& finding : CompareAll(comparison, earlier[0], later)) {
+        judgement.Found(std::move(finding));
+      }
+    }
+  }
+  if (trainable == 0) return;
+  judgement.Compared();
+  if (changed > 0) return;
+  judgement.Found(FindingAt(phase, after, "", "idle", {},
+                            fmt::format("none of {} trainable parameters is another than at `{}`",
+                                        trainable, before)));
+}
+
+/// \claim      Between one step and the next some trainable parameter changes, and no parameter that
+///             does not require a gradient does.
+/// \needs      train, again: ready, stepped, restored, resumed
+/// \tolerance  bit-exact for what is frozen. Of what is trainable any change is enough: in bf16 a small
+///             step may round away on most tensors.
+/// \killed_by  fixtures/subjects/stale_optimizer_steps.py, steps_change_frozen.py
+/// \source     torch.optim documentation: a step updates the parameters that the optimizer holds
+void Check(const Evidence& evidence, Judgement& judgement) {
+  if (PhaseToJudge(evidence, "train", judgement) == nullptr) return;
+  for (const PhaseEvidence* phase : TrainPhases(evidence)) {
+    if (phase->name != "train" && phase->name != "again") continue;
+    bool stepped = false;
+    std::string before;
+    for (const std::string& stage : TrainStages(*phase, "model", judgement)) {
+      const bool is_step = stage.starts_with("stepped") || stage.starts_with("resumed");
+      if (is_step && !before.empty()) CheckStep(evidence, *phase, before, stage, judgement);
+      stepped = stepped || stage.starts_with("stepped");
+      before = stage;
+    }
+    if (!stepped) {
+      judgement.Inconclusive(fmt::format("no rank of phase {} reached `stepped`", phase->name));
+    }
+  }
+  judgement.Skipped("the model has no parameter");
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "training.steps_act",
+    .claim = "Every optimizer step changes the model, and none changes a frozen parameter.",
+    .needs = "train, again: ready, stepped, restored, resumed",
+    .tolerance = "bit-exact for what is frozen",
+    .source = "torch.optim documentation",
+    .check = Check,
+    .capabilities = {"train"},
+}};
+
+}  // namespace
+}  // namespace shardproof

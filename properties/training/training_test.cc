@@ -1,0 +1,173 @@
+// The training properties on a body of evidence in which everything holds, and with one thing broken.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "properties/sound_evidence.h"
+
+namespace shardproof::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+/// Four steps, saved after the second; every step changes what is trainable.
+class TrainingEvidence : public SoundEvidence {
+ public:
+  TrainingEvidence() {
+    evidence.test_case.steps = 4;
+    AddTraining("train", {{"ready", 0}, {"stepped", 1}, {"stepped", 2}, {"saved", 2},
+                          {"stepped", 3}, {"stepped", 4}, {"restored", 2}, {"resumed", 3},
+                          {"resumed", 4}}, "values");
+    AddTraining("again", {{"ready", 0}, {"stepped", 1}, {"stepped", 2}, {"stepped", 3},
+                          {"stepped", 4}}, "values");
+    AddTraining("train_resume", {{"restored", 2}}, "resume");
+  }
+
+  StageRecord& At(const std::string& phase, int64_t rank, const std::string& key) {
+    for (StageRecord& record : Phase(phase).ranks.at(rank).stages) {
+      if (record.Key() == key) return record;
+    }
+    throw std::out_of_range(key);
+  }
+
+  /// Changes a value so that it differs from what it was, on all ranks.
+  void Change(const std::string& phase, const std::string& key, const std::string& tensor) {
+    for (RankEvidence& rank : Phase(phase).ranks) {
+      At(phase, rank.rank, key).tensors.at(tensor).digest.lane1 += 1;
+    }
+  }
+
+ private:
+  void AddTraining(const std::string& name,
+                   const std::vector<std::pair<std::string, int64_t>>& stages,
+                   const std::string& like) {
+    PhaseEvidence phase = Phase(like);
+    phase.name = name;
+    for (RankEvidence& rank : phase.ranks) {
+      const StageRecord ready = *rank.Stage(like == "resume" ? "restored" : "ready");
+      rank.stages.clear();
+      for (const auto& [stage, step] : stages) AddStage(rank, ready, stage, step);
+    }
+    evidence.phases.push_back(std::move(phase));
+  }
+
+  static void AddStage(RankEvidence& rank, StageRecord model, const std::string& name,
+                       int64_t step) {
+    model.name = name;
+    model.step = step;
+    model.rng = std::to_string(step);
+    StageRecord kept = model;
+    kept.of = "optimizer";
+    kept.tensors.clear();
+    kept.optimizer.emplace().groups.push_back({{{"lr", "0.1"}}, {}});
+    for (auto& [tensor, state] : model.tensors) {
+      const TensorDescriptor& descriptor = rank.Descriptor(state);
+      if (descriptor.kind != "parameter" || !descriptor.requires_grad) continue;
+      state.digest.lane0 += static_cast<uint64_t>(step);
+      kept.optimizer->groups[0].parameters.push_back(tensor);
+      if (step > 0) kept.tensors[tensor + ".exp_avg"] = state;
+    }
+    rank.stages.push_back(std::move(model));
+    rank.stages.push_back(std::move(kept));
+  }
+};
+
+Finding OnlyFinding(const Evidence& evidence, const std::string& id) {
+  const PropertyResult result = JudgeOne(evidence, id);
+  EXPECT_EQ(result.judgement.findings().size(), 1u) << result.judgement.reason();
+  return result.judgement.findings().empty() ? Finding() : result.judgement.findings()[0];
+}
+
+TEST(TrainingTest, SoundEvidencePassesEveryProperty) {
+  const TrainingEvidence sound;
+  for (const char* id : {"training.optimizer_live", "training.steps_act",
+                         "checkpoint.training_round_trip", "checkpoint.resume_exact",
+                         "sharding.ranks_match_rank0", "loading.no_meta_left"}) {
+    const PropertyResult result = JudgeOne(sound.evidence, id);
+    EXPECT_EQ(result.judgement.verdict(), Verdict::kPass) << id << ": "
+                                                          << result.judgement.reason();
+    EXPECT_GT(result.judgement.comparisons(), 0u) << id;
+  }
+}
+
+TEST(TrainingTest, NoStepsIsASkipAndNoStageIsInconclusive) {
+  const SoundEvidence none;
+  for (const char* id : {"training.steps_act", "checkpoint.training_round_trip",
+                         "checkpoint.resume_exact"}) {
+    EXPECT_EQ(JudgeOne(none.evidence, id).judgement.verdict(), Verdict::kSkip) << id;
+    TrainingEvidence forgot;
+    for (RankEvidence& rank : forgot.Phase("train").ranks) rank.stages.clear();
+    EXPECT_EQ(JudgeOne(forgot.evidence, id).judgement.verdict(), Verdict::kInconclusive) << id;
+  }
+}
+
+TEST(OptimizerLiveTest, NamesWhatIsNotHeldHeldTwiceOrAStranger) {
+  TrainingEvidence stale;
+  OptimizerRecord& record = *stale.At("train", 1, "ready.optimizer").optimizer;
+  std::erase(record.groups[0].parameters, "w");
+  record.strangers.push_back({0, 0, "w", {3, 3}});
+  Finding finding = OnlyFinding(stale.evidence, "training.optimizer_live");
+  EXPECT_EQ(finding.kind, "not-held");
+  EXPECT_EQ(finding.tensor, "w");
+  EXPECT_THAT(finding.ranks, ElementsAre(1));
+  EXPECT_THAT(finding.message, HasSubstr("which the model has no more"));
+
+  TrainingEvidence twice;
+  twice.At("train", 0, "stepped@1.optimizer").optimizer->groups.push_back({{}, {"w"}});
+  EXPECT_EQ(OnlyFinding(twice.evidence, "training.optimizer_live").kind, "held-twice");
+
+  TrainingEvidence stranger;
+  stranger.At("train", 0, "stepped@1.optimizer").optimizer->strangers.push_back({0, 7, "", {2}});
+  EXPECT_EQ(OnlyFinding(stranger.evidence, "training.optimizer_live").kind, "stranger");
+}
+
+TEST(StepsActTest, NamesAStepThatChangesNothing) {
+  TrainingEvidence idle;
+  for (RankEvidence& rank : idle.Phase("again").ranks) {
+    idle.At("again", rank.rank, "stepped@2").tensors =
+        idle.At("again", rank.rank, "stepped@1").tensors;
+  }
+  const Finding finding = OnlyFinding(idle.evidence, "training.steps_act");
+  EXPECT_EQ(finding.kind, "idle");
+  EXPECT_EQ(finding.stage, "stepped@2");
+}
+
+TEST(TrainingRoundTripTest, NamesWhatIsLostOrAnother) {
+  TrainingEvidence lost;
+  for (RankEvidence& rank : lost.Phase("train_resume").ranks) {
+    lost.At("train_resume", rank.rank, "restored@2.optimizer").tensors.erase("w.exp_avg");
+  }
+  Finding finding = OnlyFinding(lost.evidence, "checkpoint.training_round_trip");
+  EXPECT_EQ(finding.kind, "lost");
+  EXPECT_EQ(finding.tensor, "w.exp_avg");
+  EXPECT_EQ(finding.phase, "train_resume");
+
+  TrainingEvidence rate;
+  rate.At("train", 2, "restored@2.optimizer").optimizer->groups[0].options["lr"] = "0.2";
+  finding = JudgeOne(rate.evidence, "checkpoint.training_round_trip").judgement.findings().at(0);
+  EXPECT_EQ(finding.kind, "option");
+  EXPECT_THAT(finding.message, HasSubstr("its lr is 0.2, it was 0.1"));
+
+  TrainingEvidence rng;
+  rng.At("train", 0, "restored@2").rng = "another";
+  EXPECT_EQ(OnlyFinding(rng.evidence, "checkpoint.training_round_trip").kind, "rng");
+  rng.evidence.cannot["rng"] = "it says so";
+  EXPECT_EQ(JudgeOne(rng.evidence, "checkpoint.training_round_trip").judgement.verdict(),
+            Verdict::kPass);
+}
+
+TEST(ResumeExactTest, IsHeldOnlyAgainstAJobThatDoesTheSameTwice) {
+  TrainingEvidence other;
+  other.Change("train", "resumed@4", "w");
+  const Finding finding = OnlyFinding(other.evidence, "checkpoint.resume_exact");
+  EXPECT_EQ(finding.stage, "resumed@4");
+  EXPECT_EQ(finding.tensor, "w");
+
+  other.Change("again", "stepped@4", "big");
+  const PropertyResult result = JudgeOne(other.evidence, "checkpoint.resume_exact");
+  EXPECT_EQ(result.judgement.verdict(), Verdict::kInconclusive);
+  EXPECT_THAT(result.judgement.reason(), HasSubstr("the same twice: big"));
+}
+
+}  // namespace
+}  // namespace shardproof::testing

@@ -1,0 +1,80 @@
+// shardproof report: judges evidence that is there already, such as that of a script which calls
+// shardproof.observe, or of an earlier run.
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "verify/cli/command.h"
+#include "verify/cli/execute.h"
+#include "verify/evidence/reader.h"
+#include "verify/oracle/oracle.h"
+
+namespace shardproof {
+namespace {
+
+/// The evidence of DIR or of the report in DIR, with what the checkpoint's files say if it has not
+/// been written down beside it.
+Result<Evidence> EvidenceOf(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::string directory = path;
+  if (!fs::exists(directory + "/run.json")) directory += "/evidence";
+  if (!fs::exists(directory + "/run.json")) {
+    return BadInput(fmt::format("{}: holds neither run.json nor evidence/run.json", path));
+  }
+  SP_ASSIGN(Evidence evidence, ReadEvidence(directory));
+  const std::string& checkpoint = evidence.test_case.model.checkpoint;
+  if (fs::exists(directory + "/oracle.json") || checkpoint.empty()) return evidence;
+  if (!fs::is_directory(checkpoint)) {
+    evidence.oracle.source.error = fmt::format("checkpoint: {}", checkpoint);
+    return evidence;
+  }
+  SP_ASSIGN(evidence.oracle, oracle::Consult(evidence.test_case, checkpoint, {}));
+  return evidence;
+}
+
+int RunReport(const std::string& path, const ExecuteOptions& options) {
+  const auto evidence = EvidenceOf(path);
+  if (!evidence.ok()) return Complain(evidence.error());
+  if (const auto known = SelectProperties(options.properties); !known.ok()) {
+    return Complain(known.error());
+  }
+  RunResult result = MakeRunResult(evidence.value(), Judge(evidence.value(), options.properties),
+                                   path);
+  result.command_line = options.command_line;
+  result.next_command.clear();
+  if (!options.report.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(options.report, error);
+    if (error) {
+      return Complain(BadInput(fmt::format("report directory {}: cannot be made: {}",
+                                           options.report, error.message())));
+    }
+  }
+  return Present(result, options);
+}
+
+}  // namespace
+
+void AddReport(CLI::App& app, const std::vector<std::string>& command_line, int* exit_code) {
+  struct Arguments {
+    std::string path;
+    ExecuteOptions execute;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command =
+      app.add_subcommand("report", "Judge evidence that a script or an earlier run left");
+  command->add_option("DIR", arguments->path,
+                      "Directory that shardproof.observe wrote, or of a report")
+      ->required();
+  command->add_option("--property", arguments->execute.properties,
+                      "Judge only this property; may be repeated");
+  command->add_option("--report", arguments->execute.report,
+                      "Directory for report.html, junit.xml and result.json");
+  command->add_option("--json", arguments->execute.json, "File for the result as JSON; - is stdout");
+  command->callback([arguments, command_line, exit_code] {
+    arguments->execute.command_line = command_line;
+    *exit_code = RunReport(arguments->path, arguments->execute);
+  });
+}
+
+}  // namespace shardproof

@@ -1,0 +1,108 @@
+"""`shardproof.observe` in a script of one's own: evidence of a job that no launcher of ours started."""
+
+import atexit
+import json
+import math
+import os
+import pathlib
+import socket
+import sys
+
+import torch.distributed as dist
+from torch import nn
+
+from . import _model
+from ._evidence import Writer, coordinates_of, root_cause
+from ._observer import Observer
+
+_NOT_A_SUBJECT = "a script was observed, which makes no claim to it"
+_CANNOT = ("identity", "keys", "host_bound", "save", "saved_files", "train", "collectives")
+_AXES = {1: ["dp_shard"], 2: ["dp_replicate", "dp_shard"]}  # unless the mesh names known ones
+_KNOWN_AXES = {"dp_shard", "dp_replicate", "tp", "ep", "cp", "pp"}
+
+_session = None
+
+
+def observe(stage, model=None, *, to=None, checkpoint=None, **what):
+    """Records on this rank what a training script has in hand. Call it on every rank.
+
+    stage, and optimizer=, state_dict=, content=, step=, missing=, unexpected=: as a subject's
+    `observe` takes them (Observer). The first call decides where the evidence goes: `to`, else
+    $SHARDPROOF_EVIDENCE, else "shardproof-evidence" in the current directory; and which checkpoint
+    (a directory of safetensors) the values at "ready" are held against; without one, ranks are held
+    against each other. `shardproof report DIRECTORY` judges it.
+    Nothing of the tensors' size is allocated, no collective is made.
+    \\raises OSError if the evidence cannot be written, ValueError for a call that makes no sense.
+    """
+    global _session
+    if _session is None:
+        _session = _Session(model, to, checkpoint)
+    _session.observer(stage, model=model, **what)
+
+
+class _Session:
+    """The evidence of this process, from the first call until it ends."""
+
+    def __init__(self, model, to, checkpoint):
+        joined = dist.is_available() and dist.is_initialized()
+        rank = dist.get_rank() if joined else int(os.environ.get("RANK", 0))
+        world_size = dist.get_world_size() if joined else int(os.environ.get("WORLD_SIZE", 1))
+        axes = _axes_of(model, world_size)
+        folder = pathlib.Path(to or os.environ.get("SHARDPROOF_EVIDENCE", "shardproof-evidence"))
+        self._writer = Writer(folder / "values", rank)
+        if rank == 0:
+            _write_run(folder, axes, world_size, checkpoint)
+        self._writer.rank(
+            rank=rank, world_size=world_size, mesh=axes,
+            coordinates=coordinates_of(rank, [axis["size"] for axis in axes]),
+            subject=pathlib.Path(sys.argv[0]).stem or "python", mode="values", strategy="plain",
+            seed=0,
+        )  # fmt: skip
+        self._writer.process(os.getpid(), socket.gethostname())
+        self.observer = Observer(self._writer, [axis["name"] for axis in axes], "values", [])
+        self._before = sys.excepthook
+        sys.excepthook = self._record_error
+        atexit.register(self._writer.end)
+
+    def _record_error(self, kind, error, trace):
+        self._writer.error("subject", self.observer.stage, root_cause(error))
+        self._before(kind, error, trace)
+
+
+def _axes_of(model, world_size) -> list[dict]:
+    """The mesh that the model is distributed over; without one, all ranks on one axis."""
+    mesh = None
+    if isinstance(model, nn.Module) and _model.DTensor is not None:
+        meshes = [p.device_mesh for p in model.parameters() if isinstance(p, _model.DTensor)]
+        mesh = max(meshes, key=lambda each: each.ndim, default=None)
+    if mesh is None or math.prod(mesh.shape) != world_size:
+        return [{"name": "dp_shard", "size": world_size}]
+    names = list(mesh.mesh_dim_names or [])
+    if not names or not set(names) <= _KNOWN_AXES:
+        names = _AXES.get(mesh.ndim, [])
+    if len(names) != mesh.ndim:
+        raise ValueError(
+            f"shardproof.observe: the mesh has the axes {mesh.mesh_dim_names}: expected names of "
+            f"{sorted(_KNOWN_AXES)}"
+        )
+    return [{"name": n, "size": size} for n, size in zip(names, mesh.shape, strict=True)]
+
+
+def _write_run(folder, axes, world_size, checkpoint):
+    case = {
+        "schema": 1,
+        "why": "a script that calls shardproof.observe",
+        "model": {"checkpoint": os.path.abspath(checkpoint) if checkpoint else "none was named"},
+        "mesh": axes,
+        "strategy": "plain",
+    }
+    phase = {
+        "name": "values", "mode": "values", "strategy": "plain", "mesh": axes, "skipped": "",
+        "world_size": world_size, "ranks": [],
+    }  # fmt: skip
+    run = {"schema": 1, "case": case, "cannot": dict.fromkeys(_CANNOT, _NOT_A_SUBJECT),
+           "phases": [phase]}  # fmt: skip
+    path = folder / "run.json"
+    path.with_suffix(".partial").write_text(json.dumps(run, indent=1) + "\n")
+    path.with_suffix(".partial").rename(path)
+    (folder / "oracle.json").unlink(missing_ok=True)  # of an earlier run

@@ -1,0 +1,57 @@
+"""A script of one's own, observed: `shardproof report` judges what it left."""
+
+import os
+import subprocess
+import sys
+
+from command import REPOSITORY, CommandTest, checkpoint
+
+
+class Observed(CommandTest):
+    labels = "selftest multi-rank"
+    timeout_s = 150
+    fixtures = "checkpoints"
+
+    def observe(self, mistake, *, code):
+        """Runs the script on two ranks. \\returns the result that `report` gives."""
+        evidence = self.directory / "evidence"
+        done = subprocess.run(
+            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
+             "--master-addr", "127.0.0.1", "--master-port", "0",
+             REPOSITORY / "verify" / "selftest" / "observed_job.py", checkpoint("qwen3-small"), mistake],
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY / "verify" / "python"),
+                 "SHARDPROOF_EVIDENCE": str(evidence), "GLOO_SOCKET_IFNAME": "lo",
+                 "OMP_NUM_THREADS": "1",
+                 "SHARDPROOF_DIGEST_OP": os.path.join(os.environ["SHARDPROOF_BUILD"],
+                                                      "_digest_op.so")},
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        self.assertEqual(done.returncode == 0, mistake != "raises", done.stderr)
+        return self.judged("report", evidence, code=code)
+
+    def finding(self, document, property_id):
+        found = [one for one in document["findings"] if one["property"] == property_id]
+        self.assertTrue(found, document["findings"])
+        return found[0]
+
+    def test_sound_script_has_no_finding(self):
+        # Inconclusive: what a script does not show, such as `built`, cannot be judged.
+        document = self.observe("none", code=3)
+        self.assertEqual(document["findings"], [])
+        passed = {one["id"] for one in document["properties"] if one["verdict"] == "pass"}
+        self.assertLessEqual({"loading.equals_source", "sharding.shards_tile",
+                              "sharding.ranks_match_rank0", "training.optimizer_live"}, passed)  # fmt: skip
+
+    def test_one_element_is_named(self):
+        found = self.finding(self.observe("one_element", code=1), "loading.equals_source")
+        self.assertEqual(found["tensor"], "model.layers.1.mlp.up_proj.weight")
+        self.assertEqual(found["ranks"], [1])
+
+    def test_stale_optimizer_is_named(self):
+        found = self.finding(self.observe("stale_optimizer", code=1), "training.optimizer_live")
+        self.assertEqual((found["kind"], found["stage"]), ("not-held", "ready.optimizer"))
+
+    def test_an_exception_is_the_root_cause(self):
+        found = self.finding(self.observe("raises", code=1), "fault.every_rank_finishes")
+        self.assertIn("lost my way", found["message"])
+        self.assertEqual(found["ranks"], [1])
