@@ -1,7 +1,6 @@
 """A script of one's own, observed: `shardproof report` judges what it left."""
 
 import os
-import subprocess
 import sys
 
 from command import REPOSITORY, CommandTest, checkpoint
@@ -14,19 +13,16 @@ class Observed(CommandTest):
 
     def observe(self, mistake, *, code):
         """Runs the script on two ranks. \\returns the result that `report` gives."""
-        evidence = self.directory / "evidence"
-        done = subprocess.run(
-            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
-             "--master-addr", "127.0.0.1", "--master-port", "0",
-             REPOSITORY / "verify" / "selftest" / "observed_job.py", checkpoint("qwen3-small"), mistake],
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY / "verify" / "python"),
-                 "SHARDPROOF_EVIDENCE": str(evidence), "GLOO_SOCKET_IFNAME": "lo",
-                 "OMP_NUM_THREADS": "1",
-                 "SHARDPROOF_DIGEST_OP": os.path.join(os.environ["SHARDPROOF_BUILD"],
-                                                      "_digest_op.so")},
-            capture_output=True, text=True, timeout=120,
+        evidence = self.dir / "evidence"
+        op = os.path.join(os.environ["SHARDPROOF_BUILD"], "_digest_op.so")
+        done = self.run_process(
+            sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
+            REPOSITORY / "verify" / "selftest" / "observed_job.py", checkpoint("qwen3-small"), mistake,
+            timeout=100, PYTHONPATH=str(REPOSITORY / "verify" / "python"), SHARDPROOF_DIGEST_OP=op,
+            SHARDPROOF_EVIDENCE=str(evidence), GLOO_SOCKET_IFNAME="lo", TMPDIR=str(self.dir),
+            TORCHINDUCTOR_CACHE_DIR=str(self.dir / "inductor"),
         )  # fmt: skip
-        self.assertEqual(done.returncode == 0, mistake != "raises", done.stderr)
+        self.assertEqual(done.code == 0, mistake != "raises", str(done))
         return self.judged("report", evidence, code=code)
 
     def finding(self, document, property_id):

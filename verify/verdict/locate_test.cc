@@ -28,7 +28,7 @@ class LocateTest : public ::testing::Test {
       descriptor.placements = {{"shard", 0, 1}};
       descriptor.owned = {{static_cast<uint64_t>(2 * r), 2, 1, 0}};
       rank.descriptors = {descriptor};
-      StageRecord ready{"ready", 0, true, {}};
+      StageRecord ready{.name = "ready", .complete = true};
       TensorState state;
       state.content = Content::kDefined;
       state.digest = {10 + static_cast<uint64_t>(r), 20};

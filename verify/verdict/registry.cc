@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <regex>
 
 #include "verify/verdict/property.h"
 
@@ -28,7 +29,8 @@ std::vector<std::string> KnownIds() {
 }  // namespace
 
 bool Property::Reads(const std::string& phase) const {
-  return needs.find(phase) != std::string::npos || needs.find("every phase") != std::string::npos;
+  const std::regex whole_word("(^|[^a-z_])" + phase + "([^a-z_]|$)");
+  return std::regex_search(needs, whole_word) || needs.find("every phase") != std::string::npos;
 }
 
 const std::vector<Property>& AllProperties() { return Registry(); }
