@@ -150,12 +150,12 @@ def _names_in(text):
 
 
 def modules_of(path, folders):
-    """What a file imports: ({file name: text} of modules in these folders, names of all others).
+    """What a file imports from these folders, as text, and the rest, by name.
 
-    Modules and packages of Python files are embedded; what is larger than MODULE_BYTES_MAX, or is
-    no Python, has to be imported where the script runs.
+    Returns ({file name: text}, modules that are installed, modules of these folders that have to be
+    imported from there: what is no Python, or larger than MODULE_BYTES_MAX).
     """
-    files, others, waiting = {}, [], [(os.path.basename(path), path)]
+    files, installed, left, waiting = {}, [], [], [(os.path.basename(path), path)]
     while waiting:
         name, file_path = waiting.pop(0)
         if name in files:
@@ -164,10 +164,11 @@ def modules_of(path, folders):
             files[name] = file.read()
         for module in _imported(files[name], file_path):
             found = _files_of(module.split(".")[0], folders)
-            waiting += found
+            waiting += found or []
+            others = installed if found == [] else left
             if not found and module not in others:
                 others.append(module)
-    return files, others
+    return files, installed, left
 
 
 def _imported(text, path):
@@ -179,6 +180,7 @@ def _imported(text, path):
 
 
 def _files_of(module, folders):
+    """The files of a module: none if it is not in these folders, None if it cannot be embedded."""
     for folder in folders:
         single, package = os.path.join(folder, f"{module}.py"), os.path.join(folder, module)
         if os.path.isfile(single):
@@ -186,7 +188,8 @@ def _files_of(module, folders):
         if os.path.isfile(os.path.join(package, "__init__.py")):
             found = [os.path.join(root, one) for root, _, names in os.walk(package)
                      for one in sorted(names) if "__pycache__" not in root]  # fmt: skip
-            sizes = [os.path.getsize(one) for one in found]
-            if all(one.endswith(".py") for one in found) and sum(sizes) <= MODULE_BYTES_MAX:
-                return [(os.path.relpath(one, folder), one) for one in found]
+            is_python = all(one.endswith((".py", ".pyi", ".typed")) for one in found)
+            if not is_python or sum(map(os.path.getsize, found)) > MODULE_BYTES_MAX:
+                return None
+            return [(os.path.relpath(one, folder), one) for one in found if one.endswith(".py")]
     return []

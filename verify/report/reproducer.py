@@ -9,6 +9,7 @@ finding says. OUT_DIR/reproducers.json says what came of each finding, by its fi
     {"schema": 1, "left_out": 0, "findings": {"63d598fe15a2f407":
         {"script": "loading-ties_kept-1.py" or null, "report": "loading-ties_kept-1.md", "seen": true}}}
 
+`seen` is false for what the script does not check by itself: the consequences of what it does.
 Exit code: 0, also if no script was seen to fail; 2 if the input cannot be read.
 """
 
@@ -94,7 +95,9 @@ def against(finding):
 def plan_values(finding, oracle):
     name = finding["tensor"]
     if finding["property"] == "loading.derived_buffers":
-        formula = oracle["derived"].get(name) or oracle["derived"][name.replace("original_", "")]
+        formula = oracle["derived"].get(name, oracle["derived"].get(name.replace("original_", "")))
+        if formula is None:
+            raise NoScript("its formula is not in the evidence")
         values = [float("nan") if isinstance(one, str) else one for one in formula["values"]]
         return Plan("check_values", expected="expected_from_formula",
                     constants={"ULP": formula["ulp_max"]}, of_tensor={"FORMULA": {name: values}})  # fmt: skip
@@ -114,9 +117,9 @@ def plan_saved(finding, oracle):
     kind = {"duplicate": "twice", "saved-twice": "twice", "not-saved": "absent"}
     what = kind.get(finding["kind"], finding["kind"])
     tie = tie_of(oracle, finding["tensor"])
-    shared = {finding["tensor"]: next(one for one in tie if one != finding["tensor"])}
-    return Plan("check_saved", constants={"SAVED": what},
-                of_tensor={"SHARED": shared} if what == "twice" else {})  # fmt: skip
+    others = [one for one in tie if one != finding["tensor"]]
+    shared = {"SHARED": {finding["tensor"]: others[0]}} if what == "twice" and others else {}
+    return Plan("check_saved", constants={"SAVED": what}, of_tensor=shared)
 
 
 def plan_field(finding, oracle):
@@ -130,7 +133,9 @@ def plan_field(finding, oracle):
 
 
 def plan_sharing(finding, oracle):
-    other = re.search(r"memory with ([^,]+)", finding["message"])
+    other = re.search(r"memory with ([^,;]+)", finding["message"])
+    if not other:
+        raise NoScript("the finding does not say with what it shares memory")
     return Plan("check_sharing", constants={"MUST_SHARE": finding["kind"] == "untied"},
                 of_tensor={"SHARED": {finding["tensor"]: other.group(1)}})  # fmt: skip
 
@@ -196,12 +201,13 @@ def age(finding, compared):
     return place(compared["phases"], finding["phase"]), place(compared["stages"], finding["stage"])
 
 
-def groups_of(result, oracle):
+def groups_of(result, run):
     """All findings, each in one group."""
     groups, by_root, by_tensor = [], {}, {}
     for finding in sorted(result["findings"], key=lambda one: age(one, result["compared"])):
         try:
-            plan, why_not = plan_for(finding, oracle), ""
+            plan, why_not = plan_for(finding, run.oracle), ""
+            run.phases_for(finding["phase"], plan.constants.get("REFERENCE"))
         except NoScript as reason:
             plan, why_not = None, str(reason)
         tensor = finding["tensor"] or (plan.check + plan.look if plan else why_not)
@@ -250,7 +256,7 @@ class Run:
         self.folders = [os.path.dirname(os.path.abspath(subject))]
         self.folders += [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep)
                          if one and not os.path.isdir(os.path.join(one, "shardproof"))]  # fmt: skip
-        self.modules, self.imported = embed.modules_of(subject, self.folders)
+        self.modules, self.imported, self.left = embed.modules_of(subject, self.folders)
         self.subject = os.path.basename(subject)
         self.case_source = embed.Source(os.path.join(PACKAGE, "shardproof", "case.py"))
         self.parts_source = embed.Source(os.path.join(HERE, "reproducer_parts.py"))
@@ -267,6 +273,9 @@ class Run:
 
     def phases_for(self, phase, reference):
         """The phase, after the one whose checkpoint it resumes and the one it is compared with."""
+        for one in filter(None, (phase, reference and reference[0])):
+            if one not in self.orders:
+                raise NoScript(f"phase {one} left no order of what it was asked for")
         needed = [phase]
         if reference and reference[0] not in needed:
             needed.insert(0, reference[0])
@@ -438,7 +447,7 @@ def ran(script, python, run, words, deadline):
     """Runs a script in an empty directory, as someone would who has no Shardproof."""
     environment = {name: value for name, value in os.environ.items()
                    if name not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}  # fmt: skip
-    environment["PYTHONPATH"] = os.pathsep.join(run.folders[1:])
+    environment["PYTHONPATH"] = os.pathsep.join(run.folders if run.left else [])
     with tempfile.TemporaryDirectory() as empty:
         process = subprocess.Popen(
             [python, script, *words], cwd=empty, env=environment, start_new_session=True,
@@ -497,6 +506,11 @@ def reproduce(group, run, out, python):
 # ---- the reports ---------------------------------------------------------------------------------
 
 
+def python_version(python):
+    words = [python, "-c", "import platform; print(platform.python_version())"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def machine():
     """The processor and system on which the script was run."""
     model = platform.processor() or platform.machine()
@@ -508,7 +522,7 @@ def machine():
     return {"system": platform.platform(), "cpu": f"{model}, {os.cpu_count()} cores"}
 
 
-def report_of(group, run, seen, needs_checkpoint):
+def report_of(group, run, seen, needs_checkpoint, python):
     offered = seen is not None and seen.code == 1 and len(seen.missing) < len(group.findings)
     prop = next((one for one in run.result["properties"]
                  if one["id"] == group.findings[0]["property"]), {})  # fmt: skip
@@ -523,8 +537,8 @@ def report_of(group, run, seen, needs_checkpoint):
         result=run.result, case=run.result["case"], compared=run.result["compared"],
         offered=offered, seen=seen, output=shown[-LINES_SHOWN:], machine=machine(),
         cut=max(0, len(shown) - LINES_SHOWN), needs_checkpoint=needs_checkpoint,
-        python=platform.python_version(), needs=needs_of(run.imported, {} if run.is_synthetic else 1),
-        outside=[] if seen is None else run.imported, subject=run.subject,
+        python=python_version(python), needs=needs_of(run.imported, {} if run.is_synthetic else 1),
+        left=run.left, subject=run.subject,
     )  # fmt: skip
 
 
@@ -536,12 +550,12 @@ def write_all(result, evidence, out, python):
         for field in ("hosts", "coordinates", "ranks"):
             finding.setdefault(field, [])
     run = Run(result, evidence)
-    groups = groups_of(result, run.oracle)
+    groups = groups_of(result, run)
     os.makedirs(out, exist_ok=True)
     index = {}
     for group in groups[:SCRIPTS_MAX]:
         seen, needs_checkpoint = reproduce(group, run, out, python)
-        offered, text = report_of(group, run, seen, needs_checkpoint)
+        offered, text = report_of(group, run, seen, needs_checkpoint, python)
         with open(os.path.join(out, group.slug + ".md"), "w", encoding="utf-8") as file:
             file.write(text)
         for finding in [*group.findings, *group.also]:
@@ -568,7 +582,8 @@ def main():
         with open(arguments.result, encoding="utf-8") as file:
             result = json.load(file)
         write_all(result, arguments.evidence, arguments.out, arguments.python)
-    except (OSError, ValueError, KeyError, TypeError, SyntaxError, jinja2.TemplateError) as error:
+    except (OSError, ValueError, KeyError, TypeError, SyntaxError, jinja2.TemplateError,
+            subprocess.SubprocessError) as error:
         print(f"{arguments.result}: {type(error).__name__}: {error}", file=sys.stderr)
         return 2
     return 0

@@ -399,7 +399,7 @@ def run_rank(phase, rank, directory, checkpoint):
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=timeout)
         dist.barrier()
         show_unwritten_memory()
-        torch.manual_seed(0)
+        torch.manual_seed(job.case.seed)
         subject.run(job.case, job)
         dist.barrier()
         if STAGE is None:
