@@ -2,7 +2,8 @@
 
 RESULT.json is the document of `--json`, EVIDENCE_DIR what verify/evidence/FORMAT.md describes. The
 output is one file that asks the network for nothing, and equal input gives equal bytes. Evidence may
-be damaged: what cannot be read is left out and said to be.
+be damaged: what cannot be read is left out and said to be. What reproducer.py has written into the
+folder `reproducers` beside the output is linked.
 """
 
 import sys
@@ -190,6 +191,28 @@ def property_table(result):
     return columns, rows
 
 
+def read_reproducers(folder, notes):
+    """fingerprint -> script and report, as reproducer.py left them in this folder, if it did."""
+    path = os.path.join(folder, "reproducers.json")
+    if not os.path.exists(path):
+        return {}
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)["findings"]
+        return {str(fingerprint): {kind: plain_name(entry[kind]) for kind in ("script", "report")}
+                for fingerprint, entry in found.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        notes.append(f"reproducers.json: {type(error).__name__}: {error}")
+        return {}
+
+
+def plain_name(name):
+    """A file name without a folder, or None. Raises ValueError."""
+    if name is not None and not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*", name):
+        raise ValueError(f"not a plain file name: {name!r}")
+    return name
+
+
 def headline(result):
     worst = {"fail": f"{len(result['findings'])} finding" +
                      ("" if len(result["findings"]) == 1 else "s"),
@@ -199,7 +222,7 @@ def headline(result):
     return worst.get(result["verdict"], "")
 
 
-def render(result, evidence):
+def render(result, evidence, reproducers):
     notes = []
     for finding in result["findings"]:
         for field in ("phase", "stage", "tensor", "expected", "seen", "explanation"):
@@ -217,6 +240,7 @@ def render(result, evidence):
     for prop in result["properties"]:
         counts[prop["verdict"]] = counts.get(prop["verdict"], 0) + 1
     return environment.get_template("report.html.j2").render(
+        reproducers=read_reproducers(reproducers, notes),
         result=result, case=result["case"], compared=result["compared"], headline=headline(result),
         counts=counts, columns=columns, rows=rows, shard_map=shard_map,
         shard_phase=shards.get("phase", "") if shards else "",
@@ -246,7 +270,8 @@ def main(arguments):
     try:
         with open(arguments[1], encoding="utf-8") as file:
             result = json.load(file)
-        write_atomically(arguments[3], render(result, arguments[2]))
+        reproducers = os.path.join(os.path.dirname(os.path.abspath(arguments[3])), "reproducers")
+        write_atomically(arguments[3], render(result, arguments[2], reproducers))
     except (OSError, ValueError, KeyError, TypeError, jinja2.TemplateError) as error:
         sys.exit(f"{arguments[1]}: {type(error).__name__}: {error}")
 

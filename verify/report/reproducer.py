@@ -1,0 +1,593 @@
+"""Writes a Markdown report and a standalone script for the findings of a run of a Python subject:
+
+    python reproducer.py RESULT.json EVIDENCE_DIR OUT_DIR [--python PYTHON]
+
+PYTHON is the subject's own (this one, unless given). Findings of one root share a script. A script
+is run, in an empty directory and without Shardproof, and is kept only if it was seen to fail as the
+finding says. OUT_DIR/reproducers.json says what came of each finding, by its fingerprint:
+
+    {"schema": 1, "left_out": 0, "findings": {"63d598fe15a2f407":
+        {"script": "loading-ties_kept-1.py" or null, "report": "loading-ties_kept-1.md", "seen": true}}}
+
+`seen` is false for what the script does not check by itself: the consequences of what it does.
+Exit code: 0, also if no script was seen to fail; 2 if the input cannot be read.
+"""
+
+import argparse
+import ast
+import dataclasses
+import json
+import os
+import platform
+import pprint
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+
+import jinja2
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PACKAGE = os.path.join(os.path.dirname(HERE), "python")
+# After this folder, whose html.py would hide the standard module html.
+sys.path.append(sys.path.pop(0))
+sys.path.append(PACKAGE)
+
+import embed
+
+SCRIPTS_MAX = 10
+TENSORS_MAX = 50  # in one script
+LINES_SHOWN = 20
+MADE_BYTES_MAX = 2 << 30  # of a checkpoint that a script makes by itself
+HANG_SECONDS = 30  # at least, before a script calls a rank hung
+STARTUP_SECONDS = 120  # imports, and the making of a checkpoint
+DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
+          "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
+          "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U64": "uint64",
+          "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool"}  # fmt: skip
+
+
+class NoScript(Exception):
+    """Why there is no script for a finding."""
+
+
+# ---- what to check -------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Plan:
+    """What a script does about a finding: functions of reproducer_parts.py and their constants."""
+
+    check: str
+    look: str = "look_at_values"
+    expected: str = ""
+    constants: dict = dataclasses.field(default_factory=dict)
+    of_tensor: dict = dataclasses.field(default_factory=dict)  # constants that are joined
+
+    def root(self):
+        return json.dumps([self.check, self.look, self.expected, self.constants], sort_keys=True)
+
+
+def tie_of(oracle, name):
+    return next((tie for tie in oracle["ties"] if name in tie), [name])
+
+
+def against(finding):
+    """What a difference of values is a difference from: (function, reference phase and stage)."""
+    here, message = (finding["phase"], finding["stage"]), finding["message"]
+    for words, found in (
+        ("the checkpoint", ("expected_from_checkpoint", None)),
+        ("its value at `built`", ("expected_from_reference", (here[0], "built"))),
+        ("its value at `ready`", ("expected_from_reference", (here[0], "ready"))),
+        ("the plain path", ("expected_from_reference", ("plain", "ready"))),
+        ("rank 0 at `loaded`", ("expected_from_reference", (here[0], "loaded"))),
+        ("`ready` of phase values", ("expected_from_reference", ("values", "ready"))),
+        (r"its initial value|rank \d+", ("expected_from_reference", here)),
+    ):
+        words = words if "|" in words else re.escape(words)
+        if re.search(rf"differs from ({words})|(is .*, )({words}) has", message):
+            return found
+    raise NoScript("what it was compared with cannot be had with torch alone")
+
+
+def plan_values(finding, oracle):
+    name = finding["tensor"]
+    if finding["property"] == "loading.derived_buffers":
+        formula = oracle["derived"].get(name, oracle["derived"].get(name.replace("original_", "")))
+        if formula is None:
+            raise NoScript("its formula is not in the evidence")
+        values = [float("nan") if isinstance(one, str) else one for one in formula["values"]]
+        return Plan("check_values", expected="expected_from_formula",
+                    constants={"ULP": formula["ulp_max"]}, of_tensor={"FORMULA": {name: values}})  # fmt: skip
+    function, reference = against(finding)
+    key = next((one for one in tie_of(oracle, name) if one in oracle["source"]["tensors"]), name)
+    of_tensor = {"KEYS": {name: key}} if key != name else {}
+    if finding["stage"] == "saved":
+        if reference:
+            raise NoScript("the saved value of a buffer that the model made itself")
+        return Plan("check_saved", expected=function, constants={"SAVED": "differs"},
+                    of_tensor=of_tensor)  # fmt: skip
+    return Plan("check_values", expected=function, constants={"REFERENCE": reference},
+                of_tensor=of_tensor)  # fmt: skip
+
+
+def plan_saved(finding, oracle):
+    kind = {"duplicate": "twice", "saved-twice": "twice", "not-saved": "absent"}
+    what = kind.get(finding["kind"], finding["kind"])
+    tie = tie_of(oracle, finding["tensor"])
+    others = [one for one in tie if one != finding["tensor"]]
+    shared = {"SHARED": {finding["tensor"]: others[0]}} if what == "twice" and others else {}
+    return Plan("check_saved", constants={"SAVED": what}, of_tensor=shared)
+
+
+def plan_field(finding, oracle):
+    field = finding["kind"].removeprefix("unlike-").partition(" ")[0]
+    field = {"rebuilt": "object", "attribute": "attributes"}.get(field, field)
+    if finding["kind"].startswith("unlike-"):
+        return Plan("check_alike", constants={"FIELD": field})
+    built = field == "object" or "at `built`" in finding["message"]
+    reference = (finding["phase"], "built") if built else None
+    return Plan("check_fields", constants={"FIELD": field, "REFERENCE": reference})
+
+
+def plan_sharing(finding, oracle):
+    other = re.search(r"memory with ([^,;]+)", finding["message"])
+    if not other:
+        raise NoScript("the finding does not say with what it shares memory")
+    return Plan("check_sharing", constants={"MUST_SHARE": finding["kind"] == "untied"},
+                of_tensor={"SHARED": {finding["tensor"]: other.group(1)}})  # fmt: skip
+
+
+def plan_key_report(finding, oracle):
+    what = "missing" if re.search(r"are missing", finding["message"]) else "unexpected"
+    return Plan("check_key_report", constants={"KEY_REPORT": what})
+
+
+def plan_for(finding, oracle):
+    """The Plan of a finding. Raises NoScript."""
+    kind, domain = finding["kind"], finding["property"].partition(".")[0]
+    if finding["class"] == "verifier":
+        raise NoScript("it is about the evidence, not about the subject")
+    if finding["class"] == "input":
+        raise NoScript("it is about the files of the checkpoint; the message says all there is")
+    if domain == "memory":
+        raise NoScript("memory is measured in the whole process, in a run of its own")
+    if finding["tensor"].startswith("optimizer."):
+        raise NoScript("it is about the state of an optimizer")
+    if finding["property"] == "fault.every_rank_finishes":
+        return Plan("check_nothing", "look_at_ends")
+    if finding["property"] == "sharding.collectives_in_order":
+        return Plan("check_nothing", "look_at_collectives")
+    if finding["property"] == "loading.descriptors_kept" and not kind.startswith("local"):
+        return plan_field(finding, oracle)
+    plans = {
+        "differs": plan_values, "clobbered": plan_values, "dtype": plan_values,
+        "shape": plan_values, "meta": "check_meta", "nan": "check_finite", "inf": "check_finite",
+        "undefined": "check_defined", "absent": "check_defined", "not-in-model": "check_names",
+        "not-declared": "check_names", "rebuilt": plan_field, "untied": plan_sharing,
+        "aliased": plan_sharing, "concealed": plan_key_report, "invented": plan_key_report,
+        "incomplete": "check_layout", "chunk": "check_layout", "gap": "check_layout",
+        "overlap": "check_layout", "partial": "check_layout", "local_shape": "check_layout",
+        "local": "check_layout", "extra": plan_saved, "duplicate": plan_saved,
+        "saved-twice": plan_saved, "not-saved": plan_saved,
+    }  # fmt: skip
+    if kind == "absent" and finding["stage"] == "saved":
+        return plan_saved(finding, oracle)
+    plan = plans.get("unlike" if kind.startswith("unlike-") else kind.partition(" ")[0])
+    plan = plan_field if kind.startswith("unlike-") else plan
+    if plan is None:
+        raise NoScript(f"no script checks findings of kind {kind}")
+    return Plan(plan) if isinstance(plan, str) else plan(finding, oracle)
+
+
+@dataclasses.dataclass
+class Group:
+    """Findings of one root: those that a script checks, and those that follow from them."""
+
+    plan: Plan | None
+    phase: str
+    stage: str
+    why_not: str = ""
+    findings: list = dataclasses.field(default_factory=list)
+    also: list = dataclasses.field(default_factory=list)
+    slug: str = ""
+
+
+def age(finding, compared):
+    """Phases and stages in the order of the run: the earliest is the likeliest cause."""
+    place = lambda names, name: names.index(name) if name in names else len(names)
+    return place(compared["phases"], finding["phase"]), place(compared["stages"], finding["stage"])
+
+
+def groups_of(result, run):
+    """All findings, each in one group."""
+    groups, by_root, by_tensor = [], {}, {}
+    for finding in sorted(result["findings"], key=lambda one: age(one, result["compared"])):
+        try:
+            plan, why_not = plan_for(finding, run.oracle), ""
+            run.phases_for(finding["phase"], plan.constants.get("REFERENCE"))
+        except NoScript as reason:
+            plan, why_not = None, str(reason)
+        tensor = finding["tensor"] or (plan.check + plan.look if plan else why_not)
+        root = (plan.root() if plan else why_not, finding["phase"], finding["stage"])
+        if plan and plan.look != "look_at_values":
+            root = tensor = plan.look  # the first rank that failed; the others are consequences
+        same = (tensor, finding["kind"] if root != tensor else "")
+        earlier = by_tensor.get(same)
+        if earlier and (finding["tensor"] or earlier.phase != finding["phase"]):
+            earlier.also.append(finding)
+            continue
+        group = by_root.get(root)
+        if group is None or len(group.findings) >= TENSORS_MAX:
+            group = by_root[root] = Group(plan, finding["phase"], finding["stage"], why_not)
+            groups.append(group)
+        group.findings.append(finding)
+        if plan and group.plan:
+            for name, values in plan.of_tensor.items():
+                group.plan.of_tensor.setdefault(name, {}).update(values)
+        by_tensor[same] = group
+    for number, group in enumerate(groups):
+        first = group.findings[0]
+        group.slug = re.sub(r"[^\w-]+", "-", f"{number + 1:02d}-{first['property']}-{first['kind']}")
+    return groups
+
+
+# ---- writing a script ----------------------------------------------------------------------------
+
+
+class Run:
+    """What a run was: its orders, what the oracle said, and the code that it ran."""
+
+    def __init__(self, result, evidence):
+        self.result, self.evidence = result, evidence
+        with open(os.path.join(evidence, "oracle.json"), encoding="utf-8") as file:
+            self.oracle = json.load(file)
+        self.orders = {}
+        for phase in result["compared"]["phases"]:
+            path = os.path.join(evidence, phase, "order.json")
+            if os.path.exists(path):
+                with open(path, encoding="utf-8") as file:
+                    self.orders[phase] = (path, json.load(file))
+        if not self.orders:
+            raise ValueError(f"{evidence}: no order.json of any phase: no run of a Python subject")
+        subject = result["case"]["subject"]
+        self.folders = [os.path.dirname(os.path.abspath(subject))]
+        self.folders += [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+                         if one and not os.path.isdir(os.path.join(one, "shardproof"))]  # fmt: skip
+        self.modules, self.imported, self.left = embed.modules_of(subject, self.folders)
+        self.subject = os.path.basename(subject)
+        self.case_source = embed.Source(os.path.join(PACKAGE, "shardproof", "case.py"))
+        self.parts_source = embed.Source(os.path.join(HERE, "reproducer_parts.py"))
+
+    @property
+    def is_synthetic(self):
+        return bool(self.result["case"]["model"].get("tensors"))
+
+    def case_of(self, phase):
+        """The fields of the Case of a rank of that phase."""
+        from shardproof.case import read_order
+
+        return dataclasses.asdict(read_order(self.orders[phase][0], 0)[0])
+
+    def phases_for(self, phase, reference):
+        """The phase, after the one whose checkpoint it resumes and the one it is compared with."""
+        for one in filter(None, (phase, reference and reference[0])):
+            if one not in self.orders:
+                raise NoScript(f"phase {one} left no order of what it was asked for")
+        needed = [phase]
+        if reference and reference[0] not in needed:
+            needed.insert(0, reference[0])
+        order = self.orders[phase][1]
+        if order["resumes"]:
+            saver = [one for one, (_, other) in self.orders.items()
+                     if other["saves"] and other["save_to"] == order["save_to"]]  # fmt: skip
+            needed = [one for one in saver if one not in needed] + needed
+        return needed
+
+
+def literal(value, width=96):
+    return pprint.pformat(value, width=width, compact=True, sort_dicts=False)
+
+
+def text_literal(text):
+    """A module as a string that can be read."""
+    if "'''" in text or not text.endswith("\n"):
+        return pprint.pformat(text, width=96)
+    return f"r'''{text}'''" if "\\" in text else f"'''\\\n{text}'''"
+
+
+def checkpoint_constants(oracle):
+    """How the checkpoint's keys, dtypes and files differ from what the model would save."""
+    source = oracle["source"]["tensors"]
+    declared = {one["name"]: one for one in oracle["declared"]}
+    dtype = lambda one: f"torch.{DTYPES[one['dtype']]}"
+    extra = [f"{name!r}: ({dtype(one)}, {one['shape']})" for name, one in source.items()
+             if name not in declared]  # fmt: skip
+    other = [f"{name!r}: {dtype(one)}" for name, one in source.items()
+             if name in declared and one["dtype"] != declared[name]["dtype"]]  # fmt: skip
+    return {
+        "LACKS": literal(sorted(name for name in declared if name not in source)),
+        "EXTRA": "{" + ", ".join(extra) + "}",
+        "OTHER_DTYPE": "{" + ", ".join(other) + "}",
+        "FILES": str(max(1, len({one["file"] for one in source.values()}))),
+    }
+
+
+def checkpoint_bytes(oracle):
+    return sum(int(re.search(r"\d+", DTYPES[one["dtype"]] + "8").group()) // 8
+               * _product(one["shape"]) for one in oracle["source"]["tensors"].values())  # fmt: skip
+
+
+def _product(shape):
+    total = 1
+    for size in shape:
+        total *= size
+    return total
+
+
+def script_of(group, run, needs_checkpoint):
+    """The text of a group's script."""
+    plan, first = group.plan, group.findings[0]
+    reference = plan.constants.get("REFERENCE")
+    phases = run.phases_for(group.phase, reference)
+    names = list(dict.fromkeys(one["tensor"] for one in group.findings if one["tensor"]))
+    order = run.orders[group.phase][1]
+    least = HANG_SECONDS if any(one["kind"] == "hang" for one in group.findings) else 60
+    scale = max(1.0, 1000 * least / order["case"]["deadline_ms"])  # a busy machine is not a hang
+
+    ulp = "ULP" in plan.constants
+    at_the_end = group.stage == "saved" or plan.look != "look_at_values"
+    facts = {'self.model.get("tensors")': run.is_synthetic, "REFERENCE": reference is not None,
+             "here == REFERENCE": reference is not None, "STAGE is None": at_the_end,
+             "here == (PHASE, STAGE)": not at_the_end, "CONFIG": not run.is_synthetic,
+             "missing is not None or unexpected is not None": plan.check == "check_key_report"}  # fmt: skip
+    facts = {ast.unparse(ast.parse(text)): holds for text, holds in facts.items()}
+    own_names = {name for name in run.parts_source.definitions if name.isupper()}
+    own_names |= {"Case", "check", "expected", "look", "remember", *(["differing"] if ulp else [])}
+    remember = "" if not reference else (
+        "remember_values" if plan.check == "check_values" else "remember_fields")  # fmt: skip
+    parts = embed.Copy(own_names, facts)
+    parts.heading("what is checked")
+    for name in (plan.check, plan.expected, remember, "differing_by_ulp" if ulp else ""):
+        if name:
+            parts.add(run.parts_source, name)
+    parts.heading("the job")
+    parts.add(run.parts_source, plan.look)
+    parts.add(run.parts_source, "main")
+    parts.heading("what run() is given and, below, run() itself")
+    used = set().union(*map(embed.attributes_in, run.modules.values()),
+                       embed.attributes_in(parts.text()))  # fmt: skip
+    case_text, kept = embed.class_text(
+        run.case_source, "Case", used | {"rank", "checkpoint", "world_size", "mesh", "phase"}, facts
+    )
+    parts.add(run.case_source, "Case", case_text)
+    asked = {phase: {name: value for name, value in run.case_of(phase).items()
+                     if name in kept - {"rank", "checkpoint"}} for phase in phases}  # fmt: skip
+    for fields in asked.values():
+        if "save_to" in fields:
+            fields["save_to"] = os.path.basename(fields["save_to"])
+        if not run.is_synthetic:
+            fields.pop("model", None)
+    config = {}
+    config_path = os.path.join(order["source"], "config.json")
+    if not run.is_synthetic and os.path.exists(config_path):
+        with open(config_path, encoding="utf-8") as file:
+            config = json.load(file)
+
+    constants = {
+        "PHASE": literal(group.phase),
+        "STAGE": literal(None if at_the_end else group.stage),
+        "TENSORS": literal(names),
+        "NEEDS_CHECKPOINT": literal(needs_checkpoint),
+        "TIMEOUT": literal(round(order["timeout_ms"] * scale / 1000, 1)),
+        "DEADLINE": literal(round(order["case"]["deadline_ms"] * scale / 1000, 1)),
+        "REFERENCE": literal(reference),
+        "SUBJECT": literal(run.subject),
+        "PRELOAD": literal(preload(run.imported, config)),
+        **checkpoint_constants(run.oracle),
+        **{name: literal(value) for name, value in plan.constants.items() if name != "REFERENCE"},
+        **{name: literal(value) for name, value in plan.of_tensor.items()},
+    }  # fmt: skip
+    constants = {**CONSTANTS, **constants}
+    constants = {name: value for name, value in constants.items()
+                 if re.search(rf"\b{name}\b", parts.text())}  # fmt: skip
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(HERE), trim_blocks=True,
+                                     lstrip_blocks=True, undefined=jinja2.StrictUndefined,
+                                     keep_trailing_newline=True)  # fmt: skip
+    return environment.get_template("reproducer.py.j2").render(
+        first=first, group=group, plan=plan, run=run, constants=constants,
+        imports=parts.import_lines(), definitions=parts.text(), needs_checkpoint=needs_checkpoint,
+        ulp=ulp, debug=plan.look == "look_at_collectives",
+        remember=remember, phases=literal(asked), config=literal(config),
+        title="\n".join(textwrap.wrap(title_of(first), 96)),
+        versions=run.result["versions"], needs=needs_of(run.imported, config),
+        modules={name: text_literal(text) for name, text in run.modules.items()},
+    )  # fmt: skip
+
+
+# What a constant is where a finding has nothing to say of it.
+CONSTANTS = {"REFERENCE": "None", "KEYS": "{}", "FORMULA": "{}", "ULP": "0", "FIELD": "''",
+             "SHARED": "{}", "MUST_SHARE": "True", "KEY_REPORT": "''", "SAVED": "''",
+             "PHASES": "", "MODULES": "", "CONFIG": ""}  # fmt: skip
+
+
+def preload(imported, config):
+    """What is imported once, before the ranks are forked."""
+    ready = ("torch.", "safetensors", "transformers", "accelerate")
+    found = [name for name in imported if name.startswith(ready)]
+    return sorted({*found, *(["transformers.models.auto.modeling_auto"] if config else [])})
+
+
+def needs_of(imported, config):
+    found = {name.split(".")[0] for name in imported} - set(sys.stdlib_module_names)
+    return sorted(found | {"torch", "safetensors"} | ({"transformers"} if config else set()))
+
+
+def title_of(finding):
+    return f"{finding['property']}: {finding['message'] or finding['kind']}"
+
+
+# ---- seeing it fail ------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Seen:
+    """What a run of a script showed."""
+
+    words: list
+    code: int | None
+    output: str
+    fails: list
+    missing: list  # findings that its FAIL lines do not name
+
+
+def ran(script, python, run, words, deadline):
+    """Runs a script in an empty directory, as someone would who has no Shardproof."""
+    environment = {name: value for name, value in os.environ.items()
+                   if name not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}  # fmt: skip
+    environment["PYTHONPATH"] = os.pathsep.join(run.folders if run.left else [])
+    with tempfile.TemporaryDirectory() as empty:
+        process = subprocess.Popen(
+            [python, script, *words], cwd=empty, env=environment, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            encoding="utf-8", errors="replace",
+        )  # fmt: skip
+        try:
+            output, _ = process.communicate(timeout=deadline)
+            return process.returncode, output
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # the script and its ranks
+            output, _ = process.communicate()
+            return None, output + f"\n(ended after {deadline:.0f} s)"
+
+
+def is_of(line, finding):
+    """Whether a FAIL line is of this finding."""
+    rank = re.match(r"FAIL: rank (\d+) of", line)
+    if finding["ranks"] and (not rank or int(rank.group(1)) not in finding["ranks"]):
+        return False
+    if finding["property"] == "fault.every_rank_finishes":
+        raised = re.search(r"subject: (\w+)", finding["seen"] or finding["message"])
+        words = {"error": f"raised .*{raised.group(1) if raised else ''}", "hang": "still running",
+                 "lost": "ended by", "exit": "exit code", "unclosed": "before run"}  # fmt: skip
+        return re.search(words.get(finding["kind"], "."), line) is not None
+    if finding["property"] == "sharding.collectives_in_order":
+        return True
+    return not finding["tensor"] or f", {finding['tensor']} " in line
+
+
+def see(script, group, python, run, words):
+    phase_seconds = max(60, run.orders[group.phase][1]["case"]["deadline_ms"] / 1000)
+    code, output = ran(script, python, run, words, STARTUP_SECONDS + 3 * phase_seconds)
+    fails = [line for line in output.splitlines() if line.startswith("FAIL: ")]
+    missing = [one for one in group.findings if not any(is_of(line, one) for line in fails)]
+    return Seen(words, code, output, fails, missing)
+
+
+def reproduce(group, run, out, python):
+    """Writes and runs the script of a group. \\returns (Seen or None, needs the real checkpoint)"""
+    if not group.plan:
+        return None, False
+    path = os.path.join(out, group.slug + ".py")
+    source = os.path.abspath(run.orders[group.phase][1]["source"])
+    ways = [True] if checkpoint_bytes(run.oracle) > MADE_BYTES_MAX else [False, True]
+    for needs_checkpoint in ways:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(script_of(group, run, needs_checkpoint))
+        seen = see(path, group, python, run, ["--checkpoint", source] if needs_checkpoint else [])
+        if seen.code == 1 and len(seen.missing) < len(group.findings):
+            return seen, needs_checkpoint
+    os.unlink(path)
+    return seen, True
+
+
+# ---- the reports ---------------------------------------------------------------------------------
+
+
+def python_version(python):
+    words = [python, "-c", "import platform; print(platform.python_version())"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def machine():
+    """The processor and system on which the script was run."""
+    model = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            model = next(line.split(":", 1)[1].strip() for line in file if "model name" in line)
+    except (OSError, StopIteration):
+        pass
+    return {"system": platform.platform(), "cpu": f"{model}, {os.cpu_count()} cores"}
+
+
+def report_of(group, run, seen, needs_checkpoint, python):
+    offered = seen is not None and seen.code == 1 and len(seen.missing) < len(group.findings)
+    prop = next((one for one in run.result["properties"]
+                 if one["id"] == group.findings[0]["property"]), {})  # fmt: skip
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(HERE), trim_blocks=True,
+                                     lstrip_blocks=True, undefined=jinja2.StrictUndefined,
+                                     keep_trailing_newline=True)  # fmt: skip
+    shown = [] if seen is None else [line for line in seen.output.splitlines() if line.strip()]
+    source = run.orders[group.phase][1]["source"] if group.phase in run.orders else ""
+    shown = [line.replace(os.path.abspath(source), "DIR") if source else line for line in shown]
+    return offered, environment.get_template("reproducer.md.j2").render(
+        group=group, first=group.findings[0], title=title_of(group.findings[0]), prop=prop,
+        result=run.result, case=run.result["case"], compared=run.result["compared"],
+        offered=offered, seen=seen, output=shown[-LINES_SHOWN:], machine=machine(),
+        cut=max(0, len(shown) - LINES_SHOWN), needs_checkpoint=needs_checkpoint,
+        python=python_version(python), needs=needs_of(run.imported, {} if run.is_synthetic else 1),
+        left=run.left, subject=run.subject,
+    )  # fmt: skip
+
+
+def write_all(result, evidence, out, python):
+    """Every group's script and report, and the index."""
+    for finding in result["findings"]:
+        for field in ("phase", "stage", "tensor", "expected", "seen", "explanation", "message"):
+            finding[field] = finding.get(field) or ""
+        for field in ("hosts", "coordinates", "ranks"):
+            finding.setdefault(field, [])
+    run = Run(result, evidence)
+    groups = groups_of(result, run)
+    os.makedirs(out, exist_ok=True)
+    index = {}
+    for group in groups[:SCRIPTS_MAX]:
+        seen, needs_checkpoint = reproduce(group, run, out, python)
+        offered, text = report_of(group, run, seen, needs_checkpoint, python)
+        with open(os.path.join(out, group.slug + ".md"), "w", encoding="utf-8") as file:
+            file.write(text)
+        for finding in [*group.findings, *group.also]:
+            is_seen = offered and not (finding in group.also or finding in seen.missing)
+            entry = {"script": f"{group.slug}.py" if offered else None,
+                     "report": f"{group.slug}.md", "seen": is_seen}  # fmt: skip
+            index.setdefault(finding["fingerprint"], entry)
+        print(f"{group.slug}: {'seen to fail' if offered else 'no script'}", flush=True)
+    left_out = len(groups[SCRIPTS_MAX:])
+    with open(os.path.join(out, "reproducers.json"), "w", encoding="utf-8") as file:
+        json.dump({"schema": 1, "left_out": left_out, "findings": index}, file, indent=1)
+        file.write("\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("result")
+    parser.add_argument("evidence")
+    parser.add_argument("out")
+    parser.add_argument("--python", default=sys.executable)
+    arguments = parser.parse_args()
+    try:
+        with open(arguments.result, encoding="utf-8") as file:
+            result = json.load(file)
+        write_all(result, arguments.evidence, arguments.out, arguments.python)
+    except (OSError, ValueError, KeyError, TypeError, SyntaxError, jinja2.TemplateError,
+            subprocess.SubprocessError) as error:
+        print(f"{arguments.result}: {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

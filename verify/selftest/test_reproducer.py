@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""A reproducer script fails as its finding says, and passes with a sound subject in its place.
+
+Any of fixtures/subjects/ by hand, in the environment of the tests: test_reproducer.py NAME ...
+"""
+
+import ast
+import json
+import sys
+import unittest
+
+from command import REPOSITORY, CommandTest, checkpoint
+
+SUBJECTS = REPOSITORY / "fixtures" / "subjects"
+SOUND = REPOSITORY / "verify" / "subjects" / "fsdp2.py"
+REPORT = REPOSITORY / "verify" / "report"
+
+
+def expectation(name):
+    """The literal EXPECT of a subject, which is not run here."""
+    for node in ast.parse((SUBJECTS / f"{name}.py").read_text()).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "EXPECT":
+            return ast.literal_eval(node.value)
+    raise SystemExit(f"{name}: has no EXPECT")
+
+
+def with_sound_subject(script):
+    """The same script, but for the job that it runs."""
+    main = '\nif __name__ == "__main__":'
+    modules = {"fsdp2.py": SOUND.read_text()}
+    change = f'MODULES |= {modules!r} | {{SUBJECT: "from fsdp2 import run"}}'
+    return script.replace(main, f"\n{change}\n{main}")
+
+
+class Reproducer(CommandTest):
+    labels = "selftest multi-rank"
+    timeout_s = 300
+    fixtures = "checkpoints"
+
+    def verified(self, name, *source):
+        """A run of the subject with a report: the directory of the report, and its result."""
+        report = self.root / "report"
+        expected = expectation(name)
+        done = self.shardproof(
+            "verify", "--subject", SUBJECTS / f"{name}.py", "--world", "2", *source,
+            "--property", expected["property"], "--report", report,
+            "--deadline", max(20, expected.get("deadline", 20)),
+            timeout=250, PYTHONPATH=str(SOUND.parent),
+        )  # fmt: skip
+        self.assertIn(done.code, (1, 4), str(done))
+        return report, json.loads((report / "result.json").read_text())
+
+    def python(self, *words, timeout=250, **variables):
+        return self.run_process(sys.executable, *words, timeout=timeout, **variables)
+
+    def reproduced(self, name, *source, shows=()):
+        """Finding, script and report of a subject: all as they should be. \\returns the report's directory"""
+        report, result = self.verified(name, *source)
+        out = report / "reproducers"
+        done = self.python(
+            REPORT / "reproducer.py", report / "result.json", report / "evidence", out,
+            PYTHONPATH=str(SOUND.parent),
+        )  # fmt: skip
+        self.assert_exit(done, 0)
+        index = json.loads((out / "reproducers.json").read_text())
+        first = next(one for one in result["findings"] if self.is_expected(one, name))
+        entry = index["findings"][first["fingerprint"]]
+        self.assertTrue(entry["seen"], (out / entry["report"]).read_text())
+        text = (out / entry["report"]).read_text()
+        for words in (first["message"], entry["script"], first["fingerprint"], *shows):
+            self.assertIn(words, text)
+
+        # As whoever gets it would run it: elsewhere, and without anything of ours.
+        script = self.root / "script.py"
+        script.write_text((out / entry["script"]).read_text())
+        done = self.alone(script)
+        self.assert_exit(done, 1)
+        self.assertIn("FAIL: rank ", done.out)
+        for words in (first.get("tensor"), *shows):
+            self.assertIn(words or "", done.out)
+        script.write_text(with_sound_subject(script.read_text()))
+        done = self.alone(script)
+        self.assert_exit(done, 0)
+        self.assertNotIn("FAIL", done.out)
+        return report, entry
+
+    def is_expected(self, finding, name):
+        expected = expectation(name)
+        return all(finding.get(key) == expected[key]
+                   for key in ("kind", "stage", "tensor", "ranks") if key in expected)  # fmt: skip
+
+    def alone(self, script):
+        self.assertEqual(list(self.dir.iterdir()), [])
+        return self.python(script, PYTHONPATH="")
+
+    def test_a_wrong_element_is_shown_and_linked(self):
+        model = checkpoint("llama-tied-small")
+        report, entry = self.reproduced(
+            "one_element_off", "--checkpoint", model, shows=["FAIL: rank 1 of 2", "element 5183 is"]
+        )
+        html = report / "report.html"
+        done = self.python(
+            REPORT / "html.py", report / "result.json", report / "evidence", html
+        )
+        self.assert_exit(done, 0)
+        self.assertIn(f'href="reproducers/{entry["script"]}"', html.read_text())
+
+    def test_a_rank_that_dies_is_shown(self):
+        case = REPOSITORY / "fixtures" / "cases" / "smoke.json"
+        shown = "FAIL: rank 1 of 2, in phase values: was ended by SIGKILL"
+        self.reproduced("dies", "--case", case, shows=[shown])
+
+    def test_what_is_about_the_evidence_has_a_report_and_no_script(self):
+        model = checkpoint("llama-tied-small")
+        report, result = self.verified("writes_wrong_evidence", "--checkpoint", model)
+        out = report / "reproducers"
+        result["findings"] = [one for one in result["findings"] if one["kind"] == "damage"]
+        (report / "result.json").write_text(json.dumps(result))
+        done = self.python(REPORT / "reproducer.py", report / "result.json", report / "evidence", out,
+                           PYTHONPATH=str(SOUND.parent))  # fmt: skip
+        self.assert_exit(done, 0)
+        (entry, *_) = json.loads((out / "reproducers.json").read_text())["findings"].values()
+        self.assertEqual((entry["script"], entry["seen"]), (None, False))
+        self.assertIn("No script reproduces it", (out / entry["report"]).read_text())
+        self.assertEqual(list(out.glob("*.py")), [])
+
+
+def by_hand(name):
+    def method(self):
+        self.reproduced(name, "--checkpoint", checkpoint("llama-tied-small"))
+
+    return method
+
+
+if __name__ == "__main__":
+    for subject in sys.argv[1:]:
+        setattr(Reproducer, f"test_{subject}", by_hand(subject))
+    unittest.main(argv=[sys.argv[0], *(f"Reproducer.test_{name}" for name in sys.argv[1:])])
