@@ -80,7 +80,7 @@ void WriteValues(const Case& c, const std::string& directory, int64_t rank) {
   SP_CHECK(
       writer->Rank({rank, kRanks, c.mesh, {rank}, c.subject, "values", c.strategy, c.seed}).ok());
   for (const char* stage_name : {"built", "loaded", "ready", "saved"}) {
-    StageRecord stage{stage_name, 0, true, {}};
+    StageRecord stage{.name = stage_name, .complete = true};
     for (const TensorCase& tensor : c.model.tensors) {
       TensorState state;
       state.descriptor = writer->Describe(Describe(tensor, rank));
