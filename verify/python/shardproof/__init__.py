@@ -4,7 +4,19 @@
     shardproof.check(model)    # on every rank: raises if the ranks do not hold one and the same model
 """
 
-from ._check import Finding, Mismatch, Outcome, check
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._check import Finding, Mismatch, Outcome, check
 
 __all__ = ["Finding", "Mismatch", "Outcome", "check"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name):
+    """Imports what is asked for: torch takes seconds, and the command (__main__.py) does without."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import _check
+
+    return getattr(_check, name)
