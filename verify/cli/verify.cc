@@ -170,7 +170,7 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
                       "What to verify: reference (default), or a Python file with\n"
                       "def run(case, observe); see verify/subjects/README.md");
   command->add_option("--python", arguments->execute.python,
-                      "Python that runs the subject (default: the one that the build used)");
+                      "Python that runs the subject (default: the one with the torch built against)");
   command->add_option("--strategy", arguments->strategy,
                       "rank0-broadcast (default): rank 0 reads, the others take their shards;\n"
                       "plain: every rank reads everything");
