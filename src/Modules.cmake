@@ -35,7 +35,7 @@ function(shardproof_module)
     endif()
   endif()
 
-  if(tests)
+  if(tests AND SHARDPROOF_TESTS)
     add_executable(${module_NAME}_test ${tests})
     target_link_libraries(${module_NAME}_test PRIVATE ${module_NAME} GTest::gmock GTest::gtest_main)
     if(module_TORCH)

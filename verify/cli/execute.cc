@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "verify/cli/command.h"
+#include "verify/cli/places.h"
 #include "verify/report/report.h"
 #include "verify/report/text.h"
 #include "verify/run/outputs.h"
@@ -83,8 +84,9 @@ Status WriteReports(RunResult& result, const ExecuteOptions& options) {
     result.report_path = options.report + "/report.html";
     SP_TRY(WriteResultJson(result, json));
     SP_TRY(WriteJUnit(result, options.report + "/junit.xml"));
-    SP_TRY(WriteHtml(SHARDPROOF_PYTHON, SHARDPROOF_SOURCE "/verify/report/html.py", json,
-                     result.evidence_directory, result.report_path));
+    const Places places = FindPlaces();
+    SP_TRY(WriteHtml(places.python, places.report_script, json, result.evidence_directory,
+                     result.report_path));
   }
   if (options.json == "-") {
     fmt::print("{}\n", RunResultToJson(result).dump(2));
@@ -167,8 +169,9 @@ int Present(RunResult& result, const ExecuteOptions& options) {
 }
 
 PythonOptions PythonFrom(const ExecuteOptions& options) {
-  return {options.python.empty() ? SHARDPROOF_PYTHON : options.python,
-          SHARDPROOF_SOURCE "/verify/python", SHARDPROOF_DIGEST_OP};
+  const Places places = FindPlaces();
+  return {options.python.empty() ? places.python : options.python, places.package,
+          places.digest_op};
 }
 
 int Execute(const Case& test_case, const ExecuteOptions& options) {

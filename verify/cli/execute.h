@@ -13,7 +13,7 @@ namespace shardproof {
 struct ExecuteOptions {
   std::string report;   ///< directory for report.html, junit.xml, result.json, evidence; or empty
   std::string json;     ///< file for the machine-readable result; "-" is stdout; or empty
-  std::string python;   ///< interpreter for a Python subject; empty: the one of the build
+  std::string python;   ///< interpreter for a Python subject; empty: the command's own
   std::string save_to;  ///< keep the saved checkpoint here; or empty
   std::vector<std::string> properties;  ///< judge only these
   std::vector<std::string> command_line;

@@ -189,7 +189,7 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
                       "What to verify: reference (default), or a Python file with\n"
                       "def run(case, observe); see verify/subjects/README.md");
   command->add_option("--python", arguments->execute.python,
-                      "Python that runs the subject (default: the one that the build used)");
+                      "Python that runs the subject (default: the one with the torch built against)");
   command->add_option("--option", arguments->options,
                       "NAME=VALUE: a way of working that the subject declares in OPTIONS.\n"
                       "May be repeated");

@@ -24,7 +24,7 @@ struct Subject {
 /// How Python subjects are run.
 struct PythonOptions {
   std::string python;   ///< interpreter, with torch
-  std::string package;  ///< directory that holds the package `shardproof`
+  std::string package;  ///< folder of the package `shardproof`
   std::string digest_op;  ///< the built torch.ops.shardproof.digest
 };
 
@@ -37,7 +37,7 @@ Result<Subject> DeclareSubject(const std::string& subject, const PythonOptions& 
 Status CheckOptions(const Subject& subject, const std::map<std::string, std::string>& options);
 
 /// In a child: what the environment of a subject's process is besides ours.
-/// \param scratch   directory for what libraries cache.
+/// \param scratch   directory for what libraries cache, and for the way to the package.
 void SetSubjectEnvironment(const PythonOptions& options, const std::string& scratch);
 
 /// Ranks that run a Python subject: forked by a standing process that has torch imported; in a

@@ -121,9 +121,15 @@ class SubjectLauncher : public Launcher {
 }  // namespace
 
 void SetSubjectEnvironment(const PythonOptions& options, const std::string& scratch) {
+  // A folder with nothing but the package in it: beside an installed one lie all the others of its
+  // environment, which another Python (--python) must not see. Every rank of a launch makes it.
+  const auto folder = std::filesystem::absolute(scratch) / "python";
+  std::error_code is_there;
+  std::filesystem::create_directories(folder, is_there);
+  std::filesystem::create_directory_symlink(options.package, folder / "shardproof", is_there);
   const char* inherited = std::getenv("PYTHONPATH");
   const bool has = inherited != nullptr && *inherited != '\0';
-  const std::string path = has ? options.package + ":" + inherited : options.package;
+  const std::string path = has ? folder.string() + ":" + inherited : folder.string();
   ::setenv("PYTHONPATH", path.c_str(), 1);
   ::setenv("SHARDPROOF_DIGEST_OP", options.digest_op.c_str(), 0);
   ::setenv("TORCHINDUCTOR_CACHE_DIR", scratch.c_str(), 0);

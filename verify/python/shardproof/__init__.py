@@ -5,8 +5,20 @@
     shardproof.observe("ready", model=model)    # or records it, for `shardproof report` to judge
 """
 
-from ._check import Finding, Mismatch, Outcome, check
-from ._script import observe
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._check import Finding, Mismatch, Outcome, check
+    from ._script import observe
 
 __all__ = ["Finding", "Mismatch", "Outcome", "check", "observe"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name):
+    """Imports what is asked for: torch takes seconds, and the command (__main__.py) does without."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import _check, _script
+
+    return getattr(_script if name == "observe" else _check, name)

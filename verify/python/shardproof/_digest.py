@@ -55,13 +55,17 @@ def _load_op():
         places.insert(0, pathlib.Path(named))
     if os.environ.get("SHARDPROOF_NO_DIGEST_OP"):
         return False
+    why = "is not built"
     for place in places:
         if place.exists():
-            torch.ops.load_library(str(place))
-            return True
+            try:
+                torch.ops.load_library(str(place))
+                return True
+            except OSError as error:
+                why = f"in {place} cannot be loaded by torch {torch.__version__} ({error})"
     warnings.warn(
-        "shardproof: torch.ops.shardproof.digest is not built: the same digests are computed by "
-        "plain PyTorch operations, which is slower",
+        f"shardproof: torch.ops.shardproof.digest {why}: the same digests are computed by plain "
+        "PyTorch operations, which is slower",
         stacklevel=2,
     )
     return False

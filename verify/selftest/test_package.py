@@ -1,0 +1,107 @@
+"""The Python package as pip installs it, from this build, in a folder of its own: what is in it, and
+that the command runs from there.
+"""
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from checkpoints import write_llama
+from command import REPOSITORY, CommandTest, checkpoint
+
+SOURCE = REPOSITORY / "verify" / "python" / "shardproof"
+
+
+class Package(CommandTest):
+    labels = "selftest fast"
+    timeout_s = 120
+
+    def setUp(self):
+        super().setUp()
+        self.site = self.root / "site"
+        words = ["cmake", "--install", os.environ["SHARDPROOF_BUILD"], "--component", "package"]
+        subprocess.run([*words, "--prefix", self.site], check=True, capture_output=True)
+        self.package = self.site / "shardproof"
+
+    def python(self, *words, **options):
+        return self.run_process(sys.executable, *words, PYTHONPATH=str(self.site), **options)
+
+    def installed(self, *words, code, **options):
+        done = self.python("-m", "shardproof", *words, **options)
+        self.assert_exit(done, code)
+        return done
+
+    def test_it_holds_what_it_needs_and_no_more(self):
+        found = {str(p.relative_to(self.package)) for p in self.package.rglob("*") if p.is_file()}
+        expected = {path.name for path in SOURCE.glob("*.py")} | {"_built.py", "_digest_op.so"}
+        expected |= {f"subjects/{name}.py" for name in ("ddp", "fsdp1", "fsdp2")}
+        expected |= {"_report/" + name for name in ("html.py", "report_plots.py", "report.html.j2")}
+        libraries = {name for name in found if re.fullmatch(r"_bin/lib(fmt|simdjson)\.so\.\d+", name)}
+        self.assertEqual(found - libraries, expected | {"_bin/shardproof"})
+
+    def test_pip_is_told_the_version_and_the_command(self):
+        project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+        versions = {
+            "pyproject.toml": project["version"],
+            "CMakeLists.txt": re.search(
+                r"project\(shardproof VERSION (\S+)", (REPOSITORY / "CMakeLists.txt").read_text()
+            )[1],
+            "__init__.py": re.search(
+                r'__version__ = "(.+)"', (SOURCE / "__init__.py").read_text()
+            )[1],
+        }
+        self.assertEqual(len(set(versions.values())), 1, versions)
+        module, function = project["scripts"]["shardproof"].split(":")
+        done = self.python("-c", f"import {module} as m, sys; print(callable(m.{function}),"
+                                 " 'torch' in sys.modules)")  # fmt: skip
+        self.assertEqual(done.out.split(), ["True", "False"], str(done))
+
+    def test_another_torch_is_named(self):
+        (self.package / "_built.py").write_text('TORCH_VERSION = "1.2.3"\n')
+        done = self.installed("--help", code=2)
+        self.assertEqual(done.out, "")
+        self.assertEqual(len(done.err.splitlines()), 1, done.err)
+        for words in ("expected 1.2.3", f"has torch {importlib.metadata.version('torch')}"):
+            self.assertIn(words, done.err)
+
+    def test_op_is_used_and_one_that_does_not_load_is_done_without(self):
+        digest = (
+            "import torch, shardproof._digest as d; from shardproof._layout import Run;"
+            "print(d.has_op(), d.digest_runs(torch.arange(5.0), [Run(0, 5)]).hex())"
+        )
+        with_op = self.python("-W", "error", "-c", digest)
+        shutil.copy(self.package / "_report" / "html.py", self.package / "_digest_op.so")
+        without = self.python("-c", digest)
+        self.assertEqual(with_op.out.split()[0], "True", str(with_op))
+        self.assertEqual(without.out.split(), ["False", with_op.out.split()[1]], str(without))
+        self.assertIn("_digest_op.so cannot be loaded by torch", without.err)
+
+
+class Command(Package):
+    labels = "selftest multi-rank"
+    fixtures = "checkpoints"
+    timeout_s = 180
+
+    def test_installed_command_compares_and_verifies(self):
+        self.assertIn("verify", self.installed("--help", code=0).out)
+        write_llama(self.dir / "a")
+        write_llama(self.dir / "b", files=2)
+        self.installed("compare", "a", "b", code=0)
+        words = ["verify", "--checkpoint", checkpoint("llama-tied-small"), "--world", 2]
+        self.installed(*words, "--report", "report", code=0)
+        self.assertGreater((self.dir / "report" / "report.html").stat().st_size, 0)
+
+    def test_installed_command_brings_its_package_to_any_python(self):
+        """Nothing but the program knows where the package is: there is no PYTHONPATH."""
+        done = self.run_process(
+            self.package / "_bin" / "shardproof", "verify", "--world", 2,
+            "--subject", self.package / "subjects" / "fsdp2.py",
+            "--checkpoint", checkpoint("llama-tied-small"),
+            SHARDPROOF_PYTHON=sys.executable, timeout=150,
+        )  # fmt: skip
+        self.assert_exit(done, 0)
