@@ -89,6 +89,7 @@ const PropertyRegistration kRegistration{{
     .needs = "train: stepped, resumed; again: stepped",
     .tolerance = "bit-exact, if the undisturbed job does the same twice",
     .source = "NVIDIA/Megatron-LM#5071, ISEEKYAN/Megatron-LM#104",
+    .killed_by = {"subject.resumes_at_another_step"},
     .check = Check,
     .capabilities = {"train", "save"},
 }};

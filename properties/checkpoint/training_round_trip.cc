@@ -160,6 +160,7 @@ const PropertyRegistration kRegistration{{
     .needs = "train: saved, restored; train_resume: restored",
     .tolerance = "bit-exact",
     .source = "PrimeIntellect-ai/prime-rl#3560, NVIDIA/Megatron-LM#1359, pytorch/pytorch#6031",
+    .killed_by = {"subject.resumes_without_momentum", "subject.resumes_with_another_rate", "subject.resumes_without_rng", "subject.moments_swapped"},
     .check = Check,
     .capabilities = {"train", "save"},
 }};

@@ -113,6 +113,7 @@ const PropertyRegistration kRegistration{{
     .needs = "values: ready; every phase: collectives, saved files",
     .tolerance = "none: sets",
     .source = "the definition of a conformance test",
+    .killed_by = {"subject.claims_to_shard", "subject.claims_dcp"},
     .check = Check,
 }};
 

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <set>
+#include <string>
 
 #include "properties/sound_evidence.h"
 
@@ -22,7 +24,16 @@ TEST(SoundEvidenceTest, EveryPropertyPassesWithComparisonsOrSaysWhyNot) {
     const SoundEvidence sound(ranks, ranks == 3 ? 2 : 3);
     for (const PropertyResult& result : Judge(sound.evidence, {})) {
       const Judgement& judgement = result.judgement;
-      if (result.id == "fault.every_fault_fires") continue;  // nothing is injected here
+      // Nothing is injected here, no step is taken, and the reference claims nothing.
+      static const std::set<std::string> kOthers = {
+          "fault.every_fault_fires",       "training.optimizer_live",
+          "training.steps_act",            "checkpoint.training_round_trip",
+          "checkpoint.resume_exact",       "checkpoint.state_dict_whole",
+          "conformance.claims_shown"};
+      if (kOthers.contains(result.id)) {
+        EXPECT_EQ(judgement.verdict(), Verdict::kSkip) << result.id;
+        continue;
+      }
       const std::string first = judgement.findings().empty() ? "" : judgement.findings()[0].message;
       EXPECT_EQ(judgement.verdict(), Verdict::kPass)
           << result.id << " with " << ranks << " ranks: " << judgement.reason() << first;
@@ -209,7 +220,15 @@ TEST(MissingAlikeTest, FindsOneRankThatDiffersAndSkipsWithoutMissingKeys) {
   const Finding finding = OnlyFinding(JudgeOne(sound.evidence, "loading.missing_alike"));
   EXPECT_EQ(finding.index, 2u);
   EXPECT_THAT(finding.ranks, ElementsAre(1));
-  sound.evidence.oracle.missing.clear();
+  OracleRecord& oracle = sound.evidence.oracle;
+  const FileTensor initial = oracle.missing.at("lost");
+  // How a framework initialises is its own matter: then it must have a value, whatever that is, and
+  // replicas are held against each other.
+  oracle.missing.clear();
+  EXPECT_EQ(JudgeOne(sound.evidence, "loading.missing_alike").judgement.verdict(), Verdict::kPass);
+  sound.State("values", 1, "restored", "lost").content = Content::kUndefined;
+  EXPECT_EQ(OnlyFinding(JudgeOne(sound.evidence, "loading.missing_alike")).kind, "undefined");
+  oracle.source.tensors["lost"] = initial;
   EXPECT_EQ(JudgeOne(sound.evidence, "loading.missing_alike").judgement.verdict(), Verdict::kSkip);
 }
 

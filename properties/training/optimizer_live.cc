@@ -125,6 +125,7 @@ const PropertyRegistration kRegistration{{
     .needs = "every phase: optimizer records",
     .tolerance = "none: identity",
     .source = "modelscope/twinkle#117; torch.distributed.fsdp.fully_shard tutorial",
+    .killed_by = {"subject.stale_optimizer", "subject.optimizer_misses_a_parameter"},
     .check = Check,
 }};
 

@@ -77,6 +77,7 @@ const PropertyRegistration kRegistration{{
     .needs = "train, again: ready, stepped, restored, resumed",
     .tolerance = "bit-exact for what is frozen",
     .source = "torch.optim documentation",
+    .killed_by = {"subject.stale_optimizer_steps", "subject.steps_change_frozen"},
     .check = Check,
     .capabilities = {"train"},
 }};

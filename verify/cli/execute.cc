@@ -83,9 +83,19 @@ Status WriteReports(RunResult& result, const ExecuteOptions& options) {
     const std::string json = options.report + "/result.json";
     result.report_path = options.report + "/report.html";
     SP_TRY(WriteResultJson(result, json));
-    SP_TRY(WriteJUnit(result, options.report + "/junit.xml"));
     const Places places = FindPlaces();
-    SP_TRY(WriteHtml(places.python, places.report_script, json, result.evidence_directory,
+    if (result.test_case.subject != kReference && !result.Findings().empty()) {
+      ShowProgress("scripts that show the findings: writing and running them");
+      const std::string python = PythonFrom(options).python;
+      SP_ASSIGN(const std::string script,
+                WriteReproducers(places.python, places.report + "/reproducer.py", python, json,
+                                 result.evidence_directory, options.report + "/reproducers"));
+      ShowProgress("");
+      if (!script.empty()) result.next_command = ShellQuoted(python) + " " + ShellQuoted(script);
+      SP_TRY(WriteResultJson(result, json));
+    }
+    SP_TRY(WriteJUnit(result, options.report + "/junit.xml"));
+    SP_TRY(WriteHtml(places.python, places.report + "/html.py", json, result.evidence_directory,
                      result.report_path));
   }
   if (options.json == "-") {

@@ -9,7 +9,7 @@ struct Places {
   std::string python;         ///< interpreter with torch, and with what html.py imports
   std::string package;        ///< folder of the Python package `shardproof`
   std::string digest_op;      ///< the built torch.ops.shardproof.digest
-  std::string report_script;  ///< html.py, with the files it needs beside it
+  std::string report;         ///< folder of html.py and reproducer.py, with what they need
 };
 
 /// Installed, all of it lies in the Python package, as verify/python/CMakeLists.txt puts it there;

@@ -33,4 +33,15 @@ Status WriteHtml(const std::string& python, const std::string& script,
                  const std::string& result_json, const std::string& evidence_directory,
                  const std::string& out);
 
+/// A Markdown report for each finding of a Python subject and, where one was seen to fail in the same way,
+/// a standalone script; reproducer.py says how. Takes minutes where there are many findings.
+/// \param subject_python  interpreter that runs the scripts
+/// \returns the path of the first script, or "" if none was seen to fail.
+/// \error kBadInput naming the directory and quoting what the script said.
+Result<std::string> WriteReproducers(const std::string& python, const std::string& script,
+                                     const std::string& subject_python,
+                                     const std::string& result_json,
+                                     const std::string& evidence_directory,
+                                     const std::string& out);
+
 }  // namespace shardproof

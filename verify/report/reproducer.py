@@ -30,7 +30,10 @@ import textwrap
 import jinja2
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+# The folder that holds the package: beside this one in the repository, around it where installed.
 PACKAGE = os.path.join(os.path.dirname(HERE), "python")
+if not os.path.isdir(PACKAGE):
+    PACKAGE = os.path.dirname(os.path.dirname(HERE))
 # After this folder, whose html.py would hide the standard module html.
 sys.path.append(sys.path.pop(0))
 sys.path.append(PACKAGE)

@@ -49,7 +49,8 @@ struct Property {
   std::string needs;      ///< phases and stages it reads: "values: ready"
   std::string tolerance;  ///< "bit-exact", or the bound and where it comes from
   std::string source;     ///< definition, issue or documentation that the claim rests on
-  std::vector<std::string> killed_by;  ///< planted bugs that must turn it red
+  /// Planted bugs that must turn it red; "subject.NAME" is fixtures/subjects/NAME.py.
+  std::vector<std::string> killed_by;
   std::function<void(const Evidence&, Judgement&)> check;
   std::vector<std::string> capabilities = {};  ///< skipped for a subject that lacks one of them
 
