@@ -27,6 +27,7 @@ json PropertyToJson(const PropertyResult& result) {
     out["claim"] = property->claim;
     out["needs"] = property->needs;
     out["tolerance"] = property->tolerance;
+    out["source"] = property->source;
   }
   return out;
 }

@@ -584,7 +584,10 @@ def main():
     try:
         with open(arguments.result, encoding="utf-8") as file:
             result = json.load(file)
-        write_all(result, arguments.evidence, arguments.out, arguments.python)
+        # Scripts run in another directory.
+        out, python = os.path.abspath(arguments.out), os.path.abspath(arguments.python)
+        write_all(result, arguments.evidence, out,
+                  python if os.path.exists(python) else arguments.python)
     except (OSError, ValueError, KeyError, TypeError, SyntaxError, jinja2.TemplateError,
             subprocess.SubprocessError) as error:
         print(f"{arguments.result}: {type(error).__name__}: {error}", file=sys.stderr)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A sound subject passes with every property that applies: sound_subject.py NAME MESH CHECKPOINT"""
+"""A sound subject passes with every property that applies:
+sound_subject.py NAME MESH CHECKPOINT [OPTION=VALUE ...]"""
 
 import sys
 import unittest
@@ -12,16 +13,20 @@ JUDGED = {
     "loading.all_defined", "loading.derived_buffers", "loading.descriptors_kept",
     "loading.equals_source", "loading.keys_match", "loading.no_meta_left", "loading.no_new_nan",
     "loading.ties_kept", "sharding.ranks_match_rank0", "sharding.shards_tile",
+    "training.optimizer_live", "training.steps_act", "checkpoint.training_round_trip",
+    "checkpoint.resume_exact",
 }  # fmt: skip
 
 
 class SoundSubject(CommandTest):
     name = mesh = model = ""
+    options = ()
 
     def runTest(self):
         document = self.judged(
             "verify", "--subject", REPOSITORY / "verify" / "subjects" / f"{self.name}.py",
-            "--checkpoint", checkpoint(self.model), "--mesh", self.mesh, code=0, timeout=200,
+            "--checkpoint", checkpoint(self.model), "--mesh", self.mesh,
+            *(word for option in self.options for word in ("--option", option)), code=0, timeout=250,
         )  # fmt: skip
         self.assertEqual(document["findings"], [])
         passed = {one["id"] for one in document["properties"] if one["verdict"] == "pass"}
@@ -32,8 +37,9 @@ class SoundSubject(CommandTest):
             self.assertIn(one["verdict"], ("pass", "skip"), one)
 
 
-def main(name, mesh, model):
+def main(name, mesh, model, *options):
     SoundSubject.name, SoundSubject.mesh, SoundSubject.model = name, mesh, model
+    SoundSubject.options = options
     result = unittest.TextTestRunner(stream=sys.stdout).run(SoundSubject())
     return 0 if result.wasSuccessful() else 1
 

@@ -1,5 +1,7 @@
 """Wrong subjects and meshes are refused before a rank is started."""
 
+from pathlib import Path
+
 from command import REPOSITORY, CommandTest, checkpoint
 
 SOUND = "def run(case, observe):\n    pass\n"
@@ -54,3 +56,46 @@ class BadSubjects(CommandTest):
             with self.subTest(mesh):
                 path = REPOSITORY / "verify" / "subjects" / "ddp.py"
                 self.refuse(["mesh"], path, "--mesh", mesh)
+
+    def test_unknown_option(self):
+        path = self.write("choosy.py", "OPTIONS = {'save': ['dcp', 'async']}\n" + SOUND)
+        self.refuse(["option speed", "declares save"], path, "--option", "speed=1")
+        self.refuse(["save=tape", "dcp, async"], path, "--option", "save=tape")
+        self.refuse(["--option save", "NAME=VALUE"], path, "--option", "save")
+
+    def test_shows_of_an_unknown_kind(self):
+        path = self.write("claims.py", "SHOWS = {'speed': ['high']}\n" + SOUND)
+        self.refuse(["claims.py:1", "SHOWS", "placements"], path)
+
+    def test_one_step_cannot_be_resumed(self):
+        path = self.write("sound.py", SOUND)
+        self.refuse(["/steps", "at least 2"], path, "--steps", "1")
+
+
+class MissingKeys(CommandTest):
+    """FSDP2 on a checkpoint that lacks a key: the framework's own initial value, the same on all ranks."""
+
+    labels = "selftest multi-rank"
+    timeout_s = 150
+    fixtures = "checkpoints"
+    missing = "model.norm.weight"
+
+    def test_what_is_missing_is_alike_on_all_ranks(self):
+        from safetensors.torch import load_file, save_file
+
+        source, lacking = Path(checkpoint("qwen3-small")), self.dir / "lacking"
+        lacking.mkdir()
+        (lacking / "config.json").write_text((source / "config.json").read_text())
+        tensors = {}
+        for path in source.glob("*.safetensors"):
+            tensors.update(load_file(path))
+        del tensors[self.missing]
+        save_file(tensors, lacking / "model.safetensors", metadata={"format": "pt"})
+        document = self.judged(
+            "verify", "--subject", REPOSITORY / "verify" / "subjects" / "fsdp2.py", "--checkpoint",
+            lacking, "--world", "2", "--steps", "0", "--allow-missing", self.missing, code=0,
+            timeout=120,
+        )  # fmt: skip
+        verdicts = {one["id"]: one["verdict"] for one in document["properties"]}
+        self.assertEqual(verdicts["loading.missing_alike"], "pass")
+        self.assertEqual(verdicts["loading.keys_match"], "pass")
