@@ -80,13 +80,14 @@ def tie_of(oracle, name):
 def against(finding):
     """What a difference of values is a difference from: (function, reference phase and stage)."""
     here, message = (finding["phase"], finding["stage"]), finding["message"]
+    if named := re.search(r"differs from `([\w@.]+)` of phase (\w+)", message):
+        return "expected_from_reference", (named.group(2), named.group(1))
+    if named := re.search(r"differs from (?:the model|its value) at `([\w@.]+)`", message):
+        return "expected_from_reference", (here[0], named.group(1))
     for words, found in (
         ("the checkpoint", ("expected_from_checkpoint", None)),
-        ("its value at `built`", ("expected_from_reference", (here[0], "built"))),
-        ("its value at `ready`", ("expected_from_reference", (here[0], "ready"))),
         ("the plain path", ("expected_from_reference", ("plain", "ready"))),
         ("rank 0 at `loaded`", ("expected_from_reference", (here[0], "loaded"))),
-        ("`ready` of phase values", ("expected_from_reference", ("values", "ready"))),
         (r"its initial value|rank \d+", ("expected_from_reference", here)),
     ):
         words = words if "|" in words else re.escape(words)
@@ -112,8 +113,11 @@ def plan_values(finding, oracle):
             raise NoScript("the saved value of a buffer that the model made itself")
         return Plan("check_saved", expected=function, constants={"SAVED": "differs"},
                     of_tensor=of_tensor)  # fmt: skip
-    return Plan("check_values", expected=function, constants={"REFERENCE": reference},
-                of_tensor=of_tensor)  # fmt: skip
+    # State of an optimizer may lie on each rank as a piece of its own.
+    is_own = reference is not None and reference[0] == finding["phase"] and (
+        reference[1] != finding["stage"] and finding["stage"].endswith(".optimizer"))  # fmt: skip
+    return Plan("check_values", expected=function,
+                constants={"REFERENCE": reference, "OWN": is_own}, of_tensor=of_tensor)  # fmt: skip
 
 
 def plan_saved(finding, oracle):
@@ -148,6 +152,24 @@ def plan_key_report(finding, oracle):
     return Plan("check_key_report", constants={"KEY_REPORT": what})
 
 
+def plan_training(finding):
+    """Of findings about training that are not of values; None for those that are."""
+    kind, stage = finding["kind"], finding["stage"]
+    saved = ("train", stage.replace("restored", "saved", 1))
+    if finding["property"] == "training.optimizer_live":
+        return Plan("check_live")
+    if kind == "option":
+        return Plan("check_options", constants={"REFERENCE": saved})
+    if kind == "rng":
+        return Plan("check_rng", constants={"REFERENCE": saved})
+    if kind == "idle":
+        before = re.search(r"than at `([\w@.]+)`", finding["message"]).group(1)
+        return Plan("check_steps_act", constants={"REFERENCE": (finding["phase"], before)})
+    if kind == "lost":
+        return Plan("check_defined")
+    return None
+
+
 def plan_for(finding, oracle):
     """The Plan of a finding. Raises NoScript."""
     kind, domain = finding["kind"], finding["property"].partition(".")[0]
@@ -157,8 +179,10 @@ def plan_for(finding, oracle):
         raise NoScript("it is about the files of the checkpoint; the message says all there is")
     if domain == "memory":
         raise NoScript("memory is measured in the whole process, in a run of its own")
-    if finding["tensor"].startswith("optimizer."):
-        raise NoScript("it is about the state of an optimizer")
+    if domain == "conformance":
+        raise NoScript("it is about what the subject says of itself")
+    if (training := plan_training(finding)) is not None:
+        return training
     if finding["property"] == "fault.every_rank_finishes":
         return Plan("check_nothing", "look_at_ends")
     if finding["property"] == "sharding.collectives_in_order":
@@ -349,8 +373,7 @@ def script_of(group, run, needs_checkpoint):
     facts = {ast.unparse(ast.parse(text)): holds for text, holds in facts.items()}
     own_names = {name for name in run.parts_source.definitions if name.isupper()}
     own_names |= {"Case", "check", "expected", "look", "remember", *(["differing"] if ulp else [])}
-    remember = "" if not reference else (
-        "remember_values" if plan.check == "check_values" else "remember_fields")  # fmt: skip
+    remember = REMEMBER.get(plan.check, "remember_fields") if reference else ""
     parts = embed.Copy(own_names, facts)
     parts.heading("what is checked")
     for name in (plan.check, plan.expected, remember, "differing_by_ulp" if ulp else ""):
@@ -410,8 +433,12 @@ def script_of(group, run, needs_checkpoint):
     )  # fmt: skip
 
 
+# What keeps what a check compares with.
+REMEMBER = {"check_values": "remember_values", "check_options": "remember_options",
+            "check_rng": "remember_rng", "check_steps_act": "remember_all"}  # fmt: skip
+
 # What a constant is where a finding has nothing to say of it.
-CONSTANTS = {"REFERENCE": "None", "KEYS": "{}", "FORMULA": "{}", "ULP": "0", "FIELD": "''",
+CONSTANTS = {"REFERENCE": "None", "OWN": "False", "KEYS": "{}", "FORMULA": "{}", "ULP": "0", "FIELD": "''",
              "SHARED": "{}", "MUST_SHARE": "True", "KEY_REPORT": "''", "SAVED": "''",
              "PHASES": "", "MODULES": "", "CONFIG": ""}  # fmt: skip
 

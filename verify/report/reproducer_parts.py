@@ -41,6 +41,7 @@ CONFIG = {}
 LACKS, EXTRA, OTHER_DTYPE, FILES = [], {}, {}, 1  # the checkpoint's difference from the model
 NEEDS_CHECKPOINT = False
 TIMEOUT, DEADLINE = 0, 0
+OWN = False  # whether each rank is compared with what it held itself
 KEYS = {}  # tensor: its key in the checkpoint, where that is another
 FORMULA = {}  # tensor: values
 ULP = 0
@@ -116,17 +117,76 @@ def expected_from_formula(job, name):
 
 
 def expected_from_reference(job, name):
-    return torch.load(f"{job.directory}/reference.pt")[name]
+    rank = job.case.rank if OWN else 0
+    return torch.load(f"{job.directory}/reference.{rank}.pt")[name]
 
 
 def remember_values(job, model):
-    """Rank 0 keeps the whole tensors; gathering them is for all ranks that hold a part."""
+    """Every rank keeps the whole tensors; gathering them is for all ranks that hold a part."""
     found = {name: tensor for name, tensor in tensors_of(model).items() if name in TENSORS}
     for name, tensor in found.items():
         full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
         found[name] = full.detach().clone()
-    if job.case.rank == 0:
-        torch.save(found, f"{job.directory}/reference.pt")
+    torch.save(found, f"{job.directory}/reference.{job.case.rank}.pt")
+
+
+def check_live(job, model):
+    """The optimizer holds each of the model's own parameters once, and nothing that is not."""
+    own_parameters = tensors_of(job.model)
+    held = [id(one) for group in job.optimizer.param_groups for one in group["params"]]
+    for name in TENSORS:
+        count = held.count(id(own_parameters.get(name)))
+        if count != 1:
+            job.fail(name, f"the optimizer holds this parameter of the model {count} times")
+    strangers = len(set(held) - {id(one) for one in own_parameters.values()})
+    if strangers and not TENSORS:
+        job.fail("", f"the optimizer holds {strangers} tensors that are not the model's")
+
+
+def options_of(job):
+    """The options of every parameter's group, as text."""
+    name_of = {id(tensor): name for name, tensor in reversed(tensors_of(job.model).items())}
+    return {
+        name_of.get(id(parameter), "?"): {k: repr(v) for k, v in group.items() if k != "params"}
+        for group in job.optimizer.param_groups
+        for parameter in group["params"]
+    }
+
+
+def remember_options(job, model):
+    with open(f"{job.directory}/options.json", "w") as file:
+        json.dump(options_of(job), file)
+
+
+def check_options(job, model):
+    """The options of the optimizer's groups are what they were when they were saved."""
+    with open(f"{job.directory}/options.json") as file:
+        saved = json.load(file)
+    for name, options in options_of(job).items():
+        was = saved.get(name, {})
+        for key in sorted(options.keys() | was.keys()):
+            if name in TENSORS and options.get(key) != was.get(key):
+                job.fail(name, f"its {key} is {options.get(key)}, it was {was.get(key)} when saved")
+
+
+def remember_rng(job, model):
+    job.rng = torch.get_rng_state()
+
+
+def check_rng(job, model):
+    """The random number generator is in the state in which it was saved."""
+    if not torch.equal(torch.get_rng_state(), job.rng):
+        job.fail("", "the random number generator is in another state than when it was saved")
+
+
+def remember_all(job, model):
+    job.before = {name: own(tensor).clone() for name, tensor in tensors_of(model).items()}
+
+
+def check_steps_act(job, model):
+    """A step changes some parameter."""
+    if all(torch.equal(own(tensor), job.before[name]) for name, tensor in tensors_of(model).items()):
+        job.fail("", f"nothing is another than at `{REFERENCE[1]}`: the step changed no parameter")
 
 
 def check_meta(job, model):
@@ -262,6 +322,8 @@ def check_nothing(job, model):
 
 def tensors_of(model):
     """Parameters and buffers under all their names, without the parts that wrappers add."""
+    if isinstance(model, dict):  # a state dict, or what state_of gives
+        return {name: value for name, value in model.items() if isinstance(value, torch.Tensor)}
     if isinstance(model, DistributedDataParallel):
         model = model.module
     found = [
@@ -270,6 +332,16 @@ def tensors_of(model):
     ]
     wrappers = r"(_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod)\."
     return {re.sub(wrappers, "", name): tensor for name, tensor in found}
+
+
+def state_of(model, optimizer):
+    """The tensors of an optimizer's state, by the parameter's name and the key."""
+    name_of = {id(tensor): name for name, tensor in reversed(tensors_of(model).items())}
+    return {
+        f"{name_of.get(id(parameter), '?')}.{key}": value
+        for parameter, state in optimizer.state.items()
+        for key, value in state.items()
+    }
 
 
 def describe(model):
@@ -356,20 +428,31 @@ class Job:
     def fail(self, tensor, what):
         self.say(fail=what, tensor=tensor)
 
-    def __call__(self, stage, model=None, content=None, missing=None, unexpected=None, **_):
+    def __call__(
+        self, stage, model=None, optimizer=None, state_dict=None, content=None, step=0,
+        missing=None, unexpected=None,
+    ):  # fmt: skip
         self.say(stage=stage)
         if missing is not None or unexpected is not None:
             self.keys = {"missing": missing or [], "unexpected": unexpected or []}
+        self.model, self.optimizer = model, optimizer
+        name = f"{stage}@{step}" if step else stage
+        with whole(model):
+            self.look_at(name, model, content)
+            if optimizer is not None:
+                self.look_at(f"{name}.optimizer", state_of(model, optimizer))
+            if state_dict is not None:
+                self.look_at(f"{name}.state_dict", state_dict)
+
+    def look_at(self, stage, model, content=None):
         here = (self.case.phase, stage)
         if here == REFERENCE:
-            with whole(model):
-                remember(self, model)
+            remember(self, model)
         if here == (PHASE, STAGE):
             self.content = content
             if REFERENCE:
                 dist.barrier()
-            with whole(model):
-                check(self, model)
+            check(self, model)
             self.say(checked=True)
 
 

@@ -39,8 +39,12 @@ class Package(CommandTest):
     def test_it_holds_what_it_needs_and_no_more(self):
         found = {str(p.relative_to(self.package)) for p in self.package.rglob("*") if p.is_file()}
         expected = {path.name for path in SOURCE.glob("*.py")} | {"_built.py", "_digest_op.so"}
-        expected |= {f"subjects/{name}.py" for name in ("ddp", "fsdp1", "fsdp2")}
-        expected |= {"_report/" + name for name in ("html.py", "report_plots.py", "report.html.j2")}
+        subjects = (REPOSITORY / "verify" / "subjects").glob("*.py")
+        expected |= {f"subjects/{path.name}" for path in subjects}
+        report = REPOSITORY / "verify" / "report"
+        expected |= {f"_report/{path.name}" for path in report.glob("*.j2")}
+        expected |= {f"_report/{name}.py" for name in (
+            "html", "report_plots", "reproducer", "reproducer_parts", "embed")}  # fmt: skip
         libraries = {name for name in found if re.fullmatch(r"_bin/lib(fmt|simdjson)\.so\.\d+", name)}
         self.assertEqual(found - libraries, expected | {"_bin/shardproof"})
 
