@@ -17,7 +17,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def preload():
-    """What nearly every subject imports; what is not installed is left to the subject to miss."""
+    """What nearly every subject imports; what is not installed is left to the subject to miss.
+
+    Also what those import only when they are used: it would be imported in every rank of every phase.
+    """
+    import torch._dynamo
+    import torch._inductor
     import torch.distributed.checkpoint
     import torch.distributed.checkpoint.state_dict
     import torch.distributed.fsdp
@@ -28,6 +33,8 @@ def preload():
     try:
         import safetensors.torch
         from transformers import AutoModelForCausalLM  # noqa: F401
+        from transformers.models.llama import modeling_llama  # noqa: F401
+        from transformers.models.qwen3 import modeling_qwen3  # noqa: F401
     except ImportError:
         pass
     return _rank
