@@ -19,7 +19,7 @@ SOURCE = REPOSITORY / "verify" / "python" / "shardproof"
 
 class Package(CommandTest):
     labels = "selftest fast"
-    timeout_s = 120
+    timeout_s = 210
 
     def setUp(self):
         super().setUp()
@@ -29,6 +29,7 @@ class Package(CommandTest):
         self.package = self.site / "shardproof"
 
     def python(self, *words, **options):
+        options = {"timeout": 100, **options}
         return self.run_process(sys.executable, *words, PYTHONPATH=str(self.site), **options)
 
     def installed(self, *words, code, **options):
@@ -47,6 +48,16 @@ class Package(CommandTest):
             "html", "report_plots", "reproducer", "reproducer_parts", "embed")}  # fmt: skip
         libraries = {name for name in found if re.fullmatch(r"_bin/lib(fmt|simdjson)\.so\.\d+", name)}
         self.assertEqual(found - libraries, expected | {"_bin/shardproof"})
+
+    def test_it_needs_no_library_of_another_package_but_torch(self):
+        given = {"libtorch_cpu.so", "libc10.so", "libstdc++.so.6", "libm.so.6", "libgcc_s.so.1",
+                 "libc.so.6", "ld-linux-x86-64.so.2"}  # fmt: skip
+        beside = {path.name for path in (self.package / "_bin").iterdir()}
+        for file, known in (("_digest_op.so", given), ("_bin/shardproof", given | beside)):
+            done = self.run_process("readelf", "-d", self.package / file)
+            needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", done.out))
+            self.assertIn("libtorch_cpu.so", needed)
+            self.assertLessEqual(needed, known, file)
 
     def test_pip_is_told_the_version_and_the_command(self):
         project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
@@ -89,7 +100,7 @@ class Package(CommandTest):
 class Command(Package):
     labels = "selftest multi-rank"
     fixtures = "checkpoints"
-    timeout_s = 180
+    timeout_s = 300
 
     def test_installed_command_compares_and_verifies(self):
         self.assertIn("verify", self.installed("--help", code=0).out)
@@ -106,6 +117,6 @@ class Command(Package):
             self.package / "_bin" / "shardproof", "verify", "--world", 2,
             "--subject", self.package / "subjects" / "fsdp2.py",
             "--checkpoint", checkpoint("llama-tied-small"),
-            SHARDPROOF_PYTHON=sys.executable, timeout=150,
+            SHARDPROOF_PYTHON=sys.executable, timeout=240,
         )  # fmt: skip
         self.assert_exit(done, 0)

@@ -62,7 +62,8 @@ def _load_op():
                 torch.ops.load_library(str(place))
                 return True
             except OSError as error:
-                why = f"in {place} cannot be loaded by torch {torch.__version__} ({error})"
+                reason = error.__cause__ or error
+                why = f"in {place} cannot be loaded by torch {torch.__version__} ({reason})"
     warnings.warn(
         f"shardproof: torch.ops.shardproof.digest {why}: the same digests are computed by plain "
         "PyTorch operations, which is slower",
