@@ -24,6 +24,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kPoll = std::chrono::milliseconds(2);
 constexpr auto kGraceAfterLoss = std::chrono::seconds(10);
+/// What a rank may take, however short the deadline, until its first record: it may import much.
+constexpr auto kStartAllowance = std::chrono::seconds(60);
 constexpr size_t kTailBytes = 2000;
 
 /// One rank of a launch, as it is watched.
@@ -56,6 +58,7 @@ void Await(std::vector<Watched>& ranks, RankProcesses& processes,
   Clock::time_point give_up = Clock::time_point::max();
   for (;;) {
     bool running = false;
+    bool all_started = true;
     uint64_t now_written = 0;
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       Watched& watched = ranks[rank];
@@ -65,7 +68,9 @@ void Await(std::vector<Watched>& ranks, RankProcesses& processes,
         if (status) watched.exit.exit = HowItEnded(*status);
       }
       running = running || !watched.ended;
-      now_written += SizeOf(watched.facts);
+      const uint64_t size = SizeOf(watched.facts);
+      all_started = all_started && (size > 0 || watched.ended);
+      now_written += size;
       if (watched.ended && watched.exit.exit != "ok" && give_up == Clock::time_point::max()) {
         give_up = Clock::now() + std::max<Clock::duration>(deadline, kGraceAfterLoss);
       }
@@ -73,7 +78,10 @@ void Await(std::vector<Watched>& ranks, RankProcesses& processes,
     if (!running) return;
     if (now_written != written) progress = Clock::now();
     written = now_written;
-    if (Clock::now() > std::min(give_up, progress + deadline)) break;
+    const auto patience =
+        all_started ? Clock::duration(deadline)
+                    : std::max<Clock::duration>(deadline, kStartAllowance);
+    if (Clock::now() > std::min(give_up, progress + patience)) break;
     std::this_thread::sleep_for(kPoll);
   }
   for (size_t rank = 0; rank < ranks.size(); ++rank) {

@@ -267,13 +267,13 @@ Result<std::vector<PropertyResult>> Run::JudgeAll() {
 Result<std::vector<PropertyResult>> Run::Confirm(std::vector<PropertyResult> results) {
   if (WorstVerdict(results) != Verdict::kFail || !launcher_.IsStanding()) return results;
   Tell("confirming in fresh processes");
-  fresh_ = true;
-  captures_.clear();
+  fresh_ = true;  // the bytes that were captured are captured at once
   std::set<std::string> failed;
   for (const PropertyResult& result : results) {
     for (const Finding& finding : result.judgement.findings()) failed.insert(finding.phase);
   }
   SP_TRY(LaunchAgain([&](const PhasePlan& plan) {
+    if (plan.mode == RunMode::kMemory) return false;  // its ranks were fresh ones
     // What resumes depends on what was saved: it runs again after it.
     return failed.contains(plan.name) || failed.contains(plan.resumes);
   }));

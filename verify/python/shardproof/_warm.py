@@ -13,6 +13,8 @@ import select
 import signal
 import sys
 
+from . import _rank
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -28,8 +30,6 @@ def preload():
     import torch.distributed.fsdp
     import torch.distributed.tensor  # noqa: F401
 
-    from . import _rank
-
     try:
         import safetensors.torch
         from transformers import AutoModelForCausalLM  # noqa: F401
@@ -37,12 +37,10 @@ def preload():
         from transformers.models.qwen3 import modeling_qwen3  # noqa: F401
     except ImportError:
         pass
-    return _rank
 
 
 class Forker:
-    def __init__(self, rank_module, say):
-        self._rank = rank_module
+    def __init__(self, say):
         self._say = say
         self._ranks: dict[int, int] = {}  # pid: rank
         self._parent = os.getpid()
@@ -65,7 +63,7 @@ class Forker:
             if os.getppid() != self._parent:
                 os._exit(5)
             _become_rank(order)
-            code = self._rank.run_rank(order["order"], order["begin"])
+            code = _rank.run_rank(order["order"], order["begin"])
             sys.stdout.flush()
             sys.stderr.flush()
         finally:
@@ -101,7 +99,7 @@ def serve():
     def say(record):
         os.write(news, json.dumps(record).encode() + b"\n")
 
-    rank_module = preload()
+    preload()
     threads = len(os.listdir("/proc/self/task"))
     if threads != 1:
         say({"refusal": f"{threads} threads run after the imports: forking is not safe"})
@@ -112,7 +110,7 @@ def serve():
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     say({"ready": True})
-    forker = Forker(rank_module, say)
+    forker = Forker(say)
     unread = b""
     while True:
         readable, _, _ = select.select([0, woken], [], [])
