@@ -1,6 +1,6 @@
 """PyTorch FSDP2: built on meta, sharded, filled from rank 0, trained with AdamW, saved by DCP.
 
-As a careful user would: ties are made anew after `to_empty`, non-persistent buffers and keys that
+As a careful user would: ties are made sure of after `to_empty`, non-persistent buffers and keys that
 the checkpoint lacks get the value that a model built on the CPU has.
 """
 
@@ -60,7 +60,7 @@ def shard(case, model):
 
 
 def tie(case, model):
-    """to_empty gives each of two tied names memory of its own."""
+    """Plain parameters are untied by to_empty; sharded ones are not, and lose nothing by this."""
     if hasattr(model, "tie_weights"):
         model.tie_weights()
     for first, *others in case.ties:
