@@ -43,7 +43,7 @@ def blocks_of(case, model):
 
 def build(case, device):
     model = case.build(device)
-    if case.options["frozen"] == "first":
+    if case.steps and case.options["frozen"] == "first":  # loading keeps the flags of the model's class
         blocks_of(case, model)[0].requires_grad_(False)
     return model
 
