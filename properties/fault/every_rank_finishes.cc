@@ -83,6 +83,8 @@ void AddEnd(const RankEvidence& rank, std::vector<Failure>& failures) {
     add(Order::kSignal, "lost", fmt::format("ended by {} {}", rank.exit, After(rank)));
   } else if (rank.exit == "hang") {
     add(Order::kHang, "hang", fmt::format("made no progress {} until the deadline", After(rank)));
+  } else if (rank.exit.empty() && rank.closed) {
+    return;  // no launcher saw it end; its evidence says so itself
   } else if (rank.exit.empty()) {
     add(Order::kLost, "lost", fmt::format("how it ended is not known, {}", After(rank)));
   } else if (rank.exit != "ok" && rank.errors.empty()) {

@@ -41,7 +41,11 @@ TEST(EveryRankFinishesTest, ClassesAndKinds) {
   EXPECT_EQ(judge([](RankEvidence& rank) { rank.exit = "signal 9"; }), "lost/infrastructure");
   EXPECT_EQ(judge([](RankEvidence& rank) { rank.exit = "hang"; }), "hang/infrastructure");
   EXPECT_EQ(judge([](RankEvidence& rank) { rank.exit = "exit 3"; }), "exit/infrastructure");
-  EXPECT_EQ(judge([](RankEvidence& rank) { rank.exit = ""; }), "lost/infrastructure");
+  EXPECT_EQ(judge([](RankEvidence& rank) {
+              rank.exit = "";
+              rank.closed = false;
+            }),
+            "lost/infrastructure");
   EXPECT_EQ(judge([](RankEvidence& rank) { rank.closed = false; }), "unclosed/code");
   EXPECT_EQ(judge([](RankEvidence& rank) { rank.damage = "facts line 3"; }), "damage/verifier");
   EXPECT_EQ(judge([](RankEvidence& rank) {
