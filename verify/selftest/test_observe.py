@@ -38,14 +38,17 @@ class Observed(CommandTest):
         self.assertLessEqual({"loading.equals_source", "sharding.shards_tile",
                               "sharding.ranks_match_rank0", "training.optimizer_live"}, passed)  # fmt: skip
 
-    def test_one_element_is_named(self):
+    def test_one_element_is_named_to_its_block(self):
         found = self.finding(self.observe("one_element", code=1), "loading.equals_source")
         self.assertEqual(found["tensor"], "model.layers.1.mlp.up_proj.weight")
-        self.assertEqual(found["ranks"], [1])
+        # There is no second run for the bytes: the block is named, and it may reach over two ranks.
+        self.assertIn(1, found["ranks"])
+        self.assertIn("in 1 of 7 blocks", found["message"])
 
     def test_stale_optimizer_is_named(self):
-        found = self.finding(self.observe("stale_optimizer", code=1), "training.optimizer_live")
-        self.assertEqual((found["kind"], found["stage"]), ("not-held", "ready.optimizer"))
+        document = self.observe("stale_optimizer", code=1)
+        found = [one for one in document["findings"] if one["property"] == "training.optimizer_live"]
+        self.assertIn(("not-held", "ready.optimizer"), {(one["kind"], one["stage"]) for one in found})
 
     def test_an_exception_is_the_root_cause(self):
         found = self.finding(self.observe("raises", code=1), "fault.every_rank_finishes")

@@ -113,7 +113,7 @@ class Checks(CommandTest):
     """shardproof.check in jobs that torchrun starts."""
 
     labels = "selftest multi-rank"
-    timeout_s = 180
+    timeout_s = 300
 
     def torchrun(self, ranks, script, **variables):
         op = os.path.join(os.environ["SHARDPROOF_BUILD"], "_digest_op.so")
