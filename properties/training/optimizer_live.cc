@@ -71,14 +71,19 @@ void CheckRank(const OracleRecord& oracle, const RankEvidence& rank, const Stage
                    fmt::format("the optimizer holds it {} times", trainable.held), {rank.rank});
     }
   }
+  const Stranger* first = nullptr;
+  int64_t unexplained = 0;
   for (const Stranger& stranger : optimizer.strangers) {
     judgement.Compared();
     if (explained.contains(stranger.was)) continue;
-    findings.Add(stranger.was, "stranger",
-                 fmt::format("parameter {} of group {}, of shape {}, is none of the model's",
-                             stranger.index, stranger.group, ShapeText(stranger.shape)),
-                 {rank.rank});
+    if (unexplained++ == 0) first = &stranger;
   }
+  if (first == nullptr) return;
+  findings.Add(first->was, "stranger",
+               fmt::format("{} of what the optimizer holds is none of the model's, first parameter "
+                           "{} of group {}, of shape {}",
+                           unexplained, first->index, first->group, ShapeText(first->shape)),
+               {rank.rank});
 }
 
 /// The record of the model at the same moment.
