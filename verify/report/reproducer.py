@@ -17,6 +17,7 @@ import argparse
 import ast
 import dataclasses
 import json
+import math
 import os
 import platform
 import pprint
@@ -39,6 +40,7 @@ sys.path.append(sys.path.pop(0))
 sys.path.append(PACKAGE)
 
 import embed
+from shardproof._dtypes import DTYPES
 
 SCRIPTS_MAX = 10
 TENSORS_MAX = 50  # in one script
@@ -46,10 +48,6 @@ LINES_SHOWN = 20
 MADE_BYTES_MAX = 2 << 30  # of a checkpoint that a script makes by itself
 HANG_SECONDS = 30  # at least, before a script calls a rank hung
 STARTUP_SECONDS = 120  # imports, and the making of a checkpoint
-DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
-          "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
-          "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U64": "uint64",
-          "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool"}  # fmt: skip
 
 
 class NoScript(Exception):
@@ -181,12 +179,12 @@ def plan_for(finding, oracle):
         raise NoScript("memory is measured in the whole process, in a run of its own")
     if domain == "conformance":
         raise NoScript("it is about what the subject says of itself")
-    if (training := plan_training(finding)) is not None:
-        return training
     if finding["property"] == "fault.every_rank_finishes":
         return Plan("check_nothing", "look_at_ends")
     if finding["property"] == "sharding.collectives_in_order":
         return Plan("check_nothing", "look_at_collectives")
+    if (training := plan_training(finding)) is not None:
+        return training
     if finding["property"] == "loading.descriptors_kept" and not kind.startswith("local"):
         return plan_field(finding, oracle)
     plans = {
@@ -329,7 +327,7 @@ def checkpoint_constants(oracle):
     """How the checkpoint's keys, dtypes and files differ from what the model would save."""
     source = oracle["source"]["tensors"]
     declared = {one["name"]: one for one in oracle["declared"]}
-    dtype = lambda one: f"torch.{DTYPES[one['dtype']]}"
+    dtype = lambda one: str(DTYPES[one["dtype"]])
     extra = [f"{name!r}: ({dtype(one)}, {one['shape']})" for name, one in source.items()
              if name not in declared]  # fmt: skip
     other = [f"{name!r}: {dtype(one)}" for name, one in source.items()
@@ -343,15 +341,8 @@ def checkpoint_constants(oracle):
 
 
 def checkpoint_bytes(oracle):
-    return sum(int(re.search(r"\d+", DTYPES[one["dtype"]] + "8").group()) // 8
-               * _product(one["shape"]) for one in oracle["source"]["tensors"].values())  # fmt: skip
-
-
-def _product(shape):
-    total = 1
-    for size in shape:
-        total *= size
-    return total
+    return sum(DTYPES[one["dtype"]].itemsize * math.prod(one["shape"])
+               for one in oracle["source"]["tensors"].values())  # fmt: skip
 
 
 def script_of(group, run, needs_checkpoint):
@@ -478,7 +469,8 @@ def ran(script, python, run, words, deadline):
     environment = {name: value for name, value in os.environ.items()
                    if name not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}  # fmt: skip
     environment["PYTHONPATH"] = os.pathsep.join(run.folders if run.left else [])
-    with tempfile.TemporaryDirectory() as empty:
+    with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryDirectory() as cache:
+        environment["TORCHINDUCTOR_CACHE_DIR"] = cache  # torch._dynamo makes one as it is imported
         process = subprocess.Popen(
             [python, script, *words], cwd=empty, env=environment, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
