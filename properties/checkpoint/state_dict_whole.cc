@@ -14,12 +14,8 @@ class StateDictCheck {
  public:
   StateDictCheck(const Evidence& evidence, const PhaseEvidence& phase, const StageRecord& stage,
                  Judgement& judgement)
-      : evidence_(evidence), phase_(phase), key_(stage.Key()), judgement_(judgement) {
-    StageRecord model;
-    model.name = stage.name;
-    model.step = stage.step;
-    model_key_ = model.Key();
-  }
+      : evidence_(evidence), phase_(phase), key_(stage.Key()), model_key_(stage.ModelKey()),
+        judgement_(judgement) {}
 
   void Run() {
     const std::vector<std::string> there = TensorNames(phase_, key_);

@@ -36,12 +36,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       CheckStage(*phase, stage, judgement);
     }
   }
-  for (const PhaseEvidence* phase : TrainPhases(evidence)) {
-    for (const char* of : {"model", "optimizer"}) {
-      for (const std::string& stage : TrainStages(*phase, of, judgement)) {
-        CheckStage(*phase, stage, judgement);
-      }
-    }
+  for (const auto& [phase, stage] : AllTrainStages(evidence, judgement)) {
+    CheckStage(*phase, stage, judgement);
   }
 }
 

@@ -95,12 +95,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   }
   // Steps spread what the source has: then nothing can be said of them.
   if (!SourceIsFinite(evidence)) return;
-  for (const PhaseEvidence* phase : TrainPhases(evidence)) {
-    for (const char* of : {"model", "optimizer"}) {
-      for (const std::string& stage : TrainStages(*phase, of, judgement)) {
-        CheckStage(evidence, *phase, stage, judgement);
-      }
-    }
+  for (const auto& [phase, stage] : AllTrainStages(evidence, judgement)) {
+    CheckStage(evidence, *phase, stage, judgement);
   }
 }
 

@@ -90,9 +90,9 @@ void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std:
   findings.Report(judgement);
 }
 
-/// \claim      At `ready` and `restored`, and at every stage of training, every replica has rank 0's digest, the shards of a tensor
-///             add up to what rank 0 had at `loaded`, and dtype, shape, placements, requires_grad
-///             and kind are alike on all ranks.
+/// \claim      At `ready` and `restored`, and at every stage of training, every replica has rank 0's
+///             digest, the shards of a tensor add up to what rank 0 had at `loaded`, and dtype,
+///             shape, placements, requires_grad and kind are alike on all ranks.
 /// \needs      values, plain, resume: loaded, ready, restored; train, again, train_resume: every
 ///             stage, of model and optimizer
 /// \tolerance  bit-exact: copies
@@ -104,12 +104,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       CheckStage(evidence, *phase, stage, judgement);
     }
   }
-  for (const PhaseEvidence* phase : TrainPhases(evidence)) {
-    for (const char* of : {"model", "optimizer"}) {
-      for (const std::string& stage : TrainStages(*phase, of, judgement)) {
-        CheckStage(evidence, *phase, stage, judgement);
-      }
-    }
+  for (const auto& [phase, stage] : AllTrainStages(evidence, judgement)) {
+    CheckStage(evidence, *phase, stage, judgement);
   }
   judgement.Skipped("one rank that loads nothing has nothing to match");
 }

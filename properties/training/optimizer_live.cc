@@ -86,14 +86,6 @@ void CheckRank(const OracleRecord& oracle, const RankEvidence& rank, const Stage
                {rank.rank});
 }
 
-/// The record of the model at the same moment.
-const StageRecord* ModelAt(const RankEvidence& rank, const StageRecord& optimizer) {
-  StageRecord model;
-  model.name = optimizer.name;
-  model.step = optimizer.step;
-  return rank.Stage(model.Key());
-}
-
 /// \claim      At every stage at which an optimizer is observed, it holds each trainable parameter of
 ///             the model, the very object, exactly once, and nothing that is not the model's.
 /// \needs      every phase: optimizer records
@@ -110,7 +102,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
         if (!record.optimizer) continue;
         const std::string key = record.Key();
         if (findings.emplace(key, FindingsByRank(phase, key)).second) keys.push_back(key);
-        const StageRecord* model = ModelAt(rank, record);
+        const StageRecord* model = rank.Stage(record.ModelKey());
         if (model == nullptr) {
           judgement.Inconclusive(fmt::format("rank {} of phase {} observed no model at `{}`",
                                              rank.rank, phase.name, key));

@@ -6,6 +6,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "verify/cli/execute.h"
+
 namespace shardproof {
 
 /// Exit codes that are not verdicts; pass 0, fail 1, inconclusive 3 and skip 77 are in result.h.
@@ -20,5 +22,8 @@ void AddReplay(CLI::App& app, const std::vector<std::string>& command_line, int*
 void AddReport(CLI::App& app, const std::vector<std::string>& command_line, int* exit_code);
 void AddCompare(CLI::App& app, int* exit_code);
 void AddList(CLI::App& app, int* exit_code);
+
+/// --property, --report and --json, of every subcommand that judges.
+void AddOutputOptions(CLI::App& command, ExecuteOptions& options);
 
 }  // namespace shardproof

@@ -91,8 +91,10 @@ Status WriteReports(RunResult& result, const ExecuteOptions& options) {
                 WriteReproducers(places.python, places.report + "/reproducer.py", python, json,
                                  result.evidence_directory, options.report + "/reproducers"));
       ShowProgress("");
-      if (!script.empty()) result.next_command = ShellQuoted(python) + " " + ShellQuoted(script);
-      SP_TRY(WriteResultJson(result, json));
+      if (!script.empty()) {
+        result.next_command = ShellQuoted(python) + " " + ShellQuoted(script);
+        SP_TRY(WriteResultJson(result, json));
+      }
     }
     SP_TRY(WriteJUnit(result, options.report + "/junit.xml"));
     SP_TRY(WriteHtml(places.python, places.report + "/html.py", json, result.evidence_directory,

@@ -7,25 +7,23 @@
 
 #include "verify/cli/command.h"
 #include "verify/cli/execute.h"
+#include "verify/evidence/reader.h"
 
 namespace shardproof {
 namespace {
 
 /// The "case" of DIR/run.json, where DIR is an evidence directory or a report directory.
 Result<Case> CaseOfDirectory(const std::string& directory) {
-  for (const char* name : {"/run.json", "/evidence/run.json"}) {
-    std::ifstream file(directory + name);
-    if (!file) continue;
-    std::ostringstream text;
-    text << file.rdbuf();
-    const auto run = nlohmann::json::parse(text.str(), nullptr, false);
-    if (!run.is_object() || !run.contains("case")) {
-      return BadInput(fmt::format("{}{}: is not the record of a run: it has no 'case'", directory,
-                                  name));
-    }
-    return ParseCase(run["case"]);
+  SP_ASSIGN(const std::string evidence, FindEvidence(directory));
+  const std::string path = evidence + "/run.json";
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  const auto run = nlohmann::json::parse(text.str(), nullptr, false);
+  if (!run.is_object() || !run.contains("case")) {
+    return BadInput(fmt::format("{}: is not the record of a run: it has no 'case'", path));
   }
-  return BadInput(fmt::format("{}: holds neither run.json nor evidence/run.json", directory));
+  return ParseCase(run["case"]);
 }
 
 }  // namespace
@@ -39,11 +37,7 @@ void AddReplay(CLI::App& app, const std::vector<std::string>& command_line, int*
   CLI::App* command = app.add_subcommand("replay", "Run a case again, exactly");
   command->add_option("CASE", arguments->path, "Case JSON, or the directory of a report")
       ->required();
-  command->add_option("--property", arguments->execute.properties,
-                      "Judge only this property; may be repeated");
-  command->add_option("--report", arguments->execute.report,
-                      "Directory for report.html, junit.xml, result.json and the evidence");
-  command->add_option("--json", arguments->execute.json, "File for the result as JSON; - is stdout");
+  AddOutputOptions(*command, arguments->execute);
   command->callback([arguments, command_line, exit_code] {
     arguments->execute.command_line = command_line;
     const auto test_case = std::filesystem::is_directory(arguments->path)

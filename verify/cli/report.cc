@@ -12,15 +12,10 @@
 namespace shardproof {
 namespace {
 
-/// The evidence of DIR or of the report in DIR, with what the checkpoint's files say if it has not
-/// been written down beside it.
+/// The evidence, with what the checkpoint's files say if it has not been written down beside it.
 Result<Evidence> EvidenceOf(const std::string& path) {
   namespace fs = std::filesystem;
-  std::string directory = path;
-  if (!fs::exists(directory + "/run.json")) directory += "/evidence";
-  if (!fs::exists(directory + "/run.json")) {
-    return BadInput(fmt::format("{}: holds neither run.json nor evidence/run.json", path));
-  }
+  SP_ASSIGN(const std::string directory, FindEvidence(path));
   SP_ASSIGN(Evidence evidence, ReadEvidence(directory));
   const std::string& checkpoint = evidence.test_case.model.checkpoint;
   if (fs::exists(directory + "/oracle.json") || checkpoint.empty()) return evidence;
@@ -66,11 +61,7 @@ void AddReport(CLI::App& app, const std::vector<std::string>& command_line, int*
   command->add_option("DIR", arguments->path,
                       "Directory that shardproof.observe wrote, or of a report")
       ->required();
-  command->add_option("--property", arguments->execute.properties,
-                      "Judge only this property; may be repeated");
-  command->add_option("--report", arguments->execute.report,
-                      "Directory for report.html, junit.xml and result.json");
-  command->add_option("--json", arguments->execute.json, "File for the result as JSON; - is stdout");
+  AddOutputOptions(*command, arguments->execute);
   command->callback([arguments, command_line, exit_code] {
     arguments->execute.command_line = command_line;
     *exit_code = RunReport(arguments->path, arguments->execute);

@@ -205,8 +205,6 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
   command->add_option("--bug", arguments->bug,
                       "Plant a known mistake in the reference pipeline; see 'shardproof list bugs'.\n"
                       "Without --checkpoint or --case: on the smallest case that shows it");
-  command->add_option("--property", arguments->execute.properties,
-                      "Judge only this property; may be repeated");
   command->add_option("--seed", arguments->seed, "Seed of initial values (default 0)")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--bucket-bytes", arguments->bucket_bytes,
@@ -217,9 +215,7 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
                       "A tensor that the checkpoint may lack: it is initialised. May be repeated");
   command->add_option("--allow-unexpected", arguments->allow_unexpected,
                       "A tensor that the checkpoint may hold besides. May be repeated");
-  command->add_option("--report", arguments->execute.report,
-                      "Directory for report.html, junit.xml, result.json and the evidence");
-  command->add_option("--json", arguments->execute.json, "File for the result as JSON; - is stdout");
+  AddOutputOptions(*command, arguments->execute);
   command->add_option("--save-to", arguments->execute.save_to,
                       "Keep the saved checkpoint in this directory");
   command->footer(

@@ -16,8 +16,10 @@ uint64_t TensorDescriptor::OwnedElements() const {
   return count;
 }
 
-std::string StageRecord::Key() const {
-  return name + (step > 0 ? "@" + std::to_string(step) : "") + (of == "model" ? "" : "." + of);
+std::string StageRecord::Key() const { return ModelKey() + (of == "model" ? "" : "." + of); }
+
+std::string StageRecord::ModelKey() const {
+  return name + (step > 0 ? "@" + std::to_string(step) : "");
 }
 
 bool StageRecord::Is(const std::string& key) const {

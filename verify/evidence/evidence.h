@@ -121,6 +121,8 @@ struct StageRecord {
 
   /// What names it among a rank's stages: "ready", "stepped@3", "stepped@3.optimizer".
   std::string Key() const;
+  /// The key of the model at the same moment.
+  std::string ModelKey() const;
   bool Is(const std::string& key) const;
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <set>
 
 #include "verify/case/case_json.h"
@@ -84,9 +85,9 @@ Result<Evidence> ParseRun(const json& value) {
   const json* test_case = fields.Object("case");
   fields.Optional("cannot", evidence.cannot);
   if (fields.Known("shows")) {
+    FieldReader shows(value.at("shows"), "/shows", complaint);
     ForEachMember(fields, "shows", [&](const std::string& what, const json&, const std::string&) {
-      FieldReader entry(value.at("shows"), "/shows", complaint);
-      entry.Required(what.c_str(), evidence.shows[what]);
+      shows.Required(what.c_str(), evidence.shows[what]);
     });
   }
   std::set<std::string> names;
@@ -138,6 +139,13 @@ Status WriteRun(const std::string& directory, const Evidence& evidence) {
                     {"shows", evidence.shows},
                     {"phases", std::move(phases)}};
   return WriteFileAtomically(directory + "/run.json", DumpJson(run, 1) + "\n");
+}
+
+Result<std::string> FindEvidence(const std::string& path) {
+  for (const std::string& directory : {path, path + "/evidence"}) {
+    if (std::filesystem::exists(directory + "/run.json")) return directory;
+  }
+  return BadInput(fmt::format("{}: holds neither run.json nor evidence/run.json", path));
 }
 
 Result<Evidence> ReadEvidence(const std::string& directory) {

@@ -15,6 +15,10 @@ namespace shardproof {
 ///   oracle.source.error says so. A rank's damaged stream is in RankEvidence::damage.
 Result<Evidence> ReadEvidence(const std::string& directory);
 
+/// The directory that holds run.json: `path`, or the evidence of the report in `path`.
+/// \error kBadInput if neither has one
+Result<std::string> FindEvidence(const std::string& path);
+
 /// Reads one rank's two streams into `rank`, whose `rank` and `world_size` are set. `stem` is the
 /// path up to ".facts.jsonl"; `label` names it in RankEvidence::damage. States that are carried
 /// from stage to stage take their approximate bytes from `budget_bytes`; when it is used up, the

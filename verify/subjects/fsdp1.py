@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
-from training import optimizer_of, train
+from training import optimizer_of, train, unseen
 
 CANNOT = {
     "plain": "it has one way of loading",
@@ -63,7 +63,7 @@ def run(case, observe):
         return train(
             case,
             observe,
-            loaded=lambda: loaded(case, lambda *_, **__: None),
+            loaded=lambda: loaded(case, unseen),
             save=lambda model, optimizer: dcp_state.save(case, model, optimizer),
             restored=lambda: restored(case),
         )

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
-from training import optimizer_of, train
+from training import optimizer_of, train, unseen
 
 CANNOT = {
     "plain": "it has one way of loading",
@@ -113,9 +113,11 @@ def ties_of(model):
 
 
 def load(case, model):
-    """\\returns the keys that were missing, and those that were unexpected."""
+    """\\returns the keys that were missing, and those that were unexpected, as far as this rank reads."""
     broadcast = case.options["load"] == "broadcast"
-    full, missing, unexpected = full_state(case, model)
+    full, missing, unexpected = {}, None, None
+    if case.rank == 0 or not broadcast:  # a copy of the whole checkpoint: no rank has one for nothing
+        full, missing, unexpected = full_state(case, model)
     if case.options["load"] == "distribute":
         distribute(model, full)
         return missing, unexpected
@@ -125,8 +127,7 @@ def load(case, model):
         cpu_offload=case.options["cpu_offload"] == "yes",
         strict=case.options["strict"] == "yes",
     )
-    mine = full if case.rank == 0 or not broadcast else {}
-    set_model_state_dict(model, mine, options=options)
+    set_model_state_dict(model, full, options=options)
     return missing, unexpected
 
 
@@ -145,9 +146,6 @@ def save(case, model, optimizer=None):
 
 
 def run(case, observe):
-    def unseen(*_, **__):
-        pass
-
     if case.steps:
         return train(
             case,
@@ -161,7 +159,8 @@ def run(case, observe):
     else:
         model = materialized(case, observe)
         missing, unexpected = load(case, model)
-        observe("loaded", missing=missing, unexpected=unexpected)
+        if missing is not None:
+            observe("loaded", missing=missing, unexpected=unexpected)
         observe("ready", model=model)
         if not case.saves:
             return None
@@ -177,13 +176,13 @@ def run(case, observe):
 
 
 def loaded(case):
-    model = materialized(case, lambda *_, **__: None)
+    model = materialized(case, unseen)
     load(case, model)
     return model
 
 
 def restored(case):
-    model = materialized(case, lambda *_, **__: None)
+    model = materialized(case, unseen)
     optimizer = optimizer_of(model)
     dcp_state.restore(case, model, optimizer)
     return model, optimizer

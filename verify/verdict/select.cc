@@ -15,19 +15,16 @@ namespace {
 /// Why the case does not ask for a phase, or empty if it does.
 std::string NotAskedFor(const Evidence& evidence, const std::string& name) {
   const Case& test_case = evidence.test_case;
-  if (name == "resume" && test_case.resume_mesh.empty()) return "the case has no resume_mesh";
   if (name == "plain" && test_case.strategy == "plain") {
     return "the case's own strategy is the plain one";
   }
   if (name == "plain" && evidence.WhyCannot("plain")) return *evidence.WhyCannot("plain");
-  if (name == "resume" && evidence.WhyCannot("save")) return *evidence.WhyCannot("save");
   const bool trains = name == "train" || name == "again" || name == "train_resume";
   if (trains && evidence.WhyCannot("train")) return *evidence.WhyCannot("train");
   if (trains && test_case.steps == 0) return "the case takes no optimizer steps";
-  if (name == "train_resume" && test_case.resume_mesh.empty()) {
-    return "the case has no resume_mesh";
-  }
-  if (name == "train_resume" && evidence.WhyCannot("save")) return *evidence.WhyCannot("save");
+  const bool resumes = name == "resume" || name == "train_resume";
+  if (resumes && test_case.resume_mesh.empty()) return "the case has no resume_mesh";
+  if (resumes && evidence.WhyCannot("save")) return *evidence.WhyCannot("save");
   if (name == "memory") return "the run has no memory phase";
   if (name == "fault" && test_case.faults.empty()) return "the case injects no fault";
   return "";
@@ -143,6 +140,16 @@ std::vector<std::string> TrainStages(const PhaseEvidence& phase, const std::stri
   return keys;
 }
 
+std::vector<PhaseStage> AllTrainStages(const Evidence& evidence, Judgement& judgement) {
+  std::vector<PhaseStage> all;
+  for (const PhaseEvidence* phase : TrainPhases(evidence)) {
+    for (const char* of : {"model", "optimizer"}) {
+      for (const std::string& key : TrainStages(*phase, of, judgement)) all.push_back({phase, key});
+    }
+  }
+  return all;
+}
+
 std::string KeyOf(const PhaseEvidence& phase, const std::string& name, const std::string& of) {
   for (const RankEvidence& rank : phase.ranks) {
     for (const StageRecord& stage : rank.stages) {
@@ -186,11 +193,11 @@ std::vector<Image> DefinedImages(const PhaseEvidence& phase, const std::string& 
     return rank.Stage(stage) != nullptr && rank.Stage(stage)->complete;
   });
   for (Image& image : ImagesOf(phase, stage, tensor)) {
-    // A rank that did not get here is said by StageReached; its part cannot be held against others.
     if (!image.unreadable.empty()) {
       NoteUnreadable(phase, stage, tensor, image.unreadable, judgement);
       continue;
     }
+    // A rank that did not get here is said by StageReached; its part cannot be held against others.
     if (!all_there && image.coverage != WholeCoverage(image)) continue;
     if (image.defined) {
       defined.push_back(std::move(image));

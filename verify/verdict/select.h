@@ -43,6 +43,13 @@ std::vector<const PhaseEvidence*> TrainPhases(const Evidence& evidence);
 std::vector<std::string> TrainStages(const PhaseEvidence& phase, const std::string& of,
                                      Judgement& judgement);
 
+/// The same stages of all these phases, of the model and of the optimizer.
+struct PhaseStage {
+  const PhaseEvidence* phase;
+  std::string stage;
+};
+std::vector<PhaseStage> AllTrainStages(const Evidence& evidence, Judgement& judgement);
+
 /// The stage of this name, whatever its step. \returns its key, or "" if no rank reached it.
 std::string KeyOf(const PhaseEvidence& phase, const std::string& name, const std::string& of);
 

@@ -94,9 +94,10 @@ def check(model: nn.Module, *, optimizer=None, ignore=(), finite=True, deadline=
     \\raises Mismatch on all ranks alike, naming rank, tensor and index.
     \\raises TimeoutError if a rank does not come.
     """
+    of_model = _model.tensors_of(model)
     tensors = {
         held.name: held
-        for held in [*_model.tensors_of(model), *_optimizer_tensors(model, optimizer)]
+        for held in [*of_model, *_optimizer_tensors(of_model, optimizer)]
         if not any(fnmatch.fnmatchcase(held.name, pattern) for pattern in ignore)
     }
     gather = _Gather(deadline)
@@ -119,8 +120,8 @@ def check(model: nn.Module, *, optimizer=None, ignore=(), finite=True, deadline=
     return Outcome(len(names), comparisons, tuple(inconclusive))
 
 
-def _optimizer_tensors(model, optimizer):
-    tensors = _model.optimizer_tensors(model, optimizer)
+def _optimizer_tensors(of_model, optimizer):
+    tensors = _model.optimizer_tensors(of_model, optimizer)
     return [dataclasses.replace(held, name=f"optimizer.{held.name}") for held in tensors]
 
 

@@ -105,29 +105,35 @@ def state_dict_tensors(state_dict: dict) -> list[Held]:
     return sorted(found, key=lambda held: held.name.encode())
 
 
-def optimizer_tensors(model: nn.Module, optimizer) -> list[Held]:
-    """The tensors of an optimizer's state, under "<FQN>.<key>"."""
+def optimizer_tensors(tensors: list[Held], optimizer) -> list[Held]:
+    """The tensors of an optimizer's state, under "<FQN>.<key>"; of a model that has `tensors`."""
     if optimizer is None:
         return []
-    by_owner = {id(held.owner): held for held in tensors_of(model) if held.kind == "parameter"}
     found = []
-    for name, parameter, state in optimizer_state(model, optimizer):
+    for name, own, state in optimizer_state(tensors, optimizer):
         for key, value in state.items():
             if isinstance(value, torch.Tensor):
-                found.append(_hold_state(f"{name}.{key}", value, by_owner.get(id(parameter))))
+                found.append(_hold_state(f"{name}.{key}", value, own))
     return sorted(found, key=lambda held: held.name.encode())
 
 
-def optimizer_state(model: nn.Module, optimizer):
-    """(name, parameter, its state) of every parameter that the optimizer has a state for."""
-    name_of = {}
-    for held in tensors_of(model):
-        if held.kind == "parameter":
-            name_of.setdefault(id(held.owner), held.name)
+def optimizer_state(tensors: list[Held], optimizer):
+    """(name, the model's own tensor or None, state) of every parameter that there is a state for."""
+    owners = parameters_by_owner(tensors)
     for number, (parameter, state) in enumerate(optimizer.state.items()):
         if isinstance(state, dict):
-            name = name_of.get(id(parameter), f"<parameter {number}, not of the model>")
-            yield name, parameter, state
+            own = owners.get(id(parameter), [None])[0]
+            name = own.name if own else f"<parameter {number}, not of the model>"
+            yield name, own, state
+
+
+def parameters_by_owner(tensors: list[Held]) -> dict[int, list[Held]]:
+    """The id of each parameter object: the parameter under all its names."""
+    found: dict[int, list[Held]] = {}
+    for held in tensors:
+        if held.kind == "parameter":
+            found.setdefault(id(held.owner), []).append(held)
+    return found
 
 
 def _hold_state(name: str, value: torch.Tensor, own: Held | None) -> Held:

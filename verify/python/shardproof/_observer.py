@@ -57,17 +57,19 @@ class Observer:
             self._on_stage(stage)
         if missing is not None or unexpected is not None:
             self._writer.keys(list(missing or []), list(unexpected or []))
+        tensors = [] if model is None else _model.tensors_of(model)
         if model is not None:
             self.own_bytes = 0
             self._writer.begin_stage(stage, step)
-            self._observe_tensors(stage, step, _model.tensors_of(model), content)
+            self._observe_tensors(stage, step, tensors, content)
             if self._mode == "values":
                 self._writer.rng(_rng_digest())
             self._writer.end_stage()
         if optimizer is not None:
             self._writer.begin_stage(stage, step, "optimizer")
-            self._observe_tensors(stage, step, _model.optimizer_tensors(model, optimizer), None)
-            self._observe_optimizer(model, optimizer)
+            state = _model.optimizer_tensors(tensors, optimizer)
+            self._observe_tensors(stage, step, state, None)
+            self._observe_optimizer(tensors, optimizer)
             self._writer.end_stage()
         if state_dict is not None:
             self._writer.begin_stage(stage, step, "state_dict")
@@ -89,26 +91,23 @@ class Observer:
                     committed = _pages.committed_bytes(held.local.data_ptr(), held.local.nbytes)
                     self._writer.pages(stage, step, held.name, held.local.nbytes, committed)
 
-    def _observe_optimizer(self, model, optimizer):
+    def _observe_optimizer(self, tensors, optimizer):
         """All but the tensors of its state: groups, and what in them is not the model's."""
-        names_of = {}
-        for held in _model.tensors_of(model):
-            if held.kind == "parameter":
-                names_of.setdefault(id(held.owner), []).append(held.name)
+        owners = _model.parameters_by_owner(tensors)
         groups, strangers = [], []
         for number, group in enumerate(optimizer.param_groups):
             options = {str(key): _text(value) for key, value in group.items() if key != "params"}
             names = []
             for index, parameter in enumerate(group["params"]):
-                names += names_of.get(id(parameter), [])
-                if id(parameter) not in names_of:
+                names += [held.name for held in owners.get(id(parameter), [])]
+                if id(parameter) not in owners:
                     was = self._name_of.get(self._identity(parameter), "")
                     strangers.append({"group": number, "index": index, "was": was,
                                       "shape": list(parameter.shape)})  # fmt: skip
             groups.append({"options": options, "parameters": names})
         values = {
             f"{name}.{key}": _text(value)
-            for name, _, state in _model.optimizer_state(model, optimizer)
+            for name, _, state in _model.optimizer_state(tensors, optimizer)
             for key, value in state.items()
             if not isinstance(value, torch.Tensor)
         }

@@ -45,8 +45,8 @@ class Case:
 
     @property
     def dtypes(self) -> dict[str, torch.dtype]:
-        """The dtype of every key of the checkpoint."""
-        return {key: tensor.dtype for key, tensor in self.state_dict().items()}
+        """The dtype of every key of the checkpoint, from the headers of its files."""
+        return {key: DTYPES[file.get_slice(key).get_dtype()] for file, key in self._entries()}
 
     @property
     def ties(self) -> list[list[str]]:
@@ -98,13 +98,16 @@ class Case:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The checkpoint's tensors by key, read with safetensors; memory-mapped where it can."""
+        return {key: file.get_tensor(key) for file, key in self._entries()}
+
+    def _entries(self):
+        """(open file, key) of every tensor of the checkpoint."""
         from safetensors import safe_open
 
-        tensors = {}
         for path in sorted(pathlib.Path(self.checkpoint).glob("*.safetensors")):
             with safe_open(path, "pt") as file:
-                tensors.update({key: file.get_tensor(key) for key in file.keys()})
-        return tensors
+                for key in file.keys():
+                    yield file, key
 
 
 class _Node(nn.Module):
