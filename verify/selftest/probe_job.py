@@ -140,10 +140,16 @@ def subclass():
     return model
 
 
+def one_element_under_meta():
+    model = large_one_element()
+    torch.set_default_device("meta")  # as a script may that builds its next model
+    return model
+
+
 SCENARIOS = [
-    plain, plain_one_element, large_one_element, buffer_of_one_rank, no_bias_on_one_rank,
-    bf16_on_one_rank, meta_on_one_rank, tied_on_one_rank, fsdp2, fsdp2_nan, fsdp2_stale_moment,
-    fsdp2_shards_of_another_size, hsdp_replicas_differ, fsdp1, subclass,
+    plain, one_element_under_meta, plain_one_element, large_one_element, buffer_of_one_rank,
+    no_bias_on_one_rank, bf16_on_one_rank, meta_on_one_rank, tied_on_one_rank, fsdp2, fsdp2_nan,
+    fsdp2_stale_moment, fsdp2_shards_of_another_size, hsdp_replicas_differ, fsdp1, subclass,
 ]  # fmt: skip
 
 
@@ -156,6 +162,8 @@ def judged(scenario):
         return f"ok, inconclusive: {outcome.inconclusive}" if outcome.inconclusive else "ok"
     except shardproof.Mismatch as mismatch:
         return str(mismatch)
+    finally:
+        torch.set_default_device("cpu")
 
 
 def main():

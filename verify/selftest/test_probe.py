@@ -135,6 +135,7 @@ class Checks(CommandTest):
             "plain": "ok",
             "plain_one_element": "0.weight on rank 1: element 104 is 0x",
             "large_one_element": f"weight on rank 1: element {700 * 4096 + 77} is 0x",
+            "one_element_under_meta": f"weight on rank 1: element {700 * 4096 + 77} is 0x",
             "buffer_of_one_rank": "1.running_mean on rank 1: element 4 is 0x40000000",
             "no_bias_on_one_rank": "0.bias on rank 1: there is no such tensor",
             "bf16_on_one_rank": "0.bias on rank 1: it is a parameter torch.bfloat16 [65]",

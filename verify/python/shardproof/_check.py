@@ -81,6 +81,7 @@ class _Record:
     first_non_finite: int | None = None
 
 
+@_digest.on_host
 def check(model: nn.Module, *, optimizer=None, ignore=(), finite=True, deadline=60.0) -> Outcome:
     """Compares the model of this rank with that of all others. Call it on every rank.
 
@@ -329,13 +330,11 @@ def _locate(finding, records, tensors, gather) -> Finding:
         count = -(-end // side) - low
         summary = _digest.digest_runs(held.local, held.runs, side, low, count)
         everybody = gather(summary.blocks)
-        block = next(
-            (i for i in range(count)
-             if _total(everybody[r][i] for r in peers[0])
-             != _total(everybody[r][i] for r in peers[1])), None,
-        )  # fmt: skip
-        if block is None:
+        one, other = (sum(everybody[rank] for rank in ranks) for ranks in peers)
+        differing = (one != other).any(1).nonzero()
+        if not len(differing):
             return finding
+        block = int(differing[0])
         begin, end = max(begin, (low + block) * side), min(end, (low + block + 1) * side)
     everybody = gather(_model.bytes_of(held, begin, end))
     sides = [_bytes_of(everybody, ranks) for ranks in peers]

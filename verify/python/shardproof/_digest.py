@@ -5,7 +5,9 @@ PyTorch operations, more slowly. Either way a digest is a pair of integers modul
 over any disjoint cover of the tensor, and nothing of the tensor's size is allocated.
 """
 
+import ctypes
 import dataclasses
+import functools
 import os
 import pathlib
 import warnings
@@ -33,12 +35,12 @@ _FLOAT_FORMATS = {
 
 @dataclasses.dataclass
 class Summary:
-    """What one pass over some runs yields."""
+    """What one pass over some runs yields; `blocks`: [n, 2] int64, the digests of the blocks."""
 
+    blocks: torch.Tensor
     digest: tuple[int, int] = (0, 0)
     nan_count: int = 0
     inf_count: int = 0
-    blocks: list[tuple[int, int]] = dataclasses.field(default_factory=list)
 
     def hex(self) -> str:
         return hex_of(self.digest)
@@ -46,6 +48,12 @@ class Summary:
 
 def hex_of(digest) -> str:
     return f"{digest[0] & _MASK:016x}{digest[1] & _MASK:016x}"
+
+
+def hex_of_blocks(blocks: torch.Tensor) -> str:
+    """The digests of blocks, [n, 2] int64, one behind the other."""
+    high_first = blocks.contiguous().view(torch.uint8).view(-1, 8).flip(1)
+    return ctypes.string_at(high_first.data_ptr(), high_first.numel()).hex()
 
 
 def _load_op():
@@ -83,6 +91,17 @@ def has_op() -> bool:
     return _has_op
 
 
+def on_host(function):
+    """Tensors that the function makes are on the CPU, whatever default device its caller has set."""
+
+    @functools.wraps(function)
+    def wrapped(*arguments, **named):
+        with torch.device("cpu"):
+            return function(*arguments, **named)
+
+    return wrapped
+
+
 def digest_runs(local: torch.Tensor, runs: list[Run], block_bytes=0, first_block=0, block_count=0):
     """Digest, NaN and Inf count of what a rank holds of one tensor.
 
@@ -93,10 +112,10 @@ def digest_runs(local: torch.Tensor, runs: list[Run], block_bytes=0, first_block
     held = element_count(runs)
     if held != local.numel():
         raise ValueError(f"{held} elements are owned, the local tensor has {local.numel()}")
+    summary = Summary(torch.zeros(block_count, 2, dtype=torch.int64, device="cpu"))
     if held == 0:
-        return Summary(blocks=[(0, 0)] * block_count)
+        return summary
     local = local.detach()
-    summary = Summary(blocks=[(0, 0)] * block_count)
     for part, part_runs in _contiguous_parts(local, runs):
         _add(summary, part, part_runs, block_bytes, first_block, block_count)
     return summary
@@ -148,19 +167,19 @@ def _add(summary, local, runs, block_bytes, first_block, block_count):
     if has_op():
         found = torch.ops.shardproof.digest(
             flat, torch.tensor(table), float_format, block_bytes, first_block, block_count
-        ).tolist()
-        lanes, nan, inf = found[:2], found[2], found[3]
-        blocks = list(zip(found[4::2], found[5::2], strict=True))
+        )
+        *lanes, nan, inf = found[:4].tolist()
+        blocks = found[4:].view(-1, 2)
     else:
         pairs = _Grid(block_bytes, first_block, block_count)
         for row in table:
             pairs.add(flat, *row)
-        lanes, blocks = pairs.total, pairs.blocks
+        lanes, blocks = pairs.total, pairs.blocks.T
         nan, inf = _count_non_finite(local)
     summary.digest = add(summary.digest, lanes)
     summary.nan_count += nan
     summary.inf_count += inf
-    summary.blocks = [add(a, b) for a, b in zip(summary.blocks, blocks, strict=True)]
+    summary.blocks += blocks  # int64 wraps as uint64 does
 
 
 def _table(runs, size) -> list[list[int]]:
@@ -242,7 +261,7 @@ class _Grid:
 
     def __init__(self, block_bytes, first_block, block_count):
         self.total = (0, 0)
-        self.blocks = [(0, 0)] * block_count
+        self.blocks = torch.zeros(2, block_count, dtype=torch.int64, device="cpu")
         self._block_bytes = block_bytes
         self._first = first_block
 
@@ -294,17 +313,14 @@ class _Grid:
     def _add_blocks(self, sums, first):
         """sums: [2, n], the digests of the 4 KiB blocks from `first` on."""
         self.total = add(self.total, sums.sum(1).tolist())
-        if not self.blocks:
+        count = self.blocks.shape[1]
+        if not count:
             return
         per_block = self._block_bytes // _BLOCK_BYTES
         number = sums.shape[1]
         index = torch.arange(first, first + number, dtype=torch.int64) // per_block - self._first
-        inside = (index >= 0) & (index < len(self.blocks))
-        grid = torch.zeros(2, len(self.blocks), dtype=torch.int64)
-        grid.index_add_(1, index[inside], sums[:, inside])
-        touched = index[inside].unique().tolist()
-        for i in touched:
-            self.blocks[i] = add(self.blocks[i], grid[:, i].tolist())
+        inside = (index >= 0) & (index < count)
+        self.blocks.index_add_(1, index[inside], sums[:, inside])
 
 
 _prefixes: torch.Tensor | None = None

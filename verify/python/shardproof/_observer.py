@@ -40,6 +40,7 @@ class Observer:
         """Calls told(stage) whenever a stage is observed."""
         self._on_stage = told
 
+    @_digest.on_host
     def __call__(
         self, stage, model=None, optimizer=None, state_dict=None, content=None, step=0,
         missing=None, unexpected=None,
@@ -203,7 +204,7 @@ class Observer:
             out["first_nonfinite"] = _digest.first_non_finite(held.local, held.runs)
         out["block_bytes"] = side
         out["first_block"] = first
-        out["blocks"] = "".join(_digest.hex_of(block) for block in summary.blocks)
+        out["blocks"] = _digest.hex_of_blocks(summary.blocks)
         stretches = []
         if held.local.nbytes <= _INLINE_BYTES_MAX:
             stretches.append((0, total))
