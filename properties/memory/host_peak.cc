@@ -59,13 +59,13 @@ void CheckRank(const Case& test_case, const PhaseEvidence& phase, const RankEvid
   judgement.Found(std::move(finding));
 }
 
-/// \claim      peak_bytes - idle_bytes <= own_shard_bytes + bucket_bytes + host_slack_bytes, on
-/// every
+/// \claim      peak_bytes - idle_bytes <= own_shard_bytes + bucket_bytes + host_slack_bytes, on every
 ///             rank; anonymous memory, so that the page cache of mapped files is not counted.
 /// \needs      memory: the memory record of every rank; strategy rank0-broadcast; a model of which a
 ///             full copy would be beyond the bound
 /// \tolerance  host_slack_bytes of the case: allocator, threads and transport, not tensors
-/// \killed_by  memory.every_rank_loads_all, memory.full_copy_kept
+/// \killed_by  memory.every_rank_loads_all, memory.full_copy_kept,
+///             fixtures/subjects/every_rank_loads_all.py
 /// \source     huggingface/transformers#44473, #45649, areal-project/AReaL#1182
 void Check(const Evidence& evidence, Judgement& judgement) {
   const PhaseEvidence* phase = PhaseToJudge(evidence, "memory", judgement);
@@ -89,7 +89,8 @@ const PropertyRegistration kRegistration{{
     .needs = "memory: memory records; strategy rank0-broadcast",
     .tolerance = "host_slack_bytes of the case",
     .source = "huggingface/transformers#44473, #45649, areal-project/AReaL#1182",
-    .killed_by = {"memory.every_rank_loads_all", "memory.full_copy_kept"},
+    .killed_by = {"memory.every_rank_loads_all", "memory.full_copy_kept",
+                  "subject.every_rank_loads_all"},
     .check = Check,
     .capabilities = {"host_bound"},
 }};

@@ -67,6 +67,11 @@ class Plan:
     constants: dict = dataclasses.field(default_factory=dict)
     of_tensor: dict = dataclasses.field(default_factory=dict)  # constants that are joined
 
+    @property
+    def at_the_end(self):
+        """Whether it is about run() as a whole, and not about one stage."""
+        return self.look != "look_at_values" or self.check in ("check_saved", "check_peak")
+
     def root(self):
         return json.dumps([self.check, self.look, self.expected, self.constants], sort_keys=True)
 
@@ -150,6 +155,13 @@ def plan_key_report(finding, oracle):
     return Plan("check_key_report", constants={"KEY_REPORT": what})
 
 
+def plan_memory(finding):
+    if finding["kind"] == "committed":
+        return Plan("check_pages")
+    limit = int(re.search(r"\d+", finding["expected"]).group())
+    return Plan("check_peak", of_tensor={"LIMITS": dict.fromkeys(finding["ranks"], limit)})
+
+
 def plan_training(finding):
     """Of findings about training that are not of values; None for those that are."""
     kind, stage = finding["kind"], finding["stage"]
@@ -176,7 +188,7 @@ def plan_for(finding, oracle):
     if finding["class"] == "input":
         raise NoScript("it is about the files of the checkpoint; the message says all there is")
     if domain == "memory":
-        raise NoScript("memory is measured in the whole process, in a run of its own")
+        return plan_memory(finding)
     if domain == "conformance":
         raise NoScript("it is about what the subject says of itself")
     if finding["property"] == "fault.every_rank_finishes":
@@ -236,7 +248,8 @@ def groups_of(result, run):
         except NoScript as reason:
             plan, why_not = None, str(reason)
         tensor = finding["tensor"] or (plan.check + plan.look if plan else why_not)
-        root = (plan.root() if plan else why_not, finding["phase"], finding["stage"])
+        stage = "" if plan and plan.at_the_end else finding["stage"]
+        root = (plan.root() if plan else why_not, finding["phase"], stage)
         if plan and plan.look != "look_at_values":
             root = tensor = plan.look  # the first rank that failed; the others are consequences
         same = (tensor, finding["kind"] if root != tensor else "")
@@ -356,10 +369,10 @@ def script_of(group, run, needs_checkpoint):
     scale = max(1.0, 1000 * least / order["case"]["deadline_ms"])  # a busy machine is not a hang
 
     ulp = "ULP" in plan.constants
-    at_the_end = group.stage == "saved" or plan.look != "look_at_values"
     facts = {'self.model.get("tensors")': run.is_synthetic, "REFERENCE": reference is not None,
-             "here == REFERENCE": reference is not None, "STAGE is None": at_the_end,
-             "here == (PHASE, STAGE)": not at_the_end, "CONFIG": not run.is_synthetic,
+             "here == REFERENCE": reference is not None, "STAGE is None": plan.at_the_end,
+             "here == (PHASE, STAGE)": not plan.at_the_end, "CONFIG": not run.is_synthetic,
+             'PHASE != "memory"': group.phase != "memory", "LIMITS": plan.check == "check_peak",
              "missing is not None or unexpected is not None": plan.check == "check_key_report"}  # fmt: skip
     facts = {ast.unparse(ast.parse(text)): holds for text, holds in facts.items()}
     own_names = {name for name in run.parts_source.definitions if name.isupper()}
@@ -367,6 +380,9 @@ def script_of(group, run, needs_checkpoint):
     remember = REMEMBER.get(plan.check, "remember_fields") if reference else ""
     parts = embed.Copy(own_names, facts)
     parts.heading("what is checked")
+    for check, (source, name) in MEASURES.items():
+        if plan.check == check:
+            parts.add(embed.Source(os.path.join(PACKAGE, "shardproof", source)), name)
     for name in (plan.check, plan.expected, remember, "differing_by_ulp" if ulp else ""):
         if name:
             parts.add(run.parts_source, name)
@@ -395,14 +411,14 @@ def script_of(group, run, needs_checkpoint):
 
     constants = {
         "PHASE": literal(group.phase),
-        "STAGE": literal(None if at_the_end else group.stage),
+        "STAGE": literal(None if plan.at_the_end else group.stage),
         "TENSORS": literal(names),
         "NEEDS_CHECKPOINT": literal(needs_checkpoint),
         "TIMEOUT": literal(round(order["timeout_ms"] * scale / 1000, 1)),
         "DEADLINE": literal(round(order["case"]["deadline_ms"] * scale / 1000, 1)),
         "REFERENCE": literal(reference),
         "SUBJECT": literal(run.subject),
-        "PRELOAD": literal(preload(run.imported, config)),
+        "PRELOAD": literal(preload(run.imported, config, group.phase == "memory")),
         **checkpoint_constants(run.oracle),
         **{name: literal(value) for name, value in plan.constants.items() if name != "REFERENCE"},
         **{name: literal(value) for name, value in plan.of_tensor.items()},
@@ -424,6 +440,10 @@ def script_of(group, run, needs_checkpoint):
     )  # fmt: skip
 
 
+# What a check copies from the package: the file and the function.
+MEASURES = {"check_peak": ("_rank.py", "anonymous_bytes"),
+            "check_pages": ("_pages.py", "committed_bytes")}  # fmt: skip
+
 # What keeps what a check compares with.
 REMEMBER = {"check_values": "remember_values", "check_options": "remember_options",
             "check_rng": "remember_rng", "check_steps_act": "remember_all"}  # fmt: skip
@@ -434,10 +454,12 @@ CONSTANTS = {"REFERENCE": "None", "OWN": "False", "KEYS": "{}", "FORMULA": "{}",
              "PHASES": "", "MODULES": "", "CONFIG": ""}  # fmt: skip
 
 
-def preload(imported, config):
+def preload(imported, config, measures_memory):
     """What is imported once, before the ranks are forked."""
     ready = ("torch.", "safetensors", "transformers", "accelerate")
     found = [name for name in imported if name.startswith(ready)]
+    if measures_memory:  # what torch imports only when it is used is no memory of the model's
+        found += ["torch._dynamo", "torch._inductor"]
     return sorted({*found, *(["transformers.models.auto.modeling_auto"] if config else [])})
 
 

@@ -7,6 +7,7 @@ only stand for them.
 
 import argparse
 import contextlib
+import ctypes
 import datetime
 import glob
 import importlib
@@ -19,6 +20,7 @@ import re
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 
@@ -28,7 +30,9 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-Case = None  # copied from the package
+Case = None  # these three are copied from the package
+anonymous_bytes = None
+committed_bytes = None
 check = expected = remember = None  # three of the functions below, by the names that the script calls them by
 PHASE, STAGE = "values", "ready"  # where the finding shows; a stage of None: when run() is over
 REFERENCE = None  # phase and stage of which rank 0 keeps the tensors, to compare with
@@ -48,6 +52,7 @@ ULP = 0
 FIELD = ""  # of describe()
 SHARED, MUST_SHARE = {}, True
 KEY_REPORT = ""  # "missing" or "unexpected"
+LIMITS = {}  # rank: bytes that it may need while run() works
 SAVED = ""  # "absent", "extra", "twice" or "differs"
 
 # ---- checks: check(job, model) calls job.fail(tensor, what) for whatever does not hold -----------
@@ -410,6 +415,45 @@ def read_checkpoint(directory, key=None):
     return tensors
 
 
+class MemoryWatch(threading.Thread):
+    """The most host memory of this process since it began, mapped files not counted."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        ctypes.CDLL(None).mallopt(-3, 64 << 10)  # M_MMAP_THRESHOLD: what is freed is given back
+        self.idle = self.peak = anonymous_bytes()
+        self.over = threading.Event()
+        self.start()
+
+    def run(self):
+        while not self.over.wait(0.002):
+            self.peak = max(self.peak, anonymous_bytes())
+
+    def used(self):
+        self.over.set()
+        self.join()
+        return self.peak - self.idle
+
+
+def check_peak(job, _):
+    """This rank needed no more than its shards, one bucket and some slack."""
+    used, limit = job.memory.used(), LIMITS.get(job.case.rank)
+    if limit is not None and used > limit:
+        job.fail("", f"its host memory rose by {used} bytes; its own shards, one bucket and the slack "
+                     f"are {limit}")  # fmt: skip
+
+
+def check_pages(job, model):
+    """What has no value yet is backed by no pages: at most those that it shares with neighbours."""
+    for name in TENSORS:
+        tensor = own(tensors_of(model)[name])
+        if tensor.is_meta:
+            continue
+        committed = committed_bytes(tensor.data_ptr(), tensor.nbytes)
+        if committed > 8192:
+            job.fail(name, f"{committed} of {tensor.nbytes} bytes are committed, and it has no value yet")
+
+
 # ---- the job on its ranks ------------------------------------------------------------------------
 
 
@@ -481,7 +525,10 @@ def run_rank(phase, rank, directory, checkpoint):
         timeout = datetime.timedelta(seconds=TIMEOUT)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=timeout)
         dist.barrier()
-        show_unwritten_memory()
+        if PHASE != "memory":
+            show_unwritten_memory()
+        if LIMITS:
+            job.memory = MemoryWatch()
         torch.manual_seed(job.case.seed)
         subject.run(job.case, job)
         dist.barrier()

@@ -4,7 +4,7 @@
 A file under fixtures/subjects/ has a mistake in it, or is no sound adapter, and declares in EXPECT
 which property, alone, must say so: `property`, and of its findings `kind`, `stage`, `tensor`, `ranks`;
 `verdict` ("fail" unless given); `says`, words of a finding or of the reason; `deadline` in seconds;
-`arguments`, more of the command line.
+`case`, one of fixtures/cases in place of a small checkpoint; `arguments`, more of the command line.
 """
 
 import ast
@@ -31,6 +31,13 @@ def trains(property_id):
         "checkpoint.training_round_trip", "checkpoint.resume_exact")  # fmt: skip
 
 
+def source(expected):
+    """Where the model comes from, as words of the command line."""
+    if "case" in expected:
+        return ["--case", REPOSITORY / "fixtures" / "cases" / f"{expected['case']}.json"]
+    return ["--checkpoint", checkpoint("llama-tied-small")]
+
+
 class Subject(CommandTest):
     file = None
 
@@ -38,7 +45,7 @@ class Subject(CommandTest):
         expected = expectation(self.file)
         verdict = expected.get("verdict", "fail")
         done = self.shardproof(
-            "verify", "--subject", self.file, "--checkpoint", checkpoint("llama-tied-small"),
+            "verify", "--subject", self.file, *source(expected),
             "--world", "2", "--property", expected["property"],
             "--deadline", expected.get("deadline", 20), "--json", "-",
             *expected.get("arguments", ["--steps", "4" if trains(expected["property"]) else "0"]),

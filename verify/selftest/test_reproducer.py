@@ -53,8 +53,11 @@ class Reproducer(CommandTest):
     def python(self, *words, timeout=250, **variables):
         return self.run_process(sys.executable, *words, timeout=timeout, **variables)
 
-    def reproduced(self, name, *source, shows=()):
-        """Finding, script and report of a subject: all as they should be. \\returns the report's directory"""
+    def reproduced(self, name, *source, shows=(), mend=with_sound_subject):
+        """Finding, script and report of a subject: all as they should be. \\returns the report's directory
+
+        mend: of the text of the script, that without the mistake
+        """
         report, result = self.verified(name, *source)
         out = report / "reproducers"
         done = self.python(
@@ -78,7 +81,7 @@ class Reproducer(CommandTest):
         self.assertIn("FAIL: rank ", done.out)
         for words in (first.get("tensor"), *shows):
             self.assertIn(words or "", done.out)
-        script.write_text(with_sound_subject(script.read_text()))
+        script.write_text(mend(script.read_text()))
         done = self.alone(script)
         self.assert_exit(done, 0)
         self.assertNotIn("FAIL", done.out)
@@ -109,6 +112,11 @@ class Reproducer(CommandTest):
         case = REPOSITORY / "fixtures" / "cases" / "smoke.json"
         shown = "FAIL: rank 1 of 2, in phase values: was ended by SIGKILL"
         self.reproduced("dies", "--case", case, shows=[shown])
+
+    def test_memory_beyond_the_bound_is_shown(self):
+        case = REPOSITORY / "fixtures" / "cases" / "large.json"
+        self.reproduced("every_rank_loads_all", "--case", case, shows=["its host memory rose by "],
+                        mend=lambda script: script.replace("tensor.clone()", "tensor"))  # fmt: skip
 
     def test_what_is_about_the_evidence_has_a_report_and_no_script(self):
         model = checkpoint("llama-tied-small")

@@ -113,6 +113,9 @@ class Case:
 class _Node(nn.Module):
     """A module of a synthetic model. Its forward adds a scalar of each of its own tensors."""
 
+    def __iter__(self):  # as the layers of a real model, which are a ModuleList
+        return self.children()
+
     def forward(self, x):
         for parameter in self._parameters.values():
             if parameter is not None and parameter.is_floating_point():
