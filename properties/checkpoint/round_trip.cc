@@ -20,8 +20,9 @@ class SavedCheck {
   void Run() {
     judgement_.Compared();
     if (!saved_.error.empty()) {
-      judgement_.Found(
-          Wrong("unreadable", "", "the saved checkpoint cannot be read: " + saved_.error));
+      const std::string what = "the saved checkpoint cannot be read: " + saved_.error;
+      const char* hint = "; if that is a format of its own, declare \"saved_files\" in CANNOT";
+      judgement_.Found(Wrong("unreadable", "", IsReference(evidence_) ? what : what + hint));
       return;
     }
     std::set<std::string> accounted;

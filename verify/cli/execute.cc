@@ -126,11 +126,6 @@ std::string ReportCommand(const std::vector<std::string>& command_line) {
   return text + "--report report";
 }
 
-Status CheckOutputs(const Case& test_case, const ExecuteOptions& options) {
-  SP_TRY(CheckNotOf(options.json, test_case.model.checkpoint, "--json"));
-  return CheckApart(options.report, test_case.model.checkpoint, "--report");
-}
-
 int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launcher) {
   const auto subject = DeclareSubject(test_case.subject, PythonFrom(options));
   if (!subject.ok()) return Complain(subject.error());
@@ -169,6 +164,11 @@ int Complain(const Error& error) {
   std::fprintf(stderr, "shardproof: %s\n", error.message.c_str());
   if (error.code == ErrorCode::kBadInput) return kExitBadInput;
   return error.code == ErrorCode::kInternal ? kExitBroken : 1;
+}
+
+Status CheckOutputs(const Case& test_case, const ExecuteOptions& options) {
+  SP_TRY(CheckNotOf(options.json, test_case.model.checkpoint, "--json"));
+  return CheckApart(options.report, test_case.model.checkpoint, "--report");
 }
 
 int Present(RunResult& result, const ExecuteOptions& options) {

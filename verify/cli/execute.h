@@ -23,6 +23,9 @@ struct ExecuteOptions {
 /// \returns the exit code, the same on every rank.
 int Execute(const Case& test_case, const ExecuteOptions& options);
 
+/// \error kBadInput if a report or a result would be written into the checkpoint of the case.
+Status CheckOutputs(const Case& test_case, const ExecuteOptions& options);
+
 /// Writes the reports that are asked for and prints the terminal's. \returns the exit code.
 int Present(RunResult& result, const ExecuteOptions& options);
 

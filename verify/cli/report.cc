@@ -33,6 +33,9 @@ int RunReport(const std::string& path, const ExecuteOptions& options) {
   if (const auto known = SelectProperties(options.properties); !known.ok()) {
     return Complain(known.error());
   }
+  if (const Status apart = CheckOutputs(evidence.value().test_case, options); !apart.ok()) {
+    return Complain(apart.error());
+  }
   RunResult result = MakeRunResult(evidence.value(), Judge(evidence.value(), options.properties),
                                    path);
   result.command_line = options.command_line;

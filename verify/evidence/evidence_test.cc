@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -433,6 +435,9 @@ TEST_F(EvidenceFiles, MissingStreamsAreDamageOfThatRankOnly) {
 
 TEST_F(EvidenceFiles, RefusesRunFilesThatAreWrong) {
   EXPECT_THAT(ReadEvidence(directory_).error().message, HasSubstr("run.json: No such file"));
+  ASSERT_EQ(::mkfifo((directory_ + "/run.json").c_str(), 0600), 0);
+  EXPECT_THAT(ReadEvidence(directory_).error().message, HasSubstr("run.json: is no regular file"));
+  ASSERT_EQ(::unlink((directory_ + "/run.json").c_str()), 0);
   const std::string head =
       R"({"schema":1,"case":{"schema":1,"model":{"checkpoint":"d"},"mesh":[{"name":"tp","size":1}]},)";
   const auto phase = [](const std::string& name, const std::string& rest) {

@@ -23,6 +23,15 @@ std::string WriteAll(int fd, std::string_view text) {
   return "";
 }
 
+/// Into what is there already and is no file: a device or a pipe, which must not be replaced.
+Status WriteThrough(const std::string& path, std::string_view text) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  std::string reason = fd < 0 ? std::strerror(errno) : WriteAll(fd, text);
+  if (fd >= 0 && close(fd) != 0 && reason.empty()) reason = std::strerror(errno);
+  if (reason.empty()) return Ok();
+  return BadInput(fmt::format("{}: writing {} bytes: {}", path, text.size(), reason));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<LineFile>> LineFile::Create(const std::string& path) {
@@ -57,6 +66,8 @@ uint64_t LineFile::line_count() const {
 }
 
 Status WriteFileAtomically(const std::string& path, std::string_view text) {
+  struct stat there {};
+  if (::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) return WriteThrough(path, text);
   std::string temporary = path + ".XXXXXX";
   const int fd = mkostemp(temporary.data(), O_CLOEXEC);
   if (fd < 0) return BadInput(fmt::format("{}: {}", path, std::strerror(errno)));

@@ -1,6 +1,9 @@
 #include "verify/evidence/line_reader.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -10,11 +13,28 @@ namespace {
 
 constexpr size_t kChunkBytes = 64u << 10;
 
+/// Opens a regular file, and nothing that could be waited for. \returns null with the reason.
+std::FILE* OpenFile(const std::string& path, std::string& failure) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat what {};
+  if (fd < 0 || ::fstat(fd, &what) != 0) {
+    failure = std::strerror(errno);
+  } else if (S_ISDIR(what.st_mode)) {
+    failure = std::strerror(EISDIR);
+  } else if (!S_ISREG(what.st_mode)) {
+    failure = "is no regular file";
+  } else if (std::FILE* file = ::fdopen(fd, "rb")) {
+    return file;
+  } else {
+    failure = std::strerror(errno);
+  }
+  if (fd >= 0) ::close(fd);
+  return nullptr;
+}
+
 }  // namespace
 
-LineReader::LineReader(const std::string& path) : file_(std::fopen(path.c_str(), "rbe")) {
-  if (file_ == nullptr) failure_ = std::strerror(errno);
-}
+LineReader::LineReader(const std::string& path) : file_(OpenFile(path, failure_)) {}
 
 LineReader::~LineReader() {
   if (file_ != nullptr) std::fclose(file_);
@@ -52,11 +72,8 @@ bool LineReader::Next(std::string& line) {
 
 bool ReadWholeFile(const std::string& path, size_t bytes_max, std::string& text,
                    std::string& failure) {
-  std::FILE* file = std::fopen(path.c_str(), "rbe");
-  if (file == nullptr) {
-    failure = std::strerror(errno);
-    return false;
-  }
+  std::FILE* file = OpenFile(path, failure);
+  if (file == nullptr) return false;
   text.clear();
   size_t read = kChunkBytes;
   while (read == kChunkBytes && text.size() <= bytes_max) {

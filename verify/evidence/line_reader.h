@@ -25,13 +25,13 @@ class LineReader {
   const std::string& failure() const { return failure_; }
 
  private:
+  std::string failure_;
   std::FILE* file_;
   std::string buffer_;
   size_t begin_ = 0;
   uint64_t number_ = 0;
   bool at_end_ = false;
   bool torn_ = false;
-  std::string failure_;
 };
 
 /// The whole of a file of at most `bytes_max`. \returns false with `failure` set.

@@ -100,6 +100,9 @@ void BecomeChild(const std::string& errors, pid_t parent) {
   if (fd >= 0) ::dup2(fd, STDERR_FILENO);
 }
 
+/// Ends what a rank that is gone has left, if it was given a process group of its own.
+void EndGroup(pid_t rank) { ::kill(-rank, SIGKILL); }
+
 }  // namespace
 
 std::string ErrorsPath(const PhaseRun& run, int64_t rank) {
@@ -124,12 +127,14 @@ Status ForkedProcesses::Start(const PhaseRun& run, int64_t rank) {
 std::optional<int> ForkedProcesses::Ended(int64_t rank) {
   int status = 0;
   if (::waitpid(pids_[rank], &status, WNOHANG) != pids_[rank]) return std::nullopt;
+  EndGroup(pids_[rank]);
   return status;
 }
 
 void ForkedProcesses::End(int64_t rank) {
   ::kill(pids_[rank], SIGKILL);
   ::waitpid(pids_[rank], nullptr, 0);
+  EndGroup(pids_[rank]);
 }
 
 Result<std::vector<RankExit>> LaunchRanks(const PhaseRun& run, RankProcesses& processes) {

@@ -16,18 +16,22 @@ namespace {
 constexpr auto kDeadline = std::chrono::seconds(60);
 
 /// The declaration that _declare.py prints, checked.
-Result<Subject> SubjectFrom(const std::string& file, const std::string& text) {
+Result<Subject> SubjectFrom(const std::string& file, const std::string& python,
+                            const std::string& text) {
   const auto declared = nlohmann::json::parse(text, nullptr, false);
   if (!declared.is_object() || !declared.contains("cannot") || !declared.contains("options")) {
-    return Internal(fmt::format("{}: its declaration cannot be read: {}", file, text));
+    return BadInput(fmt::format("{}: {} printed no declaration of it, but {}", file, python,
+                                nlohmann::json(text.substr(0, 200)).dump(
+                                    -1, ' ', true, nlohmann::json::error_handler_t::replace)));
   }
   Subject subject{.name = std::filesystem::path(file).stem().string()};
   std::vector<std::string> known;
   for (const Capability& capability : KnownCapabilities()) known.push_back(capability.name);
   for (const auto& [capability, reason] : declared.at("cannot").items()) {
     if (std::find(known.begin(), known.end(), capability) == known.end()) {
-      return BadInput(fmt::format("{}: CANNOT: there is no capability '{}': known are {}", file,
-                                  capability, fmt::join(known, ", ")));
+      return BadInput(fmt::format("{}: CANNOT: there is no capability {}: known are {}", file,
+                                  nlohmann::json(capability).dump(-1, ' ', true),
+                                  fmt::join(known, ", ")));
     }
     subject.cannot[capability] = reason;
   }
@@ -56,7 +60,7 @@ Result<Subject> DeclareSubject(const std::string& subject, const PythonOptions& 
     return BadInput(fmt::format("reading subject {} with {}: {}: {}", subject, options.python,
                                 end.how, end.error_tail));
   }
-  return SubjectFrom(subject, end.output);
+  return SubjectFrom(subject, options.python, end.output);
 }
 
 Status CheckOptions(const Subject& subject, const std::map<std::string, std::string>& options) {

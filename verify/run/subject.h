@@ -40,6 +40,10 @@ Status CheckOptions(const Subject& subject, const std::map<std::string, std::str
 /// \param scratch   directory for what libraries cache, and for the way to the package.
 void SetSubjectEnvironment(const PythonOptions& options, const std::string& scratch);
 
+/// In a child: becomes `python`, which runs `code` with sys imported and `arguments` as sys.argv[1:].
+[[noreturn]] void ExecPython(const std::string& python, const std::string& code,
+                             const std::vector<std::string>& arguments);
+
 /// Ranks that run a Python subject: forked by a standing process that has torch imported; in a
 /// memory run, or where PhaseRun asks for it, each starts from nothing.
 std::unique_ptr<Launcher> MakeSubjectLauncher(PythonOptions options);

@@ -1,5 +1,5 @@
 // Ranks of a Python subject: forks of a standing Python process, or, where that matters, processes
-// that start from nothing: `python -m shardproof._rank ORDER RANK`.
+// that start from nothing.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -107,10 +107,9 @@ class SubjectLauncher : public Launcher {
     if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
     SetSubjectEnvironment(options_, ScratchOf(run));
     const std::string number = std::to_string(rank);
-    ::execlp(options_.python.c_str(), options_.python.c_str(), "-m", "shardproof._rank",
-             order.c_str(), number.c_str(), nullptr);
-    std::perror(options_.python.c_str());
-    ::_exit(5);
+    ::setpgid(0, 0);  // what the subject starts and leaves behind ends with the rank
+    ExecPython(options_.python, "from shardproof._rank import main; main(*sys.argv[1:])",
+               {order, number});
   }
 
   PythonOptions options_;
@@ -119,6 +118,18 @@ class SubjectLauncher : public Launcher {
 };
 
 }  // namespace
+
+void ExecPython(const std::string& python, const std::string& code,
+                const std::vector<std::string>& arguments) {
+  // Not -m, which puts the current directory first: what lies there could hide a standard module.
+  const std::string start = "import sys; sys.path[:] = [p for p in sys.path if p]; " + code;
+  std::vector<const char*> words = {python.c_str(), "-c", start.c_str()};
+  for (const std::string& argument : arguments) words.push_back(argument.c_str());
+  words.push_back(nullptr);
+  ::execvp(python.c_str(), const_cast<char* const*>(words.data()));
+  std::perror(python.c_str());
+  ::_exit(5);
+}
 
 void SetSubjectEnvironment(const PythonOptions& options, const std::string& scratch) {
   // A folder with nothing but the package in it: beside an installed one lie all the others of its

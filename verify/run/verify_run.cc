@@ -216,6 +216,18 @@ Status Run::RunPhases() {
   return Ok();
 }
 
+/// Why what a subject saved is judged only by what it restores, or empty if the oracle reads it. An
+/// empty directory is read: it is no checkpoint of any kind.
+std::string WhyNotRead(const std::string& directory) {
+  bool any = false;
+  for (const std::string& name : NamesIn(directory)) {
+    if (name == ".metadata") return "it saves DCP directories, which this version does not read";
+    if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")) return "";
+    any = true;
+  }
+  return any ? "it saves no safetensors, and this version reads nothing else" : "";
+}
+
 Status Run::Consult() {
   Tell("oracle: reading the checkpoints");
   SP_ASSIGN(evidence_.oracle, oracle::Consult(test_case(), source_, captures_));
@@ -223,12 +235,13 @@ Status Run::Consult() {
     // What steps have changed is held against no file.
     if (!plan.saves || plan.trains || plan.mode != RunMode::kValues) continue;
     if (!std::filesystem::exists(SavedBy(plan.name))) continue;
-    if (std::filesystem::exists(SavedBy(plan.name) + "/.metadata")) {
-      evidence_.cannot["saved_files"] =
-          "it saves DCP directories, which this version does not read";
-      SP_TRY(WriteRun(options_.directory, evidence_));
-      continue;
+    if (evidence_.WhyCannot("saved_files") == nullptr) {
+      if (const std::string why = WhyNotRead(SavedBy(plan.name)); !why.empty()) {
+        evidence_.cannot["saved_files"] = why;
+        SP_TRY(WriteRun(options_.directory, evidence_));
+      }
     }
+    if (evidence_.WhyCannot("saved_files") != nullptr) continue;
     evidence_.oracle.saved[plan.name] = oracle::ReadCheckpoint(SavedBy(plan.name), captures_);
   }
   return WriteOracle(options_.directory, evidence_.oracle);

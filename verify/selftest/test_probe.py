@@ -45,6 +45,72 @@ class Digests(unittest.TestCase):
         self.assertGreater(judged["coverages"], 20)
 
 
+class OddTensors(CommandTest):
+    """Kinds of tensor that are not simply floats in memory."""
+
+    labels = "selftest fast"
+
+    def test_what_cannot_be_read_is_named(self):
+        done = self.run_process(sys.executable, "-W", "ignore", "-c", UNREADABLE,
+                                PYTHONPATH=str(PACKAGE))  # fmt: skip
+        self.assert_exit(done, 0)
+        self.assertEqual(json.loads(done.out), [
+            "conjugate (a conjugate or negative view)", "freed (its memory was freed)",
+            "lazy (a lazy tensor that has no shape yet)", "nested (a nested tensor)",
+            "quantised (torch.qint8 tensor)", "sparse (torch.sparse_coo tensor)",
+        ])  # fmt: skip
+
+    def test_non_finite_values_of_every_dtype_are_seen(self):
+        op = os.path.join(os.environ["SHARDPROOF_BUILD"], "_digest_op.so")
+        for way in ({"SHARDPROOF_DIGEST_OP": op}, {"SHARDPROOF_NO_DIGEST_OP": "1"}):
+            with self.subTest(way):
+                done = self.run_process(sys.executable, "-W", "ignore", "-c", NON_FINITE,
+                                        PYTHONPATH=str(PACKAGE), **way)  # fmt: skip
+                self.assert_exit(done, 0)
+                self.assertEqual(int(done.out), 14)
+
+
+UNREADABLE = """
+import json, shardproof, torch
+from torch import nn
+freed = torch.ones(8)
+freed.untyped_storage().resize_(0)
+model = nn.Module()
+model.freed = nn.Buffer(freed)
+model.lazy = nn.parameter.UninitializedParameter()
+model.nested = nn.Buffer(torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]))
+model.quantised = nn.Buffer(torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8))
+model.sparse = nn.Buffer(torch.eye(3).to_sparse())
+model.conjugate = nn.Buffer(torch.ones(3, dtype=torch.complex64).conj())
+print(json.dumps(sorted(shardproof.check(model).inconclusive)))
+"""
+
+# One NaN or Inf behind a finite value, dtype by dtype; and the same without it.
+NON_FINITE = """
+import shardproof, torch
+from torch import nn
+nan, inf = float("nan"), float("inf")
+made = [torch.tensor([1, value], dtype=dtype)
+        for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64) for value in (nan, inf)]
+made += [torch.tensor([1, complex(0, nan)], dtype=torch.complex64),
+         torch.tensor([1, complex(inf, 0)], dtype=torch.complex128)]
+made += [torch.tensor([1, bits], dtype=torch.uint8).view(dtype) for dtype, bits in (
+    (torch.float8_e4m3fn, 0x7F), (torch.float8_e5m2, 0x7C), (torch.float8_e4m3fnuz, 0x80),
+    (torch.float8_e8m0fnu, 0xFF))]
+seen = 0
+for tensor in made:
+    model = nn.Module()
+    model.finite = nn.Buffer(tensor[:1].clone())
+    assert shardproof.check(model).inconclusive == ()
+    model.odd = nn.Buffer(tensor)
+    try:
+        shardproof.check(model)
+    except shardproof.Mismatch as mismatch:
+        seen += "odd on rank 0: " in str(mismatch) and "the first at element 1" in str(mismatch)
+print(seen)
+"""
+
+
 class Layouts(unittest.TestCase):
     labels = "selftest fast"
 

@@ -1,6 +1,7 @@
 """The report's files exist, fit their schemas and need nothing from outside."""
 
 import json
+import os
 import re
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
@@ -58,6 +59,16 @@ class Report(CommandTest):
         self.assertEqual(requests.found, [])
         self.assertNotRegex(page, r"@import|url\(\s*['\"]?(?!#|data:)[a-z]")
         return result, page
+
+    def test_json_goes_into_a_pipe_and_not_in_its_place(self):
+        out = self.report(0)
+        pipe = self.dir / "pipe"
+        os.mkfifo(pipe)
+        reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        self.assert_exit(self.shardproof("report", out, "--json", pipe), 0)
+        self.assertTrue(pipe.is_fifo())
+        self.assertEqual(json.loads(os.read(reader, 1 << 20))["verdict"], "pass")
 
     def test_a_pass(self):
         out = self.report(0)

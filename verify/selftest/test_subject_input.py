@@ -40,7 +40,7 @@ class BadSubjects(CommandTest):
 
     def test_unknown_capability(self):
         path = self.write("odd.py", "CANNOT = {'fly': 'no wings'}\n" + SOUND)
-        self.refuse(["odd.py", "'fly'", "known are", "identity"], path)
+        self.refuse(["odd.py", '"fly"', "known are", "identity"], path)
 
     def test_bugs_and_faults_act_in_the_reference(self):
         path = self.write("sound.py", SOUND)
@@ -70,6 +70,71 @@ class BadSubjects(CommandTest):
     def test_one_step_cannot_be_resumed(self):
         path = self.write("sound.py", SOUND)
         self.refuse(["/steps", "at least 2"], path, "--steps", "1")
+
+
+    def test_nested_too_deeply(self):
+        path = self.write("deep.py", "CANNOT = {'plain': " + "-" * 5000 + "1}\n" + SOUND)
+        self.refuse(["deep.py"], path)
+
+    def test_text_that_is_none(self):
+        path = self.write("half.py", "OPTIONS = {'a\\ud800': ['x']}\n" + SOUND)
+        self.refuse(["half.py:1", "OPTIONS"], path)
+
+    def test_python_that_prints_nothing(self):
+        path = self.write("sound.py", SOUND)
+        self.refuse(["/bin/true", "no declaration"], path, "--python", "/bin/true")
+
+
+# Replicated by hand: every rank reads for itself, rank 0 alone has something to show at `loaded`, and
+# what it saves is in no format that the verifier reads.
+OWN_WAY = """
+import os
+import subprocess
+import torch
+import torch.distributed as dist
+
+CANNOT = {"plain": "it has one way of loading", "keys": "it looks at none", "host_bound": "none"}
+
+
+def run(case, observe):
+    subprocess.Popen(["sleep", "600"])  # forgotten
+    path = case.save_to + "/model.pt"
+    if not case.resumes:
+        model = case.build("cpu")
+        observe("built", model=model, content="undefined")
+        model.load_state_dict(case.state_dict(), strict=False)
+        if case.rank == 0:
+            observe("loaded", model=model)
+        observe("ready", model=model)
+        os.makedirs(case.save_to, exist_ok=True)
+        if case.rank == 0:
+            torch.save(model.state_dict(), path)
+        observe("saved", model=model)
+        while not os.path.exists(path + ".whole"):
+            if case.rank == 0:
+                open(path + ".whole", "w").close()
+    model = case.build("cpu")
+    model.load_state_dict(torch.load(path))
+    observe("restored", model=model)
+"""
+
+
+class OwnWay(CommandTest):
+    """A sound subject that goes about it otherwise than those of this repository."""
+
+    labels = "selftest multi-rank"
+    timeout_s = 150
+    fixtures = "checkpoints"
+
+    def test_a_job_without_collectives_and_with_files_of_its_own_passes(self):
+        path = self.write("own_way.py", OWN_WAY)
+        # That no process is left behind is checked by judged().
+        document = self.judged("verify", "--subject", path, "--checkpoint",
+                               checkpoint("llama-tied-small"), "--world", "2", code=0, timeout=120)  # fmt: skip
+        verdicts = {one["id"]: one["verdict"] for one in document["properties"]}
+        self.assertEqual(verdicts["sharding.collectives_in_order"], "skip")
+        for judged in ("checkpoint.round_trip", "checkpoint.reshard", "loading.equals_source"):
+            self.assertEqual(verdicts[judged], "pass")
 
 
 class MissingKeys(CommandTest):

@@ -17,6 +17,9 @@ namespace shardproof {
 const PhaseEvidence* PhaseToJudge(const Evidence& evidence, const std::string& name,
                                   Judgement& judgement);
 
+/// Whether the reference pipeline ran, and not a framework.
+bool IsReference(const Evidence& evidence);
+
 /// The phases that load a model and compare values: `values`, which must be there, and `plain` and
 /// `resume` if they ran.
 std::vector<const PhaseEvidence*> LoadPhases(const Evidence& evidence, Judgement& judgement);

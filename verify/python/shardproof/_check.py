@@ -93,20 +93,23 @@ def check(model: nn.Module, *, optimizer=None, ignore=(), finite=True, deadline=
     that may differ from rank to rank. deadline: seconds to wait for the slowest rank. Without a
     process group: of this process alone.
     \\raises Mismatch on all ranks alike, naming rank, tensor and index.
+    \\raises RuntimeError on all ranks alike if the model of one cannot be looked at.
     \\raises TimeoutError if a rank does not come.
     """
-    of_model = _model.tensors_of(model)
-    tensors = {
-        held.name: held
-        for held in [*of_model, *_optimizer_tensors(of_model, optimizer)]
-        if not any(fnmatch.fnmatchcase(held.name, pattern) for pattern in ignore)
-    }
+    if not isinstance(deadline, int | float) or not 0 < deadline < math.inf:
+        raise ValueError(f"shardproof.check: deadline is {deadline!r}: expected seconds above 0")
     gather = _Gather(deadline)
-    groups = _model.alias_groups(list(tensors.values()))
-    first_of = {number: name for name, number in reversed(groups.items())}
-    records = gather(
-        {name: _record(held, first_of.get(groups.get(name), "")) for name, held in tensors.items()}
-    )
+    tensors, cause = {}, None
+    try:
+        tensors = _tensors(model, optimizer, ignore)
+        own = _records(tensors)
+    except Exception as error:  # noqa: BLE001: whatever it is, the other ranks wait to be told
+        own, cause = f"{type(error).__name__}: {error}", error
+    records = gather(own)
+    failed = [f"rank {rank}: {record}" for rank, record in enumerate(records)
+              if isinstance(record, str)]  # fmt: skip
+    if failed:
+        raise RuntimeError(f"shardproof.check: cannot look at the model: {failed[0]}") from cause
     findings, comparisons, inconclusive = judge(records, finite)
     located = []
     for number, finding in enumerate(findings):
@@ -119,6 +122,23 @@ def check(model: nn.Module, *, optimizer=None, ignore=(), finite=True, deadline=
         raise Mismatch(located)
     names = {name for own in records for name in own}
     return Outcome(len(names), comparisons, tuple(inconclusive))
+
+
+def _tensors(model, optimizer, ignore) -> dict[str, _model.Held]:
+    of_model = _model.tensors_of(model)
+    return {
+        held.name: held
+        for held in [*of_model, *_optimizer_tensors(of_model, optimizer)]
+        if not any(fnmatch.fnmatchcase(held.name, pattern) for pattern in ignore)
+    }
+
+
+def _records(tensors) -> dict[str, _Record]:
+    groups = _model.alias_groups(list(tensors.values()))
+    first_of = {number: name for name, number in reversed(groups.items())}
+    return {
+        name: _record(held, first_of.get(groups.get(name), "")) for name, held in tensors.items()
+    }
 
 
 def _optimizer_tensors(of_model, optimizer):

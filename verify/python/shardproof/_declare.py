@@ -53,7 +53,10 @@ def _parse(path) -> ast.Module:
         with open(path, encoding="utf-8") as file:
             return ast.parse(file.read(), path)
     except SyntaxError as error:
-        raise NoSubject(f"{path}:{error.lineno}: not Python: {error.msg}") from error
+        line = f":{error.lineno}" if error.lineno else ""
+        raise NoSubject(f"{path}{line}: not Python: {error.msg}") from error
+    except (RecursionError, MemoryError) as error:
+        raise NoSubject(f"{path}: nested too deeply to be read") from error
     except (OSError, ValueError) as error:
         raise NoSubject(f"{path}: cannot be read: {error}") from error
 
@@ -105,8 +108,10 @@ def _names_run(node) -> bool:
 
 def _literal(node):
     try:
-        return ast.literal_eval(node.value)
-    except ValueError:
+        value = ast.literal_eval(node.value)
+        json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except (ValueError, TypeError, RecursionError, MemoryError):  # UnicodeEncodeError is a ValueError
         return None
 
 
@@ -157,4 +162,7 @@ if __name__ == "__main__":
         print(json.dumps(declare(sys.argv[1])))
     except NoSubject as error:
         print(error, file=sys.stderr)
+        sys.exit(2)
+    except RecursionError:
+        print(f"{sys.argv[1]}: nested too deeply to be read", file=sys.stderr)
         sys.exit(2)

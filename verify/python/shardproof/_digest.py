@@ -22,14 +22,23 @@ _BLOCK_BYTES = 4096
 _CHUNK_BYTES = 1 << 20  # how much of a tensor is looked at at once without the built op
 _COPY_BYTES = 1 << 24  # how much is copied to the host at once
 
-# As sp_float_format in verify/digest/digest.h; dtypes that have no NaN are not in it.
+# As sp_float_format in verify/digest/digest.h; a complex number is two.
 _FLOAT_FORMATS = {
+    torch.complex32: 1,
+    torch.complex64: 3,
+    torch.complex128: 4,
     torch.float16: 1,
     torch.bfloat16: 2,
     torch.float32: 3,
     torch.float64: 4,
     torch.float8_e4m3fn: 5,
     torch.float8_e5m2: 6,
+}
+# Dtypes of one byte that have no Inf and one NaN: its bits.
+_ONE_NAN = {
+    torch.float8_e8m0fnu: 0xFF,
+    torch.float8_e4m3fnuz: 0x80,
+    torch.float8_e5m2fnuz: 0x80,
 }
 
 
@@ -169,6 +178,8 @@ def _add(summary, local, runs, block_bytes, first_block, block_count):
             flat, torch.tensor(table), float_format, block_bytes, first_block, block_count
         )
         *lanes, nan, inf = found[:4].tolist()
+        if local.dtype in _ONE_NAN:
+            nan, inf = _count_non_finite(local)
         blocks = found[4:].view(-1, 2)
     else:
         pairs = _Grid(block_bytes, first_block, block_count)
@@ -360,12 +371,17 @@ def _ones(begins: torch.Tensor, length: int) -> tuple[int, int]:
 
 
 def _count_non_finite(local: torch.Tensor) -> tuple[int, int]:
-    if local.dtype not in _FLOAT_FORMATS:
+    if local.dtype not in _FLOAT_FORMATS and local.dtype not in _ONE_NAN:
         return 0, 0
     nan = inf = 0
     flat = local.reshape(-1)
+    if flat.is_complex():
+        flat = torch.view_as_real(flat).reshape(-1)
     for at in range(0, flat.numel(), _CHUNK_BYTES):
         part = flat[at : at + _CHUNK_BYTES]
+        if part.dtype in _ONE_NAN:
+            nan += int((part.view(torch.uint8) == _ONE_NAN[part.dtype]).sum())
+            continue
         if part.dtype == torch.float8_e4m3fn:
             nan += int(((part.view(torch.uint8) & 0x7F) == 0x7F).sum())
             continue
@@ -378,7 +394,7 @@ def _count_non_finite(local: torch.Tensor) -> tuple[int, int]:
 
 def first_non_finite(local: torch.Tensor, runs: list[Run]) -> int | None:
     """Global element index of the first NaN or Inf that the rank holds."""
-    if local.dtype not in _FLOAT_FORMATS:
+    if local.dtype not in _FLOAT_FORMATS and local.dtype not in _ONE_NAN:
         return None
     found = []
     for part, part_runs in _contiguous_parts(local.detach().cpu(), runs):

@@ -202,11 +202,14 @@ def _attributes(tensor) -> dict[str, str]:
 
 
 def _hold(name: str, kind: str, tensor: torch.Tensor, persistent: bool) -> Held:
+    shapeless = "a nested tensor" if tensor.is_nested else ""
+    if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+        shapeless = "a lazy tensor that has no shape yet"
     held = Held(
         name=name,
         kind=kind,
         dtype=tensor.dtype,
-        shape=tuple(tensor.shape),
+        shape=() if shapeless else tuple(tensor.shape),
         local=None,
         runs=[],
         owner=tensor,
@@ -214,7 +217,9 @@ def _hold(name: str, kind: str, tensor: torch.Tensor, persistent: bool) -> Held:
         requires_grad=tensor.requires_grad,
         attributes=_attributes(tensor),
     )
-    if DTensor is not None and isinstance(tensor, DTensor):
+    if shapeless:
+        held.unreadable = shapeless
+    elif DTensor is not None and isinstance(tensor, DTensor):
         _hold_dtensor(held, tensor)
     elif type(tensor) in _PLAIN or type(tensor.data) in _PLAIN:
         held.runs = _layout.local_runs(held.shape)
@@ -264,10 +269,29 @@ def _set_local(held: Held, local: torch.Tensor):
     held.is_meta = local.is_meta
     if local.is_meta:
         held.local = local
-    elif local.layout != torch.strided:
-        held.unreadable = f"{local.layout} tensor"
+    elif why := _why_unreadable(local):
+        held.unreadable = why
     else:
         held.local = local
+
+
+def _why_unreadable(local: torch.Tensor) -> str:
+    """Why the bytes of the tensor's elements do not simply lie in its memory, or nothing."""
+    if local.layout != torch.strided:
+        return f"{local.layout} tensor"
+    if local.is_quantized:
+        return f"{local.dtype} tensor"
+    if local.is_conj() or local.is_neg():
+        return "a conjugate or negative view"
+    try:
+        bytes_there = local.untyped_storage().nbytes()
+    except (NotImplementedError, RuntimeError):
+        return f"{type(local).__qualname__} without memory of its own"
+    spans = zip(local.shape, local.stride(), strict=True)
+    elements = 1 + local.storage_offset() + sum((n - 1) * step for n, step in spans)
+    if local.numel() and bytes_there < elements * local.element_size():
+        return "its memory was freed"
+    return ""
 
 
 # ---- FSDP1: original parameters are stretches of flat ones ---------------------------------------
@@ -327,6 +351,8 @@ def _hold_flat(model, prefix, handle, held):
             placements=placements, coordinates=coordinates,
             is_meta=parameter.is_meta, attributes=_attributes(tensor),
         )  # fmt: skip
+        if not parameter.is_meta and (why := _why_unreadable(local)):
+            held[name].local, held[name].unreadable = None, why
     for info in parameter._shared_param_infos:
         inner = f"{prefix}.{info.module_name}" if info.module_name else prefix
         name = canonical_name(model, inner.strip("."), info.param_name)

@@ -1,4 +1,4 @@
-"""One rank of one launch of a subject: `python -m shardproof._rank ORDER RANK`.
+"""One rank of one launch of a subject.
 
 The launcher starts it, reads its exit code, its stderr and its evidence. Exit codes: 0; 1 the
 subject failed; 5 the verifier is at fault.
@@ -111,9 +111,14 @@ def run_rank(order_path: str, rank: int) -> int:
     )  # fmt: skip
     writer.process(os.getpid(), socket.gethostname())
     observer = Observer(writer, list(case.mesh), order["mode"], order["captures"])
+    own = os.getpid()
     try:
         _run(case, order, writer, observer)
+        if os.getpid() != own:  # a process that the subject forked, and let come back from run
+            os._exit(0)
     except BaseException as error:  # noqa: BLE001: SystemExit and KeyboardInterrupt end a rank too
+        if os.getpid() != own:
+            os._exit(1)
         writer.error("subject", observer.stage, root_cause(error))
         writer.end()
         traceback.print_exc()
@@ -145,19 +150,23 @@ def _run(case, order, writer, observer):
     recorder = contextlib.nullcontext()
     if case.world_size > 1 and "collectives" not in getattr(subject, "CANNOT", {}):
         recorder = CollectiveRecorder(writer)
+    own = os.getpid()
     with recorder:
         subject.run(case, observer)
+    if os.getpid() != own:
+        return
     if sampler:
         sampler.finish(observer.own_bytes)
     dist.barrier()
     dist.destroy_process_group()
 
 
-if __name__ == "__main__":
+def main(order_path: str, rank: str):
+    """A rank that was started from nothing."""
     from ._warm import preload
 
     preload()  # before the first record: imports are no hang, however short the deadline
-    code = run_rank(sys.argv[1], int(sys.argv[2]))
+    code = run_rank(order_path, int(rank))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # nothing that a subject left running keeps the rank alive

@@ -5,6 +5,7 @@ stdin; writes {"ready": true}, {"refusal": why} and {"rank": rank, "status": wai
 Ends when stdin does, and its ranks with it.
 """
 
+import contextlib
 import ctypes
 import gc
 import json
@@ -50,11 +51,12 @@ class Forker:
             self._begin(order)
         for pid, rank in list(self._ranks.items()):
             if rank == order.get("end"):
-                os.kill(pid, signal.SIGKILL)
+                _kill_group(pid)
 
     def _begin(self, order):
         pid = os.fork()
         if pid:
+            _lead_group(pid)
             self._ranks[pid] = order["begin"]
             return
         code = 5
@@ -62,6 +64,7 @@ class Forker:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != self._parent:
                 os._exit(5)
+            _lead_group(0)
             _become_rank(order)
             code = _rank.run_rank(order["order"], order["begin"])
             sys.stdout.flush()
@@ -75,7 +78,19 @@ class Forker:
             if pid == 0:
                 return
             if pid in self._ranks:
+                _kill_group(pid)  # what the subject started and left behind
                 self._say({"rank": self._ranks.pop(pid), "status": status})
+
+
+def _lead_group(pid):
+    """Parent and child both do, so that it is done whoever comes first."""
+    with contextlib.suppress(OSError):
+        os.setpgid(pid, 0)
+
+
+def _kill_group(pid):
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _become_rank(order):
@@ -126,6 +141,3 @@ def serve():
             for line in lines:
                 forker.obey(json.loads(line))
 
-
-if __name__ == "__main__":
-    serve()
