@@ -94,6 +94,21 @@ uint64_t Product(const std::vector<int64_t>& shape) {
   return product;
 }
 
+/// What the model declares; but a framework's job may freeze what it likes of it, and then its own
+/// flag at `built` is what must be kept.
+TensorCase DeclaredFor(const Evidence& evidence, const TensorCase& declared,
+                       const std::string& name, const RankEvidence& rank) {
+  TensorCase expected = declared;
+  if (IsReference(evidence)) return expected;
+  const TensorDescriptor* built = FindTensor(rank, "built", name).descriptor;
+  const PhaseEvidence* values = evidence.Phase("values");
+  if (built == nullptr && values != nullptr && !values->ranks.empty()) {
+    built = FindTensor(values->ranks[0], "built", name).descriptor;  // a restore shows no `built`
+  }
+  if (built != nullptr) expected.requires_grad = built->requires_grad;
+  return expected;
+}
+
 void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const RankEvidence& rank,
                  const std::string& stage, const std::string& name, FindingsByRank& findings,
                  Judgement& judgement) {
@@ -103,7 +118,8 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const Ran
   if (built != nullptr) {
     check.Against(seen, *built);
     // A restore builds another model: only `ready` is of the model that was built.
-    if (stage == "ready" && !evidence.WhyCannot("identity") && built->identity >= 0 && seen.identity != built->identity) {
+    if (stage == "ready" && !evidence.WhyCannot("identity") && built->identity >= 0 &&
+        seen.identity != built->identity) {
       findings.Add(name, "rebuilt",
                    fmt::format("the {} is another object than at `built`: whatever was keyed by it "
                                "is lost",
@@ -112,7 +128,9 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const Ran
     }
   }
   const auto declared = evidence.oracle.declared.find(name);
-  if (declared != evidence.oracle.declared.end()) check.Against(seen, declared->second);
+  if (declared != evidence.oracle.declared.end()) {
+    check.Against(seen, DeclaredFor(evidence, declared->second, name, rank));
+  }
   check.Field("local_shape", ShapeText(seen.local_shape), ShapeText(LocalShape(phase, rank, seen)),
               "its placements give");
   check.Field("local elements", fmt::format("{}", Product(seen.local_shape)),

@@ -200,9 +200,18 @@ std::tuple<size_t, size_t> Terminal::Age(const Finding& finding) const {
 
 void Terminal::Findings() {
   std::vector<const Finding*> findings = result_.Findings();
-  std::stable_sort(findings.begin(), findings.end(), [this](const Finding* a, const Finding* b) {
-    return Age(*a) < Age(*b);
-  });
+  const auto order = [this](const Finding* finding) {
+    return std::tuple(Age(*finding), finding->explanation.empty());
+  };
+  std::stable_sort(findings.begin(), findings.end(),
+                   [&](const Finding* a, const Finding* b) { return order(a) < order(b); });
+  if (findings.size() > 2) {  // the second is of another kind than the first, if there is one
+    const Finding& first = *findings[0];
+    const auto other = std::find_if(findings.begin() + 1, findings.end(), [&](const Finding* each) {
+      return each->property != first.property || each->explanation != first.explanation;
+    });
+    if (other != findings.end()) std::rotate(findings.begin() + 1, other, other + 1);
+  }
   const size_t shown = std::min(findings.size(), kFindingsShown);
   for (size_t i = 0; i < shown; ++i) OneFinding(*findings[i]);
   if (shown < findings.size()) {

@@ -11,7 +11,7 @@ import sys
 import unittest
 from pathlib import Path
 
-from command import REPOSITORY, CommandTest
+from command import REPOSITORY, CommandTest, checkpoint
 
 PACKAGE = REPOSITORY / "verify" / "python"
 POSITION_MAX = 1 << 60  # PyTorch has no unsigned 64-bit arithmetic to go beyond
@@ -69,6 +69,48 @@ class OddTensors(CommandTest):
                 self.assert_exit(done, 0)
                 self.assertEqual(int(done.out), 14)
 
+
+class Models(CommandTest):
+    """What a job has in hand beside plain modules and optimizers."""
+
+    labels = "selftest fast"
+    fixtures = "checkpoints"
+
+    def test_ties_of_a_hugging_face_model_are_those_of_its_class(self):
+        for name, ties in (("llama-tied-small", [["model.embed_tokens.weight", "lm_head.weight"]]),
+                           ("qwen3-small", [])):  # fmt: skip
+            done = self.run_process(sys.executable, "-c", TIES, checkpoint(name),
+                                    PYTHONPATH=str(PACKAGE))  # fmt: skip
+            self.assert_exit(done, 0)
+            self.assertEqual(json.loads(done.out), ties)
+
+    def test_state_of_a_wrapped_optimizer_is_found(self):
+        done = self.run_process(sys.executable, "-W", "ignore", "-c", WRAPPED_OPTIMIZER,
+                                PYTHONPATH=str(PACKAGE))  # fmt: skip
+        self.assert_exit(done, 0)
+        self.assertEqual(done.out.split(), ["weight.exp_avg", "weight.exp_avg_sq", "weight.step"])
+
+
+TIES = """
+import json, sys
+from shardproof.case import Case
+case = Case(rank=0, world_size=1, checkpoint=sys.argv[1], save_to="", mesh={"dp_shard": 1}, phase="values",
+            strategy="plain", seed=0, saves=False, resumes=False)
+print(json.dumps(case.ties))
+"""
+
+WRAPPED_OPTIMIZER = """
+import torch, torch.distributed as dist
+from shardproof import _model
+from torch.distributed.optim import ZeroRedundancyOptimizer
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+model = torch.nn.Linear(3, 2, bias=False)
+optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.1)
+model(torch.ones(3)).sum().backward()
+optimizer.step()
+print(*[held.name for held in _model.optimizer_tensors(_model.tensors_of(model), optimizer)])
+dist.destroy_process_group()
+"""
 
 UNREADABLE = """
 import json, shardproof, torch

@@ -120,7 +120,9 @@ def optimizer_tensors(tensors: list[Held], optimizer) -> list[Held]:
 def optimizer_state(tensors: list[Held], optimizer):
     """(name, the model's own tensor or None, state) of every parameter that there is a state for."""
     owners = parameters_by_owner(tensors)
-    for number, (parameter, state) in enumerate(optimizer.state.items()):
+    inner = getattr(optimizer, "optim", None)  # ZeroRedundancyOptimizer keeps its state in this one
+    holder = inner if isinstance(inner, torch.optim.Optimizer) else optimizer
+    for number, (parameter, state) in enumerate(holder.state.items()):
         if isinstance(state, dict):
             own = owners.get(id(parameter), [None])[0]
             name = own.name if own else f"<parameter {number}, not of the model>"

@@ -50,8 +50,13 @@ class Case:
 
     @property
     def ties(self) -> list[list[str]]:
-        """Groups of names of a synthetic model that must share memory."""
-        return self.model.get("ties", [])
+        """Groups of names that must share memory, as the model's own class ties them."""
+        if self.model.get("tensors"):
+            return self.model.get("ties", [])
+        names: dict[nn.Parameter, list[str]] = {}
+        for name, parameter in self.build("meta").named_parameters(remove_duplicate=False):
+            names.setdefault(parameter, []).append(name)
+        return [group for group in names.values() if len(group) > 1]
 
     def device_mesh(self):
         """A DeviceMesh of `mesh` on the CPU."""
