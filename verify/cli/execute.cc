@@ -84,7 +84,9 @@ Status WriteReports(RunResult& result, const ExecuteOptions& options) {
     result.report_path = options.report + "/report.html";
     SP_TRY(WriteResultJson(result, json));
     const Places places = FindPlaces();
-    if (result.test_case.subject != kReference && !result.Findings().empty()) {
+    // Of a script that was only observed nobody knows how to run it again.
+    const bool was_run = fs::exists(result.evidence_directory + "/values/order.json");
+    if (was_run && !result.Findings().empty()) {
       ShowProgress("scripts that show the findings: writing and running them");
       const std::string python = PythonFrom(options).python;
       SP_ASSIGN(const std::string script,

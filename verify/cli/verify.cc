@@ -22,7 +22,7 @@ struct VerifyArguments {
   std::string case_file;
   std::optional<int64_t> world;
   std::optional<int64_t> resume_world;
-  std::string mesh;
+  std::optional<std::string> mesh;
   std::string strategy;
   std::string subject;
   std::optional<int64_t> steps;
@@ -63,7 +63,7 @@ Result<std::vector<AxisCase>> ParseMesh(const std::string& text) {
   const bool named = text.find('=') != std::string::npos;
   const std::vector<std::string> plain_names = {"dp_replicate", "dp_shard"};
   const char separator = named ? ',' : 'x';
-  if (text.back() == separator) return complain();
+  if (text.empty() || text.back() == separator) return complain();
   std::vector<AxisCase> mesh;
   std::istringstream parts(text);
   for (std::string part; std::getline(parts, part, separator);) {
@@ -122,8 +122,8 @@ Result<Case> CaseFrom(const VerifyArguments& arguments) {
     SP_ASSIGN(const int64_t world, WorldFrom(arguments.world));
     test_case.mesh = {{"dp_shard", world}};
   }
-  if (!arguments.mesh.empty()) {
-    SP_ASSIGN(test_case.mesh, ParseMesh(arguments.mesh));
+  if (arguments.mesh) {
+    SP_ASSIGN(test_case.mesh, ParseMesh(*arguments.mesh));
   }
   if (!arguments.checkpoint.empty() || arguments.world || arguments.resume_world) {
     // One rank fewer is another sharding that any launcher can still run; from one rank, go to two.

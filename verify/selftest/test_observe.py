@@ -23,7 +23,7 @@ class Observed(CommandTest):
             TORCHINDUCTOR_CACHE_DIR=str(self.dir / "inductor"),
         )  # fmt: skip
         self.assertEqual(done.code == 0, mistake != "raises", str(done))
-        return self.judged("report", evidence, code=code)
+        return self.judged("report", evidence, "--report", "report", code=code)
 
     def finding(self, document, property_id):
         found = [one for one in document["findings"] if one["property"] == property_id]
@@ -34,6 +34,7 @@ class Observed(CommandTest):
         # Inconclusive: what a script does not show, such as `built`, cannot be judged.
         document = self.observe("none", code=3)
         self.assertEqual(document["findings"], [])
+        self.assertTrue(document["subject"].endswith("observed_job.py"), document["subject"])
         passed = {one["id"] for one in document["properties"] if one["verdict"] == "pass"}
         self.assertLessEqual({"loading.equals_source", "sharding.shards_tile",
                               "sharding.ranks_match_rank0", "training.optimizer_live"}, passed)  # fmt: skip

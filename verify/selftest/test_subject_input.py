@@ -52,7 +52,7 @@ class BadSubjects(CommandTest):
         self.refuse(["/no/python", "No such file"], path, "--python", "/no/python")
 
     def test_meshes(self):
-        for mesh in ("0x2", "2x", "axb", "2x2x2", "dp=2,2", "dp_shard=-1"):
+        for mesh in ("", "0x2", "2x", "axb", "2x2x2", "dp=2,2", "dp_shard=-1"):
             with self.subTest(mesh):
                 path = REPOSITORY / "verify" / "subjects" / "ddp.py"
                 self.refuse(["mesh"], path, "--mesh", mesh)

@@ -89,9 +89,11 @@ def _axes_of(model, world_size) -> list[dict]:
 
 
 def _write_run(folder, axes, world_size, checkpoint):
+    script = os.path.abspath(sys.argv[0])
     case = {
         "schema": 1,
         "why": "a script that calls shardproof.observe",
+        "subject": script if script.endswith(".py") else "script.py",
         "model": {"checkpoint": os.path.abspath(checkpoint) if checkpoint else "none was named"},
         "mesh": axes,
         "strategy": "plain",
