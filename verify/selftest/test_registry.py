@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 
 import registry
@@ -50,6 +51,20 @@ class Registry(CommandTest):
                 tests = killers[property_id]
             for test in tests:
                 self.assertTrue(test in named, f"there is no ctest {test}")
+
+    def test_the_table_of_kinds_names_every_bug_and_nothing_else(self):
+        text = (REPOSITORY / "fixtures" / "KINDS.md").read_text(encoding="utf-8")
+        rows = re.findall(r"^\| ([A-Z]+-\w+) \| .+ \| (.+) \|$", text, re.MULTILINE)
+        self.assertEqual((len(rows), len({kind for kind, _ in rows})), (44, 44))
+        named = [name for _, planted in rows for name in re.findall(r"`([^`]+)`", planted)]
+        self.assertEqual(len(named), len(set(named)), "planted twice")
+        self.assertEqual(sorted(name for name in named if not name.startswith("subject.")),
+                         self.listed("bugs"))  # fmt: skip
+        for name in named:
+            path = REPOSITORY / "fixtures" / "subjects" / f"{name.removeprefix('subject.')}.py"
+            self.assertTrue(not name.startswith("subject.") or path.is_file(), name)
+        for kind, planted in rows:
+            self.assertTrue(planted == "-" or "`" in planted, kind)
 
     def test_every_property_has_a_bug_that_it_alone_must_catch(self):
         killers = registry.listed_killers(self.shardproof("list", "properties").out)
