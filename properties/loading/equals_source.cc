@@ -1,5 +1,7 @@
 // loading.equals_source: what the checkpoint holds is what the model holds, bit for bit.
+#include <algorithm>
 #include <map>
+#include <set>
 
 #include "verify/verdict/expectation.h"
 #include "verify/verdict/locate.h"
@@ -61,6 +63,18 @@ class SourceCheck {
   std::map<std::string, std::string> later_stages_;
 };
 
+/// Whether the case lets the checkpoint lack every tensor that a checkpoint could hold.
+bool FromScratch(const OracleRecord& oracle) {
+  const std::set<std::string> may_lack(oracle.missing_allowed.begin(),
+                                       oracle.missing_allowed.end());
+  return !oracle.declared.empty() &&
+         std::all_of(oracle.declared.begin(), oracle.declared.end(), [&](const auto& declared) {
+           return !IsPersistent(oracle, declared.first) ||
+                  (may_lack.contains(declared.first) &&
+                   !oracle.source.tensors.contains(declared.first));
+         });
+}
+
 /// \claim      digest(tensor on every replica) == digest(tensor in the checkpoint), with dtype and
 ///             shape, at `loaded` where content is defined, at `ready` and, if no steps were
 ///             taken, at `restored`.
@@ -71,6 +85,10 @@ class SourceCheck {
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (!evidence.oracle.source.error.empty()) {
     judgement.Inconclusive("the source cannot be read: " + evidence.oracle.source.error);
+    return;
+  }
+  if (FromScratch(evidence.oracle)) {
+    judgement.Skipped("from scratch: the checkpoint has, and may have, no tensor of the model");
     return;
   }
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {

@@ -1,5 +1,6 @@
-// sharding.chunk_rule: Shard(d) cuts a dim as torch.chunk does.
+// sharding.chunk_rule: shards are cut as torch.chunk does.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -11,13 +12,44 @@
 namespace shardproof {
 namespace {
 
-/// Chunk `coordinate` of `axis_size` of a range: chunks of ceil(length / axis_size), so that
-/// trailing ones are shorter or empty. An implementation of its own, from the documentation.
-Stretch ChunkOf(Stretch range, uint64_t axis_size, uint64_t coordinate) {
-  const uint64_t length = range.end - range.begin;
+/// The indices of a dim that are owned, ascending, none touching the next.
+using Indices = std::vector<Stretch>;
+
+/// Chunk `coordinate` of `axis_size` of the indices end to end: chunks of ceil(length / axis_size),
+/// so that trailing ones are shorter or empty. An implementation of its own, from the documentation.
+Indices ChunkOf(const Indices& indices, uint64_t axis_size, uint64_t coordinate) {
+  uint64_t length = 0;
+  for (const Stretch& part : indices) length += part.end - part.begin;
   const uint64_t chunk = (length + axis_size - 1) / axis_size;
-  return {range.begin + std::min(length, coordinate * chunk),
-          range.begin + std::min(length, (coordinate + 1) * chunk)};
+  Indices taken;
+  uint64_t passed = 0;
+  for (const Stretch& part : indices) {
+    const uint64_t size = part.end - part.begin;
+    const uint64_t from = std::max(passed, coordinate * chunk);
+    const uint64_t to = std::min(passed + size, (coordinate + 1) * chunk);
+    if (from < to) taken.push_back({part.begin + (from - passed), part.begin + (to - passed)});
+    passed += size;
+  }
+  return taken;
+}
+
+/// What a strided shard gives: the dim is chunked into `pieces`, as axes further right have cut it,
+/// and the coordinate gets its chunk of every piece.
+Indices StridedChunkOf(const Indices& indices, uint64_t pieces, uint64_t axis_size,
+                       uint64_t coordinate) {
+  Indices taken;
+  for (uint64_t piece = 0; piece < pieces; ++piece) {
+    for (const Stretch& part : ChunkOf(ChunkOf(indices, pieces, piece), axis_size, coordinate)) {
+      const bool touches = !taken.empty() && taken.back().end == part.begin;
+      if (touches) taken.back().end = part.end;
+      else taken.push_back(part);
+    }
+  }
+  return taken;
+}
+
+bool IsCut(const PlacementRecord& placement) {
+  return placement.kind == "shard" || placement.kind == "strided_shard";
 }
 
 /// What is wrong with the descriptor's own figures, or empty.
@@ -34,7 +66,7 @@ std::string Malformed(const PhaseEvidence& phase, const RankEvidence& rank,
                          phase.mesh[axis].size);
     }
     const PlacementRecord& placement = descriptor.placements[axis];
-    if (placement.kind == "shard" &&
+    if (IsCut(placement) &&
         (placement.dim < 0 || placement.dim >= static_cast<int64_t>(descriptor.shape.size()))) {
       return fmt::format("sharded on dim {} of {} dims", placement.dim, descriptor.shape.size());
     }
@@ -44,23 +76,33 @@ std::string Malformed(const PhaseEvidence& phase, const RankEvidence& rank,
 
 /// The block of the tensor that the placements give this rank: axes in order, each cutting what the
 /// ones before it left.
-std::vector<Stretch> BoxOf(const PhaseEvidence& phase, const RankEvidence& rank,
+std::vector<Indices> BoxOf(const PhaseEvidence& phase, const RankEvidence& rank,
                            const TensorDescriptor& descriptor) {
-  std::vector<Stretch> box;
-  for (const int64_t size : descriptor.shape) box.push_back({0, static_cast<uint64_t>(size)});
+  std::vector<Indices> box;
+  for (const int64_t size : descriptor.shape) {
+    box.emplace_back();
+    if (size > 0) box.back().push_back({0, static_cast<uint64_t>(size)});
+  }
   for (size_t axis = 0; axis < descriptor.placements.size(); ++axis) {
     const PlacementRecord& placement = descriptor.placements[axis];
-    if (placement.kind != "shard") continue;
-    Stretch& range = box[static_cast<size_t>(placement.dim)];
-    range = ChunkOf(range, static_cast<uint64_t>(phase.mesh[axis].size),
-                    static_cast<uint64_t>(rank.coordinates[axis]));
+    if (!IsCut(placement)) continue;
+    Indices& indices = box[static_cast<size_t>(placement.dim)];
+    const auto size = static_cast<uint64_t>(phase.mesh[axis].size);
+    const auto coordinate = static_cast<uint64_t>(rank.coordinates[axis]);
+    const bool strided = placement.kind == "strided_shard";
+    indices = StridedChunkOf(indices, strided ? static_cast<uint64_t>(placement.split_factor) : 1,
+                             size, coordinate);
   }
   return box;
 }
 
-std::string BoxText(const std::vector<Stretch>& box) {
+std::string BoxText(const std::vector<Indices>& box) {
   std::vector<std::string> dims;
-  for (const Stretch& range : box) dims.push_back(fmt::format("[{}, {})", range.begin, range.end));
+  for (const Indices& indices : box) {
+    std::vector<std::string> parts;
+    for (const Stretch& one : indices) parts.push_back(fmt::format("[{}, {})", one.begin, one.end));
+    dims.push_back(parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, " and ")));
+  }
   return ListSome(dims, dims.size());
 }
 
@@ -80,7 +122,7 @@ void CheckTensor(const PhaseEvidence& phase, const RankEvidence& rank, const std
     judgement.Found(FindingAt(phase, stage, name, "malformed", {rank.rank}, malformed));
     return;
   }
-  const std::vector<Stretch> box = BoxOf(phase, rank, descriptor);
+  const std::vector<Indices> box = BoxOf(phase, rank, descriptor);
   const auto expected = ExpandBox(descriptor.shape, box);
   const auto seen = Expand(descriptor.owned);
   if (!expected || !seen) {
@@ -90,7 +132,7 @@ void CheckTensor(const PhaseEvidence& phase, const RankEvidence& rank, const std
   if (*expected == *seen) return;
   Finding finding = FindingAt(
       phase, stage, name, "chunk", {rank.rank},
-      fmt::format("it owns {} of {}; torch.chunk gives it {} (dims {})", StretchesText(*seen),
+      fmt::format("it owns {} of {}; its placements give it {} (dims {})", StretchesText(*seen),
                   ShapeText(descriptor.shape), StretchesText(*expected), BoxText(box)));
   finding.expected = StretchesText(*expected);
   finding.seen = StretchesText(*seen);
@@ -102,12 +144,15 @@ bool Has(const TensorDescriptor& descriptor, const std::string& kind) {
                      [&](const PlacementRecord& placement) { return placement.kind == kind; });
 }
 
-/// \claim      On every rank the owned runs of a tensor placed Shard(d) are the block that
-///             torch.chunk(dim d, axis size) gives its mesh coordinate.
+/// \claim      On every rank the owned runs of a sharded tensor are the block that its placements
+///             give its mesh coordinate: Shard(d) by torch.chunk(dim d, axis size), a strided shard
+///             by torch.chunk of each of the split_factor pieces.
 /// \needs      values, plain, resume: sharded, materialized, ready, restored
 /// \tolerance  none: sets of elements
-/// \killed_by  sharding.floor_plus_remainder, sharding.ceil_on_every_rank
-/// \source     torch.chunk documentation; pytorch/pytorch#136228 (two chunk rules in one program)
+/// \killed_by  sharding.floor_plus_remainder, sharding.ceil_on_every_rank,
+///             sharding.strided_taken_for_plain, sharding.strided_split_ignores_padding
+/// \source     torch.chunk documentation; DTensor's _StridedShard; pytorch/pytorch#136228 (two chunk
+///             rules in one program), #168134 (uneven strided shards)
 void Check(const Evidence& evidence, Judgement& judgement) {
   bool other_rule = false;
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
@@ -117,27 +162,30 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       for (const StageRecord& stage : rank.stages) {
         for (const auto& [name, state] : stage.tensors) {
           const TensorDescriptor& descriptor = rank.Descriptor(state);
-          const bool other = Has(descriptor, "strided_shard") || Has(descriptor, "flat_shard");
+          const bool other = Has(descriptor, "flat_shard");
           other_rule = other_rule || other;
-          if (!Has(descriptor, "shard") || other) continue;
+          const bool sharded = Has(descriptor, "shard") || Has(descriptor, "strided_shard");
+          if (!sharded || other) continue;
           if (!judged.emplace(name, state.descriptor).second) continue;
           CheckTensor(*phase, rank, stage.Key(), name, descriptor, judgement);
         }
       }
     }
   }
-  judgement.Skipped(other_rule ? "strided and flat shards do not follow torch.chunk"
+  judgement.Skipped(other_rule ? "flat shards are cut by no dim"
                                : "nothing is sharded");
 }
 
 const PropertyRegistration kRegistration{{
     .id = "sharding.chunk_rule",
     .claim =
-        "Shard(d) cuts a dim as torch.chunk does: ceil-sized chunks, trailing ones short or empty.",
+        "Shards are cut as torch.chunk does, strided ones piece by piece: ceil-sized chunks, "
+        "trailing ones short or empty.",
     .needs = "values, plain, resume: every stage with sharded tensors",
     .tolerance = "none: sets of elements",
-    .source = "torch.chunk documentation; pytorch/pytorch#136228",
-    .killed_by = {"sharding.floor_plus_remainder", "sharding.ceil_on_every_rank"},
+    .source = "torch.chunk documentation; DTensor's _StridedShard; pytorch/pytorch#136228, #168134",
+    .killed_by = {"sharding.floor_plus_remainder", "sharding.ceil_on_every_rank",
+                  "sharding.strided_taken_for_plain", "sharding.strided_split_ignores_padding"},
     .check = Check,
 }};
 

@@ -10,10 +10,19 @@
 namespace shardproof {
 namespace {
 
-uint64_t GlobalBytes(const Slot& slot) {
-  uint64_t bytes = c10::elementSize(slot.spec.dtype);
-  for (const int64_t size : slot.spec.shape) bytes *= size;
-  return bytes;
+/// What a save writes of one slot.
+std::vector<SavedTensor> KeysOf(const std::shared_ptr<Slot>& slot) {
+  std::vector<StoredKey> keys = slot->saved_as;
+  if (keys.empty()) keys.push_back({slot->spec.name, slot->spec.shape});
+  std::vector<SavedTensor> saved;
+  uint64_t start = 0;
+  for (StoredKey& key : keys) {
+    uint64_t length = c10::elementSize(slot->spec.dtype);
+    for (const int64_t size : key.shape) length *= size;
+    saved.push_back({std::move(key.key), std::move(key.shape), slot, start, length});
+    start += length;
+  }
+  return saved;
 }
 
 /// Fills in header, offsets and size once a file's tensors are known.
@@ -22,12 +31,11 @@ void LayOut(SavedFile& file) {
   header["__metadata__"] = {{"format", "pt"}};
   uint64_t data = 0;
   for (SavedTensor& tensor : file.tensors) {
-    const uint64_t bytes = GlobalBytes(*tensor.slot);
-    header[tensor.slot->spec.name] = {{"dtype", DtypeName(tensor.slot->spec.dtype)},
-                                      {"shape", tensor.slot->spec.shape},
-                                      {"data_offsets", {data, data + bytes}}};
+    header[tensor.key] = {{"dtype", DtypeName(tensor.slot->spec.dtype)},
+                          {"shape", tensor.shape},
+                          {"data_offsets", {data, data + tensor.length}}};
     tensor.offset = data;
-    data += bytes;
+    data += tensor.length;
   }
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');
@@ -42,24 +50,25 @@ void LayOut(SavedFile& file) {
 }  // namespace
 
 std::vector<SavedFile> PlanFiles(const Model& model, uint64_t max_file_bytes, int64_t world_size) {
-  std::vector<std::shared_ptr<Slot>> slots;
+  std::vector<SavedTensor> tensors;
   uint64_t total = 0;
   for (const auto& slot : model.Slots()) {
     if (!slot->spec.persistent) continue;
-    slots.push_back(slot);
-    total += GlobalBytes(*slot);
+    for (SavedTensor& tensor : KeysOf(slot)) {
+      total += tensor.length;
+      tensors.push_back(std::move(tensor));
+    }
   }
   const uint64_t limit = max_file_bytes > 0 ? max_file_bytes : (total + world_size - 1) / world_size;
   std::vector<SavedFile> files(1);
   uint64_t filled = 0;
-  for (const auto& slot : slots) {
-    const uint64_t bytes = GlobalBytes(*slot);
-    if (!files.back().tensors.empty() && filled + bytes > limit) {
+  for (SavedTensor& tensor : tensors) {
+    if (!files.back().tensors.empty() && filled + tensor.length > limit) {
       files.emplace_back();
       filled = 0;
     }
-    files.back().tensors.push_back({slot, 0});
-    filled += bytes;
+    filled += tensor.length;
+    files.back().tensors.push_back(std::move(tensor));
   }
   for (size_t i = 0; i < files.size(); ++i) {
     files[i].name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size());

@@ -41,7 +41,7 @@ Status WriteSideFiles(const std::vector<SavedFile>& plan, const Job& job,
   for (const SavedFile& file : plan) {
     total += file.size - file.header.size();
     for (const SavedTensor& tensor : file.tensors) {
-      index["weight_map"][tensor.slot->spec.name] = file.name;
+      index["weight_map"][tensor.key] = file.name;
     }
   }
   index["metadata"]["total_size"] = total;
@@ -64,11 +64,12 @@ Status Prepare(const std::vector<SavedFile>& plan, const std::string& staging, F
 }
 
 /// Which rank writes a slot's bytes: each its own shard; of replicas, the first only.
-bool Writes(const Slot& slot, int64_t rank) {
-  const bool sharded = std::any_of(slot.placements.begin(), slot.placements.end(), [](auto p) {
-    return p.kind == Placement::Kind::kShard;
-  });
-  return sharded || rank == 0;
+bool Writes(const Slot& slot, const std::vector<int64_t>& coordinates) {
+  for (size_t axis = 0; axis < coordinates.size(); ++axis) {
+    const bool sharded = axis < slot.placements.size() && slot.placements[axis].IsShard();
+    if (!sharded && coordinates[axis] != 0) return false;
+  }
+  return true;
 }
 
 Status WriteTensor(const SavedTensor& tensor, OutputFile& file) {
@@ -76,10 +77,13 @@ Status WriteTensor(const SavedTensor& tensor, OutputFile& file) {
   const uint64_t element = slot.ElementBytes();
   const auto* local = static_cast<const char*>(slot.value.const_data_ptr());
   for (const ElementRun& run : slot.shard.runs) {
-    for (uint64_t i = 0; i < run.count; ++i) {
-      SP_TRY(file.WriteAt(tensor.offset + (run.start + i * run.stride) * element,
-                          {local, run.length * element}));
-      local += run.length * element;
+    for (uint64_t i = 0; i < run.count; ++i, local += run.length * element) {
+      const uint64_t begin = (run.start + i * run.stride) * element;
+      const uint64_t from = std::max(begin, tensor.start);
+      const uint64_t to = std::min(begin + run.length * element, tensor.start + tensor.length);
+      if (from >= to) continue;
+      SP_TRY(file.WriteAt(tensor.offset + (from - tensor.start),
+                          {local + (from - begin), to - from}));
     }
   }
   return Ok();
@@ -104,14 +108,15 @@ Status CheckReplaceable(FileSystem& files, const std::string& directory) {
 }
 
 Status WriteShards(const Model& model, const Job& job, const std::string& directory, World& world) {
+  const std::vector<int64_t> coordinates = job.mesh.CoordinatesOf(world.rank());
   for (const SavedFile& planned :
        PlanFiles(model, job.max_file_bytes, world.communicator->world_size())) {
     SP_ASSIGN(const auto file, world.files->OpenForWrite(directory + "/" + planned.name));
     if (world.rank() == 0) SP_TRY(file->WriteAt(0, planned.header));
     for (const SavedTensor& tensor : planned.tensors) {
-      if (!Writes(*tensor.slot, world.rank())) continue;
+      if (!Writes(*tensor.slot, coordinates)) continue;
       if (auto written = WriteTensor(tensor, *file); !written.ok()) {
-        return written.error().While("saving tensor '" + tensor.slot->spec.name + "'");
+        return written.error().While("saving tensor '" + tensor.key + "'");
       }
     }
     SP_TRY(file->Sync());

@@ -6,9 +6,13 @@
 
 namespace shardproof {
 
-/// Where one tensor lies in the files to be written.
+/// What one key of the files to be written holds.
 struct SavedTensor {
+  std::string key;
+  std::vector<int64_t> shape;
   std::shared_ptr<Slot> slot;
+  uint64_t start = 0;   ///< within the slot's global byte image
+  uint64_t length = 0;  ///< bytes
   uint64_t offset = 0;  ///< absolute in the file, bytes
 };
 
@@ -19,8 +23,9 @@ struct SavedFile {
   std::vector<SavedTensor> tensors;
 };
 
-/// The files for `model`: persistent tensors in module order, each once under its canonical name. A
-/// pure function of shapes and dtypes, so that every rank plans alike without a collective.
+/// The files for `model`: persistent tensors in module order, each once, under the keys that it was
+/// loaded from or else its canonical name. A pure function of those and of shapes and dtypes, so that
+/// every rank plans alike without a collective.
 /// \param max_file_bytes data bytes a file may hold before the next is begun; 0: the total divided
 ///   by `world_size`, rounded up.
 std::vector<SavedFile> PlanFiles(const Model& model, uint64_t max_file_bytes, int64_t world_size);

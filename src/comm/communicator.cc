@@ -9,11 +9,17 @@ namespace shardproof {
 namespace {
 
 /// "w, b and 3 more": what travels, for errors.
-std::string Contents(const std::vector<Piece>& pieces) {
+std::string Contents(const std::vector<std::string>& tensors) {
   std::string text;
-  for (size_t i = 0; i < pieces.size() && i < 2; ++i) text += (i ? ", " : "") + pieces[i].tensor;
-  if (pieces.size() > 2) text += fmt::format(" and {} more", pieces.size() - 2);
+  for (size_t i = 0; i < tensors.size() && i < 2; ++i) text += (i ? ", " : "") + tensors[i];
+  if (tensors.size() > 2) text += fmt::format(" and {} more", tensors.size() - 2);
   return text;
+}
+
+std::string Contents(const std::vector<Piece>& pieces) {
+  std::vector<std::string> tensors;
+  for (const Piece& piece : pieces) tensors.push_back(piece.tensor);
+  return Contents(tensors);
 }
 
 /// Gloo's text without its source position and its advice.
@@ -69,6 +75,22 @@ class BackendCommunicator : public Communicator {
                 c10d::BroadcastOptions options;
                 options.rootRank = root;
                 return backend_->broadcast(tensors, options);
+              }));
+    return std::unique_ptr<Pending>(
+        std::make_unique<PendingWork>(std::move(work), std::move(payload), what, clock_));
+  }
+
+  Result<std::unique_ptr<Pending>> Scatter(at::Tensor payload, std::vector<at::Tensor> payloads,
+                                           int64_t root,
+                                           std::vector<std::string> tensors) override {
+    const std::string what = fmt::format("scatter from rank {} of {}", root, Contents(tensors));
+    SP_ASSIGN(auto work, TorchTry(ErrorCode::kPeer, what, [&] {
+                std::vector<at::Tensor> outputs = {payload};
+                std::vector<std::vector<at::Tensor>> inputs;
+                if (!payloads.empty()) inputs.push_back(std::move(payloads));
+                c10d::ScatterOptions options;
+                options.rootRank = root;
+                return backend_->scatter(outputs, inputs, options);
               }));
     return std::unique_ptr<Pending>(
         std::make_unique<PendingWork>(std::move(work), std::move(payload), what, clock_));

@@ -13,16 +13,19 @@ namespace {
 struct Stretch {
   const SourceTensor* where = nullptr;
   const std::string* name = nullptr;  ///< canonical FQN
+  uint64_t start = 0;                 ///< within that tensor's image, bytes
 };
 
 std::vector<Stretch> InFileOrder(const KeyMatch& keys, const Source& source) {
   std::vector<Stretch> stretches;
-  for (const auto& [slot, key] : keys.loads) {
-    stretches.push_back({&source.tensors.at(key), &slot->spec.name});
+  for (const auto& [slot, parts] : keys.loads) {
+    for (const KeyPart& part : parts) {
+      stretches.push_back({&source.tensors.at(part.key), &slot->spec.name, part.start});
+    }
   }
   std::sort(stretches.begin(), stretches.end(), [](const Stretch& a, const Stretch& b) {
-    return std::tie(a.where->file, a.where->offset, *a.name) <
-           std::tie(b.where->file, b.where->offset, *b.name);
+    return std::tie(a.where->file, a.where->offset, *a.name, a.start) <
+           std::tie(b.where->file, b.where->offset, *b.name, b.start);
   });
   return stretches;
 }
@@ -37,7 +40,7 @@ bool Reaches(const Bucket& bucket, int64_t file, uint64_t offset) {
 std::vector<Bucket> PlanBuckets(const KeyMatch& keys, const Source& source, uint64_t capacity) {
   SP_CHECK(capacity > 0);
   std::vector<Bucket> buckets;
-  for (const auto& [where, name] : InFileOrder(keys, source)) {
+  for (const auto& [where, name, start] : InFileOrder(keys, source)) {
     for (uint64_t done = 0; done < where->length;) {
       const uint64_t offset = where->offset + done;
       if (buckets.empty() || buckets.back().bytes == capacity ||
@@ -46,7 +49,7 @@ std::vector<Bucket> PlanBuckets(const KeyMatch& keys, const Source& source, uint
       }
       Bucket& bucket = buckets.back();
       const uint64_t length = std::min(where->length - done, capacity - bucket.bytes);
-      bucket.pieces.push_back({*name, done, length, bucket.bytes});
+      bucket.pieces.push_back({*name, start + done, length, bucket.bytes});
       bucket.bytes += length;
       done += length;
     }

@@ -42,7 +42,7 @@ void Append(Checkpoint& to, const std::shared_ptr<Slot>& slot, int64_t file = 0,
                                         .file = file,
                                         .offset = end + gap,
                                         .length = BytesOf(*slot)};
-  to.keys.loads.emplace_back(slot, slot->spec.name);
+  to.keys.loads.push_back({slot, {{slot->spec.name, 0, BytesOf(*slot)}}});
 }
 
 Checkpoint SomeTensors() {
@@ -59,7 +59,9 @@ Checkpoint SomeTensors() {
 void ExpectAllCarried(const Checkpoint& checkpoint, const std::vector<Bucket>& buckets,
                       uint64_t capacity) {
   std::map<std::string, std::vector<int>> carried;
-  for (const auto& [slot, key] : checkpoint.keys.loads) carried[key].assign(BytesOf(*slot), 0);
+  for (const auto& [slot, parts] : checkpoint.keys.loads) {
+    carried[slot->spec.name].assign(BytesOf(*slot), 0);
+  }
   for (const Bucket& bucket : buckets) {
     EXPECT_GT(bucket.bytes, 0u);
     ASSERT_LE(bucket.bytes, capacity);
@@ -83,7 +85,7 @@ void ExpectAllCarried(const Checkpoint& checkpoint, const std::vector<Bucket>& b
 TEST(PlanBuckets, CarriesEveryByteOnceAtAnyCapacity) {
   const Checkpoint checkpoint = SomeTensors();
   uint64_t total = 0;
-  for (const auto& [slot, key] : checkpoint.keys.loads) total += BytesOf(*slot);
+  for (const auto& [slot, parts] : checkpoint.keys.loads) total += BytesOf(*slot);
   for (uint64_t capacity = 1; capacity <= total + 1; ++capacity) {
     SCOPED_TRACE(capacity);
     const auto buckets = PlanBuckets(checkpoint.keys, checkpoint.source, capacity);
@@ -212,8 +214,8 @@ TEST(MatchKeys, ATiedSlotTakesTheFirstOfItsNamesAndTheRestIsKnown) {
   auto keys = MatchKeys(model.value(), source);
   ASSERT_TRUE(keys.ok()) << keys.error().message;
   ASSERT_EQ(keys.value().loads.size(), 1u);
-  EXPECT_EQ(keys.value().loads[0].first->spec.name, "a");
-  EXPECT_EQ(keys.value().loads[0].second, "b");
+  EXPECT_EQ(keys.value().loads[0].slot->spec.name, "a");
+  EXPECT_EQ(keys.value().loads[0].parts[0].key, "b");
   ASSERT_EQ(keys.value().missing.size(), 1u);
   EXPECT_EQ(keys.value().missing[0]->spec.name, "lost");
   EXPECT_THAT(keys.value().unexpected, testing::ElementsAre("buffer", "extra"));
@@ -221,7 +223,7 @@ TEST(MatchKeys, ATiedSlotTakesTheFirstOfItsNamesAndTheRestIsKnown) {
   source.tensors["a"].shape = {2};
   keys = MatchKeys(model.value(), source);
   ASSERT_TRUE(keys.ok());
-  EXPECT_EQ(keys.value().loads[0].second, "a");
+  EXPECT_EQ(keys.value().loads[0].parts[0].key, "a");
   EXPECT_THAT(keys.value().unexpected, testing::ElementsAre("buffer", "extra"));
 
   source.tensors["b"].shape = {2, 1};

@@ -1,7 +1,4 @@
 // Filling shards by broadcast, bucket by bucket.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 
@@ -13,31 +10,12 @@
 namespace shardproof {
 namespace {
 
-// While one part is unpacked the others travel, so a rank that is scheduled late holds nobody up.
-// ConnectGloo has a thread for each.
-constexpr size_t kParts = 4;
-
-// Below this a system call costs more than it saves.
-constexpr size_t kCommitBytesMin = 256 << 10;
-
 /// One part of the staging bucket, and the broadcast that fills it.
 struct Part {
   at::Tensor memory;  ///< undefined on the rank that reads
   const Bucket* bucket = nullptr;
   std::unique_ptr<Pending> pending;
 };
-
-/// Commits a tensor's pages in one go: the copy would otherwise fault on one after the other. (Huge
-/// pages would be fewer, but where the kernel has to fetch them from a hypervisor they cost more.)
-void CommitPages(const at::Tensor& tensor) {
-  if (!tensor.is_cpu() || tensor.nbytes() < kCommitBytesMin) return;
-  const uintptr_t page = ::sysconf(_SC_PAGESIZE);
-  const auto address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
-  const uintptr_t first = address / page * page;
-  // A kernel that refuses leaves them to the copy.
-  (void)::madvise(reinterpret_cast<void*>(first), address + tensor.nbytes() - first,
-                  MADV_POPULATE_WRITE);
-}
 
 /// The bytes of `bucket` in the mapping, which stays open as long as the tensor lives.
 at::Tensor MappedPayload(const Bucket& bucket, const Source& source) {
@@ -64,7 +42,7 @@ Status AllocateParts(std::array<Part, kParts>& parts, const std::vector<Bucket>&
 Status FillByBroadcast(Model&, const KeyMatch& keys, const Source& source, const Stages& stages,
                        const Job& job, World& world) {
   std::map<std::string, std::shared_ptr<Slot>> slots;
-  for (const auto& [slot, key] : keys.loads) slots[slot->spec.name] = slot;
+  for (const SlotKeys& load : keys.loads) slots[load.slot->spec.name] = load.slot;
   const std::vector<Bucket> buckets =
       stages.plan_buckets(keys, source, std::max<uint64_t>(1, job.bucket_bytes / kParts));
   std::array<Part, kParts> parts;
@@ -92,7 +70,7 @@ Status FillByBroadcast(Model&, const KeyMatch& keys, const Source& source, const
     part.bucket = &bucket;
   }
   for (size_t i = 0; i < kParts; ++i) SP_TRY(receive(parts[(buckets.size() + i) % kParts]));
-  for (const auto& [slot, key] : keys.loads) slot->content = SlotContent::kDefined;
+  for (const SlotKeys& load : keys.loads) load.slot->content = SlotContent::kDefined;
   return Ok();
 }
 

@@ -10,8 +10,8 @@
 //   "ones" and "zeros": 1 and 0 of the dtype.
 // i is the element's index in the global row-major order. F64 holds the F32 value.
 // scale is initializer_range * sqrt(3) for a Hugging Face model and 0.02 * sqrt(3) for a synthetic
-// one. In a Hugging Face model a 1-D weight whose name contains "norm" is "ones", a name ending in
-// ".bias" is "zeros", all else "uniform".
+// one. In a Hugging Face model the weight of a norm is "ones", so are the scales of quantised weights;
+// every bias (an expert_bias too) is "zeros", all else "uniform".
 #pragma once
 
 #include <cstdint>

@@ -14,10 +14,11 @@ namespace shardproof {
 namespace {
 
 /// A read-only view of a tensor in the mapping.
-at::Tensor MappedTensor(const Source& source, const SourceTensor& tensor) {
+at::Tensor MappedTensor(const Source& source, const SourceTensor& tensor,
+                        const std::vector<int64_t>& shape) {
   // ATen has no const views; nothing writes to a loaded slot before it is replaced by a shard.
   void* data = const_cast<std::byte*>(source.BytesOf(tensor));
-  return at::from_blob(data, tensor.shape, at::TensorOptions().dtype(tensor.dtype));
+  return at::from_blob(data, shape, at::TensorOptions().dtype(tensor.dtype));
 }
 
 }  // namespace
@@ -41,23 +42,24 @@ Result<Source> OpenSourceOnRank0(const Job& job, World& world) {
   return SourceFromDescription(text);
 }
 
-Status LoadOnRank0(Model&, const KeyMatch& keys, const Source& source, const Job&, World& world) {
-  for (const auto& [slot, key] : keys.loads) {
+Status LoadViews(Model&, const KeyMatch& keys, const Source& source, const Job&, World&) {
+  for (const auto& [slot, parts] : keys.loads) {
     slot->content = SlotContent::kNone;  // a value made at build is only a placeholder now
-    if (world.rank() != 0) continue;
-    slot->value = MappedTensor(source, source.tensors.at(key));
+    if (!source.mapped() || parts.size() != 1) continue;
+    slot->value = MappedTensor(source, source.tensors.at(parts[0].key), slot->spec.shape);
     slot->content = SlotContent::kDefined;
   }
   return Ok();
 }
 
-Status LoadOnEveryRank(Model&, const KeyMatch& keys, const Source& source, const Job&,
-                       World& world) {
-  for (const auto& [slot, key] : keys.loads) {
-    const SourceTensor& tensor = source.tensors.at(key);
-    SP_ASSIGN(slot->value, world.device->Allocate(tensor.shape, tensor.dtype, slot->spec.name));
-    if (tensor.length > 0) {
-      std::memcpy(slot->value.mutable_data_ptr(), source.BytesOf(tensor), tensor.length);
+Status LoadCopies(Model&, const KeyMatch& keys, const Source& source, const Job&, World& world) {
+  for (const auto& [slot, parts] : keys.loads) {
+    SP_ASSIGN(slot->value,
+              world.device->Allocate(slot->spec.shape, slot->spec.dtype, slot->spec.name));
+    auto* bytes = static_cast<std::byte*>(slot->value.mutable_data_ptr());
+    for (const KeyPart& part : parts) {
+      if (part.length == 0) continue;
+      std::memcpy(bytes + part.start, source.BytesOf(source.tensors.at(part.key)), part.length);
     }
     slot->content = SlotContent::kDefined;
   }

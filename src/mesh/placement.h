@@ -22,12 +22,19 @@ struct Mesh {
 
 /// How a tensor lies on one mesh axis.
 struct Placement {
-  enum class Kind { kReplicate, kShard };
+  enum class Kind { kReplicate, kShard, kStridedShard };
   Kind kind = Kind::kReplicate;
-  int64_t dim = 0;  ///< of the tensor, for kShard
+  int64_t dim = 0;           ///< of the tensor; not for kReplicate
+  int64_t split_factor = 1;  ///< kStridedShard: pieces of which each is cut for itself
 
   static Placement Replicate() { return {}; }
   static Placement Shard(int64_t dim) { return {Kind::kShard, dim}; }
+  /// A shard of a dim that axes further right have already cut into `split_factor` pieces: every
+  /// piece is cut for itself, and a coordinate owns its part of each.
+  static Placement StridedShard(int64_t dim, int64_t split_factor) {
+    return {Kind::kStridedShard, dim, split_factor};
+  }
+  bool IsShard() const { return kind != Kind::kReplicate; }
   friend bool operator==(const Placement&, const Placement&) = default;
 };
 
@@ -60,9 +67,11 @@ struct Shard {
   uint64_t ElementCount() const;
 };
 
+/// Axes act in order, each on what the ones before it left.
 /// \param shape       global; any rank, 0-dim included.
-/// \param placements  one per mesh axis, at most one of them kShard.
+/// \param placements  one per mesh axis.
 /// \param coordinates of the rank on the mesh.
+/// \source DTensor: torch.distributed.tensor.placement_types, Shard and _StridedShard.
 Shard ShardOf(const std::vector<int64_t>& shape, const std::vector<Placement>& placements,
               const Mesh& mesh, const std::vector<int64_t>& coordinates);
 

@@ -52,6 +52,7 @@ Status BuildReal(Slot& slot, uint64_t seed, double scale, Device& device) {
 
 Slot::Slot(TensorSpec tensor_spec)
     : spec(std::move(tensor_spec)), names{spec.name}, identity(NextIdentity()) {
+  if (!spec.stored.empty()) saved_as = spec.stored.front();
   value = MetaTensor(spec.shape, spec.dtype);
   shard = ShardOf(spec.shape, {}, {}, {});
 }

@@ -24,6 +24,7 @@ struct Slot {
 
   TensorSpec spec;                    ///< of the canonical name
   std::vector<std::string> names;     ///< canonical first; more than one if tied
+  std::vector<StoredKey> saved_as;    ///< keys that a save writes; empty: under its own name
   at::Tensor value;                   ///< meta, the full tensor, or this rank's shard
   SlotContent content = SlotContent::kNone;
   std::vector<Placement> placements;  ///< one per mesh axis; empty until sharded

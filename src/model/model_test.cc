@@ -118,9 +118,9 @@ TEST(SpecFromConfig, RefusesEveryWrongField) {
   }
   EXPECT_THAT(Refusal(json::object()), HasSubstr("'architectures' and 'model_type' are missing"));
   EXPECT_THAT(Refusal(json{{"architectures", {"GPT2LMHeadModel"}}}),
-              HasSubstr("'GPT2LMHeadModel' is unknown: known are LlamaForCausalLM, Qwen3"));
+              HasSubstr("'GPT2LMHeadModel' is unknown: known are LlamaForCausalLM, Qwen3ForCausalLM"));
   for (const json& list : {json("LlamaForCausalLM"), json::array({1}), json(3)}) {
-    EXPECT_THAT(Refusal(With(Llama(), {{"architectures", list}})), HasSubstr("list of names"));
+    EXPECT_THAT(Refusal(With(Llama(), {{"architectures", list}})), HasSubstr("a list of strings"));
   }
   for (const char* field : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
                             "num_attention_heads"}) {
@@ -148,14 +148,28 @@ TEST(SpecFromConfig, RefusesEveryWrongField) {
   EXPECT_THAT(Refusal(With(Llama(), {{"dtype", 16}})), HasSubstr("expected a string"));
 }
 
-TEST(SpecFromConfig, RefusesOtherKindsOfRope) {
+TEST(SpecFromConfig, RefusesRopesThatSayTooLittle) {
   for (const char* field : {"rope_parameters", "rope_scaling"}) {
-    EXPECT_THAT(Refusal(With(Llama(), {{field, {{"rope_type", "yarn"}, {"factor", 4}}}})),
-                HasSubstr("'yarn'"));
-    EXPECT_THAT(Refusal(With(Llama(), {{field, {{"type", "linear"}}}})), HasSubstr("'linear'"));
-    EXPECT_THAT(Refusal(With(Llama(), {{field, 3}})), HasSubstr("expected an object"));
-    EXPECT_NE(Refusal(With(Llama(), {{field, {{"full_attention", {{"rope_theta", 1}}}}}})),
-              "accepted");
+    const auto refusal = [&](const json& rope) { return Refusal(With(Llama(), {{field, rope}})); };
+    EXPECT_THAT(refusal({{"rope_type", "axial"}}), HasSubstr("'axial' is unknown: known are default"));
+    EXPECT_THAT(refusal({{"type", "linear"}}), HasSubstr("'factor' is missing"));
+    EXPECT_THAT(refusal({{"rope_type", "dynamic"}, {"factor", 0}}), HasSubstr("'factor' is 0"));
+    EXPECT_THAT(refusal({{"rope_type", "yarn"}}), HasSubstr("'factor' is missing"));
+    EXPECT_THAT(refusal({{"rope_type", "yarn"}, {"factor", 4}, {"rope_theta", 1}}),
+                HasSubstr("more than 1 for yarn"));
+    EXPECT_THAT(refusal({{"rope_type", "longrope"}, {"short_factor", {1.0, 2.0}}}),
+                HasSubstr("'short_factor' is [1.0,2.0]: expected a list of 1 positive"));
+    EXPECT_THAT(refusal({{"rope_type", "llama3"}, {"factor", 8},
+                         {"original_max_position_embeddings", 64}, {"low_freq_factor", 1}}),
+                HasSubstr("'high_freq_factor' is missing"));
+    EXPECT_THAT(refusal({{"rope_type", "llama3"}, {"factor", 8},
+                         {"original_max_position_embeddings", 64}, {"low_freq_factor", 1},
+                         {"high_freq_factor", 1}}),
+                HasSubstr("another number than low_freq_factor"));
+    EXPECT_THAT(refusal({{"rope_type", "linear"}, {"factor", 2}, {"partial_rotary_factor", 1.5}}),
+                HasSubstr("up to 1"));
+    EXPECT_THAT(refusal(3), HasSubstr("expected an object"));
+    EXPECT_NE(refusal({{"full_attention", {{"rope_theta", 1}}}}), "accepted");
   }
 }
 
@@ -165,6 +179,53 @@ TEST(SpecFromConfig, RefusesWhatWouldBeAnotherModel) {
   EXPECT_NE(Refusal(With(Llama(), {{"head_dim", 3}})), "accepted") << "RoPE turns pairs";
   EXPECT_NE(Refusal(With(Llama(), {{"num_attention_heads", 16}})), "accepted");
   EXPECT_NE(Refusal(With(Llama(), {{"quantization_config", json::object()}})), "accepted");
+}
+
+TEST(SpecFromConfig, QuantisedLayersHaveCodesAndFactors) {
+  json config = With(Llama(), {{"dtype", "bfloat16"}, {"attention_bias", true}});
+  config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {4, 3}}};
+  const auto fp8 = ByName(Spec(config).value());
+  const auto& codes = fp8.at("model.layers.0.self_attn.q_proj.weight");
+  const auto& factors = fp8.at("model.layers.0.self_attn.q_proj.weight_scale_inv");
+  EXPECT_EQ(codes.dtype, at::kFloat8_e4m3fn);
+  EXPECT_EQ(factors.dtype, at::kFloat);
+  EXPECT_EQ(factors.shape,
+            (std::vector<int64_t>{(codes.shape[0] + 3) / 4, (codes.shape[1] + 2) / 3}));
+  EXPECT_EQ(factors.init, InitialValue::kOnes);
+  EXPECT_TRUE(codes.requires_grad && factors.requires_grad);
+  EXPECT_EQ(fp8.at("lm_head.weight").dtype, at::kBFloat16);
+
+  config["quantization_config"] = json::parse(R"({"quant_method": "compressed-tensors",
+      "format": "int-quantized", "quantization_status": "compressed", "ignore": ["lm_head"],
+      "config_groups": {"group_0": {"targets": ["Linear"],
+          "weights": {"strategy": "channel"},
+          "input_activations": {"strategy": "token", "dynamic": true}}}})");
+  const auto int8 = ByName(Spec(config).value());
+  const auto& rows = int8.at("model.layers.0.self_attn.q_proj.weight_scale");
+  EXPECT_EQ(int8.at("model.layers.0.self_attn.q_proj.weight").dtype, at::kChar);
+  EXPECT_EQ(rows.dtype, at::kBFloat16);
+  EXPECT_EQ(rows.shape, (std::vector<int64_t>{codes.shape[0], 1}));
+  EXPECT_FALSE(rows.requires_grad);
+  EXPECT_FALSE(int8.at("model.layers.0.self_attn.q_proj.bias").requires_grad);
+  EXPECT_EQ(int8.at("lm_head.weight").dtype, at::kBFloat16);
+}
+
+TEST(SpecFromConfig, NamesTheFieldOfAQuantisationThatItDoesNotKnow) {
+  const auto refusal = [](const json& more) {
+    json config = Llama();
+    config["quantization_config"] = {{"quant_method", "fp8"}};
+    config["quantization_config"].update(more);
+    return Refusal(config);
+  };
+  EXPECT_EQ(refusal(json::object()), "accepted");
+  EXPECT_THAT(refusal({{"quant_method", "awq"}}),
+              HasSubstr("'awq': expected fp8 or compressed-tensors for LlamaForCausalLM"));
+  EXPECT_THAT(refusal({{"activation_scheme", "static"}}), HasSubstr("'activation_scheme'"));
+  EXPECT_THAT(refusal({{"weight_block_size", nullptr}}), HasSubstr("two integers"));
+  EXPECT_THAT(refusal({{"scale_fmt", "ue8m0"}}), HasSubstr("expected \"float\""));
+  EXPECT_THAT(refusal({{"modules_to_not_convert", {"a.*"}}}), HasSubstr("no patterns"));
+  EXPECT_THAT(refusal({{"new", 1}}), HasSubstr("'new' is unknown"));
+  EXPECT_THAT(refusal({{"quant_method", "compressed-tensors"}}), HasSubstr("'format' is missing"));
 }
 
 TEST(SpecFromConfig, RefusesSizesWhoseProductOverflows) {
@@ -275,6 +336,10 @@ class Alone : public Communicator {
   Result<std::unique_ptr<Pending>> Broadcast(at::Tensor, int64_t, std::vector<Piece>) override {
     return Internal("nothing should be broadcast");
   }
+  Result<std::unique_ptr<Pending>> Scatter(at::Tensor, std::vector<at::Tensor>, int64_t,
+                                           std::vector<std::string>) override {
+    return Internal("nothing should be scattered");
+  }
   Result<int64_t> Max(int64_t, const std::string&) override {
     return Internal("nothing should be reduced");
   }
@@ -334,7 +399,7 @@ TEST(ShardModel, CutsWhatEveryRankLoadedAndEndsItsViewOfTheSource) {
       const auto w = Find(model, "w");
       w->value = full;
       w->content = SlotContent::kDefined;
-      keys.loads = {{w, "w"}};
+      keys.loads = {{w, {{"w", 0, 60}}}};
       Job job;
       job.strategy = strategy;
       job.mesh = {{{"dp_shard", 4}}};

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <c10/core/ScalarType.h>
@@ -17,9 +18,32 @@ namespace shardproof {
 enum class TensorKind { kParameter, kBuffer };
 enum class InitialValue { kUniform, kOnes, kZeros };
 
-/// RoPE inverse frequencies of kind "default": F32 [dim/2], value i = theta^(-2i/dim).
+enum class RopeKind { kDefault, kLinear, kDynamic, kYarn, kLongrope, kLlama3, kProportional };
+
+/// By the name that the field's configurations give it; nothing if there is none of that name.
+std::optional<RopeKind> RopeKindFromName(std::string_view name);
+std::string KnownRopeKinds();
+
+/// What decides a buffer of rotary inverse frequencies, F32 [ceil(dim/2)]; src/load/rope.h says how.
 struct RopeSpec {
+  RopeKind kind = RopeKind::kDefault;
   double theta = 10000.0;
+  int64_t dim = 0;                ///< rotary dims, the divisor of the exponents; 0: twice the length
+  double factor = 1.0;            ///< kLinear, kYarn, kLlama3, kProportional
+  double low_freq_factor = 1.0;   ///< kLlama3
+  double high_freq_factor = 4.0;  ///< kLlama3
+  int64_t original_length = 0;    ///< kYarn, kLlama3: positions of pre-training
+  double beta_fast = 32.0;        ///< kYarn
+  double beta_slow = 1.0;         ///< kYarn
+  bool truncate = true;           ///< kYarn: whether the ramp's ends are whole
+  std::vector<double> short_factor = {};  ///< kLongrope: one a frequency
+  int64_t rotated = 0;            ///< kProportional: leading frequencies that are not 0
+};
+
+/// A key of a checkpoint that holds a part of a tensor.
+struct StoredKey {
+  std::string key;
+  std::vector<int64_t> shape;
 };
 
 struct TensorSpec {
@@ -33,6 +57,9 @@ struct TensorSpec {
   InitialValue init = InitialValue::kUniform;     ///< if the checkpoint lacks it
   bool built_real = false;  ///< created on the real device although the model is on meta
   std::optional<RopeSpec> rope;  ///< derived: recomputed, never loaded
+  /// How checkpoints keep it if not under its own name: ways in order of preference, each the keys
+  /// whose tensors make it, one after the other in row-major order. Its own name is tried last.
+  std::vector<std::vector<StoredKey>> stored;
 };
 
 struct ModelSpec {
@@ -42,7 +69,9 @@ struct ModelSpec {
 };
 
 /// The model that a Hugging Face config.json describes. `text` is the file's content and `origin`
-/// its name for errors. Known: LlamaForCausalLM and Qwen3ForCausalLM with RoPE "default".
+/// its name for errors. Known: Llama, Qwen3, Qwen3-MoE, LFM2-MoE, Qwen2.5-VL and Qwen3-VL. Names are
+/// those that the Transformers library gives the tensors of a built model; `stored` says under which
+/// keys checkpoints keep them. Some may be quantised: hf_quantised.h.
 /// \error kBadInput naming the field, what was expected and found; an unknown architecture with the
 ///   list of the known ones.
 /// \source configuration and modelling files of the Transformers library.

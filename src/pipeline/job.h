@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "src/mesh/placement.h"
 #include "src/model/spec.h"
@@ -18,8 +19,13 @@ namespace shardproof {
 
 enum class Strategy {
   kRank0Broadcast,  ///< rank 0 reads, everyone else stays on meta and takes its shard off a bucket
+  kRank0Scatter,    ///< rank 0 reads and sends every rank its shards
+  kEachReadsOwn,    ///< every rank reads its shards
   kPlain,           ///< every rank reads everything and slices: the yardstick
 };
+
+/// By the name that a Case gives it; nothing if there is none of that name.
+std::optional<Strategy> StrategyFromName(std::string_view name);
 
 struct Job {
   std::string checkpoint;          ///< directory to load

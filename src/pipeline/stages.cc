@@ -10,6 +10,16 @@ namespace {
 
 constexpr uint64_t kConfigBytesMax = 16u << 20;
 
+/// The first key that the source has of a tensor, however it keeps it.
+std::map<std::string, SourceTensor>::const_iterator FindStored(const TensorSpec& tensor,
+                                                               const Source& source) {
+  for (const auto& way : tensor.stored) {
+    const auto entry = source.tensors.find(way.front().key);
+    if (entry != source.tensors.end()) return entry;
+  }
+  return source.tensors.find(tensor.name);
+}
+
 /// The file is the truth about dtypes: loading converts nothing.
 Result<ModelSpec> DescribeModel(const Job& job, const Source& source, World& world) {
   ModelSpec spec;
@@ -30,7 +40,7 @@ Result<ModelSpec> DescribeModel(const Job& job, const Source& source, World& wor
     }
   }
   for (TensorSpec& tensor : spec.tensors) {
-    const auto entry = source.tensors.find(tensor.name);
+    const auto entry = FindStored(tensor, source);
     const auto tied = tied_dtype.find(tensor.name);
     if (tied != tied_dtype.end()) tensor.dtype = tied->second;
     else if (tensor.persistent && entry != source.tensors.end()) tensor.dtype = entry->second.dtype;
@@ -42,21 +52,47 @@ Result<Model> BuildModel(const ModelSpec& spec, const Job& job, World& world) {
   return BuildOnMeta(spec, job.seed, *world.device);
 }
 
+/// How a strategy brings values into the model.
+struct Loading {
+  decltype(Stages::open_source) open_source;
+  decltype(Stages::load) load;
+  decltype(Stages::fill) fill;
+};
+
+Loading LoadingBy(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::kRank0Broadcast: return {OpenSourceOnRank0, LoadViews, FillByBroadcast};
+    case Strategy::kRank0Scatter: return {OpenSourceOnRank0, LoadViews, FillByScatter};
+    case Strategy::kEachReadsOwn: return {OpenSourceOnEveryRank, LoadViews, FillFromSource};
+    case Strategy::kPlain: break;
+  }
+  return {OpenSourceOnEveryRank, LoadCopies, FillNothing};
+}
+
 }  // namespace
 
+std::optional<Strategy> StrategyFromName(std::string_view name) {
+  if (name == "rank0-broadcast") return Strategy::kRank0Broadcast;
+  if (name == "rank0-scatter") return Strategy::kRank0Scatter;
+  if (name == "each-reads-own") return Strategy::kEachReadsOwn;
+  if (name == "plain") return Strategy::kPlain;
+  return std::nullopt;
+}
+
 Stages ReferenceStages(Strategy strategy) {
-  const bool from_rank0 = strategy == Strategy::kRank0Broadcast;
+  Loading loading = LoadingBy(strategy);
   return {.describe = DescribeModel,
           .build = BuildModel,
-          .open_source = from_rank0 ? OpenSourceOnRank0 : OpenSourceOnEveryRank,
+          .open_source = std::move(loading.open_source),
           .match_keys = MatchKeys,
-          .load = from_rank0 ? LoadOnRank0 : LoadOnEveryRank,
-          .place = PlaceLikeFsdp,
+          .load = std::move(loading.load),
+          .place = PlaceOnMesh,
           .chunk = ChunkSlot,
           .shard = ShardModel,
           .materialize = MaterializeMeta,
-          .fill = from_rank0 ? FillByBroadcast : FillNothing,
+          .fill = std::move(loading.fill),
           .plan_buckets = PlanBuckets,
+          .plan_parcels = PlanParcels,
           .unpack = Unpack,
           .init_missing = InitMissing,
           .compute_buffers = ComputeBuffers,

@@ -10,6 +10,7 @@
 #include "src/core/result.h"
 #include "src/load/buckets.h"
 #include "src/load/key_match.h"
+#include "src/load/parcels.h"
 #include "src/load/safetensors.h"
 #include "src/model/model.h"
 #include "src/pipeline/job.h"
@@ -20,8 +21,8 @@ struct Stages {
   /// The spec of job.model or of config.json, with the dtypes of the source.
   std::function<Result<ModelSpec>(const Job&, const Source&, World&)> describe;
   std::function<Result<Model>(const ModelSpec&, const Job&, World&)> build;
-  /// Opens the checkpoint: on rank 0 for kRank0Broadcast, which tells the others; else on every rank.
-  /// Collective, and agrees on the outcome itself.
+  /// Opens the checkpoint: on rank 0, which tells the others, if only that rank reads; else on every
+  /// rank. Collective, and agrees on the outcome itself.
   std::function<Result<Source>(const Job&, World&)> open_source;
   std::function<Result<KeyMatch>(const Model&, const Source&)> match_keys;
   /// Puts the source's full tensors into the model, on the ranks that read.
@@ -36,11 +37,15 @@ struct Stages {
   std::function<Status(Model&, const KeyMatch&, const Stages&, const Job&, World&)> shard;
   /// Gives every meta slot memory of undefined content; touches nothing else.
   std::function<Status(Model&, World&)> materialize;
-  /// Fills the shards from rank 0's source.
+  /// Fills the shards from the source, or from the rank that has it open.
   std::function<Status(Model&, const KeyMatch&, const Source&, const Stages&, const Job&, World&)>
       fill;
   /// Which bytes travel together, and in which order: a pure function, alike on all ranks.
   std::function<std::vector<Bucket>(const KeyMatch&, const Source&, uint64_t capacity)> plan_buckets;
+  /// The same for what is sent to each rank on its own.
+  std::function<std::vector<Parcel>(const KeyMatch&, const Source&, const ShardsOf&,
+                                    uint64_t capacity)>
+      plan_parcels;
   /// Copies what this rank owns out of one received payload.
   std::function<void(const std::vector<Piece>&, const std::byte* payload,
                      const std::map<std::string, std::shared_ptr<Slot>>&)>

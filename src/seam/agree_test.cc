@@ -68,6 +68,11 @@ class ThreadRank : public Communicator {
     return std::unique_ptr<Pending>(std::make_unique<Done>());
   }
 
+  Result<std::unique_ptr<Pending>> Scatter(at::Tensor, std::vector<at::Tensor>, int64_t,
+                                           std::vector<std::string>) override {
+    return Internal("nothing should be scattered");
+  }
+
   Result<int64_t> Max(int64_t value, const std::string& what) override {
     collectives.push_back("max of " + what);
     meeting_.values[rank_] = value;
@@ -203,6 +208,10 @@ class Broken : public Communicator {
   Result<std::unique_ptr<Pending>> Broadcast(at::Tensor, int64_t, std::vector<Piece>) override {
     if (left_-- == 0) return PeerFailed("broadcast lost");
     return std::unique_ptr<Pending>(std::make_unique<Done>());
+  }
+  Result<std::unique_ptr<Pending>> Scatter(at::Tensor, std::vector<at::Tensor>, int64_t,
+                                           std::vector<std::string>) override {
+    return Internal("nothing should be scattered");
   }
   Result<int64_t> Max(int64_t value, const std::string&) override {
     if (left_-- == 0) return PeerFailed("allreduce lost");

@@ -39,6 +39,14 @@ class Communicator {
   /// is only read, so it may be a mapped file.
   virtual Result<std::unique_ptr<Pending>> Broadcast(at::Tensor payload, int64_t root,
                                                      std::vector<Piece> pieces) = 0;
+  /// Starts sending every rank its own of root's payloads [bytes] (U8, contiguous, all of one size).
+  /// Root's are only read.
+  /// \param payload   where this rank's own arrives; of that size.
+  /// \param payloads  root: one a rank; elsewhere empty.
+  /// \param tensors   canonical FQNs of what travels, alike on all ranks.
+  virtual Result<std::unique_ptr<Pending>> Scatter(at::Tensor payload,
+                                                   std::vector<at::Tensor> payloads, int64_t root,
+                                                   std::vector<std::string> tensors) = 0;
   /// The largest of the ranks' values. \param what the label it goes by in errors and evidence.
   virtual Result<int64_t> Max(int64_t value, const std::string& what) = 0;
 };

@@ -54,6 +54,11 @@ class CommunicatorDecorator : public Communicator {
                                              std::vector<Piece> pieces) override {
     return inner_->Broadcast(std::move(payload), root, std::move(pieces));
   }
+  Result<std::unique_ptr<Pending>> Scatter(at::Tensor payload, std::vector<at::Tensor> payloads,
+                                           int64_t root,
+                                           std::vector<std::string> tensors) override {
+    return inner_->Scatter(std::move(payload), std::move(payloads), root, std::move(tensors));
+  }
   Result<int64_t> Max(int64_t value, const std::string& what) override {
     return inner_->Max(value, what);
   }

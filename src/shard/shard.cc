@@ -7,29 +7,25 @@
 namespace shardproof {
 namespace {
 
-/// A copy of the elements of `full` that `shard` owns. One stretch only: Shard(0) or the whole.
+/// A copy of the elements of `full` that `shard` owns.
 Result<at::Tensor> CopyOfShard(const at::Tensor& full, const Shard& shard, const std::string& name,
                                Device& device) {
   SP_ASSIGN(at::Tensor local, device.Allocate(shard.local_shape, full.scalar_type(), name));
-  SP_CHECK(shard.runs.size() <= 1 && (shard.runs.empty() || shard.runs[0].count == 1));
-  if (!shard.runs.empty()) {
-    const ElementRun& run = shard.runs[0];
-    local.view(-1).copy_(full.view(-1).narrow(0, run.start, run.length));
+  int64_t begin = 0;
+  for (const ElementRun& run : shard.runs) {
+    const auto count = static_cast<int64_t>(run.count);
+    const auto length = static_cast<int64_t>(run.length);
+    const auto stride = static_cast<int64_t>(run.stride);
+    local.view(-1)
+        .narrow(0, begin, count * length)
+        .view({count, length})
+        .copy_(full.as_strided({count, length}, {stride, 1}, static_cast<int64_t>(run.start)));
+    begin += count * length;
   }
   return local;
 }
 
 }  // namespace
-
-std::vector<Placement> PlaceLikeFsdp(const Slot& slot, const Mesh& mesh) {
-  const bool cut = slot.spec.kind == TensorKind::kParameter && !slot.spec.shape.empty();
-  std::vector<Placement> placements;
-  for (const MeshAxis& axis : mesh.axes) {
-    placements.push_back(cut && axis.name == "dp_shard" ? Placement::Shard(0)
-                                                        : Placement::Replicate());
-  }
-  return placements;
-}
 
 Shard ChunkSlot(const Slot& slot, const std::vector<Placement>& placements, const Mesh& mesh,
                 const std::vector<int64_t>& coordinates) {
@@ -40,8 +36,8 @@ Status ShardModel(Model& model, const KeyMatch& keys, const Stages& stages, cons
                   World& world) {
   const std::vector<int64_t> coordinates = job.mesh.CoordinatesOf(world.rank());
   std::set<const Slot*> viewed;
-  if (job.strategy == Strategy::kRank0Broadcast) {
-    for (const auto& [slot, key] : keys.loads) viewed.insert(slot.get());
+  if (job.strategy != Strategy::kPlain) {
+    for (const auto& [slot, parts] : keys.loads) viewed.insert(slot.get());
   }
   for (const auto& slot : model.Slots()) {
     slot->placements = stages.place(*slot, job.mesh);

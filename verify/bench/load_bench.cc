@@ -1,13 +1,14 @@
-// Speed of the reference pipeline's rank0-broadcast, from opening the checkpoint to ready, beside a
-// bare Gloo broadcast of the same bytes among the same ranks. Ranks are forked once and stay, so
-// that rounds of this program and of another can alternate.
+// Speed of the reference pipeline's strategies, from opening the checkpoint to ready, beside a bare
+// Gloo broadcast of the same bytes among the same ranks. Ranks are forked once and stay, so that
+// rounds of this program and of another can alternate.
 //   load_bench CHECKPOINT [--world N] [--bucket-bytes N]
 // It is driven by lines on its input, each answered by one line of JSON:
 //   broadcast  one c10d broadcast of one contiguous tensor that holds all the bytes
 //   chunked    the same tensor in pieces of the size that the pipeline sends, as many under way
-//   load       the pipeline
+//   rank0-broadcast, rank0-scatter, each-reads-own, plain: the pipeline by that strategy
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <malloc.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -75,12 +77,13 @@ class Rank {
 
   /// Runs one round. \returns seconds from the first rank's start to the last one's end.
   Result<double> Round(const std::string& what) {
-    if (what != "load" && !payload_.defined()) SP_TRY(FillPayload());
+    const auto strategy = StrategyFromName(what);
+    if (!strategy && !payload_.defined()) SP_TRY(FillPayload());
     SP_TRY(world_.communicator->Max(0, "start"));
     const int64_t begin = NowNs();
     std::optional<Model> model;  // given back only after the clock has stopped
-    if (what == "load") {
-      SP_ASSIGN(model, LoadModel());
+    if (strategy) {
+      SP_ASSIGN(model, LoadModel(*strategy));
     } else {
       SP_TRY(what == "broadcast" ? Broadcast(payload_.nbytes())
                                  : Broadcast(options_.bucket_bytes / kBucketParts));
@@ -107,8 +110,9 @@ class Rank {
     return Ok();
   }
 
-  Result<Model> LoadModel() {
+  Result<Model> LoadModel(Strategy strategy) {
     Job job;
+    job.strategy = strategy;
     job.checkpoint = options_.checkpoint;
     job.mesh.axes = {{"dp_shard", options_.world_size}};
     job.bucket_bytes = options_.bucket_bytes;
@@ -138,16 +142,16 @@ class Rank {
   at::Tensor payload_;
 };
 
-/// One byte a round: the first letter of its name.
-std::string NameOf(char letter) {
-  return letter == 'b' ? "broadcast" : letter == 'c' ? "chunked" : "load";
-}
+/// One byte a round tells the ranks which of these it is.
+constexpr std::array kRounds = {"broadcast",     "chunked",        "rank0-broadcast",
+                                "rank0-scatter", "each-reads-own", "plain"};
 
 Status ServeRounds(Rank& rank, int64_t number, int commands) {
-  for (char letter = 0; ::read(commands, &letter, 1) == 1;) {
-    SP_ASSIGN(const double seconds, rank.Round(NameOf(letter)));
+  for (char round = 0; ::read(commands, &round, 1) == 1;) {
+    const char* name = kRounds.at(round);
+    SP_ASSIGN(const double seconds, rank.Round(name));
     if (number != 0) continue;
-    fmt::print("{{\"what\": \"{}\", \"seconds\": {:.6f}}}\n", NameOf(letter), seconds);
+    fmt::print("{{\"what\": \"{}\", \"seconds\": {:.6f}}}\n", name, seconds);
     std::fflush(stdout);
   }
   return Ok();
@@ -195,12 +199,14 @@ std::vector<Child> StartRanks(const Options& options, const std::string& store_p
 bool Drive(const std::vector<Child>& children) {
   bool sent = true;
   for (std::string line; sent && std::getline(std::cin, line);) {
-    if (line != "broadcast" && line != "chunked" && line != "load") {
-      fmt::print(stderr, "load_bench: '{}' is none of broadcast, chunked, load\n", line);
+    const auto found = std::find(kRounds.begin(), kRounds.end(), line);
+    if (found == kRounds.end()) {
+      fmt::print(stderr, "load_bench: '{}' is none of {}\n", line, fmt::join(kRounds, ", "));
       sent = false;
       break;
     }
-    for (const Child& child : children) sent = ::write(child.commands, line.data(), 1) == 1 && sent;
+    const char round = static_cast<char>(found - kRounds.begin());
+    for (const Child& child : children) sent = ::write(child.commands, &round, 1) == 1 && sent;
   }
   for (const Child& child : children) ::close(child.commands);
   bool well = sent;

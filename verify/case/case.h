@@ -19,6 +19,29 @@ struct AxisCase {
   int64_t size = 1;  ///< ranks, >= 1
 };
 
+/// What decides the inverse frequencies of rotary position embeddings, as the field's configurations
+/// name it. Fields that a kind does not use are ignored.
+struct RopeCase {
+  std::string type = "default";  ///< one of KnownRopes()
+  double theta = 10000.0;
+  int64_t dim = 0;               ///< rotary dims, the divisor of the exponents; 0: twice the length
+  double factor = 1.0;           ///< linear, yarn, llama3, proportional
+  double low_freq_factor = 1.0;  ///< llama3
+  double high_freq_factor = 4.0; ///< llama3
+  int64_t original_max_position_embeddings = 0;  ///< yarn, llama3
+  double beta_fast = 32.0;       ///< yarn
+  double beta_slow = 1.0;        ///< yarn
+  bool truncate = true;          ///< yarn: whether the ramp's ends are whole
+  std::vector<double> short_factor;  ///< longrope: one a frequency
+  int64_t rotated = 0;           ///< proportional: leading frequencies that are not 0
+};
+
+/// One key of a checkpoint that holds a part of a tensor.
+struct StoredCase {
+  std::string key;
+  std::vector<int64_t> shape;
+};
+
 /// One tensor of a synthetic model. Dtypes are safetensors' names ("F32", "BF16", "I64", ...).
 struct TensorCase {
   std::string name;                        ///< FQN; dots make the module tree
@@ -32,8 +55,12 @@ struct TensorCase {
   /// "uniform", "ones" or "zeros"; see src/load/initial_value.h for the formula.
   std::string init = "uniform";
   bool built_real = false;  ///< true: created on the real device although the model is on meta
-  /// Set for a RoPE inverse-frequency buffer [dim/2], F32, non-persistent.
-  std::optional<double> rope_theta;
+  /// Set for a buffer of RoPE inverse frequencies, F32 [n], non-persistent.
+  std::optional<RopeCase> rope;
+  /// How checkpoints keep it if not under its own name: ways in order of preference, each the keys
+  /// whose tensors make it, one after the other in row-major order (packed experts, other prefixes).
+  /// Its own name is tried last. A synthetic checkpoint uses the first way.
+  std::vector<std::vector<StoredCase>> stored;
 };
 
 /// Where the model and its values come from: exactly one of the two.

@@ -55,18 +55,82 @@ int64_t CheckMesh(const std::vector<AxisCase>& mesh, const std::string& pointer,
   return ranks;
 }
 
-void CheckRope(const TensorCase& tensor, const std::string& at, Complaint& complaint) {
-  if (!tensor.rope_theta) return;
-  if (!std::isfinite(*tensor.rope_theta) || *tensor.rope_theta <= 0) {
-    complaint.Say(at + "/rope_theta",
-                  fmt::format("expected a finite number above 0, found {}", *tensor.rope_theta));
+// What is wrong with one field of a RopeCase, in order of the fields, or nothing.
+void CheckRopeFields(const RopeCase& rope, const std::string& at, Complaint& complaint) {
+  const auto positive = [&](const char* name, double value) {
+    if (std::isfinite(value) && value > 0) return;
+    complaint.Say(at + "/" + name, fmt::format("expected a finite number above 0, found {}", value));
+  };
+  positive("rope_theta", rope.theta);
+  positive("factor", rope.factor);
+  positive("low_freq_factor", rope.low_freq_factor);
+  positive("high_freq_factor", rope.high_freq_factor);
+  positive("beta_fast", rope.beta_fast);
+  positive("beta_slow", rope.beta_slow);
+  for (const double factor : rope.short_factor) positive("short_factor", factor);
+  const bool has_origin = rope.type == "yarn" || rope.type == "llama3";
+  if (has_origin && rope.original_max_position_embeddings == 0) {
+    complaint.Say(at + "/original_max_position_embeddings",
+                  fmt::format("expected an integer above 0 for {}, found 0", rope.type));
   }
+  if (rope.type == "llama3" && rope.low_freq_factor == rope.high_freq_factor) {
+    complaint.Say(at, "expected low_freq_factor and high_freq_factor to differ");
+  }
+}
+
+void CheckRope(const TensorCase& tensor, const std::string& pointer, Complaint& complaint) {
+  if (!tensor.rope) return;
+  const RopeCase& rope = *tensor.rope;
+  const std::string at = pointer + "/rope";
   if (tensor.kind != "buffer" || tensor.persistent || tensor.dtype != "F32" ||
       tensor.shape.size() != 1) {
-    complaint.Say(at, fmt::format("rope_theta needs a non-persistent F32 buffer of one dim, found "
-                                  "a {} {} {} of {} dims",
-                                  tensor.persistent ? "persistent" : "non-persistent", tensor.dtype,
-                                  tensor.kind, tensor.shape.size()));
+    return complaint.Say(at, fmt::format("expected it on a non-persistent F32 buffer of one dim "
+                                         "only, found a {} {} {} of {} dims",
+                                         tensor.persistent ? "persistent" : "non-persistent",
+                                         tensor.dtype, tensor.kind, tensor.shape.size()));
+  }
+  CheckRopeFields(rope, at, complaint);
+  const int64_t count = tensor.shape[0];
+  if (rope.dim != 0 && (rope.dim + 1) / 2 != count) {
+    complaint.Say(at + "/dim", fmt::format("expected 0, or what gives {} frequencies, found {}",
+                                           count, rope.dim));
+  }
+  if (rope.type == "longrope" && static_cast<int64_t>(rope.short_factor.size()) != count) {
+    complaint.Say(at + "/short_factor", fmt::format("expected {} factors, one a frequency, found {}",
+                                                    count, rope.short_factor.size()));
+  }
+  if (rope.rotated > count) {
+    complaint.Say(at + "/rotated",
+                  fmt::format("expected at most {} frequencies, found {}", count, rope.rotated));
+  }
+}
+
+// Keys are one name space with the tensors' own names: `keys` collects them over the whole model.
+void CheckStored(const TensorCase& tensor, const std::string& pointer, std::set<std::string>& keys,
+                 Complaint& complaint) {
+  if (!tensor.stored.empty() && !tensor.persistent) {
+    complaint.Say(pointer + "/stored", "expected none: no checkpoint keeps a non-persistent buffer");
+  }
+  for (size_t i = 0; i < tensor.stored.size(); ++i) {
+    const std::string at = fmt::format("{}/stored/{}", pointer, i);
+    uint64_t bytes = 0;
+    for (const StoredCase& part : tensor.stored[i]) {
+      if (const std::string fault = NameFault(part.key); !fault.empty()) complaint.Say(at, fault);
+      if (!keys.insert(part.key).second) {
+        complaint.Say(at, fmt::format("key \"{}\" is given twice", part.key));
+      }
+      const std::optional<uint64_t> own = TensorBytes(tensor.dtype, part.shape);
+      if (!own || *own > kModelBytesMax || (bytes += *own) > kModelBytesMax) {
+        return complaint.Say(at, fmt::format("expected at most {} bytes, found more at key \"{}\"",
+                                             kModelBytesMax, part.key));
+      }
+    }
+    if (tensor.stored[i].empty() || bytes != TensorBytes(tensor.dtype, tensor.shape)) {
+      complaint.Say(at, fmt::format("expected keys of {} bytes in all, as the tensor has, found {} "
+                                    "keys of {}",
+                                    TensorBytes(tensor.dtype, tensor.shape).value_or(0),
+                                    tensor.stored[i].size(), bytes));
+    }
   }
 }
 
@@ -164,14 +228,22 @@ void CheckKeys(const ModelCase& model, const TensorsByName& tensors, Complaint& 
 
 void CheckModel(const ModelCase& model, Complaint& complaint) {
   TensorsByName tensors;
+  std::set<std::string> keys;
   uint64_t model_bytes = 0;
   for (size_t i = 0; i < model.tensors.size() && complaint.ok(); ++i) {
     const std::string at = At("/model/tensors", i);
     CheckTensor(model.tensors[i], at, model_bytes, complaint);
+    CheckStored(model.tensors[i], at, keys, complaint);
     if (!tensors.emplace(model.tensors[i].name, &model.tensors[i]).second) {
       complaint.Say(at + "/name",
                     fmt::format("tensor \"{}\" is given twice", model.tensors[i].name));
     }
+  }
+  for (size_t i = 0; i < model.tensors.size(); ++i) {
+    if (keys.count(model.tensors[i].name) == 0) continue;
+    complaint.Say(At("/model/tensors", i) + "/name",
+                  fmt::format("\"{}\" is also a key that another tensor is stored under",
+                              model.tensors[i].name));
   }
   CheckModules(tensors, model.tensors, complaint);
   std::set<std::string> tied;

@@ -37,6 +37,64 @@ std::vector<std::vector<std::string>> ParseTies(FieldReader& model) {
   return ties;
 }
 
+RopeCase ParseRope(FieldReader& tensor) {
+  RopeCase rope;
+  const json* value = tensor.Object("rope");
+  if (value == nullptr) return rope;
+  FieldReader fields(*value, tensor.PointerTo("rope"), tensor.complaint());
+  fields.OneOf("rope_type", KnownRopes(), rope.type);
+  fields.Optional("rope_theta", rope.theta);
+  fields.Optional("dim", rope.dim, 0, kSizeMax);
+  fields.Optional("factor", rope.factor);
+  fields.Optional("low_freq_factor", rope.low_freq_factor);
+  fields.Optional("high_freq_factor", rope.high_freq_factor);
+  fields.Optional("original_max_position_embeddings", rope.original_max_position_embeddings, 0,
+                  kSizeMax);
+  fields.Optional("beta_fast", rope.beta_fast);
+  fields.Optional("beta_slow", rope.beta_slow);
+  fields.Optional("truncate", rope.truncate);
+  fields.Optional("short_factor", rope.short_factor);
+  fields.Optional("rotated", rope.rotated, 0, kSizeMax);
+  fields.Finish();
+  return rope;
+}
+
+json RopeToJson(const RopeCase& rope) {
+  const RopeCase plain;
+  json out = {{"rope_type", rope.type}, {"rope_theta", rope.theta}};
+  const auto add = [&](const char* name, const auto& value, const auto& usual) {
+    if (value != usual) out[name] = value;
+  };
+  add("dim", rope.dim, plain.dim);
+  add("factor", rope.factor, plain.factor);
+  add("low_freq_factor", rope.low_freq_factor, plain.low_freq_factor);
+  add("high_freq_factor", rope.high_freq_factor, plain.high_freq_factor);
+  add("original_max_position_embeddings", rope.original_max_position_embeddings,
+      plain.original_max_position_embeddings);
+  add("beta_fast", rope.beta_fast, plain.beta_fast);
+  add("beta_slow", rope.beta_slow, plain.beta_slow);
+  add("truncate", rope.truncate, plain.truncate);
+  add("short_factor", rope.short_factor, plain.short_factor);
+  add("rotated", rope.rotated, plain.rotated);
+  return out;
+}
+
+std::vector<std::vector<StoredCase>> ParseStored(FieldReader& tensor) {
+  std::vector<std::vector<StoredCase>> ways;
+  ForEach(tensor, "stored", [&](const json& keys, const std::string& pointer) {
+    if (!keys.is_array()) return tensor.complaint().Expected(pointer, "an array of keys", keys);
+    auto& way = ways.emplace_back();
+    for (size_t i = 0; i < keys.size() && tensor.ok(); ++i) {
+      FieldReader fields(keys[i], pointer + "/" + std::to_string(i), tensor.complaint());
+      StoredCase& part = way.emplace_back();
+      fields.Required("key", part.key);
+      fields.Required("shape", part.shape, 0, kSizeMax);
+      fields.Finish();
+    }
+  });
+  return ways;
+}
+
 ModelCase ParseModel(const json& value, Complaint& complaint) {
   ModelCase model;
   FieldReader fields(value, "/model", complaint);
@@ -151,7 +209,8 @@ TensorCase ParseTensorCase(const json& value, const std::string& pointer, Compla
   fields.Optional("attributes", tensor.attributes);
   if (fields.Known("init")) fields.OneOf("init", KnownInits(), tensor.init);
   fields.Optional("built_real", tensor.built_real);
-  fields.Optional("rope_theta", tensor.rope_theta);
+  if (fields.Known("rope")) tensor.rope = ParseRope(fields);
+  if (fields.Known("stored")) tensor.stored = ParseStored(fields);
   fields.Finish();
   return tensor;
 }
@@ -168,7 +227,11 @@ json TensorCaseToJson(const TensorCase& tensor) {
   if (!tensor.attributes.empty()) out["attributes"] = tensor.attributes;
   if (tensor.init != plain.init) out["init"] = tensor.init;
   if (tensor.built_real != plain.built_real) out["built_real"] = tensor.built_real;
-  if (tensor.rope_theta) out["rope_theta"] = *tensor.rope_theta;
+  if (tensor.rope) out["rope"] = RopeToJson(*tensor.rope);
+  for (const auto& way : tensor.stored) {
+    json& keys = out["stored"].emplace_back(json::array());
+    for (const StoredCase& part : way) keys.push_back({{"key", part.key}, {"shape", part.shape}});
+  }
   return out;
 }
 

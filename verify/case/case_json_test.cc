@@ -21,7 +21,7 @@ json SmallCase() {
       {"name": "embed.weight", "dtype": "BF16", "shape": [8, 3]},
       {"name": "head.weight", "dtype": "BF16", "shape": [8, 3]},
       {"name": "rope.inv_freq", "kind": "buffer", "dtype": "F32", "shape": [4],
-       "persistent": false, "rope_theta": 10000.0}],
+       "persistent": false, "rope": {"rope_type": "default", "rope_theta": 10000.0}}],
       "ties": [["embed.weight", "head.weight"]], "missing": ["embed.weight"],
       "unexpected": ["extra"]},
     "mesh": [{"name": "dp_shard", "size": 4}]})");
@@ -46,7 +46,7 @@ TEST(CaseJson, FillsDefaultsAndKeepsWhatIsGiven) {
   EXPECT_EQ(c.seed, std::numeric_limits<uint64_t>::max());
   EXPECT_EQ(c.WorldSize(), 4);
   EXPECT_EQ(c.strategy, "rank0-broadcast");
-  EXPECT_EQ(c.model.tensors[2].rope_theta, 10000.0);
+  EXPECT_EQ(c.model.tensors[2].rope->theta, 10000.0);
   EXPECT_FALSE(c.model.tensors[2].persistent);
 }
 
@@ -129,7 +129,7 @@ TEST(CaseJson, RefusesUnknownNamesAndListsTheKnown) {
   EXPECT_THAT(RefusalWith("/model/tensors/0/dtype", "F31"), HasSubstr("one of BOOL, U8"));
   EXPECT_THAT(RefusalWith("/model/tensors/0/kind", "weight"), HasSubstr("parameter or buffer"));
   EXPECT_THAT(RefusalWith("/model/tensors/0/init", "normal"), HasSubstr("uniform, ones or zeros"));
-  EXPECT_THAT(RefusalWith("/strategy", "magic"), HasSubstr("rank0-broadcast or plain"));
+  EXPECT_THAT(RefusalWith("/strategy", "magic"), HasSubstr("each-reads-own or plain"));
   EXPECT_THAT(RefusalWith("/mesh/0/name", "dp_shrad"), HasSubstr("dp_shard, dp_replicate"));
 }
 
@@ -174,8 +174,43 @@ TEST(CaseJson, RefusesModelsThatContradictThemselves) {
   EXPECT_THAT(RefusalWith("/model/tensors/2/name", "embed.weight.x"),
               HasSubstr("makes \"embed.weight\" a module"));
   EXPECT_THAT(RefusalWith("/model/tensors/0/persistent", false), HasSubstr("expected true for"));
-  EXPECT_THAT(RefusalWith("/model/tensors/2/rope_theta", -1.0), HasSubstr("finite number above 0"));
-  EXPECT_THAT(RefusalWith("/model/tensors/2/persistent", true), HasSubstr("rope_theta needs"));
+}
+
+TEST(CaseJson, RefusesRopesWithoutFrequencies) {
+  const std::string rope = "/model/tensors/2/rope";
+  EXPECT_THAT(RefusalWith("/model/tensors/2/persistent", true), HasSubstr("non-persistent F32"));
+  EXPECT_THAT(RefusalWith(rope, json::object()), HasSubstr("\"rope_type\" is missing"));
+  EXPECT_THAT(RefusalWith(rope + "/rope_type", "yarm"), HasSubstr("llama3 or proportional"));
+  for (const char* name : {"rope_theta", "factor", "low_freq_factor", "high_freq_factor",
+                           "beta_fast", "beta_slow"}) {
+    EXPECT_THAT(RefusalWith(rope + "/" + name, -1.0), HasSubstr("finite number above 0")) << name;
+    EXPECT_THAT(RefusalWith(rope + "/" + name, 0), HasSubstr("finite number above 0")) << name;
+  }
+  EXPECT_THAT(RefusalWith(rope + "/rope_type", "yarn"), HasSubstr("above 0 for yarn"));
+  EXPECT_THAT(RefusalWith(rope + "/rope_type", "longrope"), HasSubstr("expected 4 factors"));
+  EXPECT_THAT(RefusalWith(rope + "/dim", 9), HasSubstr("gives 4 frequencies, found 9"));
+  EXPECT_EQ(RefusalWith(rope + "/dim", 7), "accepted");
+  EXPECT_THAT(RefusalWith(rope + "/rotated", 5), HasSubstr("at most 4"));
+  EXPECT_THAT(RefusalWith(rope + "/short_factor", {"a"}), HasSubstr("expected a number"));
+}
+
+TEST(CaseJson, RefusesStoredKeysThatDoNotMakeTheTensor) {
+  const std::string stored = "/model/tensors/0/stored";  // BF16 [8, 3]
+  const auto key = [](const char* name, std::vector<int64_t> shape) {
+    return json{{"key", name}, {"shape", shape}};
+  };
+  const auto ways = [](std::vector<json> keys) { return json::array({json(keys)}); };
+  EXPECT_EQ(RefusalWith(stored, ways({key("a", {4, 3}), key("b", {2, 2, 3})})), "accepted");
+  EXPECT_THAT(RefusalWith(stored, ways({key("a", {4, 3})})), HasSubstr("48 bytes in all"));
+  EXPECT_THAT(RefusalWith(stored, ways({})), HasSubstr("found 0 keys"));
+  EXPECT_THAT(RefusalWith(stored, ways({key("a", {4, 3}), key("a", {4, 3})})), HasSubstr("twice"));
+  EXPECT_THAT(RefusalWith(stored, ways({key("head.weight", {8, 3})})), HasSubstr("also a key"));
+  EXPECT_THAT(RefusalWith(stored, ways({key("", {8, 3})})), HasSubstr("an empty one"));
+  EXPECT_THAT(RefusalWith(stored, json::array({3})), HasSubstr("an array of keys"));
+  EXPECT_THAT(RefusalWith(stored, ways({key("a", {int64_t{1} << 40, 1 << 20})})),
+              HasSubstr("at most"));
+  EXPECT_THAT(RefusalWith("/model/tensors/2/stored", ways({key("a", {4})})),
+              HasSubstr("no checkpoint keeps"));
 }
 
 TEST(CaseJson, RefusesNamesThatNoTensorCanHave) {

@@ -225,6 +225,20 @@ void FieldReader::Required(const char* name, std::vector<int64_t>& target, int64
   target = std::move(read);
 }
 
+void FieldReader::Required(const char* name, std::vector<double>& target) {
+  const json* array = Array(name);
+  if (array == nullptr) return;
+  std::vector<double> read;
+  for (size_t i = 0; i < array->size(); ++i) {
+    const json& value = (*array)[i];
+    if (!value.is_number()) {
+      return complaint_.Expected(PointerTo(name) + "/" + std::to_string(i), "a number", value);
+    }
+    read.push_back(value.get<double>());
+  }
+  target = std::move(read);
+}
+
 void FieldReader::Required(const char* name, std::map<std::string, std::string>& target) {
   std::map<std::string, std::string> read;
   ForEachMember(*this, name,

@@ -62,6 +62,7 @@ class FieldReader {
   void Required(const char* name, uint64_t& target, uint64_t low = 0, uint64_t high = UINT64_MAX);
   void Required(const char* name, std::vector<std::string>& target);
   void Required(const char* name, std::vector<int64_t>& target, int64_t low, int64_t high);
+  void Required(const char* name, std::vector<double>& target);
   void Required(const char* name, std::map<std::string, std::string>& target);
 
   /// As Required, but a field that is not there leaves the target as it is.

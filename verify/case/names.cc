@@ -35,7 +35,7 @@ const NameTable& KnownDtypes() {
 }
 
 const NameTable& KnownStrategies() {
-  static const NameTable names = {"rank0-broadcast", "plain"};
+  static const NameTable names = {"rank0-broadcast", "rank0-scatter", "each-reads-own", "plain"};
   return names;
 }
 
@@ -51,6 +51,12 @@ const NameTable& KnownInits() {
 
 const NameTable& KnownAxes() {
   static const NameTable names = {"dp_shard", "dp_replicate", "tp", "ep", "cp", "pp"};
+  return names;
+}
+
+const NameTable& KnownRopes() {
+  static const NameTable names = {"default",  "linear", "dynamic",     "yarn",
+                                  "longrope", "llama3", "proportional"};
   return names;
 }
 

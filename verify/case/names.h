@@ -16,6 +16,7 @@ const NameTable& KnownStrategies();  ///< load strategies of the reference pipel
 const NameTable& KnownKinds();       ///< "parameter", "buffer"
 const NameTable& KnownInits();       ///< "uniform", "ones", "zeros"
 const NameTable& KnownAxes();        ///< mesh axes
+const NameTable& KnownRopes();       ///< kinds of rotary position embeddings
 
 /// \returns bytes an element, or nullopt for a dtype that is not known.
 std::optional<uint64_t> DtypeBytes(std::string_view dtype);

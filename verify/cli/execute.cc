@@ -144,6 +144,7 @@ int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launche
                           .directory = directory.value()->path(),
                           .save_to = options.save_to,
                           .properties = options.properties,
+                          .to_be_shown = !options.report.empty(),
                           .progress = ShowProgress});
   ShowProgress("");
   if (!verified.ok()) {

@@ -57,11 +57,12 @@ Result<int64_t> WorldFrom(const std::optional<int64_t>& asked) {
 Result<std::vector<AxisCase>> ParseMesh(const std::string& text) {
   const auto complain = [&] {
     return BadInput(fmt::format("--mesh {}: expected AXIS=RANKS,... such as "
-                                "dp_replicate=2,dp_shard=2, or 2x2 for just that",
+                                "dp_replicate=2,dp_shard=2, or 2x2 for just that and 2x2x2 with a "
+                                "third axis, tp",
                                 text));
   };
   const bool named = text.find('=') != std::string::npos;
-  const std::vector<std::string> plain_names = {"dp_replicate", "dp_shard"};
+  const std::vector<std::string> plain_names = {"dp_replicate", "dp_shard", "tp"};
   const char separator = named ? ',' : 'x';
   if (text.empty() || text.back() == separator) return complain();
   std::vector<AxisCase> mesh;
@@ -78,9 +79,8 @@ Result<std::vector<AxisCase>> ParseMesh(const std::string& text) {
   }
   if (!named) {
     if (mesh.size() > plain_names.size()) return complain();
-    for (size_t i = 0; i < mesh.size(); ++i) {
-      mesh[i].name = plain_names[plain_names.size() - mesh.size() + i];
-    }
+    for (size_t i = 0; i < mesh.size(); ++i) mesh[i].name = plain_names[i];
+    if (mesh.size() == 1) mesh[0].name = "dp_shard";
   }
   return mesh;
 }
@@ -183,7 +183,7 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
   command->add_option("--resume-world", arguments->resume_world,
                       "Ranks to restore on besides (default: one fewer; 2 if there is one)");
   command->add_option("--mesh", arguments->mesh,
-                      "Ranks as a mesh instead: dp_replicate=2,dp_shard=2, or 2x2 for just that")
+                      "Ranks as a mesh instead: dp_replicate=2,dp_shard=2, or 2x2 for\njust that; 2x2x2: tp besides")
       ->excludes("--world");
   command->add_option("--subject", arguments->subject,
                       "What to verify: reference (default), or a Python file with\n"
@@ -197,8 +197,9 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
                       "Optimizer steps of a subject that trains (default 4; 0: none). Halfway it\n"
                       "saves, and goes on once as it is and once from what was saved");
   command->add_option("--strategy", arguments->strategy,
-                      "rank0-broadcast (default): rank 0 reads, the others take their shards;\n"
-                      "plain: every rank reads everything");
+                      "rank0-broadcast (default): rank 0 reads, the others take their shards off\n"
+                      "the same buckets; rank0-scatter: rank 0 sends each its own; each-reads-own:\n"
+                      "every rank reads its shards; plain: every rank reads everything");
   command->add_option("--inject", arguments->inject,
                       "Inject a fault, ID@WHERE: file/flip@TENSOR:INDEX, comm/swap-rows@TENSOR,\n"
                       "buffer/nan@NAME; see 'shardproof list faults'. May be repeated");

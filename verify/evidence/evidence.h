@@ -207,8 +207,8 @@ struct PhaseEvidence {
 /// A tensor as the verifier's own reader sees it in a checkpoint directory.
 struct FileTensor {
   std::string name;
-  std::string file;      ///< within the directory
-  uint64_t file_offset = 0;
+  std::string file;      ///< within the directory; of several keys, the first one's
+  uint64_t file_offset = 0;  ///< likewise
   std::string dtype;
   std::vector<int64_t> shape;
   Digest digest;
@@ -218,9 +218,12 @@ struct FileTensor {
   std::optional<uint64_t> first_nonfinite;
   BlockDigests blocks;
   std::vector<ByteRange> bytes;  ///< small tensors, and ranges asked for
+  /// The keys that hold it, one after the other, if not the one of its own name.
+  std::vector<std::string> keys = {};
 };
 
-/// A checkpoint directory as the oracle sees it; `error` if it cannot be read.
+/// A checkpoint directory as the oracle sees it; `error` if it cannot be read. Tensors that the model
+/// declares go by its names, whatever keys hold them; other keys by themselves.
 struct CheckpointRecord {
   std::string error;
   std::map<std::string, FileTensor> tensors;

@@ -484,6 +484,8 @@ TEST_F(EvidenceFiles, OracleRoundTrips) {
   oracle.ties = {{"a", "b"}};
   oracle.derived["rope"] = {"rope default", {1.0f, 0.1f, -0.0f, INFINITY}, 2};
   oracle.missing["m"] = tensor;
+  tensor.keys = {"w.0", "w.1"};
+  oracle.source.tensors["packed"] = tensor;
   oracle.missing_allowed = {"m"};
   oracle.unexpected_allowed = {"u"};
   oracle.declared["w"].name = "w";
@@ -494,6 +496,8 @@ TEST_F(EvidenceFiles, OracleRoundTrips) {
   EXPECT_EQ(read.source.tensors.at("w").bytes.at(0).bytes, "abcd");
   EXPECT_EQ(read.source.tensors.at("w").first_nonfinite, 3u);
   EXPECT_EQ(read.source.tensors.at("w").name, "w");
+  EXPECT_TRUE(read.source.tensors.at("w").keys.empty());
+  EXPECT_EQ(read.source.tensors.at("packed").keys, tensor.keys);
   EXPECT_EQ(read.saved.at("values").error, "cannot read");
   EXPECT_EQ(read.ties, oracle.ties);
   EXPECT_EQ(read.derived.at("rope").values, oracle.derived["rope"].values);

@@ -24,6 +24,7 @@ OrderedJson FileTensorToJson(const FileTensor& t) {
                      {"dtype", t.dtype},         {"shape", t.shape},
                      {"digest", t.digest.Hex()}, {"coverage", t.coverage.Hex()},
                      {"nan", t.nan_count},       {"inf", t.inf_count}};
+  if (!t.keys.empty()) out["keys"] = t.keys;
   if (t.first_nonfinite) out["first_nonfinite"] = *t.first_nonfinite;
   AppendBlocks(out, t.blocks);
   AppendBytes(out, t.bytes);
@@ -35,6 +36,7 @@ FileTensor ParseFileTensor(const std::string& name, const json& value, const std
   FileTensor t;
   t.name = name;
   FieldReader fields(value, pointer, complaint);
+  fields.Optional("keys", t.keys);
   fields.Required("file", t.file);
   fields.Required("file_offset", t.file_offset);
   fields.Required("dtype", t.dtype);

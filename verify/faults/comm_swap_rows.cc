@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "src/shard/shard.h"
 #include "verify/faults/decorators.h"
 #include "verify/faults/fault.h"
 
@@ -12,14 +13,39 @@ namespace shardproof {
 namespace {
 
 struct Target {
-  oracle::TensorLocation tensor;
+  oracle::TensorLocation tensor;  ///< its name is the model's, whatever its key is
   int64_t rank = 0;
 };
 
-/// The rank given, or the last that owns a row under Shard(0).
+/// The model's name for what a key holds.
+Result<std::string> NameInModel(const Case& test_case, const std::string& key) {
+  SP_ASSIGN(const auto declared, oracle::DeclareModel(test_case));
+  for (const TensorCase& tensor : declared.tensors) {
+    for (const std::vector<StoredCase>& way : tensor.stored) {
+      for (const StoredCase& part : way) {
+        if (part.key != key) continue;
+        if (way.size() == 1) return tensor.name;
+        return BadInput(fmt::format("'{}' is a part of tensor '{}': it travels with the others", key,
+                                    tensor.name));
+      }
+    }
+  }
+  return key;
+}
+
+/// What a rank owns of a tensor in the reference.
+Shard ShardOn(const Case& test_case, const oracle::TensorLocation& tensor, int64_t rank) {
+  Mesh mesh;
+  for (const AxisCase& axis : test_case.mesh) mesh.axes.push_back({axis.name, axis.size});
+  const Slot slot(TensorSpec{.name = tensor.name, .shape = tensor.shape});
+  return ShardOf(tensor.shape, PlaceOnMesh(slot, mesh), mesh, mesh.CoordinatesOf(rank));
+}
+
+/// The rank given, or the last that owns anything.
 Result<Target> TargetOf(const Case& test_case, const std::vector<oracle::TensorLocation>& source,
                         const std::string& where) {
-  SP_ASSIGN(const TensorAndRest split, SplitWhere(source, where));
+  SP_ASSIGN(TensorAndRest split, SplitWhere(source, where));
+  SP_ASSIGN(split.tensor.name, NameInModel(test_case, split.tensor.name));
   const std::vector<int64_t>& shape = split.tensor.shape;
   if (shape.empty() || shape[0] < 2 || split.tensor.byte_length == 0) {
     return BadInput(fmt::format("tensor '{}' has no two rows to swap", split.tensor.name));
@@ -29,19 +55,21 @@ Result<Target> TargetOf(const Case& test_case, const std::vector<oracle::TensorL
     SP_ASSIGN(const int64_t rank, ParseIndex(split.rest, world, "the rank"));
     return Target{split.tensor, rank};
   }
-  const int64_t chunk = (shape[0] + world - 1) / world;
-  return Target{split.tensor, (shape[0] - 1) / chunk};
+  int64_t last = world - 1;
+  while (last > 0 && ShardOn(test_case, split.tensor, last).runs.empty()) --last;
+  return Target{split.tensor, last};
 }
 
 /// Swaps in the first payload that holds a row of the rank's shard whole, and another that differs.
 class RowSwapper : public CommunicatorDecorator {
  public:
-  RowSwapper(std::shared_ptr<Communicator> inner, Target target,
+  RowSwapper(std::shared_ptr<Communicator> inner, Target target, Shard own,
              std::function<void(const std::string&)> log)
       : CommunicatorDecorator(std::move(inner)),
         target_(std::move(target)),
         row_bytes_(target_.tensor.byte_length / target_.tensor.shape[0]),
-        first_(ChunkOf(target_.tensor.shape[0], world_size(), target_.rank)),
+        element_bytes_(row_bytes_ / RowElements(target_.tensor.shape)),
+        own_(std::move(own)),
         log_(std::move(log)) {}
 
   Result<std::unique_ptr<Pending>> Broadcast(at::Tensor payload, int64_t root,
@@ -56,17 +84,42 @@ class RowSwapper : public CommunicatorDecorator {
   }
 
  private:
+  static uint64_t RowElements(const std::vector<int64_t>& shape) {
+    uint64_t elements = 1;
+    for (size_t d = 1; d < shape.size(); ++d) elements *= shape[d];
+    return elements;
+  }
+
+  /// The bytes of a row that the rank owns, as ranges within the row.
+  std::vector<std::pair<uint64_t, uint64_t>> OwnedOf(int64_t row) const {
+    std::vector<std::pair<uint64_t, uint64_t>> owned;
+    const uint64_t begin = row * row_bytes_;
+    for (const ElementRun& run : own_.runs) {
+      for (uint64_t i = 0; i < run.count; ++i) {
+        const uint64_t start = (run.start + i * run.stride) * element_bytes_;
+        const uint64_t from = std::max(start, begin);
+        const uint64_t to = std::min(start + run.length * element_bytes_, begin + row_bytes_);
+        if (from < to) owned.emplace_back(from - begin, to - from);
+      }
+    }
+    return owned;
+  }
+
   void Swap(const Piece& piece, at::Tensor& payload) {
     if (done_ || piece.tensor != target_.tensor.name) return;
     const auto* bytes = static_cast<const std::byte*>(payload.const_data_ptr()) + piece.offset;
     const auto begin = static_cast<int64_t>((piece.global_start + row_bytes_ - 1) / row_bytes_);
     const auto end = static_cast<int64_t>((piece.global_start + piece.length) / row_bytes_);
-    for (int64_t own = std::max(begin, first_.begin); own < std::min(end, first_.end); ++own) {
-      for (int64_t step = 1; step < end - begin; ++step) {
+    for (int64_t own = begin; own < end; ++own) {
+      const auto owned = OwnedOf(own);
+      for (int64_t step = 1; !owned.empty() && step < end - begin; ++step) {
         const int64_t other = begin + (own - begin + step) % (end - begin);
         const uint64_t a = own * row_bytes_ - piece.global_start;
         const uint64_t b = other * row_bytes_ - piece.global_start;
-        if (std::memcmp(bytes + a, bytes + b, row_bytes_) == 0) continue;
+        const bool shows = std::any_of(owned.begin(), owned.end(), [&](const auto& range) {
+          return std::memcmp(bytes + a + range.first, bytes + b + range.first, range.second) != 0;
+        });
+        if (!shows) continue;
         log_(fmt::format("rows {} and {} of {} swapped as rank {} received them", own, other,
                          piece.tensor, target_.rank));
         payload = payload.clone();
@@ -80,7 +133,8 @@ class RowSwapper : public CommunicatorDecorator {
 
   Target target_;
   uint64_t row_bytes_;
-  IndexRange first_;
+  uint64_t element_bytes_;
+  Shard own_;
   std::function<void(const std::string&)> log_;
   bool done_ = false;
 };
@@ -88,17 +142,23 @@ class RowSwapper : public CommunicatorDecorator {
 const FaultRegistration kRegistration{{
     .id = "comm/swap-rows",
     .what = "two rows of a tensor arrive swapped at one rank",
-    .where = "TENSOR, or TENSOR:RANK (else the last rank that owns a row): lm_head.weight:1",
+    .where = "TENSOR, or TENSOR:RANK (else the last rank that owns any of it): lm_head.weight:1",
     .model = FaultModel::kMustBeSeen,
     .check = [](const Case& test_case, const std::vector<oracle::TensorLocation>& source,
                 const std::string& where) -> Status {
-      SP_ASSIGN(const Target target, TargetOf(test_case, source, where));
-      return CheckLoaded(test_case, source, target.tensor.name);
+      if (test_case.strategy != "rank0-broadcast") {
+        return BadInput("it acts on what is broadcast, and strategy " + test_case.strategy +
+                        " broadcasts no tensor");
+      }
+      SP_TRY(TargetOf(test_case, source, where));
+      SP_ASSIGN(const TensorAndRest split, SplitWhere(source, where));
+      return CheckLoaded(test_case, source, split.tensor.name);
     },
     .arm =
         [](FaultSite site, const std::string& where) {
+          const Target target = TargetOf(site.test_case, site.source, where).value();
           site.world.communicator = std::make_shared<RowSwapper>(
-              site.world.communicator, TargetOf(site.test_case, site.source, where).value(),
+              site.world.communicator, target, ShardOn(site.test_case, target.tensor, target.rank),
               site.log);
         },
 }};

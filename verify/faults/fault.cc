@@ -86,9 +86,14 @@ Status CheckLoaded(const Case& test_case, const std::vector<oracle::TensorLocati
                                 "checkpoint has too",
                                 name, *loaded));
   }
+  const auto holds = [&](const std::vector<StoredCase>& way) {
+    return std::any_of(way.begin(), way.end(),
+                       [&](const StoredCase& part) { return part.key == name; });
+  };
   const bool known =
       std::any_of(declared.tensors.begin(), declared.tensors.end(), [&](const TensorCase& tensor) {
-        return tensor.name == name && tensor.persistent;
+        return tensor.persistent && (tensor.name == name || std::any_of(tensor.stored.begin(),
+                                                                        tensor.stored.end(), holds));
       });
   return known ? Ok() : BadInput(fmt::format("the model does not load tensor '{}'", name));
 }

@@ -111,16 +111,13 @@ Status AddDerived(const TensorCase& tensor, OracleRecord& record) {
   SP_ASSIGN(const uint64_t count, ElementsOf(tensor));
   if (tensor.shape.size() != 1 || count > kFrequenciesMax || tensor.dtype != "F32") {
     return BadInput(
-        fmt::format("tensor {}: expected F32 [n] with n up to {} (it has rope_theta), "
+        fmt::format("tensor {}: expected F32 [n] with n up to {} (it has a rope), "
                     "found {} with {} dims and {} elements",
                     Quote(tensor.name), kFrequenciesMax, tensor.dtype, tensor.shape.size(), count));
   }
-  const int64_t dim = static_cast<int64_t>(2 * count);
-  DerivedExpectation expectation;
-  expectation.formula = fmt::format("rope default, theta {}, dim {}", *tensor.rope_theta, dim);
-  expectation.values = DefaultInverseFrequencies(*tensor.rope_theta, dim);
-  expectation.ulp_max = kDefaultRopeUlpMax;
-  record.derived.emplace(tensor.name, std::move(expectation));
+  auto expectation = DeriveFrequencies(*tensor.rope, static_cast<int64_t>(count));
+  if (!expectation.ok()) return expectation.error().While("tensor " + Quote(tensor.name));
+  record.derived.emplace(tensor.name, std::move(expectation).value());
   return Ok();
 }
 
@@ -133,12 +130,12 @@ Result<OracleRecord> Consult(const Case& test_case, const std::string& source,
   SP_TRY(Declare(model, record));
   record.missing_allowed = test_case.model.missing;
   record.unexpected_allowed = test_case.model.unexpected;
-  record.source = ReadCheckpoint(source, captures);
+  record.source = ReadCheckpoint(source, captures, model.tensors);
   if (!record.source.error.empty()) return BadInput(record.source.error);
   for (auto& [name, tensor] : record.declared) {
     const FileTensor* present = InSource(record, name);
     if (present != nullptr) tensor.dtype = present->dtype;
-    if (tensor.rope_theta) SP_TRY(AddDerived(tensor, record));
+    if (tensor.rope) SP_TRY(AddDerived(tensor, record));
     const bool saved = tensor.kind != "buffer" || tensor.persistent;
     // How a framework initialises what is missing is its own matter.
     if (present != nullptr || !saved || test_case.subject != "reference") continue;

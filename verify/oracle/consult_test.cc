@@ -44,21 +44,6 @@ TEST(InitialBytes, GivesTheFormulasValues) {
   EXPECT_EQ(InitialBytes(5, "w", "C64", {3}, "uniform", scale), "");
 }
 
-// torch.pow and a division on a CPU, torch 2.15: within the bound, mostly the same bits.
-TEST(DefaultInverseFrequencies, AreWithinTheBoundOfTorch) {
-  EXPECT_EQ(
-      DefaultInverseFrequencies(10000, 8),
-      std::vector<float>({std::bit_cast<float>(0x3f800000u), std::bit_cast<float>(0x3dcccccdu),
-                          std::bit_cast<float>(0x3c23d70au), std::bit_cast<float>(0x3a83126fu)}));
-  const uint32_t torch[] = {0x3f800000, 0x3f4e4bad, 0x3f263de0, 0x3f05f6ef,
-                            0x3ed7e89b, 0x3eadfcff, 0x3e8c3504, 0x3e61f835};
-  const std::vector<float> ours = DefaultInverseFrequencies(1e6, 128);
-  ASSERT_EQ(ours.size(), 64u);
-  for (size_t i = 0; i < std::size(torch); ++i) {
-    EXPECT_NEAR(double(std::bit_cast<uint32_t>(ours[i])), double(torch[i]), 2) << i;
-  }
-}
-
 class SyntheticTest : public ::testing::Test {
  protected:
   SyntheticTest() {
@@ -69,7 +54,7 @@ class SyntheticTest : public ::testing::Test {
                            Tensor("g.inv_freq", "F32", {4}),   Tensor("h.fp8", "F8_E5M2", {4, 4})};
     case_.model.tensors[6].kind = "buffer";
     case_.model.tensors[6].persistent = false;
-    case_.model.tensors[6].rope_theta = 10000;
+    case_.model.tensors[6].rope = RopeCase{};
     case_.model.ties = {{"a.weight", "c.weight"}};
     case_.model.missing = {"f.gone"};
     case_.model.unexpected = {"x.extra"};
@@ -78,7 +63,7 @@ class SyntheticTest : public ::testing::Test {
   CheckpointRecord Write() {
     const Status status = WriteSynthetic(case_, directory_.path());
     EXPECT_TRUE(status.ok()) << status.error().message;
-    return ReadCheckpoint(directory_.path(), {});
+    return ReadCheckpoint(directory_.path(), {}, {});
   }
 
   Case case_;
@@ -105,7 +90,7 @@ TEST_F(SyntheticTest, ValuesAreAFunctionOfSeedAndNameAndNotOfTheFiles) {
   case_.model.files = 3;
   const TemporaryDirectory sharded;
   ASSERT_TRUE(WriteSynthetic(case_, sharded.path()).ok());
-  const CheckpointRecord three = ReadCheckpoint(sharded.path(), {});
+  const CheckpointRecord three = ReadCheckpoint(sharded.path(), {}, {});
   ASSERT_EQ(three.error, "");
   EXPECT_EQ(Names(three), Names(one));
   for (const auto& [name, tensor] : one.tensors) {
@@ -115,7 +100,7 @@ TEST_F(SyntheticTest, ValuesAreAFunctionOfSeedAndNameAndNotOfTheFiles) {
   case_.seed = 10;
   const TemporaryDirectory other;
   ASSERT_TRUE(WriteSynthetic(case_, other.path()).ok());
-  EXPECT_NE(ReadCheckpoint(other.path(), {}).tensors.at("a.weight").digest,
+  EXPECT_NE(ReadCheckpoint(other.path(), {}, {}).tensors.at("a.weight").digest,
             one.tensors.at("a.weight").digest);
 }
 
@@ -139,7 +124,7 @@ TEST_F(SyntheticTest, MoreFilesThanTensorsAndNoTensorsAreFine) {
   Case empty;
   const TemporaryDirectory directory;
   ASSERT_TRUE(WriteSynthetic(empty, directory.path()).ok());
-  EXPECT_EQ(ReadCheckpoint(directory.path(), {}).error, "");
+  EXPECT_EQ(ReadCheckpoint(directory.path(), {}, {}).error, "");
 }
 
 TEST_F(SyntheticTest, RefusesWhatCannotBeWritten) {
@@ -151,6 +136,39 @@ TEST_F(SyntheticTest, RefusesWhatCannotBeWritten) {
   case_.model.tensors[0].shape = {1};
   case_.model.unexpected = {"b.weight"};
   EXPECT_FALSE(WriteSynthetic(case_, directory_.path()).ok());
+  case_.model.unexpected.clear();
+  case_.model.tensors[0].stored = {{{"a.0", {2}}}};
+  EXPECT_THAT(WriteSynthetic(case_, directory_.path()).error().message, HasSubstr("its shape"));
+  case_.model.tensors[0].stored = {{{"b.weight", {1}}}};
+  EXPECT_THAT(WriteSynthetic(case_, directory_.path()).error().message, HasSubstr("'b.weight'"));
+}
+
+TEST_F(SyntheticTest, AStoredWayHoldsStretchesOfTheTensor) {
+  const CheckpointRecord whole = Write();
+  case_.model.tensors[0].stored = {{{"a.0", {2, 4}}, {"a.1", {4, 4}}}, {{"a", {24}}}};
+  case_.model.tensors[5].stored = {{{"f.0", {3000}}}};
+  const TemporaryDirectory directory;
+  ASSERT_TRUE(WriteSynthetic(case_, directory.path()).ok());
+  EXPECT_THAT(Names(ReadCheckpoint(directory.path(), {}, {})),
+              ElementsAre("a.0", "a.1", "b.weight", "d.count", "e.mask", "h.fp8", "x.extra"));
+  const CheckpointRecord parts = ReadCheckpoint(directory.path(), {}, case_.model.tensors);
+  EXPECT_EQ(Names(parts), Names(whole));
+  EXPECT_EQ(parts.tensors.at("a.weight").digest, whole.tensors.at("a.weight").digest);
+  const auto consulted = Consult(case_, directory.path(), {});
+  ASSERT_TRUE(consulted.ok()) << consulted.error().message;
+  EXPECT_THAT(consulted.value().source.tensors.at("a.weight").keys, ElementsAre("a.0", "a.1"));
+  EXPECT_EQ(consulted.value().declared.at("c.weight").dtype, "BF16");
+  EXPECT_EQ(consulted.value().missing.size(), 1u);
+}
+
+TEST_F(SyntheticTest, ConsultRefusesASourceThatHoldsPartOfATensor) {
+  case_.model.tensors[0].stored = {{{"a.0", {2, 4}}, {"a.1", {4, 4}}}};
+  Write();
+  case_.model.tensors[0].stored[0][0].key = "a.9";
+  const auto consulted = Consult(case_, directory_.path(), {});
+  ASSERT_FALSE(consulted.ok());
+  EXPECT_EQ(consulted.error().code, ErrorCode::kBadInput);
+  EXPECT_THAT(consulted.error().message, HasSubstr("the first that is missing is 'a.9'"));
 }
 
 TEST_F(SyntheticTest, ConsultSaysWhatMustBe) {
@@ -163,7 +181,8 @@ TEST_F(SyntheticTest, ConsultSaysWhatMustBe) {
   EXPECT_THAT(record.ties, ElementsAre(ElementsAre("a.weight", "c.weight")));
   ASSERT_EQ(record.derived.size(), 1u);
   EXPECT_EQ(record.derived.at("g.inv_freq").values, DefaultInverseFrequencies(10000, 8));
-  EXPECT_EQ(record.derived.at("g.inv_freq").ulp_max, 2);
+  EXPECT_LE(record.derived.at("g.inv_freq").ulp_max, 2);
+  EXPECT_EQ(record.derived.at("g.inv_freq").formula, "rope default, theta 10000, dim 8");
   ASSERT_EQ(record.missing.size(), 1u);
   const FileTensor& gone = record.missing.at("f.gone");
   EXPECT_EQ(gone.dtype, "F16");
@@ -212,7 +231,7 @@ TEST_F(SyntheticTest, ConsultRefusesBadSourcesAndCases) {
   EXPECT_THAT(Consult(case_, directory_.path(), {}).error().message, HasSubstr("'nobody'"));
   case_.model.ties.clear();
   case_.model.tensors[6].shape = {int64_t{1} << 40};
-  EXPECT_THAT(Consult(case_, directory_.path(), {}).error().message, HasSubstr("rope_theta"));
+  EXPECT_THAT(Consult(case_, directory_.path(), {}).error().message, HasSubstr("rope"));
 }
 
 TEST(Consult, AHuggingFaceModelWithMissingKeysAndATie) {

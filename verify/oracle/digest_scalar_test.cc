@@ -107,7 +107,8 @@ TEST(ReadCheckpoint, KeepsSmallTensorsAndWhatWasAskedFor) {
                   .ok());
   const CheckpointRecord record = ReadCheckpoint(
       directory.path(),
-      {{"values", "large", 4990, 100}, {"values", "large", 9000, 1}, {"values", "large", 3, 2}});
+      {{"values", "large", 4990, 100}, {"values", "large", 9000, 1}, {"values", "large", 3, 2}},
+      {});
   ASSERT_EQ(record.error, "");
   const FileTensor& small = record.tensors.at("small");
   ASSERT_EQ(small.bytes.size(), 1u);
@@ -118,7 +119,7 @@ TEST(ReadCheckpoint, KeepsSmallTensorsAndWhatWasAskedFor) {
   EXPECT_EQ(large.bytes[0].start, 4990u);
   EXPECT_EQ(large.bytes[0].bytes, Ramp(5000).substr(4990));
   EXPECT_EQ(large.bytes[1].bytes, Ramp(5000).substr(3, 2));
-  EXPECT_NE(ReadCheckpoint(directory / "absent", {}).error, "");
+  EXPECT_NE(ReadCheckpoint(directory / "absent", {}, {}).error, "");
 }
 
 }  // namespace

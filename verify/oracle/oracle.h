@@ -37,15 +37,40 @@ Result<std::string> ReadBytes(const std::string& checkpoint, const TensorLocatio
 /// such that there are at most 1024 blocks. The observer uses the same function (EvidenceGrid).
 uint64_t GridBlockBytes(uint64_t byte_length);
 
-/// Digests of every tensor by the plain scalar digest of SPECIFICATION.md, with inline bytes for
-/// tensors of at most 4096 bytes and for the captures asked for (by tensor name).
+/// A tensor of a checkpoint by the name that the model gives it, and the keys that make it, one
+/// after the other in row-major order.
+struct PlacedTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::vector<TensorLocation> parts;  ///< one or more, all of one dtype
+
+  /// Whether keys other than its own name hold it.
+  bool IsAssembled() const { return parts.size() != 1 || parts[0].name != name; }
+  uint64_t ByteLength() const;
+};
+
+/// What the keys at `places` are to the model: of every declared tensor's stored ways (case.h) the
+/// first whose keys are all there makes one tensor of them; every other key is a tensor of its own,
+/// declared or not.
+/// \error kBadInput, one line: a tensor of which some keys are there and neither the others nor its
+///   own name; one that is there twice; a part of another shape than the way says, or of another
+///   dtype than the parts before it.
+Result<std::vector<PlacedTensor>> Place(const std::string& checkpoint,
+                                        const std::vector<TensorLocation>& places,
+                                        const std::vector<TensorCase>& declared);
+
+/// Digests of every tensor as Place() puts them together, by the plain scalar digest of
+/// SPECIFICATION.md, with inline bytes for tensors of at most 4096 bytes and for the captures asked
+/// for (by tensor name).
+/// \param declared  the model's tensors; of no interest but for their stored ways.
 CheckpointRecord ReadCheckpoint(const std::string& checkpoint,
-                                const std::vector<CaptureRequest>& captures);
+                                const std::vector<CaptureRequest>& captures,
+                                const std::vector<TensorCase>& declared);
 
 /// Every tensor that the model of a Hugging Face config.json has (parameters and buffers, tied names
 /// each on their own), by the public definition of the architecture: an implementation of its own,
-/// not the pipeline's. Dtype is the config's (`dtype` or `torch_dtype`, else F32); buffers are
-/// F32. Known: LlamaForCausalLM, Qwen3ForCausalLM.
+/// not the pipeline's. Dtype is the config's (`dtype` or `torch_dtype`, else F32), but for codes and
+/// scales of quantised layers (quantised_config.h); buffers are F32. Which are known: the table in hf_model.cc.
 struct DeclaredModel {
   std::vector<TensorCase> tensors;
   std::vector<std::vector<std::string>> ties;
@@ -72,7 +97,7 @@ std::string InitialBytes(uint64_t seed, const std::string& name, const std::stri
                          const std::vector<int64_t>& shape, const std::string& init,
                          double scale);
 
-/// Inverse frequencies of RoPE kind "default": F32 [dim/2].
+/// Inverse frequencies of RoPE kind "default": F32 [dim/2]; none if F32 cannot hold them.
 std::vector<float> DefaultInverseFrequencies(double theta, int64_t dim);
 
 }  // namespace shardproof::oracle

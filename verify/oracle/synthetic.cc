@@ -44,7 +44,7 @@ uint64_t ValueBits(const DtypeInfo& dtype, uint64_t draw, uint64_t checker) {
   return sign << (format.Bits() - 1) | exponent << format.mantissa_bits | mantissa;
 }
 
-PlannedTensor Plan(uint64_t seed, const TensorCase& tensor) {
+PlannedTensor PlanWhole(uint64_t seed, const TensorCase& tensor) {
   const DtypeInfo* dtype = FindDtype(tensor.dtype);
   const uint64_t base = Mix(Mix(seed ^ kValueStream) ^ Fnv1a64(tensor.name));
   const auto fill = [dtype, base, shape = tensor.shape](uint64_t start, uint64_t count, char* out) {
@@ -54,6 +54,27 @@ PlannedTensor Plan(uint64_t seed, const TensorCase& tensor) {
     }
   };
   return {tensor.name, dtype, tensor.shape, fill};
+}
+
+/// The keys that hold the tensor: those of its first stored way, each a stretch of its elements.
+Result<std::vector<PlannedTensor>> Plan(uint64_t seed, const TensorCase& tensor) {
+  const PlannedTensor whole = PlanWhole(seed, tensor);
+  if (tensor.stored.empty()) return std::vector{whole};
+  std::vector<PlannedTensor> parts;
+  uint64_t begin = 0;
+  for (const StoredCase& part : tensor.stored[0]) {
+    const auto fill = [fill = whole.fill, begin](uint64_t start, uint64_t count, char* out) {
+      fill(begin + start, count, out);
+    };
+    parts.push_back({part.key, whole.dtype, part.shape, fill});
+    const auto elements = CheckedElements(part.shape.data(), part.shape.size());
+    if (!elements || __builtin_add_overflow(begin, *elements, &begin)) begin = UINT64_MAX;
+  }
+  if (CheckedElements(tensor.shape.data(), tensor.shape.size()) != begin) {
+    return BadInput(fmt::format("case: tensor {}: stored: expected keys that make its shape",
+                                Quote(tensor.name)));
+  }
+  return parts;
 }
 
 /// Names that another name of their tie stands for: all but the first that is not missing.
@@ -92,13 +113,16 @@ Result<std::vector<PlannedTensor>> PlanAll(const Case& test_case) {
   for (const TensorCase& tensor : wanted) {
     // The dtypes with initial values are those with values at all.
     SP_TRY(InitialValue::Make(0, tensor.name, tensor.dtype, "zeros", 0));
-    if (!names.insert(tensor.name).second || tensor.name == "__metadata__") {
-      return BadInput(
-          fmt::format("case: tensor {}: expected every name once, and none to be "
-                      "__metadata__",
-                      Quote(tensor.name)));
+    SP_ASSIGN(const std::vector<PlannedTensor> parts, Plan(test_case.seed, tensor));
+    for (const PlannedTensor& part : parts) {
+      if (!names.insert(part.name).second || part.name == "__metadata__") {
+        return BadInput(
+            fmt::format("case: tensor {}: expected every name once, and none to be "
+                        "__metadata__",
+                        Quote(part.name)));
+      }
+      plans.push_back(part);
     }
-    plans.push_back(Plan(test_case.seed, tensor));
   }
   // Widest first: every tensor then lies at a multiple of its element size.
   std::stable_sort(plans.begin(), plans.end(), [](const PlannedTensor& a, const PlannedTensor& b) {

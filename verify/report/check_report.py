@@ -103,7 +103,7 @@ def check_refusals():
            {**good, "model": {"checkpoint": "d", "tensors": [tensor]}}, {**good, "model": {}}]
     bad += [{**good, "model": {"tensors": [{**tensor, **change}]}} for change in (
         {"dtype": "F31"}, {"shape": [-1]}, {"name": "a..w"}, {"name": ""}, {"kind": "weight"},
-        {"name": "__metadata__"}, {"persistent": False}, {"rope_theta": 1.0}, {"init": "normal"})]
+        {"name": "__metadata__"}, {"persistent": False}, {"rope": {"rope_type": "default"}}, {"init": "normal"})]
     faults = first_faults(check, good, "a good case")
     return faults + [f"accepted: {json.dumps(case)}" for case in bad if check.is_valid(case)]
 

@@ -12,6 +12,7 @@ import sys
 sys.path.append(sys.path.pop(0))
 
 import json
+import math
 import os
 import re
 import tempfile
@@ -22,6 +23,7 @@ import report_plots as plots
 
 GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
 LINE_BYTES_MAX = 64 << 20
+MESH_RANKS_MAX = 64  # more cells than that are no help to the eye
 
 
 def human_bytes(count):
@@ -61,12 +63,21 @@ def whole(value, limit=1 << 60):
     return value
 
 
+def placement_text(placement):
+    """As DTensor prints it: R, S(0), _S(0, 2), P; F for a stretch of the flattened tensor."""
+    kind, dim = placement.get("kind"), whole(placement.get("dim", 0))
+    if kind == "strided_shard":
+        return f"_S({dim}, {whole(placement.get('split_factor', 1))})"
+    return {"replicate": "R", "shard": f"S({dim})", "partial": "P", "flat_shard": "F"}.get(kind, "?")
+
+
 def shape_and_runs(record):
     """What the shard map needs of a descriptor. Raises ValueError or TypeError if it is damaged."""
     runs = [{"start": whole(run.get("start")), "length": whole(run.get("length")),
              "count": whole(run.get("count", 1)), "stride": whole(run.get("stride", 0))}
             for run in record.get("owned", [])]
-    return {"shape": [whole(size) for size in record.get("shape", [])], "owned": runs}
+    return {"shape": [whole(size) for size in record.get("shape", [])], "owned": runs,
+            "placements": [placement_text(one) for one in record.get("placements", [])]}
 
 
 def read_shards(facts, notes):
@@ -160,6 +171,56 @@ def memory_section(memory, case):
     return sections
 
 
+def stage_peaks(phase):
+    """[(stage, total, highest)]: the ranks' peaks above idle while a stage was worked on, summed and the
+    highest, in bytes; only of stages that every rank has samples of."""
+    peaks = {}
+    for rank in phase["ranks"]:
+        idle = rank["summary"].get("idle_bytes", 0)
+        for _, held, stage in rank["samples"]:
+            if stage:
+                of_stage = peaks.setdefault(stage, {})
+                of_stage[rank["rank"]] = max(of_stage.get(rank["rank"], 0), held - idle)
+    whole_stages = [(stage, by_rank.values()) for stage, by_rank in peaks.items()
+                    if len(by_rank) == len(phase["ranks"])]
+    return [(stage, sum(values), max(values)) for stage, values in whole_stages]
+
+
+def memory_overlay(memory, case):
+    """The case's strategy against the plain one, stage by stage, if both were measured."""
+    phases = {phase["phase"]: stage_peaks(phase) for phase in memory}
+    ours, plain = phases.get("memory"), phases.get("memory_plain")
+    if not ours or not plain:
+        return None
+    most = lambda peaks, column: max(peak[column] for peak in peaks)
+    return {"svg": plots.overlay_plot({case.get("strategy", "memory"): ours, "plain": plain}, "overlay"),
+            "strategy": case.get("strategy", "memory"),
+            "total": human_bytes(most(ours, 1)), "plain_total": human_bytes(most(plain, 1)),
+            "highest": human_bytes(most(ours, 2)), "plain_highest": human_bytes(most(plain, 2))}
+
+
+def mesh_grid(mesh, rank_count):
+    """Ranks by coordinates: blocks over the leading axes, in each a table over the last two."""
+    sizes = [axis["size"] for axis in mesh]
+    if not sizes or math.prod(sizes) != rank_count or rank_count > MESH_RANKS_MAX:
+        return None
+    palette = plots.colors(rank_count)
+    columns = sizes[-1]
+    rows = sizes[-2] if len(sizes) > 1 else 1
+    blocks = []
+    for block in range(rank_count // (rows * columns)):
+        coordinates, rest = [], block
+        for axis in reversed(mesh[:-2]):
+            coordinates.insert(0, f"{axis['name']} {rest % axis['size']}")
+            rest //= axis["size"]
+        first = block * rows * columns
+        blocks.append({"title": ", ".join(coordinates), "rows": [
+            [{"rank": first + row * columns + column, "color": palette[first + row * columns + column]}
+             for column in range(columns)] for row in range(rows)]})
+    return {"blocks": blocks, "column_axis": mesh[-1]["name"],
+            "row_axis": mesh[-2]["name"] if len(mesh) > 1 else ""}
+
+
 def needed_cells(needs):
     """'values, plain: loaded, ready; key reports' -> {('values', 'loaded'), ...}, as far as it parses."""
     cells = set()
@@ -235,7 +296,8 @@ def render(result, evidence, reproducers):
         loader=jinja2.FileSystemLoader(os.path.dirname(os.path.abspath(__file__))),
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined,
         finalize=lambda value: value if hasattr(value, "__html__") else printable(value))
-    shard_map = plots.shard_map(shards["ranks"], "shards") if shards else None
+    mesh = result["case"]["mesh"]
+    shard_map = plots.shard_map(shards["ranks"], "shards", [axis["name"] for axis in mesh]) if shards else None
     counts = {}
     for prop in result["properties"]:
         counts[prop["verdict"]] = counts.get(prop["verdict"], 0) + 1
@@ -244,9 +306,15 @@ def render(result, evidence, reproducers):
         result=result, case=result["case"], compared=result["compared"], headline=headline(result),
         counts=counts, columns=columns, rows=rows, shard_map=shard_map,
         shard_phase=shards.get("phase", "") if shards else "",
+        mesh_grid=mesh_grid(mesh, compared_ranks(shards)),
+        overlay=memory_overlay(memory, result["case"]),
         memory=memory_section(memory, result["case"]), notes=notes,
         case_json=json.dumps(result["case"], indent=2, ensure_ascii=False, sort_keys=True),
-        mesh=" × ".join(f"{axis['name']} {axis['size']}" for axis in result["case"]["mesh"]))
+        mesh=" × ".join(f"{axis['name']} {axis['size']}" for axis in mesh))
+
+
+def compared_ranks(shards):
+    return len(shards["ranks"]) if shards else 0
 
 
 def write_atomically(path, text):

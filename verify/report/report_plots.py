@@ -1,4 +1,4 @@
-"""The report's two plots as inline SVG: which rank owns what, and memory over time.
+"""The report's plots as inline SVG: which rank owns what, memory over time, and two ways of loading.
 
 Text and axes take the page's colour (currentColor), so the plots are readable dark, light and
 printed. Ids are prefixed and hashed by a fixed salt: two plots in one page do not clash, and equal
@@ -50,8 +50,9 @@ def to_svg(figure, prefix, title):
 
 
 def layout(tensor_by_rank):
-    """A hashable form of shape and ownership: tensors with the same one share a row."""
-    shape = tuple(next(iter(tensor_by_rank.values())).get("shape", []))
+    """A hashable form of shape, placements and ownership: tensors with the same one share a row."""
+    first = next(iter(tensor_by_rank.values()))
+    shape = (tuple(first.get("shape", [])), tuple(first.get("placements", [])))
     runs = tuple((rank, tuple((run["start"], run["length"], run.get("count", 1),
                                run.get("stride", 0)) for run in tensor.get("owned", [])))
                  for rank, tensor in sorted(tensor_by_rank.items()))
@@ -59,7 +60,7 @@ def layout(tensor_by_rank):
 
 
 def grouped_rows(ranks):
-    """Rows of (label, shape, {rank: runs}), layers that lie alike folded into one."""
+    """Rows of (label, shape, placements, {rank: runs}), layers that lie alike folded into one."""
     tensors = {}
     for rank, by_name in ranks.items():
         for name, tensor in by_name.items():
@@ -70,10 +71,10 @@ def grouped_rows(ranks):
         pattern = re.sub(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)", "*", name)
         groups.setdefault((pattern, layout(tensors[name])), []).append(name)
     rows = []
-    for (pattern, (shape, _)), names in groups.items():
+    for (pattern, ((shape, placements), _)), names in groups.items():
         label = names[0] if len(names) == 1 else f"{pattern}  ({len(names)} alike)"
         owned = {rank: tensor.get("owned", []) for rank, tensor in tensors[names[0]].items()}
-        rows.append((label, shape, owned))
+        rows.append((label, shape, placements, owned))
     return rows, len(tensors)
 
 
@@ -121,17 +122,22 @@ def shorten(label, limit=64):
     return label if len(label) <= limit else label[:limit // 2 - 1] + "…" + label[-limit // 2:]
 
 
-def shard_map(ranks, prefix):
+def shard_map(ranks, prefix, axis_names):
+    """One row a tensor, and at its end how it is placed on each mesh axis."""
     rows, tensor_count = grouped_rows(ranks)
     hidden = max(0, len(rows) - ROWS_MAX)
     rows = rows[:ROWS_MAX]
     palette = dict(zip(sorted(ranks), colors(len(ranks))))
     figure = Figure(figsize=(8.2, 0.55 + 0.25 * len(rows)))
     axes = figure.add_subplot()
-    for y, (_, shape, owned) in enumerate(rows):
+    for y, (_, shape, placements, owned) in enumerate(rows):
         draw_row(axes, y, max(1, math.prod(shape)), owned, palette)
+        axes.text(1.012, y, "  ".join(placements), ha="left", va="center", fontsize=7,
+                  family="monospace", alpha=0.85)
+    if any(placements for _, _, placements, _ in rows):
+        axes.text(1.012, -0.75, ", ".join(axis_names), ha="left", va="bottom", fontsize=7, alpha=0.85)
     axes.set_yticks(range(len(rows)), [
-        f"{shorten(label)}  [{', '.join(map(str, shape))}]" for label, shape, _ in rows], fontsize=8)
+        f"{shorten(label)}  [{', '.join(map(str, shape))}]" for label, shape, *_ in rows], fontsize=8)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, 1)
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["first", "25 %", "50 %", "75 %", "last element"])
@@ -174,6 +180,26 @@ def stage_marks(samples):
             marks.append((time_ms, stage))
             last = stage
     return marks
+
+
+def overlay_plot(peaks_by_strategy, prefix):
+    """Peaks stage by stage: the ranks' sum as lines, and the rank that held most, dashed.
+    \param peaks_by_strategy {strategy: [(stage, total bytes, highest bytes)]}"""
+    mib = 1 << 20
+    stages = list(dict.fromkeys(stage for peaks in peaks_by_strategy.values() for stage, *_ in peaks))
+    figure = Figure(figsize=(8.2, 3.0))
+    axes = figure.add_subplot()
+    for color, (strategy, peaks) in zip(colors(len(peaks_by_strategy)), peaks_by_strategy.items()):
+        at = [stages.index(stage) for stage, *_ in peaks]
+        axes.plot(at, [total / mib for _, total, _ in peaks], color=color, marker="o", markersize=4,
+                  linewidth=1.6, label=f"{strategy}, all ranks")
+        axes.plot(at, [highest / mib for *_, highest in peaks], color=color, marker=".",
+                  linewidth=1, linestyle=(0, (4, 2)), label=f"{strategy}, one rank")
+    axes.set_xticks(range(len(stages)), stages)
+    axes.set_ylim(0, axes.get_ylim()[1] * 1.08)
+    axes.set_ylabel("peak above idle, MiB")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=8, borderaxespad=0)
+    return to_svg(figure, prefix, "host memory stage by stage, by two strategies")
 
 
 def memory_plot(ranks, prefix):

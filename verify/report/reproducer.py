@@ -216,7 +216,17 @@ def plan_for(finding, oracle):
     plan = plan_field if kind.startswith("unlike-") else plan
     if plan is None:
         raise NoScript(f"no script checks findings of kind {kind}")
-    return Plan(plan) if isinstance(plan, str) else plan(finding, oracle)
+    made = Plan(plan) if isinstance(plan, str) else plan(finding, oracle)
+    if made.expected == "expected_from_checkpoint" or made.check in ("check_finite", "check_saved"):
+        check_own_keys(finding, oracle)
+    return made
+
+
+def check_own_keys(finding, oracle):
+    """A script reads a tensor by its name. Raises NoScript where the checkpoint has other keys."""
+    for one in tie_of(oracle, finding["tensor"]):
+        if keys := oracle["source"]["tensors"].get(one, {}).get("keys"):
+            raise NoScript(f"checkpoints keep {one} under other keys ({keys[0]}: {len(keys)} in all)")
 
 
 @dataclasses.dataclass

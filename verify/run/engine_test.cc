@@ -36,7 +36,7 @@ Case SmallCase() {
 
 TEST(PlanPhases, ARunOnAnotherMeshAndItsYardstick) {
   const auto phases = PlanPhases(SmallCase());
-  ASSERT_THAT(Names(phases), ElementsAre("values", "plain", "resume", "memory"));
+  ASSERT_THAT(Names(phases), ElementsAre("values", "plain", "resume", "memory", "memory_plain"));
   EXPECT_EQ(phases[0].strategy, "rank0-broadcast");
   EXPECT_EQ(phases[0].WorldSize(), 4);
   EXPECT_EQ(phases[1].strategy, "plain");
@@ -44,15 +44,18 @@ TEST(PlanPhases, ARunOnAnotherMeshAndItsYardstick) {
   EXPECT_EQ(phases[3].WorldSize(), 4);
   EXPECT_EQ(ToString(phases[2].mode), "values");
   EXPECT_EQ(ToString(phases[3].mode), "memory");
+  EXPECT_EQ(phases[4].strategy, "plain");
+  EXPECT_EQ(phases[4].WorldSize(), 4);
 }
 
 TEST(PlanPhases, FaultsStrikeOnceAndTheYardstickIsSound) {
   for (const PhasePlan& phase : PlanPhases(SmallCase())) {
     EXPECT_EQ(phase.armed, phase.name == "values") << phase.name;
-    EXPECT_EQ(phase.planted, phase.name != "plain") << phase.name;
+    EXPECT_EQ(phase.planted, !phase.name.ends_with("plain")) << phase.name;
     EXPECT_EQ(phase.saves, phase.name == "values" || phase.name == "memory") << phase.name;
     EXPECT_EQ(phase.resumes, phase.name == "resume" ? "values" : "") << phase.name;
-    EXPECT_EQ(phase.mode == RunMode::kMemory, phase.name == "memory") << phase.name;
+    EXPECT_EQ(phase.mode == RunMode::kMemory, phase.name.starts_with("memory")) << phase.name;
+    EXPECT_EQ(phase.only_shown, phase.name == "memory_plain") << phase.name;
   }
 }
 
@@ -60,6 +63,12 @@ TEST(PlanPhases, NothingIsRunThatWasNotAskedForNorTwice) {
   Case test_case = SmallCase();
   test_case.strategy = "plain";
   test_case.resume_mesh.clear();
+  EXPECT_THAT(Names(PlanPhases(test_case)), ElementsAre("values", "memory"));
+  test_case.subject = "other.py";
+  test_case.strategy = "rank0-broadcast";
+  const std::map<std::string, std::string> cannot = {{"plain", "it has one way of loading"}};
+  EXPECT_THAT(Names(PlanPhases(test_case, cannot)), ElementsAre("values", "memory"));
+  test_case.strategy = "plain";
   EXPECT_THAT(Names(PlanPhases(test_case)), ElementsAre("values", "memory"));
 }
 

@@ -1,5 +1,7 @@
 #include "verify/run/plan.h"
 
+#include "verify/run/subject.h"
+
 namespace shardproof {
 
 int64_t PhasePlan::WorldSize() const {
@@ -59,6 +61,13 @@ std::vector<PhasePlan> PlanPhases(const Case& test_case,
                     .mesh = test_case.mesh,
                     .planted = true,
                     .saves = saves});
+  if (test_case.subject == kReference && test_case.strategy != "plain") {
+    phases.push_back({.name = "memory_plain",
+                      .mode = RunMode::kMemory,
+                      .strategy = "plain",
+                      .mesh = test_case.mesh,
+                      .only_shown = true});
+  }
   return phases;
 }
 

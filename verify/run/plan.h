@@ -11,7 +11,7 @@ namespace shardproof {
 
 /// One launch of the subject.
 struct PhasePlan {
-  std::string name;  ///< "values", "plain", "resume", "train", "again", "train_resume", "memory"
+  std::string name;  ///< as PlanPhases says
   RunMode mode = RunMode::kValues;
   std::string strategy;
   std::vector<AxisCase> mesh;
@@ -20,6 +20,7 @@ struct PhasePlan {
   bool saves = false;    ///< saves a checkpoint, and in a values run restores it
   std::string resumes = {};  ///< does nothing but restore what the phase of this name saved
   bool trains = false;   ///< takes the Case's optimizer steps
+  bool only_shown = false;  ///< judged by nothing; a report shows it beside another phase
 
   int64_t WorldSize() const;
 };
@@ -29,7 +30,7 @@ struct PhasePlan {
 /// restore on another mesh. train: load, take steps, save halfway, and from there once as it is and
 /// once from what was saved. again: the same steps, undisturbed, to tell whether they are
 /// deterministic. train_resume: restore what train saved on another mesh. memory: the values phase
-/// again, unpoisoned and measured.
+/// again, unpoisoned and measured. memory_plain: the reference by the plain strategy, measured so.
 std::vector<PhasePlan> PlanPhases(const Case& test_case,
                                   const std::map<std::string, std::string>& cannot = {});
 

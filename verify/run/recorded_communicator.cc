@@ -20,6 +20,14 @@ class RecordedCommunicator : public CommunicatorDecorator {
     return inner_->Broadcast(std::move(payload), root, std::move(pieces));
   }
 
+  Result<std::unique_ptr<Pending>> Scatter(at::Tensor payload, std::vector<at::Tensor> payloads,
+                                           int64_t root,
+                                           std::vector<std::string> tensors) override {
+    SP_TRY(writer_.Collective({sequence_++, "scatter", root, DtypeName(payload.scalar_type()),
+                               static_cast<uint64_t>(payload.numel()), tensors}));
+    return inner_->Scatter(std::move(payload), std::move(payloads), root, std::move(tensors));
+  }
+
   Result<int64_t> Max(int64_t value, const std::string& what) override {
     SP_TRY(writer_.Collective({sequence_++, "allreduce", -1, "I64", 1, {what}}));
     return inner_->Max(value, what);

@@ -41,6 +41,15 @@ class AliasGroups {
   std::map<const void*, int64_t> groups_;
 };
 
+const char* KindName(Placement::Kind kind) {
+  switch (kind) {
+    case Placement::Kind::kReplicate: return "replicate";
+    case Placement::Kind::kShard: return "shard";
+    case Placement::Kind::kStridedShard: return "strided_shard";
+  }
+  return "?";
+}
+
 TensorDescriptor Describe(const std::string& name, const Slot& slot, AliasGroups& aliases) {
   TensorDescriptor d;
   d.name = name;
@@ -51,8 +60,7 @@ TensorDescriptor Describe(const std::string& name, const Slot& slot, AliasGroups
   d.local_shape = Vector(slot.value.sizes());
   d.local_stride = Vector(slot.value.strides());
   for (const Placement& placement : slot.placements) {
-    const bool sharded = placement.kind == Placement::Kind::kShard;
-    d.placements.push_back({sharded ? "shard" : "replicate", placement.dim, 1});
+    d.placements.push_back({KindName(placement.kind), placement.dim, placement.split_factor});
   }
   for (const ElementRun& run : slot.shard.runs) {
     d.owned.push_back({run.start, run.length, run.count, run.stride});

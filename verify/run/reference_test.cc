@@ -227,21 +227,53 @@ TEST(OpenSource, ReadsWhatTheOracleReadsWhereBothKindsOfCheckpointAre) {
 
 // ---- The model of a config.json ----
 
+/// What decides the frequencies, with only the fields that the kind reads.
+template <typename Rope>
+std::string RopeText(RopeKind kind, const Rope& rope, int64_t original_length, int64_t count) {
+  std::string text = fmt::format("rope {} theta {} dim {}", static_cast<int>(kind), rope.theta,
+                                 rope.dim == 0 ? 2 * count : rope.dim);
+  const bool scaled = kind != RopeKind::kDefault && kind != RopeKind::kDynamic;
+  if (scaled && kind != RopeKind::kLongrope) text += fmt::format(" factor {}", rope.factor);
+  if (kind == RopeKind::kYarn) {
+    text += fmt::format(" betas {} {} truncate {} length {}", rope.beta_fast, rope.beta_slow,
+                        rope.truncate, original_length);
+  }
+  if (kind == RopeKind::kLlama3) {
+    text += fmt::format(" {} to {} length {}", rope.low_freq_factor, rope.high_freq_factor,
+                        original_length);
+  }
+  if (kind == RopeKind::kLongrope) text += fmt::format(" {}", fmt::join(rope.short_factor, ","));
+  if (kind == RopeKind::kProportional) text += fmt::format(" rotated {}", rope.rotated);
+  return text;
+}
+
+template <typename Tensor>
+std::string StoredText(const Tensor& tensor) {
+  std::string text;
+  for (const auto& way : tensor.stored) {
+    text += " as";
+    for (const auto& part : way) text += " " + part.key + json(part.shape).dump();
+  }
+  return text;
+}
+
 /// Everything about a model that both sides declare, in order; or "refused".
 std::string PipelineModel(const std::string& config) {
   const auto spec = SpecFromConfig(config, "config.json");
   if (!spec.ok()) {
     EXPECT_EQ(spec.error().code, ErrorCode::kBadInput);
+    EXPECT_EQ(spec.error().message.find('\n'), std::string::npos);
     return "refused";
   }
   std::string text;
   for (const TensorSpec& t : spec.value().tensors) {
     text += fmt::format(
-        "{} {} {} {} {} {} {} {}\n", t.name, t.kind == TensorKind::kBuffer ? "buffer" : "parameter",
+        "{} {} {} {} {} {} {} {}{}\n", t.name, t.kind == TensorKind::kBuffer ? "buffer" : "parameter",
         t.persistent, DtypeName(t.dtype), json(t.shape).dump(), t.requires_grad,
         t.init == InitialValue::kUniform ? "uniform"
                                          : (t.init == InitialValue::kOnes ? "ones" : "zeros"),
-        t.rope ? t.rope->theta : 0.0);
+        t.rope ? RopeText(t.rope->kind, *t.rope, t.rope->original_length, t.shape[0]) : "",
+        StoredText(t));
   }
   return text + json(spec.value().ties).dump() + fmt::format(" {}", spec.value().init_scale);
 }
@@ -255,8 +287,12 @@ std::string OracleModel(const std::string& config) {
   if (!model.ok()) return "refused";
   std::string text;
   for (const TensorCase& t : model.value().tensors) {
-    text += fmt::format("{} {} {} {} {} {} {} {}\n", t.name, t.kind, t.persistent, t.dtype,
-                        json(t.shape).dump(), t.requires_grad, t.init, t.rope_theta.value_or(0.0));
+    text += fmt::format("{} {} {} {} {} {} {} {}{}\n", t.name, t.kind, t.persistent, t.dtype,
+                        json(t.shape).dump(), t.requires_grad, t.init,
+                        t.rope ? RopeText(RopeKindFromName(t.rope->type).value(), *t.rope,
+                                          t.rope->original_max_position_embeddings, t.shape[0])
+                               : "",
+                        StoredText(t));
   }
   return text + json(model.value().ties).dump() + fmt::format(" {}", model.value().init_scale);
 }
@@ -303,6 +339,133 @@ TEST(SpecFromConfig, DeclaresTheOraclesModelOverAGridOfConfigs) {
     }
   }
   EXPECT_GT(declared, 200);
+}
+
+std::string Gist(const std::string& model) {
+  return model == "refused" ? "refuses" : "declares a model";
+}
+
+/// A small config of each architecture that the two sides know.
+std::vector<json> EveryArchitecture() {
+  json qwen3_moe = BaseConfig("Qwen3MoeForCausalLM");
+  qwen3_moe.update({{"num_experts", 3}, {"moe_intermediate_size", 5}, {"num_key_value_heads", 2}});
+  json lfm2_moe = BaseConfig("Lfm2MoeForCausalLM");
+  lfm2_moe.update({{"num_experts", 3},
+                   {"moe_intermediate_size", 5},
+                   {"num_key_value_heads", 2},
+                   {"num_dense_layers", 1},
+                   {"layer_types", {"conv", "full_attention"}}});
+  std::vector<json> configs = {BaseConfig("LlamaForCausalLM"), BaseConfig("Qwen3ForCausalLM"),
+                               qwen3_moe, lfm2_moe};
+  configs[1].update({{"head_dim", 6}, {"num_key_value_heads", 2}});
+  for (const char* name :
+       {"Qwen2_5_VLForConditionalGeneration", "Qwen3VLForConditionalGeneration"}) {
+    json text = BaseConfig("");
+    text.erase("architectures");
+    text.update({{"num_key_value_heads", 2}});
+    const json vision = {{"depth", 2},           {"hidden_size", 8}, {"intermediate_size", 6},
+                         {"num_heads", 2},       {"patch_size", 2},  {"out_hidden_size", 16},
+                         {"spatial_merge_size", 2}};
+    configs.push_back({{"architectures", {name}}, {"text_config", text}, {"vision_config", vision}});
+  }
+  return configs;
+}
+
+/// The object of a config that holds the decoder's fields.
+json& DecoderOf(json& config) {
+  return config.contains("text_config") ? config["text_config"] : config;
+}
+
+TEST(SpecFromConfig, DeclaresTheOraclesModelOfEveryArchitectureAndRope) {
+  const json scaled = {{"factor", 4.0}, {"original_max_position_embeddings", 64}};
+  const std::vector<json> ropes = {
+      json::object(),
+      {{"rope_type", "default"}, {"rope_theta", 7.0}},
+      {{"rope_type", "mrope"}},
+      {{"rope_type", "linear"}, {"factor", 2.5}, {"partial_rotary_factor", 0.5}},
+      {{"rope_type", "dynamic"}, {"factor", 2.5}},
+      {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 64}},
+      {{"rope_type", "yarn"}, {"original_max_position_embeddings", 64}, {"beta_fast", 8},
+       {"truncate", false}},
+      {{"rope_type", "yarn"}, {"factor", 2}},
+      {{"rope_type", "longrope"}, {"short_factor", {1.0, 1.5}}, {"long_factor", {2.0, 3.0}},
+       {"factor", 4.0}, {"original_max_position_embeddings", 64}},
+      {{"rope_type", "longrope"}, {"short_factor", {1.0}}},
+      {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}, {"high_freq_factor", 4},
+       {"original_max_position_embeddings", 64}},
+      {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}, {"high_freq_factor", 4}},
+      {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}},
+      {{"rope_type", "proportional"}, {"partial_rotary_factor", 0.25}},
+      {{"rope_type", "proportional"}, {"factor", 2.0}},
+      {{"rope_type", "axial"}},
+      {{"rope_type", "nonesuch"}},
+  };
+  int declared = 0;
+  for (const json& base : EveryArchitecture()) {
+    for (const json& rope : ropes) {
+      for (const char* field : {"rope_parameters", "rope_scaling"}) {
+        for (const json& length : {json(), json(512)}) {
+          for (const json& tied : {json(), json(true)}) {
+            json config = base;
+            DecoderOf(config)[field] = rope;
+            DecoderOf(config)["max_position_embeddings"] = length;
+            config["tie_word_embeddings"] = tied;
+            config["dtype"] = "bfloat16";
+            const std::string text = config.dump();
+            const std::string expected = OracleModel(text);
+            ASSERT_EQ(Sorted(PipelineModel(text)), Sorted(expected)) << text;
+            declared += expected != "refused";
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(declared, 400);
+}
+
+TEST(SpecFromConfig, AgreesWithTheOracleOnEveryFieldLeftOutOrWrong) {
+  std::string disagreements;
+  int declared = 0;
+  int refused = 0;
+  for (const json& base : EveryArchitecture()) {
+    std::vector<json::json_pointer> fields;
+    const json flat = base.flatten();
+    for (const auto& [pointer, value] : flat.items()) {
+      fields.emplace_back(pointer);
+      if (const auto parent = json::json_pointer(pointer).parent_pointer(); !parent.empty()) {
+        fields.push_back(parent);
+      }
+    }
+    for (const char* more :
+         {"/attention_bias", "/mlp_bias", "/conv_bias", "/use_expert_bias", "/conv_L_cache",
+          "/decoder_sparse_step", "/mlp_only_layers", "/num_local_experts", "/tie_embedding",
+          "/head_dim", "/initializer_range", "/vision_config/deepstack_visual_indexes",
+          "/vision_config/num_position_embeddings", "/vision_config/in_channels",
+          "/vision_config/temporal_patch_size", "/text_config/tie_word_embeddings",
+          "/text_config/head_dim", "/text_config/attention_bias"}) {
+      fields.emplace_back(more);
+    }
+    for (const auto& field : fields) {
+      for (const json& value : {json(), json(0), json(1), json(2), json(3), json(true), json("x"),
+                                json::array(), json::array({0}), json::array({1}), json::array({7}),
+                                json::array({-1}), json::object(), json(1.5), json(1 << 20)}) {
+        if (!base.contains(field.parent_pointer())) continue;
+        json config = base;
+        config[field] = value;
+        const std::string text = config.dump();
+        const std::string expected = OracleModel(text);
+        const std::string seen = PipelineModel(text);
+        (expected == "refused" ? refused : declared) += 1;
+        if (Sorted(seen) == Sorted(expected)) continue;
+        disagreements += fmt::format("{} with {} = {}: the oracle {}, the pipeline {}\n",
+                                     base["architectures"][0].dump(), field.to_string(),
+                                     value.dump(), Gist(expected), Gist(seen));
+      }
+    }
+  }
+  EXPECT_EQ(disagreements, "");
+  EXPECT_GT(declared, 300);
+  EXPECT_GT(refused, 500);
 }
 
 TEST(SpecFromConfig, RefusesWhatTheOracleRefusesAndNothingElse) {
@@ -352,11 +515,8 @@ TEST(SpecFromConfig, RefusesWhatTheOracleRefusesAndNothingElse) {
         const std::string expected = OracleModel(text);
         const std::string seen = PipelineModel(text);
         if (Sorted(seen) == Sorted(expected)) continue;
-        const auto gist = [](const std::string& model) {
-          return model == "refused" ? "refuses" : "declares a model";
-        };
         disagreements += fmt::format("{} with {} = {}: the oracle {}, the pipeline {}\n",
-                                     architecture, field, value.dump(), gist(expected), gist(seen));
+                                     architecture, field, value.dump(), Gist(expected), Gist(seen));
       }
     }
   }
@@ -376,6 +536,169 @@ TEST(SpecFromConfig, AgreesWhereThetaIsWrittenTwice) {
       }
     }
   }
+}
+
+// ---- Quantised models ----
+
+json Fp8Config() {
+  return {{"quant_method", "fp8"},          {"activation_scheme", "dynamic"},
+          {"weight_block_size", {4, 3}},    {"modules_to_not_convert", nullptr},
+          {"modules_to_convert", nullptr},  {"dequantize", false},
+          {"scale_fmt", "float"},           {"expert_dtype", "fp8"},
+          {"fmt", "e4m3"}};
+}
+
+json Int8Config() {
+  const json weights = {{"num_bits", 8},          {"type", "int"},      {"symmetric", true},
+                        {"strategy", "channel"},  {"dynamic", false},   {"group_size", nullptr},
+                        {"block_structure", nullptr}, {"actorder", nullptr}, {"observer", "minmax"},
+                        {"observer_kwargs", json::object()}, {"scale_dtype", nullptr},
+                        {"zp_dtype", nullptr}};
+  json activations = weights;
+  activations.update({{"strategy", "token"}, {"dynamic", true}});
+  return {{"quant_method", "compressed-tensors"},
+          {"format", "int-quantized"},
+          {"quantization_status", "compressed"},
+          {"config_groups",
+           {{"group_0",
+             {{"targets", {"Linear"}},
+              {"weights", weights},
+              {"input_activations", activations},
+              {"output_activations", nullptr},
+              {"format", "int-quantized"}}}}},
+          {"ignore", {"lm_head"}},
+          {"version", "0.20.0"},
+          {"kv_cache_scheme", nullptr},
+          {"global_compression_ratio", nullptr},
+          {"moe_sparsity_config", nullptr},
+          {"sparsity_config", json::object()},
+          {"transform_config", json::object()},
+          {"run_compressed", true},
+          {"dequantize", false},
+          {"use_optimized_inference", false}};
+}
+
+/// Names as they stand in lists of modules that stay as they are, and as they do not.
+std::vector<json> ListsOfModules() {
+  std::vector<json> lists = {json(), json::array(), json("lm_head"), json::array({1}),
+                             json::array({nullptr})};
+  for (const char* name :
+       {"lm_head", "head", "model", "model.", "model.layers.0", "model.layers.1.", "proj", "q_proj",
+        "model.layers.0.mlp", "model.layers.1.mlp.up_proj", "model.layers.1.mlp.experts",
+        "mlp.experts.0.gate_proj", "model.layers.1.mlp.gate", "odel", "model-layers", "", ".",
+        "model.layers..", "model.layers.0.mlp.up", "re:.*", "Linear", "a b", "\n", "(", "\u00e9"}) {
+    lists.push_back(json::array({name}));
+    lists.push_back(json::array({name, "lm_head"}));
+  }
+  return lists;
+}
+
+TEST(SpecFromConfig, DeclaresTheOraclesQuantisedModel) {
+  int declared = 0;
+  int refused = 0;
+  const auto compare = [&](const json& config) {
+    const std::string text = config.dump();
+    const std::string expected = OracleModel(text);
+    EXPECT_EQ(Sorted(PipelineModel(text)), Sorted(expected)) << text;
+    (expected == "refused" ? refused : declared) += 1;
+  };
+  for (json base : EveryArchitecture()) {
+    DecoderOf(base)["num_hidden_layers"] = 12;  // layers 1 and 11
+    if (base.contains("layer_types")) base["layer_types"] = std::vector<std::string>(12, "conv");
+    if (base.contains("moe_intermediate_size")) base["moe_intermediate_size"] = 12;
+    base["dtype"] = "bfloat16";
+    base["attention_bias"] = true;
+    for (const bool fp8 : {true, false}) {
+      for (const json& tied : {json(false), json(true)}) {
+        for (const json& list : ListsOfModules()) {
+          json config = base;
+          config["tie_word_embeddings"] = tied;
+          config["quantization_config"] = fp8 ? Fp8Config() : Int8Config();
+          config["quantization_config"][fp8 ? "modules_to_not_convert" : "ignore"] = list;
+          compare(config);
+        }
+      }
+    }
+    for (const json& rows : {json(1), json(2), json(5), json(12), json(128), json(1 << 24)}) {
+      for (const json& columns : {json(1), json(3), json(16), json(4096)}) {
+        json config = base;
+        config["quantization_config"] = Fp8Config();
+        config["quantization_config"]["weight_block_size"] = {rows, columns};
+        compare(config);
+        config["quantization_config"].erase("weight_block_size");
+        compare(config);
+      }
+    }
+  }
+  EXPECT_GT(declared, 250);
+  EXPECT_GT(refused, 300);
+}
+
+TEST(SpecFromConfig, AgreesWithTheOracleOnEveryFieldOfAQuantisationLeftOutOrWrong) {
+  const std::vector<json> odd = {
+      json(),         json(0),           json(8),        json(8.0),         json(-1),
+      json(true),     json(false),       json(""),       json("x"),         json("dynamic"),
+      json("static"), json("float"),     json("ue8m0"),  json("fp4"),       json("fp8"),
+      json("e5m2"),   json("float8_e4m3fn"), json("int-quantized"), json("pack-quantized"),
+      json("tensor"), json("channel"),   json("frozen"), json("awq"),       json("compressed-tensors"),
+      json::array(),  json::object(),    json({{"a", 1}}), json::array({"Linear"}),
+      json::array({8, 8}), json::array({8, 0}), json::array({8}), json::array({8, 8, 8}),
+      json::array({8.0, 8}), json::array({"8", 8}), json::array({true, 8}),
+      json::array({8, 1 << 25}), json::array({8, UINT64_MAX}), json::array({"Linear", "Linear"}),
+      json::array({"lm_head"})};
+  std::string disagreements;
+  int declared = 0;
+  int refused = 0;
+  const auto compare = [&](const json& config, const std::string& what) {
+    const std::string text = config.dump();
+    const std::string expected = OracleModel(text);
+    const std::string seen = PipelineModel(text);
+    (expected == "refused" ? refused : declared) += 1;
+    if (Sorted(seen) == Sorted(expected)) return;
+    disagreements += fmt::format("{}: the oracle {}, the pipeline {}\n", what, Gist(expected),
+                                 Gist(seen));
+  };
+  for (const json& base : EveryArchitecture()) {
+    for (const json& quantisation : {Fp8Config(), Int8Config()}) {
+      json good = base;
+      good["quantization_config"] = quantisation;
+      if (good.contains("moe_intermediate_size")) good["moe_intermediate_size"] = 12;
+      compare(good, base["architectures"][0].dump());
+      if (OracleModel(good.dump()) == "refused") continue;
+      std::set<std::string> fields = {"", "/ignored_layers", "/new", "/config_groups/group_1"};
+      const json flat = quantisation.flatten();
+      for (const auto& [pointer, value] : flat.items()) {
+        for (json::json_pointer at(pointer); !at.empty(); at = at.parent_pointer()) {
+          fields.insert(at.to_string());
+        }
+      }
+      if (quantisation.contains("config_groups")) {
+        const std::string group = "/config_groups/group_0";
+        fields.insert({group + "/new", group + "/weights/new", group + "/input_activations/new"});
+      } else {
+        fields.erase("/config_groups/group_1");
+      }
+      for (const std::string& field : fields) {
+        const json::json_pointer at("/quantization_config" + field);
+        for (const json& value : odd) {
+          json config = good;
+          config[at] = value;
+          compare(config, fmt::format("{} with {} = {}", base["architectures"][0].dump(),
+                                      at.to_string(), value.dump()));
+        }
+        if (field.empty() || !good.contains(at)) continue;
+        json config = good;
+        json& parent = config[at.parent_pointer()];
+        if (!parent.is_object()) continue;
+        parent.erase(at.back());
+        compare(config, fmt::format("{} without {}", base["architectures"][0].dump(),
+                                    at.to_string()));
+      }
+    }
+  }
+  EXPECT_EQ(disagreements, "");
+  EXPECT_GT(declared, 300);
+  EXPECT_GT(refused, 2000);
 }
 
 // ---- Initial values ----
@@ -467,7 +790,7 @@ TEST(ComputeBuffers, InverseFrequenciesAreTheFormulasToTwoUlp) {
                                              .kind = TensorKind::kBuffer,
                                              .persistent = false,
                                              .shape = {dim / 2},
-                                             .rope = RopeSpec{theta}}}},
+                                             .rope = RopeSpec{.theta = theta}}}},
                                0, *MakeHostDevice());
       ASSERT_TRUE(model.ok());
       const auto slot = model.value().Slots()[0];

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "verify/process/program.h"
+#include "verify/report/text.h"
 #include "verify/verdict/property.h"
 
 namespace shardproof {
@@ -20,18 +21,16 @@ Result<Subject> SubjectFrom(const std::string& file, const std::string& python,
                             const std::string& text) {
   const auto declared = nlohmann::json::parse(text, nullptr, false);
   if (!declared.is_object() || !declared.contains("cannot") || !declared.contains("options")) {
-    return BadInput(fmt::format("{}: {} printed no declaration of it, but {}", file, python,
-                                nlohmann::json(text.substr(0, 200)).dump(
-                                    -1, ' ', true, nlohmann::json::error_handler_t::replace)));
+    return BadInput(fmt::format("{}: {} printed no declaration of it, but '{}'", file, python,
+                                Printable(text.substr(0, 200))));
   }
   Subject subject{.name = std::filesystem::path(file).stem().string()};
   std::vector<std::string> known;
   for (const Capability& capability : KnownCapabilities()) known.push_back(capability.name);
   for (const auto& [capability, reason] : declared.at("cannot").items()) {
     if (std::find(known.begin(), known.end(), capability) == known.end()) {
-      return BadInput(fmt::format("{}: CANNOT: there is no capability {}: known are {}", file,
-                                  nlohmann::json(capability).dump(-1, ' ', true),
-                                  fmt::join(known, ", ")));
+      return BadInput(fmt::format("{}: CANNOT: there is no capability '{}': known are {}", file,
+                                  Printable(capability), fmt::join(known, ", ")));
     }
     subject.cannot[capability] = reason;
   }

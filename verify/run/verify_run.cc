@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -64,9 +65,11 @@ class Run {
   bool fresh_ = false;
 };
 
-/// The phases that the properties asked for read; "values" is always one.
+/// The phases that the properties asked for read, and what is only to be shown if it is to be;
+/// "values" is always one.
 std::vector<PhasePlan> Run::Plans() const {
   std::vector<PhasePlan> plans = PlanPhases(test_case(), options_.subject.cannot);
+  if (!options_.to_be_shown) std::erase_if(plans, [](const auto& plan) { return plan.only_shown; });
   if (options_.properties.empty()) return plans;
   const auto selected = SelectProperties(options_.properties);
   if (!selected.ok()) return plans;
@@ -86,23 +89,28 @@ std::string Run::SavedBy(const std::string& phase) const {
 /// The model's own shapes against the file's: a checkpoint of another model is bad input.
 Status Run::CheckShapes() {
   SP_ASSIGN(const auto declared, oracle::DeclareModel(test_case()));
-  for (const TensorCase& tensor : declared.tensors) {
-    for (const auto& found : locations_) {
-      if (found.name != tensor.name || !tensor.persistent || found.shape == tensor.shape) continue;
-      return BadInput(fmt::format("{}/{}: tensor '{}' has shape [{}], where the model has [{}]",
-                                  source_, found.file, found.name, fmt::join(found.shape, ", "),
-                                  fmt::join(tensor.shape, ", ")));
-    }
+  std::map<std::string_view, const TensorCase*> by_name;
+  for (const TensorCase& tensor : declared.tensors) by_name[tensor.name] = &tensor;
+  SP_ASSIGN(const auto placed, oracle::Place(source_, locations_, declared.tensors));
+  for (const oracle::PlacedTensor& found : placed) {
+    const auto wanted = by_name.find(found.name);
+    if (wanted == by_name.end() || !wanted->second->persistent) continue;
+    if (found.shape == wanted->second->shape) continue;
+    return BadInput(fmt::format("{}/{}: tensor '{}' has shape [{}], where the model has [{}]",
+                                source_, found.parts[0].file, found.name,
+                                fmt::join(found.shape, ", "),
+                                fmt::join(wanted->second->shape, ", ")));
   }
   return Ok();
 }
 
-/// What this version can run of what a Case can say.
+/// What the reference can run of what a Case can say.
 Status CheckMesh(const std::vector<AxisCase>& mesh) {
-  if (mesh.size() == 1 && mesh[0].name == "dp_shard") return Ok();
-  std::string axes;
-  for (const AxisCase& axis : mesh) axes += fmt::format(" {} {}", axis.name, axis.size);
-  return BadInput(fmt::format("the mesh is{}: the reference runs on one axis, dp_shard", axes));
+  for (const AxisCase& axis : mesh) {
+    if (axis.name != "pp") continue;
+    return BadInput("mesh: axis pp: every rank of the reference has every layer");
+  }
+  return Ok();
 }
 
 /// Of the files of a directory, sorted; none if there is no such directory.
@@ -114,6 +122,18 @@ std::vector<std::string> NamesIn(const std::string& directory) {
   }
   std::sort(names.begin(), names.end());
   return names;
+}
+
+/// Why what a subject saved is judged only by what it restores, or empty if the oracle reads it. An
+/// empty directory is read: it is no checkpoint of any kind.
+std::string WhyNotRead(const std::string& directory) {
+  bool any = false;
+  for (const std::string& name : NamesIn(directory)) {
+    if (name == ".metadata") return "it saves DCP directories, which this version does not read";
+    if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")) return "";
+    any = true;
+  }
+  return any ? "it saves no safetensors, and this version reads nothing else" : "";
 }
 
 /// The saved checkpoint may replace what a save may replace, but never the source.
@@ -131,7 +151,7 @@ Status CheckSaveTo(const std::string& save_to, const std::string& source) {
   return CheckReplaceable(*MakePosixFileSystem(), save_to);
 }
 
-/// Bugs and faults act at the reference's own seams; and it runs on one mesh axis.
+/// Bugs and faults act at the reference's own seams; and it has no pipeline stages.
 Status Run::CheckReferenceOnly() const {
   if (test_case().subject == kReference) {
     if (test_case().steps > 0) return BadInput("steps: the reference pipeline takes none");
@@ -216,20 +236,9 @@ Status Run::RunPhases() {
   return Ok();
 }
 
-/// Why what a subject saved is judged only by what it restores, or empty if the oracle reads it. An
-/// empty directory is read: it is no checkpoint of any kind.
-std::string WhyNotRead(const std::string& directory) {
-  bool any = false;
-  for (const std::string& name : NamesIn(directory)) {
-    if (name == ".metadata") return "it saves DCP directories, which this version does not read";
-    if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")) return "";
-    any = true;
-  }
-  return any ? "it saves no safetensors, and this version reads nothing else" : "";
-}
-
 Status Run::Consult() {
   Tell("oracle: reading the checkpoints");
+  SP_ASSIGN(const auto declared, oracle::DeclareModel(test_case()));
   SP_ASSIGN(evidence_.oracle, oracle::Consult(test_case(), source_, captures_));
   for (const PhasePlan& plan : Plans()) {
     // What steps have changed is held against no file.
@@ -242,7 +251,8 @@ Status Run::Consult() {
       }
     }
     if (evidence_.WhyCannot("saved_files") != nullptr) continue;
-    evidence_.oracle.saved[plan.name] = oracle::ReadCheckpoint(SavedBy(plan.name), captures_);
+    evidence_.oracle.saved[plan.name] =
+        oracle::ReadCheckpoint(SavedBy(plan.name), captures_, declared.tensors);
   }
   return WriteOracle(options_.directory, evidence_.oracle);
 }

@@ -45,7 +45,6 @@ Result<std::unique_ptr<WarmPython>> WarmPython::Start(const PythonOptions& optio
     if (fd >= 0) ::dup2(fd, STDERR_FILENO);
     SetSubjectEnvironment(options, scratch);
     ExecPython(options.python, "from shardproof._warm import serve; serve()", {});
-    ::_exit(5);
   }
   ::close(orders[0]);
   ::close(news[1]);

@@ -45,11 +45,8 @@ class BadCase(CommandTest):
     def test_mesh_with_one_axis_twice(self):
         self.refused_case("dp_shard", mesh=[axis(2), axis(2)])
 
-    def test_mesh_of_two_axes_is_not_there_yet(self):
-        self.refused_case("mesh", mesh=[axis(2), axis(2, "tp")])
-
-    def test_mesh_of_an_axis_other_than_dp_shard_is_not_there_yet(self):
-        self.refused_case("mesh", "tp", mesh=[axis(2, "tp")])
+    def test_mesh_of_pipeline_stages(self):
+        self.refused_case("mesh", "pp", mesh=[axis(2), axis(2, "pp")])
 
     def test_mesh_without_an_axis(self):
         self.refused_case("/mesh", mesh=[])
@@ -119,7 +116,7 @@ class BadCase(CommandTest):
                                                   "ties": [["a.weight", "b.weight"]]})  # fmt: skip
 
     def test_rope_on_a_parameter(self):
-        self.refused_tensor("rope_theta", rope_theta=10000.0, shape=[4])
+        self.refused_tensor("rope", rope={"rope_type": "default"}, shape=[4])
 
     def test_one_name_twice(self):
         self.refused_case("a.weight", model={"tensors": [GOOD["model"]["tensors"][0]] * 2})

@@ -57,14 +57,30 @@ class BadConfig(CommandTest):
         self.refused_config("float31", dtype="float31")
 
     def test_unknown_rope(self):
-        rope = {"rope_type": "yarn", "factor": 2.0, "rope_theta": 10000.0}
-        self.refused_config("yarn", "default", rope_parameters=rope)
+        rope = {"rope_type": "su", "factor": 2.0, "rope_theta": 10000.0}
+        self.refused_config("'su'", "default", rope_parameters=rope)
 
-    def test_old_style_rope_scaling(self):
-        self.refused_config("linear", rope_scaling={"type": "linear", "factor": 2.0})
+    def test_old_style_rope_scaling_without_its_factor(self):
+        self.refused_config("rope_scaling", "factor", rope_scaling={"type": "linear"})
 
     def test_rope_theta_zero(self):
         self.refused_config("rope_theta", rope_theta=0)
+
+    def test_quantised_in_a_way_that_is_not_known(self):
+        for field, value, name in (
+            ("quant_method", "awq", "'awq'"), ("activation_scheme", "static", "activation_scheme"),
+            ("weight_block_size", None, "weight_block_size"), ("scale_fmt", "ue8m0", "scale_fmt"),
+            ("modules_to_not_convert", ["re:.*"], "modules_to_not_convert"),
+            ("modules_to_convert", ["embed_tokens"], "modules_to_convert"),
+        ):  # fmt: skip
+            with self.subTest(field):
+                quantised = {"quant_method": "fp8", field: value}
+                write_llama(self.dir / field, quantization_config=quantised)
+                self.refused("verify", "--checkpoint", field, names=["config.json", name])
+
+    def test_quantised_architecture_that_is_not_known_so(self):
+        self.refused_config("quantization_config", architectures=["Lfm2MoeForCausalLM"],
+                            quantization_config={"quant_method": "fp8"})  # fmt: skip
 
     def test_not_json(self):
         self.refused_text("{")

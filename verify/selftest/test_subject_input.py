@@ -40,7 +40,7 @@ class BadSubjects(CommandTest):
 
     def test_unknown_capability(self):
         path = self.write("odd.py", "CANNOT = {'fly': 'no wings'}\n" + SOUND)
-        self.refuse(["odd.py", '"fly"', "known are", "identity"], path)
+        self.refuse(["odd.py", "'fly'", "known are", "identity"], path)
 
     def test_bugs_and_faults_act_in_the_reference(self):
         path = self.write("sound.py", SOUND)
@@ -52,7 +52,7 @@ class BadSubjects(CommandTest):
         self.refuse(["/no/python", "No such file"], path, "--python", "/no/python")
 
     def test_meshes(self):
-        for mesh in ("", "0x2", "2x", "axb", "2x2x2", "dp=2,2", "dp_shard=-1"):
+        for mesh in ("", "0x2", "2x", "axb", "2x2x2x2", "dp=2,2", "dp_shard=-1"):
             with self.subTest(mesh):
                 path = REPOSITORY / "verify" / "subjects" / "ddp.py"
                 self.refuse(["mesh"], path, "--mesh", mesh)
@@ -70,7 +70,6 @@ class BadSubjects(CommandTest):
     def test_one_step_cannot_be_resumed(self):
         path = self.write("sound.py", SOUND)
         self.refuse(["/steps", "at least 2"], path, "--steps", "1")
-
 
     def test_nested_too_deeply(self):
         path = self.write("deep.py", "CANNOT = {'plain': " + "-" * 5000 + "1}\n" + SOUND)
@@ -90,8 +89,8 @@ class BadSubjects(CommandTest):
 OWN_WAY = """
 import os
 import subprocess
+import time
 import torch
-import torch.distributed as dist
 
 CANNOT = {"plain": "it has one way of loading", "keys": "it looks at none", "host_bound": "none"}
 
@@ -108,11 +107,11 @@ def run(case, observe):
         observe("ready", model=model)
         os.makedirs(case.save_to, exist_ok=True)
         if case.rank == 0:
-            torch.save(model.state_dict(), path)
+            torch.save(model.state_dict(), path + ".partial")
+            os.rename(path + ".partial", path)
         observe("saved", model=model)
-        while not os.path.exists(path + ".whole"):
-            if case.rank == 0:
-                open(path + ".whole", "w").close()
+        while not os.path.exists(path):
+            time.sleep(0.01)
     model = case.build("cpu")
     model.load_state_dict(torch.load(path))
     observe("restored", model=model)

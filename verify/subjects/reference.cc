@@ -12,6 +12,21 @@ InitialValue InitFromName(const std::string& name) {
   return name == "zeros" ? InitialValue::kZeros : InitialValue::kUniform;
 }
 
+RopeSpec RopeFrom(const RopeCase& rope) {
+  return {.kind = RopeKindFromName(rope.type).value_or(RopeKind::kDefault),
+          .theta = rope.theta,
+          .dim = rope.dim,
+          .factor = rope.factor,
+          .low_freq_factor = rope.low_freq_factor,
+          .high_freq_factor = rope.high_freq_factor,
+          .original_length = rope.original_max_position_embeddings,
+          .beta_fast = rope.beta_fast,
+          .beta_slow = rope.beta_slow,
+          .truncate = rope.truncate,
+          .short_factor = rope.short_factor,
+          .rotated = rope.rotated};
+}
+
 Result<ModelSpec> SpecFromCase(const ModelCase& model) {
   ModelSpec spec;
   spec.ties = model.ties;
@@ -32,7 +47,11 @@ Result<ModelSpec> SpecFromCase(const ModelCase& model) {
     made.attributes = tensor.attributes;
     made.init = InitFromName(tensor.init);
     made.built_real = tensor.built_real;
-    if (tensor.rope_theta) made.rope = RopeSpec{*tensor.rope_theta};
+    for (const auto& way : tensor.stored) {
+      auto& keys = made.stored.emplace_back();
+      for (const StoredCase& part : way) keys.push_back({part.key, part.shape});
+    }
+    if (tensor.rope) made.rope = RopeFrom(*tensor.rope);
     spec.tensors.push_back(std::move(made));
   }
   return spec;
@@ -48,7 +67,9 @@ Result<Job> JobFromCase(const Case& test_case, const PhasePlan& phase, const std
     SP_ASSIGN(job.model, SpecFromCase(test_case.model));
   }
   for (const AxisCase& axis : phase.mesh) job.mesh.axes.push_back({axis.name, axis.size});
-  job.strategy = phase.strategy == "plain" ? Strategy::kPlain : Strategy::kRank0Broadcast;
+  const auto strategy = StrategyFromName(phase.strategy);
+  if (!strategy) return BadInput("strategy '" + phase.strategy + "' is none of the reference's");
+  job.strategy = *strategy;
   job.seed = test_case.seed;
   job.bucket_bytes = test_case.bucket_bytes;
   job.max_file_bytes = test_case.max_file_bytes;

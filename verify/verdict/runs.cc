@@ -61,21 +61,27 @@ std::optional<std::vector<Stretch>> Expand(const std::vector<OwnedRun>& runs,
 }
 
 std::optional<std::vector<Stretch>> ExpandBox(const std::vector<int64_t>& shape,
-                                              const std::vector<Stretch>& box,
+                                              const std::vector<std::vector<Stretch>>& box,
                                               uint64_t stretch_count_max) {
   std::vector<Stretch> stretches = {{0, 1}};
   for (size_t dim = 0; dim < shape.size(); ++dim) {
     const auto size = static_cast<uint64_t>(shape[dim]);
     std::vector<Stretch> next;
-    const bool whole = box[dim].begin == 0 && box[dim].end == size;
+    const bool whole = box[dim] == std::vector<Stretch>{{0, size}};
     for (const Stretch& outer : stretches) {
       if (whole) {
         next.push_back({outer.begin * size, outer.end * size});
         continue;
       }
-      if (outer.end - outer.begin > stretch_count_max - next.size()) return std::nullopt;
+      uint64_t wanted = 0;
+      if (__builtin_mul_overflow(outer.end - outer.begin, box[dim].size(), &wanted) ||
+          wanted > stretch_count_max - next.size()) {
+        return std::nullopt;
+      }
       for (uint64_t row = outer.begin; row < outer.end; ++row) {
-        next.push_back({row * size + box[dim].begin, row * size + box[dim].end});
+        for (const Stretch& part : box[dim]) {
+          next.push_back({row * size + part.begin, row * size + part.end});
+        }
       }
     }
     stretches = Joined(std::move(next));

@@ -24,9 +24,10 @@ bool Touches(const std::vector<OwnedRun>& runs, uint64_t begin, uint64_t end);
 std::optional<std::vector<Stretch>> Expand(const std::vector<OwnedRun>& runs,
                                            uint64_t stretch_count_max = 1u << 20);
 
-/// The block of a row-major tensor that has [begin, end) in each dim, as stretches.
+/// The block of a row-major tensor that has those indices in each dim (ascending, none touching the
+/// next), as stretches.
 std::optional<std::vector<Stretch>> ExpandBox(const std::vector<int64_t>& shape,
-                                              const std::vector<Stretch>& box,
+                                              const std::vector<std::vector<Stretch>>& box,
                                               uint64_t stretch_count_max = 1u << 20);
 
 /// The coverage sum of those runs, elements being `element_bytes` long.

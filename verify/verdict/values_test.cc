@@ -46,10 +46,13 @@ TEST(RunsTest, ExpandTouchAndCover) {
   EXPECT_EQ(Expand(runs)->size(), 3u);
   EXPECT_EQ(*Expand({{0, 4, 5, 4}}), (std::vector<Stretch>{{0, 20}}));
   EXPECT_EQ(Expand({{0, 1, 1u << 30, 2}}), std::nullopt);
-  EXPECT_EQ(*ExpandBox({3, 4}, {{0, 3}, {1, 3}}), (std::vector<Stretch>{{1, 3}, {5, 7}, {9, 11}}));
-  EXPECT_EQ(*ExpandBox({3, 4}, {{1, 3}, {0, 4}}), (std::vector<Stretch>{{4, 12}}));
+  EXPECT_EQ(*ExpandBox({3, 4}, {{{0, 3}}, {{1, 3}}}), (std::vector<Stretch>{{1, 3}, {5, 7}, {9, 11}}));
+  EXPECT_EQ(*ExpandBox({3, 4}, {{{1, 3}}, {{0, 4}}}), (std::vector<Stretch>{{4, 12}}));
   EXPECT_EQ(*ExpandBox({}, {}), (std::vector<Stretch>{{0, 1}}));
-  EXPECT_TRUE(ExpandBox({3, 4}, {{3, 3}, {0, 4}})->empty());
+  EXPECT_TRUE(ExpandBox({3, 4}, {{}, {{0, 4}}})->empty());
+  EXPECT_EQ(*ExpandBox({3, 4}, {{{0, 1}, {2, 3}}, {{0, 1}, {2, 4}}}),
+            (std::vector<Stretch>{{0, 1}, {2, 4}, {8, 9}, {10, 12}}));
+  EXPECT_FALSE(ExpandBox({8, 4}, {{{0, 8}}, {{0, 1}, {2, 3}}}, 15).has_value());
   EXPECT_EQ(CoverageOf({{0, 4, 3, 4}}, 4), CoverageOf({{0, 12, 1, 0}}, 4));
 }
 

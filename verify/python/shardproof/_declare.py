@@ -163,6 +163,3 @@ if __name__ == "__main__":
     except NoSubject as error:
         print(error, file=sys.stderr)
         sys.exit(2)
-    except RecursionError:
-        print(f"{sys.argv[1]}: nested too deeply to be read", file=sys.stderr)
-        sys.exit(2)

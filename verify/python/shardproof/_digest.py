@@ -40,6 +40,7 @@ _ONE_NAN = {
     torch.float8_e4m3fnuz: 0x80,
     torch.float8_e5m2fnuz: 0x80,
 }
+_HAVE_NAN = _FLOAT_FORMATS.keys() | _ONE_NAN.keys()
 
 
 @dataclasses.dataclass
@@ -371,7 +372,7 @@ def _ones(begins: torch.Tensor, length: int) -> tuple[int, int]:
 
 
 def _count_non_finite(local: torch.Tensor) -> tuple[int, int]:
-    if local.dtype not in _FLOAT_FORMATS and local.dtype not in _ONE_NAN:
+    if local.dtype not in _HAVE_NAN:
         return 0, 0
     nan = inf = 0
     flat = local.reshape(-1)
@@ -394,7 +395,7 @@ def _count_non_finite(local: torch.Tensor) -> tuple[int, int]:
 
 def first_non_finite(local: torch.Tensor, runs: list[Run]) -> int | None:
     """Global element index of the first NaN or Inf that the rank holds."""
-    if local.dtype not in _FLOAT_FORMATS and local.dtype not in _ONE_NAN:
+    if local.dtype not in _HAVE_NAN:
         return None
     found = []
     for part, part_runs in _contiguous_parts(local.detach().cpu(), runs):

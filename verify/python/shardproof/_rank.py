@@ -114,8 +114,6 @@ def run_rank(order_path: str, rank: int) -> int:
     own = os.getpid()
     try:
         _run(case, order, writer, observer)
-        if os.getpid() != own:  # a process that the subject forked, and let come back from run
-            os._exit(0)
     except BaseException as error:  # noqa: BLE001: SystemExit and KeyboardInterrupt end a rank too
         if os.getpid() != own:
             os._exit(1)
@@ -153,8 +151,8 @@ def _run(case, order, writer, observer):
     own = os.getpid()
     with recorder:
         subject.run(case, observer)
-    if os.getpid() != own:
-        return
+    if os.getpid() != own:  # a process that the subject forked, and let come back from run
+        os._exit(0)
     if sampler:
         sampler.finish(observer.own_bytes)
     dist.barrier()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import pathlib
 import zlib
 
@@ -130,14 +131,50 @@ class _Node(nn.Module):
         return x
 
 
+def _inverse_frequencies(rope: dict, count: int) -> torch.Tensor:
+    """F32 [count], as Transformers' `modeling_rope_utils` computes them when a model is built."""
+    kind, theta = rope.get("rope_type", "default"), rope.get("rope_theta", 10000.0)
+    factor = rope.get("factor", 1.0)
+    dim = rope.get("dim", 0) or 2 * count
+    powers = theta ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
+    plain = 1.0 / powers
+    if kind in ("default", "dynamic"):
+        return plain
+    if kind == "linear":
+        return plain / factor
+    if kind == "proportional":
+        return torch.where(torch.arange(count) < rope.get("rotated", 0), plain, 0.0) / factor
+    if kind == "longrope":
+        return 1.0 / (torch.tensor(rope["short_factor"], dtype=torch.float32) * powers)
+    length = rope["original_max_position_embeddings"]
+    if kind == "llama3":
+        low, high = rope.get("low_freq_factor", 1.0), rope.get("high_freq_factor", 4.0)
+        wavelength = 2 * math.pi / plain
+        smooth = (length / wavelength - low) / (high - low)
+        scaled = torch.where(wavelength > length / low, plain / factor, plain)
+        between = (wavelength >= length / high) & (wavelength <= length / low)
+        return torch.where(between, (1 - smooth) * scaled / factor + smooth * scaled, scaled)
+
+    def turns(rotations):
+        return dim * math.log(length / (rotations * 2 * math.pi)) / (2 * math.log(theta))
+
+    first, last = turns(rope.get("beta_fast", 32.0)), turns(rope.get("beta_slow", 1.0))
+    if rope.get("truncate", True):
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, dim - 1)
+    span = last - first or 0.001
+    ramp = torch.clamp((torch.arange(dim // 2, dtype=torch.float32) - first) / span, 0, 1)
+    kept = 1 - ramp
+    return 1.0 / (factor * powers) * (1 - kept) + plain * kept
+
+
 def _fresh(spec: dict, name: str, device) -> torch.Tensor:
     """A tensor as its module's constructor would leave it."""
     dtype = DTYPES[spec.get("dtype", "F32")]
     if str(device) == "meta":
         return torch.empty(spec["shape"], dtype=dtype, device=device)
-    if "rope_theta" in spec:
-        steps = torch.arange(spec["shape"][0], dtype=torch.float32) / spec["shape"][0]
-        return 1.0 / spec["rope_theta"] ** steps
+    if "rope" in spec:
+        return _inverse_frequencies(spec["rope"], spec["shape"][0])
     init = spec.get("init", "uniform")
     if init == "zeros":
         return torch.zeros(spec["shape"], dtype=dtype)
