@@ -142,7 +142,8 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const Ran
 ///             the same at `ready`; the local shape is what the placements give.
 /// \needs      values, plain, resume: built, ready, restored
 /// \tolerance  none: equality
-/// \killed_by  sharding.attributes_dropped, sharding.requires_grad_reset, loading.buffers_cast
+/// \killed_by  sharding.attributes_dropped, sharding.requires_grad_reset, loading.buffers_cast,
+///             loading.parameters_replaced
 /// \source     pytorch/pytorch#136929, pytorch/torchtitan#4593, NVIDIA/Megatron-LM#1482, #5790
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
@@ -175,7 +176,7 @@ const PropertyRegistration kRegistration{{
     .tolerance = "none: equality",
     .source = "pytorch/pytorch#136929, pytorch/torchtitan#4593, NVIDIA/Megatron-LM#1482, #5790",
     .killed_by = {"sharding.attributes_dropped", "sharding.requires_grad_reset",
-                  "loading.buffers_cast"},
+                  "loading.buffers_cast", "loading.parameters_replaced"},
     .check = Check,
 }};
 

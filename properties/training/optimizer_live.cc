@@ -90,7 +90,8 @@ void CheckRank(const OracleRecord& oracle, const RankEvidence& rank, const Stage
 ///             the model, the very object, exactly once, and nothing that is not the model's.
 /// \needs      every phase: optimizer records
 /// \tolerance  none: identity
-/// \killed_by  fixtures/subjects/stale_optimizer.py, optimizer_misses_a_parameter.py
+/// \killed_by  training.optimizer_not_rebound, loading.parameters_replaced,
+///             fixtures/subjects/stale_optimizer.py, optimizer_misses_a_parameter.py
 /// \source     modelscope/twinkle#117 (an optimizer made before sharding has to be bound anew);
 ///             torch.distributed.fsdp.fully_shard tutorial: the optimizer is made after sharding
 void Check(const Evidence& evidence, Judgement& judgement) {
@@ -122,7 +123,8 @@ const PropertyRegistration kRegistration{{
     .needs = "every phase: optimizer records",
     .tolerance = "none: identity",
     .source = "modelscope/twinkle#117; torch.distributed.fsdp.fully_shard tutorial",
-    .killed_by = {"subject.stale_optimizer", "subject.optimizer_misses_a_parameter"},
+    .killed_by = {"training.optimizer_not_rebound", "loading.parameters_replaced",
+                  "subject.stale_optimizer", "subject.optimizer_misses_a_parameter"},
     .check = Check,
 }};
 

@@ -124,6 +124,45 @@ TEST(OptimizerLiveTest, NamesWhatIsNotHeldHeldTwiceOrAStranger) {
   EXPECT_EQ(OnlyFinding(stranger.evidence, "training.optimizer_live").kind, "stranger");
 }
 
+TEST(GroupsKeptTest, NamesGroupsOptionsAndMembersThatShardingChanged) {
+  class BoundEvidence : public TrainingEvidence {
+   public:
+    BoundEvidence() {
+      for (RankEvidence& rank : Phase("train").ranks) {
+        StageRecord bound = At("train", rank.rank, "ready.optimizer");
+        bound.name = "bound";
+        rank.stages.insert(rank.stages.begin(), bound);
+      }
+    }
+    OptimizerRecord& Ready(int64_t rank) { return *At("train", rank, "ready.optimizer").optimizer; }
+  };
+  const std::string id = "training.groups_kept";
+  const BoundEvidence sound;
+  const PropertyResult passed = JudgeOne(sound.evidence, id);
+  EXPECT_EQ(passed.judgement.verdict(), Verdict::kPass) << passed.judgement.reason();
+  EXPECT_GT(passed.judgement.comparisons(), 0u);
+
+  BoundEvidence split;
+  split.Ready(1).groups.push_back({});
+  EXPECT_EQ(OnlyFinding(split.evidence, id).kind, "groups");
+  EXPECT_THAT(OnlyFinding(split.evidence, id).ranks, ElementsAre(1));
+
+  BoundEvidence options;
+  options.Ready(0).groups[0].options["lr"] = "0.2";
+  EXPECT_THAT(OnlyFinding(options.evidence, id).message, HasSubstr("lr = 0.2"));
+
+  BoundEvidence order;
+  auto& parameters = order.Ready(0).groups[0].parameters;
+  std::swap(parameters.front(), parameters.back());
+  EXPECT_EQ(OnlyFinding(order.evidence, id).kind, "members");
+
+  BoundEvidence stale;  // for training.optimizer_live to say: each is still in its place
+  auto& groups = stale.Ready(0).groups;
+  stale.Ready(0).strangers.push_back({0, 0, groups[0].parameters.front(), {3, 3}});
+  groups[0].parameters.erase(groups[0].parameters.begin());
+  EXPECT_EQ(JudgeOne(stale.evidence, id).judgement.verdict(), Verdict::kPass);
+}
+
 TEST(StepsActTest, NamesAStepThatChangesNothing) {
   TrainingEvidence idle;
   for (RankEvidence& rank : idle.Phase("again").ranks) {

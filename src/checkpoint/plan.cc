@@ -6,6 +6,7 @@
 
 #include "src/checkpoint/save.h"
 #include "src/core/dtype.h"
+#include "src/model/lora.h"
 
 namespace shardproof {
 namespace {
@@ -51,10 +52,15 @@ void LayOut(SavedFile& file) {
 
 std::vector<SavedFile> PlanFiles(const Model& model, uint64_t max_file_bytes, int64_t world_size) {
   std::vector<SavedTensor> tensors;
+  SavedFile adapter{.name = fmt::format("{}/{}", kAdapterFolder, kAdapterFileName)};
   uint64_t total = 0;
   for (const auto& slot : model.Slots()) {
     if (!slot->spec.persistent) continue;
     for (SavedTensor& tensor : KeysOf(slot)) {
+      if (slot->spec.adapter) {
+        adapter.tensors.push_back(std::move(tensor));
+        continue;
+      }
       total += tensor.length;
       tensors.push_back(std::move(tensor));
     }
@@ -72,8 +78,9 @@ std::vector<SavedFile> PlanFiles(const Model& model, uint64_t max_file_bytes, in
   }
   for (size_t i = 0; i < files.size(); ++i) {
     files[i].name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size());
-    LayOut(files[i]);
   }
+  if (!adapter.tensors.empty()) files.push_back(std::move(adapter));
+  for (SavedFile& file : files) LayOut(file);
   return files;
 }
 

@@ -14,7 +14,7 @@ constexpr uint64_t kSideFileBytesMax = 64u << 20;
 
 /// Whether a save could have written a file of this name.
 bool IsOfACheckpoint(const std::string& name) {
-  return name == kIndexName ||
+  return name == kIndexName || name == kAdapterFolder ||
          std::find(kCopied.begin(), kCopied.end(), name) != kCopied.end() ||
          (name.starts_with("model-") && name.ends_with(".safetensors"));
 }
@@ -31,6 +31,17 @@ Status WriteWhole(FileSystem& files, const std::string& path, const std::string&
   return file->Sync();
 }
 
+/// What makes the adapter loadable by others.
+Status WriteAdapterConfig(const Job& job, const std::string& directory, FileSystem& files) {
+  std::string text;
+  if (job.lora) {
+    text = LoraToConfig(*job.lora);
+  } else {
+    SP_ASSIGN(text, files.ReadText(job.adapter + "/" + kAdapterConfigName, kSideFileBytesMax));
+  }
+  return WriteWhole(files, directory + "/" + kAdapterConfigName, text);
+}
+
 /// The index, and the config that makes the directory loadable by others.
 Status WriteSideFiles(const std::vector<SavedFile>& plan, const Job& job,
                       const std::string& directory, FileSystem& files) {
@@ -39,6 +50,7 @@ Status WriteSideFiles(const std::vector<SavedFile>& plan, const Job& job,
   index["metadata"]["total_size"] = 0;
   index["weight_map"] = nlohmann::ordered_json::object();
   for (const SavedFile& file : plan) {
+    if (file.IsAdapter()) continue;
     total += file.size - file.header.size();
     for (const SavedTensor& tensor : file.tensors) {
       index["weight_map"][tensor.key] = file.name;
@@ -52,13 +64,15 @@ Status WriteSideFiles(const std::vector<SavedFile>& plan, const Job& job,
     SP_ASSIGN(const std::string text, files.ReadText(from, kSideFileBytesMax));
     SP_TRY(WriteWhole(files, directory + "/" + name, text));
   }
-  return Ok();
+  if (!plan.back().IsAdapter()) return Ok();
+  return WriteAdapterConfig(job, directory + "/" + kAdapterFolder, files);
 }
 
 /// Rank 0 makes the directory and its files, at full size and with headers.
 Status Prepare(const std::vector<SavedFile>& plan, const std::string& staging, FileSystem& files) {
   SP_TRY(files.RemoveTree(staging));  // what a killed save left behind
   SP_TRY(files.MakeDirectory(staging));
+  if (plan.back().IsAdapter()) SP_TRY(files.MakeDirectory(staging + "/" + kAdapterFolder));
   for (const SavedFile& file : plan) SP_TRY(files.Create(staging + "/" + file.name, file.size));
   return Ok();
 }
@@ -99,10 +113,19 @@ Status CheckReplaceable(FileSystem& files, const std::string& directory) {
     return BadInput(directory + ": exists and holds no " + kIndexName +
                     ": a save replaces only a checkpoint with an index, or an empty directory");
   }
-  for (const std::string& name : names) {
-    if (IsOfACheckpoint(name)) continue;
+  const auto complain = [&](const std::string& name) {
     return BadInput(directory + ": holds '" + name +
                     "', which no save writes and replacing the directory would delete");
+  };
+  for (const std::string& name : names) {
+    if (!IsOfACheckpoint(name)) return complain(name);
+  }
+  const std::string adapter = directory + "/" + kAdapterFolder;
+  if (!files.Exists(adapter)) return Ok();
+  SP_ASSIGN(const auto of_adapter, files.List(adapter));
+  for (const std::string& name : of_adapter) {
+    if (name == kAdapterConfigName || name == kAdapterFileName) continue;
+    return complain(std::string(kAdapterFolder) + "/" + name);
   }
   return Ok();
 }
@@ -128,6 +151,8 @@ Status CommitByRename(const std::string& staging, const std::string& target, Wor
   FileSystem& files = *world.files;
   const size_t slash = target.find_last_of('/');
   const std::string parent = slash == std::string::npos ? "." : target.substr(0, slash + 1);
+  const std::string adapter = staging + "/" + kAdapterFolder;
+  if (files.Exists(adapter)) SP_TRY(files.SyncDirectory(adapter));
   SP_TRY(files.SyncDirectory(staging));
   if (!files.Exists(target)) {
     SP_TRY(files.Rename(staging, target));

@@ -17,15 +17,17 @@ struct SavedTensor {
 };
 
 struct SavedFile {
-  std::string name;    ///< "model-00001-of-00004.safetensors"
+  std::string name;    ///< "model-00001-of-00004.safetensors", "adapter/adapter_model.safetensors"
   std::string header;  ///< the 8-byte length and the JSON, padded to 8 bytes
   uint64_t size = 0;   ///< bytes, header included
   std::vector<SavedTensor> tensors;
+
+  bool IsAdapter() const { return name.find('/') != std::string::npos; }
 };
 
 /// The files for `model`: persistent tensors in module order, each once, under the keys that it was
-/// loaded from or else its canonical name. A pure function of those and of shapes and dtypes, so that
-/// every rank plans alike without a collective.
+/// loaded from or else its canonical name; an adapter's in a file of its own, the last. A pure function
+/// of those and of shapes and dtypes, so that every rank plans alike without a collective.
 /// \param max_file_bytes data bytes a file may hold before the next is begun; 0: the total divided
 ///   by `world_size`, rounded up.
 std::vector<SavedFile> PlanFiles(const Model& model, uint64_t max_file_bytes, int64_t world_size);

@@ -13,6 +13,16 @@
 namespace shardproof {
 namespace {
 
+/// The checkpoint, and the adapter that goes with it; nothing if there is nothing to load.
+Result<Source> OpenSourceOf(const Job& job, FileSystem& files) {
+  Source source;
+  if (!job.from_scratch) {
+    SP_ASSIGN(source, OpenSource(files, job.checkpoint));
+  }
+  if (!job.adapter.empty()) SP_TRY(AddFile(files, job.adapter, kAdapterFileName, source));
+  return source;
+}
+
 /// A read-only view of a tensor in the mapping.
 at::Tensor MappedTensor(const Source& source, const SourceTensor& tensor,
                         const std::vector<int64_t>& shape) {
@@ -24,7 +34,7 @@ at::Tensor MappedTensor(const Source& source, const SourceTensor& tensor,
 }  // namespace
 
 Result<Source> OpenSourceOnEveryRank(const Job& job, World& world) {
-  Result<Source> source = OpenSource(*world.files, job.checkpoint);
+  Result<Source> source = OpenSourceOf(job, *world.files);
   SP_TRY(Agree(*world.communicator, source.ok() ? Ok() : Status(source.error()),
                "opening the checkpoint"));
   return source;
@@ -32,7 +42,7 @@ Result<Source> OpenSourceOnEveryRank(const Job& job, World& world) {
 
 Result<Source> OpenSourceOnRank0(const Job& job, World& world) {
   Result<Source> source = Source{};
-  if (world.rank() == 0) source = OpenSource(*world.files, job.checkpoint);
+  if (world.rank() == 0) source = OpenSourceOf(job, *world.files);
   SP_TRY(Agree(*world.communicator, source.ok() ? Ok() : Status(source.error()),
                "opening the checkpoint"));
   SP_ASSIGN(const std::string text,

@@ -146,6 +146,8 @@ Result<std::map<std::string, SourceTensor>> ParseFile(const MappedFile& file,
   return tensors;
 }
 
+}  // namespace
+
 Status AddFile(FileSystem& files, const std::string& directory, const std::string& name,
                Source& source) {
   const std::string path = directory + "/" + name;
@@ -162,6 +164,8 @@ Status AddFile(FileSystem& files, const std::string& directory, const std::strin
   }
   return Ok();
 }
+
+namespace {
 
 /// weight_map: tensor name -> file name, both checked to be plain.
 Result<std::map<std::string, std::string>> ReadIndex(FileSystem& files, const std::string& path) {

@@ -42,6 +42,11 @@ struct Source {
 /// \source the safetensors format description.
 Result<Source> OpenSource(FileSystem& files, const std::string& directory);
 
+/// Adds the tensors of one file of `directory`.
+/// \error kBadInput likewise, and of a tensor that is there already.
+Status AddFile(FileSystem& files, const std::string& directory, const std::string& name,
+               Source& source);
+
 /// Text form of a Source without its mappings, and back, to tell ranks that do not read.
 std::string DescribeSource(const Source& source);
 Result<Source> SourceFromDescription(const std::string& text);

@@ -19,11 +19,12 @@ void SpecBuilder::Norm(const std::string& module, int64_t size, bool bias) {
   if (bias) Weight(module + ".bias", {size}).init = InitialValue::kZeros;
 }
 
-void SpecBuilder::Matrix(const std::string& name, std::vector<int64_t> shape,
+TensorSpec& SpecBuilder::Matrix(const std::string& name, std::vector<int64_t> shape,
                          std::vector<StoredKey> stored, const QuantisedForm* form) {
+  const size_t index = spec_.tensors.size();
   TensorSpec& matrix = Weight(name, shape);
   if (!stored.empty()) matrix.stored = {stored};
-  if (form == nullptr) return;
+  if (form == nullptr) return matrix;
   matrix.dtype = form->codes;
   matrix.requires_grad = form->trained;
   TensorSpec& factors = Weight(name + form->suffix, form->FactorShape(std::move(shape)));
@@ -32,11 +33,12 @@ void SpecBuilder::Matrix(const std::string& name, std::vector<int64_t> shape,
   factors.init = InitialValue::kOnes;
   for (StoredKey& one : stored) one = {one.key + form->suffix, form->FactorShape(one.shape)};
   if (!stored.empty()) factors.stored = {std::move(stored)};
+  return spec_.tensors[index];
 }
 
 void SpecBuilder::Linear(const std::string& module, int64_t out, int64_t in, bool bias) {
   const QuantisedForm* form = quantisation_.Of(module);
-  Matrix(module + ".weight", {out, in}, {}, form);
+  Matrix(module + ".weight", {out, in}, {}, form).linear = true;
   if (!bias) return;
   TensorSpec& added = Weight(module + ".bias", {out});
   added.init = InitialValue::kZeros;

@@ -49,7 +49,7 @@ class SpecBuilder {
  private:
   TensorSpec& Add(TensorSpec tensor);
   /// \param stored  the keys that make it; none: its own name. \param form  null: as it is.
-  void Matrix(const std::string& name, std::vector<int64_t> shape, std::vector<StoredKey> stored,
+  TensorSpec& Matrix(const std::string& name, std::vector<int64_t> shape, std::vector<StoredKey> stored,
               const QuantisedForm* form);
 
   at::ScalarType dtype_;

@@ -40,9 +40,12 @@ struct Module {
   std::vector<std::unique_ptr<Module>> children;
 };
 
+struct Optimizer;
+
 struct Model {
   Module root;
   double init_scale = 0.0;
+  std::shared_ptr<Optimizer> optimizer = nullptr;  ///< what trains it, if anything does
 
   /// Every distinct slot once, in module order.
   std::vector<std::shared_ptr<Slot>> Slots() const;

@@ -57,9 +57,11 @@ struct TensorSpec {
   InitialValue init = InitialValue::kUniform;     ///< if the checkpoint lacks it
   bool built_real = false;  ///< created on the real device although the model is on meta
   std::optional<RopeSpec> rope;  ///< derived: recomputed, never loaded
+  bool linear = false;   ///< the weight of a linear layer, [out, in]
   /// How checkpoints keep it if not under its own name: ways in order of preference, each the keys
   /// whose tensors make it, one after the other in row-major order. Its own name is tried last.
   std::vector<std::vector<StoredKey>> stored;
+  bool adapter = false;  ///< of a low-rank adapter, which a save keeps in files of its own
 };
 
 struct ModelSpec {

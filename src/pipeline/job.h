@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "src/mesh/placement.h"
+#include "src/model/lora.h"
 #include "src/model/spec.h"
 #include "src/seam/clock.h"
 #include "src/seam/communicator.h"
@@ -30,12 +31,18 @@ std::optional<Strategy> StrategyFromName(std::string_view name);
 struct Job {
   std::string checkpoint;          ///< directory to load
   std::optional<ModelSpec> model;  ///< absent: what checkpoint/config.json describes
+  std::string adapter;             ///< directory of a PEFT adapter to load besides, or empty
+  std::optional<LoraSpec> lora;    ///< an adapter to begin afresh instead
+  bool optimizer_first = false;    ///< an optimizer is made before the model is sharded
+  bool from_scratch = false;       ///< every tensor is initialised: of checkpoint, only config.json
   Mesh mesh;
   Strategy strategy = Strategy::kRank0Broadcast;
   uint64_t seed = 0;               ///< of initial values
   uint64_t bucket_bytes = 16u << 20;  ///< staging bytes a rank may hold at once
   std::string save_to;             ///< directory of the saved checkpoint; empty: do not save
   uint64_t max_file_bytes = 0;     ///< of saved files; 0: about one file a rank
+
+  bool HasAdapter() const { return lora || !adapter.empty(); }
 };
 
 /// Everything outside the pipeline, behind its seams.

@@ -50,7 +50,17 @@ Result<Model> Load(const Job& job, const Stages& stages, World& world) {
   SP_TRY(Agreed(world, stages.load(model, keys, source, job, world), "loading"));
   observer.Reached("loaded", 0, model);
 
+  if (job.optimizer_first) {
+    observer.Enter("bound");
+    model.optimizer = std::make_shared<Optimizer>(stages.make_optimizer(model));
+    observer.Reached("bound", 0, model);
+  }
+
   observer.Enter("sharded");
+  // What the optimizer holds would stay in memory beside the shards.
+  if (model.optimizer) {
+    SP_TRY(Agreed(world, stages.unbind_optimizer(*model.optimizer, model), "unbinding the optimizer"));
+  }
   SP_TRY(Agreed(world, stages.shard(model, keys, stages, job, world), "sharding"));
   observer.Reached("sharded", 0, model);
 
@@ -63,6 +73,9 @@ Result<Model> Load(const Job& job, const Stages& stages, World& world) {
   SP_TRY(stages.fill(model, keys, source, stages, job, world));
   SP_TRY(Agreed(world, stages.init_missing(model, keys, job, world), "initialising missing keys"));
   SP_TRY(Agreed(world, stages.compute_buffers(model, job, world), "computing buffers"));
+  if (model.optimizer) {
+    SP_TRY(Agreed(world, stages.rebind_optimizer(*model.optimizer, model), "binding the optimizer"));
+  }
   observer.Reached("ready", 0, model);
   return model;
 }
@@ -78,6 +91,10 @@ Result<Model> Restore(const Job& job, const Stages& stages, World& world) {
   world.observer->Enter("restored");
   Job from_saved = job;
   from_saved.checkpoint = job.save_to;
+  from_saved.from_scratch = false;
+  from_saved.lora.reset();
+  from_saved.optimizer_first = false;
+  if (job.HasAdapter()) from_saved.adapter = job.save_to + "/" + kAdapterFolder;
   World quiet = world;
   quiet.observer = std::make_shared<RestoreObserver>(world.observer);
   return Load(from_saved, stages, quiet);

@@ -20,16 +20,23 @@ std::map<std::string, SourceTensor>::const_iterator FindStored(const TensorSpec&
   return source.tensors.find(tensor.name);
 }
 
+/// What the job or its files say, whatever the source holds.
+Result<ModelSpec> DescribeByFiles(const Job& job, FileSystem& files) {
+  if (job.model) return *job.model;
+  const std::string path = job.checkpoint + "/config.json";
+  SP_ASSIGN(const std::string text, files.ReadText(path, kConfigBytesMax));
+  SP_ASSIGN(ModelSpec spec, SpecFromConfig(text, path));
+  if (job.lora) return WithAdapter(std::move(spec), *job.lora, "the adapter");
+  if (job.adapter.empty()) return spec;
+  const std::string adapter_path = job.adapter + "/" + kAdapterConfigName;
+  SP_ASSIGN(const std::string adapter, files.ReadText(adapter_path, kConfigBytesMax));
+  SP_ASSIGN(const LoraSpec lora, LoraFromConfig(adapter, adapter_path));
+  return WithAdapter(std::move(spec), lora, adapter_path);
+}
+
 /// The file is the truth about dtypes: loading converts nothing.
 Result<ModelSpec> DescribeModel(const Job& job, const Source& source, World& world) {
-  ModelSpec spec;
-  if (job.model) {
-    spec = *job.model;
-  } else {
-    const std::string path = job.checkpoint + "/config.json";
-    SP_ASSIGN(const std::string text, world.files->ReadText(path, kConfigBytesMax));
-    SP_ASSIGN(spec, SpecFromConfig(text, path));
-  }
+  SP_ASSIGN(ModelSpec spec, DescribeByFiles(job, *world.files));
   std::map<std::string, at::ScalarType> tied_dtype;
   for (const auto& group : spec.ties) {
     for (const std::string& name : group) {
@@ -86,6 +93,9 @@ Stages ReferenceStages(Strategy strategy) {
           .open_source = std::move(loading.open_source),
           .match_keys = MatchKeys,
           .load = std::move(loading.load),
+          .make_optimizer = MakeOptimizer,
+          .unbind_optimizer = UnbindOptimizer,
+          .rebind_optimizer = RebindOptimizer,
           .place = PlaceOnMesh,
           .chunk = ChunkSlot,
           .shard = ShardModel,

@@ -13,6 +13,7 @@
 #include "src/load/parcels.h"
 #include "src/load/safetensors.h"
 #include "src/model/model.h"
+#include "src/optim/optimizer.h"
 #include "src/pipeline/job.h"
 
 namespace shardproof {
@@ -27,6 +28,11 @@ struct Stages {
   std::function<Result<KeyMatch>(const Model&, const Source&)> match_keys;
   /// Puts the source's full tensors into the model, on the ranks that read.
   std::function<Status(Model&, const KeyMatch&, const Source&, const Job&, World&)> load;
+  /// The optimizer of the model as it is now, and how it lets go of that and takes the model as it is
+  /// later.
+  std::function<Optimizer(const Model&)> make_optimizer;
+  std::function<Status(Optimizer&, const Model&)> unbind_optimizer;
+  std::function<Status(Optimizer&, const Model&)> rebind_optimizer;
   /// Which placement each slot gets on the mesh.
   std::function<std::vector<Placement>(const Slot&, const Mesh&)> place;
   /// What one rank owns of a slot under its placements.

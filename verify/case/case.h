@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "src/core/result.h"
 
@@ -63,9 +63,20 @@ struct TensorCase {
   std::vector<std::vector<StoredCase>> stored;
 };
 
-/// Where the model and its values come from: exactly one of the two.
+/// Low-rank adapters (LoRA) that a run makes of linear layers, without a file of their values.
+struct LoraCase {
+  int64_t rank = 8;
+  /// Whole names of modules, or how they end, from a dot on; or just "all-linear".
+  std::vector<std::string> targets;
+};
+
+/// Where the model and its values come from: exactly one of a checkpoint and tensors. The fields down
+/// to from_scratch are of a checkpoint.
 struct ModelCase {
   std::string checkpoint;           ///< Hugging Face directory: config.json and safetensors
+  std::string adapter;              ///< PEFT directory of a LoRA adapter of it, or empty
+  std::optional<LoraCase> lora;     ///< or an adapter that begins here
+  bool from_scratch = false;        ///< only config.json is read: every tensor begins here
   std::vector<TensorCase> tensors;  ///< synthetic: the verifier writes the checkpoint from `seed`
   std::vector<std::vector<std::string>> ties;  ///< synthetic: names that share one storage
   std::vector<std::string> missing;     ///< names that the checkpoint is allowed to lack (a synthetic one does)
@@ -96,6 +107,7 @@ struct Case {
   ModelCase model;
   std::vector<AxisCase> mesh;                  ///< 1-D for now: {"dp_shard", world size}
   std::string strategy = "rank0-broadcast";    ///< or "plain"
+  std::string optimizer = "none";              ///< of the reference: or "before-sharding"
   uint64_t bucket_bytes = 16u << 20;           ///< staging bytes a rank may hold at once
   uint64_t max_file_bytes = 0;                 ///< saved file size limit; 0: about one file a rank
   std::vector<AxisCase> resume_mesh;           ///< mesh to restore on besides; empty: skip that phase

@@ -1,4 +1,5 @@
 // What a Case must satisfy beyond the type of each field.
+#include <algorithm>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -226,7 +227,22 @@ void CheckKeys(const ModelCase& model, const TensorsByName& tensors, Complaint& 
   }
 }
 
+void CheckAdapter(const ModelCase& model, Complaint& complaint) {
+  if (!model.adapter.empty() && model.lora) {
+    complaint.Say("/model", "expected at most one of \"adapter\" and \"lora\", found both");
+  }
+  if (!model.lora) return;
+  const auto& targets = model.lora->targets;
+  const bool unnamed = std::any_of(targets.begin(), targets.end(),
+                                   [](const auto& target) { return target.empty(); });
+  if (!targets.empty() && !unnamed) return;
+  complaint.Say("/model/lora/targets", targets.empty()
+                                           ? "expected names of modules, found none"
+                                           : "expected names of modules, found an empty one");
+}
+
 void CheckModel(const ModelCase& model, Complaint& complaint) {
+  CheckAdapter(model, complaint);
   TensorsByName tensors;
   std::set<std::string> keys;
   uint64_t model_bytes = 0;

@@ -2,6 +2,7 @@
 #include "verify/case/case_json.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <cerrno>
 #include <cstring>
@@ -18,6 +19,7 @@ constexpr uint64_t kBytesMax = uint64_t{1} << 50;  // of any budget
 constexpr int64_t kRanksMax = 1024;
 constexpr int64_t kFilesMax = 1024;
 constexpr int64_t kStepsMax = 10000;
+constexpr int64_t kLoraRankMax = 1 << 16;
 constexpr uint64_t kDayMs = 24u * 60 * 60 * 1000;
 constexpr std::streamoff kCaseFileBytesMax = 64 << 20;
 
@@ -95,6 +97,17 @@ std::vector<std::vector<StoredCase>> ParseStored(FieldReader& tensor) {
   return ways;
 }
 
+LoraCase ParseLora(FieldReader& model) {
+  LoraCase lora;
+  const json* value = model.Object("lora");
+  if (value == nullptr) return lora;
+  FieldReader fields(*value, model.PointerTo("lora"), model.complaint());
+  fields.Required("rank", lora.rank, 1, kLoraRankMax);
+  fields.Required("targets", lora.targets);
+  fields.Finish();
+  return lora;
+}
+
 ModelCase ParseModel(const json& value, Complaint& complaint) {
   ModelCase model;
   FieldReader fields(value, "/model", complaint);
@@ -106,6 +119,11 @@ ModelCase ParseModel(const json& value, Complaint& complaint) {
                                         synthetic ? "both" : "neither"));
   }
   fields.Optional("checkpoint", model.checkpoint);
+  if (from_checkpoint) {
+    fields.Optional("adapter", model.adapter);
+    if (fields.Known("lora")) model.lora = ParseLora(fields);
+    fields.Optional("from_scratch", model.from_scratch);
+  }
   if (synthetic) {
     ForEach(fields, "tensors", [&](const json& tensor, const std::string& pointer) {
       model.tensors.push_back(ParseTensorCase(tensor, pointer, complaint));
@@ -148,6 +166,7 @@ Case ParseFields(const json& value, Complaint& complaint) {
   if (const json* model = fields.Object("model")) c.model = ParseModel(*model, complaint);
   c.mesh = ParseAxes(fields, "mesh");
   if (fields.Known("strategy")) fields.OneOf("strategy", KnownStrategies(), c.strategy);
+  if (fields.Known("optimizer")) fields.OneOf("optimizer", KnownOptimizers(), c.optimizer);
   fields.Optional("bucket_bytes", c.bucket_bytes, 1, kBytesMax);
   fields.Optional("max_file_bytes", c.max_file_bytes, 0, kBytesMax);
   if (fields.Known("resume_mesh")) c.resume_mesh = ParseAxes(fields, "resume_mesh");
@@ -176,6 +195,9 @@ json ModelToJson(const ModelCase& model) {
     out["files"] = model.files;
   } else {
     out["checkpoint"] = model.checkpoint;
+    if (!model.adapter.empty()) out["adapter"] = model.adapter;
+    if (model.lora) out["lora"] = {{"rank", model.lora->rank}, {"targets", model.lora->targets}};
+    if (model.from_scratch) out["from_scratch"] = true;
   }
   out["missing"] = model.missing;
   out["unexpected"] = model.unexpected;
@@ -253,6 +275,7 @@ json CaseToJson(const Case& c) {
           {"model", ModelToJson(c.model)},
           {"mesh", AxesToJson(c.mesh)},
           {"strategy", c.strategy},
+          {"optimizer", c.optimizer},
           {"bucket_bytes", c.bucket_bytes},
           {"max_file_bytes", c.max_file_bytes},
           {"resume_mesh", AxesToJson(c.resume_mesh)},

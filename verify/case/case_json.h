@@ -2,7 +2,7 @@
 // tensors).
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "verify/case/case.h"

@@ -39,6 +39,11 @@ const NameTable& KnownStrategies() {
   return names;
 }
 
+const NameTable& KnownOptimizers() {
+  static const NameTable names = {"none", "before-sharding"};
+  return names;
+}
+
 const NameTable& KnownKinds() {
   static const NameTable names = {"parameter", "buffer"};
   return names;

@@ -2,6 +2,7 @@
 #include <fstream>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "verify/cli/command.h"
 #include "verify/compare/compare.h"

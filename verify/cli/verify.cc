@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "verify/cli/command.h"
 #include "verify/cli/execute.h"
@@ -19,11 +20,15 @@ constexpr int64_t kStepsDefault = 4;
 
 struct VerifyArguments {
   std::string checkpoint;
+  std::string adapter;
+  std::string lora;
+  bool from_scratch = false;
   std::string case_file;
   std::optional<int64_t> world;
   std::optional<int64_t> resume_world;
   std::optional<std::string> mesh;
   std::string strategy;
+  std::string optimizer;
   std::string subject;
   std::optional<int64_t> steps;
   std::vector<std::string> options;
@@ -85,6 +90,20 @@ Result<std::vector<AxisCase>> ParseMesh(const std::string& text) {
   return mesh;
 }
 
+/// RANK:TARGET,TARGET,...; what is wrong with a target is told with the model at hand.
+Result<LoraCase> ParseLora(const std::string& text) {
+  LoraCase lora;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), lora.rank);
+  if (error != std::errc() || end + 1 >= text.data() + text.size() || *end != ':') {
+    return BadInput(fmt::format("--lora {}: expected RANK:TARGET,..., such as 8:q_proj,v_proj or "
+                                "8:all-linear",
+                                text));
+  }
+  std::istringstream targets(end + 1);
+  for (std::string target; std::getline(targets, target, ',');) lora.targets.push_back(target);
+  return lora;
+}
+
 Result<FaultCase> ParseInject(const std::string& text) {
   const size_t at = text.find('@');
   if (at == std::string::npos || at == 0 || at + 1 == text.size()) {
@@ -106,6 +125,23 @@ Status AddOption(const std::string& text, std::map<std::string, std::string>& op
   return Ok();
 }
 
+/// What the options say of the model besides where its checkpoint is.
+Status SetModel(const VerifyArguments& arguments, ModelCase& model) {
+  const bool any = !arguments.adapter.empty() || !arguments.lora.empty() || arguments.from_scratch;
+  if (any && model.checkpoint.empty()) {
+    return BadInput("--adapter, --lora and --from-scratch are of a model with a config.json: expected "
+                    "--checkpoint, or a case that names one");
+  }
+  if (!arguments.adapter.empty()) {
+    model.adapter = std::filesystem::absolute(arguments.adapter).string();
+  }
+  if (!arguments.lora.empty()) {
+    SP_ASSIGN(model.lora, ParseLora(arguments.lora));
+  }
+  model.from_scratch = model.from_scratch || arguments.from_scratch;
+  return Ok();
+}
+
 Result<Case> CaseFrom(const VerifyArguments& arguments) {
   Case test_case;
   if (!arguments.case_file.empty()) {
@@ -118,6 +154,7 @@ Result<Case> CaseFrom(const VerifyArguments& arguments) {
     SP_ASSIGN(const PlantedBug bug, FindBug(arguments.bug));
     SP_ASSIGN(test_case, ParseCase(nlohmann::json::parse(bug.smallest_case)));
   }
+  SP_TRY(SetModel(arguments, test_case.model));
   if (test_case.mesh.empty() || arguments.world) {
     SP_ASSIGN(const int64_t world, WorldFrom(arguments.world));
     test_case.mesh = {{"dp_shard", world}};
@@ -139,6 +176,7 @@ Result<Case> CaseFrom(const VerifyArguments& arguments) {
   if (arguments.steps) test_case.steps = *arguments.steps;
   for (const std::string& text : arguments.options) SP_TRY(AddOption(text, test_case.options));
   if (!arguments.strategy.empty()) test_case.strategy = arguments.strategy;
+  if (!arguments.optimizer.empty()) test_case.optimizer = arguments.optimizer;
   if (!arguments.bug.empty()) test_case.bug = arguments.bug;
   if (arguments.seed) test_case.seed = *arguments.seed;
   if (arguments.bucket_bytes) test_case.bucket_bytes = *arguments.bucket_bytes;
@@ -177,6 +215,13 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
       "verify", "Load, shard, save and restore a model on several ranks, and judge every step");
   command->add_option("--checkpoint", arguments->checkpoint,
                       "Hugging Face directory: config.json and safetensors");
+  command->add_option("--adapter", arguments->adapter,
+                      "PEFT directory of a LoRA adapter of that model, loaded with it");
+  command->add_option("--lora", arguments->lora,
+                      "RANK:TARGET,...: a LoRA adapter that begins here, such as 8:q_proj,v_proj or\n"
+                      "8:all-linear");
+  command->add_flag("--from-scratch", arguments->from_scratch,
+                    "Of the checkpoint, read only config.json: every tensor is initialised");
   command->add_option("--case", arguments->case_file,
                       "Case JSON (fixtures/schema/case.schema.json)");
   command->add_option("--world", arguments->world, "Ranks: default 4, or what torchrun started");
@@ -200,6 +245,9 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
                       "rank0-broadcast (default): rank 0 reads, the others take their shards off\n"
                       "the same buckets; rank0-scatter: rank 0 sends each its own; each-reads-own:\n"
                       "every rank reads its shards; plain: every rank reads everything");
+  command->add_option("--optimizer", arguments->optimizer,
+                      "before-sharding: an optimizer of the loaded model is unbound, and bound to its\n"
+                      "shards when they are ready. Default: none");
   command->add_option("--inject", arguments->inject,
                       "Inject a fault, ID@WHERE: file/flip@TENSOR:INDEX, comm/swap-rows@TENSOR,\n"
                       "buffer/nan@NAME; see 'shardproof list faults'. May be repeated");

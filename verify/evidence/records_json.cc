@@ -342,6 +342,19 @@ KeyReport ParseKeys(FieldReader& fields) {
   return r;
 }
 
+OrderedJson OptimizerToJson(const OptimizerRecord& r) {
+  OrderedJson groups = OrderedJson::array();
+  for (const OptimizerGroup& group : r.groups) {
+    groups.push_back({{"options", group.options}, {"parameters", group.parameters}});
+  }
+  OrderedJson strangers = OrderedJson::array();
+  for (const Stranger& one : r.strangers) {
+    strangers.push_back(
+        {{"group", one.group}, {"index", one.index}, {"was", one.was}, {"shape", one.shape}});
+  }
+  return {{"record", "optimizer"}, {"groups", groups}, {"strangers", strangers}, {"values", r.values}};
+}
+
 OptimizerRecord ParseOptimizer(FieldReader& fields) {
   OptimizerRecord r;
   ForEach(fields, "groups", [&](const json& value, const std::string& pointer) {

@@ -36,6 +36,7 @@ ErrorRecord ParseErrorRecord(FieldReader& fields);
 OrderedJson KeysToJson(const KeyReport& record);
 KeyReport ParseKeys(FieldReader& fields);
 
+OrderedJson OptimizerToJson(const OptimizerRecord& record);
 OptimizerRecord ParseOptimizer(FieldReader& fields);
 
 /// Parts that oracle.json shares with the streams.

@@ -133,6 +133,16 @@ Status EvidenceWriter::Stage(const StageRecord& stage) {
   return EndStage();
 }
 
+Status EvidenceWriter::Optimizer(const std::string& stage, int64_t step,
+                                 const OptimizerRecord& record) {
+  if (stage_open_) return Internal(fmt::format("evidence: optimizer within stage {}", stage_));
+  SP_TRY(facts_->Append(
+      DumpLine({{"record", "stage"}, {"name", stage}, {"step", step}, {"of", "optimizer"}})));
+  SP_TRY(facts_->Append(DumpLine(OptimizerToJson(record))));
+  return facts_->Append(
+      DumpLine({{"record", "stage_end"}, {"name", stage}, {"step", step}, {"tensors", 0}}));
+}
+
 Status EvidenceWriter::Collective(const CollectiveRecord& record) {
   return facts_->Append(DumpLine(CollectiveToJson(record)));
 }

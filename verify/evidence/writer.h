@@ -47,7 +47,9 @@ class EvidenceWriter {
   Status BeginStage(const std::string& name, int64_t step);
   Status State(const std::string& name, const TensorState& state);
   Status EndStage();
-  /// The three above for a stage that is already collected.
+  /// What an optimizer holds at a stage whose states are written.
+  Status Optimizer(const std::string& stage, int64_t step, const OptimizerRecord& record);
+  /// The first three for a stage that is already collected.
   Status Stage(const StageRecord& stage);
 
   Status Collective(const CollectiveRecord& record);

@@ -99,10 +99,10 @@ Result<FileTensor> ReadTensor(const PlacedTensor& placed, ImageReader& image,
   return tensor;
 }
 
-Status ReadInto(const std::string& checkpoint, const std::vector<CaptureRequest>& captures,
+Status ReadInto(const std::string& checkpoint, const std::vector<TensorLocation>& places,
+                const std::vector<CaptureRequest>& captures,
                 const std::vector<TensorCase>& declared,
                 std::map<std::string, FileTensor>& tensors) {
-  SP_ASSIGN(const std::vector<TensorLocation> places, Locate(checkpoint));
   SP_ASSIGN(std::vector<PlacedTensor> all, Place(checkpoint, places, declared));
   // By file and offset, so that a disk reads forwards and one file is open at a time.
   const auto order = [](const PlacedTensor& tensor) {
@@ -122,10 +122,13 @@ Status ReadInto(const std::string& checkpoint, const std::vector<CaptureRequest>
 }  // namespace
 
 CheckpointRecord ReadCheckpoint(const std::string& checkpoint,
+                                const Result<std::vector<TensorLocation>>& places,
                                 const std::vector<CaptureRequest>& captures,
                                 const std::vector<TensorCase>& declared) {
   CheckpointRecord record;
-  const Status status = ReadInto(checkpoint, captures, declared, record.tensors);
+  const Status status = places.ok() ? ReadInto(checkpoint, places.value(), captures, declared,
+                                               record.tensors)
+                                    : Status(places.error());
   if (!status.ok()) {
     record.error = status.error().message;
     record.tensors.clear();

@@ -121,6 +121,19 @@ Status AddDerived(const TensorCase& tensor, OracleRecord& record) {
   return Ok();
 }
 
+/// What the case says, and what it asks to begin here.
+std::vector<std::string> MayLack(const Case& test_case, const DeclaredModel& model) {
+  std::set<std::string> names(test_case.model.missing.begin(), test_case.model.missing.end());
+  if (test_case.model.lora) names.insert(model.adapted.begin(), model.adapted.end());
+  for (const TensorCase& tensor : model.tensors) {
+    const bool saved = tensor.kind != "buffer" || tensor.persistent;
+    const bool loaded = !test_case.model.from_scratch ||
+                        (!test_case.model.adapter.empty() && model.adapted.contains(tensor.name));
+    if (saved && !loaded) names.insert(tensor.name);
+  }
+  return {names.begin(), names.end()};
+}
+
 }  // namespace
 
 Result<OracleRecord> Consult(const Case& test_case, const std::string& source,
@@ -128,9 +141,10 @@ Result<OracleRecord> Consult(const Case& test_case, const std::string& source,
   OracleRecord record;
   SP_ASSIGN(const DeclaredModel model, DeclareModel(test_case));
   SP_TRY(Declare(model, record));
-  record.missing_allowed = test_case.model.missing;
+  record.missing_allowed = MayLack(test_case, model);
   record.unexpected_allowed = test_case.model.unexpected;
-  record.source = ReadCheckpoint(source, captures, model.tensors);
+  record.source =
+      ReadCheckpoint(source, LocateSource(test_case, source), captures, model.tensors);
   if (!record.source.error.empty()) return BadInput(record.source.error);
   for (auto& [name, tensor] : record.declared) {
     const FileTensor* present = InSource(record, name);

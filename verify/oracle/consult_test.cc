@@ -63,7 +63,7 @@ class SyntheticTest : public ::testing::Test {
   CheckpointRecord Write() {
     const Status status = WriteSynthetic(case_, directory_.path());
     EXPECT_TRUE(status.ok()) << status.error().message;
-    return ReadCheckpoint(directory_.path(), {}, {});
+    return ReadCheckpoint(directory_.path(), Locate(directory_.path()), {}, {});
   }
 
   Case case_;
@@ -90,7 +90,7 @@ TEST_F(SyntheticTest, ValuesAreAFunctionOfSeedAndNameAndNotOfTheFiles) {
   case_.model.files = 3;
   const TemporaryDirectory sharded;
   ASSERT_TRUE(WriteSynthetic(case_, sharded.path()).ok());
-  const CheckpointRecord three = ReadCheckpoint(sharded.path(), {}, {});
+  const CheckpointRecord three = ReadCheckpoint(sharded.path(), Locate(sharded.path()), {}, {});
   ASSERT_EQ(three.error, "");
   EXPECT_EQ(Names(three), Names(one));
   for (const auto& [name, tensor] : one.tensors) {
@@ -100,7 +100,7 @@ TEST_F(SyntheticTest, ValuesAreAFunctionOfSeedAndNameAndNotOfTheFiles) {
   case_.seed = 10;
   const TemporaryDirectory other;
   ASSERT_TRUE(WriteSynthetic(case_, other.path()).ok());
-  EXPECT_NE(ReadCheckpoint(other.path(), {}, {}).tensors.at("a.weight").digest,
+  EXPECT_NE(ReadCheckpoint(other.path(), Locate(other.path()), {}, {}).tensors.at("a.weight").digest,
             one.tensors.at("a.weight").digest);
 }
 
@@ -124,7 +124,7 @@ TEST_F(SyntheticTest, MoreFilesThanTensorsAndNoTensorsAreFine) {
   Case empty;
   const TemporaryDirectory directory;
   ASSERT_TRUE(WriteSynthetic(empty, directory.path()).ok());
-  EXPECT_EQ(ReadCheckpoint(directory.path(), {}, {}).error, "");
+  EXPECT_EQ(ReadCheckpoint(directory.path(), Locate(directory.path()), {}, {}).error, "");
 }
 
 TEST_F(SyntheticTest, RefusesWhatCannotBeWritten) {
@@ -149,9 +149,9 @@ TEST_F(SyntheticTest, AStoredWayHoldsStretchesOfTheTensor) {
   case_.model.tensors[5].stored = {{{"f.0", {3000}}}};
   const TemporaryDirectory directory;
   ASSERT_TRUE(WriteSynthetic(case_, directory.path()).ok());
-  EXPECT_THAT(Names(ReadCheckpoint(directory.path(), {}, {})),
+  EXPECT_THAT(Names(ReadCheckpoint(directory.path(), Locate(directory.path()), {}, {})),
               ElementsAre("a.0", "a.1", "b.weight", "d.count", "e.mask", "h.fp8", "x.extra"));
-  const CheckpointRecord parts = ReadCheckpoint(directory.path(), {}, case_.model.tensors);
+  const CheckpointRecord parts = ReadCheckpoint(directory.path(), Locate(directory.path()), {}, case_.model.tensors);
   EXPECT_EQ(Names(parts), Names(whole));
   EXPECT_EQ(parts.tensors.at("a.weight").digest, whole.tensors.at("a.weight").digest);
   const auto consulted = Consult(case_, directory.path(), {});

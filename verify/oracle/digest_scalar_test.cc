@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "verify/oracle/fixture_files.h"
@@ -106,7 +107,7 @@ TEST(ReadCheckpoint, KeepsSmallTensorsAndWhatWasAskedFor) {
                                 PlannedBytes("small", "U8", {4096}, Ramp(4096))})
                   .ok());
   const CheckpointRecord record = ReadCheckpoint(
-      directory.path(),
+      directory.path(), Locate(directory.path()),
       {{"values", "large", 4990, 100}, {"values", "large", 9000, 1}, {"values", "large", 3, 2}},
       {});
   ASSERT_EQ(record.error, "");
@@ -119,7 +120,7 @@ TEST(ReadCheckpoint, KeepsSmallTensorsAndWhatWasAskedFor) {
   EXPECT_EQ(large.bytes[0].start, 4990u);
   EXPECT_EQ(large.bytes[0].bytes, Ramp(5000).substr(4990));
   EXPECT_EQ(large.bytes[1].bytes, Ramp(5000).substr(3, 2));
-  EXPECT_NE(ReadCheckpoint(directory / "absent", {}, {}).error, "");
+  EXPECT_NE(ReadCheckpoint(directory / "absent", Locate(directory / "absent"), {}, {}).error, "");
 }
 
 }  // namespace

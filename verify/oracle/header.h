@@ -19,7 +19,8 @@ constexpr uint64_t kHeaderBytesMax = 100'000'000;
 /// \error kBadInput naming the file, the offset or key, what was expected and what was found.
 Result<std::vector<TensorLocation>> ReadHeader(const InputFile& file, const std::string& file_name);
 
-/// Where the file of a located tensor lies: `checkpoint` is a directory or that very file.
+/// Where the file of a located tensor lies: `checkpoint` is a directory or that very file, unless the
+/// location says by itself where.
 std::string PathOf(const std::string& checkpoint, const TensorLocation& where);
 
 }  // namespace shardproof::oracle

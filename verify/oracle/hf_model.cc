@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "verify/oracle/adapter.h"
 #include "verify/oracle/architectures.h"
 #include "verify/oracle/input_file.h"
 #include "verify/oracle/oracle.h"
@@ -82,7 +83,8 @@ Result<DeclaredModel> DeclareModel(const Case& test_case) {
   SP_ASSIGN(const Fields fields, Fields::Of(Printable(path), root));
   SP_ASSIGN(const Architecture* architecture, ReadArchitecture(fields));
   if (!architecture->reads_quantised) SP_TRY(QuantisedConfig::Read(fields, {}));
-  return architecture->declare(fields);
+  SP_ASSIGN(DeclaredModel model, architecture->declare(fields));
+  return Adapt(std::move(model), test_case.model);
 }
 
 }  // namespace shardproof::oracle

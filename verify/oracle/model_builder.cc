@@ -56,6 +56,7 @@ void ModelBuilder::Bias(const std::string& name, int64_t size) { Add(name, {size
 
 void ModelBuilder::Linear(const std::string& name, int64_t in, int64_t out, bool bias) {
   const bool quantised = quantised_.Has(name);
+  model_.linears.insert(name);
   Packed(name + ".weight", {out, in}, {}, quantised);
   if (!bias) return;
   Bias(name + ".bias", out);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,14 @@ struct TensorLocation {
 /// sorted by name. Validated: every offset, size, dtype and duplicate.
 /// \error kBadInput naming file, offset or key, what was expected and what was found.
 Result<std::vector<TensorLocation>> Locate(const std::string& checkpoint);
+
+/// The tensors that a Case's run loads: of its checkpoint, which is at `source`, and of its adapter
+/// (whose `file` is then absolute); none if it begins from scratch. \error kBadInput likewise.
+Result<std::vector<TensorLocation>> LocateSource(const Case& test_case, const std::string& source);
+
+/// The tensors of a checkpoint that a Case's run saved: of an adapter in its folder `adapter` too, if
+/// the Case has one. \error kBadInput likewise.
+Result<std::vector<TensorLocation>> LocateSaved(const Case& test_case, const std::string& saved);
 
 /// Reads bytes [start, start+length) of a located tensor. \error kBadInput on a short read.
 Result<std::string> ReadBytes(const std::string& checkpoint, const TensorLocation& where,
@@ -62,8 +71,10 @@ Result<std::vector<PlacedTensor>> Place(const std::string& checkpoint,
 /// Digests of every tensor as Place() puts them together, by the plain scalar digest of
 /// SPECIFICATION.md, with inline bytes for tensors of at most 4096 bytes and for the captures asked
 /// for (by tensor name).
+/// \param places  as one of the Locate functions gives them for `checkpoint`.
 /// \param declared  the model's tensors; of no interest but for their stored ways.
 CheckpointRecord ReadCheckpoint(const std::string& checkpoint,
+                                const Result<std::vector<TensorLocation>>& places,
                                 const std::vector<CaptureRequest>& captures,
                                 const std::vector<TensorCase>& declared);
 
@@ -75,9 +86,11 @@ struct DeclaredModel {
   std::vector<TensorCase> tensors;
   std::vector<std::vector<std::string>> ties;
   double init_scale = 0;  ///< half-width of the "uniform" initial values
+  std::set<std::string> linears = {};  ///< the modules of a config.json that are linear layers
+  std::set<std::string> adapted = {};  ///< the tensors of its adapter
 };
-/// \error kBadInput naming config.json, the field, what was expected and found; an unknown
-///   architecture with the list of the known ones.
+/// \error kBadInput naming config.json (or adapter_config.json), the field, what was expected and found;
+///   an unknown architecture with the list of the known ones.
 Result<DeclaredModel> DeclareModel(const Case& test_case);
 
 /// The whole oracle for a Case whose source checkpoint is at `source` (for a synthetic model, where

@@ -44,7 +44,7 @@ class PlaceTest : public ::testing::Test {
   }
 
   CheckpointRecord Read(const std::vector<CaptureRequest>& captures = {}, int64_t rows = 2) {
-    return ReadCheckpoint(directory_.path(), captures, Declared(rows));
+    return ReadCheckpoint(directory_.path(), Locate(directory_.path()), captures, Declared(rows));
   }
 
   TemporaryDirectory directory_;

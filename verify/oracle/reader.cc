@@ -18,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kIndexName[] = "model.safetensors.index.json";
+constexpr char kAdapterName[] = "adapter_model.safetensors";
 constexpr uint64_t kIndexBytesMax = 100'000'000;
 
 /// A relative path that stays inside the directory, part by part.
@@ -134,10 +135,9 @@ Result<std::vector<TensorLocation>> LocateUnsorted(const std::string& checkpoint
   return holds(kIndexName) ? LocateIndexed(checkpoint) : LocateAll(checkpoint);
 }
 
-}  // namespace
-
-Result<std::vector<TensorLocation>> Locate(const std::string& checkpoint) {
-  SP_ASSIGN(std::vector<TensorLocation> tensors, LocateUnsorted(checkpoint));
+/// Sorted by name, and every name once.
+Result<std::vector<TensorLocation>> Sorted(const std::string& checkpoint,
+                                           std::vector<TensorLocation> tensors) {
   std::sort(tensors.begin(), tensors.end(), [](const TensorLocation& a, const TensorLocation& b) {
     return std::tie(a.name, a.file) < std::tie(b.name, b.file);
   });
@@ -152,7 +152,38 @@ Result<std::vector<TensorLocation>> Locate(const std::string& checkpoint) {
   return tensors;
 }
 
+}  // namespace
+
+Result<std::vector<TensorLocation>> Locate(const std::string& checkpoint) {
+  SP_ASSIGN(std::vector<TensorLocation> tensors, LocateUnsorted(checkpoint));
+  return Sorted(checkpoint, std::move(tensors));
+}
+
+Result<std::vector<TensorLocation>> LocateSource(const Case& test_case, const std::string& source) {
+  std::vector<TensorLocation> tensors;
+  if (!test_case.model.from_scratch) {
+    SP_ASSIGN(tensors, LocateUnsorted(source));
+  }
+  const std::string& adapter = test_case.model.adapter;
+  if (!adapter.empty()) {
+    const std::string path = fs::absolute(adapter).string() + "/" + kAdapterName;
+    SP_ASSIGN(const auto input, InputFile::Open(path));
+    SP_ASSIGN(std::vector<TensorLocation> found, ReadHeader(*input, path));
+    std::move(found.begin(), found.end(), std::back_inserter(tensors));
+  }
+  return Sorted(source, std::move(tensors));
+}
+
+Result<std::vector<TensorLocation>> LocateSaved(const Case& test_case, const std::string& saved) {
+  SP_ASSIGN(std::vector<TensorLocation> tensors, LocateUnsorted(saved));
+  if (test_case.model.lora || !test_case.model.adapter.empty()) {
+    SP_TRY(Append(saved, std::string("adapter/") + kAdapterName, tensors));
+  }
+  return Sorted(saved, std::move(tensors));
+}
+
 std::string PathOf(const std::string& checkpoint, const TensorLocation& where) {
+  if (where.file.starts_with('/')) return where.file;
   std::error_code error;
   return fs::is_directory(checkpoint, error) ? checkpoint + "/" + where.file : checkpoint;
 }

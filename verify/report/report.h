@@ -1,7 +1,7 @@
 // The four forms of a report. All are pure functions of a RunResult but for the writing of files.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "src/core/result.h"

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <nlohmann/json.hpp>
 
 #include "src/core/torch_try.h"
 #include "verify/run/launcher.h"
@@ -37,7 +38,7 @@ Result<PhaseRun> RunFromOrder(const json& order) {
   run.save_to = order.at("save_to");
   run.evidence = order.at("evidence");
   for (const json& c : order.at("captures")) run.captures.push_back({c[0], c[1], c[2], c[3]});
-  SP_ASSIGN(run.locations, oracle::Locate(run.source));
+  SP_ASSIGN(run.locations, oracle::LocateSource(run.test_case, run.source));
   return run;
 }
 

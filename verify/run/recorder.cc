@@ -6,6 +6,7 @@
 
 #include "src/core/dtype.h"
 #include "src/model/model.h"
+#include "src/optim/optimizer.h"
 #include "verify/digest/digest.h"
 #include "verify/oracle/oracle.h"
 #include "verify/run/pages.h"
@@ -219,6 +220,36 @@ void Recorder::Reached(const std::string& stage, int64_t step, const Model& mode
     }
   }
   Keep(writer_.EndStage());
+  if (model.optimizer && model.optimizer->bound) {
+    Keep(writer_.Optimizer(stage, step, Holdings(*model.optimizer, model)));
+  }
+  for (const auto& slot : model.Slots()) {
+    earlier_[slot->value.unsafeGetTensorImpl()] = slot->spec.name;
+  }
+}
+
+OptimizerRecord Recorder::Holdings(const Optimizer& optimizer, const Model& model) const {
+  std::map<const void*, std::string> names;
+  for (const auto& slot : model.Slots()) {
+    names[slot->value.unsafeGetTensorImpl()] = slot->spec.name;
+  }
+  OptimizerRecord record;
+  for (const ParameterGroup& group : optimizer.groups) {
+    OptimizerGroup& made = record.groups.emplace_back();
+    made.options = group.options;
+    for (size_t i = 0; i < group.tensors.size(); ++i) {
+      const void* object = group.tensors[i].unsafeGetTensorImpl();
+      if (const auto name = names.find(object); name != names.end()) {
+        made.parameters.push_back(name->second);
+        continue;
+      }
+      const auto was = earlier_.find(object);
+      record.strangers.push_back({static_cast<int64_t>(record.groups.size()) - 1,
+                                  static_cast<int64_t>(i), was == earlier_.end() ? "" : was->second,
+                                  Vector(group.tensors[i].sizes())});
+    }
+  }
+  return record;
 }
 
 void Recorder::Keys(const std::vector<std::string>& missing,

@@ -2,6 +2,7 @@
 // in a memory run, committed pages. It reads tensors in place and allocates nothing of their size.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,6 +14,8 @@
 #include "verify/evidence/writer.h"
 
 namespace shardproof {
+
+struct Optimizer;
 
 enum class RunMode { kValues, kMemory };
 
@@ -36,6 +39,8 @@ class Recorder : public Observer {
 
  private:
   void Keep(Status status);
+  /// What the optimizer holds, by the names of the model's tensors now and at earlier stages.
+  OptimizerRecord Holdings(const Optimizer& optimizer, const Model& model) const;
 
   EvidenceWriter& writer_;
   RunMode mode_;
@@ -43,6 +48,7 @@ class Recorder : public Observer {
   Status status_ = Ok();
   std::string working_on_ = "start";
   uint64_t own_bytes_ = 0;
+  std::map<const void*, std::string> earlier_;  ///< names by object, for whoever holds one on
 };
 
 }  // namespace shardproof

@@ -163,6 +163,10 @@ Status Run::CheckReferenceOnly() const {
                                 test_case().subject));
   };
   if (!test_case().bug.empty()) return refuse("bug " + test_case().bug);
+  const ModelCase& model = test_case().model;
+  if (model.lora || !model.adapter.empty()) return refuse("an adapter");
+  if (model.from_scratch) return refuse("from_scratch");
+  if (test_case().optimizer != "none") return refuse("optimizer " + test_case().optimizer);
   if (!test_case().faults.empty()) return refuse("fault " + test_case().faults[0].id);
   return Ok();
 }
@@ -180,7 +184,7 @@ Status Run::Prepare() {
     SP_TRY(oracle::WriteSynthetic(test_case(), source_));
   }
   SP_TRY(CheckSaveTo(options_.save_to, source_));
-  SP_ASSIGN(locations_, oracle::Locate(source_));
+  SP_ASSIGN(locations_, oracle::LocateSource(test_case(), source_));
   SP_TRY(CheckShapes());
   if (!test_case().bug.empty()) SP_TRY(FindBug(test_case().bug));
   for (const FaultCase& asked : test_case().faults) {
@@ -251,8 +255,9 @@ Status Run::Consult() {
       }
     }
     if (evidence_.WhyCannot("saved_files") != nullptr) continue;
-    evidence_.oracle.saved[plan.name] =
-        oracle::ReadCheckpoint(SavedBy(plan.name), captures_, declared.tensors);
+    const std::string saved = SavedBy(plan.name);
+    evidence_.oracle.saved[plan.name] = oracle::ReadCheckpoint(
+        saved, oracle::LocateSaved(test_case(), saved), captures_, declared.tensors);
   }
   return WriteOracle(options_.directory, evidence_.oracle);
 }

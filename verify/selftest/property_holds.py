@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A property holds on the reference pipeline: property_holds.py ID WORLD
+"""Properties hold on the reference pipeline: property_holds.py WORLD ID [ID ...]
 
-Judges everything.json on so many ranks with all other properties off: it must pass, and must have
-compared something.
+Judges everything.json on so many ranks, by one property with all others off if one is named, else by
+all: each of those named must pass, and must have compared something.
 """
 
 import sys
@@ -15,22 +15,28 @@ FAULTS = "fault.every_fault_fires"
 
 
 class PropertyHolds(CommandTest):
-    property_id, world = "", 0
+    world, ids = 0, ()
 
     def runTest(self):
-        words = ["verify", "--case", CASE, "--world", self.world, "--property", self.property_id]
-        if self.property_id == FAULTS:  # it judges only a run that has a fault to fire
+        words = ["verify", "--case", CASE, "--world", self.world]
+        expected = set(self.ids)
+        if len(expected) == 1:
+            words += ["--property", *expected]
+        if expected == {FAULTS}:  # it judges only a run that has a fault to fire
             words += ["--inject", "file/flip@odd.f32.weight:1"]
+        else:
+            expected -= {FAULTS}
         document = self.judged(*words, code=0)
         self.assertEqual(document["findings"], [])
-        judged = [one for one in document["properties"] if one["verdict"] != "skip"]
-        self.assertEqual([one["id"] for one in judged], [self.property_id])
-        self.assertGreater(judged[0]["comparisons"], 0)
+        judged = {one["id"]: one for one in document["properties"] if one["verdict"] != "skip"}
+        self.assertEqual(set(judged), expected)
+        for one in judged.values():
+            self.assertGreater(one["comparisons"], 0, one["id"])
         self.assertEqual(document["case"]["mesh"], [{"name": "dp_shard", "size": self.world}])
 
 
-def main(property_id, world):
-    PropertyHolds.property_id, PropertyHolds.world = property_id, int(world)
+def main(world, *ids):
+    PropertyHolds.world, PropertyHolds.ids = int(world), ids
     result = unittest.TextTestRunner(stream=sys.stdout).run(PropertyHolds())
     return 0 if result.wasSuccessful() else 1
 

@@ -19,7 +19,7 @@ class Endings(CommandTest):
 
 
 class LostRank(Endings):
-    labels = "selftest multi-rank fast"
+    labels = "selftest multi-rank fast timed"
     fixtures = "checkpoints"
 
     def lost_at(self, stage):
@@ -61,7 +61,7 @@ class LostRank(Endings):
 
 
 class HungRank(Endings):
-    labels = "selftest multi-rank fast"
+    labels = "selftest multi-rank fast timed"
     fixtures = "checkpoints"
 
     def hung(self, rank, stage):
@@ -82,7 +82,7 @@ class HungRank(Endings):
 
 
 class KilledLauncher(CommandTest):
-    labels = "selftest multi-rank fast"
+    labels = "selftest multi-rank fast timed"
     fixtures = "checkpoints"
 
     def ends_with(self, number):

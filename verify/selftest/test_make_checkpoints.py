@@ -146,7 +146,7 @@ class BadOptions(CommandTest):
 class Made(CommandTest):
     """What make.py makes, and does not."""
 
-    labels = "selftest"
+    labels = "selftest nightly"
     fixtures = "checkpoints"
     timeout_s = 180
 
@@ -308,7 +308,7 @@ class Contents(CommandTest):
 class Loads(CommandTest):
     """check_loads.py on what is equal, and on what is not."""
 
-    labels = "selftest"
+    labels = "selftest nightly"
     fixtures = "checkpoints"
     timeout_s = 120
 
@@ -385,7 +385,7 @@ class Loads(CommandTest):
 class Described(CommandTest):
     """describe.py says what the real Transformers makes of the presets."""
 
-    labels = "selftest"
+    labels = "selftest nightly"
     fixtures = "checkpoints"
     timeout_s = 180
 

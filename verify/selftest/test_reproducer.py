@@ -108,6 +108,12 @@ class Reproducer(CommandTest):
         self.assert_exit(done, 0)
         self.assertIn(f'href="reproducers/{entry["script"]}"', html.read_text())
 
+
+class OtherKinds(Reproducer):
+    labels = "selftest multi-rank nightly"
+    timeout_s = 300
+    fixtures = "checkpoints"
+
     def test_a_rank_that_dies_is_shown(self):
         case = REPOSITORY / "fixtures" / "cases" / "smoke.json"
         shown = "FAIL: rank 1 of 2, in phase values: was ended by SIGKILL"

@@ -1,0 +1,164 @@
+"""LoRA adapters are what PEFT makes of them; a model may begin without weights."""
+
+import json
+import shutil
+import sys
+
+from command import REPOSITORY, CommandTest, checkpoint
+from test_models import CHECK, DESCRIBE, DTYPES, STRATEGIES, tensors_at_ready
+
+ADAPTER = "qwen3-lora-small"
+BASE = "qwen3-small"
+ASKED = (("qwen3-small", "4:q_proj,v_proj"), ("llama-tied-small", "3:all-linear"),
+         ("qwen2.5-vl-small", "2:qkv,down_proj"), ("lfm2-moe-small", "5:in_proj,self_attn.out_proj"),
+         ("qwen3-moe-small", "2:q_proj,o_proj"), ("qwen3-vl-small", "2:all-linear"))  # fmt: skip
+
+
+class Adapters(CommandTest):
+    labels = "selftest multi-rank"
+    fixtures = "checkpoints"
+    timeout_s = 300
+
+    def verified(self, *words):
+        report = self.dir / "report"
+        shutil.rmtree(report, ignore_errors=True)
+        document = self.judged("verify", *words, "--report", report, code=0)
+        self.assertEqual(document["findings"], [])
+        self.assertGreater(document["compared"]["comparisons"], 0)
+        return tensors_at_ready(report, 0)
+
+    def same_as_peft(self, name, words):
+        done = self.run_process(sys.executable, DESCRIBE, checkpoint(name), *words, timeout=120,
+                                TMPDIR=str(self.root))  # fmt: skip
+        self.assert_exit(done, 0)
+        expected = done.json()
+        ready = self.verified("--checkpoint", checkpoint(name), "--world", 2, *words)
+        ours = {fqn: d for fqn, (d, _) in ready.items() if d["kind"] == "parameter"}
+        self.assertEqual(sorted(ours), sorted(expected["parameters"]))
+        for fqn, theirs in expected["parameters"].items():
+            self.assertEqual((ours[fqn]["shape"], ours[fqn]["dtype"]),
+                             (theirs["shape"], DTYPES[theirs["dtype"]]), fqn)  # fmt: skip
+        self.assertEqual(sorted(fqn for fqn in ours if ours[fqn].get("requires_grad", True)),
+                         sorted(expected["trained"]))  # fmt: skip
+
+    def test_what_is_injected_has_pefts_names_shapes_and_gradients(self):
+        for name, lora in ASKED:
+            with self.subTest(f"{name} {lora}"):
+                self.same_as_peft(name, ("--lora", lora))
+
+    def test_what_is_read_has_pefts_names_shapes_and_gradients(self):
+        self.same_as_peft(BASE, ("--adapter", checkpoint(ADAPTER)))
+
+    def test_peft_loads_what_was_saved(self):
+        saved = []
+        for strategy, mesh in zip(STRATEGIES, ("2x2", "dp_shard=3", "2x1x2", "dp_shard=1")):
+            saved.append(self.dir / strategy)
+            self.verified("--checkpoint", checkpoint(BASE), "--adapter", checkpoint(ADAPTER), "--mesh", mesh,
+                          "--strategy", strategy, "--save-to", saved[-1])  # fmt: skip
+            self.assertEqual((saved[-1] / "adapter" / "adapter_config.json").read_bytes(),
+                             (self.path(ADAPTER) / "adapter_config.json").read_bytes())  # fmt: skip
+        for source, directories, words in (
+            (checkpoint(BASE), saved, ()),
+            (checkpoint(ADAPTER), [one / "adapter" for one in saved], ("--base", checkpoint(BASE))),
+        ):
+            done = self.run_process(sys.executable, CHECK, *words, source, *directories, timeout=200,
+                                    TMPDIR=str(self.root))  # fmt: skip
+            self.assert_exit(done, 0)
+            self.assertEqual(done.out.count("equal "), 4, str(done))
+
+    def test_an_adapter_that_began_here_is_one_for_peft(self):
+        saved = self.dir / "saved"
+        self.verified("--checkpoint", checkpoint(BASE), "--lora", "4:q_proj,down_proj", "--world", 2,
+                      "--save-to", saved)  # fmt: skip
+        done = self.run_process(sys.executable, CHECK, "--base", checkpoint(BASE), saved / "adapter",
+                                saved / "adapter", timeout=120, TMPDIR=str(self.root))  # fmt: skip
+        self.assert_exit(done, 0)
+        # Read back as what it is now, not begun again.
+        self.verified("--checkpoint", saved, "--adapter", saved / "adapter", "--world", 3)
+
+    def test_a_save_replaces_no_adapter_with_files_of_others(self):
+        saved = self.dir / "saved"
+        words = ("--checkpoint", checkpoint(BASE), "--lora", "4:q_proj", "--world", 1, "--save-to", saved)
+        self.verified(*words)
+        (saved / "adapter" / "notes.txt").write_text("mine")
+        done = self.shardproof("verify", *words)
+        self.assert_exit(done, 2)
+        self.assertIn("adapter/notes.txt", done.err)
+        self.assertTrue((saved / "adapter" / "notes.txt").exists())
+
+    def path(self, name):
+        return type(self.dir)(checkpoint(name))
+
+    def adapter_with(self, **fields):
+        """A copy of the adapter whose config says otherwise."""
+        copy = self.dir / "adapter"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(checkpoint(ADAPTER), copy)
+        config = json.loads((copy / "adapter_config.json").read_text())
+        (copy / "adapter_config.json").write_text(json.dumps({**config, **fields}))
+        return copy
+
+    def refused(self, *words, names):
+        done = self.shardproof("verify", "--checkpoint", checkpoint(BASE), "--world", 2, *words)
+        self.assert_exit(done, 2)
+        self.assertEqual(len(done.err.strip().splitlines()), 1, str(done))
+        for name in names:
+            self.assertIn(name, done.err)
+
+    def test_what_is_no_plain_adapter_is_bad_input(self):
+        for field, value in (("use_dora", True), ("modules_to_save", ["norm"]), ("bias", "all"),
+                             ("peft_type", "LOHA"), ("r", 0), ("target_modules", "(q|v)_proj"),
+                             ("target_modules", ["input_layernorm"]), ("target_modules", ["nowhere"]),
+                             ("rank_pattern", {"q.*": 2}), ("lora_bias", True),
+                             ("layers_to_transform", [0]), ("a_new_kind_of_thing", 3)):  # fmt: skip
+            with self.subTest(field=field, value=value):
+                told = "target" if field == "target_modules" else field
+                told = "q.*" if field == "rank_pattern" else told
+                self.refused("--adapter", self.adapter_with(**{field: value}), names=[told])
+        self.refused("--adapter", self.dir / "absent", names=["absent"])
+        bare = self.adapter_with()
+        (bare / "adapter_config.json").unlink()
+        self.refused("--adapter", bare, names=["adapter_config.json"])
+        self.refused("--adapter", checkpoint(ADAPTER), "--lora", "2:q_proj", names=["adapter", "lora"])
+
+    def test_ill_formed_options_are_bad_input(self):
+        for text in ("q_proj", "0:q_proj", "4:", "4:q_proj,,v_proj", "x:q_proj", "4q_proj", ""):
+            with self.subTest(text):
+                self.refused(f"--lora={text}", names=["lora"])
+        self.refused("--lora", "4:embed_tokens", names=["embed_tokens"])
+        self.refused("--lora", "4:nowhere", names=["nowhere"])
+        done = self.shardproof("verify", "--checkpoint", checkpoint("llama-tied-small"), "--lora", "4:lm_head")
+        self.assert_exit(done, 2)
+        self.assertIn("tied", done.err)
+        for targets in ("all-linear", "q_proj,down_proj"):
+            done = self.shardproof("verify", "--checkpoint", checkpoint("qwen3-moe-small"), "--lora", f"4:{targets}")
+            self.assert_exit(done, 2)
+            self.assertIn("expert", done.err)
+        case = REPOSITORY / "fixtures" / "cases" / "smoke.json"
+        done = self.shardproof("verify", "--case", case, "--lora", "4:q_proj")
+        self.assert_exit(done, 2)
+
+    def test_a_damaged_adapter_is_a_finding_or_bad_input(self):
+        copy = self.adapter_with(target_modules=["q_proj"])  # the file has more than that
+        done = self.shardproof("verify", "--checkpoint", checkpoint(BASE), "--adapter", copy, "--world", 2)
+        self.assert_exit(done, 1)
+        self.assertIn("loading.keys_match", done.out)
+        copy = self.adapter_with(target_modules=["q_proj", "v_proj", "down_proj", "up_proj"])  # and less
+        done = self.shardproof("verify", "--checkpoint", checkpoint(BASE), "--adapter", copy, "--world", 2)
+        self.assert_exit(done, 1)
+        self.assertIn("up_proj", done.out)
+        copy = self.adapter_with(r=5)
+        done = self.shardproof("verify", "--checkpoint", checkpoint(BASE), "--adapter", copy, "--world", 2)
+        self.assert_exit(done, 2)
+        self.assertIn("shape", done.err)
+
+    def test_from_scratch_needs_no_weights(self):
+        for name in ("qwen3-small", "qwen2.5-vl-small", "lfm2-moe-small"):
+            for turn, strategy in enumerate(STRATEGIES):
+                with self.subTest(f"{name} by {strategy}"):
+                    bare = self.dir / name
+                    bare.mkdir(exist_ok=True)
+                    shutil.copy(self.path(name) / "config.json", bare)
+                    lora = ("--lora", "2:q_proj") if turn % 2 else ()
+                    self.verified("--checkpoint", bare, "--from-scratch", "--strategy", strategy,
+                                  "--mesh", "2x2", *lora)  # fmt: skip
