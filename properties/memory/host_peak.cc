@@ -16,7 +16,7 @@ std::string MiB(uint64_t bytes) {
 uint64_t ModelBytes(const PhaseEvidence& phase) {
   uint64_t bytes = 0;
   for (const RankEvidence& rank : phase.ranks) {
-    bytes += rank.memory ? rank.memory->own_shard_bytes : 0;
+    if (rank.memory) bytes += rank.memory->own_shard_bytes + rank.memory->device_own_shard_bytes;
   }
   return bytes;
 }

@@ -11,6 +11,7 @@ namespace {
 constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr std::array kCopied = {"config.json", "generation_config.json"};
 constexpr uint64_t kSideFileBytesMax = 64u << 20;
+constexpr uint64_t kStagedBytesMax = 4u << 20;  // at a time, out of memory that no file takes
 
 /// Whether a save could have written a file of this name.
 bool IsOfACheckpoint(const std::string& name) {
@@ -89,15 +90,26 @@ bool Writes(const Slot& slot, const std::vector<int64_t>& coordinates) {
 Status WriteTensor(const SavedTensor& tensor, OutputFile& file) {
   const Slot& slot = *tensor.slot;
   const uint64_t element = slot.ElementBytes();
-  const auto* local = static_cast<const char*>(slot.value.const_data_ptr());
+  const bool on_host = slot.device == nullptr || slot.device->IsHost();
+  const auto* data = static_cast<const char*>(slot.value.const_data_ptr());
+  std::string staged;
+  uint64_t local = 0;
   for (const ElementRun& run : slot.shard.runs) {
     for (uint64_t i = 0; i < run.count; ++i, local += run.length * element) {
       const uint64_t begin = (run.start + i * run.stride) * element;
       const uint64_t from = std::max(begin, tensor.start);
       const uint64_t to = std::min(begin + run.length * element, tensor.start + tensor.length);
       if (from >= to) continue;
-      SP_TRY(file.WriteAt(tensor.offset + (from - tensor.start),
-                          {local + (from - begin), to - from}));
+      if (on_host) {
+        SP_TRY(file.WriteAt(tensor.offset + (from - tensor.start),
+                            {data + local + (from - begin), to - from}));
+        continue;
+      }
+      for (uint64_t done = from; done < to; done += staged.size()) {
+        staged.resize(std::min(to - done, kStagedBytesMax));
+        slot.CopyOut(local + (done - begin), staged.data(), staged.size());
+        SP_TRY(file.WriteAt(tensor.offset + (done - tensor.start), staged));
+      }
     }
   }
   return Ok();

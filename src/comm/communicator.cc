@@ -60,8 +60,9 @@ class PendingWork : public Pending {
 
 class BackendCommunicator : public Communicator {
  public:
-  BackendCommunicator(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<Clock> clock)
-      : backend_(std::move(backend)), clock_(std::move(clock)) {}
+  BackendCommunicator(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<Clock> clock,
+                      at::Device device)
+      : backend_(std::move(backend)), clock_(std::move(clock)), device_(device) {}
 
   int64_t rank() const override { return backend_->getRank(); }
   int64_t world_size() const override { return backend_->getSize(); }
@@ -97,7 +98,7 @@ class BackendCommunicator : public Communicator {
   }
 
   Result<int64_t> Max(int64_t value, const std::string& what) override {
-    at::Tensor tensor = at::full({1}, value, at::kLong);
+    at::Tensor tensor = at::full({1}, value, at::TensorOptions().dtype(at::kLong).device(device_));
     SP_ASSIGN(auto work, TorchTry(ErrorCode::kPeer, what, [&] {
                 std::vector<at::Tensor> tensors = {tensor};
                 c10d::AllreduceOptions options;
@@ -111,13 +112,14 @@ class BackendCommunicator : public Communicator {
  private:
   c10::intrusive_ptr<c10d::Backend> backend_;
   std::shared_ptr<Clock> clock_;
+  at::Device device_;
 };
 
 }  // namespace
 
 std::shared_ptr<Communicator> MakeCommunicator(c10::intrusive_ptr<c10d::Backend> backend,
-                                               std::shared_ptr<Clock> clock) {
-  return std::make_shared<BackendCommunicator>(std::move(backend), std::move(clock));
+                                               std::shared_ptr<Clock> clock, at::Device device) {
+  return std::make_shared<BackendCommunicator>(std::move(backend), std::move(clock), device);
 }
 
 }  // namespace shardproof

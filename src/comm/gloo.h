@@ -22,9 +22,10 @@ struct Rendezvous {
   std::string interface;  ///< network interface, "lo" for one machine; empty: Gloo's default
 };
 
-/// A Communicator on any c10d backend that takes CPU tensors.
+/// A Communicator on any c10d backend. \param device  whose memory it takes.
 std::shared_ptr<Communicator> MakeCommunicator(c10::intrusive_ptr<c10d::Backend> backend,
-                                               std::shared_ptr<Clock> clock);
+                                               std::shared_ptr<Clock> clock,
+                                               at::Device device = at::kCPU);
 
 /// Connects all ranks of `store`. Collective. \error kPeer if they do not all come in time.
 Result<c10::intrusive_ptr<c10d::Backend>> ConnectGloo(const c10::intrusive_ptr<c10d::Store>& store,

@@ -62,7 +62,7 @@ namespace {
 /// Copies the overlap of one piece with one slot's shard.
 void UnpackPiece(const Piece& piece, const std::byte* payload, Slot& slot) {
   const uint64_t element = slot.ElementBytes();
-  auto* local = static_cast<std::byte*>(slot.value.mutable_data_ptr());
+  uint64_t local = 0;  // bytes
   const uint64_t piece_end = piece.global_start + piece.length;
   for (const ElementRun& run : slot.shard.runs) {
     const uint64_t start = run.start * element;
@@ -77,7 +77,7 @@ void UnpackPiece(const Piece& piece, const std::byte* payload, Slot& slot) {
       const uint64_t begin = std::max(start + i * stride, piece.global_start);
       const uint64_t end = std::min(start + i * stride + length, piece_end);
       if (begin >= end) continue;
-      std::memcpy(local + i * length + (begin - start - i * stride),
+      slot.CopyIn(local + i * length + (begin - start - i * stride),
                   payload + piece.offset + (begin - piece.global_start), end - begin);
     }
     local += length * run.count;

@@ -43,23 +43,26 @@ void UniformChunk(at::Tensor& chunk, uint64_t base, uint64_t start, at::ScalarTy
 void FillInitialValue(Slot& slot, uint64_t seed, double scale) {
   SP_CHECK(!slot.value.is_meta(), "%s", slot.spec.name.c_str());
   slot.content = SlotContent::kDefined;
-  if (slot.spec.init != InitialValue::kUniform) {
-    slot.value.fill_(slot.spec.init == InitialValue::kOnes ? 1 : 0);
-    return;
-  }
+  const bool uniform = slot.spec.init == InitialValue::kUniform;
   const uint64_t base = Mix(Mix(seed) ^ HashOfName(slot.spec.name));
   const auto step = static_cast<float>(scale * 0x1p-23);
-  const at::Tensor flat = slot.value.view(-1);
-  int64_t local = 0;
+  at::Tensor values = at::empty({kChunkElements}, at::kFloat);
+  at::Tensor chunk = at::empty({kChunkElements}, slot.value.scalar_type());  // on the host
+  if (!uniform) chunk.fill_(slot.spec.init == InitialValue::kOnes ? 1 : 0);
+  uint64_t local = 0;  // bytes
   for (const ElementRun& run : slot.shard.runs) {
     for (uint64_t i = 0; i < run.count; ++i) {
       const uint64_t start = run.start + i * run.stride;
       for (uint64_t done = 0; done < run.length; done += kChunkElements) {
         const int64_t count = std::min<uint64_t>(kChunkElements, run.length - done);
-        at::Tensor chunk = at::empty({count}, at::kFloat);
-        UniformChunk(chunk, base, start + done, slot.spec.dtype, step);
-        flat.narrow(0, local, count).copy_(chunk);
-        local += count;
+        if (uniform) {
+          at::Tensor part = values.narrow(0, 0, count);
+          UniformChunk(part, base, start + done, slot.spec.dtype, step);
+          chunk.narrow(0, 0, count).copy_(part);
+        }
+        const uint64_t bytes = count * slot.ElementBytes();
+        slot.CopyIn(local, chunk.const_data_ptr(), bytes);
+        local += bytes;
       }
     }
   }

@@ -66,10 +66,9 @@ Status LoadCopies(Model&, const KeyMatch& keys, const Source& source, const Job&
   for (const auto& [slot, parts] : keys.loads) {
     SP_ASSIGN(slot->value,
               world.device->Allocate(slot->spec.shape, slot->spec.dtype, slot->spec.name));
-    auto* bytes = static_cast<std::byte*>(slot->value.mutable_data_ptr());
     for (const KeyPart& part : parts) {
       if (part.length == 0) continue;
-      std::memcpy(bytes + part.start, source.BytesOf(source.tensors.at(part.key)), part.length);
+      slot->CopyIn(part.start, source.BytesOf(source.tensors.at(part.key)), part.length);
     }
     slot->content = SlotContent::kDefined;
   }

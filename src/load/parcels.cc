@@ -50,10 +50,10 @@ void VisitKeys(const SlotKeys& load, const Source& source, uint64_t begin, uint6
 }  // namespace
 
 void CopyFromSource(const SlotKeys& load, const Shard& shard, uint64_t begin, uint64_t end,
-                    const Source& source, std::byte* to) {
+                    const Source& source, Device& device, std::byte* to) {
   VisitStretches(shard, ElementBytes(load), begin, end, [&](uint64_t start, uint64_t length) {
     VisitKeys(load, source, start, length, [&](const std::byte* bytes, uint64_t count) {
-      std::memcpy(to, bytes, count);
+      device.Copy(to, bytes, count);
       to += count;
     });
   });

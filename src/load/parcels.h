@@ -34,10 +34,11 @@ using ShardsOf = std::function<std::vector<Shard>(const Slot&)>;
 std::vector<Parcel> PlanParcels(const KeyMatch& keys, const Source& source, const ShardsOf& shards_of,
                                 uint64_t capacity);
 
-/// Copies bytes [begin, end) of what `shard` holds of a slot, in local order, out of the mapping.
+/// Copies bytes [begin, end) of what `shard` holds of a slot, in local order, out of the mapping, to
+/// memory of the host or of `device`.
 /// \pre end is at most what the shard holds; source.mapped().
 void CopyFromSource(const SlotKeys& load, const Shard& shard, uint64_t begin, uint64_t end,
-                    const Source& source, std::byte* to);
+                    const Source& source, Device& device, std::byte* to);
 
 /// Where those bytes lie in the mapping, if they are one stretch of it; else null.
 const std::byte* StretchOfSource(const SlotKeys& load, const Shard& shard, uint64_t begin,

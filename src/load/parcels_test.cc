@@ -133,7 +133,7 @@ TEST(PlanParcels, BringsEveryRankItsOwnBytesAtAnyCapacity) {
           if (window.begin >= end) continue;
           EXPECT_EQ(to.size(), window.begin);
           to.resize(end);
-          CopyFromSource(*window.load, shard, window.begin, end, world.source,
+          CopyFromSource(*window.load, shard, window.begin, end, world.source, *MakeHostDevice(),
                          to.data() + window.begin);
           const std::byte* stretch =
               StretchOfSource(*window.load, shard, window.begin, end, world.source);

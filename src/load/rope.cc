@@ -84,7 +84,9 @@ at::Tensor InverseFrequencies(const RopeSpec& rope, int64_t count) {
 }  // namespace
 
 void FillInverseFrequencies(Slot& slot) {
-  slot.value.copy_(InverseFrequencies(*slot.spec.rope, slot.value.numel()));
+  const at::Tensor frequencies = InverseFrequencies(*slot.spec.rope, slot.value.numel()).contiguous();
+  SP_CHECK(frequencies.nbytes() == slot.value.nbytes(), "%s", slot.spec.name.c_str());
+  slot.CopyIn(0, frequencies.const_data_ptr(), frequencies.nbytes());
   slot.content = SlotContent::kDefined;
 }
 

@@ -11,8 +11,16 @@
 namespace shardproof {
 namespace {
 
-at::Tensor BytesAt(void* data, uint64_t bytes) {
-  return at::from_blob(data, {static_cast<int64_t>(bytes)}, at::kByte);
+/// A view of what is in the mapping.
+at::Tensor BytesAt(const std::byte* data, uint64_t bytes) {
+  // ATen has no const views; root's payloads are only read.
+  return at::from_blob(const_cast<std::byte*>(data), {static_cast<int64_t>(bytes)}, at::kByte);
+}
+
+/// Bytes [begin, begin + bytes) of a tensor, wherever it is.
+at::Tensor BytesOf(const at::Tensor& tensor, uint64_t begin, uint64_t bytes) {
+  return tensor.view({-1}).view(at::kByte).narrow(0, static_cast<int64_t>(begin),
+                                                  static_cast<int64_t>(bytes));
 }
 
 /// Bytes [window.begin, ...) of a window that a rank holding `shard` has; at most the window's.
@@ -87,8 +95,7 @@ class Scatterer {
       const bool full = HeldBytes(only, shard) == parcel.bytes;
       const auto* bytes =
           full ? StretchOfSource(*only.load, shard, only.begin, only.end, source_) : nullptr;
-      // ATen has no const views; root's payloads are only read.
-      if (bytes != nullptr) return BytesAt(const_cast<std::byte*>(bytes), parcel.bytes);
+      if (bytes != nullptr) return BytesAt(bytes, parcel.bytes);
     }
     at::Tensor payload = staged.narrow(0, 0, static_cast<int64_t>(parcel.bytes));
     auto* to = static_cast<std::byte*>(payload.mutable_data_ptr());
@@ -97,7 +104,8 @@ class Scatterer {
       const Shard& shard = shards[i][rank];
       const uint64_t held = HeldBytes(window, shard);
       if (held > 0) {
-        CopyFromSource(*window.load, shard, window.begin, window.begin + held, source_, to);
+        CopyFromSource(*window.load, shard, window.begin, window.begin + held, source_,
+                       *world_.device, to);
       }
       to += window.end - window.begin;
     }
@@ -110,8 +118,7 @@ class Scatterer {
     Slot& slot = *only.load->slot;
     if (parcel.windows.size() != 1 || HeldBytes(only, slot.shard) != parcel.bytes) return {};
     if (only.begin == 0) CommitPages(slot.value);
-    return BytesAt(static_cast<std::byte*>(slot.value.mutable_data_ptr()) + only.begin,
-                   parcel.bytes);
+    return BytesOf(slot.value, only.begin, parcel.bytes);
   }
 
   Status Receive(Part& part) {
@@ -121,8 +128,7 @@ class Scatterer {
     for (const Window& window : part.parcel->windows) {
       Slot& slot = *window.load->slot;
       const uint64_t held = part.in_place ? 0 : HeldBytes(window, slot.shard);
-      auto* local = static_cast<std::byte*>(slot.value.mutable_data_ptr());
-      if (held > 0) std::memcpy(local + window.begin, from, held);
+      if (held > 0) slot.CopyIn(window.begin, from, held);
       from += window.end - window.begin;
     }
     part.parcel = nullptr;
@@ -162,16 +168,28 @@ Status FillByScatter(Model&, const KeyMatch& keys, const Source& source, const S
   return Ok();
 }
 
-Status FillFromSource(Model&, const KeyMatch& keys, const Source& source, const Stages&, const Job&,
-                      World&) {
+Status FillFromSource(Model&, const KeyMatch& keys, const Source& source, const Stages&,
+                      const Job& job, World& world) {
   for (const SlotKeys& load : keys.loads) {
     Slot& slot = *load.slot;
     slot.content = SlotContent::kDefined;
     const uint64_t bytes = slot.shard.ElementCount() * slot.ElementBytes();
     if (bytes == 0) continue;
-    CommitPages(slot.value);
-    CopyFromSource(load, slot.shard, 0, bytes, source,
-                   static_cast<std::byte*>(slot.value.mutable_data_ptr()));
+    if (world.device->IsHost()) {
+      CommitPages(slot.value);
+      CopyFromSource(load, slot.shard, 0, bytes, source, *world.device,
+                     static_cast<std::byte*>(slot.value.mutable_data_ptr()));
+      continue;
+    }
+    // Gathered first: a copy to a device for every short run would take its time.
+    const uint64_t side = std::max(job.bucket_bytes / slot.ElementBytes(), uint64_t{1}) *
+                          slot.ElementBytes();
+    std::vector<std::byte> gathered(std::min(side, bytes));
+    for (uint64_t done = 0; done < bytes; done += gathered.size()) {
+      const uint64_t length = std::min<uint64_t>(gathered.size(), bytes - done);
+      CopyFromSource(load, slot.shard, done, done + length, source, *world.device, gathered.data());
+      slot.CopyIn(done, gathered.data(), length);
+    }
   }
   return Ok();
 }

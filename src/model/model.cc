@@ -1,5 +1,6 @@
 #include "src/model/model.h"
 
+#include <cstring>
 #include <map>
 #include <set>
 
@@ -57,6 +58,19 @@ Slot::Slot(TensorSpec tensor_spec)
   shard = ShardOf(spec.shape, {}, {}, {});
 }
 
+void Slot::CopyIn(uint64_t begin, const void* from, uint64_t bytes) const {
+  if (value.is_meta()) return;  // as ATen's own copies into it
+  auto* to = static_cast<std::byte*>(value.mutable_data_ptr()) + begin;
+  if (device != nullptr) device->Copy(to, from, bytes);
+  else std::memcpy(to, from, bytes);
+}
+
+void Slot::CopyOut(uint64_t begin, void* to, uint64_t bytes) const {
+  const auto* from = static_cast<const std::byte*>(value.const_data_ptr()) + begin;
+  if (device != nullptr) device->Copy(to, from, bytes);
+  else std::memcpy(to, from, bytes);
+}
+
 std::vector<std::shared_ptr<Slot>> Model::Slots() const {
   std::vector<std::shared_ptr<Slot>> slots;
   std::set<const Slot*> seen;
@@ -100,6 +114,7 @@ Result<Model> BuildOnMeta(const ModelSpec& spec, uint64_t seed, Device& device) 
       slot = std::make_shared<Slot>(named == spec_of.end() ? tensor : *named->second);
       slot->spec.name = key;
       slot->names = {key};
+      slot->device = device.IsHost() ? nullptr : &device;
       if (slot->spec.built_real) SP_TRY(BuildReal(*slot, seed, spec.init_scale, device));
     }
     if (tensor.name != key) slot->names.push_back(tensor.name);

@@ -29,9 +29,13 @@ struct Slot {
   SlotContent content = SlotContent::kNone;
   std::vector<Placement> placements;  ///< one per mesh axis; empty until sharded
   Shard shard;                        ///< what `value` holds of the global tensor
+  Device* device = nullptr;           ///< whose memory `value` is, which outlives it; null: the host's
   const int64_t identity;             ///< counts up in the order in which handles are made
 
   uint64_t ElementBytes() const { return value.element_size(); }
+  /// Copies host or device memory to byte `begin` of `value`, or from there.
+  void CopyIn(uint64_t begin, const void* from, uint64_t bytes) const;
+  void CopyOut(uint64_t begin, void* to, uint64_t bytes) const;
 };
 
 struct Module {

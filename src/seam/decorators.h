@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/seam/communicator.h"
+#include "src/seam/device.h"
 #include "src/seam/file_system.h"
 #include "src/seam/observer.h"
 
@@ -43,6 +44,22 @@ class FilesDecorator : public FileSystem {
 
  protected:
   std::shared_ptr<FileSystem> inner_;
+};
+
+class DeviceDecorator : public Device {
+ public:
+  explicit DeviceDecorator(std::shared_ptr<Device> inner) : inner_(std::move(inner)) {}
+  Result<at::Tensor> Allocate(at::IntArrayRef shape, at::ScalarType dtype,
+                              const std::string& purpose) override {
+    return inner_->Allocate(shape, dtype, purpose);
+  }
+  void Copy(void* to, const void* from, uint64_t bytes) override { inner_->Copy(to, from, bytes); }
+  bool IsHost() const override { return inner_->IsHost(); }
+  bool Holds(const at::Tensor& tensor) const override { return inner_->Holds(tensor); }
+  uint64_t PeakBytes() const override { return inner_->PeakBytes(); }
+
+ protected:
+  std::shared_ptr<Device> inner_;
 };
 
 class CommunicatorDecorator : public Communicator {

@@ -1,7 +1,9 @@
 // The seam to memory. Every tensor and staging buffer of the pipeline is allocated here, so poison,
-// budgets and failing allocations are decorators.
+// budgets and failing allocations are decorators; and every byte that goes into one or comes out of it
+// is copied here, so that memory may be where the host cannot reach.
 #pragma once
 
+#include <cstring>
 #include <memory>
 #include <string>
 
@@ -19,6 +21,15 @@ class Device {
   /// \error kFailed naming purpose and bytes if there is no memory.
   virtual Result<at::Tensor> Allocate(at::IntArrayRef shape, at::ScalarType dtype,
                                       const std::string& purpose) = 0;
+  /// Copies between any two of the host's memory and this one, in order with what was copied before;
+  /// done on return. The stretches do not overlap.
+  virtual void Copy(void* to, const void* from, uint64_t bytes) { std::memcpy(to, from, bytes); }
+  /// Whether the host reads and writes what is allocated here.
+  virtual bool IsHost() const { return true; }
+  /// Whether this memory, which is not the host's, holds the tensor.
+  virtual bool Holds(const at::Tensor&) const { return false; }
+  /// Most bytes that were allocated here at once; 0 of the host, whose peak the kernel knows.
+  virtual uint64_t PeakBytes() const { return 0; }
 };
 
 /// Host memory through LibTorch's CPU allocator.

@@ -7,20 +7,19 @@
 namespace shardproof {
 namespace {
 
-/// A copy of the elements of `full` that `shard` owns.
+/// A copy of the elements of `full`, which is contiguous, that `shard` owns.
 Result<at::Tensor> CopyOfShard(const at::Tensor& full, const Shard& shard, const std::string& name,
                                Device& device) {
   SP_ASSIGN(at::Tensor local, device.Allocate(shard.local_shape, full.scalar_type(), name));
-  int64_t begin = 0;
+  if (local.nbytes() == 0) return local;
+  const uint64_t element = full.element_size();
+  auto* to = static_cast<std::byte*>(local.mutable_data_ptr());
+  const auto* from = static_cast<const std::byte*>(full.const_data_ptr());
   for (const ElementRun& run : shard.runs) {
-    const auto count = static_cast<int64_t>(run.count);
-    const auto length = static_cast<int64_t>(run.length);
-    const auto stride = static_cast<int64_t>(run.stride);
-    local.view(-1)
-        .narrow(0, begin, count * length)
-        .view({count, length})
-        .copy_(full.as_strided({count, length}, {stride, 1}, static_cast<int64_t>(run.start)));
-    begin += count * length;
+    for (uint64_t i = 0; i < run.count; ++i) {
+      device.Copy(to, from + (run.start + i * run.stride) * element, run.length * element);
+      to += run.length * element;
+    }
   }
   return local;
 }

@@ -107,6 +107,7 @@ struct Case {
   ModelCase model;
   std::vector<AxisCase> mesh;                  ///< 1-D for now: {"dp_shard", world size}
   std::string strategy = "rank0-broadcast";    ///< or "plain"
+  std::string device = "cpu";                  ///< of the reference: "cpu", "apart" or "cuda"
   std::string optimizer = "none";              ///< of the reference: or "before-sharding"
   uint64_t bucket_bytes = 16u << 20;           ///< staging bytes a rank may hold at once
   uint64_t max_file_bytes = 0;                 ///< saved file size limit; 0: about one file a rank

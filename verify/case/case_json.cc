@@ -166,6 +166,7 @@ Case ParseFields(const json& value, Complaint& complaint) {
   if (const json* model = fields.Object("model")) c.model = ParseModel(*model, complaint);
   c.mesh = ParseAxes(fields, "mesh");
   if (fields.Known("strategy")) fields.OneOf("strategy", KnownStrategies(), c.strategy);
+  if (fields.Known("device")) fields.OneOf("device", KnownDevices(), c.device);
   if (fields.Known("optimizer")) fields.OneOf("optimizer", KnownOptimizers(), c.optimizer);
   fields.Optional("bucket_bytes", c.bucket_bytes, 1, kBytesMax);
   fields.Optional("max_file_bytes", c.max_file_bytes, 0, kBytesMax);
@@ -275,6 +276,7 @@ json CaseToJson(const Case& c) {
           {"model", ModelToJson(c.model)},
           {"mesh", AxesToJson(c.mesh)},
           {"strategy", c.strategy},
+          {"device", c.device},
           {"optimizer", c.optimizer},
           {"bucket_bytes", c.bucket_bytes},
           {"max_file_bytes", c.max_file_bytes},

@@ -39,6 +39,11 @@ const NameTable& KnownStrategies() {
   return names;
 }
 
+const NameTable& KnownDevices() {
+  static const NameTable names = {"cpu", "apart", "cuda"};
+  return names;
+}
+
 const NameTable& KnownOptimizers() {
   static const NameTable names = {"none", "before-sharding"};
   return names;

@@ -13,6 +13,7 @@ using NameTable = std::vector<std::string_view>;
 
 const NameTable& KnownDtypes();      ///< safetensors' names
 const NameTable& KnownStrategies();  ///< load strategies of the reference pipeline
+const NameTable& KnownDevices();    ///< whose memory the reference's tensors are in
 const NameTable& KnownOptimizers();  ///< when the reference pipeline makes one
 const NameTable& KnownKinds();       ///< "parameter", "buffer"
 const NameTable& KnownInits();       ///< "uniform", "ones", "zeros"

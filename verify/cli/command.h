@@ -14,6 +14,7 @@ namespace shardproof {
 inline constexpr int kExitBadInput = 2;
 inline constexpr int kExitHang = 4;
 inline constexpr int kExitBroken = 5;
+inline constexpr int kExitSkipped = 77;
 
 /// Each adds its subcommand to `app`; when that is the one called, *exit_code is set by the time
 /// parsing returns. \param command_line as it was typed, for reports.

@@ -16,6 +16,7 @@
 #include "verify/report/report.h"
 #include "verify/report/text.h"
 #include "verify/run/outputs.h"
+#include "verify/run/reach.h"
 #include "verify/run/verify_run.h"
 
 namespace shardproof {
@@ -191,6 +192,10 @@ PythonOptions PythonFrom(const ExecuteOptions& options) {
 }
 
 int Execute(const Case& test_case, const ExecuteOptions& options) {
+  if (const std::string why = WhyNoDevice(test_case.device); !why.empty()) {
+    fmt::print("skipped: device {}: {}\n", test_case.device, why);
+    return kExitSkipped;
+  }
   const auto joined = JoinRanks(std::chrono::milliseconds(test_case.deadline_ms));
   if (!joined.ok()) return Complain(joined.error());
   if (!joined.value()) {

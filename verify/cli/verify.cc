@@ -29,6 +29,7 @@ struct VerifyArguments {
   std::optional<std::string> mesh;
   std::string strategy;
   std::string optimizer;
+  std::string device;
   std::string subject;
   std::optional<int64_t> steps;
   std::vector<std::string> options;
@@ -176,6 +177,7 @@ Result<Case> CaseFrom(const VerifyArguments& arguments) {
   if (arguments.steps) test_case.steps = *arguments.steps;
   for (const std::string& text : arguments.options) SP_TRY(AddOption(text, test_case.options));
   if (!arguments.strategy.empty()) test_case.strategy = arguments.strategy;
+  if (!arguments.device.empty()) test_case.device = arguments.device;
   if (!arguments.optimizer.empty()) test_case.optimizer = arguments.optimizer;
   if (!arguments.bug.empty()) test_case.bug = arguments.bug;
   if (arguments.seed) test_case.seed = *arguments.seed;
@@ -245,6 +247,9 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
                       "rank0-broadcast (default): rank 0 reads, the others take their shards off\n"
                       "the same buckets; rank0-scatter: rank 0 sends each its own; each-reads-own:\n"
                       "every rank reads its shards; plain: every rank reads everything");
+  command->add_option("--device", arguments->device,
+                      "Where tensors are: cpu (default); cuda, over NCCL; apart: host memory that only\n"
+                      "copies reach, as a GPU's, for machines without one");
   command->add_option("--optimizer", arguments->optimizer,
                       "before-sharding: an optimizer of the loaded model is unbound, and bound to its\n"
                       "shards when they are ready. Default: none");

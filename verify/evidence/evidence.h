@@ -166,6 +166,8 @@ struct MemoryRecord {
   uint64_t peak_bytes = 0;   ///< highest anonymous total seen
   std::string peak_stage;
   uint64_t own_shard_bytes = 0;  ///< what the rank must hold at the end, by the descriptors
+  uint64_t device_peak_bytes = 0;       ///< most that was allocated at once on a device; 0: none was
+  uint64_t device_own_shard_bytes = 0;  ///< what the rank must hold of it at the end
   std::vector<MemorySample> samples;
 };
 

@@ -283,6 +283,8 @@ class MeasuresReader {
     fields.Required("peak_bytes", memory.peak_bytes);
     fields.Required("peak_stage", memory.peak_stage);
     fields.Required("own_shard_bytes", memory.own_shard_bytes);
+    fields.Optional("device_peak_bytes", memory.device_peak_bytes);
+    fields.Optional("device_own_shard_bytes", memory.device_own_shard_bytes);
   }
 
   void Pages(FieldReader& fields) {

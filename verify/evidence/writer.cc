@@ -191,7 +191,9 @@ Status EvidenceWriter::MemorySummary(const MemoryRecord& record) {
                                      {"idle_bytes", record.idle_bytes},
                                      {"peak_bytes", record.peak_bytes},
                                      {"peak_stage", record.peak_stage},
-                                     {"own_shard_bytes", record.own_shard_bytes}}));
+                                     {"own_shard_bytes", record.own_shard_bytes},
+                                     {"device_peak_bytes", record.device_peak_bytes},
+                                     {"device_own_shard_bytes", record.device_own_shard_bytes}}));
 }
 
 Status EvidenceWriter::Pages(const std::string& stage, int64_t step, const std::string& name,

@@ -1,33 +1,47 @@
 #include "verify/run/devices.h"
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include <ATen/ops/from_blob.h>
+
+#include "src/seam/decorators.h"
 
 namespace shardproof {
 namespace {
 
-class PoisonDevice : public Device {
+constexpr uint64_t kPoisonBytes = 1 << 20;  // at a time, where only copies reach
+
+class PoisonDevice : public DeviceDecorator {
  public:
-  explicit PoisonDevice(std::shared_ptr<Device> inner) : inner_(std::move(inner)) {}
+  using DeviceDecorator::DeviceDecorator;
   Result<at::Tensor> Allocate(at::IntArrayRef shape, at::ScalarType dtype,
                               const std::string& purpose) override {
     SP_ASSIGN(at::Tensor tensor, inner_->Allocate(shape, dtype, purpose));
-    if (tensor.nbytes() > 0) std::memset(tensor.mutable_data_ptr(), 0xff, tensor.nbytes());
+    auto* data = static_cast<std::byte*>(tensor.nbytes() > 0 ? tensor.mutable_data_ptr() : nullptr);
+    if (inner_->IsHost()) {
+      if (data != nullptr) std::memset(data, 0xff, tensor.nbytes());
+      return tensor;
+    }
+    const std::vector<std::byte> poison(std::min<uint64_t>(kPoisonBytes, tensor.nbytes()),
+                                        std::byte{0xff});
+    for (uint64_t done = 0; done < tensor.nbytes(); done += poison.size()) {
+      inner_->Copy(data + done, poison.data(),
+                   std::min<uint64_t>(poison.size(), tensor.nbytes() - done));
+    }
     return tensor;
   }
-
- private:
-  std::shared_ptr<Device> inner_;
 };
 
-class WatchedDevice : public Device {
+class WatchedDevice : public DeviceDecorator {
  public:
   WatchedDevice(std::shared_ptr<Device> inner, std::function<void()> before_release)
-      : inner_(std::move(inner)), before_release_(std::move(before_release)) {}
+      : DeviceDecorator(std::move(inner)), before_release_(std::move(before_release)) {}
   Result<at::Tensor> Allocate(at::IntArrayRef shape, at::ScalarType dtype,
                               const std::string& purpose) override {
     SP_ASSIGN(at::Tensor tensor, inner_->Allocate(shape, dtype, purpose));
+    if (!inner_->IsHost()) return tensor;  // none of it is the host's, whose peaks are watched
     const auto release = [tensor, call = before_release_](void*) mutable {
       call();
       tensor.reset();
@@ -36,7 +50,6 @@ class WatchedDevice : public Device {
   }
 
  private:
-  std::shared_ptr<Device> inner_;
   std::function<void()> before_release_;
 };
 

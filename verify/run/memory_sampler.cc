@@ -52,10 +52,13 @@ void MemorySampler::SetStage(const std::string& stage) {
   stage_ = stage;
 }
 
-Status MemorySampler::Finish(uint64_t own_shard_bytes) {
+Status MemorySampler::Finish(uint64_t own_shard_bytes, uint64_t device_peak_bytes,
+                             uint64_t device_own_shard_bytes) {
   Stop();
   Sample();
   record_.own_shard_bytes = own_shard_bytes;
+  record_.device_peak_bytes = device_peak_bytes;
+  record_.device_own_shard_bytes = device_own_shard_bytes;
   return writer_.MemorySummary(record_);
 }
 

@@ -22,7 +22,8 @@ class MemorySampler {
   /// Names the stage that samples belong to.
   void SetStage(const std::string& stage);
   /// Ends sampling and writes the summary.
-  Status Finish(uint64_t own_shard_bytes);
+  Status Finish(uint64_t own_shard_bytes, uint64_t device_peak_bytes = 0,
+                uint64_t device_own_shard_bytes = 0);
 
  private:
   void Run();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <vector>
 
 #include "src/core/dtype.h"
 #include "src/model/model.h"
@@ -80,10 +81,10 @@ struct OwnedBytes {
   uint64_t global_bytes = 0;  ///< of the whole tensor
 };
 
-OwnedBytes BytesOf(const Slot& slot) {
+/// \param data  the bytes of slot.value, where the host reads them.
+OwnedBytes BytesOf(const Slot& slot, const std::byte* data) {
   OwnedBytes owned;
   const uint64_t element = slot.ElementBytes();
-  const auto* data = static_cast<const std::byte*>(slot.value.const_data_ptr());
   for (const ElementRun& run : slot.shard.runs) {
     const uint64_t length = run.length * element;
     owned.runs.push_back({run.start * element, length, run.count, run.stride * element,
@@ -94,6 +95,24 @@ OwnedBytes BytesOf(const Slot& slot) {
   for (const int64_t size : slot.spec.shape) owned.global_bytes *= size;
   return owned;
 }
+
+/// A slot's bytes where the host reads them: a copy, if they are elsewhere and it is `read`.
+class HostView {
+ public:
+  HostView(const Slot& slot, bool read) {
+    if (slot.value.is_meta()) return;
+    data_ = static_cast<const std::byte*>(slot.value.const_data_ptr());
+    if (!read || slot.device == nullptr || !slot.device->Holds(slot.value)) return;
+    copy_.resize(slot.value.nbytes());
+    slot.CopyOut(0, copy_.data(), copy_.size());
+    data_ = copy_.data();
+  }
+  const std::byte* data() const { return data_; }
+
+ private:
+  std::vector<std::byte> copy_;
+  const std::byte* data_ = nullptr;
+};
 
 /// Calls visit(global start, data, length) for every stretch that overlaps [begin, end).
 template <typename Visit>
@@ -171,12 +190,14 @@ TensorState Observe(const Slot& slot, RunMode mode, const std::vector<CaptureReq
                     const std::string& name) {
   TensorState state;
   state.is_meta = slot.value.is_meta();
-  state.device = slot.value.device().str();
+  const bool elsewhere = slot.device != nullptr && slot.device->Holds(slot.value);
+  state.device = elsewhere && slot.value.is_cpu() ? "apart" : slot.value.device().str();
   state.content = slot.content == SlotContent::kDefined     ? Content::kDefined
                   : slot.content == SlotContent::kUndefined ? Content::kUndefined
                                                             : Content::kNone;
+  const HostView view(slot, mode == RunMode::kValues && state.content == Content::kDefined);
   // What a shard holds is judged by its real size, not by what it says it owns.
-  const OwnedBytes owned = state.is_meta ? OwnedBytes{} : BytesOf(slot);
+  const OwnedBytes owned = state.is_meta ? OwnedBytes{} : BytesOf(slot, view.data());
   if (state.is_meta || owned.local_bytes != slot.value.nbytes()) return state;
   sp_digest coverage{};
   sp_coverage_runs(&coverage, owned.runs.data(), owned.runs.size());
@@ -205,16 +226,18 @@ void Recorder::Reached(const std::string& stage, int64_t step, const Model& mode
   AliasGroups aliases;
   std::set<const void*> counted;
   own_bytes_ = 0;
+  own_device_bytes_ = 0;
   Keep(writer_.BeginStage(stage, step));
   for (const auto& [name, slot] : model.Named()) {
     TensorState state = Observe(*slot, mode_, captures_, name);
     state.descriptor = writer_.Describe(Describe(name, *slot, aliases));
     Keep(writer_.State(name, state));
     if (state.is_meta) continue;
+    const bool elsewhere = slot->device != nullptr && slot->device->Holds(slot->value);
     if (counted.insert(slot->value.storage().unsafeGetStorageImpl()).second) {
-      own_bytes_ += slot->value.nbytes();
+      (elsewhere ? own_device_bytes_ : own_bytes_) += slot->value.nbytes();
     }
-    if (mode_ == RunMode::kMemory) {
+    if (mode_ == RunMode::kMemory && !elsewhere) {
       const auto committed = CommittedBytes(slot->value.const_data_ptr(), slot->value.nbytes());
       if (committed) Keep(writer_.Pages(stage, step, name, slot->value.nbytes(), *committed));
     }

@@ -34,8 +34,10 @@ class Recorder : public Observer {
   Status status() const { return status_; }
   /// The stage being worked on.
   const std::string& working_on() const { return working_on_; }
-  /// Bytes that this rank's tensors take at the last stage observed, each storage once.
+  /// Bytes that this rank's tensors take at the last stage observed, each storage once: of the host's
+  /// memory, and of a device's.
   uint64_t own_bytes() const { return own_bytes_; }
+  uint64_t own_device_bytes() const { return own_device_bytes_; }
 
  private:
   void Keep(Status status);
@@ -48,6 +50,7 @@ class Recorder : public Observer {
   Status status_ = Ok();
   std::string working_on_ = "start";
   uint64_t own_bytes_ = 0;
+  uint64_t own_device_bytes_ = 0;
   std::map<const void*, std::string> earlier_;  ///< names by object, for whoever holds one on
 };
 

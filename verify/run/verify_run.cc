@@ -155,6 +155,10 @@ Status CheckSaveTo(const std::string& save_to, const std::string& source) {
 Status Run::CheckReferenceOnly() const {
   if (test_case().subject == kReference) {
     if (test_case().steps > 0) return BadInput("steps: the reference pipeline takes none");
+    if (test_case().device != "cpu" && !test_case().faults.empty()) {
+      return BadInput(fmt::format("fault {} acts on tensors in the host's memory, the device is {}",
+                                  test_case().faults[0].id, test_case().device));
+    }
     SP_TRY(CheckMesh(test_case().mesh));
     return test_case().resume_mesh.empty() ? Ok() : CheckMesh(test_case().resume_mesh);
   }
@@ -166,6 +170,7 @@ Status Run::CheckReferenceOnly() const {
   const ModelCase& model = test_case().model;
   if (model.lora || !model.adapter.empty()) return refuse("an adapter");
   if (model.from_scratch) return refuse("from_scratch");
+  if (test_case().device != "cpu") return refuse("device " + test_case().device);
   if (test_case().optimizer != "none") return refuse("optimizer " + test_case().optimizer);
   if (!test_case().faults.empty()) return refuse("fault " + test_case().faults[0].id);
   return Ok();

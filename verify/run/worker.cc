@@ -14,6 +14,7 @@
 #include "verify/faults/fault.h"
 #include "verify/run/bug.h"
 #include "verify/run/devices.h"
+#include "verify/run/reach.h"
 #include "verify/run/memory_sampler.h"
 #include "verify/run/recorded_communicator.h"
 #include "verify/subjects/reference.h"
@@ -110,10 +111,10 @@ Status Work(const PhaseRun& run, const Job& job, const c10::intrusive_ptr<c10d::
   World world;
   world.clock = MakeSteadyClock();
   world.files = MakePosixFileSystem();
-  world.device = MakeHostDevice();
   world.observer = recorder;
-  SP_ASSIGN(auto backend, ConnectGloo(store, rendezvous));
-  world.communicator = RecordCollectives(MakeCommunicator(backend, world.clock), writer);
+  SP_ASSIGN(const Reach reach, Connect(run.test_case.device, store, rendezvous, world.clock));
+  world.device = reach.device;
+  world.communicator = RecordCollectives(reach.communicator, writer);
   // Connections are made lazily; the idle figure is taken with all of them up.
   SP_TRY(world.communicator->Max(0, "start"));
 
@@ -128,7 +129,10 @@ Status Work(const PhaseRun& run, const Job& job, const c10::intrusive_ptr<c10d::
   Stages stages = ReferenceStages(job.strategy);
   SP_TRY(Tamper(run, stages, world, writer));
   SP_TRY(RunPipeline(run, job, stages, world));
-  if (sampler) SP_TRY(sampler->Finish(recorder->own_bytes()));
+  if (sampler) {
+    SP_TRY(sampler->Finish(recorder->own_bytes(), reach.device->PeakBytes(),
+                           recorder->own_device_bytes()));
+  }
   SP_TRY(recorder->status());
   // No rank leaves while another may still need it.
   SP_TRY(world.communicator->Max(0, "end"));

@@ -31,6 +31,14 @@ def checkpoint(name):
     return str(Path(os.environ["SHARDPROOF_CHECKPOINTS"]) / name)
 
 
+def without_device(device):
+    """What the command says if this machine has no such device; else an empty text."""
+    words = [command(), "verify", "--case", REPOSITORY / "fixtures" / "cases" / "smoke.json",
+             "--device", device, "--world", "1"]  # fmt: skip
+    done = subprocess.run(words, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 77 else ""
+
+
 def processes_with(mark):
     """Ids of the live processes whose environment holds this mark."""
     found = []

@@ -1,0 +1,70 @@
+// memory.device_peak: no rank needs more of a device's memory than its own shards and one bucket.
+#include <fmt/format.h>
+
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+std::string MiB(uint64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+void CheckRank(const Case& test_case, const PhaseEvidence& phase, const RankEvidence& rank,
+               Judgement& judgement) {
+  if (!rank.memory || rank.memory->peak_bytes == 0) {
+    judgement.Inconclusive(fmt::format("rank {} left no memory record", rank.rank));
+    return;
+  }
+  const MemoryRecord& memory = *rank.memory;
+  const uint64_t limit = memory.device_own_shard_bytes + test_case.bucket_bytes +
+                         test_case.host_slack_bytes;
+  judgement.Compared();
+  if (memory.device_peak_bytes <= limit) return;
+  Finding finding = FindingAt(
+      phase, "ready", "", "peak", {rank.rank},
+      fmt::format("device peak {}; {} allowed: {} own shards + {} bucket + {} slack",
+                  MiB(memory.device_peak_bytes), MiB(limit), MiB(memory.device_own_shard_bytes),
+                  MiB(test_case.bucket_bytes), MiB(test_case.host_slack_bytes)));
+  finding.expected = fmt::format("at most {} bytes", limit);
+  finding.seen = fmt::format("{} bytes", memory.device_peak_bytes);
+  judgement.Found(std::move(finding));
+}
+
+/// \claim      device_peak_bytes <= device_own_shard_bytes + bucket_bytes + host_slack_bytes, on every
+///             rank.
+/// \needs      memory: the memory record of every rank; tensors on a device; any strategy but plain
+/// \tolerance  host_slack_bytes of the case: what a model makes on the device itself before it is
+///             sharded; allocations are counted, not pages
+/// \killed_by  memory.full_copy_on_device
+/// \source     modelscope/twinkle#117, areal-project/AReaL#1182
+void Check(const Evidence& evidence, Judgement& judgement) {
+  if (evidence.test_case.device == "cpu") {
+    judgement.Skipped("every tensor is in the host's memory");
+    return;
+  }
+  const PhaseEvidence* phase = PhaseToJudge(evidence, "memory", judgement);
+  if (phase == nullptr) return;
+  if (phase->strategy == "plain") {
+    judgement.Skipped(
+        "strategy plain promises no bound: every rank holds a full copy while it loads");
+    return;
+  }
+  for (const RankEvidence& rank : phase->ranks) {
+    CheckRank(evidence.test_case, *phase, rank, judgement);
+  }
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "memory.device_peak",
+    .claim = "No rank needs more of a device's memory than its own shards, a bucket and the slack.",
+    .needs = "memory: memory records; tensors on a device; any strategy but plain",
+    .tolerance = "host_slack_bytes of the case",
+    .source = "modelscope/twinkle#117, areal-project/AReaL#1182",
+    .killed_by = {"memory.full_copy_on_device"},
+    .check = Check,
+    .capabilities = {"host_bound"},
+}};
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,97 @@
+#include "verify/run/reach.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "src/comm/staging.h"
+#include "src/cuda/plugin.h"
+#include "verify/run/apart_device.h"
+
+namespace shardproof {
+namespace {
+
+/// As of which NCCL several ranks may share a GPU.
+constexpr int64_t kNcclSharesGpus = 23000;
+
+constexpr const char* kLibrary = "libshardproof_cuda.so";
+
+/// Beside the command, as both the build and the installed package have it.
+std::string LibraryPath() {
+  std::array<char, 4096> path{};
+  const ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size() - 1);
+  if (length <= 0) return kLibrary;
+  return (std::filesystem::path(std::string(path.data(), length)).parent_path() / kLibrary).string();
+}
+
+Result<const CudaPlugin*> LoadPlugin() {
+  const std::string path = LibraryPath();
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) return Failed(fmt::format("device cuda: {}", ::dlerror()));
+  const auto get = reinterpret_cast<CudaPluginGetter>(::dlsym(library, kCudaPluginSymbol));
+  if (get == nullptr) return Failed(fmt::format("device cuda: {} is another library", path));
+  return get();
+}
+
+Result<std::shared_ptr<Communicator>> OverGloo(const c10::intrusive_ptr<c10d::Store>& store,
+                                               const Rendezvous& rendezvous,
+                                               std::shared_ptr<Clock> clock) {
+  SP_ASSIGN(auto backend, ConnectGloo(store, rendezvous));
+  return MakeCommunicator(std::move(backend), std::move(clock));
+}
+
+Result<Reach> ConnectCuda(const c10::intrusive_ptr<c10d::Store>& store, const Rendezvous& rendezvous,
+                          std::shared_ptr<Clock> clock) {
+  SP_ASSIGN(const CudaPlugin* cuda, LoadPlugin());
+  const int count = cuda->device_count();
+  if (count == 0) return Failed("device cuda: the driver has no GPU");
+  const int index = static_cast<int>(rendezvous.rank % count);
+  Reach reach;
+  SP_ASSIGN(reach.device, cuda->make_device(index));
+  const bool shared = rendezvous.world_size > count;
+  if (shared && cuda->nccl_version() < kNcclSharesGpus) {
+    SP_ASSIGN(reach.communicator, OverGloo(store, rendezvous, std::move(clock)));
+    reach.communicator = StageThrough(reach.communicator, *reach.device, false);
+    return reach;
+  }
+  SP_ASSIGN(auto backend, cuda->connect_nccl(store, rendezvous, index));
+  reach.communicator = StageThrough(
+      MakeCommunicator(std::move(backend), std::move(clock),
+                       at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index))),
+      *reach.device, true);
+  return reach;
+}
+
+}  // namespace
+
+Result<Reach> Connect(const std::string& device, const c10::intrusive_ptr<c10d::Store>& store,
+                      const Rendezvous& rendezvous, std::shared_ptr<Clock> clock) {
+  if (device == "cuda") return ConnectCuda(store, rendezvous, std::move(clock));
+  Reach reach;
+  SP_ASSIGN(reach.communicator, OverGloo(store, rendezvous, std::move(clock)));
+  if (device == "cpu") {
+    reach.device = MakeHostDevice();
+    return reach;
+  }
+  reach.device = MakeApartDevice();
+  reach.communicator = StageThrough(reach.communicator, *reach.device, false);
+  return reach;
+}
+
+std::string WhyNoDevice(const std::string& device) {
+  if (device != "cuda") return "";
+  std::error_code error;
+  if (!std::filesystem::exists(LibraryPath(), error)) {
+    return "this build has no CUDA: the torch that it was built against has none, or lacks headers";
+  }
+  for (int index = 0; index < 64; ++index) {
+    if (std::filesystem::exists(fmt::format("/dev/nvidia{}", index), error)) return "";
+  }
+  return "no CUDA device seen (/dev/nvidia*)";
+}
+
+}  // namespace shardproof
