@@ -1,14 +1,11 @@
 // memory.device_peak: no rank needs more of a device's memory than its own shards and one bucket.
 #include <fmt/format.h>
 
+#include "properties/memory/mib.h"
 #include "verify/verdict/select.h"
 
 namespace shardproof {
 namespace {
-
-std::string MiB(uint64_t bytes) {
-  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
-}
 
 void CheckRank(const Case& test_case, const PhaseEvidence& phase, const RankEvidence& rank,
                Judgement& judgement) {

@@ -3,14 +3,11 @@
 
 #include <algorithm>
 
+#include "properties/memory/mib.h"
 #include "verify/verdict/select.h"
 
 namespace shardproof {
 namespace {
-
-std::string MiB(uint64_t bytes) {
-  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
-}
 
 /// At most the model's bytes: replicated tensors count on every rank.
 uint64_t ModelBytes(const PhaseEvidence& phase) {

@@ -90,7 +90,6 @@ bool Writes(const Slot& slot, const std::vector<int64_t>& coordinates) {
 Status WriteTensor(const SavedTensor& tensor, OutputFile& file) {
   const Slot& slot = *tensor.slot;
   const uint64_t element = slot.ElementBytes();
-  const bool on_host = slot.device == nullptr || slot.device->IsHost();
   const auto* data = static_cast<const char*>(slot.value.const_data_ptr());
   std::string staged;
   uint64_t local = 0;
@@ -100,7 +99,7 @@ Status WriteTensor(const SavedTensor& tensor, OutputFile& file) {
       const uint64_t from = std::max(begin, tensor.start);
       const uint64_t to = std::min(begin + run.length * element, tensor.start + tensor.length);
       if (from >= to) continue;
-      if (on_host) {
+      if (slot.device == nullptr) {
         SP_TRY(file.WriteAt(tensor.offset + (from - tensor.start),
                             {data + local + (from - begin), to - from}));
         continue;

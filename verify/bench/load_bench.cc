@@ -26,6 +26,7 @@
 #include <optional>
 
 #include "src/comm/gloo.h"
+#include "src/load/load.h"
 #include "src/pipeline/pipeline.h"
 
 namespace shardproof {
@@ -35,8 +36,6 @@ namespace {
 constexpr auto kTimeout = std::chrono::minutes(10);
 // As verify's ranks: tensors are fresh pages in every round, never the heap's leftovers.
 constexpr int kMmapThresholdBytes = 64 << 10;
-// As FillByBroadcast cuts its bucket.
-constexpr size_t kBucketParts = 4;
 
 struct Options {
   std::string checkpoint;
@@ -86,7 +85,7 @@ class Rank {
       SP_ASSIGN(model, LoadModel(*strategy));
     } else {
       SP_TRY(what == "broadcast" ? Broadcast(payload_.nbytes())
-                                 : Broadcast(options_.bucket_bytes / kBucketParts));
+                                 : Broadcast(options_.bucket_bytes / kParts));
     }
     const int64_t end = NowNs();
     // One steady clock serves all processes of a machine.
@@ -119,9 +118,9 @@ class Rank {
     return Load(job, ReferenceStages(job.strategy), world_);
   }
 
-  /// Broadcasts the payload in pieces of `piece_bytes`, at most kBucketParts of them under way.
+  /// Broadcasts the payload in pieces of `piece_bytes`, at most kParts of them under way.
   Status Broadcast(int64_t piece_bytes) {
-    std::array<c10::intrusive_ptr<c10d::Work>, kBucketParts> under_way;
+    std::array<c10::intrusive_ptr<c10d::Work>, kParts> under_way;
     size_t turn = 0;
     for (int64_t at = 0; at < payload_.numel(); at += piece_bytes) {
       auto& work = under_way[turn++ % under_way.size()];
@@ -226,7 +225,7 @@ int main(int argc, char** argv) {
   app.add_option("checkpoint", options.checkpoint, "Hugging Face directory")->required();
   app.add_option("--world", options.world_size, "Ranks")->check(CLI::Range(1, 1024));
   app.add_option("--bucket-bytes", options.bucket_bytes, "Staging bytes a rank may hold")
-      ->check(CLI::Range(uint64_t{shardproof::kBucketParts}, uint64_t{1} << 40));
+      ->check(CLI::Range(uint64_t{shardproof::kParts}, uint64_t{1} << 40));
   CLI11_PARSE(app, argc, argv);
   ::signal(SIGPIPE, SIG_IGN);  // a rank that died is reported by its exit, not by ours
   std::string directory = (std::filesystem::temp_directory_path() / "load_bench.XXXXXX").string();

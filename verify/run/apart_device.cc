@@ -23,8 +23,6 @@ struct Apart {
 /// Outlives the device, as tensors may.
 class ApartMemory {
  public:
-  ~ApartMemory() = default;
-
   /// \returns the closed side; null if there is no memory.
   void* Map(size_t bytes) {
     const int file = ::memfd_create("apart", MFD_CLOEXEC);

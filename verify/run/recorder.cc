@@ -74,6 +74,11 @@ TensorDescriptor Describe(const std::string& name, const Slot& slot, AliasGroups
   return d;
 }
 
+/// Whether its bytes are where the host does not read them.
+bool IsElsewhere(const Slot& slot) {
+  return slot.device != nullptr && slot.device->Holds(slot.value);
+}
+
 /// A slot's owned bytes as the digest reads them.
 struct OwnedBytes {
   std::vector<sp_run> runs;
@@ -102,7 +107,7 @@ class HostView {
   HostView(const Slot& slot, bool read) {
     if (slot.value.is_meta()) return;
     data_ = static_cast<const std::byte*>(slot.value.const_data_ptr());
-    if (!read || slot.device == nullptr || !slot.device->Holds(slot.value)) return;
+    if (!read || !IsElsewhere(slot)) return;
     copy_.resize(slot.value.nbytes());
     slot.CopyOut(0, copy_.data(), copy_.size());
     data_ = copy_.data();
@@ -190,8 +195,7 @@ TensorState Observe(const Slot& slot, RunMode mode, const std::vector<CaptureReq
                     const std::string& name) {
   TensorState state;
   state.is_meta = slot.value.is_meta();
-  const bool elsewhere = slot.device != nullptr && slot.device->Holds(slot.value);
-  state.device = elsewhere && slot.value.is_cpu() ? "apart" : slot.value.device().str();
+  state.device = IsElsewhere(slot) && slot.value.is_cpu() ? "apart" : slot.value.device().str();
   state.content = slot.content == SlotContent::kDefined     ? Content::kDefined
                   : slot.content == SlotContent::kUndefined ? Content::kUndefined
                                                             : Content::kNone;
@@ -233,7 +237,7 @@ void Recorder::Reached(const std::string& stage, int64_t step, const Model& mode
     state.descriptor = writer_.Describe(Describe(name, *slot, aliases));
     Keep(writer_.State(name, state));
     if (state.is_meta) continue;
-    const bool elsewhere = slot->device != nullptr && slot->device->Holds(slot->value);
+    const bool elsewhere = IsElsewhere(*slot);
     if (counted.insert(slot->value.storage().unsafeGetStorageImpl()).second) {
       (elsewhere ? own_device_bytes_ : own_bytes_) += slot->value.nbytes();
     }
