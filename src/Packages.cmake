@@ -19,6 +19,11 @@ macro(shardproof_find_packages)
   if(NOT gloo_include)
     list(APPEND missing libgloo-dev)
   endif()
+  find_path(pcre2_include pcre2.h)
+  find_library(pcre2_library NAMES libpcre2-8.a pcre2-8)  # its static one needs nothing to be installed
+  if(NOT pcre2_include OR NOT pcre2_library)
+    list(APPEND missing libpcre2-dev)
+  endif()
 endmacro()
 
 # Debian has no static fmt and simdjson, so what their -dev packages link to comes along. Of its
@@ -46,6 +51,7 @@ if(missing AND SHARDPROOF_UNPACK)
   message(STATUS "Unpacking Debian packages in ${unpacked}")
   execute_process(
     COMMAND sh -c "${unpack_script}" unpack ${unpacked} ${their_packages} libgloo-dev
+            libpcre2-dev
     RESULT_VARIABLE failed OUTPUT_VARIABLE unpack_output ERROR_VARIABLE unpack_output)
   if(failed)
     message(NOTICE "${unpack_output}")
@@ -56,3 +62,6 @@ if(missing)
   list(JOIN missing " " missing)
   message(FATAL_ERROR "missing Debian packages: ${missing}; as root: apt-get install ${missing}")
 endif()
+add_library(pcre2 INTERFACE)
+target_include_directories(pcre2 SYSTEM INTERFACE ${pcre2_include})
+target_link_libraries(pcre2 INTERFACE ${pcre2_library})

@@ -199,7 +199,8 @@ void CheckPhase(const PhaseEvidence& phase, Judgement& judgement) {
 ///             error record and without damage to its streams.
 /// \needs      every phase: the end of every rank
 /// \tolerance  none
-/// \killed_by  fault.barrier_on_rank0_only, fault.error_not_shared
+/// \killed_by  fault.barrier_on_rank0_only, fault.error_not_shared,
+///             loading.buffers_broadcast_by_rank0_only
 /// \source     NVIDIA/nccl#582, alan-turing-institute/autocast#386, radixark/miles#1763
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence& phase : evidence.phases) {
@@ -221,7 +222,8 @@ const PropertyRegistration kRegistration{{
     .needs = "every phase: the end of every rank",
     .tolerance = "none",
     .source = "NVIDIA/nccl#582, alan-turing-institute/autocast#386, radixark/miles#1763",
-    .killed_by = {"fault.barrier_on_rank0_only", "fault.error_not_shared"},
+    .killed_by = {"fault.barrier_on_rank0_only", "fault.error_not_shared",
+                  "loading.buffers_broadcast_by_rank0_only"},
     .check = Check,
 }};
 

@@ -70,10 +70,11 @@ class CudaDevice : public Device {
 
   bool IsHost() const override { return false; }
   bool Holds(const at::Tensor& tensor) const override { return tensor.is_cuda(); }
-  uint64_t PeakBytes() const override {
+  HeldBytes Held() const override {
     const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(index_);
     const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-    return static_cast<uint64_t>(stats.allocated_bytes[all].peak);
+    const auto& allocated = stats.allocated_bytes[all];
+    return {static_cast<uint64_t>(allocated.current), static_cast<uint64_t>(allocated.peak)};
   }
 
  private:

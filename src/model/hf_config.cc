@@ -24,8 +24,8 @@ constexpr std::array kArchitectures = {
     Architecture{"Qwen3ForCausalLM", "qwen3", DescribeQwen3, {kMethodFp8, kMethodCompressed}},
     Architecture{"Qwen3MoeForCausalLM", "qwen3_moe", DescribeQwen3Moe, {kMethodFp8}},
     Architecture{"Lfm2MoeForCausalLM", "lfm2_moe", DescribeLfm2Moe},
-    Architecture{"Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", DescribeQwen25Vl},
-    Architecture{"Qwen3VLForConditionalGeneration", "qwen3_vl", DescribeQwen3Vl},
+    Architecture{"Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", DescribeQwen25Vl, {kMethodFp8}},
+    Architecture{"Qwen3VLForConditionalGeneration", "qwen3_vl", DescribeQwen3Vl, {kMethodFp8}},
 };
 
 std::string KnownArchitectures() {

@@ -9,9 +9,10 @@
 namespace shardproof {
 namespace {
 
-/// Where the sizes of the heads contradict each other, or leave open which model is meant.
+/// Where the sizes of the heads contradict each other.
 Status CheckHeads(const Fields& config, const DecoderFamily& family, const DecoderSizes& d) {
-  const bool must_divide = family.heads_fill_hidden || family.hidden_divides || !config.Has("head_dim");
+  const bool derived = !config.Has("head_dim") && !family.head_dim_default;
+  const bool must_divide = family.heads_fill_hidden || family.hidden_divides || derived;
   if (must_divide && d.hidden % d.heads != 0) {
     return config.Wrong("hidden_size", fmt::format("a multiple of num_attention_heads {}", d.heads));
   }
@@ -24,18 +25,18 @@ Status CheckHeads(const Fields& config, const DecoderFamily& family, const Decod
     return BadInput(fmt::format("{}: head_dim is {}: expected an even number, RoPE turns pairs",
                                 config.origin(), d.head_dim));
   }
-  const auto stated = [&](const char* name, int64_t derived, std::optional<int64_t> constant) {
-    if (config.Has(name) || derived == constant.value_or(derived)) return Ok();
-    return Status(BadInput(fmt::format("{}: field '{}' is missing: its default is {}, but the "
-                                       "other sizes make it {}",
-                                       config.origin(), name, *constant, derived)));
-  };
   if (family.heads_fill_hidden && d.head_dim * d.heads != d.hidden) {
     return config.Wrong("head_dim", fmt::format("hidden_size / num_attention_heads = {}",
                                                 d.hidden / d.heads));
   }
-  SP_TRY(stated("head_dim", d.head_dim, family.head_dim_default));
-  return stated("num_key_value_heads", d.kv_heads, family.kv_heads_default);
+  return Ok();
+}
+
+/// For a config without num_key_value_heads. That they are null says: as many as heads, whatever the
+/// library's default is.
+int64_t DefaultKvHeads(const Fields& config, const DecoderFamily& family, int64_t heads) {
+  if (config.object().contains("num_key_value_heads")) return heads;
+  return family.kv_heads_default.value_or(heads);
 }
 
 }  // namespace
@@ -47,9 +48,11 @@ Result<DecoderSizes> DecoderSizesFrom(const Fields& config, const DecoderFamily&
   SP_ASSIGN(d.intermediate, config.Count("intermediate_size"));
   SP_ASSIGN(d.layers, config.Count("num_hidden_layers", {}, kLayersMax));
   SP_ASSIGN(d.heads, config.Count("num_attention_heads", {}, kHeadsMax));
-  SP_ASSIGN(d.kv_heads, config.Count("num_key_value_heads", d.heads, kHeadsMax));
+  SP_ASSIGN(d.kv_heads, config.Count("num_key_value_heads",
+                                     DefaultKvHeads(config, family, d.heads), kHeadsMax));
   const int64_t derived = std::max<int64_t>(d.hidden / d.heads, 1);
-  SP_ASSIGN(d.head_dim, config.Count("head_dim", derived, kHeadsMax));
+  SP_ASSIGN(d.head_dim,
+            config.Count("head_dim", family.head_dim_default.value_or(derived), kHeadsMax));
   SP_TRY(CheckHeads(config, family, d));
   d.qkv_bias = family.qkv_bias;
   if (family.has_attention_bias) {

@@ -19,8 +19,8 @@ struct DecoderFamily {
   bool hidden_divides = false;    ///< whether heads must divide hidden_size even with a head_dim
   bool heads_fill_hidden = false;  ///< whether head_dim is hidden_size / heads, whatever it says
   RopeDefaults rope = {};
-  /// The Transformers library's own defaults where they are constants. What follows from the other
-  /// sizes may differ, and then the config must say.
+  /// The Transformers library's own defaults where they are constants, for a config that is silent;
+  /// elsewhere they follow from the other sizes.
   std::optional<int64_t> head_dim_default = {};
   std::optional<int64_t> kv_heads_default = {};
 };

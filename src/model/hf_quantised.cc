@@ -203,6 +203,10 @@ const QuantisedForm* Quantisation::Of(const std::string& module) const {
   return kept ? nullptr : &*form_;
 }
 
+void Quantisation::RenameKept(std::string (*to_model)(const std::string&)) {
+  std::transform(kept_.begin(), kept_.end(), kept_.begin(), to_model);
+}
+
 Status Quantisation::CheckExperts(const Fields& config, const std::string& module,
                                   int64_t inner) const {
   const QuantisedForm* form = Of(module);

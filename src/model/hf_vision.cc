@@ -109,6 +109,14 @@ Result<Fields> VisionFields(const Fields& config) {
 
 constexpr const char* kText = "model.language_model.";
 
+/// A module by the model's name for it, of one that is named as the checkpoint's keys are.
+std::string Qwen25Module(const std::string& name) {
+  if (name.starts_with("visual")) return "model." + name;
+  const bool known = name.starts_with("model.visual") || name.starts_with("model.language_model");
+  if (name.starts_with("model") && !known) return "model.language_model" + name.substr(5);
+  return name;
+}
+
 }  // namespace
 
 Result<ModelSpec> DescribeQwen25Vl(const Fields& config) {
@@ -131,7 +139,9 @@ Result<ModelSpec> DescribeQwen25Vl(const Fields& config) {
   SP_ASSIGN(const at::ScalarType dtype, DtypeOfVision(config, text));
   SP_ASSIGN(const bool tied, config.Flag("tie_word_embeddings", false));
   SP_ASSIGN(const bool tied_before, text.Flag("tie_word_embeddings", false));  // older configs
-  SpecBuilder model(dtype);
+  SP_ASSIGN(Quantisation quantisation, QuantisationFromConfig(config, tied || tied_before));
+  quantisation.RenameKept(Qwen25Module);
+  SpecBuilder model(dtype, std::move(quantisation));
   model.StoreUnder("model.visual.", "visual.");
   AddQwen25Tower(model, tower);
   model.StoreUnder(kText, "model.");
@@ -154,7 +164,8 @@ Result<ModelSpec> DescribeQwen3Vl(const Fields& config) {
             vision.Indices("deepstack_visual_indexes", {8, 16, 24}, kLayersMax));
   SP_ASSIGN(const at::ScalarType dtype, DtypeOfVision(config, text));
   SP_ASSIGN(const bool tied, config.Flag("tie_word_embeddings", false));
-  SpecBuilder model(dtype);
+  SP_ASSIGN(Quantisation quantisation, QuantisationFromConfig(config, tied));
+  SpecBuilder model(dtype, std::move(quantisation));
   AddQwen3Tower(model, tower, positions, deep.size());
   AddDecoder(model, kText, sizes, family);
   AddHead(model, std::string(kText) + "embed_tokens.weight", sizes, tied);

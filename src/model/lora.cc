@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -26,7 +27,8 @@ constexpr std::array kOfNoTensor = {
     "lora_alpha",   "lora_dropout", "inference_mode",    "use_rslora",              "alpha_pattern",
     "loftq_config", "eva_config",   "init_lora_weights", "corda_config",            "megatron_core",
     "lora_ga_config", "qalora_group_size", "ensure_weight_tying"};
-constexpr std::array kRead = {"peft_type", "r", "target_modules", "rank_pattern", "bias"};
+constexpr std::array kRead = {"peft_type", "r",               "target_modules", "exclude_modules", "rank_pattern",
+                              "bias",      "modules_to_save", "use_dora",       "target_parameters"};
 
 bool SaysNothing(const json& value) {
   return value.is_null() || value == false || (value.is_structured() && value.empty());
@@ -43,34 +45,63 @@ std::string ModuleOf(const std::string& tensor) {
   return dot == std::string::npos ? "" : tensor.substr(0, dot);
 }
 
-Result<std::vector<std::string>> Targets(const Fields& config) {
-  if (!config.Has("target_modules")) {
-    return config.Missing("target_modules", "names of modules, or all-linear");
-  }
-  if (config["target_modules"] == kAllLinear) return std::vector<std::string>{kAllLinear};
-  if (!config["target_modules"].is_array()) {
-    return config.Wrong("target_modules", "a list of names of modules, no pattern");
-  }
-  return config.Texts("target_modules");
+Result<Pattern> PatternOf(const std::string& text, const Fields& config, const char* field) {
+  Result<Pattern> pattern = Pattern::Of(text);
+  if (pattern.ok()) return pattern;
+  return BadInput(fmt::format("{}: field '{}' has {}: {}", config.origin(), field, ShownText(text),
+                              pattern.error().message));
 }
 
-/// PEFT takes the names for regular expressions.
-Result<std::map<std::string, int64_t>> Ranks(const Fields& config) {
-  std::map<std::string, int64_t> ranks;
+/// A list of names, or one pattern. None if the field is absent.
+Result<ModuleChoice> Choice(const Fields& config, const char* field) {
+  ModuleChoice choice;
+  if (!config.Has(field)) return choice;
+  const json& value = config[field];
+  if (value == kAllLinear) {
+    choice.names = {kAllLinear};
+  } else if (value.is_string()) {
+    SP_ASSIGN(choice.pattern, PatternOf(value.get<std::string>(), config, field));
+  } else {
+    SP_ASSIGN(choice.names, config.Texts(field));
+  }
+  return choice;
+}
+
+Result<ModuleChoice> Targets(const Fields& config) {
+  if (config.Has("target_modules") || config.Has("target_parameters")) {
+    return Choice(config, "target_modules");
+  }
+  return config.Missing("target_modules", "names of modules, a pattern, or all-linear");
+}
+
+/// PEFT takes what is before a rank for a pattern that a whole name or its end from a dot on fits.
+Result<std::vector<std::pair<Pattern, int64_t>>> Ranks(const Fields& config) {
+  std::vector<std::pair<Pattern, int64_t>> ranks;
   if (!config.Has("rank_pattern")) return ranks;
   SP_ASSIGN(const Fields pattern, config.Object("rank_pattern"));
   for (const auto& [name, value] : pattern.object().items()) {
+    SP_TRY(PatternOf(name, config, "rank_pattern"));  // as it is written, for the message
+    SP_ASSIGN(Pattern ends, PatternOf(fmt::format(R"((?:.*\.)?(?:{}))", name), config, "rank_pattern"));
+    SP_ASSIGN(const int64_t rank, pattern.Count(name.c_str(), {}, kRankMax));
+    ranks.emplace_back(std::move(ends), rank);
+  }
+  return ranks;
+}
+
+/// Modules that are trained whole. PEFT takes them for the ends of names and for patterns in turn.
+Result<std::vector<std::string>> Saved(const Fields& config) {
+  std::vector<std::string> saved;
+  if (!config.Has("modules_to_save")) return saved;
+  SP_ASSIGN(saved, config.Texts("modules_to_save"));
+  for (const std::string& name : saved) {
     const bool plain = std::all_of(name.begin(), name.end(), [](unsigned char c) {
       return c == '.' || c == '_' || (c < 0x80 && std::isalnum(c));
     });
-    if (!plain || name.empty()) {
-      return BadInput(fmt::format("{}: field 'rank_pattern' has {}: expected names of modules, no "
-                                  "patterns",
-                                  config.origin(), ShownText(name)));
-    }
-    SP_ASSIGN(ranks[name], pattern.Count(name.c_str(), {}, kRankMax));
+    if (plain && !name.empty()) continue;
+    return BadInput(fmt::format("{}: field 'modules_to_save' has {}: expected names of modules",
+                                config.origin(), ShownText(name)));
   }
-  return ranks;
+  return saved;
 }
 
 /// The modules of a model, and which of them are linear layers.
@@ -86,36 +117,57 @@ struct Modules {
   }
 };
 
+bool IsAllLinear(const ModuleChoice& targets) {
+  return targets.names == std::vector<std::string>{kAllLinear};
+}
+
+bool IsWithin(const std::string& module, const std::string& outer) {
+  return module == outer || module.starts_with(outer + ".");
+}
+
+/// Whether one of the names stands in the module's for it or for one that it is in: then it is no target.
+bool IsInSaved(const std::string& module, const std::vector<std::string>& saved) {
+  const std::string dotted = "." + module + ".";
+  return std::any_of(saved.begin(), saved.end(), [&](const std::string& name) {
+    return dotted.find("." + name + ".") != std::string::npos;
+  });
+}
+
+Result<bool> IsTarget(const std::string& module, bool linear, const LoraSpec& lora) {
+  if (IsInSaved(module, lora.saved)) return false;
+  SP_ASSIGN(const bool excluded, lora.excluded.Has(module));
+  if (excluded) return false;
+  if (IsAllLinear(lora.targets)) return linear && module != kHead;
+  return lora.targets.Has(module);
+}
+
 Result<std::set<std::string>> Chosen(const Modules& modules, const LoraSpec& lora,
                                      const std::string& origin) {
   std::set<std::string> chosen;
-  if (lora.targets == std::vector<std::string>{kAllLinear}) {
-    for (const auto& [module, weight] : modules.linear) {
-      if (module != kHead) chosen.insert(module);
-    }
-    return chosen;
-  }
   for (const std::string& module : modules.all) {
-    const auto end = std::find_if(lora.targets.begin(), lora.targets.end(),
-                                  [&](const auto& one) { return EndsAsModule(module, one); });
-    if (end == lora.targets.end()) continue;
-    if (!modules.linear.contains(module)) {
-      return BadInput(fmt::format("{}: target {} is the module '{}': expected a linear layer",
-                                  origin, ShownText(*end), module));
+    const bool linear = modules.linear.contains(module);
+    const auto is_target = IsTarget(module, linear, lora);
+    if (!is_target.ok()) return is_target.error().While(origin);
+    if (!is_target.value()) continue;
+    if (!linear) {
+      return BadInput(fmt::format("{}: targets have the module '{}': expected linear layers only", origin,
+                                  module));
     }
     chosen.insert(module);
   }
-  if (!chosen.empty()) return chosen;
+  if (!chosen.empty() || (lora.targets.empty() && !lora.experts.empty())) return chosen;
   std::vector<std::string> shown;
-  for (const std::string& one : lora.targets) shown.push_back(ShownText(one));
+  for (const std::string& one : lora.targets.names) shown.push_back(ShownText(one));
+  if (shown.empty()) shown = {"by their pattern"};
   return BadInput(fmt::format("{}: targets {} are no module of the model", origin,
                               fmt::join(shown, ", ")));
 }
 
 Result<int64_t> RankOf(const std::string& module, const LoraSpec& lora, const std::string& origin) {
   std::optional<int64_t> rank;
-  for (const auto& [end, own] : lora.ranks) {
-    if (!EndsAsModule(module, end)) continue;
+  for (const auto& [pattern, own] : lora.ranks) {
+    SP_ASSIGN(const bool fits, pattern.Fits(module));
+    if (!fits) continue;
     if (rank && *rank != own) {
       return BadInput(fmt::format("{}: module '{}' has ranks {} and {} by rank_pattern: expected one",
                                   origin, module, *rank, own));
@@ -128,16 +180,13 @@ Result<int64_t> RankOf(const std::string& module, const LoraSpec& lora, const st
 /// Packed experts have parameters for what other models have linear layers for, and what PEFT makes of
 /// targets that name these differs by architecture.
 Status CheckExperts(const ModelSpec& model, const LoraSpec& lora, const std::string& origin) {
-  const bool all = lora.targets == std::vector<std::string>{kAllLinear};
   for (const TensorSpec& tensor : model.tensors) {
     for (const auto& way : tensor.stored) {
       if (way.size() == 1) continue;
       for (const StoredKey& part : way) {
         const std::string module = ModuleOf(part.key);
-        const bool named = std::any_of(lora.targets.begin(), lora.targets.end(), [&](const auto& one) {
-          return EndsAsModule(module, one);
-        });
-        if (!all && !named) continue;
+        SP_ASSIGN(const bool named, IsTarget(module, true, lora));
+        if (!named) continue;
         return BadInput(fmt::format("{}: targets have '{}', a projection of an expert: expected linear "
                                     "layers",
                                     origin, module));
@@ -163,16 +212,140 @@ Status CheckTarget(const ModelSpec& model, const TensorSpec& weight, const std::
   return Ok();
 }
 
-TensorSpec Matrix(const std::string& module, const char* side, std::vector<int64_t> shape,
-                  InitialValue init) {
-  return {.name = fmt::format("{}.lora_{}.default.weight", module, side),
+/// \param part  "lora_A" or so. \param key_end  what its key has after that.
+TensorSpec Part(const std::string& module, const char* part, std::vector<int64_t> shape,
+                InitialValue init, const char* key_end = ".weight") {
+  return {.name = fmt::format("{}.{}.default.weight", module, part),
           .shape = shape,
           .init = init,
-          .stored = {{{fmt::format("{}{}.lora_{}.weight", kAdapterKeyPrefix, module, side), shape}}},
+          .stored = {{{fmt::format("{}{}.{}{}", kAdapterKeyPrefix, module, part, key_end), shape}}},
           .adapter = true};
 }
 
+bool IsPacked(const TensorSpec& tensor) {
+  return std::any_of(tensor.stored.begin(), tensor.stored.end(),
+                     [](const auto& way) { return way.size() > 1; });
+}
+
+/// Packed experts that are targets, by the module that has them and in its order.
+Result<std::map<std::string, std::vector<TensorSpec>>> ChosenExperts(const ModelSpec& model,
+                                                                     const LoraSpec& lora,
+                                                                     const std::string& origin) {
+  std::map<std::string, std::vector<TensorSpec>> chosen;
+  for (const TensorSpec& tensor : model.tensors) {
+    const auto end = std::find_if(lora.experts.begin(), lora.experts.end(),
+                                  [&](const auto& one) { return EndsAsModule(tensor.name, one); });
+    if (end == lora.experts.end()) continue;
+    if (!IsPacked(tensor)) {
+      return BadInput(fmt::format("{}: field 'target_parameters' has '{}': expected packed experts", origin,
+                                  tensor.name));
+    }
+    if (c10::elementSize(tensor.dtype) == 1) {
+      return BadInput(fmt::format("{}: field 'target_parameters' has '{}', which is quantised", origin,
+                                  tensor.name));
+    }
+    chosen[ModuleOf(tensor.name)].push_back(tensor);
+  }
+  if (!chosen.empty() || lora.experts.empty()) return chosen;
+  return BadInput(fmt::format("{}: field 'target_parameters' has {}: expected packed experts of the model",
+                              origin, ShownText(lora.experts[0])));
+}
+
+/// The module by the name that it has within so many wrappers.
+std::string Wrapped(std::string module, size_t times) {
+  for (; times > 0; --times) module += ".base_layer";
+  return module;
+}
+
+/// PEFT wraps the module for the first of its parameters, then what that has become for the next.
+Status AdaptExperts(const std::string& module, const std::vector<TensorSpec>& targets,
+                    const LoraSpec& lora, const std::string& origin, ModelSpec& model,
+                    std::vector<TensorSpec>& added) {
+  for (TensorSpec& tensor : model.tensors) {
+    if (ModuleOf(tensor.name) != module) continue;
+    tensor.stored.push_back({{tensor.name, tensor.shape}});
+    tensor.name = Wrapped(module, targets.size()) + tensor.name.substr(module.size());
+  }
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const std::string at = Wrapped(module, targets.size() - 1 - i);
+    const std::vector<int64_t>& shape = targets[i].shape;
+    SP_ASSIGN(const int64_t rank, RankOf(targets[i].name, lora, origin));
+    added.push_back(Part(at, "lora_A", {shape[0] * rank, shape[2]}, InitialValue::kUniform));
+    added.push_back(Part(at, "lora_B", {shape[1], shape[0] * rank}, InitialValue::kZeros));
+  }
+  return Ok();
+}
+
+/// The modules that are trained whole: those whose names end so, wherever the end begins.
+std::vector<std::string> SavedModules(const Modules& modules, const LoraSpec& lora) {
+  std::vector<std::string> saved;
+  for (const std::string& module : modules.all) {
+    if (std::any_of(lora.saved.begin(), lora.saved.end(),
+                    [&](const std::string& end) { return module.ends_with(end); })) {
+      saved.push_back(module);
+    }
+  }
+  return saved;
+}
+
+Status CheckSaved(const ModelSpec& model, const std::vector<std::string>& saved,
+                  const std::set<std::string>& chosen, const std::string& origin) {
+  const auto complain = [&](const std::string& module, const std::string& why) {
+    return BadInput(fmt::format("{}: field 'modules_to_save' has the module '{}', {}", origin, module, why));
+  };
+  for (const std::string& module : saved) {
+    for (const std::string& other : saved) {
+      if (other != module && IsWithin(other, module)) {
+        return complain(module, fmt::format("and '{}' in it: expected modules apart", other));
+      }
+    }
+    for (const std::string& target : chosen) {
+      if (IsWithin(target, module) || IsWithin(module, target)) {
+        return complain(module, fmt::format("and targets have '{}': expected one of them", target));
+      }
+    }
+    for (const auto& tie : model.ties) {
+      for (const std::string& name : tie) {
+        if (IsWithin(ModuleOf(name), module)) {
+          return complain(module, fmt::format("where '{}' is tied: expected tensors of its own", name));
+        }
+      }
+    }
+    for (const TensorSpec& tensor : model.tensors) {
+      if (IsPacked(tensor) && IsWithin(ModuleOf(tensor.name), module)) {
+        return complain(module, "which has packed experts: expected none");
+      }
+    }
+  }
+  return Ok();
+}
+
+/// Freezes the tensors of a module and appends the copies of them that are trained.
+void SaveModule(const std::string& module, ModelSpec& model, std::vector<TensorSpec>& added) {
+  for (TensorSpec& tensor : model.tensors) {
+    if (!IsWithin(ModuleOf(tensor.name), module)) continue;
+    const std::string rest = tensor.name.substr(module.size());
+    TensorSpec& copy = added.emplace_back(tensor);
+    copy.name = module + ".modules_to_save.default" + rest;
+    copy.requires_grad = tensor.kind == TensorKind::kParameter;
+    copy.stored.clear();
+    if (tensor.persistent) {
+      copy.stored = {{{kAdapterKeyPrefix + tensor.name, tensor.shape}}};
+      copy.adapter = true;
+      tensor.stored.push_back({{tensor.name, tensor.shape}});
+    }
+    copy.linear = false;
+    tensor.name = module + ".original_module" + rest;
+  }
+}
+
 }  // namespace
+
+Result<bool> ModuleChoice::Has(const std::string& module) const {
+  if (pattern) return pattern->Fits(module);
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& end) { return EndsAsModule(module, end); });
+}
 
 Result<LoraSpec> LoraFromConfig(const std::string& text, const std::string& origin) {
   SP_ASSIGN(const json document, ParseStrictObject(text, origin));
@@ -197,7 +370,16 @@ Result<LoraSpec> LoraFromConfig(const std::string& text, const std::string& orig
   LoraSpec lora;
   SP_ASSIGN(lora.rank, config.Count("r", 8, kRankMax));
   SP_ASSIGN(lora.targets, Targets(config));
+  SP_ASSIGN(lora.excluded, Choice(config, "exclude_modules"));
   SP_ASSIGN(lora.ranks, Ranks(config));
+  SP_ASSIGN(lora.saved, Saved(config));
+  SP_ASSIGN(lora.magnitudes, config.Flag("use_dora", false));
+  if (config.Has("target_parameters")) {
+    SP_ASSIGN(lora.experts, config.Texts("target_parameters"));
+  }
+  if (lora.magnitudes && !lora.experts.empty()) {
+    return config.Wrong("use_dora", "false, as there are target_parameters");
+  }
   return lora;
 }
 
@@ -207,10 +389,9 @@ std::string LoraToConfig(const LoraSpec& lora) {
                                    {"base_model_name_or_path", nullptr},
                                    {"r", lora.rank},
                                    {"lora_alpha", lora.rank},
-                                   {"rank_pattern", lora.ranks},
-                                   {"target_modules", lora.targets},
+                                   {"target_modules", lora.targets.names},
                                    {"bias", "none"}};
-  if (lora.targets == std::vector<std::string>{kAllLinear}) config["target_modules"] = kAllLinear;
+  if (IsAllLinear(lora.targets)) config["target_modules"] = kAllLinear;
   return config.dump(2, ' ', true) + "\n";
 }
 
@@ -223,15 +404,26 @@ Result<ModelSpec> WithAdapter(ModelSpec model, const LoraSpec& lora, const std::
     const TensorSpec& weight = *modules.linear.at(module);
     SP_TRY(CheckTarget(model, weight, origin));
     SP_ASSIGN(const int64_t rank, RankOf(module, lora, origin));
-    adapters.push_back(Matrix(module, "A", {rank, weight.shape[1]}, InitialValue::kUniform));
-    adapters.push_back(Matrix(module, "B", {weight.shape[0], rank}, InitialValue::kZeros));
+    adapters.push_back(Part(module, "lora_A", {rank, weight.shape[1]}, InitialValue::kUniform));
+    adapters.push_back(Part(module, "lora_B", {weight.shape[0], rank}, InitialValue::kZeros));
+    if (lora.magnitudes) {
+      adapters.push_back(
+          Part(module, "lora_magnitude_vector", {weight.shape[0]}, InitialValue::kOnes, ""));
+    }
   }
+  const std::vector<std::string> saved = SavedModules(modules, lora);
+  SP_TRY(CheckSaved(model, saved, chosen, origin));
+  SP_ASSIGN(const auto experts, ChosenExperts(model, lora, origin));
   for (TensorSpec& tensor : model.tensors) {
     tensor.requires_grad = false;
     const std::string module = ModuleOf(tensor.name);
     if (!chosen.contains(module)) continue;
     tensor.stored.push_back({{tensor.name, tensor.shape}});
     tensor.name = module + ".base_layer" + tensor.name.substr(module.size());
+  }
+  for (const std::string& module : saved) SaveModule(module, model, adapters);
+  for (const auto& [module, targets] : experts) {
+    SP_TRY(AdaptExperts(module, targets, lora, origin, model, adapters));
   }
   std::move(adapters.begin(), adapters.end(), std::back_inserter(model.tensors));
   return model;

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/core/result.h"
 #include "src/model/spec.h"
+#include "src/pattern/pattern.h"
 
 namespace shardproof {
 
@@ -19,16 +21,28 @@ inline constexpr const char* kAdapterFolder = "adapter";
 /// What begins every key of an adapter on disk.
 inline constexpr const char* kAdapterKeyPrefix = "base_model.model.";
 
+/// Which modules, by their names.
+struct ModuleChoice {
+  std::vector<std::string> names = {};  ///< whole ones, or how they end, from a dot on
+  std::optional<Pattern> pattern = {};  ///< in place of names: what whole ones fit
+
+  bool empty() const { return names.empty() && !pattern; }
+  Result<bool> Has(const std::string& module) const;
+};
+
 struct LoraSpec {
   int64_t rank = 0;
-  /// Whole names of modules or how they end, from a dot on; or just "all-linear": all but lm_head.
-  std::vector<std::string> targets;
-  std::map<std::string, int64_t> ranks = {};  ///< of modules that end so, in place of `rank`
+  ModuleChoice targets;        ///< or just the name "all-linear": all linear layers but lm_head
+  ModuleChoice excluded = {};  ///< no targets, even so
+  std::vector<std::pair<Pattern, int64_t>> ranks = {};  ///< of modules that fit, in place of `rank`
+  std::vector<std::string> saved = {};  ///< modules that are trained whole: how they end, from anywhere
+  bool magnitudes = false;              ///< of each row, beside A and B (DoRA)
+  std::vector<std::string> experts = {};  ///< packed experts: whole names, or how they end, from a dot on
 };
 
 /// What a PEFT adapter_config.json says.
-/// \error kBadInput naming the field if it is of another kind than LORA, has more than A and B for
-///   linear layers, or picks modules by a pattern.
+/// \error kBadInput naming the field if it is of another kind than LORA, or has more than A, B and
+///   magnitudes of linear layers and modules that are trained whole.
 /// \source the LoraConfig of the PEFT library.
 Result<LoraSpec> LoraFromConfig(const std::string& text, const std::string& origin);
 
@@ -37,10 +51,16 @@ std::string LoraToConfig(const LoraSpec& lora);
 
 /// The model with every parameter frozen, and of every linear layer that is a target: its tensors
 /// below base_layer, and lora_A.default.weight F32 [rank, in] and lora_B.default.weight F32
-/// [out, rank], trained. What no adapter file holds begins uniform (A) and zero (B).
+/// [out, rank], trained, with magnitudes also lora_magnitude_vector.default.weight F32 [out]. What no
+/// adapter file holds begins uniform (A), zero (B) and one. Of every module that is trained whole: its
+/// tensors below original_module, and once more, trained if they are parameters, below
+/// modules_to_save.default. Of packed experts [count, out, in] that are targets: lora_A F32 [count * rank,
+/// in] and lora_B F32 [out, count * rank] of the module, which PEFT wraps once for each of them.
 /// \param origin  what asks for the adapter, for errors.
 /// \error kBadInput if a target is no linear layer, is tied or quantised, or none is one; if one names
-///   what is packed in experts; if a rank is given twice for one layer.
+///   what is packed in experts; if a rank is given twice for one layer; if what is trained whole is
+///   tied, has packed experts, or overlaps with a target or another such module; if what is to be
+///   packed experts is not.
 Result<ModelSpec> WithAdapter(ModelSpec model, const LoraSpec& lora, const std::string& origin);
 
 }  // namespace shardproof

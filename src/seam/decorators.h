@@ -56,7 +56,7 @@ class DeviceDecorator : public Device {
   void Copy(void* to, const void* from, uint64_t bytes) override { inner_->Copy(to, from, bytes); }
   bool IsHost() const override { return inner_->IsHost(); }
   bool Holds(const at::Tensor& tensor) const override { return inner_->Holds(tensor); }
-  uint64_t PeakBytes() const override { return inner_->PeakBytes(); }
+  HeldBytes Held() const override { return inner_->Held(); }
 
  protected:
   std::shared_ptr<Device> inner_;

@@ -13,6 +13,12 @@
 
 namespace shardproof {
 
+/// Bytes that are allocated of a device's memory.
+struct HeldBytes {
+  uint64_t now = 0;
+  uint64_t peak = 0;  ///< the most at once, ever
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -28,8 +34,8 @@ class Device {
   virtual bool IsHost() const { return true; }
   /// Whether this memory, which is not the host's, holds the tensor.
   virtual bool Holds(const at::Tensor&) const { return false; }
-  /// Most bytes that were allocated here at once; 0 of the host, whose peak the kernel knows.
-  virtual uint64_t PeakBytes() const { return 0; }
+  /// What is allocated here; nothing of the host, whose memory the kernel counts. Any thread.
+  virtual HeldBytes Held() const { return {}; }
 };
 
 /// Host memory through LibTorch's CPU allocator.

@@ -157,6 +157,7 @@ struct KeyReport {
 struct MemorySample {
   double time_ms = 0;          ///< since the rank's first sample
   uint64_t anonymous_bytes = 0;
+  uint64_t device_bytes = 0;   ///< allocated on the rank's device
   std::string stage;           ///< the stage being worked on
 };
 

@@ -169,7 +169,7 @@ void WriteSmallRank(const std::string& directory) {
   ASSERT_TRUE(writer->End().ok());
   ASSERT_TRUE(writer->Process(42, "node-3").ok());
   writer->SetStage("loaded");
-  ASSERT_TRUE(writer->Memory({0.5, 1000, ""}).ok());
+  ASSERT_TRUE(writer->Memory({0.5, 1000, 300, ""}).ok());
   ASSERT_TRUE(writer->MemorySummary({1, 2, "loaded", 3, {}}).ok());
 }
 
@@ -251,6 +251,7 @@ TEST_F(EvidenceFiles, RoundTripEveryRecord) {
   EXPECT_EQ(rank.host, "node-3");
   EXPECT_EQ(rank.process_id, 42);
   EXPECT_EQ(rank.memory->samples.at(0).stage, "loaded");
+  EXPECT_EQ(rank.memory->samples.at(0).device_bytes, 300u);
   EXPECT_EQ(rank.memory->own_shard_bytes, 3u);
 }
 
@@ -566,7 +567,7 @@ TEST_F(EvidenceFiles, MeasuresFromManyThreadsAreWholeLines) {
     threads.emplace_back([&] {
       for (int i = 0; i < 500; ++i) {
         writer->SetStage(fmt::format("stage {}", i));
-        (void)writer->Memory({1.0 * i, 1, ""});
+        (void)writer->Memory({1.0 * i, 1, 0, ""});
       }
     });
   }

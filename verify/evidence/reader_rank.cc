@@ -273,6 +273,7 @@ class MeasuresReader {
     MemorySample sample;
     fields.Required("time_ms", sample.time_ms);
     fields.Required("anonymous_bytes", sample.anonymous_bytes);
+    fields.Optional("device_bytes", sample.device_bytes);
     fields.Required("stage", sample.stage);
     if (fields.ok()) Of().samples.push_back(std::move(sample));
   }

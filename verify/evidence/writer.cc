@@ -180,10 +180,12 @@ Status EvidenceWriter::Memory(const MemorySample& sample) {
     const std::lock_guard<std::mutex> lock(stage_mutex_);
     stage = working_on_;
   }
-  return measures_->Append(DumpLine({{"record", "memory"},
-                                     {"time_ms", sample.time_ms},
-                                     {"anonymous_bytes", sample.anonymous_bytes},
-                                     {"stage", stage}}));
+  nlohmann::json line = {{"record", "memory"},
+               {"time_ms", sample.time_ms},
+               {"anonymous_bytes", sample.anonymous_bytes},
+               {"stage", stage}};
+  if (sample.device_bytes > 0) line["device_bytes"] = sample.device_bytes;
+  return measures_->Append(DumpLine(line));
 }
 
 Status EvidenceWriter::MemorySummary(const MemoryRecord& record) {

@@ -18,6 +18,12 @@ std::optional<JsonElement> Fields::Find(std::string_view name) const {
   return std::nullopt;
 }
 
+bool Fields::IsNull(std::string_view name) const {
+  return std::any_of(members_.begin(), members_.end(), [&](const JsonMember& member) {
+    return member.key == name && member.value.is_null();
+  });
+}
+
 Result<int64_t> Fields::Integer(const std::string& name, int64_t low, int64_t high) const {
   const auto value = Find(name);
   if (!value) return Missing(name, fmt::format("an integer from {} to {}", low, high));

@@ -23,6 +23,8 @@ class Fields {
 
   std::optional<JsonElement> Find(std::string_view name) const;
   bool Has(std::string_view name) const { return Find(name).has_value(); }
+  /// Whether it is there and null, where Transformers tells that from absent.
+  bool IsNull(std::string_view name) const;
 
   /// From `low` to `high`; the short form from 1.
   Result<int64_t> Integer(const std::string& name, int64_t low, int64_t high) const;

@@ -5,24 +5,18 @@
 namespace shardproof::oracle {
 namespace {
 
-/// Where a config is silent, some classes of Transformers take a constant (head_dim 128, 32
-/// key-value heads) and other readers derive the number. A config for which the two differ would
-/// mean two models: it must say.
-Status CheckNoGuess(const Fields& fields, const char* name, int64_t derived,
-                    const std::optional<int64_t>& constant) {
-  if (!constant || fields.Has(name) || derived == *constant) return Ok();
-  return fields.Missing(name, fmt::format("it to be stated (Transformers' default is {}, by the "
-                                          "other sizes it is {})",
-                                          *constant, derived));
-}
-
 Status ReadHeads(const Fields& fields, const DecoderDefaults& defaults, DecoderConfig& config) {
   SP_ASSIGN(config.head_count, fields.Integer("num_attention_heads", kHeadsMax));
-  SP_ASSIGN(config.key_value_head_count,
-            fields.IntegerOr(config.head_count, "num_key_value_heads", kHeadsMax));
+  const std::string groups = "num_key_value_heads";
+  const int64_t usual = fields.IsNull(groups)
+                            ? config.head_count
+                            : defaults.key_value_head_count.value_or(config.head_count);
+  SP_ASSIGN(config.key_value_head_count, fields.IntegerOr(usual, groups, kHeadsMax));
+  const bool is_given = fields.Has("head_dim") || defaults.head_dim;
   const int64_t derived = config.hidden_size / config.head_count;
-  SP_ASSIGN(config.head_dim, fields.IntegerOr(derived, "head_dim", kHeadsMax));
-  const bool must_divide = defaults.heads_fill_hidden || !fields.Has("head_dim");
+  SP_ASSIGN(config.head_dim,
+            fields.IntegerOr(defaults.head_dim.value_or(derived), "head_dim", kHeadsMax));
+  const bool must_divide = defaults.heads_fill_hidden || !is_given;
   if (must_divide && config.hidden_size % config.head_count != 0) {
     return fields.Wrong("hidden_size",
                         fmt::format("a multiple of num_attention_heads {}", config.head_count),
@@ -36,9 +30,7 @@ Status ReadHeads(const Fields& fields, const DecoderDefaults& defaults, DecoderC
   if (config.head_dim < 2 || config.head_dim % 2 != 0) {
     return fields.Wrong("head_dim", "an even number (RoPE pairs)", config.head_dim);
   }
-  SP_TRY(CheckNoGuess(fields, "head_dim", derived, defaults.head_dim));
-  return CheckNoGuess(fields, "num_key_value_heads", config.head_count,
-                      defaults.key_value_head_count);
+  return Ok();
 }
 
 }  // namespace

@@ -115,13 +115,17 @@ TEST(DeclareModel, RefusesMissingWrongAndAbsurdSizes) {
   EXPECT_THAT(ErrorOf("not json"), HasSubstr("expected JSON"));
 }
 
-TEST(DeclareModel, Qwen3MustStateWhatItsDefaultsWouldContradict) {
+TEST(DeclareModel, Qwen3HasTheLibrarysHeadsUnlessItsConfigSaysOtherwise) {
   const auto qwen3 = [](const std::string& more) {
     return fmt::format(R"({{"architectures": ["Qwen3ForCausalLM"], {}{}}})", kSizes, more);
   };
-  EXPECT_THAT(ErrorOf(qwen3(R"(, "num_key_value_heads": 2)")), HasSubstr("head_dim"));
-  EXPECT_THAT(ErrorOf(qwen3(R"(, "head_dim": 2)")), HasSubstr("num_key_value_heads"));
-  EXPECT_EQ(ErrorOf(qwen3(R"(, "head_dim": 2, "num_key_value_heads": 4)")), "");
+  const auto rows = [&](const std::string& more) {
+    return Find(Declare(qwen3(more)).value(), "model.layers.0.self_attn.k_proj.weight").shape.at(0);
+  };
+  EXPECT_EQ(rows(R"(, "num_key_value_heads": 2)"), 2 * 128);
+  EXPECT_EQ(rows(R"(, "num_key_value_heads": 2, "head_dim": 6)"), 2 * 6);
+  EXPECT_EQ(rows(R"(, "num_key_value_heads": null)"), 4 * 128);
+  EXPECT_THAT(ErrorOf(qwen3(R"(, "head_dim": 2)")), HasSubstr("num_key_value_heads")) << "32 of 4";
 }
 
 TEST(DeclareModel, ASyntheticModelIsAsTheCaseSays) {

@@ -35,6 +35,16 @@ Result<Fields> TextFields(const Fields& config) {
   return config.Without({"head_dim", "partial_rotary_factor", "original_max_position_embeddings"});
 }
 
+/// Checkpoints have `visual` and `model` for what the model has in one `model`, and their lists of layers
+/// may say either.
+std::string ModelName(const std::string& name) {
+  for (const char* whole : {"model.visual", "model.language_model"}) {
+    if (name.starts_with(whole)) return name;
+  }
+  if (name.starts_with("visual")) return "model." + name;
+  return name.starts_with("model") ? "model.language_model" + name.substr(5) : name;
+}
+
 /// Configs from before 5 had the tie with the text's other fields; either may say it.
 Result<bool> ReadTied(const Fields& config, const Fields& text) {
   SP_ASSIGN(const bool outer, config.Bool("tie_word_embeddings", false));
@@ -64,7 +74,10 @@ Result<DeclaredModel> DeclareQwen25Vl(const Fields& config) {
   SP_ASSIGN(const bool tied, ReadTied(config, text));
   SP_ASSIGN(const std::string outer_dtype, ReadDtype(config));
   SP_ASSIGN(const std::string text_dtype, ReadDtype(text));
-  ModelBuilder model(outer_dtype.empty() ? text_dtype : outer_dtype, decoder.initializer_range);
+  SP_ASSIGN(QuantisedConfig quantised, QuantisedConfig::Read(config, {kBlockFp8}));
+  quantised.RenameKept(ModelName);
+  ModelBuilder model(outer_dtype.empty() ? text_dtype : outer_dtype, decoder.initializer_range,
+                     std::move(quantised));
   model.StoreUnder("model.language_model.", "model.");
   model.StoreUnder("model.visual.", "visual.");
   DeclareVision(model, vision, "model.visual.");

@@ -85,7 +85,9 @@ Result<DeclaredModel> DeclareQwen3Vl(const Fields& config) {
   SP_ASSIGN(const bool bias, text.Bool("attention_bias", false));
   SP_ASSIGN(const std::string outer_dtype, ReadDtype(config));
   SP_ASSIGN(const std::string text_dtype, ReadDtype(text));
-  ModelBuilder model(outer_dtype.empty() ? text_dtype : outer_dtype, decoder.initializer_range);
+  SP_ASSIGN(QuantisedConfig quantised, QuantisedConfig::Read(config, {kBlockFp8}));
+  ModelBuilder model(outer_dtype.empty() ? text_dtype : outer_dtype, decoder.initializer_range,
+                     std::move(quantised));
   DeclareVision(model, tower, "model.visual.");
   DeclareDecoder(model, decoder, "model.language_model.",
                  {.query_bias = bias, .output_bias = bias, .head_norms = true}, false, tied);

@@ -155,11 +155,7 @@ Status CheckGroup(const Fields& group) {
 /// Two integers, which is other than null: that would be one scale for a whole weight.
 Status ReadBlock(const Fields& fields, QuantisedWeight& weight) {
   const std::string name = "weight_block_size";
-  const auto& members = fields.members();
-  const bool is_null = std::any_of(members.begin(), members.end(), [&](const JsonMember& member) {
-    return member.key == name && member.value.is_null();
-  });
-  if (is_null) {
+  if (fields.IsNull(name)) {
     return BadInput(fmt::format("{}: {}: expected two integers from 1 to {}, found null",
                                 fields.where(), name, kSizeMax));
   }
@@ -265,6 +261,10 @@ bool QuantisedConfig::Has(std::string_view module) const {
   return std::none_of(kept_.begin(), kept_.end(), [&](const std::string& name) {
     return method_ == Method::kBlockFp8 ? IsUnder(name, module) : name == module;
   });
+}
+
+void QuantisedConfig::RenameKept(std::string (*model_name)(const std::string& name)) {
+  for (std::string& name : kept_) name = model_name(name);
 }
 
 const char* QuantisedConfig::ListOfKept() const {

@@ -44,6 +44,9 @@ class QuantisedConfig {
   bool Has(std::string_view module) const;
   const QuantisedWeight& weight() const { return weight_; }
 
+  /// For a checkpoint whose config names layers as its keys do, and not as the model does.
+  void RenameKept(std::string (*model_name)(const std::string& name));
+
   /// For messages: the field that lists the layers which are not.
   const char* ListOfKept() const;
 

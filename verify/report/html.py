@@ -16,6 +16,7 @@ import math
 import os
 import re
 import tempfile
+import typing
 
 import jinja2
 
@@ -24,6 +25,22 @@ import report_plots as plots
 GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
 LINE_BYTES_MAX = 64 << 20
 MESH_RANKS_MAX = 64  # more cells than that are no help to the eye
+
+
+class Place(typing.NamedTuple):
+    """Where memory is held, and what the evidence calls what it says of it."""
+
+    name: str
+    measured: str   # what a sample counts, for people
+    sample: str     # of a memory record; the others of a memory_summary
+    peak: str
+    own: str
+    idle: str | None
+
+
+HOST = Place("host", "anonymous memory", "anonymous_bytes", "peak_bytes", "own_shard_bytes", "idle_bytes")
+DEVICE = Place("device", "allocated memory", "device_bytes", "device_peak_bytes", "device_own_shard_bytes",
+               None)
 
 
 def human_bytes(count):
@@ -104,6 +121,7 @@ def read_shards(facts, notes):
 
 
 def read_memory(measures, notes):
+    """[(ms, {field: bytes}, stage)], and the summary by field."""
     samples, summary = [], {}
     try:
         for record in measures:
@@ -111,12 +129,13 @@ def read_memory(measures, notes):
                 time_ms = float(record.get("time_ms"))
                 if not 0 <= time_ms < 1e12:
                     raise ValueError("a time out of range")
-                samples.append((time_ms, whole(record.get("anonymous_bytes")),
-                                str(record.get("stage", ""))))
+                held = {HOST.sample: whole(record.get(HOST.sample)),
+                        DEVICE.sample: whole(record.get(DEVICE.sample, 0))}
+                samples.append((time_ms, held, str(record.get("stage", ""))))
             elif record.get("record") == "memory_summary":
                 summary = {name: whole(record.get(name, 0))
-                           for name in ("idle_bytes", "peak_bytes", "own_shard_bytes")}
-                summary["peak_stage"] = record.get("peak_stage", "")
+                           for place in (HOST, DEVICE)
+                           for name in (place.idle, place.peak, place.own) if name}
     except (ValueError, TypeError) as error:
         notes.append(f"a damaged memory record is left out, with all that follows: {error}")
     return samples, summary
@@ -145,29 +164,44 @@ def read_phases(evidence, result, notes):
     return shards, memory
 
 
+def in_place(memory, place):
+    """The phases that held anything there: of each rank samples (ms, bytes, stage), idle, own and peak
+    bytes; own is None if the rank left no summary."""
+    phases = []
+    for phase in memory:
+        ranks = []
+        for rank in phase["ranks"]:
+            samples = [(time_ms, held[place.sample], stage) for time_ms, held, stage in rank["samples"]]
+            _, highest, peak_stage = max(samples, key=lambda sample: sample[1])
+            summary = rank["summary"]
+            ranks.append({"rank": rank["rank"], "samples": samples, "own": summary.get(place.own),
+                          "idle": summary.get(place.idle, 0),
+                          "peak": summary.get(place.peak, highest), "peak_stage": peak_stage})
+        if any(rank["peak"] for rank in ranks):
+            phases.append({"phase": phase["phase"], "ranks": ranks})
+    return phases
+
+
 def bound_of(rank, case):
     """What the design allows a rank to hold: idle, own shards, one bucket and the slack."""
-    summary = rank["summary"]
-    if "own_shard_bytes" not in summary:
+    if rank["own"] is None:
         return None
-    return (summary.get("idle_bytes", 0) + summary["own_shard_bytes"]
-            + case.get("bucket_bytes", 0) + case.get("host_slack_bytes", 0))
+    return rank["idle"] + rank["own"] + case.get("bucket_bytes", 0) + case.get("host_slack_bytes", 0)
 
 
-def memory_section(memory, case):
+def memory_sections(phases, place, case):
     sections = []
-    for index, phase in enumerate(memory):
+    for index, phase in enumerate(phases):
         rows = []
         for rank in phase["ranks"]:
             rank["bound"] = bound_of(rank, case)
-            peak = rank["summary"].get("peak_bytes", max(s[1] for s in rank["samples"]))
-            rows.append({"rank": rank["rank"], "peak": human_bytes(peak),
-                         "peak_stage": rank["summary"].get("peak_stage", ""),
-                         "own": human_bytes(rank["summary"].get("own_shard_bytes", 0)),
+            rows.append({"rank": rank["rank"], "peak": human_bytes(rank["peak"]),
+                         "peak_stage": rank["peak_stage"],
+                         "own": human_bytes(rank["own"] or 0),
                          "bound": human_bytes(rank["bound"]) if rank["bound"] else "unknown",
-                         "over": rank["bound"] is not None and peak > rank["bound"]})
-        sections.append({"phase": phase["phase"], "rows": rows,
-                         "svg": plots.memory_plot(phase["ranks"], f"memory{index}")})
+                         "over": rank["bound"] is not None and rank["peak"] > rank["bound"]})
+        sections.append({"place": place.name, "phase": phase["phase"], "rows": rows,
+                         "svg": plots.memory_plot(phase["ranks"], place, f"{place.name}{index}")})
     return sections
 
 
@@ -176,25 +210,25 @@ def stage_peaks(phase):
     highest, in bytes; only of stages that every rank has samples of."""
     peaks = {}
     for rank in phase["ranks"]:
-        idle = rank["summary"].get("idle_bytes", 0)
         for _, held, stage in rank["samples"]:
             if stage:
                 of_stage = peaks.setdefault(stage, {})
-                of_stage[rank["rank"]] = max(of_stage.get(rank["rank"], 0), held - idle)
+                of_stage[rank["rank"]] = max(of_stage.get(rank["rank"], 0), held - rank["idle"])
     whole_stages = [(stage, by_rank.values()) for stage, by_rank in peaks.items()
                     if len(by_rank) == len(phase["ranks"])]
     return [(stage, sum(values), max(values)) for stage, values in whole_stages]
 
 
-def memory_overlay(memory, case):
+def memory_overlay(phases, place, case):
     """The case's strategy against the plain one, stage by stage, if both were measured."""
-    phases = {phase["phase"]: stage_peaks(phase) for phase in memory}
-    ours, plain = phases.get("memory"), phases.get("memory_plain")
+    peaks = {phase["phase"]: stage_peaks(phase) for phase in phases}
+    ours, plain = peaks.get("memory"), peaks.get("memory_plain")
     if not ours or not plain:
         return None
+    strategy = case.get("strategy", "memory")
     most = lambda peaks, column: max(peak[column] for peak in peaks)
-    return {"svg": plots.overlay_plot({case.get("strategy", "memory"): ours, "plain": plain}, "overlay"),
-            "strategy": case.get("strategy", "memory"),
+    return {"svg": plots.overlay_plot({strategy: ours, "plain": plain}, place, f"overlay-{place.name}"),
+            "place": place.name, "strategy": strategy,
             "total": human_bytes(most(ours, 1)), "plain_total": human_bytes(most(plain, 1)),
             "highest": human_bytes(most(ours, 2)), "plain_highest": human_bytes(most(plain, 2))}
 
@@ -291,6 +325,7 @@ def render(result, evidence, reproducers):
         for field in ("hosts", "coordinates"):
             finding.setdefault(field, [])
     shards, memory = read_phases(evidence, result, notes)
+    places = [(place, phases) for place in (HOST, DEVICE) if (phases := in_place(memory, place))]
     columns, rows = property_table(result)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(os.path.dirname(os.path.abspath(__file__))),
@@ -307,8 +342,11 @@ def render(result, evidence, reproducers):
         counts=counts, columns=columns, rows=rows, shard_map=shard_map,
         shard_phase=shards.get("phase", "") if shards else "",
         mesh_grid=mesh_grid(mesh, compared_ranks(shards)),
-        overlay=memory_overlay(memory, result["case"]),
-        memory=memory_section(memory, result["case"]), notes=notes,
+        overlays=[overlay for place, phases in places
+                  if (overlay := memory_overlay(phases, place, result["case"]))],
+        memory=[section for place, phases in places
+                for section in memory_sections(phases, place, result["case"])],
+        notes=notes,
         case_json=json.dumps(result["case"], indent=2, ensure_ascii=False, sort_keys=True),
         mesh=" × ".join(f"{axis['name']} {axis['size']}" for axis in mesh))
 

@@ -182,9 +182,10 @@ def stage_marks(samples):
     return marks
 
 
-def overlay_plot(peaks_by_strategy, prefix):
+def overlay_plot(peaks_by_strategy, place, prefix):
     """Peaks stage by stage: the ranks' sum as lines, and the rank that held most, dashed.
-    \param peaks_by_strategy {strategy: [(stage, total bytes, highest bytes)]}"""
+    \param peaks_by_strategy {strategy: [(stage, total bytes, highest bytes)]}
+    \param place html.HOST or html.DEVICE"""
     mib = 1 << 20
     stages = list(dict.fromkeys(stage for peaks in peaks_by_strategy.values() for stage, *_ in peaks))
     figure = Figure(figsize=(8.2, 3.0))
@@ -197,12 +198,12 @@ def overlay_plot(peaks_by_strategy, prefix):
                   linewidth=1, linestyle=(0, (4, 2)), label=f"{strategy}, one rank")
     axes.set_xticks(range(len(stages)), stages)
     axes.set_ylim(0, axes.get_ylim()[1] * 1.08)
-    axes.set_ylabel("peak above idle, MiB")
+    axes.set_ylabel("peak above idle, MiB" if place.idle else "peak, MiB")
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=8, borderaxespad=0)
-    return to_svg(figure, prefix, "host memory stage by stage, by two strategies")
+    return to_svg(figure, prefix, f"{place.name} memory stage by stage, by two strategies")
 
 
-def memory_plot(ranks, prefix):
+def memory_plot(ranks, place, prefix):
     mib = 1 << 20
     palette = dict(zip([r["rank"] for r in ranks], colors(len(ranks))))
     figure = Figure(figsize=(8.2, 3.2))
@@ -232,7 +233,7 @@ def memory_plot(ranks, prefix):
                       fontsize=7, alpha=0.8)
             last_x = time_ms
     axes.set_xlabel("ms since the first sample")
-    axes.set_ylabel("anonymous memory, MiB")
+    axes.set_ylabel(f"{place.measured}, MiB")
     if len(ranks) <= RANKS_IN_LEGEND:
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=8, borderaxespad=0)
-    return to_svg(figure, prefix, "host memory of each rank over time")
+    return to_svg(figure, prefix, f"{place.name} memory of each rank over time")

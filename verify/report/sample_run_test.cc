@@ -119,7 +119,7 @@ void WriteMemory(const Case& c, const std::string& directory, int64_t rank) {
     const double bucket = i >= 30 && i < 130 ? 12 + 4 * std::sin(i / 3.0 + rank) : 0;
     const auto bytes = static_cast<uint64_t>((40 + 64 * filled + bucket + rank) * kMib);
     peak_bytes = std::max(peak_bytes, bytes);
-    SP_CHECK(writer->Memory({i * 1.25, bytes, stage}).ok());
+    SP_CHECK(writer->Memory({i * 1.25, bytes, bytes / 2, stage}).ok());
   }
   MemoryRecord summary{
       static_cast<uint64_t>(40 * kMib), peak_bytes, "loaded", static_cast<uint64_t>(64 * kMib), {}};

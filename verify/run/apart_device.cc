@@ -41,8 +41,8 @@ class ApartMemory {
     }
     const std::lock_guard lock(mutex_);
     mapped_[reinterpret_cast<uintptr_t>(outside)] = {bytes, static_cast<std::byte*>(inside)};
-    now_ += bytes;
-    peak_ = std::max(peak_, now_);
+    held_.now += bytes;
+    held_.peak = std::max(held_.peak, held_.now);
     return outside;
   }
 
@@ -51,7 +51,7 @@ class ApartMemory {
     const auto entry = mapped_.find(reinterpret_cast<uintptr_t>(outside));
     ::munmap(outside, entry->second.bytes);
     ::munmap(entry->second.inside, entry->second.bytes);
-    now_ -= entry->second.bytes;
+    held_.now -= entry->second.bytes;
     mapped_.erase(entry);
   }
 
@@ -68,9 +68,9 @@ class ApartMemory {
 
   bool Has(const void* data) { return Open(data) != HostAddress(data); }
 
-  uint64_t peak() {
+  HeldBytes held() {
     const std::lock_guard lock(mutex_);
-    return peak_;
+    return held_;
   }
 
  private:
@@ -80,8 +80,7 @@ class ApartMemory {
 
   std::mutex mutex_;
   std::map<uintptr_t, Apart> mapped_;  // by the closed side
-  uint64_t now_ = 0;
-  uint64_t peak_ = 0;
+  HeldBytes held_;
 };
 
 class ApartDevice : public Device {
@@ -104,7 +103,7 @@ class ApartDevice : public Device {
   bool Holds(const at::Tensor& tensor) const override {
     return tensor.nbytes() > 0 && memory_->Has(tensor.const_data_ptr());
   }
-  uint64_t PeakBytes() const override { return memory_->peak(); }
+  HeldBytes Held() const override { return memory_->held(); }
 
  private:
   std::shared_ptr<ApartMemory> memory_ = std::make_shared<ApartMemory>();

@@ -33,10 +33,11 @@ TEST(ApartDevice, KnowsItsOwnTensorsAndCountsThem) {
     EXPECT_TRUE(device->Holds(one));
     EXPECT_TRUE(device->Holds(one.narrow(0, 500, 10)));
     const auto two = device->Allocate({500}, at::kByte, "two").value();
-    EXPECT_EQ(device->PeakBytes(), 1500u);
+    EXPECT_EQ(device->Held().now, 1500u);
   }
   const auto three = device->Allocate({700}, at::kByte, "three").value();
-  EXPECT_EQ(device->PeakBytes(), 1500u);
+  EXPECT_EQ(device->Held().now, 700u);
+  EXPECT_EQ(device->Held().peak, 1500u);
   EXPECT_FALSE(device->Holds(device->Allocate({0, 4}, at::kFloat, "empty").value()));
 }
 

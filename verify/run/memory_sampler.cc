@@ -1,5 +1,8 @@
 #include "verify/run/memory_sampler.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "verify/run/pages.h"
 
 namespace shardproof {
@@ -10,8 +13,8 @@ constexpr double kWrittenEveryMs = 5.0;  // a curve needs no more; peaks are alw
 
 }  // namespace
 
-MemorySampler::MemorySampler(EvidenceWriter& writer)
-    : writer_(writer), begin_(std::chrono::steady_clock::now()) {
+MemorySampler::MemorySampler(EvidenceWriter& writer, std::shared_ptr<const Device> device)
+    : writer_(writer), device_(std::move(device)), begin_(std::chrono::steady_clock::now()) {
   record_.idle_bytes = AnonymousBytes();
   Sample();
   thread_ = std::thread([this] { Run(); });
@@ -34,17 +37,19 @@ void MemorySampler::Stop() {
 void MemorySampler::Sample() {
   const std::lock_guard lock(mutex_);
   const uint64_t bytes = AnonymousBytes();
+  const uint64_t device_bytes = device_->Held().now;
   const double now =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin_).count();
-  const bool peak = bytes > record_.peak_bytes;
-  if (peak) {
+  if (bytes > record_.peak_bytes) {
     record_.peak_bytes = bytes;
     record_.peak_stage = stage_;
+  } else if (device_bytes <= device_peak_sampled_ && now - last_written_ms_ < kWrittenEveryMs) {
+    return;
   }
-  if (!peak && now - last_written_ms_ < kWrittenEveryMs) return;
+  device_peak_sampled_ = std::max(device_peak_sampled_, device_bytes);
   last_written_ms_ = now;
   // A lost sample costs a point of a curve; the peak is in the summary, whose loss is an error.
-  (void)writer_.Memory({now, bytes, stage_});
+  (void)writer_.Memory({now, bytes, device_bytes, stage_});
 }
 
 void MemorySampler::SetStage(const std::string& stage) {
@@ -52,12 +57,11 @@ void MemorySampler::SetStage(const std::string& stage) {
   stage_ = stage;
 }
 
-Status MemorySampler::Finish(uint64_t own_shard_bytes, uint64_t device_peak_bytes,
-                             uint64_t device_own_shard_bytes) {
+Status MemorySampler::Finish(uint64_t own_shard_bytes, uint64_t device_own_shard_bytes) {
   Stop();
   Sample();
   record_.own_shard_bytes = own_shard_bytes;
-  record_.device_peak_bytes = device_peak_bytes;
+  record_.device_peak_bytes = device_->Held().peak;
   record_.device_own_shard_bytes = device_own_shard_bytes;
   return writer_.MemorySummary(record_);
 }

@@ -120,7 +120,7 @@ Status Work(const PhaseRun& run, const Job& job, const c10::intrusive_ptr<c10d::
 
   std::optional<MemorySampler> sampler;
   if (run.phase.mode == RunMode::kMemory) {
-    sampler.emplace(writer);
+    sampler.emplace(writer, reach.device);
     world.observer = std::make_shared<SamplingObserver>(recorder, *sampler);
     world.device = WatchReleases(world.device, [&sampler] { sampler->Sample(); });
   } else {
@@ -130,8 +130,7 @@ Status Work(const PhaseRun& run, const Job& job, const c10::intrusive_ptr<c10d::
   SP_TRY(Tamper(run, stages, world, writer));
   SP_TRY(RunPipeline(run, job, stages, world));
   if (sampler) {
-    SP_TRY(sampler->Finish(recorder->own_bytes(), reach.device->PeakBytes(),
-                           recorder->own_device_bytes()));
+    SP_TRY(sampler->Finish(recorder->own_bytes(), recorder->own_device_bytes()));
   }
   SP_TRY(recorder->status());
   // No rank leaves while another may still need it.

@@ -9,6 +9,8 @@ from test_models import CHECK, DESCRIBE, DTYPES, STRATEGIES, tensors_at_ready
 
 ADAPTER = "qwen3-lora-small"
 BASE = "qwen3-small"
+READ = ((BASE, ADAPTER), ("llama-tied-small", "llama-tied-lora-small"),
+        ("qwen3-vl-small", "qwen3-vl-lora-small"), ("qwen3-moe-small", "qwen3-moe-lora-small"))  # fmt: skip
 ASKED = (("qwen3-small", "4:q_proj,v_proj"), ("llama-tied-small", "3:all-linear"),
          ("qwen2.5-vl-small", "2:qkv,down_proj"), ("lfm2-moe-small", "5:in_proj,self_attn.out_proj"),
          ("qwen3-moe-small", "2:q_proj,o_proj"), ("qwen3-vl-small", "2:all-linear"))  # fmt: skip
@@ -47,24 +49,34 @@ class Adapters(CommandTest):
                 self.same_as_peft(name, ("--lora", lora))
 
     def test_what_is_read_has_pefts_names_shapes_and_gradients(self):
-        self.same_as_peft(BASE, ("--adapter", checkpoint(ADAPTER)))
+        for base, adapter in READ:
+            with self.subTest(adapter):
+                self.same_as_peft(base, ("--adapter", checkpoint(adapter)))
 
     def test_peft_loads_what_was_saved(self):
+        self.peft_loads(*READ[0], STRATEGIES, ("2x2", "dp_shard=3", "2x1x2", "dp_shard=1"))
+
+    def test_peft_loads_modules_that_were_trained_whole(self):
+        for base, adapter in READ[1:]:
+            self.peft_loads(base, adapter, STRATEGIES[1:3], ("2x2", "dp_shard=3"))
+
+    def peft_loads(self, base, adapter, strategies, meshes):
+        """Saves base and adapter by each strategy; PEFT must read the same of all."""
         saved = []
-        for strategy, mesh in zip(STRATEGIES, ("2x2", "dp_shard=3", "2x1x2", "dp_shard=1")):
-            saved.append(self.dir / strategy)
-            self.verified("--checkpoint", checkpoint(BASE), "--adapter", checkpoint(ADAPTER), "--mesh", mesh,
+        for strategy, mesh in zip(strategies, meshes):
+            saved.append(self.dir / f"{adapter}-{strategy}")
+            self.verified("--checkpoint", checkpoint(base), "--adapter", checkpoint(adapter), "--mesh", mesh,
                           "--strategy", strategy, "--save-to", saved[-1])  # fmt: skip
             self.assertEqual((saved[-1] / "adapter" / "adapter_config.json").read_bytes(),
-                             (self.path(ADAPTER) / "adapter_config.json").read_bytes())  # fmt: skip
+                             (self.path(adapter) / "adapter_config.json").read_bytes())  # fmt: skip
         for source, directories, words in (
-            (checkpoint(BASE), saved, ()),
-            (checkpoint(ADAPTER), [one / "adapter" for one in saved], ("--base", checkpoint(BASE))),
+            (checkpoint(base), saved, ()),
+            (checkpoint(adapter), [one / "adapter" for one in saved], ("--base", checkpoint(base))),
         ):
             done = self.run_process(sys.executable, CHECK, *words, source, *directories, timeout=200,
                                     TMPDIR=str(self.root))  # fmt: skip
             self.assert_exit(done, 0)
-            self.assertEqual(done.out.count("equal "), 4, str(done))
+            self.assertEqual(done.out.count("equal "), len(saved), str(done))
 
     def test_an_adapter_that_began_here_is_one_for_peft(self):
         saved = self.dir / "saved"
@@ -106,15 +118,24 @@ class Adapters(CommandTest):
             self.assertIn(name, done.err)
 
     def test_what_is_no_plain_adapter_is_bad_input(self):
-        for field, value in (("use_dora", True), ("modules_to_save", ["norm"]), ("bias", "all"),
-                             ("peft_type", "LOHA"), ("r", 0), ("target_modules", "(q|v)_proj"),
+        for field, value in (("bias", "all"), ("peft_type", "LOHA"), ("r", 0), ("lora_bias", True),
+                             ("target_modules", "(q|v)_proj"), ("target_modules", "(q"),
+                             ("target_modules", r".*norm"), ("target_modules", "(?:(?:a|.)+)+q"),
                              ("target_modules", ["input_layernorm"]), ("target_modules", ["nowhere"]),
-                             ("rank_pattern", {"q.*": 2}), ("lora_bias", True),
+                             ("exclude_modules", "*"), ("exclude_modules", ["q_proj", "v_proj", "down_proj"]),
+                             ("modules_to_save", ["*"]), ("modules_to_save", ["self_attn"]),
+                             ("modules_to_save", ["q_norm", "layers.0"]), ("modules_to_save", "norm"),
+                             ("rank_pattern", {"q(": 2}), ("use_dora", 1), ("target_parameters", ["q_proj.weight"]), ("target_parameters", ["x"]),
                              ("layers_to_transform", [0]), ("a_new_kind_of_thing", 3)):  # fmt: skip
             with self.subTest(field=field, value=value):
-                told = "target" if field == "target_modules" else field
-                told = "q.*" if field == "rank_pattern" else told
+                told = "target" if value == ["q_proj", "v_proj", "down_proj"] else field
+                told = "q(" if field == "rank_pattern" else told.removesuffix("_modules")
                 self.refused("--adapter", self.adapter_with(**{field: value}), names=[told])
+        tied = ("--checkpoint", checkpoint("llama-tied-small"), "--adapter",
+                self.adapter_with(modules_to_save=["lm_head"]))  # fmt: skip
+        done = self.shardproof("verify", *tied)
+        self.assert_exit(done, 2)
+        self.assertIn("tied", done.err)
         self.refused("--adapter", self.dir / "absent", names=["absent"])
         bare = self.adapter_with()
         (bare / "adapter_config.json").unlink()
@@ -147,6 +168,12 @@ class Adapters(CommandTest):
         done = self.shardproof("verify", "--checkpoint", checkpoint(BASE), "--adapter", copy, "--world", 2)
         self.assert_exit(done, 1)
         self.assertIn("up_proj", done.out)
+        for fields, missing in (({"use_dora": True}, "lora_magnitude_vector"),
+                                ({"modules_to_save": ["model.norm"]}, "modules_to_save")):  # fmt: skip
+            copy = self.adapter_with(**fields)
+            done = self.shardproof("verify", "--checkpoint", checkpoint(BASE), "--adapter", copy, "--world", 2)
+            self.assert_exit(done, 1)
+            self.assertIn(missing, done.out)
         copy = self.adapter_with(r=5)
         done = self.shardproof("verify", "--checkpoint", checkpoint(BASE), "--adapter", copy, "--world", 2)
         self.assert_exit(done, 2)

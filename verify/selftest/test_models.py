@@ -12,7 +12,8 @@ KINDS = ("qwen3-small", "llama-tied-small", "qwen3-moe-small", "lfm2-moe-small",
          "qwen3-vl-small")  # fmt: skip
 ROPES = tuple(f"llama-{kind}-small" for kind in
               ("linear", "dynamic", "yarn", "longrope", "llama3", "proportional"))  # fmt: skip
-QUANTISED = ("qwen3-fp8-small", "qwen3-moe-fp8-small", "qwen3-int8-small")
+QUANTISED = ("qwen3-fp8-small", "qwen3-moe-fp8-small", "qwen2.5-vl-fp8-small",
+             "qwen3-vl-fp8-small", "qwen3-int8-small")  # fmt: skip
 STRATEGIES = ("rank0-broadcast", "rank0-scatter", "each-reads-own", "plain")
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "float8_e4m3fn": "F8_E4M3",
           "int8": "I8"}  # fmt: skip

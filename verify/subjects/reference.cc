@@ -67,7 +67,7 @@ Result<Job> JobFromCase(const Case& test_case, const PhasePlan& phase, const std
     SP_ASSIGN(job.model, SpecFromCase(test_case.model));
   }
   job.adapter = test_case.model.adapter;
-  if (const auto& lora = test_case.model.lora) job.lora = LoraSpec{lora->rank, lora->targets};
+  if (const auto& lora = test_case.model.lora) job.lora = LoraSpec{lora->rank, {lora->targets}};
   job.optimizer_first = test_case.optimizer == "before-sharding";
   job.from_scratch = test_case.model.from_scratch;
   for (const AxisCase& axis : phase.mesh) job.mesh.axes.push_back({axis.name, axis.size});
