@@ -41,6 +41,14 @@ std::string ClassOf(const ErrorRecord& error) {
   return "infrastructure";
 }
 
+/// A process is killed from outside; a wrong access, a wrong instruction or an abort is its own.
+std::string ClassOfExit(const std::string& exit) {
+  for (const char* own : {"signal 4", "signal 6", "signal 7", "signal 8", "signal 11"}) {
+    if (exit == own) return "code";
+  }
+  return "infrastructure";
+}
+
 std::string LastStage(const RankEvidence& rank) {
   return rank.stages.empty() ? "" : rank.stages.back().Key();
 }
@@ -76,8 +84,8 @@ void AddEnd(const RankEvidence& rank, std::vector<Failure>& failures) {
   const size_t progress = rank.stages.size();
   const std::string stage = LastStage(rank);
   const auto add = [&](Order order, const std::string& kind, const std::string& what) {
-    failures.push_back(
-        {order, progress, kind, "infrastructure", stage, what + LastWords(rank), {rank.rank}});
+    failures.push_back({order, progress, kind, ClassOfExit(rank.exit), stage, what + LastWords(rank),
+                        {rank.rank}});
   };
   if (rank.exit.starts_with("signal")) {
     add(Order::kSignal, "lost", fmt::format("ended by {} {}", rank.exit, After(rank)));

@@ -204,8 +204,33 @@ void CheckInput(const Evidence& evidence, const PhaseEvidence& phase, const Keys
   }
 }
 
+/// One tensor of the model has one value. A file that has two leaves open which, and whoever ties them
+/// loses one without a word.
+void CheckTiedValues(const OracleRecord& oracle, const PhaseEvidence& phase, Judgement& judgement) {
+  for (const std::vector<std::string>& group : oracle.ties) {
+    const FileTensor* first = nullptr;
+    for (const std::string& name : group) {
+      const auto found = oracle.source.tensors.find(name);
+      if (found == oracle.source.tensors.end()) continue;
+      const FileTensor& tensor = found->second;
+      if (first == nullptr) {
+        first = &tensor;
+        continue;
+      }
+      judgement.Compared();
+      if (tensor.dtype == first->dtype && tensor.digest == first->digest) continue;
+      judgement.Found(InputFinding(
+          phase, "tied-differ", name,
+          fmt::format("{} is tied to {}, and the checkpoint has another value for it: a model that ties "
+                      "them has no place for both",
+                      name, first->name)));
+    }
+  }
+}
+
 /// \claim      The model's tensors are those it declares; the keys that the pipeline reports as
-///             missing and unexpected are those that are; none is that the case does not allow.
+///             missing and unexpected are those that are; none is that the case does not allow; tied
+///             names have one value in the checkpoint.
 /// \needs      values, plain, resume: ready or restored; key reports; the source checkpoint
 /// \tolerance  none: sets. Files of older Llama models may hold `*.rotary_emb.inv_freq`.
 /// \killed_by  loading.missing_not_reported, loading.prefix_never_matches
@@ -221,7 +246,10 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   }
   const Keys keys = KeysOf(evidence.oracle);
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
-    if (phase->name == "values") CheckInput(evidence, *phase, keys, judgement);
+    if (phase->name == "values") {
+      CheckInput(evidence, *phase, keys, judgement);
+      CheckTiedValues(evidence.oracle, *phase, judgement);
+    }
     CheckModel(evidence, *phase, judgement);
     if (phase->name != "resume") CheckReports(evidence, *phase, keys, judgement);
   }

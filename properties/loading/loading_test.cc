@@ -334,6 +334,21 @@ TEST(KeysMatchTest, JudgesInputReportsAndModel) {
   EXPECT_EQ(OnlyFinding(JudgeOne(extra.evidence, "loading.keys_match")).kind, "not-declared");
 }
 
+TEST(KeysMatchTest, TiedNamesHaveOneValue) {
+  SoundEvidence sound;
+  OracleRecord& oracle = sound.evidence.oracle;
+  ASSERT_FALSE(oracle.ties.empty());
+  const std::string first = oracle.ties[0][0];
+  const std::string second = oracle.ties[0][1];
+  oracle.source.tensors[second] = oracle.source.tensors.at(first);
+  oracle.source.tensors[second].name = second;
+  EXPECT_EQ(JudgeOne(sound.evidence, "loading.keys_match").judgement.verdict(), Verdict::kPass);
+  oracle.source.tensors[second].digest = oracle.source.tensors.at("norm").digest;
+  const Finding finding = OnlyFinding(JudgeOne(sound.evidence, "loading.keys_match"));
+  EXPECT_EQ(finding.kind, "tied-differ");
+  EXPECT_EQ(finding.tensor, second);
+}
+
 TEST(KeysMatchTest, DisjointKeysAreOneFindingWithAHint) {
   SoundEvidence sound;
   std::map<std::string, FileTensor> renamed;

@@ -1,6 +1,7 @@
 #include "src/load/load.h"
 
 #include <cstring>
+#include <string_view>
 
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
@@ -9,9 +10,31 @@
 #include "src/load/buckets.h"
 #include "src/load/initial_value.h"
 #include "src/load/rope.h"
+#include "src/model/lora.h"
 
 namespace shardproof {
 namespace {
+
+/// PEFT keeps a copy of some layers that have an adapter (lm_head) in the adapter's file, and puts it in
+/// the base's place when it loads.
+void TakeBaseLayers(Source& source) {
+  constexpr std::string_view kPrefix = kAdapterKeyPrefix;
+  constexpr std::string_view kLayer = ".base_layer.";
+  std::vector<std::string> copies;
+  for (const auto& [key, tensor] : source.tensors) {
+    const size_t layer = key.rfind(kLayer);
+    if (!key.starts_with(kPrefix) || layer == std::string::npos || layer < kPrefix.size()) continue;
+    const std::string leaf = key.substr(layer + kLayer.size());
+    if (leaf == "weight" || leaf == "bias") copies.push_back(key);
+  }
+  for (const std::string& key : copies) {
+    const size_t layer = key.rfind(kLayer);
+    const std::string base = key.substr(kPrefix.size(), layer - kPrefix.size()) + "." +
+                             key.substr(layer + kLayer.size());
+    source.tensors.insert_or_assign(base, source.tensors.at(key));
+    source.tensors.erase(key);
+  }
+}
 
 /// The checkpoint, and the adapter that goes with it; nothing if there is nothing to load.
 Result<Source> OpenSourceOf(const Job& job, FileSystem& files) {
@@ -19,7 +42,10 @@ Result<Source> OpenSourceOf(const Job& job, FileSystem& files) {
   if (!job.from_scratch) {
     SP_ASSIGN(source, OpenSource(files, job.checkpoint));
   }
-  if (!job.adapter.empty()) SP_TRY(AddFile(files, job.adapter, kAdapterFileName, source));
+  if (!job.adapter.empty()) {
+    SP_TRY(AddFile(files, job.adapter, kAdapterFileName, source));
+    TakeBaseLayers(source);
+  }
   return source;
 }
 

@@ -167,7 +167,15 @@ Status AddFile(FileSystem& files, const std::string& directory, const std::strin
 
 namespace {
 
-/// weight_map: tensor name -> file name, both checked to be plain.
+/// Whether a file of that name is below the directory that the name is relative to.
+bool IsBelow(const std::string& name) {
+  if (name.empty() || name.find('\0') != std::string::npos || name.back() == '/') return false;
+  const std::string slashed = "/" + name + "/";
+  return slashed.find("//") == std::string::npos && slashed.find("/./") == std::string::npos &&
+         slashed.find("/../") == std::string::npos;
+}
+
+/// weight_map: tensor name -> file name, which is below the directory.
 Result<std::map<std::string, std::string>> ReadIndex(FileSystem& files, const std::string& path) {
   SP_ASSIGN(const std::string text, files.ReadText(path, kIndexBytesMax));
   SP_ASSIGN(const json index, ParseStrictObject(text, path));
@@ -177,9 +185,8 @@ Result<std::map<std::string, std::string>> ReadIndex(FileSystem& files, const st
   std::map<std::string, std::string> file_of;
   for (const auto& [name, file] : index["weight_map"].items()) {
     const std::string target = file.is_string() ? file.get<std::string>() : "";
-    if (target.empty() || target == "." || target == ".." ||
-        target.find('/') != std::string::npos || target.find('\0') != std::string::npos) {
-      return BadInput(fmt::format("{}: weight_map[{}] is {}: expected a file name in the same "
+    if (!IsBelow(target)) {
+      return BadInput(fmt::format("{}: weight_map[{}] is {}: expected the name of a file below the "
                                   "directory",
                                   path, ShownText(name), Shown(file)));
     }

@@ -252,11 +252,11 @@ TEST_F(OpenSourceTest, RefusesAnIndexThatLeavesTheDirectory) {
         directory_ + "/one.safetensors", std::string("sub/../one.safetensors"),
         std::string("one.safetensors\\u0000.txt")}) {
     Index(fmt::format(R"({{"a":"{}"}})", name));
-    EXPECT_THAT(Refusal(), HasSubstr("expected a file name in the same directory")) << name;
+    EXPECT_THAT(Refusal(), HasSubstr("expected the name of a file below")) << name;
   }
   for (const char* name : {"1", "null", "{}", "[\"one.safetensors\"]"}) {
     Index(fmt::format(R"({{"a":{}}})", name));
-    EXPECT_THAT(Refusal(), HasSubstr("expected a file name")) << name;
+    EXPECT_THAT(Refusal(), HasSubstr("expected the name of a file")) << name;
   }
 }
 

@@ -33,7 +33,7 @@ Result<ModelSpec> DescribeQwen3Moe(const Fields& config) {
   SP_ASSIGN(const int64_t experts, config.Natural("num_local_experts", before, kHeadsMax));
   SP_ASSIGN(const int64_t inner, config.Count("moe_intermediate_size", 768));
   SP_ASSIGN(const int64_t every, config.Count("decoder_sparse_step", 1, kLayersMax));
-  SP_ASSIGN(const auto dense, config.Indices("mlp_only_layers", {}, d.layers - 1));
+  SP_ASSIGN(const auto dense, config.Indices("mlp_only_layers", {}, kLayersMax));
   const auto is_dense = [&](int64_t layer) {
     const bool listed = std::find(dense.begin(), dense.end(), layer) != dense.end();
     return experts == 0 || listed || (layer + 1) % every != 0;

@@ -24,10 +24,13 @@ struct TowerDefaults {
 
 Result<TowerSizes> TowerSizesFrom(const Fields& config, const TowerDefaults& defaults) {
   TowerSizes d;
-  SP_ASSIGN(d.layers, config.Count("depth", defaults.layers, kLayersMax));
+  // The library's common names for these win where a config has both.
+  const char* depth = config.Has("num_hidden_layers") ? "num_hidden_layers" : "depth";
+  const char* heads = config.Has("num_attention_heads") ? "num_attention_heads" : "num_heads";
+  SP_ASSIGN(d.layers, config.Count(depth, defaults.layers, kLayersMax));
   SP_ASSIGN(d.hidden, config.Count("hidden_size", defaults.hidden));
   SP_ASSIGN(d.intermediate, config.Count("intermediate_size", defaults.intermediate));
-  SP_ASSIGN(d.heads, config.Count("num_heads", defaults.heads, kHeadsMax));
+  SP_ASSIGN(d.heads, config.Count(heads, defaults.heads, kHeadsMax));
   SP_ASSIGN(d.out, config.Count("out_hidden_size", defaults.out));
   SP_ASSIGN(d.channels, config.Count("in_channels", 3, 4096));
   SP_ASSIGN(d.patch, config.Count("patch_size", defaults.patch, 4096));
@@ -35,9 +38,9 @@ Result<TowerSizes> TowerSizesFrom(const Fields& config, const TowerDefaults& def
   SP_ASSIGN(d.merge, config.Count("spatial_merge_size", 2, 256));
   const int64_t head_dim = d.hidden / d.heads;
   if (d.hidden % d.heads != 0 || head_dim < 2) {
-    return BadInput(fmt::format("{}: hidden_size is {}: expected a multiple of num_heads {}, at "
+    return BadInput(fmt::format("{}: hidden_size is {}: expected a multiple of {} {}, at "
                                 "least 2 a head",
-                                config.origin(), d.hidden, d.heads));
+                                config.origin(), d.hidden, heads, d.heads));
   }
   SP_ASSIGN(d.rotary, TowerRotaryFromConfig(config, head_dim));
   return d;

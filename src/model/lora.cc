@@ -26,7 +26,7 @@ constexpr std::array kOfNoTensor = {
     "task_type",    "auto_mapping", "peft_version",      "base_model_name_or_path", "revision",
     "lora_alpha",   "lora_dropout", "inference_mode",    "use_rslora",              "alpha_pattern",
     "loftq_config", "eva_config",   "init_lora_weights", "corda_config",            "megatron_core",
-    "lora_ga_config", "qalora_group_size", "ensure_weight_tying"};
+    "lora_ga_config", "qalora_group_size", "ensure_weight_tying", "fan_in_fan_out"};
 constexpr std::array kRead = {"peft_type", "r",               "target_modules", "exclude_modules", "rank_pattern",
                               "bias",      "modules_to_save", "use_dora",       "target_parameters"};
 

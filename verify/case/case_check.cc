@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 
 #include "verify/case/case_json.h"
@@ -196,6 +197,14 @@ void CheckTie(const std::vector<std::string>& group, const std::string& at,
                             "shape [{}] of \"{}\", found {} and [{}]",
                             group[i], first->dtype, fmt::join(first->shape, ", "), first->name,
                             found->second->dtype, fmt::join(found->second->shape, ", ")));
+    }
+    const auto& [one, other] = std::tie(*first, *found->second);
+    if (std::tie(one.kind, one.persistent, one.requires_grad, one.init) !=
+        std::tie(other.kind, other.persistent, other.requires_grad, other.init)) {
+      return complaint.Say(
+          here, fmt::format("tied tensors are one; expected \"{}\" to have the kind, persistent, "
+                            "requires_grad and init of \"{}\"",
+                            group[i], first->name));
     }
   }
 }

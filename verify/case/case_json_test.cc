@@ -53,8 +53,10 @@ TEST(CaseJson, FillsDefaultsAndKeepsWhatIsGiven) {
 TEST(CaseJson, RoundTripsEveryField) {
   Case c = ParseCase(SmallCase()).value();
   c.model.tensors[0].attributes = {{"tensor_model_parallel", "True"}};
-  c.model.tensors[0].init = "ones";
-  c.model.tensors[1].requires_grad = false;
+  for (const size_t tied : {0, 1}) {
+    c.model.tensors[tied].init = "ones";
+    c.model.tensors[tied].requires_grad = false;
+  }
   c.model.tensors[2].built_real = true;
   c.model.files = 3;
   c.strategy = "plain";
@@ -224,6 +226,8 @@ TEST(CaseJson, RefusesTiesAndKeysThatNameNoTensor) {
   EXPECT_THAT(RefusalWith("/model/ties/0/1", "nobody"), HasSubstr("found \"nobody\""));
   EXPECT_THAT(RefusalWith("/model/ties/0", {"embed.weight"}), HasSubstr("two names or more"));
   EXPECT_THAT(RefusalWith("/model/ties/1", {"embed.weight", "rope.inv_freq"}), HasSubstr("twice"));
+  EXPECT_THAT(RefusalWith("/model/tensors/1/requires_grad", false), HasSubstr("tied tensors are one"));
+  EXPECT_THAT(RefusalWith("/model/tensors/1/kind", "buffer"), HasSubstr("tied tensors are one"));
   EXPECT_THAT(RefusalWith("/model/tensors/1/shape", {3, 8}), HasSubstr("found BF16 and [3, 8]"));
   EXPECT_THAT(RefusalWith("/model/tensors/1/dtype", "F16"), HasSubstr("found F16"));
   EXPECT_THAT(RefusalWith("/model/missing/0", "nobody"), HasSubstr("/model/missing/0"));

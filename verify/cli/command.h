@@ -24,6 +24,9 @@ void AddReport(CLI::App& app, const std::vector<std::string>& command_line, int*
 void AddCompare(CLI::App& app, int* exit_code);
 void AddList(CLI::App& app, int* exit_code);
 
+/// For CLI11: a path from an unset variable of a shell is a mistake, not the absence of an option.
+std::string NotEmpty(const std::string& text);
+
 /// --property, --report and --json, of every subcommand that judges.
 void AddOutputOptions(CLI::App& command, ExecuteOptions& options);
 

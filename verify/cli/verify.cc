@@ -17,6 +17,7 @@ namespace shardproof {
 namespace {
 
 constexpr int64_t kStepsDefault = 4;
+constexpr int64_t kWorldMax = 1024;  // of a Case
 
 struct VerifyArguments {
   std::string checkpoint;
@@ -27,6 +28,7 @@ struct VerifyArguments {
   std::optional<int64_t> world;
   std::optional<int64_t> resume_world;
   std::optional<std::string> mesh;
+  std::optional<std::string> resume_mesh;
   std::string strategy;
   std::string optimizer;
   std::string device;
@@ -60,12 +62,12 @@ Result<int64_t> WorldFrom(const std::optional<int64_t>& asked) {
 }
 
 /// "dp_replicate=2,dp_shard=2"; or "2x2", which names the axes so. Sizes are checked with the Case.
-Result<std::vector<AxisCase>> ParseMesh(const std::string& text) {
+Result<std::vector<AxisCase>> ParseMesh(const char* option, const std::string& text) {
   const auto complain = [&] {
-    return BadInput(fmt::format("--mesh {}: expected AXIS=RANKS,... such as "
+    return BadInput(fmt::format("{} {}: expected AXIS=RANKS,... such as "
                                 "dp_replicate=2,dp_shard=2, or 2x2 for just that and 2x2x2 with a "
                                 "third axis, tp",
-                                text));
+                                option, text));
   };
   const bool named = text.find('=') != std::string::npos;
   const std::vector<std::string> plain_names = {"dp_replicate", "dp_shard", "tp"};
@@ -161,13 +163,16 @@ Result<Case> CaseFrom(const VerifyArguments& arguments) {
     test_case.mesh = {{"dp_shard", world}};
   }
   if (arguments.mesh) {
-    SP_ASSIGN(test_case.mesh, ParseMesh(*arguments.mesh));
+    SP_ASSIGN(test_case.mesh, ParseMesh("--mesh", *arguments.mesh));
   }
   if (!arguments.checkpoint.empty() || arguments.world || arguments.resume_world) {
     // One rank fewer is another sharding that any launcher can still run; from one rank, go to two.
     const int64_t world = test_case.WorldSize();
-    const int64_t resume = arguments.resume_world.value_or(world == 1 ? 2 : world - 1);
-    test_case.resume_mesh = {{"dp_shard", resume}};
+    const int64_t other = world == 1 ? 2 : std::min(world - 1, kWorldMax);
+    test_case.resume_mesh = {{"dp_shard", arguments.resume_world.value_or(other)}};
+  }
+  if (arguments.resume_mesh) {
+    SP_ASSIGN(test_case.resume_mesh, ParseMesh("--resume-mesh", *arguments.resume_mesh));
   }
   if (!arguments.subject.empty() && arguments.subject != kReference) {
     test_case.subject = std::filesystem::absolute(arguments.subject).string();
@@ -216,9 +221,11 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
   CLI::App* command = app.add_subcommand(
       "verify", "Load, shard, save and restore a model on several ranks, and judge every step");
   command->add_option("--checkpoint", arguments->checkpoint,
-                      "Hugging Face directory: config.json and safetensors");
+                      "Hugging Face directory: config.json and safetensors")
+      ->check(NotEmpty);
   command->add_option("--adapter", arguments->adapter,
-                      "PEFT directory of a LoRA adapter of that model, loaded with it");
+                      "PEFT directory of a LoRA adapter of that model, loaded with it")
+      ->check(NotEmpty);
   command->add_option("--lora", arguments->lora,
                       "RANK:TARGET,...: a LoRA adapter that begins here, such as 8:q_proj,v_proj or\n"
                       "8:all-linear");
@@ -229,6 +236,9 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
   command->add_option("--world", arguments->world, "Ranks: default 4, or what torchrun started");
   command->add_option("--resume-world", arguments->resume_world,
                       "Ranks to restore on besides (default: one fewer; 2 if there is one)");
+  command->add_option("--resume-mesh", arguments->resume_mesh,
+                      "Mesh to restore on besides instead, as --mesh has it: 2x2, tp=4")
+      ->excludes("--resume-world");
   command->add_option("--mesh", arguments->mesh,
                       "Ranks as a mesh instead: dp_replicate=2,dp_shard=2, or 2x2 for\njust that; 2x2x2: tp besides")
       ->excludes("--world");
@@ -271,7 +281,8 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
                       "A tensor that the checkpoint may hold besides. May be repeated");
   AddOutputOptions(*command, arguments->execute);
   command->add_option("--save-to", arguments->execute.save_to,
-                      "Keep the saved checkpoint in this directory");
+                      "Keep the saved checkpoint in this directory")
+      ->check(NotEmpty);
   command->footer(
       "Every difference is named to the rank, the tensor and the element. Ranks are forked here, or,\n"
       "if RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set, are the ones that were started:\n"

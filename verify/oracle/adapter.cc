@@ -46,7 +46,7 @@ bool ChangesNoTensor(std::string_view field) {
       "eva_config",        "corda_config",         "lora_ga_config", "megatron_core",
       "qalora_group_size", "ensure_weight_tying",  "peft_type",     "r",
       "target_modules",    "rank_pattern",         "bias",          "exclude_modules",
-      "modules_to_save",   "use_dora",             "target_parameters"};
+      "modules_to_save",   "use_dora",             "target_parameters", "fan_in_fan_out"};
   return std::find(std::begin(kFields), std::end(kFields), field) != std::end(kFields);
 }
 
@@ -153,8 +153,14 @@ std::string_view Module(std::string_view tensor) {
   return tensor.substr(0, std::min(tensor.rfind('.'), tensor.size()));
 }
 
-Result<bool> IsListed(const Listed& listed, std::string_view module) {
-  if (listed.expression) return listed.expression->Fits(module);
+Result<bool> Fits(const Adapter& adapter, const Pattern& expression, std::string_view module) {
+  auto fits = expression.Fits(module);
+  if (fits.ok()) return fits;
+  return BadInput(fmt::format("{}: targets: {}", adapter.where, fits.error().message));
+}
+
+Result<bool> IsListed(const Adapter& adapter, const Listed& listed, std::string_view module) {
+  if (listed.expression) return Fits(adapter, *listed.expression, module);
   return std::any_of(listed.ends.begin(), listed.ends.end(),
                      [&](const std::string& name) { return IsNamed(module, name); });
 }
@@ -171,10 +177,10 @@ bool IsInRetrained(const Adapter& adapter, std::string_view module) {
 
 Result<bool> IsTarget(const Adapter& adapter, std::string_view module, bool linear) {
   if (IsInRetrained(adapter, module)) return false;
-  SP_ASSIGN(const bool excluded, IsListed(adapter.excluded, module));
+  SP_ASSIGN(const bool excluded, IsListed(adapter, adapter.excluded, module));
   if (excluded) return false;
   if (adapter.all_linear) return linear && module != "lm_head";
-  return IsListed(adapter.targets, module);
+  return IsListed(adapter, adapter.targets, module);
 }
 
 /// Whether the adapter has a module of its own in place of this one.
@@ -232,7 +238,7 @@ Status CheckLayer(const DeclaredModel& model, const Adapter& adapter, const Tens
 Result<int64_t> RankOf(const Adapter& adapter, std::string_view module) {
   int64_t rank = 0;
   for (const auto& [expression, own] : adapter.ranks) {
-    SP_ASSIGN(const bool fits, expression.Fits(module));
+    SP_ASSIGN(const bool fits, Fits(adapter, expression, module));
     if (!fits) continue;
     if (rank != 0 && rank != own) {
       return BadInput(fmt::format("{}: rank_pattern: expected one rank for {}, found {} and {}",

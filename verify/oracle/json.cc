@@ -53,7 +53,7 @@ std::string Describe(const JsonElement& value) {
     case element_type::UINT64:
       return fmt::format("{}", uint64_t(value));
     case element_type::DOUBLE:
-      return fmt::format("{}", double(value));
+      return fmt::format("{:#}", double(value));  // 4096.0 is not 4096
     case element_type::STRING:
       return "string " + Quote(std::string_view(value));
     case element_type::BOOL:

@@ -31,7 +31,7 @@ Result<MoeConfig> ReadMoe(const Fields& config, const DecoderConfig& decoder) {
             config.IntegerOr(768, "moe_intermediate_size", kSizeMax));
   SP_ASSIGN(moe.sparse_step, config.IntegerOr(1, "decoder_sparse_step", kLayersMax));
   SP_ASSIGN(const std::vector<int64_t> dense,
-            config.Integers("mlp_only_layers", 0, decoder.layer_count - 1, kLayersMax));
+            config.Integers("mlp_only_layers", 0, kLayersMax, kLayersMax));
   moe.dense_layers = {dense.begin(), dense.end()};
   return moe;
 }

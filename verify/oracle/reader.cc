@@ -159,9 +159,30 @@ Result<std::vector<TensorLocation>> Locate(const std::string& checkpoint) {
   return Sorted(checkpoint, std::move(tensors));
 }
 
+/// The layer that a key of an adapter's file is a copy of, "lm_head.weight": PEFT writes and reads one
+/// where the output layer has an adapter. Empty if it is none.
+std::string CopiedLayer(const std::string& key) {
+  constexpr std::string_view kBefore = "base_model.model.";
+  if (!key.starts_with(kBefore)) return "";
+  for (const std::string leaf : {".weight", ".bias"}) {
+    const std::string end = ".base_layer" + leaf;
+    if (!key.ends_with(end)) continue;
+    return key.substr(kBefore.size(), key.size() - kBefore.size() - end.size()) + leaf;
+  }
+  return "";
+}
+
 Result<std::vector<TensorLocation>> LocateSource(const Case& test_case, const std::string& source) {
   std::vector<TensorLocation> tensors;
   if (!test_case.model.from_scratch) {
+    std::error_code error;
+    const auto holds = [&](const char* name) {
+      return fs::exists(fs::symlink_status(source + "/" + name, error));
+    };
+    if (fs::is_directory(source, error) && !holds("model.safetensors") && !holds(kIndexName)) {
+      return BadInput(fmt::format("{}: expected model.safetensors or {}, found neither",
+                                  Printable(source), kIndexName));
+    }
     SP_ASSIGN(tensors, LocateUnsorted(source));
   }
   const std::string& adapter = test_case.model.adapter;
@@ -169,6 +190,12 @@ Result<std::vector<TensorLocation>> LocateSource(const Case& test_case, const st
     const std::string path = fs::absolute(adapter).string() + "/" + kAdapterName;
     SP_ASSIGN(const auto input, InputFile::Open(path));
     SP_ASSIGN(std::vector<TensorLocation> found, ReadHeader(*input, path));
+    for (TensorLocation& tensor : found) {
+      const std::string layer = CopiedLayer(tensor.name);
+      if (layer.empty()) continue;
+      tensor.name = layer;
+      std::erase_if(tensors, [&](const TensorLocation& base) { return base.name == layer; });
+    }
     std::move(found.begin(), found.end(), std::back_inserter(tensors));
   }
   return Sorted(source, std::move(tensors));

@@ -88,6 +88,8 @@ void Terminal::Header() {
   std::string line = fmt::format("shardproof: {} on {} ({}), {}, {}, seed {}", SubjectName(c.subject),
                                  Plural(static_cast<uint64_t>(result_.compared.ranks), "rank"),
                                  MeshText(c.mesh), model, c.strategy, c.seed);
+  if (c.device != "cpu") line += ", device " + c.device;
+  if (c.optimizer != "none") line += ", optimizer " + c.optimizer;
   if (!c.bug.empty()) line += ", planted bug " + c.bug;
   for (const FaultCase& fault : c.faults) line += ", fault " + fault.id;
   const auto torch = result_.versions.find("torch");

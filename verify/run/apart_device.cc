@@ -1,9 +1,11 @@
 #include "verify/run/apart_device.h"
 
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <mutex>
 
@@ -18,13 +20,14 @@ namespace {
 struct Apart {
   size_t bytes = 0;
   std::byte* inside = nullptr;
+  std::string purpose;
 };
 
 /// Outlives the device, as tensors may.
 class ApartMemory {
  public:
   /// \returns the closed side; null if there is no memory.
-  void* Map(size_t bytes) {
+  void* Map(size_t bytes, const std::string& purpose) {
     const int file = ::memfd_create("apart", MFD_CLOEXEC);
     if (file < 0) return nullptr;
     void* outside = MAP_FAILED;
@@ -40,7 +43,7 @@ class ApartMemory {
       return nullptr;
     }
     const std::lock_guard lock(mutex_);
-    mapped_[reinterpret_cast<uintptr_t>(outside)] = {bytes, static_cast<std::byte*>(inside)};
+    mapped_[reinterpret_cast<uintptr_t>(outside)] = {bytes, static_cast<std::byte*>(inside), purpose};
     held_.now += bytes;
     held_.peak = std::max(held_.peak, held_.now);
     return outside;
@@ -66,6 +69,16 @@ class ApartMemory {
     return entry->second.inside + (address - entry->first);
   }
 
+  /// What it was allocated for that has this address; null if nothing was. For a process that ends: it
+  /// waits for nobody.
+  const std::string* PurposeAt(const void* data) const {
+    const auto address = reinterpret_cast<uintptr_t>(data);
+    auto entry = mapped_.upper_bound(address);
+    if (entry == mapped_.begin()) return nullptr;
+    --entry;
+    return address - entry->first < entry->second.bytes ? &entry->second.purpose : nullptr;
+  }
+
   bool Has(const void* data) { return Open(data) != HostAddress(data); }
 
   HeldBytes held() {
@@ -83,15 +96,40 @@ class ApartMemory {
   HeldBytes held_;
 };
 
+/// The memory that this process has; a rank has one.
+const ApartMemory* of_process = nullptr;
+
+/// Says which tensor was reached into, and lets the process end as it would have.
+void ReportReach(int signal, siginfo_t* info, void*) {
+  if (const std::string* purpose = of_process ? of_process->PurposeAt(info->si_addr) : nullptr) {
+    std::fprintf(stderr, "reached into the device's memory of %s, not by a copy\n", purpose->c_str());
+    std::fflush(stderr);
+  }
+  ::signal(signal, SIG_DFL);  // what is done again ends the process now
+}
+
 class ApartDevice : public Device {
  public:
+  ApartDevice() {
+    of_process = memory_.get();
+    struct sigaction action{};
+    action.sa_sigaction = ReportReach;
+    action.sa_flags = SA_SIGINFO;
+    ::sigaction(SIGSEGV, &action, nullptr);
+  }
+  ~ApartDevice() override {
+    if (of_process == memory_.get()) of_process = nullptr;
+  }
+  ApartDevice(const ApartDevice&) = delete;
+  ApartDevice& operator=(const ApartDevice&) = delete;
+
   Result<at::Tensor> Allocate(at::IntArrayRef shape, at::ScalarType dtype,
                               const std::string& purpose) override {
     const auto options = at::TensorOptions().dtype(dtype);
     uint64_t bytes = c10::elementSize(dtype);
     for (const int64_t size : shape) bytes *= static_cast<uint64_t>(size);
     if (bytes == 0) return at::empty(shape, options);
-    void* data = memory_->Map(bytes);
+    void* data = memory_->Map(bytes, purpose);
     if (data == nullptr) return Failed(fmt::format("allocating {} bytes for {}", bytes, purpose));
     return at::from_blob(data, shape, [memory = memory_](void* at) { memory->Unmap(at); }, options);
   }

@@ -116,7 +116,13 @@ Status ForkedProcesses::Start(const PhaseRun& run, int64_t rank) {
   const pid_t pid = ::fork();
   if (pid == 0) {
     BecomeChild(errors, parent);
-    be_rank_(rank);
+    // Nothing may unwind from here: what would be cleaned up is the launcher's.
+    try {
+      be_rank_(rank);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "rank %ld: %s\n", static_cast<long>(rank), error.what());
+    }
+    std::fflush(nullptr);
     ::_exit(5);
   }
   if (pid < 0) return Failed(fmt::format("forking rank {}: {}", rank, std::strerror(errno)));

@@ -12,6 +12,7 @@
 #include "src/checkpoint/save.h"
 #include "verify/evidence/reader.h"
 #include "verify/faults/fault.h"
+#include "verify/oracle/header.h"
 #include "verify/run/bug.h"
 #include "verify/run/outputs.h"
 
@@ -40,6 +41,8 @@ class Run {
   Result<std::vector<PropertyResult>> JudgeAll();
   /// Runs everything again in processes that start from nothing, if what failed did not.
   Result<std::vector<PropertyResult>> Confirm(std::vector<PropertyResult> results);
+  /// Says of the properties that a planted bug should turn red and did not that they show nothing.
+  void NoteUnseenBug(std::vector<PropertyResult>& results) const;
   const Evidence& evidence() const { return evidence_; }
 
  private:
@@ -86,7 +89,14 @@ std::string Run::SavedBy(const std::string& phase) const {
   return options_.directory + "/saved_" + phase;
 }
 
-/// The model's own shapes against the file's: a checkpoint of another model is bad input.
+/// Whether a tensor that the model has as `declared` may come as `found`. Files say which floating-point
+/// type; no other type is one, and codes are of the type that their config says.
+bool MayBe(const std::string& declared, const std::string& found) {
+  static const std::set<std::string> floats = {"F64", "F32", "F16", "BF16"};
+  return declared == found || (floats.contains(declared) && floats.contains(found));
+}
+
+/// The model's own shapes and types against the file's: a checkpoint of another model is bad input.
 Status Run::CheckShapes() {
   SP_ASSIGN(const auto declared, oracle::DeclareModel(test_case()));
   std::map<std::string_view, const TensorCase*> by_name;
@@ -95,11 +105,16 @@ Status Run::CheckShapes() {
   for (const oracle::PlacedTensor& found : placed) {
     const auto wanted = by_name.find(found.name);
     if (wanted == by_name.end() || !wanted->second->persistent) continue;
-    if (found.shape == wanted->second->shape) continue;
-    return BadInput(fmt::format("{}/{}: tensor '{}' has shape [{}], where the model has [{}]",
-                                source_, found.parts[0].file, found.name,
-                                fmt::join(found.shape, ", "),
-                                fmt::join(wanted->second->shape, ", ")));
+    const std::string where =
+        fmt::format("{}: tensor '{}'", oracle::PathOf(source_, found.parts[0]), found.name);
+    if (found.shape != wanted->second->shape) {
+      return BadInput(fmt::format("{} has shape [{}], where the model has [{}]", where,
+                                  fmt::join(found.shape, ", "),
+                                  fmt::join(wanted->second->shape, ", ")));
+    }
+    if (MayBe(wanted->second->dtype, found.parts[0].dtype)) continue;
+    return BadInput(fmt::format("{} has dtype {}, where the model has {}", where, found.parts[0].dtype,
+                                wanted->second->dtype));
   }
   return Ok();
 }
@@ -321,6 +336,19 @@ Result<std::vector<PropertyResult>> Run::Confirm(std::vector<PropertyResult> res
   return confirmed;
 }
 
+void Run::NoteUnseenBug(std::vector<PropertyResult>& results) const {
+  if (test_case().bug.empty() || WorstVerdict(results) == Verdict::kFail) return;
+  const auto bug = FindBug(test_case().bug);
+  if (!bug.ok()) return;
+  const auto& killers = bug.value().killed_by;
+  for (PropertyResult& result : results) {
+    if (std::find(killers.begin(), killers.end(), result.id) == killers.end()) continue;
+    result.judgement.Inconclusive(fmt::format(
+        "bug {} is planted and nothing of it was seen: it does not act on this model, mesh or strategy",
+        test_case().bug));
+  }
+}
+
 }  // namespace
 
 Result<RunResult> Verify(const Case& test_case, Launcher& launcher, const VerifyOptions& options) {
@@ -331,6 +359,7 @@ Result<RunResult> Verify(const Case& test_case, Launcher& launcher, const Verify
   SP_TRY(run.Consult());
   SP_ASSIGN(auto results, run.JudgeAll());
   SP_ASSIGN(results, run.Confirm(std::move(results)));
+  run.NoteUnseenBug(results);
   RunResult result = MakeRunResult(run.evidence(), std::move(results), options.directory);
   result.duration_ms = std::chrono::duration<double, std::milli>(
                            std::chrono::steady_clock::now() - begin).count();

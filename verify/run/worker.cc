@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdio>
+#include <exception>
 #include <optional>
 
 #include <ATen/Parallel.h>
@@ -30,6 +31,9 @@ class SamplingObserver : public ObserverDecorator {
   SamplingObserver(std::shared_ptr<Observer> inner, MemorySampler& sampler)
       : ObserverDecorator(std::move(inner)), sampler_(sampler) {}
   void Enter(const std::string& stage) override {
+    // Blocks of the heap that are free and committed, some from before the fork, would pass for pages that
+    // the tensors of this stage have committed.
+    ::malloc_trim(0);
     sampler_.SetStage(stage);
     inner_->Enter(stage);
   }
@@ -162,7 +166,18 @@ int RunRank(const PhaseRun& run, const c10::intrusive_ptr<c10d::Store>& store,
   Status status = evidence.Rank(HeaderOf(run, job.value(), rendezvous.rank));
   if (status.ok()) status = evidence.Process(::getpid(), HostName());
   const auto recorder = std::make_shared<Recorder>(evidence, run.phase.mode, run.captures);
-  if (status.ok()) status = Work(run, job.value(), store, rendezvous, evidence, recorder);
+  if (status.ok()) {
+    try {
+      status = Work(run, job.value(), store, rendezvous, evidence, recorder);
+    } catch (const std::exception& error) {  // where the pipeline lets one out, the mistake is its own
+      const std::string what = error.what();
+      const std::string line = "it threw " + what.substr(0, what.find('\n'));
+      (void)evidence.Error({"subject", recorder->working_on(), line});
+      (void)evidence.End();
+      std::fprintf(stderr, "rank %ld: %s\n", static_cast<long>(rendezvous.rank), line.c_str());
+      return 1;
+    }
+  }
   if (!status.ok()) {
     const Error& error = status.error();
     (void)evidence.Error({CodeName(error.code), recorder->working_on(), error.message});

@@ -7,6 +7,7 @@ import sys
 from command import REPOSITORY, CommandTest, checkpoint
 from test_models import CHECK, DESCRIBE, DTYPES, STRATEGIES, tensors_at_ready
 
+MAKE = REPOSITORY / "fixtures" / "checkpoints" / "make.py"
 ADAPTER = "qwen3-lora-small"
 BASE = "qwen3-small"
 READ = ((BASE, ADAPTER), ("llama-tied-small", "llama-tied-lora-small"),
@@ -88,6 +89,19 @@ class Adapters(CommandTest):
         # Read back as what it is now, not begun again.
         self.verified("--checkpoint", saved, "--adapter", saved / "adapter", "--world", 3)
 
+    def test_an_adapter_of_the_head_brings_a_copy_of_it(self):
+        adapter = self.dir / "adapter"
+        done = self.run_process(sys.executable, MAKE, "--preset", BASE, "--peft", "--lora-targets",
+                                "q_proj,lm_head", adapter, timeout=120, TMPDIR=str(self.root))  # fmt: skip
+        self.assert_exit(done, 0)
+        self.same_as_peft(BASE, ("--adapter", adapter))
+        saved = self.dir / "saved"
+        self.verified("--checkpoint", checkpoint(BASE), "--adapter", adapter, "--mesh", "2x2",
+                      "--strategy", "rank0-scatter", "--save-to", saved)  # fmt: skip
+        done = self.run_process(sys.executable, CHECK, checkpoint(BASE), saved, timeout=120,
+                                TMPDIR=str(self.root))  # fmt: skip
+        self.assert_exit(done, 0)
+
     def test_a_save_replaces_no_adapter_with_files_of_others(self):
         saved = self.dir / "saved"
         words = ("--checkpoint", checkpoint(BASE), "--lora", "4:q_proj", "--world", 1, "--save-to", saved)
@@ -123,7 +137,7 @@ class Adapters(CommandTest):
                              ("target_modules", r".*norm"), ("target_modules", "(?:(?:a|.)+)+q"),
                              ("target_modules", ["input_layernorm"]), ("target_modules", ["nowhere"]),
                              ("exclude_modules", "*"), ("exclude_modules", ["q_proj", "v_proj", "down_proj"]),
-                             ("modules_to_save", ["*"]), ("modules_to_save", ["self_attn"]),
+                             ("modules_to_save", ["*"]), ("modules_to_save", ["proj"]),
                              ("modules_to_save", ["q_norm", "layers.0"]), ("modules_to_save", "norm"),
                              ("rank_pattern", {"q(": 2}), ("use_dora", 1), ("target_parameters", ["q_proj.weight"]), ("target_parameters", ["x"]),
                              ("layers_to_transform", [0]), ("a_new_kind_of_thing", 3)):  # fmt: skip

@@ -1,9 +1,10 @@
 """Broken checkpoints: one line that names the file and what is wrong, exit code 2."""
 
 import json
+import shutil
 import struct
 
-from checkpoints import (CONFIG, header_of, llama_tensors, safetensors_bytes, write_checkpoint,
+from checkpoints import (CONFIG, Tensor, header_of, llama_tensors, safetensors_bytes, write_checkpoint,
                          write_llama)  # fmt: skip
 from command import CommandTest
 
@@ -190,6 +191,44 @@ class BadDirectory(CommandTest):
         tensors["model.norm.weight"].shape = [4, 2]
         write_checkpoint(self.dir / "bad", tensors, config=CONFIG)
         self.refused_directory("model.norm.weight", "[4, 2]", "[8]")
+
+    def test_dtype_that_the_model_cannot_have(self):
+        for name, dtype, width in (("model.norm.weight", "I32", 4), ("model.norm.weight", "F8_E4M3", 1)):
+            with self.subTest(dtype):
+                shutil.rmtree(self.dir / "bad", ignore_errors=True)
+                tensors = llama_tensors()
+                tensors[name] = Tensor(dtype, [8], bytes(8 * width))
+                write_checkpoint(self.dir / "bad", tensors, config=CONFIG)
+                self.refused_directory(name, dtype, "F32")
+
+    def test_weights_under_a_name_that_no_library_looks_for(self):
+        write_llama(self.dir / "bad")
+        (self.dir / "bad" / "model.safetensors").rename(self.dir / "bad" / "pytorch_model.safetensors")
+        self.refused_directory("model.safetensors", "neither")
+
+    def test_files_in_a_folder_of_their_own_are_read(self):
+        directory = write_llama(self.dir / "good", files=3)
+        path = directory / "model.safetensors.index.json"
+        index = json.loads(path.read_text())
+        (directory / "sub").mkdir()
+        for file in set(index["weight_map"].values()):
+            (directory / file).rename(directory / "sub" / file)
+        index["weight_map"] = {key: f"sub/{file}" for key, file in index["weight_map"].items()}
+        path.write_text(json.dumps(index))
+        self.judged("verify", "--checkpoint", "good", "--world", 2, code=0)
+
+    def test_tied_tensors_of_two_values_are_a_finding(self):
+        tied = {**CONFIG, "tie_word_embeddings": True}
+        tensors = llama_tensors()
+        tensors["lm_head.weight"] = tensors[EMBED]
+        write_checkpoint(self.dir / "one", tensors, config=tied)
+        self.judged("verify", "--checkpoint", "one", "--world", 2, code=0)
+        tensors["lm_head.weight"] = tensors[EMBED].changed(40, b"\x01")
+        write_checkpoint(self.dir / "two", tensors, config=tied)
+        document = self.judged("verify", "--checkpoint", "two", "--world", 2, code=1)
+        (finding,) = document["findings"]
+        self.assertEqual((finding["property"], finding["class"]), ("loading.keys_match", "input"))
+        self.assertIn("tied", finding["message"])
 
     def test_nothing_is_left_of_a_report_or_a_saved_checkpoint(self):
         write_llama(self.dir / "bad")

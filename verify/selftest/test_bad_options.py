@@ -20,6 +20,29 @@ class BadOptions(CommandTest):
     def refused_inject(self, fault, *names):
         self.refused_options("--inject", fault, names=names)
 
+    def test_an_empty_path_is_no_absent_option(self):
+        for option in ("--report", "--json", "--save-to"):
+            self.refused_options(option, "", names=[option, "empty"])
+
+    def test_a_bug_that_acts_on_nothing_is_no_pass(self):
+        document = self.judged("verify", "--bug", "sharding.shards_swapped", "--strategy",
+                               "rank0-scatter", code=3)  # fmt: skip
+        reasons = [one["reason"] for one in document["properties"] if one["verdict"] == "inconclusive"]
+        self.assertTrue(reasons)
+        for reason in reasons:
+            self.assertIn("sharding.shards_swapped", reason)
+
+    def test_a_mesh_to_restore_on(self):
+        document = self.judged("verify", "--checkpoint", "good", "--mesh", "tp=2", "--resume-mesh",
+                               "2x2", code=0)  # fmt: skip
+        self.assertEqual([axis["size"] for axis in document["case"]["resume_mesh"]], [2, 2])
+        self.refused_options("--resume-mesh", "2y2", names=["--resume-mesh", "2y2"])
+
+    def test_reaching_into_a_devices_memory_is_told(self):
+        done = self.shardproof("verify", "--bug", "loading.tie_broken_by_materialize", "--device", "apart")
+        self.assert_exit(done, 1)
+        self.assertIn("reached into the device's memory of", done.out)
+
     def test_unknown_fault_lists_the_known(self):
         self.refused_inject("file/flop@x:1", "file/flop", "file/flip", "comm/swap-rows")
 

@@ -16,9 +16,10 @@ const RankEvidence* FindRank(const PhaseEvidence& phase, int64_t rank) {
   return nullptr;
 }
 
-/// The mesh coordinate that these ranks, and no other ranks, have: "all dp_shard coordinate 3". If
-/// they only share one, that is said too, since it narrows the search.
-std::string SharedCoordinate(const PhaseEvidence& phase, const std::vector<int64_t>& ranks) {
+/// The mesh coordinates that all of these ranks have: ", all dp_shard coordinate 3". Others may have them
+/// too, and they still narrow the search.
+std::string SharedCoordinates(const PhaseEvidence& phase, const std::vector<int64_t>& ranks) {
+  std::string shared;
   for (size_t axis = 0; axis < phase.mesh.size(); ++axis) {
     std::set<int64_t> values;
     for (const int64_t rank : ranks) {
@@ -27,10 +28,11 @@ std::string SharedCoordinate(const PhaseEvidence& phase, const std::vector<int64
       values.insert(evidence->coordinates[axis]);
     }
     if (values.size() == 1 && phase.mesh[axis].size > 1) {
-      return fmt::format(", all {} coordinate {}", phase.mesh[axis].name, *values.begin());
+      shared += fmt::format("{}{} coordinate {}", shared.empty() ? ", all " : " and ",
+                            phase.mesh[axis].name, *values.begin());
     }
   }
-  return "";
+  return shared;
 }
 
 }  // namespace
@@ -40,7 +42,7 @@ std::string ScopeLine(const PhaseEvidence& phase, const std::vector<int64_t>& ra
   if (ranks.empty()) return "no rank";
   if (ranks.size() == 1) return fmt::format("rank {} of {}", ranks[0], world_size);
   if (ranks.size() == world_size) return fmt::format("all {} ranks", world_size);
-  const std::string shared = SharedCoordinate(phase, ranks);
+  const std::string shared = SharedCoordinates(phase, ranks);
   if (ranks.size() <= 4) {
     return fmt::format("ranks {} of {}{}", fmt::join(ranks, ", "), world_size, shared);
   }

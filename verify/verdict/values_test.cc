@@ -50,6 +50,7 @@ TEST(RunsTest, ExpandTouchAndCover) {
   EXPECT_EQ(*ExpandBox({3, 4}, {{{1, 3}}, {{0, 4}}}), (std::vector<Stretch>{{4, 12}}));
   EXPECT_EQ(*ExpandBox({}, {}), (std::vector<Stretch>{{0, 1}}));
   EXPECT_TRUE(ExpandBox({3, 4}, {{}, {{0, 4}}})->empty());
+  EXPECT_TRUE(ExpandBox({int64_t{1} << 40, 0}, {{{0, uint64_t{1} << 39}}, {}}, 100)->empty());
   EXPECT_EQ(*ExpandBox({3, 4}, {{{0, 1}, {2, 3}}, {{0, 1}, {2, 4}}}),
             (std::vector<Stretch>{{0, 1}, {2, 4}, {8, 9}, {10, 12}}));
   EXPECT_FALSE(ExpandBox({8, 4}, {{{0, 8}}, {{0, 1}, {2, 3}}}, 15).has_value());
