@@ -18,6 +18,8 @@ inline constexpr const char* kAdapterConfigName = "adapter_config.json";
 inline constexpr const char* kAdapterFileName = "adapter_model.safetensors";
 /// Where in a directory that a save writes the adapter is, in a form that PEFT reads.
 inline constexpr const char* kAdapterFolder = "adapter";
+/// What PEFT calls all linear layers but lm_head, in place of names.
+inline constexpr const char* kAllLinear = "all-linear";
 /// What begins every key of an adapter on disk.
 inline constexpr const char* kAdapterKeyPrefix = "base_model.model.";
 
@@ -27,12 +29,13 @@ struct ModuleChoice {
   std::optional<Pattern> pattern = {};  ///< in place of names: what whole ones fit
 
   bool empty() const { return names.empty() && !pattern; }
+  bool IsAllLinear() const { return names == std::vector<std::string>{kAllLinear}; }
   Result<bool> Has(const std::string& module) const;
 };
 
 struct LoraSpec {
   int64_t rank = 0;
-  ModuleChoice targets;        ///< or just the name "all-linear": all linear layers but lm_head
+  ModuleChoice targets;        ///< or just kAllLinear
   ModuleChoice excluded = {};  ///< no targets, even so
   std::vector<std::pair<Pattern, int64_t>> ranks = {};  ///< of modules that fit, in place of `rank`
   std::vector<std::string> saved = {};  ///< modules that are trained whole: how they end, from anywhere
