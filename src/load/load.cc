@@ -16,7 +16,7 @@ namespace shardproof {
 namespace {
 
 /// PEFT keeps a copy of some layers that have an adapter (lm_head) in the adapter's file, and puts it in
-/// the base's place when it loads.
+/// the base's place when it loads. A copy of a layer without one has no place.
 void TakeBaseLayers(Source& source) {
   constexpr std::string_view kPrefix = kAdapterKeyPrefix;
   constexpr std::string_view kLayer = ".base_layer.";
@@ -25,7 +25,8 @@ void TakeBaseLayers(Source& source) {
     const size_t layer = key.rfind(kLayer);
     if (!key.starts_with(kPrefix) || layer == std::string::npos || layer < kPrefix.size()) continue;
     const std::string leaf = key.substr(layer + kLayer.size());
-    if (leaf == "weight" || leaf == "bias") copies.push_back(key);
+    const bool adapted = source.tensors.contains(key.substr(0, layer) + ".lora_A.weight");
+    if (adapted && (leaf == "weight" || leaf == "bias")) copies.push_back(key);
   }
   for (const std::string& key : copies) {
     const size_t layer = key.rfind(kLayer);

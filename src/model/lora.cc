@@ -45,11 +45,19 @@ bool IsWithin(const std::string& module, const std::string& outer) {
 }
 
 /// Whether one of the names stands in the module's for it or for one that it is in: then it is no target.
+/// PEFT takes the names for patterns here, so that a dot is any character.
 bool IsInSaved(const std::string& module, const std::vector<std::string>& saved) {
   const std::string dotted = "." + module + ".";
-  return std::any_of(saved.begin(), saved.end(), [&](const std::string& name) {
-    return dotted.find("." + name + ".") != std::string::npos;
-  });
+  const auto same = [](char found, char wanted) { return wanted == '.' || found == wanted; };
+  for (const std::string& name : saved) {
+    for (size_t at = 0; at != std::string::npos; at = dotted.find('.', at + 1)) {
+      if (at + name.size() + 1 >= dotted.size()) break;
+      const auto begin = dotted.begin() + static_cast<int64_t>(at) + 1;
+      const auto end = begin + static_cast<int64_t>(name.size());
+      if (*end == '.' && std::equal(begin, end, name.begin(), same)) return true;
+    }
+  }
+  return false;
 }
 
 Result<bool> IsTarget(const std::string& module, bool linear, const LoraSpec& lora) {
@@ -83,17 +91,12 @@ Result<std::set<std::string>> Chosen(const Modules& modules, const LoraSpec& lor
 }
 
 Result<int64_t> RankOf(const std::string& module, const LoraSpec& lora, const std::string& origin) {
-  std::optional<int64_t> rank;
   for (const auto& [pattern, own] : lora.ranks) {
-    SP_ASSIGN(const bool fits, pattern.Fits(module));
-    if (!fits) continue;
-    if (rank && *rank != own) {
-      return BadInput(fmt::format("{}: module '{}' has ranks {} and {} by rank_pattern: expected one",
-                                  origin, module, *rank, own));
-    }
-    rank = own;
+    const auto fits = pattern.Fits(module);
+    if (!fits.ok()) return fits.error().While(origin);
+    if (fits.value()) return own;
   }
-  return rank.value_or(lora.rank);
+  return lora.rank;
 }
 
 /// Packed experts have parameters for what other models have linear layers for, and what PEFT makes of
@@ -231,6 +234,10 @@ Status CheckSaved(const ModelSpec& model, const std::vector<std::string>& saved,
       }
     }
     for (const TensorSpec& tensor : model.tensors) {
+      if (c10::elementSize(tensor.dtype) == 1 && IsWithin(ModuleOf(tensor.name), module)) {
+        return complain(module, fmt::format("where '{}' is quantised: expected what can be trained",
+                                            tensor.name));
+      }
       if (IsPacked(tensor) && IsWithin(ModuleOf(tensor.name), module)) {
         return complain(module, "which has packed experts: expected none");
       }

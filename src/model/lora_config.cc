@@ -16,6 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kRankMax = 1 << 16;
+constexpr size_t kRanksMax = 256;
 
 /// Fields that decide about no tensor's name, shape or dtype, whatever they say.
 constexpr std::array kOfNoTensor = {
@@ -37,12 +38,20 @@ Result<Pattern> PatternOf(const std::string& text, const Fields& config, const c
                               pattern.error().message));
 }
 
+/// PEFT looks at no case here.
+bool IsAllLinear(const json& value) {
+  if (!value.is_string()) return false;
+  std::string text = value.get<std::string>();
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text == kAllLinear;
+}
+
 /// A list of names, or one pattern. None if the field is absent.
 Result<ModuleChoice> Choice(const Fields& config, const char* field) {
   ModuleChoice choice;
   if (!config.Has(field)) return choice;
   const json& value = config[field];
-  if (value == kAllLinear) {
+  if (IsAllLinear(value)) {
     choice.names = {kAllLinear};
   } else if (value.is_string()) {
     SP_ASSIGN(choice.pattern, PatternOf(value.get<std::string>(), config, field));
@@ -59,14 +68,21 @@ Result<ModuleChoice> Targets(const Fields& config) {
   return config.Missing("target_modules", "names of modules, a pattern, or all-linear");
 }
 
-/// PEFT takes what is before a rank for a pattern that a whole name or its end from a dot on fits.
-Result<std::vector<std::pair<Pattern, int64_t>>> Ranks(const Fields& config) {
+/// PEFT takes what is before a rank for a pattern that a whole name or its end from a dot on fits; the
+/// first in the file that does decides.
+/// \param text  the file's, which `config` is of and which has their order.
+Result<std::vector<std::pair<Pattern, int64_t>>> Ranks(const Fields& config, const std::string& text) {
   std::vector<std::pair<Pattern, int64_t>> ranks;
   if (!config.Has("rank_pattern")) return ranks;
   SP_ASSIGN(const Fields pattern, config.Object("rank_pattern"));
-  for (const auto& [name, value] : pattern.object().items()) {
+  if (pattern.object().size() > kRanksMax) {
+    return BadInput(fmt::format("{}: field 'rank_pattern' has {} patterns: expected at most {}",
+                                config.origin(), pattern.object().size(), kRanksMax));
+  }
+  const auto in_order = nlohmann::ordered_json::parse(text);
+  for (const auto& [name, value] : in_order["rank_pattern"].items()) {
     SP_TRY(PatternOf(name, config, "rank_pattern"));  // as it is written, for the message
-    SP_ASSIGN(Pattern ends, PatternOf(fmt::format(R"((?:.*\.)?(?:{}))", name), config, "rank_pattern"));
+    SP_ASSIGN(Pattern ends, PatternOf(fmt::format(R"((.*\.)?({}))", name), config, "rank_pattern"));
     SP_ASSIGN(const int64_t rank, pattern.Count(name.c_str(), {}, kRankMax));
     ranks.emplace_back(std::move(ends), rank);
   }
@@ -115,7 +131,7 @@ Result<LoraSpec> LoraFromConfig(const std::string& text, const std::string& orig
   SP_ASSIGN(lora.rank, config.Count("r", 8, kRankMax));
   SP_ASSIGN(lora.targets, Targets(config));
   SP_ASSIGN(lora.excluded, Choice(config, "exclude_modules"));
-  SP_ASSIGN(lora.ranks, Ranks(config));
+  SP_ASSIGN(lora.ranks, Ranks(config, text));
   SP_ASSIGN(lora.saved, Saved(config));
   SP_ASSIGN(lora.magnitudes, config.Flag("use_dora", false));
   if (config.Has("target_parameters")) {
@@ -123,6 +139,9 @@ Result<LoraSpec> LoraFromConfig(const std::string& text, const std::string& orig
   }
   if (lora.magnitudes && !lora.experts.empty()) {
     return config.Wrong("use_dora", "false, as there are target_parameters");
+  }
+  if (config.Has("lora_dropout") && config["lora_dropout"] != 0 && !lora.experts.empty()) {
+    return config.Wrong("lora_dropout", "0, as there are target_parameters");
   }
   return lora;
 }

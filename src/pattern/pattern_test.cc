@@ -29,7 +29,26 @@ TEST(Pattern, KnowsWhatPythonKnows) {
   EXPECT_TRUE(Fits(R"(.*(?<=layers\.)\d+)", "model.layers.12"));
 }
 
+TEST(Pattern, WhatPythonReadsOtherwiseIsReadAsPythonDoes) {
+  EXPECT_TRUE(Fits(R"(layers\.\d{,2}\.q)", "layers.12.q"));
+  EXPECT_FALSE(Fits(R"(layers\.\d{,2}\.q)", "layers.123.q"));
+  EXPECT_TRUE(Fits("a{,}", "aaa"));
+  EXPECT_TRUE(Fits("[{,2}]+", "{,2}"));
+  EXPECT_TRUE(Fits(R"(\{,2})", "{,2}"));
+  EXPECT_TRUE(Fits("[]a]+", "a]"));
+  EXPECT_TRUE(Fits("[^]a]+", "bc"));
+  EXPECT_TRUE(Fits("[a[]b{,2}", "[bb"));
+  EXPECT_TRUE(Fits("(?i)Q_PROJ", "q_proj"));
+  for (const char* other : {R"(\z)", R"(\K)", R"(\Q.\E)", R"(\p{L})", "(?<n>a)", "(?|a)", "(?R)", "(*UTF)a",
+                            "[[:alpha:]]", "a(?i)b", "(?C1)a"}) {
+    EXPECT_FALSE(Pattern::Of(other).ok()) << other;
+  }
+}
+
 TEST(Pattern, WhatCannotBeIsSaid) {
+  std::string groups;
+  for (int i = 0; i < 101; ++i) groups += "()";
+  EXPECT_THAT(Pattern::Of(groups).error().message, HasSubstr("101 groups"));
   EXPECT_THAT(Pattern::Of("(q|v").error().message, HasSubstr("after 4 characters"));
   EXPECT_THAT(Pattern::Of("*").error().message, HasSubstr("no pattern"));
   EXPECT_FALSE(Pattern::Of(std::string(1 << 15, 'a')).ok());

@@ -18,6 +18,7 @@ namespace {
 constexpr uint64_t kConfigBytesMax = 10'000'000;
 constexpr int64_t kRankMax = 1 << 16;
 constexpr size_t kTargetsMax = 1 << 16;
+constexpr size_t kRanksMax = 256;
 
 /// A field that lists modules: by their ends, or by an expression for whole names.
 struct Listed {
@@ -67,7 +68,7 @@ Status CheckPlain(const Fields& fields) {
   if (bias != "none") return fields.Wrong("bias", "none", *fields.Find("bias"));
   for (const JsonMember& member : fields.members()) {
     if (ChangesNoTensor(member.key) || IsNothing(member.value)) continue;
-    return fields.Wrong(std::string(member.key), "nothing that could mean further tensors",
+    return fields.Wrong(Printable(member.key), "nothing that could mean further tensors",
                         member.value);
   }
   return Ok();
@@ -107,6 +108,15 @@ Result<std::vector<std::string>> ReadRetrained(const Fields& fields) {
   return names;
 }
 
+/// In capitals too.
+bool IsAllLinear(const JsonElement& targets) {
+  static constexpr std::string_view kName = "all-linear";
+  std::string_view text;
+  if (targets.get_string().get(text)) return false;
+  return std::equal(text.begin(), text.end(), kName.begin(), kName.end(),
+                    [](char found, char wanted) { return (found | 0x20) == (wanted | 0x20); });
+}
+
 Result<Adapter> ReadAdapter(const std::string& directory) {
   const std::string path = directory + "/adapter_config.json";
   SP_ASSIGN(const std::string text, ReadWholeFile(path, kConfigBytesMax));
@@ -122,12 +132,16 @@ Result<Adapter> ReadAdapter(const std::string& directory) {
   if (!targets && adapter.parameters.empty()) {
     return fields.Missing("target_modules", "names of modules, an expression, or all-linear");
   }
-  adapter.all_linear = targets && targets->is_string() && std::string_view(*targets) == "all-linear";
+  adapter.all_linear = targets && IsAllLinear(*targets);
   if (!adapter.all_linear) {
     SP_ASSIGN(adapter.targets, ReadListed(fields, "target_modules"));
   }
   SP_ASSIGN(adapter.excluded, ReadListed(fields, "exclude_modules"));
   SP_ASSIGN(const Fields ranks, fields.Object("rank_pattern"));
+  if (ranks.members().size() > kRanksMax) {
+    return fields.Wrong("rank_pattern", fmt::format("at most {} expressions", kRanksMax),
+                        static_cast<int64_t>(ranks.members().size()));
+  }
   for (const JsonMember& member : ranks.members()) {
     const std::string name(member.key);
     SP_TRY(ReadExpression(ranks, "a key", name));
@@ -139,6 +153,11 @@ Result<Adapter> ReadAdapter(const std::string& directory) {
   SP_ASSIGN(adapter.magnitudes, fields.Bool("use_dora", false));
   if (adapter.magnitudes && !adapter.parameters.empty()) {
     return fields.Wrong("use_dora", "false beside target_parameters", *fields.Find("use_dora"));
+  }
+  const auto dropout = fields.Find("lora_dropout");
+  double share = 0;
+  if (!adapter.parameters.empty() && dropout && (dropout->get_double().get(share) || share != 0)) {
+    return fields.Wrong("lora_dropout", "0 beside target_parameters", *dropout);
   }
   return adapter;
 }
@@ -165,11 +184,17 @@ Result<bool> IsListed(const Adapter& adapter, const Listed& listed, std::string_
                      [&](const std::string& name) { return IsNamed(module, name); });
 }
 
-/// Whether the module, or one that it is in, has one of the names: no adapter goes there.
+/// Whether the module, or one that it is in, has one of the names: no adapter goes there. PEFT reads a
+/// dot in a name as any character here.
 bool IsInRetrained(const Adapter& adapter, std::string_view module) {
+  const auto fits = [](char wanted, char found) { return wanted == '.' || wanted == found; };
   for (std::string_view outer = module;; outer = Module(outer)) {
     for (const std::string& name : adapter.retrained) {
-      if (IsNamed(outer, name)) return true;
+      if (name.size() > outer.size()) continue;
+      const std::string_view before = outer.substr(0, outer.size() - name.size());
+      const std::string_view end = outer.substr(before.size());
+      const bool is_part = before.empty() || before.back() == '.';
+      if (is_part && std::equal(name.begin(), name.end(), end.begin(), fits)) return true;
     }
     if (outer.find('.') == std::string_view::npos) return false;
   }
@@ -236,17 +261,11 @@ Status CheckLayer(const DeclaredModel& model, const Adapter& adapter, const Tens
 }
 
 Result<int64_t> RankOf(const Adapter& adapter, std::string_view module) {
-  int64_t rank = 0;
-  for (const auto& [expression, own] : adapter.ranks) {
+  for (const auto& [expression, own] : adapter.ranks) {  // in the file's order, of which the first counts
     SP_ASSIGN(const bool fits, Fits(adapter, expression, module));
-    if (!fits) continue;
-    if (rank != 0 && rank != own) {
-      return BadInput(fmt::format("{}: rank_pattern: expected one rank for {}, found {} and {}",
-                                  adapter.where, Quote(std::string(module)), rank, own));
-    }
-    rank = own;
+    if (fits) return own;
   }
-  return rank == 0 ? adapter.rank : rank;
+  return adapter.rank;
 }
 
 TensorCase Beside(const std::string& module, const std::string& which, std::vector<int64_t> shape,
@@ -280,6 +299,10 @@ Result<std::string> RetrainedModule(const DeclaredModel& model, const Adapter& a
     if (std::find(tie.begin(), tie.end(), tensor.name) == tie.end()) continue;
     return BadInput(fmt::format("{}: modules_to_save: expected tensors that are not tied, found {}",
                                 adapter.where, Quote(tensor.name)));
+  }
+  if (tensor.dtype == "I8" || tensor.dtype == "F8_E4M3") {
+    return BadInput(fmt::format("{}: modules_to_save: expected what can be trained, found {} of dtype {}",
+                                adapter.where, Quote(tensor.name), tensor.dtype));
   }
   for (const auto& way : tensor.stored) {
     if (way.size() < 2) continue;

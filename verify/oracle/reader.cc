@@ -190,9 +190,12 @@ Result<std::vector<TensorLocation>> LocateSource(const Case& test_case, const st
     const std::string path = fs::absolute(adapter).string() + "/" + kAdapterName;
     SP_ASSIGN(const auto input, InputFile::Open(path));
     SP_ASSIGN(std::vector<TensorLocation> found, ReadHeader(*input, path));
+    std::set<std::string> keys;
+    for (const TensorLocation& tensor : found) keys.insert(tensor.name);
     for (TensorLocation& tensor : found) {
       const std::string layer = CopiedLayer(tensor.name);
-      if (layer.empty()) continue;
+      const std::string module = layer.substr(0, layer.rfind('.'));
+      if (layer.empty() || !keys.contains("base_model.model." + module + ".lora_A.weight")) continue;
       tensor.name = layer;
       std::erase_if(tensors, [&](const TensorLocation& base) { return base.name == layer; });
     }

@@ -102,6 +102,7 @@ Status Run::CheckShapes() {
   std::map<std::string_view, const TensorCase*> by_name;
   for (const TensorCase& tensor : declared.tensors) by_name[tensor.name] = &tensor;
   SP_ASSIGN(const auto placed, oracle::Place(source_, locations_, declared.tensors));
+  std::map<std::string, std::string> dtypes;
   for (const oracle::PlacedTensor& found : placed) {
     const auto wanted = by_name.find(found.name);
     if (wanted == by_name.end() || !wanted->second->persistent) continue;
@@ -112,9 +113,20 @@ Status Run::CheckShapes() {
                                   fmt::join(found.shape, ", "),
                                   fmt::join(wanted->second->shape, ", ")));
     }
-    if (MayBe(wanted->second->dtype, found.parts[0].dtype)) continue;
-    return BadInput(fmt::format("{} has dtype {}, where the model has {}", where, found.parts[0].dtype,
-                                wanted->second->dtype));
+    if (!MayBe(wanted->second->dtype, found.parts[0].dtype)) {
+      return BadInput(fmt::format("{} has dtype {}, where the model has {}", where,
+                                  found.parts[0].dtype, wanted->second->dtype));
+    }
+    dtypes[found.name] = found.parts[0].dtype;
+  }
+  for (const std::vector<std::string>& tie : declared.ties) {
+    for (const std::string& name : tie) {
+      for (const std::string& other : tie) {
+        if (!dtypes.contains(name) || !dtypes.contains(other) || dtypes[name] == dtypes[other]) continue;
+        return BadInput(fmt::format("{}: tensor '{}' has dtype {}, and '{}', which it is tied to, {}", source_,
+                                    name, dtypes[name], other, dtypes[other]));
+      }
+    }
   }
   return Ok();
 }

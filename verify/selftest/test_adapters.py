@@ -145,6 +145,8 @@ class Adapters(CommandTest):
                 told = "target" if value == ["q_proj", "v_proj", "down_proj"] else field
                 told = "q(" if field == "rank_pattern" else told.removesuffix("_modules")
                 self.refused("--adapter", self.adapter_with(**{field: value}), names=[told])
+        name = self.adapter_with(**{"a\nb\x1b[31m": 1})
+        self.refused("--adapter", name, names=["expected"])
         tied = ("--checkpoint", checkpoint("llama-tied-small"), "--adapter",
                 self.adapter_with(modules_to_save=["lm_head"]))  # fmt: skip
         done = self.shardproof("verify", *tied)
