@@ -24,8 +24,9 @@ constexpr std::array kOfNoTensor = {
     "lora_alpha",   "lora_dropout", "inference_mode",    "use_rslora",              "alpha_pattern",
     "loftq_config", "eva_config",   "init_lora_weights", "corda_config",            "megatron_core",
     "lora_ga_config", "qalora_group_size", "ensure_weight_tying", "fan_in_fan_out"};
-constexpr std::array kRead = {"peft_type", "r",               "target_modules", "exclude_modules", "rank_pattern",
-                              "bias",      "modules_to_save", "use_dora",       "target_parameters"};
+constexpr std::array kRead = {"peft_type",    "r",    "target_modules",  "exclude_modules",
+                              "rank_pattern", "bias", "modules_to_save", "use_dora",
+                              "target_parameters"};
 
 bool SaysNothing(const json& value) {
   return value.is_null() || value == false || (value.is_structured() && value.empty());

@@ -89,8 +89,8 @@ Result<Pattern> Pattern::Of(const std::string& text) {
   PCRE2_SIZE at = 0;
   SP_ASSIGN(const std::string translated, Translated(text));
   auto compiled = std::make_shared<Compiled>();
-  compiled->code = pcre2_compile(Units(translated), translated.size(), PCRE2_ANCHORED | PCRE2_ENDANCHORED, &error,
-                                 &at, nullptr);
+  compiled->code = pcre2_compile(Units(translated), translated.size(),
+                                 PCRE2_ANCHORED | PCRE2_ENDANCHORED, &error, &at, nullptr);
   if (compiled->code == nullptr) {
     return BadInput(fmt::format("no pattern: {} after {} characters", Reason(error), at));
   }

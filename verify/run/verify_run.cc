@@ -123,8 +123,8 @@ Status Run::CheckShapes() {
     for (const std::string& name : tie) {
       for (const std::string& other : tie) {
         if (!dtypes.contains(name) || !dtypes.contains(other) || dtypes[name] == dtypes[other]) continue;
-        return BadInput(fmt::format("{}: tensor '{}' has dtype {}, and '{}', which it is tied to, {}", source_,
-                                    name, dtypes[name], other, dtypes[other]));
+        return BadInput(fmt::format("{}: tensor '{}' has dtype {}, and '{}', which it is tied to, {}",
+                                    source_, name, dtypes[name], other, dtypes[other]));
       }
     }
   }
