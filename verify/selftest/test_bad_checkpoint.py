@@ -217,6 +217,12 @@ class BadDirectory(CommandTest):
         path.write_text(json.dumps(index))
         self.judged("verify", "--checkpoint", "good", "--world", 2, code=0)
 
+    def test_tied_tensors_of_two_dtypes(self):
+        tensors = llama_tensors()
+        tensors["lm_head.weight"] = Tensor("BF16", [11, 8], bytes(11 * 8 * 2))
+        write_checkpoint(self.dir / "bad", tensors, config={**CONFIG, "tie_word_embeddings": True})
+        self.refused_directory("lm_head.weight", EMBED, "BF16", "F32", "tied")
+
     def test_tied_tensors_of_two_values_are_a_finding(self):
         tied = {**CONFIG, "tie_word_embeddings": True}
         tensors = llama_tensors()

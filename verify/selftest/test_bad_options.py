@@ -4,7 +4,7 @@ import os
 import shutil
 
 from checkpoints import write_llama
-from command import CommandTest, snapshot
+from command import REPOSITORY, CommandTest, snapshot
 
 NORM = "model.norm.weight"
 
@@ -31,6 +31,12 @@ class BadOptions(CommandTest):
         self.assertTrue(reasons)
         for reason in reasons:
             self.assertIn("sharding.shards_swapped", reason)
+
+    def test_what_a_rank_throws_is_a_finding(self):
+        case = REPOSITORY / "fixtures" / "cases" / "everything.json"
+        document = self.judged("verify", "--bug", "sharding.ceil_on_every_rank", "--case", case, code=1)
+        messages = [one["message"] for one in document["findings"]]
+        self.assertTrue(any("it threw" in message for message in messages), messages)
 
     def test_a_mesh_to_restore_on(self):
         document = self.judged("verify", "--checkpoint", "good", "--mesh", "tp=2", "--resume-mesh",
