@@ -118,8 +118,13 @@ Status CheckExperts(const ModelSpec& model, const LoraSpec& lora, const std::str
   return Ok();
 }
 
+/// Whether it holds codes, which nothing trains.
+bool IsQuantised(const TensorSpec& tensor) {
+  return !at::isFloatingType(tensor.dtype) || c10::elementSize(tensor.dtype) == 1;
+}
+
 Status CheckTarget(const ModelSpec& model, const TensorSpec& weight, const std::string& origin) {
-  if (!at::isFloatingType(weight.dtype) || c10::elementSize(weight.dtype) == 1) {
+  if (IsQuantised(weight)) {
     return BadInput(fmt::format("{}: target '{}' is quantised: adapters are known beside F64, F32, "
                                 "BF16 and F16",
                                 origin, ModuleOf(weight.name)));
@@ -162,7 +167,7 @@ Result<std::map<std::string, std::vector<TensorSpec>>> ChosenExperts(const Model
       return BadInput(fmt::format("{}: field 'target_parameters' has '{}': expected packed experts", origin,
                                   tensor.name));
     }
-    if (c10::elementSize(tensor.dtype) == 1) {
+    if (IsQuantised(tensor)) {
       return BadInput(fmt::format("{}: field 'target_parameters' has '{}', which is quantised", origin,
                                   tensor.name));
     }
@@ -234,7 +239,7 @@ Status CheckSaved(const ModelSpec& model, const std::vector<std::string>& saved,
       }
     }
     for (const TensorSpec& tensor : model.tensors) {
-      if (c10::elementSize(tensor.dtype) == 1 && IsWithin(ModuleOf(tensor.name), module)) {
+      if (IsQuantised(tensor) && IsWithin(ModuleOf(tensor.name), module)) {
         return complain(module, fmt::format("where '{}' is quantised: expected what can be trained",
                                             tensor.name));
       }

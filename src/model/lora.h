@@ -45,7 +45,7 @@ struct LoraSpec {
 
 /// What a PEFT adapter_config.json says.
 /// \error kBadInput naming the field if it is of another kind than LORA, or has more than A, B and
-///   magnitudes of linear layers and modules that are trained whole.
+///   magnitudes of linear layers, packed experts, and modules that are trained whole.
 /// \source the LoraConfig of the PEFT library.
 Result<LoraSpec> LoraFromConfig(const std::string& text, const std::string& origin);
 
@@ -61,8 +61,7 @@ std::string LoraToConfig(const LoraSpec& lora);
 /// in] and lora_B F32 [out, count * rank] of the module, which PEFT wraps once for each of them.
 /// \param origin  what asks for the adapter, for errors.
 /// \error kBadInput if a target is no linear layer, is tied or quantised, or none is one; if one names
-///   what is packed in experts; if a rank is given twice for one layer; if what is trained whole is
-///   tied, has packed experts, or overlaps with a target or another such module; if what is to be
+///   what is packed in experts; if what is trained whole is tied, quantised, has packed experts, or overlaps with a target or another such module; if what is to be
 ///   packed experts is not.
 Result<ModelSpec> WithAdapter(ModelSpec model, const LoraSpec& lora, const std::string& origin);
 

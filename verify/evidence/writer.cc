@@ -181,9 +181,9 @@ Status EvidenceWriter::Memory(const MemorySample& sample) {
     stage = working_on_;
   }
   nlohmann::json line = {{"record", "memory"},
-               {"time_ms", sample.time_ms},
-               {"anonymous_bytes", sample.anonymous_bytes},
-               {"stage", stage}};
+                         {"time_ms", sample.time_ms},
+                         {"anonymous_bytes", sample.anonymous_bytes},
+                         {"stage", stage}};
   if (sample.device_bytes > 0) line["device_bytes"] = sample.device_bytes;
   return measures_->Append(DumpLine(line));
 }

@@ -246,6 +246,13 @@ Status CheckExperts(const DeclaredModel& model, const Adapter& adapter) {
   return Ok();
 }
 
+bool IsQuantised(const TensorCase& tensor) {
+  for (const char* plain : {"F64", "F32", "BF16", "F16"}) {
+    if (tensor.dtype == plain) return false;
+  }
+  return true;
+}
+
 Status CheckLayer(const DeclaredModel& model, const Adapter& adapter, const TensorCase& weight) {
   const std::string_view module = Module(weight.name);
   for (const auto& tie : model.ties) {
@@ -253,9 +260,7 @@ Status CheckLayer(const DeclaredModel& model, const Adapter& adapter, const Tens
     return BadInput(fmt::format("{}: targets: expected weights that are not tied, found that of {}",
                                 adapter.where, Quote(std::string(module))));
   }
-  for (const char* plain : {"F64", "F32", "BF16", "F16"}) {
-    if (weight.dtype == plain) return Ok();
-  }
+  if (!IsQuantised(weight)) return Ok();
   return BadInput(fmt::format("{}: targets: expected weights of F64, F32, BF16 or F16, found {} in {}",
                               adapter.where, weight.dtype, Quote(std::string(module))));
 }
@@ -300,7 +305,7 @@ Result<std::string> RetrainedModule(const DeclaredModel& model, const Adapter& a
     return BadInput(fmt::format("{}: modules_to_save: expected tensors that are not tied, found {}",
                                 adapter.where, Quote(tensor.name)));
   }
-  if (tensor.dtype == "I8" || tensor.dtype == "F8_E4M3") {
+  if (IsQuantised(tensor)) {
     return BadInput(fmt::format("{}: modules_to_save: expected what can be trained, found {} of dtype {}",
                                 adapter.where, Quote(tensor.name), tensor.dtype));
   }
@@ -337,7 +342,7 @@ Status AdaptPacked(DeclaredModel& model, const Adapter& adapter, std::vector<Ten
                                    [&](const std::string& end) { return IsNamed(tensor.name, end); });
     if (!named) continue;
     const bool packed = !tensor.stored.empty() && tensor.stored[0].size() > 1;
-    if (!packed || tensor.dtype == "F8_E4M3" || tensor.dtype == "I8") {
+    if (!packed || IsQuantised(tensor)) {
       return BadInput(fmt::format("{}: target_parameters: expected packed experts that are not quantised, "
                                   "found {}",
                                   adapter.where, Quote(tensor.name)));

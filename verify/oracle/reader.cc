@@ -17,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr char kSingleName[] = "model.safetensors";
 constexpr char kIndexName[] = "model.safetensors.index.json";
 constexpr char kAdapterName[] = "adapter_model.safetensors";
 constexpr uint64_t kIndexBytesMax = 100'000'000;
@@ -116,23 +117,37 @@ Result<std::vector<TensorLocation>> LocateAll(const std::string& directory) {
   return tensors;
 }
 
+/// A dangling link counts as there: it is reported, not passed over.
+bool Holds(const std::string& directory, const char* name) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(directory + "/" + name, ignored));
+}
+
 Result<std::vector<TensorLocation>> LocateUnsorted(const std::string& checkpoint) {
   std::error_code error;
   if (!fs::is_directory(checkpoint, error)) {
     SP_ASSIGN(const auto input, InputFile::Open(checkpoint));
     return ReadHeader(*input, fs::path(checkpoint).filename().string());
   }
-  // A dangling link counts as there: it is reported, not passed over.
-  const auto holds = [&](const char* name) {
-    std::error_code ignored;
-    return fs::exists(fs::symlink_status(checkpoint + "/" + name, ignored));
-  };
-  if (holds("model.safetensors")) {
+  if (Holds(checkpoint, kSingleName)) {
     std::vector<TensorLocation> tensors;
-    SP_TRY(Append(checkpoint, "model.safetensors", tensors));
+    SP_TRY(Append(checkpoint, kSingleName, tensors));
     return tensors;
   }
-  return holds(kIndexName) ? LocateIndexed(checkpoint) : LocateAll(checkpoint);
+  return Holds(checkpoint, kIndexName) ? LocateIndexed(checkpoint) : LocateAll(checkpoint);
+}
+
+/// The layer that a key of an adapter's file is a copy of, "lm_head.weight": PEFT writes and reads one
+/// where the output layer has an adapter. Empty if it is none.
+std::string CopiedLayer(const std::string& key) {
+  constexpr std::string_view kBefore = "base_model.model.";
+  if (!key.starts_with(kBefore)) return "";
+  for (const std::string leaf : {".weight", ".bias"}) {
+    const std::string end = ".base_layer" + leaf;
+    if (!key.ends_with(end)) continue;
+    return key.substr(kBefore.size(), key.size() - kBefore.size() - end.size()) + leaf;
+  }
+  return "";
 }
 
 /// Sorted by name, and every name once.
@@ -159,29 +174,14 @@ Result<std::vector<TensorLocation>> Locate(const std::string& checkpoint) {
   return Sorted(checkpoint, std::move(tensors));
 }
 
-/// The layer that a key of an adapter's file is a copy of, "lm_head.weight": PEFT writes and reads one
-/// where the output layer has an adapter. Empty if it is none.
-std::string CopiedLayer(const std::string& key) {
-  constexpr std::string_view kBefore = "base_model.model.";
-  if (!key.starts_with(kBefore)) return "";
-  for (const std::string leaf : {".weight", ".bias"}) {
-    const std::string end = ".base_layer" + leaf;
-    if (!key.ends_with(end)) continue;
-    return key.substr(kBefore.size(), key.size() - kBefore.size() - end.size()) + leaf;
-  }
-  return "";
-}
-
 Result<std::vector<TensorLocation>> LocateSource(const Case& test_case, const std::string& source) {
   std::vector<TensorLocation> tensors;
   if (!test_case.model.from_scratch) {
     std::error_code error;
-    const auto holds = [&](const char* name) {
-      return fs::exists(fs::symlink_status(source + "/" + name, error));
-    };
-    if (fs::is_directory(source, error) && !holds("model.safetensors") && !holds(kIndexName)) {
-      return BadInput(fmt::format("{}: expected model.safetensors or {}, found neither",
-                                  Printable(source), kIndexName));
+    const bool named = Holds(source, kSingleName) || Holds(source, kIndexName);
+    if (fs::is_directory(source, error) && !named) {
+      return BadInput(fmt::format("{}: expected {} or {}, found neither", Printable(source), kSingleName,
+                                  kIndexName));
     }
     SP_ASSIGN(tensors, LocateUnsorted(source));
   }

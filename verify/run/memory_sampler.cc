@@ -43,10 +43,10 @@ void MemorySampler::Sample() {
   if (bytes > record_.peak_bytes) {
     record_.peak_bytes = bytes;
     record_.peak_stage = stage_;
-  } else if (device_bytes <= device_peak_sampled_ && now - last_written_ms_ < kWrittenEveryMs) {
+  } else if (device_bytes <= record_.device_peak_bytes && now - last_written_ms_ < kWrittenEveryMs) {
     return;
   }
-  device_peak_sampled_ = std::max(device_peak_sampled_, device_bytes);
+  record_.device_peak_bytes = std::max(record_.device_peak_bytes, device_bytes);
   last_written_ms_ = now;
   // A lost sample costs a point of a curve; the peak is in the summary, whose loss is an error.
   (void)writer_.Memory({now, bytes, device_bytes, stage_});

@@ -36,7 +36,6 @@ class MemorySampler {
   std::mutex mutex_;
   MemoryRecord record_;          // guarded by mutex_; samples go straight to the writer
   std::string stage_ = "start";  // guarded by mutex_
-  uint64_t device_peak_sampled_ = 0;  // guarded by mutex_
   double last_written_ms_ = -1e9;  // guarded by mutex_
   std::atomic<bool> stop_{false};
   std::thread thread_;

@@ -120,12 +120,13 @@ Status Run::CheckShapes() {
     dtypes[found.name] = found.parts[0].dtype;
   }
   for (const std::vector<std::string>& tie : declared.ties) {
+    const std::string* first = nullptr;  // of those that the file has
     for (const std::string& name : tie) {
-      for (const std::string& other : tie) {
-        if (!dtypes.contains(name) || !dtypes.contains(other) || dtypes[name] == dtypes[other]) continue;
-        return BadInput(fmt::format("{}: tensor '{}' has dtype {}, and '{}', which it is tied to, {}",
-                                    source_, name, dtypes[name], other, dtypes[other]));
-      }
+      if (!dtypes.contains(name)) continue;
+      if (first == nullptr) first = &name;
+      if (dtypes[name] == dtypes[*first]) continue;
+      return BadInput(fmt::format("{}: tensor '{}' has dtype {}, and '{}', which it is tied to, {}",
+                                  source_, name, dtypes[name], *first, dtypes[*first]));
     }
   }
   return Ok();
