@@ -54,6 +54,9 @@ struct TensorCase {
   /// How a key that the checkpoint lacks, or a buffer built on a real device, gets its value:
   /// "uniform", "ones" or "zeros"; see src/load/initial_value.h for the formula.
   std::string init = "uniform";
+  /// Synthetic: "normal", no two neighbours alike and none of them 0, NaN or infinite; or "special": of
+  /// floating-point ones, some are NaN (of several payloads), infinite, -0.0 or subnormal.
+  std::string values = "normal";
   bool built_real = false;  ///< true: created on the real device although the model is on meta
   /// Set for a buffer of RoPE inverse frequencies, F32 [n], non-persistent.
   std::optional<RopeCase> rope;
@@ -107,6 +110,9 @@ struct Case {
   ModelCase model;
   std::vector<AxisCase> mesh;                  ///< 1-D for now: {"dp_shard", world size}
   std::string strategy = "rank0-broadcast";    ///< or "plain"
+  /// Of the reference: "gloo", ranks are processes; "sim", they are threads of one process, in an order
+  /// that follows from `seed`.
+  std::string transport = "gloo";
   std::string device = "cpu";                  ///< of the reference: "cpu", "apart" or "cuda"
   std::string optimizer = "none";              ///< of the reference: or "before-sharding"
   uint64_t bucket_bytes = 16u << 20;           ///< staging bytes a rank may hold at once

@@ -166,6 +166,7 @@ Case ParseFields(const json& value, Complaint& complaint) {
   if (const json* model = fields.Object("model")) c.model = ParseModel(*model, complaint);
   c.mesh = ParseAxes(fields, "mesh");
   if (fields.Known("strategy")) fields.OneOf("strategy", KnownStrategies(), c.strategy);
+  if (fields.Known("transport")) fields.OneOf("transport", KnownTransports(), c.transport);
   if (fields.Known("device")) fields.OneOf("device", KnownDevices(), c.device);
   if (fields.Known("optimizer")) fields.OneOf("optimizer", KnownOptimizers(), c.optimizer);
   fields.Optional("bucket_bytes", c.bucket_bytes, 1, kBytesMax);
@@ -231,6 +232,7 @@ TensorCase ParseTensorCase(const json& value, const std::string& pointer, Compla
   fields.Optional("requires_grad", tensor.requires_grad);
   fields.Optional("attributes", tensor.attributes);
   if (fields.Known("init")) fields.OneOf("init", KnownInits(), tensor.init);
+  if (fields.Known("values")) fields.OneOf("values", KnownValues(), tensor.values);
   fields.Optional("built_real", tensor.built_real);
   if (fields.Known("rope")) tensor.rope = ParseRope(fields);
   if (fields.Known("stored")) tensor.stored = ParseStored(fields);
@@ -249,6 +251,7 @@ json TensorCaseToJson(const TensorCase& tensor) {
   if (tensor.requires_grad != plain.requires_grad) out["requires_grad"] = tensor.requires_grad;
   if (!tensor.attributes.empty()) out["attributes"] = tensor.attributes;
   if (tensor.init != plain.init) out["init"] = tensor.init;
+  if (tensor.values != plain.values) out["values"] = tensor.values;
   if (tensor.built_real != plain.built_real) out["built_real"] = tensor.built_real;
   if (tensor.rope) out["rope"] = RopeToJson(*tensor.rope);
   for (const auto& way : tensor.stored) {
@@ -276,6 +279,7 @@ json CaseToJson(const Case& c) {
           {"model", ModelToJson(c.model)},
           {"mesh", AxesToJson(c.mesh)},
           {"strategy", c.strategy},
+          {"transport", c.transport},
           {"device", c.device},
           {"optimizer", c.optimizer},
           {"bucket_bytes", c.bucket_bytes},

@@ -39,6 +39,16 @@ const NameTable& KnownStrategies() {
   return names;
 }
 
+const NameTable& KnownTransports() {
+  static const NameTable names = {"gloo", "sim"};
+  return names;
+}
+
+const NameTable& KnownValues() {
+  static const NameTable names = {"normal", "special"};
+  return names;
+}
+
 const NameTable& KnownDevices() {
   static const NameTable names = {"cpu", "apart", "cuda"};
   return names;

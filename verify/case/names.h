@@ -13,7 +13,9 @@ using NameTable = std::vector<std::string_view>;
 
 const NameTable& KnownDtypes();      ///< safetensors' names
 const NameTable& KnownStrategies();  ///< load strategies of the reference pipeline
-const NameTable& KnownDevices();    ///< whose memory the reference's tensors are in
+const NameTable& KnownTransports();  ///< what carries the reference's collectives
+const NameTable& KnownValues();      ///< of synthetic tensors
+const NameTable& KnownDevices();     ///< whose memory the reference's tensors are in
 const NameTable& KnownOptimizers();  ///< when the reference pipeline makes one
 const NameTable& KnownKinds();       ///< "parameter", "buffer"
 const NameTable& KnownInits();       ///< "uniform", "ones", "zeros"

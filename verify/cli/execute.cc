@@ -199,10 +199,14 @@ int Execute(const Case& test_case, const ExecuteOptions& options) {
   const auto joined = JoinRanks(std::chrono::milliseconds(test_case.deadline_ms));
   if (!joined.ok()) return Complain(joined.error());
   if (!joined.value()) {
-    const auto launcher = test_case.subject == kReference
-                              ? MakeForkLauncher()
-                              : MakeSubjectLauncher(PythonFrom(options));
+    const auto launcher = test_case.subject != kReference ? MakeSubjectLauncher(PythonFrom(options))
+                          : test_case.transport == "sim"  ? MakeSimLauncher(false)
+                                                          : MakeForkLauncher();
     return Lead(test_case, options, *launcher);
+  }
+  if (test_case.transport == "sim") {
+    return Complain(BadInput("RANK is set: simulated ranks are threads of one process, and cannot be "
+                             "joined"));
   }
   if (test_case.subject != kReference) {
     return Complain(BadInput("RANK is set: a Python subject's ranks are started here, not joined"));

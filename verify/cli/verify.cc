@@ -32,6 +32,7 @@ struct VerifyArguments {
   std::string strategy;
   std::string optimizer;
   std::string device;
+  std::string transport;
   std::string subject;
   std::optional<int64_t> steps;
   std::vector<std::string> options;
@@ -182,6 +183,7 @@ Result<Case> CaseFrom(const VerifyArguments& arguments) {
   if (arguments.steps) test_case.steps = *arguments.steps;
   for (const std::string& text : arguments.options) SP_TRY(AddOption(text, test_case.options));
   if (!arguments.strategy.empty()) test_case.strategy = arguments.strategy;
+  if (!arguments.transport.empty()) test_case.transport = arguments.transport;
   if (!arguments.device.empty()) test_case.device = arguments.device;
   if (!arguments.optimizer.empty()) test_case.optimizer = arguments.optimizer;
   if (!arguments.bug.empty()) test_case.bug = arguments.bug;
@@ -257,6 +259,10 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
                       "rank0-broadcast (default): rank 0 reads, the others take their shards off\n"
                       "the same buckets; rank0-scatter: rank 0 sends each its own; each-reads-own:\n"
                       "every rank reads its shards; plain: every rank reads everything");
+  command->add_option("--transport", arguments->transport,
+                      "gloo (default): ranks are processes; sim: threads of one process over a\n"
+                      "simulated transport, in an order that follows from --seed")
+      ->check(CLI::IsMember({"gloo", "sim"}));
   command->add_option("--device", arguments->device,
                       "Where tensors are: cpu (default); cuda, over NCCL; apart: host memory that only\n"
                       "copies reach, as a GPU's, for machines without one");

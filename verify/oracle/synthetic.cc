@@ -44,12 +44,35 @@ uint64_t ValueBits(const DtypeInfo& dtype, uint64_t draw, uint64_t checker) {
   return sign << (format.Bits() - 1) | exponent << format.mantissa_bits | mantissa;
 }
 
+/// One that has no normal number: NaN, quiet or signalling, with a payload of its own, infinite, -0.0
+/// or subnormal. Never all ones, which is what fresh memory is filled with.
+uint64_t SpecialBits(const FloatFormat& format, uint64_t draw) {
+  const uint64_t sign = (draw >> 63) << (format.Bits() - 1);
+  const uint64_t mantissa_mask = (uint64_t{1} << format.mantissa_bits) - 1;
+  const uint64_t top_exponent = ((uint64_t{1} << format.exponent_bits) - 1) << format.mantissa_bits;
+  const uint64_t subnormal = std::max<uint64_t>(1, draw & mantissa_mask);
+  switch (draw >> 42 & 3) {
+    case 0: return uint64_t{1} << (format.Bits() - 1);  // -0.0
+    case 1: return sign | subnormal;
+    case 2: if (format.has_infinity) return sign | top_exponent; break;
+    default: break;
+  }
+  if (!format.has_infinity) return top_exponent | mantissa_mask;  // the one payload that it has
+  const uint64_t payload = std::max<uint64_t>(1, draw & mantissa_mask);
+  return (payload == mantissa_mask ? 0 : sign) | top_exponent | payload;
+}
+
 PlannedTensor PlanWhole(uint64_t seed, const TensorCase& tensor) {
   const DtypeInfo* dtype = FindDtype(tensor.dtype);
   const uint64_t base = Mix(Mix(seed ^ kValueStream) ^ Fnv1a64(tensor.name));
-  const auto fill = [dtype, base, shape = tensor.shape](uint64_t start, uint64_t count, char* out) {
+  const bool special = tensor.values == "special" && dtype->kind == NumberKind::kFloat;
+  const auto fill = [dtype, base, special, shape = tensor.shape](uint64_t start, uint64_t count,
+                                                                 char* out) {
     for (uint64_t i = 0; i < count; ++i) {
-      const uint64_t bits = ValueBits(*dtype, Mix(base + start + i), Checker(shape, start + i));
+      const uint64_t draw = Mix(base + start + i);
+      const uint64_t bits = special && (draw >> 40 & 3) == 0
+                                ? SpecialBits(dtype->format, draw)
+                                : ValueBits(*dtype, draw, Checker(shape, start + i));
       StoreBits(bits, dtype->bytes, out + i * dtype->bytes);
     }
   };

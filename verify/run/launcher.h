@@ -30,6 +30,10 @@ class Launcher {
 /// Ranks forked from this process, which must have no threads.
 std::unique_ptr<Launcher> MakeForkLauncher();
 
+/// Ranks that are threads over the simulated transport: of one forked child a launch; or of this
+/// process, faster and as much at the mercy of what they do.
+std::unique_ptr<Launcher> MakeSimLauncher(bool in_this_process);
+
 /// Ranks that someone else started (torchrun, srun, a shell), each running this very command.
 struct JoinedRanks {
   int64_t rank = 0;

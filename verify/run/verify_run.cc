@@ -179,6 +179,16 @@ Status CheckSaveTo(const std::string& save_to, const std::string& source) {
   return CheckReplaceable(*MakePosixFileSystem(), save_to);
 }
 
+/// What threads of one process cannot do.
+Status CheckSimulated(const Case& test_case) {
+  if (test_case.device == "cuda") return BadInput("transport sim: the device is cuda, not the host's");
+  for (const FaultCase& fault : test_case.faults) {
+    if (!fault.id.starts_with("rank/")) continue;
+    return BadInput(fmt::format("fault {} ends a process: simulated ranks share one", fault.id));
+  }
+  return Ok();
+}
+
 /// Bugs and faults act at the reference's own seams; and it has no pipeline stages.
 Status Run::CheckReferenceOnly() const {
   if (test_case().subject == kReference) {
@@ -187,6 +197,7 @@ Status Run::CheckReferenceOnly() const {
       return BadInput(fmt::format("fault {} acts on tensors in the host's memory, the device is {}",
                                   test_case().faults[0].id, test_case().device));
     }
+    if (test_case().transport == "sim") SP_TRY(CheckSimulated(test_case()));
     SP_TRY(CheckMesh(test_case().mesh));
     return test_case().resume_mesh.empty() ? Ok() : CheckMesh(test_case().resume_mesh);
   }
@@ -200,6 +211,7 @@ Status Run::CheckReferenceOnly() const {
   if (model.from_scratch) return refuse("from_scratch");
   if (test_case().device != "cpu") return refuse("device " + test_case().device);
   if (test_case().optimizer != "none") return refuse("optimizer " + test_case().optimizer);
+  if (test_case().transport != "gloo") return refuse("transport " + test_case().transport);
   if (!test_case().faults.empty()) return refuse("fault " + test_case().faults[0].id);
   return Ok();
 }

@@ -109,16 +109,16 @@ Status RunPipeline(const PhaseRun& run, const Job& job, const Stages& stages, Wo
 }
 
 /// Everything between the open evidence and its end.
-Status Work(const PhaseRun& run, const Job& job, const c10::intrusive_ptr<c10d::Store>& store,
-            const Rendezvous& rendezvous, EvidenceWriter& writer,
+Status Work(const PhaseRun& run, const Job& job, const RankSeat& seat, EvidenceWriter& writer,
             const std::shared_ptr<Recorder>& recorder) {
   World world;
-  world.clock = MakeSteadyClock();
+  world.clock = seat.clock;
   world.files = MakePosixFileSystem();
   world.observer = recorder;
-  SP_ASSIGN(const Reach reach, Connect(run.test_case.device, store, rendezvous, world.clock));
+  SP_ASSIGN(const Reach reach, seat.connect());
   world.device = reach.device;
   world.communicator = RecordCollectives(reach.communicator, writer);
+  if (seat.adapt) seat.adapt(world);
   // Connections are made lazily; the idle figure is taken with all of them up.
   SP_TRY(world.communicator->Max(0, "start"));
 
@@ -148,33 +148,29 @@ std::chrono::milliseconds RankTimeout(const Case& test_case) {
   return std::chrono::milliseconds(std::max<uint64_t>(500, test_case.deadline_ms * 3 / 4));
 }
 
-int RunRank(const PhaseRun& run, const c10::intrusive_ptr<c10d::Store>& store,
-            const Rendezvous& rendezvous) {
-  at::set_num_threads(1);
-  // Large blocks go back to the system when freed; otherwise a peak would be the heap's, not ours.
-  ::mallopt(M_MMAP_THRESHOLD, kMmapThresholdBytes);
+int RunRank(const PhaseRun& run, const RankSeat& seat) {
+  at::set_num_threads(1);  // of this thread
   const auto complain = [&](const Error& error) {
-    std::fprintf(stderr, "rank %ld: %s\n", static_cast<long>(rendezvous.rank),
-                 error.message.c_str());
+    seat.complain(error.message);
     return ExitCode(error.code);
   };
   const auto job = JobFromCase(run.test_case, run.phase, run.source, run.save_to);
   if (!job.ok()) return complain(job.error());
-  auto writer = EvidenceWriter::Create(run.evidence, rendezvous.rank);
+  auto writer = EvidenceWriter::Create(run.evidence, seat.rank);
   if (!writer.ok()) return complain(writer.error());
   EvidenceWriter& evidence = *writer.value();
-  Status status = evidence.Rank(HeaderOf(run, job.value(), rendezvous.rank));
+  Status status = evidence.Rank(HeaderOf(run, job.value(), seat.rank));
   if (status.ok()) status = evidence.Process(::getpid(), HostName());
   const auto recorder = std::make_shared<Recorder>(evidence, run.phase.mode, run.captures);
   if (status.ok()) {
     try {
-      status = Work(run, job.value(), store, rendezvous, evidence, recorder);
+      status = Work(run, job.value(), seat, evidence, recorder);
     } catch (const std::exception& error) {  // where the pipeline lets one out, the mistake is its own
       const std::string what = error.what();
       const std::string line = "it threw " + what.substr(0, what.find('\n'));
       (void)evidence.Error({"subject", recorder->working_on(), line});
       (void)evidence.End();
-      std::fprintf(stderr, "rank %ld: %s\n", static_cast<long>(rendezvous.rank), line.c_str());
+      seat.complain(line);
       return 1;
     }
   }
@@ -185,6 +181,20 @@ int RunRank(const PhaseRun& run, const c10::intrusive_ptr<c10d::Store>& store,
   const Status ended = evidence.End();
   if (!status.ok()) return complain(status.error());
   return ended.ok() ? 0 : complain(ended.error());
+}
+
+int RunRank(const PhaseRun& run, const c10::intrusive_ptr<c10d::Store>& store,
+            const Rendezvous& rendezvous) {
+  // Large blocks go back to the system when freed; otherwise a peak would be the heap's, not ours.
+  ::mallopt(M_MMAP_THRESHOLD, kMmapThresholdBytes);
+  const std::shared_ptr<Clock> clock = MakeSteadyClock();
+  return RunRank(run, {.rank = rendezvous.rank,
+                       .clock = clock,
+                       .connect = [&] { return Connect(run.test_case.device, store, rendezvous, clock); },
+                       .complain = [&](const std::string& line) {
+                         std::fprintf(stderr, "rank %ld: %s\n", static_cast<long>(rendezvous.rank),
+                                      line.c_str());
+                       }});
 }
 
 }  // namespace shardproof

@@ -1,12 +1,16 @@
 // What one rank does in one launch: connect, run the pipeline under observation, close its evidence.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "src/comm/gloo.h"
+#include "src/pipeline/job.h"
 #include "verify/oracle/oracle.h"
 #include "verify/run/plan.h"
+#include "verify/run/reach.h"
 
 namespace shardproof {
 
@@ -26,8 +30,23 @@ struct PhaseRun {
 /// so that it can still say whom it waited for.
 std::chrono::milliseconds RankTimeout(const Case& test_case);
 
-/// Runs one rank to its end. Everything that goes wrong is in the evidence and on stderr.
+/// Where one rank runs, and how it reaches the others.
+struct RankSeat {
+  int64_t rank = 0;
+  std::shared_ptr<Clock> clock;
+  std::function<Result<Reach>()> connect;
+  /// Puts what it must into the rank's world, besides what every rank has.
+  std::function<void(World&)> adapt;
+  /// Hears in one line why the rank did not end well.
+  std::function<void(const std::string&)> complain;
+};
+
+/// Runs one rank to its end, in a thread of its own or a process. Everything that goes wrong is in the
+/// evidence, and complained of.
 /// \returns an exit code: 0, or 1 pipeline failed, 2 bad input, 5 the verifier is at fault.
+int RunRank(const PhaseRun& run, const RankSeat& seat);
+
+/// The rank that this process is, over the transport of its device. Complains on stderr.
 int RunRank(const PhaseRun& run, const c10::intrusive_ptr<c10d::Store>& store,
             const Rendezvous& rendezvous);
 
