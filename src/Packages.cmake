@@ -2,8 +2,8 @@
 # unpacked below the build directory instead, which is what pip does.
 option(SHARDPROOF_UNPACK "Unpack missing Debian packages below the build directory" OFF)
 
-set(found_by_cmake nlohmann_json fmt simdjson CLI11)
-set(their_packages nlohmann-json3-dev libfmt-dev libsimdjson-dev libcli11-dev)
+set(found_by_cmake nlohmann_json fmt simdjson CLI11 rapidcheck)
+set(their_packages nlohmann-json3-dev libfmt-dev libsimdjson-dev libcli11-dev librapidcheck-dev)
 
 # Sets `missing` to the packages whose files are not found.
 macro(shardproof_find_packages)

@@ -38,6 +38,7 @@ int main(int argc, char** argv) {
   const std::vector<std::string> command_line(argv, argv + argc);
   shardproof::AddVerify(app, command_line, &exit_code);
   shardproof::AddReplay(app, command_line, &exit_code);
+  shardproof::AddShrink(app, &exit_code);
   shardproof::AddReport(app, command_line, &exit_code);
   shardproof::AddCompare(app, &exit_code);
   shardproof::AddList(app, &exit_code);

@@ -20,9 +20,13 @@ inline constexpr int kExitSkipped = 77;
 /// parsing returns. \param command_line as it was typed, for reports.
 void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int* exit_code);
 void AddReplay(CLI::App& app, const std::vector<std::string>& command_line, int* exit_code);
+void AddShrink(CLI::App& app, int* exit_code);
 void AddReport(CLI::App& app, const std::vector<std::string>& command_line, int* exit_code);
 void AddCompare(CLI::App& app, int* exit_code);
 void AddList(CLI::App& app, int* exit_code);
+
+/// The case of a file, or of the run that a report or evidence directory holds. \error kBadInput
+Result<Case> ReadCaseOf(const std::string& path);
 
 /// For CLI11: a path from an unset variable of a shell is a mistake, not the absence of an option.
 std::string NotEmpty(const std::string& text);

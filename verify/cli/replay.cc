@@ -29,6 +29,10 @@ Result<Case> CaseOfDirectory(const std::string& directory) {
 
 }  // namespace
 
+Result<Case> ReadCaseOf(const std::string& path) {
+  return std::filesystem::is_directory(path) ? CaseOfDirectory(path) : ReadCaseFile(path);
+}
+
 void AddReplay(CLI::App& app, const std::vector<std::string>& command_line, int* exit_code) {
   struct Arguments {
     std::string path;
@@ -41,15 +45,9 @@ void AddReplay(CLI::App& app, const std::vector<std::string>& command_line, int*
   AddOutputOptions(*command, arguments->execute);
   command->callback([arguments, command_line, exit_code] {
     arguments->execute.command_line = command_line;
-    const auto test_case = std::filesystem::is_directory(arguments->path)
-                               ? CaseOfDirectory(arguments->path)
-                               : ReadCaseFile(arguments->path);
-    if (!test_case.ok()) {
-      fmt::print(stderr, "shardproof: {}\n", test_case.error().message);
-      *exit_code = kExitBadInput;
-      return;
-    }
-    *exit_code = Execute(test_case.value(), arguments->execute);
+    const auto test_case = ReadCaseOf(arguments->path);
+    *exit_code = test_case.ok() ? Execute(test_case.value(), arguments->execute)
+                                : Complain(test_case.error());
   });
 }
 

@@ -10,6 +10,7 @@
 
 #include "verify/cli/command.h"
 #include "verify/cli/execute.h"
+#include "verify/cli/soak.h"
 #include "verify/run/bug.h"
 #include "verify/run/subject.h"
 
@@ -43,6 +44,7 @@ struct VerifyArguments {
   std::optional<double> deadline_seconds;
   std::vector<std::string> allow_missing;
   std::vector<std::string> allow_unexpected;
+  SoakArguments soak;
   ExecuteOptions execute;
 };
 
@@ -202,7 +204,25 @@ Result<Case> CaseFrom(const VerifyArguments& arguments) {
   return ParseCase(CaseToJson(test_case));
 }
 
+/// Generated cases; what says what one case is has no meaning for them.
+int RunGenerated(const VerifyArguments& arguments) {
+  SoakArguments soak = arguments.soak;
+  soak.seed = arguments.seed.value_or(0);
+  soak.world = arguments.world.value_or(0);
+  soak.transport = arguments.transport;
+  if (!arguments.subject.empty() && arguments.subject != kReference) {
+    soak.subject = std::filesystem::absolute(arguments.subject).string();
+  }
+  soak.bug = arguments.bug;
+  soak.execute = arguments.execute;
+  if (soak.resume && (soak.execute.json.empty() || soak.execute.json == "-")) {
+    return Complain(BadInput("--resume needs --json FILE, the file that it goes on from"));
+  }
+  return RunSoak(soak);
+}
+
 int RunVerify(const VerifyArguments& arguments) {
+  if (arguments.soak.cases || arguments.soak.minutes) return RunGenerated(arguments);
   const int sources = !arguments.checkpoint.empty() + !arguments.case_file.empty();
   if (sources > 1 || (sources == 0 && arguments.bug.empty())) {
     fmt::print(stderr, "shardproof: verify needs one of --checkpoint DIR, --case FILE, --bug ID\n");
@@ -285,6 +305,28 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
                       "A tensor that the checkpoint may lack: it is initialised. May be repeated");
   command->add_option("--allow-unexpected", arguments->allow_unexpected,
                       "A tensor that the checkpoint may hold besides. May be repeated");
+  CLI::App* soak = command->add_option_group("Generated cases");
+  soak->add_option("--generate", arguments->soak.cases, "Run so many generated cases of --seed, of any "
+                   "model, mesh and strategy;\n--world and --transport (default sim) hold for all")
+      ->check(CLI::PositiveNumber);
+  soak->add_option("--minutes", arguments->soak.minutes, "Run generated cases for so long")
+      ->check(CLI::PositiveNumber);
+  soak->add_option("--first", arguments->soak.first, "Begin with the case of this index (default 0)");
+  soak->add_option("--corpus", arguments->soak.corpus, "Directory of case files that are run before")
+      ->check(CLI::ExistingDirectory);
+  soak->add_flag("--keep-going", arguments->soak.keep_going,
+                 "Do not end with the first case that does not pass");
+  soak->add_flag("--resume", arguments->soak.resume, "Go on from what the file of --json has");
+  soak->add_option("--jobs", arguments->soak.jobs, "Cases side by side (default: one a core)");
+  soak->add_option("--shrink-runs", arguments->soak.shrink_runs,
+                   "Runs to find the smallest failing case in (default 500)");
+  for (const char* of_one : {"--checkpoint", "--case", "--adapter", "--lora", "--from-scratch", "--mesh",
+                             "--resume-mesh", "--resume-world", "--strategy", "--device", "--optimizer",
+                             "--inject", "--bucket-bytes", "--allow-missing", "--allow-unexpected",
+                             "--steps", "--option", "--deadline"}) {
+    soak->get_option("--generate")->excludes(command->get_option(of_one));
+    soak->get_option("--minutes")->excludes(command->get_option(of_one));
+  }
   AddOutputOptions(*command, arguments->execute);
   command->add_option("--save-to", arguments->execute.save_to,
                       "Keep the saved checkpoint in this directory")

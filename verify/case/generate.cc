@@ -1,0 +1,353 @@
+#include "verify/case/generate.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <rapidcheck.h>
+
+#include "verify/case/names.h"
+
+namespace shardproof {
+namespace {
+
+// Draws, in the order of the calls: only within rc::gen::exec.
+
+/// From low to high, both possible.
+int64_t Between(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); }
+
+/// True in `percent` of a hundred.
+bool Chance(int percent) { return Between(1, 100) <= percent; }
+
+template <typename T>
+T OneOf(const std::vector<T>& choices) {
+  return choices[static_cast<size_t>(Between(0, static_cast<int64_t>(choices.size()) - 1))];
+}
+
+/// Sizes on either side of what is usual: prime, odd, a power of two and its neighbours.
+int64_t Size() {
+  return Chance(3) ? 0 : OneOf<int64_t>({1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 31});
+}
+
+bool IsFloat(const std::string& dtype) { return dtype.front() == 'F' || dtype == "BF16"; }
+
+std::string AnyDtype() {
+  const NameTable& known = KnownDtypes();
+  return std::string(known[static_cast<size_t>(Between(0, static_cast<int64_t>(known.size()) - 1))]);
+}
+
+/// The model while it is drawn.
+class ModelMaker {
+ public:
+  explicit ModelMaker(const GenerateOptions& options)
+      : options_(options), dtype_(OneOf<std::string>({"F32", "F32", "BF16", "BF16", "F16", "F64"})) {}
+
+  ModelCase Make() {
+    const int64_t modules = OneOf<int64_t>({1, 1, 2, 2, 3, 4, 5, 8});
+    for (int64_t i = 0; i < modules; ++i) AddModule();
+    if (options_.large) AddLarge();
+    if (Chance(30)) AddTie();
+    if (Chance(25)) DropKeys();
+    if (Chance(20)) AddUnexpected();
+    if (Chance(20)) model_.files = Between(2, 4);
+    if (Chance(15)) for (TensorCase& tensor : model_.tensors) tensor.values = "special";
+    if (Chance(20)) Freeze();
+    return std::move(model_);
+  }
+
+ private:
+  bool IsReference() const { return options_.subject == "reference"; }
+
+  /// A path of modules that ends in `own`, of its own number so that none is there twice.
+  std::string Path(const std::string& own) {
+    std::string path;
+    const int64_t depth = OneOf<int64_t>({0, 0, 1, 1, 2, 3, 5});
+    for (int64_t i = 0; i < depth; ++i) {
+      const std::string word = OneOf<std::string>({"model", "language_model", "layers", "blocks",
+                                                   "self_attn", "mlp", "visual", "encoder"});
+      path += word + (word.back() == 's' ? fmt::format(".{}", Between(0, 11)) : "") + ".";
+    }
+    return path + fmt::format("{}_{}", own, made_++);
+  }
+
+  TensorCase& Add(const std::string& name, std::vector<int64_t> shape, const std::string& dtype) {
+    TensorCase& tensor = model_.tensors.emplace_back();
+    tensor.name = name;
+    tensor.shape = std::move(shape);
+    tensor.dtype = dtype;
+    tensor.requires_grad = IsFloat(dtype) && !dtype.starts_with("F8");
+    if (Chance(12)) tensor.attributes["tensor_model_parallel"] = Chance(50) ? "true" : "false";
+    if (Chance(5)) tensor.init = OneOf<std::string>({"ones", "zeros"});
+    return tensor;
+  }
+
+  TensorCase& AddBuffer(const std::string& name, std::vector<int64_t> shape, const std::string& dtype,
+                        bool persistent) {
+    TensorCase& buffer = Add(name, std::move(shape), dtype);
+    buffer.kind = "buffer";
+    buffer.persistent = persistent;
+    buffer.requires_grad = false;
+    buffer.built_real = Chance(40);
+    return buffer;
+  }
+
+  void AddModule() {
+    using Maker = void (ModelMaker::*)();
+    static const std::vector<Maker> kinds = {
+        &ModelMaker::AddLinear,  &ModelMaker::AddLinear,  &ModelMaker::AddLinear,
+        &ModelMaker::AddNorm,    &ModelMaker::AddEmbedding, &ModelMaker::AddAnything,
+        &ModelMaker::AddAnything, &ModelMaker::AddExperts, &ModelMaker::AddRouter,
+        &ModelMaker::AddRotary,  &ModelMaker::AddRotary,  &ModelMaker::AddStatistics,
+        &ModelMaker::AddAdapter, &ModelMaker::AddCodes,   &ModelMaker::AddCache,
+        &ModelMaker::AddPrefixed};
+    (this->*OneOf(kinds))();
+  }
+
+  void AddLinear() {
+    const std::string path = Path(OneOf<std::string>({"q", "up", "w"}));
+    const std::string module =
+        path + "." + OneOf<std::string>({"q_proj", "o_proj", "down_proj", "up_proj", "linear"});
+    const int64_t rows = Size();
+    Add(module + ".weight", {rows, Size()}, dtype_);
+    if (Chance(30)) Add(module + ".bias", {rows}, dtype_);
+  }
+
+  void AddNorm() { Add(Path("norm") + ".weight", {Size()}, dtype_).init = "ones"; }
+
+  void AddEmbedding() { Add(Path("embed_tokens") + ".weight", {Size(), Size()}, dtype_); }
+
+  /// Any dtype, up to five dims, 0-dim and one element too; sometimes larger than what is kept inline.
+  void AddAnything() {
+    const int64_t dims = OneOf<int64_t>({0, 0, 1, 1, 2, 3, 4, 5});
+    std::vector<int64_t> shape;
+    for (int64_t dim = 0; dim < dims; ++dim) {
+      shape.push_back(dims > 3 ? Between(1, 4) : Chance(20) ? 1 : Size());
+    }
+    if (dims == 2 && Chance(15)) shape = {Between(60, 200), Between(20, 60)};
+    Add(Path("any") + ".table", std::move(shape), AnyDtype());
+  }
+
+  /// Packed in memory, one key an expert (or two) in the checkpoint.
+  void AddExperts() {
+    const std::string module = Path("moe") + ".mlp.experts";
+    const int64_t experts = OneOf<int64_t>({1, 2, 3, 4, 8, 11});
+    const int64_t rows = Between(1, 5);
+    const int64_t columns = Between(1, 4);
+    TensorCase& gate_up = Add(module + ".gate_up_proj", {experts, 2 * rows, columns}, dtype_);
+    auto& both = gate_up.stored.emplace_back();
+    for (int64_t expert = 0; expert < experts; ++expert) {
+      for (const char* half : {"gate_proj", "up_proj"}) {
+        both.push_back({fmt::format("{}.{}.{}.weight", module, expert, half), {rows, columns}});
+      }
+    }
+    TensorCase& down = Add(module + ".down_proj", {experts, columns, rows}, dtype_);
+    auto& one = down.stored.emplace_back();
+    for (int64_t expert = 0; expert < experts; ++expert) {
+      one.push_back({fmt::format("{}.{}.down_proj.weight", module, expert), {columns, rows}});
+    }
+  }
+
+  void AddRouter() {
+    const std::string module = Path("router");
+    const int64_t experts = Between(1, 9);
+    Add(module + ".gate.weight", {experts, Size()}, dtype_);
+    AddBuffer(module + ".expert_bias", {experts}, "F32", true).init = "zeros";
+    if (Chance(30)) AddBuffer(module + ".tokens_per_expert", {experts}, "I64", true);
+  }
+
+  void AddRotary() {
+    const std::string module = Path("rotary_emb");
+    RopeCase rope;
+    rope.theta = OneOf<double>({10000.0, 500000.0, 1000000.0, 100.0});
+    const int64_t count = Between(1, 32);
+    static const NameTable& kinds = KnownRopes();
+    if (Chance(50)) rope.type = std::string(kinds[Between(0, static_cast<int64_t>(kinds.size()) - 1)]);
+    if (rope.type != "default") rope.factor = OneOf<double>({2.0, 4.0, 8.0});
+    if (rope.type == "yarn" || rope.type == "llama3") {
+      rope.original_max_position_embeddings = OneOf<int64_t>({64, 4096, 8192});
+    }
+    if (rope.type == "longrope") {
+      for (int64_t i = 0; i < count; ++i) {
+        rope.short_factor.push_back(1.0 + 0.25 * static_cast<double>(Between(0, 20)));
+      }
+    }
+    if (rope.type == "proportional") rope.rotated = Between(1, count);
+    for (const char* name : {".inv_freq", ".original_inv_freq"}) {
+      TensorCase& buffer = AddBuffer(module + name, {count}, "F32", false);
+      buffer.rope = rope;
+      buffer.init = TensorCase().init;
+      if (Chance(60)) break;
+    }
+  }
+
+  void AddStatistics() {
+    const std::string module = Path("batch_norm");
+    const int64_t features = Size();
+    AddBuffer(module + ".running_mean", {features}, "F32", true);
+    AddBuffer(module + ".num_batches_tracked", {}, "I64", true);
+  }
+
+  /// A frozen layer under its own key, and a low-rank one that mostly begins here.
+  void AddAdapter() {
+    const std::string module = Path("adapted") + ".q_proj";
+    const int64_t rows = Between(1, 9);
+    const int64_t columns = Between(1, 9);
+    const int64_t rank = Between(1, 4);
+    TensorCase& base = Add(module + ".base_layer.weight", {rows, columns}, dtype_);
+    base.requires_grad = false;
+    base.stored = {{{module + ".weight", {rows, columns}}}};
+    Add(module + ".lora_A.default.weight", {rank, columns}, "F32").init = "uniform";
+    Add(module + ".lora_B.default.weight", {rows, rank}, "F32").init = "zeros";
+    if (Chance(20)) return;
+    model_.missing.push_back(module + ".lora_A.default.weight");
+    model_.missing.push_back(module + ".lora_B.default.weight");
+  }
+
+  void AddCodes() {
+    const std::string module = Path("quantised") + ".down_proj";
+    const int64_t rows = Between(1, 17);
+    Add(module + ".weight", {rows, Size()}, OneOf<std::string>({"F8_E4M3", "F8_E5M2", "I8"}));
+    Add(module + ".weight_scale", {rows, 1}, "F32").requires_grad = false;
+  }
+
+  void AddCache() {
+    AddBuffer(Path("cache") + ".mask", {Size(), Size()}, AnyDtype(), Chance(30));
+  }
+
+  /// A part of a composite model that checkpoints keep under another prefix.
+  void AddPrefixed() {
+    const std::string path = Path("tower");
+    TensorCase& tensor = Add("visual." + path + ".weight", {Between(1, 9), Between(1, 9)}, dtype_);
+    tensor.stored = {{{"model.visual." + path + ".kernel", tensor.shape}}};
+    if (Chance(50)) tensor.stored.push_back({{"vision_tower." + path + ".kernel", tensor.shape}});
+  }
+
+  void AddLarge() {
+    // Twice the bucket and the slack that a full copy must exceed.
+    Add(Path("large") + ".weight", {Between(12000, 13000), 1024}, "F32");
+  }
+
+  void AddTie() {
+    std::vector<size_t> able;
+    for (size_t i = 0; i < model_.tensors.size(); ++i) {
+      const TensorCase& tensor = model_.tensors[i];
+      if (tensor.persistent && tensor.stored.empty()) able.push_back(i);
+    }
+    if (able.empty()) return;
+    const TensorCase tied = model_.tensors[OneOf(able)];
+    std::vector<std::string> names = {tied.name};
+    const int64_t more = Chance(25) ? 2 : 1;
+    for (int64_t i = 0; i < more; ++i) {
+      TensorCase& other = model_.tensors.emplace_back(tied);
+      other.name = Path(OneOf<std::string>({"lm_head", "shared"})) + ".weight";
+      names.push_back(other.name);
+    }
+    model_.ties.push_back(std::move(names));
+  }
+
+  void DropKeys() {
+    const std::set<std::string> already(model_.missing.begin(), model_.missing.end());
+    for (const TensorCase& tensor : model_.tensors) {
+      if (tensor.persistent && !already.contains(tensor.name) && Chance(30)) {
+        model_.missing.push_back(tensor.name);
+      }
+    }
+  }
+
+  void AddUnexpected() {
+    const int64_t count = Between(1, 3);
+    for (int64_t i = 0; i < count; ++i) model_.unexpected.push_back(Path("old") + ".extra");
+  }
+
+  void Freeze() {
+    for (TensorCase& tensor : model_.tensors) {
+      const bool tied = std::any_of(model_.ties.begin(), model_.ties.end(), [&](const auto& tie) {
+        return std::find(tie.begin(), tie.end(), tensor.name) != tie.end();
+      });
+      if (!tied && Chance(50)) tensor.requires_grad = false;
+    }
+  }
+
+  const GenerateOptions& options_;
+  std::string dtype_;
+  ModelCase model_;
+  int64_t made_ = 0;
+};
+
+/// A mesh of just `ranks`, of one to three axes in any order; an axis may have one rank.
+std::vector<AxisCase> MeshOf(int64_t ranks, bool reference) {
+  if (!reference) {
+    // What a device mesh of a framework is made for: replicas of shards.
+    for (const int64_t replicas : {2, 3}) {
+      if (ranks % replicas == 0 && ranks > replicas && Chance(40)) {
+        return {{"dp_replicate", replicas}, {"dp_shard", ranks / replicas}};
+      }
+    }
+    return {{"dp_shard", ranks}};
+  }
+  std::vector<std::string> names = {"dp_shard", "dp_replicate", "tp", "ep"};
+  const int64_t axes = OneOf<int64_t>({1, 1, 2, 2, 3});
+  std::vector<AxisCase> mesh;
+  for (int64_t axis = 0; axis < axes; ++axis) {
+    std::vector<int64_t> sizes;
+    for (int64_t size = 1; size <= ranks; ++size) {
+      if (ranks % size == 0) sizes.push_back(size);
+    }
+    const int64_t size = axis + 1 == axes ? ranks : OneOf(sizes);
+    ranks /= size;
+    const bool usual = axis == 0 && Chance(50);
+    const std::string name = usual ? names.front() : OneOf(names);
+    std::erase(names, name);
+    mesh.push_back({name, size});
+  }
+  return mesh;
+}
+
+Case DrawCase(const GenerateOptions& options) {
+  const bool reference = options.subject == "reference";
+  const auto world = [&] {
+    return options.world > 0 ? options.world
+                             : std::min(options.world_max, OneOf<int64_t>({1, 2, 2, 3, 3, 4, 4, 4, 5, 6, 7, 8, 12, 16}));
+  };
+  Case made;
+  made.subject = options.subject;
+  made.model = ModelMaker(options).Make();
+  const int64_t ranks = world();
+  made.mesh = MeshOf(ranks, reference);
+  if (Chance(70)) {
+    // On as many ranks or fewer: a launcher that has so many can run it.
+    made.resume_mesh = MeshOf(Between(1, ranks), reference);
+  }
+  made.seed = static_cast<uint64_t>(Between(0, (int64_t{1} << 53) - 1));
+  if (!reference) return made;
+  made.transport = options.transport;
+  const NameTable& strategies = KnownStrategies();
+  made.strategy = std::string(strategies[Between(0, static_cast<int64_t>(strategies.size()) - 1)]);
+  if (Chance(15)) made.device = "apart";
+  if (Chance(30)) made.optimizer = "before-sharding";
+  uint64_t bytes = 0;
+  for (const TensorCase& tensor : made.model.tensors) {
+    bytes += TensorBytes(tensor.dtype, tensor.shape).value_or(0);
+  }
+  if (Chance(60)) {
+    const auto bucket = static_cast<uint64_t>(OneOf<int64_t>({1, 7, 60, 120, 256, 1000, 4096, 65536}));
+    made.bucket_bytes = std::max(bucket, bytes / 64);  // a case has no thousands of collectives
+  }
+  if (Chance(30)) made.max_file_bytes = std::max<uint64_t>(bytes / 8, Between(16, 4096));
+  return made;
+}
+
+}  // namespace
+
+Case GenerateCase(const GenerateOptions& options, uint64_t seed, uint64_t index) {
+  constexpr int kSize = 100;  // of nothing: no generator here grows with it
+  const auto generator = rc::gen::exec([&options] { return DrawCase(options); });
+  const rc::Random random(rc::Random::Key{seed, index, 0, 0});
+  Case made = generator(random, kSize).value();
+  made.why = fmt::format("case {} of seed {}", index, seed);
+  return made;
+}
+
+}  // namespace shardproof

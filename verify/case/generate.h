@@ -1,0 +1,24 @@
+// Cases that nobody wrote: everything that a Case can say of a model, a mesh and a way of loading, drawn
+// from a seed. generate.cc is the one file that knows rapidcheck.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "verify/case/case.h"
+
+namespace shardproof {
+
+struct GenerateOptions {
+  std::string subject = "reference";  ///< or a Python file: then only what the reference alone has is left out
+  std::string transport = "sim";      ///< of the reference
+  int64_t world = 0;                  ///< ranks of every case; 0: 1 to world_max
+  int64_t world_max = 16;
+  bool large = false;                 ///< one tensor is large enough for memory to be judged
+};
+
+/// The case number `index` of the stream that `seed` begins: a pure function of its arguments, and always
+/// a valid Case (ParseCase takes its JSON).
+Case GenerateCase(const GenerateOptions& options, uint64_t seed, uint64_t index);
+
+}  // namespace shardproof

@@ -1,0 +1,202 @@
+#include "verify/case/shrink.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "verify/case/case_json.h"
+
+namespace shardproof {
+namespace {
+
+using Change = std::function<void(Case&)>;
+
+/// Collects what becomes of a case by one change after the other, if it is valid and another.
+class Simplifier {
+ public:
+  explicit Simplifier(const Case& from) : from_(from), json_(CaseToJson(from)) {}
+
+  void Try(const Change& change) {
+    Case changed = from_;
+    change(changed);
+    nlohmann::json json = CaseToJson(changed);
+    if (json == json_) return;
+    if (ParseCase(json).ok()) simpler_.push_back(std::move(changed));
+  }
+
+  std::vector<Case> Take() { return std::move(simpler_); }
+  const Case& from() const { return from_; }
+
+ private:
+  const Case& from_;
+  nlohmann::json json_;
+  std::vector<Case> simpler_;
+};
+
+void Forget(const std::set<std::string>& names, ModelCase& model) {
+  std::erase_if(model.tensors, [&](const TensorCase& t) { return names.contains(t.name); });
+  std::erase_if(model.missing, [&](const std::string& name) { return names.contains(name); });
+  for (auto& tie : model.ties) {
+    std::erase_if(tie, [&](const std::string& name) { return names.contains(name); });
+  }
+  std::erase_if(model.ties, [](const auto& tie) { return tie.size() < 2; });
+}
+
+/// Without halves of the tensors, quarters, ... and each alone.
+void DropTensors(Simplifier& to) {
+  const auto& tensors = to.from().model.tensors;
+  for (size_t length = (tensors.size() + 1) / 2; length > 0 && tensors.size() > 1; length /= 2) {
+    for (size_t begin = 0; begin < tensors.size(); begin += length) {
+      std::set<std::string> names;
+      for (size_t i = begin; i < std::min(begin + length, tensors.size()); ++i) {
+        names.insert(tensors[i].name);
+      }
+      to.Try([&](Case& c) { Forget(names, c.model); });
+    }
+  }
+}
+
+/// Fewer axes and smaller ones.
+std::vector<std::vector<AxisCase>> SimplerMeshes(const std::vector<AxisCase>& mesh) {
+  std::vector<std::vector<AxisCase>> simpler;
+  int64_t ranks = 1;
+  for (const AxisCase& axis : mesh) ranks *= axis.size;
+  for (const int64_t size : {1, 2, 3}) {
+    const bool is_it = mesh.size() == 1 && mesh[0].name == "dp_shard";
+    if (size < ranks || (size == ranks && !is_it)) simpler.push_back({{"dp_shard", size}});
+  }
+  for (size_t i = 0; i < mesh.size(); ++i) {
+    auto without = mesh;
+    without.erase(without.begin() + static_cast<std::ptrdiff_t>(i));
+    if (!without.empty()) simpler.push_back(without);
+    for (const int64_t size : {int64_t{1}, int64_t{2}, mesh[i].size / 2, mesh[i].size - 1}) {
+      if (size < 1 || size >= mesh[i].size) continue;
+      auto smaller = mesh;
+      smaller[i].size = size;
+      simpler.push_back(smaller);
+    }
+  }
+  return simpler;
+}
+
+void SimplifyJob(Simplifier& to) {
+  const Case plain;
+  for (const auto& mesh : SimplerMeshes(to.from().mesh)) to.Try([&](Case& c) { c.mesh = mesh; });
+  to.Try([](Case& c) { c.resume_mesh.clear(); });
+  for (const auto& mesh : SimplerMeshes(to.from().resume_mesh)) {
+    if (!to.from().resume_mesh.empty()) to.Try([&](Case& c) { c.resume_mesh = mesh; });
+  }
+  to.Try([&](Case& c) { c.optimizer = plain.optimizer; });
+  to.Try([&](Case& c) { c.device = plain.device; });
+  to.Try([&](Case& c) { c.max_file_bytes = plain.max_file_bytes; });
+  to.Try([&](Case& c) { c.bucket_bytes = plain.bucket_bytes; });
+  to.Try([&](Case& c) { c.model.files = 1; });
+  to.Try([&](Case& c) { c.options.clear(); });
+  to.Try([&](Case& c) { c.steps = c.steps > 2 ? 2 : 0; });
+  to.Try([&](Case& c) { c.faults.clear(); });
+  to.Try([&](Case& c) { c.model.unexpected.clear(); });
+  to.Try([&](Case& c) { c.model.ties.clear(); });
+  to.Try([&](Case& c) { c.model.missing.clear(); });
+  for (const std::string& name : to.from().model.missing) {
+    to.Try([&](Case& c) { std::erase(c.model.missing, name); });
+  }
+}
+
+std::vector<std::vector<int64_t>> SimplerShapes(const std::vector<int64_t>& shape) {
+  std::vector<std::vector<int64_t>> simpler;
+  for (size_t dim = 0; dim < shape.size(); ++dim) {
+    auto without = shape;
+    without.erase(without.begin() + static_cast<std::ptrdiff_t>(dim));
+    simpler.push_back(without);
+  }
+  for (size_t dim = 0; dim < shape.size(); ++dim) {
+    for (const int64_t size : {int64_t{1}, int64_t{2}, int64_t{3}, shape[dim] / 2, shape[dim] - 1}) {
+      if (size < 1 || size >= shape[dim]) continue;
+      auto smaller = shape;
+      smaller[dim] = size;
+      simpler.push_back(smaller);
+    }
+  }
+  return simpler;
+}
+
+/// The first half of what a packed tensor is made of.
+void HalvePacked(TensorCase& tensor) {
+  if (tensor.stored.empty() || tensor.shape.empty() || tensor.shape[0] < 2) return;
+  auto& parts = tensor.stored[0];
+  const auto experts = static_cast<size_t>(tensor.shape[0]);
+  if (parts.size() % experts != 0) return;
+  tensor.shape[0] /= 2;
+  parts.resize(parts.size() / experts * static_cast<size_t>(tensor.shape[0]));
+}
+
+void SimplifyTensor(Simplifier& to, size_t index) {
+  const TensorCase plain;
+  const TensorCase& tensor = to.from().model.tensors[index];
+  std::set<std::string> tied = {tensor.name};
+  for (const auto& tie : to.from().model.ties) {
+    if (std::find(tie.begin(), tie.end(), tensor.name) != tie.end()) tied.insert(tie.begin(), tie.end());
+  }
+  // What is tied is one tensor.
+  const auto change = [&](const std::function<void(TensorCase&)>& how) {
+    to.Try([&](Case& c) {
+      for (TensorCase& other : c.model.tensors) {
+        if (tied.contains(other.name)) how(other);
+      }
+    });
+  };
+  change([&](TensorCase& t) { t.stored.clear(); });
+  change([](TensorCase& t) { if (t.stored.size() > 1) t.stored.resize(1); });
+  change(HalvePacked);
+  change([&](TensorCase& t) { t.rope.reset(); });
+  change([&](TensorCase& t) { if (t.rope && t.rope->type != "default") t.rope = RopeCase(); });
+  change([&](TensorCase& t) { t.built_real = false; });
+  change([&](TensorCase& t) { t.attributes.clear(); });
+  change([&](TensorCase& t) { t.values = plain.values; });
+  change([&](TensorCase& t) { t.init = plain.init; });
+  change([&](TensorCase& t) {
+    t.kind = plain.kind;
+    t.persistent = true;
+    t.rope.reset();
+  });
+  change([&](TensorCase& t) { t.persistent = true; });
+  change([&](TensorCase& t) { t.requires_grad = t.kind == "parameter"; });
+  change([&](TensorCase& t) { t.dtype = "F32"; });
+  if (!tensor.stored.empty()) return;
+  for (const auto& shape : SimplerShapes(tensor.shape)) {
+    change([&](TensorCase& t) { t.shape = shape; });
+  }
+}
+
+/// The tensor without its outer modules, in all that names it.
+void ShortenName(Simplifier& to, const std::string& name) {
+  const size_t dot = name.find('.');
+  if (dot == std::string::npos) return;
+  for (const std::string& shorter : {name.substr(name.rfind('.', name.rfind('.') - 1) + 1), name.substr(dot + 1)}) {
+    to.Try([&](Case& c) {
+      const auto rename = [&](std::string& text) { text = text == name ? shorter : text; };
+      for (TensorCase& tensor : c.model.tensors) rename(tensor.name);
+      for (std::string& missing : c.model.missing) rename(missing);
+      for (auto& tie : c.model.ties) {
+        for (std::string& tied : tie) rename(tied);
+      }
+    });
+  }
+}
+
+}  // namespace
+
+std::vector<Case> SimplerCases(const Case& test_case) {
+  Simplifier to(test_case);
+  DropTensors(to);
+  SimplifyJob(to);
+  for (size_t i = 0; i < test_case.model.tensors.size(); ++i) SimplifyTensor(to, i);
+  for (const TensorCase& tensor : test_case.model.tensors) ShortenName(to, tensor.name);
+  to.Try([](Case& c) { c.seed = 0; });
+  return to.Take();
+}
+
+}  // namespace shardproof

@@ -1,0 +1,320 @@
+#include "verify/cli/soak.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "verify/cli/command.h"
+#include "verify/evidence/line_file.h"
+#include "verify/report/text.h"
+#include "verify/run/bug.h"
+#include "verify/soak/shrink.h"
+#include "verify/soak/soak.h"
+#include "verify/soak/soak_text.h"
+
+namespace shardproof {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr auto kBetweenWrites = std::chrono::seconds(5);
+constexpr auto kBetweenLines = std::chrono::seconds(30);
+
+/// A directory for scratch files, in memory where there is such a file system; removed at the end.
+class Scratch {
+ public:
+  static Result<std::unique_ptr<Scratch>> Make() {
+    const char* chosen = std::getenv("TMPDIR");
+    std::error_code error;
+    const bool in_memory = chosen == nullptr && ::access("/dev/shm", W_OK | X_OK) == 0 &&
+                           fs::space("/dev/shm", error).available > (uint64_t{256} << 20);
+    auto made = std::make_unique<Scratch>();
+    made->path_ = (in_memory ? fs::path("/dev/shm") : fs::temp_directory_path()) / "shardproof-XXXXXX";
+    if (::mkdtemp(made->path_.data()) != nullptr) return made;
+    const std::string path = std::exchange(made->path_, "");
+    return BadInput(fmt::format("{}: cannot be made: {}", path, std::strerror(errno)));
+  }
+  ~Scratch() {
+    std::error_code error;
+    if (!path_.empty()) fs::remove_all(path_, error);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+Result<std::vector<Case>> ReadCorpus(const std::string& directory) {
+  std::vector<std::string> paths;
+  if (directory.empty()) return std::vector<Case>();
+  std::error_code error;
+  for (const auto& entry : fs::recursive_directory_iterator(directory, error)) {
+    if (entry.path().extension() == ".json") paths.push_back(entry.path().string());
+  }
+  if (error) return BadInput(fmt::format("--corpus {}: {}", directory, error.message()));
+  std::sort(paths.begin(), paths.end());
+  std::vector<Case> cases;
+  for (const std::string& path : paths) {
+    SP_ASSIGN(cases.emplace_back(), ReadCaseFile(path));
+  }
+  return cases;
+}
+
+Result<SoakOptions> OptionsFrom(const SoakArguments& arguments) {
+  SoakOptions options;
+  options.python = PythonFrom(arguments.execute);
+  if (!arguments.subject.empty()) options.generate.subject = arguments.subject;
+  SP_ASSIGN(options.subject, DeclareSubject(options.generate.subject, options.python));
+  const bool reference = options.generate.subject == kReference;
+  options.generate.transport =
+      !arguments.transport.empty() ? arguments.transport : reference ? "sim" : "gloo";
+  options.generate.world = arguments.world;
+  // Ranks that are processes take cores and seconds.
+  if (options.generate.transport != "sim") options.generate.world_max = 4;
+  options.seed = arguments.seed;
+  options.first = arguments.first;
+  options.cases = arguments.cases;
+  if (arguments.minutes) {
+    options.time = std::chrono::milliseconds(static_cast<int64_t>(*arguments.minutes * 60000));
+  }
+  options.keep_going = arguments.keep_going;
+  options.jobs = arguments.jobs != 0 ? arguments.jobs : reference ? 0 : 1;
+  options.bug = arguments.bug;
+  if (!options.bug.empty()) SP_TRY(FindBug(options.bug));
+  options.properties = arguments.execute.properties;
+  SP_TRY(SelectProperties(options.properties));
+  SP_ASSIGN(options.corpus, ReadCorpus(arguments.corpus));
+  return options;
+}
+
+/// What the stream of cases follows from: a document is gone on from only by the same.
+json StreamOf(const SoakOptions& options) {
+  return {{"seed", options.seed},
+          {"subject", options.generate.subject},
+          {"transport", options.generate.transport},
+          {"world", options.generate.world},
+          {"bug", options.bug},
+          {"first", options.first}};
+}
+
+json Document(const SoakOptions& options, const SoakSummary& summary, Verdict verdict,
+              const std::string& reason) {
+  return {{"schema", 1},
+          {"verdict", ToString(verdict)},
+          {"reason", reason},
+          {"stream", StreamOf(options)},
+          {"summary", SummaryToJson(summary)},
+          {"versions", {{"torch", SHARDPROOF_TORCH_VERSION}}}};
+}
+
+Result<SoakSummary> GoOnFrom(const std::string& path, const SoakOptions& options) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return SoakSummary();  // nothing was done yet
+  std::ostringstream text;
+  text << file.rdbuf();
+  const json document = json::parse(text.str(), nullptr, false);
+  if (!document.is_object() || !document.contains("summary") || !document.contains("stream")) {
+    return BadInput(fmt::format("{}: is not what a soak left", path));
+  }
+  if (document["stream"] != StreamOf(options)) {
+    return BadInput(fmt::format("{}: is of another stream of cases: expected {}, found {}", path,
+                                StreamOf(options).dump(), document["stream"].dump()));
+  }
+  auto summary = SummaryFromJson(document["summary"]);
+  if (!summary.ok()) return summary.error().While(path);
+  return summary;
+}
+
+Status WriteDocument(const std::string& path, const json& document) {
+  if (path.empty()) return Ok();
+  if (path == "-") {
+    fmt::print("{}\n", document.dump(1));
+    return Ok();
+  }
+  return WriteFileAtomically(path, document.dump(1) + "\n");
+}
+
+/// Shows on a terminal how it stands, now and then in a log, and keeps the document up to date.
+class Watcher {
+ public:
+  Watcher(const SoakOptions& options, std::string json) : options_(options), json_(std::move(json)) {}
+  void operator()(const SoakSummary& summary) {
+    const auto now = std::chrono::steady_clock::now();
+    if (::isatty(STDERR_FILENO) != 0) {
+      std::fprintf(stderr, "\r\033[K%s", SoakProgress(summary).c_str());
+    } else if (now - told_ > kBetweenLines) {
+      std::fprintf(stderr, "%s\n", SoakProgress(summary).c_str());
+      told_ = now;
+    }
+    std::fflush(stderr);
+    if (json_.empty() || json_ == "-" || now - written_ < kBetweenWrites) return;
+    written_ = now;
+    // One that cannot be written is told at the end.
+    (void)WriteDocument(json_, Document(options_, summary, Verdict::kInconclusive, "not finished"));
+  }
+
+ private:
+  const SoakOptions& options_;
+  std::string json_;
+  std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point written_ = told_;
+};
+
+void ClearProgress() {
+  if (::isatty(STDERR_FILENO) != 0) std::fprintf(stderr, "\r\033[K");
+}
+
+/// Runs cases for shrinking: each in processes of its own.
+class IsolatedRunner {
+ public:
+  IsolatedRunner(SoakOptions options, const Case& like)
+      : options_(std::move(options)), launcher_(LauncherFor(like, options_.python, false)) {}
+  CaseOutcome operator()(const Case& test_case) {
+    return RunOne(test_case, 0, options_, options_.directory + "/isolated", *launcher_);
+  }
+
+ private:
+  SoakOptions options_;
+  std::unique_ptr<Launcher> launcher_;
+};
+
+struct Smallest {
+  Signature signature;
+  Shrunk shrunk;
+};
+
+/// \returns nothing if the case does not fail now.
+std::optional<Smallest> FindSmallest(const Case& failing, const std::string& property,
+                                     uint64_t runs_max, SoakOptions options) {
+  const CaseOutcome outcome = IsolatedRunner(options, failing)(failing);
+  for (const FindingOutcome& finding : outcome.findings) {
+    if (!property.empty() && finding.property != property) continue;
+    Smallest smallest{.signature = SignatureOf(finding), .shrunk = {}};
+    // One property reads fewer phases than all: runs are shorter.
+    options.properties = {finding.property};
+    IsolatedRunner run(options, failing);
+    smallest.shrunk = Shrink(failing, smallest.signature, runs_max, std::ref(run));
+    return smallest;
+  }
+  return std::nullopt;
+}
+
+std::string SizeText(const Case& c) {
+  return fmt::format("{}, {}", Plural(static_cast<uint64_t>(c.WorldSize()), "rank"),
+                     Plural(c.model.tensors.size(), "tensor"));
+}
+
+/// Shrinks the first failing case, and shows the smallest as `verify` would.
+void ShowFailure(const SoakArguments& arguments, const SoakOptions& options, const FailedCase& failure) {
+  const uint64_t index = failure.outcome.index;
+  fmt::print("case {} of seed {} fails ({})", index, options.seed, SizeText(failure.test_case));
+  if (failure.outcome.findings.empty()) {
+    fmt::print(": {}\n", failure.outcome.reason);
+    return;
+  }
+  fmt::print(": {}\n", failure.outcome.findings[0].message);
+  std::fflush(stdout);
+  const auto smallest = FindSmallest(failure.test_case, "", arguments.shrink_runs, options);
+  if (!smallest) {
+    fmt::print("run again in a process of its own it does not fail\n");
+    return;
+  }
+  const Shrunk& shrunk = smallest->shrunk;
+  fmt::print("shrunk to {} in {} runs ({}; {}):\n", SizeText(shrunk.test_case), shrunk.runs,
+             shrunk.is_smallest ? "no simpler case shows it" : "no more runs were allowed",
+             smallest->signature.Text());
+  std::fflush(stdout);
+  ExecuteOptions execute = arguments.execute;
+  execute.json.clear();
+  if (!execute.report.empty()) {
+    std::error_code error;
+    fs::create_directories(execute.report, error);
+    const std::string path = execute.report + "/case.json";
+    if (const Status written = WriteFileAtomically(path, CaseToJson(shrunk.test_case).dump(1) + "\n");
+        !written.ok()) {
+      Complain(written.error());
+    }
+  }
+  Execute(shrunk.test_case, execute);
+  if (execute.report.empty()) fmt::print("the case, for `shardproof replay FILE`:\n{}\n", CaseToJson(shrunk.test_case).dump());
+}
+
+Result<int> SoakOf(const SoakArguments& arguments) {
+  SP_ASSIGN(SoakOptions options, OptionsFrom(arguments));
+  SP_ASSIGN(const auto scratch, Scratch::Make());
+  options.directory = scratch->path();
+  SoakSummary summary;
+  if (arguments.resume) {
+    SP_ASSIGN(summary, GoOnFrom(arguments.execute.json, options));
+  }
+  options.progress = Watcher(options, arguments.execute.json);
+  fmt::print("shardproof: generated cases of seed {}{}, {}, transport {}{}, torch {}\n", options.seed,
+             options.first == 0 ? "" : fmt::format(" from {} on", options.first),
+             options.subject.name, options.generate.transport,
+             options.bug.empty() ? "" : ", planted bug " + options.bug, SHARDPROOF_TORCH_VERSION);
+  std::fflush(stdout);
+  SP_ASSIGN(const SoakEnd end, Soak(options, summary));
+  ClearProgress();
+  const Verdict verdict = SoakVerdict(summary, end);
+  const Status written =
+      WriteDocument(arguments.execute.json,
+                    Document(options, summary, verdict, SoakReason(summary, end)));
+  if (arguments.execute.json != "-") fmt::print("{}", SoakReport(options, summary, end));
+  std::fflush(stdout);
+  SP_TRY(Status(written));
+  const auto failed = std::find_if(
+      summary.failures.begin(), summary.failures.end(),
+      [](const FailedCase& failure) { return failure.outcome.verdict == Verdict::kFail; });
+  if (failed != summary.failures.end() && arguments.execute.json != "-") {
+    ShowFailure(arguments, options, *failed);
+  }
+  return ExitCodeOf(verdict);
+}
+
+}  // namespace
+
+int RunSoak(const SoakArguments& arguments) {
+  const auto code = SoakOf(arguments);
+  return code.ok() ? code.value() : Complain(code.error());
+}
+
+int RunShrink(const Case& failing, const std::string& property, uint64_t runs_max,
+              const std::string& out, const ExecuteOptions& execute) {
+  SoakOptions options;
+  options.python = PythonFrom(execute);
+  const auto subject = DeclareSubject(failing.subject, options.python);
+  if (!subject.ok()) return Complain(subject.error());
+  options.subject = subject.value();
+  const auto scratch = Scratch::Make();
+  if (!scratch.ok()) return Complain(scratch.error());
+  options.directory = scratch.value()->path();
+  const auto smallest = FindSmallest(failing, property, runs_max, options);
+  if (!smallest) {
+    return Complain(BadInput(property.empty() ? "the case does not fail: there is nothing to shrink"
+                                              : "the case has no finding of " + property));
+  }
+  const Shrunk& shrunk = smallest->shrunk;
+  std::fprintf(stderr, "%s to %s in %lu runs (%s; %s)\n", SizeText(failing).c_str(),
+               SizeText(shrunk.test_case).c_str(), static_cast<unsigned long>(shrunk.runs),
+               shrunk.is_smallest ? "no simpler case shows it" : "no more runs were allowed",
+               smallest->signature.Text().c_str());
+  const std::string text = CaseToJson(shrunk.test_case).dump(1) + "\n";
+  if (out.empty()) {
+    fmt::print("{}", text);
+    return 0;
+  }
+  const Status written = WriteFileAtomically(out, text);
+  return written.ok() ? 0 : Complain(written.error());
+}
+
+}  // namespace shardproof

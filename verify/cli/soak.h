@@ -1,0 +1,37 @@
+// Generated cases for the command line.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "verify/cli/execute.h"
+
+namespace shardproof {
+
+struct SoakArguments {
+  std::optional<uint64_t> cases;
+  std::optional<double> minutes;
+  uint64_t first = 0;
+  uint64_t seed = 0;
+  int64_t world = 0;
+  std::string transport;
+  std::string subject;   ///< absolute path, or empty
+  std::string bug;
+  std::string corpus;    ///< directory of case files, or empty
+  bool keep_going = false;
+  bool resume = false;   ///< go on from what `execute.json` has
+  size_t jobs = 0;
+  uint64_t shrink_runs = 500;
+  ExecuteOptions execute;
+};
+
+/// \returns the exit code.
+int RunSoak(const SoakArguments& arguments);
+
+/// Shrinks a case that fails, tells how far, and prints or writes the smallest.
+/// \param property  whose finding is to stay; empty: the first one. \param out  a file, or empty: stdout.
+int RunShrink(const Case& failing, const std::string& property, uint64_t runs_max,
+              const std::string& out, const ExecuteOptions& execute);
+
+}  // namespace shardproof

@@ -1,0 +1,72 @@
+#include "verify/soak/outcome.h"
+
+#include <nlohmann/json.hpp>
+
+namespace shardproof {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kFindingsMax = 40;
+
+}  // namespace
+
+CaseOutcome OutcomeOf(uint64_t index, const RunResult& result) {
+  CaseOutcome outcome;
+  outcome.index = index;
+  outcome.verdict = result.verdict;
+  for (const PropertyResult& property : result.properties) {
+    outcome.properties[property.id] = {property.judgement.verdict(),
+                                       property.judgement.comparisons()};
+    if (property.judgement.verdict() == Verdict::kInconclusive && outcome.reason.empty()) {
+      outcome.reason = property.id + ": " + property.judgement.reason();
+    }
+  }
+  for (const Finding* finding : result.Findings()) {
+    if (outcome.findings.size() == kFindingsMax) break;
+    outcome.findings.push_back({finding->property, finding->kind, finding->phase, finding->stage,
+                                finding->tensor, finding->failure_class, finding->explanation,
+                                finding->message});
+  }
+  return outcome;
+}
+
+CaseOutcome NotJudged(uint64_t index, std::string reason) {
+  CaseOutcome outcome;
+  outcome.index = index;
+  outcome.reason = std::move(reason);
+  return outcome;
+}
+
+json OutcomeToJson(const CaseOutcome& outcome) {
+  json properties = json::object();
+  for (const auto& [id, property] : outcome.properties) {
+    properties[id] = {static_cast<int>(property.verdict), property.comparisons};
+  }
+  json findings = json::array();
+  for (const FindingOutcome& f : outcome.findings) {
+    findings.push_back({f.property, f.kind, f.phase, f.stage, f.tensor, f.failure_class, f.explanation,
+                        f.message});
+  }
+  return {{"index", outcome.index},
+          {"verdict", static_cast<int>(outcome.verdict)},
+          {"reason", outcome.reason},
+          {"properties", std::move(properties)},
+          {"findings", std::move(findings)}};
+}
+
+CaseOutcome OutcomeFromJson(const json& value) {
+  CaseOutcome outcome;
+  outcome.index = value.at("index");
+  outcome.verdict = static_cast<Verdict>(value.at("verdict").get<int>());
+  outcome.reason = value.at("reason");
+  for (const auto& [id, property] : value.at("properties").items()) {
+    outcome.properties[id] = {static_cast<Verdict>(property.at(0).get<int>()), property.at(1)};
+  }
+  for (const json& f : value.at("findings")) {
+    outcome.findings.push_back({f.at(0), f.at(1), f.at(2), f.at(3), f.at(4), f.at(5), f.at(6), f.at(7)});
+  }
+  return outcome;
+}
+
+}  // namespace shardproof

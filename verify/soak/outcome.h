@@ -1,0 +1,49 @@
+// What one generated case came to, small enough to be sent from process to process.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "verify/report/result.h"
+
+namespace shardproof {
+
+/// How one property judged one case.
+struct PropertyOutcome {
+  Verdict verdict = Verdict::kSkip;
+  uint64_t comparisons = 0;
+};
+
+/// What of a finding tells it from others.
+struct FindingOutcome {
+  std::string property;
+  std::string kind;
+  std::string phase;
+  std::string stage;
+  std::string tensor;
+  std::string failure_class;
+  std::string explanation;
+  std::string message;
+};
+
+struct CaseOutcome {
+  uint64_t index = 0;
+  Verdict verdict = Verdict::kInconclusive;
+  std::string reason;  ///< why it could not be judged at all, or empty
+  std::map<std::string, PropertyOutcome> properties;
+  std::vector<FindingOutcome> findings;  ///< the first few, causes first
+};
+
+CaseOutcome OutcomeOf(uint64_t index, const RunResult& result);
+/// Of a case that was never judged.
+CaseOutcome NotJudged(uint64_t index, std::string reason);
+
+nlohmann::json OutcomeToJson(const CaseOutcome& outcome);
+/// Of what OutcomeToJson made. \throws nlohmann::json::exception otherwise.
+CaseOutcome OutcomeFromJson(const nlohmann::json& json);
+
+}  // namespace shardproof

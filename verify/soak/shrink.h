@@ -1,0 +1,38 @@
+// From a failing case to the smallest that fails in the same way.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "verify/case/case.h"
+#include "verify/soak/outcome.h"
+
+namespace shardproof {
+
+/// What makes two failures the same: the property and kind of finding, where in the run it shows, and
+/// the cause that the data suggest, so that shrinking does not slide from one mistake to another.
+struct Signature {
+  std::string property;
+  std::string kind;
+  std::string phase;
+  std::string stage;
+  std::string cause;  ///< the explanation without what depends on sizes
+
+  std::string Text() const;
+};
+
+Signature SignatureOf(const FindingOutcome& finding);
+bool Shows(const CaseOutcome& outcome, const Signature& signature);
+
+struct Shrunk {
+  Case test_case;
+  uint64_t runs = 0;
+  bool is_smallest = false;  ///< no simpler case shows it; false: the runs were used up
+};
+
+/// \param run  runs a case to its outcome. \param runs_max  of those.
+Shrunk Shrink(const Case& failing, const Signature& signature, uint64_t runs_max,
+              const std::function<CaseOutcome(const Case&)>& run);
+
+}  // namespace shardproof

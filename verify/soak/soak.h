@@ -1,0 +1,54 @@
+// Case after case of a generator's stream, run by workers side by side and judged by every property.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "verify/case/generate.h"
+#include "verify/run/subject.h"
+#include "verify/run/verify_run.h"
+#include "verify/soak/summary.h"
+
+namespace shardproof {
+
+struct SoakOptions {
+  GenerateOptions generate;
+  Subject subject;
+  PythonOptions python;
+  uint64_t seed = 0;
+  uint64_t first = 0;                    ///< index of the first case of the stream
+  std::optional<uint64_t> cases;         ///< how many of it; absent: until the time is over
+  std::optional<std::chrono::milliseconds> time;
+  std::vector<Case> corpus;              ///< run before the stream
+  bool keep_going = false;               ///< else it ends with the first case that does not pass
+  size_t jobs = 0;                       ///< workers; 0: one a core
+  std::string bug;                       ///< planted in every case, or empty
+  std::vector<std::string> properties;   ///< judge only these; empty: all
+  std::string directory;                 ///< for scratch files; must exist
+  /// Told now and then how it stands; what it says is not acted on.
+  std::function<void(const SoakSummary&)> progress;
+};
+
+/// Why a soak ended.
+enum class SoakEnd { kDone, kTime, kFailure, kSignal };
+
+/// Goes on from `summary`, and with it. Ends early on SIGTERM and SIGINT, which it takes over for its
+/// time. \error kInternal if no worker can be made.
+Result<SoakEnd> Soak(const SoakOptions& options, SoakSummary& summary);
+
+/// The case number `index` of what Soak runs.
+Case SoakCase(const SoakOptions& options, uint64_t index);
+
+/// The launcher of a case: ranks of this process where it is simulated and `in_this_process`.
+std::unique_ptr<Launcher> LauncherFor(const Case& test_case, const PythonOptions& python,
+                                      bool in_this_process);
+
+/// Runs one case in `directory`, which is made empty first.
+CaseOutcome RunOne(const Case& test_case, uint64_t index, const SoakOptions& options,
+                   const std::string& directory, Launcher& launcher);
+
+}  // namespace shardproof

@@ -1,0 +1,61 @@
+// Processes that run cases side by side and say what each came to. A case that takes its process along
+// costs that process alone.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "src/core/result.h"
+#include "verify/soak/outcome.h"
+
+namespace shardproof {
+
+class Workers {
+ public:
+  /// \param run  called in a worker, `slot` being its number from 0: runs a case to its outcome.
+  /// \param deadline  a worker that takes longer for one case is ended.
+  /// This process must have no threads, now and whenever Collect is called.
+  Workers(size_t count, std::function<CaseOutcome(size_t slot, uint64_t index)> run,
+          std::chrono::milliseconds deadline);
+  /// Ends all workers.
+  ~Workers();
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  bool HasRoom() const;
+  bool IsIdle() const;
+  /// Has a worker run this case next. Only with room. \error kInternal if no process can be made.
+  Status Give(uint64_t index);
+  /// What was finished since, after waiting at most `patience`, or until a signal came. A worker that
+  /// died or took too long gives an outcome that was not judged, with that reason, and is replaced.
+  std::vector<CaseOutcome> Collect(std::chrono::milliseconds patience);
+
+ private:
+  struct Worker {
+    pid_t pid = -1;
+    int socket = -1;
+    std::string received;         ///< of an answer that is not whole yet
+    std::vector<uint64_t> given;  ///< in the order in which they are run
+    std::chrono::steady_clock::time_point since;  ///< of the first of them
+  };
+
+  Status Start(size_t slot);
+  /// \returns its wait status: its own, if it had ended before.
+  int End(Worker& worker);
+  /// Outcomes that are whole in what was received; false if the worker is gone.
+  bool Receive(Worker& worker, std::vector<CaseOutcome>& outcomes);
+  /// Ends the worker at `slot`, and tells as the outcome of the case that it was at how it ended, or
+  /// `why` it had to.
+  CaseOutcome Lose(size_t slot, const std::string& why);
+
+  std::function<CaseOutcome(size_t, uint64_t)> run_;
+  std::chrono::milliseconds deadline_;
+  std::vector<Worker> workers_;
+};
+
+}  // namespace shardproof
