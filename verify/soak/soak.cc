@@ -1,5 +1,6 @@
 #include "verify/soak/soak.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -45,11 +46,30 @@ class Interruption {
   struct sigaction old_int_{};
 };
 
+/// Keeps this process on one core: of its threads only one runs at a time, and what passes from one to the
+/// next need not pass from core to core.
+void StayOnOneCore(size_t slot) {
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  const size_t cores = static_cast<size_t>(CPU_COUNT(&allowed));
+  size_t wanted = slot % cores;
+  for (size_t core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &allowed) || wanted-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    ::sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
+}
+
 /// Launchers of one worker, kept from case to case.
 class WorkerState {
  public:
   WorkerState(const SoakOptions& options, size_t slot)
-      : options_(options), directory_(fmt::format("{}/worker_{}", options.directory, slot)) {}
+      : options_(options), directory_(fmt::format("{}/worker_{}", options.directory, slot)) {
+    if (options.generate.transport == "sim") StayOnOneCore(slot);
+  }
 
   CaseOutcome Run(const Case& test_case, uint64_t index) {
     auto& launcher = launchers_[test_case.subject + " " + test_case.transport];
