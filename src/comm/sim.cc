@@ -20,11 +20,15 @@ constexpr size_t kTensorsNamedMax = 3;
 constexpr size_t kRanksNamedMax = 8;
 
 std::string ListNames(const std::vector<std::string>& tensors) {
-  std::string text;
-  for (size_t i = 0; i < std::min(tensors.size(), kTensorsNamedMax); ++i) {
-    text += (i ? ", " : "") + tensors[i];
+  std::vector<std::string> names;  // each once: a tensor may travel in many pieces
+  for (const std::string& tensor : tensors) {
+    if (std::find(names.begin(), names.end(), tensor) == names.end()) names.push_back(tensor);
   }
-  const size_t more = tensors.size() - std::min(tensors.size(), kTensorsNamedMax);
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kTensorsNamedMax); ++i) {
+    text += (i ? ", " : "") + names[i];
+  }
+  const size_t more = names.size() - std::min(names.size(), kTensorsNamedMax);
   if (more > 0) text += fmt::format(" and {} more", more);
   return text;
 }

@@ -87,7 +87,7 @@ void AddModel(std::vector<Feature>& features) {
   add("buffer.built on a real device", [](const TensorCase& t) { return t.built_real; });
   add("frozen", [](const TensorCase& t) { return t.kind == "parameter" && !t.requires_grad; });
   add("attributes", [](const TensorCase& t) { return !t.attributes.empty(); });
-  add("tower", [](const TensorCase& t) { return HasPart(t, "visual."); });
+  add("tower", [](const TensorCase& t) { return HasPart(t, "visual.") || HasPart(t, "tower."); });
   add("adapter", [](const TensorCase& t) { return HasPart(t, ".lora_"); });
   add("stored under other keys", [](const TensorCase& t) { return !t.stored.empty(); });
   add("packed experts",

@@ -219,7 +219,8 @@ class ModelMaker {
   /// A part of a composite model that checkpoints keep under another prefix.
   void AddPrefixed() {
     const std::string path = Path("tower");
-    TensorCase& tensor = Add("visual." + path + ".weight", {Between(1, 9), Between(1, 9)}, dtype_);
+    const std::string prefix = OneOf<std::string>({"visual.", "tower."});
+    TensorCase& tensor = Add(prefix + path + ".weight", {Between(1, 9), Between(1, 9)}, dtype_);
     tensor.stored = {{{"model.visual." + path + ".kernel", tensor.shape}}};
     if (Chance(50)) tensor.stored.push_back({{"vision_tower." + path + ".kernel", tensor.shape}});
   }

@@ -17,6 +17,7 @@
 #include "verify/evidence/line_file.h"
 #include "verify/report/text.h"
 #include "verify/run/bug.h"
+#include "verify/soak/adequacy.h"
 #include "verify/soak/shrink.h"
 #include "verify/soak/soak.h"
 #include "verify/soak/soak_text.h"
@@ -174,39 +175,23 @@ void ClearProgress() {
   if (::isatty(STDERR_FILENO) != 0) std::fprintf(stderr, "\r\033[K");
 }
 
-/// Runs cases for shrinking: each in processes of its own.
-class IsolatedRunner {
- public:
-  IsolatedRunner(SoakOptions options, const Case& like)
-      : options_(std::move(options)), launcher_(LauncherFor(like, options_.python, false)) {}
-  CaseOutcome operator()(const Case& test_case) {
-    return RunOne(test_case, 0, options_, options_.directory + "/isolated", *launcher_);
-  }
-
- private:
-  SoakOptions options_;
-  std::unique_ptr<Launcher> launcher_;
-};
-
 struct Smallest {
   Signature signature;
   Shrunk shrunk;
 };
 
-/// \returns nothing if the case does not fail now.
-std::optional<Smallest> FindSmallest(const Case& failing, const std::string& property,
-                                     uint64_t runs_max, SoakOptions options) {
-  const CaseOutcome outcome = IsolatedRunner(options, failing)(failing);
+/// \returns nothing if the case, run in processes of its own, has no finding, or none of `property`.
+Result<std::optional<Smallest>> FindSmallest(const Case& failing, const std::string& property,
+                                             uint64_t runs_max, const SoakOptions& options) {
+  CaseRunner isolated(options, options.directory + "/isolated", false);
+  const CaseOutcome outcome = isolated.Run(failing);
   for (const FindingOutcome& finding : outcome.findings) {
     if (!property.empty() && finding.property != property) continue;
     Smallest smallest{.signature = SignatureOf(finding), .shrunk = {}};
-    // One property reads fewer phases than all: runs are shorter.
-    options.properties = {finding.property};
-    IsolatedRunner run(options, failing);
-    smallest.shrunk = Shrink(failing, smallest.signature, runs_max, std::ref(run));
-    return smallest;
+    SP_ASSIGN(smallest.shrunk, Shrink(failing, smallest.signature, runs_max, options));
+    return std::optional(std::move(smallest));
   }
-  return std::nullopt;
+  return std::optional<Smallest>();
 }
 
 std::string SizeText(const Case& c) {
@@ -225,14 +210,18 @@ void ShowFailure(const SoakArguments& arguments, const SoakOptions& options, con
   fmt::print(": {}\n", failure.outcome.findings[0].message);
   std::fflush(stdout);
   const auto smallest = FindSmallest(failure.test_case, "", arguments.shrink_runs, options);
-  if (!smallest) {
-    fmt::print("run again in a process of its own it does not fail\n");
+  if (!smallest.ok()) {
+    Complain(smallest.error());
     return;
   }
-  const Shrunk& shrunk = smallest->shrunk;
+  if (!smallest.value()) {
+    fmt::print("run again in processes of its own it does not fail\n");
+    return;
+  }
+  const Shrunk& shrunk = smallest.value()->shrunk;
   fmt::print("shrunk to {} in {} runs ({}; {}):\n", SizeText(shrunk.test_case), shrunk.runs,
              shrunk.is_smallest ? "no simpler case shows it" : "no more runs were allowed",
-             smallest->signature.Text());
+             smallest.value()->signature.Text());
   std::fflush(stdout);
   ExecuteOptions execute = arguments.execute;
   execute.json.clear();
@@ -272,11 +261,8 @@ Result<int> SoakOf(const SoakArguments& arguments) {
   if (arguments.execute.json != "-") fmt::print("{}", SoakReport(options, summary, end));
   std::fflush(stdout);
   SP_TRY(Status(written));
-  const auto failed = std::find_if(
-      summary.failures.begin(), summary.failures.end(),
-      [](const FailedCase& failure) { return failure.outcome.verdict == Verdict::kFail; });
-  if (failed != summary.failures.end() && arguments.execute.json != "-") {
-    ShowFailure(arguments, options, *failed);
+  if (!summary.failures.empty() && arguments.execute.json != "-") {
+    ShowFailure(arguments, options, summary.failures.front());
   }
   return ExitCodeOf(verdict);
 }
@@ -285,6 +271,64 @@ Result<int> SoakOf(const SoakArguments& arguments) {
 
 int RunSoak(const SoakArguments& arguments) {
   const auto code = SoakOf(arguments);
+  return code.ok() ? code.value() : Complain(code.error());
+}
+
+namespace {
+
+Result<std::vector<PlantedBug>> BugsNamed(const std::string& ids) {
+  if (ids == "all") return AllBugs();
+  std::vector<PlantedBug> bugs;
+  std::istringstream list(ids);
+  for (std::string id; std::getline(list, id, ',');) {
+    SP_ASSIGN(bugs.emplace_back(), FindBug(id));
+  }
+  return bugs;
+}
+
+Status WriteSmallest(const BugAdequacy& bug, const std::string& directory) {
+  if (directory.empty() || !bug.smallest) return Ok();
+  std::error_code error;
+  fs::create_directories(directory, error);
+  return WriteFileAtomically(fmt::format("{}/{}.json", directory, bug.bug),
+                             CaseToJson(bug.smallest->test_case).dump(1) + "\n");
+}
+
+Result<int> AdequacyOf(const SoakArguments& arguments) {
+  SP_ASSIGN(const auto bugs, BugsNamed(arguments.bug));
+  AdequacyOptions options;
+  SoakArguments of_all = arguments;
+  of_all.bug.clear();
+  SP_ASSIGN(options.soak, OptionsFrom(of_all));
+  SP_ASSIGN(const auto scratch, Scratch::Make());
+  options.soak.directory = scratch->path();
+  options.cases_max = arguments.cases.value_or(options.cases_max);
+  options.shrink_runs = arguments.shrink_runs;
+  fmt::print("shardproof: {} in generated cases of seed {}, at most {} each, torch {}\n",
+             Plural(bugs.size(), "planted bug"), arguments.seed, options.cases_max,
+             SHARDPROOF_TORCH_VERSION);
+  std::vector<BugAdequacy> measured;
+  bool all = true;
+  for (const PlantedBug& bug : bugs) {
+    std::fflush(stdout);
+    SP_ASSIGN(measured.emplace_back(), MeasureBug(bug, options));
+    fmt::print("{}\n", AdequacyLine(measured.back()));
+    SP_TRY(WriteSmallest(measured.back(), arguments.execute.report));
+    all = all && measured.back().IsCaught();
+  }
+  fmt::print("{}", AdequacyTable(measured));
+  std::fflush(stdout);
+  SP_TRY(WriteDocument(arguments.execute.json, {{"schema", 1},
+                                                {"seed", arguments.seed},
+                                                {"bugs", AdequacyToJson(measured)},
+                                                {"versions", {{"torch", SHARDPROOF_TORCH_VERSION}}}}));
+  return all ? 0 : 1;
+}
+
+}  // namespace
+
+int RunAdequacy(const SoakArguments& arguments) {
+  const auto code = AdequacyOf(arguments);
   return code.ok() ? code.value() : Complain(code.error());
 }
 
@@ -299,15 +343,16 @@ int RunShrink(const Case& failing, const std::string& property, uint64_t runs_ma
   if (!scratch.ok()) return Complain(scratch.error());
   options.directory = scratch.value()->path();
   const auto smallest = FindSmallest(failing, property, runs_max, options);
-  if (!smallest) {
+  if (!smallest.ok()) return Complain(smallest.error());
+  if (!smallest.value()) {
     return Complain(BadInput(property.empty() ? "the case does not fail: there is nothing to shrink"
                                               : "the case has no finding of " + property));
   }
-  const Shrunk& shrunk = smallest->shrunk;
+  const Shrunk& shrunk = smallest.value()->shrunk;
   std::fprintf(stderr, "%s to %s in %lu runs (%s; %s)\n", SizeText(failing).c_str(),
                SizeText(shrunk.test_case).c_str(), static_cast<unsigned long>(shrunk.runs),
                shrunk.is_smallest ? "no simpler case shows it" : "no more runs were allowed",
-               smallest->signature.Text().c_str());
+               smallest.value()->signature.Text().c_str());
   const std::string text = CaseToJson(shrunk.test_case).dump(1) + "\n";
   if (out.empty()) {
     fmt::print("{}", text);

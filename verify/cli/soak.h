@@ -29,6 +29,11 @@ struct SoakArguments {
 /// \returns the exit code.
 int RunSoak(const SoakArguments& arguments);
 
+/// Plants bugs in generated cases and tells which properties see them.
+/// \param arguments  cases: at most so many of each bug; bug: "all" or ids, comma-separated.
+/// \returns the exit code: 1 if one is not seen by a property that must see it.
+int RunAdequacy(const SoakArguments& arguments);
+
 /// Shrinks a case that fails, tells how far, and prints or writes the smallest.
 /// \param property  whose finding is to stay; empty: the first one. \param out  a file, or empty: stdout.
 int RunShrink(const Case& failing, const std::string& property, uint64_t runs_max,

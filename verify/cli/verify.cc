@@ -45,6 +45,7 @@ struct VerifyArguments {
   std::vector<std::string> allow_missing;
   std::vector<std::string> allow_unexpected;
   SoakArguments soak;
+  std::string bugs;
   ExecuteOptions execute;
 };
 
@@ -222,6 +223,14 @@ int RunGenerated(const VerifyArguments& arguments) {
 }
 
 int RunVerify(const VerifyArguments& arguments) {
+  if (!arguments.bugs.empty()) {
+    SoakArguments soak = arguments.soak;
+    soak.bug = arguments.bugs;
+    soak.seed = arguments.seed.value_or(0);
+    soak.world = arguments.world.value_or(0);
+    soak.execute = arguments.execute;
+    return RunAdequacy(soak);
+  }
   if (arguments.soak.cases || arguments.soak.minutes) return RunGenerated(arguments);
   const int sources = !arguments.checkpoint.empty() + !arguments.case_file.empty();
   if (sources > 1 || (sources == 0 && arguments.bug.empty())) {
@@ -320,12 +329,17 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
   soak->add_option("--jobs", arguments->soak.jobs, "Cases side by side (default: one a core)");
   soak->add_option("--shrink-runs", arguments->soak.shrink_runs,
                    "Runs to find the smallest failing case in (default 500)");
+  soak->add_option("--bugs", arguments->bugs,
+                   "all, or ids: plant each in generated cases (--generate: at most so many of each, default\n"
+                   "400), shrink, and tell which properties see it; --report: directory for the smallest cases")
+      ->excludes(command->get_option("--bug"));
   for (const char* of_one : {"--checkpoint", "--case", "--adapter", "--lora", "--from-scratch", "--mesh",
                              "--resume-mesh", "--resume-world", "--strategy", "--device", "--optimizer",
                              "--inject", "--bucket-bytes", "--allow-missing", "--allow-unexpected",
                              "--steps", "--option", "--deadline"}) {
     soak->get_option("--generate")->excludes(command->get_option(of_one));
     soak->get_option("--minutes")->excludes(command->get_option(of_one));
+    soak->get_option("--bugs")->excludes(command->get_option(of_one));
   }
   AddOutputOptions(*command, arguments->execute);
   command->add_option("--save-to", arguments->execute.save_to,

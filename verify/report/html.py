@@ -308,14 +308,6 @@ def plain_name(name):
     return name
 
 
-def from_the_cause(findings, compared):
-    """The earliest first, as they are likeliest to be the cause of the others."""
-    place = lambda names, name: names.index(name) if name in names else len(names)
-    return sorted(findings, key=lambda finding: (
-        place(compared["phases"], finding["phase"]), place(compared["stages"], finding["stage"]),
-        not finding["explanation"]))
-
-
 def headline(result):
     worst = {"fail": f"{len(result['findings'])} finding" +
                      ("" if len(result["findings"]) == 1 else "s"),
@@ -332,7 +324,6 @@ def render(result, evidence, reproducers):
             finding.setdefault(field, "")
         for field in ("hosts", "coordinates"):
             finding.setdefault(field, [])
-    result["findings"] = from_the_cause(result["findings"], result["compared"])
     shards, memory = read_phases(evidence, result, notes)
     places = [(place, phases) for place in (HOST, DEVICE) if (phases := in_place(memory, place))]
     columns, rows = property_table(result)

@@ -1,6 +1,7 @@
 #include "verify/report/result.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "verify/report/text.h"
 
@@ -32,6 +33,10 @@ Compared WhatWasCompared(const Evidence& evidence, const std::vector<PropertyRes
   return compared;
 }
 
+size_t PlaceOf(const std::string& name, const std::vector<std::string>& names) {
+  return static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+}
+
 }  // namespace
 
 std::vector<const Finding*> RunResult::Findings() const {
@@ -39,6 +44,12 @@ std::vector<const Finding*> RunResult::Findings() const {
   for (const PropertyResult& property : properties) {
     for (const Finding& finding : property.judgement.findings()) findings.push_back(&finding);
   }
+  const auto age = [this](const Finding* finding) {
+    return std::tuple(PlaceOf(finding->phase, compared.phases),
+                      PlaceOf(finding->stage, compared.stages), finding->explanation.empty());
+  };
+  std::stable_sort(findings.begin(), findings.end(),
+                   [&](const Finding* a, const Finding* b) { return age(a) < age(b); });
   return findings;
 }
 

@@ -40,6 +40,7 @@ struct RunResult {
   std::string report_path;   ///< of the HTML report, or empty
   std::string next_command;  ///< what to do about a failure; see MakeRunResult
 
+  /// From the cause on: what shows earliest in the run is the likeliest cause of the others.
   std::vector<const Finding*> Findings() const;
 };
 

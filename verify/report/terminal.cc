@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 
 #include "verify/report/report.h"
 #include "verify/report/text.h"
@@ -35,7 +34,6 @@ class Terminal {
   void Reasons(Verdict verdict);
   void Findings();
   void OneFinding(const Finding& finding);
-  std::tuple<size_t, size_t> Age(const Finding& finding) const;
   void Footer();
 
   void Line(const std::string& text, int indent = kIndent) {
@@ -191,22 +189,8 @@ void Terminal::OneFinding(const Finding& finding) {
   }
 }
 
-/// Where a finding stands in the run: the earliest is the likeliest cause of the others.
-std::tuple<size_t, size_t> Terminal::Age(const Finding& finding) const {
-  const auto place = [](const std::vector<std::string>& names, const std::string& name) {
-    return static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
-  };
-  return {place(result_.compared.phases, finding.phase),
-          place(result_.compared.stages, finding.stage)};
-}
-
 void Terminal::Findings() {
   std::vector<const Finding*> findings = result_.Findings();
-  const auto order = [this](const Finding* finding) {
-    return std::tuple(Age(*finding), finding->explanation.empty());
-  };
-  std::stable_sort(findings.begin(), findings.end(),
-                   [&](const Finding* a, const Finding* b) { return order(a) < order(b); });
   if (findings.size() > 2) {  // the second is of another kind than the first, if there is one
     const Finding& first = *findings[0];
     const auto other = std::find_if(findings.begin() + 1, findings.end(), [&](const Finding* each) {

@@ -11,9 +11,8 @@ constexpr size_t kFindingsMax = 40;
 
 }  // namespace
 
-CaseOutcome OutcomeOf(uint64_t index, const RunResult& result) {
+CaseOutcome OutcomeOf(const RunResult& result) {
   CaseOutcome outcome;
-  outcome.index = index;
   outcome.verdict = result.verdict;
   for (const PropertyResult& property : result.properties) {
     outcome.properties[property.id] = {property.judgement.verdict(),
@@ -51,6 +50,7 @@ json OutcomeToJson(const CaseOutcome& outcome) {
   return {{"index", outcome.index},
           {"verdict", static_cast<int>(outcome.verdict)},
           {"reason", outcome.reason},
+          {"lost", outcome.lost},
           {"properties", std::move(properties)},
           {"findings", std::move(findings)}};
 }
@@ -60,6 +60,7 @@ CaseOutcome OutcomeFromJson(const json& value) {
   outcome.index = value.at("index");
   outcome.verdict = static_cast<Verdict>(value.at("verdict").get<int>());
   outcome.reason = value.at("reason");
+  outcome.lost = value.at("lost");
   for (const auto& [id, property] : value.at("properties").items()) {
     outcome.properties[id] = {static_cast<Verdict>(property.at(0).get<int>()), property.at(1)};
   }

@@ -31,14 +31,15 @@ struct FindingOutcome {
 };
 
 struct CaseOutcome {
-  uint64_t index = 0;
+  uint64_t index = 0;  ///< by which its case goes, where it has a place among others
   Verdict verdict = Verdict::kInconclusive;
   std::string reason;  ///< why it could not be judged at all, or empty
+  bool lost = false;   ///< its process ended under it, or had to be ended
   std::map<std::string, PropertyOutcome> properties;
   std::vector<FindingOutcome> findings;  ///< the first few, causes first
 };
 
-CaseOutcome OutcomeOf(uint64_t index, const RunResult& result);
+CaseOutcome OutcomeOf(const RunResult& result);
 /// Of a case that was never judged.
 CaseOutcome NotJudged(uint64_t index, std::string reason);
 

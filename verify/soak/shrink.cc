@@ -1,12 +1,44 @@
 #include "verify/soak/shrink.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "verify/case/shrink.h"
+#include "verify/soak/workers.h"
 
 namespace shardproof {
+
+namespace {
+
+constexpr auto kPatience = std::chrono::milliseconds(200);
+
+/// The first of `simpler` that shows the signature, whichever worker is done first; nothing if none does
+/// or the runs are used up.
+Result<std::optional<size_t>> FirstThatShows(const std::vector<Case>& simpler,
+                                             const Signature& signature, uint64_t runs_max,
+                                             Workers& workers, uint64_t& runs) {
+  std::optional<size_t> first;
+  size_t given = 0;
+  while (true) {
+    while (!first && given < simpler.size() && runs < runs_max && workers.HasRoom()) {
+      SP_TRY(workers.Give(given, CaseToJson(simpler[given]).dump()));
+      ++given;
+      ++runs;
+    }
+    if (workers.IsIdle()) return first;
+    for (const CaseOutcome& outcome : workers.Collect(kPatience)) {
+      if (!Shows(outcome, signature)) continue;
+      if (!first || outcome.index < *first) first = outcome.index;
+    }
+  }
+}
+
+}  // namespace
 
 std::string Signature::Text() const {
   std::string text = fmt::format("{}, {}", property, kind);
@@ -31,22 +63,34 @@ bool Shows(const CaseOutcome& outcome, const Signature& signature) {
   });
 }
 
-Shrunk Shrink(const Case& failing, const Signature& signature, uint64_t runs_max,
-              const std::function<CaseOutcome(const Case&)>& run) {
+Result<Shrunk> Shrink(const Case& failing, const Signature& signature, uint64_t runs_max,
+                      const SoakOptions& options) {
+  SoakOptions narrow = options;
+  // One property reads fewer phases than all: runs are shorter.
+  narrow.properties = {signature.property};
+  narrow.jobs = failing.subject == kReference ? options.jobs : 1;
   Shrunk shrunk{.test_case = failing};
+  std::vector<Case> simpler;
+  std::unique_ptr<CaseRunner> runner;  // in a worker: its own
+  Workers workers(
+      JobsOf(narrow),
+      [&](size_t slot, const std::string& order) {
+        if (!runner) {
+          if (failing.transport == "sim") StayOnOneCore(slot);
+          runner = std::make_unique<CaseRunner>(
+              narrow, fmt::format("{}/shrink_{}", narrow.directory, slot), true);
+        }
+        const auto test_case = ParseCase(nlohmann::json::parse(order));
+        return test_case.ok() ? runner->Run(test_case.value())
+                              : NotJudged(0, test_case.error().message);
+      },
+      CaseDeadline());
   while (!shrunk.is_smallest) {
-    shrunk.is_smallest = true;
-    for (const Case& simpler : SimplerCases(shrunk.test_case)) {
-      if (shrunk.runs == runs_max) {
-        shrunk.is_smallest = false;
-        return shrunk;
-      }
-      ++shrunk.runs;
-      if (!Shows(run(simpler), signature)) continue;
-      shrunk.test_case = simpler;
-      shrunk.is_smallest = false;
-      break;
-    }
+    simpler = SimplerCases(shrunk.test_case);
+    SP_ASSIGN(const auto found, FirstThatShows(simpler, signature, runs_max, workers, shrunk.runs));
+    if (found) shrunk.test_case = simpler[*found];
+    else if (shrunk.runs >= runs_max) return shrunk;
+    else shrunk.is_smallest = true;
   }
   return shrunk;
 }

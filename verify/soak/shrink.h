@@ -2,11 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include "verify/case/case.h"
-#include "verify/soak/outcome.h"
+#include "verify/soak/soak.h"
 
 namespace shardproof {
 
@@ -31,8 +30,10 @@ struct Shrunk {
   bool is_smallest = false;  ///< no simpler case shows it; false: the runs were used up
 };
 
-/// \param run  runs a case to its outcome. \param runs_max  of those.
-Shrunk Shrink(const Case& failing, const Signature& signature, uint64_t runs_max,
-              const std::function<CaseOutcome(const Case&)>& run);
+/// Runs cases as `options` says (but judges only what the signature is about), each in a worker, so that
+/// one which takes its process along is no more than one that shows something else.
+/// \param runs_max  of those. \error kInternal if no worker can be made.
+Result<Shrunk> Shrink(const Case& failing, const Signature& signature, uint64_t runs_max,
+                      const SoakOptions& options);
 
 }  // namespace shardproof

@@ -46,43 +46,6 @@ class Interruption {
   struct sigaction old_int_{};
 };
 
-/// Keeps this process on one core: of its threads only one runs at a time, and what passes from one to the
-/// next need not pass from core to core.
-void StayOnOneCore(size_t slot) {
-  cpu_set_t allowed;
-  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-  const size_t cores = static_cast<size_t>(CPU_COUNT(&allowed));
-  size_t wanted = slot % cores;
-  for (size_t core = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(core, &allowed) || wanted-- > 0) continue;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(core, &one);
-    ::sched_setaffinity(0, sizeof one, &one);
-    return;
-  }
-}
-
-/// Launchers of one worker, kept from case to case.
-class WorkerState {
- public:
-  WorkerState(const SoakOptions& options, size_t slot)
-      : options_(options), directory_(fmt::format("{}/worker_{}", options.directory, slot)) {
-    if (options.generate.transport == "sim") StayOnOneCore(slot);
-  }
-
-  CaseOutcome Run(const Case& test_case, uint64_t index) {
-    auto& launcher = launchers_[test_case.subject + " " + test_case.transport];
-    if (!launcher) launcher = LauncherFor(test_case, options_.python, true);
-    return RunOne(test_case, index, options_, directory_, *launcher);
-  }
-
- private:
-  const SoakOptions& options_;
-  std::string directory_;
-  std::map<std::string, std::unique_ptr<Launcher>> launchers_;
-};
-
 }  // namespace
 
 Case SoakCase(const SoakOptions& options, uint64_t index) {
@@ -98,20 +61,60 @@ std::unique_ptr<Launcher> LauncherFor(const Case& test_case, const PythonOptions
   return MakeForkLauncher();
 }
 
-CaseOutcome RunOne(const Case& test_case, uint64_t index, const SoakOptions& options,
-                   const std::string& directory, Launcher& launcher) {
+CaseOutcome CaseRunner::Run(const Case& test_case) {
+  auto& launcher = launchers_[test_case.subject + " " + test_case.transport];
+  if (!launcher) launcher = LauncherFor(test_case, options_.python, in_this_process_);
   std::error_code error;
-  fs::remove_all(directory, error);
-  fs::create_directories(directory, error);
-  if (error) return NotJudged(index, fmt::format("{}: {}", directory, error.message()));
-  const auto result = Verify(test_case, launcher,
-                             {.subject = options.subject,
-                              .directory = directory,
+  fs::remove_all(directory_, error);
+  fs::create_directories(directory_, error);
+  if (error) return NotJudged(0, fmt::format("{}: {}", directory_, error.message()));
+  const auto result = Verify(test_case, *launcher,
+                             {.subject = options_.subject,
+                              .directory = directory_,
                               .save_to = {},
-                              .properties = options.properties,
+                              .properties = options_.properties,
                               .progress = {}});
-  return result.ok() ? OutcomeOf(index, result.value()) : NotJudged(index, result.error().message);
+  return result.ok() ? OutcomeOf(result.value()) : NotJudged(0, result.error().message);
 }
+
+size_t JobsOf(const SoakOptions& options) {
+  return options.jobs != 0 ? options.jobs : std::max(1u, std::thread::hardware_concurrency());
+}
+
+std::chrono::milliseconds CaseDeadline() {
+  return std::chrono::milliseconds(Case().deadline_ms) + kCaseAllowance;
+}
+
+void StayOnOneCore(size_t slot) {
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  const size_t cores = static_cast<size_t>(CPU_COUNT(&allowed));
+  size_t wanted = slot % cores;
+  for (size_t core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &allowed) || wanted-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    ::sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
+}
+
+namespace {
+
+/// What becomes of a case that took its worker along: run again where its ranks are processes of their own,
+/// whose end is evidence.
+CaseOutcome Judged(const Case& test_case, const CaseOutcome& lost, const SoakOptions& options) {
+  CaseOutcome outcome =
+      CaseRunner(options, options.directory + "/isolated", false).Run(test_case);
+  outcome.index = lost.index;
+  if (outcome.verdict == Verdict::kFail) return outcome;
+  outcome.verdict = Verdict::kInconclusive;
+  outcome.reason = lost.reason + "; not when it was run again";
+  return outcome;
+}
+
+}  // namespace
 
 Result<SoakEnd> Soak(const SoakOptions& options, SoakSummary& summary) {
   const Interruption interruption;
@@ -122,15 +125,18 @@ Result<SoakEnd> Soak(const SoakOptions& options, SoakSummary& summary) {
   const auto case_at = [&](uint64_t place) {
     return place < corpus ? options.corpus[place] : SoakCase(options, place - corpus);
   };
-  std::unique_ptr<WorkerState> state;  // in a worker: its own
-  size_t jobs = options.jobs != 0 ? options.jobs : std::max(1u, std::thread::hardware_concurrency());
+  std::unique_ptr<CaseRunner> runner;  // in a worker: its own
   Workers workers(
-      jobs,
-      [&](size_t slot, uint64_t place) {
-        if (!state) state = std::make_unique<WorkerState>(options, slot);
-        return state->Run(case_at(place), place);
+      JobsOf(options),
+      [&](size_t slot, const std::string& order) {
+        if (!runner) {
+          if (options.generate.transport == "sim") StayOnOneCore(slot);
+          runner = std::make_unique<CaseRunner>(
+              options, fmt::format("{}/worker_{}", options.directory, slot), true);
+        }
+        return runner->Run(case_at(std::stoull(order)));
       },
-      std::chrono::milliseconds(Case().deadline_ms) + kCaseAllowance);
+      CaseDeadline());
 
   uint64_t place = summary.cases() == 0 ? 0 : corpus;
   const uint64_t first = std::max(options.first, summary.next);
@@ -151,14 +157,19 @@ Result<SoakEnd> Soak(const SoakOptions& options, SoakSummary& summary) {
           break;
         }
       }
-      SP_TRY(workers.Give(place < corpus ? place++ : corpus + next++));
+      const uint64_t given = place < corpus ? place++ : corpus + next++;
+      SP_TRY(workers.Give(given, std::to_string(given)));
     }
     for (CaseOutcome& outcome : workers.Collect(kPatience)) {
       const Case test_case = case_at(outcome.index);
+      if (outcome.lost) outcome = Judged(test_case, outcome, options);
       const bool numbered = outcome.index >= corpus;
       if (numbered) outcome.index -= corpus;
       summary.Count(test_case, outcome, numbered);
-      if (outcome.verdict != Verdict::kPass && !options.keep_going) ending = SoakEnd::kFailure;
+      // A planted bug need not act in every case.
+      const bool ends = outcome.verdict == Verdict::kFail ||
+                        (outcome.verdict != Verdict::kPass && options.bug.empty());
+      if (ends && !options.keep_going) ending = SoakEnd::kFailure;
     }
     summary.duration_ms =
         earlier_ms + std::chrono::duration<double, std::milli>(Steady::now() - begin).count();

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,8 +49,32 @@ Case SoakCase(const SoakOptions& options, uint64_t index);
 std::unique_ptr<Launcher> LauncherFor(const Case& test_case, const PythonOptions& python,
                                       bool in_this_process);
 
-/// Runs one case in `directory`, which is made empty first.
-CaseOutcome RunOne(const Case& test_case, uint64_t index, const SoakOptions& options,
-                   const std::string& directory, Launcher& launcher);
+/// Runs cases as SoakOptions says, one after the other, in one process.
+class CaseRunner {
+ public:
+  /// \param directory  for scratch files; made, and empty before each case.
+  /// \param in_this_process  as of LauncherFor.
+  CaseRunner(const SoakOptions& options, std::string directory, bool in_this_process)
+      : options_(options),
+        directory_(std::move(directory)),
+        in_this_process_(in_this_process) {}
+  CaseOutcome Run(const Case& test_case);
+
+ private:
+  const SoakOptions& options_;
+  std::string directory_;
+  bool in_this_process_;
+  std::map<std::string, std::unique_ptr<Launcher>> launchers_;  ///< kept from case to case
+};
+
+/// The number of workers that options ask for.
+size_t JobsOf(const SoakOptions& options);
+
+/// How long one case may take at most.
+std::chrono::milliseconds CaseDeadline();
+
+/// Keeps this process on one core: of the threads that simulated ranks are only one runs at a time, and
+/// what passes from one to the next need not pass from core to core.
+void StayOnOneCore(size_t slot);
 
 }  // namespace shardproof

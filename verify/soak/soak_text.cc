@@ -75,7 +75,7 @@ Verdict SoakVerdict(const SoakSummary& summary, SoakEnd end) {
 std::string SoakReason(const SoakSummary& summary, SoakEnd end) {
   if (summary.failed > 0) return "";
   if (summary.inconclusive > 0) {
-    const CaseOutcome& first = summary.failures.front().outcome;
+    const CaseOutcome& first = summary.unclear.front().outcome;
     return fmt::format("{} cases could not be judged: case {}: {}", summary.inconclusive, first.index,
                        first.reason);
   }

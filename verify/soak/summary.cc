@@ -1,5 +1,7 @@
 #include "verify/soak/summary.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -33,7 +35,10 @@ void SoakSummary::Count(const Case& test_case, const CaseOutcome& outcome, bool 
     tally.judged += property.comparisons > 0 ? 1 : 0;
     tally.comparisons += property.comparisons;
     comparisons += property.comparisons;
-    tally.failed += property.verdict == Verdict::kFail ? 1 : 0;
+    if (property.verdict == Verdict::kFail) {
+      ++tally.failed;
+      if (numbered) tally.first_failed = std::min(tally.first_failed.value_or(outcome.index), outcome.index);
+    }
     tally.inconclusive += property.verdict == Verdict::kInconclusive ? 1 : 0;
     tally.skipped += property.verdict == Verdict::kSkip ? 1 : 0;
   }
@@ -42,13 +47,36 @@ void SoakSummary::Count(const Case& test_case, const CaseOutcome& outcome, bool 
     ++features[*feature];
     beside[*feature].insert(feature + 1, has.end());
   }
-  if (outcome.verdict != Verdict::kPass && failures.size() < kFailuresMax) {
-    failures.push_back({test_case, outcome});
+  auto& kept = outcome.verdict == Verdict::kFail ? failures : unclear;
+  if (outcome.verdict != Verdict::kPass && kept.size() < kFailuresMax) {
+    kept.push_back({test_case, outcome});
   }
   if (!numbered) return;
   counted_beyond.insert(outcome.index);
   while (counted_beyond.erase(next) > 0) ++next;
 }
+
+namespace {
+
+json CasesToJson(const std::vector<FailedCase>& cases) {
+  json out = json::array();
+  for (const FailedCase& failed : cases) {
+    out.push_back(
+        {{"case", CaseToJson(failed.test_case)}, {"outcome", OutcomeToJson(failed.outcome)}});
+  }
+  return out;
+}
+
+Result<std::vector<FailedCase>> CasesFromJson(const json& value) {
+  std::vector<FailedCase> cases;
+  for (const json& failed : value) {
+    SP_ASSIGN(Case test_case, ParseCase(failed.at("case")));
+    cases.push_back({std::move(test_case), OutcomeFromJson(failed.at("outcome"))});
+  }
+  return cases;
+}
+
+}  // namespace
 
 json SummaryToJson(const SoakSummary& summary) {
   json properties = json::object();
@@ -58,11 +86,7 @@ json SummaryToJson(const SoakSummary& summary) {
                       {"failed", tally.failed},
                       {"inconclusive", tally.inconclusive},
                       {"skipped", tally.skipped}};
-  }
-  json failures = json::array();
-  for (const FailedCase& failure : summary.failures) {
-    failures.push_back(
-        {{"case", CaseToJson(failure.test_case)}, {"outcome", OutcomeToJson(failure.outcome)}});
+    if (tally.first_failed) properties[id]["first_failed"] = *tally.first_failed;
   }
   return {{"passed", summary.passed},
           {"failed", summary.failed},
@@ -75,7 +99,8 @@ json SummaryToJson(const SoakSummary& summary) {
           {"properties", std::move(properties)},
           {"features", summary.features},
           {"features_together", summary.beside},
-          {"failures", std::move(failures)}};
+          {"failures", CasesToJson(summary.failures)},
+          {"unclear", CasesToJson(summary.unclear)}};
 }
 
 Result<SoakSummary> SummaryFromJson(const json& value) {
@@ -93,12 +118,11 @@ Result<SoakSummary> SummaryFromJson(const json& value) {
     value.at("features_together").get_to(summary.beside);
     for (const auto& [id, tally] : value.at("properties").items()) {
       summary.properties[id] = {tally.at("judged"), tally.at("comparisons"), tally.at("failed"),
-                                tally.at("inconclusive"), tally.at("skipped")};
+                                tally.at("inconclusive"), tally.at("skipped"), std::nullopt};
+      if (tally.contains("first_failed")) summary.properties[id].first_failed = tally["first_failed"];
     }
-    for (const json& failure : value.at("failures")) {
-      SP_ASSIGN(Case test_case, ParseCase(failure.at("case")));
-      summary.failures.push_back({std::move(test_case), OutcomeFromJson(failure.at("outcome"))});
-    }
+    SP_ASSIGN(summary.failures, CasesFromJson(value.at("failures")));
+    SP_ASSIGN(summary.unclear, CasesFromJson(value.at("unclear")));
   } catch (const json::exception& error) {
     return BadInput(fmt::format("is not what a soak left: {}", error.what()));
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -21,6 +22,7 @@ struct PropertyTally {
   uint64_t failed = 0;        ///< cases
   uint64_t inconclusive = 0;  ///< cases
   uint64_t skipped = 0;       ///< cases
+  std::optional<uint64_t> first_failed;  ///< index of the first of the stream's
 };
 
 /// A case that did not pass.
@@ -41,7 +43,8 @@ struct SoakSummary {
   std::map<std::string, PropertyTally> properties;
   std::map<std::string, uint64_t> features;                 ///< cases that had it
   std::map<std::string, std::set<std::string>> beside;      ///< features seen in one case, by the lesser
-  std::vector<FailedCase> failures;  ///< the first few
+  std::vector<FailedCase> failures;  ///< the first few that failed
+  std::vector<FailedCase> unclear;   ///< and of those that could not be judged
 
   uint64_t cases() const { return passed + failed + inconclusive; }
   uint64_t PairsSeen() const;

@@ -1,5 +1,6 @@
 #include "verify/soak/workers.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -36,11 +37,13 @@ bool SendAll(int socket, const std::string& text) {
 }
 
 [[noreturn]] void BeWorker(int socket, size_t slot,
-                           const std::function<CaseOutcome(size_t, uint64_t)>& run) {
+                           const std::function<CaseOutcome(size_t, const std::string&)>& run) {
   std::FILE* orders = ::fdopen(::dup(socket), "r");
-  unsigned long long index = 0;
-  while (orders != nullptr && std::fscanf(orders, "%llu", &index) == 1) {
-    const CaseOutcome outcome = run(slot, index);
+  char* line = nullptr;
+  size_t capacity = 0;
+  ssize_t length = 0;
+  while (orders != nullptr && (length = ::getline(&line, &capacity, orders)) > 0) {
+    const CaseOutcome outcome = run(slot, std::string(line, static_cast<size_t>(length) - 1));
     const std::string text =
         OutcomeToJson(outcome).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     if (!SendAll(socket, text + "\n")) break;
@@ -51,7 +54,7 @@ bool SendAll(int socket, const std::string& text) {
 
 }  // namespace
 
-Workers::Workers(size_t count, std::function<CaseOutcome(size_t, uint64_t)> run,
+Workers::Workers(size_t count, std::function<CaseOutcome(size_t, const std::string&)> run,
                  std::chrono::milliseconds deadline)
     : run_(std::move(run)), deadline_(deadline), workers_(count) {}
 
@@ -83,6 +86,9 @@ Status Workers::Start(size_t slot) {
     // A signal that the user sends to all is for the parent to answer.
     ::signal(SIGINT, SIG_IGN);
     ::signal(SIGTERM, SIG_IGN);
+    // What a case says before it takes the worker along is said again where it is run again.
+    const int nothing = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (nothing >= 0) ::dup2(nothing, STDERR_FILENO);
     ::close(ends[0]);
     for (const Worker& other : workers_) {
       if (other.pid >= 0) ::close(other.socket);
@@ -108,14 +114,14 @@ bool Workers::IsIdle() const {
                      [](const Worker& worker) { return worker.given.empty(); });
 }
 
-Status Workers::Give(uint64_t index) {
+Status Workers::Give(uint64_t index, const std::string& order) {
   const auto least = std::min_element(
       workers_.begin(), workers_.end(),
       [](const Worker& a, const Worker& b) { return a.given.size() < b.given.size(); });
   if (least->pid < 0) SP_TRY(Start(static_cast<size_t>(least - workers_.begin())));
   if (least->given.empty()) least->since = Clock::now();
-  least->given.push_back(index);
-  (void)SendAll(least->socket, fmt::format("{}\n", index));  // who is gone is seen in Collect
+  least->given.push_back({index, order});
+  (void)SendAll(least->socket, order + "\n");  // who is gone is seen in Collect
   return Ok();
 }
 
@@ -128,7 +134,8 @@ bool Workers::Receive(Worker& worker, std::vector<CaseOutcome>& outcomes) {
   for (size_t end; (end = worker.received.find('\n', begin)) != std::string::npos; begin = end + 1) {
     outcomes.push_back(
         OutcomeFromJson(nlohmann::json::parse(worker.received.substr(begin, end - begin))));
-    std::erase(worker.given, outcomes.back().index);
+    outcomes.back().index = worker.given.front().index;
+    worker.given.erase(worker.given.begin());
     worker.since = Clock::now();
   }
   worker.received.erase(0, begin);
@@ -136,11 +143,14 @@ bool Workers::Receive(Worker& worker, std::vector<CaseOutcome>& outcomes) {
 }
 
 CaseOutcome Workers::Lose(size_t slot, const std::string& why) {
-  const std::vector<uint64_t> given = workers_[slot].given;
+  const std::vector<Given> given = workers_[slot].given;
   const int status = End(workers_[slot]);
   // What it had not begun is given anew.
-  for (size_t i = 1; i < given.size(); ++i) (void)Give(given[i]);
-  return NotJudged(given[0], why.empty() ? "its process ended: " + HowItEnded(status) : why);
+  for (size_t i = 1; i < given.size(); ++i) (void)Give(given[i].index, given[i].order);
+  CaseOutcome outcome = NotJudged(
+      given[0].index, why.empty() ? "its process ended: " + HowItEnded(status) : why);
+  outcome.lost = true;
+  return outcome;
 }
 
 std::vector<CaseOutcome> Workers::Collect(std::chrono::milliseconds patience) {

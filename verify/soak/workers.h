@@ -17,10 +17,11 @@ namespace shardproof {
 
 class Workers {
  public:
-  /// \param run  called in a worker, `slot` being its number from 0: runs a case to its outcome.
+  /// \param run  called in a worker, `slot` being its number from 0: runs the case that `order`, a line,
+  ///   stands for to its outcome.
   /// \param deadline  a worker that takes longer for one case is ended.
   /// This process must have no threads, now and whenever Collect is called.
-  Workers(size_t count, std::function<CaseOutcome(size_t slot, uint64_t index)> run,
+  Workers(size_t count, std::function<CaseOutcome(size_t slot, const std::string& order)> run,
           std::chrono::milliseconds deadline);
   /// Ends all workers.
   ~Workers();
@@ -29,18 +30,22 @@ class Workers {
 
   bool HasRoom() const;
   bool IsIdle() const;
-  /// Has a worker run this case next. Only with room. \error kInternal if no process can be made.
-  Status Give(uint64_t index);
-  /// What was finished since, after waiting at most `patience`, or until a signal came. A worker that
+  /// Has a worker run this next, if there is room. \error kInternal if no process can be made.
+  Status Give(uint64_t index, const std::string& order);
+  /// What was finished since, by the index that it was given with, after waiting at most `patience`, or until a signal came. A worker that
   /// died or took too long gives an outcome that was not judged, with that reason, and is replaced.
   std::vector<CaseOutcome> Collect(std::chrono::milliseconds patience);
 
  private:
+  struct Given {
+    uint64_t index = 0;
+    std::string order;
+  };
   struct Worker {
     pid_t pid = -1;
     int socket = -1;
     std::string received;         ///< of an answer that is not whole yet
-    std::vector<uint64_t> given;  ///< in the order in which they are run
+    std::vector<Given> given;     ///< in the order in which they are run
     std::chrono::steady_clock::time_point since;  ///< of the first of them
   };
 
@@ -53,7 +58,7 @@ class Workers {
   /// `why` it had to.
   CaseOutcome Lose(size_t slot, const std::string& why);
 
-  std::function<CaseOutcome(size_t, uint64_t)> run_;
+  std::function<CaseOutcome(size_t, const std::string&)> run_;
   std::chrono::milliseconds deadline_;
   std::vector<Worker> workers_;
 };
