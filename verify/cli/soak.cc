@@ -183,7 +183,7 @@ struct Smallest {
 /// \returns nothing if the case, run in processes of its own, has no finding, or none of `property`.
 Result<std::optional<Smallest>> FindSmallest(const Case& failing, const std::string& property,
                                              uint64_t runs_max, const SoakOptions& options) {
-  CaseRunner isolated(options, options.directory + "/isolated", false);
+  CaseRunner isolated(options, options.directory + "/isolated", true);
   const CaseOutcome outcome = isolated.Run(failing);
   for (const FindingOutcome& finding : outcome.findings) {
     if (!property.empty() && finding.property != property) continue;

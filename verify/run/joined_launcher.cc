@@ -10,6 +10,7 @@
 
 #include "src/core/torch_try.h"
 #include "verify/run/launcher.h"
+#include "verify/run/order.h"
 
 namespace shardproof {
 namespace {
@@ -17,30 +18,6 @@ namespace {
 using nlohmann::json;
 
 std::vector<uint8_t> Bytes(const std::string& text) { return {text.begin(), text.end()}; }
-
-json OrderFor(const PhaseRun& run) {
-  json captures = json::array();
-  for (const CaptureRequest& c : run.captures) {
-    captures.push_back({c.phase, c.tensor, c.byte_start, c.byte_length});
-  }
-  return {{"case", CaseToJson(run.test_case)}, {"phase", run.phase.name},
-          {"source", run.source},              {"save_to", run.save_to},
-          {"evidence", run.evidence},          {"captures", captures}};
-}
-
-Result<PhaseRun> RunFromOrder(const json& order) {
-  PhaseRun run;
-  SP_ASSIGN(run.test_case, ParseCase(order.at("case")));
-  for (const PhasePlan& phase : PlanPhases(run.test_case)) {
-    if (phase.name == order.at("phase")) run.phase = phase;
-  }
-  run.source = order.at("source");
-  run.save_to = order.at("save_to");
-  run.evidence = order.at("evidence");
-  for (const json& c : order.at("captures")) run.captures.push_back({c[0], c[1], c[2], c[3]});
-  SP_ASSIGN(run.locations, oracle::LocateSource(run.test_case, run.source));
-  return run;
-}
 
 /// Runs this rank's part of one order, in a group of the phase's ranks only.
 int CarryOut(const PhaseRun& run, int64_t order, const JoinedRanks& ranks) {

@@ -34,6 +34,10 @@ std::unique_ptr<Launcher> MakeForkLauncher();
 /// process, faster and as much at the mercy of what they do.
 std::unique_ptr<Launcher> MakeSimLauncher(bool in_this_process);
 
+/// Ranks that are forked once for each number of them and connected once, and then run launch after
+/// launch, as long as all goes well. `directory` is where they meet.
+std::unique_ptr<Launcher> MakeStandingLauncher(std::string directory);
+
 /// Ranks that someone else started (torchrun, srun, a shell), each running this very command.
 struct JoinedRanks {
   int64_t rank = 0;

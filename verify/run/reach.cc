@@ -71,12 +71,14 @@ Result<Reach> ConnectCuda(const c10::intrusive_ptr<c10d::Store>& store, const Re
 Result<Reach> Connect(const std::string& device, const c10::intrusive_ptr<c10d::Store>& store,
                       const Rendezvous& rendezvous, std::shared_ptr<Clock> clock) {
   if (device == "cuda") return ConnectCuda(store, rendezvous, std::move(clock));
-  Reach reach;
-  SP_ASSIGN(reach.communicator, OverGloo(store, rendezvous, std::move(clock)));
-  if (device == "cpu") {
-    reach.device = MakeHostDevice();
-    return reach;
-  }
+  SP_ASSIGN(auto backend, ConnectGloo(store, rendezvous));
+  return ReachOver(device, std::move(backend), std::move(clock));
+}
+
+Reach ReachOver(const std::string& device, c10::intrusive_ptr<c10d::Backend> backend,
+                std::shared_ptr<Clock> clock) {
+  Reach reach{MakeHostDevice(), MakeCommunicator(std::move(backend), std::move(clock))};
+  if (device == "cpu") return reach;
   reach.device = MakeApartDevice();
   reach.communicator = StageThrough(reach.communicator, *reach.device, false);
   return reach;

@@ -21,6 +21,10 @@ struct Reach {
 Result<Reach> Connect(const std::string& device, const c10::intrusive_ptr<c10d::Store>& store,
                       const Rendezvous& rendezvous, std::shared_ptr<Clock> clock);
 
+/// The same over Gloo that is connected already: "cpu" or "apart".
+Reach ReachOver(const std::string& device, c10::intrusive_ptr<c10d::Backend> backend,
+                std::shared_ptr<Clock> clock);
+
 /// Why no rank can have such a device on this machine, or empty. Touches no driver, so that processes
 /// can be forked afterwards.
 std::string WhyNoDevice(const std::string& device);

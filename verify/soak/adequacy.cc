@@ -7,6 +7,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "verify/report/text.h"
+
 namespace shardproof {
 namespace {
 
@@ -157,8 +159,9 @@ std::string AdequacyLine(const BugAdequacy& bug) {
                                  bug.bug, bug.cases, fmt::join(named, ", "));
   if (!bug.smallest) return line;
   const Case& c = bug.smallest->test_case;
-  return line + fmt::format("; smallest {} ranks, {} tensors after {} runs", c.WorldSize(),
-                            c.model.tensors.size(), bug.smallest->runs);
+  return line + fmt::format("; smallest {}, {} after {} runs",
+                            Plural(static_cast<uint64_t>(c.WorldSize()), "rank"),
+                            Plural(c.model.tensors.size(), "tensor"), bug.smallest->runs);
 }
 
 std::string AdequacyTable(const std::vector<BugAdequacy>& bugs) {

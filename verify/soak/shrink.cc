@@ -78,7 +78,7 @@ Result<Shrunk> Shrink(const Case& failing, const Signature& signature, uint64_t 
         if (!runner) {
           if (failing.transport == "sim") StayOnOneCore(slot);
           runner = std::make_unique<CaseRunner>(
-              narrow, fmt::format("{}/shrink_{}", narrow.directory, slot), true);
+              narrow, fmt::format("{}/shrink_{}", narrow.directory, slot), false);
         }
         const auto test_case = ParseCase(nlohmann::json::parse(order));
         return test_case.ok() ? runner->Run(test_case.value())

@@ -54,17 +54,21 @@ Case SoakCase(const SoakOptions& options, uint64_t index) {
   return made;
 }
 
-std::unique_ptr<Launcher> LauncherFor(const Case& test_case, const PythonOptions& python,
-                                      bool in_this_process) {
-  if (test_case.subject != kReference) return MakeSubjectLauncher(python);
-  if (test_case.transport == "sim") return MakeSimLauncher(in_this_process);
-  return MakeForkLauncher();
+std::unique_ptr<Launcher> CaseRunner::LauncherFor(const Case& test_case) const {
+  if (test_case.subject != kReference) return MakeSubjectLauncher(options_.python);
+  if (test_case.transport == "sim") return MakeSimLauncher(!isolated_);
+  // Only ranks that start from nothing show what memory they take.
+  if (isolated_ || options_.generate.large) return MakeForkLauncher();
+  return MakeStandingLauncher(directory_ + "_ranks");
 }
 
 CaseOutcome CaseRunner::Run(const Case& test_case) {
   auto& launcher = launchers_[test_case.subject + " " + test_case.transport];
-  if (!launcher) launcher = LauncherFor(test_case, options_.python, in_this_process_);
   std::error_code error;
+  if (!launcher) {
+    fs::create_directories(directory_ + "_ranks", error);
+    launcher = LauncherFor(test_case);
+  }
   fs::remove_all(directory_, error);
   fs::create_directories(directory_, error);
   if (error) return NotJudged(0, fmt::format("{}: {}", directory_, error.message()));
@@ -106,7 +110,7 @@ namespace {
 /// whose end is evidence.
 CaseOutcome Judged(const Case& test_case, const CaseOutcome& lost, const SoakOptions& options) {
   CaseOutcome outcome =
-      CaseRunner(options, options.directory + "/isolated", false).Run(test_case);
+      CaseRunner(options, options.directory + "/isolated", true).Run(test_case);
   outcome.index = lost.index;
   if (outcome.verdict == Verdict::kFail) return outcome;
   outcome.verdict = Verdict::kInconclusive;
@@ -132,7 +136,7 @@ Result<SoakEnd> Soak(const SoakOptions& options, SoakSummary& summary) {
         if (!runner) {
           if (options.generate.transport == "sim") StayOnOneCore(slot);
           runner = std::make_unique<CaseRunner>(
-              options, fmt::format("{}/worker_{}", options.directory, slot), true);
+              options, fmt::format("{}/worker_{}", options.directory, slot), false);
         }
         return runner->Run(case_at(std::stoull(order)));
       },

@@ -45,25 +45,22 @@ Result<SoakEnd> Soak(const SoakOptions& options, SoakSummary& summary);
 /// The case number `index` of what Soak runs.
 Case SoakCase(const SoakOptions& options, uint64_t index);
 
-/// The launcher of a case: ranks of this process where it is simulated and `in_this_process`.
-std::unique_ptr<Launcher> LauncherFor(const Case& test_case, const PythonOptions& python,
-                                      bool in_this_process);
-
 /// Runs cases as SoakOptions says, one after the other, in one process.
 class CaseRunner {
  public:
   /// \param directory  for scratch files; made, and empty before each case.
-  /// \param in_this_process  as of LauncherFor.
-  CaseRunner(const SoakOptions& options, std::string directory, bool in_this_process)
-      : options_(options),
-        directory_(std::move(directory)),
-        in_this_process_(in_this_process) {}
+  /// \param isolated  each case has processes of its own; else simulated ranks are threads of this process,
+  ///   which they may take along, and others stand from case to case.
+  CaseRunner(const SoakOptions& options, std::string directory, bool isolated)
+      : options_(options), directory_(std::move(directory)), isolated_(isolated) {}
   CaseOutcome Run(const Case& test_case);
 
  private:
+  std::unique_ptr<Launcher> LauncherFor(const Case& test_case) const;
+
   const SoakOptions& options_;
   std::string directory_;
-  bool in_this_process_;
+  bool isolated_;
   std::map<std::string, std::unique_ptr<Launcher>> launchers_;  ///< kept from case to case
 };
 

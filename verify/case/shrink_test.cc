@@ -1,0 +1,69 @@
+#include "verify/case/shrink.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "verify/case/case_json.h"
+#include "verify/case/generate.h"
+
+namespace shardproof {
+namespace {
+
+/// The first simpler case of which `wanted` holds, until none is left.
+Case Smallest(Case test_case, const std::function<bool(const Case&)>& wanted) {
+  for (int steps = 0; steps < 10000; ++steps) {
+    bool found = false;
+    for (Case& simpler : SimplerCases(test_case)) {
+      if (!wanted(simpler)) continue;
+      test_case = std::move(simpler);
+      found = true;
+      break;
+    }
+    if (!found) return test_case;
+  }
+  ADD_FAILURE() << "there is no end to simpler cases";
+  return test_case;
+}
+
+TEST(SimplerCases, AreValidAndOther) {
+  for (uint64_t index = 0; index < 100; ++index) {
+    const Case from = GenerateCase({}, 4, index);
+    for (const Case& simpler : SimplerCases(from)) {
+      EXPECT_NE(CaseToJson(simpler), CaseToJson(from));
+      const auto parsed = ParseCase(CaseToJson(simpler));
+      EXPECT_TRUE(parsed.ok()) << parsed.error().message;
+    }
+  }
+}
+
+TEST(SimplerCases, EndInOneRankAndOneScalar) {
+  for (uint64_t index = 0; index < 100; ++index) {
+    const Case smallest = Smallest(GenerateCase({}, 4, index), [](const Case&) { return true; });
+    EXPECT_EQ(smallest.WorldSize(), 1);
+    ASSERT_EQ(smallest.model.tensors.size(), 1u);
+    const TensorCase& tensor = smallest.model.tensors[0];
+    EXPECT_EQ(tensor.dtype, "F32");
+    EXPECT_TRUE(tensor.shape.empty()) << CaseToJson(smallest).dump();
+    EXPECT_TRUE(tensor.stored.empty());
+    EXPECT_EQ(tensor.name.find('.'), std::string::npos) << tensor.name;
+    EXPECT_TRUE(smallest.resume_mesh.empty());
+    EXPECT_EQ(smallest.strategy, GenerateCase({}, 4, index).strategy);
+  }
+}
+
+TEST(SimplerCases, KeepWhatIsAskedFor) {
+  const auto tied = [](const Case& c) { return !c.model.ties.empty() && c.WorldSize() >= 2; };
+  int tried = 0;
+  for (uint64_t index = 0; index < 300; ++index) {
+    const Case from = GenerateCase({}, 4, index);
+    if (!tied(from)) continue;
+    ++tried;
+    const Case smallest = Smallest(from, tied);
+    EXPECT_EQ(smallest.WorldSize(), 2);
+    EXPECT_EQ(smallest.model.tensors.size(), 2u);
+  }
+  EXPECT_GT(tried, 20);
+}
+
+}  // namespace
+}  // namespace shardproof
