@@ -54,6 +54,7 @@ class ModelMaker {
     if (Chance(20)) model_.files = Between(2, 4);
     if (Chance(15)) for (TensorCase& tensor : model_.tensors) tensor.values = "special";
     if (Chance(20)) Freeze();
+    if (!IsReference()) KeepWhatFrameworksHave();
     return std::move(model_);
   }
 
@@ -260,6 +261,16 @@ class ModelMaker {
   void AddUnexpected() {
     const int64_t count = Between(1, 3);
     for (int64_t i = 0; i < count; ++i) model_.unexpected.push_back(Path("old") + ".extra");
+  }
+
+  /// Frameworks shard floating-point parameters of at least one dim, from keys of the same names.
+  void KeepWhatFrameworksHave() {
+    for (TensorCase& tensor : model_.tensors) {
+      tensor.stored.clear();
+      if (tensor.kind != "parameter") continue;
+      if (tensor.shape.empty()) tensor.shape = {1};
+      if (!IsFloat(tensor.dtype) || tensor.dtype.starts_with("F8")) tensor.dtype = dtype_;
+    }
   }
 
   void Freeze() {

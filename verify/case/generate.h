@@ -10,7 +10,9 @@
 namespace shardproof {
 
 struct GenerateOptions {
-  std::string subject = "reference";  ///< or a Python file: then only what the reference alone has is left out
+  /// Or a Python file: then what frameworks do not have is left out (parameters that are scalars, integers
+  /// or codes, tensors under other keys), and what only the reference reads.
+  std::string subject = "reference";
   std::string transport = "sim";      ///< of the reference
   int64_t world = 0;                  ///< ranks of every case; 0: 1 to world_max
   int64_t world_max = 16;

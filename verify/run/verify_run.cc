@@ -247,6 +247,9 @@ std::string Run::WhyNot(const PhasePlan& plan) const {
   if (!plan.resumes.empty() && !std::filesystem::exists(SavedBy(plan.resumes))) {
     return fmt::format("phase {} saved nothing to resume from", plan.resumes);
   }
+  if (plan.mode == RunMode::kMemory && !options_.measures_memory) {
+    return "one of many cases, whose memory is not measured";
+  }
   return launcher_.CannotRun(plan);
 }
 

@@ -18,6 +18,7 @@ struct VerifyOptions {
   std::string directory;  ///< for evidence and scratch files; must exist
   std::string save_to;    ///< keeps the saved checkpoint here; empty: in `directory`
   std::vector<std::string> properties;  ///< judge only these; empty: all
+  bool measures_memory = true;  ///< false: no phase is run for its memory alone
   bool to_be_shown = false;  ///< runs what only a report shows, too
   std::function<void(const std::string& line)> progress;  ///< told what begins
 };

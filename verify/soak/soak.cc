@@ -77,6 +77,7 @@ CaseOutcome CaseRunner::Run(const Case& test_case) {
                               .directory = directory_,
                               .save_to = {},
                               .properties = options_.properties,
+                              .measures_memory = options_.generate.large,
                               .progress = {}});
   return result.ok() ? OutcomeOf(result.value()) : NotJudged(0, result.error().message);
 }
