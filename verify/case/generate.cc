@@ -47,6 +47,7 @@ class ModelMaker {
   ModelCase Make() {
     const int64_t modules = OneOf<int64_t>({1, 1, 2, 2, 3, 4, 5, 8});
     for (int64_t i = 0; i < modules; ++i) AddModule();
+    if (!IsReference()) AddLinear();  // a model without a parameter is none to them
     if (options_.large) AddLarge();
     if (Chance(30)) AddTie();
     if (Chance(25)) DropKeys();
@@ -79,7 +80,7 @@ class ModelMaker {
     tensor.shape = std::move(shape);
     tensor.dtype = dtype;
     tensor.requires_grad = IsFloat(dtype) && !dtype.starts_with("F8");
-    if (Chance(12)) tensor.attributes["tensor_model_parallel"] = Chance(50) ? "true" : "false";
+    if (options_.attributes && Chance(12)) tensor.attributes["tensor_model_parallel"] = Chance(50) ? "true" : "false";
     if (Chance(5)) tensor.init = OneOf<std::string>({"ones", "zeros"});
     return tensor;
   }

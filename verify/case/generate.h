@@ -13,6 +13,7 @@ struct GenerateOptions {
   /// Or a Python file: then what frameworks do not have is left out (parameters that are scalars, integers
   /// or codes, tensors under other keys), and what only the reference reads.
   std::string subject = "reference";
+  bool attributes = true;             ///< user attributes on tensors, which a subject may not keep
   std::string transport = "sim";      ///< of the reference
   int64_t world = 0;                  ///< ranks of every case; 0: 1 to world_max
   int64_t world_max = 16;

@@ -80,6 +80,7 @@ Result<SoakOptions> OptionsFrom(const SoakArguments& arguments) {
   options.generate.transport =
       !arguments.transport.empty() ? arguments.transport : reference ? "sim" : "gloo";
   options.generate.world = arguments.world;
+  options.generate.attributes = !options.subject.cannot.contains("identity");
   // Ranks that are processes take cores and seconds.
   if (options.generate.transport != "sim") options.generate.world_max = 4;
   options.seed = arguments.seed;
