@@ -185,13 +185,15 @@ class Tools:
             return "the sources of the pipeline are not here: this is an installed command"
         if shutil.which("cmake") is None:
             return "there is no cmake to build it with"
+        lacks = [one for one in LIBRARIES if self.build and not os.path.exists(os.path.join(self.build, one))]
+        if lacks:
+            return f"the build tree of the command lacks {lacks[0]}"
         if bug and not os.path.exists(os.path.join(self.source, "verify/run/bug.cc")):
             return "the sources of the planted bug are not here"
         return ""
 
     def words(self):
-        has_libraries = all(os.path.exists(os.path.join(self.build, one)) for one in LIBRARIES)
-        build = [f"-DSHARDPROOF_BUILD={os.path.abspath(self.build)}"] if self.build and has_libraries else []
+        build = [f"-DSHARDPROOF_BUILD={os.path.abspath(self.build)}"] if self.build else []
         return [f"-DSHARDPROOF_SOURCE={os.path.abspath(self.source)}", *build, f"-DTORCH_PYTHON={self.python}"]
 
 
