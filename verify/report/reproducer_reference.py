@@ -149,26 +149,25 @@ def phases_for(finding, plan, case):
 
 
 def write_program(folder, group, run, yields):
-    """main.cc and CMakeLists.txt. Raises NotShown."""
+    """main.cc and CMakeLists.txt. Raises NotShown.
+
+    yields: whether ranks have turns at files, as in the verifier
+    """
     finding, case = group.findings[0], run.case
-    strategy = "plain" if finding["phase"] == "plain" else case["strategy"]
-    bug = "" if finding["phase"] == "plain" else case["bug"]
-    os.makedirs(folder, exist_ok=True)
+    is_plain = finding["phase"] == "plain"  # the yardstick, without the bug
+    bug = "" if is_plain else case["bug"]
+    spec, job_lines = job_of(case, "plain" if is_plain else case["strategy"])
+    facts = {
+        "bug": bug, "bug_file": bug.replace(".", "_", 1) + ".cc", "plan": group.plan, "spec": spec,
+        "title": textwrap.wrap(title_of(finding), 96), "phases": phases_for(finding, group.plan, case),
+        "checkpoint": source_files(run), "job_lines": job_lines, "yields": yields,
+    }  # fmt: skip
     environment = templates()
     environment.filters["quoted"] = quoted
-    spec, job_lines = job_of(case, strategy)
-    facts = {"bug": bug, "bug_file": bug.replace(".", "_", 1) + ".cc"}
-    for name, template, more in (
-        ("main.cc", "main.cc.j2", {
-            "title": textwrap.wrap(title_of(finding), 96), "plan": group.plan, "spec": spec,
-            "phases": phases_for(finding, group.plan, case), "checkpoint": source_files(run),
-            "job_lines": job_lines, "yields": yields,
-        }),
-        ("CMakeLists.txt", "CMakeLists.txt.j2", {}),
-    ):  # fmt: skip
-        text = environment.get_template(template).render(**facts, **more)
+    os.makedirs(folder, exist_ok=True)
+    for name in ("main.cc", "CMakeLists.txt"):
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-            file.write(text)
+            file.write(environment.get_template(name + ".j2").render(**facts))
 
 
 @dataclasses.dataclass
@@ -209,8 +208,8 @@ class Seen:
 def ended(words, seconds, folder):
     """(exit code or None if it had to be ended, output)"""
     try:
-        done = subprocess.run(words, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, timeout=seconds, encoding="utf-8", errors="replace")  # fmt: skip
+        done = subprocess.run(words, cwd=folder, timeout=seconds, encoding="utf-8", errors="replace",
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
         return done.returncode, done.stdout
     except subprocess.TimeoutExpired as late:
         return None, f"{late.output or ''}\n(ended after {seconds} s)"
@@ -265,9 +264,11 @@ def write_all(result, evidence, out, tools):
         programs += group.plan is not None
         seen = reproduce(group, run, out, tools)
         offered = seen is not None and seen.built and seen.code == 1
+        text = report_text("reproducer_program.md.j2", group, result, seen.output if seen else "",
+                           offered=offered, seen=seen, subject="reference", python="",
+                           reproducer="the program")  # fmt: skip
         with open(os.path.join(out, group.slug + ".md"), "w", encoding="utf-8") as file:
-            file.write(report_text("reproducer_program.md.j2", group, result, seen.output if seen else "",
-                                   offered=offered, seen=seen, subject="reference", python="", reproducer="the program"))  # fmt: skip
+            file.write(text)
         for finding in [*group.findings, *group.also]:
             index.setdefault(finding["fingerprint"], {
                 "script": None, "program": group.slug if offered else None, "report": f"{group.slug}.md",
