@@ -261,8 +261,8 @@ def write_all(result, evidence, out, tools):
     for group in groups[:REPORTS_MAX]:
         if group.plan and programs == PROGRAMS_MAX:
             group.plan, group.why_not = None, f"a report has at most {PROGRAMS_MAX} programs"
-        programs += group.plan is not None
         seen = reproduce(group, run, out, tools)
+        programs += seen is not None
         offered = seen is not None and seen.built and seen.code == 1
         text = report_text("reproducer_program.md.j2", group, result, seen.output if seen else "",
                            offered=offered, seen=seen, subject="reference", python="",
