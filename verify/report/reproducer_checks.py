@@ -105,9 +105,11 @@ def element(finding, plan, run):
         plan.constant("size_t", "kElementBytes", str(len(bits.group(1)) // 2 - 1))
         plan.constant("std::vector<std::string>", "kKeys", names_of(keys_of(finding["tensor"], run.oracle)))
     elif finding["property"] == "loading.derived_buffers":
-        ulp = int(re.search(r"within (\d+) ulp", finding["message"]).group(1))
-        plan.constant("int64_t", "kUlp", str(ulp))
-        plan.expected += f", within {ulp} ulp"
+        ulp = re.search(r"within (\d+) ulp", finding["message"])
+        if not ulp:
+            raise NotShown("the finding does not say how near it has to be")
+        plan.constant("int64_t", "kUlp", ulp.group(1))
+        plan.expected += f", within {ulp.group(1)} ulp"
     return plan
 
 
@@ -128,10 +130,12 @@ def field(finding, plan, run):
 
 
 def finite(finding, plan, run):
-    nan, inf = re.findall(r"\d+", finding["expected"])
+    allowed = re.fullmatch(r"(\d+) NaN, (\d+) Inf", finding["expected"])
+    if not allowed:
+        raise NotShown("the finding does not say how many may be")
     plan.ranks = run.shard_group(finding)
-    plan.expected = f"{finding['expected']} in {finding['tensor']}"
-    return plan.constant("int64_t", "kNan", nan).constant("int64_t", "kInf", inf)
+    plan.expected = f"at most {finding['expected']} in {finding['tensor']}"
+    return plan.constant("int64_t", "kNan", allowed.group(1)).constant("int64_t", "kInf", allowed.group(2))
 
 
 # ---- shards and collectives ----------------------------------------------------------------------
@@ -147,7 +151,7 @@ def owned(finding, plan, run):
 def tiles(finding, plan, run):
     plan.ranks = run.shard_group(finding)
     elements = 1
-    for size in run.descriptor(finding, plan.ranks[0])["shape"]:
+    for size in run.descriptor(finding)["shape"]:
         elements *= size
     plan.expected = f"each of the {elements} elements of {finding['tensor']} to be owned by one of ranks " \
                     f"{', '.join(map(str, plan.ranks))}"  # fmt: skip
@@ -271,6 +275,8 @@ def plan_for(finding, run):
 def facts_of(evidence, phase, rank):
     """The facts that a rank left, as far as they can be read."""
     path = os.path.join(evidence, phase, f"rank_{rank}.facts.jsonl")
+    if not os.path.exists(path):
+        return
     with open(path, encoding="utf-8") as file:
         for line in file:
             try:
@@ -279,16 +285,22 @@ def facts_of(evidence, phase, rank):
                 return
 
 
+def coordinates_of(evidence, phase, rank):
+    """Where on the mesh a rank is. Raises NotShown."""
+    first = next(facts_of(evidence, phase, rank), {})
+    if "coordinates" not in first:
+        raise NotShown(f"rank {rank} left no evidence")
+    return first["coordinates"]
+
+
 def descriptor_at(evidence, phase, rank, stage, tensor):
-    """(mesh coordinates of a rank, what it said that the tensor is at a stage or None)."""
-    coordinates, described, current = [], {}, None
+    """What a rank said that a tensor is at a stage. Raises NotShown."""
+    described, current = {}, None
     for fact in facts_of(evidence, phase, rank):
-        if fact["record"] == "rank":
-            coordinates = fact["coordinates"]
-        elif fact["record"] == "tensor":
+        if fact["record"] == "tensor":
             described[fact["id"]] = fact
         elif fact["record"] == "state" and fact["name"] == tensor:
             current = described.get(fact["tensor"])
-        elif fact["record"] == "stage_end" and fact["name"] == stage:
-            return coordinates, current
-    return coordinates, None
+        elif fact["record"] == "stage_end" and fact["name"] == stage and current:
+            return current
+    raise NotShown(f"rank {rank} left nothing about {tensor} at `{stage}`")

@@ -117,27 +117,33 @@ def tensors_in(path):
     return tensors
 
 
-def source_files(run):
-    """The checkpoint of a run: its folders, texts and files of tensors. Raises NotShown."""
+def files_of(run):
+    """(name within the checkpoint, path) of every file that decides what is loaded."""
     model = run.case["model"]
     folders = {"": model.get("checkpoint") or os.path.join(run.evidence, "source")}
     if model.get("adapter"):
         folders["adapter/"] = model["adapter"]
-    files = []
-    for prefix, folder in folders.items():
-        wanted = () if model.get("from_scratch") else (".index.json", ".safetensors")
-        names = [name for name in sorted(os.listdir(folder)) if name in CONFIG_FILES or name.endswith(wanted)]
-        files += [(prefix + name, os.path.join(folder, name)) for name in names]
-    total = sum(os.path.getsize(path) for _, path in files)
-    if total > EMBEDDED_BYTES_MAX:
-        raise NotShown(f"the checkpoint has {total:,} bytes, more than a program can hold "
-                       f"({EMBEDDED_BYTES_MAX:,})")  # fmt: skip
+    endings = () if model.get("from_scratch") else (".index.json", ".safetensors")
+    return [(prefix + name, os.path.join(folder, name)) for prefix, folder in folders.items()
+            for name in sorted(os.listdir(folder)) if name in CONFIG_FILES or name.endswith(endings)]  # fmt: skip
+
+
+def source_files(run):
+    """The checkpoint of a run: its folders, texts and files of tensors. Raises NotShown."""
     texts, tensor_files = [], []
-    for name, path in files:
-        if name.endswith(".safetensors"):
-            tensor_files.append({"name": name, "tensors": tensors_in(path)})
-        else:
+    try:
+        files = files_of(run)
+        total = sum(os.path.getsize(path) for _, path in files)
+        if total > EMBEDDED_BYTES_MAX:
+            raise NotShown(f"the checkpoint has {total:,} bytes, more than a program can hold "
+                           f"({EMBEDDED_BYTES_MAX:,})")  # fmt: skip
+        for name, path in files:
+            if name.endswith(".safetensors"):
+                tensor_files.append({"name": name, "tensors": tensors_in(path)})
+                continue
             with open(path, encoding="utf-8") as file:
                 texts.append({"name": name, "text": file.read()})
-    return {"folders": [prefix.rstrip("/") for prefix in folders if prefix], "texts": texts,
-            "tensor_files": tensor_files}  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise NotShown(f"the checkpoint cannot be read: {type(error).__name__}: {error}") from error
+    folders = sorted({name.rpartition("/")[0] for name, _ in files} - {""})
+    return {"folders": folders, "texts": texts, "tensor_files": tensor_files}

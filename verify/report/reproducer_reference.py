@@ -31,7 +31,7 @@ import textwrap
 sys.path.append(sys.path.pop(0))
 
 import jinja2
-from reproducer_checks import LATE_STAGES, Plan, descriptor_at, plan_for, quoted
+from reproducer_checks import LATE_STAGES, Plan, coordinates_of, descriptor_at, plan_for, quoted
 from reproducer_job import job_of, mesh_text, source_files
 from reproducer_shared import (
     REPORTS_MAX, NotShown, age, read_result, report_text, templates, title_of, write_index,
@@ -50,27 +50,22 @@ class Run:
         self.result, self.evidence, self.case = result, evidence, result["case"]
         with open(os.path.join(evidence, "oracle.json"), encoding="utf-8") as file:
             self.oracle = json.load(file)
-        with open(os.path.join(evidence, "run.json"), encoding="utf-8") as file:
-            self.phases = {one["name"]: one for one in json.load(file)["phases"]}
 
-    def descriptor(self, finding, rank):
-        """What a rank said that the finding's tensor is. Raises NotShown."""
-        found = descriptor_at(self.evidence, finding["phase"], rank, finding["stage"], finding["tensor"])[1]
-        if found is None:
-            raise NotShown(f"rank {rank} left nothing about {finding['tensor']}")
-        return found
+    def descriptor(self, finding):
+        """What the finding's first rank said that the tensor is. Raises NotShown."""
+        rank = (finding["ranks"] or [0])[0]
+        return descriptor_at(self.evidence, finding["phase"], rank, finding["stage"], finding["tensor"])
 
     def shard_group(self, finding):
-        """The ranks that hold the whole of the tensor together, the finding's first rank among them."""
+        """The ranks that hold the whole of the tensor together, the finding's first among them. Raises NotShown."""
         first = (finding["ranks"] or [0])[0]
-        placements = self.descriptor(finding, first).get("placements", [])
-        axes = [axis for axis, one in enumerate(placements) if "shard" not in one["kind"]]
-        at = lambda rank: descriptor_at(self.evidence, finding["phase"], rank, "", "")[0]
-        home = at(first)
+        placements = self.descriptor(finding).get("placements", [])
         if not placements:
             return [first]
-        return [rank for rank in range(finding["world_size"])
-                if all(at(rank)[axis] == home[axis] for axis in axes)]  # fmt: skip
+        # Ranks that differ in no axis but those that cut it.
+        alike = [axis for axis, one in enumerate(placements) if "shard" not in one["kind"]]
+        at = {rank: coordinates_of(self.evidence, finding["phase"], rank) for rank in range(finding["world_size"])}
+        return [rank for rank, place in at.items() if all(place[axis] == at[first][axis] for axis in alike)]
 
 
 @dataclasses.dataclass
