@@ -24,9 +24,8 @@ NO_PROGRAM = {
 }  # fmt: skip
 
 # How the message of a finding says what a field should have been.
-FIELD_EXPECTED = r"(?:the model declares|at `built` it was|its placements give|its owned runs have|" \
-                 r"on rank \d+ it is) (.*)$"  # fmt: skip
-FIELDS = ("dtype", "shape", "local_shape", "local elements", "kind", "persistent", "requires_grad", "attributes")
+FIELD_EXPECTED = r"(?:the model declares|at `built` it was|its placements give|on rank \d+ it is) (.*)$"
+FIELDS = ("dtype", "shape", "local_shape", "kind", "persistent", "requires_grad", "attributes")
 
 
 def quoted(text):
@@ -91,10 +90,28 @@ def names_of(names):
     return "{" + ", ".join(map(quoted, names)) + "}"
 
 
+def true_bits(name, index, size, oracle):
+    """The bits that the oracle knows of an element, by the checkpoint or as an initial value; None if it does not."""
+    if not next((one.get("persistent", True) for one in oracle["declared"] if one["name"] == name), False):
+        return None
+    tie = next((tie for tie in oracle["ties"] if name in tie), [name])
+    for tensors in (oracle["source"]["tensors"], oracle["missing"]):
+        for known in (tensors[one] for one in tie if one in tensors):
+            for stretch in known.get("bytes", []):
+                data, at = bytes.fromhex(stretch["hex"]), index * size - stretch["start"]
+                if 0 <= at and at + size <= len(data):
+                    return int.from_bytes(data[at : at + size], "little")
+    return None
+
+
 def element(finding, plan, run):
     bits = re.search(r"\((0x[0-9a-f]+)\)$", finding["expected"])
     if not bits or finding.get("index") is None:
         raise NotShown("the finding does not name the element and its bits")
+    # What another rank, path or stage has may be what is wrong: the program would fail when all is mended.
+    truth = true_bits(finding["tensor"], finding["index"], len(bits.group(1)) // 2 - 1, run.oracle)
+    if truth is not None and truth != int(bits.group(1), 16):
+        raise NotShown("what it was compared with is itself not what the checkpoint has")
     plan.expected = f"element {finding['index']} of {finding['tensor']} to be {finding['expected']}"
     declared = next((one["dtype"] for one in run.oracle["declared"] if one["name"] == finding["tensor"]), "")
     plan.float_type = FLOAT_TYPES.get(declared, "")
@@ -121,12 +138,30 @@ def field(finding, plan, run):
         expected = said.group(1) if said else ""
     if not expected or not (name in FIELDS or name.startswith("attribute ")) or " more" in expected:
         raise NotShown(f"no program checks {name}")
+    declared = next((one for one in run.oracle["declared"] if one["name"] == finding["tensor"]), {})
+    if finding["kind"].startswith("unlike-") and field_text(declared, name) not in ("", expected):
+        raise NotShown("what it was compared with is itself not what the model declares")
     plan.field, plan.expected = name, f"{name} of {finding['tensor']} to be {expected}"
+    if name == "local_shape":
+        by_placements(finding, plan, run)
     plan.constant("std::string", "kExpected", quoted(expected))
     if finding["stage"] == "saved":
         plan.check = "saved_field"
         plan.constant("std::vector<std::string>", "kKeys", names_of(keys_of(finding["tensor"], run.oracle)))
     return plan
+
+
+def field_text(declared, name):
+    """A field of a declared tensor as a finding has it, or nothing if it is not said."""
+    value = declared.get(name, "")
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, list) else str(value)
+
+
+def by_placements(finding, plan, run):
+    """What is expected follows from the placements that the rank had, which may be what is wrong."""
+    placements = run.descriptor(finding).get("placements", [])
+    text = "".join(f"{one['kind']}({one.get('dim', 0)})/{one.get('split_factor', 1)} " for one in placements)
+    plan.constant("std::string", "kPlacements", quoted(text))
 
 
 def finite(finding, plan, run):
@@ -144,7 +179,9 @@ def finite(finding, plan, run):
 def owned(finding, plan, run):
     if " more" in finding["expected"]:
         raise NotShown("it is cut into more stretches than the finding names")
-    plan.expected = f"rank {finding['ranks'][0]} to own {finding['expected']} of {finding['tensor']}"
+    by_placements(finding, plan, run)
+    plan.expected = f"rank {finding['ranks'][0]} to own {finding['expected']} of {finding['tensor']}, as its " \
+                    f"placements say: {json.loads(plan.constants['kPlacements']['text'])}".rstrip()  # fmt: skip
     return plan.constant("std::string", "kExpected", quoted(finding["expected"]))
 
 
