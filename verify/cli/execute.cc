@@ -80,23 +80,33 @@ void ShowProgress(const std::string& line) {
   std::fflush(stderr);
 }
 
+/// What writes scripts or programs that show the findings; empty where nobody knows how to run it again,
+/// as of a script that was only observed.
+std::vector<std::string> ReproducerCommand(const RunResult& result, const ExecuteOptions& options,
+                                           const Places& places) {
+  if (result.test_case.subject == kReference) {
+    return {places.python, places.report + "/reproducer_reference.py",
+            "--source", places.source, "--build", places.build, "--torch-python", places.python};
+  }
+  if (!fs::exists(result.evidence_directory + "/values/order.json")) return {};
+  return {places.python, places.report + "/reproducer.py", "--python", PythonFrom(options).python};
+}
+
 Status WriteReports(RunResult& result, const ExecuteOptions& options) {
   if (!options.report.empty()) {
     const std::string json = options.report + "/result.json";
     result.report_path = options.report + "/report.html";
     SP_TRY(WriteResultJson(result, json));
     const Places places = FindPlaces();
-    // Of a script that was only observed nobody knows how to run it again.
-    const bool was_run = fs::exists(result.evidence_directory + "/values/order.json");
-    if (was_run && !result.Findings().empty()) {
-      ShowProgress("scripts that show the findings: writing and running them");
-      const std::string python = PythonFrom(options).python;
+    const auto reproducers = ReproducerCommand(result, options, places);
+    if (!reproducers.empty() && !result.Findings().empty()) {
+      ShowProgress("reproducers of the findings: writing and running them");
       SP_ASSIGN(const std::string script,
-                WriteReproducers(places.python, places.report + "/reproducer.py", python, json,
-                                 result.evidence_directory, options.report + "/reproducers"));
+                WriteReproducers(reproducers, json, result.evidence_directory,
+                                 options.report + "/reproducers"));
       ShowProgress("");
       if (!script.empty()) {
-        result.next_command = ShellQuoted(python) + " " + ShellQuoted(script);
+        result.next_command = ShellQuoted(PythonFrom(options).python) + " " + ShellQuoted(script);
         SP_TRY(WriteResultJson(result, json));
       }
     }

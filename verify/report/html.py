@@ -287,14 +287,14 @@ def property_table(result):
 
 
 def read_reproducers(folder, notes):
-    """fingerprint -> script and report, as reproducer.py left them in this folder, if it did."""
+    """fingerprint -> script, program and report, as reproducer.py left them in this folder, if it did."""
     path = os.path.join(folder, "reproducers.json")
     if not os.path.exists(path):
         return {}
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)["findings"]
-        return {str(fingerprint): {kind: plain_name(entry[kind]) for kind in ("script", "report")}
+        return {str(fingerprint): {kind: plain_name(entry.get(kind)) for kind in ("script", "program", "report")}
                 for fingerprint, entry in found.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         notes.append(f"reproducers.json: {type(error).__name__}: {error}")

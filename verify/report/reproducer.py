@@ -19,7 +19,6 @@ import dataclasses
 import json
 import math
 import os
-import platform
 import pprint
 import re
 import signal
@@ -40,18 +39,15 @@ sys.path.append(sys.path.pop(0))
 sys.path.append(PACKAGE)
 
 import embed
+from reproducer_shared import (
+    REPORTS_MAX, NotShown, age, read_result, report_text, templates, title_of, write_index,
+)  # fmt: skip
 from shardproof._dtypes import DTYPES
 
-SCRIPTS_MAX = 10
 TENSORS_MAX = 50  # in one script
-LINES_SHOWN = 20
 MADE_BYTES_MAX = 2 << 30  # of a checkpoint that a script makes by itself
 HANG_SECONDS = 30  # at least, before a script calls a rank hung
 STARTUP_SECONDS = 120  # imports, and the making of a checkpoint
-
-
-class NoScript(Exception):
-    """Why there is no script for a finding."""
 
 
 # ---- what to check -------------------------------------------------------------------------------
@@ -96,7 +92,7 @@ def against(finding):
         words = words if "|" in words else re.escape(words)
         if re.search(rf"differs from ({words})|(is .*, )({words}) has", message):
             return found
-    raise NoScript("what it was compared with cannot be had with torch alone")
+    raise NotShown("what it was compared with cannot be had with torch alone")
 
 
 def plan_values(finding, oracle):
@@ -104,7 +100,7 @@ def plan_values(finding, oracle):
     if finding["property"] == "loading.derived_buffers":
         formula = oracle["derived"].get(name, oracle["derived"].get(name.replace("original_", "")))
         if formula is None:
-            raise NoScript("its formula is not in the evidence")
+            raise NotShown("its formula is not in the evidence")
         values = [float("nan") if isinstance(one, str) else one for one in formula["values"]]
         return Plan("check_values", expected="expected_from_formula",
                     constants={"ULP": formula["ulp_max"]}, of_tensor={"FORMULA": {name: values}})  # fmt: skip
@@ -113,7 +109,7 @@ def plan_values(finding, oracle):
     of_tensor = {"KEYS": {name: key}} if key != name else {}
     if finding["stage"] == "saved":
         if reference:
-            raise NoScript("the saved value of a buffer that the model made itself")
+            raise NotShown("the saved value of a buffer that the model made itself")
         return Plan("check_saved", expected=function, constants={"SAVED": "differs"},
                     of_tensor=of_tensor)  # fmt: skip
     # State of an optimizer may lie on each rank as a piece of its own.
@@ -145,7 +141,7 @@ def plan_field(finding, oracle):
 def plan_sharing(finding, oracle):
     other = re.search(r"memory with ([^,;]+)", finding["message"])
     if not other:
-        raise NoScript("the finding does not say with what it shares memory")
+        raise NotShown("the finding does not say with what it shares memory")
     return Plan("check_sharing", constants={"MUST_SHARE": finding["kind"] == "untied"},
                 of_tensor={"SHARED": {finding["tensor"]: other.group(1)}})  # fmt: skip
 
@@ -181,16 +177,16 @@ def plan_training(finding):
 
 
 def plan_for(finding, oracle):
-    """The Plan of a finding. Raises NoScript."""
+    """The Plan of a finding. Raises NotShown."""
     kind, domain = finding["kind"], finding["property"].partition(".")[0]
     if finding["class"] == "verifier":
-        raise NoScript("it is about the evidence, not about the subject")
+        raise NotShown("it is about the evidence, not about the subject")
     if finding["class"] == "input":
-        raise NoScript("it is about the files of the checkpoint; the message says all there is")
+        raise NotShown("it is about the files of the checkpoint; the message says all there is")
     if domain == "memory":
         return plan_memory(finding)
     if domain == "conformance":
-        raise NoScript("it is about what the subject says of itself")
+        raise NotShown("it is about what the subject says of itself")
     if finding["property"] == "fault.every_rank_finishes":
         return Plan("check_nothing", "look_at_ends")
     if finding["property"] == "sharding.collectives_in_order":
@@ -215,7 +211,7 @@ def plan_for(finding, oracle):
     plan = plans.get("unlike" if kind.startswith("unlike-") else kind.partition(" ")[0])
     plan = plan_field if kind.startswith("unlike-") else plan
     if plan is None:
-        raise NoScript(f"no script checks findings of kind {kind}")
+        raise NotShown(f"no script checks findings of kind {kind}")
     made = Plan(plan) if isinstance(plan, str) else plan(finding, oracle)
     if made.expected == "expected_from_checkpoint" or made.check in ("check_finite", "check_saved"):
         check_own_keys(finding, oracle)
@@ -223,10 +219,10 @@ def plan_for(finding, oracle):
 
 
 def check_own_keys(finding, oracle):
-    """A script reads a tensor by its name. Raises NoScript where the checkpoint has other keys."""
+    """A script reads a tensor by its name. Raises NotShown where the checkpoint has other keys."""
     for one in tie_of(oracle, finding["tensor"]):
         if keys := oracle["source"]["tensors"].get(one, {}).get("keys"):
-            raise NoScript(f"checkpoints keep {one} under other keys ({keys[0]}: {len(keys)} in all)")
+            raise NotShown(f"checkpoints keep {one} under other keys ({keys[0]}: {len(keys)} in all)")
 
 
 @dataclasses.dataclass
@@ -242,12 +238,6 @@ class Group:
     slug: str = ""
 
 
-def age(finding, compared):
-    """Phases and stages in the order of the run: the earliest is the likeliest cause."""
-    place = lambda names, name: names.index(name) if name in names else len(names)
-    return place(compared["phases"], finding["phase"]), place(compared["stages"], finding["stage"])
-
-
 def groups_of(result, run):
     """All findings, each in one group."""
     groups, by_root, by_tensor = [], {}, {}
@@ -255,7 +245,7 @@ def groups_of(result, run):
         try:
             plan, why_not = plan_for(finding, run.oracle), ""
             run.phases_for(finding["phase"], plan.constants.get("REFERENCE"))
-        except NoScript as reason:
+        except NotShown as reason:
             plan, why_not = None, str(reason)
         tensor = finding["tensor"] or (plan.check + plan.look if plan else why_not)
         stage = "" if plan and plan.at_the_end else finding["stage"]
@@ -323,7 +313,7 @@ class Run:
         """The phase, after the one whose checkpoint it resumes and the one it is compared with."""
         for one in filter(None, (phase, reference and reference[0])):
             if one not in self.orders:
-                raise NoScript(f"phase {one} left no order of what it was asked for")
+                raise NotShown(f"phase {one} left no order of what it was asked for")
         needed = [phase]
         if reference and reference[0] not in needed:
             needed.insert(0, reference[0])
@@ -436,10 +426,7 @@ def script_of(group, run, needs_checkpoint):
     constants = {**CONSTANTS, **constants}
     constants = {name: value for name, value in constants.items()
                  if re.search(rf"\b{name}\b", parts.text())}  # fmt: skip
-    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(HERE), trim_blocks=True,
-                                     lstrip_blocks=True, undefined=jinja2.StrictUndefined,
-                                     keep_trailing_newline=True)  # fmt: skip
-    return environment.get_template("reproducer.py.j2").render(
+    return templates().get_template("reproducer.py.j2").render(
         first=first, group=group, plan=plan, run=run, constants=constants,
         imports=parts.import_lines(), definitions=parts.text(), needs_checkpoint=needs_checkpoint,
         ulp=ulp, debug=plan.look == "look_at_collectives",
@@ -476,10 +463,6 @@ def preload(imported, config, measures_memory):
 def needs_of(imported, config):
     found = {name.split(".")[0] for name in imported} - set(sys.stdlib_module_names)
     return sorted(found | {"torch", "safetensors"} | ({"transformers"} if config else set()))
-
-
-def title_of(finding):
-    return f"{finding['property']}: {finding['message'] or finding['kind']}"
 
 
 # ---- seeing it fail ------------------------------------------------------------------------------
@@ -565,49 +548,26 @@ def python_version(python):
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def machine():
-    """The processor and system on which the script was run."""
-    model = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            model = next(line.split(":", 1)[1].strip() for line in file if "model name" in line)
-    except (OSError, StopIteration):
-        pass
-    return {"system": platform.platform(), "cpu": f"{model}, {os.cpu_count()} cores"}
-
-
 def report_of(group, run, seen, needs_checkpoint, python):
     offered = seen is not None and seen.code == 1 and len(seen.missing) < len(group.findings)
-    prop = next((one for one in run.result["properties"]
-                 if one["id"] == group.findings[0]["property"]), {})  # fmt: skip
-    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(HERE), trim_blocks=True,
-                                     lstrip_blocks=True, undefined=jinja2.StrictUndefined,
-                                     keep_trailing_newline=True)  # fmt: skip
-    shown = [] if seen is None else [line for line in seen.output.splitlines() if line.strip()]
     source = run.orders[group.phase][1]["source"] if group.phase in run.orders else ""
-    shown = [line.replace(os.path.abspath(source), "DIR") if source else line for line in shown]
-    return offered, environment.get_template("reproducer.md.j2").render(
-        group=group, first=group.findings[0], title=title_of(group.findings[0]), prop=prop,
-        result=run.result, case=run.result["case"], compared=run.result["compared"],
-        offered=offered, seen=seen, output=shown[-LINES_SHOWN:], machine=machine(),
-        cut=max(0, len(shown) - LINES_SHOWN), needs_checkpoint=needs_checkpoint,
-        python=python_version(python), needs=needs_of(run.imported, {} if run.is_synthetic else 1),
-        left=run.left, subject=run.subject,
+    output = seen.output if seen else ""
+    output = output.replace(os.path.abspath(source), "DIR") if source else output
+    return offered, report_text(
+        "reproducer_script.md.j2", group, run.result, output, offered=offered, seen=seen,
+        needs_checkpoint=needs_checkpoint, python=python_version(python), left=run.left,
+        needs=needs_of(run.imported, {} if run.is_synthetic else 1), subject=run.subject,
+        reproducer="the script",
     )  # fmt: skip
 
 
 def write_all(result, evidence, out, python):
     """Every group's script and report, and the index."""
-    for finding in result["findings"]:
-        for field in ("phase", "stage", "tensor", "expected", "seen", "explanation", "message"):
-            finding[field] = finding.get(field) or ""
-        for field in ("hosts", "coordinates", "ranks"):
-            finding.setdefault(field, [])
     run = Run(result, evidence)
     groups = groups_of(result, run)
     os.makedirs(out, exist_ok=True)
     index = {}
-    for group in groups[:SCRIPTS_MAX]:
+    for group in groups[:REPORTS_MAX]:
         seen, needs_checkpoint = reproduce(group, run, out, python)
         offered, text = report_of(group, run, seen, needs_checkpoint, python)
         with open(os.path.join(out, group.slug + ".md"), "w", encoding="utf-8") as file:
@@ -618,10 +578,7 @@ def write_all(result, evidence, out, python):
                      "report": f"{group.slug}.md", "seen": is_seen}  # fmt: skip
             index.setdefault(finding["fingerprint"], entry)
         print(f"{group.slug}: {'seen to fail' if offered else 'no script'}", flush=True)
-    left_out = len(groups[SCRIPTS_MAX:])
-    with open(os.path.join(out, "reproducers.json"), "w", encoding="utf-8") as file:
-        json.dump({"schema": 1, "left_out": left_out, "findings": index}, file, indent=1)
-        file.write("\n")
+    write_index(out, index, len(groups[REPORTS_MAX:]))
 
 
 def main():
@@ -633,8 +590,7 @@ def main():
     parser.add_argument("--python", default=sys.executable)
     arguments = parser.parse_args()
     try:
-        with open(arguments.result, encoding="utf-8") as file:
-            result = json.load(file)
+        result = read_result(arguments.result)
         # Scripts run in another directory.
         out, python = os.path.abspath(arguments.out), os.path.abspath(arguments.python)
         write_all(result, arguments.evidence, out,

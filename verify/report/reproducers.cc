@@ -1,4 +1,4 @@
-// Runs reproducer.py.
+// Runs reproducer.py, or that of the reference.
 #include <filesystem>
 #include <fstream>
 
@@ -30,15 +30,15 @@ std::string FirstScript(const std::string& out) {
 
 }  // namespace
 
-Result<std::string> WriteReproducers(const std::string& python, const std::string& script,
-                                     const std::string& subject_python,
+Result<std::string> WriteReproducers(std::vector<std::string> command,
                                      const std::string& result_json,
                                      const std::string& evidence_directory,
                                      const std::string& out) {
   std::error_code error;  // scripts of an earlier report are not this run's
   if (std::filesystem::exists(out + "/reproducers.json")) std::filesystem::remove_all(out, error);
-  const auto end = RunProgram(
-      {python, script, result_json, evidence_directory, out, "--python", subject_python}, kDeadline);
+  const std::string script = command.at(1);
+  command.insert(command.end(), {result_json, evidence_directory, out});
+  const auto end = RunProgram(command, kDeadline);
   if (!end.ok()) return end.error().While("reproducers " + out);
   if (end.value().ok()) return FirstScript(out);
   return BadInput(fmt::format("reproducers {}: {} ended with {}: {}", out, script, end.value().how,

@@ -45,7 +45,8 @@ class Package(CommandTest):
         report = REPOSITORY / "verify" / "report"
         expected |= {f"_report/{path.name}" for path in report.glob("*.j2")}
         expected |= {f"_report/{name}.py" for name in (
-            "html", "report_plots", "reproducer", "reproducer_parts", "embed")}  # fmt: skip
+            "html", "report_plots", "reproducer", "reproducer_parts", "embed", "reproducer_shared",
+            "reproducer_reference", "reproducer_checks", "reproducer_job")}  # fmt: skip
         libraries = {name for name in found if re.fullmatch(r"_bin/lib(fmt|simdjson)\.so\.\d+", name)}
         expected.add("_bin/shardproof")
         if (Path(os.environ["SHARDPROOF_BUILD"]) / "libshardproof_cuda.so").exists():

@@ -1,0 +1,343 @@
+"""What a program has to look at to show a finding of the reference pipeline: pure functions of the
+finding and of the evidence. main_looks.cc.j2 has the C++ of each check.
+"""
+
+import dataclasses
+import json
+import os
+import re
+
+from reproducer_shared import NotShown
+
+# Stages that only Save or Restore reaches.
+LATE_STAGES = ("saved", "restored")
+
+# What C++ calls a dtype whose elements are shown as numbers.
+FLOAT_TYPES = {"F64": "double", "F32": "float", "F16": "at::Half", "BF16": "at::BFloat16"}
+
+NO_PROGRAM = {
+    "verifier": "it is about the evidence, not about the pipeline",
+    "input": "it is about the files of a checkpoint; the message says all there is",
+    "memory": "it is about the memory of a process, and a program's ranks are threads of one, whose memory is "
+              "not told apart",
+    "fault": "a fault was injected into the run, which is the verifier's doing",
+}  # fmt: skip
+
+# How the message of a finding says what a field should have been.
+FIELD_EXPECTED = r"(?:the model declares|at `built` it was|its placements give|on rank \d+ it is) (.*)$"
+FIELDS = ("dtype", "shape", "local_shape", "kind", "persistent", "requires_grad", "attributes")
+
+
+def quoted(text):
+    """A literal of C++."""
+    return json.dumps(str(text), ensure_ascii=False)
+
+
+@dataclasses.dataclass
+class Plan:
+    """A check, where it looks and what it expects."""
+
+    check: str
+    expected: str  # for people
+    stage: str = ""
+    tensor: str = ""
+    ranks: list = dataclasses.field(default_factory=list)
+    field: str = ""
+    float_type: str = ""  # what the bits of an element are shown as, if a number
+    constants: dict = dataclasses.field(default_factory=dict)  # name -> {"type", "text"}, in C++
+
+    def constant(self, cpp_type, name, text):
+        self.constants[name] = {"type": f"const {cpp_type}", "text": text}
+        return self
+
+    @property
+    def reads_saved(self):
+        return self.check.startswith("saved")
+
+    @property
+    def at_the_end(self):
+        return self.check in ("tiles", "finite", "collective")
+
+    @property
+    def watches(self):
+        return not self.reads_saved and self.check not in ("ends", "collective", "keys")
+
+    @property
+    def finds_slot(self):
+        return self.watches and self.check not in ("names", "groups")
+
+    @property
+    def shows_bits(self):
+        return self.check in ("element", "saved_element")
+
+    @property
+    def ulp(self):
+        return "kUlp" in self.constants
+
+
+# ---- values --------------------------------------------------------------------------------------
+
+
+def keys_of(name, oracle):
+    """The keys that hold a tensor in a checkpoint, one after the other."""
+    for checkpoint in (*oracle["saved"].values(), oracle["source"]):
+        if name in checkpoint["tensors"]:
+            return checkpoint["tensors"][name].get("keys") or [name]
+    return [name]
+
+
+def names_of(names):
+    return "{" + ", ".join(map(quoted, names)) + "}"
+
+
+def true_bits(name, index, size, oracle):
+    """The bits that the oracle knows of an element, by the checkpoint or as an initial value; None if it does not."""
+    if not next((one.get("persistent", True) for one in oracle["declared"] if one["name"] == name), False):
+        return None
+    tie = next((tie for tie in oracle["ties"] if name in tie), [name])
+    for tensors in (oracle["source"]["tensors"], oracle["missing"]):
+        for known in (tensors[one] for one in tie if one in tensors):
+            for stretch in known.get("bytes", []):
+                data, at = bytes.fromhex(stretch["hex"]), index * size - stretch["start"]
+                if 0 <= at and at + size <= len(data):
+                    return int.from_bytes(data[at : at + size], "little")
+    return None
+
+
+def element(finding, plan, run):
+    bits = re.search(r"\((0x[0-9a-f]+)\)$", finding["expected"])
+    if not bits or finding.get("index") is None:
+        raise NotShown("the finding does not name the element and its bits")
+    # What another rank, path or stage has may be what is wrong: the program would fail when all is mended.
+    truth = true_bits(finding["tensor"], finding["index"], len(bits.group(1)) // 2 - 1, run.oracle)
+    if truth is not None and truth != int(bits.group(1), 16):
+        raise NotShown("what it was compared with is itself not what the checkpoint has")
+    plan.expected = f"element {finding['index']} of {finding['tensor']} to be {finding['expected']}"
+    declared = next((one["dtype"] for one in run.oracle["declared"] if one["name"] == finding["tensor"]), "")
+    plan.float_type = FLOAT_TYPES.get(declared, "")
+    plan.constant("uint64_t", "kElement", f"{finding['index']}u")
+    plan.constant("uint64_t", "kBits", f"{bits.group(1)}u")
+    if finding["stage"] == "saved":
+        plan.check = "saved_element"
+        plan.constant("size_t", "kElementBytes", str(len(bits.group(1)) // 2 - 1))
+        plan.constant("std::vector<std::string>", "kKeys", names_of(keys_of(finding["tensor"], run.oracle)))
+    elif finding["property"] == "loading.derived_buffers":
+        ulp = re.search(r"within (\d+) ulp", finding["message"])
+        if not ulp:
+            raise NotShown("the finding does not say how near it has to be")
+        plan.constant("int64_t", "kUlp", ulp.group(1))
+        plan.expected += f", within {ulp.group(1)} ulp"
+    return plan
+
+
+def field(finding, plan, run):
+    name = finding["kind"].removeprefix("unlike-")
+    expected = finding["expected"]
+    if not expected:
+        said = re.search(FIELD_EXPECTED, finding["message"])
+        expected = said.group(1) if said else ""
+    if not expected or not (name in FIELDS or name.startswith("attribute ")) or " more" in expected:
+        raise NotShown(f"no program checks {name}")
+    declared = next((one for one in run.oracle["declared"] if one["name"] == finding["tensor"]), {})
+    if finding["kind"].startswith("unlike-") and field_text(declared, name) not in ("", expected):
+        raise NotShown("what it was compared with is itself not what the model declares")
+    plan.field, plan.expected = name, f"{name} of {finding['tensor']} to be {expected}"
+    if name == "local_shape":
+        by_placements(finding, plan, run)
+    plan.constant("std::string", "kExpected", quoted(expected))
+    if finding["stage"] == "saved":
+        plan.check = "saved_field"
+        plan.constant("std::vector<std::string>", "kKeys", names_of(keys_of(finding["tensor"], run.oracle)))
+    return plan
+
+
+def field_text(declared, name):
+    """A field of a declared tensor as a finding has it, or nothing if it is not said."""
+    value = declared.get(name, "")
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, list) else str(value)
+
+
+def by_placements(finding, plan, run):
+    """What is expected follows from the placements that the rank had, which may be what is wrong."""
+    placements = run.descriptor(finding).get("placements", [])
+    text = "".join(f"{one['kind']}({one.get('dim', 0)})/{one.get('split_factor', 1)} " for one in placements)
+    plan.constant("std::string", "kPlacements", quoted(text))
+
+
+def finite(finding, plan, run):
+    allowed = re.fullmatch(r"(\d+) NaN, (\d+) Inf", finding["expected"])
+    if not allowed:
+        raise NotShown("the finding does not say how many may be")
+    plan.ranks = run.shard_group(finding)
+    plan.expected = f"at most {finding['expected']} in {finding['tensor']}"
+    return plan.constant("int64_t", "kNan", allowed.group(1)).constant("int64_t", "kInf", allowed.group(2))
+
+
+# ---- shards and collectives ----------------------------------------------------------------------
+
+
+def owned(finding, plan, run):
+    if " more" in finding["expected"]:
+        raise NotShown("it is cut into more stretches than the finding names")
+    by_placements(finding, plan, run)
+    plan.expected = f"rank {finding['ranks'][0]} to own {finding['expected']} of {finding['tensor']}, as its " \
+                    f"placements say: {json.loads(plan.constants['kPlacements']['text'])}".rstrip()  # fmt: skip
+    return plan.constant("std::string", "kExpected", quoted(finding["expected"]))
+
+
+def tiles(finding, plan, run):
+    plan.ranks = run.shard_group(finding)
+    elements = 1
+    for size in run.descriptor(finding)["shape"]:
+        elements *= size
+    plan.expected = f"each of the {elements} elements of {finding['tensor']} to be owned by one of ranks " \
+                    f"{', '.join(map(str, plan.ranks))}"  # fmt: skip
+    return plan.constant("size_t", "kElements", str(elements))
+
+
+def collective(finding, plan, run):
+    number = re.search(r"collective (\d+) is", finding["message"])
+    others = [rank for rank in range(finding["world_size"]) if rank not in finding["ranks"]]
+    if not number or not others:
+        raise NotShown("the finding does not say which collective differs")
+    plan.tensor, plan.stage = "", ""
+    plan.expected = f"collective {number.group(1)} to be {finding['expected']} on every rank"
+    return plan.constant("size_t", "kNumber", number.group(1)).constant("int64_t", "kOther", str(others[0]))
+
+
+def ends(finding, plan, run):
+    if finding["kind"] not in ("error", "hang"):
+        raise NotShown("a rank that dies takes all of a program along, whose ranks are threads"
+                       if finding["kind"] == "lost" else "it is about how a process ended")  # fmt: skip
+    plan.expected, plan.tensor, plan.stage = "every rank to come to its end without an error", "", ""
+    return plan
+
+
+# ---- names, keys and objects ---------------------------------------------------------------------
+
+
+def sharing(finding, plan, run):
+    other = re.search(r"memory with ([^,;]+)", finding["message"])
+    if not other:
+        raise NotShown("the finding does not say with what it shares memory")
+    tied = finding["kind"] == "untied"
+    plan.expected = f"{finding['tensor']} and {other.group(1)} {'' if tied else 'not '}to share memory"
+    plan.constant("std::string", "kOther", quoted(other.group(1)))
+    return plan.constant("bool", "kShared", str(tied).lower())
+
+
+def keys(finding, plan, run):
+    plan.field = "missing" if re.search(r"keys are missing", finding["message"]) else "unexpected"
+    said = finding["kind"] == "concealed"
+    plan.expected = f"{finding['tensor']} {'' if said else 'not '}to be reported as {plan.field}"
+    plan.stage = ""
+    return plan.constant("bool", "kToBeSaid", str(said).lower())
+
+
+def names(finding, plan, run):
+    plan.tensor = finding["message"].rpartition(": ")[2].partition(", ")[0]
+    there = finding["kind"] == "not-in-model"
+    plan.expected = f"{plan.tensor} {'' if there else 'not '}to be in the model"
+    return plan.constant("bool", "kToBeThere", str(there).lower())
+
+
+def saved_keys(finding, plan, run):
+    name, kind = finding["tensor"], finding["kind"]
+    tie = next((tie for tie in run.oracle["ties"] if name in tie), [name])
+    found = tie if len(tie) > 1 else keys_of(name, run.oracle)[:1]
+    wanted = 0 if kind == "extra" else 1
+    plan.expected = f"{wanted} of these keys in the saved checkpoint: {', '.join(found)}"
+    plan.tensor = ""
+    plan.constant("std::vector<std::string>", "kKeys", names_of(found))
+    return plan.constant("size_t", "kWanted", str(wanted))
+
+
+def says(check, expected):
+    """A check that needs to know no more than where to look."""
+
+    def made(finding, plan, run):
+        plan.check, plan.expected = check, expected.format(**finding)
+        return plan
+
+    return made
+
+
+CHECKS = {
+    "differs": element, "clobbered": element, "dtype": field, "shape": field, "nan": finite, "inf": finite,
+    "meta": says("meta", "{tensor} not to be on the meta device"),
+    "undefined": says("defined", "{tensor} to have a value"),
+    "rebuilt": says("rebuilt", "{tensor} to be the object that it was at `built`"),
+    "chunk": owned, "gap": tiles, "overlap": tiles, "incomplete": tiles, "untied": sharing,
+    "aliased": sharing, "concealed": keys, "invented": keys, "not-in-model": names, "not-declared": names,
+    "extra": saved_keys, "duplicate": saved_keys, "saved-twice": saved_keys, "not-saved": saved_keys,
+    "not-held": says("held", "the optimizer to hold {tensor} once"),
+    "held-twice": says("held", "the optimizer to hold {tensor} once"),
+    "groups": says("groups", "the optimizer to have the groups that it had at `bound`"),
+    "options": says("groups", "the optimizer to have the options that it had at `bound`"),
+    "members": says("groups", "the optimizer to hold what it held at `bound`, in that order"),
+}  # fmt: skip
+
+
+def plan_for(finding, run):
+    """The Plan of a finding. Raises NotShown."""
+    domain, kind = finding["property"].partition(".")[0], finding["kind"]
+    if domain == "memory" or finding["class"] in ("verifier", "input"):
+        raise NotShown(NO_PROGRAM["memory" if domain == "memory" else finding["class"]])
+    if run.case["faults"]:
+        raise NotShown(NO_PROGRAM["fault"])
+    make = CHECKS.get(kind)
+    if finding["property"] == "fault.every_rank_finishes":
+        make = ends
+    elif finding["property"] == "sharding.collectives_in_order":
+        make = collective
+    elif finding["property"] == "loading.descriptors_kept" and kind != "rebuilt" or kind.startswith("unlike-"):
+        make = field
+    elif kind == "absent" and finding["stage"] == "saved":
+        make = saved_keys
+    if make is None:
+        raise NotShown(f"no program checks findings of kind {kind}")
+    plan = Plan(make.__name__, "", finding["stage"].removesuffix(".optimizer"), finding["tensor"],
+                finding["ranks"])  # fmt: skip
+    plan = make(finding, plan, run)
+    if plan.watches and not plan.ranks:
+        plan.ranks = list(range(finding["world_size"]))
+    if plan.reads_saved:
+        plan.ranks, plan.stage = [], ""
+    return plan
+
+
+# ---- evidence ------------------------------------------------------------------------------------
+
+
+def facts_of(evidence, phase, rank):
+    """The facts that a rank left, as far as they can be read."""
+    path = os.path.join(evidence, phase, f"rank_{rank}.facts.jsonl")
+    if not os.path.exists(path):
+        return
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            try:
+                yield json.loads(line)
+            except ValueError:  # a torn last line
+                return
+
+
+def coordinates_of(evidence, phase, rank):
+    """Where on the mesh a rank is. Raises NotShown."""
+    first = next(facts_of(evidence, phase, rank), {})
+    if "coordinates" not in first:
+        raise NotShown(f"rank {rank} left no evidence")
+    return first["coordinates"]
+
+
+def descriptor_at(evidence, phase, rank, stage, tensor):
+    """What a rank said that a tensor is at a stage. Raises NotShown."""
+    described, current = {}, None
+    for fact in facts_of(evidence, phase, rank):
+        if fact["record"] == "tensor":
+            described[fact["id"]] = fact
+        elif fact["record"] == "state" and fact["name"] == tensor:
+            current = described.get(fact["tensor"])
+        elif fact["record"] == "stage_end" and fact["name"] == stage and current:
+            return current
+    raise NotShown(f"rank {rank} left nothing about {tensor} at `{stage}`")

@@ -1,0 +1,141 @@
+"""A program that shows a finding of the reference pipeline fails with its planted bug, and does not without.
+
+Any planted bug by hand, in the environment of the tests: test_reproducer_reference.py ID PROPERTY
+"""
+
+import json
+import os
+import re
+import sys
+import unittest
+
+from command import REPOSITORY, CommandTest
+
+SCRIPT = REPOSITORY / "verify" / "report" / "reproducer_reference.py"
+
+
+class Reproducer(CommandTest):
+    labels = "selftest multi-rank"
+    timeout_s = 400
+
+    def found(self, bug, *words):
+        """A failing run of a planted bug with a report. \\returns the report's directory"""
+        report = self.root / "report"
+        done = self.shardproof("verify", "--bug", bug, *words, "--report", report, timeout=350)
+        self.assertIn(done.code, (1, 4), str(done))
+        return report
+
+    def entry_of(self, report, **wanted):
+        """What came of the first finding that is as wanted: the entry of the index, and the finding."""
+        index = json.loads((report / "reproducers" / "reproducers.json").read_text())["findings"]
+        for finding in json.loads((report / "result.json").read_text())["findings"]:
+            if all(finding.get(key) == value for key, value in wanted.items()):
+                return index[finding["fingerprint"]], finding
+        self.fail(f"no finding is {wanted}")
+
+    def built(self, program, *more):
+        """Builds a program as whoever gets it would, and runs it. \\returns how it ended"""
+        build = self.root / "build"
+        words = [f"-DSHARDPROOF_SOURCE={REPOSITORY}", f"-DTORCH_PYTHON={sys.executable}",
+                 f"-DSHARDPROOF_BUILD={os.environ['SHARDPROOF_BUILD']}", *more]  # fmt: skip
+        for step in (["-S", program, "-B", build, *words], ["--build", build]):
+            self.assert_exit(self.run_process("cmake", *step, timeout=300), 0)
+        return self.run_process(build / "reproducer")
+
+    def reproduced(self, bug, property_id, *shows):
+        """The finding's program: seen to fail as the report says, and it does not without the bug."""
+        report = self.found(bug, "--transport", "sim", "--property", property_id)
+        out = report / "reproducers"
+        entry, finding = self.entry_of(report, property=property_id)
+        text = (out / entry["report"]).read_text()
+        self.assertTrue(entry["seen"], text)
+        for words in (finding["message"], finding["fingerprint"], "ended with exit code 1", "\nseen ", *shows):
+            self.assertIn(words, text)
+        self.assertIn(f'href="reproducers/{entry["program"]}/main.cc"', (report / "report.html").read_text())
+        self.assertEqual(json.loads((out / "case.json").read_text())["bug"], bug)
+        for name in ("main.cc", "CMakeLists.txt"):
+            code = (out / entry["program"] / name).read_text()
+            for place in (str(REPOSITORY), os.environ["SHARDPROOF_BUILD"], str(self.root), sys.prefix):
+                self.assertNotIn(place, code)
+        included = set(re.findall(r'#include "(verify|properties|fixtures)/(.+)"',
+                                  (out / entry["program"] / "main.cc").read_text()))  # fmt: skip
+        self.assertEqual(included, {("verify", "run/bug.h")})
+        done = self.built(out / entry["program"], "-DNO_BUG=ON")
+        self.assert_exit(done, 0)
+        self.assertIn("ok: it does not show here", done.out)
+        return out / entry["program"]
+
+    def test_a_wrong_element_is_shown_and_linked(self):
+        self.reproduced("sharding.shards_swapped", "loading.equals_source",
+                        "expected  element 0 of a.weight to be -0.0018971111 (0xbaf8a87c)",
+                        "rank 0: element 0 of a.weight is 2.182657e-23 (0x19d317f8)")  # fmt: skip
+
+
+class WithoutProgram(Reproducer):
+    labels = "selftest multi-rank"
+    timeout_s = 200
+
+    def told(self, report, reason, **wanted):
+        done = self.run_process(sys.executable, SCRIPT, report / "result.json", report / "evidence",
+                                report / "reproducers")  # fmt: skip
+        self.assert_exit(done, 0)
+        entry, _ = self.entry_of(report, **wanted)
+        self.assertEqual((entry["program"], entry["seen"]), (None, False))
+        text = (report / "reproducers" / entry["report"]).read_text()
+        self.assertIn("No program shows it: " + reason, text)
+        self.assertTrue((report / "reproducers" / "case.json").exists())
+        self.assertEqual(list((report / "reproducers").glob("*/main.cc")), [])
+
+    def test_memory_of_a_process_has_a_report_and_no_program(self):
+        report = self.found("memory.placeholders_zeroed")
+        self.told(report, "it is about the memory of a process", property="memory.no_page_commit")
+
+    def test_without_the_sources_there_is_a_report_and_no_program(self):
+        report = self.found("memory.placeholders_zeroed")
+        result = json.loads((report / "result.json").read_text())
+        for finding in result["findings"]:  # of a kind that a program could show
+            finding.update(property="loading.no_meta_left", kind="meta", phase="values")
+        (report / "result.json").write_text(json.dumps(result))
+        self.told(report, "the sources of the pipeline are not here", kind="meta")
+
+
+class OtherKinds(Reproducer):
+    labels = "selftest multi-rank nightly"
+    timeout_s = 400
+
+    def test_a_restore_on_another_mesh(self):
+        self.reproduced("checkpoint.resume_uses_saved_offsets", "checkpoint.reshard", "element 12 of a.weight")
+
+    def test_what_a_saved_checkpoint_lacks(self):
+        self.reproduced("checkpoint.drops_frozen", "checkpoint.round_trip", "0 of these keys")
+
+    def test_shards_that_do_not_tile(self):
+        self.reproduced("sharding.last_rank_drops_remainder", "sharding.shards_tile", "is owned by 0 ranks")
+
+    def test_collectives_in_another_order(self):
+        self.reproduced("comm.two_broadcasts_swapped", "sharding.collectives_in_order",
+                        "rank 1: collective 11 is broadcast from rank 0 of b.weight")  # fmt: skip
+
+    def test_a_rank_that_ends_with_an_error(self):
+        self.reproduced("fault.error_not_shared", "fault.every_rank_finishes", "Input/output error")
+
+    def test_a_tensor_left_on_meta(self):
+        self.reproduced("loading.meta_buffer_kept", "loading.no_meta_left", "rotary.inv_freq is on the meta device")
+
+    def test_a_tie_that_is_broken(self):
+        self.reproduced("loading.tie_broken_by_materialize", "loading.ties_kept", "do not share memory")
+
+    def test_an_optimizer_of_the_old_tensors(self):
+        self.reproduced("training.optimizer_not_rebound", "training.optimizer_live",
+                        "the optimizer holds a.weight 0 times")  # fmt: skip
+
+
+def by_hand(bug, property_id):
+    setattr(Reproducer, "test_by_hand", lambda self: self.reproduced(bug, property_id))
+    unittest.main(argv=[sys.argv[0], "Reproducer.test_by_hand"])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(f"usage: {sys.argv[0]} ID PROPERTY")
+    by_hand(*sys.argv[1:])
