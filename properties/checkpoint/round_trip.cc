@@ -60,6 +60,26 @@ class SavedCheck {
                              "one tied tensor is saved more than once: " + ListSome(names)));
     }
     for (const std::string& name : names) CheckValue(name);
+    if (IsReference(evidence_)) CheckKeys(group);
+  }
+
+  /// Whoever could read the source can read what was saved of it.
+  void CheckKeys(const std::vector<std::string>& group) {
+    for (const std::string& name : group) {
+      const auto source = evidence_.oracle.source.tensors.find(name);
+      const auto saved = saved_.tensors.find(name);
+      if (source == evidence_.oracle.source.tensors.end() || saved == saved_.tensors.end()) continue;
+      judgement_.Compared();
+      if (source->second.keys == saved->second.keys) continue;
+      Finding finding = Wrong("keys", name, "it is saved under other keys than it was loaded from");
+      finding.expected = KeysText(source->second);
+      finding.seen = KeysText(saved->second);
+      judgement_.Found(std::move(finding));
+    }
+  }
+
+  static std::string KeysText(const FileTensor& tensor) {
+    return tensor.keys.empty() ? tensor.name : ListSome(tensor.keys);
   }
 
   void CheckValue(const std::string& name) {
