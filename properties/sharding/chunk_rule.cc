@@ -52,6 +52,19 @@ bool IsCut(const PlacementRecord& placement) {
   return placement.kind == "shard" || placement.kind == "strided_shard";
 }
 
+/// Whether axes further right that cut the same dim, some of them or all, make so many pieces of it as the
+/// strided shard on `axis` says: no other axis can have cut it before.
+bool HasItsPieces(const PhaseEvidence& phase, const TensorDescriptor& descriptor, size_t axis) {
+  const PlacementRecord& strided = descriptor.placements[axis];
+  std::set<int64_t> pieces = {1};
+  for (size_t right = axis + 1; right < descriptor.placements.size(); ++right) {
+    const PlacementRecord& placement = descriptor.placements[right];
+    if (!IsCut(placement) || placement.dim != strided.dim) continue;
+    for (const int64_t fewer : std::set<int64_t>(pieces)) pieces.insert(fewer * phase.mesh[right].size);
+  }
+  return pieces.contains(strided.split_factor);
+}
+
 /// What is wrong with the descriptor's own figures, or empty.
 std::string Malformed(const PhaseEvidence& phase, const RankEvidence& rank,
                       const TensorDescriptor& descriptor) {
@@ -69,6 +82,11 @@ std::string Malformed(const PhaseEvidence& phase, const RankEvidence& rank,
     if (IsCut(placement) &&
         (placement.dim < 0 || placement.dim >= static_cast<int64_t>(descriptor.shape.size()))) {
       return fmt::format("sharded on dim {} of {} dims", placement.dim, descriptor.shape.size());
+    }
+    if (placement.kind == "strided_shard" && !HasItsPieces(phase, descriptor, axis)) {
+      return fmt::format("a strided shard on axis {} of {} pieces of dim {}, which the axes to its right "
+                         "do not make",
+                         phase.mesh[axis].name, placement.split_factor, placement.dim);
     }
   }
   return "";
@@ -146,7 +164,8 @@ bool Has(const TensorDescriptor& descriptor, const std::string& kind) {
 
 /// \claim      On every rank the owned runs of a sharded tensor are the block that its placements
 ///             give its mesh coordinate: Shard(d) by torch.chunk(dim d, axis size), a strided shard
-///             by torch.chunk of each of the split_factor pieces.
+///             by torch.chunk of each of the split_factor pieces, which are those that axes further right
+///             make of the dim.
 /// \needs      values, plain, resume: sharded, materialized, ready, restored
 /// \tolerance  none: sets of elements
 /// \killed_by  sharding.floor_plus_remainder, sharding.ceil_on_every_rank,

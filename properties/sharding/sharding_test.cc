@@ -102,6 +102,16 @@ TEST(ChunkRuleTest, FloorPlusRemainderIsNotChunk) {
   EXPECT_EQ(result.judgement.findings()[0].expected, "elements [0, 6)");
 }
 
+TEST(ChunkRuleTest, AStridedShardNeedsAxesToItsRight) {
+  SoundEvidence sound;
+  TensorDescriptor& descriptor = sound.Descriptor("values", 1, "ready", "w");
+  descriptor.placements = {{"strided_shard", 0, 3}};
+  const PropertyResult result = JudgeOne(sound.evidence, "sharding.chunk_rule");
+  ASSERT_EQ(result.judgement.findings().size(), 1u);
+  EXPECT_EQ(FirstFinding(result).kind, "malformed");
+  EXPECT_THAT(FirstFinding(result).message, HasSubstr("3 pieces of dim 0"));
+}
+
 TEST(ChunkRuleTest, SkipsWhereNothingIsSharded) {
   SoundEvidence sound;
   for (const char* phase : {"values", "plain", "resume"}) {

@@ -196,6 +196,32 @@ TEST(ShardOf, KeepsRowsOfOneBlockInOneRun) {
   EXPECT_EQ(block.runs[0].stride, 64u);
 }
 
+/// No test holds so much, so it is held against a small one: what lies within one index is `within` times
+/// as much, and so is everything that is counted in elements.
+TEST(ShardOf, CutsWhatHasMoreElementsThan32BitsCountAsWhatHasFew) {
+  constexpr int64_t within = int64_t{1} << 40;
+  const Mesh mesh{{{"dp_shard", 2}, {"tp", 3}}};
+  const std::vector<Placement> kinds = {Placement::Replicate(), Placement::Shard(0),
+                                        Placement::Shard(1), Placement::StridedShard(0, 3)};
+  for (const Placement& first : kinds) {
+    for (const Placement& second : kinds) {
+      for (int64_t rank = 0; rank < mesh.WorldSize(); ++rank) {
+        const std::vector<int64_t> coordinates = mesh.CoordinatesOf(rank);
+        const Shard few = ShardOf({7, 5, 1}, {first, second}, mesh, coordinates);
+        const Shard many = ShardOf({7, 5, within}, {first, second}, mesh, coordinates);
+        EXPECT_EQ(many.ElementCount(), few.ElementCount() * within);
+        ASSERT_EQ(many.runs.size(), few.runs.size());
+        for (size_t i = 0; i < few.runs.size(); ++i) {
+          EXPECT_EQ(many.runs[i].start, few.runs[i].start * within);
+          EXPECT_EQ(many.runs[i].length, few.runs[i].length * within);
+          EXPECT_EQ(many.runs[i].count, few.runs[i].count);
+          EXPECT_EQ(many.runs[i].stride, few.runs[i].stride * within);
+        }
+      }
+    }
+  }
+}
+
 TEST(ShardOfDeathTest, RefusesAMistakenCaller) {
   const Mesh mesh{{{"a", 2}, {"b", 2}}};
   EXPECT_DEATH(ChunkOf(4, 2, 2), "check failed");

@@ -62,8 +62,9 @@ struct TensorCase {
   std::optional<RopeCase> rope;
   /// How checkpoints keep it if not under its own name: ways in order of preference, each the keys
   /// whose tensors make it, one after the other in row-major order (packed experts, other prefixes).
-  /// Its own name is tried last. A synthetic checkpoint uses the first way.
+  /// Its own name is tried last.
   std::vector<std::vector<StoredCase>> stored;
+  int64_t stored_as = 0;    ///< the way that a synthetic checkpoint uses; from their number on: its own name
 };
 
 /// Low-rank adapters (LoRA) that a run makes of linear layers, without a file of their values.
@@ -85,6 +86,7 @@ struct ModelCase {
   std::vector<std::string> missing;     ///< names that the checkpoint is allowed to lack (a synthetic one does)
   std::vector<std::string> unexpected;  ///< names the checkpoint may hold besides (a synthetic one does)
   int64_t files = 1;                ///< synthetic: number of safetensors files
+  bool every_tied_name = false;     ///< synthetic: the files hold tied tensors under each of their names
 };
 
 /// A fault to inject: `id` as in `list faults`, `where` as that fault reads it.

@@ -226,8 +226,9 @@ void CheckKeys(const ModelCase& model, const TensorsByName& tensors, Complaint& 
     const std::string at = At("/model/unexpected", i);
     const std::string fault = NameFault(model.unexpected[i]);
     if (!fault.empty()) complaint.Say(at, fault);
-    if (tensors.count(model.unexpected[i]) != 0) {
-      complaint.Say(at, fmt::format("expected a name that no tensor of the model has, found \"{}\"",
+    const auto tensor = tensors.find(model.unexpected[i]);
+    if (tensor != tensors.end() && tensor->second->persistent) {
+      complaint.Say(at, fmt::format("expected a name that no tensor of the state dict has, found \"{}\"",
                                     model.unexpected[i]));
     }
     if (!seen.insert(model.unexpected[i]).second) {

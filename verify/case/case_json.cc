@@ -130,6 +130,7 @@ ModelCase ParseModel(const json& value, Complaint& complaint) {
     });
     model.ties = ParseTies(fields);
     fields.Optional("files", model.files, 1, kFilesMax);
+    fields.Optional("every_tied_name", model.every_tied_name);
   }
   fields.Optional("missing", model.missing);
   fields.Optional("unexpected", model.unexpected);
@@ -195,6 +196,7 @@ json ModelToJson(const ModelCase& model) {
     }
     out["ties"] = model.ties;
     out["files"] = model.files;
+    if (model.every_tied_name) out["every_tied_name"] = true;
   } else {
     out["checkpoint"] = model.checkpoint;
     if (!model.adapter.empty()) out["adapter"] = model.adapter;
@@ -236,6 +238,7 @@ TensorCase ParseTensorCase(const json& value, const std::string& pointer, Compla
   fields.Optional("built_real", tensor.built_real);
   if (fields.Known("rope")) tensor.rope = ParseRope(fields);
   if (fields.Known("stored")) tensor.stored = ParseStored(fields);
+  fields.Optional("stored_as", tensor.stored_as, 0, kSizeMax);
   fields.Finish();
   return tensor;
 }
@@ -258,6 +261,7 @@ json TensorCaseToJson(const TensorCase& tensor) {
     json& keys = out["stored"].emplace_back(json::array());
     for (const StoredCase& part : way) keys.push_back({{"key", part.key}, {"shape", part.shape}});
   }
+  if (tensor.stored_as != plain.stored_as) out["stored_as"] = tensor.stored_as;
   return out;
 }
 

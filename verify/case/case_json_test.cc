@@ -233,7 +233,7 @@ TEST(CaseJson, RefusesTiesAndKeysThatNameNoTensor) {
   EXPECT_THAT(RefusalWith("/model/missing/0", "nobody"), HasSubstr("/model/missing/0"));
   EXPECT_THAT(RefusalWith("/model/missing/1", "embed.weight"), HasSubstr("given twice"));
   EXPECT_THAT(RefusalWith("/model/unexpected/0", "head.weight"),
-              HasSubstr("no tensor of the model"));
+              HasSubstr("no tensor of the state dict"));
 }
 
 TEST(JsonText, RefusesDepthRepeatedKeysAndBytesThatAreNotUtf8) {

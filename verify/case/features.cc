@@ -90,6 +90,7 @@ void AddModel(std::vector<Feature>& features) {
   add("tower", [](const TensorCase& t) { return HasPart(t, "visual.") || HasPart(t, "tower."); });
   add("adapter", [](const TensorCase& t) { return HasPart(t, ".lora_"); });
   add("stored under other keys", [](const TensorCase& t) { return !t.stored.empty(); });
+  add("stored under keys of second choice", [](const TensorCase& t) { return t.stored_as > 0; });
   add("packed experts",
       [](const TensorCase& t) { return !t.stored.empty() && t.stored[0].size() > 1; });
   add("values.special", [](const TensorCase& t) { return t.values == "special"; });
@@ -104,6 +105,7 @@ void AddModel(std::vector<Feature>& features) {
   features.push_back({"ties", [](const Case& c) { return !c.model.ties.empty(); }});
   features.push_back({"missing keys", [](const Case& c) { return !c.model.missing.empty(); }});
   features.push_back({"unexpected keys", [](const Case& c) { return !c.model.unexpected.empty(); }});
+  features.push_back({"every tied name", [](const Case& c) { return c.model.every_tied_name; }});
   features.push_back({"many files", [](const Case& c) { return c.model.files > 1; }});
 }
 

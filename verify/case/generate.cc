@@ -50,8 +50,10 @@ class ModelMaker {
     if (!IsReference()) AddLinear();  // a model without a parameter is none to them
     if (options_.large) AddLarge();
     if (Chance(30)) AddTie();
+    model_.every_tied_name = !model_.ties.empty() && Chance(30);
     if (Chance(25)) DropKeys();
     if (Chance(20)) AddUnexpected();
+    if (Chance(20)) StoreByOtherWays();
     if (Chance(20)) model_.files = Between(2, 4);
     if (Chance(15)) for (TensorCase& tensor : model_.tensors) tensor.values = "special";
     if (Chance(20)) Freeze();
@@ -191,11 +193,12 @@ class ModelMaker {
     AddBuffer(module + ".num_batches_tracked", {}, "I64", true);
   }
 
-  /// A frozen layer under its own key, and a low-rank one that mostly begins here.
+  /// A frozen layer under its own key, and a low-rank one that mostly begins here; now and then a row of it
+  /// is longer than what is initialised at a time.
   void AddAdapter() {
     const std::string module = Path("adapted") + ".q_proj";
     const int64_t rows = Between(1, 9);
-    const int64_t columns = Between(1, 9);
+    const int64_t columns = Chance(10) ? Between(4097, 5000) : Between(1, 9);
     const int64_t rank = Between(1, 4);
     TensorCase& base = Add(module + ".base_layer.weight", {rows, columns}, dtype_);
     base.requires_grad = false;
@@ -262,12 +265,24 @@ class ModelMaker {
   void AddUnexpected() {
     const int64_t count = Between(1, 3);
     for (int64_t i = 0; i < count; ++i) model_.unexpected.push_back(Path("old") + ".extra");
+    // As files have them that were written when the buffer was still saved.
+    for (const TensorCase& tensor : model_.tensors) {
+      if (!tensor.persistent && Chance(40)) model_.unexpected.push_back(tensor.name);
+    }
+  }
+
+  void StoreByOtherWays() {
+    for (TensorCase& tensor : model_.tensors) {
+      const auto ways = static_cast<int64_t>(tensor.stored.size());
+      if (ways > 0 && Chance(60)) tensor.stored_as = Between(1, ways);
+    }
   }
 
   /// Frameworks shard floating-point parameters of at least one dim, from keys of the same names.
   void KeepWhatFrameworksHave() {
     for (TensorCase& tensor : model_.tensors) {
       tensor.stored.clear();
+      tensor.stored_as = 0;
       if (tensor.kind != "parameter") continue;
       if (tensor.shape.empty()) tensor.shape = {1};
       if (!IsFloat(tensor.dtype) || tensor.dtype.starts_with("F8")) tensor.dtype = dtype_;
@@ -301,13 +316,15 @@ std::vector<AxisCase> MeshOf(int64_t ranks, bool reference) {
     return {{"dp_shard", ranks}};
   }
   std::vector<std::string> names = {"dp_shard", "dp_replicate", "tp", "ep"};
-  const int64_t axes = OneOf<int64_t>({1, 1, 2, 2, 3});
+  const int64_t axes = ranks < 8 ? OneOf<int64_t>({1, 1, 2, 2, 3}) : OneOf<int64_t>({1, 2, 2, 3, 3});
   std::vector<AxisCase> mesh;
   for (int64_t axis = 0; axis < axes; ++axis) {
     std::vector<int64_t> sizes;
     for (int64_t size = 1; size <= ranks; ++size) {
       if (ranks % size == 0) sizes.push_back(size);
     }
+    // Neither this axis nor the rest of them has one rank, mostly: an axis of one rank cuts nothing.
+    if (sizes.size() > 2 && Chance(80)) sizes = {sizes.begin() + 1, sizes.end() - 1};
     const int64_t size = axis + 1 == axes ? ranks : OneOf(sizes);
     ranks /= size;
     const bool usual = axis == 0 && Chance(50);

@@ -106,6 +106,7 @@ void SimplifyJob(Simplifier& to) {
   to.Try([&](Case& c) { c.max_file_bytes = plain.max_file_bytes; });
   to.Try([&](Case& c) { c.bucket_bytes = plain.bucket_bytes; });
   to.Try([&](Case& c) { c.model.files = 1; });
+  to.Try([&](Case& c) { c.model.every_tied_name = false; });
   to.Try([&](Case& c) { c.options.clear(); });
   to.Try([&](Case& c) { c.steps = c.steps > 2 ? 2 : 0; });
   to.Try([&](Case& c) { c.faults.clear(); });
@@ -160,7 +161,11 @@ void SimplifyTensor(Simplifier& to, size_t index) {
       }
     });
   };
-  change([&](TensorCase& t) { t.stored.clear(); });
+  change([&](TensorCase& t) {
+    t.stored.clear();
+    t.stored_as = plain.stored_as;
+  });
+  change([&](TensorCase& t) { t.stored_as = plain.stored_as; });
   change([](TensorCase& t) { if (t.stored.size() > 1) t.stored.resize(1); });
   change(HalvePacked);
   change([&](TensorCase& t) { t.rope.reset(); });

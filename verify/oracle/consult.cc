@@ -147,10 +147,11 @@ Result<OracleRecord> Consult(const Case& test_case, const std::string& source,
       ReadCheckpoint(source, LocateSource(test_case, source), captures, model.tensors);
   if (!record.source.error.empty()) return BadInput(record.source.error);
   for (auto& [name, tensor] : record.declared) {
-    const FileTensor* present = InSource(record, name);
-    if (present != nullptr) tensor.dtype = present->dtype;
-    if (tensor.rope) SP_TRY(AddDerived(tensor, record));
     const bool saved = tensor.kind != "buffer" || tensor.persistent;
+    const FileTensor* present = InSource(record, name);
+    // A key of the name of a buffer that is not loaded, as older files have them, says nothing of it.
+    if (present != nullptr && saved) tensor.dtype = present->dtype;
+    if (tensor.rope) SP_TRY(AddDerived(tensor, record));
     // How a framework initialises what is missing is its own matter.
     if (present != nullptr || !saved || test_case.subject != "reference") continue;
     // Tied names are one tensor, initialised once: under the first name of the tie.

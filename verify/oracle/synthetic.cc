@@ -79,13 +79,14 @@ PlannedTensor PlanWhole(uint64_t seed, const TensorCase& tensor) {
   return {tensor.name, dtype, tensor.shape, fill};
 }
 
-/// The keys that hold the tensor: those of its first stored way, each a stretch of its elements.
+/// The keys that hold the tensor: those of the way that the case says, each a stretch of its elements.
 Result<std::vector<PlannedTensor>> Plan(uint64_t seed, const TensorCase& tensor) {
   const PlannedTensor whole = PlanWhole(seed, tensor);
-  if (tensor.stored.empty()) return std::vector{whole};
+  const auto way = static_cast<size_t>(tensor.stored_as);
+  if (way >= tensor.stored.size()) return std::vector{whole};
   std::vector<PlannedTensor> parts;
   uint64_t begin = 0;
-  for (const StoredCase& part : tensor.stored[0]) {
+  for (const StoredCase& part : tensor.stored[way]) {
     const auto fill = [fill = whole.fill, begin](uint64_t start, uint64_t count, char* out) {
       fill(begin + start, count, out);
     };
@@ -100,24 +101,35 @@ Result<std::vector<PlannedTensor>> Plan(uint64_t seed, const TensorCase& tensor)
   return parts;
 }
 
-/// Names that another name of their tie stands for: all but the first that is not missing.
-std::set<std::string> Aliases(const Case& test_case, const std::set<std::string>& missing) {
-  std::set<std::string> aliases;
+/// Names that another name of their tie stands for, all but the first that is not missing: the other name
+/// by each.
+std::map<std::string, std::string> Aliases(const Case& test_case, const std::set<std::string>& missing) {
+  std::map<std::string, std::string> aliases;
   for (const std::vector<std::string>& tie : test_case.model.ties) {
-    bool written = false;
+    const std::string* written = nullptr;
     for (const std::string& name : tie) {
       if (missing.count(name)) continue;
-      if (written) aliases.insert(name);
-      written = true;
+      if (written != nullptr) aliases.emplace(name, *written);
+      else written = &name;
     }
   }
   return aliases;
 }
 
+/// Adds what `of` is under `name` too; nothing if that is kept under other keys.
+void AddCopy(const std::string& name, const std::string& of, std::vector<PlannedTensor>& plans) {
+  const auto found = std::find_if(plans.begin(), plans.end(),
+                                  [&](const PlannedTensor& plan) { return plan.name == of; });
+  if (found == plans.end()) return;
+  PlannedTensor copy = *found;
+  copy.name = name;
+  plans.push_back(std::move(copy));
+}
+
 Result<std::vector<PlannedTensor>> PlanAll(const Case& test_case) {
   const ModelCase& model = test_case.model;
   const std::set<std::string> missing(model.missing.begin(), model.missing.end());
-  const std::set<std::string> aliases = Aliases(test_case, missing);
+  const std::map<std::string, std::string> aliases = Aliases(test_case, missing);
   std::vector<TensorCase> wanted;
   for (const TensorCase& tensor : model.tensors) {
     const bool saved = tensor.kind != "buffer" || tensor.persistent;
@@ -128,6 +140,7 @@ Result<std::vector<PlannedTensor>> PlanAll(const Case& test_case) {
   for (const std::string& name : model.unexpected) {
     TensorCase extra;
     extra.name = name;
+    extra.dtype = "BF16";  // what a buffer of that name has not, which is computed in F32
     extra.shape = {4};
     wanted.push_back(extra);
   }
@@ -146,6 +159,9 @@ Result<std::vector<PlannedTensor>> PlanAll(const Case& test_case) {
       }
       plans.push_back(part);
     }
+  }
+  if (model.every_tied_name) {
+    for (const auto& [name, of] : aliases) AddCopy(name, of, plans);
   }
   // Widest first: every tensor then lies at a multiple of its element size.
   std::stable_sort(plans.begin(), plans.end(), [](const PlannedTensor& a, const PlannedTensor& b) {

@@ -11,6 +11,7 @@
 
 #include "src/core/dtype.h"
 #include "verify/run/devices.h"
+#include "verify/run/files.h"
 #include "verify/run/pages.h"
 #include "verify/run/plan.h"
 #include "verify/run/registry.h"
@@ -91,6 +92,24 @@ TEST(PoisonFresh, EveryElementOfEveryDtypeShows) {
       }
     }
   }
+}
+
+TEST(LoseUnsynced, KeepsWhatWasSyncedAndNothingElse) {
+  const std::string path = testing::TempDir() + "/unsynced";
+  const auto files = LoseUnsynced(MakePosixFileSystem());
+  ::unlink(path.c_str());
+  ASSERT_TRUE(files->Create(path, 9).ok());
+  {
+    const auto file = files->OpenForWrite(path);
+    ASSERT_TRUE(file.ok()) << file.error().message;
+    ASSERT_TRUE(file.value()->WriteAt(0, "abcd").ok());
+    ASSERT_TRUE(file.value()->Sync().ok());
+    ASSERT_TRUE(file.value()->WriteAt(3, "DE").ok());
+    ASSERT_TRUE(file.value()->WriteAt(5, "F").ok());
+    EXPECT_EQ(files->ReadText(path, 9).value().substr(0, 6), "abcDEF");  // it is open still
+  }
+  EXPECT_EQ(files->ReadText(path, 9).value(), std::string("abc\xff\xff\xff\0\0\0", 9));
+  ::unlink(path.c_str());
 }
 
 class NoMemory : public Device {

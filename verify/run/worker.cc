@@ -15,6 +15,7 @@
 #include "verify/faults/fault.h"
 #include "verify/run/bug.h"
 #include "verify/run/devices.h"
+#include "verify/run/files.h"
 #include "verify/run/reach.h"
 #include "verify/run/memory_sampler.h"
 #include "verify/run/recorded_communicator.h"
@@ -129,6 +130,7 @@ Status Work(const PhaseRun& run, const Job& job, const RankSeat& seat, EvidenceW
     world.device = WatchReleases(world.device, [&sampler] { sampler->Sample(); });
   } else {
     world.device = PoisonFresh(world.device);
+    world.files = LoseUnsynced(world.files);
   }
   Stages stages = ReferenceStages(job.strategy);
   SP_TRY(Tamper(run, stages, world, writer));

@@ -1,0 +1,16 @@
+// What a values run puts around the file system; as poison does in memory, it makes what was left undone
+// show.
+#pragma once
+
+#include <memory>
+
+#include "src/seam/file_system.h"
+
+namespace shardproof {
+
+/// What is written to a file and not synced before the file is closed is lost: bytes 0xff are in its place,
+/// as they may be after a power failure. Whoever leaves syncing to another rank loses it too: that one may
+/// have been done before.
+std::shared_ptr<FileSystem> LoseUnsynced(std::shared_ptr<FileSystem> inner);
+
+}  // namespace shardproof
