@@ -7,11 +7,17 @@
 namespace {
 
 /// One line for a usage error.
-std::string Usage(const CLI::ParseError& error, const std::vector<std::string>& command_line) {
-  const std::string known = "verify, replay, compare, list";
+std::string Usage(const CLI::App& app, const CLI::ParseError& error,
+                  const std::vector<std::string>& command_line) {
+  std::string known;
+  bool is_known = false;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    known += (known.empty() ? "" : ", ") + command->get_name();
+    is_known = is_known || (command_line.size() > 1 && command->get_name() == command_line[1]);
+  }
   if (command_line.size() < 2) return "a subcommand is needed: " + known + "; see --help";
   const std::string& word = command_line[1];
-  if (word[0] != '-' && (known + ",").find(word + ",") == std::string::npos) {
+  if (word[0] != '-' && !is_known) {
     return "subcommand '" + word + "' is unknown: known are " + known;
   }
   std::string text = error.what();
@@ -46,7 +52,7 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // help
-    std::fprintf(stderr, "shardproof: %s\n", Usage(error, command_line).c_str());
+    std::fprintf(stderr, "shardproof: %s\n", Usage(app, error, command_line).c_str());
     return shardproof::kExitBadInput;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "shardproof: the verifier itself failed: %s\n", error.what());

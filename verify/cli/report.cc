@@ -6,11 +6,16 @@
 
 #include "verify/cli/command.h"
 #include "verify/cli/execute.h"
+#include "verify/cli/places.h"
 #include "verify/evidence/reader.h"
 #include "verify/oracle/oracle.h"
+#include "verify/process/program.h"
+#include "verify/report/text.h"
 
 namespace shardproof {
 namespace {
+
+constexpr auto kBundleDeadline = std::chrono::minutes(10);
 
 /// The evidence, with what the checkpoint's files say if it has not been written down beside it.
 Result<Evidence> EvidenceOf(const std::string& path) {
@@ -51,11 +56,28 @@ int RunReport(const std::string& path, const ExecuteOptions& options) {
   return Present(result, options);
 }
 
+/// Packs the report in `path` for somebody else.
+int RunBundle(const std::string& path, const std::string& out, bool redact) {
+  const Places places = FindPlaces();
+  std::vector<std::string> command = {places.python, places.report + "/bundle.py", path, out};
+  if (redact) command.push_back("--redact");
+  const auto end = RunProgram(command, kBundleDeadline);
+  if (!end.ok()) return Complain(end.error().While("bundle " + out));
+  if (end.value().ok()) {
+    fmt::print("{}\n", out);
+    return 0;
+  }
+  std::string line = end.value().error_tail.substr(0, end.value().error_tail.find('\n'));
+  return Complain(BadInput(fmt::format("bundle {}: {}", out, Printable(line))));
+}
+
 }  // namespace
 
 void AddReport(CLI::App& app, const std::vector<std::string>& command_line, int* exit_code) {
   struct Arguments {
     std::string path;
+    std::string bundle;
+    bool redact = false;
     ExecuteOptions execute;
   };
   auto arguments = std::make_shared<Arguments>();
@@ -64,10 +86,19 @@ void AddReport(CLI::App& app, const std::vector<std::string>& command_line, int*
   command->add_option("DIR", arguments->path,
                       "Directory that shardproof.observe wrote, or of a report")
       ->required();
+  CLI::Option* bundle =
+      command->add_option("--bundle", arguments->bundle,
+                          "Pack the report of DIR, its evidence and its reproducers into this .tar.gz")
+          ->check(NotEmpty);
+  command->add_flag("--redact", arguments->redact,
+                    "In the bundle, keep names, shapes and digests and leave out every value")
+      ->needs(bundle);
   AddOutputOptions(*command, arguments->execute);
   command->callback([arguments, command_line, exit_code] {
     arguments->execute.command_line = command_line;
-    *exit_code = RunReport(arguments->path, arguments->execute);
+    *exit_code = arguments->bundle.empty()
+                     ? RunReport(arguments->path, arguments->execute)
+                     : RunBundle(arguments->path, arguments->bundle, arguments->redact);
   });
 }
 

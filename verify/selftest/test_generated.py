@@ -107,7 +107,7 @@ class Failure(CommandTest):
         done = self.shardproof("verify", "--generate", 50, "--bug", "sharding.shards_swapped",
                                "--report", "report")  # fmt: skip
         self.assert_exit(done, 1)
-        self.assertIn("shrunk to 2 ranks, 1 tensor", done.out)
+        self.assertRegex(done.out, r"shrunk to [1-3] ranks?, 1 tensor")
         self.assertTrue((self.dir / "report" / "report.html").exists())
         self.assert_exit(self.shardproof("replay", "report/case.json"), 1)
 

@@ -17,13 +17,16 @@ class Requests(HTMLParser):
     def __init__(self):
         super().__init__()
         self.found = []
+        self.links = []  # to what lies beside the page, which only a click fetches
 
     def handle_starttag(self, tag, attributes):
         if tag in ("script", "iframe", "object", "embed"):
             self.found.append(tag)
         for name, value in attributes:
             if name in ("src", "href", "xlink:href", "action") and value:
-                if not value.startswith(("#", "data:")):
+                if tag == "a" and value.startswith("reproducers/"):
+                    self.links.append(value)
+                elif not value.startswith(("#", "data:")):
                     self.found.append(f"{tag} {name}={value}")
 
 
@@ -57,6 +60,8 @@ class Report(CommandTest):
         requests = Requests()
         requests.feed(page)
         self.assertEqual(requests.found, [])
+        for link in requests.links:
+            self.assertTrue((out / link).exists(), link)
         self.assertNotRegex(page, r"@import|url\(\s*['\"]?(?!#|data:)[a-z]")
         return result, page
 

@@ -69,6 +69,8 @@ Result<Shrunk> Shrink(const Case& failing, const Signature& signature, uint64_t 
   // One property reads fewer phases than all: runs are shorter.
   narrow.properties = {signature.property};
   narrow.jobs = failing.subject == kReference ? options.jobs : 1;
+  // How ranks end is seen from outside of their processes.
+  const bool isolated = signature.property == "fault.every_rank_finishes";
   Shrunk shrunk{.test_case = failing};
   std::vector<Case> simpler;
   std::unique_ptr<CaseRunner> runner;  // in a worker: its own
@@ -78,7 +80,7 @@ Result<Shrunk> Shrink(const Case& failing, const Signature& signature, uint64_t 
         if (!runner) {
           if (failing.transport == "sim") StayOnOneCore(slot);
           runner = std::make_unique<CaseRunner>(
-              narrow, fmt::format("{}/shrink_{}", narrow.directory, slot), false);
+              narrow, fmt::format("{}/shrink_{}", narrow.directory, slot), isolated);
         }
         const auto test_case = ParseCase(nlohmann::json::parse(order));
         return test_case.ok() ? runner->Run(test_case.value())
