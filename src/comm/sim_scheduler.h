@@ -25,7 +25,8 @@ class SimScheduler {
  public:
   SimScheduler(int64_t ranks, uint64_t seed);
 
-  /// Calls be_rank(rank) for every rank in a thread of its own, which must not throw, and returns when all have returned.
+  /// Calls be_rank(rank) for every rank in a thread of its own, which must not throw, and returns when all
+  /// have returned.
   /// \param stuck  called when ranks are left and none can go on; must wake one.
   void Run(const std::function<void(int64_t rank)>& be_rank, std::function<void()> stuck);
 

@@ -338,8 +338,9 @@ std::vector<AxisCase> MeshOf(int64_t ranks, bool reference) {
 Case DrawCase(const GenerateOptions& options) {
   const bool reference = options.subject == "reference";
   const auto world = [&] {
-    return options.world > 0 ? options.world
-                             : std::min(options.world_max, OneOf<int64_t>({1, 2, 2, 3, 3, 4, 4, 4, 5, 6, 7, 8, 12, 16}));
+    if (options.world > 0) return options.world;
+    return std::min(options.world_max,
+                    OneOf<int64_t>({1, 2, 2, 3, 3, 4, 4, 4, 5, 6, 7, 8, 12, 16}));
   };
   Case made;
   made.subject = options.subject;

@@ -236,7 +236,8 @@ void ShowFailure(const SoakArguments& arguments, const SoakOptions& options, con
     }
   }
   Execute(shrunk.test_case, execute);
-  if (execute.report.empty()) fmt::print("the case, for `shardproof replay FILE`:\n{}\n", CaseToJson(shrunk.test_case).dump());
+  if (!execute.report.empty()) return;
+  fmt::print("the case, for `shardproof replay FILE`:\n{}\n", CaseToJson(shrunk.test_case).dump());
 }
 
 Result<int> SoakOf(const SoakArguments& arguments) {

@@ -83,7 +83,8 @@ def files_of(report, redact):
 def readme(result, redact):
     versions = ", ".join(f"{name} {version}" for name, version in result.get("versions", {}).items())
     left_out = "Values were left out: what the archive says of them, it says by digests.\n" if redact else ""
-    return (f"A run of Shardproof: {result.get('verdict')}, {len(result.get('findings', []))} findings ({versions}).\n"
+    found = len(result.get("findings", []))
+    return (f"A run of Shardproof: {result.get('verdict')}, {found} findings ({versions}).\n"
             f"{left_out}\n"
             "result.json has the verdict and the findings, evidence/ what every rank left.\n"
             "  shardproof report .              judges the evidence again\n"

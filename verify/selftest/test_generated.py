@@ -43,8 +43,8 @@ class Stream(CommandTest):
         self.assertEqual(outcome_of(self.dir / "one.json"), outcome_of(self.dir / "three.json"))
 
     def test_a_part_of_a_stream_is_what_the_whole_has_there(self):
-        self.generate("--generate", 20, "--bug", "loading.tie_broken_by_materialize", "--keep-going", "--shrink-runs", 0,
-                      "--json", "whole.json", code=1)  # fmt: skip
+        self.generate("--generate", 20, "--bug", "loading.tie_broken_by_materialize",
+                      "--keep-going", "--shrink-runs", 0, "--json", "whole.json", code=1)  # fmt: skip
         first = outcome_of(self.dir / "whole.json")["summary"]["failures"][0]
         index = first["outcome"]["index"]
         self.generate("--generate", 1, "--first", index, "--bug", "loading.tie_broken_by_materialize",

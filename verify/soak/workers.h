@@ -32,8 +32,9 @@ class Workers {
   bool IsIdle() const;
   /// Has a worker run this next, if there is room. \error kInternal if no process can be made.
   Status Give(uint64_t index, const std::string& order);
-  /// What was finished since, by the index that it was given with, after waiting at most `patience`, or until a signal came. A worker that
-  /// died or took too long gives an outcome that was not judged, with that reason, and is replaced.
+  /// What was finished since, by the index that it was given with, after waiting at most `patience`, or
+  /// until a signal came. A worker that died or took too long gives an outcome that was not judged, with
+  /// that reason, and is replaced.
   std::vector<CaseOutcome> Collect(std::chrono::milliseconds patience);
 
  private:
