@@ -21,9 +21,9 @@ from torch.testing._internal.common_utils import run_tests
 CASES = int(os.environ.get("ROUND_TRIP_CASES", "3"))
 
 
-def model_of(case):
-    """A small model of another shape for every case."""
-    torch.manual_seed(case)
+def model_of(case, seed):
+    """A small model of another shape for every case, with the initial values of the seed."""
+    torch.manual_seed(seed)
     width = 3 + case % 7
     return torch.nn.Sequential(torch.nn.Linear(width, 9), torch.nn.LayerNorm(9), torch.nn.Linear(9, width))
 
@@ -41,13 +41,14 @@ class RoundTrip(MultiProcessTestCase):
         store = dist.FileStore(self.file_name, self.world_size)
         dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.world_size)
         mesh = init_device_mesh("cpu", (self.world_size,))
-        source = model_of(case).state_dict()
-        model = fully_shard(model_of(case + 1), mesh=mesh)
+        source = model_of(case, 0).state_dict()
+        model = fully_shard(model_of(case, 1), mesh=mesh)
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-        set_model_state_dict(model, source if self.rank == 0 else {}, options=options)
+        # A copy: on rank 0 its values are replaced by shards.
+        set_model_state_dict(model, dict(source) if self.rank == 0 else {}, options=options)
         directory = os.path.join(tempfile.gettempdir(), os.path.basename(self.file_name) + ".saved")
         dcp.save(get_model_state_dict(model), checkpoint_id=directory)
-        restored = fully_shard(model_of(case + 2), mesh=mesh)
+        restored = fully_shard(model_of(case, 2), mesh=mesh)
         state = get_model_state_dict(restored)
         dcp.load(state, checkpoint_id=directory)
         set_model_state_dict(restored, state)
