@@ -274,7 +274,7 @@ void SimWorld::Reduce(int64_t number, int64_t to) {
 
 void SimWorld::Arrive(int64_t number, int64_t rank) {
   Operation& operation = operations_.at(number);
-  operation.arrived[rank] = true;
+  operation.arrived.insert(rank);
   if (waits_for_[rank] == number) scheduler_.Wake(rank);
   if (static_cast<int64_t>(operation.arrived.size()) == world_size_) operations_.erase(number);
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -59,7 +60,7 @@ class SimWorld {
   /// One collective, as far as ranks have come to it.
   struct Operation {
     std::map<int64_t, Request> requests;  ///< by rank
-    std::map<int64_t, bool> arrived;      ///< ranks whose part is done
+    std::set<int64_t> arrived;            ///< ranks whose part is done
     int64_t sent = 0;       ///< by root, of a broadcast or scatter
     at::Tensor reduced;
   };

@@ -17,32 +17,35 @@ class FilesDecorator : public FileSystem {
  public:
   explicit FilesDecorator(std::shared_ptr<FileSystem> inner) : inner_(std::move(inner)) {}
   Result<std::shared_ptr<const MappedFile>> Map(const std::string& path) override {
-    return inner_->Map(path);
+    return Inner().Map(path);
   }
   Result<std::string> ReadText(const std::string& path, uint64_t bytes_max) override {
-    return inner_->ReadText(path, bytes_max);
+    return Inner().ReadText(path, bytes_max);
   }
-  bool Exists(const std::string& path) override { return inner_->Exists(path); }
+  bool Exists(const std::string& path) override { return Inner().Exists(path); }
   Result<std::vector<std::string>> List(const std::string& directory) override {
-    return inner_->List(directory);
+    return Inner().List(directory);
   }
   Status Create(const std::string& path, uint64_t size) override {
-    return inner_->Create(path, size);
+    return Inner().Create(path, size);
   }
   Result<std::unique_ptr<OutputFile>> OpenForWrite(const std::string& path) override {
-    return inner_->OpenForWrite(path);
+    return Inner().OpenForWrite(path);
   }
-  Status MakeDirectory(const std::string& path) override { return inner_->MakeDirectory(path); }
-  Status SyncDirectory(const std::string& path) override { return inner_->SyncDirectory(path); }
+  Status MakeDirectory(const std::string& path) override { return Inner().MakeDirectory(path); }
+  Status SyncDirectory(const std::string& path) override { return Inner().SyncDirectory(path); }
   Status Rename(const std::string& from, const std::string& to) override {
-    return inner_->Rename(from, to);
+    return Inner().Rename(from, to);
   }
   Status Exchange(const std::string& a, const std::string& b) override {
-    return inner_->Exchange(a, b);
+    return Inner().Exchange(a, b);
   }
-  Status RemoveTree(const std::string& path) override { return inner_->RemoveTree(path); }
+  Status RemoveTree(const std::string& path) override { return Inner().RemoveTree(path); }
 
  protected:
+  /// What every call goes to.
+  virtual FileSystem& Inner() { return *inner_; }
+
   std::shared_ptr<FileSystem> inner_;
 };
 

@@ -260,7 +260,7 @@ Result<int> SoakOf(const SoakArguments& arguments) {
   const Status written =
       WriteDocument(arguments.execute.json,
                     Document(options, summary, verdict, SoakReason(summary, end)));
-  if (arguments.execute.json != "-") fmt::print("{}", SoakReport(options, summary, end));
+  if (arguments.execute.json != "-") fmt::print("{}", SoakReport(summary, end));
   std::fflush(stdout);
   SP_TRY(Status(written));
   if (!summary.failures.empty() && arguments.execute.json != "-") {
@@ -272,6 +272,9 @@ Result<int> SoakOf(const SoakArguments& arguments) {
 }  // namespace
 
 int RunSoak(const SoakArguments& arguments) {
+  if (arguments.resume && (arguments.execute.json.empty() || arguments.execute.json == "-")) {
+    return Complain(BadInput("--resume needs --json FILE, the file that it goes on from"));
+  }
   const auto code = SoakOf(arguments);
   return code.ok() ? code.value() : Complain(code.error());
 }

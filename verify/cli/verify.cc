@@ -205,8 +205,8 @@ Result<Case> CaseFrom(const VerifyArguments& arguments) {
   return ParseCase(CaseToJson(test_case));
 }
 
-/// Generated cases; what says what one case is has no meaning for them.
-int RunGenerated(const VerifyArguments& arguments) {
+/// Of generated cases; what says what one case is has no meaning for them.
+SoakArguments SoakFrom(const VerifyArguments& arguments) {
   SoakArguments soak = arguments.soak;
   soak.seed = arguments.seed.value_or(0);
   soak.world = arguments.world.value_or(0);
@@ -214,24 +214,14 @@ int RunGenerated(const VerifyArguments& arguments) {
   if (!arguments.subject.empty() && arguments.subject != kReference) {
     soak.subject = std::filesystem::absolute(arguments.subject).string();
   }
-  soak.bug = arguments.bug;
+  soak.bug = arguments.bugs.empty() ? arguments.bug : arguments.bugs;
   soak.execute = arguments.execute;
-  if (soak.resume && (soak.execute.json.empty() || soak.execute.json == "-")) {
-    return Complain(BadInput("--resume needs --json FILE, the file that it goes on from"));
-  }
-  return RunSoak(soak);
+  return soak;
 }
 
 int RunVerify(const VerifyArguments& arguments) {
-  if (!arguments.bugs.empty()) {
-    SoakArguments soak = arguments.soak;
-    soak.bug = arguments.bugs;
-    soak.seed = arguments.seed.value_or(0);
-    soak.world = arguments.world.value_or(0);
-    soak.execute = arguments.execute;
-    return RunAdequacy(soak);
-  }
-  if (arguments.soak.cases || arguments.soak.minutes) return RunGenerated(arguments);
+  if (!arguments.bugs.empty()) return RunAdequacy(SoakFrom(arguments));
+  if (arguments.soak.cases || arguments.soak.minutes) return RunSoak(SoakFrom(arguments));
   const int sources = !arguments.checkpoint.empty() + !arguments.case_file.empty();
   if (sources > 1 || (sources == 0 && arguments.bug.empty())) {
     fmt::print(stderr, "shardproof: verify needs one of --checkpoint DIR, --case FILE, --bug ID\n");

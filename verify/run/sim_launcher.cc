@@ -18,43 +18,17 @@ namespace {
 
 /// Before a rank touches the file system, others may have their turn: who is first is what a missing
 /// barrier leaves open.
-class YieldingFiles : public FileSystem {
+class YieldingFiles : public FilesDecorator {
  public:
   YieldingFiles(std::shared_ptr<FileSystem> inner, SimWorld& world)
-      : inner_(std::move(inner)), world_(world) {}
-  Result<std::shared_ptr<const MappedFile>> Map(const std::string& path) override {
-    return Yielded().Map(path);
-  }
-  Result<std::string> ReadText(const std::string& path, uint64_t bytes_max) override {
-    return Yielded().ReadText(path, bytes_max);
-  }
-  bool Exists(const std::string& path) override { return Yielded().Exists(path); }
-  Result<std::vector<std::string>> List(const std::string& directory) override {
-    return Yielded().List(directory);
-  }
-  Status Create(const std::string& path, uint64_t size) override {
-    return Yielded().Create(path, size);
-  }
-  Result<std::unique_ptr<OutputFile>> OpenForWrite(const std::string& path) override {
-    return Yielded().OpenForWrite(path);
-  }
-  Status MakeDirectory(const std::string& path) override { return Yielded().MakeDirectory(path); }
-  Status SyncDirectory(const std::string& path) override { return Yielded().SyncDirectory(path); }
-  Status Rename(const std::string& from, const std::string& to) override {
-    return Yielded().Rename(from, to);
-  }
-  Status Exchange(const std::string& a, const std::string& b) override {
-    return Yielded().Exchange(a, b);
-  }
-  Status RemoveTree(const std::string& path) override { return Yielded().RemoveTree(path); }
+      : FilesDecorator(std::move(inner)), world_(world) {}
 
  private:
-  FileSystem& Yielded() {
+  FileSystem& Inner() override {
     world_.Yield();
     return *inner_;
   }
 
-  std::shared_ptr<FileSystem> inner_;
   SimWorld& world_;
 };
 

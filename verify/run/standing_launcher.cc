@@ -1,38 +1,21 @@
 // Ranks of the reference as processes that stay from launch to launch, and stay connected: what a launch
 // costs is what its ranks do. After a launch that did not end well they are replaced.
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <map>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "verify/process/line_child.h"
 #include "verify/run/order.h"
 #include "verify/run/rank_processes.h"
 
 namespace shardproof {
 namespace {
-
-bool SendLine(int socket, const std::string& line) {
-  const std::string text = line + "\n";
-  for (size_t sent = 0; sent < text.size();) {
-    const ssize_t now = ::send(socket, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
-    if (now < 0 && errno == EINTR) continue;
-    if (now <= 0) return false;
-    sent += static_cast<size_t>(now);
-  }
-  return true;
-}
 
 /// One launch, in a rank that stands. \returns its exit code.
 int CarryOut(const PhaseRun& run, int64_t rank, const c10::intrusive_ptr<c10d::Backend>& backend) {
@@ -54,22 +37,23 @@ int CarryOut(const PhaseRun& run, int64_t rank, const c10::intrusive_ptr<c10d::B
                        }});
 }
 
-/// Never returns: does what it is told until nobody is there to tell.
-[[noreturn]] void Stand(int socket, const Rendezvous& rendezvous, const std::string& store_path) {
-  const auto store = MakeFileStore(store_path, rendezvous.world_size);
-  if (!store.ok()) ::_exit(5);
-  const auto backend = ConnectGloo(store.value(), rendezvous);
-  std::FILE* orders = ::fdopen(::dup(socket), "r");
-  char* line = nullptr;
-  size_t capacity = 0;
-  while (orders != nullptr && ::getline(&line, &capacity, orders) > 0) {
-    const auto run = RunFromOrder(nlohmann::json::parse(line, nullptr, false));
-    int code = 5;
-    if (run.ok() && backend.ok()) code = CarryOut(run.value(), rendezvous.rank, backend.value());
-    if (!SendLine(socket, std::to_string(code))) break;
+/// What a rank that stands has for as long as it does.
+struct Standing {
+  Rendezvous rendezvous;
+  std::string store_path;
+  c10::intrusive_ptr<c10d::Backend> backend;  // null: not connected
+
+  void Connect() {
+    const auto store = MakeFileStore(store_path, rendezvous.world_size);
+    if (!store.ok()) return;
+    auto connected = ConnectGloo(store.value(), rendezvous);
+    if (connected.ok()) backend = std::move(connected).value();
   }
-  ::_exit(0);
-}
+  std::string Answer(const std::string& order) const {
+    const auto run = RunFromOrder(nlohmann::json::parse(order, nullptr, false));
+    return std::to_string(run.ok() && backend ? CarryOut(run.value(), rendezvous.rank, backend) : 5);
+  }
+};
 
 /// The ranks of one world.
 class Team : public RankProcesses {
@@ -77,7 +61,7 @@ class Team : public RankProcesses {
   Team(std::string store_path, int64_t world_size, std::chrono::milliseconds timeout)
       : store_path_(std::move(store_path)), world_size_(world_size), timeout_(timeout) {}
   ~Team() override {
-    for (size_t rank = 0; rank < members_.size(); ++rank) End(static_cast<int64_t>(rank));
+    members_.clear();
     std::error_code error;
     std::filesystem::remove(store_path_, error);
   }
@@ -88,70 +72,40 @@ class Team : public RankProcesses {
     if (static_cast<int64_t>(members_.size()) <= rank) SP_TRY(Fork(rank));
     Member& member = members_[static_cast<size_t>(rank)];
     member.ended.reset();
-    member.answer.clear();
     if (rank == 0) order_ = OrderFor(run).dump();
-    (void)SendLine(member.socket, order_);  // who is gone is seen in Ended
+    member.process.Tell(order_);
     return Ok();
   }
 
   std::optional<int> Ended(int64_t rank) override {
     Member& member = members_[static_cast<size_t>(rank)];
-    if (member.pid < 0) return member.ended;
-    char answer[16];
-    const ssize_t length = ::recv(member.socket, answer, sizeof answer, MSG_DONTWAIT);
-    if (length > 0) member.answer.append(answer, static_cast<size_t>(length));
-    if (member.answer.ends_with('\n')) return std::stoi(member.answer) << 8;
-    if (length != 0) return std::nullopt;
-    Reap(member);
+    if (!member.process.IsThere()) return member.ended;
+    std::vector<std::string> answers;
+    const bool there = member.process.Hear(answers);
+    if (!answers.empty()) return std::stoi(answers.front()) << 8;
+    if (!there) End(rank);
     return member.ended;
   }
 
   void End(int64_t rank) override {
     Member& member = members_[static_cast<size_t>(rank)];
-    if (member.pid < 0) return;
-    ::kill(member.pid, SIGKILL);
-    Reap(member);
+    if (member.process.IsThere()) member.ended = member.process.End();
   }
 
  private:
   struct Member {
-    pid_t pid = -1;
-    int socket = -1;
-    std::string answer;
+    LineChild process;
     std::optional<int> ended;  ///< wait status, of one that is gone
   };
 
-  static void Reap(Member& member) {
-    int status = 0;
-    ::waitpid(member.pid, &status, 0);
-    ::close(member.socket);
-    member.pid = -1;
-    member.ended = status;
-  }
-
   Status Fork(int64_t rank) {
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-      return Failed(fmt::format("socketpair: {}", std::strerror(errno)));
-    }
-    std::fflush(nullptr);
-    const pid_t parent = ::getpid();
-    const pid_t pid = ::fork();
-    if (pid == 0) {
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (::getppid() != parent) ::_exit(5);
-      ::close(ends[0]);
-      for (const Member& other : members_) ::close(other.socket);
-      Stand(ends[1], {.rank = rank, .world_size = world_size_, .timeout = timeout_, .interface = "lo"},
-            store_path_);
-    }
-    ::close(ends[1]);
-    if (pid < 0) {
-      ::close(ends[0]);
-      return Failed(fmt::format("forking rank {}: {}", rank, std::strerror(errno)));
-    }
-    members_.push_back({.pid = pid, .socket = ends[0], .answer = {}, .ended = {}});
-    return Ok();
+    const auto standing = std::make_shared<Standing>(
+        Standing{{.rank = rank, .world_size = world_size_, .timeout = timeout_, .interface = "lo"},
+                 store_path_,
+                 {}});
+    return members_.emplace_back().process.Fork(
+        [standing] { standing->Connect(); },
+        [standing](const std::string& order) { return standing->Answer(order); });
   }
 
   std::string store_path_;

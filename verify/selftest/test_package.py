@@ -46,7 +46,7 @@ class Package(CommandTest):
         expected |= {f"_report/{path.name}" for path in report.glob("*.j2")}
         expected |= {f"_report/{name}.py" for name in (
             "html", "report_plots", "reproducer", "reproducer_parts", "embed", "reproducer_shared",
-            "reproducer_reference", "reproducer_checks", "reproducer_job")}  # fmt: skip
+            "reproducer_reference", "reproducer_checks", "reproducer_job", "bundle")}  # fmt: skip
         libraries = {name for name in found if re.fullmatch(r"_bin/lib(fmt|simdjson)\.so\.\d+", name)}
         expected.add("_bin/shardproof")
         if (Path(os.environ["SHARDPROOF_BUILD"]) / "libshardproof_cuda.so").exists():

@@ -48,7 +48,7 @@ struct AdequacyOptions {
 /// \error kInternal if no worker can be made; kPeer if it was interrupted.
 Result<BugAdequacy> MeasureBug(const PlantedBug& bug, const AdequacyOptions& options);
 
-/// The properties that see bugs, by bug; all bugs by name where `ids` is empty.
+/// By bug: in how many cases which property saw it, together and alone, and its smallest case.
 nlohmann::json AdequacyToJson(const std::vector<BugAdequacy>& bugs);
 /// One line of it, and the whole as a table.
 std::string AdequacyLine(const BugAdequacy& bug);

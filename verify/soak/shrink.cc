@@ -1,7 +1,6 @@
 #include "verify/soak/shrink.h"
 
 #include <algorithm>
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -9,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "verify/case/shrink.h"
-#include "verify/soak/workers.h"
 
 namespace shardproof {
 
@@ -72,23 +70,11 @@ Result<Shrunk> Shrink(const Case& failing, const Signature& signature, uint64_t 
   // How ranks end is seen from outside of their processes.
   const bool isolated = signature.property == "fault.every_rank_finishes";
   Shrunk shrunk{.test_case = failing};
-  std::vector<Case> simpler;
-  std::unique_ptr<CaseRunner> runner;  // in a worker: its own
-  Workers workers(
-      JobsOf(narrow),
-      [&](size_t slot, const std::string& order) {
-        if (!runner) {
-          if (failing.transport == "sim") StayOnOneCore(slot);
-          runner = std::make_unique<CaseRunner>(
-              narrow, fmt::format("{}/shrink_{}", narrow.directory, slot), isolated);
-        }
-        const auto test_case = ParseCase(nlohmann::json::parse(order));
-        return test_case.ok() ? runner->Run(test_case.value())
-                              : NotJudged(0, test_case.error().message);
-      },
-      CaseDeadline());
+  Workers workers = CaseWorkers(
+      narrow, "shrink", isolated, failing.transport == "sim",
+      [](const std::string& order) { return ParseCase(nlohmann::json::parse(order)); });
   while (!shrunk.is_smallest) {
-    simpler = SimplerCases(shrunk.test_case);
+    const std::vector<Case> simpler = SimplerCases(shrunk.test_case);
     SP_ASSIGN(const auto found, FirstThatShows(simpler, signature, runs_max, workers, shrunk.runs));
     if (found) shrunk.test_case = simpler[*found];
     else if (shrunk.runs >= runs_max) return shrunk;

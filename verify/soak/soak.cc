@@ -12,8 +12,6 @@
 
 #include <fmt/format.h>
 
-#include "verify/soak/workers.h"
-
 namespace shardproof {
 namespace {
 
@@ -46,13 +44,31 @@ class Interruption {
   struct sigaction old_int_{};
 };
 
-}  // namespace
-
+/// The case number `index` of the stream.
 Case SoakCase(const SoakOptions& options, uint64_t index) {
   Case made = GenerateCase(options.generate, options.seed, index);
   made.bug = options.bug;
   return made;
 }
+
+/// Keeps this process on one core: of the threads that simulated ranks are only one runs at a time, and
+/// what passes from one to the next need not pass from core to core.
+void StayOnOneCore(size_t slot) {
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  const size_t cores = static_cast<size_t>(CPU_COUNT(&allowed));
+  size_t wanted = slot % cores;
+  for (size_t core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &allowed) || wanted-- > 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    ::sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
+}
+
+}  // namespace
 
 std::unique_ptr<Launcher> CaseRunner::LauncherFor(const Case& test_case) const {
   if (test_case.subject != kReference) return MakeSubjectLauncher(options_.python);
@@ -82,27 +98,26 @@ CaseOutcome CaseRunner::Run(const Case& test_case) {
   return result.ok() ? OutcomeOf(result.value()) : NotJudged(0, result.error().message);
 }
 
-size_t JobsOf(const SoakOptions& options) {
-  return options.jobs != 0 ? options.jobs : std::max(1u, std::thread::hardware_concurrency());
-}
-
-std::chrono::milliseconds CaseDeadline() {
-  return std::chrono::milliseconds(Case().deadline_ms) + kCaseAllowance;
-}
-
-void StayOnOneCore(size_t slot) {
-  cpu_set_t allowed;
-  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-  const size_t cores = static_cast<size_t>(CPU_COUNT(&allowed));
-  size_t wanted = slot % cores;
-  for (size_t core = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(core, &allowed) || wanted-- > 0) continue;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(core, &one);
-    ::sched_setaffinity(0, sizeof one, &one);
-    return;
-  }
+Workers CaseWorkers(const SoakOptions& options, const std::string& name, bool isolated, bool simulated,
+                    std::function<Result<Case>(const std::string& order)> case_of) {
+  const size_t jobs =
+      options.jobs != 0 ? options.jobs : std::max(1u, std::thread::hardware_concurrency());
+  // Made in the worker, with its first case.
+  const auto runner = std::make_shared<std::unique_ptr<CaseRunner>>();
+  return Workers(
+      jobs,
+      [&options, name, isolated, simulated, case_of = std::move(case_of), runner](
+          size_t slot, const std::string& order) {
+        if (!*runner) {
+          if (simulated) StayOnOneCore(slot);
+          *runner = std::make_unique<CaseRunner>(
+              options, fmt::format("{}/{}_{}", options.directory, name, slot), isolated);
+        }
+        const auto test_case = case_of(order);
+        return test_case.ok() ? (*runner)->Run(test_case.value())
+                              : NotJudged(0, test_case.error().message);
+      },
+      std::chrono::milliseconds(Case().deadline_ms) + kCaseAllowance);
 }
 
 namespace {
@@ -130,18 +145,9 @@ Result<SoakEnd> Soak(const SoakOptions& options, SoakSummary& summary) {
   const auto case_at = [&](uint64_t place) {
     return place < corpus ? options.corpus[place] : SoakCase(options, place - corpus);
   };
-  std::unique_ptr<CaseRunner> runner;  // in a worker: its own
-  Workers workers(
-      JobsOf(options),
-      [&](size_t slot, const std::string& order) {
-        if (!runner) {
-          if (options.generate.transport == "sim") StayOnOneCore(slot);
-          runner = std::make_unique<CaseRunner>(
-              options, fmt::format("{}/worker_{}", options.directory, slot), false);
-        }
-        return runner->Run(case_at(std::stoull(order)));
-      },
-      CaseDeadline());
+  Workers workers = CaseWorkers(
+      options, "worker", false, options.generate.transport == "sim",
+      [&](const std::string& order) -> Result<Case> { return case_at(std::stoull(order)); });
 
   uint64_t place = summary.cases() == 0 ? 0 : corpus;
   const uint64_t first = std::max(options.first, summary.next);

@@ -14,6 +14,7 @@
 #include "verify/run/subject.h"
 #include "verify/run/verify_run.h"
 #include "verify/soak/summary.h"
+#include "verify/soak/workers.h"
 
 namespace shardproof {
 
@@ -42,9 +43,6 @@ enum class SoakEnd { kDone, kTime, kFailure, kSignal };
 /// time. \error kInternal if no worker can be made.
 Result<SoakEnd> Soak(const SoakOptions& options, SoakSummary& summary);
 
-/// The case number `index` of what Soak runs.
-Case SoakCase(const SoakOptions& options, uint64_t index);
-
 /// Runs cases as SoakOptions says, one after the other, in one process.
 class CaseRunner {
  public:
@@ -64,14 +62,10 @@ class CaseRunner {
   std::map<std::string, std::unique_ptr<Launcher>> launchers_;  ///< kept from case to case
 };
 
-/// The number of workers that options ask for.
-size_t JobsOf(const SoakOptions& options);
-
-/// How long one case may take at most.
-std::chrono::milliseconds CaseDeadline();
-
-/// Keeps this process on one core: of the threads that simulated ranks are only one runs at a time, and
-/// what passes from one to the next need not pass from core to core.
-void StayOnOneCore(size_t slot);
+/// Workers that each have a CaseRunner of these options, which outlive them.
+/// \param name  of their directories. \param simulated  whether all cases are.
+/// \param case_of  the case that an order stands for.
+Workers CaseWorkers(const SoakOptions& options, const std::string& name, bool isolated, bool simulated,
+                    std::function<Result<Case>(const std::string& order)> case_of);
 
 }  // namespace shardproof

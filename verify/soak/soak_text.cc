@@ -83,7 +83,7 @@ std::string SoakReason(const SoakSummary& summary, SoakEnd end) {
   return summary.cases() == 0 ? "no case was run" : "";
 }
 
-std::string SoakReport(const SoakOptions& options, const SoakSummary& summary, SoakEnd end) {
+std::string SoakReport(const SoakSummary& summary, SoakEnd end) {
   std::string text;
   if (summary.cases() > 0) text = Features(summary) + Properties(summary);
   const std::string reason = SoakReason(summary, end);
@@ -97,7 +97,6 @@ std::string SoakReport(const SoakOptions& options, const SoakSummary& summary, S
                                            : static_cast<double>(summary.ranks) /
                                                  static_cast<double>(summary.cases()),
                       CasesAMinute(summary), summary.duration_ms / 1000);
-  (void)options;
   return text;
 }
 

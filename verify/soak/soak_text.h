@@ -11,7 +11,7 @@ namespace shardproof {
 std::string SoakProgress(const SoakSummary& summary);
 
 /// What was run, of what the cases were made, how often each property was judged, and the verdict.
-std::string SoakReport(const SoakOptions& options, const SoakSummary& summary, SoakEnd end);
+std::string SoakReport(const SoakSummary& summary, SoakEnd end);
 
 /// Fail if a case failed; inconclusive if one was, if there was none, or if it was interrupted.
 Verdict SoakVerdict(const SoakSummary& summary, SoakEnd end);

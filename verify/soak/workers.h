@@ -2,8 +2,6 @@
 // costs that process alone.
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "src/core/result.h"
+#include "verify/process/line_child.h"
 #include "verify/soak/outcome.h"
 
 namespace shardproof {
@@ -23,10 +22,6 @@ class Workers {
   /// This process must have no threads, now and whenever Collect is called.
   Workers(size_t count, std::function<CaseOutcome(size_t slot, const std::string& order)> run,
           std::chrono::milliseconds deadline);
-  /// Ends all workers.
-  ~Workers();
-  Workers(const Workers&) = delete;
-  Workers& operator=(const Workers&) = delete;
 
   bool HasRoom() const;
   bool IsIdle() const;
@@ -43,17 +38,13 @@ class Workers {
     std::string order;
   };
   struct Worker {
-    pid_t pid = -1;
-    int socket = -1;
-    std::string received;         ///< of an answer that is not whole yet
+    LineChild process;
     std::vector<Given> given;     ///< in the order in which they are run
     std::chrono::steady_clock::time_point since;  ///< of the first of them
   };
 
   Status Start(size_t slot);
-  /// \returns its wait status: its own, if it had ended before.
-  int End(Worker& worker);
-  /// Outcomes that are whole in what was received; false if the worker is gone.
+  /// Outcomes that have come; false if the worker is gone.
   bool Receive(Worker& worker, std::vector<CaseOutcome>& outcomes);
   /// Ends the worker at `slot`, and tells as the outcome of the case that it was at how it ended, or
   /// `why` it had to.
