@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "verify/case/names.h"
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
@@ -88,6 +89,15 @@ std::vector<int64_t> LocalShape(const PhaseEvidence& phase, const RankEvidence& 
   return local;
 }
 
+/// The dims of more than one element here, from the outermost in memory on; nothing to tell of fewer.
+std::string OrderText(const std::vector<int64_t>& local_shape, const std::vector<int64_t>& strides) {
+  std::vector<std::string> dims;
+  for (const size_t dim : OrderInMemory(strides)) {
+    if (local_shape[dim] > 1) dims.push_back(std::to_string(dim));
+  }
+  return "[" + fmt::format("{}", fmt::join(dims, ", ")) + "]";
+}
+
 uint64_t Product(const std::vector<int64_t>& shape) {
   uint64_t product = 1;
   for (const int64_t size : shape) product *= static_cast<uint64_t>(size);
@@ -130,6 +140,12 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const Ran
   const auto declared = evidence.oracle.declared.find(name);
   if (declared != evidence.oracle.declared.end()) {
     check.Against(seen, DeclaredFor(evidence, declared->second, name, rank));
+    const std::vector<int64_t>& strides = declared->second.strides;
+    if (!strides.empty() && strides.size() == seen.local_stride.size() &&
+        strides.size() == seen.local_shape.size() && Product(seen.local_shape) > 0) {
+      check.Field("order of dims in memory", OrderText(seen.local_shape, seen.local_stride),
+                  OrderText(seen.local_shape, strides), "the model's strides give");
+    }
   }
   check.Field("local_shape", ShapeText(seen.local_shape), ShapeText(LocalShape(phase, rank, seen)),
               "its placements give");
@@ -139,11 +155,12 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const Ran
 
 /// \claim      dtype, global shape, kind, persistence, requires_grad and attributes at `ready` and
 ///             `restored` are those of `built` and of the declared model; the parameter object is
-///             the same at `ready`; the local shape is what the placements give.
+///             the same at `ready`; the local shape is what the placements give; where the model declares
+///             strides, dims lie in memory in the order that they give.
 /// \needs      values, plain, resume: built, ready, restored
 /// \tolerance  none: equality
 /// \killed_by  sharding.attributes_dropped, sharding.requires_grad_reset, loading.buffers_cast,
-///             loading.parameters_replaced
+///             loading.parameters_replaced, loading.strides_lost
 /// \source     pytorch/pytorch#136929, pytorch/torchtitan#4593, NVIDIA/Megatron-LM#1482, #5790
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
@@ -170,13 +187,13 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "loading.descriptors_kept",
     .claim =
-        "dtype, shape, kind, persistence, requires_grad, attributes and parameter identity are "
-        "kept from built to ready.",
+        "dtype, shape, kind, persistence, requires_grad, attributes, order of dims in memory and "
+        "parameter identity are kept from built to ready.",
     .needs = "values, plain, resume: built, ready, restored",
     .tolerance = "none: equality",
     .source = "pytorch/pytorch#136929, pytorch/torchtitan#4593, NVIDIA/Megatron-LM#1482, #5790",
     .killed_by = {"sharding.attributes_dropped", "sharding.requires_grad_reset",
-                  "loading.buffers_cast", "loading.parameters_replaced"},
+                  "loading.buffers_cast", "loading.parameters_replaced", "loading.strides_lost"},
     .check = Check,
 }};
 

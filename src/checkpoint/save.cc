@@ -90,6 +90,7 @@ bool Writes(const Slot& slot, const std::vector<int64_t>& coordinates) {
 Status WriteTensor(const SavedTensor& tensor, OutputFile& file) {
   const Slot& slot = *tensor.slot;
   const uint64_t element = slot.ElementBytes();
+  const bool as_it_lies = slot.device == nullptr && slot.value.is_contiguous();
   const auto* data = static_cast<const char*>(slot.value.const_data_ptr());
   std::string staged;
   uint64_t local = 0;
@@ -99,7 +100,7 @@ Status WriteTensor(const SavedTensor& tensor, OutputFile& file) {
       const uint64_t from = std::max(begin, tensor.start);
       const uint64_t to = std::min(begin + run.length * element, tensor.start + tensor.length);
       if (from >= to) continue;
-      if (slot.device == nullptr) {
+      if (as_it_lies) {
         SP_TRY(file.WriteAt(tensor.offset + (from - tensor.start),
                             {data + local + (from - begin), to - from}));
         continue;

@@ -6,7 +6,7 @@
 namespace shardproof {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, at::ScalarType>, 16> kDtypes = {{
+constexpr std::array<std::pair<std::string_view, at::ScalarType>, 17> kDtypes = {{
     {"F32", at::kFloat},
     {"BF16", at::kBFloat16},
     {"F16", at::kHalf},
@@ -23,6 +23,7 @@ constexpr std::array<std::pair<std::string_view, at::ScalarType>, 16> kDtypes = 
     {"U16", at::kUInt16},
     {"U8", at::kByte},
     {"BOOL", at::kBool},
+    {"C64", at::kComplexFloat},
 }};
 
 }  // namespace

@@ -8,6 +8,7 @@
 //                             F32 with one rounding, then rounded to the dtype (nearest, ties to even)
 //   "uniform", integer dtypes: (u(i) >> 40) mod 100;  BOOL: (u(i) >> 40) mod 2
 //   "ones" and "zeros": 1 and 0 of the dtype.
+//   C64: the real part as F32, the imaginary one 0.  F8_E8M0: the exponents it is made of, as U8.
 // i is the element's index in the global row-major order. F64 holds the F32 value.
 // scale is initializer_range * sqrt(3) for a Hugging Face model and 0.02 * sqrt(3) for a synthetic
 // one. In a Hugging Face model the weight of a norm is "ones", so are the scales of quantised weights;

@@ -91,8 +91,7 @@ Status LoadViews(Model&, const KeyMatch& keys, const Source& source, const Job&,
 
 Status LoadCopies(Model&, const KeyMatch& keys, const Source& source, const Job&, World& world) {
   for (const auto& [slot, parts] : keys.loads) {
-    SP_ASSIGN(slot->value,
-              world.device->Allocate(slot->spec.shape, slot->spec.dtype, slot->spec.name));
+    SP_ASSIGN(slot->value, slot->Allocate(slot->spec.shape, *world.device));
     for (const KeyPart& part : parts) {
       if (part.length == 0) continue;
       slot->CopyIn(part.start, source.BytesOf(source.tensors.at(part.key)), part.length);

@@ -112,11 +112,12 @@ class Scatterer {
     return payload;
   }
 
-  /// This rank's memory for a parcel, if that is one stretch of one shard; else undefined.
+  /// This rank's memory for a parcel, if that is one stretch of one shard in row-major order; else undefined.
   at::Tensor InPlace(const Parcel& parcel) const {
     const Window& only = parcel.windows.front();
     Slot& slot = *only.load->slot;
     if (parcel.windows.size() != 1 || HeldBytes(only, slot.shard) != parcel.bytes) return {};
+    if (!slot.value.is_contiguous()) return {};
     if (only.begin == 0) CommitPages(slot.value);
     return BytesOf(slot.value, only.begin, parcel.bytes);
   }
@@ -175,13 +176,14 @@ Status FillFromSource(Model&, const KeyMatch& keys, const Source& source, const 
     slot.content = SlotContent::kDefined;
     const uint64_t bytes = slot.shard.ElementCount() * slot.ElementBytes();
     if (bytes == 0) continue;
-    if (world.device->IsHost()) {
+    if (world.device->IsHost() && slot.value.is_contiguous()) {
       CommitPages(slot.value);
       CopyFromSource(load, slot.shard, 0, bytes, source, *world.device,
                      static_cast<std::byte*>(slot.value.mutable_data_ptr()));
       continue;
     }
-    // Gathered first: a copy to a device for every short run would take its time.
+    // Gathered first: a copy to a device for every short run would take its time, and what does not lie
+    // in row-major order is not written as it is read.
     const uint64_t side = std::max(job.bucket_bytes / slot.ElementBytes(), uint64_t{1}) *
                           slot.ElementBytes();
     std::vector<std::byte> gathered(std::min(side, bytes));

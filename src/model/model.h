@@ -33,7 +33,13 @@ struct Slot {
   const int64_t identity;             ///< counts up in the order in which handles are made
 
   uint64_t ElementBytes() const { return value.element_size(); }
-  /// Copies host or device memory to byte `begin` of `value`, or from there.
+  /// Memory of undefined content for a part of the tensor that has `shape`, its dims in the order that
+  /// they have in the model. \error as Device::Allocate.
+  Result<at::Tensor> Allocate(at::IntArrayRef shape, Device& on) const;
+  /// Shape, dtype and order of dims of such a part.
+  at::Tensor OnMeta(at::IntArrayRef shape) const;
+  /// Copies host or device memory to byte `begin` of `value` in row-major order, or from there, however
+  /// `value` lies in memory.
   void CopyIn(uint64_t begin, const void* from, uint64_t bytes) const;
   void CopyOut(uint64_t begin, void* to, uint64_t bytes) const;
 };

@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -325,6 +327,41 @@ TEST(Model, HasMetaCountsBuffersAndParameters) {
     EXPECT_TRUE(model.HasMeta()) << slot->spec.name;
     slot->value = real;
   }
+}
+
+/// A parameter [2, 3] of F32 whose columns lie one after the other, and gaps between them.
+Slot Transposed() {
+  return Slot(TensorSpec{.name = "w", .shape = {2, 3}, .strides = {1, 4}});
+}
+
+TEST(Slot, IsAllocatedInTheOrderOfItsStridesWithoutGaps) {
+  const Slot slot = Transposed();
+  EXPECT_THAT(slot.value.strides(), ElementsAre(1, 4));
+  const auto device = MakeHostDevice();
+  const auto whole = slot.Allocate({2, 3}, *device);
+  ASSERT_TRUE(whole.ok());
+  EXPECT_THAT(whole.value().strides(), ElementsAre(1, 2));
+  EXPECT_EQ(whole.value().nbytes(), 24u);
+  EXPECT_THAT(slot.Allocate({1, 3}, *device).value().strides(), ElementsAre(1, 1));
+  EXPECT_THAT(slot.OnMeta({2, 2}).strides(), ElementsAre(1, 2));
+  EXPECT_TRUE(slot.OnMeta({2, 2}).is_meta());
+}
+
+TEST(Slot, CopiesRowMajorBytesHoweverItLies) {
+  Slot slot = Transposed();
+  slot.value = slot.Allocate({2, 3}, *MakeHostDevice()).value();
+  const at::Tensor rows = at::arange(6, at::kFloat).view({2, 3});
+  const auto* bytes = static_cast<const std::byte*>(rows.const_data_ptr());
+  // In pieces that begin and end within elements.
+  for (uint64_t done = 0; done < 24; done += 5) {
+    slot.CopyIn(done, bytes + done, std::min<uint64_t>(5, 24 - done));
+  }
+  EXPECT_TRUE(at::equal(slot.value, rows));
+  std::vector<std::byte> out(24);
+  for (uint64_t done = 0; done < 24; done += 7) {
+    slot.CopyOut(done, out.data() + done, std::min<uint64_t>(7, 24 - done));
+  }
+  EXPECT_EQ(std::memcmp(out.data(), bytes, 24), 0);
 }
 
 /// One rank of a world that never meets: sharding and materialising need no collective.

@@ -52,6 +52,9 @@ struct TensorSpec {
   bool persistent = true;  ///< in the state dict; false for some buffers only
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> shape;  ///< global
+  /// Of the model that is built, in elements, one a dim; empty: row-major. Whatever is allocated for it
+  /// keeps the order that they give the dims in memory, and leaves no gaps.
+  std::vector<int64_t> strides = {};
   bool requires_grad = true;
   std::map<std::string, std::string> attributes;  ///< user attributes, kept through everything
   InitialValue init = InitialValue::kUniform;     ///< if the checkpoint lacks it

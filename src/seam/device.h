@@ -41,7 +41,8 @@ class Device {
 /// Host memory through LibTorch's CPU allocator.
 std::shared_ptr<Device> MakeHostDevice();
 
-/// A tensor of shape and dtype only.
+/// A tensor of shape, dtype and strides only; row-major if those are not given.
 at::Tensor MetaTensor(at::IntArrayRef shape, at::ScalarType dtype);
+at::Tensor MetaTensor(at::IntArrayRef shape, at::ScalarType dtype, at::IntArrayRef strides);
 
 }  // namespace shardproof

@@ -1,4 +1,5 @@
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -26,6 +27,10 @@ std::shared_ptr<Device> MakeHostDevice() { return std::make_shared<HostDevice>()
 
 at::Tensor MetaTensor(at::IntArrayRef shape, at::ScalarType dtype) {
   return at::empty(shape, at::TensorOptions().dtype(dtype).device(at::kMeta));
+}
+
+at::Tensor MetaTensor(at::IntArrayRef shape, at::ScalarType dtype, at::IntArrayRef strides) {
+  return at::empty_strided(shape, strides, at::TensorOptions().dtype(dtype).device(at::kMeta));
 }
 
 }  // namespace shardproof

@@ -1,27 +1,36 @@
 #include "src/shard/shard.h"
 
+#include <algorithm>
 #include <set>
+#include <vector>
 
 #include "src/core/check.h"
 
 namespace shardproof {
 namespace {
 
-/// A copy of the elements of `full`, which is contiguous, that `shard` owns.
-Result<at::Tensor> CopyOfShard(const at::Tensor& full, const Shard& shard, const std::string& name,
-                               Device& device) {
-  SP_ASSIGN(at::Tensor local, device.Allocate(shard.local_shape, full.scalar_type(), name));
-  if (local.nbytes() == 0) return local;
-  const uint64_t element = full.element_size();
-  auto* to = static_cast<std::byte*>(local.mutable_data_ptr());
-  const auto* from = static_cast<const std::byte*>(full.const_data_ptr());
-  for (const ElementRun& run : shard.runs) {
+constexpr uint64_t kStagedBytesMax = 1 << 20;
+
+/// Replaces the whole tensor of a slot by a copy of the elements that its shard owns.
+Status KeepShard(Slot& slot, Device& device) {
+  Slot whole = slot;
+  SP_ASSIGN(slot.value, slot.Allocate(slot.shard.local_shape, device));
+  if (slot.value.nbytes() == 0) return Ok();
+  const uint64_t element = slot.ElementBytes();
+  std::vector<std::byte> staged;
+  uint64_t local = 0;  // bytes
+  for (const ElementRun& run : slot.shard.runs) {
     for (uint64_t i = 0; i < run.count; ++i) {
-      device.Copy(to, from + (run.start + i * run.stride) * element, run.length * element);
-      to += run.length * element;
+      const uint64_t begin = (run.start + i * run.stride) * element;
+      for (uint64_t done = 0; done < run.length * element; done += staged.size()) {
+        staged.resize(std::min(run.length * element - done, kStagedBytesMax));
+        whole.CopyOut(begin + done, staged.data(), staged.size());
+        slot.CopyIn(local, staged.data(), staged.size());
+        local += staged.size();
+      }
     }
   }
-  return local;
+  return Ok();
 }
 
 }  // namespace
@@ -43,10 +52,10 @@ Status ShardModel(Model& model, const KeyMatch& keys, const Stages& stages, cons
     slot->shard = stages.chunk(*slot, slot->placements, job.mesh, coordinates);
     const at::Tensor full = slot->value;
     if (full.is_meta() || viewed.contains(slot.get())) {
-      slot->value = MetaTensor(slot->shard.local_shape, slot->spec.dtype);
+      slot->value = slot->OnMeta(slot->shard.local_shape);
       slot->content = SlotContent::kNone;
     } else if (full.sizes() != at::IntArrayRef(slot->shard.local_shape)) {
-      SP_ASSIGN(slot->value, CopyOfShard(full, slot->shard, slot->spec.name, *world.device));
+      SP_TRY(KeepShard(*slot, *world.device));
     }
   }
   return Ok();
@@ -55,8 +64,7 @@ Status ShardModel(Model& model, const KeyMatch& keys, const Stages& stages, cons
 Status MaterializeMeta(Model& model, World& world) {
   for (const auto& slot : model.Slots()) {
     if (!slot->value.is_meta()) continue;
-    SP_ASSIGN(slot->value, world.device->Allocate(slot->shard.local_shape, slot->spec.dtype,
-                                                  slot->spec.name));
+    SP_ASSIGN(slot->value, slot->Allocate(slot->shard.local_shape, *world.device));
     slot->content = SlotContent::kUndefined;
   }
   return Ok();

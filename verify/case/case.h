@@ -49,6 +49,8 @@ struct TensorCase {
   bool persistent = true;                  ///< buffers only: in the state dict or not
   std::string dtype = "F32";
   std::vector<int64_t> shape;              ///< global
+  /// Of the model that is built, in elements, one a dim; empty: row-major. No two elements share memory.
+  std::vector<int64_t> strides;
   bool requires_grad = true;               ///< parameters only
   std::map<std::string, std::string> attributes;  ///< user attributes that must survive
   /// How a key that the checkpoint lacks, or a buffer built on a real device, gets its value:

@@ -136,6 +136,35 @@ void CheckStored(const TensorCase& tensor, const std::string& pointer, std::set<
   }
 }
 
+// One a dim, and memory for every element: from the dim of the least stride on, each steps over all that
+// the ones before it reach.
+void CheckStrides(const TensorCase& tensor, const std::string& at, Complaint& complaint) {
+  if (tensor.strides.empty()) return;
+  if (tensor.strides.size() != tensor.shape.size()) {
+    return complaint.Say(at + "/strides", fmt::format("expected one a dim, {}, found {}",
+                                                      tensor.shape.size(), tensor.strides.size()));
+  }
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride and size, of those that have elements to reach
+  for (size_t i = 0; i < tensor.shape.size(); ++i) {
+    if (tensor.shape[i] > 1) dims.emplace_back(tensor.strides[i], tensor.shape[i]);
+  }
+  std::sort(dims.begin(), dims.end());
+  uint64_t reached = 1;
+  for (const auto& [stride, size] : dims) {
+    if (static_cast<uint64_t>(stride) < reached) {
+      return complaint.Say(at + "/strides",
+                           fmt::format("expected a stride of at least {} for {} elements, found {}: "
+                                       "elements would share memory",
+                                       reached, size, stride));
+    }
+    if (__builtin_mul_overflow(static_cast<uint64_t>(stride), static_cast<uint64_t>(size), &reached) ||
+        reached > kModelBytesMax) {
+      return complaint.Say(at + "/strides", fmt::format("expected them to reach over at most {} elements, "
+                                                        "found more", kModelBytesMax));
+    }
+  }
+}
+
 void CheckTensor(const TensorCase& tensor, const std::string& at, uint64_t& model_bytes,
                  Complaint& complaint) {
   if (const std::string fault = NameFault(tensor.name); !fault.empty()) {
@@ -155,6 +184,7 @@ void CheckTensor(const TensorCase& tensor, const std::string& at, uint64_t& mode
   if (tensor.kind == "parameter" && !tensor.persistent) {
     complaint.Say(at + "/persistent", "expected true for a parameter, found false");
   }
+  CheckStrides(tensor, at, complaint);
   CheckRope(tensor, at, complaint);
 }
 

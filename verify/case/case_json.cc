@@ -231,6 +231,7 @@ TensorCase ParseTensorCase(const json& value, const std::string& pointer, Compla
   fields.Optional("persistent", tensor.persistent);
   fields.OneOf("dtype", KnownDtypes(), tensor.dtype);
   fields.Required("shape", tensor.shape, 0, kSizeMax);
+  if (fields.Known("strides")) fields.Required("strides", tensor.strides, 1, kSizeMax);
   fields.Optional("requires_grad", tensor.requires_grad);
   fields.Optional("attributes", tensor.attributes);
   if (fields.Known("init")) fields.OneOf("init", KnownInits(), tensor.init);
@@ -251,6 +252,7 @@ json TensorCaseToJson(const TensorCase& tensor) {
               {"shape", tensor.shape}};
   // What is as usual is left out: a case of 300 tensors stays readable.
   if (tensor.persistent != plain.persistent) out["persistent"] = tensor.persistent;
+  if (!tensor.strides.empty()) out["strides"] = tensor.strides;
   if (tensor.requires_grad != plain.requires_grad) out["requires_grad"] = tensor.requires_grad;
   if (!tensor.attributes.empty()) out["attributes"] = tensor.attributes;
   if (tensor.init != plain.init) out["init"] = tensor.init;

@@ -126,8 +126,24 @@ TEST(CaseJson, RefusesWrongTypes) {
   EXPECT_THAT(Refusal(json()), HasSubstr("expected an object, found null"));
 }
 
+TEST(CaseJson, RefusesStridesThatDoNotFitTheShape) {
+  const char* at = "/model/tensors/0/strides";  // its shape is [8, 3]
+  EXPECT_THAT(RefusalWith(at, 3), HasSubstr("expected an array"));
+  EXPECT_THAT(RefusalWith(at, {1}), HasSubstr("/strides: expected one a dim, 2, found 1"));
+  EXPECT_THAT(RefusalWith(at, {0, 8}), HasSubstr("/strides/0: expected an integer from 1"));
+  EXPECT_THAT(RefusalWith(at, {1, 7}), HasSubstr("expected a stride of at least 8 for 3 elements, found 7"));
+  EXPECT_THAT(RefusalWith(at, {2, 2}), HasSubstr("elements would share memory"));
+  EXPECT_THAT(RefusalWith(at, {int64_t{1} << 40, 1}), HasSubstr("found more"));
+  json value = SmallCase();
+  value["model"]["tensors"][0]["strides"] = {2, 16};
+  value["model"]["tensors"][1]["strides"] = {2, 16};  // it is tied to that one
+  const auto parsed = ParseCase(value);
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  EXPECT_EQ(CaseToJson(parsed.value())["model"]["tensors"][0]["strides"], json({2, 16}));
+}
+
 TEST(CaseJson, RefusesUnknownNamesAndListsTheKnown) {
-  EXPECT_THAT(RefusalWith("/model/tensors/0/dtype", "F31"), HasSubstr("F64, found \"F31\""));
+  EXPECT_THAT(RefusalWith("/model/tensors/0/dtype", "F31"), HasSubstr("C64, found \"F31\""));
   EXPECT_THAT(RefusalWith("/model/tensors/0/dtype", "F31"), HasSubstr("one of BOOL, U8"));
   EXPECT_THAT(RefusalWith("/model/tensors/0/kind", "weight"), HasSubstr("parameter or buffer"));
   EXPECT_THAT(RefusalWith("/model/tensors/0/init", "normal"), HasSubstr("uniform, ones or zeros"));

@@ -34,6 +34,25 @@ bool HasPart(const TensorCase& tensor, const std::string& part) {
   return tensor.name.find(part) != std::string::npos;
 }
 
+/// Whether a later dim of more than one element steps further than an earlier one.
+bool IsReordered(const TensorCase& tensor) {
+  int64_t outer = 0;
+  for (size_t dim = 0; dim < tensor.strides.size(); ++dim) {
+    if (tensor.shape[dim] < 2) continue;
+    if (outer != 0 && tensor.strides[dim] > outer) return true;
+    outer = tensor.strides[dim];
+  }
+  return false;
+}
+
+bool HasGaps(const TensorCase& tensor) {
+  int64_t last = 0;  // element that is reached
+  for (size_t dim = 0; dim < tensor.strides.size(); ++dim) {
+    last += std::max<int64_t>(tensor.shape[dim] - 1, 0) * tensor.strides[dim];
+  }
+  return Elements(tensor) > 0 && last >= Elements(tensor);
+}
+
 struct Feature {
   std::string name;
   std::function<bool(const Case&)> has;
@@ -81,6 +100,8 @@ void AddModel(std::vector<Feature>& features) {
   add("shape.1-element", [](const TensorCase& t) { return !t.shape.empty() && Elements(t) == 1; });
   add("shape.empty", [](const TensorCase& t) { return Elements(t) == 0; });
   add("shape.4-D or more", [](const TensorCase& t) { return t.shape.size() > 3; });
+  add("strides.another order", [](const TensorCase& t) { return IsReordered(t); });
+  add("strides.gaps", [](const TensorCase& t) { return HasGaps(t); });
   add("buffer.persistent", [](const TensorCase& t) { return t.kind == "buffer" && t.persistent; });
   add("buffer.non-persistent", [](const TensorCase& t) { return !t.persistent; });
   add("buffer.expert_bias", [](const TensorCase& t) { return HasPart(t, "expert_bias"); });

@@ -32,6 +32,9 @@ int64_t Size() {
 }
 
 bool IsFloat(const std::string& dtype) { return dtype.front() == 'F' || dtype == "BF16"; }
+bool HasGradient(const std::string& dtype) {
+  return (IsFloat(dtype) && !dtype.starts_with("F8")) || dtype == "C64";
+}
 
 std::string AnyDtype() {
   const NameTable& known = KnownDtypes();
@@ -81,7 +84,7 @@ class ModelMaker {
     tensor.name = name;
     tensor.shape = std::move(shape);
     tensor.dtype = dtype;
-    tensor.requires_grad = IsFloat(dtype) && !dtype.starts_with("F8");
+    tensor.requires_grad = HasGradient(dtype);
     if (options_.attributes && Chance(12)) tensor.attributes["tensor_model_parallel"] = Chance(50) ? "true" : "false";
     if (Chance(5)) tensor.init = OneOf<std::string>({"ones", "zeros"});
     return tensor;
@@ -115,6 +118,7 @@ class ModelMaker {
         path + "." + OneOf<std::string>({"q_proj", "o_proj", "down_proj", "up_proj", "linear"});
     const int64_t rows = Size();
     Add(module + ".weight", {rows, Size()}, dtype_);
+    if (Chance(20)) LayOut(model_.tensors.back());
     if (Chance(30)) Add(module + ".bias", {rows}, dtype_);
   }
 
@@ -131,6 +135,18 @@ class ModelMaker {
     }
     if (dims == 2 && Chance(15)) shape = {Between(60, 200), Between(20, 60)};
     Add(Path("any") + ".table", std::move(shape), AnyDtype());
+    if (Chance(30)) LayOut(model_.tensors.back());
+  }
+
+  /// Dims in memory in any order, such as that of a transposed matrix or of images with channels last; now
+  /// and then with gaps, as a slice of something larger has.
+  void LayOut(TensorCase& tensor) {
+    std::vector<size_t> order;
+    for (size_t dim = 0; dim < tensor.shape.size(); ++dim) {
+      order.insert(order.begin() + Between(0, static_cast<int64_t>(dim)), dim);
+    }
+    tensor.strides = StridesInOrder(tensor.shape, order);
+    if (Chance(25)) for (int64_t& stride : tensor.strides) stride *= 2;
   }
 
   /// Packed in memory, one key an expert (or two) in the checkpoint.
@@ -278,11 +294,12 @@ class ModelMaker {
     }
   }
 
-  /// Frameworks shard floating-point parameters of at least one dim, from keys of the same names.
+  /// Frameworks shard contiguous floating-point parameters of at least one dim, from keys of the same names.
   void KeepWhatFrameworksHave() {
     for (TensorCase& tensor : model_.tensors) {
       tensor.stored.clear();
       tensor.stored_as = 0;
+      tensor.strides.clear();
       if (tensor.kind != "parameter") continue;
       if (tensor.shape.empty()) tensor.shape = {1};
       if (!IsFloat(tensor.dtype) || tensor.dtype.starts_with("F8")) tensor.dtype = dtype_;

@@ -2,16 +2,18 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <utility>
 
 namespace shardproof {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, uint64_t>, 15> kDtypes = {{{"BOOL", 1},
+constexpr std::array<std::pair<std::string_view, uint64_t>, 17> kDtypes = {{{"BOOL", 1},
                                                                             {"U8", 1},
                                                                             {"I8", 1},
                                                                             {"F8_E4M3", 1},
                                                                             {"F8_E5M2", 1},
+                                                                            {"F8_E8M0", 1},
                                                                             {"I16", 2},
                                                                             {"U16", 2},
                                                                             {"F16", 2},
@@ -21,7 +23,8 @@ constexpr std::array<std::pair<std::string_view, uint64_t>, 15> kDtypes = {{{"BO
                                                                             {"F32", 4},
                                                                             {"I64", 8},
                                                                             {"U64", 8},
-                                                                            {"F64", 8}}};
+                                                                            {"F64", 8},
+                                                                            {"C64", 8}}};
 
 }  // namespace
 
@@ -107,6 +110,24 @@ std::optional<uint64_t> TensorBytes(std::string_view dtype, const std::vector<in
     }
   }
   return bytes;
+}
+
+std::vector<size_t> OrderInMemory(const std::vector<int64_t>& strides) {
+  std::vector<size_t> order(strides.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return strides[a] > strides[b]; });
+  return order;
+}
+
+std::vector<int64_t> StridesInOrder(const std::vector<int64_t>& shape, const std::vector<size_t>& order) {
+  std::vector<int64_t> strides(shape.size());
+  int64_t stride = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    strides[order[i]] = stride;
+    stride *= std::max<int64_t>(shape[order[i]], 1);
+  }
+  return strides;
 }
 
 }  // namespace shardproof

@@ -32,4 +32,9 @@ std::string ListNames(const NameTable& names);
 /// does not fit.
 std::optional<uint64_t> TensorBytes(std::string_view dtype, const std::vector<int64_t>& shape);
 
+/// Dims from the outermost in memory on, by the strides of a tensor; of equal strides the first is outer.
+std::vector<size_t> OrderInMemory(const std::vector<int64_t>& strides);
+/// Strides, in elements, of a tensor whose dims lie in memory in that order, without gaps.
+std::vector<int64_t> StridesInOrder(const std::vector<int64_t>& shape, const std::vector<size_t>& order);
+
 }  // namespace shardproof

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "verify/case/case_json.h"
+#include "verify/case/names.h"
 
 namespace shardproof {
 namespace {
@@ -136,6 +137,12 @@ std::vector<std::vector<int64_t>> SimplerShapes(const std::vector<int64_t>& shap
   return simpler;
 }
 
+/// In the order of dims that `strides` give, without gaps; none if a dim went.
+std::vector<int64_t> StridesFor(const std::vector<int64_t>& shape, const std::vector<int64_t>& strides) {
+  return strides.size() == shape.size() ? StridesInOrder(shape, OrderInMemory(strides))
+                                        : std::vector<int64_t>();
+}
+
 /// The first half of what a packed tensor is made of.
 void HalvePacked(TensorCase& tensor) {
   if (tensor.stored.empty() || tensor.shape.empty() || tensor.shape[0] < 2) return;
@@ -143,6 +150,7 @@ void HalvePacked(TensorCase& tensor) {
   const auto experts = static_cast<size_t>(tensor.shape[0]);
   if (parts.size() % experts != 0) return;
   tensor.shape[0] /= 2;
+  tensor.strides.clear();
   parts.resize(parts.size() / experts * static_cast<size_t>(tensor.shape[0]));
 }
 
@@ -171,6 +179,7 @@ void SimplifyTensor(Simplifier& to, size_t index) {
   change([&](TensorCase& t) { t.rope.reset(); });
   change([&](TensorCase& t) { if (t.rope && t.rope->type != "default") t.rope = RopeCase(); });
   change([&](TensorCase& t) { t.built_real = false; });
+  change([](TensorCase& t) { t.strides.clear(); });
   change([&](TensorCase& t) { t.attributes.clear(); });
   change([&](TensorCase& t) { t.values = plain.values; });
   change([&](TensorCase& t) { t.init = plain.init; });
@@ -184,7 +193,10 @@ void SimplifyTensor(Simplifier& to, size_t index) {
   change([&](TensorCase& t) { t.dtype = "F32"; });
   if (!tensor.stored.empty()) return;
   for (const auto& shape : SimplerShapes(tensor.shape)) {
-    change([&](TensorCase& t) { t.shape = shape; });
+    change([&](TensorCase& t) {
+      t.shape = shape;
+      t.strides = StridesFor(shape, t.strides);
+    });
   }
 }
 

@@ -130,7 +130,9 @@ std::string NoPattern(const Images& images) {
   std::string text =
       fmt::format("no simple pattern: {} element{} differ{}", images.differing,
                   images.differing == 1 ? "" : "s", images.differing == 1 ? "s" : "");
-  if (dtype.kind == NumberKind::kOpaque) return text;
+  const bool is_number = dtype.kind != NumberKind::kOpaque && dtype.kind != NumberKind::kComplex &&
+                         dtype.kind != NumberKind::kScale;
+  if (!is_number) return text;
   double largest = -1;
   uint64_t nan_count = 0;
   for (uint64_t i = images.first; i <= images.last; ++i) {

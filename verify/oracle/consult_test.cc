@@ -41,7 +41,12 @@ TEST(InitialBytes, GivesTheFormulasValues) {
   EXPECT_EQ(InitialBytes(5, "w", "F32", {2}, "zeros", scale), std::string(8, '\0'));
   EXPECT_NE(InitialBytes(5, "v", "F32", {3}, "uniform", scale), f32);
   EXPECT_NE(InitialBytes(6, "w", "F32", {3}, "uniform", scale), f32);
-  EXPECT_EQ(InitialBytes(5, "w", "C64", {3}, "uniform", scale), "");
+  // Complex: that of F32 and no imaginary part; exponents as whole numbers.
+  std::string complex;
+  for (size_t i = 0; i < 3; ++i) complex += f32.substr(4 * i, 4) + std::string(4, '\0');
+  EXPECT_EQ(InitialBytes(5, "w", "C64", {3}, "uniform", scale), complex);
+  EXPECT_EQ(InitialBytes(5, "w", "F8_E8M0", {3}, "uniform", scale), BytesOf<uint8_t>({54, 16, 56}));
+  EXPECT_EQ(InitialBytes(5, "w", "F8_E4M3FNUZ", {3}, "uniform", scale), "");
 }
 
 class SyntheticTest : public ::testing::Test {

@@ -117,11 +117,12 @@ void ScalarDigest::AddBlock(uint64_t block, const uint64_t (&sums)[2],
 
 // 8 bytes hold whole elements of every float dtype, so no element straddles two calls.
 void ScalarDigest::CountNonFinite(const char* data, uint64_t length) {
-  if (dtype_.kind != NumberKind::kFloat) return;
-  if (dtype_.bytes == 1) CountElements<uint8_t>(data, length);
-  if (dtype_.bytes == 2) CountElements<uint16_t>(data, length);
-  if (dtype_.bytes == 4) CountElements<uint32_t>(data, length);
-  if (dtype_.bytes == 8) CountElements<uint64_t>(data, length);
+  if (!dtype_.HasFormat()) return;
+  const int bytes = dtype_.FormatBytes();
+  if (bytes == 1) CountElements<uint8_t>(data, length);
+  if (bytes == 2) CountElements<uint16_t>(data, length);
+  if (bytes == 4) CountElements<uint32_t>(data, length);
+  if (bytes == 8) CountElements<uint64_t>(data, length);
 }
 
 template <typename Word>
@@ -136,7 +137,7 @@ void ScalarDigest::CountElements(const char* data, uint64_t length) {
     const FloatClass kind = Classify(dtype_.format, bits);
     if (kind == FloatClass::kFinite) continue;
     ++(kind == FloatClass::kNan ? nan_count_ : inf_count_);
-    if (!first_nonfinite_) first_nonfinite_ = (position_ + offset) / sizeof(Word);
+    if (!first_nonfinite_) first_nonfinite_ = (position_ + offset) / dtype_.bytes;
   }
 }
 

@@ -19,7 +19,7 @@ constexpr DtypeInfo kDtypes[] = {
     {"I8", 1, NumberKind::kSigned, kNoFormat},
     {"F8_E4M3", 1, NumberKind::kFloat, {4, 3, false}},
     {"F8_E5M2", 1, NumberKind::kFloat, {5, 2, true}},
-    {"F8_E8M0", 1, NumberKind::kOpaque, kNoFormat},
+    {"F8_E8M0", 1, NumberKind::kScale, kNoFormat},
     {"F8_E4M3FNUZ", 1, NumberKind::kOpaque, kNoFormat},
     {"F8_E5M2FNUZ", 1, NumberKind::kOpaque, kNoFormat},
     {"U16", 2, NumberKind::kUnsigned, kNoFormat},
@@ -32,7 +32,7 @@ constexpr DtypeInfo kDtypes[] = {
     {"U64", 8, NumberKind::kUnsigned, kNoFormat},
     {"I64", 8, NumberKind::kSigned, kNoFormat},
     {"F64", 8, NumberKind::kFloat, {11, 52, true}},
-    {"C64", 8, NumberKind::kOpaque, kNoFormat},
+    {"C64", 8, NumberKind::kComplex, {8, 23, true}},
 };
 
 std::string ListNames(bool floats_only) {

@@ -19,14 +19,19 @@ struct FloatFormat {
   int Bias() const { return (1 << (exponent_bits - 1)) - 1; }
 };
 
-enum class NumberKind { kBool, kUnsigned, kSigned, kFloat, kOpaque };
+/// kComplex: a real part and an imaginary one of the format; kScale: the exponent of a power of 2.
+enum class NumberKind { kBool, kUnsigned, kSigned, kFloat, kComplex, kScale, kOpaque };
 
 /// One dtype. Opaque ones are compared by their bits only.
 struct DtypeInfo {
   const char* name;
   int bytes;  ///< an element's
   NumberKind kind;
-  FloatFormat format;  ///< floats only
+  FloatFormat format;  ///< of floats, and of each part of a complex number
+
+  /// Of what has a format: an element, or a part of a complex one.
+  int FormatBytes() const { return format.Bits() / 8; }
+  bool HasFormat() const { return kind == NumberKind::kFloat || kind == NumberKind::kComplex; }
 };
 
 /// \returns null if `name` is none of KnownDtypes(). Sub-byte dtypes (F4, F6_*) are not known.

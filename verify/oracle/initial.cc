@@ -41,7 +41,7 @@ Result<InitialValue> InitialValue::Make(uint64_t seed, const std::string& name,
 }
 
 uint64_t InitialValue::Bits(uint64_t index) const {
-  const bool is_float = dtype_->kind == NumberKind::kFloat;
+  const bool is_float = dtype_->HasFormat();  // the low bits of a complex one are its real part
   if (kind_ == Kind::kZeros) return 0;
   if (kind_ == Kind::kOnes) return is_float ? EncodeFloat(dtype_->format, 1.0) : 1;
   const uint64_t draw = Mix(base_ + index) >> 40;

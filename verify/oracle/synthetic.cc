@@ -35,7 +35,8 @@ uint64_t Checker(const std::vector<int64_t>& shape, uint64_t index) {
 uint64_t ValueBits(const DtypeInfo& dtype, uint64_t draw, uint64_t checker) {
   const uint64_t low = (draw & ~uint64_t{3}) | checker;
   if (dtype.kind == NumberKind::kBool) return checker & 1;
-  if (dtype.kind != NumberKind::kFloat) return low;
+  if (dtype.kind == NumberKind::kScale) return low & 0x7f;
+  if (!dtype.HasFormat()) return low;
   const FloatFormat& format = dtype.format;
   const uint64_t mantissa = low & ((uint64_t{1} << format.mantissa_bits) - 1);
   const uint64_t normal_exponents = (uint64_t{1} << format.exponent_bits) - 2;
@@ -62,17 +63,24 @@ uint64_t SpecialBits(const FloatFormat& format, uint64_t draw) {
   return (payload == mantissa_mask ? 0 : sign) | top_exponent | payload;
 }
 
+/// What an element, or one part of a complex one, is.
+uint64_t Bits(const DtypeInfo& dtype, bool special, uint64_t draw, uint64_t checker) {
+  return special && (draw >> 40 & 3) == 0 ? SpecialBits(dtype.format, draw)
+                                          : ValueBits(dtype, draw, checker);
+}
+
 PlannedTensor PlanWhole(uint64_t seed, const TensorCase& tensor) {
   const DtypeInfo* dtype = FindDtype(tensor.dtype);
   const uint64_t base = Mix(Mix(seed ^ kValueStream) ^ Fnv1a64(tensor.name));
-  const bool special = tensor.values == "special" && dtype->kind == NumberKind::kFloat;
+  const bool special = tensor.values == "special" && dtype->HasFormat();
   const auto fill = [dtype, base, special, shape = tensor.shape](uint64_t start, uint64_t count,
                                                                  char* out) {
+    const bool complex = dtype->kind == NumberKind::kComplex;
     for (uint64_t i = 0; i < count; ++i) {
       const uint64_t draw = Mix(base + start + i);
-      const uint64_t bits = special && (draw >> 40 & 3) == 0
-                                ? SpecialBits(dtype->format, draw)
-                                : ValueBits(*dtype, draw, Checker(shape, start + i));
+      const uint64_t checker = Checker(shape, start + i);
+      uint64_t bits = Bits(*dtype, special, draw, checker);
+      if (complex) bits |= Bits(*dtype, special, Mix(draw), checker) << dtype->format.Bits();
       StoreBits(bits, dtype->bytes, out + i * dtype->bytes);
     }
   };

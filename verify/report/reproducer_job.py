@@ -57,6 +57,8 @@ def tensor_text(tensor):
     if tensor["dtype"] != "F32":
         fields.append(f".dtype = *DtypeFromName({quoted(tensor['dtype'])})")
     fields.append(f".shape = {cpp(tensor['shape'])}")
+    if tensor.get("strides"):
+        fields.append(f".strides = {cpp(tensor['strides'])}")
     if buffer or not tensor.get("requires_grad", True):
         fields.append(".requires_grad = false")
     if tensor.get("attributes"):

@@ -21,7 +21,8 @@ sp_float_format FloatFormat(at::ScalarType dtype) {
   switch (dtype) {
     case at::kHalf: return SP_F16;
     case at::kBFloat16: return SP_BF16;
-    case at::kFloat: return SP_F32;
+    case at::kFloat:
+    case at::kComplexFloat: return SP_F32;  // each part counts
     case at::kDouble: return SP_F64;
     case at::kFloat8_e4m3fn: return SP_F8_E4M3FN;
     case at::kFloat8_e5m2: return SP_F8_E5M2;
@@ -101,13 +102,14 @@ OwnedBytes BytesOf(const Slot& slot, const std::byte* data) {
   return owned;
 }
 
-/// A slot's bytes where the host reads them: a copy, if they are elsewhere and it is `read`.
+/// A slot's bytes in row-major order where the host reads them: a copy, if they are elsewhere or lie in
+/// another order, and it is `read`.
 class HostView {
  public:
   HostView(const Slot& slot, bool read) {
     if (slot.value.is_meta()) return;
     data_ = static_cast<const std::byte*>(slot.value.const_data_ptr());
-    if (!read || !IsElsewhere(slot)) return;
+    if (!read || (slot.value.is_contiguous() && !IsElsewhere(slot))) return;
     copy_.resize(slot.value.nbytes());
     slot.CopyOut(0, copy_.data(), copy_.size());
     data_ = copy_.data();

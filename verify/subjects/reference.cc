@@ -43,6 +43,7 @@ Result<ModelSpec> SpecFromCase(const ModelCase& model) {
     made.persistent = tensor.persistent;
     made.dtype = *dtype;
     made.shape = tensor.shape;
+    made.strides = tensor.strides;
     made.requires_grad = tensor.requires_grad && made.kind == TensorKind::kParameter;
     made.attributes = tensor.attributes;
     made.init = InitFromName(tensor.init);

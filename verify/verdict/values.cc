@@ -10,7 +10,7 @@
 namespace shardproof {
 namespace {
 
-enum class Kind { kSigned, kUnsigned, kFloat, kScale };
+enum class Kind { kSigned, kUnsigned, kFloat, kComplex, kScale };
 
 struct DtypeInfo {
   std::string_view name;
@@ -29,6 +29,7 @@ constexpr DtypeInfo kDtypes[] = {
     {"I8", 1, Kind::kSigned},           {"U64", 8, Kind::kUnsigned},
     {"U32", 4, Kind::kUnsigned},        {"U16", 2, Kind::kUnsigned},
     {"U8", 1, Kind::kUnsigned},         {"BOOL", 1, Kind::kUnsigned},
+    {"C64", 8, Kind::kComplex, 8, 23},
 };
 
 const DtypeInfo* FindDtype(std::string_view name) {
@@ -73,6 +74,12 @@ int64_t SignExtend(uint64_t bits, uint64_t byte_count) {
   return static_cast<int64_t>(bits << shift) >> shift;
 }
 
+std::string ComplexText(const DtypeInfo& part, uint64_t bits) {
+  const auto real = static_cast<float>(FloatFromBits(part, bits & 0xffffffff));
+  const auto imaginary = static_cast<float>(FloatFromBits(part, bits >> 32));
+  return fmt::format("{}{:+}i", real, imaginary);
+}
+
 std::string Decimal(const DtypeInfo& info, uint64_t bits) {
   switch (info.kind) {
     case Kind::kSigned:
@@ -82,6 +89,8 @@ std::string Decimal(const DtypeInfo& info, uint64_t bits) {
                                              : fmt::format("{}", bits);
     case Kind::kScale:
       return bits == 0xff ? "nan" : fmt::format("2^{}", static_cast<int>(bits) - 127);
+    case Kind::kComplex:
+      return ComplexText(info, bits);
     case Kind::kFloat:
       break;
   }
@@ -125,6 +134,8 @@ std::optional<double> ElementValue(std::string_view dtype, std::string_view byte
                           : std::ldexp(1.0, static_cast<int>(bits) - 127);
     case Kind::kFloat:
       return FloatFromBits(*info, bits);
+    case Kind::kComplex:
+      return std::nullopt;  // two numbers
   }
   return std::nullopt;
 }

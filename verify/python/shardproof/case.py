@@ -168,22 +168,33 @@ def _inverse_frequencies(rope: dict, count: int) -> torch.Tensor:
     return 1.0 / (factor * powers) * (1 - kept) + plain * kept
 
 
+def _laid_out(tensor: torch.Tensor, spec: dict) -> torch.Tensor:
+    """The tensor in memory of the strides that the spec gives, if it gives any."""
+    if not spec.get("strides"):
+        return tensor
+    strided = torch.empty_strided(
+        spec["shape"], spec["strides"], dtype=tensor.dtype, device=tensor.device
+    )
+    return strided.copy_(tensor)
+
+
 def _fresh(spec: dict, name: str, device) -> torch.Tensor:
     """A tensor as its module's constructor would leave it."""
     dtype = DTYPES[spec.get("dtype", "F32")]
     if str(device) == "meta":
-        return torch.empty(spec["shape"], dtype=dtype, device=device)
+        return _laid_out(torch.empty(spec["shape"], dtype=dtype, device=device), spec)
     if "rope" in spec:
         return _inverse_frequencies(spec["rope"], spec["shape"][0])
     init = spec.get("init", "uniform")
     if init == "zeros":
-        return torch.zeros(spec["shape"], dtype=dtype)
+        return _laid_out(torch.zeros(spec["shape"], dtype=dtype), spec)
     if init == "ones":
-        return torch.ones(spec["shape"], dtype=dtype)
+        return _laid_out(torch.ones(spec["shape"], dtype=dtype), spec)
     # By name, so that no order of construction matters.
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
     values = torch.rand(spec["shape"], generator=generator) * 0.04 - 0.02
-    return values.to(dtype) if dtype.is_floating_point else (values * 5000).to(dtype)
+    real = dtype.is_floating_point or dtype.is_complex
+    return _laid_out(values.to(dtype) if real else (values * 5000).to(dtype), spec)
 
 
 def _build_synthetic(model: dict, device) -> nn.Module:
