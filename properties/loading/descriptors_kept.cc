@@ -143,8 +143,8 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const Ran
     const std::vector<int64_t>& strides = declared->second.strides;
     if (!strides.empty() && strides.size() == seen.local_stride.size() &&
         strides.size() == seen.local_shape.size() && Product(seen.local_shape) > 0) {
-      check.Field("order of dims in memory", OrderText(seen.local_shape, seen.local_stride),
-                  OrderText(seen.local_shape, strides), "the model's strides give");
+      check.Field("order of dims", OrderText(seen.local_shape, seen.local_stride),
+                  OrderText(seen.local_shape, strides), "in memory the model's strides give");
     }
   }
   check.Field("local_shape", ShapeText(seen.local_shape), ShapeText(LocalShape(phase, rank, seen)),

@@ -119,28 +119,31 @@ void SimplifyJob(Simplifier& to) {
   }
 }
 
-std::vector<std::vector<int64_t>> SimplerShapes(const std::vector<int64_t>& shape) {
-  std::vector<std::vector<int64_t>> simpler;
+/// Changes a tensor to a shape of one dim fewer or smaller, its dims in the order that its strides gave
+/// them, without gaps.
+std::vector<std::function<void(TensorCase&)>> SimplerShapes(const std::vector<int64_t>& shape) {
+  std::vector<std::function<void(TensorCase&)>> simpler;
+  const auto laid_out_anew = [](TensorCase& t) {
+    if (!t.strides.empty()) t.strides = StridesInOrder(t.shape, OrderInMemory(t.strides));
+  };
   for (size_t dim = 0; dim < shape.size(); ++dim) {
-    auto without = shape;
-    without.erase(without.begin() + static_cast<std::ptrdiff_t>(dim));
-    simpler.push_back(without);
+    simpler.push_back([=](TensorCase& t) {
+      const auto at = static_cast<std::ptrdiff_t>(dim);
+      t.shape.erase(t.shape.begin() + at);
+      if (!t.strides.empty()) t.strides.erase(t.strides.begin() + at);
+      laid_out_anew(t);
+    });
   }
   for (size_t dim = 0; dim < shape.size(); ++dim) {
     for (const int64_t size : {int64_t{1}, int64_t{2}, int64_t{3}, shape[dim] / 2, shape[dim] - 1}) {
       if (size < 1 || size >= shape[dim]) continue;
-      auto smaller = shape;
-      smaller[dim] = size;
-      simpler.push_back(smaller);
+      simpler.push_back([=](TensorCase& t) {
+        t.shape[dim] = size;
+        laid_out_anew(t);
+      });
     }
   }
   return simpler;
-}
-
-/// In the order of dims that `strides` give, without gaps; none if a dim went.
-std::vector<int64_t> StridesFor(const std::vector<int64_t>& shape, const std::vector<int64_t>& strides) {
-  return strides.size() == shape.size() ? StridesInOrder(shape, OrderInMemory(strides))
-                                        : std::vector<int64_t>();
 }
 
 /// The first half of what a packed tensor is made of.
@@ -192,12 +195,7 @@ void SimplifyTensor(Simplifier& to, size_t index) {
   change([&](TensorCase& t) { t.requires_grad = t.kind == "parameter"; });
   change([&](TensorCase& t) { t.dtype = "F32"; });
   if (!tensor.stored.empty()) return;
-  for (const auto& shape : SimplerShapes(tensor.shape)) {
-    change([&](TensorCase& t) {
-      t.shape = shape;
-      t.strides = StridesFor(shape, t.strides);
-    });
-  }
+  for (const auto& shape : SimplerShapes(tensor.shape)) change(shape);
 }
 
 /// The tensor without its outer modules, in all that names it.

@@ -316,7 +316,7 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
   soak->add_flag("--keep-going", arguments->soak.keep_going,
                  "Do not end with the first case that does not pass");
   soak->add_flag("--resume", arguments->soak.resume, "Go on from what the file of --json has");
-  soak->add_option("--jobs", arguments->soak.jobs, "Cases side by side (default: one a core)");
+  soak->add_option("--jobs", arguments->soak.jobs, "Cases side by side (default: one a core, two where ranks are processes; of a subject one)");
   soak->add_option("--shrink-runs", arguments->soak.shrink_runs,
                    "Runs to find the smallest failing case in (default 500)");
   soak->add_option("--bugs", arguments->bugs,

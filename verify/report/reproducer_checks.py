@@ -24,8 +24,9 @@ NO_PROGRAM = {
 }  # fmt: skip
 
 # How the message of a finding says what a field should have been.
-FIELD_EXPECTED = r"(?:the model declares|at `built` it was|its placements give|on rank \d+ it is) (.*)$"
-FIELDS = ("dtype", "shape", "local_shape", "kind", "persistent", "requires_grad", "attributes")
+FIELD_EXPECTED = r"(?:the model declares|at `built` it was|its placements give|in memory the model's strides give|on rank \d+ it is) (.*)$"
+FIELDS = ("dtype", "shape", "local_shape", "kind", "persistent", "requires_grad", "attributes",
+          "order of dims")  # fmt: skip
 
 
 def quoted(text):

@@ -100,8 +100,11 @@ CaseOutcome CaseRunner::Run(const Case& test_case) {
 
 Workers CaseWorkers(const SoakOptions& options, const std::string& name, bool isolated, bool simulated,
                     std::function<Result<Case>(const std::string& order)> case_of) {
-  const size_t jobs =
-      options.jobs != 0 ? options.jobs : std::max(1u, std::thread::hardware_concurrency());
+  // Ranks that are processes wait for one another most of the time.
+  const size_t a_core = simulated ? 1 : 2;
+  const size_t jobs = options.jobs != 0
+                          ? options.jobs
+                          : a_core * std::max(1u, std::thread::hardware_concurrency());
   // Made in the worker, with its first case.
   const auto runner = std::make_shared<std::unique_ptr<CaseRunner>>();
   return Workers(

@@ -28,7 +28,7 @@ struct SoakOptions {
   std::optional<std::chrono::milliseconds> time;
   std::vector<Case> corpus;              ///< run before the stream
   bool keep_going = false;               ///< else it ends with the first case that does not pass
-  size_t jobs = 0;                       ///< workers; 0: one a core
+  size_t jobs = 0;                       ///< workers; 0: one a core, two for ranks that are processes
   std::string bug;                       ///< planted in every case, or empty
   std::vector<std::string> properties;   ///< judge only these; empty: all
   std::string directory;                 ///< for scratch files; must exist
