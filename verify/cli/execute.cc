@@ -1,6 +1,5 @@
 #include "verify/cli/execute.h"
 
-#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 
 #include "verify/cli/command.h"
 #include "verify/cli/places.h"
+#include "verify/process/scratch_directory.h"
 #include "verify/report/report.h"
 #include "verify/report/text.h"
 #include "verify/run/outputs.h"
@@ -42,17 +42,9 @@ class WorkDirectory {
       }
       return made;
     }
-    std::string pattern = (fs::temp_directory_path() / "shardproof-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) {
-      return BadInput(fmt::format("{}: cannot be made: {}", pattern, std::strerror(errno)));
-    }
-    made->path_ = pattern;
-    made->temporary_ = true;
+    SP_ASSIGN(made->temporary_, ScratchDirectory::Make());
+    made->path_ = made->temporary_->path();
     return made;
-  }
-  ~WorkDirectory() {
-    std::error_code error;
-    if (temporary_) fs::remove_all(path_, error);
   }
   const std::string& path() const { return path_; }
   /// Leaves nothing behind of a run that was refused.
@@ -65,7 +57,7 @@ class WorkDirectory {
   WorkDirectory() = default;
   std::string path_;
   std::string made_here_;  // the outermost directory that did not exist before
-  bool temporary_ = false;
+  std::unique_ptr<ScratchDirectory> temporary_;
 };
 
 int TerminalWidth() {

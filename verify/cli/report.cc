@@ -94,6 +94,10 @@ void AddReport(CLI::App& app, const std::vector<std::string>& command_line, int*
                     "In the bundle, keep names, shapes and digests and leave out every value")
       ->needs(bundle);
   AddOutputOptions(*command, arguments->execute);
+  // What is packed was judged.
+  for (const char* judging : {"--property", "--report", "--json"}) {
+    bundle->excludes(command->get_option(judging));
+  }
   command->callback([arguments, command_line, exit_code] {
     arguments->execute.command_line = command_line;
     *exit_code = arguments->bundle.empty()

@@ -5,6 +5,11 @@
 #include "verify/cli/soak.h"
 
 namespace shardproof {
+namespace {
+
+constexpr uint64_t kRunsMax = 1'000'000'000;
+
+}  // namespace
 
 void AddShrink(CLI::App& app, int* exit_code) {
   struct Arguments {
@@ -20,7 +25,8 @@ void AddShrink(CLI::App& app, int* exit_code) {
   command->add_option("CASE", arguments->path, "Case JSON, or the directory of a report")->required();
   command->add_option("--property", arguments->property,
                       "Whose finding is to stay (default: the first one)");
-  command->add_option("--runs", arguments->runs, "Run at most so many cases (default 500)");
+  command->add_option("--runs", arguments->runs, "Run at most so many cases (default 500)")
+      ->check(CLI::Range(uint64_t{0}, kRunsMax));
   command->add_option("--out", arguments->out, "File for the smallest case (default: stdout)")
       ->check(NotEmpty);
   command->add_option("--python", arguments->execute.python,

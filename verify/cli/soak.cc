@@ -15,9 +15,11 @@
 
 #include "verify/cli/command.h"
 #include "verify/evidence/line_file.h"
+#include "verify/process/scratch_directory.h"
 #include "verify/report/text.h"
 #include "verify/run/bug.h"
 #include "verify/soak/adequacy.h"
+#include "verify/soak/interruption.h"
 #include "verify/soak/shrink.h"
 #include "verify/soak/soak.h"
 #include "verify/soak/soak_text.h"
@@ -31,29 +33,14 @@ using nlohmann::json;
 constexpr auto kBetweenWrites = std::chrono::seconds(5);
 constexpr auto kBetweenLines = std::chrono::seconds(30);
 
-/// A directory for scratch files, in memory where there is such a file system; removed at the end.
-class Scratch {
- public:
-  static Result<std::unique_ptr<Scratch>> Make() {
-    const char* chosen = std::getenv("TMPDIR");
-    std::error_code error;
-    const bool in_memory = chosen == nullptr && ::access("/dev/shm", W_OK | X_OK) == 0 &&
-                           fs::space("/dev/shm", error).available > (uint64_t{256} << 20);
-    auto made = std::make_unique<Scratch>();
-    made->path_ = (in_memory ? fs::path("/dev/shm") : fs::temp_directory_path()) / "shardproof-XXXXXX";
-    if (::mkdtemp(made->path_.data()) != nullptr) return made;
-    const std::string path = std::exchange(made->path_, "");
-    return BadInput(fmt::format("{}: cannot be made: {}", path, std::strerror(errno)));
-  }
-  ~Scratch() {
-    std::error_code error;
-    if (!path_.empty()) fs::remove_all(path_, error);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
+/// In memory where there is such a file system.
+Result<std::unique_ptr<ScratchDirectory>> MakeScratch() {
+  const char* chosen = std::getenv("TMPDIR");
+  std::error_code error;
+  const bool in_memory = chosen == nullptr && ::access("/dev/shm", W_OK | X_OK) == 0 &&
+                         fs::space("/dev/shm", error).available > (uint64_t{256} << 20);
+  return ScratchDirectory::Make(in_memory ? "/dev/shm" : "");
+}
 
 Result<std::vector<Case>> ReadCorpus(const std::string& directory) {
   std::vector<std::string> paths;
@@ -106,7 +93,9 @@ json StreamOf(const SoakOptions& options) {
           {"transport", options.generate.transport},
           {"world", options.generate.world},
           {"bug", options.bug},
-          {"first", options.first}};
+          {"properties", options.properties},
+          {"first", options.first},
+          {"torch", SHARDPROOF_TORCH_VERSION}};
 }
 
 json Document(const SoakOptions& options, const SoakSummary& summary, Verdict verdict,
@@ -137,6 +126,43 @@ Result<SoakSummary> GoOnFrom(const std::string& path, const SoakOptions& options
   return summary;
 }
 
+/// What was done so far can be replaced by what was done later: not what another program reads, such as a pipe.
+bool IsReplaced(const std::string& path) {
+  std::error_code error;
+  const fs::file_status there = fs::status(path, error);
+  return !path.empty() && path != "-" && (!fs::exists(there) || fs::is_regular_file(there));
+}
+
+/// What a long run is to be written to is found out before it. Leaves nothing new behind.
+Status CheckReportCanBeWritten(const std::string& directory) {
+  if (directory.empty()) return Ok();
+  std::error_code error;
+  fs::path outermost;  // of what does not exist yet
+  for (fs::path path = fs::absolute(directory); !fs::exists(path, error) && path.has_relative_path();
+       path = path.parent_path()) {
+    outermost = path;
+  }
+  fs::create_directories(directory, error);
+  if (!error && ::access(directory.c_str(), W_OK | X_OK) != 0) error = {errno, std::generic_category()};
+  std::error_code unmade;
+  if (!outermost.empty()) fs::remove_all(outermost, unmade);
+  if (!error) return Ok();
+  return BadInput(fmt::format("report directory {}: cannot be written: {}", directory, error.message()));
+}
+
+/// The same for a file. \param option  that names it.
+Status CheckFileCanBeWritten(const char* option, const std::string& path) {
+  if (path.empty() || path == "-") return Ok();
+  std::error_code error;
+  const fs::path folder = fs::absolute(path).parent_path();
+  if (fs::is_directory(path, error)) {
+    return BadInput(fmt::format("{} {}: expected a file to write, found a directory", option, path));
+  }
+  if (fs::is_directory(folder, error) && ::access(folder.c_str(), W_OK | X_OK) == 0) return Ok();
+  return BadInput(fmt::format("{} {}: cannot be written: {} is no directory that can be written in", option,
+                              path, folder.string()));
+}
+
 Status WriteDocument(const std::string& path, const json& document) {
   if (path.empty()) return Ok();
   if (path == "-") {
@@ -159,7 +185,7 @@ class Watcher {
       told_ = now;
     }
     std::fflush(stderr);
-    if (json_.empty() || json_ == "-" || now - written_ < kBetweenWrites) return;
+    if (!IsReplaced(json_) || now - written_ < kBetweenWrites) return;
     written_ = now;
     // One that cannot be written is told at the end.
     (void)WriteDocument(json_, Document(options_, summary, Verdict::kInconclusive, "not finished"));
@@ -200,6 +226,11 @@ std::string SizeText(const Case& c) {
                      Plural(c.model.tensors.size(), "tensor"));
 }
 
+const char* WhyItEnded(const Shrunk& shrunk) {
+  if (shrunk.is_smallest) return "no simpler case shows it";
+  return Interruption::WasSeen() ? "interrupted" : "no more runs were allowed";
+}
+
 /// Shrinks the first failing case, and shows the smallest as `verify` would.
 void ShowFailure(const SoakArguments& arguments, const SoakOptions& options, const FailedCase& failure) {
   const uint64_t index = failure.outcome.index;
@@ -221,7 +252,7 @@ void ShowFailure(const SoakArguments& arguments, const SoakOptions& options, con
   }
   const Shrunk& shrunk = smallest.value()->shrunk;
   fmt::print("shrunk to {} in {} runs ({}; {}):\n", SizeText(shrunk.test_case), shrunk.runs,
-             shrunk.is_smallest ? "no simpler case shows it" : "no more runs were allowed",
+             WhyItEnded(shrunk),
              smallest.value()->signature.Text());
   std::fflush(stdout);
   ExecuteOptions execute = arguments.execute;
@@ -242,11 +273,17 @@ void ShowFailure(const SoakArguments& arguments, const SoakOptions& options, con
 
 Result<int> SoakOf(const SoakArguments& arguments) {
   SP_ASSIGN(SoakOptions options, OptionsFrom(arguments));
-  SP_ASSIGN(const auto scratch, Scratch::Make());
+  SP_ASSIGN(const auto scratch, MakeScratch());
   options.directory = scratch->path();
   SoakSummary summary;
   if (arguments.resume) {
     SP_ASSIGN(summary, GoOnFrom(arguments.execute.json, options));
+  }
+  SP_TRY(CheckReportCanBeWritten(arguments.execute.report));
+  SP_TRY(CheckFileCanBeWritten("--json", arguments.execute.json));
+  if (IsReplaced(arguments.execute.json)) {
+    SP_TRY(WriteDocument(arguments.execute.json,
+                         Document(options, summary, Verdict::kInconclusive, "not finished")));
   }
   options.progress = Watcher(options, arguments.execute.json);
   fmt::print("shardproof: generated cases of seed {}{}, {}, transport {}{}, torch {}\n", options.seed,
@@ -265,6 +302,8 @@ Result<int> SoakOf(const SoakArguments& arguments) {
   SP_TRY(Status(written));
   if (!summary.failures.empty() && arguments.execute.json != "-") {
     ShowFailure(arguments, options, summary.failures.front());
+  } else if (summary.failures.empty() && fs::exists(arguments.execute.report + "/result.json")) {
+    fmt::print("report {}: is of an earlier run; nothing failed in this one\n", arguments.execute.report);
   }
   return ExitCodeOf(verdict);
 }
@@ -305,29 +344,41 @@ Result<int> AdequacyOf(const SoakArguments& arguments) {
   SoakArguments of_all = arguments;
   of_all.bug.clear();
   SP_ASSIGN(options.soak, OptionsFrom(of_all));
-  SP_ASSIGN(const auto scratch, Scratch::Make());
+  SP_ASSIGN(const auto scratch, MakeScratch());
   options.soak.directory = scratch->path();
   options.cases_max = arguments.cases.value_or(options.cases_max);
   options.shrink_runs = arguments.shrink_runs;
+  SP_TRY(CheckReportCanBeWritten(arguments.execute.report));
+  SP_TRY(CheckFileCanBeWritten("--json", arguments.execute.json));
   fmt::print("shardproof: {} in generated cases of seed {}, at most {} each, torch {}\n",
              Plural(bugs.size(), "planted bug"), arguments.seed, options.cases_max,
              SHARDPROOF_TORCH_VERSION);
+  const auto document = [&](const std::vector<BugAdequacy>& measured) {
+    return json{{"schema", 1},
+                {"seed", arguments.seed},
+                {"bugs_left", bugs.size() - measured.size()},
+                {"bugs", AdequacyToJson(measured)},
+                {"versions", {{"torch", SHARDPROOF_TORCH_VERSION}}}};
+  };
   std::vector<BugAdequacy> measured;
+  if (IsReplaced(arguments.execute.json)) SP_TRY(WriteDocument(arguments.execute.json, document(measured)));
   bool all = true;
   for (const PlantedBug& bug : bugs) {
     std::fflush(stdout);
-    SP_ASSIGN(measured.emplace_back(), MeasureBug(bug, options));
+    SP_ASSIGN(auto one, MeasureBug(bug, options));
+    if (!one) break;
+    measured.push_back(std::move(*one));
     fmt::print("{}\n", AdequacyLine(measured.back()));
     SP_TRY(WriteSmallest(measured.back(), arguments.execute.report));
     all = all && measured.back().IsCaught();
   }
   fmt::print("{}", AdequacyTable(measured));
   std::fflush(stdout);
-  SP_TRY(WriteDocument(arguments.execute.json, {{"schema", 1},
-                                                {"seed", arguments.seed},
-                                                {"bugs", AdequacyToJson(measured)},
-                                                {"versions", {{"torch", SHARDPROOF_TORCH_VERSION}}}}));
-  return all ? 0 : 1;
+  SP_TRY(WriteDocument(arguments.execute.json, document(measured)));
+  if (!all || measured.size() == bugs.size()) return all ? 0 : 1;
+  fmt::print("inconclusive: time limit; {} of {} were not planted\n", bugs.size() - measured.size(),
+             Plural(bugs.size(), "bug"));
+  return ExitCodeOf(Verdict::kInconclusive);
 }
 
 }  // namespace
@@ -339,12 +390,16 @@ int RunAdequacy(const SoakArguments& arguments) {
 
 int RunShrink(const Case& failing, const std::string& property, uint64_t runs_max,
               const std::string& out, const ExecuteOptions& execute) {
+  if (!property.empty()) {
+    if (const auto known = SelectProperties({property}); !known.ok()) return Complain(known.error());
+  }
+  if (const Status can = CheckFileCanBeWritten("--out", out); !can.ok()) return Complain(can.error());
   SoakOptions options;
   options.python = PythonFrom(execute);
   const auto subject = DeclareSubject(failing.subject, options.python);
   if (!subject.ok()) return Complain(subject.error());
   options.subject = subject.value();
-  const auto scratch = Scratch::Make();
+  const auto scratch = MakeScratch();
   if (!scratch.ok()) return Complain(scratch.error());
   options.directory = scratch.value()->path();
   const auto smallest = FindSmallest(failing, property, runs_max, options);
@@ -356,8 +411,7 @@ int RunShrink(const Case& failing, const std::string& property, uint64_t runs_ma
   const Shrunk& shrunk = smallest.value()->shrunk;
   std::fprintf(stderr, "%s to %s in %lu runs (%s; %s)\n", SizeText(failing).c_str(),
                SizeText(shrunk.test_case).c_str(), static_cast<unsigned long>(shrunk.runs),
-               shrunk.is_smallest ? "no simpler case shows it" : "no more runs were allowed",
-               smallest.value()->signature.Text().c_str());
+               WhyItEnded(shrunk), smallest.value()->signature.Text().c_str());
   const std::string text = CaseToJson(shrunk.test_case).dump(1) + "\n";
   if (out.empty()) {
     fmt::print("{}", text);

@@ -19,6 +19,9 @@ namespace {
 
 constexpr int64_t kStepsDefault = 4;
 constexpr int64_t kWorldMax = 1024;  // of a Case
+constexpr uint64_t kCasesMax = 1'000'000'000'000;
+constexpr uint64_t kJobsMax = 1024;
+constexpr double kMinutesMax = 1e6;
 
 struct VerifyArguments {
   std::string checkpoint;
@@ -205,9 +208,19 @@ Result<Case> CaseFrom(const VerifyArguments& arguments) {
   return ParseCase(CaseToJson(test_case));
 }
 
+/// For CLI11, whose own check of a positive number lets NaN through.
+std::string IsMinutes(const std::string& text) {
+  double minutes = 0;
+  if (CLI::detail::lexical_cast(text, minutes) && minutes > 0 && minutes <= kMinutesMax) return "";
+  return fmt::format("expected minutes above 0 and at most {:.0f}, found {}", kMinutesMax, text);
+}
+
 /// Of generated cases; what says what one case is has no meaning for them.
-SoakArguments SoakFrom(const VerifyArguments& arguments) {
+Result<SoakArguments> SoakFrom(const VerifyArguments& arguments) {
   SoakArguments soak = arguments.soak;
+  if (arguments.world && (*arguments.world < 1 || *arguments.world > kWorldMax)) {
+    return BadInput(fmt::format("--world: expected 1 to {} ranks, found {}", kWorldMax, *arguments.world));
+  }
   soak.seed = arguments.seed.value_or(0);
   soak.world = arguments.world.value_or(0);
   soak.transport = arguments.transport;
@@ -220,8 +233,11 @@ SoakArguments SoakFrom(const VerifyArguments& arguments) {
 }
 
 int RunVerify(const VerifyArguments& arguments) {
-  if (!arguments.bugs.empty()) return RunAdequacy(SoakFrom(arguments));
-  if (arguments.soak.cases || arguments.soak.minutes) return RunSoak(SoakFrom(arguments));
+  if (!arguments.bugs.empty() || arguments.soak.cases || arguments.soak.minutes) {
+    const auto soak = SoakFrom(arguments);
+    if (!soak.ok()) return Complain(soak.error());
+    return arguments.bugs.empty() ? RunSoak(soak.value()) : RunAdequacy(soak.value());
+  }
   const int sources = !arguments.checkpoint.empty() + !arguments.case_file.empty();
   if (sources > 1 || (sources == 0 && arguments.bug.empty())) {
     fmt::print(stderr, "shardproof: verify needs one of --checkpoint DIR, --case FILE, --bug ID\n");
@@ -307,40 +323,59 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
   CLI::App* soak = command->add_option_group("Generated cases");
   soak->add_option("--generate", arguments->soak.cases, "Run so many generated cases of --seed, of any "
                    "model, mesh and strategy;\n--world and --transport (default sim) hold for all")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(uint64_t{1}, kCasesMax));
   soak->add_option("--minutes", arguments->soak.minutes, "Run generated cases for so long")
-      ->check(CLI::PositiveNumber);
-  soak->add_option("--first", arguments->soak.first, "Begin with the case of this index (default 0)");
+      ->check(IsMinutes);
+  soak->add_option("--first", arguments->soak.first, "Begin with the case of this index (default 0)")
+      ->check(CLI::Range(uint64_t{0}, kCasesMax));
   soak->add_option("--corpus", arguments->soak.corpus, "Directory of case files that are run before")
       ->check(CLI::ExistingDirectory);
   soak->add_flag("--keep-going", arguments->soak.keep_going,
                  "Do not end with the first case that does not pass");
   soak->add_flag("--resume", arguments->soak.resume, "Go on from what the file of --json has");
-  soak->add_option("--jobs", arguments->soak.jobs, "Cases side by side (default: one a core, two where ranks are processes; of a subject one)");
+  soak->add_option("--jobs", arguments->soak.jobs,
+                   "Cases side by side (default: one a core, two where ranks are processes; one of a subject)")
+      ->check(CLI::Range(uint64_t{1}, kJobsMax));
   soak->add_option("--shrink-runs", arguments->soak.shrink_runs,
-                   "Runs to find the smallest failing case in (default 500)");
+                   "Runs to find the smallest failing case in (default 500)")
+      ->check(CLI::Range(uint64_t{0}, kCasesMax));
   soak->add_option("--bugs", arguments->bugs,
                    "all, or ids: plant each in generated cases (--generate: at most so many of each, default\n"
                    "400), shrink, and tell which properties see it; --report: directory for the smallest cases")
+      ->check(NotEmpty)
       ->excludes(command->get_option("--bug"));
-  for (const char* of_one : {"--checkpoint", "--case", "--adapter", "--lora", "--from-scratch", "--mesh",
-                             "--resume-mesh", "--resume-world", "--strategy", "--device", "--optimizer",
-                             "--inject", "--bucket-bytes", "--allow-missing", "--allow-unexpected",
-                             "--steps", "--option", "--deadline"}) {
-    soak->get_option("--generate")->excludes(command->get_option(of_one));
-    soak->get_option("--minutes")->excludes(command->get_option(of_one));
-    soak->get_option("--bugs")->excludes(command->get_option(of_one));
-  }
   AddOutputOptions(*command, arguments->execute);
   command->add_option("--save-to", arguments->execute.save_to,
                       "Keep the saved checkpoint in this directory")
       ->check(NotEmpty);
+  for (const char* of_one : {"--checkpoint", "--case", "--adapter", "--lora", "--from-scratch", "--mesh",
+                             "--resume-mesh", "--resume-world", "--strategy", "--device", "--optimizer",
+                             "--inject", "--bucket-bytes", "--allow-missing", "--allow-unexpected",
+                             "--steps", "--option", "--deadline", "--save-to"}) {
+    soak->get_option("--generate")->excludes(command->get_option(of_one));
+    soak->get_option("--minutes")->excludes(command->get_option(of_one));
+    soak->get_option("--bugs")->excludes(command->get_option(of_one));
+  }
+  // Each bug is planted in the reference, and judged by every property.
+  for (const char* of_stream : {"--minutes", "--corpus", "--keep-going", "--resume", "--first"}) {
+    soak->get_option("--bugs")->excludes(soak->get_option(of_stream));
+  }
+  for (const char* of_subject : {"--subject", "--property"}) {
+    soak->get_option("--bugs")->excludes(command->get_option(of_subject));
+  }
   command->footer(
       "Every difference is named to the rank, the tensor and the element. Ranks are forked here, or,\n"
       "if RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set, are the ones that were started:\n"
       "  torchrun --no-python --nproc-per-node 4 shardproof verify --checkpoint DIR");
-  command->callback([arguments, command_line, exit_code] {
+  command->callback([arguments, command_line, exit_code, soak] {
     arguments->execute.command_line = command_line;
+    const bool many = arguments->soak.cases || arguments->soak.minutes || !arguments->bugs.empty();
+    for (const CLI::Option* option : soak->get_options()) {
+      if (option->count() == 0 || many) continue;
+      *exit_code = Complain(BadInput(option->get_name() + " is about generated cases: expected --generate N or "
+                                                          "--minutes M beside it"));
+      return;
+    }
     *exit_code = RunVerify(*arguments);
   });
 }

@@ -130,11 +130,21 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("--redact", action="store_true")
     arguments = parser.parse_args()
+    out = arguments.out.absolute()
     try:
-        if arguments.report.resolve() in arguments.out.absolute().parents:
+        if not (arguments.report / "result.json").is_file():
+            raise ValueError("is no report of --report: it has no result.json")
+        if out.is_dir():
+            raise ValueError(f"{arguments.out}: expected a file to write, found a directory")
+        if not os.access(out.parent, os.W_OK | os.X_OK):
+            raise ValueError(f"{out.parent}: there is no such directory, or it cannot be written")
+        if arguments.report.resolve() in out.parents:
             raise ValueError("the bundle would lie in what it packs")
-        pack(arguments.report, arguments.out.absolute(), arguments.redact)
-    except (OSError, ValueError, AttributeError) as error:
+        pack(arguments.report, out, arguments.redact)
+    except OSError as error:
+        print(f"{arguments.report}: {error.strerror}", file=sys.stderr)
+        return 2
+    except (ValueError, AttributeError) as error:
         print(f"{arguments.report}: {error}", file=sys.stderr)
         return 2
     return 0

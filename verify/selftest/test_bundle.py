@@ -54,7 +54,9 @@ class Bundle(CommandTest):
         self.assert_exit(self.shardproof("report", folder), 1)
 
     def test_what_is_no_report_or_cannot_be_written_is_bad_input(self):
-        self.refused("report", "nowhere", "--bundle", "x.tar.gz", names=["x.tar.gz"])
+        self.refused("report", "nowhere", "--bundle", "x.tar.gz", names=["nowhere", "result.json"])
+        self.refused("report", "report", "--bundle", ".", names=["found a directory"])
+        self.refused("report", "report", "--bundle", "x.tar.gz", "--json", "y.json", names=["--json"])
         self.refused("report", "report", "--bundle", "no/such/x.tar.gz", names=["no/such/x.tar.gz"])
         self.refused("report", "report", "--bundle", "report/x.tar.gz", names=["report/x.tar.gz", "lie in"])
         self.refused("report", "report", "--redact", names=["--redact"])

@@ -4,9 +4,10 @@ import json
 import signal
 import subprocess
 import time
+import uuid
 from pathlib import Path
 
-from command import REPOSITORY, CommandTest, command
+from command import REPOSITORY, CommandTest, command, processes_with, wait_until
 
 
 def outcome_of(path):
@@ -66,6 +67,44 @@ class Stream(CommandTest):
         self.refused("verify", "--generate", 3, "--resume", "--json", "soak.json", names=["soak.json"])
         self.refused("verify", "--generate", 3, "--resume", names=["--json"])
 
+    def test_it_goes_on_from_no_document_that_was_made_up(self):
+        self.generate("--generate", 3, "--json", "soak.json")
+        whole = json.loads((self.dir / "soak.json").read_text())
+        for field, value in (("passed", -1), ("next", 1e300), ("duration_ms", "x"), ("properties", []),
+                             ("inconclusive", 1), ("failures", [{}]), ("unclear", 3),
+                             ("features", {"ties": "many"}), ("counted_beyond", [-1.5, "x"])):  # fmt: skip
+            self.write("soak.json", {**whole, "summary": {**whole["summary"], field: value}})
+            self.refused("verify", "--generate", 5, "--resume", "--json", "soak.json", names=["soak.json"])
+        self.write("soak.json", (json.dumps(whole))[:500])
+        self.refused("verify", "--generate", 5, "--resume", "--json", "soak.json", names=["soak.json"])
+
+    def test_what_was_judged_by_other_properties_is_not_gone_on_from(self):
+        self.generate("--generate", 3, "--json", "soak.json", "--property", "loading.equals_source")
+        self.refused("verify", "--generate", 5, "--resume", "--json", "soak.json",
+                     names=["soak.json", "loading.equals_source"])  # fmt: skip
+
+    def test_where_it_cannot_write_is_told_before_anything_runs(self):
+        self.write("file", "")
+        (self.dir / "folder").mkdir()
+        for words, names in ((["--json", "no/such/soak.json"], ["no/such/soak.json"]),
+                             (["--json", "folder"], ["folder"]),
+                             (["--report", "file/report"], ["file/report"])):  # fmt: skip
+            self.refused("verify", "--generate", 10**9, *words, names=names)
+            self.refused("verify", "--bugs", "all", *words, names=names)
+
+    def test_numbers_that_mean_nothing_are_refused(self):
+        for option, value in (("--minutes", "nan"), ("--minutes", "inf"), ("--minutes", "1e300"),
+                              ("--minutes", "-1"), ("--first", 2**64 - 1), ("--first", -1),
+                              ("--jobs", 10**9), ("--jobs", -1), ("--jobs", 0), ("--shrink-runs", -1),
+                              ("--world", 0), ("--world", -4), ("--world", 10**6)):  # fmt: skip
+            self.refused("verify", "--generate", 3, option, value, names=[option])
+        self.refused("verify", "--generate", 2**64 - 1, names=["--generate"])
+
+    def test_a_report_of_an_earlier_run_is_not_taken_for_this_ones(self):
+        self.write("report/result.json", "{}")
+        done = self.generate("--generate", 3, "--report", "report")
+        self.assertIn("report report: is of an earlier run", done.out)
+
     def test_sigterm_ends_it_with_a_verdict(self):
         words = [command(), "verify", "--minutes", "5", "--json", "soak.json"]
         process = subprocess.Popen(words, cwd=self.dir, stdout=subprocess.PIPE, text=True)
@@ -84,8 +123,13 @@ class Stream(CommandTest):
 
     def test_one_case_is_not_asked_for_with_many(self):
         for words in (["--case", "x.json"], ["--checkpoint", "x"], ["--strategy", "plain"],
-                      ["--bugs", "all", "--bug", "loading.bf16_through_f16"]):
+                      ["--bugs", "all", "--bug", "loading.bf16_through_f16"], ["--save-to", "x"]):
             self.refused("verify", "--generate", 3, *words, names=[words[0]])
+        for words in (["--minutes", 1], ["--first", 1], ["--resume"], ["--keep-going"], ["--corpus", "."],
+                      ["--subject", "reference"], ["--property", "loading.equals_source"]):  # fmt: skip
+            self.refused("verify", "--bugs", "all", *words, names=[words[0]])
+        for words in (["--first", 1], ["--resume"], ["--keep-going"], ["--corpus", "."], ["--jobs", 1]):
+            self.refused("verify", "--case", "x.json", *words, names=[words[0], "--generate"])
         self.refused("verify", "--generate", 0, names=["--generate"])
         self.refused("verify", "--generate", 3, "--bug", "no.such", names=["no.such"])
         self.refused("verify", "--bugs", "no.such", names=["no.such"])
@@ -97,6 +141,61 @@ class Stream(CommandTest):
         self.assertEqual(outcome_of(self.dir / "soak.json")["summary"]["passed"], 3)
         self.write("corpus/b.json", "{}")
         self.refused("verify", "--generate", 2, "--corpus", "corpus", names=["b.json"])
+
+
+class Interrupted(CommandTest):
+    """A signal at any moment: nothing stays behind but what was asked for."""
+
+    labels = "selftest multi-rank"
+    timeout_s = 120
+
+    def ended_by(self, what, words, begun):
+        """Sends a signal once something has `begun`; returns the exit code and what was printed."""
+        mark = uuid.uuid4().hex
+        process = self.start([command(), *words], mark)
+        self.assertTrue(wait_until(begun, 30))
+        process.send_signal(what)
+        out, err = process.communicate(timeout=30)
+        gone = wait_until(lambda: not processes_with(mark) and not list(self.temporary.iterdir()), 20)
+        left = processes_with(mark), list(self.temporary.iterdir())
+        self.end(mark)
+        self.assertTrue(gone, f"left behind: {left}\n{out}{err}")
+        return process.returncode, out
+
+    def phase_begun(self):
+        return list(self.temporary.glob("shardproof-*/*"))
+
+    def test_a_single_run_leaves_nothing(self):
+        case = json.loads((REPOSITORY / "fixtures" / "cases" / "large.json").read_text())
+        self.write("large.json", case)
+        for transport in ("gloo", "sim"):
+            for what in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
+                words = ["verify", "--case", "large.json", "--transport", transport]
+                code, _ = self.ended_by(what, words, self.phase_begun)
+                self.assertEqual(code, -what)
+
+    def test_a_killed_stream_leaves_nothing_and_can_be_gone_on_from(self):
+        words = ["verify", "--generate", 10**6, "--transport", "gloo", "--json", "soak.json"]
+        self.ended_by(signal.SIGKILL, words, self.phase_begun)
+        done = self.shardproof("verify", "--generate", 1, "--transport", "gloo", "--json", "soak.json",
+                               "--resume")  # fmt: skip
+        self.assert_exit(done, 0)
+
+    def test_bugs_that_were_measured_are_told(self):
+        words = ["verify", "--bugs", "all", "--json", "bugs.json"]
+        code, out = self.ended_by(signal.SIGTERM, words, self.phase_begun)
+        self.assertEqual(code, 3, out)
+        self.assertIn("inconclusive: time limit", out)
+        self.assertGreater(json.loads((self.dir / "bugs.json").read_text())["bugs_left"], 0)
+
+    def test_shrinking_ends_with_what_it_has(self):
+        case = json.loads((REPOSITORY / "fixtures" / "cases" / "everything.json").read_text())
+        case.update(bug="loading.rope_theta_default", transport="sim")
+        self.write("case.json", case)
+        began = lambda: list(self.temporary.glob("shardproof-*/shrink_*"))  # noqa: E731
+        code, _ = self.ended_by(signal.SIGTERM, ["shrink", "case.json", "--out", "smallest.json"], began)
+        self.assertEqual(code, 0)
+        self.assert_exit(self.shardproof("replay", "smallest.json"), 1)
 
 
 class Failure(CommandTest):
@@ -134,6 +233,9 @@ class Failure(CommandTest):
         smoke = REPOSITORY / "fixtures" / "cases" / "smoke.json"
         self.refused("shrink", smoke, names=["does not fail"])
         self.refused("shrink", "not-there.json", names=["not-there.json"])
+        self.refused("shrink", smoke, "--property", "no.such", names=["no.such", "known are"])
+        self.refused("shrink", smoke, "--runs", -1, names=["--runs"])
+        self.refused("shrink", smoke, "--out", "no/such/file.json", names=["no/such/file.json"])
 
     def test_bugs_are_planted_and_seen(self):
         done = self.shardproof("verify", "--bugs", "loading.copy_converts,training.groups_merged",

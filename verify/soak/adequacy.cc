@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "verify/report/text.h"
+#include "verify/soak/interruption.h"
 
 namespace shardproof {
 namespace {
@@ -28,7 +29,7 @@ bool NeedsProcesses(const PlantedBug& bug) {
                       [](const Property* property) { return property->Reads("values"); });
 }
 
-/// Runs the bug's cases, until `enough`; summed up in `summary`.
+/// Runs the bug's cases, until `enough`; summed up in `summary`. Ends early if it is interrupted.
 template <typename Enough>
 Status RunCases(SoakOptions soak, uint64_t step, uint64_t cases_max, SoakSummary& summary,
                 Enough enough) {
@@ -36,7 +37,7 @@ Status RunCases(SoakOptions soak, uint64_t step, uint64_t cases_max, SoakSummary
     cases = std::min(cases + step, cases_max);
     soak.cases = cases;
     SP_ASSIGN(const SoakEnd end, Soak(soak, summary));
-    if (end == SoakEnd::kSignal) return PeerFailed("interrupted");
+    if (end == SoakEnd::kSignal) break;
   }
   return Ok();
 }
@@ -80,7 +81,7 @@ bool BugAdequacy::IsCaught() const {
   });
 }
 
-Result<BugAdequacy> MeasureBug(const PlantedBug& bug, const AdequacyOptions& options) {
+Result<std::optional<BugAdequacy>> MeasureBug(const PlantedBug& bug, const AdequacyOptions& options) {
   const bool large = NeedsProcesses(bug);
   SoakOptions soak = options.soak;
   soak.bug = bug.id;
@@ -103,6 +104,7 @@ Result<BugAdequacy> MeasureBug(const PlantedBug& bug, const AdequacyOptions& opt
       return CatchOf(together, id).cases >= catches;
     });
   }));
+  if (Interruption::WasSeen()) return std::optional<BugAdequacy>();
   measured.cases = together.cases();
   measured.pointless = together.inconclusive + together.passed;
   for (const auto& [id, tally] : together.properties) {
@@ -115,8 +117,9 @@ Result<BugAdequacy> MeasureBug(const PlantedBug& bug, const AdequacyOptions& opt
                     [&] { return CatchOf(alone, id).cases >= catches; }));
     measured.alone[id] = CatchOf(alone, id);
     SP_TRY(KeepSmallest(alone.failures, large ? kLargeRunsMax : UINT64_MAX, options, soak, measured));
+    if (Interruption::WasSeen()) return std::optional<BugAdequacy>();
   }
-  return measured;
+  return std::optional(std::move(measured));
 }
 
 json AdequacyToJson(const std::vector<BugAdequacy>& bugs) {

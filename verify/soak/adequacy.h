@@ -45,8 +45,8 @@ struct AdequacyOptions {
 };
 
 /// Bugs that only memory shows are planted in large cases of processes, all others in simulated ones.
-/// \error kInternal if no worker can be made; kPeer if it was interrupted.
-Result<BugAdequacy> MeasureBug(const PlantedBug& bug, const AdequacyOptions& options);
+/// \returns nothing if a signal came meanwhile. \error kInternal if no worker can be made.
+Result<std::optional<BugAdequacy>> MeasureBug(const PlantedBug& bug, const AdequacyOptions& options);
 
 /// By bug: in how many cases which property saw it, together and alone, and its smallest case.
 nlohmann::json AdequacyToJson(const std::vector<BugAdequacy>& bugs);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "verify/case/shrink.h"
+#include "verify/soak/interruption.h"
 
 namespace shardproof {
 
@@ -28,7 +29,7 @@ Result<std::optional<size_t>> FirstThatShows(const std::vector<Case>& simpler,
       ++given;
       ++runs;
     }
-    if (workers.IsIdle()) return first;
+    if (workers.IsIdle() || Interruption::WasSeen()) return first;
     for (const CaseOutcome& outcome : workers.Collect(kPatience)) {
       if (!Shows(outcome, signature)) continue;
       if (!first || outcome.index < *first) first = outcome.index;
@@ -47,9 +48,7 @@ std::string Signature::Text() const {
 }
 
 Signature SignatureOf(const FindingOutcome& finding) {
-  std::string cause = finding.explanation.substr(0, finding.explanation.find_first_of(":0123456789"));
-  while (!cause.empty() && cause.back() == ' ') cause.pop_back();
-  return {finding.property, finding.kind, finding.phase, finding.stage, cause};
+  return {finding.property, finding.kind, finding.phase, finding.stage, finding.cause};
 }
 
 bool Shows(const CaseOutcome& outcome, const Signature& signature) {
@@ -73,12 +72,15 @@ Result<Shrunk> Shrink(const Case& failing, const Signature& signature, uint64_t 
   Workers workers = CaseWorkers(
       narrow, "shrink", isolated, failing.transport == "sim",
       [](const std::string& order) { return ParseCase(nlohmann::json::parse(order)); });
+  const Interruption interruption;
   while (!shrunk.is_smallest) {
     const std::vector<Case> simpler = SimplerCases(shrunk.test_case);
     SP_ASSIGN(const auto found, FirstThatShows(simpler, signature, runs_max, workers, shrunk.runs));
     if (found) shrunk.test_case = simpler[*found];
-    else if (shrunk.runs >= runs_max) return shrunk;
-    else shrunk.is_smallest = true;
+    if (Interruption::WasSeen()) return shrunk;
+    if (found) continue;
+    if (shrunk.runs >= runs_max) return shrunk;
+    shrunk.is_smallest = true;
   }
   return shrunk;
 }

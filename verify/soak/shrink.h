@@ -16,7 +16,7 @@ struct Signature {
   std::string kind;
   std::string phase;
   std::string stage;
-  std::string cause;  ///< the explanation without what depends on sizes
+  std::string cause;  ///< the explanation without what depends on sizes, or how a rank ended
 
   std::string Text() const;
 };
@@ -27,11 +27,12 @@ bool Shows(const CaseOutcome& outcome, const Signature& signature);
 struct Shrunk {
   Case test_case;
   uint64_t runs = 0;
-  bool is_smallest = false;  ///< no simpler case shows it; false: the runs were used up
+  bool is_smallest = false;  ///< no simpler case shows it; false: the runs were used up, or a signal came
 };
 
 /// Runs cases as `options` says (but judges only what the signature is about), each in a worker, so that
-/// one which takes its process along is no more than one that shows something else.
+/// one which takes its process along is no more than one that shows something else. Ends early on SIGTERM and
+/// SIGINT, as Soak does.
 /// \param runs_max  of those. \error kInternal if no worker can be made.
 Result<Shrunk> Shrink(const Case& failing, const Signature& signature, uint64_t runs_max,
                       const SoakOptions& options);

@@ -1,7 +1,6 @@
 #include "verify/soak/soak.h"
 
 #include <sched.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,8 @@
 
 #include <fmt/format.h>
 
+#include "verify/soak/interruption.h"
+
 namespace shardproof {
 namespace {
 
@@ -21,28 +22,6 @@ using Steady = std::chrono::steady_clock;
 constexpr auto kPatience = std::chrono::milliseconds(200);
 /// Beyond what the case's own deadline lets its phases take.
 constexpr auto kCaseAllowance = std::chrono::seconds(120);
-
-volatile sig_atomic_t interrupted = 0;
-
-/// Notes SIGTERM and SIGINT instead of ending the process.
-class Interruption {
- public:
-  Interruption() {
-    interrupted = 0;
-    struct sigaction action{};
-    action.sa_handler = [](int) { interrupted = 1; };
-    ::sigaction(SIGTERM, &action, &old_term_);
-    ::sigaction(SIGINT, &action, &old_int_);
-  }
-  ~Interruption() {
-    ::sigaction(SIGTERM, &old_term_, nullptr);
-    ::sigaction(SIGINT, &old_int_, nullptr);
-  }
-
- private:
-  struct sigaction old_term_{};
-  struct sigaction old_int_{};
-};
 
 /// The case number `index` of the stream.
 Case SoakCase(const SoakOptions& options, uint64_t index) {
@@ -160,7 +139,7 @@ Result<SoakEnd> Soak(const SoakOptions& options, SoakSummary& summary) {
   std::optional<SoakEnd> ending;
   while (!ending || !workers.IsIdle()) {
     const bool time_over = options.time && Steady::now() - begin > *options.time;
-    if (interrupted) ending = SoakEnd::kSignal;
+    if (Interruption::WasSeen()) ending = SoakEnd::kSignal;
     else if (!ending && time_over) ending = SoakEnd::kTime;
     if (ending == SoakEnd::kSignal || ending == SoakEnd::kFailure) break;
     while (!ending && workers.HasRoom()) {

@@ -7,6 +7,7 @@
 
 #include "verify/case/case_json.h"
 #include "verify/case/features.h"
+#include "verify/case/json_fields.h"
 
 namespace shardproof {
 namespace {
@@ -103,28 +104,58 @@ json SummaryToJson(const SoakSummary& summary) {
           {"unclear", CasesToJson(summary.unclear)}};
 }
 
+namespace {
+
+/// As many as one soak of years could count; sums of them stay in range.
+constexpr uint64_t kCountMax = 1'000'000'000'000'000;
+
+void ReadTallies(FieldReader& summary, std::map<std::string, PropertyTally>& tallies) {
+  ForEachMember(summary, "properties", [&](const std::string& id, const json& value, const std::string& at) {
+    FieldReader fields(value, at, summary.complaint());
+    PropertyTally& tally = tallies[id];
+    fields.Required("judged", tally.judged, uint64_t{0}, kCountMax);
+    fields.Required("comparisons", tally.comparisons, uint64_t{0}, kCountMax);
+    fields.Required("failed", tally.failed, uint64_t{0}, kCountMax);
+    fields.Required("inconclusive", tally.inconclusive, uint64_t{0}, kCountMax);
+    fields.Required("skipped", tally.skipped, uint64_t{0}, kCountMax);
+    fields.Optional("first_failed", tally.first_failed, uint64_t{0}, kCountMax);
+  });
+}
+
+/// What it holds besides counts; says what is wrong by an exception of the JSON library.
+Status ReadRest(const json& value, SoakSummary& summary) {
+  value.at("counted_beyond").get_to(summary.counted_beyond);
+  value.at("features").get_to(summary.features);
+  value.at("features_together").get_to(summary.beside);
+  SP_ASSIGN(summary.failures, CasesFromJson(value.at("failures")));
+  SP_ASSIGN(summary.unclear, CasesFromJson(value.at("unclear")));
+  return Ok();
+}
+
+}  // namespace
+
 Result<SoakSummary> SummaryFromJson(const json& value) {
   SoakSummary summary;
+  Complaint complaint;
+  FieldReader fields(value, "/summary", complaint);
+  fields.Required("passed", summary.passed, uint64_t{0}, kCountMax);
+  fields.Required("failed", summary.failed, uint64_t{0}, kCountMax);
+  fields.Required("inconclusive", summary.inconclusive, uint64_t{0}, kCountMax);
+  fields.Required("comparisons", summary.comparisons, uint64_t{0}, kCountMax);
+  fields.Required("ranks", summary.ranks, uint64_t{0}, kCountMax);
+  fields.Required("duration_ms", summary.duration_ms);
+  fields.Required("next", summary.next, uint64_t{0}, kCountMax);
+  ReadTallies(fields, summary.properties);
+  if (!complaint.ok()) return BadInput("is not what a soak left: " + complaint.text());
   try {
-    value.at("passed").get_to(summary.passed);
-    value.at("failed").get_to(summary.failed);
-    value.at("inconclusive").get_to(summary.inconclusive);
-    value.at("comparisons").get_to(summary.comparisons);
-    value.at("ranks").get_to(summary.ranks);
-    value.at("duration_ms").get_to(summary.duration_ms);
-    value.at("next").get_to(summary.next);
-    value.at("counted_beyond").get_to(summary.counted_beyond);
-    value.at("features").get_to(summary.features);
-    value.at("features_together").get_to(summary.beside);
-    for (const auto& [id, tally] : value.at("properties").items()) {
-      summary.properties[id] = {tally.at("judged"), tally.at("comparisons"), tally.at("failed"),
-                                tally.at("inconclusive"), tally.at("skipped"), std::nullopt};
-      if (tally.contains("first_failed")) summary.properties[id].first_failed = tally["first_failed"];
-    }
-    SP_ASSIGN(summary.failures, CasesFromJson(value.at("failures")));
-    SP_ASSIGN(summary.unclear, CasesFromJson(value.at("unclear")));
+    SP_TRY(ReadRest(value, summary));
   } catch (const json::exception& error) {
     return BadInput(fmt::format("is not what a soak left: {}", error.what()));
+  }
+  if ((summary.failed > 0) == summary.failures.empty() ||
+      (summary.inconclusive > 0) == summary.unclear.empty()) {
+    return BadInput("is not what a soak left: its failures and what could not be judged are not as many as it "
+                    "counts");
   }
   return summary;
 }
