@@ -2,11 +2,13 @@
 """What ci/mutate reads of JSON, and what it writes as JSON.
 
     mutants.py judge RESULT.json EXIT_CODE STEP CASE_FILES CASES CASE.json [UNPATCHED.json]
+    mutants.py unit LOG EXIT_CODE
     mutants.py document TORCH CASES SEED < RESULTS
 
 `judge` reads what `shardproof verify` left, and prints three lines: pass, caught or inconclusive; by which
 properties, or else why; in which step, and where of it. The case that shows it goes to CASE.json. A run
 that cannot pass, of an injected fault, is held against what was left without a patch.
+`unit` reads what a program of unit tests printed, and prints two lines: pass or caught; by which tests.
 `document` turns lines of tab-separated patch, verdict, by, where and seconds into one document.
 """
 
@@ -104,6 +106,19 @@ def judge(result, exit_code, step, case_files, cases, unpatched=None):
     return "inconclusive", f"exit code {code}", step, None
 
 
+def of_unit(log, exit_code):
+    """(verdict, by) of a program of unit tests, by what it printed."""
+    code = int(exit_code)
+    if code == 0:
+        return "pass", ""
+    if code in (124, 137):
+        return "caught", "unit: hang (the tests did not end)"
+    failed = re.findall(r"^\[  FAILED  \] (\w[\w/]*\.\w[\w/]*)", log, re.MULTILINE)
+    if failed:
+        return "caught", f"unit {properties_of(failed)}"
+    return "caught", f"unit: crash ({f'signal {code - 128}' if code > 128 else f'exit code {code}'})"
+
+
 def document_of(lines):
     """The patches, in order."""
     keys = ("patch", "verdict", "by", "where", "seconds")
@@ -122,6 +137,11 @@ def main(command, *arguments):
             Path(case_path).write_text(json.dumps(case, indent=1) + "\n", encoding="utf-8")
         for text in texts:
             print(" ".join(text.split()))
+        return
+    if command == "unit":
+        log, code = arguments
+        for text in of_unit(Path(log).read_text(encoding="utf-8", errors="replace"), code):
+            print(text)
         return
     torch, cases, seed = arguments
     document = {"schema": 1, "torch": torch, "cases": int(cases), "seed": int(seed),

@@ -240,6 +240,10 @@ class SoundEvidence {
     oracle.derived["rope.inv_freq"] = {"rope default", values, 1};
     CheckpointRecord saved = oracle.source;
     saved.tensors["lost"] = oracle.missing["lost"];
+    saved.files["model-00001-of-00002.safetensors"] = {320, 12064, 5};
+    saved.files["model-00002-of-00002.safetensors"] = {256, 44, 3};
+    saved.indexed = true;
+    saved.total_size = 12108;
     oracle.saved["values"] = saved;
   }
 

@@ -66,6 +66,35 @@ TEST(RoundTripTest, NothingSavedIsInconclusiveAndUnreadableFails) {
   EXPECT_EQ(FirstFinding(JudgeOne(sound.evidence, "checkpoint.round_trip")).kind, "unreadable");
 }
 
+CheckpointRecord& SavedOf(SoundEvidence& sound) { return sound.evidence.oracle.saved["values"]; }
+
+TEST(FilesWellFormedTest, DataBeginsAtAMultipleOfEight) {
+  SoundEvidence sound;
+  SavedOf(sound).files["model-00002-of-00002.safetensors"].data_start = 252;
+  const Finding finding = FirstFinding(JudgeOne(sound.evidence, "checkpoint.files_well_formed"));
+  EXPECT_EQ(finding.kind, "unaligned");
+  EXPECT_THAT(finding.message, HasSubstr("model-00002-of-00002.safetensors"));
+  EXPECT_EQ(finding.expected, "256");
+}
+
+TEST(FilesWellFormedTest, OnlyOneTensorAloneMayBeLargerThanTheLimit) {
+  SoundEvidence sound;
+  sound.evidence.test_case.max_file_bytes = 100;
+  EXPECT_EQ(FirstFinding(JudgeOne(sound.evidence, "checkpoint.files_well_formed")).kind, "too-large");
+  SavedOf(sound).files["model-00001-of-00002.safetensors"].tensors = 1;
+  EXPECT_EQ(JudgeOne(sound.evidence, "checkpoint.files_well_formed").judgement.verdict(), Verdict::kPass);
+}
+
+TEST(FilesWellFormedTest, TheIndexHasTheSizeOfAllTensorsButTheAdapters) {
+  SoundEvidence sound;
+  SavedOf(sound).files["adapter/adapter_model.safetensors"] = {64, 8, 1};
+  EXPECT_EQ(JudgeOne(sound.evidence, "checkpoint.files_well_formed").judgement.verdict(), Verdict::kPass);
+  SavedOf(sound).total_size = 12108 + 576;
+  EXPECT_EQ(FirstFinding(JudgeOne(sound.evidence, "checkpoint.files_well_formed")).kind, "total");
+  SavedOf(sound).total_size.reset();
+  EXPECT_EQ(FirstFinding(JudgeOne(sound.evidence, "checkpoint.files_well_formed")).seen, "none");
+}
+
 TEST(ReshardTest, NamesRankAndElementOnTheOtherMesh) {
   SoundEvidence sound;
   sound.Rewrite("resume", 1, "restored", "w", SetF32(10, 4.0f));

@@ -140,13 +140,25 @@ void CheckRestored(const Evidence& evidence, const PhaseEvidence& phase, Judgeme
   }
 }
 
+/// Of a run that left no checkpoint: whether it says that it has saved one.
+void CheckLeft(const Evidence& evidence, const PhaseEvidence& values, Judgement& judgement) {
+  if (IsReference(evidence) && StageReached(values, "saved", judgement)) {
+    judgement.Compared();
+    judgement.Found(FindingAt(values, "saved", "", "absent", {},
+                              "the job has saved a checkpoint, and none is there"));
+    return;
+  }
+  judgement.Inconclusive("phase values left no saved checkpoint");
+}
+
 /// \claim      A saved checkpoint has each tensor of the state dict once, and no other, with the
 ///             dtype, shape and bits that were loaded or initialised; the reference saves it under the keys
 ///             that it was loaded from; restoring it gives the digests of `ready`.
 /// \needs      values: ready, restored; the saved checkpoints of all phases
 /// \tolerance  bit-exact: saving moves bytes
-/// \killed_by  checkpoint.drops_frozen, checkpoint.ignores_shard_offset, checkpoint.not_synced (in a values
-///             run what was not synced is lost), checkpoint.tie_saved_twice
+/// \killed_by  checkpoint.drops_frozen, checkpoint.ignores_shard_offset, checkpoint.not_synced,
+///             checkpoint.names_not_synced, checkpoint.old_removed_first (in a values run what was not
+///             synced is lost), checkpoint.tie_saved_twice
 /// \source     deepspeedai/DeepSpeed#3090, safetensors/safetensors#17, pytorch/pytorch#120356
 void Check(const Evidence& evidence, Judgement& judgement) {
   const PhaseEvidence* values = PhaseToJudge(evidence, "values", judgement);
@@ -158,7 +170,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   if (const std::string* why = evidence.WhyCannot("saved_files")) {
     judgement.Skipped("the saved files were not read: " + *why);
   } else if (!evidence.oracle.saved.contains("values")) {
-    judgement.Inconclusive("phase values left no saved checkpoint");
+    CheckLeft(evidence, *values, judgement);
   }
   if (evidence.oracle.declared.empty()) {
     judgement.Inconclusive("the oracle does not say which tensors the model has");
@@ -186,7 +198,8 @@ const PropertyRegistration kRegistration{{
     .tolerance = "bit-exact",
     .source = "deepspeedai/DeepSpeed#3090, safetensors/safetensors#17, pytorch/pytorch#120356",
     .killed_by = {"checkpoint.drops_frozen", "checkpoint.ignores_shard_offset",
-                  "checkpoint.not_synced", "checkpoint.tie_saved_twice"},
+                  "checkpoint.names_not_synced", "checkpoint.not_synced",
+                  "checkpoint.old_removed_first", "checkpoint.tie_saved_twice"},
     .check = Check,
     .capabilities = {"save"},
 }};

@@ -208,7 +208,7 @@ void CheckPhase(const PhaseEvidence& phase, Judgement& judgement) {
 /// \needs      every phase: the end of every rank
 /// \tolerance  none
 /// \killed_by  fault.barrier_on_rank0_only, fault.error_not_shared,
-///             loading.buffers_broadcast_by_rank0_only
+///             fault.leftovers_kept, loading.buffers_broadcast_by_rank0_only
 /// \source     NVIDIA/nccl#582, alan-turing-institute/autocast#386, radixark/miles#1763
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence& phase : evidence.phases) {
@@ -230,7 +230,7 @@ const PropertyRegistration kRegistration{{
     .needs = "every phase: the end of every rank",
     .tolerance = "none",
     .source = "NVIDIA/nccl#582, alan-turing-institute/autocast#386, radixark/miles#1763",
-    .killed_by = {"fault.barrier_on_rank0_only", "fault.error_not_shared",
+    .killed_by = {"fault.barrier_on_rank0_only", "fault.error_not_shared", "fault.leftovers_kept",
                   "loading.buffers_broadcast_by_rank0_only"},
     .check = Check,
 }};

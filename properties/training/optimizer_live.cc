@@ -42,12 +42,28 @@ std::set<std::string> StaleNames(const OptimizerRecord& optimizer) {
   return names;
 }
 
-void CheckRank(const OracleRecord& oracle, const RankEvidence& rank, const StageRecord& model,
-               const OptimizerRecord& optimizer, FindingsByRank& findings, Judgement& judgement) {
+/// An optimizer that holds them takes memory for their state, and its weight decay changes them as soon as
+/// they have a gradient. Frameworks are often given all parameters, which is their users' own matter.
+void CheckFrozen(const RankEvidence& rank, const StageRecord& model,
+                 const std::map<std::string, int64_t>& held, FindingsByRank& findings,
+                 Judgement& judgement) {
+  for (const auto& [name, state] : model.tensors) {
+    const TensorDescriptor& descriptor = rank.Descriptor(state);
+    if (descriptor.kind == "parameter" && descriptor.requires_grad) continue;
+    judgement.Compared();
+    if (!held.contains(name)) continue;
+    findings.Add(name, "frozen", "it is not trainable, and a group of the optimizer holds it", {rank.rank});
+  }
+}
+
+void CheckRank(const OracleRecord& oracle, bool is_reference, const RankEvidence& rank,
+               const StageRecord& model, const OptimizerRecord& optimizer, FindingsByRank& findings,
+               Judgement& judgement) {
   std::map<std::string, int64_t> held;
   for (const OptimizerGroup& group : optimizer.groups) {
     for (const std::string& name : group.parameters) ++held[name];
   }
+  if (is_reference) CheckFrozen(rank, model, held, findings, judgement);
   const std::set<std::string> stale = StaleNames(optimizer);
   std::set<std::string> explained;
   for (Trainable& trainable : TrainablesOf(oracle, rank, model)) {
@@ -87,10 +103,11 @@ void CheckRank(const OracleRecord& oracle, const RankEvidence& rank, const Stage
 }
 
 /// \claim      At every stage at which an optimizer is observed, it holds each trainable parameter of
-///             the model, the very object, exactly once, and nothing that is not the model's.
+///             the model, the very object, exactly once, and nothing that is not the model's; that of the
+///             reference nothing that is frozen.
 /// \needs      every phase: optimizer records
 /// \tolerance  none: identity
-/// \killed_by  training.optimizer_not_rebound, loading.parameters_replaced,
+/// \killed_by  training.optimizer_not_rebound, training.optimizer_holds_frozen, loading.parameters_replaced,
 ///             fixtures/subjects/stale_optimizer.py, optimizer_misses_a_parameter.py
 /// \source     modelscope/twinkle#117 (an optimizer made before sharding has to be bound anew);
 ///             torch.distributed.fsdp.fully_shard tutorial: the optimizer is made after sharding
@@ -109,7 +126,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
                                              rank.rank, phase.name, key));
           continue;
         }
-        CheckRank(evidence.oracle, rank, *model, *record.optimizer, findings.at(key), judgement);
+        CheckRank(evidence.oracle, IsReference(evidence), rank, *model, *record.optimizer,
+                  findings.at(key), judgement);
       }
     }
     for (const std::string& key : keys) findings.at(key).Report(judgement);
@@ -123,7 +141,8 @@ const PropertyRegistration kRegistration{{
     .needs = "every phase: optimizer records",
     .tolerance = "none: identity",
     .source = "modelscope/twinkle#117; torch.distributed.fsdp.fully_shard tutorial",
-    .killed_by = {"training.optimizer_not_rebound", "loading.parameters_replaced",
+    .killed_by = {"training.optimizer_not_rebound", "training.optimizer_holds_frozen",
+                  "loading.parameters_replaced",
                   "subject.stale_optimizer", "subject.optimizer_misses_a_parameter"},
     .check = Check,
 }};

@@ -121,6 +121,9 @@ struct Case {
   std::string optimizer = "none";              ///< of the reference: or "before-sharding"
   uint64_t bucket_bytes = 16u << 20;           ///< staging bytes a rank may hold at once
   uint64_t max_file_bytes = 0;                 ///< saved file size limit; 0: about one file a rank
+  /// Of the reference: whether an earlier job has left a checkpoint where this one saves, and a part of one
+  /// that it was killed in.
+  bool leftovers = false;
   std::vector<AxisCase> resume_mesh;           ///< mesh to restore on besides; empty: skip that phase
   int64_t steps = 0;                           ///< optimizer steps of the train phases; 0: none
   std::map<std::string, std::string> options;  ///< what the subject declares in OPTIONS: name, value

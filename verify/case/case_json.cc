@@ -172,6 +172,7 @@ Case ParseFields(const json& value, Complaint& complaint) {
   if (fields.Known("optimizer")) fields.OneOf("optimizer", KnownOptimizers(), c.optimizer);
   fields.Optional("bucket_bytes", c.bucket_bytes, 1, kBytesMax);
   fields.Optional("max_file_bytes", c.max_file_bytes, 0, kBytesMax);
+  fields.Optional("leftovers", c.leftovers);
   if (fields.Known("resume_mesh")) c.resume_mesh = ParseAxes(fields, "resume_mesh");
   fields.Optional("steps", c.steps, 0, kStepsMax);
   fields.Optional("options", c.options);
@@ -290,6 +291,7 @@ json CaseToJson(const Case& c) {
           {"optimizer", c.optimizer},
           {"bucket_bytes", c.bucket_bytes},
           {"max_file_bytes", c.max_file_bytes},
+          {"leftovers", c.leftovers},
           {"resume_mesh", AxesToJson(c.resume_mesh)},
           {"steps", c.steps},
           {"options", c.options},

@@ -143,6 +143,7 @@ void AddJob(std::vector<Feature>& features) {
     return !c.resume_mesh.empty() && RanksOf(c.resume_mesh) != c.WorldSize();
   });
   add("bucket below 1 KiB", [](const Case& c) { return c.bucket_bytes < 1024; });
+  add("saved over an earlier checkpoint", [](const Case& c) { return c.leftovers; });
   add("saved in limited files", [](const Case& c) { return c.max_file_bytes > 0; });
 }
 

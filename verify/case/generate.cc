@@ -255,16 +255,20 @@ class ModelMaker {
     std::vector<size_t> able;
     for (size_t i = 0; i < model_.tensors.size(); ++i) {
       const TensorCase& tensor = model_.tensors[i];
-      if (tensor.persistent && tensor.stored.empty()) able.push_back(i);
+      if (tensor.persistent) able.push_back(i);
     }
     if (able.empty()) return;
     const TensorCase tied = model_.tensors[OneOf(able)];
     std::vector<std::string> names = {tied.name};
     const int64_t more = Chance(25) ? 2 : 1;
+    // The first name of a tie decides about the tensor, also where the model has another one earlier.
+    const bool earlier = Chance(40);
     for (int64_t i = 0; i < more; ++i) {
-      TensorCase& other = model_.tensors.emplace_back(tied);
+      TensorCase other = tied;
+      other.stored.clear();
       other.name = Path(OneOf<std::string>({"lm_head", "shared"})) + ".weight";
       names.push_back(other.name);
+      model_.tensors.insert(earlier ? model_.tensors.begin() : model_.tensors.end(), std::move(other));
     }
     model_.ties.push_back(std::move(names));
   }
@@ -384,6 +388,7 @@ Case DrawCase(const GenerateOptions& options) {
     made.bucket_bytes = std::max(bucket, bytes / 64);  // a case has no thousands of collectives
   }
   if (Chance(30)) made.max_file_bytes = std::max<uint64_t>(bytes / 8, Between(16, 4096));
+  made.leftovers = Chance(25);
   return made;
 }
 

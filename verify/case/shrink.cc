@@ -105,6 +105,7 @@ void SimplifyJob(Simplifier& to) {
   to.Try([&](Case& c) { c.optimizer = plain.optimizer; });
   to.Try([&](Case& c) { c.device = plain.device; });
   to.Try([&](Case& c) { c.max_file_bytes = plain.max_file_bytes; });
+  to.Try([&](Case& c) { c.leftovers = false; });
   to.Try([&](Case& c) { c.bucket_bytes = plain.bucket_bytes; });
   to.Try([&](Case& c) { c.model.files = 1; });
   to.Try([&](Case& c) { c.model.every_tied_name = false; });

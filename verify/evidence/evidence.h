@@ -225,11 +225,21 @@ struct FileTensor {
   std::vector<std::string> keys = {};
 };
 
+/// A safetensors file of a checkpoint, apart from the values in it.
+struct FileForm {
+  uint64_t data_start = 0;  ///< where its header ends, bytes
+  uint64_t data_bytes = 0;  ///< of all its tensors
+  int64_t tensors = 0;
+};
+
 /// A checkpoint directory as the oracle sees it; `error` if it cannot be read. Tensors that the model
 /// declares go by its names, whatever keys hold them; other keys by themselves.
 struct CheckpointRecord {
   std::string error;
   std::map<std::string, FileTensor> tensors;
+  std::map<std::string, FileForm> files = {};  ///< those that hold a tensor, by name
+  bool indexed = false;                        ///< whether an index names the files
+  std::optional<uint64_t> total_size = {};     ///< as the index's metadata has it
 };
 
 /// What must be true of a buffer that a formula defines. Values are the formula's, rounded to F32.

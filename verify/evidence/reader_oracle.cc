@@ -71,8 +71,29 @@ FileTensors ParseFileTensors(FieldReader& fields, const char* field) {
   return tensors;
 }
 
+OrderedJson FormToJson(const FileForm& form) {
+  return {{"data_start", form.data_start},
+          {"data_bytes", form.data_bytes},
+          {"tensors", form.tensors}};
+}
+
+FileForm ParseForm(const json& value, const std::string& pointer, Complaint& complaint) {
+  FileForm form;
+  FieldReader fields(value, pointer, complaint);
+  fields.Required("data_start", form.data_start);
+  fields.Required("data_bytes", form.data_bytes);
+  fields.Required("tensors", form.tensors, 0);
+  fields.Finish();
+  return form;
+}
+
 OrderedJson CheckpointToJson(const CheckpointRecord& record) {
-  return {{"error", record.error}, {"tensors", FileTensorsToJson(record.tensors)}};
+  OrderedJson out = {{"error", record.error}, {"tensors", FileTensorsToJson(record.tensors)}};
+  out["files"] = OrderedJson::object();
+  for (const auto& [name, form] : record.files) out["files"][name] = FormToJson(form);
+  out["indexed"] = record.indexed;
+  if (record.total_size) out["total_size"] = *record.total_size;
+  return out;
 }
 
 CheckpointRecord ParseCheckpoint(const json& value, const std::string& pointer,
@@ -81,6 +102,13 @@ CheckpointRecord ParseCheckpoint(const json& value, const std::string& pointer,
   FieldReader fields(value, pointer, complaint);
   fields.Required("error", record.error);
   record.tensors = ParseFileTensors(fields, "tensors");
+  if (fields.Known("files")) {  // older evidence does not say
+    ForEachMember(fields, "files", [&](const std::string& name, const json& form, const std::string& at) {
+      record.files[name] = ParseForm(form, at, complaint);
+    });
+  }
+  fields.Optional("indexed", record.indexed);
+  fields.Optional("total_size", record.total_size);
   fields.Finish();
   return record;
 }

@@ -119,6 +119,18 @@ Status ReadInto(const std::string& checkpoint, const std::vector<TensorLocation>
   return Ok();
 }
 
+/// Each file's header ends where its first tensor begins: ReadHeader has seen that nothing is between.
+std::map<std::string, FileForm> FormsOf(const std::vector<TensorLocation>& places) {
+  std::map<std::string, FileForm> forms;
+  for (const TensorLocation& place : places) {
+    FileForm& form = forms.try_emplace(place.file, FileForm{place.file_offset}).first->second;
+    form.data_start = std::min(form.data_start, place.file_offset);
+    form.data_bytes += place.byte_length;
+    ++form.tensors;
+  }
+  return forms;
+}
+
 }  // namespace
 
 CheckpointRecord ReadCheckpoint(const std::string& checkpoint,
@@ -132,7 +144,10 @@ CheckpointRecord ReadCheckpoint(const std::string& checkpoint,
   if (!status.ok()) {
     record.error = status.error().message;
     record.tensors.clear();
+    return record;
   }
+  record.files = FormsOf(places.value());
+  record.total_size = ClaimedSize(checkpoint, record.indexed);
   return record;
 }
 

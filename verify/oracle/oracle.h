@@ -78,6 +78,10 @@ CheckpointRecord ReadCheckpoint(const std::string& checkpoint,
                                 const std::vector<CaptureRequest>& captures,
                                 const std::vector<TensorCase>& declared);
 
+/// The sum of the tensors' bytes as the index of a checkpoint directory has it, `total_size`; nothing if
+/// there is no index or it does not say. `indexed` tells whether there is one.
+std::optional<uint64_t> ClaimedSize(const std::string& checkpoint, bool& indexed);
+
 /// Every tensor that the model of a Hugging Face config.json has (parameters and buffers, tied names
 /// each on their own), by the public definition of the architecture: an implementation of its own,
 /// not the pipeline's. Dtype is the config's (`dtype` or `torch_dtype`, else F32), but for codes and

@@ -212,6 +212,18 @@ Result<std::vector<TensorLocation>> LocateSaved(const Case& test_case, const std
   return Sorted(saved, std::move(tensors));
 }
 
+std::optional<uint64_t> ClaimedSize(const std::string& checkpoint, bool& indexed) {
+  std::error_code error;
+  indexed = fs::is_directory(checkpoint, error) && !Holds(checkpoint, kSingleName) &&
+            Holds(checkpoint, kIndexName);
+  if (!indexed) return std::nullopt;
+  const auto text = ReadWholeFile(checkpoint + "/" + kIndexName, kIndexBytesMax);
+  simdjson::dom::parser parser;
+  uint64_t bytes = 0;
+  if (!text.ok() || parser.parse(text.value())["metadata"]["total_size"].get(bytes)) return std::nullopt;
+  return bytes;
+}
+
 std::string PathOf(const std::string& checkpoint, const TensorLocation& where) {
   if (where.file.starts_with('/')) return where.file;
   std::error_code error;

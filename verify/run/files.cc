@@ -1,6 +1,7 @@
 #include "verify/run/files.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,13 +50,101 @@ class UnsyncedFile : public OutputFile {
   std::vector<Stretch> unsynced_;
 };
 
+std::string WithoutSlashAtEnd(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
+std::string DirectoryOf(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  return slash == std::string::npos ? "." : WithoutSlashAtEnd(path.substr(0, slash + 1));
+}
+
+/// What one process does: what it has not synced itself, it cannot count on.
 class LossyFiles : public FilesDecorator {
  public:
   using FilesDecorator::FilesDecorator;
+  ~LossyFiles() override {
+    for (auto move = moves_.rbegin(); move != moves_.rend(); ++move) Undo(*move);
+  }
+
   Result<std::unique_ptr<OutputFile>> OpenForWrite(const std::string& path) override {
     SP_ASSIGN(auto file, inner_->OpenForWrite(path));
     return std::unique_ptr<OutputFile>(std::make_unique<UnsyncedFile>(std::move(file)));
   }
+
+  Status Create(const std::string& path, uint64_t size) override {
+    SP_TRY(inner_->Create(path, size));
+    names_.insert(path);
+    return Ok();
+  }
+
+  Status MakeDirectory(const std::string& path) override {
+    SP_TRY(inner_->MakeDirectory(path));
+    names_.insert(path);
+    return Ok();
+  }
+
+  Status SyncDirectory(const std::string& path) override {
+    SP_TRY(inner_->SyncDirectory(path));
+    const std::string directory = WithoutSlashAtEnd(path);
+    std::erase_if(names_, [&](const std::string& name) { return DirectoryOf(name) == directory; });
+    std::erase_if(moves_, [&](const Move& move) { return DirectoryOf(move.to) == directory; });
+    return Ok();
+  }
+
+  Status Rename(const std::string& from, const std::string& to) override {
+    LoseNamesBelow(from);
+    SP_TRY(inner_->Rename(from, to));
+    moves_.push_back({from, to, false});
+    return Ok();
+  }
+
+  Status Exchange(const std::string& a, const std::string& b) override {
+    LoseNamesBelow(a);
+    SP_TRY(inner_->Exchange(a, b));
+    moves_.push_back({a, b, true});
+    return Ok();
+  }
+
+  Status RemoveTree(const std::string& path) override {
+    SP_TRY(inner_->RemoveTree(path));
+    std::erase_if(names_, [&](const std::string& name) { return name == path || IsBelow(name, path); });
+    // The removal may be durable where the exchange before it is not: then what is gone went by the other
+    // name.
+    for (const Move& move : moves_) {
+      if (move.exchanged && move.from == path) (void)inner_->Rename(move.to, move.from);
+    }
+    std::erase_if(moves_, [&](const Move& move) { return move.exchanged && move.from == path; });
+    return Ok();
+  }
+
+ private:
+  struct Move {
+    std::string from;
+    std::string to;
+    bool exchanged = false;
+  };
+
+  static bool IsBelow(const std::string& name, const std::string& directory) {
+    return name.starts_with(directory + "/");
+  }
+
+  /// A directory's new name may be durable where the names in it are not.
+  void LoseNamesBelow(const std::string& directory) {
+    for (const std::string& name : names_) {
+      if (IsBelow(name, directory)) (void)inner_->RemoveTree(name);
+    }
+    std::erase_if(names_, [&](const std::string& name) { return IsBelow(name, directory); });
+  }
+
+  void Undo(const Move& move) {
+    if (move.exchanged) (void)inner_->Exchange(move.from, move.to);
+    else (void)inner_->Rename(move.to, move.from);
+  }
+
+  std::set<std::string> names_;  ///< made, and the directory that they are in not synced since
+  std::vector<Move> moves_;      ///< likewise
 };
 
 }  // namespace

@@ -141,6 +141,30 @@ Status CheckMesh(const std::vector<AxisCase>& mesh) {
   return Ok();
 }
 
+/// Puts a checkpoint of another model where a job saves, and beside it what is there of one whose save was
+/// killed: `<directory>.saving`.
+Status LeaveAsAnEarlierJob(const std::string& directory) {
+  namespace fs = std::filesystem;
+  Case earlier;
+  earlier.model.files = 2;
+  for (const char* name : {"an_earlier.weight", "an_earlier.bias"}) {
+    TensorCase& tensor = earlier.model.tensors.emplace_back();
+    tensor.name = name;
+    tensor.shape = {3};
+  }
+  const std::string killed = directory + ".saving";
+  std::error_code error;
+  fs::remove_all(killed, error);
+  for (const std::string& made : {directory, killed}) {
+    if (!fs::create_directory(made, error)) {
+      return BadInput(fmt::format("{}: cannot be made: {}", made, error.message()));
+    }
+    SP_TRY(oracle::WriteSynthetic(earlier, made));
+  }
+  fs::remove(killed + "/model.safetensors.index.json", error);  // what a save writes last
+  return Ok();
+}
+
 /// Of the files of a directory, sorted; none if there is no such directory.
 std::vector<std::string> NamesIn(const std::string& directory) {
   std::vector<std::string> names;
@@ -210,6 +234,7 @@ Status Run::CheckReferenceOnly() const {
   if (model.lora || !model.adapter.empty()) return refuse("an adapter");
   if (model.from_scratch) return refuse("from_scratch");
   if (test_case().device != "cpu") return refuse("device " + test_case().device);
+  if (test_case().leftovers) return refuse("leftovers: what an earlier job left");
   if (test_case().optimizer != "none") return refuse("optimizer " + test_case().optimizer);
   if (test_case().transport != "gloo") return refuse("transport " + test_case().transport);
   if (!test_case().faults.empty()) return refuse("fault " + test_case().faults[0].id);
@@ -263,6 +288,7 @@ Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
   if (plan.saves && SavedBy(plan.name) != options_.save_to) {
     std::error_code error;  // of an earlier launch; a save that cannot replace it says so
     std::filesystem::remove_all(SavedBy(plan.name), error);
+    if (test_case().leftovers) SP_TRY(LeaveAsAnEarlierJob(SavedBy(plan.name)));
   }
   Tell(fmt::format("{}: {} ranks, {}", plan.name, plan.WorldSize(), plan.strategy));
   SP_ASSIGN(const auto exits,

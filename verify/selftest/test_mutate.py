@@ -90,3 +90,11 @@ class Verdicts(CommandTest):
         self.assertEqual(self.judged(124)[:2], ("caught", "hang (the command did not end)"))
         self.assertEqual(self.judged(139)[:2], ("caught", "crash (signal 11 of the command)"))
         self.assertEqual(self.judged(2)[:2], ("inconclusive", "exit code 2"))
+
+    def test_unit_tests(self):
+        log = "[  FAILED  ] ShardOf.Cuts (3 ms)\n[  FAILED  ] 1 test, listed below:\n" * 2
+        of_unit = mutants().of_unit
+        self.assertEqual(of_unit(log, "1"), ("caught", "unit ShardOf.Cuts"))
+        self.assertEqual(of_unit("", "0"), ("pass", ""))
+        self.assertEqual(of_unit("", "134"), ("caught", "unit: crash (signal 6)"))
+        self.assertEqual(of_unit("", "124"), ("caught", "unit: hang (the tests did not end)"))

@@ -1,0 +1,127 @@
+// checkpoint.files_well_formed: what is saved has the form that other readers of it count on.
+#include <fmt/format.h>
+
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+/// Of the data in a safetensors file; that of its tensors follows from their order.
+constexpr uint64_t kDataAlignment = 8;
+
+class FormCheck {
+ public:
+  FormCheck(const Evidence& evidence, const PhaseEvidence& phase, const CheckpointRecord& saved,
+            Judgement& judgement)
+      : evidence_(evidence), phase_(phase), saved_(saved), judgement_(judgement) {}
+
+  void Run() {
+    for (const auto& [name, form] : saved_.files) {
+      CheckAlignment(name, form);
+      if (IsReference(evidence_)) CheckLimit(name, form);
+    }
+    if (IsReference(evidence_) && saved_.indexed) CheckTotal();
+  }
+
+ private:
+  /// Adapters are in files of their own, which PEFT reads without an index and whole.
+  static bool IsOfAdapter(const std::string& name) { return name.starts_with("adapter/"); }
+
+  void Wrong(const std::string& kind, const std::string& what, uint64_t expected, uint64_t seen) {
+    Finding finding = FindingAt(phase_, "saved", "", kind, {}, what);
+    finding.expected = std::to_string(expected);
+    finding.seen = std::to_string(seen);
+    judgement_.Found(std::move(finding));
+  }
+
+  void CheckAlignment(const std::string& name, const FileForm& form) {
+    judgement_.Compared();
+    const uint64_t past = form.data_start % kDataAlignment;
+    if (past == 0) return;
+    Wrong("unaligned",
+          fmt::format("{}: its data begins at byte {}: expected a multiple of {}, which a header is padded "
+                      "to, so that a mapped file can be read in place",
+                      name, form.data_start, kDataAlignment),
+          form.data_start - past + kDataAlignment, form.data_start);
+  }
+
+  void CheckLimit(const std::string& name, const FileForm& form) {
+    const uint64_t limit = evidence_.test_case.max_file_bytes;
+    if (limit == 0 || IsOfAdapter(name)) return;
+    judgement_.Compared();
+    if (form.data_bytes <= limit || form.tensors == 1) return;
+    Wrong("too-large",
+          fmt::format("{}: holds {} bytes of {} tensors: expected at most max_file_bytes, {}, where it holds "
+                      "more than one",
+                      name, form.data_bytes, form.tensors, limit),
+          limit, form.data_bytes);
+  }
+
+  void CheckTotal() {
+    uint64_t total = 0;
+    for (const auto& [name, form] : saved_.files) {
+      if (!IsOfAdapter(name)) total += form.data_bytes;
+    }
+    judgement_.Compared();
+    if (saved_.total_size == total) return;
+    const std::string found = saved_.total_size ? std::to_string(*saved_.total_size) : "none";
+    Finding finding = FindingAt(phase_, "saved", "", "total", {},
+                                fmt::format("the index has total_size {}: expected {}, the bytes of all "
+                                            "tensors that it lists",
+                                            found, total));
+    finding.expected = std::to_string(total);
+    finding.seen = found;
+    judgement_.Found(std::move(finding));
+  }
+
+  const Evidence& evidence_;
+  const PhaseEvidence& phase_;
+  const CheckpointRecord& saved_;
+  Judgement& judgement_;
+};
+
+/// \claim      In a saved checkpoint the data of every safetensors file begins at a multiple of 8 bytes; of
+///             the reference, no file of more than one tensor has more bytes than the case allows, and the
+///             index has the sum of all tensors' bytes.
+/// \needs      values: the saved checkpoint
+/// \tolerance  exact
+/// \killed_by  checkpoint.header_not_padded, checkpoint.total_size_of_files,
+///             checkpoint.file_limit_in_elements
+/// \source     safetensors: serialize pads the header to 8 bytes; huggingface_hub:
+///             split_torch_state_dict_into_shards (max_shard_size, metadata.total_size)
+void Check(const Evidence& evidence, Judgement& judgement) {
+  if (const std::string* why = evidence.WhyCannot("saved_files")) {
+    judgement.Skipped("the saved files were not read: " + *why);
+    return;
+  }
+  if (PhaseToJudge(evidence, "values", judgement) == nullptr) return;
+  if (!evidence.oracle.saved.contains("values")) {
+    judgement.Inconclusive("phase values left no saved checkpoint");
+  }
+  for (const auto& [name, saved] : evidence.oracle.saved) {
+    const PhaseEvidence* phase = evidence.Phase(name);
+    if (!saved.error.empty() || phase == nullptr) {
+      judgement.Inconclusive(fmt::format("the checkpoint of phase {} cannot be judged: {}", name,
+                                         phase == nullptr ? "there is no evidence of it" : saved.error));
+      continue;
+    }
+    FormCheck(evidence, *phase, saved, judgement).Run();
+    // A model without a tensor that is saved, or evidence from before files were on record.
+    if (saved.files.empty() && !saved.indexed) judgement.Skipped("no file of a tensor is on record");
+  }
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "checkpoint.files_well_formed",
+    .claim = "A saved checkpoint's files are aligned, within their limit, and as large as the index says.",
+    .needs = "values: saved checkpoints",
+    .tolerance = "exact",
+    .source = "safetensors' and Transformers' own writers",
+    .killed_by = {"checkpoint.header_not_padded", "checkpoint.total_size_of_files",
+                  "checkpoint.file_limit_in_elements"},
+    .check = Check,
+    .capabilities = {"save"},
+}};
+
+}  // namespace
+}  // namespace shardproof
