@@ -299,6 +299,7 @@ class ModelMaker {
   }
 
   /// Frameworks shard contiguous floating-point parameters of at least one dim, from keys of the same names.
+  /// One without an element is none to them: FSDP2 gives it a shard of no rows, and then cannot fill that.
   void KeepWhatFrameworksHave() {
     for (TensorCase& tensor : model_.tensors) {
       tensor.stored.clear();
@@ -306,6 +307,7 @@ class ModelMaker {
       tensor.strides.clear();
       if (tensor.kind != "parameter") continue;
       if (tensor.shape.empty()) tensor.shape = {1};
+      for (int64_t& size : tensor.shape) size = std::max<int64_t>(size, 1);
       if (!IsFloat(tensor.dtype) || tensor.dtype.starts_with("F8")) tensor.dtype = dtype_;
     }
   }

@@ -124,19 +124,14 @@ std::map<std::string, std::string> Aliases(const Case& test_case, const std::set
   return aliases;
 }
 
-/// Adds what `of` is under `name` too; nothing if that is kept under other keys. Which name's values a
-/// model takes is told only of the reference: there each has values of its own, so that it shows.
-void AddAlias(const Case& test_case, const std::string& name, const std::string& of,
-              std::vector<PlannedTensor>& plans) {
+/// Adds what `of` is under `name` too; nothing if that is kept under other keys.
+void AddCopy(const std::string& name, const std::string& of, std::vector<PlannedTensor>& plans) {
   const auto found = std::find_if(plans.begin(), plans.end(),
                                   [&](const PlannedTensor& plan) { return plan.name == of; });
   if (found == plans.end()) return;
-  PlannedTensor alias = *found;
-  alias.name = name;
-  for (const TensorCase& tensor : test_case.model.tensors) {
-    if (tensor.name == name && test_case.subject == "reference") alias = PlanWhole(test_case.seed, tensor);
-  }
-  plans.push_back(std::move(alias));
+  PlannedTensor copy = *found;
+  copy.name = name;
+  plans.push_back(std::move(copy));
 }
 
 Result<std::vector<PlannedTensor>> PlanAll(const Case& test_case) {
@@ -174,7 +169,7 @@ Result<std::vector<PlannedTensor>> PlanAll(const Case& test_case) {
     }
   }
   if (model.every_tied_name) {
-    for (const auto& [name, of] : aliases) AddAlias(test_case, name, of, plans);
+    for (const auto& [name, of] : aliases) AddCopy(name, of, plans);
   }
   // Widest first: every tensor then lies at a multiple of its element size.
   std::stable_sort(plans.begin(), plans.end(), [](const PlannedTensor& a, const PlannedTensor& b) {

@@ -5,8 +5,9 @@
 In it: result.json, the evidence (without checkpoints: a synthetic one follows from the case, another is its
 owner's), the reproducers, case.json, report.html, junit.xml and a README that says how to run it again. What the
 report lacks is left out. With --redact names, shapes and dtypes stay and every value goes: bytes in the evidence,
-expected and seen values in findings, and whole files in which values are all over: the HTML and JUnit reports and the
-reproducers. Digests stay: they are needed to judge the evidence again, and nobody reads values off them.
+expected and seen values in findings, numbers in the words of errors and reasons, and whole files in which values are
+all over: the HTML and JUnit reports and the reproducers. Digests stay: they are needed to judge the evidence again. They
+are no secrets: who knows what a tensor may hold can test a guess, and one of a few bytes can be computed back.
 
 Exit code: 0; 2 if REPORT_DIR is no report or OUT cannot be written, with one line that says why. OUT is whole or not
 there.
@@ -16,6 +17,7 @@ import argparse
 import io
 import json
 import os
+import re
 import sys
 import tarfile
 import tempfile
@@ -24,13 +26,21 @@ from pathlib import Path
 # Of a finding: what may hold values, in words of its property or as bits.
 VALUES_OF_A_FINDING = ("expected", "seen", "explanation")
 CHECKPOINTS = ("source", "saved_")
+WORDS = ("message", "reason", "error")
+NUMBER = r"\b0x[0-9a-fA-F]+|-?\b\d+(\.\d+)?(e[-+]?\d+)?\b"
 WITH_VALUES_ALL_OVER = ("report.html", "junit.xml", "reproducers")
 
 
+def without_numbers(text):
+    """Words, among which values may stand: of a subject's exception, of why something could not be judged."""
+    return re.sub(NUMBER, "#", text)
+
+
 def without_values(value):
-    """The same without bytes of tensors, at any depth."""
+    """The same without bytes of tensors, at any depth, and without numbers in words."""
     if isinstance(value, dict):
-        return {key: without_values(each) for key, each in value.items() if key != "bytes"}
+        return {key: without_numbers(each) if key in WORDS and isinstance(each, str) else without_values(each)
+                for key, each in value.items() if key != "bytes"}  # fmt: skip
     if isinstance(value, list):
         return [without_values(each) for each in value]
     return value
@@ -48,6 +58,7 @@ def redacted(path, text):
     """The text of one file of a report without values."""
     if path.name == "result.json":
         result = json.loads(text)
+        result = {key: each if key == "findings" else without_values(each) for key, each in result.items()}
         result["findings"] = [redacted_finding(finding) for finding in result.get("findings", [])]
         return json.dumps(result, indent=2, ensure_ascii=False) + "\n"
     if path.name.endswith(".facts.jsonl"):
@@ -82,7 +93,8 @@ def files_of(report, redact):
 
 def readme(result, redact):
     versions = ", ".join(f"{name} {version}" for name, version in result.get("versions", {}).items())
-    left_out = "Values were left out: what the archive says of them, it says by digests.\n" if redact else ""
+    left_out = ("Values were left out: what the archive says of them, it says by digests, which give away those of a "
+                "few bytes.\n" if redact else "")  # fmt: skip
     found = len(result.get("findings", []))
     return (f"A run of Shardproof: {result.get('verdict')}, {found} findings ({versions}).\n"
             f"{left_out}\n"
