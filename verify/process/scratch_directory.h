@@ -10,8 +10,8 @@
 
 namespace shardproof {
 
-/// Removed when this object is destroyed; and where that never happens, as when a signal ends the process, by a
-/// process that waits for it. Neither is fork-aware: only the process that made it destroys it.
+/// Removed when this object is destroyed; and where that never happens, as when a signal ends the
+/// process, by a process that waits for it. Only the process that made it destroys it, no fork of it.
 class ScratchDirectory {
  public:
   /// A new one in `parent`; empty: in the directory for such files, TMPDIR or /tmp. \error kBadInput if it
