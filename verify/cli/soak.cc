@@ -172,19 +172,31 @@ Status WriteDocument(const std::string& path, const json& document) {
   return WriteFileAtomically(path, document.dump(1) + "\n");
 }
 
-/// Shows on a terminal how it stands, now and then in a log, and keeps the document up to date.
+/// How it stands: one line that is rewritten on a terminal, a line now and then in a log.
+class ProgressLines {
+ public:
+  void Tell(const std::string& line) {
+    const auto now = std::chrono::steady_clock::now();
+    if (::isatty(STDERR_FILENO) != 0) {
+      std::fprintf(stderr, "\r\033[K%s", line.c_str());
+    } else if (now - told_ > kBetweenLines) {
+      std::fprintf(stderr, "%s\n", line.c_str());
+      told_ = now;
+    }
+    std::fflush(stderr);
+  }
+
+ private:
+  std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
+};
+
+/// Tells how a soak stands, and keeps its document up to date.
 class Watcher {
  public:
   Watcher(const SoakOptions& options, std::string json) : options_(options), json_(std::move(json)) {}
   void operator()(const SoakSummary& summary) {
     const auto now = std::chrono::steady_clock::now();
-    if (::isatty(STDERR_FILENO) != 0) {
-      std::fprintf(stderr, "\r\033[K%s", SoakProgress(summary).c_str());
-    } else if (now - told_ > kBetweenLines) {
-      std::fprintf(stderr, "%s\n", SoakProgress(summary).c_str());
-      told_ = now;
-    }
-    std::fflush(stderr);
+    lines_.Tell(SoakProgress(summary));
     if (!IsReplaced(json_) || now - written_ < kBetweenWrites) return;
     written_ = now;
     // One that cannot be written is told at the end.
@@ -194,12 +206,17 @@ class Watcher {
  private:
   const SoakOptions& options_;
   std::string json_;
-  std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point written_ = told_;
+  ProgressLines lines_;
+  std::chrono::steady_clock::time_point written_ = std::chrono::steady_clock::now();
 };
 
 void ClearProgress() {
   if (::isatty(STDERR_FILENO) != 0) std::fprintf(stderr, "\r\033[K");
+}
+
+std::string SizeText(const Case& c) {
+  return fmt::format("{}, {}", Plural(static_cast<uint64_t>(c.WorldSize()), "rank"),
+                     Plural(c.model.tensors.size(), "tensor"));
 }
 
 struct Smallest {
@@ -215,15 +232,17 @@ Result<std::optional<Smallest>> FindSmallest(const Case& failing, const std::str
   for (const FindingOutcome& finding : outcome.findings) {
     if (!property.empty() && finding.property != property) continue;
     Smallest smallest{.signature = SignatureOf(finding), .shrunk = {}};
-    SP_ASSIGN(smallest.shrunk, Shrink(failing, smallest.signature, runs_max, options));
+    SoakOptions told = options;
+    told.shrink_progress = [lines = ProgressLines()](const Case& smallest_yet, uint64_t runs) mutable {
+      lines.Tell(fmt::format("shrinking: {} after {}", SizeText(smallest_yet), Plural(runs, "run")));
+    };
+    auto shrunk = Shrink(failing, smallest.signature, runs_max, told);
+    ClearProgress();
+    if (!shrunk.ok()) return shrunk.error();
+    smallest.shrunk = std::move(shrunk.value());
     return std::optional(std::move(smallest));
   }
   return std::optional<Smallest>();
-}
-
-std::string SizeText(const Case& c) {
-  return fmt::format("{}, {}", Plural(static_cast<uint64_t>(c.WorldSize()), "rank"),
-                     Plural(c.model.tensors.size(), "tensor"));
 }
 
 const char* WhyItEnded(const Shrunk& shrunk) {

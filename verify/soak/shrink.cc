@@ -20,7 +20,8 @@ constexpr auto kPatience = std::chrono::milliseconds(200);
 /// or the runs are used up.
 Result<std::optional<size_t>> FirstThatShows(const std::vector<Case>& simpler,
                                              const Signature& signature, uint64_t runs_max,
-                                             Workers& workers, uint64_t& runs) {
+                                             Workers& workers, uint64_t& runs,
+                                             const std::function<void()>& progress) {
   std::optional<size_t> first;
   size_t given = 0;
   while (true) {
@@ -34,6 +35,7 @@ Result<std::optional<size_t>> FirstThatShows(const std::vector<Case>& simpler,
       if (!Shows(outcome, signature)) continue;
       if (!first || outcome.index < *first) first = outcome.index;
     }
+    progress();
   }
 }
 
@@ -75,7 +77,9 @@ Result<Shrunk> Shrink(const Case& failing, const Signature& signature, uint64_t 
   const Interruption interruption;
   while (!shrunk.is_smallest) {
     const std::vector<Case> simpler = SimplerCases(shrunk.test_case);
-    SP_ASSIGN(const auto found, FirstThatShows(simpler, signature, runs_max, workers, shrunk.runs));
+    SP_ASSIGN(const auto found, FirstThatShows(simpler, signature, runs_max, workers, shrunk.runs, [&] {
+                if (options.shrink_progress) options.shrink_progress(shrunk.test_case, shrunk.runs);
+              }));
     if (found) shrunk.test_case = simpler[*found];
     if (Interruption::WasSeen()) return shrunk;
     if (found) continue;

@@ -34,6 +34,8 @@ struct SoakOptions {
   std::string directory;                 ///< for scratch files; must exist
   /// Told now and then how it stands; what it says is not acted on.
   std::function<void(const SoakSummary&)> progress;
+  /// The same of shrinking: the smallest case so far, and how many were run.
+  std::function<void(const Case&, uint64_t)> shrink_progress;
 };
 
 /// Why a soak ended.

@@ -76,8 +76,8 @@ std::string SoakReason(const SoakSummary& summary, SoakEnd end) {
   if (summary.failed > 0) return "";
   if (summary.inconclusive > 0) {
     const CaseOutcome& first = summary.unclear.front().outcome;
-    return fmt::format("{} cases could not be judged: case {}: {}", summary.inconclusive, first.index,
-                       first.reason);
+    return fmt::format("{} could not be judged: case {}: {}", Plural(summary.inconclusive, "case"),
+                       first.index, first.reason);
   }
   if (end == SoakEnd::kSignal) return "time limit";
   return summary.cases() == 0 ? "no case was run" : "";
@@ -85,7 +85,8 @@ std::string SoakReason(const SoakSummary& summary, SoakEnd end) {
 
 std::string SoakReport(const SoakSummary& summary, SoakEnd end) {
   std::string text;
-  if (summary.cases() > 0) text = Features(summary) + Properties(summary);
+  // What ended with the first case that failed says little of the stream, and the case is shown.
+  if (summary.cases() > 0 && end != SoakEnd::kFailure) text = Features(summary) + Properties(summary);
   const std::string reason = SoakReason(summary, end);
   text += fmt::format("{}: {}{} of {} generated cases passed, {} failed, {} inconclusive; {} comparisons, "
                       "{:.1f} ranks a case; {:.0f} cases a minute, {:.1f} s\n",
