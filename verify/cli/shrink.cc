@@ -16,7 +16,7 @@ void AddShrink(CLI::App& app, int* exit_code) {
     std::string path;
     std::string property;
     std::string out;
-    uint64_t runs = 500;
+    std::optional<uint64_t> runs;
     ExecuteOptions execute;
   };
   auto arguments = std::make_shared<Arguments>();
@@ -25,7 +25,7 @@ void AddShrink(CLI::App& app, int* exit_code) {
   command->add_option("CASE", arguments->path, "Case JSON, or the directory of a report")->required();
   command->add_option("--property", arguments->property,
                       "Whose finding is to stay (default: the first one)");
-  command->add_option("--runs", arguments->runs, "Run at most so many cases (default 500)")
+  command->add_option("--runs", arguments->runs, "Run at most so many cases (default 500, of a subject 60)")
       ->check(CLI::Range(uint64_t{0}, kRunsMax));
   command->add_option("--out", arguments->out, "File for the smallest case (default: stdout)")
       ->check(NotEmpty);

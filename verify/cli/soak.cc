@@ -260,7 +260,8 @@ void ShowFailure(const SoakArguments& arguments, const SoakOptions& options, con
   }
   fmt::print(": {}\n", failure.outcome.findings[0].message);
   std::fflush(stdout);
-  const auto smallest = FindSmallest(failure.test_case, "", arguments.shrink_runs, options);
+  const uint64_t runs_max = arguments.shrink_runs.value_or(ShrinkRunsFor(failure.test_case.subject));
+  const auto smallest = FindSmallest(failure.test_case, "", runs_max, options);
   if (!smallest.ok()) {
     Complain(smallest.error());
     return;
@@ -366,7 +367,7 @@ Result<int> AdequacyOf(const SoakArguments& arguments) {
   SP_ASSIGN(const auto scratch, MakeScratch());
   options.soak.directory = scratch->path();
   options.cases_max = arguments.cases.value_or(options.cases_max);
-  options.shrink_runs = arguments.shrink_runs;
+  options.shrink_runs = arguments.shrink_runs.value_or(options.shrink_runs);
   SP_TRY(CheckReportCanBeWritten(arguments.execute.report));
   SP_TRY(CheckFileCanBeWritten("--json", arguments.execute.json));
   fmt::print("shardproof: {} in generated cases of seed {}, at most {} each, torch {}\n",
@@ -394,6 +395,10 @@ Result<int> AdequacyOf(const SoakArguments& arguments) {
   fmt::print("{}", AdequacyTable(measured));
   std::fflush(stdout);
   SP_TRY(WriteDocument(arguments.execute.json, document(measured)));
+  if (!arguments.execute.report.empty()) {
+    fmt::print("smallest cases: {0}/ID.json; `shardproof replay {0}/ID.json --report DIR` makes reproducers\n",
+               arguments.execute.report);
+  }
   if (!all || measured.size() == bugs.size()) return all ? 0 : 1;
   fmt::print("inconclusive: time limit; {} of {} were not planted\n", bugs.size() - measured.size(),
              Plural(bugs.size(), "bug"));
@@ -407,7 +412,7 @@ int RunAdequacy(const SoakArguments& arguments) {
   return code.ok() ? code.value() : Complain(code.error());
 }
 
-int RunShrink(const Case& failing, const std::string& property, uint64_t runs_max,
+int RunShrink(const Case& failing, const std::string& property, std::optional<uint64_t> runs_max,
               const std::string& out, const ExecuteOptions& execute) {
   if (!property.empty()) {
     if (const auto known = SelectProperties({property}); !known.ok()) return Complain(known.error());
@@ -421,7 +426,8 @@ int RunShrink(const Case& failing, const std::string& property, uint64_t runs_ma
   const auto scratch = MakeScratch();
   if (!scratch.ok()) return Complain(scratch.error());
   options.directory = scratch.value()->path();
-  const auto smallest = FindSmallest(failing, property, runs_max, options);
+  const auto smallest = FindSmallest(failing, property,
+                                     runs_max.value_or(ShrinkRunsFor(failing.subject)), options);
   if (!smallest.ok()) return Complain(smallest.error());
   if (!smallest.value()) {
     return Complain(BadInput(property.empty() ? "the case does not fail: there is nothing to shrink"

@@ -22,7 +22,7 @@ struct SoakArguments {
   bool keep_going = false;
   bool resume = false;   ///< go on from what `execute.json` has
   size_t jobs = 0;
-  uint64_t shrink_runs = 500;
+  std::optional<uint64_t> shrink_runs;  ///< not given: as is usual for the subject
   ExecuteOptions execute;
 };
 
@@ -36,7 +36,7 @@ int RunAdequacy(const SoakArguments& arguments);
 
 /// Shrinks a case that fails, tells how far, and prints or writes the smallest.
 /// \param property  whose finding is to stay; empty: the first one. \param out  a file, or empty: stdout.
-int RunShrink(const Case& failing, const std::string& property, uint64_t runs_max,
+int RunShrink(const Case& failing, const std::string& property, std::optional<uint64_t> runs_max,
               const std::string& out, const ExecuteOptions& execute);
 
 }  // namespace shardproof

@@ -337,7 +337,7 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
                    "Cases side by side (default: one a core, two where ranks are processes; one of a subject)")
       ->check(CLI::Range(uint64_t{1}, kJobsMax));
   soak->add_option("--shrink-runs", arguments->soak.shrink_runs,
-                   "Runs to find the smallest failing case in (default 500)")
+                   "Runs to find the smallest failing case in (default 500, of a subject 60)")
       ->check(CLI::Range(uint64_t{0}, kCasesMax));
   soak->add_option("--bugs", arguments->bugs,
                    "all, or ids: plant each in generated cases (--generate: at most so many of each, default\n"

@@ -89,4 +89,6 @@ Result<Shrunk> Shrink(const Case& failing, const Signature& signature, uint64_t 
   return shrunk;
 }
 
+uint64_t ShrinkRunsFor(const std::string& subject) { return subject == kReference ? 500 : 60; }
+
 }  // namespace shardproof

@@ -33,8 +33,11 @@ struct Shrunk {
 /// Runs cases as `options` says (but judges only what the signature is about), each in a worker, so that
 /// one which takes its process along is no more than one that shows something else. Ends early on SIGTERM and
 /// SIGINT, as Soak does.
-/// \param runs_max  of those. \error kInternal if no worker can be made.
+/// \param runs_max  of those; ShrinkRunsFor says what is usual. \error kInternal if no worker can be made.
 Result<Shrunk> Shrink(const Case& failing, const Signature& signature, uint64_t runs_max,
                       const SoakOptions& options);
+
+/// Half a minute's worth and more of the reference; of a subject, whose every run takes seconds, fewer.
+uint64_t ShrinkRunsFor(const std::string& subject);
 
 }  // namespace shardproof
