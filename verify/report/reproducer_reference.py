@@ -187,8 +187,11 @@ class Tools:
         return ""
 
     def words(self):
+        # What the checkout itself is built with may be all there is; CMake's own choice is make.
+        generator = ["-G", "Ninja"] if shutil.which("ninja") else []
         build = [f"-DSHARDPROOF_BUILD={os.path.abspath(self.build)}"] if self.build else []
-        return [f"-DSHARDPROOF_SOURCE={os.path.abspath(self.source)}", *build, f"-DTORCH_PYTHON={self.python}"]
+        return [*generator, f"-DSHARDPROOF_SOURCE={os.path.abspath(self.source)}", *build,
+                f"-DTORCH_PYTHON={self.python}"]  # fmt: skip
 
 
 @dataclasses.dataclass

@@ -6,6 +6,7 @@ Any planted bug by hand, in the environment of the tests: test_reproducer_refere
 import json
 import os
 import re
+import shutil
 import sys
 import unittest
 
@@ -36,7 +37,8 @@ class Reproducer(CommandTest):
     def built(self, program, *more):
         """Builds a program as whoever gets it would, and runs it. \\returns how it ended"""
         build = self.root / "build"
-        words = [f"-DSHARDPROOF_SOURCE={REPOSITORY}", f"-DTORCH_PYTHON={sys.executable}",
+        generator = [] if shutil.which("make") else ["-G", "Ninja"]
+        words = [*generator, f"-DSHARDPROOF_SOURCE={REPOSITORY}", f"-DTORCH_PYTHON={sys.executable}",
                  f"-DSHARDPROOF_BUILD={os.environ['SHARDPROOF_BUILD']}", *more]  # fmt: skip
         for step in (["-S", program, "-B", build, *words], ["--build", build]):
             self.assert_exit(self.run_process("cmake", *step, timeout=300), 0)
