@@ -255,7 +255,8 @@ class ModelMaker {
     std::vector<size_t> able;
     for (size_t i = 0; i < model_.tensors.size(); ++i) {
       const TensorCase& tensor = model_.tensors[i];
-      if (tensor.persistent) able.push_back(i);
+      // Frameworks tie parameters.
+      if (tensor.persistent && (IsReference() || tensor.kind == "parameter")) able.push_back(i);
     }
     if (able.empty()) return;
     const TensorCase tied = model_.tensors[OneOf(able)];
