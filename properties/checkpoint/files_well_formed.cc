@@ -27,10 +27,10 @@ class FormCheck {
   /// Adapters are in files of their own, which PEFT reads without an index and whole.
   static bool IsOfAdapter(const std::string& name) { return name.starts_with("adapter/"); }
 
-  void Wrong(const std::string& kind, const std::string& what, uint64_t expected, uint64_t seen) {
+  void Wrong(const std::string& kind, const std::string& what, uint64_t expected, const std::string& seen) {
     Finding finding = FindingAt(phase_, "saved", "", kind, {}, what);
     finding.expected = std::to_string(expected);
-    finding.seen = std::to_string(seen);
+    finding.seen = seen;
     judgement_.Found(std::move(finding));
   }
 
@@ -42,7 +42,7 @@ class FormCheck {
           fmt::format("{}: its data begins at byte {}: expected a multiple of {}, which a header is padded "
                       "to, so that a mapped file can be read in place",
                       name, form.data_start, kDataAlignment),
-          form.data_start - past + kDataAlignment, form.data_start);
+          form.data_start - past + kDataAlignment, std::to_string(form.data_start));
   }
 
   void CheckLimit(const std::string& name, const FileForm& form) {
@@ -54,7 +54,7 @@ class FormCheck {
           fmt::format("{}: holds {} bytes of {} tensors: expected at most max_file_bytes, {}, where it holds "
                       "more than one",
                       name, form.data_bytes, form.tensors, limit),
-          limit, form.data_bytes);
+          limit, std::to_string(form.data_bytes));
   }
 
   void CheckTotal() {
@@ -65,13 +65,10 @@ class FormCheck {
     judgement_.Compared();
     if (saved_.total_size == total) return;
     const std::string found = saved_.total_size ? std::to_string(*saved_.total_size) : "none";
-    Finding finding = FindingAt(phase_, "saved", "", "total", {},
-                                fmt::format("the index has total_size {}: expected {}, the bytes of all "
-                                            "tensors that it lists",
-                                            found, total));
-    finding.expected = std::to_string(total);
-    finding.seen = found;
-    judgement_.Found(std::move(finding));
+    Wrong("total",
+          fmt::format("the index has total_size {}: expected {}, the bytes of all tensors that it lists", found,
+                      total),
+          total, found);
   }
 
   const Evidence& evidence_;

@@ -17,13 +17,21 @@ Status KeepShard(Slot& slot, Device& device) {
   SP_ASSIGN(slot.value, slot.Allocate(slot.shard.local_shape, device));
   if (slot.value.nbytes() == 0) return Ok();
   const uint64_t element = slot.ElementBytes();
+  const bool as_it_lies = whole.value.is_contiguous();
+  const auto* data = static_cast<const std::byte*>(whole.value.const_data_ptr());
   std::vector<std::byte> staged;
   uint64_t local = 0;  // bytes
   for (const ElementRun& run : slot.shard.runs) {
     for (uint64_t i = 0; i < run.count; ++i) {
       const uint64_t begin = (run.start + i * run.stride) * element;
-      for (uint64_t done = 0; done < run.length * element; done += staged.size()) {
-        staged.resize(std::min(run.length * element - done, kStagedBytesMax));
+      const uint64_t length = run.length * element;
+      if (as_it_lies) {
+        slot.CopyIn(local, data + begin, length);
+        local += length;
+        continue;
+      }
+      for (uint64_t done = 0; done < length; done += staged.size()) {
+        staged.resize(std::min(length - done, kStagedBytesMax));
         whole.CopyOut(begin + done, staged.data(), staged.size());
         slot.CopyIn(local, staged.data(), staged.size());
         local += staged.size();

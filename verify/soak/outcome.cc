@@ -15,10 +15,6 @@ using nlohmann::json;
 constexpr size_t kFindingsMax = 40;
 constexpr size_t kCauseWords = 8;
 
-}  // namespace
-
-namespace {
-
 /// The words of a text without names, numbers and what is quoted; of a signal or an exit, its number.
 std::string PlainWords(const std::string& text) {
   std::istringstream words(text);
