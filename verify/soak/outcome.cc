@@ -57,7 +57,7 @@ CaseOutcome OutcomeOf(const RunResult& result) {
   for (const Finding* finding : result.Findings()) {
     if (outcome.findings.size() == kFindingsMax) break;
     outcome.findings.push_back({finding->property, finding->kind, finding->phase, finding->stage,
-                                finding->tensor, finding->failure_class, finding->explanation,
+                                finding->tensor, finding->failure_class,
                                 CauseOf(*finding), finding->message});
   }
   return outcome;
@@ -77,8 +77,8 @@ json OutcomeToJson(const CaseOutcome& outcome) {
   }
   json findings = json::array();
   for (const FindingOutcome& f : outcome.findings) {
-    findings.push_back({f.property, f.kind, f.phase, f.stage, f.tensor, f.failure_class, f.explanation,
-                        f.cause, f.message});
+    findings.push_back({f.property, f.kind, f.phase, f.stage, f.tensor, f.failure_class, f.cause,
+                        f.message});
   }
   return {{"index", outcome.index},
           {"verdict", static_cast<int>(outcome.verdict)},
@@ -109,8 +109,7 @@ CaseOutcome OutcomeFromJson(const json& value) {
     outcome.properties[id] = {VerdictFromJson(property.at(0)), property.at(1)};
   }
   for (const json& f : value.at("findings")) {
-    outcome.findings.push_back({f.at(0), f.at(1), f.at(2), f.at(3), f.at(4), f.at(5), f.at(6), f.at(7),
-                                f.at(8)});
+    outcome.findings.push_back({f.at(0), f.at(1), f.at(2), f.at(3), f.at(4), f.at(5), f.at(6), f.at(7)});
   }
   return outcome;
 }

@@ -26,7 +26,6 @@ struct FindingOutcome {
   std::string stage;
   std::string tensor;
   std::string failure_class;
-  std::string explanation;
   std::string cause;  ///< of the explanation, or of how a rank ended, what does not depend on sizes and names
   std::string message;
 };
