@@ -1,5 +1,6 @@
 #include "src/comm/sim_scheduler.h"
 
+#include <cerrno>
 #include <thread>
 #include <utility>
 
@@ -14,13 +15,17 @@ uint64_t SimRandom::Next() {
   return z ^ (z >> 31);
 }
 
+void Turn::Await() {
+  while (sem_wait(&given_) != 0) SP_CHECK(errno == EINTR, "sem_wait: errno %d", errno);
+}
+
 SimScheduler::SimScheduler(int64_t ranks, uint64_t seed)
     : random_(seed), leaning_(static_cast<Leaning>(random_.Below(3))) {
   for (int64_t rank = 0; rank < ranks; ++rank) {
     states_.push_back(State::kRunnable);
     place_.push_back(runnable_.size());
     runnable_.push_back(rank);
-    turns_.push_back(std::make_unique<std::binary_semaphore>(0));
+    turns_.push_back(std::make_unique<Turn>());
   }
 }
 
@@ -31,15 +36,15 @@ void SimScheduler::Run(const std::function<void(int64_t rank)>& be_rank,
   threads.reserve(states_.size());
   for (int64_t rank = 0; rank < static_cast<int64_t>(states_.size()); ++rank) {
     threads.emplace_back([this, rank, &be_rank] {
-      turns_[rank]->acquire();
+      turns_[rank]->Await();
       be_rank(rank);
       SetState(rank, State::kDone);
       PassOn(rank);
     });
   }
   current_ = ChooseRank();
-  turns_[current_]->release();
-  all_done_.acquire();
+  turns_[current_]->Give();
+  all_done_.Await();
   for (std::thread& thread : threads) thread.join();
 }
 
@@ -100,11 +105,11 @@ void SimScheduler::PassOn(int64_t rank) {
   if (next == rank) return;
   current_ = next;
   if (next < 0) {
-    all_done_.release();
+    all_done_.Give();
   } else {
-    turns_[next]->release();
+    turns_[next]->Give();
   }
-  if (!done) turns_[rank]->acquire();
+  if (!done) turns_[rank]->Await();
 }
 
 void SimScheduler::Yield() { PassOn(current_); }

@@ -2,10 +2,11 @@
 // follows from a seed alone. Knows nothing of what the threads do.
 #pragma once
 
+#include <semaphore.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <semaphore>
 #include <vector>
 
 namespace shardproof {
@@ -19,6 +20,22 @@ class SimRandom {
 
  private:
   uint64_t state_;
+};
+
+/// What one thread waits for and another gives. The standard library's semaphore looks again for a while
+/// before it sleeps, which here takes the time of the one that is waited for.
+class Turn {
+ public:
+  Turn() { sem_init(&given_, 0, 0); }
+  ~Turn() { sem_destroy(&given_); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  void Give() { sem_post(&given_); }
+  void Await();
+
+ private:
+  sem_t given_;
 };
 
 class SimScheduler {
@@ -64,8 +81,8 @@ class SimScheduler {
   std::vector<State> states_;
   std::vector<int64_t> runnable_;   // in no order that means anything
   std::vector<size_t> place_;       // of a runnable rank in runnable_
-  std::vector<std::unique_ptr<std::binary_semaphore>> turns_;
-  std::binary_semaphore all_done_{0};
+  std::vector<std::unique_ptr<Turn>> turns_;
+  Turn all_done_;
   std::vector<std::function<void()>> events_;
   std::function<void()> stuck_;
   int64_t current_ = -1;

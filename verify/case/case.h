@@ -138,6 +138,7 @@ struct Case {
 /// Reads and validates a Case. Unknown fields are errors, so that a typo is not a silent default.
 /// \error kBadInput naming the field (JSON pointer), what was expected and what was found; a mesh
 ///   whose sizes are < 1, overflow or exceed 1024 ranks; no model, or both kinds of model.
+Result<Case> ParseCaseText(const std::string& text);
 Result<Case> ParseCase(const nlohmann::json& json);
 Result<Case> ReadCaseFile(const std::string& path);
 

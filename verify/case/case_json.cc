@@ -26,23 +26,16 @@ constexpr std::streamoff kCaseFileBytesMax = 64 << 20;
 std::vector<std::vector<std::string>> ParseTies(FieldReader& model) {
   std::vector<std::vector<std::string>> ties;
   if (!model.Known("ties")) return ties;
-  ForEach(model, "ties", [&](const json& group, const std::string& pointer) {
-    if (!group.is_array()) return model.complaint().Expected(pointer, "an array of names", group);
-    auto& names = ties.emplace_back();
-    for (size_t i = 0; i < group.size(); ++i) {
-      if (!group[i].is_string()) {
-        return model.complaint().Expected(pointer + "/" + std::to_string(i), "a string", group[i]);
-      }
-      names.push_back(group[i].get<std::string>());
-    }
+  ForEach(model, "ties", [&](const JsonValue& group, const std::string& pointer) {
+    ParseStrings(group, pointer, model.complaint(), ties.emplace_back());
   });
   return ties;
 }
 
 RopeCase ParseRope(FieldReader& tensor) {
   RopeCase rope;
-  const json* value = tensor.Object("rope");
-  if (value == nullptr) return rope;
+  const std::optional<JsonValue> value = tensor.Object("rope");
+  if (!value) return rope;
   FieldReader fields(*value, tensor.PointerTo("rope"), tensor.complaint());
   fields.OneOf("rope_type", KnownRopes(), rope.type);
   fields.Optional("rope_theta", rope.theta);
@@ -83,11 +76,12 @@ json RopeToJson(const RopeCase& rope) {
 
 std::vector<std::vector<StoredCase>> ParseStored(FieldReader& tensor) {
   std::vector<std::vector<StoredCase>> ways;
-  ForEach(tensor, "stored", [&](const json& keys, const std::string& pointer) {
-    if (!keys.is_array()) return tensor.complaint().Expected(pointer, "an array of keys", keys);
+  ForEach(tensor, "stored", [&](const JsonValue& value, const std::string& pointer) {
+    simdjson::dom::array keys;
+    if (value.get(keys)) return tensor.complaint().Expected(pointer, "an array of keys", value);
     auto& way = ways.emplace_back();
-    for (size_t i = 0; i < keys.size() && tensor.ok(); ++i) {
-      FieldReader fields(keys[i], pointer + "/" + std::to_string(i), tensor.complaint());
+    for (const JsonValue key : keys) {
+      FieldReader fields(key, fmt::format("{}/{}", pointer, way.size()), tensor.complaint());
       StoredCase& part = way.emplace_back();
       fields.Required("key", part.key);
       fields.Required("shape", part.shape, 0, kSizeMax);
@@ -99,8 +93,8 @@ std::vector<std::vector<StoredCase>> ParseStored(FieldReader& tensor) {
 
 LoraCase ParseLora(FieldReader& model) {
   LoraCase lora;
-  const json* value = model.Object("lora");
-  if (value == nullptr) return lora;
+  const std::optional<JsonValue> value = model.Object("lora");
+  if (!value) return lora;
   FieldReader fields(*value, model.PointerTo("lora"), model.complaint());
   fields.Required("rank", lora.rank, 1, kLoraRankMax);
   fields.Required("targets", lora.targets);
@@ -108,7 +102,7 @@ LoraCase ParseLora(FieldReader& model) {
   return lora;
 }
 
-ModelCase ParseModel(const json& value, Complaint& complaint) {
+ModelCase ParseModel(const JsonValue& value, Complaint& complaint) {
   ModelCase model;
   FieldReader fields(value, "/model", complaint);
   const bool from_checkpoint = fields.Known("checkpoint");
@@ -125,7 +119,7 @@ ModelCase ParseModel(const json& value, Complaint& complaint) {
     fields.Optional("from_scratch", model.from_scratch);
   }
   if (synthetic) {
-    ForEach(fields, "tensors", [&](const json& tensor, const std::string& pointer) {
+    ForEach(fields, "tensors", [&](const JsonValue& tensor, const std::string& pointer) {
       model.tensors.push_back(ParseTensorCase(tensor, pointer, complaint));
     });
     model.ties = ParseTies(fields);
@@ -136,7 +130,7 @@ ModelCase ParseModel(const json& value, Complaint& complaint) {
   fields.Optional("unexpected", model.unexpected);
   fields.Finish();
   if (from_checkpoint && model.checkpoint.empty()) {
-    complaint.Expected("/model/checkpoint", "the path of a directory", json(""));
+    complaint.Expected("/model/checkpoint", "the path of a directory", "");
   }
   if (synthetic && model.tensors.empty()) {
     complaint.Say("/model/tensors", "expected at least one tensor, found none");
@@ -144,19 +138,19 @@ ModelCase ParseModel(const json& value, Complaint& complaint) {
   return model;
 }
 
-FaultCase ParseFault(const json& value, const std::string& pointer, Complaint& complaint) {
+FaultCase ParseFault(const JsonValue& value, const std::string& pointer, Complaint& complaint) {
   FaultCase fault;
   FieldReader fields(value, pointer, complaint);
   fields.Required("id", fault.id);
   fields.Optional("where", fault.where);
   fields.Finish();
   if (complaint.ok() && fault.id.empty()) {
-    complaint.Expected(pointer + "/id", "the id of a fault, as `list faults` shows it", json(""));
+    complaint.Expected(pointer + "/id", "the id of a fault, as `list faults` shows it", "");
   }
   return fault;
 }
 
-Case ParseFields(const json& value, Complaint& complaint) {
+Case ParseFields(const JsonValue& value, Complaint& complaint) {
   Case c;
   FieldReader fields(value, "", complaint);
   int64_t schema = 0;
@@ -164,7 +158,7 @@ Case ParseFields(const json& value, Complaint& complaint) {
   fields.Optional("why", c.why);
   fields.Optional("seed", c.seed);
   fields.Optional("subject", c.subject);
-  if (const json* model = fields.Object("model")) c.model = ParseModel(*model, complaint);
+  if (const auto model = fields.Object("model")) c.model = ParseModel(*model, complaint);
   c.mesh = ParseAxes(fields, "mesh");
   if (fields.Known("strategy")) fields.OneOf("strategy", KnownStrategies(), c.strategy);
   if (fields.Known("transport")) fields.OneOf("transport", KnownTransports(), c.transport);
@@ -177,7 +171,7 @@ Case ParseFields(const json& value, Complaint& complaint) {
   fields.Optional("steps", c.steps, 0, kStepsMax);
   fields.Optional("options", c.options);
   if (fields.Known("faults")) {
-    ForEach(fields, "faults", [&](const json& fault, const std::string& pointer) {
+    ForEach(fields, "faults", [&](const JsonValue& fault, const std::string& pointer) {
       c.faults.push_back(ParseFault(fault, pointer, complaint));
     });
   }
@@ -213,7 +207,7 @@ json ModelToJson(const ModelCase& model) {
 
 std::vector<AxisCase> ParseAxes(FieldReader& fields, const char* name) {
   std::vector<AxisCase> mesh;
-  ForEach(fields, name, [&](const json& value, const std::string& pointer) {
+  ForEach(fields, name, [&](const JsonValue& value, const std::string& pointer) {
     AxisCase axis;
     FieldReader axis_fields(value, pointer, fields.complaint());
     axis_fields.OneOf("name", KnownAxes(), axis.name);
@@ -224,7 +218,7 @@ std::vector<AxisCase> ParseAxes(FieldReader& fields, const char* name) {
   return mesh;
 }
 
-TensorCase ParseTensorCase(const json& value, const std::string& pointer, Complaint& complaint) {
+TensorCase ParseTensorCase(const JsonValue& value, const std::string& pointer, Complaint& complaint) {
   TensorCase tensor;
   FieldReader fields(value, pointer, complaint);
   fields.Required("name", tensor.name);
@@ -301,13 +295,21 @@ json CaseToJson(const Case& c) {
           {"deadline_ms", c.deadline_ms}};
 }
 
-Result<Case> ParseCase(const json& value) {
+Result<Case> ParseCase(const JsonValue& value) {
   Complaint complaint;
   Case parsed = ParseFields(value, complaint);
   if (complaint.ok()) CheckCase(parsed, complaint);
   SP_TRY(complaint.ToStatus());
   return parsed;
 }
+
+Result<Case> ParseCaseText(const std::string& text) {
+  simdjson::dom::parser parser;
+  SP_ASSIGN(const JsonValue value, ParseJson(parser, text));
+  return ParseCase(value);
+}
+
+Result<Case> ParseCase(const json& value) { return ParseCaseText(DumpJson(value)); }
 
 Result<Case> ReadCaseFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -323,9 +325,7 @@ Result<Case> ReadCaseFile(const std::string& path) {
     text.write(chunk.data(), file.gcount());
   }
   if (file.bad()) return BadInput(fmt::format("case {}: {}", path, std::strerror(errno)));
-  Result<json> value = ParseJsonText(text.str());
-  if (!value.ok()) return value.error().While("case " + path);
-  Result<Case> parsed = ParseCase(value.value());
+  Result<Case> parsed = ParseCaseText(text.str());
   if (!parsed.ok()) return parsed.error().While("case " + path);
   return parsed;
 }

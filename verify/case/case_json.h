@@ -12,9 +12,11 @@ namespace shardproof {
 
 nlohmann::json TensorCaseToJson(const TensorCase& tensor);
 
+/// ParseCase of a part of a larger document.
+Result<Case> ParseCase(const JsonValue& value);
+
 /// Reads the fields; whether they make sense together is CheckTensorCase's matter.
-TensorCase ParseTensorCase(const nlohmann::json& json, const std::string& pointer,
-                           Complaint& complaint);
+TensorCase ParseTensorCase(const JsonValue& value, const std::string& pointer, Complaint& complaint);
 
 nlohmann::json AxesToJson(const std::vector<AxisCase>& mesh);
 std::vector<AxisCase> ParseAxes(FieldReader& fields, const char* name);

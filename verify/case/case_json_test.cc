@@ -8,6 +8,8 @@
 #include <fstream>
 #include <limits>
 
+#include <nlohmann/json.hpp>
+
 namespace shardproof {
 namespace {
 
@@ -121,7 +123,7 @@ TEST(CaseJson, RefusesWrongTypes) {
               HasSubstr("expected true or false"));
   EXPECT_THAT(RefusalWith("/model/tensors/0/attributes", {{"a", 1}}),
               HasSubstr("/model/tensors/0/attributes/a: expected a string"));
-  EXPECT_THAT(RefusalWith("/model/ties/0", "a"), HasSubstr("expected an array of names"));
+  EXPECT_THAT(RefusalWith("/model/ties/0", "a"), HasSubstr("/model/ties/0: expected an array, found \"a\""));
   EXPECT_THAT(RefusalWith("/model/ties/0/1", 1), HasSubstr("/model/ties/0/1: expected a string"));
   EXPECT_THAT(Refusal(json::array()), HasSubstr("document: expected an object"));
   EXPECT_THAT(Refusal(json()), HasSubstr("expected an object, found null"));
@@ -253,16 +255,34 @@ TEST(CaseJson, RefusesTiesAndKeysThatNameNoTensor) {
               HasSubstr("no tensor of the state dict"));
 }
 
-TEST(JsonText, RefusesDepthRepeatedKeysAndBytesThatAreNotUtf8) {
-  EXPECT_THAT(ParseJsonText(std::string(1 << 20, '[')).error().message, HasSubstr("nested deeper"));
-  EXPECT_THAT(ParseJsonText(R"({"a": 1, "a": 2})").error().message, HasSubstr("given twice"));
-  const Error error = ParseJsonText("{\"a\": \"\xff\x1b\"}").error();
+TEST(JsonText, RefusesDepthAndWhatIsNotJson) {
+  simdjson::dom::parser parser;
+  EXPECT_THAT(ParseJson(parser, std::string(2000, '[') + std::string(2000, ']')).error().message,
+              HasSubstr("too deep"));
+  const Error error = ParseJson(parser, "{\"a\": \"\xff\x1b\"}").error();
   EXPECT_THAT(error.message, HasSubstr("not JSON"));
   EXPECT_EQ(error.message.find('\x1b'), std::string::npos);
-  for (const char* text : {"", "{", "nul", "{} {}", "[1,]", "\"\\ud800\""}) {
-    EXPECT_FALSE(ParseJsonText(text).ok()) << text;
+  for (const char* text : {"", "{", "[[", "nul", "{} {}", "[1,]", "\"\\ud800\"", "18446744073709551616"}) {
+    EXPECT_FALSE(ParseJson(parser, text).ok()) << text;
   }
-  EXPECT_TRUE(ParseJsonText(R"({"a": {"b": 1}, "c": {"b": "]}{[\"["}})").ok());
+  EXPECT_TRUE(ParseJson(parser, R"({"a": {"b": 1}, "c": {"b": "]}{[\"["}})").ok());
+}
+
+TEST(JsonText, KeysThatAreGivenTwiceAreRefused) {
+  simdjson::dom::parser parser;
+  const JsonValue value = ParseJson(parser, R"({"a": 1, "b": {"c": "x", "c": "y"}, "a": 2})").value();
+  Complaint of_fields;
+  FieldReader fields(value, "", of_fields);
+  int64_t number = 0;
+  std::map<std::string, std::string> texts;
+  fields.Required("a", number);
+  EXPECT_TRUE(fields.Known("b"));
+  EXPECT_TRUE(fields.ok());
+  fields.Finish();
+  EXPECT_EQ(of_fields.text(), "document: expected every key once, found \"a\" given twice");
+  Complaint of_members;
+  FieldReader(value, "", of_members).Required("b", texts);
+  EXPECT_EQ(of_members.text(), "/b: expected every key once, found \"c\" given twice");
 }
 
 TEST(CaseFile, NamesTheFile) {

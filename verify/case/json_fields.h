@@ -5,31 +5,33 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+#include <simdjson.h>
 
 #include "src/core/result.h"
 #include "verify/case/names.h"
 
 namespace shardproof {
 
-/// Parses text that anybody may have written. \error kBadInput on a syntax error, a byte that is
-/// not UTF-8, a key given twice in one object, or nesting deeper than 64.
-Result<nlohmann::json> ParseJsonText(std::string_view text);
+/// A value of a parsed text. The parser owns it, until it parses another or ends.
+using JsonValue = simdjson::dom::element;
 
-/// Like ParseJsonText without the search for repeated keys, which costs half the speed: for the
-/// long machine-written streams.
-Result<nlohmann::json> ParseJsonLine(std::string_view text);
+/// Parses text that anybody may have written. \error kBadInput on a syntax error, a byte that is not
+/// UTF-8, a number that fits neither 64 bits nor a double, or nesting deeper than 1024.
+Result<JsonValue> ParseJson(simdjson::dom::parser& parser, const std::string& text);
 
 /// The text for a file or a terminal; bytes that are not UTF-8 become U+FFFD rather than an error.
 std::string DumpJson(const nlohmann::json& json, int indent = -1);
 
 /// What a value looks like in a message: scalars as they are (cut to a readable length), else the
 /// type.
-std::string DescribeJson(const nlohmann::json& json);
+std::string DescribeJson(const JsonValue& value);
 
 /// pointer + "/" + name, escaped as RFC 6901 says.
 std::string JoinPointer(const std::string& pointer, std::string_view name);
@@ -39,8 +41,9 @@ class Complaint {
  public:
   bool ok() const { return text_.empty(); }
   void Say(const std::string& pointer, const std::string& what);
-  void Expected(const std::string& pointer, const std::string& expected,
-                const nlohmann::json& found);
+  void Expected(const std::string& pointer, const std::string& expected, const JsonValue& found);
+  void Expected(const std::string& pointer, const std::string& expected, std::string_view found);
+  void GivenTwice(const std::string& pointer, std::string_view key);
   Status ToStatus() const { return ok() ? Ok() : Status(BadInput(text_)); }
   const std::string& text() const { return text_; }
 
@@ -48,11 +51,12 @@ class Complaint {
   std::string text_;
 };
 
-/// Reads one object. Every call names a field; Finish refuses all fields that no call named.
+/// Reads one object. Every call names a field; Finish refuses all fields that no call named, and any
+/// that is given twice.
 /// After the first complaint the calls leave their targets alone.
 class FieldReader {
  public:
-  FieldReader(const nlohmann::json& object, std::string pointer, Complaint& complaint);
+  FieldReader(const JsonValue& value, std::string pointer, Complaint& complaint);
 
   void Required(const char* name, std::string& target);
   void Required(const char* name, bool& target);
@@ -82,9 +86,9 @@ class FieldReader {
   /// A string that must be one of `names`; the message lists them.
   void OneOf(const char* name, const NameTable& names, std::string& target);
 
-  /// For nested values: the array or object, or null with a complaint if it is of another type.
-  const nlohmann::json* Array(const char* name);
-  const nlohmann::json* Object(const char* name);
+  /// For nested values: the array or object, or none with a complaint if it is of another type.
+  std::optional<simdjson::dom::array> Array(const char* name);
+  std::optional<JsonValue> Object(const char* name);
 
   /// Notes that the object may have this field. \returns whether it does.
   bool Known(const char* name);
@@ -95,33 +99,43 @@ class FieldReader {
   void Finish();
 
  private:
-  const nlohmann::json* Take(const char* name);
+  std::optional<JsonValue> Take(const char* name);
 
-  const nlohmann::json& object_;
+  simdjson::dom::object object_;
   std::string pointer_;
   Complaint& complaint_;
   std::vector<std::string_view> known_;
   size_t taken_ = 0;
 };
 
+/// An array of strings. Complains otherwise.
+void ParseStrings(const JsonValue& value, const std::string& pointer, Complaint& complaint,
+                  std::vector<std::string>& target);
+
 /// Calls read(element, pointer) for each element of an array until there is a complaint.
 template <typename Read>
 void ForEach(FieldReader& fields, const char* name, Read read) {
-  const nlohmann::json* array = fields.Array(name);
-  if (array == nullptr) return;
-  for (size_t i = 0; i < array->size() && fields.ok(); ++i) {
-    read((*array)[i], fields.PointerTo(name) + "/" + std::to_string(i));
+  const std::optional<simdjson::dom::array> array = fields.Array(name);
+  if (!array) return;
+  size_t i = 0;
+  for (const JsonValue value : *array) {
+    if (!fields.ok()) return;
+    read(value, fields.PointerTo(name) + "/" + std::to_string(i++));
   }
 }
 
-/// Calls read(key, value, pointer) for each member of an object until there is a complaint.
+/// Calls read(key, value, pointer) for each member of an object until there is a complaint, which there is
+/// of a key that is given twice.
 template <typename Read>
 void ForEachMember(FieldReader& fields, const char* name, Read read) {
-  const nlohmann::json* object = fields.Object(name);
-  if (object == nullptr) return;
-  for (const auto& [key, value] : object->items()) {
+  const std::optional<JsonValue> object = fields.Object(name);
+  if (!object) return;
+  std::set<std::string_view> keys;
+  for (const auto member : simdjson::dom::object(*object)) {
+    if (!keys.insert(member.key).second) fields.complaint().GivenTwice(fields.PointerTo(name), member.key);
     if (!fields.ok()) return;
-    read(key, value, JoinPointer(fields.PointerTo(name), key));
+    const std::string key(member.key);
+    read(key, JsonValue(member.value), JoinPointer(fields.PointerTo(name), key));
   }
 }
 

@@ -162,7 +162,7 @@ Result<Case> CaseFrom(const VerifyArguments& arguments) {
                     std::filesystem::path(test_case.model.checkpoint).filename().string();
   } else {
     SP_ASSIGN(const PlantedBug bug, FindBug(arguments.bug));
-    SP_ASSIGN(test_case, ParseCase(nlohmann::json::parse(bug.smallest_case)));
+    SP_ASSIGN(test_case, ParseCaseText(bug.smallest_case));
   }
   SP_TRY(SetModel(arguments, test_case.model));
   if (test_case.mesh.empty() || arguments.world) {

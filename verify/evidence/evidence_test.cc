@@ -345,10 +345,14 @@ TEST_F(EvidenceFiles, SaysWhereTheFirstDamageIs) {
        "/missing/0: expected a string"},
       {"{\"record\":\"error\",\"code\":\"x\",\"stage\":\"\",\"message\":\"\",\"pid\":1}\n",
        "unknown field \"pid\""},
-      {std::string(100000, '[') + "\n", "nested deeper"},
+      {std::string(100000, '[') + "\n", "not JSON"},
+      {std::string(2000, '[') + std::string(2000, ']') + "\n", "too deep"},
       {"{\"record\":\"collective\",\"sequence\":1e400,\"op\":\"b\"}\n", "not JSON"},
-      {"{\"record\":\"collective\",\"sequence\":99999999999999999999,\"op\":\"b\"}\n",
+      {"{\"record\":\"collective\",\"sequence\":99999999999999999999,\"op\":\"b\"}\n", "not JSON"},
+      {"{\"record\":\"collective\",\"sequence\":9999999999999999999,\"op\":\"b\"}\n",
        "/sequence: expected an integer"},
+      {"{\"record\":\"collective\",\"sequence\":1,\"op\":\"b\",\"op\":\"b\"}\n",
+       "expected every key once, found \"op\" given twice"},
   };
   for (const auto& [lines, message] : kDamages) {
     const RankEvidence rank = ReadLines(lines);

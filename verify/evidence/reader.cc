@@ -2,6 +2,7 @@
 #include "verify/evidence/reader.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cctype>
@@ -35,7 +36,7 @@ bool IsSafeName(const std::string& name) {
          });
 }
 
-void ParseRankExit(const json& value, const std::string& pointer, std::set<int64_t>& seen,
+void ParseRankExit(const JsonValue& value, const std::string& pointer, std::set<int64_t>& seen,
                    PhaseEvidence& phase, Complaint& complaint) {
   FieldReader fields(value, pointer, complaint);
   int64_t rank = 0;
@@ -48,13 +49,12 @@ void ParseRankExit(const json& value, const std::string& pointer, std::set<int64
     complaint.Say(pointer, fmt::format("rank {} is given twice", rank));
 }
 
-PhaseEvidence ParsePhase(const json& value, const std::string& pointer, Complaint& complaint) {
+PhaseEvidence ParsePhase(const JsonValue& value, const std::string& pointer, Complaint& complaint) {
   PhaseEvidence phase;
   FieldReader fields(value, pointer, complaint);
   fields.Required("name", phase.name);
   if (fields.ok() && !IsSafeName(phase.name)) {
-    complaint.Expected(fields.PointerTo("name"), "letters, digits, '-', '_' and '.'",
-                       json(phase.name));
+    complaint.Expected(fields.PointerTo("name"), "letters, digits, '-', '_' and '.'", phase.name);
   }
   fields.OneOf("mode", ModeNames(), phase.mode);
   fields.Required("strategy", phase.strategy);
@@ -69,29 +69,28 @@ PhaseEvidence ParsePhase(const json& value, const std::string& pointer, Complain
     phase.ranks[rank].world_size = world_size;
   }
   std::set<int64_t> seen;
-  ForEach(fields, "ranks", [&](const json& rank, const std::string& at) {
+  ForEach(fields, "ranks", [&](const JsonValue& rank, const std::string& at) {
     ParseRankExit(rank, at, seen, phase, complaint);
   });
   fields.Finish();
   return phase;
 }
 
-Result<Evidence> ParseRun(const json& value) {
+Result<Evidence> ParseRun(const JsonValue& value) {
   Evidence evidence;
   Complaint complaint;
   FieldReader fields(value, "", complaint);
   int64_t schema = 0;
   fields.Required("schema", schema, 1, 1);
-  const json* test_case = fields.Object("case");
+  const std::optional<JsonValue> test_case = fields.Object("case");
   fields.Optional("cannot", evidence.cannot);
   if (fields.Known("shows")) {
-    FieldReader shows(value.at("shows"), "/shows", complaint);
-    ForEachMember(fields, "shows", [&](const std::string& what, const json&, const std::string&) {
-      shows.Required(what.c_str(), evidence.shows[what]);
+    ForEachMember(fields, "shows", [&](const std::string& what, const JsonValue& names, const std::string& at) {
+      ParseStrings(names, at, complaint, evidence.shows[what]);
     });
   }
   std::set<std::string> names;
-  ForEach(fields, "phases", [&](const json& phase, const std::string& pointer) {
+  ForEach(fields, "phases", [&](const JsonValue& phase, const std::string& pointer) {
     evidence.phases.push_back(ParsePhase(phase, pointer, complaint));
     if (!names.insert(evidence.phases.back().name).second) {
       complaint.Say(pointer, fmt::format("phase {} is given twice", evidence.phases.back().name));
@@ -105,12 +104,12 @@ Result<Evidence> ParseRun(const json& value) {
   return evidence;
 }
 
-Result<json> ReadJsonFile(const std::string& path) {
+Result<Evidence> ReadRun(const std::string& path) {
   std::string text, failure;
-  if (!ReadWholeFile(path, kRunBytesMax, text, failure)) return BadInput(path + ": " + failure);
-  Result<json> value = ParseJsonLine(text);
-  if (!value.ok()) return value.error().While(path);
-  return value;
+  if (!ReadWholeFile(path, kRunBytesMax, text, failure)) return BadInput(failure);
+  simdjson::dom::parser parser;
+  SP_ASSIGN(const JsonValue run, ParseJson(parser, text));
+  return ParseRun(run);
 }
 
 json PhaseToJson(const PhaseEvidence& phase) {
@@ -149,8 +148,7 @@ Result<std::string> FindEvidence(const std::string& path) {
 }
 
 Result<Evidence> ReadEvidence(const std::string& directory) {
-  SP_ASSIGN(const json run, ReadJsonFile(directory + "/run.json"));
-  Result<Evidence> parsed = ParseRun(run);
+  Result<Evidence> parsed = ReadRun(directory + "/run.json");
   if (!parsed.ok()) return parsed.error().While(directory + "/run.json");
   Evidence evidence = std::move(parsed).value();
 

@@ -13,8 +13,6 @@
 namespace shardproof {
 namespace {
 
-using nlohmann::json;
-
 constexpr int64_t kRanksMax = 65536;
 
 uint64_t StateBytes(const std::string& name, const TensorState& state) {
@@ -27,7 +25,7 @@ class FactsReader {
  public:
   FactsReader(RankEvidence& rank, uint64_t& budget_bytes) : rank_(rank), budget_(budget_bytes) {}
 
-  void Record(const json& value, Complaint& complaint);
+  void Record(const JsonValue& value, Complaint& complaint);
 
   /// A stage that was not ended keeps only what was written in it: whether the rest was still as
   /// before, nobody knows.
@@ -223,7 +221,7 @@ void FactsReader::Dispatch(const std::string& record, FieldReader& fields) {
   fields.complaint().Say("/record", fmt::format("unknown record \"{}\"", record));
 }
 
-void FactsReader::Record(const json& value, Complaint& complaint) {
+void FactsReader::Record(const JsonValue& value, Complaint& complaint) {
   ++lines_;
   FieldReader fields(value, "", complaint);
   std::string record;
@@ -246,7 +244,7 @@ class MeasuresReader {
  public:
   explicit MeasuresReader(RankEvidence& rank) : rank_(rank) {}
 
-  void Record(const json& value, Complaint& complaint) {
+  void Record(const JsonValue& value, Complaint& complaint) {
     FieldReader fields(value, "", complaint);
     std::string record;
     fields.Required("record", record);
@@ -315,9 +313,10 @@ class MeasuresReader {
 template <typename Reader>
 std::string ReadStream(const std::string& path, const std::string& label, Reader& reader) {
   LineReader lines(path);
+  simdjson::dom::parser parser;
   std::string line;
   while (lines.Next(line)) {
-    Result<json> value = ParseJsonLine(line);
+    const Result<JsonValue> value = ParseJson(parser, line);
     Complaint complaint;
     if (value.ok()) reader.Record(value.value(), complaint);
     const std::string& what = value.ok() ? complaint.text() : value.error().message;

@@ -5,8 +5,6 @@
 namespace shardproof {
 namespace {
 
-using nlohmann::json;
-
 constexpr size_t kDigestDigits = 32;
 constexpr int64_t kRankMax = 65535;
 constexpr int64_t kSizeMax = int64_t{1} << 48;
@@ -62,7 +60,7 @@ std::optional<std::string> BytesOf(std::string_view hex) {
   return bytes;
 }
 
-OwnedRun ParseRun(const json& value, const std::string& pointer, uint64_t elements,
+OwnedRun ParseRun(const JsonValue& value, const std::string& pointer, uint64_t elements,
                   Complaint& complaint) {
   OwnedRun run;
   FieldReader fields(value, pointer, complaint);
@@ -84,7 +82,7 @@ OwnedRun ParseRun(const json& value, const std::string& pointer, uint64_t elemen
   return run;
 }
 
-PlacementRecord ParsePlacement(const json& value, const std::string& pointer,
+PlacementRecord ParsePlacement(const JsonValue& value, const std::string& pointer,
                                Complaint& complaint) {
   PlacementRecord placement;
   FieldReader fields(value, pointer, complaint);
@@ -114,39 +112,49 @@ std::string ToString(Content content) {
   return std::string(ContentNames()[static_cast<size_t>(content)]);
 }
 
-std::string DumpLine(const OrderedJson& value) {
-  return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+namespace {
+
+/// A line of that kind, left open.
+JsonText Record(const char* kind) {
+  JsonText line;
+  line.Begin('{').Add("record", kind);
+  return line;
 }
 
-OrderedJson DescriptorToJson(const TensorDescriptor& d) {
-  OrderedJson out = {{"record", "tensor"}, {"id", d.id},       {"name", d.name},
-                     {"kind", d.kind},     {"dtype", d.dtype}, {"shape", d.shape}};
-  out["persistent"] = d.persistent;
-  out["requires_grad"] = d.requires_grad;
-  out["local_shape"] = d.local_shape;
-  out["local_stride"] = d.local_stride;
-  out["placements"] = OrderedJson::array();
-  for (const PlacementRecord& placement : d.placements) {
-    OrderedJson entry = {{"kind", placement.kind}};
-    if (placement.kind == "shard" || placement.kind == "strided_shard") {
-      entry["dim"] = placement.dim;
-    }
-    if (placement.kind == "strided_shard") entry["split_factor"] = placement.split_factor;
-    out["placements"].push_back(std::move(entry));
+void AddPlacements(JsonText& out, const std::vector<PlacementRecord>& placements) {
+  out.Begin("placements", '[');
+  for (const PlacementRecord& placement : placements) {
+    out.Begin('{').Add("kind", placement.kind);
+    if (placement.kind == "shard" || placement.kind == "strided_shard") out.Add("dim", placement.dim);
+    if (placement.kind == "strided_shard") out.Add("split_factor", placement.split_factor);
+    out.End('}');
   }
-  out["owned"] = OrderedJson::array();
-  for (const OwnedRun& run : d.owned) {
-    OrderedJson entry = {{"start", run.start}, {"length", run.length}};
-    if (run.count != 1) {
-      entry["count"] = run.count;
-      entry["stride"] = run.stride;
-    }
-    out["owned"].push_back(std::move(entry));
+  out.End(']');
+}
+
+void AddOwned(JsonText& out, const std::vector<OwnedRun>& owned) {
+  out.Begin("owned", '[');
+  for (const OwnedRun& run : owned) {
+    out.Begin('{').Add("start", run.start).Add("length", run.length);
+    if (run.count != 1) out.Add("count", run.count).Add("stride", run.stride);
+    out.End('}');
   }
-  if (d.alias_group != -1) out["alias_group"] = d.alias_group;
-  if (d.identity != -1) out["identity"] = d.identity;
-  if (!d.attributes.empty()) out["attributes"] = d.attributes;
-  return out;
+  out.End(']');
+}
+
+}  // namespace
+
+std::string DescriptorLine(const TensorDescriptor& d) {
+  JsonText line = Record("tensor");
+  line.Add("id", d.id).Add("name", d.name).Add("kind", d.kind).Add("dtype", d.dtype);
+  line.Add("shape", d.shape).Add("persistent", d.persistent).Add("requires_grad", d.requires_grad);
+  line.Add("local_shape", d.local_shape).Add("local_stride", d.local_stride);
+  AddPlacements(line, d.placements);
+  AddOwned(line, d.owned);
+  if (d.alias_group != -1) line.Add("alias_group", d.alias_group);
+  if (d.identity != -1) line.Add("identity", d.identity);
+  if (!d.attributes.empty()) line.Add("attributes", d.attributes);
+  return line.End('}').text();
 }
 
 TensorDescriptor ParseDescriptor(FieldReader& fields) {
@@ -162,11 +170,11 @@ TensorDescriptor ParseDescriptor(FieldReader& fields) {
   fields.Optional("local_stride", d.local_stride, 0, kSizeMax);
   const uint64_t elements = CheckedElements(fields, d.shape);
   if (fields.Known("placements")) {
-    ForEach(fields, "placements", [&](const json& value, const std::string& pointer) {
+    ForEach(fields, "placements", [&](const JsonValue& value, const std::string& pointer) {
       d.placements.push_back(ParsePlacement(value, pointer, fields.complaint()));
     });
   }
-  ForEach(fields, "owned", [&](const json& value, const std::string& pointer) {
+  ForEach(fields, "owned", [&](const JsonValue& value, const std::string& pointer) {
     d.owned.push_back(ParseRun(value, pointer, elements, fields.complaint()));
   });
   fields.Optional("alias_group", d.alias_group, -1);
@@ -175,14 +183,12 @@ TensorDescriptor ParseDescriptor(FieldReader& fields) {
   return d;
 }
 
-void AppendBlocks(OrderedJson& out, const BlockDigests& blocks) {
+void AddBlocks(JsonText& out, const BlockDigests& blocks) {
   if (blocks.blocks.empty()) return;
-  out["block_bytes"] = blocks.block_bytes;
-  out["first_block"] = blocks.first_block;
   std::string hex;
   hex.reserve(kDigestDigits * blocks.blocks.size());
   for (const Digest& block : blocks.blocks) hex += block.Hex();
-  out["blocks"] = std::move(hex);
+  out.Add("block_bytes", blocks.block_bytes).Add("first_block", blocks.first_block).Add("blocks", hex);
 }
 
 void ParseBlocks(FieldReader& fields, BlockDigests& blocks) {
@@ -206,17 +212,18 @@ void ParseBlocks(FieldReader& fields, BlockDigests& blocks) {
   }
 }
 
-void AppendBytes(OrderedJson& out, const std::vector<ByteRange>& ranges) {
+void AddBytes(JsonText& out, const std::vector<ByteRange>& ranges) {
   if (ranges.empty()) return;
-  out["bytes"] = OrderedJson::array();
+  out.Begin("bytes", '[');
   for (const ByteRange& range : ranges) {
-    out["bytes"].push_back({{"start", range.start}, {"hex", HexOf(range.bytes)}});
+    out.Begin('{').Add("start", range.start).Add("hex", HexOf(range.bytes)).End('}');
   }
+  out.End(']');
 }
 
 void ParseBytes(FieldReader& fields, std::vector<ByteRange>& ranges) {
   if (!fields.Known("bytes")) return;
-  ForEach(fields, "bytes", [&](const json& value, const std::string& pointer) {
+  ForEach(fields, "bytes", [&](const JsonValue& value, const std::string& pointer) {
     ByteRange range;
     std::string hex;
     FieldReader entry(value, pointer, fields.complaint());
@@ -239,27 +246,22 @@ void ParseDigest(FieldReader& fields, const char* name, Digest& digest) {
   const std::optional<Digest> parsed = Digest::FromHex(hex);
   if (!parsed) {
     return fields.complaint().Expected(
-        fields.PointerTo(name), fmt::format("{} hexadecimal digits", kDigestDigits), json(hex));
+        fields.PointerTo(name), fmt::format("{} hexadecimal digits", kDigestDigits), hex);
   }
   digest = *parsed;
 }
 
-OrderedJson StateToJson(const std::string& name, const TensorState& state) {
-  OrderedJson out = {{"record", "state"},
-                     {"name", name},
-                     {"tensor", state.descriptor},
-                     {"device", state.device},
-                     {"is_meta", state.is_meta},
-                     {"content", ToString(state.content)},
-                     {"digest", state.digest.Hex()},
-                     {"coverage", state.coverage.Hex()},
-                     {"nan", state.nan_count},
-                     {"inf", state.inf_count}};
-  if (state.first_nonfinite) out["first_nonfinite"] = *state.first_nonfinite;
-  if (!state.unreadable.empty()) out["unreadable"] = state.unreadable;
-  AppendBlocks(out, state.blocks);
-  AppendBytes(out, state.bytes);
-  return out;
+std::string StateLine(const std::string& name, const TensorState& state, int64_t id) {
+  JsonText line = Record("state");
+  line.Add("name", name).Add("tensor", id).Add("device", state.device);
+  line.Add("is_meta", state.is_meta).Add("content", ToString(state.content));
+  line.Add("digest", state.digest.Hex()).Add("coverage", state.coverage.Hex());
+  line.Add("nan", state.nan_count).Add("inf", state.inf_count);
+  if (state.first_nonfinite) line.Add("first_nonfinite", *state.first_nonfinite);
+  if (!state.unreadable.empty()) line.Add("unreadable", state.unreadable);
+  AddBlocks(line, state.blocks);
+  AddBytes(line, state.bytes);
+  return line.End('}').text();
 }
 
 TensorState ParseState(FieldReader& fields) {
@@ -285,14 +287,13 @@ TensorState ParseState(FieldReader& fields) {
   return state;
 }
 
-OrderedJson CollectiveToJson(const CollectiveRecord& r) {
-  OrderedJson out = {{"record", "collective"}, {"sequence", r.sequence}, {"op", r.op}};
-  if (r.root != -1) out["root"] = r.root;
-  out["dtype"] = r.dtype;
-  out["count"] = r.count;
-  out["tensors"] = r.tensors;
-  if (!r.group.empty()) out["group"] = r.group;
-  return out;
+std::string CollectiveLine(const CollectiveRecord& r) {
+  JsonText line = Record("collective");
+  line.Add("sequence", r.sequence).Add("op", r.op);
+  if (r.root != -1) line.Add("root", r.root);
+  line.Add("dtype", r.dtype).Add("count", r.count).Add("tensors", r.tensors);
+  if (!r.group.empty()) line.Add("group", r.group);
+  return line.End('}').text();
 }
 
 CollectiveRecord ParseCollective(FieldReader& fields) {
@@ -307,8 +308,8 @@ CollectiveRecord ParseCollective(FieldReader& fields) {
   return r;
 }
 
-OrderedJson FaultToJson(const FaultRecord& r) {
-  return {{"record", "fault"}, {"id", r.id}, {"where", r.where}, {"detail", r.detail}};
+std::string FaultLine(const FaultRecord& r) {
+  return Record("fault").Add("id", r.id).Add("where", r.where).Add("detail", r.detail).End('}').text();
 }
 
 FaultRecord ParseFaultRecord(FieldReader& fields) {
@@ -319,8 +320,8 @@ FaultRecord ParseFaultRecord(FieldReader& fields) {
   return r;
 }
 
-OrderedJson ErrorToJson(const ErrorRecord& r) {
-  return {{"record", "error"}, {"code", r.code}, {"stage", r.stage}, {"message", r.message}};
+std::string ErrorLine(const ErrorRecord& r) {
+  return Record("error").Add("code", r.code).Add("stage", r.stage).Add("message", r.message).End('}').text();
 }
 
 ErrorRecord ParseErrorRecord(FieldReader& fields) {
@@ -331,8 +332,8 @@ ErrorRecord ParseErrorRecord(FieldReader& fields) {
   return r;
 }
 
-OrderedJson KeysToJson(const KeyReport& r) {
-  return {{"record", "keys"}, {"missing", r.missing}, {"unexpected", r.unexpected}};
+std::string KeysLine(const KeyReport& r) {
+  return Record("keys").Add("missing", r.missing).Add("unexpected", r.unexpected).End('}').text();
 }
 
 KeyReport ParseKeys(FieldReader& fields) {
@@ -342,22 +343,23 @@ KeyReport ParseKeys(FieldReader& fields) {
   return r;
 }
 
-OrderedJson OptimizerToJson(const OptimizerRecord& r) {
-  OrderedJson groups = OrderedJson::array();
+std::string OptimizerLine(const OptimizerRecord& r) {
+  JsonText line = Record("optimizer");
+  line.Begin("groups", '[');
   for (const OptimizerGroup& group : r.groups) {
-    groups.push_back({{"options", group.options}, {"parameters", group.parameters}});
+    line.Begin('{').Add("options", group.options).Add("parameters", group.parameters).End('}');
   }
-  OrderedJson strangers = OrderedJson::array();
+  line.End(']').Begin("strangers", '[');
   for (const Stranger& one : r.strangers) {
-    strangers.push_back(
-        {{"group", one.group}, {"index", one.index}, {"was", one.was}, {"shape", one.shape}});
+    line.Begin('{').Add("group", one.group).Add("index", one.index).Add("was", one.was);
+    line.Add("shape", one.shape).End('}');
   }
-  return {{"record", "optimizer"}, {"groups", groups}, {"strangers", strangers}, {"values", r.values}};
+  return line.End(']').Add("values", r.values).End('}').text();
 }
 
 OptimizerRecord ParseOptimizer(FieldReader& fields) {
   OptimizerRecord r;
-  ForEach(fields, "groups", [&](const json& value, const std::string& pointer) {
+  ForEach(fields, "groups", [&](const JsonValue& value, const std::string& pointer) {
     OptimizerGroup group;
     FieldReader entry(value, pointer, fields.complaint());
     entry.Required("options", group.options);
@@ -365,7 +367,7 @@ OptimizerRecord ParseOptimizer(FieldReader& fields) {
     entry.Finish();
     r.groups.push_back(std::move(group));
   });
-  ForEach(fields, "strangers", [&](const json& value, const std::string& pointer) {
+  ForEach(fields, "strangers", [&](const JsonValue& value, const std::string& pointer) {
     Stranger stranger;
     FieldReader entry(value, pointer, fields.complaint());
     entry.Required("group", stranger.group, 0);

@@ -12,10 +12,21 @@ namespace {
 
 constexpr int kSchema = 1;
 
-OrderedJson MeshToJson(const std::vector<AxisCase>& mesh) {
-  OrderedJson out = OrderedJson::array();
-  for (const AxisCase& axis : mesh) out.push_back({{"name", axis.name}, {"size", axis.size}});
-  return out;
+void AddAll(JsonText&) {}
+
+template <typename Value, typename... Rest>
+void AddAll(JsonText& line, const char* name, const Value& value, const Rest&... rest) {
+  line.Add(name, value);
+  AddAll(line, rest...);
+}
+
+/// A record of few fields: name, value, name, value, ...
+template <typename... Fields>
+std::string Line(const char* record, const Fields&... fields) {
+  JsonText line;
+  line.Begin('{').Add("record", record);
+  AddAll(line, fields...);
+  return line.End('}').text();
 }
 
 // FNV-1a, 64 bits. The lines themselves (block digests) would be megabytes that a memory run would
@@ -41,22 +52,19 @@ Result<std::unique_ptr<EvidenceWriter>> EvidenceWriter::Create(const std::string
 
 Status EvidenceWriter::Rank(const RankHeader& header) {
   if (facts_->line_count() != 0) return Internal("evidence: Rank must be the first record");
-  return facts_->Append(DumpLine({{"record", "rank"},
-                                  {"schema", kSchema},
-                                  {"rank", header.rank},
-                                  {"world_size", header.world_size},
-                                  {"mesh", MeshToJson(header.mesh)},
-                                  {"coordinates", header.coordinates},
-                                  {"subject", header.subject},
-                                  {"mode", header.mode},
-                                  {"strategy", header.strategy},
-                                  {"seed", header.seed}}));
+  JsonText line;
+  line.Begin('{').Add("record", "rank").Add("schema", kSchema);
+  line.Add("rank", header.rank).Add("world_size", header.world_size).Begin("mesh", '[');
+  for (const AxisCase& axis : header.mesh) line.Begin('{').Add("name", axis.name).Add("size", axis.size).End('}');
+  line.End(']').Add("coordinates", header.coordinates).Add("subject", header.subject);
+  line.Add("mode", header.mode).Add("strategy", header.strategy).Add("seed", header.seed).End('}');
+  return facts_->Append(line.text());
 }
 
 int64_t EvidenceWriter::Describe(TensorDescriptor descriptor) {
   descriptor.id = 0;
   const auto id = static_cast<int64_t>(descriptors_.size());
-  const auto [entry, is_new] = ids_by_content_.emplace(DumpLine(DescriptorToJson(descriptor)), id);
+  const auto [entry, is_new] = ids_by_content_.emplace(DescriptorLine(descriptor), id);
   if (is_new) {
     descriptors_.push_back(std::move(descriptor));
     written_ids_.push_back(-1);
@@ -69,7 +77,7 @@ Status EvidenceWriter::WriteDescriptor(int64_t id) {
   // Numbered as written, not as described, so that ids in the file run 0, 1, 2, ...
   TensorDescriptor descriptor = descriptors_[id];
   descriptor.id = next_written_id_;
-  SP_TRY(facts_->Append(DumpLine(DescriptorToJson(descriptor))));
+  SP_TRY(facts_->Append(DescriptorLine(descriptor)));
   written_ids_[id] = next_written_id_++;
   return Ok();
 }
@@ -83,7 +91,7 @@ Status EvidenceWriter::BeginStage(const std::string& name, int64_t step) {
   step_ = step;
   stage_open_ = true;
   seen_.clear();
-  return facts_->Append(DumpLine({{"record", "stage"}, {"name", name}, {"step", step}}));
+  return facts_->Append(Line("stage", "name", name, "step", step));
 }
 
 Status EvidenceWriter::State(const std::string& name, const TensorState& state) {
@@ -96,9 +104,7 @@ Status EvidenceWriter::State(const std::string& name, const TensorState& state) 
     return Internal(fmt::format("evidence: {} has two states in stage {}", name, stage_));
   }
   SP_TRY(WriteDescriptor(state.descriptor));
-  OrderedJson record = StateToJson(name, state);
-  record["tensor"] = written_ids_[state.descriptor];
-  const std::string line = DumpLine(record);
+  const std::string line = StateLine(name, state, written_ids_[state.descriptor]);
   const uint64_t fingerprint = Fingerprint(line);
   const auto last = last_states_.find(name);
   if (last == last_states_.end() || last->second != fingerprint) {
@@ -114,17 +120,14 @@ Status EvidenceWriter::EndStage() {
   if (!stage_open_) return Internal("evidence: EndStage without BeginStage");
   for (auto state = last_states_.begin(); state != last_states_.end();) {
     if (seen_.count(state->first) == 0) {
-      SP_TRY(facts_->Append(DumpLine({{"record", "gone"}, {"name", state->first}})));
+      SP_TRY(facts_->Append(Line("gone", "name", state->first)));
       state = last_states_.erase(state);
     } else {
       ++state;
     }
   }
   stage_open_ = false;
-  return facts_->Append(DumpLine({{"record", "stage_end"},
-                                  {"name", stage_},
-                                  {"step", step_},
-                                  {"tensors", last_states_.size()}}));
+  return facts_->Append(Line("stage_end", "name", stage_, "step", step_, "tensors", last_states_.size()));
 }
 
 Status EvidenceWriter::Stage(const StageRecord& stage) {
@@ -136,37 +139,35 @@ Status EvidenceWriter::Stage(const StageRecord& stage) {
 Status EvidenceWriter::Optimizer(const std::string& stage, int64_t step,
                                  const OptimizerRecord& record) {
   if (stage_open_) return Internal(fmt::format("evidence: optimizer within stage {}", stage_));
-  SP_TRY(facts_->Append(
-      DumpLine({{"record", "stage"}, {"name", stage}, {"step", step}, {"of", "optimizer"}})));
-  SP_TRY(facts_->Append(DumpLine(OptimizerToJson(record))));
-  return facts_->Append(
-      DumpLine({{"record", "stage_end"}, {"name", stage}, {"step", step}, {"tensors", 0}}));
+  SP_TRY(facts_->Append(Line("stage", "name", stage, "step", step, "of", "optimizer")));
+  SP_TRY(facts_->Append(OptimizerLine(record)));
+  return facts_->Append(Line("stage_end", "name", stage, "step", step, "tensors", 0));
 }
 
 Status EvidenceWriter::Collective(const CollectiveRecord& record) {
-  return facts_->Append(DumpLine(CollectiveToJson(record)));
+  return facts_->Append(CollectiveLine(record));
 }
 
 Status EvidenceWriter::Fault(const FaultRecord& record) {
-  return facts_->Append(DumpLine(FaultToJson(record)));
+  return facts_->Append(FaultLine(record));
 }
 
 Status EvidenceWriter::Error(const ErrorRecord& record) {
-  return facts_->Append(DumpLine(ErrorToJson(record)));
+  return facts_->Append(ErrorLine(record));
 }
 
 Status EvidenceWriter::Keys(const KeyReport& record) {
-  return facts_->Append(DumpLine(KeysToJson(record)));
+  return facts_->Append(KeysLine(record));
 }
 
 Status EvidenceWriter::End() {
   if (ended_) return Internal("evidence: End twice");
   ended_ = true;
-  return facts_->Append(DumpLine({{"record", "end"}, {"lines", facts_->line_count() + 1}}));
+  return facts_->Append(Line("end", "lines", facts_->line_count() + 1));
 }
 
 Status EvidenceWriter::Process(int64_t process_id, const std::string& host) {
-  return measures_->Append(DumpLine({{"record", "process"}, {"pid", process_id}, {"host", host}}));
+  return measures_->Append(Line("process", "pid", process_id, "host", host));
 }
 
 void EvidenceWriter::SetStage(const std::string& name) {
@@ -180,32 +181,27 @@ Status EvidenceWriter::Memory(const MemorySample& sample) {
     const std::lock_guard<std::mutex> lock(stage_mutex_);
     stage = working_on_;
   }
-  nlohmann::json line = {{"record", "memory"},
-                         {"time_ms", sample.time_ms},
-                         {"anonymous_bytes", sample.anonymous_bytes},
-                         {"stage", stage}};
-  if (sample.device_bytes > 0) line["device_bytes"] = sample.device_bytes;
-  return measures_->Append(DumpLine(line));
+  JsonText line;
+  line.Begin('{').Add("record", "memory").Add("time_ms", sample.time_ms);
+  line.Add("anonymous_bytes", sample.anonymous_bytes).Add("stage", stage);
+  if (sample.device_bytes > 0) line.Add("device_bytes", sample.device_bytes);
+  return measures_->Append(line.End('}').text());
 }
 
 Status EvidenceWriter::MemorySummary(const MemoryRecord& record) {
-  return measures_->Append(DumpLine({{"record", "memory_summary"},
-                                     {"idle_bytes", record.idle_bytes},
-                                     {"peak_bytes", record.peak_bytes},
-                                     {"peak_stage", record.peak_stage},
-                                     {"own_shard_bytes", record.own_shard_bytes},
-                                     {"device_peak_bytes", record.device_peak_bytes},
-                                     {"device_own_shard_bytes", record.device_own_shard_bytes}}));
+  return measures_->Append(Line("memory_summary",
+                                "idle_bytes", record.idle_bytes,
+                                "peak_bytes", record.peak_bytes,
+                                "peak_stage", record.peak_stage,
+                                "own_shard_bytes", record.own_shard_bytes,
+                                "device_peak_bytes", record.device_peak_bytes,
+                                "device_own_shard_bytes", record.device_own_shard_bytes));
 }
 
 Status EvidenceWriter::Pages(const std::string& stage, int64_t step, const std::string& name,
                              uint64_t storage_bytes, uint64_t committed_bytes) {
-  return measures_->Append(DumpLine({{"record", "pages"},
-                                     {"stage", stage},
-                                     {"step", step},
-                                     {"name", name},
-                                     {"storage_bytes", storage_bytes},
-                                     {"committed_bytes", committed_bytes}}));
+  return measures_->Append(Line("pages", "stage", stage, "step", step, "name", name,
+                                "storage_bytes", storage_bytes, "committed_bytes", committed_bytes));
 }
 
 }  // namespace shardproof

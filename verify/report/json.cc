@@ -1,4 +1,6 @@
 // The `--json` document.
+#include <nlohmann/json.hpp>
+
 #include "verify/case/json_fields.h"
 #include "verify/evidence/line_file.h"
 #include "verify/report/report.h"

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "verify/case/case_json.h"
 #include "verify/run/rank_processes.h"

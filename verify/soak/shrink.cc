@@ -73,7 +73,7 @@ Result<Shrunk> Shrink(const Case& failing, const Signature& signature, uint64_t 
   Shrunk shrunk{.test_case = failing};
   Workers workers = CaseWorkers(
       narrow, "shrink", isolated, failing.transport == "sim",
-      [](const std::string& order) { return ParseCase(nlohmann::json::parse(order)); });
+      [](const std::string& order) { return ParseCaseText(order); });
   const Interruption interruption;
   while (!shrunk.is_smallest) {
     const std::vector<Case> simpler = SimplerCases(shrunk.test_case);

@@ -110,7 +110,7 @@ namespace {
 constexpr uint64_t kCountMax = 1'000'000'000'000'000;
 
 void ReadTallies(FieldReader& summary, std::map<std::string, PropertyTally>& tallies) {
-  ForEachMember(summary, "properties", [&](const std::string& id, const json& value, const std::string& at) {
+  ForEachMember(summary, "properties", [&](const std::string& id, const JsonValue& value, const std::string& at) {
     FieldReader fields(value, at, summary.complaint());
     PropertyTally& tally = tallies[id];
     fields.Required("judged", tally.judged, uint64_t{0}, kCountMax);
@@ -137,7 +137,9 @@ Status ReadRest(const json& value, SoakSummary& summary) {
 Result<SoakSummary> SummaryFromJson(const json& value) {
   SoakSummary summary;
   Complaint complaint;
-  FieldReader fields(value, "/summary", complaint);
+  simdjson::dom::parser parser;
+  SP_ASSIGN(const JsonValue counts, ParseJson(parser, DumpJson(value)));
+  FieldReader fields(counts, "/summary", complaint);
   fields.Required("passed", summary.passed, uint64_t{0}, kCountMax);
   fields.Required("failed", summary.failed, uint64_t{0}, kCountMax);
   fields.Required("inconclusive", summary.inconclusive, uint64_t{0}, kCountMax);
