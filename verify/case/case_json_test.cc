@@ -261,6 +261,7 @@ TEST(JsonText, RefusesDepthAndWhatIsNotJson) {
               HasSubstr("too deep"));
   const Error error = ParseJson(parser, "{\"a\": \"\xff\x1b\"}").error();
   EXPECT_THAT(error.message, HasSubstr("not JSON"));
+  EXPECT_THAT(ParseJson(parser, "{\"a\": 1,\n \"b\" 2}").error().message, HasSubstr("line 2, column 6"));
   EXPECT_EQ(error.message.find('\x1b'), std::string::npos);
   for (const char* text : {"", "{", "[[", "nul", "{} {}", "[1,]", "\"\\ud800\"", "18446744073709551616"}) {
     EXPECT_FALSE(ParseJson(parser, text).ok()) << text;

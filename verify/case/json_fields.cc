@@ -22,12 +22,23 @@ std::string Readable(std::string_view text) {
   return out;
 }
 
+/// Where and why it is not, which simdjson does not say; `otherwise` if this library would take it.
+std::string WhyNotJson(const std::string& text, const char* otherwise) {
+  const auto keep_nothing = [](int, nlohmann::json::parse_event_t, nlohmann::json&) { return false; };
+  try {
+    [[maybe_unused]] const auto nothing = nlohmann::json::parse(text, keep_nothing);
+  } catch (const nlohmann::json::exception& error) {
+    return Readable(error.what());
+  }
+  return otherwise;
+}
+
 }  // namespace
 
 Result<JsonValue> ParseJson(simdjson::dom::parser& parser, const std::string& text) {
   JsonValue root;
   if (const auto error = parser.parse(text).get(root)) {
-    return BadInput(fmt::format("not JSON: {}", simdjson::error_message(error)));
+    return BadInput("not JSON: " + WhyNotJson(text, simdjson::error_message(error)));
   }
   return root;
 }
