@@ -97,15 +97,19 @@ Status Tamper(const PhaseRun& run, Stages& stages, World& world, EvidenceWriter&
 }
 
 Status RunPipeline(const PhaseRun& run, const Job& job, const Stages& stages, World& world) {
+  // What is initialised where it should be read must not come out alike. A tensor list may have buffers that
+  // are in no checkpoint and drawn from the seed; these models have none.
+  Job restored = job;
+  if (job.from_scratch || job.lora) restored.seed = ~job.seed;
   if (!run.phase.resumes.empty()) {
-    SP_TRY(Restore(job, stages, world));
+    SP_TRY(Restore(restored, stages, world));
     return Ok();
   }
   SP_ASSIGN(const Model model, Load(job, stages, world));
   if (!run.phase.saves) return Ok();
   SP_TRY(Save(model, job, stages, world));
   // A memory run holds one model at a time.
-  if (run.phase.mode == RunMode::kValues) SP_TRY(Restore(job, stages, world));
+  if (run.phase.mode == RunMode::kValues) SP_TRY(Restore(restored, stages, world));
   return Ok();
 }
 
