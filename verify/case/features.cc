@@ -77,6 +77,7 @@ void AddNamed(std::vector<Feature>& features) {
                         [strategy](const Case& c) { return c.strategy == strategy; }});
   }
   for (const std::string_view axis : KnownAxes()) {
+    if (axis == "pp") continue;  // which no subject is given: every rank has every layer
     features.push_back({"axis." + std::string(axis), [axis](const Case& c) {
                           return std::any_of(c.mesh.begin(), c.mesh.end(),
                                              [&](const AxisCase& a) { return a.name == axis; });

@@ -339,7 +339,7 @@ std::vector<AxisCase> MeshOf(int64_t ranks, bool reference) {
     }
     return {{"dp_shard", ranks}};
   }
-  std::vector<std::string> names = {"dp_shard", "dp_replicate", "tp", "ep"};
+  std::vector<std::string> names = {"dp_shard", "dp_replicate", "tp", "ep", "cp"};
   const int64_t axes = ranks < 8 ? OneOf<int64_t>({1, 1, 2, 2, 3}) : OneOf<int64_t>({1, 2, 2, 3, 3});
   std::vector<AxisCase> mesh;
   for (int64_t axis = 0; axis < axes; ++axis) {

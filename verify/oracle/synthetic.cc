@@ -178,6 +178,23 @@ Result<std::vector<PlannedTensor>> PlanAll(const Case& test_case) {
   return plans;
 }
 
+/// Found out before hours of writing, and before nobody else can write.
+Status CheckFits(const std::vector<PlannedTensor>& plans, const std::string& directory) {
+  uint64_t needed = 0;
+  for (const PlannedTensor& plan : plans) {
+    const auto elements = CheckedElements(plan.shape.data(), plan.shape.size());
+    uint64_t bytes = 0;
+    const bool overflow = !elements || __builtin_mul_overflow(*elements, plan.dtype->bytes, &bytes) ||
+                          __builtin_add_overflow(needed, bytes, &needed);
+    if (overflow) return BadInput("case: its checkpoint would have more bytes than can be counted");
+  }
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(directory, error);
+  if (error || needed <= space.available) return Ok();
+  return BadInput(fmt::format("case: its checkpoint has {} MiB, and {} has room for {} MiB", needed >> 20,
+                              directory, space.available >> 20));
+}
+
 std::string IndexText(const std::map<std::string, std::string>& files) {
   std::string text = "{\"metadata\": {},\n \"weight_map\": {";
   const char* separator = "\n";
@@ -192,6 +209,7 @@ std::string IndexText(const std::map<std::string, std::string>& files) {
 
 Status WriteSynthetic(const Case& test_case, const std::string& directory) {
   SP_ASSIGN(const std::vector<PlannedTensor> plans, PlanAll(test_case));
+  SP_TRY(CheckFits(plans, directory));
   // An empty file could not be named by the index, so there are at most as many as tensors.
   const uint64_t wanted = static_cast<uint64_t>(std::max<int64_t>(1, test_case.model.files));
   const uint64_t count = std::max<uint64_t>(1, std::min<uint64_t>(wanted, plans.size()));

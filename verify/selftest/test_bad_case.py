@@ -105,6 +105,9 @@ class BadCase(CommandTest):
     def test_shape_whose_product_overflows(self):
         self.refused_tensor("/model/tensors/0/shape", shape=[1 << 40, 1 << 40])
 
+    def test_more_bytes_than_there_is_room_for(self):
+        self.refused_tensor("case: its checkpoint has 524288 MiB", "has room for", shape=[1 << 37])
+
     def test_more_bytes_than_a_case_may_have(self):
         self.refused_tensor("/model/tensors/0/shape", shape=[1 << 39])
 
