@@ -286,7 +286,9 @@ void ShowFailure(const SoakArguments& arguments, const SoakOptions& options, con
       Complain(written.error());
     }
   }
-  Execute(shrunk.test_case, execute);
+  if (Execute(shrunk.test_case, execute) == 0) {
+    fmt::print("it passes this time: what was found ({}) comes and goes\n", smallest.value()->signature.Text());
+  }
   if (!execute.report.empty()) return;
   fmt::print("the case, for `shardproof replay FILE`:\n{}\n", CaseToJson(shrunk.test_case).dump());
 }
