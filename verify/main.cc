@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
   CLI::App app(
       "Shardproof checks, bit for bit, that a model's weights survive load, shard, save and restore.");
   app.name("shardproof");
+  app.set_version_flag("--version", "shardproof " SHARDPROOF_VERSION ", torch " SHARDPROOF_TORCH_VERSION);
   app.require_subcommand(1);
   app.footer(
       "Start with:\n"
@@ -51,7 +52,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // help
+    if (error.get_exit_code() == 0) return app.exit(error);  // help, version
     std::fprintf(stderr, "shardproof: %s\n", Usage(app, error, command_line).c_str());
     return shardproof::kExitBadInput;
   } catch (const std::exception& error) {

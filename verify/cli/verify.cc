@@ -3,7 +3,9 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <sstream>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -21,7 +23,10 @@ constexpr int64_t kStepsDefault = 4;
 constexpr int64_t kWorldMax = 1024;  // of a Case
 constexpr uint64_t kCasesMax = 1'000'000'000'000;
 constexpr uint64_t kJobsMax = 1024;
+constexpr double kMinutesMin = 1e-4;
 constexpr double kMinutesMax = 1e6;
+constexpr double kDeadlineMin = 0.001;  // seconds
+constexpr double kDeadlineMax = 24 * 60 * 60;
 
 struct VerifyArguments {
   std::string checkpoint;
@@ -152,6 +157,32 @@ Status SetModel(const VerifyArguments& arguments, ModelCase& model) {
   return Ok();
 }
 
+/// What is wrong with a field of the case, in the words of the option that set it.
+Error ByOption(const VerifyArguments& arguments, Error error) {
+  const std::tuple<std::string, std::string, bool> options[] = {
+      {"/mesh", "--mesh", arguments.mesh.has_value()},
+      {"/mesh", "--world", arguments.world.has_value()},
+      {"/resume_mesh", "--resume-mesh", arguments.resume_mesh.has_value()},
+      {"/resume_mesh", "--resume-world", arguments.resume_world.has_value()},
+      {"/strategy", "--strategy", !arguments.strategy.empty()},
+      {"/device", "--device", !arguments.device.empty()},
+      {"/optimizer", "--optimizer", !arguments.optimizer.empty()},
+      {"/subject", "--subject", !arguments.subject.empty()},
+      {"/steps", "--steps", arguments.steps.has_value()},
+      {"/bucket_bytes", "--bucket-bytes", arguments.bucket_bytes.has_value()},
+      {"/deadline_ms", "--deadline", arguments.deadline_seconds.has_value()},
+      {"/model/lora", "--lora", !arguments.lora.empty()},
+      {"/model/missing", "--allow-missing", !arguments.allow_missing.empty()},
+      {"/model/unexpected", "--allow-unexpected", !arguments.allow_unexpected.empty()}};
+  const std::string where = error.message.substr(0, error.message.find(": "));
+  for (const auto& [field, option, given] : options) {
+    if (!given || (where != field && !where.starts_with(field + "/"))) continue;
+    error.message.replace(0, where.size(), option);
+    break;
+  }
+  return error;
+}
+
 Result<Case> CaseFrom(const VerifyArguments& arguments) {
   Case test_case;
   if (!arguments.case_file.empty()) {
@@ -205,14 +236,26 @@ Result<Case> CaseFrom(const VerifyArguments& arguments) {
     test_case.faults.push_back(std::move(fault));
   }
   // Through the codec, so that an option is checked as a case file is.
-  return ParseCase(CaseToJson(test_case));
+  const auto checked = ParseCase(CaseToJson(test_case));
+  if (!checked.ok()) return ByOption(arguments, checked.error());
+  return checked;
 }
 
-/// For CLI11, whose own check of a positive number lets NaN through.
-std::string IsMinutes(const std::string& text) {
-  double minutes = 0;
-  if (CLI::detail::lexical_cast(text, minutes) && minutes > 0 && minutes <= kMinutesMax) return "";
-  return fmt::format("expected minutes above 0 and at most {:.0f}, found {}", kMinutesMax, text);
+/// For CLI11, which takes -1 for the largest of 64 bits.
+std::string IsNatural(const std::string& text) {
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size()) return "";
+  return fmt::format("expected an integer from 0 to {}, found {}", std::numeric_limits<uint64_t>::max(), text);
+}
+
+/// For CLI11, whose own range of real numbers lets NaN through.
+auto RealFrom(double low, double high, const char* unit) {
+  return [=](const std::string& text) {
+    double number = 0;
+    if (CLI::detail::lexical_cast(text, number) && number >= low && number <= high) return std::string();
+    return fmt::format("expected {} from {} to {}, found {}", unit, low, high, text);
+  };
 }
 
 /// Of generated cases; what says what one case is has no meaning for them.
@@ -311,11 +354,13 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
                       "Plant a known mistake in the reference pipeline; see 'shardproof list bugs'.\n"
                       "Without --checkpoint or --case: on the smallest case that shows it");
   command->add_option("--seed", arguments->seed, "Seed of initial values (default 0)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(IsNatural);
   command->add_option("--bucket-bytes", arguments->bucket_bytes,
-                      "Staging bytes a rank may hold at once (default 16 MiB)");
+                      "Staging bytes a rank may hold at once (default 16 MiB)")
+      ->check(IsNatural);
   command->add_option("--deadline", arguments->deadline_seconds,
-                      "Seconds without progress after which a rank hangs (default 60)");
+                      "Seconds without progress after which a rank hangs (default 60)")
+      ->check(RealFrom(kDeadlineMin, kDeadlineMax, "seconds"));
   command->add_option("--allow-missing", arguments->allow_missing,
                       "A tensor that the checkpoint may lack: it is initialised. May be repeated");
   command->add_option("--allow-unexpected", arguments->allow_unexpected,
@@ -325,7 +370,7 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
                    "model, mesh and strategy;\n--world and --transport (default sim) hold for all")
       ->check(CLI::Range(uint64_t{1}, kCasesMax));
   soak->add_option("--minutes", arguments->soak.minutes, "Run generated cases for so long")
-      ->check(IsMinutes);
+      ->check(RealFrom(kMinutesMin, kMinutesMax, "minutes"));
   soak->add_option("--first", arguments->soak.first, "Begin with the case of this index (default 0)")
       ->check(CLI::Range(uint64_t{0}, kCasesMax));
   soak->add_option("--corpus", arguments->soak.corpus, "Directory of case files that are run before")

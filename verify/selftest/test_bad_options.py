@@ -95,7 +95,7 @@ class BadOptions(CommandTest):
         self.refused_options("--property", "no.such", names=["no.such", "loading.equals_source"])
 
     def test_unknown_strategy(self):
-        self.refused_options("--strategy", "magic", names=["magic", "rank0-broadcast", "plain"])
+        self.refused_options("--strategy", "magic", names=["--strategy: expected one of", "magic", "rank0-broadcast", "plain"])
 
     def test_world_of_zero_ranks(self):
         self.refused("verify", "--checkpoint", "good", "--world", 0, names=["0"])
@@ -107,13 +107,24 @@ class BadOptions(CommandTest):
         self.refused("verify", "--checkpoint", "good", "--world", -1, names=["-1"])
 
     def test_bucket_of_no_bytes(self):
-        self.refused_options("--bucket-bytes", 0, names=["bucket"])
+        self.refused_options("--bucket-bytes", 0, names=["--bucket-bytes: expected an integer from 1"])
 
     def test_deadline_of_no_time(self):
-        self.refused_options("--deadline", 0, names=["deadline"])
+        self.refused_options("--deadline", 0, names=["--deadline: expected seconds from 0.001"])
 
     def test_negative_deadline(self):
-        self.refused_options("--deadline", -5, names=["deadline"])
+        self.refused_options("--deadline", -5, names=["--deadline: expected seconds"])
+
+    def test_deadline_that_is_no_number(self):
+        self.refused_options("--deadline", "nan", names=["--deadline: expected seconds", "found nan"])
+
+    def test_axes_of_a_mesh(self):
+        for mesh, found in ("dp_shard=0", "found 0"), ("magic=2", "dp_shard, dp_replicate"), ("tp=2,tp=2", "twice"):
+            with self.subTest(mesh):
+                self.refused("verify", "--checkpoint", "good", "--mesh", mesh, names=["--mesh: ", found])
+
+    def test_negative_seed(self):
+        self.refused_options("--seed", -1, names=["--seed: expected an integer from 0", "found -1"])
 
     def test_no_model_at_all(self):
         self.refused("verify", names=["--checkpoint", "--case"])

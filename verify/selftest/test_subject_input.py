@@ -24,7 +24,7 @@ class BadSubjects(CommandTest):
 
     def test_other_suffix(self):
         path = self.write("subject.txt", SOUND)
-        self.refuse(["/subject", "Python file"], path)
+        self.refuse(["--subject", "Python file"], path)
 
     def test_no_run(self):
         path = self.write("empty.py", "x = 1\n")
@@ -69,7 +69,7 @@ class BadSubjects(CommandTest):
 
     def test_one_step_cannot_be_resumed(self):
         path = self.write("sound.py", SOUND)
-        self.refuse(["/steps", "at least 2"], path, "--steps", "1")
+        self.refuse(["--steps", "at least 2"], path, "--steps", "1")
 
     def test_nested_too_deeply(self):
         path = self.write("deep.py", "CANNOT = {'plain': " + "-" * 5000 + "1}\n" + SOUND)
