@@ -198,40 +198,5 @@ TEST(Unpack, WritesOnlyWhatThePieceHolds) {
   EXPECT_THAT(seen, testing::ElementsAre(0xee, 0xee, 0xee, 1, 1, 0xee, 0xee, 0xee));
 }
 
-TEST(MatchKeys, ATiedSlotTakesTheFirstOfItsNamesAndTheRestIsKnown) {
-  auto device = MakeHostDevice();
-  const auto model = BuildOnMeta(
-      {.tensors =
-           {{.name = "a", .shape = {2}},
-            {.name = "b", .shape = {2}},
-            {.name = "lost", .shape = {3}},
-            {.name = "buffer", .kind = TensorKind::kBuffer, .persistent = false, .shape = {1}}},
-       .ties = {{"a", "b"}}},
-      0, *device);
-  ASSERT_TRUE(model.ok());
-  Source source;
-  for (const char* name : {"b", "buffer", "extra"}) source.tensors[name].shape = {2};
-  auto keys = MatchKeys(model.value(), source);
-  ASSERT_TRUE(keys.ok()) << keys.error().message;
-  ASSERT_EQ(keys.value().loads.size(), 1u);
-  EXPECT_EQ(keys.value().loads[0].slot->spec.name, "a");
-  EXPECT_EQ(keys.value().loads[0].parts[0].key, "b");
-  ASSERT_EQ(keys.value().missing.size(), 1u);
-  EXPECT_EQ(keys.value().missing[0]->spec.name, "lost");
-  EXPECT_THAT(keys.value().unexpected, testing::ElementsAre("buffer", "extra"));
-
-  source.tensors["a"].shape = {2};
-  keys = MatchKeys(model.value(), source);
-  ASSERT_TRUE(keys.ok());
-  EXPECT_EQ(keys.value().loads[0].parts[0].key, "a");
-  EXPECT_THAT(keys.value().unexpected, testing::ElementsAre("buffer", "extra"));
-
-  source.tensors["b"].shape = {2, 1};
-  keys = MatchKeys(model.value(), source);
-  ASSERT_FALSE(keys.ok());
-  EXPECT_EQ(keys.error().code, ErrorCode::kBadInput);
-  EXPECT_THAT(keys.error().message, testing::HasSubstr("'b': the checkpoint has shape [2, 1]"));
-}
-
 }  // namespace
 }  // namespace shardproof
