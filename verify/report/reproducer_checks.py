@@ -44,6 +44,7 @@ class Plan:
     tensor: str = ""
     ranks: list = dataclasses.field(default_factory=list)
     field: str = ""
+    signal: int = 0  # that ends a rank, and with it the process
     float_type: str = ""  # what the bits of an element are shown as, if a number
     constants: dict = dataclasses.field(default_factory=dict)  # name -> {"type", "text"}, in C++
 
@@ -207,10 +208,12 @@ def collective(finding, plan, run):
 
 
 def ends(finding, plan, run):
-    if finding["kind"] not in ("error", "hang"):
-        raise NotShown("a rank that dies takes all of a program along, whose ranks are threads"
-                       if finding["kind"] == "lost" else "it is about how a process ended")  # fmt: skip
+    signal = re.search(r"ended by signal (\d+)", finding["message"])
+    if finding["kind"] not in ("error", "hang") and not (finding["kind"] == "lost" and signal):
+        raise NotShown("it is about how a process ended")
     plan.expected, plan.tensor, plan.stage = "every rank to come to its end without an error", "", ""
+    if finding["kind"] == "lost":
+        plan.signal, plan.ranks = int(signal.group(1)), []
     return plan
 
 

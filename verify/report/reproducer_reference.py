@@ -151,10 +151,13 @@ def write_program(folder, group, run, yields):
     finding, case = group.findings[0], run.case
     is_plain = finding["phase"] == "plain"  # the yardstick, without the bug
     bug = "" if is_plain else case["bug"]
+    phases = phases_for(finding, group.plan, case)
+    redraws = bool(case["model"].get("from_scratch") or case["model"].get("lora"))  # as verify/run/worker.cc
     spec, job_lines = job_of(case, "plain" if is_plain else case["strategy"])
     facts = {
         "bug": bug, "bug_file": bug.replace(".", "_", 1) + ".cc", "plan": group.plan, "spec": spec,
-        "title": textwrap.wrap(title_of(finding), 96), "phases": phases_for(finding, group.plan, case),
+        "title": textwrap.wrap(title_of(finding), 96), "phases": phases,
+        "redraws": redraws and any(one["resumes"] or one["restores"] for one in phases),
         "checkpoint": source_files(run), "job_lines": job_lines, "yields": yields,
     }  # fmt: skip
     environment = templates()

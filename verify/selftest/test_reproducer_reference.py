@@ -44,9 +44,13 @@ class Reproducer(CommandTest):
             self.assert_exit(self.run_process("cmake", *step, timeout=300), 0)
         return self.run_process(build / "reproducer")
 
-    def reproduced(self, bug, property_id, *shows):
-        """The finding's program: seen to fail as the report says, and it does not without the bug."""
-        report = self.found(bug, "--transport", "sim", "--property", property_id)
+    def reproduced(self, bug, property_id, *shows, case=None):
+        """The finding's program: seen to fail as the report says, and it does not without the bug.
+
+        case: what is run in place of the smallest case of the bug
+        """
+        words = ["--case", self.write("shown.json", case)] if case else []
+        report = self.found(bug, *words, "--transport", "sim", "--property", property_id)
         out = report / "reproducers"
         entry, finding = self.entry_of(report, property=property_id)
         text = (out / entry["report"]).read_text()
@@ -120,6 +124,13 @@ class OtherKinds(Reproducer):
 
     def test_a_rank_that_ends_with_an_error(self):
         self.reproduced("fault.error_not_shared", "fault.every_rank_finishes", "Input/output error")
+
+    def test_a_rank_that_dies(self):
+        case = {"schema": 1, "model": {"tensors": [{"name": "bias", "dtype": "F32", "shape": [1]}]},
+                "mesh": [{"name": "dp_shard", "size": 1}, {"name": "dp_replicate", "size": 2}],
+                "strategy": "rank0-scatter"}  # fmt: skip
+        self.reproduced("comm.scatter_by_column", "fault.every_rank_finishes",
+                        "with it the process, ended by signal 6", case=case)  # fmt: skip
 
     def test_a_tensor_left_on_meta(self):
         self.reproduced("loading.meta_buffer_kept", "loading.no_meta_left", "rotary.inv_freq is on the meta device")
