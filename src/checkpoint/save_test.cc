@@ -318,6 +318,18 @@ TEST_F(SaveModelTest, WritesACheckpointThatLoads) {
   EXPECT_FALSE(fs::exists(job_.save_to + ".saving"));
 }
 
+TEST_F(SaveModelTest, KeepsTheFilesThatSayHowTheModelIsUsed) {
+  std::ofstream(root_ + "/source/generation_config.json") << "{\"b\": 2}";
+  std::ofstream(root_ + "/source/notes.txt") << "of the source alone";
+  for (int times = 0; times < 2; ++times) {  // the second replaces the first
+    ASSERT_TRUE(SaveSeed(1).ok());
+    const auto files = Contents(job_.save_to);
+    EXPECT_EQ(files.size(), 6u);
+    EXPECT_EQ(files.at("config.json"), "{\"a\": 1}");
+    EXPECT_EQ(files.at("generation_config.json"), "{\"b\": 2}");
+  }
+}
+
 TEST_F(SaveModelTest, ReplacesACheckpointAnEmptyDirectoryAndWhatAKilledSaveLeft) {
   fs::create_directory(job_.save_to);
   fs::create_directory(job_.save_to + ".saving");
