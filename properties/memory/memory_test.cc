@@ -18,6 +18,17 @@ TEST(HostPeakTest, NamesTheRankBeyondTheBound) {
   EXPECT_THAT(result.judgement.findings()[0].message, HasSubstr("7.0 MiB"));
 }
 
+TEST(HostPeakTest, TellsOfTheRankFurthestBeyond) {
+  SoundEvidence sound;
+  auto& ranks = sound.Phase("memory").ranks;
+  ranks[1].memory->peak_bytes += 4 << 20;
+  ranks[2].memory->peak_bytes += 3 << 20;
+  const PropertyResult result = JudgeOne(sound.evidence, "memory.host_peak");
+  ASSERT_EQ(result.judgement.findings().size(), 1u);
+  EXPECT_THAT(result.judgement.findings()[0].ranks, ElementsAre(1, 2));
+  EXPECT_THAT(result.judgement.findings()[0].message, HasSubstr("8.0 MiB above idle on rank 1"));
+}
+
 TEST(HostPeakTest, SkipsAModelOfWhichAFullCopyWouldNotShow) {
   SoundEvidence sound;
   const uint64_t allowed =
