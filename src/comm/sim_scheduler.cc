@@ -20,12 +20,11 @@ void Turn::Await() {
 }
 
 SimScheduler::SimScheduler(int64_t ranks, uint64_t seed)
-    : random_(seed), leaning_(static_cast<Leaning>(random_.Below(3))) {
+    : random_(seed), leaning_(static_cast<Leaning>(random_.Below(3))), turns_(ranks) {
   for (int64_t rank = 0; rank < ranks; ++rank) {
     states_.push_back(State::kRunnable);
     place_.push_back(runnable_.size());
     runnable_.push_back(rank);
-    turns_.push_back(std::make_unique<Turn>());
   }
 }
 
@@ -36,14 +35,14 @@ void SimScheduler::Run(const std::function<void(int64_t rank)>& be_rank,
   threads.reserve(states_.size());
   for (int64_t rank = 0; rank < static_cast<int64_t>(states_.size()); ++rank) {
     threads.emplace_back([this, rank, &be_rank] {
-      turns_[rank]->Await();
+      turns_[rank].Await();
       be_rank(rank);
       SetState(rank, State::kDone);
       PassOn(rank);
     });
   }
   current_ = ChooseRank();
-  turns_[current_]->Give();
+  turns_[current_].Give();
   all_done_.Await();
   for (std::thread& thread : threads) thread.join();
 }
@@ -107,9 +106,9 @@ void SimScheduler::PassOn(int64_t rank) {
   if (next < 0) {
     all_done_.Give();
   } else {
-    turns_[next]->Give();
+    turns_[next].Give();
   }
-  if (!done) turns_[rank]->Await();
+  if (!done) turns_[rank].Await();
 }
 
 void SimScheduler::Yield() { PassOn(current_); }

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <vector>
 
 namespace shardproof {
@@ -81,7 +80,7 @@ class SimScheduler {
   std::vector<State> states_;
   std::vector<int64_t> runnable_;   // in no order that means anything
   std::vector<size_t> place_;       // of a runnable rank in runnable_
-  std::vector<std::unique_ptr<Turn>> turns_;
+  std::vector<Turn> turns_;         // by rank
   Turn all_done_;
   std::vector<std::function<void()>> events_;
   std::function<void()> stuck_;

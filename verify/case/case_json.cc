@@ -27,7 +27,7 @@ std::vector<std::vector<std::string>> ParseTies(FieldReader& model) {
   std::vector<std::vector<std::string>> ties;
   if (!model.Known("ties")) return ties;
   ForEach(model, "ties", [&](const JsonValue& group, const std::string& pointer) {
-    ParseStrings(group, pointer, model.complaint(), ties.emplace_back());
+    ParseStrings(group, pointer, model.complaint(), ties.emplace_back(), "an array of names");
   });
   return ties;
 }
@@ -77,16 +77,15 @@ json RopeToJson(const RopeCase& rope) {
 std::vector<std::vector<StoredCase>> ParseStored(FieldReader& tensor) {
   std::vector<std::vector<StoredCase>> ways;
   ForEach(tensor, "stored", [&](const JsonValue& value, const std::string& pointer) {
-    simdjson::dom::array keys;
-    if (value.get(keys)) return tensor.complaint().Expected(pointer, "an array of keys", value);
     auto& way = ways.emplace_back();
-    for (const JsonValue key : keys) {
-      FieldReader fields(key, fmt::format("{}/{}", pointer, way.size()), tensor.complaint());
+    const auto parse_key = [&](const JsonValue& key, const std::string& at) {
+      FieldReader fields(key, at, tensor.complaint());
       StoredCase& part = way.emplace_back();
       fields.Required("key", part.key);
       fields.Required("shape", part.shape, 0, kSizeMax);
       fields.Finish();
-    }
+    };
+    ForEachElement(value, pointer, tensor.complaint(), parse_key, "an array of keys");
   });
   return ways;
 }

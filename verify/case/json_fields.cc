@@ -211,15 +211,6 @@ void FieldReader::OneOf(const char* name, const NameTable& names, std::string& t
   target = std::move(read);
 }
 
-std::optional<simdjson::dom::array> FieldReader::Array(const char* name) {
-  const std::optional<JsonValue> value = Take(name);
-  if (!value) return std::nullopt;
-  simdjson::dom::array array;
-  if (!value->get(array)) return array;
-  complaint_.Expected(PointerTo(name), "an array", *value);
-  return std::nullopt;
-}
-
 std::optional<JsonValue> FieldReader::Object(const char* name) {
   const std::optional<JsonValue> value = Take(name);
   if (!value || value->is_object()) return value;
@@ -228,18 +219,15 @@ std::optional<JsonValue> FieldReader::Object(const char* name) {
 }
 
 void ParseStrings(const JsonValue& value, const std::string& pointer, Complaint& complaint,
-                  std::vector<std::string>& target) {
-  simdjson::dom::array array;
-  if (value.get(array)) return complaint.Expected(pointer, "an array", value);
+                  std::vector<std::string>& target, const char* expected) {
   std::vector<std::string> read;
-  for (const JsonValue element : array) {
+  const auto take = [&](const JsonValue& element, const std::string& at) {
     std::string_view text;
-    if (element.get(text)) {
-      return complaint.Expected(fmt::format("{}/{}", pointer, read.size()), "a string", element);
-    }
+    if (element.get(text)) return complaint.Expected(at, "a string", element);
     read.emplace_back(text);
-  }
-  target = std::move(read);
+  };
+  ForEachElement(value, pointer, complaint, take, expected);
+  if (complaint.ok()) target = std::move(read);
 }
 
 void FieldReader::Finish() {

@@ -86,8 +86,9 @@ class FieldReader {
   /// A string that must be one of `names`; the message lists them.
   void OneOf(const char* name, const NameTable& names, std::string& target);
 
-  /// For nested values: the array or object, or none with a complaint if it is of another type.
-  std::optional<simdjson::dom::array> Array(const char* name);
+  /// For nested values: whatever it is, or none with a complaint if it is missing.
+  std::optional<JsonValue> Take(const char* name);
+  /// Likewise, and if it is of another type.
   std::optional<JsonValue> Object(const char* name);
 
   /// Notes that the object may have this field. \returns whether it does.
@@ -99,8 +100,6 @@ class FieldReader {
   void Finish();
 
  private:
-  std::optional<JsonValue> Take(const char* name);
-
   simdjson::dom::object object_;
   std::string pointer_;
   Complaint& complaint_;
@@ -108,21 +107,30 @@ class FieldReader {
   size_t taken_ = 0;
 };
 
-/// An array of strings. Complains otherwise.
-void ParseStrings(const JsonValue& value, const std::string& pointer, Complaint& complaint,
-                  std::vector<std::string>& target);
-
 /// Calls read(element, pointer) for each element of an array until there is a complaint.
+/// \param expected  what is told if it is no array
 template <typename Read>
-void ForEach(FieldReader& fields, const char* name, Read read) {
-  const std::optional<simdjson::dom::array> array = fields.Array(name);
-  if (!array) return;
+void ForEachElement(const JsonValue& value, const std::string& pointer, Complaint& complaint, Read read,
+                    const char* expected = "an array") {
+  simdjson::dom::array array;
+  if (value.get(array)) return complaint.Expected(pointer, expected, value);
   size_t i = 0;
-  for (const JsonValue value : *array) {
-    if (!fields.ok()) return;
-    read(value, fields.PointerTo(name) + "/" + std::to_string(i++));
+  for (const JsonValue element : array) {
+    if (!complaint.ok()) return;
+    read(element, pointer + "/" + std::to_string(i++));
   }
 }
+
+/// The same of a field.
+template <typename Read>
+void ForEach(FieldReader& fields, const char* name, Read read) {
+  const std::optional<JsonValue> value = fields.Take(name);
+  if (value) ForEachElement(*value, fields.PointerTo(name), fields.complaint(), read);
+}
+
+/// An array of strings. Complains otherwise.
+void ParseStrings(const JsonValue& value, const std::string& pointer, Complaint& complaint,
+                  std::vector<std::string>& target, const char* expected = "an array");
 
 /// Calls read(key, value, pointer) for each member of an object until there is a complaint, which there is
 /// of a key that is given twice.

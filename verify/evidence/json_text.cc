@@ -1,7 +1,10 @@
 #include "verify/evidence/json_text.h"
 
 #include <algorithm>
+
 #include <nlohmann/json.hpp>
+
+#include "verify/case/json_fields.h"
 
 namespace shardproof {
 
@@ -17,7 +20,7 @@ JsonText& JsonText::Add(std::string_view value) {
   return *this;
 }
 
-JsonText& JsonText::Add(double value) { return AddRaw(nlohmann::json(value).dump()); }
+JsonText& JsonText::Add(double value) { return AddRaw(DumpJson(value)); }
 
 JsonText& JsonText::AddRaw(std::string_view json) {
   Separate();
@@ -45,7 +48,7 @@ void JsonText::AppendQuoted(std::string_view value) {
     text_ += value;
     text_ += '"';
   } else {
-    text_ += nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    text_ += DumpJson(value);
   }
 }
 

@@ -167,7 +167,7 @@ OracleRecord ParseFields(const JsonValue& value, Complaint& complaint) {
                   oracle.saved[name] = ParseCheckpoint(saved, at, complaint);
                 });
   ForEach(fields, "ties", [&](const JsonValue& group, const std::string& at) {
-    ParseStrings(group, at, complaint, oracle.ties.emplace_back());
+    ParseStrings(group, at, complaint, oracle.ties.emplace_back(), "an array of names");
   });
   ForEachMember(fields, "derived",
                 [&](const std::string& name, const JsonValue& derived, const std::string& at) {

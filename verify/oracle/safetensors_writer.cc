@@ -26,10 +26,9 @@ Result<std::string> Header(const std::vector<PlannedTensor>& tensors) {
   std::string text = R"({"__metadata__":{"format":"pt"})";
   uint64_t begin = 0;
   for (const PlannedTensor& tensor : tensors) {
-    const auto elements = CheckedElements(tensor.shape.data(), tensor.shape.size());
+    const std::optional<uint64_t> bytes = BytesOf(tensor);
     uint64_t end = 0;
-    if (!elements || __builtin_mul_overflow(*elements, uint64_t(tensor.dtype->bytes), &end) ||
-        __builtin_add_overflow(end, begin, &end) || end >> 63 != 0) {
+    if (!bytes || __builtin_add_overflow(*bytes, begin, &end) || end >> 63 != 0) {
       return BadInput(fmt::format("tensor {}: shape: expected less than 2^63 bytes in one file",
                                   Quote(tensor.name)));
     }
@@ -57,6 +56,13 @@ void WriteTensor(const PlannedTensor& tensor, std::ofstream& out) {
 }
 
 }  // namespace
+
+std::optional<uint64_t> BytesOf(const PlannedTensor& tensor) {
+  const auto elements = CheckedElements(tensor.shape.data(), tensor.shape.size());
+  uint64_t bytes = 0;
+  if (!elements || __builtin_mul_overflow(*elements, uint64_t(tensor.dtype->bytes), &bytes)) return std::nullopt;
+  return bytes;
+}
 
 PlannedTensor PlannedBytes(std::string name, const std::string& dtype, std::vector<int64_t> shape,
                            std::string bytes) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,9 @@ struct PlannedTensor {
   std::vector<int64_t> shape;
   std::function<void(uint64_t start, uint64_t count, char* out)> fill;
 };
+
+/// None if they are more than can be counted.
+std::optional<uint64_t> BytesOf(const PlannedTensor& tensor);
 
 /// A tensor whose bytes are at hand. `bytes` must be as long as dtype and shape say.
 PlannedTensor PlannedBytes(std::string name, const std::string& dtype, std::vector<int64_t> shape,

@@ -182,11 +182,8 @@ Result<std::vector<PlannedTensor>> PlanAll(const Case& test_case) {
 Status CheckFits(const std::vector<PlannedTensor>& plans, const std::string& directory) {
   uint64_t needed = 0;
   for (const PlannedTensor& plan : plans) {
-    const auto elements = CheckedElements(plan.shape.data(), plan.shape.size());
-    uint64_t bytes = 0;
-    const bool overflow = !elements || __builtin_mul_overflow(*elements, plan.dtype->bytes, &bytes) ||
-                          __builtin_add_overflow(needed, bytes, &needed);
-    if (overflow) return Ok();  // the writer names the tensor
+    const std::optional<uint64_t> bytes = BytesOf(plan);
+    if (!bytes || __builtin_add_overflow(needed, *bytes, &needed)) return Ok();  // the writer names the tensor
   }
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(directory, error);

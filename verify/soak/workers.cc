@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "verify/case/json_fields.h"
 #include "verify/process/program.h"
 
 namespace shardproof {
@@ -39,7 +40,7 @@ Workers::Workers(size_t count, std::function<CaseOutcome(size_t, const std::stri
 
 Status Workers::Start(size_t slot) {
   return workers_[slot].process.Fork(BecomeWorker, [this, slot](const std::string& order) {
-    return OutcomeToJson(run_(slot, order)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return DumpJson(OutcomeToJson(run_(slot, order)));
   });
 }
 
