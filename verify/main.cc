@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
   app.footer(
       "Start with:\n"
       "  shardproof compare A B                     two checkpoints: the same, to the bit?\n"
+      "  shardproof audit DIR                       one checkpoint: is it all there?\n"
       "  shardproof verify --checkpoint DIR         load, shard, save, restore it on 4 ranks\n"
       "  shardproof verify --checkpoint DIR --inject file/flip@model.norm.weight:3\n"
       "                                             see what a failure looks like\n"
@@ -48,6 +49,8 @@ int main(int argc, char** argv) {
   shardproof::AddShrink(app, &exit_code);
   shardproof::AddReport(app, command_line, &exit_code);
   shardproof::AddCompare(app, &exit_code);
+  shardproof::AddAudit(app, &exit_code);
+  shardproof::AddSeal(app, &exit_code);
   shardproof::AddList(app, &exit_code);
   try {
     app.parse(argc, argv);

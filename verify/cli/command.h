@@ -23,6 +23,8 @@ void AddReplay(CLI::App& app, const std::vector<std::string>& command_line, int*
 void AddShrink(CLI::App& app, int* exit_code);
 void AddReport(CLI::App& app, const std::vector<std::string>& command_line, int* exit_code);
 void AddCompare(CLI::App& app, int* exit_code);
+void AddAudit(CLI::App& app, int* exit_code);
+void AddSeal(CLI::App& app, int* exit_code);
 void AddList(CLI::App& app, int* exit_code);
 
 /// The case of a file, or of the run that a report or evidence directory holds. \error kBadInput

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "verify/compare/pairing.h"
-#include "verify/oracle/header.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof::compare {
@@ -46,28 +45,29 @@ Status CheckJoinable(const TensorPair& pair, const std::vector<Reader>& parts) {
 }  // namespace
 
 Result<Checkpoint> Checkpoint::Open(const std::string& path) {
-  SP_ASSIGN(std::vector<oracle::TensorLocation> found, oracle::Locate(path));
   Checkpoint checkpoint;
-  checkpoint.path_ = path;
-  for (oracle::TensorLocation& where : found) {
-    const std::string name = where.name;
-    checkpoint.tensors_.emplace(name, std::move(where));
-  }
+  SP_ASSIGN(checkpoint.stored_, formats::OpenStored(path));
+  checkpoint.files_.resize(checkpoint.stored_.files.size());
   return checkpoint;
 }
 
-const oracle::TensorLocation* Checkpoint::Find(const std::string& name) const {
-  const auto found = tensors_.find(name);
-  return found == tensors_.end() ? nullptr : &found->second;
+const formats::StoredTensor* Checkpoint::Find(const std::string& name) const {
+  const auto found = std::lower_bound(
+      tensors().begin(), tensors().end(), name,
+      [](const formats::StoredTensor& tensor, const std::string& wanted) { return tensor.name < wanted; });
+  return found == tensors().end() || found->name != name ? nullptr : &*found;
 }
 
-Result<Reader> Checkpoint::Read(const oracle::TensorLocation& where, uint64_t window_bytes) const {
-  std::shared_ptr<const oracle::InputFile> file = files_[where.file].lock();
-  if (file == nullptr) {
-    SP_ASSIGN(file, oracle::InputFile::Open(oracle::PathOf(path_, where)));
-    files_[where.file] = file;
-  }
-  return ReadFile(std::move(file), where, window_bytes);
+Reader Checkpoint::Read(const formats::StoredTensor& tensor, uint64_t window_bytes) const {
+  const auto open = [this](uint32_t index) -> Result<std::shared_ptr<const oracle::InputFile>> {
+    std::shared_ptr<const oracle::InputFile> file = files_[index].lock();
+    if (file == nullptr) {
+      SP_ASSIGN(file, oracle::InputFile::Open(stored_.files[index].path));
+      files_[index] = file;
+    }
+    return file;
+  };
+  return ReadStored(open, tensor, window_bytes);
 }
 
 std::string TensorPair::Source() const {
@@ -87,8 +87,7 @@ std::string TensorPair::Source() const {
 Result<Reader> ReadSource(const Checkpoint& a, const TensorPair& pair) {
   std::vector<Reader> parts;
   for (const std::string& name : pair.parts) {
-    SP_ASSIGN(Reader part, a.Read(*a.Find(name), WindowBytes(pair)));
-    parts.push_back(std::move(part));
+    parts.push_back(a.Read(*a.Find(name), WindowBytes(pair)));
   }
   Reader reader;
   if (parts.size() > 1) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
 
 #include "verify/compare/diagnose.h"
@@ -116,7 +117,7 @@ Result<bool> EqualAfterRoundTrip(Comparison& run, const TensorPair& pair, Reader
 
 Status ComparePair(Comparison& run, const TensorPair& pair) {
   SP_ASSIGN(Reader a, compare::ReadSource(run.a, pair));
-  SP_ASSIGN(Reader b, run.b.Read(*run.b.Find(pair.b_name)));
+  Reader b = run.b.Read(*run.b.Find(pair.b_name));
   SP_ASSIGN(const bool tag_differs, FoundTagDifference(run, pair, a, b));
   if (tag_differs) return Ok();
   const bool casts = &a->dtype() != &b->dtype();
@@ -134,15 +135,49 @@ Status ComparePair(Comparison& run, const TensorPair& pair) {
   return equal ? Ok() : AddValueDifference(run, pair, *a, *b, found);
 }
 
+/// A value's name by the map's prefixes; its other rules are about tensors.
+std::string WithPrefix(const compare::NameMap& map, const std::string& name) {
+  const bool has_prefix = name.starts_with(map.strip_prefix);
+  return map.add_prefix + (has_prefix ? name.substr(map.strip_prefix.size()) : name);
+}
+
+/// What is no tensor: options of an optimizer, step counts, extra state.
+void CompareValues(Comparison& run, const compare::NameMap* map) {
+  CompareResult& result = run.result;
+  if (!run.a.HoldsValues() || !run.b.HoldsValues()) {
+    result.values_left = run.a.values().size() + run.b.values().size();
+    return;
+  }
+  std::map<std::string, const std::string*> unpaired;
+  for (const formats::StoredValue& value : run.b.values()) unpaired.emplace(value.name, &value.text);
+  for (const formats::StoredValue& value : run.a.values()) {
+    const std::string name = map == nullptr ? value.name : WithPrefix(*map, value.name);
+    const auto partner = unpaired.find(name);
+    if (partner == unpaired.end()) {
+      result.only_in_a.push_back(value.name);
+      continue;
+    }
+    ++result.values;
+    if (*partner->second != value.text) {
+      result.differences.push_back({.kind = "value", .tensor = name, .expected = oracle::Printable(value.text),
+                                    .seen = oracle::Printable(*partner->second)});
+    }
+    unpaired.erase(partner);
+  }
+  for (const auto& [name, text] : unpaired) result.only_in_b.push_back(name);
+  std::sort(result.only_in_a.begin(), result.only_in_a.end());
+  std::sort(result.only_in_b.begin(), result.only_in_b.end());
+}
+
 /// Worst first: anything that differs fails; a pass needs something that was compared.
 void Conclude(CompareResult& result) {
   std::sort(result.differences.begin(), result.differences.end(),
             [](const auto& x, const auto& y) { return x.tensor < y.tensor; });
   if (!result.differences.empty() || !result.only_in_a.empty() || !result.only_in_b.empty()) {
     result.verdict = Verdict::kFail;
-  } else if (result.tensors == 0) {
+  } else if (result.tensors + result.values == 0) {
     result.reason = "nothing was compared: neither A nor B holds a tensor";
-  } else if (result.elements == 0) {
+  } else if (result.elements + result.values == 0) {
     result.reason = "nothing was compared: every tensor is empty";
   } else {
     result.verdict = Verdict::kPass;
@@ -181,6 +216,7 @@ Result<CompareResult> Compare(const std::string& a, const std::string& b,
   }
   run.result.only_in_a = std::move(pairing.only_in_a);
   run.result.only_in_b = std::move(pairing.only_in_b);
+  CompareValues(run, map ? &*map : nullptr);
   Conclude(run.result);
   return std::move(run.result);
 }

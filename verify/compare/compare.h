@@ -1,6 +1,7 @@
 // `shardproof compare A B` as a library: are two checkpoints the same tensors, bit for bit?
-// A and B are safetensors directories (one file, sharded with an index, or any *.safetensors) or
-// single files. Memory stays at a few MiB whatever the tensors' size.
+// A and B are each a directory of torch.distributed.checkpoint (DCP), a safetensors directory (one
+// file, sharded with an index, or any *.safetensors), a safetensors file or a file of torch.save. Memory
+// stays at a few MiB whatever the tensors' size.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ struct CompareOptions {
 
 /// One tensor that is not the same in A and B. A is what is expected, B what is seen.
 struct TensorDifference {
-  std::string kind;    ///< "dtype", "shape" or "differs"
+  std::string kind;    ///< "dtype", "shape" or "differs"; "value" of what is no tensor
   std::string tensor;  ///< B's name
   std::string source;  ///< what of A it was held against, if the map says so: "fuse of q, k, v"
   std::string dtype;   ///< of the values in `expected` and `seen`
@@ -53,6 +54,8 @@ struct CompareResult {
   uint64_t cast_tensors = 0;  ///< how many of them after the cast
   uint64_t elements = 0;      ///< compared
   uint64_t bytes = 0;         ///< compared, on B's side
+  uint64_t values = 0;        ///< pairs of values that are no tensors, compared
+  uint64_t values_left = 0;   ///< values not compared since the other side's format can hold none
 };
 
 /// Compares every tensor of `a` with the one of the same name (or by the map) in `b`.

@@ -9,7 +9,8 @@ namespace shardproof {
 namespace {
 
 std::string Message(const TensorDifference& difference) {
-  std::string text = "tensor " + oracle::Quote(difference.tensor) + ": ";
+  std::string text = difference.kind == "value" ? "" : "tensor ";
+  text += oracle::Quote(difference.tensor) + ": ";
   if (difference.kind != "differs") {
     return text + fmt::format("the {} differs: A {}, B {}", difference.kind, difference.expected,
                               difference.seen);
@@ -54,7 +55,9 @@ nlohmann::json CompareJson(const CompareResult& result) {
           {"tensors", result.tensors},
           {"cast_tensors", result.cast_tensors},
           {"elements", result.elements},
-          {"bytes", result.bytes}};
+          {"bytes", result.bytes},
+          {"values", result.values},
+          {"values_left", result.values_left}};
 }
 
 }  // namespace shardproof

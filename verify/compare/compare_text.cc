@@ -22,6 +22,16 @@ std::string Bytes(uint64_t bytes) {
   return Count(bytes, "byte");
 }
 
+/// "2 tensors and 1 value differ".
+std::string Differ(const CompareResult& result) {
+  uint64_t values = 0;
+  for (const TensorDifference& difference : result.differences) values += difference.kind == "value";
+  const uint64_t tensors = result.differences.size() - values;
+  std::string text = tensors == 0 ? "" : Count(tensors, "tensor");
+  if (values > 0) text += (tensors == 0 ? "" : " and ") + Count(values, "value");
+  return text + (tensors + values == 1 ? " differs" : " differ");
+}
+
 std::string Headline(const CompareResult& result) {
   if (result.verdict == Verdict::kInconclusive) return "INCONCLUSIVE  " + result.reason;
   if (result.verdict == Verdict::kPass) {
@@ -34,8 +44,7 @@ std::string Headline(const CompareResult& result) {
   }
   std::vector<std::string> parts;
   if (!result.differences.empty())
-    parts.push_back(Count(result.differences.size(), "tensor") +
-                    (result.differences.size() == 1 ? " differs" : " differ"));
+    parts.push_back(Differ(result));
   if (!result.only_in_a.empty())
     parts.push_back(fmt::format("{} only in A", Count(result.only_in_a.size(), "name")));
   if (!result.only_in_b.empty())
@@ -94,9 +103,14 @@ std::string CompareText(const CompareResult& result) {
     text += fmt::format("\n{}. This map would pair them (save it, then --map FILE):\n{}",
                         oracle::Printable(result.suggestion), result.suggested_map);
   }
-  text += fmt::format("\ncompared {}, {}, {}\n  A {}\n  B {}\n", Count(result.tensors, "tensor"),
+  text += fmt::format("\ncompared {}, {}, {}{}\n  A {}\n  B {}\n", Count(result.tensors, "tensor"),
                       Count(result.elements, "element"), Bytes(result.bytes),
+                      result.values == 0 ? "" : ", " + Count(result.values, "value"),
                       oracle::Printable(result.a), oracle::Printable(result.b));
+  if (result.values_left > 0) {
+    text += fmt::format("not compared: {} that {} no tensor; safetensors can hold none\n",
+                        Count(result.values_left, "value"), result.values_left == 1 ? "is" : "are");
+  }
   return text;
 }
 

@@ -36,21 +36,21 @@ uint64_t WindowStart(const TensorReader& reader, uint64_t first, uint64_t count)
 
 Result<std::string> FindSameValues(const Checkpoint& a, const Checkpoint& b,
                                    const TensorPair& pair) {
-  const oracle::TensorLocation& in_b = *b.Find(pair.b_name);
-  SP_ASSIGN(const Reader seen, b.Read(in_b));
+  const formats::StoredTensor& in_b = *b.Find(pair.b_name);
+  const Reader seen = b.Read(in_b);
   SP_ASSIGN(const std::string head, Head(*seen));
   const size_t width = seen->width();
   const bool one_value = head.size() <= width ||
                          head.compare(width, std::string::npos, head, 0, head.size() - width) == 0;
   if (one_value) return std::string();
-  for (const auto& [name, in_a] : a.tensors()) {
-    const bool own = pair.parts.size() == 1 && name == pair.parts[0];
+  for (const formats::StoredTensor& in_a : a.tensors()) {
+    const bool own = pair.parts.size() == 1 && in_a.name == pair.parts[0];
     if (own || in_a.dtype != in_b.dtype || in_a.shape != in_b.shape) continue;
-    SP_ASSIGN(const Reader other, a.Read(in_a));
+    const Reader other = a.Read(in_a);
     SP_ASSIGN(const std::string other_head, Head(*other));
     if (other_head != head) continue;
     SP_ASSIGN(const bool same, AreEqual(*other, *seen));
-    if (same) return name;
+    if (same) return in_a.name;
   }
   return std::string();
 }

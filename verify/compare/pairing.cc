@@ -28,7 +28,8 @@ class Pairer {
     for (const SplitRule& rule : map_.split) SP_TRY(Split(rule));
     SP_TRY(TakeRest());
     SP_TRY(ApplyTransposes());
-    for (const auto& [name, where] : b_.tensors()) {
+    for (const formats::StoredTensor& tensor : b_.tensors()) {
+      const std::string& name = tensor.name;
       if (!taken_b_.count(name)) pairing_.only_in_b.push_back(name);
     }
     std::sort(pairing_.only_in_a.begin(), pairing_.only_in_a.end());
@@ -104,7 +105,8 @@ class Pairer {
   Status TakeRest() {
     bool stripped = map_.strip_prefix.empty();
     bool added = map_.add_prefix.empty();
-    for (const auto& [name, where] : a_.tensors()) {
+    for (const formats::StoredTensor& tensor : a_.tensors()) {
+      const std::string& name = tensor.name;
       if (taken_a_.count(name)) continue;
       const bool has_prefix = name.rfind(map_.strip_prefix, 0) == 0;
       stripped = stripped || has_prefix;
@@ -140,8 +142,9 @@ class Pairer {
   /// In the order of A's bytes, so that a disk reads forwards.
   void SortByPlace() {
     const auto place = [this](const TensorPair& pair) {
-      const oracle::TensorLocation& where = *a_.Find(pair.parts.front());
-      return std::tie(where.file, where.file_offset, pair.b_name);
+      const auto& chunks = a_.Find(pair.parts.front())->chunks;
+      const bool none = chunks.empty();
+      return std::tuple(none ? 0 : chunks[0].file, none ? 0 : chunks[0].file_offset, pair.b_name);
     };
     std::sort(pairing_.pairs.begin(), pairing_.pairs.end(),
               [&](const TensorPair& x, const TensorPair& y) { return place(x) < place(y); });

@@ -15,20 +15,23 @@ namespace shardproof::compare {
 /// A checkpoint's tensors by name, with its files opened when first needed.
 class Checkpoint {
  public:
-  /// \error kBadInput as Locate.
+  /// \error kBadInput as OpenStored.
   static Result<Checkpoint> Open(const std::string& path);
 
-  const std::map<std::string, oracle::TensorLocation>& tensors() const { return tensors_; }
-  const oracle::TensorLocation* Find(const std::string& name) const;
+  const std::vector<formats::StoredTensor>& tensors() const { return stored_.tensors; }
+  const std::vector<formats::StoredValue>& values() const { return stored_.values; }
+  /// Whether its format can hold values that are no tensors.
+  bool HoldsValues() const { return stored_.format != "safetensors"; }
+  const formats::StoredTensor* Find(const std::string& name) const;
 
-  /// \error kBadInput if its file cannot be opened any more.
-  Result<Reader> Read(const oracle::TensorLocation& where, uint64_t window_bytes = 0) const;
+  /// \pre `tensor` is of this checkpoint, which outlives the reader. An error of a file that cannot be
+  /// opened any more comes with the first read.
+  Reader Read(const formats::StoredTensor& tensor, uint64_t window_bytes = 0) const;
 
  private:
-  std::string path_;
-  std::map<std::string, oracle::TensorLocation> tensors_;
+  formats::StoredCheckpoint stored_;
   /// Files in use; a file nobody reads from is closed.
-  mutable std::map<std::string, std::weak_ptr<const oracle::InputFile>> files_;
+  mutable std::vector<std::weak_ptr<const oracle::InputFile>> files_;
 };
 
 /// One tensor of B and what becomes it: parts of A, joined, cut or swapped in that order.

@@ -122,14 +122,14 @@ Status RenameByValue(const Checkpoint& a, const Checkpoint& b, Names& names_a, N
                      NameMap& map) {
   int pairs = 0;
   for (auto name = names_a.begin(); name != names_a.end();) {
-    const oracle::TensorLocation& in_a = *a.Find(*name);
+    const formats::StoredTensor& in_a = *a.Find(*name);
     std::vector<std::string> equal;
     for (const std::string& other : names_b) {
-      const oracle::TensorLocation& in_b = *b.Find(other);
-      if (in_a.dtype != in_b.dtype || in_a.shape != in_b.shape || in_a.byte_length == 0) continue;
+      const formats::StoredTensor& in_b = *b.Find(other);
+      if (in_a.dtype != in_b.dtype || in_a.shape != in_b.shape || in_a.Elements() == 0) continue;
       if (++pairs > kValuePairsMax) return Ok();
-      SP_ASSIGN(const Reader x, a.Read(in_a));
-      SP_ASSIGN(const Reader y, b.Read(in_b));
+      const Reader x = a.Read(in_a);
+      const Reader y = b.Read(in_b);
       SP_ASSIGN(const bool uniform, IsUniform(*x));
       if (uniform) break;
       SP_ASSIGN(const bool same, AreEqual(*x, *y));
@@ -149,7 +149,8 @@ Status RenameByValue(const Checkpoint& a, const Checkpoint& b, Names& names_a, N
 /// Whether the prefixes as a rule would disturb names that pair already.
 bool DisturbsOthers(const Checkpoint& a, const Pairing& pairing, const Candidate& prefix) {
   const Names unpaired(pairing.only_in_a.begin(), pairing.only_in_a.end());
-  for (const auto& [name, where] : a.tensors()) {
+  for (const formats::StoredTensor& tensor : a.tensors()) {
+    const std::string& name = tensor.name;
     if (unpaired.count(name)) continue;
     if (!prefix.add.empty() || name.rfind(prefix.strip, 0) == 0) return true;
   }

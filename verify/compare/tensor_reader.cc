@@ -11,38 +11,6 @@ uint64_t StepOf(const std::vector<int64_t>& shape, size_t dim) {
   return oracle::CheckedElements(shape.data() + dim + 1, shape.size() - dim - 1).value_or(0);
 }
 
-class FileReader : public TensorReader {
- public:
-  FileReader(std::shared_ptr<const oracle::InputFile> file, const oracle::TensorLocation& where,
-             uint64_t window_bytes)
-      : TensorReader(*oracle::FindDtype(where.dtype), where.shape),
-        file_(std::move(file)),
-        offset_(where.file_offset),
-        byte_length_(where.byte_length),
-        window_bytes_(window_bytes) {}
-
-  Status Read(uint64_t start, uint64_t count, char* out) override {
-    const uint64_t begin = start * width();
-    const uint64_t length = count * width();
-    if (length * 2 > window_bytes_) return file_->ReadAt(offset_ + begin, length, out);
-    if (begin < window_start_ || begin + length > window_start_ + window_.size()) {
-      window_.resize(std::min(window_bytes_, byte_length_ - begin));
-      window_start_ = begin;
-      SP_TRY(file_->ReadAt(offset_ + begin, window_.size(), window_.data()));
-    }
-    std::memcpy(out, window_.data() + (begin - window_start_), length);
-    return Ok();
-  }
-
- private:
-  std::shared_ptr<const oracle::InputFile> file_;
-  uint64_t offset_;
-  uint64_t byte_length_;
-  uint64_t window_bytes_;
-  std::vector<char> window_;
-  uint64_t window_start_ = 0;
-};
-
 std::vector<int64_t> JoinedShape(const std::vector<Reader>& parts, size_t dim) {
   std::vector<int64_t> shape = parts.front()->shape();
   for (size_t i = 1; i < parts.size(); ++i) shape[dim] += parts[i]->shape()[dim];
@@ -120,11 +88,6 @@ TensorReader::TensorReader(const oracle::DtypeInfo& dtype, std::vector<int64_t> 
     : dtype_(dtype),
       shape_(std::move(shape)),
       elements_(oracle::CheckedElements(shape_.data(), shape_.size()).value_or(0)) {}
-
-Reader ReadFile(std::shared_ptr<const oracle::InputFile> file, const oracle::TensorLocation& where,
-                uint64_t window_bytes) {
-  return std::make_unique<FileReader>(std::move(file), where, window_bytes);
-}
 
 Reader Concatenate(std::vector<Reader> parts, size_t dim) {
   return std::make_unique<ConcatReader>(std::move(parts), dim);

@@ -3,14 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "src/core/result.h"
+#include "verify/formats/stored.h"
 #include "verify/oracle/dtype.h"
 #include "verify/oracle/input_file.h"
-#include "verify/oracle/oracle.h"
 
 namespace shardproof::compare {
 
@@ -36,10 +37,13 @@ class TensorReader {
 
 using Reader = std::unique_ptr<TensorReader>;
 
-/// A tensor as it lies in a file. `window_bytes` > 0 reads ahead so far, for callers that ask for
-/// small pieces one after the other.
-Reader ReadFile(std::shared_ptr<const oracle::InputFile> file, const oracle::TensorLocation& where,
-                uint64_t window_bytes);
+/// A checkpoint's file by its index, opened. \error kBadInput if it cannot be any more.
+using FileOpener = std::function<Result<std::shared_ptr<const oracle::InputFile>>(uint32_t)>;
+
+/// A tensor as it lies in its checkpoint's files. `window_bytes` > 0 reads ahead so far, for callers
+/// that ask for small pieces one after the other. Holds at most 4 MiB and 64 open files besides.
+/// \pre `tensor` outlives the reader.
+Reader ReadStored(FileOpener open, const formats::StoredTensor& tensor, uint64_t window_bytes);
 
 /// The parts joined along `dim`. \pre at least one, of equal dtype and, but for `dim`, shape.
 Reader Concatenate(std::vector<Reader> parts, size_t dim);

@@ -168,24 +168,29 @@ Status CheckTiling(const std::string& where, const std::vector<TensorLocation>& 
 
 }  // namespace
 
-Result<std::vector<TensorLocation>> ReadHeader(const InputFile& file,
-                                               const std::string& file_name) {
+Result<std::vector<TensorLocation>> ReadHeader(const InputFile& file, const std::string& file_name,
+                                               bool* parsed) {
   const std::string where = Printable(file.path());
   SP_ASSIGN(const std::string text, HeaderText(file));
   simdjson::dom::parser parser;
   SP_ASSIGN(const simdjson::dom::object header, ParseObject(parser, where + ": header", text));
   SP_ASSIGN(const std::vector<JsonMember> members, Members(where + ": header", header));
   const uint64_t data_start = kLengthBytes + text.size();
-  std::vector<TensorLocation> tensors;
+  std::vector<std::pair<std::string_view, Entry>> entries;
   for (const JsonMember& member : members) {
     if (member.key == "__metadata__") {
       SP_TRY(CheckMetadata(where, member.value));
       continue;
     }
-    const std::string place = where + ": tensor " + Quote(member.key);
-    SP_ASSIGN(const Entry entry, ReadEntry(place, member.value));
+    SP_ASSIGN(Entry entry, ReadEntry(where + ": tensor " + Quote(member.key), member.value));
+    entries.emplace_back(member.key, std::move(entry));
+  }
+  if (parsed != nullptr) *parsed = true;
+  std::vector<TensorLocation> tensors;
+  for (const auto& [name, entry] : entries) {
+    const std::string place = where + ": tensor " + Quote(name);
     SP_ASSIGN(TensorLocation tensor, Place(place, entry, data_start, file.size() - data_start));
-    tensor.name = std::string(member.key);
+    tensor.name = std::string(name);
     tensor.file = file_name;
     tensors.push_back(std::move(tensor));
   }

@@ -16,8 +16,10 @@ constexpr uint64_t kHeaderBytesMax = 100'000'000;
 /// The tensors of one file, in the order of their bytes. Every byte after the header belongs to
 /// exactly one of them.
 /// \param file_name  stored in TensorLocation::file.
+/// \param parsed  set once the header could be read as one: an error is then about what it says.
 /// \error kBadInput naming the file, the offset or key, what was expected and what was found.
-Result<std::vector<TensorLocation>> ReadHeader(const InputFile& file, const std::string& file_name);
+Result<std::vector<TensorLocation>> ReadHeader(const InputFile& file, const std::string& file_name,
+                                               bool* parsed = nullptr);
 
 /// Where the file of a located tensor lies: `checkpoint` is a directory or that very file, unless the
 /// location says by itself where.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "verify/oracle/quote.h"
 
@@ -72,6 +73,16 @@ Status InputFile::ReadAt(uint64_t offset, uint64_t length, char* out) const {
     length -= static_cast<uint64_t>(got);
   }
   return Ok();
+}
+
+bool StaysInside(std::string_view name) {
+  if (name.empty() || name.front() == '/' || name.find('\0') != std::string_view::npos) {
+    return false;
+  }
+  for (const std::filesystem::path& part : std::filesystem::path(name)) {
+    if (part == ".." || part == "." || part.empty()) return false;
+  }
+  return true;
 }
 
 Result<std::string> ReadWholeFile(const std::string& path, uint64_t bytes_max) {

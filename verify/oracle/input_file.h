@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "src/core/result.h"
 
@@ -35,6 +36,9 @@ class InputFile {
   int descriptor_;
   uint64_t size_;
 };
+
+/// Whether a name that a file gives is a relative path that stays inside its directory, part by part.
+bool StaysInside(std::string_view name);
 
 /// The whole file. \error kBadInput if it is larger than `bytes_max`.
 Result<std::string> ReadWholeFile(const std::string& path, uint64_t bytes_max);

@@ -24,11 +24,17 @@ struct TensorLocation {
   std::vector<int64_t> shape;
 };
 
+/// What of a checkpoint is not as it says of itself, a line each.
+using Damage = std::vector<std::string>;
+
 /// The tensors of a checkpoint directory (model.safetensors, or the files that
 /// model.safetensors.index.json names; else every *.safetensors file), or of one .safetensors file,
 /// sorted by name. Validated: every offset, size, dtype and duplicate.
+/// \param damage  if given, takes what is wrong with what could be read, and the tensors concerned are
+///   left out: a file that an index names and that is not there, offsets beyond a file's end, a key in
+///   another file than the index says, keys twice.
 /// \error kBadInput naming file, offset or key, what was expected and what was found.
-Result<std::vector<TensorLocation>> Locate(const std::string& checkpoint);
+Result<std::vector<TensorLocation>> Locate(const std::string& checkpoint, Damage* damage = nullptr);
 
 /// The tensors that a Case's run loads: of its checkpoint, which is at `source`, and of its adapter
 /// (whose `file` is then absolute); none if it begins from scratch. \error kBadInput likewise.

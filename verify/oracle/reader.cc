@@ -22,17 +22,6 @@ constexpr char kIndexName[] = "model.safetensors.index.json";
 constexpr char kAdapterName[] = "adapter_model.safetensors";
 constexpr uint64_t kIndexBytesMax = 100'000'000;
 
-/// A relative path that stays inside the directory, part by part.
-bool StaysInside(std::string_view name) {
-  if (name.empty() || name.front() == '/' || name.find('\0') != std::string_view::npos) {
-    return false;
-  }
-  for (const fs::path& part : fs::path(name)) {
-    if (part == ".." || part == "." || part.empty()) return false;
-  }
-  return true;
-}
-
 /// Key to file, as the index says.
 Result<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
   SP_ASSIGN(const std::string text, ReadWholeFile(path, kIndexBytesMax));
@@ -60,45 +49,62 @@ Result<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
   return files;
 }
 
-Status Append(const std::string& directory, const std::string& file,
-              std::vector<TensorLocation>& tensors) {
-  SP_ASSIGN(const auto input, InputFile::Open(directory + "/" + file));
-  SP_ASSIGN(std::vector<TensorLocation> found, ReadHeader(*input, file));
-  std::move(found.begin(), found.end(), std::back_inserter(tensors));
+/// Takes an error down, if there is somewhere to take it down to.
+Status Note(Error error, Damage* damage) {
+  if (damage == nullptr) return error;
+  damage->push_back(std::move(error.message));
   return Ok();
 }
 
-Result<std::vector<TensorLocation>> LocateIndexed(const std::string& directory) {
+/// The file's tensors; `file` is its name within the checkpoint.
+Status Append(const std::string& path, const std::string& file, Damage* damage,
+              std::vector<TensorLocation>& tensors) {
+  SP_ASSIGN(const auto input, InputFile::Open(path));
+  bool parsed = false;
+  auto found = ReadHeader(*input, file, &parsed);
+  if (!found.ok()) return parsed ? Note(found.error(), damage) : Status(found.error());
+  std::move(found.value().begin(), found.value().end(), std::back_inserter(tensors));
+  return Ok();
+}
+
+Result<std::vector<TensorLocation>> LocateIndexed(const std::string& directory, Damage* damage) {
   const std::string index_path = directory + "/" + kIndexName;
   SP_ASSIGN(const auto index, ReadIndex(index_path));
   std::set<std::string> files;
   for (const auto& [key, file] : index) files.insert(file);
   std::vector<TensorLocation> tensors;
   for (const std::string& file : files) {
-    const Status status = Append(directory, file, tensors);
-    if (!status.ok()) return status.error().While(Printable(index_path) + " names it");
+    const Status status = Append(directory + "/" + file, file, damage, tensors);
+    if (status.ok()) continue;
+    std::error_code error;
+    const bool is_there = fs::exists(directory + "/" + file, error);
+    const Error named = status.error().While(Printable(index_path) + " names it");
+    if (is_there) return named;
+    SP_TRY(Note(named, damage));
   }
   std::set<std::pair<std::string_view, std::string_view>> present;
   for (const TensorLocation& tensor : tensors) {
     const auto listed = index.find(tensor.name);
     if (listed == index.end() || listed->second != tensor.file) {
-      return BadInput(
-          fmt::format("{}: {} holds key {}: expected weight_map to say so, found {}",
-                      Printable(index_path), Quote(tensor.file), Quote(tensor.name),
-                      listed == index.end() ? "no entry" : "the file " + Quote(listed->second)));
+      SP_TRY(Note(
+          BadInput(fmt::format("{}: {} holds key {}: expected weight_map to say so, found {}",
+                               Printable(index_path), Quote(tensor.file), Quote(tensor.name),
+                               listed == index.end() ? "no entry" : "the file " + Quote(listed->second))),
+          damage));
     }
     present.emplace(tensor.name, tensor.file);
   }
   for (const auto& [key, file] : index) {
     if (!present.count({key, file})) {
-      return BadInput(fmt::format("{}: weight_map {}: expected the key in {}, found none there",
-                                  Printable(index_path), Quote(key), Quote(file)));
+      SP_TRY(Note(BadInput(fmt::format("{}: weight_map {}: expected the key in {}, found none there",
+                                       Printable(index_path), Quote(key), Quote(file))),
+                  damage));
     }
   }
   return tensors;
 }
 
-Result<std::vector<TensorLocation>> LocateAll(const std::string& directory) {
+Result<std::vector<TensorLocation>> LocateAll(const std::string& directory, Damage* damage) {
   std::vector<std::string> files;
   std::error_code error;
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
@@ -113,7 +119,7 @@ Result<std::vector<TensorLocation>> LocateAll(const std::string& directory) {
   }
   std::sort(files.begin(), files.end());
   std::vector<TensorLocation> tensors;
-  for (const std::string& file : files) SP_TRY(Append(directory, file, tensors));
+  for (const std::string& file : files) SP_TRY(Append(directory + "/" + file, file, damage, tensors));
   return tensors;
 }
 
@@ -123,18 +129,18 @@ bool Holds(const std::string& directory, const char* name) {
   return fs::exists(fs::symlink_status(directory + "/" + name, ignored));
 }
 
-Result<std::vector<TensorLocation>> LocateUnsorted(const std::string& checkpoint) {
+Result<std::vector<TensorLocation>> LocateUnsorted(const std::string& checkpoint, Damage* damage = nullptr) {
   std::error_code error;
+  std::vector<TensorLocation> tensors;
   if (!fs::is_directory(checkpoint, error)) {
-    SP_ASSIGN(const auto input, InputFile::Open(checkpoint));
-    return ReadHeader(*input, fs::path(checkpoint).filename().string());
-  }
-  if (Holds(checkpoint, kSingleName)) {
-    std::vector<TensorLocation> tensors;
-    SP_TRY(Append(checkpoint, kSingleName, tensors));
+    SP_TRY(Append(checkpoint, fs::path(checkpoint).filename().string(), damage, tensors));
     return tensors;
   }
-  return Holds(checkpoint, kIndexName) ? LocateIndexed(checkpoint) : LocateAll(checkpoint);
+  if (Holds(checkpoint, kSingleName)) {
+    SP_TRY(Append(checkpoint + "/" + kSingleName, kSingleName, damage, tensors));
+    return tensors;
+  }
+  return Holds(checkpoint, kIndexName) ? LocateIndexed(checkpoint, damage) : LocateAll(checkpoint, damage);
 }
 
 /// The layer that a key of an adapter's file is a copy of, "lm_head.weight": PEFT writes and reads one
@@ -152,7 +158,8 @@ std::string CopiedLayer(const std::string& key) {
 
 /// Sorted by name, and every name once.
 Result<std::vector<TensorLocation>> Sorted(const std::string& checkpoint,
-                                           std::vector<TensorLocation> tensors) {
+                                           std::vector<TensorLocation> tensors,
+                                           Damage* damage = nullptr) {
   std::sort(tensors.begin(), tensors.end(), [](const TensorLocation& a, const TensorLocation& b) {
     return std::tie(a.name, a.file) < std::tie(b.name, b.file);
   });
@@ -160,18 +167,21 @@ Result<std::vector<TensorLocation>> Sorted(const std::string& checkpoint,
       tensors.begin(), tensors.end(),
       [](const TensorLocation& a, const TensorLocation& b) { return a.name == b.name; });
   if (twice != tensors.end()) {
-    return BadInput(fmt::format("{}: expected key {} in one file, found it in {} and {}",
-                                Printable(checkpoint), Quote(twice->name), Quote(twice->file),
-                                Quote((twice + 1)->file)));
+    SP_TRY(Note(BadInput(fmt::format("{}: expected key {} in one file, found it in {} and {}",
+                                     Printable(checkpoint), Quote(twice->name), Quote(twice->file),
+                                     Quote((twice + 1)->file))),
+                damage));
+    const auto same = [](const TensorLocation& a, const TensorLocation& b) { return a.name == b.name; };
+    tensors.erase(std::unique(tensors.begin(), tensors.end(), same), tensors.end());
   }
   return tensors;
 }
 
 }  // namespace
 
-Result<std::vector<TensorLocation>> Locate(const std::string& checkpoint) {
-  SP_ASSIGN(std::vector<TensorLocation> tensors, LocateUnsorted(checkpoint));
-  return Sorted(checkpoint, std::move(tensors));
+Result<std::vector<TensorLocation>> Locate(const std::string& checkpoint, Damage* damage) {
+  SP_ASSIGN(std::vector<TensorLocation> tensors, LocateUnsorted(checkpoint, damage));
+  return Sorted(checkpoint, std::move(tensors), damage);
 }
 
 Result<std::vector<TensorLocation>> LocateSource(const Case& test_case, const std::string& source) {
@@ -207,7 +217,8 @@ Result<std::vector<TensorLocation>> LocateSource(const Case& test_case, const st
 Result<std::vector<TensorLocation>> LocateSaved(const Case& test_case, const std::string& saved) {
   SP_ASSIGN(std::vector<TensorLocation> tensors, LocateUnsorted(saved));
   if (test_case.model.lora || !test_case.model.adapter.empty()) {
-    SP_TRY(Append(saved, std::string("adapter/") + kAdapterName, tensors));
+    const std::string file = std::string("adapter/") + kAdapterName;
+    SP_TRY(Append(saved + "/" + file, file, nullptr, tensors));
   }
   return Sorted(saved, std::move(tensors));
 }

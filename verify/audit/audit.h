@@ -1,0 +1,70 @@
+// `shardproof audit` and `shardproof seal` as a library: is a checkpoint all there, what is in it,
+// and are its bytes still those that were sealed? Each file is read once, a few MiB at a time.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "src/core/result.h"
+#include "verify/digest/digest.hpp"
+
+namespace shardproof {
+
+/// One tensor of a checkpoint, as it was read.
+struct AuditedTensor {
+  std::string name;
+  std::string dtype;
+  std::vector<int64_t> shape;
+  uint64_t chunks = 0;
+  uint64_t elements = 0;
+  uint64_t bytes = 0;
+  uint64_t nan_count = 0;  ///< of a complex tensor: of its parts
+  uint64_t inf_count = 0;
+  Digest digest;  ///< of the row-major byte image, however it is cut (SPECIFICATION.md)
+};
+
+struct AuditedValue {
+  std::string name;
+  std::string text;  ///< in Python's notation
+  Digest digest;     ///< of the text
+};
+
+struct AuditResult {
+  std::string path;
+  std::string format;                  ///< "DCP", "safetensors" or "torch.save"
+  std::vector<AuditedTensor> tensors;  ///< sorted by name
+  std::vector<AuditedValue> values;    ///< likewise
+  uint64_t files = 0;
+  uint64_t bytes = 0;               ///< of all tensors
+  std::vector<std::string> damage;  ///< a line each; empty: sound
+  std::string seal;                 ///< the seal that it was held against; empty: structure only
+
+  bool IsSound() const { return damage.empty(); }
+};
+
+/// Reads the checkpoint whole, on as many threads as there are cores; its seal is not looked at.
+/// \error kBadInput, one line: what says what is in the checkpoint cannot be read.
+Result<AuditResult> Audit(const std::string& path);
+
+/// The seal that belongs to a checkpoint: shardproof.seal.json within a directory, beside a file.
+std::string SealPath(const std::string& checkpoint);
+
+/// Writes what Audit found of a sound checkpoint to `path`, atomically.
+/// \error kBadInput if the checkpoint is not sound; kFailed if the file cannot be written.
+Status WriteSeal(const AuditResult& audited, const std::string& path);
+
+/// Adds to the damage what differs from the seal at `path`. \error kBadInput: no seal, or a damaged
+/// one.
+Status HoldAgainstSeal(const std::string& path, AuditResult& audited);
+
+/// The checkpoints below `root`, newest first: by the step that ends their names, else by age.
+/// Names that a save in progress has are left out. \error kBadInput if `root` cannot be listed.
+Result<std::vector<std::string>> CheckpointsOf(const std::string& root);
+
+/// For a terminal. `all`: every tensor and value, not only what stands out.
+std::string AuditText(const AuditResult& result, bool all);
+nlohmann::json AuditJson(const AuditResult& result);
+
+}  // namespace shardproof

@@ -1,0 +1,202 @@
+// Audits of the checkpoints in fixtures/stored, which real torch wrote, and of damaged ones.
+#include "verify/audit/audit.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "verify/oracle/digest_scalar.h"
+#include "verify/oracle/fixture_files.h"
+
+namespace shardproof {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::string Fixture(const std::string& name) { return std::string(SHARDPROOF_STORED) + "/" + name; }
+
+const AuditedTensor& Named(const AuditResult& result, const std::string& name) {
+  for (const AuditedTensor& tensor : result.tensors) {
+    if (tensor.name == name) return tensor;
+  }
+  ADD_FAILURE() << "no tensor " << name;
+  return result.tensors.front();
+}
+
+/// By the oracle's own plain digest.
+std::string ScalarDigest(const std::string& bytes) {
+  oracle::ScalarDigest digest(bytes.size(), *oracle::FindDtype("U8"));
+  digest.Add(bytes.data(), bytes.size());
+  FileTensor out;
+  digest.Finish(out);
+  return out.digest.Hex();
+}
+
+template <typename T>
+std::string Counting(size_t count) {
+  std::string bytes;
+  for (size_t i = 0; i < count; ++i) bytes += oracle::BytesOf<T>({static_cast<T>(i)});
+  return bytes;
+}
+
+class AuditTest : public ::testing::Test {
+ protected:
+  /// A copy of a fixture that may be damaged.
+  std::string Copy(const std::string& name) {
+    const std::string path = scratch_ / name;
+    fs::copy(Fixture(name), path, fs::copy_options::recursive);
+    return path;
+  }
+
+  oracle::TemporaryDirectory scratch_;
+};
+
+TEST_F(AuditTest, DigestsTheRowMajorImageHoweverItIsCut) {
+  for (const std::string version : {"2.11.0", "2.15.0"}) {
+    const auto dcp = Audit(Fixture("dcp_" + version));
+    ASSERT_TRUE(dcp.ok()) << dcp.error().message;
+    EXPECT_THAT(dcp.value().damage, IsEmpty());
+    EXPECT_EQ(Named(dcp.value(), "rows").digest.Hex(), ScalarDigest(Counting<float>(15)));
+    EXPECT_EQ(Named(dcp.value(), "whole").digest.Hex(), ScalarDigest(Counting<int64_t>(6)));
+    EXPECT_EQ(Named(dcp.value(), "one_row").digest.Hex(), ScalarDigest(Counting<float>(4)));
+    std::string columns;  // bf16 is the upper half of f32
+    for (int i = 0; i < 20; ++i)
+      columns += oracle::BytesOf<float>({static_cast<float>(i)}).substr(2);
+    EXPECT_EQ(Named(dcp.value(), "columns").digest.Hex(), ScalarDigest(columns));
+    const auto saved = Audit(Fixture("torch_save_" + version + ".pt"));
+    ASSERT_TRUE(saved.ok()) << saved.error().message;
+    EXPECT_EQ(Named(saved.value(), "views.base").digest.Hex(), ScalarDigest(Counting<float>(24)));
+    std::string transposed;
+    for (int i = 0; i < 6; ++i) {
+      for (int k = 0; k < 4; ++k)
+        transposed += oracle::BytesOf<float>({static_cast<float>(k * 6 + i)});
+    }
+    EXPECT_EQ(Named(saved.value(), "views.transposed").digest.Hex(), ScalarDigest(transposed));
+    EXPECT_EQ(Named(saved.value(), "views.stepped").digest.Hex(),
+              ScalarDigest(oracle::BytesOf<float>({0, 3, 12, 15})));
+  }
+}
+
+TEST_F(AuditTest, CountsWhatIsNotFinite) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float inf = std::numeric_limits<float>::infinity();
+  const std::string path = scratch_ / "a.safetensors";
+  ASSERT_TRUE(
+      oracle::WriteSafetensors(
+          path, {oracle::PlannedBytes("w", "F32", {4}, oracle::BytesOf<float>({nan, 1, -inf, inf})),
+                 oracle::PlannedBytes("c", "C64", {1}, oracle::BytesOf<float>({1, nan})),
+                 oracle::PlannedBytes("i", "I32", {1}, oracle::BytesOf<float>({nan}))})
+          .ok());
+  const auto audited = Audit(path);
+  ASSERT_TRUE(audited.ok()) << audited.error().message;
+  EXPECT_EQ(Named(audited.value(), "w").nan_count, 1u);
+  EXPECT_EQ(Named(audited.value(), "w").inf_count, 2u);
+  EXPECT_EQ(Named(audited.value(), "c").nan_count, 1u);
+  EXPECT_EQ(Named(audited.value(), "i").nan_count, 0u);
+  EXPECT_TRUE(audited.value().IsSound());
+}
+
+TEST_F(AuditTest, ASealShowsEveryFlippedByteOfATensor) {
+  const std::string path = Copy("dcp_2.15.0");
+  auto audited = Audit(path);
+  ASSERT_TRUE(audited.ok());
+  ASSERT_TRUE(WriteSeal(audited.value(), SealPath(path)).ok());
+  EXPECT_EQ(SealPath(path), path + "/shardproof.seal.json");
+  ASSERT_TRUE(HoldAgainstSeal(SealPath(path), audited.value()).ok());
+  EXPECT_THAT(audited.value().damage, IsEmpty());
+  const std::string file = path + "/__1_0.distcp";
+  // The second row of `rows` is 3, 4, 5; its bytes are there once.
+  std::string bytes(fs::file_size(file), '\0');
+  std::ifstream(file, std::ios::binary)
+      .read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  const size_t at = bytes.find(oracle::BytesOf<float>({9, 10, 11, 12}));
+  ASSERT_NE(at, std::string::npos);
+  bytes[at] ^= 1;
+  std::ofstream(file, std::ios::binary) << bytes;
+  auto rotten = Audit(path);
+  ASSERT_TRUE(rotten.ok());
+  EXPECT_TRUE(rotten.value().IsSound());  // by its structure alone
+  ASSERT_TRUE(HoldAgainstSeal(SealPath(path), rotten.value()).ok());
+  EXPECT_THAT(rotten.value().damage,
+              ElementsAre(HasSubstr("tensor 'rows': its bytes are not those")));
+  EXPECT_THAT(AuditText(rotten.value(), false), HasSubstr("NOT SOUND  1 finding"));
+}
+
+TEST_F(AuditTest, ASealIsOfTheTensorsNotOfTheFiles) {
+  const auto audited = Audit(Fixture("dcp_2.15.0"));
+  ASSERT_TRUE(audited.ok());
+  const std::string seal = scratch_ / "seal.json";
+  ASSERT_TRUE(WriteSeal(audited.value(), seal).ok());
+  auto other = Audit(Fixture("dcp_2.11.0"));
+  ASSERT_TRUE(other.ok());
+  ASSERT_TRUE(HoldAgainstSeal(seal, other.value()).ok());
+  EXPECT_THAT(other.value().damage, IsEmpty());
+  auto another = Audit(Fixture("torch_save_2.15.0.pt"));
+  ASSERT_TRUE(another.ok());
+  ASSERT_TRUE(HoldAgainstSeal(seal, another.value()).ok());
+  EXPECT_GT(another.value().damage.size(), 20u);
+}
+
+TEST_F(AuditTest, WhatIsNotSoundIsNotSealed) {
+  const std::string path = Copy("dcp_2.15.0");
+  fs::resize_file(path + "/__0_0.distcp", 100);
+  const auto audited = Audit(path);
+  ASSERT_TRUE(audited.ok());
+  EXPECT_FALSE(audited.value().IsSound());
+  const Status sealed = WriteSeal(audited.value(), SealPath(path));
+  ASSERT_FALSE(sealed.ok());
+  EXPECT_THAT(sealed.error().message, HasSubstr("not sealed"));
+  EXPECT_FALSE(fs::exists(SealPath(path)));
+}
+
+TEST_F(AuditTest, ADamagedSealIsRefused) {
+  auto audited = Audit(Fixture("dcp_2.15.0"));
+  ASSERT_TRUE(audited.ok());
+  const auto refusal = [&](const std::string& text) {
+    const std::string path = scratch_ / "seal.json";
+    std::ofstream(path) << text;
+    const Status held = HoldAgainstSeal(path, audited.value());
+    return held.ok() ? "" : held.error().message;
+  };
+  EXPECT_THAT(refusal("{"), HasSubstr("seal.json"));
+  EXPECT_THAT(refusal("{}"), HasSubstr("found 0 of them"));
+  EXPECT_THAT(refusal(R"({"schema": 2, "tensors": {}, "values": {}})"), HasSubstr("schema"));
+  EXPECT_THAT(refusal(R"({"schema": 1, "tensors": [], "values": {}})"),
+              HasSubstr("tensors: expected an object"));
+  EXPECT_THAT(refusal(R"({"schema": 1, "tensors": {"a": {"digest": "xyz"}}, "values": {}})"),
+              HasSubstr("32 hexadecimal digits, found 'xyz'"));
+  EXPECT_THAT(refusal(R"({"schema": 1, "tensors": {"a": {"shape": [-1]}}, "values": {}})"),
+              HasSubstr("shape"));
+  const Status absent = HoldAgainstSeal(scratch_ / "none", audited.value());
+  EXPECT_FALSE(absent.ok());
+}
+
+TEST_F(AuditTest, TheNewestComesFirst) {
+  for (const char* name : {"step-9", "step-100", "step-20", "step-300.saving", ".step-400", "final",
+                           "notes.txt", "iter_0000250", "step-99.pt"}) {
+    if (std::strchr(name, '.') != nullptr && name[0] != '.' && !std::strstr(name, "saving")) {
+      std::ofstream(scratch_ / name) << "x";
+    } else {
+      fs::create_directory(scratch_ / name);
+    }
+  }
+  fs::create_directory_symlink(scratch_ / "step-9", scratch_ / "latest-999");
+  const auto found = CheckpointsOf(scratch_.path());
+  ASSERT_TRUE(found.ok());
+  std::vector<std::string> names;
+  for (const std::string& path : found.value()) names.push_back(fs::path(path).filename());
+  EXPECT_THAT(names,
+              ElementsAre("iter_0000250", "step-100", "step-99.pt", "step-20", "step-9", "final"));
+  EXPECT_FALSE(CheckpointsOf(scratch_ / "none").ok());
+}
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,137 @@
+// An audit for people and for machines.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "verify/audit/audit.h"
+#include "verify/oracle/quote.h"
+
+namespace shardproof {
+namespace {
+
+using oracle::Printable;
+
+constexpr size_t kDamageShownMax = 100;
+constexpr size_t kTensorsShownMax = 20;
+constexpr size_t kValueBytesMax = 100;
+
+std::string Count(uint64_t count, const std::string& noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+std::string Bytes(uint64_t bytes) {
+  if (bytes >= uint64_t{1} << 30) return fmt::format("{:.2f} GiB", double(bytes) / (1 << 30));
+  if (bytes >= uint64_t{1} << 20) return fmt::format("{:.2f} MiB", double(bytes) / (1 << 20));
+  return Count(bytes, "byte");
+}
+
+std::string Headline(const AuditResult& result) {
+  if (!result.IsSound())
+    return fmt::format("NOT SOUND  {}", Count(result.damage.size(), "finding"));
+  if (result.seal.empty())
+    return "SOUND, structure only  all of it is there and can be read; no seal says what the bytes "
+           "were";
+  return "SOUND  all of it is there, with the bytes that were sealed";
+}
+
+std::string NonFinite(const AuditedTensor& tensor) {
+  std::vector<std::string> parts;
+  if (tensor.nan_count > 0) parts.push_back(fmt::format("{} NaN", tensor.nan_count));
+  if (tensor.inf_count > 0) parts.push_back(fmt::format("{} Inf", tensor.inf_count));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string TensorLine(const AuditedTensor& tensor) {
+  std::string text = fmt::format("  {}  {} [{}]", Printable(tensor.name), tensor.dtype,
+                                 fmt::join(tensor.shape, ", "));
+  if (tensor.chunks > 1) text += fmt::format(" in {}", Count(tensor.chunks, "chunk"));
+  const std::string non_finite = NonFinite(tensor);
+  return text + (non_finite.empty() ? "" : "  " + non_finite) + "\n";
+}
+
+std::string ContentText(const AuditResult& result) {
+  struct Sum {
+    uint64_t tensors = 0, elements = 0, bytes = 0, nan = 0, inf = 0;
+  };
+  std::map<std::string, Sum> by_dtype;
+  size_t name_width = 5;
+  for (const AuditedTensor& tensor : result.tensors) {
+    Sum& sum = by_dtype[tensor.dtype];
+    ++sum.tensors;
+    sum.elements += tensor.elements;
+    sum.bytes += tensor.bytes;
+    sum.nan += tensor.nan_count;
+    sum.inf += tensor.inf_count;
+    name_width = std::max(name_width, tensor.dtype.size());
+  }
+  std::string text = fmt::format("  {:<{}}  {:>8}  {:>14}  {:>12}  {:>8}  {:>8}\n", "dtype",
+                                 name_width, "tensors", "elements", "size", "NaN", "Inf");
+  for (const auto& [dtype, sum] : by_dtype) {
+    text += fmt::format("  {:<{}}  {:>8}  {:>14}  {:>12}  {:>8}  {:>8}\n", dtype, name_width,
+                        sum.tensors, sum.elements, Bytes(sum.bytes), sum.nan, sum.inf);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string AuditText(const AuditResult& result, bool all) {
+  std::string text = Headline(result) + "\n";
+  for (size_t i = 0; i < result.damage.size() && i < kDamageShownMax; ++i)
+    text += "  " + result.damage[i] + "\n";
+  if (result.damage.size() > kDamageShownMax) {
+    text += fmt::format("  and {} more\n", result.damage.size() - kDamageShownMax);
+  }
+  text += fmt::format("\n{}: {}, {}, {}, {} in {}\n", Printable(result.path), result.format,
+                      Count(result.tensors.size(), "tensor"), Count(result.values.size(), "value"),
+                      Bytes(result.bytes), Count(result.files, "file"));
+  if (!result.tensors.empty()) text += ContentText(result);
+  size_t shown = 0, left = 0;
+  for (const AuditedTensor& tensor : result.tensors) {
+    if (!all && tensor.nan_count + tensor.inf_count == 0) continue;
+    if (!all && shown >= kTensorsShownMax) {
+      ++left;
+      continue;
+    }
+    if (shown++ == 0) text += all ? "\ntensors:\n" : "\ntensors that are not finite:\n";
+    text += TensorLine(tensor);
+  }
+  if (left > 0) text += fmt::format("  and {} more\n", left);
+  if (all && !result.values.empty()) {
+    text += "\nvalues:\n";
+    for (const AuditedValue& value : result.values) {
+      const bool is_long = value.text.size() > kValueBytesMax;
+      text += fmt::format("  {} = {}{}\n", Printable(value.name),
+                          Printable(value.text.substr(0, kValueBytesMax)), is_long ? "..." : "");
+    }
+  }
+  if (!result.seal.empty()) text += fmt::format("seal: {}\n", Printable(result.seal));
+  return text;
+}
+
+nlohmann::json AuditJson(const AuditResult& result) {
+  nlohmann::json tensors = nlohmann::json::array();
+  for (const AuditedTensor& tensor : result.tensors) {
+    tensors.push_back({{"name", tensor.name},
+                       {"dtype", tensor.dtype},
+                       {"shape", tensor.shape},
+                       {"chunks", tensor.chunks},
+                       {"elements", tensor.elements},
+                       {"bytes", tensor.bytes},
+                       {"nan", tensor.nan_count},
+                       {"inf", tensor.inf_count},
+                       {"digest", tensor.digest.Hex()}});
+  }
+  nlohmann::json values = nlohmann::json::array();
+  for (const AuditedValue& value : result.values) {
+    values.push_back({{"name", value.name}, {"text", value.text}, {"digest", value.digest.Hex()}});
+  }
+  return {
+      {"path", result.path},     {"format", result.format},       {"sound", result.IsSound()},
+      {"damage", result.damage}, {"seal", result.seal},           {"files", result.files},
+      {"bytes", result.bytes},   {"tensors", std::move(tensors)}, {"values", std::move(values)}};
+}
+
+}  // namespace shardproof

@@ -1,0 +1,215 @@
+// A checkpoint's seal: its tensors' digests, which do not depend on how they are cut, in a small
+// JSON file.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "verify/audit/audit.h"
+#include "verify/oracle/input_file.h"
+#include "verify/oracle/json.h"
+#include "verify/oracle/quote.h"
+
+namespace shardproof {
+namespace {
+
+using oracle::Printable;
+using oracle::Quote;
+
+constexpr int64_t kSchema = 1;
+constexpr char kSealName[] = "shardproof.seal.json";
+constexpr uint64_t kSealBytesMax = uint64_t{1} << 30;
+
+/// What a seal says of one tensor or value; of a value dtype and shape are empty.
+struct Sealed {
+  std::string dtype;
+  std::vector<int64_t> shape;
+  std::string digest;
+};
+
+std::string TagText(const std::string& dtype, const std::vector<int64_t>& shape) {
+  return fmt::format("{} [{}]", dtype, fmt::join(shape, ", "));
+}
+
+/// Reads the fields of a seal, each checked.
+class SealReader {
+ public:
+  explicit SealReader(const std::string& path) : path_(path) {}
+
+  Status Read() {
+    SP_ASSIGN(const std::string text, oracle::ReadWholeFile(path_, kSealBytesMax));
+    simdjson::dom::parser parser;
+    SP_ASSIGN(const simdjson::dom::object root, oracle::ParseObject(parser, path_, text));
+    SP_ASSIGN(const auto members, oracle::Members(path_, root));
+    int found = 0;
+    for (const oracle::JsonMember& member : members) {
+      if (member.key == "schema") {
+        SP_TRY(oracle::AsInteger(path_, "schema", member.value, kSchema, kSchema));
+        ++found;
+      } else if (member.key == "tensors" || member.key == "values") {
+        const bool is_tensors = member.key == "tensors";
+        SP_TRY(ReadEntries(std::string(member.key), member.value, is_tensors ? tensors : values));
+        ++found;
+      }
+    }
+    if (found == 3) return Ok();
+    return BadInput(
+        fmt::format("{}: expected a seal with schema, tensors and values, found {} of them",
+                    Printable(path_), found));
+  }
+
+  std::map<std::string, Sealed> tensors;
+  std::map<std::string, Sealed> values;
+
+ private:
+  Status ReadEntries(const std::string& field, const oracle::JsonElement& value,
+                     std::map<std::string, Sealed>& out) {
+    simdjson::dom::object object;
+    if (value.get_object().get(object)) {
+      return BadInput(fmt::format("{}: {}: expected an object, found {}", Printable(path_), field,
+                                  oracle::Describe(value)));
+    }
+    SP_ASSIGN(const auto members, oracle::Members(path_ + ": " + field, object));
+    for (const oracle::JsonMember& member : members) {
+      SP_ASSIGN(Sealed sealed, ReadEntry(field + " " + Quote(member.key), member.value));
+      out.emplace(member.key, std::move(sealed));
+    }
+    return Ok();
+  }
+
+  Result<Sealed> ReadEntry(const std::string& field, const oracle::JsonElement& value) {
+    simdjson::dom::object object;
+    if (value.get_object().get(object)) {
+      return BadInput(fmt::format("{}: {}: expected an object, found {}", Printable(path_), field,
+                                  oracle::Describe(value)));
+    }
+    SP_ASSIGN(const auto members, oracle::Members(path_ + ": " + field, object));
+    Sealed sealed;
+    for (const oracle::JsonMember& member : members) {
+      if (member.key == "dtype") {
+        SP_ASSIGN(sealed.dtype, oracle::AsString(path_, field + ": dtype", member.value));
+      } else if (member.key == "digest") {
+        SP_ASSIGN(sealed.digest, oracle::AsString(path_, field + ": digest", member.value));
+      } else if (member.key == "shape") {
+        simdjson::dom::array array;
+        if (member.value.get_array().get(array)) {
+          return BadInput(fmt::format("{}: {}: shape: expected an array, found {}",
+                                      Printable(path_), field, oracle::Describe(member.value)));
+        }
+        for (const oracle::JsonElement item : array) {
+          SP_ASSIGN(const int64_t size,
+                    oracle::AsInteger(path_, field + ": shape", item, 0, INT64_MAX));
+          sealed.shape.push_back(size);
+        }
+      }
+    }
+    if (Digest::FromHex(sealed.digest)) return sealed;
+    return BadInput(fmt::format("{}: {}: expected a digest of 32 hexadecimal digits, found {}",
+                                Printable(path_), field, Quote(sealed.digest)));
+  }
+
+  const std::string& path_;
+};
+
+Status WriteDurably(const std::string& path, const std::string& text) {
+  const auto failed = [&](const std::string& what) {
+    return Failed(fmt::format("{}: {}: {}", Printable(path), what, std::strerror(errno)));
+  };
+  const std::string draft = path + ".writing";
+  const int fd = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) return failed("cannot be made");
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t written = ::write(fd, text.data() + done, text.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) break;
+    done += static_cast<size_t>(written);
+  }
+  const bool is_durable = done == text.size() && ::fsync(fd) == 0;
+  const Status error = is_durable ? Ok() : failed("cannot be written");
+  ::close(fd);
+  if (!is_durable) {
+    ::unlink(draft.c_str());
+    return error;
+  }
+  if (std::rename(draft.c_str(), path.c_str()) != 0) return failed("cannot be put in its place");
+  return Ok();
+}
+
+}  // namespace
+
+std::string SealPath(const std::string& checkpoint) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(checkpoint, ignored)) return checkpoint + "/" + kSealName;
+  return checkpoint + "." + kSealName;
+}
+
+Status WriteSeal(const AuditResult& audited, const std::string& path) {
+  if (!audited.IsSound()) {
+    return BadInput(fmt::format("{}: not sealed, since it is not sound: {}",
+                                Printable(audited.path), audited.damage.front()));
+  }
+  nlohmann::json tensors = nlohmann::json::object();
+  for (const AuditedTensor& tensor : audited.tensors) {
+    tensors[tensor.name] = {
+        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"digest", tensor.digest.Hex()}};
+  }
+  nlohmann::json values = nlohmann::json::object();
+  for (const AuditedValue& value : audited.values)
+    values[value.name] = {{"digest", value.digest.Hex()}};
+  const nlohmann::json document = {{"schema", kSchema},
+                                   {"digest", "verify/digest/SPECIFICATION.md"},
+                                   {"tensors", std::move(tensors)},
+                                   {"values", std::move(values)}};
+  return WriteDurably(
+      path, document.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+Status HoldAgainstSeal(const std::string& path, AuditResult& audited) {
+  SealReader seal(path);
+  SP_TRY(seal.Read());
+  audited.seal = path;
+  std::vector<std::string>& damage = audited.damage;
+  for (const AuditedTensor& tensor : audited.tensors) {
+    const auto sealed = seal.tensors.extract(tensor.name);
+    const std::string what = "tensor " + Quote(tensor.name);
+    if (sealed.empty()) {
+      damage.push_back(what + ": the seal has none of that name");
+    } else if (sealed.mapped().dtype != tensor.dtype || sealed.mapped().shape != tensor.shape) {
+      damage.push_back(fmt::format("{}: sealed as {}, found {}", what,
+                                   TagText(sealed.mapped().dtype, sealed.mapped().shape),
+                                   TagText(tensor.dtype, tensor.shape)));
+    } else if (sealed.mapped().digest != tensor.digest.Hex()) {
+      damage.push_back(
+          fmt::format("{}: its bytes are not those that were sealed (digest {}, found {})", what,
+                      sealed.mapped().digest, tensor.digest.Hex()));
+    }
+  }
+  for (const AuditedValue& value : audited.values) {
+    const auto sealed = seal.values.extract(value.name);
+    const std::string what = "value " + Quote(value.name);
+    if (sealed.empty()) {
+      damage.push_back(what + ": the seal has none of that name");
+    } else if (sealed.mapped().digest != value.digest.Hex()) {
+      damage.push_back(
+          fmt::format("{}: not what was sealed, found {}", what, Printable(value.text)));
+    }
+  }
+  for (const auto& [name, sealed] : seal.tensors) {
+    damage.push_back(fmt::format("tensor {}: sealed as {}, found none", Quote(name),
+                                 TagText(sealed.dtype, sealed.shape)));
+  }
+  for (const auto& [name, sealed] : seal.values) {
+    damage.push_back(fmt::format("value {}: sealed, found none", Quote(name)));
+  }
+  return Ok();
+}
+
+}  // namespace shardproof

@@ -1,0 +1,147 @@
+// shardproof audit and seal: is a checkpoint all there, and are its bytes still those that were
+// sealed?
+#include "verify/audit/audit.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "verify/case/json_fields.h"
+#include "verify/cli/command.h"
+
+namespace shardproof {
+namespace {
+
+constexpr int kExitSound = 0;
+constexpr int kExitNotSound = 1;
+
+struct Arguments {
+  std::string path;
+  std::string seal;
+  std::string json;
+  bool all = false;
+  bool finite = false;
+  bool latest_good = false;
+};
+
+int Refuse(const Error& error) {
+  fmt::print(stderr, "shardproof: {}\n", error.message);
+  return error.code == ErrorCode::kInternal ? kExitBroken : kExitBadInput;
+}
+
+/// With --finite, NaN and Inf are damage.
+void JudgeFinite(AuditResult& result) {
+  for (const AuditedTensor& tensor : result.tensors) {
+    if (tensor.nan_count + tensor.inf_count == 0) continue;
+    result.damage.push_back(fmt::format("tensor '{}': {} NaN and {} Inf among {} elements",
+                                        tensor.name, tensor.nan_count, tensor.inf_count,
+                                        tensor.elements));
+  }
+}
+
+Result<AuditResult> AuditAsAsked(const std::string& path, const Arguments& arguments) {
+  SP_ASSIGN(AuditResult result, Audit(path));
+  std::string seal = arguments.seal.empty() ? SealPath(path) : arguments.seal;
+  std::error_code ignored;
+  const bool is_there = std::filesystem::exists(std::filesystem::symlink_status(seal, ignored));
+  if (is_there || !arguments.seal.empty()) SP_TRY(HoldAgainstSeal(seal, result));
+  if (arguments.finite) JudgeFinite(result);
+  return result;
+}
+
+int RunAudit(const Arguments& arguments) {
+  const auto result = AuditAsAsked(arguments.path, arguments);
+  if (!result.ok()) return Refuse(result.error());
+  const std::string document = DumpJson(AuditJson(result.value()), 2) + "\n";
+  if (arguments.json == "-") {
+    fmt::print("{}", document);
+  } else {
+    fmt::print("{}", AuditText(result.value(), arguments.all));
+  }
+  if (!arguments.json.empty() && arguments.json != "-") {
+    std::ofstream file(arguments.json);
+    if (!(file << document << std::flush)) {
+      return Refuse(BadInput(fmt::format("{}: cannot be written", arguments.json)));
+    }
+  }
+  return result.value().IsSound() ? kExitSound : kExitNotSound;
+}
+
+/// Prints the newest checkpoint that is sound; why newer ones are not goes to stderr.
+int RunLatestGood(const Arguments& arguments) {
+  const auto checkpoints = CheckpointsOf(arguments.path);
+  if (!checkpoints.ok()) return Refuse(checkpoints.error());
+  for (const std::string& path : checkpoints.value()) {
+    const auto result = AuditAsAsked(path, arguments);
+    if (result.ok() && result.value().IsSound()) {
+      fmt::print("{}\n", path);
+      return kExitSound;
+    }
+    fmt::print(stderr, "shardproof: {}: {}\n", path,
+               result.ok() ? "not sound: " + result.value().damage.front()
+                           : "unreadable: " + result.error().message);
+  }
+  fmt::print(stderr, "shardproof: {}: expected a sound checkpoint, found none among {}\n",
+             arguments.path, checkpoints.value().size());
+  return kExitNotSound;
+}
+
+int RunSeal(const Arguments& arguments) {
+  const auto result = Audit(arguments.path);
+  if (!result.ok()) return Refuse(result.error());
+  const std::string path = arguments.seal.empty() ? SealPath(arguments.path) : arguments.seal;
+  const Status written = WriteSeal(result.value(), path);
+  if (!written.ok()) {
+    Refuse(written.error());
+    return result.value().IsSound() ? kExitBadInput : kExitNotSound;
+  }
+  fmt::print("sealed {}, {} in {}\n", result.value().tensors.size(), result.value().values.size(),
+             path);
+  return kExitSound;
+}
+
+}  // namespace
+
+void AddAudit(CLI::App& app, int* exit_code) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command =
+      app.add_subcommand("audit", "Is a checkpoint complete, readable, and what was sealed?");
+  command
+      ->add_option("CHECKPOINT", arguments->path,
+                   "A directory of DCP or safetensors, a file of safetensors or torch.save;\n"
+                   "with --latest-good the directory that has them")
+      ->required()
+      ->check(NotEmpty);
+  command->add_option("--seal", arguments->seal, "The seal to hold it against, if not its own")
+      ->check(NotEmpty);
+  command->add_flag("--finite", arguments->finite, "NaN and Inf make it unsound");
+  command->add_flag("--all", arguments->all, "Show every tensor and value");
+  command->add_option("--json", arguments->json, "File for the result as JSON; - is stdout")
+      ->check(NotEmpty);
+  command->add_flag("--latest-good", arguments->latest_good,
+                    "Print the newest checkpoint in the directory that is sound");
+  command->footer(
+      "Exit codes: 0 sound, 1 not (what is there can be read, and is not as it says), 2 "
+      "unreadable.");
+  command->callback([arguments, exit_code] {
+    *exit_code = arguments->latest_good ? RunLatestGood(*arguments) : RunAudit(*arguments);
+  });
+}
+
+void AddSeal(CLI::App& app, int* exit_code) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command =
+      app.add_subcommand("seal", "Write a checkpoint's digests down, for audit to hold it against");
+  command->add_option("CHECKPOINT", arguments->path, "As for audit")->required()->check(NotEmpty);
+  command
+      ->add_option("--to", arguments->seal,
+                   "The seal's file, if not shardproof.seal.json in the directory\n"
+                   "(FILE.shardproof.seal.json beside a file)")
+      ->check(NotEmpty);
+  command->footer("Exit codes: 0 sealed, 1 not sound and so not sealed, 2 unreadable.");
+  command->callback([arguments, exit_code] { *exit_code = RunSeal(*arguments); });
+}
+
+}  // namespace shardproof

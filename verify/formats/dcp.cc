@@ -1,0 +1,251 @@
+// A directory of torch.distributed.checkpoint: .metadata says which box of which tensor, and which
+// value, lies where in the files; each is a torch.save archive of its own.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+
+#include "verify/formats/flatten.h"
+#include "verify/formats/stored.h"
+#include "verify/oracle/dtype.h"
+#include "verify/oracle/quote.h"
+
+namespace shardproof::formats {
+namespace {
+
+using oracle::InputFile;
+using oracle::Printable;
+using oracle::Quote;
+using Kind = PickleValue::Kind;
+
+constexpr uint64_t kMetadataBytesMax = uint64_t{4} << 30;
+constexpr std::string_view kModule = "torch.distributed.checkpoint.metadata.";
+
+/// Where one piece lies.
+struct Place {
+  uint32_t file = 0;
+  uint64_t offset = 0;
+  uint64_t length = 0;
+};
+
+/// A tensor's piece, or a value (no offsets).
+using PlaceKey = std::pair<std::string_view, std::vector<int64_t>>;
+
+class Reader {
+ public:
+  Reader(const std::string& directory, Damage* damage)
+      : directory_(directory), where_(directory + "/.metadata"), damage_(damage) {}
+
+  Result<StoredCheckpoint> Run() {
+    SP_ASSIGN(std::string bytes, oracle::ReadWholeFile(where_, kMetadataBytesMax));
+    SP_ASSIGN(const Pickle pickle, ReadPickle(std::move(bytes), where_));
+    const PickleValue& root = pickle.root();
+    if (!root.IsObject(std::string(kModule) + "Metadata"))
+      return Wrong("a Metadata", Describe(root));
+    SP_ASSIGN(const PickleValue* entries, Member(root, "state_dict_metadata", Kind::kDict));
+    SP_ASSIGN(const PickleValue* places, Member(root, "storage_data", Kind::kDict));
+    checkpoint_.format = "DCP";
+    SP_TRY(ReadPlaces(*places));
+    for (size_t i = 0; i + 1 < entries->items.size(); i += 2) {
+      const PickleValue& key = *entries->items[i];
+      if (!key.Is(Kind::kText)) return Wrong("names in state_dict_metadata", Describe(key));
+      const Status read = ReadEntry(key.text, *entries->items[i + 1]);
+      if (!read.ok()) SP_TRY(Note(read.error()));
+    }
+    SP_TRY(SortByName(where_, checkpoint_));
+    return std::move(checkpoint_);
+  }
+
+ private:
+  /// An error about what .metadata says, which itself could be read.
+  Status Note(Error error) {
+    if (damage_ == nullptr) return error;
+    damage_->push_back(std::move(error.message));
+    return Ok();
+  }
+
+  Error Wrong(const std::string& expected, const std::string& found) const {
+    return BadInput(fmt::format("{}: expected {}, found {}", Printable(where_), expected, found));
+  }
+
+  Error WrongOf(std::string_view name, const std::string& expected,
+                const std::string& found) const {
+    return BadInput(fmt::format("{}: {}: expected {}, found {}", Printable(where_), Quote(name),
+                                expected, found));
+  }
+
+  Result<const PickleValue*> Member(const PickleValue& object, const char* name, Kind kind) const {
+    const PickleValue* member = object.At(name);
+    if (member != nullptr && member->Is(kind)) return member;
+    return Wrong(fmt::format("a field {} of {}", name, Describe(object)),
+                 member == nullptr ? "none" : Describe(*member));
+  }
+
+  Result<uint64_t> Number(const PickleValue& object, const char* name) const {
+    SP_ASSIGN(const PickleValue* member, Member(object, name, Kind::kInteger));
+    if (member->is_big || member->integer < 0)
+      return Wrong(fmt::format("{} of at least 0", name), Describe(*member));
+    return static_cast<uint64_t>(member->integer);
+  }
+
+  Status ReadPlaces(const PickleValue& places) {
+    for (size_t i = 0; i + 1 < places.items.size(); i += 2) {
+      const PickleValue& index = *places.items[i];
+      const PickleValue& info = *places.items[i + 1];
+      if (!index.IsObject(std::string(kModule) + "MetadataIndex"))
+        return Wrong("a MetadataIndex", Describe(index));
+      SP_ASSIGN(const PickleValue* name, Member(index, "fqn", Kind::kText));
+      const PickleValue* offset = index.At("offset");
+      PlaceKey key{name->text, {}};
+      if (offset != nullptr && !offset->Is(Kind::kNone)) {
+        SP_ASSIGN(key.second, Sizes(*offset, where_ + ": offset of " + Quote(name->text)));
+      }
+      if (!info.IsObject("torch.distributed.checkpoint.filesystem._StorageInfo")) {
+        return WrongOf(name->text, "a _StorageInfo of the file system's writer", Describe(info));
+      }
+      const PickleValue* transforms = info.At("transform_descriptors");
+      if (transforms != nullptr && !transforms->Is(Kind::kNone) && !transforms->items.empty()) {
+        return WrongOf(name->text, "pieces as they are",
+                       "transformed ones: " + Describe(*transforms));
+      }
+      SP_ASSIGN(const PickleValue* path, Member(info, "relative_path", Kind::kText));
+      Place place;
+      SP_ASSIGN(place.file, FileIndex(path->text));
+      SP_ASSIGN(place.offset, Number(info, "offset"));
+      SP_ASSIGN(place.length, Number(info, "length"));
+      if (!places_.emplace(std::move(key), place).second) {
+        return WrongOf(name->text, "every piece in one place", "two");
+      }
+    }
+    return Ok();
+  }
+
+  Result<uint32_t> FileIndex(std::string_view name) {
+    const auto [known, is_new] = files_.emplace(name, static_cast<uint32_t>(inputs_.size()));
+    if (!is_new) return known->second;
+    if (!oracle::StaysInside(name)) return Wrong("files inside the directory", Quote(name));
+    const std::string path = directory_ + "/" + std::string(name);
+    const auto file = InputFile::Open(path);
+    if (!file.ok()) SP_TRY(Note(file.error().While(Printable(where_) + " names a file")));
+    checkpoint_.files.push_back({std::string(name), path, file.ok() ? file.value()->size() : 0});
+    is_missing_.push_back(!file.ok());
+    inputs_.emplace_back();  // opened again when it is read: there may be more of them than
+                             // descriptors
+    return known->second;
+  }
+
+  Result<TorchArchive> OpenPiece(std::string_view name, const std::vector<int64_t>& offsets) {
+    const auto found = places_.find({name, offsets});
+    if (found == places_.end()) {
+      return WrongOf(name, fmt::format("a place of the piece at [{}]", fmt::join(offsets, ", ")),
+                     "none");
+    }
+    const Place& place = found->second;
+    file_ = place.file;
+    const StoredFile& file = checkpoint_.files[place.file];
+    if (is_missing_[place.file]) {
+      return WrongOf(name, "its pieces in files that are there", Quote(file.name));
+    }
+    if (place.offset > file.bytes || place.length > file.bytes - place.offset) {
+      return WrongOf(name,
+                     fmt::format("a piece within the {} bytes of {}", file.bytes, Quote(file.name)),
+                     fmt::format("[{}, +{})", place.offset, place.length));
+    }
+    auto& input = inputs_[place.file];
+    if (input == nullptr) {
+      if (++open_count_ > kOpenMax) {
+        for (auto& other : inputs_) other.reset();
+        open_count_ = 1;
+      }
+      SP_ASSIGN(input, InputFile::Open(file.path));
+    }
+    auto archive = TorchArchive::Open(input, place.offset, place.length);
+    if (!archive.ok()) return archive.error().While("piece of " + Quote(name));
+    return archive;
+  }
+
+  Status ReadEntry(std::string_view name, const PickleValue& entry) {
+    if (entry.IsObject(std::string(kModule) + "BytesStorageMetadata")) {
+      SP_ASSIGN(const TorchArchive archive, OpenPiece(name, {}));
+      return Flatten(archive, std::string(name), file_, checkpoint_.files[file_].path, checkpoint_);
+    }
+    if (!entry.IsObject(std::string(kModule) + "TensorStorageMetadata")) {
+      return WrongOf(name, "a TensorStorageMetadata or BytesStorageMetadata", Describe(entry));
+    }
+    StoredTensor tensor{.name = std::string(name)};
+    SP_ASSIGN(tensor.dtype, Dtype(name, entry));
+    const std::string of = where_ + ": " + Quote(name) + ": ";
+    const PickleValue* size = entry.At("size");
+    if (size == nullptr) return WrongOf(name, "a size", "none");
+    SP_ASSIGN(tensor.shape, Sizes(*size, of + "size"));
+    if (!oracle::CheckedElements(tensor.shape.data(), tensor.shape.size())) {
+      return WrongOf(name, "a size of less than 2^63 elements",
+                     fmt::format("[{}]", fmt::join(tensor.shape, ", ")));
+    }
+    SP_ASSIGN(const PickleValue* chunks, Member(entry, "chunks", Kind::kList));
+    for (const PickleValue* chunk : chunks->items) {
+      const PickleValue* offsets = chunk->At("offsets");
+      const PickleValue* sizes = chunk->At("sizes");
+      if (offsets == nullptr || sizes == nullptr)
+        return WrongOf(name, "offsets and sizes of a chunk", Describe(*chunk));
+      SP_ASSIGN(const auto at, Sizes(*offsets, of + "offsets"));
+      SP_ASSIGN(const auto box, Sizes(*sizes, of + "sizes"));
+      SP_ASSIGN(Chunk read, ReadChunk(tensor, at, box));
+      tensor.chunks.push_back(std::move(read));
+    }
+    SP_TRY(CheckTiling(where_, tensor));
+    checkpoint_.tensors.push_back(std::move(tensor));
+    return Ok();
+  }
+
+  Result<std::string> Dtype(std::string_view name, const PickleValue& entry) const {
+    const PickleValue* properties = entry.At("properties");
+    const PickleValue* state = properties == nullptr ? nullptr : properties->state;
+    if (state == nullptr || !state->Is(Kind::kTuple) || state->items.empty() ||
+        !state->items[0]->Is(Kind::kName)) {
+      return WrongOf(name, "properties that begin with a dtype",
+                     state == nullptr ? "none" : Describe(*state));
+    }
+    const std::string_view dtype = DtypeOfName(state->items[0]->text);
+    if (dtype.empty()) return WrongOf(name, "a dtype that can be read", Describe(*state->items[0]));
+    return std::string(dtype);
+  }
+
+  Result<Chunk> ReadChunk(const StoredTensor& tensor, const std::vector<int64_t>& offsets,
+                          const std::vector<int64_t>& sizes) {
+    SP_ASSIGN(const TorchArchive archive, OpenPiece(tensor.name, offsets));
+    SP_ASSIGN(const auto piece, archive.AsTensor(archive.root()));
+    const std::string expected = fmt::format("a tensor {} [{}] at [{}]", tensor.dtype,
+                                             fmt::join(sizes, ", "), fmt::join(offsets, ", "));
+    if (!piece) return WrongOf(tensor.name, expected, Describe(archive.root()));
+    if (piece->dtype != tensor.dtype || piece->shape != sizes) {
+      return WrongOf(tensor.name, expected,
+                     fmt::format("{} [{}] in {}", piece->dtype, fmt::join(piece->shape, ", "),
+                                 Quote(checkpoint_.files[file_].name)));
+    }
+    Chunk chunk = WholeChunk(*piece, file_);
+    chunk.offsets = offsets;
+    return chunk;
+  }
+
+  static constexpr int kOpenMax = 256;
+
+  const std::string& directory_;
+  std::string where_;
+  Damage* damage_;
+  StoredCheckpoint checkpoint_;
+  std::map<std::string, uint32_t, std::less<>> files_;
+  std::vector<std::shared_ptr<const InputFile>> inputs_;
+  std::vector<bool> is_missing_;
+  int open_count_ = 0;
+  std::map<PlaceKey, Place> places_;
+  uint32_t file_ = 0;  ///< of the piece that was opened last
+};
+
+}  // namespace
+
+Result<StoredCheckpoint> OpenDcp(const std::string& directory, Damage* damage) {
+  return Reader(directory, damage).Run();
+}
+
+}  // namespace shardproof::formats

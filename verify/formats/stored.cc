@@ -1,0 +1,162 @@
+#include "verify/formats/stored.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "verify/oracle/dtype.h"
+#include "verify/oracle/header.h"
+#include "verify/oracle/quote.h"
+
+namespace shardproof::formats {
+namespace {
+
+namespace fs = std::filesystem;
+using oracle::Printable;
+using oracle::Quote;
+
+uint64_t Product(const std::vector<int64_t>& sizes) {
+  return oracle::CheckedElements(sizes.data(), sizes.size()).value_or(0);
+}
+
+bool Overlap(const Chunk& a, const Chunk& b) {
+  for (size_t dim = 0; dim < a.sizes.size(); ++dim) {
+    if (a.offsets[dim] >= b.offsets[dim] + b.sizes[dim] ||
+        b.offsets[dim] >= a.offsets[dim] + a.sizes[dim]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool IsInside(const Chunk& chunk, const std::vector<int64_t>& shape) {
+  if (chunk.offsets.size() != shape.size() || chunk.sizes.size() != shape.size()) return false;
+  for (size_t dim = 0; dim < shape.size(); ++dim) {
+    if (chunk.offsets[dim] > shape[dim] || chunk.sizes[dim] > shape[dim] - chunk.offsets[dim])
+      return false;
+  }
+  return true;
+}
+
+std::string BoxText(const Chunk& chunk) {
+  return fmt::format("[{}]+[{}]", fmt::join(chunk.offsets, ", "), fmt::join(chunk.sizes, ", "));
+}
+
+std::vector<int64_t> RowMajorStrides(const std::vector<int64_t>& shape) {
+  std::vector<int64_t> strides(shape.size(), 1);
+  for (size_t dim = shape.size(); dim-- > 1;) {
+    strides[dim - 1] = strides[dim] * std::max<int64_t>(shape[dim], 1);
+  }
+  return strides;
+}
+
+bool IsDcp(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(path + "/.metadata", ignored));
+}
+
+}  // namespace
+
+uint64_t Chunk::Elements() const { return Product(sizes); }
+uint64_t StoredTensor::Elements() const { return Product(shape); }
+uint64_t StoredTensor::Bytes() const {
+  return Elements() * static_cast<uint64_t>(oracle::FindDtype(dtype)->bytes);
+}
+
+Status CheckTiling(const std::string& where, StoredTensor& tensor) {
+  const auto wrong = [&](const std::string& found) {
+    return BadInput(fmt::format("{}: tensor {}: expected chunks that tile [{}], found {}",
+                                Printable(where), Quote(tensor.name), fmt::join(tensor.shape, ", "),
+                                found));
+  };
+  std::vector<Chunk>& chunks = tensor.chunks;
+  std::sort(chunks.begin(), chunks.end(),
+            [](const Chunk& a, const Chunk& b) { return a.offsets < b.offsets; });
+  uint64_t covered = 0;
+  std::vector<const Chunk*> open;  // those that the next may overlap: sorted, so by dim 0 alone
+  for (const Chunk& chunk : chunks) {
+    if (!IsInside(chunk, tensor.shape)) return wrong(BoxText(chunk));
+    if (chunk.Elements() == 0) continue;
+    covered += chunk.Elements();
+    if (!chunk.offsets.empty()) {
+      std::erase_if(open, [&](const Chunk* other) {
+        return other->offsets[0] + other->sizes[0] <= chunk.offsets[0];
+      });
+    }
+    for (const Chunk* other : open) {
+      if (Overlap(*other, chunk))
+        return wrong(BoxText(*other) + " and " + BoxText(chunk) + ", which overlap");
+    }
+    open.push_back(&chunk);
+  }
+  if (covered != tensor.Elements()) {
+    return wrong(
+        fmt::format("{} of {} elements in none", tensor.Elements() - covered, tensor.Elements()));
+  }
+  return Ok();
+}
+
+Status SortByName(const std::string& where, StoredCheckpoint& checkpoint) {
+  const auto sort = [&](auto& list) -> Status {
+    std::sort(list.begin(), list.end(),
+              [](const auto& a, const auto& b) { return a.name < b.name; });
+    const auto twice = std::adjacent_find(
+        list.begin(), list.end(), [](const auto& a, const auto& b) { return a.name == b.name; });
+    if (twice == list.end()) return Ok();
+    return BadInput(fmt::format("{}: expected every name once, found {} twice", Printable(where),
+                                Quote(twice->name)));
+  };
+  SP_TRY(sort(checkpoint.tensors));
+  return sort(checkpoint.values);
+}
+
+Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage) {
+  SP_ASSIGN(std::vector<oracle::TensorLocation> found, oracle::Locate(path, damage));
+  StoredCheckpoint checkpoint{.format = "safetensors"};
+  std::map<std::string, uint32_t> files;
+  for (oracle::TensorLocation& where : found) {
+    const auto [file, is_new] = files.emplace(where.file, checkpoint.files.size());
+    if (is_new) {
+      const std::string file_path = oracle::PathOf(path, where);
+      SP_ASSIGN(const auto input, oracle::InputFile::Open(file_path));
+      checkpoint.files.push_back({where.file, file_path, input->size()});
+    }
+    Chunk whole{.offsets = std::vector<int64_t>(where.shape.size()),
+                .sizes = where.shape,
+                .strides = RowMajorStrides(where.shape),
+                .file = file->second,
+                .file_offset = where.file_offset};
+    checkpoint.tensors.push_back({std::move(where.name),
+                                  std::move(where.dtype),
+                                  std::move(where.shape),
+                                  {std::move(whole)}});
+  }
+  return checkpoint;
+}
+
+Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage) {
+  std::error_code error;
+  if (fs::is_directory(path, error))
+    return IsDcp(path) ? OpenDcp(path, damage) : OpenSafetensors(path, damage);
+  if (error)
+    return BadInput(fmt::format("{}: cannot be opened: {}", Printable(path), error.message()));
+  SP_ASSIGN(const auto file, oracle::InputFile::Open(path));
+  char magic[2] = {};
+  if (file->size() >= 2) SP_TRY(file->ReadAt(0, 2, magic));
+  // A safetensors file opens with its header's length: one of 'PK' would be 19,280 bytes, and is
+  // read as such if its name says so.
+  const bool is_zip = magic[0] == 'P' && magic[1] == 'K' && !path.ends_with(".safetensors");
+  if (is_zip) return OpenTorchSave(path);
+  if (magic[0] == '\x80' && !path.ends_with(".safetensors")) {
+    return BadInput(
+        fmt::format("{}: expected a safetensors file or a ZIP archive of torch.save, found a bare "
+                    "pickle (torch.save before PyTorch 1.6, or no checkpoint)",
+                    Printable(path)));
+  }
+  return OpenSafetensors(path, damage);
+}
+
+}  // namespace shardproof::formats

@@ -1,0 +1,78 @@
+// What a checkpoint on disk holds, of any format that is known: tensors in pieces somewhere in
+// files, and values that are none. Nothing of src/ is used to read it: it is what the pipeline's
+// own are held against.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/core/result.h"
+#include "verify/oracle/oracle.h"
+
+namespace shardproof::formats {
+
+/// A box of a tensor, and where its elements lie.
+struct Chunk {
+  std::vector<int64_t> offsets;  ///< of its first element in the tensor, per dim
+  std::vector<int64_t> sizes;    ///< elements, per dim
+  std::vector<int64_t> strides;  ///< elements in the file from one to the next, per dim
+  uint32_t file = 0;             ///< index into StoredCheckpoint::files
+  uint64_t file_offset = 0;      ///< of its first element, bytes
+
+  uint64_t Elements() const;
+};
+
+struct StoredTensor {
+  std::string name;   ///< FQN, or the keys that lead to it joined by dots
+  std::string dtype;  ///< safetensors' name
+  std::vector<int64_t> shape;
+  std::vector<Chunk> chunks;  ///< sorted by offsets; they tile the tensor
+
+  uint64_t Elements() const;
+  uint64_t Bytes() const;
+};
+
+/// A value that is no tensor.
+struct StoredValue {
+  std::string name;
+  std::string text;  ///< in Python's notation
+};
+
+struct StoredFile {
+  std::string name;  ///< within the directory; the file's own name if the checkpoint is one file
+  std::string path;
+  uint64_t bytes = 0;
+};
+
+struct StoredCheckpoint {
+  std::string format;                 ///< "safetensors", "DCP" or "torch.save"
+  std::vector<StoredTensor> tensors;  ///< sorted by name
+  std::vector<StoredValue> values;    ///< likewise
+  std::vector<StoredFile> files;
+};
+
+using oracle::Damage;
+
+/// The checkpoint at `path`: a DCP directory (one with a .metadata), a safetensors directory or
+/// file, or a file of torch.save. Complete: every piece is in its file, and a tensor's pieces
+/// neither overlap nor leave a gap. \param damage  if given, takes what is wrong with what could be
+/// read, a line each, and the tensors and
+///   values concerned are left out: a missing or short file, pieces that overlap or leave a gap, a
+///   piece of another dtype or shape than the directory says.
+/// \error kBadInput, one line: file, offset or key, what was expected and what was found.
+Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage = nullptr);
+
+// The formats; each as OpenStored.
+Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage);
+Result<StoredCheckpoint> OpenDcp(const std::string& directory, Damage* damage);
+Result<StoredCheckpoint> OpenTorchSave(const std::string& path);
+
+/// Sorts the chunks by offsets. \error kBadInput, naming `where` and the tensor, unless they tile
+/// the shape.
+Status CheckTiling(const std::string& where, StoredTensor& tensor);
+
+/// Sorts tensors and values by name. \error kBadInput if two have the same.
+Status SortByName(const std::string& where, StoredCheckpoint& checkpoint);
+
+}  // namespace shardproof::formats

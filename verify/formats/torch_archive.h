@@ -1,0 +1,60 @@
+// What torch.save wrote: a pickle, and the storages that its tensors are views of, in one ZIP
+// archive.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/core/result.h"
+#include "verify/formats/pickle.h"
+#include "verify/formats/zip.h"
+#include "verify/oracle/input_file.h"
+
+namespace shardproof::formats {
+
+/// A strided tensor somewhere in a file.
+struct TorchTensor {
+  std::string dtype;             ///< safetensors' name
+  std::vector<int64_t> shape;    ///< elements
+  std::vector<int64_t> strides;  ///< elements, none negative
+  uint64_t offset = 0;           ///< of its first element in the file, bytes
+};
+
+class TorchArchive {
+ public:
+  /// The archive that is bytes [start, start + length) of `file`.
+  /// \error kBadInput: not such an archive, one of TorchScript or of a big-endian machine, a
+  /// damaged one,
+  ///   a pickle that is refused (ReadPickle).
+  static Result<TorchArchive> Open(std::shared_ptr<const oracle::InputFile> file, uint64_t start,
+                                   uint64_t length);
+
+  const PickleValue& root() const { return pickle_.root(); }
+
+  /// The tensor or parameter that a value stands for; nothing if it stands for something else.
+  /// \error kBadInput: of a dtype that is not known, without its storage, or beyond its end.
+  Result<std::optional<TorchTensor>> AsTensor(const PickleValue& value) const;
+
+ private:
+  Error Wrong(const std::string& expected, const std::string& found) const;
+  Result<TorchTensor> View(const PickleValue& call) const;
+
+  std::shared_ptr<const oracle::InputFile> file_;
+  std::string where_;
+  std::map<std::string, ZipEntry, std::less<>> storages_;  ///< by key
+  Pickle pickle_;
+};
+
+/// The safetensors name of a dtype that a pickle names ("torch.float32", "torch.FloatStorage");
+/// empty if there is none.
+std::string_view DtypeOfName(std::string_view name);
+
+/// Sizes, offsets or strides: a tuple or list of integers of at least 0. \error kBadInput, `what`
+/// in it.
+Result<std::vector<int64_t>> Sizes(const PickleValue& value, const std::string& what);
+
+}  // namespace shardproof::formats
