@@ -2,10 +2,6 @@
 
 namespace shardproof {
 
-std::string NotEmpty(const std::string& text) {
-  return text.empty() ? "expected a path, found an empty one" : "";
-}
-
 void AddOutputOptions(CLI::App& command, ExecuteOptions& options) {
   command.add_option("--property", options.properties,
                      "Judge only this property; may be repeated");

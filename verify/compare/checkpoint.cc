@@ -47,7 +47,7 @@ Status CheckJoinable(const TensorPair& pair, const std::vector<Reader>& parts) {
 Result<Checkpoint> Checkpoint::Open(const std::string& path) {
   Checkpoint checkpoint;
   SP_ASSIGN(checkpoint.stored_, formats::OpenStored(path));
-  checkpoint.files_.resize(checkpoint.stored_.files.size());
+  checkpoint.open_->files.resize(checkpoint.stored_.files.size());
   return checkpoint;
 }
 
@@ -60,10 +60,11 @@ const formats::StoredTensor* Checkpoint::Find(const std::string& name) const {
 
 Reader Checkpoint::Read(const formats::StoredTensor& tensor, uint64_t window_bytes) const {
   const auto open = [this](uint32_t index) -> Result<std::shared_ptr<const oracle::InputFile>> {
-    std::shared_ptr<const oracle::InputFile> file = files_[index].lock();
+    const std::lock_guard lock(open_->mutex);
+    std::shared_ptr<const oracle::InputFile> file = open_->files[index].lock();
     if (file == nullptr) {
       SP_ASSIGN(file, oracle::InputFile::Open(stored_.files[index].path));
-      files_[index] = file;
+      open_->files[index] = file;
     }
     return file;
   };

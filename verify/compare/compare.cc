@@ -4,9 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
+#include <atomic>
+#include <iterator>
 #include <map>
 #include <optional>
+#include <thread>
 
 #include "verify/compare/diagnose.h"
 #include "verify/compare/name_map.h"
@@ -26,12 +28,17 @@ using compare::TensorPair;
 using oracle::DtypeInfo;
 using oracle::NumberKind;
 
-/// One run of Compare: what is compared, and the result as it grows.
-struct Comparison {
+/// One run of Compare: what is compared.
+struct Inputs {
   Checkpoint a;
   Checkpoint b;
   const DtypeInfo* cast = nullptr;
-  CompareResult result;
+};
+
+/// One thread's part of it: the result as it grows.
+struct Comparison {
+  const Inputs& inputs;
+  CompareResult result = {};
 };
 
 Result<const DtypeInfo*> CastTarget(const std::string& name) {
@@ -59,7 +66,7 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 /// A difference of shape or dtype: said as such, values are not held against each other.
 Result<bool> FoundTagDifference(Comparison& run, const TensorPair& pair, Reader& a, Reader& b) {
   const bool casts =
-      run.cast != nullptr && &b->dtype() == run.cast && a->dtype().kind == NumberKind::kFloat;
+      run.inputs.cast != nullptr && &b->dtype() == run.inputs.cast && a->dtype().kind == NumberKind::kFloat;
   TensorDifference difference = Describe(pair, *b);
   if (a->shape() != b->shape()) {
     difference.kind = "shape";
@@ -92,7 +99,7 @@ Status AddValueDifference(Comparison& run, const TensorPair& pair, compare::Tens
   difference.coordinates = CoordinatesOf(*found.first, b.shape());
   difference.expected = ElementText(b.dtype().name, found.expected);
   difference.seen = ElementText(b.dtype().name, found.seen);
-  SP_ASSIGN(const std::string other, compare::FindSameValues(run.a, run.b, pair));
+  SP_ASSIGN(const std::string other, compare::FindSameValues(run.inputs.a, run.inputs.b, pair));
   if (!other.empty()) {
     difference.explanation = fmt::format("equals another tensor: A's {}", oracle::Quote(other));
   } else {
@@ -106,18 +113,18 @@ Status AddValueDifference(Comparison& run, const TensorPair& pair, compare::Tens
 /// the cast and back.
 Result<bool> EqualAfterRoundTrip(Comparison& run, const TensorPair& pair, Reader& b) {
   const bool applies =
-      run.cast != nullptr && &b->dtype() != run.cast && b->dtype().kind == NumberKind::kFloat;
+      run.inputs.cast != nullptr && &b->dtype() != run.inputs.cast && b->dtype().kind == NumberKind::kFloat;
   if (!applies) return false;
-  SP_ASSIGN(Reader a, compare::ReadSource(run.a, pair));
+  SP_ASSIGN(Reader a, compare::ReadSource(run.inputs.a, pair));
   const DtypeInfo& own = a->dtype();
-  const Reader there_and_back = Cast(Cast(std::move(a), *run.cast), own);
+  const Reader there_and_back = Cast(Cast(std::move(a), *run.inputs.cast), own);
   SP_ASSIGN(const auto found, compare::CountDifferences(*there_and_back, *b, true));
   return found.differing == 0;
 }
 
 Status ComparePair(Comparison& run, const TensorPair& pair) {
-  SP_ASSIGN(Reader a, compare::ReadSource(run.a, pair));
-  Reader b = run.b.Read(*run.b.Find(pair.b_name));
+  SP_ASSIGN(Reader a, compare::ReadSource(run.inputs.a, pair));
+  Reader b = run.inputs.b.Read(*run.inputs.b.Find(pair.b_name));
   SP_ASSIGN(const bool tag_differs, FoundTagDifference(run, pair, a, b));
   if (tag_differs) return Ok();
   const bool casts = &a->dtype() != &b->dtype();
@@ -135,6 +142,33 @@ Status ComparePair(Comparison& run, const TensorPair& pair) {
   return equal ? Ok() : AddValueDifference(run, pair, *a, *b, found);
 }
 
+/// All pairs, on as many threads as there are cores. \error of the first pair that has one.
+Status ComparePairs(const std::vector<TensorPair>& pairs, Comparison& run) {
+  const size_t thread_count =
+      std::clamp<size_t>(std::thread::hardware_concurrency(), 1, std::max<size_t>(pairs.size(), 1));
+  std::vector<Comparison> parts(thread_count, Comparison{run.inputs});
+  std::vector<Status> outcomes(pairs.size(), Ok());
+  std::atomic<size_t> next = 0;
+  std::vector<std::thread> threads;
+  for (Comparison& part : parts) {
+    threads.emplace_back([&] {
+      for (size_t i = next++; i < pairs.size(); i = next++) outcomes[i] = ComparePair(part, pairs[i]);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& outcome : outcomes) SP_TRY(outcome);
+  CompareResult& whole = run.result;
+  for (Comparison& part : parts) {
+    std::move(part.result.differences.begin(), part.result.differences.end(),
+              std::back_inserter(whole.differences));
+    whole.tensors += part.result.tensors;
+    whole.cast_tensors += part.result.cast_tensors;
+    whole.elements += part.result.elements;
+    whole.bytes += part.result.bytes;
+  }
+  return Ok();
+}
+
 /// A value's name by the map's prefixes; its other rules are about tensors.
 std::string WithPrefix(const compare::NameMap& map, const std::string& name) {
   const bool has_prefix = name.starts_with(map.strip_prefix);
@@ -144,13 +178,13 @@ std::string WithPrefix(const compare::NameMap& map, const std::string& name) {
 /// What is no tensor: options of an optimizer, step counts, extra state.
 void CompareValues(Comparison& run, const compare::NameMap* map) {
   CompareResult& result = run.result;
-  if (!run.a.HoldsValues() || !run.b.HoldsValues()) {
-    result.values_left = run.a.values().size() + run.b.values().size();
+  if (!run.inputs.a.HoldsValues() || !run.inputs.b.HoldsValues()) {
+    result.values_left = run.inputs.a.values().size() + run.inputs.b.values().size();
     return;
   }
   std::map<std::string, const std::string*> unpaired;
-  for (const formats::StoredValue& value : run.b.values()) unpaired.emplace(value.name, &value.text);
-  for (const formats::StoredValue& value : run.a.values()) {
+  for (const formats::StoredValue& value : run.inputs.b.values()) unpaired.emplace(value.name, &value.text);
+  for (const formats::StoredValue& value : run.inputs.a.values()) {
     const std::string name = map == nullptr ? value.name : WithPrefix(*map, value.name);
     const auto partner = unpaired.find(name);
     if (partner == unpaired.end()) {
@@ -188,27 +222,26 @@ void Conclude(CompareResult& result) {
 
 Result<CompareResult> Compare(const std::string& a, const std::string& b,
                               const CompareOptions& options) {
-  Comparison run;
-  run.result.a = a;
-  run.result.b = b;
-  run.result.cast = options.cast;
-  SP_ASSIGN(run.cast, CastTarget(options.cast));
+  Inputs inputs;
+  SP_ASSIGN(inputs.cast, CastTarget(options.cast));
   std::optional<compare::NameMap> map;
   if (!options.map_file.empty()) {
     SP_ASSIGN(map, compare::ReadNameMap(options.map_file));
   }
-  SP_ASSIGN(run.a, Checkpoint::Open(a));
-  SP_ASSIGN(run.b, Checkpoint::Open(b));
-  SP_ASSIGN(Pairing pairing, compare::Pair(run.a, run.b, map ? &*map : nullptr));
-  for (const TensorPair& pair : pairing.pairs) {
-    Status compared = ComparePair(run, pair);
-    if (compared.ok()) continue;
+  SP_ASSIGN(inputs.a, Checkpoint::Open(a));
+  SP_ASSIGN(inputs.b, Checkpoint::Open(b));
+  SP_ASSIGN(Pairing pairing, compare::Pair(inputs.a, inputs.b, map ? &*map : nullptr));
+  Comparison run{inputs};
+  run.result.a = a;
+  run.result.b = b;
+  run.result.cast = options.cast;
+  if (const Status compared = ComparePairs(pairing.pairs, run); !compared.ok()) {
     // What is wrong with a map shows only where it meets the tensors; the file is known here.
     const bool of_map = compared.error().message.starts_with("map: ");
     return of_map ? compared.error().While(options.map_file) : compared.error();
   }
   if (!map) {
-    SP_ASSIGN(const compare::Suggestion suggestion, compare::Suggest(run.a, run.b, pairing));
+    SP_ASSIGN(const compare::Suggestion suggestion, compare::Suggest(inputs.a, inputs.b, pairing));
     if (!suggestion.reason.empty()) {
       run.result.suggestion = suggestion.reason;
       run.result.suggested_map = compare::NameMapText(suggestion.map);

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,7 @@
 
 namespace shardproof::compare {
 
-/// A checkpoint's tensors by name, with its files opened when first needed.
+/// A checkpoint's tensors by name, with its files opened when first needed. Read by any thread.
 class Checkpoint {
  public:
   /// \error kBadInput as OpenStored.
@@ -29,9 +30,14 @@ class Checkpoint {
   Reader Read(const formats::StoredTensor& tensor, uint64_t window_bytes = 0) const;
 
  private:
+  /// Files in use; a file nobody reads from is closed. Any thread.
+  struct OpenFiles {
+    std::mutex mutex;
+    std::vector<std::weak_ptr<const oracle::InputFile>> files;
+  };
+
   formats::StoredCheckpoint stored_;
-  /// Files in use; a file nobody reads from is closed.
-  mutable std::vector<std::weak_ptr<const oracle::InputFile>> files_;
+  std::shared_ptr<OpenFiles> open_ = std::make_shared<OpenFiles>();
 };
 
 /// One tensor of B and what becomes it: parts of A, joined, cut or swapped in that order.

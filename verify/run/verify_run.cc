@@ -14,7 +14,7 @@
 #include "verify/faults/fault.h"
 #include "verify/oracle/header.h"
 #include "verify/run/bug.h"
-#include "verify/run/outputs.h"
+#include "verify/process/outputs.h"
 
 namespace shardproof {
 namespace {

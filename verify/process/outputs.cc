@@ -1,4 +1,4 @@
-#include "verify/run/outputs.h"
+#include "verify/process/outputs.h"
 
 #include <algorithm>
 #include <filesystem>

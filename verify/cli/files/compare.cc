@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "verify/cli/command.h"
+#include "verify/cli/files/files.h"
 #include "verify/compare/compare.h"
 #include "verify/report/result.h"
-#include "verify/run/outputs.h"
+#include "verify/process/outputs.h"
 
 namespace shardproof {
 namespace {

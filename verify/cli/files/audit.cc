@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "verify/case/json_fields.h"
-#include "verify/cli/command.h"
+#include "verify/cli/files/files.h"
 
 namespace shardproof {
 namespace {

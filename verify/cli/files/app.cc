@@ -1,0 +1,51 @@
+// Parsing of the command line, and one line for each way in which it can be wrong.
+#include <cstdio>
+#include <exception>
+
+#include "verify/cli/files/files.h"
+
+namespace shardproof {
+namespace {
+
+/// One line for a usage error.
+std::string Usage(const CLI::App& app, const CLI::ParseError& error,
+                  const std::vector<std::string>& command_line) {
+  std::string known;
+  bool is_known = false;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    known += (known.empty() ? "" : ", ") + command->get_name();
+    is_known = is_known || (command_line.size() > 1 && command->get_name() == command_line[1]);
+  }
+  if (command_line.size() < 2) return "a subcommand is needed: " + known + "; see --help";
+  const std::string& word = command_line[1];
+  if (word[0] != '-' && !is_known) {
+    return "subcommand '" + word + "' is unknown: known are " + known;
+  }
+  std::string text = error.what();
+  for (char& c : text) c = c == '\n' ? ' ' : c;
+  return text + "; see 'shardproof " + word + " --help'";
+}
+
+}  // namespace
+
+int RunApp(CLI::App& app, const std::vector<std::string>& command_line, const int& exit_code) {
+  std::vector<std::string> words(command_line.rbegin(), command_line.rend());  // as CLI11 takes them
+  if (!words.empty()) words.pop_back();
+  try {
+    app.parse(words);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // help, version
+    std::fprintf(stderr, "shardproof: %s\n", Usage(app, error, command_line).c_str());
+    return kExitBadInput;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "shardproof: the verifier itself failed: %s\n", error.what());
+    return kExitBroken;
+  }
+  return exit_code;
+}
+
+std::string NotEmpty(const std::string& text) {
+  return text.empty() ? "expected a path, found an empty one" : "";
+}
+
+}  // namespace shardproof

@@ -1,0 +1,30 @@
+// The subcommands about files alone, which need no LibTorch, and what every subcommand shares.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+namespace shardproof {
+
+/// Exit codes that are not verdicts; pass 0, fail 1, inconclusive 3 and skip 77 are in result.h.
+inline constexpr int kExitBadInput = 2;
+inline constexpr int kExitHang = 4;
+inline constexpr int kExitBroken = 5;
+inline constexpr int kExitSkipped = 77;
+
+/// Each adds its subcommand to `app`; when that is the one called, *exit_code is set by the time
+/// parsing returns.
+void AddCompare(CLI::App& app, int* exit_code);
+void AddAudit(CLI::App& app, int* exit_code);
+void AddSeal(CLI::App& app, int* exit_code);
+
+/// Parses, and so runs the subcommand called. \returns the exit code of the process: exit_code, unless
+/// the words are wrong or the verifier fails.
+int RunApp(CLI::App& app, const std::vector<std::string>& command_line, const int& exit_code);
+
+/// For CLI11: a path from an unset variable of a shell is a mistake, not the absence of an option.
+std::string NotEmpty(const std::string& text);
+
+}  // namespace shardproof

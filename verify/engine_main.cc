@@ -1,0 +1,31 @@
+// The command's engine: a table of all subcommands. It is linked to LibTorch, which takes a third of a
+// second to load; `shardproof` (main.cc) becomes it for what needs that.
+#include "verify/cli/command.h"
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Shardproof checks, bit for bit, that a model's weights survive load, shard, save and restore.");
+  app.name("shardproof");
+  app.set_version_flag("--version", "shardproof " SHARDPROOF_VERSION ", torch " SHARDPROOF_TORCH_VERSION);
+  app.require_subcommand(1);
+  app.footer(
+      "Start with:\n"
+      "  shardproof compare A B                     two checkpoints: the same, to the bit?\n"
+      "  shardproof audit DIR                       one checkpoint: is it all there?\n"
+      "  shardproof verify --checkpoint DIR         load, shard, save, restore it on 4 ranks\n"
+      "  shardproof verify --checkpoint DIR --inject file/flip@model.norm.weight:3\n"
+      "                                             see what a failure looks like\n"
+      "Exit codes: 0 pass, 1 fail, 2 usage or bad input, 3 inconclusive, 4 hang, 5 the verifier\n"
+      "itself is broken, 77 skipped.");
+  int exit_code = 0;
+  const std::vector<std::string> command_line(argv, argv + argc);
+  shardproof::AddVerify(app, command_line, &exit_code);
+  shardproof::AddReplay(app, command_line, &exit_code);
+  shardproof::AddShrink(app, &exit_code);
+  shardproof::AddReport(app, command_line, &exit_code);
+  shardproof::AddCompare(app, &exit_code);
+  shardproof::AddAudit(app, &exit_code);
+  shardproof::AddSeal(app, &exit_code);
+  shardproof::AddList(app, &exit_code);
+  return shardproof::RunApp(app, command_line, exit_code);
+}
