@@ -10,12 +10,13 @@ namespace {
 
 constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr std::array kCopied = {"config.json", "generation_config.json"};
+constexpr const char* kSealName = "shardproof.seal.json";  // of what is replaced: it goes with that
 constexpr uint64_t kSideFileBytesMax = 64u << 20;
 constexpr uint64_t kStagedBytesMax = 4u << 20;  // at a time, out of memory that no file takes
 
 /// Whether a save could have written a file of this name.
 bool IsOfACheckpoint(const std::string& name) {
-  return name == kIndexName || name == kAdapterFolder ||
+  return name == kIndexName || name == kAdapterFolder || name == kSealName ||
          std::find(kCopied.begin(), kCopied.end(), name) != kCopied.end() ||
          (name.starts_with("model-") && name.ends_with(".safetensors"));
 }

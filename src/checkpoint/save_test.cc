@@ -351,6 +351,14 @@ TEST_F(SaveModelTest, ReplacesTheCheckpointThatItIsAboutToReadFrom) {
   EXPECT_EQ(Contents(job_.save_to).at("config.json"), "{\"a\": 1}");
 }
 
+TEST_F(SaveModelTest, ReplacesASealedCheckpointWithoutItsSeal) {
+  ASSERT_TRUE(SaveSeed(1).ok());
+  std::ofstream(job_.save_to + "/shardproof.seal.json") << "{}";
+  ASSERT_TRUE(SaveSeed(2).ok());
+  EXPECT_TRUE(Holds(job_.save_to, 2));
+  EXPECT_FALSE(fs::exists(job_.save_to + "/shardproof.seal.json"));
+}
+
 TEST_F(SaveModelTest, RefusesToReplaceWhatIsNoCheckpoint) {
   fs::create_directory(job_.save_to);
   std::ofstream(job_.save_to + "/thesis.tex") << "years of work";

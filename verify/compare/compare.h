@@ -1,7 +1,7 @@
 // `shardproof compare A B` as a library: are two checkpoints the same tensors, bit for bit?
 // A and B are each a directory of torch.distributed.checkpoint (DCP), a safetensors directory (one
-// file, sharded with an index, or any *.safetensors), a safetensors file or a file of torch.save. Memory
-// stays at a few MiB whatever the tensors' size.
+// file, sharded with an index, or any *.safetensors), a safetensors file, a file of torch.save or a
+// directory of such. Memory stays at a few MiB whatever the tensors' size.
 #pragma once
 
 #include <cstdint>

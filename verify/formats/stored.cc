@@ -53,6 +53,15 @@ std::vector<int64_t> RowMajorStrides(const std::vector<int64_t>& shape) {
   return strides;
 }
 
+bool HoldsSafetensors(const std::string& directory) {
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")) return true;
+  }
+  return false;
+}
+
 bool IsDcp(const std::string& path) {
   std::error_code ignored;
   return fs::exists(fs::symlink_status(path + "/.metadata", ignored));
@@ -139,8 +148,11 @@ Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage
 
 Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage) {
   std::error_code error;
-  if (fs::is_directory(path, error))
-    return IsDcp(path) ? OpenDcp(path, damage) : OpenSafetensors(path, damage);
+  if (fs::is_directory(path, error)) {
+    if (IsDcp(path)) return OpenDcp(path, damage);
+    const bool is_torch_save = !HoldsSafetensors(path) && HoldsTorchSave(path);
+    return is_torch_save ? OpenTorchSave(path, damage) : OpenSafetensors(path, damage);
+  }
   if (error)
     return BadInput(fmt::format("{}: cannot be opened: {}", Printable(path), error.message()));
   SP_ASSIGN(const auto file, oracle::InputFile::Open(path));
@@ -149,7 +161,7 @@ Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage) {
   // A safetensors file opens with its header's length: one of 'PK' would be 19,280 bytes, and is
   // read as such if its name says so.
   const bool is_zip = magic[0] == 'P' && magic[1] == 'K' && !path.ends_with(".safetensors");
-  if (is_zip) return OpenTorchSave(path);
+  if (is_zip) return OpenTorchSave(path, damage);
   if (magic[0] == '\x80' && !path.ends_with(".safetensors")) {
     return BadInput(
         fmt::format("{}: expected a safetensors file or a ZIP archive of torch.save, found a bare "

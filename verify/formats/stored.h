@@ -55,18 +55,22 @@ struct StoredCheckpoint {
 using oracle::Damage;
 
 /// The checkpoint at `path`: a DCP directory (one with a .metadata), a safetensors directory or
-/// file, or a file of torch.save. Complete: every piece is in its file, and a tensor's pieces
-/// neither overlap nor leave a gap. \param damage  if given, takes what is wrong with what could be
-/// read, a line each, and the tensors and
-///   values concerned are left out: a missing or short file, pieces that overlap or leave a gap, a
-///   piece of another dtype or shape than the directory says.
+/// file, a file of torch.save or a directory of such. Complete: every piece is in its file, and a
+/// tensor's pieces neither overlap nor leave a gap. Where several files of torch.save have the same
+/// names, as those of ranks do, each name has its file's before it: "mp_rank_00/model/w".
+/// \param damage  if given, takes what is wrong with what could be read, a line each, and the tensors
+///   and values concerned are left out: a missing or short file, pieces that overlap or leave a gap,
+///   a piece of another dtype or shape than the directory says.
 /// \error kBadInput, one line: file, offset or key, what was expected and what was found.
 Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage = nullptr);
 
 // The formats; each as OpenStored.
 Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage);
 Result<StoredCheckpoint> OpenDcp(const std::string& directory, Damage* damage);
-Result<StoredCheckpoint> OpenTorchSave(const std::string& path);
+Result<StoredCheckpoint> OpenTorchSave(const std::string& path, Damage* damage);
+
+/// Whether a directory has files that torch.save may have written, by their names.
+bool HoldsTorchSave(const std::string& directory);
 
 /// Sorts the chunks by offsets. \error kBadInput, naming `where` and the tensor, unless they tile
 /// the shape.

@@ -1,20 +1,121 @@
-// A file of torch.save: nested dicts and lists, whose tensors and values get the keys that lead to
+// Files of torch.save: nested dicts and lists, whose tensors and values get the keys that lead to
 // them as their names.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
+#include <set>
 
 #include "verify/formats/flatten.h"
 #include "verify/formats/stored.h"
+#include "verify/oracle/header.h"
+#include "verify/oracle/quote.h"
 
 namespace shardproof::formats {
+namespace {
 
-Result<StoredCheckpoint> OpenTorchSave(const std::string& path) {
+namespace fs = std::filesystem;
+
+constexpr const char* kWholeModel = "pytorch_model.bin";
+constexpr const char* kIndex = "pytorch_model.bin.index.json";
+constexpr std::array kKinds = {".pt", ".pth", ".bin", ".ckpt"};
+constexpr int kDepthMax = 2;  // a folder for every rank, in a folder for the step
+
+Status AddFile(const std::string& name, const std::string& path, StoredCheckpoint& checkpoint) {
   SP_ASSIGN(const auto file, oracle::InputFile::Open(path));
   SP_ASSIGN(const TorchArchive archive, TorchArchive::Open(file, 0, file->size()));
+  checkpoint.files.push_back({name, path, file->size()});
+  return Flatten(archive, "", static_cast<uint32_t>(checkpoint.files.size() - 1), path, checkpoint);
+}
+
+bool IsOfTorchSave(const fs::path& path) {
+  return std::find(kKinds.begin(), kKinds.end(), path.extension()) != kKinds.end() &&
+         !path.filename().string().starts_with('.');
+}
+
+/// The files below the directory that torch.save may have written, sorted.
+std::vector<std::string> FilesOf(const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  fs::recursive_directory_iterator it(directory, error);
+  for (const fs::recursive_directory_iterator end; !error && it != end; it.increment(error)) {
+    if (it.depth() >= kDepthMax) it.disable_recursion_pending();
+    std::error_code ignored;
+    if (it->is_directory(ignored) || !IsOfTorchSave(it->path())) continue;
+    names.push_back(it->path().lexically_relative(directory).string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// Hugging Face's names go first: what else is in such a directory is no part of the model.
+Result<std::vector<std::string>> FilesOfCheckpoint(const std::string& directory) {
+  std::error_code ignored;
+  if (fs::exists(directory + "/" + kWholeModel, ignored))
+    return std::vector<std::string>{kWholeModel};
+  const std::string index = directory + "/" + kIndex;
+  if (!fs::exists(index, ignored)) return FilesOf(directory);
+  SP_ASSIGN(const auto files, oracle::ReadIndex(index));
+  std::set<std::string> names;
+  for (const auto& [key, file] : files) names.insert(file);
+  return std::vector<std::string>(names.begin(), names.end());
+}
+
+/// Files of ranks have one and the same names: there the file's name goes before each.
+void NameByFile(StoredCheckpoint& checkpoint, const std::vector<uint32_t>& file_of_tensor,
+                const std::vector<uint32_t>& file_of_value) {
+  const auto twice = [](const auto& list) {
+    std::set<std::string_view> names;
+    return !std::all_of(list.begin(), list.end(),
+                        [&](const auto& entry) { return names.insert(entry.name).second; });
+  };
+  if (!twice(checkpoint.tensors) && !twice(checkpoint.values)) return;
+  const auto name = [&](auto& list, const std::vector<uint32_t>& files) {
+    for (size_t i = 0; i < list.size(); ++i) {
+      const fs::path file = checkpoint.files[files[i]].name;
+      list[i].name = (file.parent_path() / file.stem()).string() + "/" + list[i].name;
+    }
+  };
+  name(checkpoint.tensors, file_of_tensor);
+  name(checkpoint.values, file_of_value);
+}
+
+Result<StoredCheckpoint> OpenDirectory(const std::string& directory, Damage* damage) {
+  SP_ASSIGN(const std::vector<std::string> names, FilesOfCheckpoint(directory));
   StoredCheckpoint checkpoint{.format = "torch.save"};
-  checkpoint.files.push_back({std::filesystem::path(path).filename().string(), path, file->size()});
-  SP_TRY(Flatten(archive, "", 0, path, checkpoint));
+  std::vector<uint32_t> file_of_tensor, file_of_value;
+  for (const std::string& name : names) {
+    const std::string path = directory + "/" + name;
+    std::error_code ignored;
+    const bool is_there = fs::exists(path, ignored);
+    if (const Status added = AddFile(name, path, checkpoint); !added.ok()) {
+      if (is_there || damage == nullptr) return added.error();
+      damage->push_back(
+          added.error().While(oracle::Printable(directory) + "/" + kIndex + " names it").message);
+      continue;
+    }
+    const auto file = static_cast<uint32_t>(checkpoint.files.size() - 1);
+    file_of_tensor.resize(checkpoint.tensors.size(), file);
+    file_of_value.resize(checkpoint.values.size(), file);
+  }
+  NameByFile(checkpoint, file_of_tensor, file_of_value);
+  SP_TRY(SortByName(directory, checkpoint));
+  return checkpoint;
+}
+
+}  // namespace
+
+bool HoldsTorchSave(const std::string& directory) {
+  std::error_code ignored;
+  return fs::exists(directory + "/" + kIndex, ignored) || !FilesOf(directory).empty();
+}
+
+Result<StoredCheckpoint> OpenTorchSave(const std::string& path, Damage* damage) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) return OpenDirectory(path, damage);
+  StoredCheckpoint checkpoint{.format = "torch.save"};
+  SP_TRY(AddFile(fs::path(path).filename().string(), path, checkpoint));
   SP_TRY(SortByName(path, checkpoint));
   return checkpoint;
 }

@@ -1,6 +1,7 @@
 // The header of one safetensors file, validated in full before anything in it is used.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,10 @@ constexpr uint64_t kHeaderBytesMax = 100'000'000;
 /// \error kBadInput naming the file, the offset or key, what was expected and what was found.
 Result<std::vector<TensorLocation>> ReadHeader(const InputFile& file, const std::string& file_name,
                                                bool* parsed = nullptr);
+
+/// Key to file, as the `weight_map` of an index says; every file is inside the directory.
+/// \error kBadInput naming the index, the key, what was expected and found.
+Result<std::map<std::string, std::string>> ReadIndex(const std::string& path);
 
 /// Where the file of a located tensor lies: `checkpoint` is a directory or that very file, unless the
 /// location says by itself where.

@@ -22,33 +22,6 @@ constexpr char kIndexName[] = "model.safetensors.index.json";
 constexpr char kAdapterName[] = "adapter_model.safetensors";
 constexpr uint64_t kIndexBytesMax = 100'000'000;
 
-/// Key to file, as the index says.
-Result<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
-  SP_ASSIGN(const std::string text, ReadWholeFile(path, kIndexBytesMax));
-  simdjson::dom::parser parser;
-  SP_ASSIGN(const simdjson::dom::object root, ParseObject(parser, path, text));
-  SP_ASSIGN(const std::vector<JsonMember> members, Members(path, root));
-  const auto found = std::find_if(members.begin(), members.end(),
-                                  [](const JsonMember& m) { return m.key == "weight_map"; });
-  simdjson::dom::object weight_map;
-  if (found == members.end() || found->value.get_object().get(weight_map)) {
-    return BadInput(fmt::format("{}: weight_map: expected an object, found {}", Printable(path),
-                                found == members.end() ? "nothing" : Describe(found->value)));
-  }
-  SP_ASSIGN(const std::vector<JsonMember> entries, Members(path + ": weight_map", weight_map));
-  std::map<std::string, std::string> files;
-  for (const JsonMember& entry : entries) {
-    const std::string field = "weight_map " + Quote(entry.key);
-    SP_ASSIGN(const std::string_view file, AsString(path, field, entry.value));
-    if (!StaysInside(file)) {
-      return BadInput(fmt::format("{}: {}: expected a file inside the directory, found {}",
-                                  Printable(path), field, Quote(file)));
-    }
-    files.emplace(entry.key, file);
-  }
-  return files;
-}
-
 /// Takes an error down, if there is somewhere to take it down to.
 Status Note(Error error, Damage* damage) {
   if (damage == nullptr) return error;
@@ -178,6 +151,32 @@ Result<std::vector<TensorLocation>> Sorted(const std::string& checkpoint,
 }
 
 }  // namespace
+
+Result<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
+  SP_ASSIGN(const std::string text, ReadWholeFile(path, kIndexBytesMax));
+  simdjson::dom::parser parser;
+  SP_ASSIGN(const simdjson::dom::object root, ParseObject(parser, path, text));
+  SP_ASSIGN(const std::vector<JsonMember> members, Members(path, root));
+  const auto found = std::find_if(members.begin(), members.end(),
+                                  [](const JsonMember& m) { return m.key == "weight_map"; });
+  simdjson::dom::object weight_map;
+  if (found == members.end() || found->value.get_object().get(weight_map)) {
+    return BadInput(fmt::format("{}: weight_map: expected an object, found {}", Printable(path),
+                                found == members.end() ? "nothing" : Describe(found->value)));
+  }
+  SP_ASSIGN(const std::vector<JsonMember> entries, Members(path + ": weight_map", weight_map));
+  std::map<std::string, std::string> files;
+  for (const JsonMember& entry : entries) {
+    const std::string field = "weight_map " + Quote(entry.key);
+    SP_ASSIGN(const std::string_view file, AsString(path, field, entry.value));
+    if (!StaysInside(file)) {
+      return BadInput(fmt::format("{}: {}: expected a file inside the directory, found {}",
+                                  Printable(path), field, Quote(file)));
+    }
+    files.emplace(entry.key, file);
+  }
+  return files;
+}
 
 Result<std::vector<TensorLocation>> Locate(const std::string& checkpoint, Damage* damage) {
   SP_ASSIGN(std::vector<TensorLocation> tensors, LocateUnsorted(checkpoint, damage));

@@ -91,6 +91,33 @@ class OfTorchSave(CommandTest):
             self.assertEqual(document["tensors"], len(flat))
             self.assertGreater(document["values_left"], 0)
 
+    def test_files_of_ranks_keep_their_names_apart(self):
+        for rank in (0, 1):
+            folder = self.dir / "step" / f"mp_rank_0{rank}"
+            folder.mkdir(parents=True)
+            torch.save({"model": {"w": torch.full((3,), rank)}, "rank": rank}, folder / "model_optim_rng.pt")
+        audited = self.judged("audit", "step", code=0)
+        self.assertEqual([tensor["name"] for tensor in audited["tensors"]],
+                         [f"mp_rank_0{rank}/model_optim_rng/model.w" for rank in (0, 1)])  # fmt: skip
+        self.assertEqual([value["text"] for value in audited["values"]], ["0", "1"])
+
+    def test_a_model_in_several_files_is_one(self):
+        """As Transformers wrote them before safetensors; what else lies there is not the model's."""
+        state = {f"layer.{i}.weight": torch.randn(4, 2) for i in range(4)}
+        folder = self.dir / "model"
+        folder.mkdir()
+        for part in (0, 1):
+            torch.save({k: v for k, v in state.items() if int(k[6]) % 2 == part}, folder / f"pytorch_model-{part}.bin")
+        torch.save({"seed": 1}, folder / "training_args.bin")
+        index = {key: f"pytorch_model-{int(key[6]) % 2}.bin" for key in state}
+        self.write("model/pytorch_model.bin.index.json", {"weight_map": index})
+        torch.save(state, self.dir / "whole.pt")
+        self.assertEqual(self.judged("compare", "whole.pt", "model", code=0)["tensors"], 4)
+        (folder / "pytorch_model-1.bin").unlink()
+        audited = self.judged("audit", "model", code=1)
+        self.assertEqual(len(audited["tensors"]), 2)
+        self.assertIn("pytorch_model-1.bin", audited["damage"][0])
+
     def test_large_tensors_in_boxes(self):
         """Of more than one piece of 4 MiB, cut along both dims, read in its own order."""
         tensor = torch.arange(3000 * 1501, dtype=torch.int32).reshape(3000, 1501)

@@ -110,7 +110,7 @@ void AddAudit(CLI::App& app, int* exit_code) {
       app.add_subcommand("audit", "Is a checkpoint complete, readable, and what was sealed?");
   command
       ->add_option("CHECKPOINT", arguments->path,
-                   "A directory of DCP or safetensors, a file of safetensors or torch.save;\n"
+                   "A directory or file of safetensors or torch.save, a directory of DCP;\n"
                    "with --latest-good the directory that has them")
       ->required()
       ->check(NotEmpty);

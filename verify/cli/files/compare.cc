@@ -53,7 +53,7 @@ void AddCompare(CLI::App& app, int* exit_code) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand(
       "compare", "Compare two checkpoints bit for bit, of any format and however they are sharded");
-  command->add_option("A", arguments->a, "What is expected: a directory of DCP or safetensors, a file of\nsafetensors or torch.save")
+  command->add_option("A", arguments->a, "What is expected: a directory or file of safetensors or torch.save,\na directory of DCP")
       ->required();
   command->add_option("B", arguments->b, "The other one: what is seen")->required();
   command->add_option("--map", arguments->options.map_file,
