@@ -1,0 +1,103 @@
+// Compiled with -ffp-contract=off -fno-math-errno -O3 (src/CMakeLists.txt): the first for the bits,
+// the others for speed.
+#include "src/numeric/adamw.h"
+
+#include <cmath>
+
+namespace shardproof {
+namespace {
+
+/// By squaring, in multiplications alone: std::pow may differ in its last bit from libm to libm.
+double Power(double base, int64_t exponent) {
+  double result = 1;
+  for (; exponent > 0; exponent >>= 1) {
+    if ((exponent & 1) != 0) result *= base;
+    base *= base;
+  }
+  return result;
+}
+
+struct F32 {
+  using Stored = float;
+  static float Load(const float& stored) { return stored; }
+  static void Store(float value, float& stored) { stored = value; }
+};
+
+struct Bf16 {
+  using Stored = uint16_t;
+  static float Load(const uint16_t& stored) { return FromBf16(stored); }
+  static void Store(float value, uint16_t& stored) { stored = ToBf16(value); }
+};
+
+// A clone for each kind of vector unit; the loader picks. All give the same bits.
+#define SP_VECTOR_CLONES \
+  __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+
+template <typename Parameter, typename Moment>
+__attribute__((always_inline)) inline void StepLoop(const AdamWScalars& given,
+                                                    const AdamWElements& all) {
+  const AdamWScalars scalars = given;  // a copy, which no store can change
+  auto* __restrict parameter = static_cast<typename Parameter::Stored*>(all.parameter.data);
+  const float* __restrict gradient = all.gradient;
+  auto* __restrict first = static_cast<typename Moment::Stored*>(all.first.data);
+  auto* __restrict second = static_cast<typename Moment::Stored*>(all.second.data);
+  for (uint64_t i = 0; i < all.count; ++i) {
+    float p = Parameter::Load(parameter[i]);
+    float m = Moment::Load(first[i]);
+    float v = Moment::Load(second[i]);
+    AdamWElement(scalars, gradient[i], p, m, v);
+    Parameter::Store(p, parameter[i]);
+    Moment::Store(m, first[i]);
+    Moment::Store(v, second[i]);
+  }
+}
+
+SP_VECTOR_CLONES void StepF32(const AdamWScalars& s, const AdamWElements& e) {
+  StepLoop<F32, F32>(s, e);
+}
+SP_VECTOR_CLONES void StepF32Bf16(const AdamWScalars& s, const AdamWElements& e) {
+  StepLoop<F32, Bf16>(s, e);
+}
+SP_VECTOR_CLONES void StepBf16F32(const AdamWScalars& s, const AdamWElements& e) {
+  StepLoop<Bf16, F32>(s, e);
+}
+SP_VECTOR_CLONES void StepBf16(const AdamWScalars& s, const AdamWElements& e) {
+  StepLoop<Bf16, Bf16>(s, e);
+}
+
+SP_VECTOR_CLONES void RoundToBf16(const float* __restrict from, uint16_t* __restrict to,
+                                  uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) to[i] = ToBf16(from[i]);
+}
+
+}  // namespace
+
+AdamWScalars ScalarsOf(const AdamWSettings& settings, int64_t step, float gradient_scale) {
+  AdamWScalars scalars;
+  scalars.gradient_scale = gradient_scale;
+  scalars.decay = static_cast<float>(1 - settings.learning_rate * settings.weight_decay);
+  scalars.beta1_rest = static_cast<float>(1 - settings.beta1);
+  scalars.beta2 = static_cast<float>(settings.beta2);
+  scalars.beta2_rest = static_cast<float>(1 - settings.beta2);
+  scalars.second_root_scale = static_cast<float>(1 / std::sqrt(1 - Power(settings.beta2, step)));
+  scalars.epsilon = static_cast<float>(settings.epsilon);
+  scalars.step_size =
+      static_cast<float>(settings.learning_rate / (1 - Power(settings.beta1, step)));
+  return scalars;
+}
+
+void StepAdamW(const AdamWScalars& scalars, const AdamWElements& elements) {
+  const bool has_master = elements.master != nullptr;
+  AdamWElements stepped = elements;
+  if (has_master) stepped.parameter = {elements.master, false};
+  const bool bf16_moments = elements.first.is_bf16;
+  if (stepped.parameter.is_bf16) {
+    bf16_moments ? StepBf16(scalars, stepped) : StepBf16F32(scalars, stepped);
+  } else {
+    bf16_moments ? StepF32Bf16(scalars, stepped) : StepF32(scalars, stepped);
+  }
+  if (!has_master) return;
+  RoundToBf16(elements.master, static_cast<uint16_t*>(elements.parameter.data), elements.count);
+}
+
+}  // namespace shardproof
