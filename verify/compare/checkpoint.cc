@@ -42,11 +42,25 @@ Status CheckJoinable(const TensorPair& pair, const std::vector<Reader>& parts) {
   return Ok();
 }
 
+/// Those whose names begin with `below`, without it; in the same order.
+template <typename Named>
+void TakeBelow(const std::string& below, std::vector<Named>& list) {
+  std::erase_if(list, [&](const Named& entry) { return !entry.name.starts_with(below); });
+  for (Named& entry : list) entry.name.erase(0, below.size());
+}
+
 }  // namespace
 
-Result<Checkpoint> Checkpoint::Open(const std::string& path) {
+Result<Checkpoint> Checkpoint::Open(const std::string& path, const std::string& below) {
   Checkpoint checkpoint;
-  SP_ASSIGN(checkpoint.stored_, formats::OpenStored(path));
+  formats::StoredCheckpoint& stored = checkpoint.stored_;
+  SP_ASSIGN(stored, formats::OpenStored(path));
+  TakeBelow(below, stored.tensors);
+  TakeBelow(below, stored.values);
+  if (stored.tensors.empty() && stored.values.empty() && !below.empty()) {
+    return BadInput(fmt::format("{}: expected names that begin with {}, found none",
+                                oracle::Printable(path), oracle::Quote(below)));
+  }
   checkpoint.open_->files.resize(checkpoint.stored_.files.size());
   return checkpoint;
 }

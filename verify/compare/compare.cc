@@ -228,8 +228,8 @@ Result<CompareResult> Compare(const std::string& a, const std::string& b,
   if (!options.map_file.empty()) {
     SP_ASSIGN(map, compare::ReadNameMap(options.map_file));
   }
-  SP_ASSIGN(inputs.a, Checkpoint::Open(a));
-  SP_ASSIGN(inputs.b, Checkpoint::Open(b));
+  SP_ASSIGN(inputs.a, Checkpoint::Open(a, options.below_a));
+  SP_ASSIGN(inputs.b, Checkpoint::Open(b, options.below_b));
   SP_ASSIGN(Pairing pairing, compare::Pair(inputs.a, inputs.b, map ? &*map : nullptr));
   Comparison run{inputs};
   run.result.a = a;

@@ -16,8 +16,9 @@ namespace shardproof::compare {
 /// A checkpoint's tensors by name, with its files opened when first needed. Read by any thread.
 class Checkpoint {
  public:
-  /// \error kBadInput as OpenStored.
-  static Result<Checkpoint> Open(const std::string& path);
+  /// \param below  only what has names that begin so is taken, without that beginning.
+  /// \error kBadInput as OpenStored; if no name begins so.
+  static Result<Checkpoint> Open(const std::string& path, const std::string& below = "");
 
   const std::vector<formats::StoredTensor>& tensors() const { return stored_.tensors; }
   const std::vector<formats::StoredValue>& values() const { return stored_.values; }

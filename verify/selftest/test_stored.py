@@ -127,6 +127,16 @@ class OfTorchSave(CommandTest):
         views, plain = (self.judged("audit", name, code=0)["tensors"] for name in ("views.pt", "plain.pt"))
         self.assertEqual([t["digest"] for t in views], [t["digest"] for t in plain])
 
+    def test_the_model_in_a_state_against_the_model_alone(self):
+        model = {"a.weight": torch.randn(3, 2), "b": torch.ones(1)}
+        torch.save({"model": model, "optim": {"lr": 0.1, "m": torch.ones(4)}, "step": 3}, self.dir / "state.pt")
+        torch.save(model, self.dir / "model.pt")
+        self.judged("compare", "model.pt", "state.pt", code=1)
+        document = self.judged("compare", "model.pt", "state.pt", "--in-b", "model.", code=0)
+        self.assertEqual((document["tensors"], document["values"]), (2, 0))
+        self.judged("compare", "state.pt", "model.pt", "--in-a", "model.", code=0)
+        self.refused("compare", "model.pt", "state.pt", "--in-b", "modle.", names=["state.pt", "'modle.'"])
+
     def test_values_that_differ_are_named(self):
         torch.save({"step": 7, "lr": 0.1, "w": torch.ones(2)}, self.dir / "a.pt")
         torch.save({"step": 8, "lr": 0.1, "w": torch.ones(2), "new": None}, self.dir / "b.pt")

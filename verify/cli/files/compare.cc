@@ -56,6 +56,9 @@ void AddCompare(CLI::App& app, int* exit_code) {
   command->add_option("A", arguments->a, "What is expected: a directory or file of safetensors or torch.save,\na directory of DCP")
       ->required();
   command->add_option("B", arguments->b, "The other one: what is seen")->required();
+  command->add_option("--in-a", arguments->options.below_a,
+                      "Of A only what has names that begin so, without that beginning: --in-a model.");
+  command->add_option("--in-b", arguments->options.below_b, "Of B likewise");
   command->add_option("--map", arguments->options.map_file,
                       "JSON that pairs A's names with B's: renamed, prefixed, split, fused or\n"
                       "transposed tensors (verify/compare/MAP.md)");

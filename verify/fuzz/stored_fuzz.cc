@@ -1,0 +1,103 @@
+// A fuzz target of libFuzzer over all that reads checkpoints. Any bytes are read as something or refused
+// in one line; the sanitizers and these checks say when not. ci/fuzz builds and runs it.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "verify/audit/audit.h"
+#include "verify/formats/pickle.h"
+#include "verify/formats/stored.h"
+
+namespace shardproof {
+namespace {
+
+void Require(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "does not hold: %s\n", what);
+  std::abort();
+}
+
+void CheckRefusal(const Error& error) {
+  Require(error.code == ErrorCode::kBadInput, "a refusal is about the input");
+  Require(!error.message.empty() && error.message.find('\n') == std::string::npos, "a refusal is one line");
+}
+
+void WriteFile(const std::string& path, std::string_view content) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  Require(fd >= 0, "the scratch file can be made");
+  Require(::write(fd, content.data(), content.size()) == static_cast<ssize_t>(content.size()), "and written");
+  ::close(fd);
+}
+
+/// A directory of this process, in memory if there is such a place.
+const std::string& Scratch() {
+  static const std::string path = [] {
+    std::string pattern = ::access("/dev/shm", W_OK) == 0 ? "/dev/shm/fuzz-XXXXXX" : "/tmp/fuzz-XXXXXX";
+    Require(::mkdtemp(pattern.data()) != nullptr, "there is a scratch directory");
+    Require(::mkdir((pattern + "/dcp").c_str(), 0700) == 0, "and one for DCP");
+    return pattern;
+  }();
+  return path;
+}
+
+/// All of it: what is in there, and every element.
+void CheckAudit(const std::string& path) {
+  const auto audited = Audit(path);
+  if (!audited.ok()) {
+    CheckRefusal(audited.error());
+    return;
+  }
+  for (const std::string& line : audited.value().damage) {
+    Require(line.find('\n') == std::string::npos, "damage is one line each");
+  }
+  (void)AuditText(audited.value(), true);
+}
+
+void ReadAsPickle(std::string_view bytes) {
+  const auto pickle = formats::ReadPickle(std::string(bytes), "fuzz");
+  if (!pickle.ok()) {
+    CheckRefusal(pickle.error());
+    return;
+  }
+  if (const auto text = formats::TextOf(pickle.value().root()); !text.ok()) CheckRefusal(text.error());
+}
+
+void ReadAsFile(std::string_view bytes, const char* name) {
+  const std::string path = Scratch() + "/" + name;
+  WriteFile(path, bytes);
+  CheckAudit(path);
+}
+
+/// Two bytes say where .metadata ends and the one file of data begins.
+void ReadAsDcp(std::string_view bytes) {
+  if (bytes.size() < 2) return;
+  const size_t length = static_cast<uint8_t>(bytes[0]) | static_cast<size_t>(static_cast<uint8_t>(bytes[1])) << 8;
+  bytes.remove_prefix(2);
+  WriteFile(Scratch() + "/dcp/.metadata", bytes.substr(0, length));
+  WriteFile(Scratch() + "/dcp/__0_0.distcp", length < bytes.size() ? bytes.substr(length) : "");
+  CheckAudit(Scratch() + "/dcp");
+}
+
+}  // namespace
+}  // namespace shardproof
+
+/// The first byte says as what the others are read.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  switch (data[0] % 4) {
+    case 0: shardproof::ReadAsPickle(bytes); break;
+    case 1: shardproof::ReadAsFile(bytes, "one.pt"); break;
+    case 2: shardproof::ReadAsFile(bytes, "one.safetensors"); break;
+    case 3: shardproof::ReadAsDcp(bytes); break;
+  }
+  return 0;
+}
