@@ -41,15 +41,6 @@ struct Piece {
   uint64_t count = 0;
 };
 
-bool LiesTogether(const Chunk& chunk) {
-  int64_t step = 1;
-  for (size_t dim = chunk.sizes.size(); dim-- > 0;) {
-    if (chunk.sizes[dim] != 1 && chunk.strides[dim] != step) return false;
-    step *= chunk.sizes[dim];
-  }
-  return true;
-}
-
 /// Every element of the checkpoint in one piece, in the order of the files.
 std::vector<Piece> PiecesOf(const StoredCheckpoint& checkpoint) {
   std::vector<Piece> pieces;
@@ -58,7 +49,8 @@ std::vector<Piece> PiecesOf(const StoredCheckpoint& checkpoint) {
     if (tensor.Elements() == 0) continue;
     const uint64_t step =
         kPieceBytes / static_cast<uint64_t>(oracle::FindDtype(tensor.dtype)->bytes);
-    if (!std::all_of(tensor.chunks.begin(), tensor.chunks.end(), LiesTogether)) {
+    if (!std::all_of(tensor.chunks.begin(), tensor.chunks.end(),
+                     [](const Chunk& chunk) { return chunk.IsRowMajor(); })) {
       pieces.push_back({.tensor = t, .count = tensor.Elements()});
       continue;
     }

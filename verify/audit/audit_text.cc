@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "verify/audit/audit.h"
+#include "verify/compare/amounts.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof {
@@ -16,16 +17,6 @@ using oracle::Printable;
 constexpr size_t kDamageShownMax = 100;
 constexpr size_t kTensorsShownMax = 20;
 constexpr size_t kValueBytesMax = 100;
-
-std::string Count(uint64_t count, const std::string& noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
-std::string Bytes(uint64_t bytes) {
-  if (bytes >= uint64_t{1} << 30) return fmt::format("{:.2f} GiB", double(bytes) / (1 << 30));
-  if (bytes >= uint64_t{1} << 20) return fmt::format("{:.2f} MiB", double(bytes) / (1 << 20));
-  return Count(bytes, "byte");
-}
 
 std::string Headline(const AuditResult& result) {
   if (!result.IsSound())

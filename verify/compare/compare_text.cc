@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "verify/compare/amounts.h"
 #include "verify/compare/compare.h"
 #include "verify/oracle/quote.h"
 
@@ -10,17 +11,6 @@ namespace {
 
 constexpr size_t kDifferencesShownMax = 100;
 constexpr size_t kNamesShownMax = 20;
-
-/// "1 tensor", "2 tensors".
-std::string Count(uint64_t count, const std::string& noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
-std::string Bytes(uint64_t bytes) {
-  if (bytes >= uint64_t{1} << 30) return fmt::format("{:.2f} GiB", double(bytes) / (1 << 30));
-  if (bytes >= uint64_t{1} << 20) return fmt::format("{:.2f} MiB", double(bytes) / (1 << 20));
-  return Count(bytes, "byte");
-}
 
 /// "2 tensors and 1 value differ".
 std::string Differ(const CompareResult& result) {

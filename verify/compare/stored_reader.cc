@@ -16,15 +16,6 @@ constexpr uint64_t kWindowsBytesMax = 4u << 20;  // of the windows of one tensor
 constexpr uint64_t kWindowBytesMax = 256u << 10;
 constexpr size_t kOpenFilesMax = 64;
 
-bool IsRowMajor(const Chunk& chunk) {
-  int64_t step = 1;
-  for (size_t dim = chunk.sizes.size(); dim-- > 0;) {
-    if (chunk.sizes[dim] != 1 && chunk.strides[dim] != step) return false;
-    step *= chunk.sizes[dim];
-  }
-  return true;
-}
-
 /// One stretch of a file, read ahead.
 struct Window {
   const Chunk* chunk;
@@ -42,7 +33,7 @@ class StoredReader : public TensorReader {
     for (size_t dim = steps_.size(); dim-- > 1;) {
       steps_[dim - 1] = steps_[dim] * static_cast<uint64_t>(tensor.shape[dim]);
     }
-    for (const Chunk& chunk : tensor.chunks) row_major_.push_back(IsRowMajor(chunk));
+    for (const Chunk& chunk : tensor.chunks) row_major_.push_back(chunk.IsRowMajor());
     const uint64_t fitting = kWindowsBytesMax / std::max<uint64_t>(PiecesOfARow(), 1);
     const bool whole = tensor.chunks.size() == 1 && row_major_[0];
     window_bytes_ = whole ? window_bytes : std::min(kWindowBytesMax, fitting);

@@ -70,6 +70,16 @@ bool IsDcp(const std::string& path) {
 }  // namespace
 
 uint64_t Chunk::Elements() const { return Product(sizes); }
+
+bool Chunk::IsRowMajor() const {
+  int64_t step = 1;
+  for (size_t dim = sizes.size(); dim-- > 0;) {
+    if (sizes[dim] != 1 && strides[dim] != step) return false;
+    step *= sizes[dim];
+  }
+  return true;
+}
+
 uint64_t StoredTensor::Elements() const { return Product(shape); }
 uint64_t StoredTensor::Bytes() const {
   return Elements() * static_cast<uint64_t>(oracle::FindDtype(dtype)->bytes);

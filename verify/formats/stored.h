@@ -21,6 +21,8 @@ struct Chunk {
   uint64_t file_offset = 0;      ///< of its first element, bytes
 
   uint64_t Elements() const;
+  /// Whether its elements lie one after the other, in row-major order.
+  bool IsRowMajor() const;
 };
 
 struct StoredTensor {
