@@ -16,13 +16,13 @@
 namespace shardproof {
 
 struct CompareOptions {
-  std::string below_a;   ///< of A only what has names that begin so, without that beginning
-  std::string below_b;   ///< of B likewise
   std::string map_file;  ///< JSON as in MAP.md, from A's names to B's; empty: names must agree
   /// A float dtype: B may hold A cast to it (to nearest, ties to even, F8_E4M3 saturating, any NaN
   /// for a NaN). A tensor that B keeps in A's dtype may be A's, or A's cast and cast back. Empty:
   /// bit-exact.
   std::string cast;
+  std::string below_a;  ///< of A only what has names that begin so, without that beginning
+  std::string below_b;  ///< of B likewise
 };
 
 /// One tensor that is not the same in A and B. A is what is expected, B what is seen.
