@@ -12,6 +12,7 @@ namespace shardproof {
 /// Why an operation failed. A code exists only where a caller reacts to it.
 enum class ErrorCode {
   kBadInput,  ///< a file, option or case that the user gave is wrong: exit code 2
+  kUnsupported,  ///< what the user gave may be right, and is more than is known here: exit code 2
   kFailed,    ///< the pipeline met a failure of the world (disk, memory): exit code 1
   kPeer,      ///< another rank failed, vanished or did not answer
   kInternal,  ///< the verifier itself is at fault: exit code 5
@@ -28,6 +29,9 @@ struct Error {
 };
 
 inline Error BadInput(std::string message) { return {ErrorCode::kBadInput, std::move(message)}; }
+inline Error Unsupported(std::string message) {
+  return {ErrorCode::kUnsupported, std::move(message)};
+}
 inline Error Failed(std::string message) { return {ErrorCode::kFailed, std::move(message)}; }
 inline Error PeerFailed(std::string message) { return {ErrorCode::kPeer, std::move(message)}; }
 inline Error Internal(std::string message) { return {ErrorCode::kInternal, std::move(message)}; }

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
+#include <set>
 #include <thread>
+#include <tuple>
 
 #include "verify/compare/tensor_reader.h"
 #include "verify/digest/digest.h"
@@ -15,6 +18,7 @@
 namespace shardproof {
 namespace {
 
+namespace fs = std::filesystem;
 using formats::Chunk;
 using formats::StoredCheckpoint;
 using formats::StoredTensor;
@@ -39,6 +43,14 @@ struct Piece {
       nullptr;  ///< null: the tensor through a reader, since its elements lie apart
   uint64_t start = 0;
   uint64_t count = 0;
+  bool counts_for_file = false;  ///< whether no other piece has its bytes
+};
+
+/// Bytes of a file that belong to no tensor: headers, pickles, padding.
+struct Gap {
+  uint32_t file = 0;
+  uint64_t start = 0;
+  uint64_t length = 0;
 };
 
 /// Every element of the checkpoint in one piece, in the order of the files.
@@ -62,10 +74,37 @@ std::vector<Piece> PiecesOf(const StoredCheckpoint& checkpoint) {
   }
   std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
     if (a.chunk == nullptr || b.chunk == nullptr) return a.chunk != nullptr && b.chunk == nullptr;
-    return std::pair(a.chunk->file, a.chunk->file_offset) <
-           std::pair(b.chunk->file, b.chunk->file_offset);
+    return std::tuple(a.chunk->file, a.chunk->file_offset, a.start) <
+           std::tuple(b.chunk->file, b.chunk->file_offset, b.start);
   });
   return pieces;
+}
+
+/// Marks pieces such that with the gaps \returned every byte of every file is had once. Tensors may
+/// share bytes, so not every piece is needed.
+std::vector<Gap> CoverFiles(const StoredCheckpoint& checkpoint, std::vector<Piece>& pieces) {
+  std::vector<uint64_t> covered(checkpoint.files.size(), 0);
+  std::vector<Gap> gaps;
+  const auto add_gap = [&](uint32_t file, uint64_t end) {
+    for (uint64_t& at = covered[file]; at < end;) {
+      const uint64_t length = std::min(kPieceBytes, end - at);
+      gaps.push_back({file, at, length});
+      at += length;
+    }
+  };
+  for (Piece& piece : pieces) {  // in the order of the files
+    if (piece.chunk == nullptr) continue;
+    const auto width =
+        static_cast<uint64_t>(oracle::FindDtype(checkpoint.tensors[piece.tensor].dtype)->bytes);
+    const uint64_t begin = piece.chunk->file_offset + piece.start * width;
+    if (begin < covered[piece.chunk->file]) continue;
+    add_gap(piece.chunk->file, begin);
+    piece.counts_for_file = true;
+    covered[piece.chunk->file] = begin + piece.count * width;
+  }
+  for (uint32_t file = 0; file < checkpoint.files.size(); ++file)
+    add_gap(file, checkpoint.files[file].bytes);
+  return gaps;
 }
 
 /// Where the bytes of a piece belong in the tensor's row-major image. `data` holds the piece.
@@ -120,34 +159,71 @@ std::vector<sp_run> RunsOf(const StoredTensor& tensor, const Piece& piece, uint6
 class Reading {
  public:
   Reading(const StoredCheckpoint& checkpoint, const std::vector<Piece>& pieces,
-          std::atomic<size_t>& next)
-      : checkpoint_(checkpoint), pieces_(pieces), next_(next), sums_(checkpoint.tensors.size()) {}
+          const std::vector<Gap>& gaps, std::atomic<size_t>& next)
+      : checkpoint_(checkpoint),
+        pieces_(pieces),
+        gaps_(gaps),
+        next_(next),
+        sums_(checkpoint.tensors.size()),
+        file_sums_(checkpoint.files.size()) {}
 
   void Run() {
-    for (size_t i = next_++; i < pieces_.size(); i = next_++) {
-      const StoredTensor& tensor = checkpoint_.tensors[pieces_[i].tensor];
+    for (size_t i = next_++; i < pieces_.size() + gaps_.size(); i = next_++) {
       const Status read =
-          pieces_[i].chunk == nullptr ? ReadApart(pieces_[i], tensor) : Read(pieces_[i], tensor);
-      if (!read.ok())
-        errors_.push_back(read.error().While("tensor " + oracle::Quote(tensor.name)).message);
+          i < pieces_.size() ? ReadPiece(pieces_[i]) : ReadGap(gaps_[i - pieces_.size()]);
+      if (!read.ok()) errors_.push_back(read.error().message);
     }
   }
 
   const std::vector<sp_summary>& sums() const { return sums_; }
+  const std::vector<sp_summary>& file_sums() const { return file_sums_; }
   const std::vector<std::string>& errors() const { return errors_; }
 
  private:
+  Status ReadPiece(const Piece& piece) {
+    const StoredTensor& tensor = checkpoint_.tensors[piece.tensor];
+    const Status read = piece.chunk == nullptr ? ReadApart(piece, tensor) : Read(piece, tensor);
+    return read.ok() ? read : Status(read.error().While("tensor " + oracle::Quote(tensor.name)));
+  }
+
+  Status ReadBytes(uint32_t file, uint64_t start, uint64_t length) {
+    if (file_ == nullptr || open_ != file) {
+      SP_ASSIGN(file_, InputFile::Open(checkpoint_.files[file].path));
+      open_ = file;
+    }
+    return file_->ReadAt(start, length, buffer_.data());
+  }
+
+  /// Adds what is in the buffer to the sum of its file.
+  void CountForFile(uint32_t file, uint64_t start, uint64_t length) {
+    const sp_run run{start, length, 1, 0, buffer_.data(), 0};
+    sp_digest_runs(&file_sums_[file], &run, 1, SP_NO_FLOAT);
+  }
+
+  Status ReadGap(const Gap& gap) {
+    SP_TRY(ReadBytes(gap.file, gap.start, gap.length));
+    CountForFile(gap.file, gap.start, gap.length);
+    return Ok();
+  }
+
   Status Read(const Piece& piece, const StoredTensor& tensor) {
     const auto width = static_cast<uint64_t>(oracle::FindDtype(tensor.dtype)->bytes);
-    if (file_ == nullptr || open_ != piece.chunk->file) {
-      SP_ASSIGN(file_, InputFile::Open(checkpoint_.files[piece.chunk->file].path));
-      open_ = piece.chunk->file;
-    }
-    SP_TRY(file_->ReadAt(piece.chunk->file_offset + piece.start * width, piece.count * width,
-                         buffer_.data()));
+    const uint64_t start = piece.chunk->file_offset + piece.start * width;
+    SP_TRY(ReadBytes(piece.chunk->file, start, piece.count * width));
+    if (piece.counts_for_file) CountForFile(piece.chunk->file, start, piece.count * width);
     const std::vector<sp_run> runs = RunsOf(tensor, piece, width, buffer_.data());
     sp_digest_runs(&sums_[piece.tensor], runs.data(), runs.size(), FormatOf(tensor.dtype));
+    sums_[piece.tensor].nan_count += OneByteNans(tensor.dtype, piece.count);
     return Ok();
+  }
+
+  /// NaN of dtypes that the digest does not know, in the buffer.
+  uint64_t OneByteNans(const std::string& dtype, uint64_t count) const {
+    const bool is_scale = dtype == "F8_E8M0";
+    if (!is_scale && !dtype.ends_with("FNUZ")) return 0;
+    const char nan = is_scale ? '\xff' : '\x80';
+    return static_cast<uint64_t>(
+        std::count(buffer_.begin(), buffer_.begin() + static_cast<ptrdiff_t>(count), nan));
   }
 
   Status ReadApart(const Piece& piece, const StoredTensor& tensor) {
@@ -161,14 +237,17 @@ class Reading {
       SP_TRY(reader->Read(start, count, buffer_.data()));
       const sp_run run{start * reader->width(), count * reader->width(), 1, 0, buffer_.data(), 0};
       sp_digest_runs(&sums_[piece.tensor], &run, 1, FormatOf(tensor.dtype));
+      sums_[piece.tensor].nan_count += OneByteNans(tensor.dtype, count);
     }
     return Ok();
   }
 
   const StoredCheckpoint& checkpoint_;
   const std::vector<Piece>& pieces_;
+  const std::vector<Gap>& gaps_;
   std::atomic<size_t>& next_;
-  std::vector<sp_summary> sums_;
+  std::vector<sp_summary> sums_;       ///< of tensors
+  std::vector<sp_summary> file_sums_;  ///< of files
   std::vector<std::string> errors_;
   std::vector<char> buffer_ = std::vector<char>(kPieceBytes);
   std::shared_ptr<const InputFile> file_;
@@ -176,11 +255,12 @@ class Reading {
 };
 
 void ReadAll(const StoredCheckpoint& checkpoint, AuditResult& result) {
-  const std::vector<Piece> pieces = PiecesOf(checkpoint);
+  std::vector<Piece> pieces = PiecesOf(checkpoint);
+  const std::vector<Gap> gaps = CoverFiles(checkpoint, pieces);
   std::atomic<size_t> next = 0;
   const size_t thread_count = std::clamp<size_t>(std::thread::hardware_concurrency(), 1,
-                                                 std::max<size_t>(pieces.size(), 1));
-  std::vector<Reading> readings(thread_count, Reading(checkpoint, pieces, next));
+                                                 std::max<size_t>(pieces.size() + gaps.size(), 1));
+  std::vector<Reading> readings(thread_count, Reading(checkpoint, pieces, gaps, next));
   std::vector<std::thread> threads;
   for (Reading& reading : readings) threads.emplace_back([&reading] { reading.Run(); });
   for (std::thread& thread : threads) thread.join();
@@ -192,7 +272,28 @@ void ReadAll(const StoredCheckpoint& checkpoint, AuditResult& result) {
       tensor.nan_count += reading.sums()[t].nan_count;
       tensor.inf_count += reading.sums()[t].inf_count;
     }
+    for (size_t f = 0; f < result.files.size(); ++f) {
+      result.files[f].digest += Digest(reading.file_sums()[f].digest);
+    }
   }
+}
+
+/// Files in a directory that have the names of a checkpoint's, and were not read.
+std::vector<std::string> UnreadFiles(const std::string& path,
+                                     const std::vector<AuditedFile>& read) {
+  std::set<std::string> known;
+  for (const AuditedFile& file : read) known.insert(file.name);
+  std::vector<std::string> unread;
+  std::error_code error;
+  for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    const std::string kind = it->path().extension().string();
+    const bool looks = kind == ".safetensors" || kind == ".distcp" || kind == ".pt" ||
+                       kind == ".pth" || kind == ".bin" || kind == ".ckpt";
+    if (looks && !known.contains(name)) unread.push_back(name);
+  }
+  std::sort(unread.begin(), unread.end());
+  return unread;
 }
 
 Digest DigestOf(const std::string& text) {
@@ -209,7 +310,8 @@ Result<AuditResult> Audit(const std::string& path) {
   result.path = path;
   SP_ASSIGN(const StoredCheckpoint checkpoint, formats::OpenStored(path, &result.damage));
   result.format = checkpoint.format;
-  result.files = checkpoint.files.size();
+  for (const formats::StoredFile& file : checkpoint.files)
+    result.files.push_back({file.name, file.bytes, {}});
   for (const StoredTensor& tensor : checkpoint.tensors) {
     result.tensors.push_back({.name = tensor.name,
                               .dtype = tensor.dtype,
@@ -223,6 +325,13 @@ Result<AuditResult> Audit(const std::string& path) {
     result.values.push_back({value.name, value.text, DigestOf(value.text)});
   }
   ReadAll(checkpoint, result);
+  std::sort(result.files.begin(), result.files.end(),
+            [](const AuditedFile& x, const AuditedFile& y) { return x.name < y.name; });
+  result.unread = UnreadFiles(path, result.files);
+  if (result.tensors.empty() && result.values.empty() && result.damage.empty() &&
+      result.format != "safetensors") {
+    result.damage.push_back(oracle::Printable(path) + ": holds nothing");
+  }
   return result;
 }
 

@@ -31,12 +31,20 @@ struct AuditedValue {
   Digest digest;     ///< of the text
 };
 
+/// One file that the checkpoint consists of.
+struct AuditedFile {
+  std::string name;  ///< within the directory
+  uint64_t bytes = 0;
+  Digest digest;     ///< of all its bytes, those of no tensor too
+};
+
 struct AuditResult {
   std::string path;
   std::string format;                  ///< "DCP", "safetensors" or "torch.save"
   std::vector<AuditedTensor> tensors;  ///< sorted by name
   std::vector<AuditedValue> values;    ///< likewise
-  uint64_t files = 0;
+  std::vector<AuditedFile> files;      ///< sorted by name
+  std::vector<std::string> unread;     ///< files that look like one of a checkpoint, and are no part of it
   uint64_t bytes = 0;               ///< of all tensors
   std::vector<std::string> damage;  ///< a line each; empty: sound
   std::string seal;                 ///< the seal that it was held against; empty: structure only
@@ -55,7 +63,8 @@ std::string SealPath(const std::string& checkpoint);
 /// \error kBadInput if the checkpoint is not sound; kFailed if the file cannot be written.
 Status WriteSeal(const AuditResult& audited, const std::string& path);
 
-/// Adds to the damage what differs from the seal at `path`. \error kBadInput: no seal, or a damaged
+/// Adds to the damage what differs from the seal at `path`: tensors and values, and where the checkpoint
+/// consists of the very files that were sealed, any byte of theirs. \error kBadInput: no seal, or a damaged
 /// one.
 Status HoldAgainstSeal(const std::string& path, AuditResult& audited);
 

@@ -130,6 +130,38 @@ TEST_F(AuditTest, ASealShowsEveryFlippedByteOfATensor) {
   EXPECT_THAT(AuditText(rotten.value(), false), HasSubstr("NOT SOUND  1 finding"));
 }
 
+/// Wherever it is: in tensors, pickles, what the archive says of its entries, padding.
+TEST_F(AuditTest, ItsOwnSealShowsEveryFlippedByte) {
+  const std::string directory = Copy("dcp_2.15.0");
+  const std::string one = Copy("torch_save_2.15.0.pt");
+  for (const auto& [checkpoint, file] : {std::pair(directory, directory + "/.metadata"),
+                                         {directory, directory + "/__0_0.distcp"},
+                                         {one, one}}) {
+    fs::remove(SealPath(checkpoint));
+    const auto sound = Audit(checkpoint);
+    ASSERT_TRUE(sound.ok());
+    ASSERT_TRUE(WriteSeal(sound.value(), SealPath(checkpoint)).ok());
+    std::fstream patch(file, std::ios::in | std::ios::out | std::ios::binary);
+    for (uintmax_t at = 0; at < fs::file_size(file); at += 3) {
+      const int byte = patch.seekg(static_cast<std::streamoff>(at)).get();
+      const auto put = [&](int value) {
+        patch.seekp(static_cast<std::streamoff>(at)).put(static_cast<char>(value)).flush();
+      };
+      put(byte ^ (1 << at % 8));
+      auto audited = Audit(checkpoint);
+      if (audited.ok()) {
+        ASSERT_TRUE(HoldAgainstSeal(SealPath(checkpoint), audited.value()).ok());
+      }
+      EXPECT_FALSE(audited.ok() && audited.value().IsSound()) << file << " " << at;
+      put(byte);
+    }
+    auto again = Audit(checkpoint);
+    ASSERT_TRUE(again.ok());
+    ASSERT_TRUE(HoldAgainstSeal(SealPath(checkpoint), again.value()).ok());
+    EXPECT_THAT(again.value().damage, IsEmpty());
+  }
+}
+
 TEST_F(AuditTest, ASealIsOfTheTensorsNotOfTheFiles) {
   const auto audited = Audit(Fixture("dcp_2.15.0"));
   ASSERT_TRUE(audited.ok());
@@ -168,11 +200,14 @@ TEST_F(AuditTest, ADamagedSealIsRefused) {
   };
   EXPECT_THAT(refusal("{"), HasSubstr("seal.json"));
   EXPECT_THAT(refusal("{}"), HasSubstr("found 0 of them"));
-  EXPECT_THAT(refusal(R"({"schema": 2, "tensors": {}, "values": {}})"), HasSubstr("schema"));
-  EXPECT_THAT(refusal(R"({"schema": 1, "tensors": [], "values": {}})"),
+  EXPECT_THAT(refusal(R"({"schema": 2, "tensors": {}, "values": {}, "files": {}})"),
+              HasSubstr("schema"));
+  EXPECT_THAT(refusal(R"({"schema": 1, "tensors": [], "values": {}, "files": {}})"),
               HasSubstr("tensors: expected an object"));
-  EXPECT_THAT(refusal(R"({"schema": 1, "tensors": {"a": {"digest": "xyz"}}, "values": {}})"),
-              HasSubstr("32 hexadecimal digits, found 'xyz'"));
+  EXPECT_THAT(
+      refusal(
+          R"({"schema": 1, "tensors": {"a": {"dtype": "F32", "shape": [], "digest": "xyz"}}, "values": {}})"),
+      HasSubstr("32 hexadecimal digits, found 'xyz'"));
   EXPECT_THAT(refusal(R"({"schema": 1, "tensors": {"a": {"shape": [-1]}}, "values": {}})"),
               HasSubstr("shape"));
   const Status absent = HoldAgainstSeal(scratch_ / "none", audited.value());
@@ -196,6 +231,21 @@ TEST_F(AuditTest, TheNewestComesFirst) {
   EXPECT_THAT(names,
               ElementsAre("iter_0000250", "step-100", "step-99.pt", "step-20", "step-9", "final"));
   EXPECT_FALSE(CheckpointsOf(scratch_ / "none").ok());
+}
+
+TEST_F(AuditTest, AStepIsWhatAWordForStepsSays) {
+  const auto newest = [&](const std::vector<std::string>& names) {
+    const std::string root = scratch_ / std::to_string(names.size()) + names.front();
+    fs::create_directory(root);
+    for (const std::string& name : names) fs::create_directory(root + "/" + name);
+    return fs::path(CheckpointsOf(root).value().front()).filename().string();
+  };
+  EXPECT_EQ(newest({"epoch=1-step=100-loss=0.9", "epoch=1-step=300-loss=0.1"}),
+            "epoch=1-step=300-loss=0.1");
+  EXPECT_EQ(newest({"llama-3.1-step500", "llama-3.1-step400"}), "llama-3.1-step500");
+  EXPECT_EQ(newest({"step600-llama3.1", "step400-llama3.2"}), "step600-llama3.1");
+  EXPECT_EQ(newest({"20261123074500123456", "20261123074500123457", "9"}), "20261123074500123457");
+  EXPECT_EQ(newest({"global_step8", "global_step12", "global_step010"}), "global_step12");
 }
 
 }  // namespace

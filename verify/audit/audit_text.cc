@@ -77,7 +77,7 @@ std::string AuditText(const AuditResult& result, bool all) {
   }
   text += fmt::format("\n{}: {}, {}, {}, {} in {}\n", Printable(result.path), result.format,
                       Count(result.tensors.size(), "tensor"), Count(result.values.size(), "value"),
-                      Bytes(result.bytes), Count(result.files, "file"));
+                      Bytes(result.bytes), Count(result.files.size(), "file"));
   if (!result.tensors.empty()) text += ContentText(result);
   size_t shown = 0, left = 0;
   for (const AuditedTensor& tensor : result.tensors) {
@@ -97,6 +97,10 @@ std::string AuditText(const AuditResult& result, bool all) {
       text += fmt::format("  {} = {}{}\n", Printable(value.name),
                           Printable(value.text.substr(0, kValueBytesMax)), is_long ? "..." : "");
     }
+  }
+  if (!result.unread.empty()) {
+    text += fmt::format("not read, being no part of it: {}\n",
+                        Printable(fmt::format("{}", fmt::join(result.unread, ", "))));
   }
   if (!result.seal.empty()) text += fmt::format("seal: {}\n", Printable(result.seal));
   return text;
@@ -119,10 +123,14 @@ nlohmann::json AuditJson(const AuditResult& result) {
   for (const AuditedValue& value : result.values) {
     values.push_back({{"name", value.name}, {"text", value.text}, {"digest", value.digest.Hex()}});
   }
-  return {
-      {"path", result.path},     {"format", result.format},       {"sound", result.IsSound()},
-      {"damage", result.damage}, {"seal", result.seal},           {"files", result.files},
-      {"bytes", result.bytes},   {"tensors", std::move(tensors)}, {"values", std::move(values)}};
+  nlohmann::json files = nlohmann::json::array();
+  for (const AuditedFile& file : result.files) {
+    files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"digest", file.digest.Hex()}});
+  }
+  return {{"path", result.path},        {"format", result.format}, {"sound", result.IsSound()},
+          {"damage", result.damage},    {"seal", result.seal},     {"files", std::move(files)},
+          {"unread", result.unread},    {"bytes", result.bytes},   {"tensors", std::move(tensors)},
+          {"values", std::move(values)}};
 }
 
 }  // namespace shardproof

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <regex>
 #include <tuple>
 
 #include "verify/audit/audit.h"
@@ -14,15 +15,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The number that a name ends with, leaving off what a file's kind is called: "step-100",
-/// "iter_0000100", "global_step100.pt". None if there is none or it does not fit.
-std::optional<uint64_t> StepOf(const std::string& name) {
-  const size_t last = name.find_last_of("0123456789");
-  if (last == std::string::npos) return std::nullopt;
-  const size_t before = name.find_last_not_of("0123456789", last);
-  const size_t first = before == std::string::npos ? 0 : before + 1;
-  if (last - first >= 18) return std::nullopt;
-  return std::stoull(name.substr(first, last - first + 1));
+/// A step as its digits without leading zeros, by which steps sort: the longer is the larger.
+using Step = std::pair<size_t, std::string>;
+
+/// The number behind a word for steps ("step-100", "iter_0000100", "epoch=1-step=100-loss=0.5"),
+/// the last of several; else the last number of the name. None if there is none.
+std::optional<Step> StepOf(const std::string& name) {
+  static const std::regex kNamed(
+      "(?:steps?|iter(?:ation)?|checkpoint|ckpt|global_step)[-_=.]?([0-9]+)", std::regex::icase);
+  std::string digits;
+  for (std::sregex_iterator it(name.begin(), name.end(), kNamed), end; it != end; ++it)
+    digits = (*it)[1];
+  if (digits.empty()) {
+    const size_t last = name.find_last_of("0123456789");
+    if (last == std::string::npos) return std::nullopt;
+    const size_t before = name.find_last_not_of("0123456789", last);
+    const size_t first = before == std::string::npos ? 0 : before + 1;
+    digits = name.substr(first, last - first + 1);
+  }
+  digits.erase(0, std::min(digits.find_first_not_of('0'), digits.size() - 1));
+  return Step{digits.size(), digits};
 }
 
 /// What a save in progress, or one that was killed, has.
@@ -44,7 +56,7 @@ bool IsCheckpointFile(const fs::path& path) {
 
 Result<std::vector<std::string>> CheckpointsOf(const std::string& root) {
   struct Candidate {
-    std::optional<uint64_t> step;
+    std::optional<Step> step;
     fs::file_time_type time;
     std::string path;
   };
@@ -54,12 +66,13 @@ Result<std::vector<std::string>> CheckpointsOf(const std::string& root) {
     const std::string name = it->path().filename().string();
     std::error_code ignored;
     const bool is_directory = it->is_directory(ignored);
-    // A link (`latest`) is another name of what is here anyway.
-    if (it->is_symlink(ignored) || IsDraft(name) ||
-        (!is_directory && !IsCheckpointFile(it->path())))
+    const bool is_another_name =
+        it->is_symlink(ignored) &&
+        fs::equivalent(fs::canonical(it->path(), ignored).parent_path(), root, ignored);
+    if (is_another_name || IsDraft(name) || (!is_directory && !IsCheckpointFile(it->path())))
       continue;
-    candidates.push_back(
-        {StepOf(it->path().stem().string()), it->last_write_time(ignored), it->path().string()});
+    candidates.push_back({StepOf(is_directory ? name : it->path().stem().string()),
+                          it->last_write_time(ignored), it->path().string()});
   }
   if (error) {
     return BadInput(

@@ -26,12 +26,13 @@ using oracle::Quote;
 constexpr int64_t kSchema = 1;
 constexpr char kSealName[] = "shardproof.seal.json";
 constexpr uint64_t kSealBytesMax = uint64_t{1} << 30;
+constexpr size_t kDimsMax = 64;
 
 /// What a seal says of one tensor or value; of a value dtype and shape are empty.
 struct Sealed {
   std::string dtype;
   std::vector<int64_t> shape;
-  std::string digest;
+  Digest digest;
 };
 
 std::string TagText(const std::string& dtype, const std::vector<int64_t>& shape) {
@@ -53,20 +54,21 @@ class SealReader {
       if (member.key == "schema") {
         SP_TRY(oracle::AsInteger(path_, "schema", member.value, kSchema, kSchema));
         ++found;
-      } else if (member.key == "tensors" || member.key == "values") {
-        const bool is_tensors = member.key == "tensors";
-        SP_TRY(ReadEntries(std::string(member.key), member.value, is_tensors ? tensors : values));
+      } else if (member.key == "tensors" || member.key == "values" || member.key == "files") {
+        auto& out = member.key == "tensors" ? tensors : member.key == "values" ? values : files;
+        SP_TRY(ReadEntries(std::string(member.key), member.value, out));
         ++found;
       }
     }
-    if (found == 3) return Ok();
+    if (found == 4) return Ok();
     return BadInput(
-        fmt::format("{}: expected a seal with schema, tensors and values, found {} of them",
+        fmt::format("{}: expected a seal with schema, tensors, values and files, found {} of them",
                     Printable(path_), found));
   }
 
   std::map<std::string, Sealed> tensors;
   std::map<std::string, Sealed> values;
+  std::map<std::string, Sealed> files;
 
  private:
   Status ReadEntries(const std::string& field, const oracle::JsonElement& value,
@@ -92,27 +94,46 @@ class SealReader {
     }
     SP_ASSIGN(const auto members, oracle::Members(path_ + ": " + field, object));
     Sealed sealed;
+    int tags = 0;
+    std::string digest;
     for (const oracle::JsonMember& member : members) {
       if (member.key == "dtype") {
         SP_ASSIGN(sealed.dtype, oracle::AsString(path_, field + ": dtype", member.value));
+        ++tags;
       } else if (member.key == "digest") {
-        SP_ASSIGN(sealed.digest, oracle::AsString(path_, field + ": digest", member.value));
+        SP_ASSIGN(digest, oracle::AsString(path_, field + ": digest", member.value));
       } else if (member.key == "shape") {
-        simdjson::dom::array array;
-        if (member.value.get_array().get(array)) {
-          return BadInput(fmt::format("{}: {}: shape: expected an array, found {}",
-                                      Printable(path_), field, oracle::Describe(member.value)));
-        }
-        for (const oracle::JsonElement item : array) {
-          SP_ASSIGN(const int64_t size,
-                    oracle::AsInteger(path_, field + ": shape", item, 0, INT64_MAX));
-          sealed.shape.push_back(size);
-        }
+        SP_ASSIGN(sealed.shape, ReadShape(field, member.value));
+        ++tags;
       }
     }
-    if (Digest::FromHex(sealed.digest)) return sealed;
-    return BadInput(fmt::format("{}: {}: expected a digest of 32 hexadecimal digits, found {}",
-                                Printable(path_), field, Quote(sealed.digest)));
+    if (field.starts_with("tensors ") && tags != 2) {
+      return BadInput(fmt::format("{}: {}: expected a dtype and a shape, found {} of them",
+                                  Printable(path_), field, tags));
+    }
+    const auto read = Digest::FromHex(digest);
+    if (!read) {
+      return BadInput(fmt::format("{}: {}: expected a digest of 32 hexadecimal digits, found {}",
+                                  Printable(path_), field, Quote(digest)));
+    }
+    sealed.digest = *read;
+    return sealed;
+  }
+
+  Result<std::vector<int64_t>> ReadShape(const std::string& field,
+                                         const oracle::JsonElement& value) {
+    simdjson::dom::array array;
+    if (value.get_array().get(array) || array.size() > kDimsMax) {
+      return BadInput(fmt::format("{}: {}: shape: expected an array of at most {} sizes, found {}",
+                                  Printable(path_), field, kDimsMax, oracle::Describe(value)));
+    }
+    std::vector<int64_t> shape;
+    for (const oracle::JsonElement item : array) {
+      SP_ASSIGN(const int64_t size,
+                oracle::AsInteger(path_, field + ": shape", item, 0, INT64_MAX));
+      shape.push_back(size);
+    }
+    return shape;
   }
 
   const std::string& path_;
@@ -164,10 +185,13 @@ Status WriteSeal(const AuditResult& audited, const std::string& path) {
   nlohmann::json values = nlohmann::json::object();
   for (const AuditedValue& value : audited.values)
     values[value.name] = {{"digest", value.digest.Hex()}};
+  nlohmann::json files = nlohmann::json::object();
+  for (const AuditedFile& file : audited.files) files[file.name] = {{"digest", file.digest.Hex()}};
   const nlohmann::json document = {{"schema", kSchema},
                                    {"digest", "verify/digest/SPECIFICATION.md"},
                                    {"tensors", std::move(tensors)},
-                                   {"values", std::move(values)}};
+                                   {"values", std::move(values)},
+                                   {"files", std::move(files)}};
   return WriteDurably(
       path, document.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
@@ -186,10 +210,10 @@ Status HoldAgainstSeal(const std::string& path, AuditResult& audited) {
       damage.push_back(fmt::format("{}: sealed as {}, found {}", what,
                                    TagText(sealed.mapped().dtype, sealed.mapped().shape),
                                    TagText(tensor.dtype, tensor.shape)));
-    } else if (sealed.mapped().digest != tensor.digest.Hex()) {
+    } else if (sealed.mapped().digest != tensor.digest) {
       damage.push_back(
           fmt::format("{}: its bytes are not those that were sealed (digest {}, found {})", what,
-                      sealed.mapped().digest, tensor.digest.Hex()));
+                      sealed.mapped().digest.Hex(), tensor.digest.Hex()));
     }
   }
   for (const AuditedValue& value : audited.values) {
@@ -197,7 +221,7 @@ Status HoldAgainstSeal(const std::string& path, AuditResult& audited) {
     const std::string what = "value " + Quote(value.name);
     if (sealed.empty()) {
       damage.push_back(what + ": the seal has none of that name");
-    } else if (sealed.mapped().digest != value.digest.Hex()) {
+    } else if (sealed.mapped().digest != value.digest) {
       damage.push_back(
           fmt::format("{}: not what was sealed, found {}", what, Printable(value.text)));
     }
@@ -208,6 +232,21 @@ Status HoldAgainstSeal(const std::string& path, AuditResult& audited) {
   }
   for (const auto& [name, sealed] : seal.values) {
     damage.push_back(fmt::format("value {}: sealed, found none", Quote(name)));
+  }
+  // Its own seal is of these very files. What is wrong with a tensor is said above, and names it.
+  if (path != SealPath(audited.path) || !damage.empty()) return Ok();
+  for (const AuditedFile& file : audited.files) {
+    const auto sealed = seal.files.extract(file.name);
+    if (sealed.empty()) {
+      damage.push_back(fmt::format("file {}: the seal has none of that name", Quote(file.name)));
+    } else if (sealed.mapped().digest != file.digest) {
+      damage.push_back(
+          fmt::format("file {}: what it holds beside tensors and values is not what was sealed",
+                      Quote(file.name)));
+    }
+  }
+  for (const auto& [name, sealed] : seal.files) {
+    damage.push_back(fmt::format("file {}: sealed, found none", Quote(name)));
   }
   return Ok();
 }

@@ -169,7 +169,7 @@ int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launche
 
 int Complain(const Error& error) {
   std::fprintf(stderr, "shardproof: %s\n", error.message.c_str());
-  if (error.code == ErrorCode::kBadInput) return kExitBadInput;
+  if (error.code == ErrorCode::kBadInput || error.code == ErrorCode::kUnsupported) return kExitBadInput;
   return error.code == ErrorCode::kInternal ? kExitBroken : 1;
 }
 

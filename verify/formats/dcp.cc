@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <map>
+#include <optional>
 
 #include "verify/formats/flatten.h"
 #include "verify/formats/stored.h"
@@ -18,7 +21,7 @@ using oracle::Printable;
 using oracle::Quote;
 using Kind = PickleValue::Kind;
 
-constexpr uint64_t kMetadataBytesMax = uint64_t{4} << 30;
+constexpr uint64_t kMetadataBytesMax = uint64_t{1} << 30;
 constexpr std::string_view kModule = "torch.distributed.checkpoint.metadata.";
 
 /// Where one piece lies.
@@ -29,7 +32,7 @@ struct Place {
 };
 
 /// A tensor's piece, or a value (no offsets).
-using PlaceKey = std::pair<std::string_view, std::vector<int64_t>>;
+using PlaceKey = std::pair<std::string_view, std::optional<std::vector<int64_t>>>;
 
 class Reader {
  public:
@@ -52,14 +55,22 @@ class Reader {
       const Status read = ReadEntry(key.text, *entries->items[i + 1]);
       if (!read.ok()) SP_TRY(Note(read.error()));
     }
+    const bool is_all_read = damage_ == nullptr || damage_->empty();
+    if (is_all_read && used_count_ != places_.size()) {
+      SP_TRY(Note(Wrong(
+          "pieces of the tensors and values in state_dict_metadata",
+          fmt::format("{} of {} that are of none", places_.size() - used_count_, places_.size()))));
+    }
     SP_TRY(SortByName(where_, checkpoint_));
+    std::error_code ignored;
+    checkpoint_.files.push_back({".metadata", where_, std::filesystem::file_size(where_, ignored)});
     return std::move(checkpoint_);
   }
 
  private:
   /// An error about what .metadata says, which itself could be read.
   Status Note(Error error) {
-    if (damage_ == nullptr) return error;
+    if (damage_ == nullptr || error.code == ErrorCode::kUnsupported) return error;
     damage_->push_back(std::move(error.message));
     return Ok();
   }
@@ -96,7 +107,7 @@ class Reader {
         return Wrong("a MetadataIndex", Describe(index));
       SP_ASSIGN(const PickleValue* name, Member(index, "fqn", Kind::kText));
       const PickleValue* offset = index.At("offset");
-      PlaceKey key{name->text, {}};
+      PlaceKey key{name->text, std::nullopt};
       if (offset != nullptr && !offset->Is(Kind::kNone)) {
         SP_ASSIGN(key.second, Sizes(*offset, where_ + ": offset of " + Quote(name->text)));
       }
@@ -117,6 +128,23 @@ class Reader {
         return WrongOf(name->text, "every piece in one place", "two");
       }
     }
+    return CheckApart();
+  }
+
+  /// Pieces that share bytes would let a small directory stand for any amount.
+  Status CheckApart() const {
+    std::vector<std::pair<Place, std::string_view>> sorted;
+    for (const auto& [key, place] : places_) sorted.emplace_back(place, key.first);
+    std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+      return std::tie(a.first.file, a.first.offset) < std::tie(b.first.file, b.first.offset);
+    });
+    for (size_t i = 1; i < sorted.size(); ++i) {
+      const Place& before = sorted[i - 1].first;
+      const Place& place = sorted[i].first;
+      if (before.file != place.file || place.offset - before.offset >= before.length) continue;
+      return WrongOf(sorted[i].second, "pieces that do not overlap in their file",
+                     "one that begins in that of " + Quote(sorted[i - 1].second));
+    }
     return Ok();
   }
 
@@ -134,12 +162,16 @@ class Reader {
     return known->second;
   }
 
-  Result<TorchArchive> OpenPiece(std::string_view name, const std::vector<int64_t>& offsets) {
+  /// \param offsets  none: of a value.
+  Result<TorchArchive> OpenPiece(std::string_view name,
+                                 const std::optional<std::vector<int64_t>>& offsets) {
     const auto found = places_.find({name, offsets});
     if (found == places_.end()) {
-      return WrongOf(name, fmt::format("a place of the piece at [{}]", fmt::join(offsets, ", ")),
-                     "none");
+      const std::string what =
+          offsets ? fmt::format("the piece at [{}]", fmt::join(*offsets, ", ")) : "the value";
+      return WrongOf(name, "a place of " + what, "none");
     }
+    ++used_count_;
     const Place& place = found->second;
     file_ = place.file;
     const StoredFile& file = checkpoint_.files[place.file];
@@ -166,7 +198,7 @@ class Reader {
 
   Status ReadEntry(std::string_view name, const PickleValue& entry) {
     if (entry.IsObject(std::string(kModule) + "BytesStorageMetadata")) {
-      SP_ASSIGN(const TorchArchive archive, OpenPiece(name, {}));
+      SP_ASSIGN(const TorchArchive archive, OpenPiece(name, std::nullopt));
       return Flatten(archive, std::string(name), file_, checkpoint_.files[file_].path, checkpoint_);
     }
     if (!entry.IsObject(std::string(kModule) + "TensorStorageMetadata")) {
@@ -176,7 +208,7 @@ class Reader {
     SP_ASSIGN(tensor.dtype, Dtype(name, entry));
     const std::string of = where_ + ": " + Quote(name) + ": ";
     const PickleValue* size = entry.At("size");
-    if (size == nullptr) return WrongOf(name, "a size", "none");
+    if (size == nullptr || !size->Is(Kind::kTuple)) return WrongOf(name, "a size", "none");
     SP_ASSIGN(tensor.shape, Sizes(*size, of + "size"));
     if (!oracle::CheckedElements(tensor.shape.data(), tensor.shape.size())) {
       return WrongOf(name, "a size of less than 2^63 elements",
@@ -207,7 +239,10 @@ class Reader {
                      state == nullptr ? "none" : Describe(*state));
     }
     const std::string_view dtype = DtypeOfName(state->items[0]->text);
-    if (dtype.empty()) return WrongOf(name, "a dtype that can be read", Describe(*state->items[0]));
+    if (dtype.empty()) {
+      return Unsupported(fmt::format("{}: {}: dtype {}, which is not known", Printable(where_),
+                                     Quote(name), Describe(*state->items[0])));
+    }
     return std::string(dtype);
   }
 
@@ -237,6 +272,7 @@ class Reader {
   std::map<std::string, uint32_t, std::less<>> files_;
   std::vector<std::shared_ptr<const InputFile>> inputs_;
   std::vector<bool> is_missing_;
+  size_t used_count_ = 0;  ///< of the places
   int open_count_ = 0;
   std::map<PlaceKey, Place> places_;
   uint32_t file_ = 0;  ///< of the piece that was opened last

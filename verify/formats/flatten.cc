@@ -12,7 +12,8 @@ namespace {
 using Kind = PickleValue::Kind;
 
 constexpr int kDepthMax = 100;
-constexpr uint64_t kPartsMax = 1'000'000;
+constexpr uint64_t kPartsMax = 4'000'000;
+constexpr uint64_t kTextBytesMax = uint64_t{256} << 20;  // of all names and texts of a checkpoint
 
 class Flattener {
  public:
@@ -22,18 +23,27 @@ class Flattener {
 
   Status Add(const PickleValue& value, const std::string& name, int depth) {
     if (depth > kDepthMax) return Wrong(name, fmt::format("nests deeper than {}", kDepthMax));
-    if (++parts_ > kPartsMax) return Wrong(name, fmt::format("has more than {} parts", kPartsMax));
+    if (++checkpoint_.parts > kPartsMax) {
+      return Wrong(name, fmt::format("the checkpoint has more than {} parts", kPartsMax));
+    }
+    checkpoint_.text_bytes += name.size();
+    if (checkpoint_.text_bytes > kTextBytesMax) {
+      return Wrong(name, fmt::format("the checkpoint has more than {} bytes of names and texts",
+                                     kTextBytesMax));
+    }
     SP_ASSIGN(const auto tensor, archive_.AsTensor(value));
     const std::string own_name = name.empty() ? "value" : name;
     if (tensor) {
       checkpoint_.tensors.push_back(
           {own_name, tensor->dtype, tensor->shape, {WholeChunk(*tensor, file_)}});
-      return Ok();
+      const bool has_state = value.IsObject("torch._utils._rebuild_parameter_with_state");
+      return has_state ? Add(*value.items[3], Joined(name, "state"), depth + 1) : Ok();
     }
     SP_ASSIGN(const bool is_taken_apart, HoldsNamed(value, name, depth));
     if (!is_taken_apart) {
       auto text = TextOf(value);
       if (!text.ok()) return Wrong(name, text.error().message);
+      checkpoint_.text_bytes += text.value().size();
       checkpoint_.values.push_back({own_name, std::move(text).value()});
       return Ok();
     }
@@ -93,7 +103,6 @@ class Flattener {
   const std::string& where_;
   StoredCheckpoint& checkpoint_;
   std::unordered_map<const PickleValue*, bool> holds_named_;
-  uint64_t parts_ = 0;
 };
 
 }  // namespace

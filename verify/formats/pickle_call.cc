@@ -11,10 +11,16 @@ using Kind = PickleValue::Kind;
 
 Status PickleMachine::PushName(std::string_view module, std::string_view name) {
   if (FindPickleName(module, name) == PickleCall::kUnknown) {
-    return Wrong("a name that checkpoints need", Quote(fmt::format("{}.{}", module, name)) +
-                                                     ", which is neither imported nor called");
+    // It may be a user's class, and nothing worse.
+    const std::string found =
+        Quote(fmt::format("{}.{}", module, name)) + ", which is neither imported nor called";
+    return Unsupported(Wrong("a name that checkpoints need", found).message);
   }
-  return PushText(Kind::kName, Keep(fmt::format("{}.{}", module, name)));
+  // Protocol 2 spells Python 3's builtins as Python 2 did: one name for both.
+  if (module != "__builtin__")
+    return PushText(Kind::kName, Keep(fmt::format("{}.{}", module, name)));
+  const std::string_view known = name == "long" ? "int" : name == "xrange" ? "range" : name;
+  return PushText(Kind::kName, Keep(fmt::format("builtins.{}", known)));
 }
 
 Result<PickleCall> PickleMachine::CallOf(const PickleValue& callee) {
@@ -64,14 +70,38 @@ Status PickleMachine::Call(const PickleValue& callee, const PickleValue& argumen
 Status PickleMachine::PushDict(const PickleValue& callee,
                                const std::vector<const PickleValue*>& given) {
   std::vector<const PickleValue*> items;
-  const bool of_pairs = given.size() == 1 && given[0]->Is(Kind::kList);
-  for (const PickleValue* pair : of_pairs ? given[0]->items : std::vector<const PickleValue*>{}) {
-    if ((!pair->Is(Kind::kList) && !pair->Is(Kind::kTuple)) || pair->items.size() != 2) {
-      return Wrong(fmt::format("pairs to {}", callee.text), Describe(*pair));
-    }
+  const auto wrong = [&](const PickleValue& found) {
+    return Wrong(fmt::format("pairs to {}", callee.text), Describe(found));
+  };
+  // A defaultdict begins with what makes its values.
+  const bool has_factory = callee.text == "collections.defaultdict" && !given.empty();
+  const size_t first = has_factory ? 1 : 0;
+  if (given.size() > first + 1) return wrong(*given.back());
+  if (given.size() == first) return PushItems(Kind::kDict, {});
+  const PickleValue& content = *given[first];
+  if (content.Is(Kind::kDict)) return PushItems(Kind::kDict, content.items);
+  if (!content.Is(Kind::kList) && !content.Is(Kind::kTuple)) return wrong(content);
+  for (const PickleValue* pair : content.items) {
+    const bool is_pair =
+        (pair->Is(Kind::kList) || pair->Is(Kind::kTuple)) && pair->items.size() == 2;
+    if (!is_pair) return wrong(*pair);
     items.insert(items.end(), pair->items.begin(), pair->items.end());
   }
   return PushItems(Kind::kDict, std::move(items));
+}
+
+Status PickleMachine::Build(const PickleValue& state) {
+  if (stack_.size() <= Floor()) return Wrong("an object to give its state", "an empty stack");
+  PickleValue& object = *stack_.back();
+  const bool is_dict = object.Is(Kind::kDict) && state.Is(Kind::kDict);  // its attributes
+  // A tensor takes a state too, and would be another one then.
+  const bool is_tensor = object.text.starts_with("torch._utils.");
+  if ((!object.Is(Kind::kObject) || is_tensor) && !is_dict) {
+    return Wrong("an object to give its state", Describe(object));
+  }
+  if (object.state != nullptr) return Wrong("one state of an object", "two of " + Describe(object));
+  object.state = &state;
+  return Ok();
 }
 
 Status PickleMachine::PushEncoded(const PickleValue& arguments) {

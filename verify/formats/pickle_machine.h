@@ -67,14 +67,14 @@ class PickleMachine {
   Result<PickleCall> CallOf(const PickleValue& callee);
   Status Call(const PickleValue& callee, const PickleValue& arguments);
   Status PushDict(const PickleValue& callee, const std::vector<const PickleValue*>& given);
+  /// Gives the object on the stack its state.
+  Status Build(const PickleValue& state);
   /// Protocol 2 has no bytes: they are text of code points below 256, to be encoded in Latin-1.
   Status PushEncoded(const PickleValue& arguments);
 
   // Numbers.
   Status PushLong(std::string_view raw);
-  Status PushIntegerText();
   Status PushFloat(double number);
-  Status PushFloatText();
   Status PushCounted(Kind kind, int width);
 
   /// What one opcode does.

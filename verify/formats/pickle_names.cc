@@ -48,6 +48,9 @@ constexpr std::array kEntries = {
     Entry{"argparse", "Namespace", PickleCall::kObject},
     Entry{"datetime", "datetime", PickleCall::kObject},
     Entry{"datetime", "timedelta", PickleCall::kObject},
+    Entry{"datetime", "date", PickleCall::kObject},
+    Entry{"datetime", "time", PickleCall::kObject},
+    Entry{"datetime", "timezone", PickleCall::kObject},
     Entry{"_codecs", "encode", PickleCall::kEncode},
     // Protocol 2 spells Python 3's builtins as Python 2 did.
     Entry{"builtins", "set", PickleCall::kSet},
@@ -55,6 +58,7 @@ constexpr std::array kEntries = {
     Entry{"builtins", "list", PickleCall::kName},
     Entry{"builtins", "dict", PickleCall::kName},
     Entry{"builtins", "int", PickleCall::kName},
+    Entry{"builtins", "range", PickleCall::kObject},
     Entry{"builtins", "float", PickleCall::kName},
     Entry{"builtins", "complex", PickleCall::kObject},
     Entry{"builtins", "slice", PickleCall::kObject},
@@ -65,6 +69,8 @@ constexpr std::array kEntries = {
     Entry{"__builtin__", "list", PickleCall::kName},
     Entry{"__builtin__", "dict", PickleCall::kName},
     Entry{"__builtin__", "int", PickleCall::kName},
+    Entry{"__builtin__", "long", PickleCall::kName},
+    Entry{"__builtin__", "xrange", PickleCall::kObject},
     Entry{"__builtin__", "float", PickleCall::kName},
     Entry{"__builtin__", "complex", PickleCall::kObject},
     Entry{"__builtin__", "slice", PickleCall::kObject},
@@ -76,6 +82,8 @@ constexpr std::array kEntries = {
     Entry{"numpy.core.multiarray", "scalar", PickleCall::kObject},
     Entry{"numpy._core.multiarray", "_reconstruct", PickleCall::kObject},
     Entry{"numpy._core.multiarray", "scalar", PickleCall::kObject},
+    Entry{"numpy.core.numeric", "_frombuffer", PickleCall::kObject},
+    Entry{"numpy._core.numeric", "_frombuffer", PickleCall::kObject},
 };
 
 constexpr std::array<std::string_view, 42> kTorchNames = {

@@ -3,7 +3,6 @@
 #include <simdjson.h>
 
 #include <bit>
-#include <charconv>
 #include <cstring>
 
 #include "verify/formats/pickle_machine.h"
@@ -19,7 +18,7 @@ using Kind = PickleValue::Kind;
 
 namespace {
 
-constexpr size_t kItemsMax = size_t{64} << 20;
+constexpr size_t kItemsMax = size_t{16} << 20;
 constexpr size_t kLineBytesMax = 1 << 16;  // of opcodes whose argument ends with the line
 
 }  // namespace
@@ -118,7 +117,10 @@ Status PickleMachine::Extend(std::vector<const PickleValue*> items, bool pairs) 
   PickleValue* container = stack_.back();
   const Kind kind = container->kind;
   const bool fits = pairs ? kind == Kind::kDict : kind == Kind::kList || kind == Kind::kSet;
-  if (!fits && kind != Kind::kObject) {
+  // Of what is no list and no dict, these alone are filled so.
+  const bool is_container =
+      container->IsObject("collections.deque") || container->IsObject("collections.Counter");
+  if (!fits && !is_container) {
     return Wrong(pairs ? "a dict to put items into" : "a list or set to put items into",
                  Describe(*container));
   }
@@ -164,31 +166,10 @@ Status PickleMachine::PushLong(std::string_view raw) {
   return Ok();
 }
 
-Status PickleMachine::PushIntegerText() {
-  SP_ASSIGN(std::string_view line, TakeLine());
-  if (line == "00" || line == "01")
-    return PushCommon(line == "01" ? true_ : false_, Kind::kBool, line == "01");
-  if (line.ends_with('L')) line.remove_suffix(1);
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), number);
-  if (error != std::errc() || end != line.data() + line.size())
-    return Wrong("an integer", Quote(line));
-  return PushInteger(number);
-}
-
 Status PickleMachine::PushFloat(double number) {
   PickleValue* made = Make(Kind::kFloat);
   made->number = number;
   return Push(made);
-}
-
-Status PickleMachine::PushFloatText() {
-  SP_ASSIGN(const std::string_view line, TakeLine());
-  double number = 0;
-  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), number);
-  if (error != std::errc() || end != line.data() + line.size())
-    return Wrong("a float", Quote(line));
-  return PushFloat(number);
 }
 
 Status PickleMachine::PushCounted(Kind kind, int width) {

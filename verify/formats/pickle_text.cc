@@ -1,6 +1,8 @@
 // A pickled value in Python's notation.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -12,7 +14,8 @@ namespace {
 using Kind = PickleValue::Kind;
 
 constexpr int kDepthMax = 100;
-constexpr int64_t kPartsMax = 1'000'000;
+constexpr int64_t kPartsMax = 16'000'000;
+constexpr size_t kBytesMax = 64u << 20;
 
 class Writer {
  public:
@@ -25,6 +28,9 @@ class Writer {
   Status Add(const PickleValue& value, int depth) {
     if (depth > kDepthMax) return BadInput(fmt::format("nests deeper than {}", kDepthMax));
     if (++parts_ > kPartsMax) return BadInput(fmt::format("has more than {} parts", kPartsMax));
+    if (out_.size() > kBytesMax) {
+      return BadInput(fmt::format("has more than {} bytes of text", kBytesMax));
+    }
     switch (value.kind) {
       case Kind::kNone:
         out_ += "None";
@@ -49,7 +55,7 @@ class Writer {
       case Kind::kList:
         return AddItems("[", value, "]", depth);
       case Kind::kSet:
-        return AddItems("{", value, "}", depth);
+        return AddSet(value, depth);
       case Kind::kDict:
         return AddDict(value, depth);
       case Kind::kName:
@@ -75,6 +81,24 @@ class Writer {
       SP_TRY(Add(*value.items[i], depth + 1));
     }
     out_ += close;
+    return Ok();
+  }
+
+  /// In the order of their texts: a set has none of its own, and Python's changes from run to run.
+  Status AddSet(const PickleValue& value, int depth) {
+    std::vector<std::string> texts;
+    const std::string before = std::move(out_);
+    size_t bytes = before.size();
+    for (const PickleValue* item : value.items) {
+      out_.clear();
+      SP_TRY(Add(*item, depth + 1));
+      bytes += out_.size();
+      if (bytes > kBytesMax)
+        return BadInput(fmt::format("has more than {} bytes of text", kBytesMax));
+      texts.push_back(out_);
+    }
+    std::sort(texts.begin(), texts.end());
+    out_ = before + fmt::format("{{{}}}", fmt::join(texts, ", "));
     return Ok();
   }
 

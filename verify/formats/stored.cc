@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <regex>
+#include <set>
 
 #include "verify/oracle/dtype.h"
 #include "verify/oracle/header.h"
@@ -41,6 +43,20 @@ bool IsInside(const Chunk& chunk, const std::vector<int64_t>& shape) {
   return true;
 }
 
+/// The dim in which the most chunks begin at places of their own.
+size_t MostCutDim(const std::vector<const Chunk*>& chunks) {
+  size_t most_cut = 0, most = 0;
+  for (size_t dim = 0; !chunks.empty() && dim < chunks[0]->offsets.size(); ++dim) {
+    std::set<int64_t> places;
+    for (const Chunk* chunk : chunks) places.insert(chunk->offsets[dim]);
+    if (places.size() > most) {
+      most = places.size();
+      most_cut = dim;
+    }
+  }
+  return most_cut;
+}
+
 std::string BoxText(const Chunk& chunk) {
   return fmt::format("[{}]+[{}]", fmt::join(chunk.offsets, ", "), fmt::join(chunk.sizes, ", "));
 }
@@ -58,6 +74,39 @@ bool HoldsSafetensors(const std::string& directory) {
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename().string();
     if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")) return true;
+  }
+  return false;
+}
+
+/// Files that say of themselves that there are more: "model-00001-of-00002.safetensors". And an
+/// index names some.
+Status CheckComplete(const std::string& path, const StoredCheckpoint& checkpoint) {
+  static const std::regex kNumbered("(.*)-([0-9]{5})-of-([0-9]{5})(\\.safetensors)");
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return Ok();
+  std::set<std::string> names;
+  for (const StoredFile& file : checkpoint.files) names.insert(file.name);
+  for (const std::string& name : names) {
+    std::smatch parts;
+    if (name.size() > 255 || !std::regex_match(name, parts, kNumbered)) continue;
+    const int count = std::stoi(parts[3]);
+    for (int i = 1; i <= count; ++i) {
+      const std::string other =
+          fmt::format("{}-{:05}-of-{}{}", parts[1].str(), i, parts[3].str(), parts[4].str());
+      if (names.contains(other) || fs::exists(path + "/" + other, ignored)) continue;
+      return BadInput(fmt::format("{}: expected {} beside {}, found none", Printable(path),
+                                  Quote(other), Quote(name)));
+    }
+  }
+  if (!checkpoint.files.empty()) return Ok();
+  return BadInput(
+      fmt::format("{}: expected an index that names files, found none in it", Printable(path)));
+}
+
+bool HoldsDistcp(const std::string& directory) {
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() == ".distcp") return true;
   }
   return false;
 }
@@ -95,21 +144,33 @@ Status CheckTiling(const std::string& where, StoredTensor& tensor) {
   std::sort(chunks.begin(), chunks.end(),
             [](const Chunk& a, const Chunk& b) { return a.offsets < b.offsets; });
   uint64_t covered = 0;
-  std::vector<const Chunk*> open;  // those that the next may overlap: sorted, so by dim 0 alone
   for (const Chunk& chunk : chunks) {
     if (!IsInside(chunk, tensor.shape)) return wrong(BoxText(chunk));
-    if (chunk.Elements() == 0) continue;
     covered += chunk.Elements();
-    if (!chunk.offsets.empty()) {
+  }
+  std::vector<const Chunk*> sorted;
+  for (const Chunk& chunk : chunks) {
+    if (chunk.Elements() > 0) sorted.push_back(&chunk);
+  }
+  const size_t dim = MostCutDim(sorted);
+  const auto begin = [dim](const Chunk& chunk) {
+    return chunk.offsets.empty() ? 0 : chunk.offsets[dim];
+  };
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [&](const Chunk* a, const Chunk* b) { return begin(*a) < begin(*b); });
+  std::vector<const Chunk*> open;  // those that the next may overlap, by this dim alone
+  for (const Chunk* chunk : sorted) {
+    if (!chunk->offsets.empty()) {
       std::erase_if(open, [&](const Chunk* other) {
-        return other->offsets[0] + other->sizes[0] <= chunk.offsets[0];
+        return other->offsets[dim] + other->sizes[dim] <= chunk->offsets[dim];
       });
     }
     for (const Chunk* other : open) {
-      if (Overlap(*other, chunk))
-        return wrong(BoxText(*other) + " and " + BoxText(chunk) + ", which overlap");
+      if (Overlap(*other, *chunk)) {
+        return wrong(BoxText(*other) + " and " + BoxText(*chunk) + ", which overlap");
+      }
     }
-    open.push_back(&chunk);
+    open.push_back(chunk);
   }
   if (covered != tensor.Elements()) {
     return wrong(
@@ -153,6 +214,10 @@ Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage
                                   std::move(where.shape),
                                   {std::move(whole)}});
   }
+  if (const Status complete = CheckComplete(path, checkpoint); !complete.ok()) {
+    if (damage == nullptr) return complete.error();
+    damage->push_back(complete.error().message);
+  }
   return checkpoint;
 }
 
@@ -160,6 +225,12 @@ Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage) {
   std::error_code error;
   if (fs::is_directory(path, error)) {
     if (IsDcp(path)) return OpenDcp(path, damage);
+    if (HoldsDistcp(path)) {
+      return BadInput(
+          fmt::format("{}: expected .metadata beside the .distcp files, found none: a save "
+                      "that did not end, or one of use_collectives=False",
+                      Printable(path)));
+    }
     const bool is_torch_save = !HoldsSafetensors(path) && HoldsTorchSave(path);
     return is_torch_save ? OpenTorchSave(path, damage) : OpenSafetensors(path, damage);
   }

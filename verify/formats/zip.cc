@@ -87,6 +87,9 @@ class Reader {
       if (At(tail, i, 4) != kEndSignature || At(tail, i + 20, 2) != tail_bytes - i - kEndBytes)
         continue;
       entry_count_ = At(tail, i + 10, 2);
+      if (At(tail, i + 4, 4) != 0 || At(tail, i + 8, 2) != entry_count_) {
+        return Wrong(tail_start + i, "an archive on one disk", "several");
+      }
       directory_bytes_ = At(tail, i + 12, 4);
       directory_start_ = At(tail, i + 16, 4);
       uint64_t end = tail_start + i;
@@ -145,6 +148,11 @@ class Reader {
     const std::string_view extra =
         std::string_view(directory).substr(at + kCentralBytes + name_bytes, extra_bytes);
     SP_TRY(ReadExtra64(begin, extra, entry.length, stored, local));
+    // miniz, which torch reads with, takes such an entry for a folder and reads nothing of it.
+    if ((At(fields, 38, 4) & 0x10) != 0 || entry.name.ends_with('/')) {
+      return Wrong(begin, "a file", "a folder: " + Quote(entry.name));
+    }
+    if (At(fields, 34, 2) != 0) return Wrong(begin, "an archive on one disk", Quote(entry.name));
     if ((At(fields, 8, 2) & 1) != 0)
       return Wrong(begin, "an entry that is not encrypted", Quote(entry.name));
     if (At(fields, 10, 2) != 0 || stored != entry.length) {
@@ -186,6 +194,9 @@ class Reader {
     }
     SP_ASSIGN(const std::string name, Read(local + kLocalBytes, name_bytes));
     if (name != entry.name) return Wrong(local, "the header of " + Quote(entry.name), Quote(name));
+    if (At(header, 8, 2) != 0 || (At(header, 6, 2) & 1) != 0) {
+      return Wrong(local, "an entry neither compressed nor encrypted", Quote(name));
+    }
     const uint64_t data = local + kLocalBytes + name_bytes + At(header, 28, 2);
     if (data > directory_start_ || entry.length > directory_start_ - data) {
       return Wrong(local, fmt::format("{} to end before the directory", Quote(entry.name)),

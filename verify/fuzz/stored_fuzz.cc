@@ -26,7 +26,8 @@ void Require(bool holds, const char* what) {
 }
 
 void CheckRefusal(const Error& error) {
-  Require(error.code == ErrorCode::kBadInput, "a refusal is about the input");
+  Require(error.code == ErrorCode::kBadInput || error.code == ErrorCode::kUnsupported,
+          "a refusal is about the input");
   Require(!error.message.empty() && error.message.find('\n') == std::string::npos, "a refusal is one line");
 }
 

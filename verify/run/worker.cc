@@ -49,7 +49,8 @@ class SamplingObserver : public ObserverDecorator {
 
 std::string CodeName(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kBadInput: return "bad-input";
+    case ErrorCode::kBadInput:
+    case ErrorCode::kUnsupported: return "bad-input";
     case ErrorCode::kFailed: return "failed";
     case ErrorCode::kPeer: return "peer";
     case ErrorCode::kInternal: return "internal";

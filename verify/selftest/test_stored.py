@@ -146,6 +146,99 @@ class OfTorchSave(CommandTest):
         self.assertEqual(document["only_in_b"], ["new"])
 
 
+class WhatTensorsAre(CommandTest):
+    """Contents that are easily passed over: two files that differ in them are not the same."""
+
+    def saved(self, name, value):
+        torch.save(value, self.dir / name)
+        return name
+
+    def differ(self, one, other):
+        self.judged("compare", self.saved("a.pt", one), self.saved("b.pt", other), code=1)
+        self.judged("compare", "a.pt", "a.pt", code=0)
+
+    def test_attributes_of_parameters(self):
+        def parameter(extra):
+            made = torch.nn.Parameter(torch.ones(2))
+            made.extra = torch.full((3,), extra)
+            return {"w": made}
+
+        self.differ(parameter(1.0), parameter(2.0))
+
+    def test_bare_storages(self):
+        self.differ({"s": torch.ones(2).untyped_storage()}, {"s": torch.zeros(2).untyped_storage()})
+
+    def test_lazily_conjugated_ones_are_not_taken_as_they_lie(self):
+        value = torch.randn(3, dtype=torch.complex64)
+        self.refused("audit", self.saved("c.pt", {"c": value.conj()}), names=["c.pt", "conj"])
+        self.refused("audit", self.saved("n.pt", {"n": value.conj().imag}), names=["n.pt", "neg"])
+
+    def test_a_set_has_no_order(self):
+        texts = ["alpha", "beta", "gamma", "delta"]
+        for name, seed in (("a.pt", "1"), ("b.pt", "2")):
+            code = f"import torch; torch.save({{'s': set({texts})}}, {name!r})"
+            self.assert_exit(self.run_process(sys.executable, "-c", code, PYTHONHASHSEED=seed), 0)
+        self.judged("compare", "a.pt", "b.pt", code=0)
+
+    def test_protocols_do_not_matter(self):
+        value = {"c": 1 + 2j, "s": slice(1, 2), "r": range(3), "w": torch.ones(2)}
+        torch.save(value, self.dir / "a.pt", pickle_protocol=2)
+        torch.save(value, self.dir / "b.pt", pickle_protocol=4)
+        self.judged("compare", "a.pt", "b.pt", code=0)
+
+    def test_few_bytes_that_stand_for_many(self):
+        name = self.saved("e.pt", {"w": torch.zeros(1).expand(2**40)})
+        self.refused("audit", name, names=["share the bytes"], timeout=10)
+        texts = "x" * 20_000
+        nested = texts
+        for _ in range(5):
+            nested = [nested] * 10
+        self.refused("audit", self.saved("t.pt", {"t": nested}), names=["bytes of text"], timeout=20)
+
+    def test_what_is_not_known_is_not_called_damaged(self):
+        self.refused("audit", self.saved("d.pt", {"w": torch.ones(2, dtype=torch.complex128)}),
+                     names=["ComplexDoubleStorage", "not known"])  # fmt: skip
+        import torch.distributed.checkpoint as dcp
+
+        dcp.save({"w": torch.ones(2, dtype=torch.complex128)}, checkpoint_id=self.dir / "dcp", no_dist=True)
+        self.refused("audit", "dcp", names=["complex128", "not known"])
+
+
+class SealsKept(CommandTest):
+    def test_a_seal_goes_over_no_other_file(self):
+        torch.save({"w": torch.ones(2)}, self.dir / "a.pt")
+        self.refused("seal", "a.pt", "--to", "a.pt", names=["a.pt"])
+
+    def test_a_seal_that_does_not_hold_is_kept(self):
+        torch.save({"w": torch.ones(2)}, self.dir / "a.pt")
+        self.assert_exit(self.shardproof("seal", "a.pt"), 0)
+        self.assert_exit(self.shardproof("seal", "a.pt"), 0)
+        torch.save({"w": torch.zeros(2)}, self.dir / "a.pt")
+        before = snapshot(self.dir)
+        done = self.shardproof("seal", "a.pt")
+        self.assert_exit(done, 1)
+        self.assertIn("does not hold", done.err)
+        self.assertEqual(snapshot(self.dir), before)
+        self.assert_exit(self.shardproof("seal", "a.pt", "--replace"), 0)
+        self.assert_exit(self.shardproof("audit", "a.pt"), 0)
+
+    def test_a_part_that_a_name_promises(self):
+        from checkpoints import f32
+
+        write_safetensors(self.dir / "model-00001-of-00002.safetensors", {"a": f32([2])})
+        audited = self.judged("audit", ".", code=1)
+        self.assertIn("model-00002-of-00002.safetensors", audited["damage"][0])
+
+    def test_what_was_not_read_is_said(self):
+        from checkpoints import f32
+
+        write_safetensors(self.dir / "model.safetensors", {"a": f32([2])})
+        torch.save({}, self.dir / "optimizer.pt")
+        done = self.shardproof("audit", ".")
+        self.assert_exit(done, 0)
+        self.assertIn("not read, being no part of it: optimizer.pt", done.out)
+
+
 class DamagedDcp(CommandTest):
     """A sound directory with one thing wrong in its .metadata or files."""
 
@@ -344,6 +437,7 @@ class MaliciousPickles(CommandTest):
             with zipfile.ZipFile(self.dir / "a.pt", "w") as archive:
                 archive.writestr("a/data.pkl", content)
                 archive.writestr("a/byteorder", "little")
+                archive.writestr("a/version", "3")
             self.refuses(name, "a.pt")
 
     def test_as_an_item_of_dcp(self):
@@ -358,6 +452,7 @@ class MaliciousPickles(CommandTest):
             item = io.BytesIO()
             with zipfile.ZipFile(item, "w") as archive:
                 archive.writestr("a/data.pkl", content)
+                archive.writestr("a/version", "3")
             (self.dir / "dcp" / "attack.distcp").write_bytes(item.getvalue())
             metadata = pickle.loads(sound)
             for index, info in metadata.storage_data.items():

@@ -10,6 +10,7 @@
 
 #include "verify/case/json_fields.h"
 #include "verify/cli/files/files.h"
+#include "verify/compare/amounts.h"
 
 namespace shardproof {
 namespace {
@@ -24,6 +25,7 @@ struct Arguments {
   bool all = false;
   bool finite = false;
   bool latest_good = false;
+  bool replace = false;
 };
 
 int Refuse(const Error& error) {
@@ -89,16 +91,29 @@ int RunLatestGood(const Arguments& arguments) {
 }
 
 int RunSeal(const Arguments& arguments) {
-  const auto result = Audit(arguments.path);
+  auto result = Audit(arguments.path);
   if (!result.ok()) return Refuse(result.error());
+  AuditResult& audited = result.value();
   const std::string path = arguments.seal.empty() ? SealPath(arguments.path) : arguments.seal;
-  const Status written = WriteSeal(result.value(), path);
+  std::error_code ignored;
+  if (std::filesystem::exists(std::filesystem::symlink_status(path, ignored)) &&
+      audited.IsSound()) {
+    // What is replaced must be a seal; and one that does not hold says what a new one would hide.
+    AuditResult held = audited;
+    if (const Status read = HoldAgainstSeal(path, held); !read.ok()) return Refuse(read.error());
+    if (!held.IsSound() && !arguments.replace) {
+      fmt::print(stderr, "shardproof: {}: does not hold: {}; --replace seals what is there now\n",
+                 path, held.damage.front());
+      return kExitNotSound;
+    }
+  }
+  const Status written = WriteSeal(audited, path);
   if (!written.ok()) {
     Refuse(written.error());
-    return result.value().IsSound() ? kExitBadInput : kExitNotSound;
+    return audited.IsSound() ? kExitBadInput : kExitNotSound;
   }
-  fmt::print("sealed {}, {} in {}\n", result.value().tensors.size(), result.value().values.size(),
-             path);
+  fmt::print("sealed {} and {} in {}\n", Count(audited.tensors.size(), "tensor"),
+             Count(audited.values.size(), "value"), path);
   return kExitSound;
 }
 
@@ -140,6 +155,7 @@ void AddSeal(CLI::App& app, int* exit_code) {
                    "The seal's file, if not shardproof.seal.json in the directory\n"
                    "(FILE.shardproof.seal.json beside a file)")
       ->check(NotEmpty);
+  command->add_flag("--replace", arguments->replace, "Also over a seal that does not hold");
   command->footer("Exit codes: 0 sealed, 1 not sound and so not sealed, 2 unreadable.");
   command->callback([arguments, exit_code] { *exit_code = RunSeal(*arguments); });
 }

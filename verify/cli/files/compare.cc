@@ -29,7 +29,7 @@ int RunCompare(const Arguments& arguments) {
   const auto result = Compare(arguments.a, arguments.b, arguments.options);
   if (!result.ok()) {
     fmt::print(stderr, "shardproof: {}\n", result.error().message);
-    return result.error().code == ErrorCode::kBadInput ? kExitBadInput : kExitBroken;
+    return result.error().code == ErrorCode::kInternal ? kExitBroken : kExitBadInput;
   }
   const std::string document = CompareJson(result.value()).dump(2) + "\n";
   if (arguments.json == "-") {
