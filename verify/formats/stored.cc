@@ -214,9 +214,17 @@ Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage
                                   std::move(where.shape),
                                   {std::move(whole)}});
   }
+  bool is_indexed = false;
+  (void)oracle::ClaimedSize(path, is_indexed);
   if (const Status complete = CheckComplete(path, checkpoint); !complete.ok()) {
     if (damage == nullptr) return complete.error();
     damage->push_back(complete.error().message);
+  }
+  if (is_indexed) {
+    const std::string index = path + "/model.safetensors.index.json";
+    std::error_code ignored;
+    checkpoint.files.push_back(
+        {"model.safetensors.index.json", index, fs::file_size(index, ignored)});
   }
   return checkpoint;
 }
