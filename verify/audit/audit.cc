@@ -186,11 +186,16 @@ class Reading {
     return read.ok() ? read : Status(read.error().While("tensor " + oracle::Quote(tensor.name)));
   }
 
+  void Reserve(uint64_t bytes) {
+    if (buffer_.size() < bytes) buffer_.resize(bytes);
+  }
+
   Status ReadBytes(uint32_t file, uint64_t start, uint64_t length) {
     if (file_ == nullptr || open_ != file) {
       SP_ASSIGN(file_, InputFile::Open(checkpoint_.files[file].path));
       open_ = file;
     }
+    Reserve(length);
     return file_->ReadAt(start, length, buffer_.data());
   }
 
@@ -234,6 +239,7 @@ class Reading {
     const uint64_t step = kPieceBytes / reader->width();
     for (uint64_t start = 0; start < piece.count; start += step) {
       const uint64_t count = std::min(step, piece.count - start);
+      Reserve(count * reader->width());
       SP_TRY(reader->Read(start, count, buffer_.data()));
       const sp_run run{start * reader->width(), count * reader->width(), 1, 0, buffer_.data(), 0};
       sp_digest_runs(&sums_[piece.tensor], &run, 1, FormatOf(tensor.dtype));
@@ -249,7 +255,7 @@ class Reading {
   std::vector<sp_summary> sums_;       ///< of tensors
   std::vector<sp_summary> file_sums_;  ///< of files
   std::vector<std::string> errors_;
-  std::vector<char> buffer_ = std::vector<char>(kPieceBytes);
+  std::vector<char> buffer_;  ///< as large as what was read so far
   std::shared_ptr<const InputFile> file_;
   uint32_t open_ = 0;
 };
