@@ -24,9 +24,14 @@ macro(shardproof_find_packages)
   if(NOT pcre2_include OR NOT pcre2_library)
     list(APPEND missing libpcre2-dev)
   endif()
+  find_path(isal_include isa-l/crc.h)
+  find_library(isal_library isal)
+  if(NOT isal_include OR NOT isal_library)
+    list(APPEND missing libisal-dev)
+  endif()
 endmacro()
 
-# Debian has no static fmt and simdjson, so what their -dev packages link to comes along. Of its
+# Debian has no static fmt, simdjson and ISA-L, so what their -dev packages link to comes along. Of its
 # own lists, since those of the system may be empty or old; complete, or not there at all.
 set(unpack_script [[
   set -eu
@@ -37,7 +42,7 @@ set(unpack_script [[
   apt="-q -o Dir::State=$PWD/state -o Dir::State::status=/var/lib/dpkg/status"
   apt="$apt -o Dir::Cache=$PWD/cache -o APT::Sandbox::User= -o Acquire::Retries=3"
   apt-get $apt update
-  linked=$(apt-cache $apt depends libfmt-dev libsimdjson-dev | sed -n 's/^ *Depends: //p')
+  linked=$(apt-cache $apt depends libfmt-dev libsimdjson-dev libisal-dev | sed -n 's/^ *Depends: //p')
   apt-get $apt download "$@" $linked
   for archive in *.deb; do dpkg-deb -x "$archive" .; done
   rm -rf state cache ./*.deb
@@ -51,7 +56,7 @@ if(missing AND SHARDPROOF_UNPACK)
   message(STATUS "Unpacking Debian packages in ${unpacked}")
   execute_process(
     COMMAND sh -c "${unpack_script}" unpack ${unpacked} ${their_packages} libgloo-dev
-            libpcre2-dev
+            libpcre2-dev libisal-dev
     RESULT_VARIABLE failed OUTPUT_VARIABLE unpack_output ERROR_VARIABLE unpack_output)
   if(failed)
     message(NOTICE "${unpack_output}")
@@ -65,3 +70,7 @@ endif()
 add_library(pcre2 INTERFACE)
 target_include_directories(pcre2 SYSTEM INTERFACE ${pcre2_include})
 target_link_libraries(pcre2 INTERFACE ${pcre2_library})
+add_library(isal SHARED IMPORTED GLOBAL)
+get_filename_component(isal_file ${isal_library} REALPATH)
+set_target_properties(isal PROPERTIES IMPORTED_LOCATION ${isal_file} IMPORTED_SONAME libisal.so.2)
+target_include_directories(isal SYSTEM INTERFACE ${isal_include})

@@ -51,12 +51,36 @@ std::string Nondeterminism(const Evidence& evidence, const PhaseEvidence& train,
   return "";
 }
 
+/// The steps that `phase` took after a resume against those that `train` took without one.
+void CheckResumed(const Evidence& evidence, const PhaseEvidence& train, const PhaseEvidence& phase,
+                  Judgement& judgement) {
+  bool resumed = false;
+  for (const char* of : {"model", "optimizer"}) {
+    const std::vector<std::string> keys = TrainStages(phase, of, judgement);
+    const std::set<std::string> known(keys.begin(), keys.end());
+    for (const std::string& key : TrainStages(train, of, judgement)) {
+      if (!key.starts_with("stepped") || !known.contains(ResumedKey(key))) continue;
+      resumed = true;
+      for (Finding& finding :
+           CompareStages(evidence, train, key, phase, ResumedKey(key), judgement)) {
+        judgement.Found(std::move(finding));
+      }
+    }
+  }
+  if (!resumed) {
+    judgement.Inconclusive(fmt::format("no rank of phase {} reached `resumed`", phase.name));
+  }
+}
+
 /// \claim      Every step after a resume leaves the model and the optimizer as the same step leaves them
-///             in the job that went on. Held only against a job that does the same twice.
-/// \needs      train: stepped, resumed; again: stepped
+///             in the job that went on; those of the reference on any mesh. Held only against a job that
+///             does the same twice.
+/// \needs      train: stepped, resumed; again: stepped; of the reference train_resume: resumed
 /// \tolerance  bit-exact: the same operations on the same values in the same order, as the second run of
 ///             the undisturbed job shows
-/// \killed_by  fixtures/subjects/resumes_at_another_step.py, not_deterministic.py
+/// \killed_by  training.options_not_restored, training.step_not_restored, training.state_by_position,
+///             training.masters_rebuilt, training.master_not_refreshed, training.moments_through_bf16,
+///             fixtures/subjects/resumes_at_another_step.py, not_deterministic.py
 /// \source     NVIDIA/Megatron-LM#5071, ISEEKYAN/Megatron-LM#104
 void Check(const Evidence& evidence, Judgement& judgement) {
   const PhaseEvidence* train = PhaseToJudge(evidence, "train", judgement);
@@ -67,29 +91,23 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     judgement.Inconclusive("the undisturbed job does not do the same twice: " + unlike);
     return;
   }
-  bool resumed = false;
-  for (const char* of : {"model", "optimizer"}) {
-    const std::vector<std::string> keys = TrainStages(*train, of, judgement);
-    const std::set<std::string> known(keys.begin(), keys.end());
-    for (const std::string& key : keys) {
-      if (!key.starts_with("stepped") || !known.contains(ResumedKey(key))) continue;
-      resumed = true;
-      for (Finding& finding :
-           CompareStages(evidence, *train, key, *train, ResumedKey(key), judgement)) {
-        judgement.Found(std::move(finding));
-      }
-    }
-  }
-  if (!resumed) judgement.Inconclusive("no rank of phase train reached `resumed`");
+  CheckResumed(evidence, *train, *train, judgement);
+  // Frameworks add up in another order on another mesh; the reference does not.
+  if (!IsReference(evidence) || evidence.test_case.resume_mesh.empty()) return;
+  const PhaseEvidence* resume = PhaseToJudge(evidence, "train_resume", judgement);
+  if (resume != nullptr) CheckResumed(evidence, *train, *resume, judgement);
 }
 
 const PropertyRegistration kRegistration{{
     .id = "checkpoint.resume_exact",
     .claim = "Every step after a resume does what it does in the job that was not interrupted.",
-    .needs = "train: stepped, resumed; again: stepped",
+    .needs = "train: stepped, resumed; again: stepped; train_resume: resumed",
     .tolerance = "bit-exact, if the undisturbed job does the same twice",
     .source = "NVIDIA/Megatron-LM#5071, ISEEKYAN/Megatron-LM#104",
-    .killed_by = {"subject.resumes_at_another_step"},
+    .killed_by = {"training.options_not_restored", "training.step_not_restored",
+                  "training.state_by_position", "training.masters_rebuilt",
+                  "training.master_not_refreshed", "training.moments_through_bf16",
+                  "subject.resumes_at_another_step"},
     .check = Check,
     .capabilities = {"train", "save"},
 }};

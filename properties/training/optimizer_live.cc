@@ -108,6 +108,7 @@ void CheckRank(const OracleRecord& oracle, bool is_reference, const RankEvidence
 /// \needs      every phase: optimizer records
 /// \tolerance  none: identity
 /// \killed_by  training.optimizer_not_rebound, training.optimizer_holds_frozen, loading.parameters_replaced,
+///             training.unfrozen_not_held,
 ///             fixtures/subjects/stale_optimizer.py, optimizer_misses_a_parameter.py
 /// \source     modelscope/twinkle#117 (an optimizer made before sharding has to be bound anew);
 ///             torch.distributed.fsdp.fully_shard tutorial: the optimizer is made after sharding
@@ -142,7 +143,7 @@ const PropertyRegistration kRegistration{{
     .tolerance = "none: identity",
     .source = "modelscope/twinkle#117; torch.distributed.fsdp.fully_shard tutorial",
     .killed_by = {"training.optimizer_not_rebound", "training.optimizer_holds_frozen",
-                  "loading.parameters_replaced",
+                  "loading.parameters_replaced", "training.unfrozen_not_held",
                   "subject.stale_optimizer", "subject.optimizer_misses_a_parameter"},
     .check = Check,
 }};

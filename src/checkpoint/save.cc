@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/checkpoint/dcp.h"
+
 namespace shardproof {
 namespace {
 
@@ -16,9 +18,10 @@ constexpr uint64_t kStagedBytesMax = 4u << 20;  // at a time, out of memory that
 
 /// Whether a save could have written a file of this name.
 bool IsOfACheckpoint(const std::string& name) {
-  return name == kIndexName || name == kAdapterFolder || name == kSealName ||
+  return name == kIndexName || name == kDcpMetadataName || name == kAdapterFolder || name == kSealName ||
          std::find(kCopied.begin(), kCopied.end(), name) != kCopied.end() ||
-         (name.starts_with("model-") && name.ends_with(".safetensors"));
+         (name.starts_with("model-") && name.ends_with(".safetensors")) ||
+         (name.starts_with("__") && name.ends_with(".distcp"));
 }
 
 std::string WithoutSlashAtEnd(std::string path) {
@@ -44,7 +47,18 @@ Status WriteAdapterConfig(const Job& job, const std::string& directory, FileSyst
   return WriteWhole(files, directory + "/" + kAdapterConfigName, text);
 }
 
-/// The index, and the config that makes the directory loadable by others.
+/// What makes the directory loadable by those who build the model from it.
+Status CopyConfigs(const Job& job, const std::string& directory, FileSystem& files) {
+  for (const char* name : kCopied) {
+    const std::string from = job.checkpoint + "/" + name;
+    if (!files.Exists(from)) continue;
+    SP_ASSIGN(const std::string text, files.ReadText(from, kSideFileBytesMax));
+    SP_TRY(WriteWhole(files, directory + "/" + name, text));
+  }
+  return Ok();
+}
+
+/// The index, and the configs.
 Status WriteSideFiles(const std::vector<SavedFile>& plan, const Job& job,
                       const std::string& directory, FileSystem& files) {
   nlohmann::ordered_json index;
@@ -60,32 +74,17 @@ Status WriteSideFiles(const std::vector<SavedFile>& plan, const Job& job,
   }
   index["metadata"]["total_size"] = total;
   SP_TRY(WriteWhole(files, directory + "/" + kIndexName, index.dump(2) + "\n"));
-  for (const char* name : kCopied) {
-    const std::string from = job.checkpoint + "/" + name;
-    if (!files.Exists(from)) continue;
-    SP_ASSIGN(const std::string text, files.ReadText(from, kSideFileBytesMax));
-    SP_TRY(WriteWhole(files, directory + "/" + name, text));
-  }
+  SP_TRY(CopyConfigs(job, directory, files));
   if (!plan.back().IsAdapter()) return Ok();
   return WriteAdapterConfig(job, directory + "/" + kAdapterFolder, files);
 }
 
 /// Rank 0 makes the directory and its files, at full size and with headers.
 Status Prepare(const std::vector<SavedFile>& plan, const std::string& staging, FileSystem& files) {
-  SP_TRY(files.RemoveTree(staging));  // what a killed save left behind
   SP_TRY(files.MakeDirectory(staging));
   if (plan.back().IsAdapter()) SP_TRY(files.MakeDirectory(staging + "/" + kAdapterFolder));
   for (const SavedFile& file : plan) SP_TRY(files.Create(staging + "/" + file.name, file.size));
   return Ok();
-}
-
-/// Which rank writes a slot's bytes: each its own shard; of replicas, the first only.
-bool Writes(const Slot& slot, const std::vector<int64_t>& coordinates) {
-  for (size_t axis = 0; axis < coordinates.size(); ++axis) {
-    const bool sharded = axis < slot.placements.size() && slot.placements[axis].IsShard();
-    if (!sharded && coordinates[axis] != 0) return false;
-  }
-  return true;
 }
 
 Status WriteTensor(const SavedTensor& tensor, OutputFile& file) {
@@ -122,9 +121,11 @@ Status CheckReplaceable(FileSystem& files, const std::string& directory) {
   if (!files.Exists(directory)) return Ok();
   SP_ASSIGN(const auto names, files.List(directory));
   if (names.empty()) return Ok();
-  if (!files.Exists(directory + "/" + kIndexName)) {
-    return BadInput(directory + ": exists and holds no " + kIndexName +
-                    ": a save replaces only a checkpoint with an index, or an empty directory");
+  if (!files.Exists(directory + "/" + kIndexName) &&
+      !files.Exists(directory + "/" + kDcpMetadataName)) {
+    return BadInput(directory + ": exists and holds neither " + kIndexName + " nor " +
+                    kDcpMetadataName +
+                    ": a save replaces only a checkpoint with one of them, or an empty directory");
   }
   const auto complain = [&](const std::string& name) {
     return BadInput(directory + ": holds '" + name +
@@ -150,7 +151,7 @@ Status WriteShards(const Model& model, const Job& job, const std::string& direct
     SP_ASSIGN(const auto file, world.files->OpenForWrite(directory + "/" + planned.name));
     if (world.rank() == 0) SP_TRY(file->WriteAt(0, planned.header));
     for (const SavedTensor& tensor : planned.tensors) {
-      if (!Writes(*tensor.slot, coordinates)) continue;
+      if (!IsFirstReplica(tensor.slot->placements, coordinates)) continue;
       if (auto written = WriteTensor(tensor, *file); !written.ok()) {
         return written.error().While("saving tensor '" + tensor.key + "'");
       }
@@ -176,12 +177,20 @@ Status CommitByRename(const std::string& staging, const std::string& target, Wor
   return files.RemoveTree(staging);  // now the previous checkpoint
 }
 
-Status SaveModel(const Model& model, const Stages& stages, const Job& job, World& world) {
+namespace {
+
+/// What differs from format to format.
+struct Writing {
+  std::function<Status(const std::string& staging)> prepare;     ///< on rank 0: the directory
+  std::function<Status(const std::string& staging)> write;       ///< on every rank: its own bytes
+  std::function<Status(const std::string& staging)> write_side;  ///< on rank 0: what says what they are
+};
+
+Status SaveBy(const Writing& writing, const Stages& stages, const Job& job, World& world) {
   Communicator& communicator = *world.communicator;
   FileSystem& files = *world.files;
   const std::string target = WithoutSlashAtEnd(job.save_to);
   const std::string staging = target + ".saving";  // beside it, not in it
-  const auto plan = PlanFiles(model, job.max_file_bytes, communicator.world_size());
   const bool leads = world.rank() == 0;
 
   const auto agree_or_clean_up = [&](const Status& own, const std::string& what) {
@@ -192,14 +201,56 @@ Status SaveModel(const Model& model, const Stages& stages, const Job& job, World
 
   Status status = leads ? CheckReplaceable(files, target) : Ok();
   SP_TRY(Agree(communicator, status, "looking at what is to be replaced"));
-  status = leads ? Prepare(plan, staging, files) : Ok();
+  if (leads) status = files.RemoveTree(staging);  // what a killed save left behind
+  if (leads && status.ok()) status = writing.prepare(staging);
   SP_TRY(agree_or_clean_up(status, "preparing the save"));
-  status = stages.write_shards(model, job, staging, world);
-  if (status.ok() && leads) status = WriteSideFiles(plan, job, staging, files);
+  status = writing.write(staging);
+  if (status.ok() && leads) status = writing.write_side(staging);
   // Nothing is committed unless every rank's bytes are durable.
   SP_TRY(agree_or_clean_up(status, "writing the checkpoint"));
   status = leads ? stages.commit(staging, target, world) : Ok();
   return Agree(communicator, status, "committing the checkpoint");
+}
+
+Status SaveSafetensors(const Model& model, const Stages& stages, const Job& job, World& world) {
+  FileSystem& files = *world.files;
+  const auto plan = PlanFiles(model, job.max_file_bytes, world.communicator->world_size());
+  const Writing writing = {
+      .prepare = [&](const std::string& staging) { return Prepare(plan, staging, files); },
+      .write = [&](const std::string& staging) { return stages.write_shards(model, job, staging, world); },
+      .write_side = [&](const std::string& staging) { return WriteSideFiles(plan, job, staging, files); }};
+  return SaveBy(writing, stages, job, world);
+}
+
+Status SaveDcp(const Model& model, const Stages& stages, const Job& job, World& world) {
+  FileSystem& files = *world.files;
+  const StateDict state = stages.state_of(model, world);
+  const auto prepare = [&](const std::string& staging) -> Status {
+    SP_TRY(files.MakeDirectory(staging));
+    return job.HasAdapter() ? files.MakeDirectory(staging + "/" + kAdapterFolder) : Ok();
+  };
+  const auto write = [&](const std::string& staging) {
+    return stages.write_dcp(state, stages.plan_dcp(state, job, stages, world.rank()), staging, world);
+  };
+  const auto write_side = [&](const std::string& staging) -> Status {
+    std::vector<DcpFile> plan;
+    for (int64_t rank = 0; rank < world.communicator->world_size(); ++rank) {
+      plan.push_back(stages.plan_dcp(state, job, stages, rank));
+    }
+    const std::string metadata = DcpMetadata(state, plan);
+    SP_TRY(WriteWhole(files, staging + "/" + kDcpMetadataName, metadata));
+    SP_TRY(CopyConfigs(job, staging, files));
+    if (!job.HasAdapter()) return Ok();
+    return WriteAdapterConfig(job, staging + "/" + kAdapterFolder, files);
+  };
+  return SaveBy({prepare, write, write_side}, stages, job, world);
+}
+
+}  // namespace
+
+Status SaveModel(const Model& model, const Stages& stages, const Job& job, World& world) {
+  return job.format == SaveFormat::kDcp ? SaveDcp(model, stages, job, world)
+                                        : SaveSafetensors(model, stages, job, world);
 }
 
 }  // namespace shardproof

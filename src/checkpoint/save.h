@@ -1,5 +1,5 @@
-// Saving as sharded safetensors with an index: every rank writes its own bytes of the common files,
-// so nothing is gathered, and one rename makes the whole of it the checkpoint.
+// Saving: the flow that formats share, and sharded safetensors with an index. Every rank writes its own
+// bytes, so nothing is gathered, and one rename makes the whole of it the checkpoint.
 #pragma once
 
 #include "src/pipeline/stages.h"
@@ -32,12 +32,12 @@ struct SavedFile {
 ///   by `world_size`, rounded up.
 std::vector<SavedFile> PlanFiles(const Model& model, uint64_t max_file_bytes, int64_t world_size);
 
-/// Whether a save may replace `directory`: it is absent, empty, or a checkpoint with an index and
-/// nothing else in it.
+/// Whether a save may replace `directory`: it is absent, empty, or a checkpoint with an index or
+/// DCP's .metadata and nothing else in it.
 /// \error kBadInput if not.
 Status CheckReplaceable(FileSystem& files, const std::string& directory);
 
-/// Writes into "<save_to>.saving", then commits. The previous checkpoint at save_to stays whole until
+/// Saves in job.format. Writes into "<save_to>.saving", then commits. The previous checkpoint at save_to stays whole until
 /// the rename, and for good if anything fails before it. Needs a file system that all ranks share.
 /// \error kBadInput if save_to exists and is no checkpoint; kFailed, kPeer otherwise.
 Status SaveModel(const Model& model, const Stages& stages, const Job& job, World& world);

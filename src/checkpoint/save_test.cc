@@ -165,6 +165,9 @@ class OneRank : public Communicator {
     return Internal("nothing should be scattered");
   }
   Result<int64_t> Max(int64_t value, const std::string&) override { return value; }
+  Result<std::vector<int64_t>> Sum(std::vector<int64_t> values, const std::string&) override {
+    return values;
+  }
 };
 
 /// A disk whose n-th changing operation fails, and, if `dead`, every one after it; a write that

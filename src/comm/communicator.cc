@@ -1,5 +1,5 @@
 // The pipeline's collectives on a c10d backend.
-#include <ATen/ops/full.h>
+#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
 #include "src/comm/gloo.h"
@@ -98,18 +98,31 @@ class BackendCommunicator : public Communicator {
   }
 
   Result<int64_t> Max(int64_t value, const std::string& what) override {
-    at::Tensor tensor = at::full({1}, value, at::TensorOptions().dtype(at::kLong).device(device_));
-    SP_ASSIGN(auto work, TorchTry(ErrorCode::kPeer, what, [&] {
-                std::vector<at::Tensor> tensors = {tensor};
-                c10d::AllreduceOptions options;
-                options.reduceOp = c10d::ReduceOp::MAX;
-                return backend_->allreduce(tensors, options);
-              }));
-    SP_TRY(PendingWork(std::move(work), tensor, what, clock_).Wait());
-    return tensor.item<int64_t>();
+    SP_ASSIGN(const auto most, Reduce({value}, c10d::ReduceOp::MAX, what));
+    return most.front();
+  }
+
+  Result<std::vector<int64_t>> Sum(std::vector<int64_t> values, const std::string& what) override {
+    return Reduce(std::move(values), c10d::ReduceOp::SUM, what);
   }
 
  private:
+  Result<std::vector<int64_t>> Reduce(std::vector<int64_t> values, c10d::ReduceOp::RedOpType how,
+                                      const std::string& what) {
+    const auto count = static_cast<int64_t>(values.size());
+    at::Tensor tensor = at::from_blob(values.data(), {count}, at::kLong).to(device_, at::kLong,
+                                                                            false, /*copy=*/true);
+    SP_ASSIGN(auto work, TorchTry(ErrorCode::kPeer, what, [&] {
+                std::vector<at::Tensor> tensors = {tensor};
+                c10d::AllreduceOptions options;
+                options.reduceOp = how;
+                return backend_->allreduce(tensors, options);
+              }));
+    SP_TRY(PendingWork(std::move(work), tensor, what, clock_).Wait());
+    at::from_blob(values.data(), {count}, at::kLong).copy_(tensor);
+    return values;
+  }
+
   c10::intrusive_ptr<c10d::Backend> backend_;
   std::shared_ptr<Clock> clock_;
   at::Device device_;

@@ -142,6 +142,10 @@ class SimCommunicator : public CommunicatorDecorator {
     announced_ = {what};
     return inner_->Max(value, what);
   }
+  Result<std::vector<int64_t>> Sum(std::vector<int64_t> values, const std::string& what) override {
+    announced_ = {what};
+    return inner_->Sum(std::move(values), what);
+  }
 
  private:
   std::vector<std::string>& announced_;

@@ -11,7 +11,9 @@ namespace shardproof {
 namespace {
 
 struct Stretch {
-  const SourceTensor* where = nullptr;
+  int64_t file = 0;
+  uint64_t offset = 0;  ///< in the file, bytes
+  uint64_t length = 0;
   const std::string* name = nullptr;  ///< canonical FQN
   uint64_t start = 0;                 ///< within that tensor's image, bytes
 };
@@ -20,12 +22,16 @@ std::vector<Stretch> InFileOrder(const KeyMatch& keys, const Source& source) {
   std::vector<Stretch> stretches;
   for (const auto& [slot, parts] : keys.loads) {
     for (const KeyPart& part : parts) {
-      stretches.push_back({&source.tensors.at(part.key), &slot->spec.name, part.start});
+      const auto add = [&](uint64_t start, int64_t file, uint64_t offset, uint64_t length) {
+        stretches.push_back({file, offset, length, &slot->spec.name, part.start + start});
+      };
+      const SourceTensor& tensor = source.tensors.at(part.key);
+      tensor.VisitStretches(0, tensor.length, add);
     }
   }
   std::sort(stretches.begin(), stretches.end(), [](const Stretch& a, const Stretch& b) {
-    return std::tie(a.where->file, a.where->offset, *a.name, a.start) <
-           std::tie(b.where->file, b.where->offset, *b.name, b.start);
+    return std::tie(a.file, a.offset, *a.name, a.start) <
+           std::tie(b.file, b.offset, *b.name, b.start);
   });
   return stretches;
 }
@@ -40,16 +46,16 @@ bool Reaches(const Bucket& bucket, int64_t file, uint64_t offset) {
 std::vector<Bucket> PlanBuckets(const KeyMatch& keys, const Source& source, uint64_t capacity) {
   SP_CHECK(capacity > 0);
   std::vector<Bucket> buckets;
-  for (const auto& [where, name, start] : InFileOrder(keys, source)) {
-    for (uint64_t done = 0; done < where->length;) {
-      const uint64_t offset = where->offset + done;
+  for (const Stretch& stretch : InFileOrder(keys, source)) {
+    for (uint64_t done = 0; done < stretch.length;) {
+      const uint64_t offset = stretch.offset + done;
       if (buckets.empty() || buckets.back().bytes == capacity ||
-          !Reaches(buckets.back(), where->file, offset)) {
-        buckets.push_back({.file = where->file, .offset = offset});
+          !Reaches(buckets.back(), stretch.file, offset)) {
+        buckets.push_back({.file = stretch.file, .offset = offset});
       }
       Bucket& bucket = buckets.back();
-      const uint64_t length = std::min(where->length - done, capacity - bucket.bytes);
-      bucket.pieces.push_back({*name, start + done, length, bucket.bytes});
+      const uint64_t length = std::min(stretch.length - done, capacity - bucket.bytes);
+      bucket.pieces.push_back({*stretch.name, stretch.start + done, length, bucket.bytes});
       bucket.bytes += length;
       done += length;
     }

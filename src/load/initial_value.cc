@@ -6,24 +6,12 @@
 
 #include "src/core/check.h"
 #include "src/model/model.h"
+#include "src/numeric/mix.h"
 
 namespace shardproof {
 namespace {
 
 constexpr int64_t kChunkElements = 4096;  // staging stays small whatever the tensor's size
-
-uint64_t Mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
-uint64_t HashOfName(const std::string& name) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const unsigned char c : name) hash = (hash ^ c) * 0x100000001b3;
-  return hash;
-}
 
 /// Elements [start, start + count) of the global tensor, as F32 (exact for every kind).
 void UniformChunk(at::Tensor& chunk, uint64_t base, uint64_t start, at::ScalarType dtype,

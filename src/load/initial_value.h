@@ -1,7 +1,7 @@
 // Initial values as a pure function of (seed, name, index): any rank computes any element of any
 // shard alone, and all ranks agree without a collective.
 //
-// With mix = the SplitMix64 finaliser (verify/digest/SPECIFICATION.md states it) and fnv1a64 the
+// With mix = the SplitMix64 finaliser (src/digest/SPECIFICATION.md states it) and fnv1a64 the
 // 64-bit FNV-1a hash of the name's bytes:
 //   u(i) = mix(mix(seed) ^ fnv1a64(name)) + i, finalised once more: mix(that)
 //   "uniform", float dtypes:  x = float(int32(u(i) >> 40) - 2^23) * float(scale * 2^-23), computed in

@@ -8,6 +8,7 @@
 
 #include "src/core/torch_try.h"
 #include "src/load/buckets.h"
+#include "src/load/dcp_source.h"
 #include "src/load/initial_value.h"
 #include "src/load/rope.h"
 #include "src/model/lora.h"
@@ -41,7 +42,10 @@ void TakeBaseLayers(Source& source) {
 Result<Source> OpenSourceOf(const Job& job, FileSystem& files) {
   Source source;
   if (!job.from_scratch) {
-    SP_ASSIGN(source, OpenSource(files, job.checkpoint));
+    const bool is_dcp = HoldsDcp(files, job.checkpoint);
+    SP_ASSIGN(source, is_dcp ? OpenDcpSource(files, job.checkpoint)
+                             : OpenSource(files, job.checkpoint));
+    if (is_dcp) return source;  // an adapter is among the model's own tensors
   }
   if (!job.adapter.empty()) {
     SP_TRY(AddFile(files, job.adapter, kAdapterFileName, source));
@@ -83,7 +87,9 @@ Status LoadViews(Model&, const KeyMatch& keys, const Source& source, const Job&,
   for (const auto& [slot, parts] : keys.loads) {
     slot->content = SlotContent::kNone;  // a value made at build is only a placeholder now
     if (!source.mapped() || parts.size() != 1) continue;
-    slot->value = MappedTensor(source, source.tensors.at(parts[0].key), slot->spec.shape);
+    const SourceTensor& tensor = source.tensors.at(parts[0].key);
+    if (!tensor.IsOneStretch()) continue;
+    slot->value = MappedTensor(source, tensor, slot->spec.shape);
     slot->content = SlotContent::kDefined;
   }
   return Ok();
@@ -93,8 +99,10 @@ Status LoadCopies(Model&, const KeyMatch& keys, const Source& source, const Job&
   for (const auto& [slot, parts] : keys.loads) {
     SP_ASSIGN(slot->value, slot->Allocate(slot->spec.shape, *world.device));
     for (const KeyPart& part : parts) {
-      if (part.length == 0) continue;
-      slot->CopyIn(part.start, source.BytesOf(source.tensors.at(part.key)), part.length);
+      const auto copy = [&](uint64_t start, int64_t file, uint64_t offset, uint64_t length) {
+        slot->CopyIn(part.start + start, source.BytesAt(file, offset), length);
+      };
+      source.tensors.at(part.key).VisitStretches(0, part.length, copy);
     }
     slot->content = SlotContent::kDefined;
   }

@@ -30,6 +30,9 @@ void VisitStretches(const Shard& shard, uint64_t element, uint64_t begin, uint64
   }
 }
 
+/// Stretches by where they begin in the image: pieces of several boxes are read in turns.
+using CopyOrder = std::vector<std::tuple<uint64_t, const std::byte*, uint64_t>>;
+
 /// Calls visit(bytes in the mapping, length) for the stretches of keys that make bytes
 /// [begin, begin + length) of a slot's global image.
 template <typename Visit>
@@ -43,7 +46,19 @@ void VisitKeys(const SlotKeys& load, const Source& source, uint64_t begin, uint6
     const uint64_t from = std::max(begin, part->start);
     const uint64_t to = std::min(end, part->start + part->length);
     if (from >= to) continue;
-    visit(source.BytesOf(source.tensors.at(part->key)) + (from - part->start), to - from);
+    const SourceTensor& tensor = source.tensors.at(part->key);
+    if (tensor.IsOneStretch()) {
+      visit(source.BytesOf(tensor) + (from - part->start), to - from);
+      continue;
+    }
+    CopyOrder order;
+    tensor.VisitStretches(
+        from - part->start, to - part->start,
+        [&](uint64_t at, int64_t file, uint64_t offset, uint64_t count) {
+          order.push_back({at, source.BytesAt(file, offset), count});
+        });
+    std::sort(order.begin(), order.end());
+    for (const auto& [at, bytes, count] : order) visit(bytes, count);
   }
 }
 

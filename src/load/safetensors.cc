@@ -237,27 +237,59 @@ Result<Source> OpenSource(FileSystem& files, const std::string& directory) {
   return BadInput(fmt::format("{}: has neither {} nor {}", directory, kSingleName, kIndexName));
 }
 
-std::string DescribeSource(const Source& source) {
+namespace {
+
+json DescribeTensors(const std::map<std::string, SourceTensor>& tensors) {
   json document = json::object();
-  for (const auto& [name, tensor] : source.tensors) {
-    document[name] = {DtypeName(tensor.dtype), tensor.shape, tensor.file, tensor.offset,
-                      tensor.length};
+  for (const auto& [name, tensor] : tensors) {
+    json& entry = document[name];
+    entry = {DtypeName(tensor.dtype), tensor.shape, tensor.file, tensor.offset, tensor.length};
+    for (const SourcePiece& piece : tensor.pieces) {
+      entry.push_back({piece.start, piece.length, piece.count, piece.stride, piece.file, piece.offset});
+    }
   }
-  return document.dump(-1, ' ', false, json::error_handler_t::replace);
+  return document;
 }
 
-Result<Source> SourceFromDescription(const std::string& text) {
-  const json document = json::parse(text, nullptr, false);
-  if (!document.is_object()) return Failed("what rank 0 sent as the checkpoint's tensors does not parse: the ranks are not in "
-                  "the same collective");
-  Source source;
+std::map<std::string, SourceTensor> TensorsFrom(const json& document) {
+  std::map<std::string, SourceTensor> tensors;
   for (const auto& [name, entry] : document.items()) {
-    SourceTensor& tensor = source.tensors[name];
+    SourceTensor& tensor = tensors[name];
     tensor.dtype = DtypeFromName(entry[0].get<std::string>()).value_or(at::kFloat);
     tensor.shape = entry[1].get<std::vector<int64_t>>();
     tensor.file = entry[2].get<int64_t>();
     tensor.offset = entry[3].get<uint64_t>();
     tensor.length = entry[4].get<uint64_t>();
+    for (size_t i = 5; i < entry.size(); ++i) {
+      const json& piece = entry[i];
+      tensor.pieces.push_back({piece[0], piece[1], piece[2], piece[3], piece[4], piece[5]});
+    }
+  }
+  return tensors;
+}
+
+}  // namespace
+
+std::string DescribeSource(const Source& source) {
+  json values = json::object();
+  for (const auto& [name, pickle] : source.values) {
+    values[name] = std::vector<uint8_t>(pickle.begin(), pickle.end());
+  }
+  const json document = {DescribeTensors(source.tensors), DescribeTensors(source.state), values};
+  return document.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Result<Source> SourceFromDescription(const std::string& text) {
+  const json document = json::parse(text, nullptr, false);
+  if (!document.is_array() || document.size() != 3) {
+    return Failed("what rank 0 sent as the checkpoint's tensors does not parse: the ranks are not in "
+                  "the same collective");
+  }
+  Source source;
+  source.tensors = TensorsFrom(document[0]);
+  source.state = TensorsFrom(document[1]);
+  for (const auto& [name, bytes] : document[2].items()) {
+    for (const json& byte : bytes) source.values[name] += static_cast<char>(byte.get<uint8_t>());
   }
   return source;
 }

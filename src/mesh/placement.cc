@@ -28,6 +28,15 @@ IndexRange ChunkOf(int64_t length, int64_t axis_size, int64_t coordinate) {
   return {begin, std::min(length, begin + chunk)};
 }
 
+bool IsFirstReplica(const std::vector<Placement>& placements,
+                    const std::vector<int64_t>& coordinates) {
+  for (size_t axis = 0; axis < coordinates.size(); ++axis) {
+    const bool sharded = axis < placements.size() && placements[axis].IsShard();
+    if (!sharded && coordinates[axis] != 0) return false;
+  }
+  return true;
+}
+
 uint64_t Shard::ElementCount() const {
   uint64_t count = 0;
   for (const ElementRun& run : runs) count += run.length * run.count;

@@ -67,6 +67,10 @@ struct Shard {
   uint64_t ElementCount() const;
 };
 
+/// Whether a rank is the first of those that hold the same part: of replicas one acts for all.
+bool IsFirstReplica(const std::vector<Placement>& placements,
+                    const std::vector<int64_t>& coordinates);
+
 /// Axes act in order, each on what the ones before it left.
 /// \param shape       global; any rank, 0-dim included.
 /// \param placements  one per mesh axis.

@@ -5,9 +5,11 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
 #include "src/mesh/placement.h"
@@ -56,6 +58,8 @@ struct Model {
   Module root;
   double init_scale = 0.0;
   std::shared_ptr<Optimizer> optimizer = nullptr;  ///< what trains it, if anything does
+  int64_t step = 0;                   ///< optimizer steps that it has taken
+  std::optional<at::Generator> rng;   ///< this rank's own, of a job that trains
 
   /// Every distinct slot once, in module order.
   std::vector<std::shared_ptr<Slot>> Slots() const;

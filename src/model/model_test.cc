@@ -380,6 +380,9 @@ class Alone : public Communicator {
   Result<int64_t> Max(int64_t, const std::string&) override {
     return Internal("nothing should be reduced");
   }
+  Result<std::vector<int64_t>> Sum(std::vector<int64_t>, const std::string&) override {
+    return Internal("nothing should be reduced");
+  }
 
  private:
   int64_t rank_;

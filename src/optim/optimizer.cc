@@ -1,15 +1,57 @@
 #include "src/optim/optimizer.h"
 
+#include <algorithm>
 #include <unordered_map>
 
+#include <fmt/format.h>
+
 namespace shardproof {
+namespace {
+
+/// A tensor of the state of `parameter`, cut and placed as that is.
+Result<std::shared_ptr<Slot>> StateSlot(const Slot& parameter, const char* key,
+                                        at::ScalarType dtype, Device& device) {
+  auto slot = std::make_shared<Slot>(TensorSpec{.name = parameter.spec.name + "." + key,
+                                                .kind = TensorKind::kBuffer,
+                                                .dtype = dtype,
+                                                .shape = parameter.spec.shape,
+                                                .requires_grad = false});
+  slot->placements = parameter.placements;
+  slot->shard = parameter.shard;
+  slot->device = parameter.device;
+  SP_ASSIGN(slot->value, slot->Allocate(slot->shard.local_shape, device));
+  slot->content = SlotContent::kUndefined;
+  return slot;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::shared_ptr<Slot>>> ParameterState::Parts() const {
+  std::vector<std::pair<std::string, std::shared_ptr<Slot>>> parts = {
+      {"step", step}, {"exp_avg", exp_avg}, {"exp_avg_sq", exp_avg_sq}};
+  if (master != nullptr) parts.emplace_back("master", master);
+  return parts;
+}
+
+const ParameterGroup* Optimizer::GroupOf(const Slot& parameter) const {
+  for (const ParameterGroup& group : groups) {
+    for (const auto& slot : group.slots) {
+      if (slot.get() == &parameter) return &group;
+    }
+  }
+  return nullptr;
+}
 
 Optimizer MakeOptimizer(const Model& model) {
-  ParameterGroup decaying{.options = {{"name", "matrices"}, {"lr", "0.001"}, {"weight_decay", "0.1"}}};
-  ParameterGroup other{.options = {{"name", "rest"}, {"lr", "0.0005"}, {"weight_decay", "0"}}};
+  ParameterGroup decaying{.settings = {.learning_rate = 1e-3, .weight_decay = 0.1},
+                          .attributes = {{"name", "matrices"}}};
+  ParameterGroup other{.settings = {.learning_rate = 5e-4, .weight_decay = 0},
+                       .attributes = {{"name", "rest"}}};
   for (const auto& slot : model.Slots()) {
     if (slot->spec.kind != TensorKind::kParameter || !slot->spec.requires_grad) continue;
-    (slot->spec.shape.size() >= 2 ? decaying : other).tensors.push_back(slot->value);
+    ParameterGroup& group = slot->spec.shape.size() >= 2 ? decaying : other;
+    group.tensors.push_back(slot->value);
+    group.slots.push_back(slot);
   }
   return {.groups = {std::move(decaying), std::move(other)}};
 }
@@ -18,6 +60,7 @@ Status UnbindOptimizer(Optimizer& optimizer, const Model& model) {
   std::unordered_map<const c10::TensorImpl*, std::shared_ptr<Slot>> slot_of;
   for (const auto& slot : model.Slots()) slot_of[slot->value.unsafeGetTensorImpl()] = slot;
   for (ParameterGroup& group : optimizer.groups) {
+    group.slots.clear();
     for (const at::Tensor& tensor : group.tensors) {
       const auto slot = slot_of.find(tensor.unsafeGetTensorImpl());
       if (slot == slot_of.end()) return Internal("the optimizer holds a tensor that the model has not");
@@ -32,10 +75,41 @@ Status UnbindOptimizer(Optimizer& optimizer, const Model& model) {
 Status RebindOptimizer(Optimizer& optimizer, const Model&) {
   for (ParameterGroup& group : optimizer.groups) {
     for (const auto& slot : group.slots) group.tensors.push_back(slot->value);
-    group.slots.clear();
   }
   optimizer.bound = true;
   return Ok();
+}
+
+bool IsStepped(at::ScalarType dtype) {
+  return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf;
+}
+
+Result<ParameterState> MakeState(const Slot& parameter, const StateOptions& options,
+                                 Device& device) {
+  ParameterState state;
+  state.step = std::make_shared<Slot>(TensorSpec{.name = parameter.spec.name + ".step",
+                                                 .kind = TensorKind::kBuffer,
+                                                 .requires_grad = false});
+  state.step->placements.resize(parameter.placements.size());  // whole on every rank
+  state.step->device = parameter.device;
+  SP_ASSIGN(state.step->value, state.step->Allocate({}, device));
+  SP_ASSIGN(state.exp_avg, StateSlot(parameter, "exp_avg", options.moments, device));
+  SP_ASSIGN(state.exp_avg_sq, StateSlot(parameter, "exp_avg_sq", options.moments, device));
+  const at::ScalarType dtype = parameter.spec.dtype;
+  if (dtype != at::kFloat && (dtype != at::kBFloat16 || options.masters)) {
+    SP_ASSIGN(state.master, StateSlot(parameter, "master", at::kFloat, device));
+  }
+  return state;
+}
+
+std::map<std::string, std::string> OptionsOf(const ParameterGroup& group) {
+  std::map<std::string, std::string> options = group.attributes;
+  const AdamWSettings& settings = group.settings;
+  options["lr"] = fmt::format("{}", settings.learning_rate);
+  options["betas"] = fmt::format("({}, {})", settings.beta1, settings.beta2);
+  options["eps"] = fmt::format("{}", settings.epsilon);
+  options["weight_decay"] = fmt::format("{}", settings.weight_decay);
+  return options;
 }
 
 }  // namespace shardproof

@@ -1,26 +1,55 @@
 // An optimizer as frameworks have it: groups of parameters with their settings, which hold the tensors
-// themselves. One that is made before its model is sharded holds tensors that the model gives up: it has
-// to let go of them first, or both stay in memory, and take what the model has instead afterwards.
+// themselves, and what AdamW keeps of each. One that is made before its model is sharded holds tensors
+// that the model gives up: it has to let go of them first, or both stay in memory, and take what the
+// model has instead afterwards.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/model/model.h"
+#include "src/numeric/adamw.h"
 
 namespace shardproof {
 
 struct ParameterGroup {
-  std::map<std::string, std::string> options;  ///< "lr" -> "0.001": settings and users' attributes
-  std::vector<at::Tensor> tensors;             ///< empty while it is unbound
-  std::vector<std::shared_ptr<Slot>> slots = {};  ///< whose they are, while it is unbound
+  AdamWSettings settings;
+  std::map<std::string, std::string> attributes;  ///< users' own: "name" -> "matrices"
+  std::vector<at::Tensor> tensors;                ///< empty while it is unbound
+  std::vector<std::shared_ptr<Slot>> slots = {};  ///< whose they are, in the same order
+};
+
+/// What is kept of one parameter from its first step on, each cut and placed as the parameter is. The
+/// names are torch.optim's.
+struct ParameterState {
+  std::shared_ptr<Slot> step;        ///< F32, no dims: how many steps the parameter has taken
+  std::shared_ptr<Slot> exp_avg;     ///< first moment
+  std::shared_ptr<Slot> exp_avg_sq;  ///< second moment
+  std::shared_ptr<Slot> master;      ///< F32, which is stepped in the parameter's place; or null
+
+  /// "exp_avg" and the like, with what is there.
+  std::vector<std::pair<std::string, std::shared_ptr<Slot>>> Parts() const;
+};
+
+/// How state is kept.
+struct StateOptions {
+  at::ScalarType moments = at::kFloat;  ///< or BFloat16: rounded at every step
+  bool masters = true;  ///< of BF16 parameters; of other narrow ones always
 };
 
 struct Optimizer {
   std::vector<ParameterGroup> groups;
+  StateOptions options;
+  std::string saved_as = "optimizer";  ///< key of a state dict that it is saved under
+  /// By the parameter's canonical FQN: what is saved is found again by name, however groups are ordered.
+  std::map<std::string, ParameterState> state;
   bool bound = true;
+
+  /// The group that a parameter is in, or null.
+  const ParameterGroup* GroupOf(const Slot& parameter) const;
 };
 
 /// Two groups of the trained parameters, in module order, as is usual: matrices decay, the rest does
@@ -33,5 +62,16 @@ Status UnbindOptimizer(Optimizer& optimizer, const Model& model);
 
 /// Takes what the same slots hold now, group by group and in the same order.
 Status RebindOptimizer(Optimizer& optimizer, const Model& model);
+
+/// Whether AdamW steps parameters of this dtype: those of which F32 has every value.
+bool IsStepped(at::ScalarType dtype);
+
+/// State of undefined content for a parameter that is cut and has memory.
+/// \error as Device::Allocate.
+Result<ParameterState> MakeState(const Slot& parameter, const StateOptions& options,
+                                 Device& device);
+
+/// The settings of a group and its users' attributes, by name, as Python shows them.
+std::map<std::string, std::string> OptionsOf(const ParameterGroup& group);
 
 }  // namespace shardproof

@@ -28,6 +28,21 @@ enum class Strategy {
 /// By the name that a Case gives it; nothing if there is none of that name.
 std::optional<Strategy> StrategyFromName(std::string_view name);
 
+enum class SaveFormat {
+  kSafetensors,  ///< sharded, with an index: the model alone
+  kDcp,          ///< torch.distributed.checkpoint: a training job's state besides
+};
+
+/// Optimizer steps, as AdamW takes them.
+struct Training {
+  int64_t steps = 0;
+  double clip_norm = 1.0;      ///< of all gradients; 0: they are not clipped
+  double rate_decay = 0.9375;  ///< what a step multiplies the learning rate of every group by, for the next
+  at::ScalarType moments = at::kFloat;  ///< or BFloat16
+  bool masters = true;         ///< F32 ones of BF16 parameters
+  int64_t unfreeze_after = 0;  ///< the step after which frozen parameters are trained; 0: never
+};
+
 struct Job {
   std::string checkpoint;          ///< directory to load
   std::optional<ModelSpec> model;  ///< absent: what checkpoint/config.json describes
@@ -40,6 +55,8 @@ struct Job {
   uint64_t seed = 0;               ///< of initial values
   uint64_t bucket_bytes = 16u << 20;  ///< staging bytes a rank may hold at once
   std::string save_to;             ///< directory of the saved checkpoint; empty: do not save
+  Training training;
+  SaveFormat format = SaveFormat::kSafetensors;
   uint64_t max_file_bytes = 0;     ///< of saved files; 0: about one file a rank
 
   bool HasAdapter() const { return lora || !adapter.empty(); }

@@ -1,5 +1,8 @@
 #include "src/pipeline/pipeline.h"
 
+#include "src/optim/step.h"
+#include "src/pipeline/rng.h"
+
 namespace shardproof {
 namespace {
 
@@ -76,14 +79,30 @@ Result<Model> Load(const Job& job, const Stages& stages, World& world) {
   if (model.optimizer) {
     SP_TRY(Agreed(world, stages.rebind_optimizer(*model.optimizer, model), "binding the optimizer"));
   }
-  observer.Reached("ready", 0, model);
+  if (job.training.steps > 0) SP_TRY(stages.start_training(model, source, stages, job, world));
+  observer.Reached("ready", model.step, model);
   return model;
+}
+
+Status Train(Model& model, int64_t last, const std::string& stage, const Job& job,
+             const Stages& stages, World& world) {
+  while (model.step < last) {
+    world.observer->Enter(stage);
+    SP_TRY(Agreed(world, StepOptimizer(model, model.step + 1, stages, job, world), "the optimizer's step"));
+    for (ParameterGroup& group : model.optimizer->groups) {
+      group.settings.learning_rate *= job.training.rate_decay;
+    }
+    DrawForStep(*model.rng);
+    ++model.step;
+    world.observer->Reached(stage, model.step, model);
+  }
+  return Ok();
 }
 
 Status Save(const Model& model, const Job& job, const Stages& stages, World& world) {
   world.observer->Enter("saved");
   SP_TRY(stages.save(model, stages, job, world));
-  world.observer->Reached("saved", 0, model);
+  world.observer->Reached("saved", model.step, model);
   return Ok();
 }
 

@@ -9,6 +9,11 @@ namespace shardproof {
 /// On every rank; collective. \error as the leaves say, the same outcome on every rank.
 Result<Model> Load(const Job& job, const Stages& stages, World& world);
 
+/// Takes optimizer steps until `last` are taken. Each is observed as `stage`: "stepped", or "resumed" after
+/// a restore. Collective. \pre job.training.steps > 0 when the model was loaded.
+Status Train(Model& model, int64_t last, const std::string& stage, const Job& job,
+             const Stages& stages, World& world);
+
 /// Saves `model` to job.save_to. Observed stage: saved. Collective.
 Status Save(const Model& model, const Job& job, const Stages& stages, World& world);
 

@@ -1,8 +1,11 @@
 #include "src/pipeline/stages.h"
 
+#include "src/checkpoint/dcp.h"
 #include "src/checkpoint/save.h"
 #include "src/load/buckets.h"
 #include "src/load/load.h"
+#include "src/optim/resume.h"
+#include "src/optim/step.h"
 #include "src/shard/shard.h"
 
 namespace shardproof {
@@ -64,16 +67,17 @@ struct Loading {
   decltype(Stages::open_source) open_source;
   decltype(Stages::load) load;
   decltype(Stages::fill) fill;
+  decltype(Stages::fill) fill_state;
 };
 
 Loading LoadingBy(Strategy strategy) {
   switch (strategy) {
-    case Strategy::kRank0Broadcast: return {OpenSourceOnRank0, LoadViews, FillByBroadcast};
-    case Strategy::kRank0Scatter: return {OpenSourceOnRank0, LoadViews, FillByScatter};
-    case Strategy::kEachReadsOwn: return {OpenSourceOnEveryRank, LoadViews, FillFromSource};
+    case Strategy::kRank0Broadcast: return {OpenSourceOnRank0, LoadViews, FillByBroadcast, FillByBroadcast};
+    case Strategy::kRank0Scatter: return {OpenSourceOnRank0, LoadViews, FillByScatter, FillByScatter};
+    case Strategy::kEachReadsOwn: return {OpenSourceOnEveryRank, LoadViews, FillFromSource, FillFromSource};
     case Strategy::kPlain: break;
   }
-  return {OpenSourceOnEveryRank, LoadCopies, FillNothing};
+  return {OpenSourceOnEveryRank, LoadCopies, FillNothing, FillFromSource};
 }
 
 }  // namespace
@@ -96,11 +100,16 @@ Stages ReferenceStages(Strategy strategy) {
           .make_optimizer = MakeOptimizer,
           .unbind_optimizer = UnbindOptimizer,
           .rebind_optimizer = RebindOptimizer,
+          .clip_gradients = ClipGradients,
+          .step_parameter = StepParameter,
+          .unfreeze = Unfreeze,
+          .start_training = StartTraining,
           .place = PlaceOnMesh,
           .chunk = ChunkSlot,
           .shard = ShardModel,
           .materialize = MaterializeMeta,
           .fill = std::move(loading.fill),
+          .fill_state = std::move(loading.fill_state),
           .plan_buckets = PlanBuckets,
           .plan_parcels = PlanParcels,
           .unpack = Unpack,
@@ -108,6 +117,9 @@ Stages ReferenceStages(Strategy strategy) {
           .compute_buffers = ComputeBuffers,
           .save = SaveModel,
           .write_shards = WriteShards,
+          .state_of = StateOf,
+          .plan_dcp = PlanDcpFile,
+          .write_dcp = WriteDcpFile,
           .commit = CommitByRename};
 }
 

@@ -18,6 +18,9 @@
 
 namespace shardproof {
 
+struct DcpFile;
+struct StateDict;
+
 struct Stages {
   /// The spec of job.model or of config.json, with the dtypes of the source.
   std::function<Result<ModelSpec>(const Job&, const Source&, World&)> describe;
@@ -33,6 +36,15 @@ struct Stages {
   std::function<Optimizer(const Model&)> make_optimizer;
   std::function<Status(Optimizer&, const Model&)> unbind_optimizer;
   std::function<Status(Optimizer&, const Model&)> rebind_optimizer;
+  /// What gradients are multiplied by in a step; one parameter's step; and how what is frozen becomes
+  /// trainable.
+  std::function<Result<float>(const Model&, int64_t step, const Job&, World&)> clip_gradients;
+  std::function<Status(Slot& parameter, const AdamWSettings&, int64_t step, float gradient_scale,
+                       Optimizer&, World&)>
+      step_parameter;
+  std::function<Status(Model&)> unfreeze;
+  /// Makes what a training job needs besides its model, or restores it if the source has it. Collective.
+  std::function<Status(Model&, const Source&, const Stages&, const Job&, World&)> start_training;
   /// Which placement each slot gets on the mesh.
   std::function<std::vector<Placement>(const Slot&, const Mesh&)> place;
   /// What one rank owns of a slot under its placements.
@@ -46,6 +58,9 @@ struct Stages {
   /// Fills the shards from the source, or from the rank that has it open.
   std::function<Status(Model&, const KeyMatch&, const Source&, const Stages&, const Job&, World&)>
       fill;
+  /// The same of a training job's state, for which nothing is loaded before.
+  std::function<Status(Model&, const KeyMatch&, const Source&, const Stages&, const Job&, World&)>
+      fill_state;
   /// Which bytes travel together, and in which order: a pure function, alike on all ranks.
   std::function<std::vector<Bucket>(const KeyMatch&, const Source&, uint64_t capacity)> plan_buckets;
   /// The same for what is sent to each rank on its own.
@@ -58,10 +73,16 @@ struct Stages {
       unpack;
   std::function<Status(Model&, const KeyMatch&, const Job&, World&)> init_missing;
   std::function<Status(Model&, const Job&, World&)> compute_buffers;
-  /// Writes the model as sharded safetensors and commits it by one rename.
+  /// Writes the model, and what trains it, in the job's format and commits it by one rename.
   std::function<Status(const Model&, const Stages&, const Job&, World&)> save;
   /// Writes this rank's bytes of the planned files.
   std::function<Status(const Model&, const Job&, const std::string& directory, World&)> write_shards;
+  /// What of the job is saved in a format that keeps training state, under which keys.
+  std::function<StateDict(const Model&, const World&)> state_of;
+  /// What a rank writes of it, and where: a pure function, alike on all ranks.
+  std::function<DcpFile(const StateDict&, const Job&, const Stages&, int64_t rank)> plan_dcp;
+  std::function<Status(const StateDict&, const DcpFile&, const std::string& directory, World&)>
+      write_dcp;
   /// Makes a complete, durable directory the checkpoint of that name.
   std::function<Status(const std::string& staging, const std::string& target, World&)> commit;
 };

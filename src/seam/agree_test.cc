@@ -73,6 +73,10 @@ class ThreadRank : public Communicator {
     return Internal("nothing should be scattered");
   }
 
+  Result<std::vector<int64_t>> Sum(std::vector<int64_t>, const std::string&) override {
+    return Internal("nothing should be added up");
+  }
+
   Result<int64_t> Max(int64_t value, const std::string& what) override {
     collectives.push_back("max of " + what);
     meeting_.values[rank_] = value;
@@ -212,6 +216,9 @@ class Broken : public Communicator {
   Result<std::unique_ptr<Pending>> Scatter(at::Tensor, std::vector<at::Tensor>, int64_t,
                                            std::vector<std::string>) override {
     return Internal("nothing should be scattered");
+  }
+  Result<std::vector<int64_t>> Sum(std::vector<int64_t>, const std::string&) override {
+    return PeerFailed("connection closed");
   }
   Result<int64_t> Max(int64_t value, const std::string&) override {
     if (left_-- == 0) return PeerFailed("allreduce lost");

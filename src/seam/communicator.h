@@ -49,6 +49,8 @@ class Communicator {
                                                    std::vector<std::string> tensors) = 0;
   /// The largest of the ranks' values. \param what the label it goes by in errors and evidence.
   virtual Result<int64_t> Max(int64_t value, const std::string& what) = 0;
+  /// Number by number the sum of the ranks' values, as many on every rank; modulo 2^64.
+  virtual Result<std::vector<int64_t>> Sum(std::vector<int64_t> values, const std::string& what) = 0;
 };
 
 /// Waits until every rank has come here with its own outcome of `what`, and gives all ranks the same

@@ -82,6 +82,9 @@ class CommunicatorDecorator : public Communicator {
   Result<int64_t> Max(int64_t value, const std::string& what) override {
     return inner_->Max(value, what);
   }
+  Result<std::vector<int64_t>> Sum(std::vector<int64_t> values, const std::string& what) override {
+    return inner_->Sum(std::move(values), what);
+  }
 
  protected:
   std::shared_ptr<Communicator> inner_;

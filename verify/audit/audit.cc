@@ -9,8 +9,9 @@
 #include <thread>
 #include <tuple>
 
+#include "src/digest/digest.h"
+#include "verify/audit/entry_check.h"
 #include "verify/compare/tensor_reader.h"
-#include "verify/digest/digest.h"
 #include "verify/formats/stored.h"
 #include "verify/oracle/dtype.h"
 #include "verify/oracle/quote.h"
@@ -121,9 +122,7 @@ std::vector<sp_run> RunsOf(const StoredTensor& tensor, const Piece& piece, uint6
     length *= static_cast<uint64_t>(chunk.sizes[inner]);
     if (chunk.sizes[inner] != tensor.shape[inner]) break;
   }
-  std::vector<uint64_t> steps(dims, 1);
-  for (size_t dim = dims; dim-- > 1;)
-    steps[dim - 1] = steps[dim] * static_cast<uint64_t>(tensor.shape[dim]);
+  const std::vector<int64_t> steps = formats::RowMajorStrides(tensor.shape);
   std::vector<sp_run> runs;
   for (uint64_t at = piece.start; at < piece.start + piece.count;) {
     uint64_t rest = at / length;
@@ -134,7 +133,7 @@ std::vector<sp_run> RunsOf(const StoredTensor& tensor, const Piece& piece, uint6
         own += rest % static_cast<uint64_t>(chunk.sizes[dim]);
         rest /= static_cast<uint64_t>(chunk.sizes[dim]);
       }
-      global += own * steps[dim];
+      global += own * static_cast<uint64_t>(steps[dim]);
     }
     const uint64_t count = std::min(length - at % length, piece.start + piece.count - at);
     const sp_run run{global * width, count * width, 1, 0, data + (at - piece.start) * width, 0};
@@ -159,11 +158,12 @@ std::vector<sp_run> RunsOf(const StoredTensor& tensor, const Piece& piece, uint6
 class Reading {
  public:
   Reading(const StoredCheckpoint& checkpoint, const std::vector<Piece>& pieces,
-          const std::vector<Gap>& gaps, std::atomic<size_t>& next)
+          const std::vector<Gap>& gaps, std::atomic<size_t>& next, EntryCheck& entries)
       : checkpoint_(checkpoint),
         pieces_(pieces),
         gaps_(gaps),
         next_(next),
+        entries_(entries),
         sums_(checkpoint.tensors.size()),
         file_sums_(checkpoint.files.size()) {}
 
@@ -199,10 +199,11 @@ class Reading {
     return file_->ReadAt(start, length, buffer_.data());
   }
 
-  /// Adds what is in the buffer to the sum of its file.
+  /// Adds what is in the buffer to the sums of its file and of the entries there.
   void CountForFile(uint32_t file, uint64_t start, uint64_t length) {
     const sp_run run{start, length, 1, 0, buffer_.data(), 0};
     sp_digest_runs(&file_sums_[file], &run, 1, SP_NO_FLOAT);
+    entries_.Add(file, start, {buffer_.data(), length});
   }
 
   Status ReadGap(const Gap& gap) {
@@ -252,6 +253,7 @@ class Reading {
   const std::vector<Piece>& pieces_;
   const std::vector<Gap>& gaps_;
   std::atomic<size_t>& next_;
+  EntryCheck& entries_;
   std::vector<sp_summary> sums_;       ///< of tensors
   std::vector<sp_summary> file_sums_;  ///< of files
   std::vector<std::string> errors_;
@@ -264,9 +266,10 @@ void ReadAll(const StoredCheckpoint& checkpoint, AuditResult& result) {
   std::vector<Piece> pieces = PiecesOf(checkpoint);
   const std::vector<Gap> gaps = CoverFiles(checkpoint, pieces);
   std::atomic<size_t> next = 0;
+  EntryCheck entries(checkpoint);
   const size_t thread_count = std::clamp<size_t>(std::thread::hardware_concurrency(), 1,
                                                  std::max<size_t>(pieces.size() + gaps.size(), 1));
-  std::vector<Reading> readings(thread_count, Reading(checkpoint, pieces, gaps, next));
+  std::vector<Reading> readings(thread_count, Reading(checkpoint, pieces, gaps, next, entries));
   std::vector<std::thread> threads;
   for (Reading& reading : readings) threads.emplace_back([&reading] { reading.Run(); });
   for (std::thread& thread : threads) thread.join();
@@ -282,6 +285,10 @@ void ReadAll(const StoredCheckpoint& checkpoint, AuditResult& result) {
       result.files[f].digest += Digest(reading.file_sums()[f].digest);
     }
   }
+  const std::vector<std::string> rotten = entries.Damage();
+  result.damage.insert(result.damage.end(), rotten.begin(), rotten.end());
+  result.entries_checked = entries.Checked();
+  result.entries_unchecked = entries.Unchecked();
 }
 
 /// Files in a directory that have the names of a checkpoint's, and were not read.
@@ -293,9 +300,8 @@ std::vector<std::string> UnreadFiles(const std::string& path,
   std::error_code error;
   for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename().string();
-    const std::string kind = it->path().extension().string();
-    const bool looks = kind == ".safetensors" || kind == ".distcp" || kind == ".pt" ||
-                       kind == ".pth" || kind == ".bin" || kind == ".ckpt";
+    const bool looks = formats::IsNamedAsTorchSave(name) || name.ends_with(".safetensors") ||
+                       name.ends_with(".distcp");
     if (looks && !known.contains(name)) unread.push_back(name);
   }
   std::sort(unread.begin(), unread.end());

@@ -1,5 +1,6 @@
 // `shardproof audit` and `shardproof seal` as a library: is a checkpoint all there, what is in it,
-// and are its bytes still those that were sealed? Each file is read once, a few MiB at a time.
+// and are its bytes still those that were written, and sealed? Each file is read once, a few MiB at
+// a time.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 #include <vector>
 
 #include "src/core/result.h"
-#include "verify/digest/digest.hpp"
+#include "src/digest/digest.hpp"
 
 namespace shardproof {
 
@@ -35,7 +36,7 @@ struct AuditedValue {
 struct AuditedFile {
   std::string name;  ///< within the directory
   uint64_t bytes = 0;
-  Digest digest;     ///< of all its bytes, those of no tensor too
+  Digest digest;  ///< of all its bytes, those of no tensor too
 };
 
 struct AuditResult {
@@ -44,10 +45,12 @@ struct AuditResult {
   std::vector<AuditedTensor> tensors;  ///< sorted by name
   std::vector<AuditedValue> values;    ///< likewise
   std::vector<AuditedFile> files;      ///< sorted by name
-  std::vector<std::string> unread;     ///< files that look like one of a checkpoint, and are no part of it
-  uint64_t bytes = 0;               ///< of all tensors
-  std::vector<std::string> damage;  ///< a line each; empty: sound
-  std::string seal;                 ///< the seal that it was held against; empty: structure only
+  std::vector<std::string> unread;     ///< files that have a checkpoint's names, and are no part
+  uint64_t bytes = 0;                  ///< of all tensors
+  std::vector<std::string> damage;     ///< a line each; empty: sound
+  uint64_t entries_checked = 0;        ///< of archives: held against their CRC-32
+  uint64_t entries_unchecked = 0;      ///< of archives: have none, or could not be read whole
+  std::string seal;                    ///< the seal that it was held against; empty: none
 
   bool IsSound() const { return damage.empty(); }
 };
@@ -60,17 +63,25 @@ Result<AuditResult> Audit(const std::string& path);
 std::string SealPath(const std::string& checkpoint);
 
 /// Writes what Audit found of a sound checkpoint to `path`, atomically.
-/// \error kBadInput if the checkpoint is not sound; kFailed if the file cannot be written.
+/// \error kBadInput if the checkpoint is not sound, or the file cannot be written.
 Status WriteSeal(const AuditResult& audited, const std::string& path);
 
-/// Adds to the damage what differs from the seal at `path`: tensors and values, and where the checkpoint
-/// consists of the very files that were sealed, any byte of theirs. \error kBadInput: no seal, or a damaged
-/// one.
+/// Adds to the damage what differs from the seal at `path`: tensors and values, and where the
+/// checkpoint consists of the very files that were sealed, any byte of theirs. \error kBadInput: no
+/// seal, or a damaged one.
 Status HoldAgainstSeal(const std::string& path, AuditResult& audited);
 
-/// The checkpoints below `root`, newest first: by the step that ends their names, else by age.
+/// What a training run has left in a folder.
+struct CheckpointList {
+  /// Of checkpoints, newest first: by the step in their names, else by age.
+  std::vector<std::string> paths;
+  std::vector<std::string> others;  ///< names of folders that are none, sorted: logs, results
+};
+
+/// The checkpoints below `root`. A folder is one if it has files of a format that is known, or its
+/// name is that of a step ("step-100", "100"), whatever is in it: a save may have ended early.
 /// Names that a save in progress has are left out. \error kBadInput if `root` cannot be listed.
-Result<std::vector<std::string>> CheckpointsOf(const std::string& root);
+Result<CheckpointList> CheckpointsOf(const std::string& root);
 
 /// For a terminal. `all`: every tensor and value, not only what stands out.
 std::string AuditText(const AuditResult& result, bool all);

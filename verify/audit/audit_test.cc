@@ -10,6 +10,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "verify/formats/stored.h"
+#include "verify/formats/without_crcs.h"
 #include "verify/oracle/digest_scalar.h"
 #include "verify/oracle/fixture_files.h"
 
@@ -17,6 +19,7 @@ namespace shardproof {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -45,6 +48,11 @@ std::string Counting(size_t count) {
   std::string bytes;
   for (size_t i = 0; i < count; ++i) bytes += oracle::BytesOf<T>({static_cast<T>(i)});
   return bytes;
+}
+
+std::string BytesOfFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 class AuditTest : public ::testing::Test {
@@ -104,6 +112,106 @@ TEST_F(AuditTest, CountsWhatIsNotFinite) {
   EXPECT_TRUE(audited.value().IsSound());
 }
 
+/// Tells where the bytes of tensors are in a file, by what the formats say.
+std::vector<bool> BytesOfTensors(const std::string& checkpoint, const std::string& file) {
+  std::vector<bool> is_tensor(fs::file_size(file));
+  const auto read = formats::OpenStored(checkpoint);
+  EXPECT_TRUE(read.ok());
+  for (const formats::StoredTensor& tensor : read.value().tensors) {
+    for (const formats::Chunk& chunk : tensor.chunks) {
+      if (read.value().files[chunk.file].path != file || chunk.Elements() == 0) continue;
+      size_t reach = 1;
+      for (size_t dim = 0; dim < chunk.sizes.size(); ++dim)
+        reach += static_cast<size_t>((chunk.sizes[dim] - 1) * chunk.strides[dim]);
+      const size_t bytes = reach * tensor.Bytes() / tensor.Elements();
+      std::fill_n(is_tensor.begin() + static_cast<ptrdiff_t>(chunk.file_offset), bytes, true);
+    }
+  }
+  return is_tensor;
+}
+
+TEST_F(AuditTest, TheCrcOfAnEntryShowsEveryFlippedByteOfATensor) {
+  const std::string directory = Copy("dcp_2.15.0");
+  const std::string one = Copy("torch_save_2.15.0.pt");
+  for (const auto& [checkpoint, file] : {std::pair(directory, directory + "/__0_0.distcp"),
+                                         {directory, directory + "/__1_0.distcp"},
+                                         {one, one}}) {
+    const auto sound = Audit(checkpoint);
+    ASSERT_TRUE(sound.ok());
+    EXPECT_GT(sound.value().entries_checked, 20u);
+    EXPECT_EQ(sound.value().entries_unchecked, 0u);
+    EXPECT_THAT(AuditText(sound.value(), false), HasSubstr("SOUND, structure and CRC-32  all"));
+    const std::vector<bool> is_tensor = BytesOfTensors(checkpoint, file);
+    EXPECT_GT(std::count(is_tensor.begin(), is_tensor.end(), true), 60);
+    std::fstream patch(file, std::ios::in | std::ios::out | std::ios::binary);
+    for (size_t at = 0; at < is_tensor.size(); ++at) {
+      if (!is_tensor[at]) continue;
+      const int byte = patch.seekg(static_cast<std::streamoff>(at)).get();
+      const auto put = [&](int value) {
+        patch.seekp(static_cast<std::streamoff>(at)).put(static_cast<char>(value)).flush();
+      };
+      put(byte ^ (1 << at % 8));
+      const auto audited = Audit(checkpoint);
+      ASSERT_TRUE(audited.ok());
+      EXPECT_THAT(audited.value().damage,
+                  ElementsAre(AllOf(HasSubstr(file + ": entry 'data/"), HasSubstr(", of tensor"),
+                                    HasSubstr(": expected CRC-32 "), HasSubstr(", found "))))
+          << at;
+      put(byte);
+    }
+  }
+}
+
+/// Hand-made: what shares a storage is named with it, and what no tensor is of is checked too.
+TEST_F(AuditTest, ADamagedEntryNamesTheTensorsInIt) {
+  const std::string one = Copy("torch_save_2.15.0.pt");
+  const std::string kVersion("3\nPK\7\10", 6);  // and what follows an entry
+  const auto lines_of = [&](const std::string& unique) {
+    const std::string before = BytesOfFile(one);
+    std::string bytes = before;
+    const size_t at = bytes.find(unique);
+    EXPECT_NE(at, std::string::npos);
+    bytes[at] ^= 1;
+    std::ofstream(one, std::ios::binary) << bytes;
+    auto audited = Audit(one);
+    std::ofstream(one, std::ios::binary) << before;
+    return audited.ok() ? audited.value().damage
+                        : std::vector<std::string>{audited.error().message};
+  };
+  EXPECT_THAT(lines_of(oracle::BytesOf<float>({20, 21, 22})),
+              ElementsAre(HasSubstr(", of tensors 'views.base', 'views.stepped', "
+                                    "'views.transposed' and 2 more: expected CRC-32 ")));
+  // What no tensor is of: the version of the format, 3 and a line's end.
+  EXPECT_THAT(lines_of(kVersion),
+              ElementsAre(AllOf(HasSubstr(": entry 'version' at offset "),
+                                HasSubstr(": expected CRC-32 55679ed1, found "))));
+  EXPECT_THAT(lines_of("torch\nFloatStorage"), ElementsAre(HasSubstr(": entry 'data.pkl' at ")));
+}
+
+/// As torch writes them with set_crc32_options(False): 0 for every entry. And with skip_data: 0 for
+/// the storages alone.
+TEST_F(AuditTest, WhereThereIsNoCrcNothingIsCalledDamaged) {
+  const std::string one = Copy("torch_save_2.15.0.pt");
+  const std::string bytes = BytesOfFile(one);
+  const auto without = [&](bool all) {
+    std::string changed = formats::WithoutCrcs(bytes, all ? "" : "/data/");
+    const size_t at = changed.find(oracle::BytesOf<float>({20, 21, 22}));
+    changed[at] ^= 1;
+    std::ofstream(one, std::ios::binary) << changed;
+    auto audited = Audit(one);
+    EXPECT_TRUE(audited.ok());
+    EXPECT_THAT(audited.value().damage, IsEmpty());
+    return audited.value();
+  };
+  const AuditResult none = without(true);
+  EXPECT_EQ(none.entries_checked, 0u);
+  EXPECT_THAT(AuditText(none, false), HasSubstr("SOUND, structure only"));
+  const AuditResult some = without(false);
+  EXPECT_EQ(some.entries_checked, 6u);  // data.pkl, two of formats, byteorder, version, id
+  EXPECT_GT(some.entries_unchecked, 15u);
+  EXPECT_THAT(AuditText(some, false), HasSubstr("SOUND, structure and CRC-32 of 6 of "));
+}
+
 TEST_F(AuditTest, ASealShowsEveryFlippedByteOfATensor) {
   const std::string path = Copy("dcp_2.15.0");
   auto audited = Audit(path);
@@ -114,23 +222,23 @@ TEST_F(AuditTest, ASealShowsEveryFlippedByteOfATensor) {
   EXPECT_THAT(audited.value().damage, IsEmpty());
   const std::string file = path + "/__1_0.distcp";
   // The second row of `rows` is 3, 4, 5; its bytes are there once.
-  std::string bytes(fs::file_size(file), '\0');
-  std::ifstream(file, std::ios::binary)
-      .read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  std::string bytes = BytesOfFile(file);
   const size_t at = bytes.find(oracle::BytesOf<float>({9, 10, 11, 12}));
   ASSERT_NE(at, std::string::npos);
   bytes[at] ^= 1;
   std::ofstream(file, std::ios::binary) << bytes;
   auto rotten = Audit(path);
   ASSERT_TRUE(rotten.ok());
-  EXPECT_TRUE(rotten.value().IsSound());  // by its structure alone
+  EXPECT_THAT(rotten.value().damage, ElementsAre(HasSubstr("of tensor 'rows': expected CRC-32")));
   ASSERT_TRUE(HoldAgainstSeal(SealPath(path), rotten.value()).ok());
   EXPECT_THAT(rotten.value().damage,
-              ElementsAre(HasSubstr("tensor 'rows': its bytes are not those")));
-  EXPECT_THAT(AuditText(rotten.value(), false), HasSubstr("NOT SOUND  1 finding"));
+              ElementsAre(HasSubstr("expected CRC-32"),
+                          HasSubstr("tensor 'rows': its bytes are not those")));
+  EXPECT_THAT(AuditText(rotten.value(), false), HasSubstr("NOT SOUND  2 findings"));
 }
 
-/// Wherever it is: in tensors, pickles, what the archive says of its entries, padding.
+/// Wherever it is: in tensors, pickles, what the archive says of its entries, padding. Without the
+/// CRC-32 that would show most of them by themselves.
 TEST_F(AuditTest, ItsOwnSealShowsEveryFlippedByte) {
   const std::string directory = Copy("dcp_2.15.0");
   const std::string one = Copy("torch_save_2.15.0.pt");
@@ -138,6 +246,8 @@ TEST_F(AuditTest, ItsOwnSealShowsEveryFlippedByte) {
                                          {directory, directory + "/__0_0.distcp"},
                                          {one, one}}) {
     fs::remove(SealPath(checkpoint));
+    const std::string plain = formats::WithoutCrcs(BytesOfFile(file));
+    std::ofstream(file, std::ios::binary) << plain;
     const auto sound = Audit(checkpoint);
     ASSERT_TRUE(sound.ok());
     ASSERT_TRUE(WriteSeal(sound.value(), SealPath(checkpoint)).ok());
@@ -223,22 +333,52 @@ TEST_F(AuditTest, TheNewestComesFirst) {
       fs::create_directory(scratch_ / name);
     }
   }
+  std::ofstream(scratch_ / "final/model.safetensors") << "x";
   fs::create_directory_symlink(scratch_ / "step-9", scratch_ / "latest-999");
   const auto found = CheckpointsOf(scratch_.path());
   ASSERT_TRUE(found.ok());
+  EXPECT_THAT(found.value().others, IsEmpty());
   std::vector<std::string> names;
-  for (const std::string& path : found.value()) names.push_back(fs::path(path).filename());
+  for (const std::string& path : found.value().paths) names.push_back(fs::path(path).filename());
   EXPECT_THAT(names,
               ElementsAre("iter_0000250", "step-100", "step-99.pt", "step-20", "step-9", "final"));
   EXPECT_FALSE(CheckpointsOf(scratch_ / "none").ok());
+}
+
+TEST_F(AuditTest, WhatIsNoCheckpointIsPassedOver) {
+  const auto put = [&](const std::string& folder, const std::string& file) {
+    fs::create_directories((scratch_ / folder) + "/" + fs::path(file).parent_path().string());
+    if (!file.empty()) std::ofstream((scratch_ / folder) + "/" + file) << "x";
+  };
+  put("logs", "events.out");
+  put("results-2026", "metrics.json");
+  put("run7", "");
+  put("step-3", "notes.txt");  // a step is one, whatever is left of it
+  put("0000004", "");
+  put("best", "mp_rank_00/model_optim_rng.pt");
+  put("export", "model.safetensors.index.json");
+  put("checkpoint-1", "__0_0.distcp");
+  std::ofstream(scratch_ / "latest_checkpointed_iteration.txt") << "4";
+  const auto found = CheckpointsOf(scratch_.path());
+  ASSERT_TRUE(found.ok());
+  EXPECT_THAT(found.value().others, ElementsAre("logs", "results-2026", "run7"));
+  std::vector<std::string> names;
+  for (const std::string& path : found.value().paths) names.push_back(fs::path(path).filename());
+  EXPECT_THAT(std::vector(names.begin(), names.begin() + 3),
+              ElementsAre("0000004", "step-3", "checkpoint-1"));
+  EXPECT_THAT(std::vector(names.begin() + 3, names.end()),
+              ::testing::UnorderedElementsAre("best", "export"));
 }
 
 TEST_F(AuditTest, AStepIsWhatAWordForStepsSays) {
   const auto newest = [&](const std::vector<std::string>& names) {
     const std::string root = scratch_ / std::to_string(names.size()) + names.front();
     fs::create_directory(root);
-    for (const std::string& name : names) fs::create_directory(root + "/" + name);
-    return fs::path(CheckpointsOf(root).value().front()).filename().string();
+    for (const std::string& name : names) {
+      fs::create_directory(root + "/" + name);
+      std::ofstream(root + "/" + name + "/.metadata") << "x";
+    }
+    return fs::path(CheckpointsOf(root).value().paths.front()).filename().string();
   };
   EXPECT_EQ(newest({"epoch=1-step=100-loss=0.9", "epoch=1-step=300-loss=0.1"}),
             "epoch=1-step=300-loss=0.1");

@@ -21,10 +21,19 @@ constexpr size_t kValueBytesMax = 100;
 std::string Headline(const AuditResult& result) {
   if (!result.IsSound())
     return fmt::format("NOT SOUND  {}", Count(result.damage.size(), "finding"));
-  if (result.seal.empty())
+  if (!result.seal.empty()) return "SOUND  all of it is there, with the bytes that were sealed";
+  if (result.entries_checked == 0) {
     return "SOUND, structure only  all of it is there and can be read; no seal says what the bytes "
            "were";
-  return "SOUND  all of it is there, with the bytes that were sealed";
+  }
+  if (result.entries_unchecked == 0) {
+    return "SOUND, structure and CRC-32  all of it is there, and every entry of its archives has "
+           "the CRC-32 that was written with it";
+  }
+  return fmt::format(
+      "SOUND, structure and CRC-32 of {} of {} entries  all of it is there and can be read; no "
+      "seal says what the other bytes were",
+      result.entries_checked, result.entries_checked + result.entries_unchecked);
 }
 
 std::string NonFinite(const AuditedTensor& tensor) {
@@ -127,10 +136,17 @@ nlohmann::json AuditJson(const AuditResult& result) {
   for (const AuditedFile& file : result.files) {
     files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"digest", file.digest.Hex()}});
   }
-  return {{"path", result.path},        {"format", result.format}, {"sound", result.IsSound()},
-          {"damage", result.damage},    {"seal", result.seal},     {"files", std::move(files)},
-          {"unread", result.unread},    {"bytes", result.bytes},   {"tensors", std::move(tensors)},
-          {"values", std::move(values)}};
+  return {{"path", result.path},
+          {"format", result.format},
+          {"sound", result.IsSound()},
+          {"damage", result.damage},
+          {"seal", result.seal},
+          {"files", std::move(files)},
+          {"unread", result.unread},
+          {"bytes", result.bytes},
+          {"tensors", std::move(tensors)},
+          {"values", std::move(values)},
+          {"crc32", {{"checked", result.entries_checked}, {"absent", result.entries_unchecked}}}};
 }
 
 }  // namespace shardproof

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "verify/audit/audit.h"
+#include "verify/formats/stored.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof {
@@ -19,13 +20,19 @@ namespace fs = std::filesystem;
 using Step = std::pair<size_t, std::string>;
 
 /// The number behind a word for steps ("step-100", "iter_0000100", "epoch=1-step=100-loss=0.5"),
-/// the last of several; else the last number of the name. None if there is none.
-std::optional<Step> StepOf(const std::string& name) {
+/// the last of several; empty if there is none.
+std::string NamedStep(const std::string& name) {
   static const std::regex kNamed(
       "(?:steps?|iter(?:ation)?|checkpoint|ckpt|global_step)[-_=.]?([0-9]+)", std::regex::icase);
   std::string digits;
   for (std::sregex_iterator it(name.begin(), name.end(), kNamed), end; it != end; ++it)
     digits = (*it)[1];
+  return digits;
+}
+
+/// The named step; else the last number of the name. None if there is none.
+std::optional<Step> StepOf(const std::string& name) {
+  std::string digits = NamedStep(name);
   if (digits.empty()) {
     const size_t last = name.find_last_of("0123456789");
     if (last == std::string::npos) return std::nullopt;
@@ -45,22 +52,25 @@ bool IsDraft(const std::string& name) {
   return name.starts_with('.');
 }
 
-bool IsCheckpointFile(const fs::path& path) {
-  for (const char* kind : {".pt", ".pth", ".bin", ".ckpt", ".safetensors"}) {
-    if (path.extension() == kind) return true;
-  }
-  return false;
+/// Whether a folder of this name can be nothing but a checkpoint: whatever is in it.
+bool IsNamedAsStep(const std::string& name) {
+  return !NamedStep(name).empty() || name.find_first_not_of("0123456789") == std::string::npos;
+}
+
+bool IsCheckpointFile(const std::string& name) {
+  return formats::IsNamedAsTorchSave(name) || name.ends_with(".safetensors");
 }
 
 }  // namespace
 
-Result<std::vector<std::string>> CheckpointsOf(const std::string& root) {
+Result<CheckpointList> CheckpointsOf(const std::string& root) {
   struct Candidate {
     std::optional<Step> step;
     fs::file_time_type time;
     std::string path;
   };
   std::vector<Candidate> candidates;
+  CheckpointList list;
   std::error_code error;
   for (fs::directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename().string();
@@ -69,8 +79,12 @@ Result<std::vector<std::string>> CheckpointsOf(const std::string& root) {
     const bool is_another_name =
         it->is_symlink(ignored) &&
         fs::equivalent(fs::canonical(it->path(), ignored).parent_path(), root, ignored);
-    if (is_another_name || IsDraft(name) || (!is_directory && !IsCheckpointFile(it->path())))
+    if (is_another_name || IsDraft(name) || (!is_directory && !IsCheckpointFile(name))) continue;
+    if (is_directory && !IsNamedAsStep(name) &&
+        !formats::LooksLikeCheckpoint(it->path().string())) {
+      list.others.push_back(name);
       continue;
+    }
     candidates.push_back({StepOf(is_directory ? name : it->path().stem().string()),
                           it->last_write_time(ignored), it->path().string()});
   }
@@ -81,9 +95,9 @@ Result<std::vector<std::string>> CheckpointsOf(const std::string& root) {
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
     return std::tie(b.step, b.time, a.path) < std::tie(a.step, a.time, b.path);
   });
-  std::vector<std::string> paths;
-  for (Candidate& candidate : candidates) paths.push_back(std::move(candidate.path));
-  return paths;
+  for (Candidate& candidate : candidates) list.paths.push_back(std::move(candidate.path));
+  std::sort(list.others.begin(), list.others.end());
+  return list;
 }
 
 }  // namespace shardproof

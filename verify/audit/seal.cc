@@ -1,18 +1,14 @@
 // A checkpoint's seal: its tensors' digests, which do not depend on how they are cut, in a small
 // JSON file.
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "verify/audit/audit.h"
+#include "verify/evidence/line_file.h"
 #include "verify/oracle/input_file.h"
 #include "verify/oracle/json.h"
 #include "verify/oracle/quote.h"
@@ -73,12 +69,7 @@ class SealReader {
  private:
   Status ReadEntries(const std::string& field, const oracle::JsonElement& value,
                      std::map<std::string, Sealed>& out) {
-    simdjson::dom::object object;
-    if (value.get_object().get(object)) {
-      return BadInput(fmt::format("{}: {}: expected an object, found {}", Printable(path_), field,
-                                  oracle::Describe(value)));
-    }
-    SP_ASSIGN(const auto members, oracle::Members(path_ + ": " + field, object));
+    SP_ASSIGN(const auto members, MembersOf(field, value));
     for (const oracle::JsonMember& member : members) {
       SP_ASSIGN(Sealed sealed, ReadEntry(field + " " + Quote(member.key), member.value));
       out.emplace(member.key, std::move(sealed));
@@ -87,12 +78,7 @@ class SealReader {
   }
 
   Result<Sealed> ReadEntry(const std::string& field, const oracle::JsonElement& value) {
-    simdjson::dom::object object;
-    if (value.get_object().get(object)) {
-      return BadInput(fmt::format("{}: {}: expected an object, found {}", Printable(path_), field,
-                                  oracle::Describe(value)));
-    }
-    SP_ASSIGN(const auto members, oracle::Members(path_ + ": " + field, object));
+    SP_ASSIGN(const auto members, MembersOf(field, value));
     Sealed sealed;
     int tags = 0;
     std::string digest;
@@ -103,13 +89,17 @@ class SealReader {
       } else if (member.key == "digest") {
         SP_ASSIGN(digest, oracle::AsString(path_, field + ": digest", member.value));
       } else if (member.key == "shape") {
-        SP_ASSIGN(sealed.shape, ReadShape(field, member.value));
+        SP_ASSIGN(sealed.shape, oracle::AsSizes(path_, field + ": shape", member.value));
         ++tags;
       }
     }
     if (field.starts_with("tensors ") && tags != 2) {
       return BadInput(fmt::format("{}: {}: expected a dtype and a shape, found {} of them",
                                   Printable(path_), field, tags));
+    }
+    if (sealed.shape.size() > kDimsMax) {
+      return BadInput(fmt::format("{}: {}: shape: expected at most {} sizes, found {}",
+                                  Printable(path_), field, kDimsMax, sealed.shape.size()));
     }
     const auto read = Digest::FromHex(digest);
     if (!read) {
@@ -120,49 +110,18 @@ class SealReader {
     return sealed;
   }
 
-  Result<std::vector<int64_t>> ReadShape(const std::string& field,
-                                         const oracle::JsonElement& value) {
-    simdjson::dom::array array;
-    if (value.get_array().get(array) || array.size() > kDimsMax) {
-      return BadInput(fmt::format("{}: {}: shape: expected an array of at most {} sizes, found {}",
-                                  Printable(path_), field, kDimsMax, oracle::Describe(value)));
+  Result<std::vector<oracle::JsonMember>> MembersOf(const std::string& field,
+                                                    const oracle::JsonElement& value) {
+    simdjson::dom::object object;
+    if (value.get_object().get(object)) {
+      return BadInput(fmt::format("{}: {}: expected an object, found {}", Printable(path_), field,
+                                  oracle::Describe(value)));
     }
-    std::vector<int64_t> shape;
-    for (const oracle::JsonElement item : array) {
-      SP_ASSIGN(const int64_t size,
-                oracle::AsInteger(path_, field + ": shape", item, 0, INT64_MAX));
-      shape.push_back(size);
-    }
-    return shape;
+    return oracle::Members(path_ + ": " + field, object);
   }
 
   const std::string& path_;
 };
-
-Status WriteDurably(const std::string& path, const std::string& text) {
-  const auto failed = [&](const std::string& what) {
-    return Failed(fmt::format("{}: {}: {}", Printable(path), what, std::strerror(errno)));
-  };
-  const std::string draft = path + ".writing";
-  const int fd = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return failed("cannot be made");
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t written = ::write(fd, text.data() + done, text.size() - done);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) break;
-    done += static_cast<size_t>(written);
-  }
-  const bool is_durable = done == text.size() && ::fsync(fd) == 0;
-  const Status error = is_durable ? Ok() : failed("cannot be written");
-  ::close(fd);
-  if (!is_durable) {
-    ::unlink(draft.c_str());
-    return error;
-  }
-  if (std::rename(draft.c_str(), path.c_str()) != 0) return failed("cannot be put in its place");
-  return Ok();
-}
 
 }  // namespace
 
@@ -188,11 +147,11 @@ Status WriteSeal(const AuditResult& audited, const std::string& path) {
   nlohmann::json files = nlohmann::json::object();
   for (const AuditedFile& file : audited.files) files[file.name] = {{"digest", file.digest.Hex()}};
   const nlohmann::json document = {{"schema", kSchema},
-                                   {"digest", "verify/digest/SPECIFICATION.md"},
+                                   {"digest", "src/digest/SPECIFICATION.md"},
                                    {"tensors", std::move(tensors)},
                                    {"values", std::move(values)},
                                    {"files", std::move(files)}};
-  return WriteDurably(
+  return WriteFileAtomically(
       path, document.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "verify/digest/digest.h"
-#include "verify/digest/digest_internal.h"
+#include "src/digest/digest.h"
+#include "src/digest/digest_internal.h"
 
 #ifdef SHARDPROOF_DIGEST_X86
 #include <immintrin.h>

@@ -106,6 +106,14 @@ struct CaptureRequest {
   uint64_t byte_length = 0;
 };
 
+/// Optimizer steps of the reference, by AdamW.
+struct TrainingCase {
+  double clip_norm = 1.0;      ///< of all gradients; 0: they are not clipped
+  std::string moments = "F32"; ///< dtype of the moments: or "BF16"
+  bool masters = true;         ///< F32 masters of BF16 parameters
+  int64_t unfreeze_after = 0;  ///< the step after which frozen parameters are trained too; 0: never
+};
+
 struct Case {
   int schema = 1;
   std::string why;  ///< one line: what this case is for
@@ -126,6 +134,7 @@ struct Case {
   bool leftovers = false;
   std::vector<AxisCase> resume_mesh;           ///< mesh to restore on besides; empty: skip that phase
   int64_t steps = 0;                           ///< optimizer steps of the train phases; 0: none
+  TrainingCase training;                       ///< of the reference: how it takes them
   std::map<std::string, std::string> options;  ///< what the subject declares in OPTIONS: name, value
   std::vector<FaultCase> faults;
   std::string bug;                             ///< id of a planted bug, or empty

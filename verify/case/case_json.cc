@@ -101,6 +101,22 @@ LoraCase ParseLora(FieldReader& model) {
   return lora;
 }
 
+TrainingCase ParseTraining(FieldReader& of_case) {
+  TrainingCase training;
+  const std::optional<JsonValue> value = of_case.Object("training");
+  if (!value) return training;
+  FieldReader fields(*value, of_case.PointerTo("training"), of_case.complaint());
+  fields.Optional("clip_norm", training.clip_norm);
+  if (fields.Known("moments")) fields.OneOf("moments", KnownMoments(), training.moments);
+  fields.Optional("masters", training.masters);
+  fields.Optional("unfreeze_after", training.unfreeze_after, 0, kStepsMax);
+  fields.Finish();
+  if (fields.ok() && !(training.clip_norm >= 0)) {
+    of_case.complaint().Say("/training/clip_norm", "expected a number of at least 0");
+  }
+  return training;
+}
+
 ModelCase ParseModel(const JsonValue& value, Complaint& complaint) {
   ModelCase model;
   FieldReader fields(value, "/model", complaint);
@@ -168,6 +184,7 @@ Case ParseFields(const JsonValue& value, Complaint& complaint) {
   fields.Optional("leftovers", c.leftovers);
   if (fields.Known("resume_mesh")) c.resume_mesh = ParseAxes(fields, "resume_mesh");
   fields.Optional("steps", c.steps, 0, kStepsMax);
+  if (fields.Known("training")) c.training = ParseTraining(fields);
   fields.Optional("options", c.options);
   if (fields.Known("faults")) {
     ForEach(fields, "faults", [&](const JsonValue& fault, const std::string& pointer) {
@@ -287,6 +304,11 @@ json CaseToJson(const Case& c) {
           {"leftovers", c.leftovers},
           {"resume_mesh", AxesToJson(c.resume_mesh)},
           {"steps", c.steps},
+          {"training",
+           {{"clip_norm", c.training.clip_norm},
+            {"moments", c.training.moments},
+            {"masters", c.training.masters},
+            {"unfreeze_after", c.training.unfreeze_after}}},
           {"options", c.options},
           {"faults", faults},
           {"bug", c.bug},

@@ -139,6 +139,23 @@ void AddJob(std::vector<Feature>& features) {
   add("ranks.2 to 4", [](const Case& c) { return c.WorldSize() > 1 && c.WorldSize() <= 4; });
   add("ranks.5 or more", [](const Case& c) { return c.WorldSize() > 4; });
   add("optimizer.before-sharding", [](const Case& c) { return c.optimizer == "before-sharding"; });
+  add("trained", [](const Case& c) { return c.steps > 0; });
+  add("trained, clipped by nothing", [](const Case& c) {
+    return c.steps > 0 && c.training.clip_norm == 0;
+  });
+  add("trained with BF16 moments", [](const Case& c) {
+    return c.steps > 0 && c.training.moments == "BF16";
+  });
+  add("trained without masters", [](const Case& c) { return c.steps > 0 && !c.training.masters; });
+  add("trained, unfrozen before the save", [](const Case& c) {
+    return c.training.unfreeze_after > 0 && c.training.unfreeze_after < c.steps / 2;
+  });
+  add("trained, unfrozen after the save", [](const Case& c) {
+    return c.training.unfreeze_after > 0 && c.training.unfreeze_after >= c.steps / 2;
+  });
+  add("trained and resumed on another mesh", [](const Case& c) {
+    return c.steps > 0 && !c.resume_mesh.empty();
+  });
   add("resumed", [](const Case& c) { return !c.resume_mesh.empty(); });
   add("resumed on another number of ranks", [](const Case& c) {
     return !c.resume_mesh.empty() && RanksOf(c.resume_mesh) != c.WorldSize();

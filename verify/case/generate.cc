@@ -386,6 +386,16 @@ Case DrawCase(const GenerateOptions& options) {
   for (const TensorCase& tensor : made.model.tensors) {
     bytes += TensorBytes(tensor.dtype, tensor.shape).value_or(0);
   }
+  if (Chance(12)) {  // takes as long as five that do not train
+    made.steps = OneOf<int64_t>({2, 2, 3, 4});
+    if (Chance(30)) made.training.clip_norm = OneOf<double>({0, 0.01, 1000});
+    if (Chance(30)) made.training.moments = "BF16";
+    made.training.masters = Chance(70);
+    if (Chance(30)) made.training.unfreeze_after = Between(1, made.steps - 1);
+  }
+  // What is restored with a training job besides its model: up to three tensors a parameter, and every rank's
+  // generator.
+  if (made.steps > 0) bytes = 4 * bytes + 5056 * static_cast<uint64_t>(ranks);
   if (Chance(60)) {
     const auto bucket = static_cast<uint64_t>(OneOf<int64_t>({1, 7, 60, 120, 256, 1000, 4096, 65536}));
     made.bucket_bytes = std::max(bucket, bytes / 64);  // a case has no thousands of collectives

@@ -62,6 +62,11 @@ const NameTable& KnownOptimizers() {
   return names;
 }
 
+const NameTable& KnownMoments() {
+  static const NameTable names = {"F32", "BF16"};
+  return names;
+}
+
 const NameTable& KnownKinds() {
   static const NameTable names = {"parameter", "buffer"};
   return names;

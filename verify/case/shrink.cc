@@ -111,6 +111,8 @@ void SimplifyJob(Simplifier& to) {
   to.Try([&](Case& c) { c.model.every_tied_name = false; });
   to.Try([&](Case& c) { c.options.clear(); });
   to.Try([&](Case& c) { c.steps = c.steps > 2 ? 2 : 0; });
+  to.Try([&](Case& c) { c.training = plain.training; });
+  to.Try([&](Case& c) { c.training.unfreeze_after = 0; });
   to.Try([&](Case& c) { c.faults.clear(); });
   to.Try([&](Case& c) { c.model.unexpected.clear(); });
   to.Try([&](Case& c) { c.model.ties.clear(); });

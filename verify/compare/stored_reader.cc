@@ -28,11 +28,9 @@ class StoredReader : public TensorReader {
   StoredReader(FileOpener open, const StoredTensor& tensor, uint64_t window_bytes)
       : TensorReader(*oracle::FindDtype(tensor.dtype), tensor.shape),
         open_(std::move(open)),
-        tensor_(tensor),
-        steps_(tensor.shape.size(), 1) {
-    for (size_t dim = steps_.size(); dim-- > 1;) {
-      steps_[dim - 1] = steps_[dim] * static_cast<uint64_t>(tensor.shape[dim]);
-    }
+        tensor_(tensor) {
+    const std::vector<int64_t> strides = formats::RowMajorStrides(tensor.shape);
+    steps_.assign(strides.begin(), strides.end());
     for (const Chunk& chunk : tensor.chunks) row_major_.push_back(chunk.IsRowMajor());
     const uint64_t fitting = kWindowsBytesMax / std::max<uint64_t>(PiecesOfARow(), 1);
     const bool whole = tensor.chunks.size() == 1 && row_major_[0];

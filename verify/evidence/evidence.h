@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "verify/case/case.h"
-#include "verify/digest/digest.hpp"
+#include "src/digest/digest.hpp"
 
 namespace shardproof {
 

@@ -82,16 +82,18 @@ Status EvidenceWriter::WriteDescriptor(int64_t id) {
   return Ok();
 }
 
-Status EvidenceWriter::BeginStage(const std::string& name, int64_t step) {
+Status EvidenceWriter::BeginStage(const std::string& name, int64_t step, const std::string& of) {
   if (ended_) return Internal(fmt::format("evidence: stage {} begins after the end", name));
   if (stage_open_) {
     return Internal(fmt::format("evidence: stage {} begins before {} ended", name, stage_));
   }
   stage_ = name;
   step_ = step;
+  of_ = of;
   stage_open_ = true;
   seen_.clear();
-  return facts_->Append(Line("stage", "name", name, "step", step));
+  if (of == "model") return facts_->Append(Line("stage", "name", name, "step", step));
+  return facts_->Append(Line("stage", "name", name, "step", step, "of", of));
 }
 
 Status EvidenceWriter::State(const std::string& name, const TensorState& state) {
@@ -106,10 +108,11 @@ Status EvidenceWriter::State(const std::string& name, const TensorState& state) 
   SP_TRY(WriteDescriptor(state.descriptor));
   const std::string line = StateLine(name, state, written_ids_[state.descriptor]);
   const uint64_t fingerprint = Fingerprint(line);
-  const auto last = last_states_.find(name);
-  if (last == last_states_.end() || last->second != fingerprint) {
+  Fingerprints& last_states = last_states_[of_];
+  const auto last = last_states.find(name);
+  if (last == last_states.end() || last->second != fingerprint) {
     SP_TRY(facts_->Append(line));
-    last_states_[name] = fingerprint;
+    last_states[name] = fingerprint;
   }
   if (!state.storage_bytes && !state.committed_bytes) return Ok();
   return Pages(stage_, step_, name, state.storage_bytes.value_or(0),
@@ -118,30 +121,35 @@ Status EvidenceWriter::State(const std::string& name, const TensorState& state) 
 
 Status EvidenceWriter::EndStage() {
   if (!stage_open_) return Internal("evidence: EndStage without BeginStage");
-  for (auto state = last_states_.begin(); state != last_states_.end();) {
+  Fingerprints& last_states = last_states_[of_];
+  for (auto state = last_states.begin(); state != last_states.end();) {
     if (seen_.count(state->first) == 0) {
       SP_TRY(facts_->Append(Line("gone", "name", state->first)));
-      state = last_states_.erase(state);
+      state = last_states.erase(state);
     } else {
       ++state;
     }
   }
   stage_open_ = false;
-  return facts_->Append(Line("stage_end", "name", stage_, "step", step_, "tensors", last_states_.size()));
+  return facts_->Append(Line("stage_end", "name", stage_, "step", step_, "tensors", last_states.size()));
 }
 
 Status EvidenceWriter::Stage(const StageRecord& stage) {
-  SP_TRY(BeginStage(stage.name, stage.step));
+  SP_TRY(BeginStage(stage.name, stage.step, stage.of));
   for (const auto& [name, state] : stage.tensors) SP_TRY(State(name, state));
+  if (stage.optimizer) SP_TRY(Optimizer(*stage.optimizer));
+  if (!stage.rng.empty()) SP_TRY(Rng(stage.rng));
   return EndStage();
 }
 
-Status EvidenceWriter::Optimizer(const std::string& stage, int64_t step,
-                                 const OptimizerRecord& record) {
-  if (stage_open_) return Internal(fmt::format("evidence: optimizer within stage {}", stage_));
-  SP_TRY(facts_->Append(Line("stage", "name", stage, "step", step, "of", "optimizer")));
-  SP_TRY(facts_->Append(OptimizerLine(record)));
-  return facts_->Append(Line("stage_end", "name", stage, "step", step, "tensors", 0));
+Status EvidenceWriter::Optimizer(const OptimizerRecord& record) {
+  if (!stage_open_) return Internal("evidence: an optimizer outside a stage");
+  return facts_->Append(OptimizerLine(record));
+}
+
+Status EvidenceWriter::Rng(const std::string& digest) {
+  if (!stage_open_) return Internal("evidence: a random number generator outside a stage");
+  return facts_->Append(Line("rng", "cpu", digest));
 }
 
 Status EvidenceWriter::Collective(const CollectiveRecord& record) {

@@ -44,11 +44,13 @@ class EvidenceWriter {
 
   /// A stage as it is observed: every name that exists goes through State once. What did not change
   /// since the name's last state is not written again; names not seen again are written as gone.
-  Status BeginStage(const std::string& name, int64_t step);
+  /// \param of  "model" or "optimizer": what did not change is told for each by itself.
+  Status BeginStage(const std::string& name, int64_t step, const std::string& of = "model");
   Status State(const std::string& name, const TensorState& state);
+  /// Within a stage: what an optimizer holds, and the digest of a random number generator's state.
+  Status Optimizer(const OptimizerRecord& record);
+  Status Rng(const std::string& digest);
   Status EndStage();
-  /// What an optimizer holds at a stage whose states are written.
-  Status Optimizer(const std::string& stage, int64_t step, const OptimizerRecord& record);
   /// The first three for a stage that is already collected.
   Status Stage(const StageRecord& stage);
 
@@ -83,10 +85,12 @@ class EvidenceWriter {
   std::map<std::string, int64_t> ids_by_content_;
   std::vector<int64_t> written_ids_;  // by the id given out; -1: not yet written
   int64_t next_written_id_ = 0;
-  std::map<std::string, uint64_t> last_states_;  // fingerprint of each name's last state line
-  std::set<std::string> seen_;                   // names of the open stage
+  using Fingerprints = std::map<std::string, uint64_t>;  // of each name's last state line
+  std::map<std::string, Fingerprints> last_states_;      // by what stages are of
+  std::set<std::string> seen_;                           // names of the open stage
   std::string stage_;                            // of the open stage
   int64_t step_ = 0;
+  std::string of_;
   bool stage_open_ = false;
   bool ended_ = false;
 

@@ -11,6 +11,7 @@
 #include "verify/formats/flatten.h"
 #include "verify/formats/stored.h"
 #include "verify/oracle/dtype.h"
+#include "verify/oracle/header.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof::formats {
@@ -53,13 +54,14 @@ class Reader {
       const PickleValue& key = *entries->items[i];
       if (!key.Is(Kind::kText)) return Wrong("names in state_dict_metadata", Describe(key));
       const Status read = ReadEntry(key.text, *entries->items[i + 1]);
-      if (!read.ok()) SP_TRY(Note(read.error()));
+      if (!read.ok()) SP_TRY(oracle::Note(read.error(), damage_));
     }
     const bool is_all_read = damage_ == nullptr || damage_->empty();
     if (is_all_read && used_count_ != places_.size()) {
-      SP_TRY(Note(Wrong(
-          "pieces of the tensors and values in state_dict_metadata",
-          fmt::format("{} of {} that are of none", places_.size() - used_count_, places_.size()))));
+      const std::string left =
+          fmt::format("{} of {} that are of none", places_.size() - used_count_, places_.size());
+      SP_TRY(oracle::Note(Wrong("pieces of the tensors and values in state_dict_metadata", left),
+                          damage_));
     }
     SP_TRY(SortByName(where_, checkpoint_));
     std::error_code ignored;
@@ -68,13 +70,6 @@ class Reader {
   }
 
  private:
-  /// An error about what .metadata says, which itself could be read.
-  Status Note(Error error) {
-    if (damage_ == nullptr || error.code == ErrorCode::kUnsupported) return error;
-    damage_->push_back(std::move(error.message));
-    return Ok();
-  }
-
   Error Wrong(const std::string& expected, const std::string& found) const {
     return BadInput(fmt::format("{}: expected {}, found {}", Printable(where_), expected, found));
   }
@@ -154,7 +149,8 @@ class Reader {
     if (!oracle::StaysInside(name)) return Wrong("files inside the directory", Quote(name));
     const std::string path = directory_ + "/" + std::string(name);
     const auto file = InputFile::Open(path);
-    if (!file.ok()) SP_TRY(Note(file.error().While(Printable(where_) + " names a file")));
+    if (!file.ok())
+      SP_TRY(oracle::Note(file.error().While(Printable(where_) + " names a file"), damage_));
     checkpoint_.files.push_back({std::string(name), path, file.ok() ? file.value()->size() : 0});
     is_missing_.push_back(!file.ok());
     inputs_.emplace_back();  // opened again when it is read: there may be more of them than
@@ -193,6 +189,7 @@ class Reader {
     }
     auto archive = TorchArchive::Open(input, place.offset, place.length);
     if (!archive.ok()) return archive.error().While("piece of " + Quote(name));
+    checkpoint_.archives.push_back({std::string(name), place.file, archive.value().entries()});
     return archive;
   }
 

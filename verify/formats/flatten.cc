@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <unordered_map>
 
 #include "verify/oracle/quote.h"
@@ -31,8 +32,10 @@ class Flattener {
       return Wrong(name, fmt::format("the checkpoint has more than {} bytes of names and texts",
                                      kTextBytesMax));
     }
-    SP_ASSIGN(const auto tensor, archive_.AsTensor(value));
     const std::string own_name = name.empty() ? "value" : name;
+    const auto found = archive_.AsTensor(value);
+    if (!found.ok()) return found.error().While("tensor " + oracle::Quote(own_name));
+    const std::optional<TorchTensor>& tensor = found.value();
     if (tensor) {
       checkpoint_.tensors.push_back(
           {own_name, tensor->dtype, tensor->shape, {WholeChunk(*tensor, file_)}});
@@ -85,8 +88,8 @@ class Flattener {
     if (depth > kDepthMax) return Wrong(name, fmt::format("nests deeper than {}", kDepthMax));
     const auto known = holds_named_.find(&value);
     if (known != holds_named_.end()) return known->second;
-    SP_ASSIGN(const auto tensor, archive_.AsTensor(value));
-    bool holds = tensor.has_value();
+    const auto tensor = archive_.AsTensor(value);
+    bool holds = !tensor.ok() || tensor.value().has_value();  // what is wrong with it, Add says
     for (const PickleValue* item : value.items) {
       if (holds) break;
       SP_ASSIGN(holds, HoldsNamed(*item, name, depth + 1));

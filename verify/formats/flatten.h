@@ -11,9 +11,10 @@ namespace shardproof::formats {
 /// Adds what `archive`, which is in checkpoint.files[file], holds. Dicts are taken apart, and lists
 /// and tuples with a dict or a tensor in them, as DCP does, so that both give the same names: keys
 /// and indices joined by dots, after `name`. A dict without entries has no name and is passed over,
-/// as DCP does too. \error kBadInput naming `where`: a tensor that cannot be read, more than a
-/// million parts, nesting
-///   deeper than 100.
+/// as DCP does too.
+/// \error kBadInput naming `where`: a tensor that cannot be read, a checkpoint of more than four
+/// million
+///   parts or 256 MiB of names and texts, nesting deeper than 100.
 Status Flatten(const TorchArchive& archive, const std::string& name, uint32_t file,
                const std::string& where, StoredCheckpoint& checkpoint);
 

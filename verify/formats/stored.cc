@@ -61,21 +61,31 @@ std::string BoxText(const Chunk& chunk) {
   return fmt::format("[{}]+[{}]", fmt::join(chunk.offsets, ", "), fmt::join(chunk.sizes, ", "));
 }
 
-std::vector<int64_t> RowMajorStrides(const std::vector<int64_t>& shape) {
-  std::vector<int64_t> strides(shape.size(), 1);
-  for (size_t dim = shape.size(); dim-- > 1;) {
-    strides[dim - 1] = strides[dim] * std::max<int64_t>(shape[dim], 1);
+/// The first file of a directory, by its name, of those that are such; empty if there is none.
+template <typename Predicate>
+std::string FindName(const std::string& directory, Predicate is_one) {
+  std::string first;
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), stop; !error && it != stop;
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (is_one(name) && (first.empty() || name < first)) first = name;
   }
-  return strides;
+  return first;
 }
 
-bool HoldsSafetensors(const std::string& directory) {
-  std::error_code error;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")) return true;
-  }
-  return false;
+/// Whether a directory has a file whose name ends with one of these.
+bool HoldsNamed(const std::string& directory, std::initializer_list<std::string_view> ends) {
+  return !FindName(directory, [&](const std::string& name) {
+            return std::any_of(ends.begin(), ends.end(),
+                               [&](auto end) { return name.ends_with(end); });
+          }).empty();
+}
+
+std::string FindMatch(const std::string& directory, const std::regex& pattern) {
+  return FindName(directory, [&](const std::string& name) {
+    return name.size() <= 255 && std::regex_match(name, pattern);
+  });
 }
 
 /// Files that say of themselves that there are more: "model-00001-of-00002.safetensors". And an
@@ -103,20 +113,41 @@ Status CheckComplete(const std::string& path, const StoredCheckpoint& checkpoint
       fmt::format("{}: expected an index that names files, found none in it", Printable(path)));
 }
 
-bool HoldsDistcp(const std::string& directory) {
-  std::error_code error;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
-    if (it->path().extension() == ".distcp") return true;
-  }
-  return false;
-}
-
 bool IsDcp(const std::string& path) {
   std::error_code ignored;
   return fs::exists(fs::symlink_status(path + "/.metadata", ignored));
 }
 
+/// What torch.distributed.checkpoint writes beside what is read here, where nothing in the
+/// directory says what the whole of it is. \pre no .metadata.
+Status RefuseDcpOfParts(const std::string& path) {
+  static const std::regex kOfRank("__[0-9]+\\.metadata");
+  static const std::regex kShard("shard-[0-9]{5,}-model-[0-9]{5,}-of-[0-9]{5,}\\.safetensors");
+  if (const std::string found = FindMatch(path, kOfRank); !found.empty()) {
+    return Unsupported(
+        fmt::format("{}: {} is of DCP with use_collectives=False, which is not read: expected "
+                    ".metadata, which is of all ranks",
+                    Printable(path), Quote(found)));
+  }
+  if (const std::string found = FindMatch(path, kShard); !found.empty()) {
+    return Unsupported(
+        fmt::format("{}: {} is a shard of DCP's HuggingFaceStorageWriter, which is not read, since "
+                    "none says how many there are: expected the files that enable_consolidation or "
+                    "consolidate_safetensors_files makes of them",
+                    Printable(path), Quote(found)));
+  }
+  return Ok();
+}
+
 }  // namespace
+
+std::vector<int64_t> RowMajorStrides(const std::vector<int64_t>& shape) {
+  std::vector<int64_t> strides(shape.size(), 1);
+  for (size_t dim = shape.size(); dim-- > 1;) {
+    strides[dim - 1] = strides[dim] * std::max<int64_t>(shape[dim], 1);
+  }
+  return strides;
+}
 
 uint64_t Chunk::Elements() const { return Product(sizes); }
 
@@ -132,6 +163,13 @@ bool Chunk::IsRowMajor() const {
 uint64_t StoredTensor::Elements() const { return Product(shape); }
 uint64_t StoredTensor::Bytes() const {
   return Elements() * static_cast<uint64_t>(oracle::FindDtype(dtype)->bytes);
+}
+
+bool LooksLikeCheckpoint(const std::string& directory) {
+  std::error_code error;
+  const fs::directory_iterator listed(directory, error);
+  return error || IsDcp(directory) || HoldsTorchSave(directory) ||
+         HoldsNamed(directory, {".distcp", ".metadata", ".safetensors", ".safetensors.index.json"});
 }
 
 Status CheckTiling(const std::string& where, StoredTensor& tensor) {
@@ -214,17 +252,13 @@ Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage
                                   std::move(where.shape),
                                   {std::move(whole)}});
   }
-  bool is_indexed = false;
-  (void)oracle::ClaimedSize(path, is_indexed);
   if (const Status complete = CheckComplete(path, checkpoint); !complete.ok()) {
-    if (damage == nullptr) return complete.error();
-    damage->push_back(complete.error().message);
+    SP_TRY(oracle::Note(complete.error(), damage));
   }
-  if (is_indexed) {
-    const std::string index = path + "/model.safetensors.index.json";
+  if (const std::string index = oracle::IndexOf(path); !index.empty()) {
     std::error_code ignored;
     checkpoint.files.push_back(
-        {"model.safetensors.index.json", index, fs::file_size(index, ignored)});
+        {fs::path(index).filename().string(), index, fs::file_size(index, ignored)});
   }
   return checkpoint;
 }
@@ -233,13 +267,15 @@ Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage) {
   std::error_code error;
   if (fs::is_directory(path, error)) {
     if (IsDcp(path)) return OpenDcp(path, damage);
-    if (HoldsDistcp(path)) {
+    SP_TRY(RefuseDcpOfParts(path));
+    if (HoldsNamed(path, {".distcp"})) {
       return BadInput(
           fmt::format("{}: expected .metadata beside the .distcp files, found none: a save "
-                      "that did not end, or one of use_collectives=False",
+                      "that did not end",
                       Printable(path)));
     }
-    const bool is_torch_save = !HoldsSafetensors(path) && HoldsTorchSave(path);
+    const bool is_torch_save =
+        !HoldsNamed(path, {".safetensors", ".safetensors.index.json"}) && HoldsTorchSave(path);
     return is_torch_save ? OpenTorchSave(path, damage) : OpenSafetensors(path, damage);
   }
   if (error)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/core/result.h"
+#include "verify/formats/zip.h"
 #include "verify/oracle/oracle.h"
 
 namespace shardproof::formats {
@@ -24,6 +25,10 @@ struct Chunk {
   /// Whether its elements lie one after the other, in row-major order.
   bool IsRowMajor() const;
 };
+
+/// Elements from one to the next per dim, of a tensor that lies in row-major order. A dim without
+/// elements counts as one.
+std::vector<int64_t> RowMajorStrides(const std::vector<int64_t>& shape);
 
 struct StoredTensor {
   std::string name;   ///< FQN, or the keys that lead to it joined by dots
@@ -47,11 +52,19 @@ struct StoredFile {
   uint64_t bytes = 0;
 };
 
+/// An archive of torch.save: a file, or of DCP a part of one.
+struct StoredArchive {
+  std::string item;  ///< of DCP: the tensor or value that it is of
+  uint32_t file = 0;
+  std::vector<ZipEntry> entries;  ///< their names without the folder that all are in
+};
+
 struct StoredCheckpoint {
   std::string format;                 ///< "safetensors", "DCP" or "torch.save"
   std::vector<StoredTensor> tensors;  ///< sorted by name
   std::vector<StoredValue> values;    ///< likewise
   std::vector<StoredFile> files;
+  std::vector<StoredArchive> archives;  ///< none of safetensors
   uint64_t parts = 0;       ///< tensors, values and what holds them, counted as they are read
   uint64_t text_bytes = 0;  ///< of names and texts, likewise
 };
@@ -66,7 +79,9 @@ using oracle::Damage;
 /// tensors
 ///   and values concerned are left out: a missing or short file, pieces that overlap or leave a
 ///   gap, a piece of another dtype or shape than the directory says.
-/// \error kBadInput, one line: file, offset or key, what was expected and what was found.
+/// \error kBadInput, one line: file, offset or key, what was expected and what was found;
+/// kUnsupported
+///   for DCP of use_collectives=False and for its shards of safetensors.
 Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage = nullptr);
 
 // The formats; each as OpenStored.
@@ -74,8 +89,15 @@ Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage
 Result<StoredCheckpoint> OpenDcp(const std::string& directory, Damage* damage);
 Result<StoredCheckpoint> OpenTorchSave(const std::string& path, Damage* damage);
 
+/// Whether torch.save may have written a file of this name: .pt, .pth, .bin, .ckpt.
+bool IsNamedAsTorchSave(const std::string& name);
+
 /// Whether a directory has files that torch.save may have written, by their names.
 bool HoldsTorchSave(const std::string& directory);
+
+/// Whether a directory has files of a format that is known, complete or not, by their names alone.
+/// One that cannot be listed may have.
+bool LooksLikeCheckpoint(const std::string& directory);
 
 /// Sorts the chunks by offsets. \error kBadInput, naming `where` and the tensor, unless they tile
 /// the shape.

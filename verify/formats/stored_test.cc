@@ -8,6 +8,7 @@
 #include <fstream>
 #include <random>
 
+#include "verify/formats/without_crcs.h"
 #include "verify/formats/zip.h"
 #include "verify/oracle/fixture_files.h"
 
@@ -161,6 +162,8 @@ TEST_F(DamagedTest, AnyByteMayBeWrong) {
     std::string bytes(fs::file_size(file), '\0');
     std::ifstream(file, std::ios::binary)
         .read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    bytes = WithoutCrcs(std::move(bytes));  // which would end most of it before anything is read
+    std::ofstream(file, std::ios::binary) << bytes;
     for (size_t at = 0; at < bytes.size(); ++at) {
       std::fstream patch(file, std::ios::in | std::ios::out | std::ios::binary);
       patch.seekp(static_cast<std::streamoff>(at)).put(static_cast<char>(draw()));
@@ -178,6 +181,59 @@ TEST_F(DamagedTest, AnyByteMayBeWrong) {
     ASSERT_TRUE(OpenStored(opened).ok());
   }
   EXPECT_GT(refused, runs / 10);
+}
+
+class OfParts : public DamagedTest {};
+
+TEST_F(OfParts, AreNamedAndNotRead) {
+  const auto refusal = [&](const std::vector<std::string>& files) {
+    const std::string folder = scratch() / "parts";
+    fs::remove_all(folder);
+    fs::create_directory(folder);
+    for (const std::string& file : files) std::ofstream(folder + "/" + file) << "x";
+    EXPECT_TRUE(LooksLikeCheckpoint(folder)) << files[0];
+    Damage damage;
+    const auto read = OpenStored(folder, &damage);
+    EXPECT_FALSE(read.ok());
+    EXPECT_EQ(damage.size(), 0u);
+    return std::pair(read.error().code, read.error().message);
+  };
+  using ::testing::Pair;
+  EXPECT_THAT(
+      refusal({"__1.metadata", "__0.metadata", "__0_0.distcp"}),
+      Pair(ErrorCode::kUnsupported, HasSubstr("'__0.metadata' is of DCP with use_collect")));
+  EXPECT_THAT(refusal({"shard-00002-model-00001-of-00001.safetensors",
+                       "shard-00001-model-00001-of-00001.safetensors"}),
+              Pair(ErrorCode::kUnsupported, HasSubstr("'shard-00001-model-00001-of-00001.safe")));
+  EXPECT_THAT(refusal({"__0_0.distcp"}),
+              Pair(ErrorCode::kBadInput, HasSubstr("expected .metadata beside the .distcp")));
+}
+
+TEST(Crc, OfAPickleIsHeldFirst) {
+  const oracle::TemporaryDirectory scratch;
+  const std::string one = scratch / "one.pt";
+  fs::copy_file(Fixture("torch_save_2.15.0.pt"), one);
+  std::string bytes(fs::file_size(one), '\0');
+  std::ifstream(one, std::ios::binary)
+      .read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  const size_t at = bytes.find("views");
+  ASSERT_NE(at, std::string::npos);
+  bytes[at] = 'w';
+  std::ofstream(one, std::ios::binary) << bytes;
+  const auto refused = OpenStored(one);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message,
+              HasSubstr("one.pt: entry 'data.pkl' at offset 64: expected CRC-32 "));
+  Damage damage;
+  const auto read = OpenStored(one, &damage);
+  ASSERT_TRUE(read.ok());
+  EXPECT_THAT(damage, ElementsAre(refused.error().message));
+  EXPECT_EQ(read.value().tensors.size(), 0u);
+  EXPECT_EQ(read.value().files.size(), 1u);
+  std::ofstream(one, std::ios::binary) << WithoutCrcs(bytes);
+  const auto unchecked = OpenStored(one);
+  ASSERT_TRUE(unchecked.ok());
+  EXPECT_EQ(Named(unchecked.value(), "wiews.base").dtype, "F32");
 }
 
 TEST(CheckTiling, FindsGapsAndOverlaps) {

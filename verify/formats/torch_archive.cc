@@ -6,6 +6,7 @@
 #include <array>
 #include <tuple>
 
+#include "verify/formats/crc32.h"
 #include "verify/oracle/dtype.h"
 #include "verify/oracle/quote.h"
 
@@ -104,11 +105,12 @@ Result<std::vector<int64_t>> Sizes(const PickleValue& value, const std::string& 
 }
 
 Result<TorchArchive> TorchArchive::Open(std::shared_ptr<const oracle::InputFile> file,
-                                        uint64_t start, uint64_t length) {
+                                        uint64_t start, uint64_t length, bool* is_rotten) {
   TorchArchive archive;
   archive.where_ = file->path();
   archive.file_ = std::move(file);
-  SP_ASSIGN(std::vector<ZipEntry> entries, ReadZip(*archive.file_, start, length));
+  SP_ASSIGN(archive.entries_, ReadZip(*archive.file_, start, length));
+  std::vector<ZipEntry>& entries = archive.entries_;
   const ZipEntry* pickle = nullptr;
   const ZipEntry* order = nullptr;
   bool has_version = false;
@@ -119,12 +121,15 @@ Result<TorchArchive> TorchArchive::Open(std::shared_ptr<const oracle::InputFile>
     if (folder.empty() || !entry.name.starts_with(folder)) {
       return archive.Wrong("entries in one folder, as torch.save writes them", Quote(entry.name));
     }
-    const std::string name = entry.name.substr(folder.size());
+    entry.name.erase(0, folder.size());
+    const std::string& name = entry.name;
     if (name == "constants.pkl") return archive.Wrong("what torch.save wrote", "TorchScript's");
     if (name == "data.pkl") pickle = &entry;
     if (name == "byteorder") order = &entry;
     has_version |= name == "version" || name == ".format_version";
-    if (name.starts_with("data/")) archive.storages_.emplace(name.substr(5), entry);
+    if (name.starts_with("data/")) {
+      archive.storages_.emplace(std::string_view(name).substr(5), &entry);
+    }
   }
   if (pickle == nullptr || !has_version) {
     return archive.Wrong("entries data.pkl and version, as torch.save writes them",
@@ -141,6 +146,11 @@ Result<TorchArchive> TorchArchive::Open(std::shared_ptr<const oracle::InputFile>
   SP_ASSIGN(std::string bytes, ReadEntry(*archive.file_, *pickle, archive.where_));
   const std::string where =
       fmt::format("{}: {} at offset {}", archive.where_, pickle->name, pickle->offset);
+  // First, since names and sizes out of a pickle that rotted would be told as if they were true.
+  if (const uint32_t crc = Crc32(bytes); pickle->HasCrc() && crc != pickle->crc) {
+    if (is_rotten != nullptr) *is_rotten = true;
+    return BadInput(CrcText(archive.where_, *pickle, "", crc));
+  }
   SP_ASSIGN(archive.pickle_, ReadPickle(std::move(bytes), where));
   return archive;
 }
@@ -205,14 +215,15 @@ Result<TorchArchive::Storage> TorchArchive::StorageOf(const PickleValue& persist
     return Unsupported(fmt::format("{}: a storage of {}, which is not known", Printable(where_),
                                    Describe(*parts[1])));
   }
-  const uint64_t elements = entry->second.length / static_cast<uint64_t>(dtype->bytes);
+  const ZipEntry& storage = *entry->second;
+  const uint64_t elements = storage.length / static_cast<uint64_t>(dtype->bytes);
   if (parts[4]->integer < 0 || static_cast<uint64_t>(parts[4]->integer) != elements ||
-      entry->second.length % static_cast<uint64_t>(dtype->bytes) != 0) {
+      storage.length % static_cast<uint64_t>(dtype->bytes) != 0) {
     return Wrong(fmt::format("{} elements of {} in storage {}", Describe(*parts[4]), dtype->name,
                              Quote(parts[2]->text)),
-                 fmt::format("{} bytes", entry->second.length));
+                 fmt::format("{} bytes", storage.length));
   }
-  return Storage{dtype, entry->second.offset, elements, entry->second.length};
+  return Storage{dtype, storage.offset, elements, storage.length};
 }
 
 Status TorchArchive::CheckMetadata(const PickleValue& call, bool is_v3) const {

@@ -10,12 +10,16 @@
 #include <vector>
 
 #include "src/core/result.h"
-#include "verify/formats/pickle.h"
+#include "src/pickle/pickle.h"
 #include "verify/formats/zip.h"
 #include "verify/oracle/dtype.h"
 #include "verify/oracle/input_file.h"
 
 namespace shardproof::formats {
+
+using pickle::Pickle;
+using pickle::PickleValue;
+using pickle::ReadPickle;
 
 /// A strided tensor somewhere in a file.
 struct TorchTensor {
@@ -30,11 +34,14 @@ class TorchArchive {
   /// The archive that is bytes [start, start + length) of `file`.
   /// \error kBadInput: not such an archive, one of TorchScript or of a big-endian machine, a
   /// damaged one,
-  ///   a pickle that is refused (ReadPickle).
+  ///   a pickle that is refused (ReadPickle), or is not that of its CRC-32 (is_rotten is set).
   static Result<TorchArchive> Open(std::shared_ptr<const oracle::InputFile> file, uint64_t start,
-                                   uint64_t length);
+                                   uint64_t length, bool* is_rotten = nullptr);
 
   const PickleValue& root() const { return pickle_.root(); }
+
+  /// All that is in it; their names are without the folder that they are in.
+  const std::vector<ZipEntry>& entries() const { return entries_; }
 
   /// The tensor or parameter that a value stands for, or a storage, as a vector; nothing if it
   /// stands for something else. \error kBadInput: without its storage, or beyond its end;
@@ -58,7 +65,8 @@ class TorchArchive {
 
   std::shared_ptr<const oracle::InputFile> file_;
   std::string where_;
-  std::map<std::string, ZipEntry, std::less<>> storages_;  ///< by key
+  std::vector<ZipEntry> entries_;
+  std::map<std::string_view, const ZipEntry*> storages_;  ///< by key; of entries_
   Pickle pickle_;
 };
 

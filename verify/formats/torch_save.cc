@@ -22,16 +22,17 @@ constexpr const char* kIndex = "pytorch_model.bin.index.json";
 constexpr std::array kKinds = {".pt", ".pth", ".bin", ".ckpt"};
 constexpr int kDepthMax = 2;  // a folder for every rank, in a folder for the step
 
-Status AddFile(const std::string& name, const std::string& path, StoredCheckpoint& checkpoint) {
+Status AddFile(const std::string& name, const std::string& path, Damage* damage,
+               StoredCheckpoint& checkpoint) {
   SP_ASSIGN(const auto file, oracle::InputFile::Open(path));
-  SP_ASSIGN(const TorchArchive archive, TorchArchive::Open(file, 0, file->size()));
+  const auto index = static_cast<uint32_t>(checkpoint.files.size());
   checkpoint.files.push_back({name, path, file->size()});
-  return Flatten(archive, "", static_cast<uint32_t>(checkpoint.files.size() - 1), path, checkpoint);
-}
-
-bool IsOfTorchSave(const fs::path& path) {
-  return std::find(kKinds.begin(), kKinds.end(), path.extension()) != kKinds.end() &&
-         !path.filename().string().starts_with('.');
+  bool is_rotten = false;
+  const auto opened = TorchArchive::Open(file, 0, file->size(), &is_rotten);
+  if (!opened.ok()) return is_rotten ? oracle::Note(opened.error(), damage) : opened.error();
+  const TorchArchive& archive = opened.value();
+  checkpoint.archives.push_back({"", index, archive.entries()});
+  return Flatten(archive, "", index, path, checkpoint);
 }
 
 /// The files below the directory that torch.save may have written, sorted.
@@ -42,7 +43,7 @@ std::vector<std::string> FilesOf(const std::string& directory) {
   for (const fs::recursive_directory_iterator end; !error && it != end; it.increment(error)) {
     if (it.depth() >= kDepthMax) it.disable_recursion_pending();
     std::error_code ignored;
-    if (it->is_directory(ignored) || !IsOfTorchSave(it->path())) continue;
+    if (it->is_directory(ignored) || !IsNamedAsTorchSave(it->path().filename().string())) continue;
     names.push_back(it->path().lexically_relative(directory).string());
   }
   std::sort(names.begin(), names.end());
@@ -89,10 +90,10 @@ Result<StoredCheckpoint> OpenDirectory(const std::string& directory, Damage* dam
     const std::string path = directory + "/" + name;
     std::error_code ignored;
     const bool is_there = fs::exists(path, ignored);
-    if (const Status added = AddFile(name, path, checkpoint); !added.ok()) {
-      if (is_there || damage == nullptr) return added.error();
-      damage->push_back(
-          added.error().While(oracle::Printable(directory) + "/" + kIndex + " names it").message);
+    if (const Status added = AddFile(name, path, damage, checkpoint); !added.ok()) {
+      if (is_there) return added.error();
+      SP_TRY(oracle::Note(
+          added.error().While(oracle::Printable(directory) + "/" + kIndex + " names it"), damage));
       continue;
     }
     const auto file = static_cast<uint32_t>(checkpoint.files.size() - 1);
@@ -106,6 +107,11 @@ Result<StoredCheckpoint> OpenDirectory(const std::string& directory, Damage* dam
 
 }  // namespace
 
+bool IsNamedAsTorchSave(const std::string& name) {
+  const auto ends = [&](const char* kind) { return name.ends_with(kind); };
+  return !name.starts_with('.') && std::any_of(kKinds.begin(), kKinds.end(), ends);
+}
+
 bool HoldsTorchSave(const std::string& directory) {
   std::error_code ignored;
   return fs::exists(directory + "/" + kIndex, ignored) || !FilesOf(directory).empty();
@@ -115,7 +121,7 @@ Result<StoredCheckpoint> OpenTorchSave(const std::string& path, Damage* damage) 
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return OpenDirectory(path, damage);
   StoredCheckpoint checkpoint{.format = "torch.save"};
-  SP_TRY(AddFile(fs::path(path).filename().string(), path, checkpoint));
+  SP_TRY(AddFile(fs::path(path).filename().string(), path, damage, checkpoint));
   SP_TRY(SortByName(path, checkpoint));
   return checkpoint;
 }

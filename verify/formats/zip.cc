@@ -238,4 +238,10 @@ Result<std::vector<ZipEntry>> ReadZip(const InputFile& file, uint64_t start, uin
   return Reader(file, start, length).Run();
 }
 
+std::string CrcText(const std::string& path, const ZipEntry& entry, const std::string& of,
+                    uint32_t found) {
+  return fmt::format("{}: entry {} at offset {}{}: expected CRC-32 {:08x}, found {:08x}",
+                     Printable(path), Quote(entry.name), entry.offset, of, entry.crc, found);
+}
+
 }  // namespace shardproof::formats

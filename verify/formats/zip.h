@@ -15,7 +15,12 @@ struct ZipEntry {
   std::string name;
   uint64_t offset = 0;  ///< of its first byte in the file, absolute
   uint64_t length = 0;  ///< bytes
-  uint32_t crc = 0;     ///< CRC-32 as the archive has it; 0 where torch was told to write none
+  /// CRC-32 as the archive has it. 0 where torch wrote none: told so for the whole archive
+  /// (set_crc32_options), or of storages that were to be filled later (skip_data).
+  uint32_t crc = 0;
+
+  /// Whether there is something that its bytes can be held against.
+  bool HasCrc() const { return crc != 0; }
 };
 
 /// The entries of the archive that is bytes [start, start + length) of `file`, in the order of its
@@ -26,5 +31,10 @@ struct ZipEntry {
 ///   entries.
 Result<std::vector<ZipEntry>> ReadZip(const oracle::InputFile& file, uint64_t start,
                                       uint64_t length);
+
+/// That an entry's bytes are not those of its CRC-32: one line.
+/// \param of  what it is of, " of tensor 'w'", if that is known.
+std::string CrcText(const std::string& path, const ZipEntry& entry, const std::string& of,
+                    uint32_t found);
 
 }  // namespace shardproof::formats

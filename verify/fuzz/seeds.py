@@ -8,12 +8,14 @@ import zipfile
 from pathlib import Path
 
 STORED = Path(__file__).resolve().parents[2] / "fixtures" / "stored"
+WITH_CRC = 4
 PICKLE, TORCH_SAVE, SAFETENSORS, DCP = (bytes([kind]) for kind in range(4))
 
 
 def seeds():
     for path in sorted(STORED.glob("*.pt")):
         yield path.stem, TORCH_SAVE + path.read_bytes()
+        yield f"{path.stem}_crc", bytes([TORCH_SAVE[0] | WITH_CRC]) + path.read_bytes()
         with zipfile.ZipFile(path) as archive:
             for name in archive.namelist():
                 if name.endswith("data.pkl"):

@@ -1,5 +1,5 @@
 // The plain digest: SPECIFICATION.md written down word by word, with no table or kernel shared with
-// verify/digest/*.c*. Slow where slow is simple.
+// src/digest/*.c*. Slow where slow is simple.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "verify/digest/digest.hpp"
+#include "src/digest/digest.hpp"
 #include "verify/evidence/evidence.h"
 #include "verify/oracle/dtype.h"
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <tuple>
 
 #include "verify/oracle/dtype.h"
@@ -13,7 +12,6 @@
 namespace shardproof::oracle {
 namespace {
 
-constexpr int64_t kIntegerMax = std::numeric_limits<int64_t>::max();
 constexpr uint64_t kLengthBytes = 8;  // the header's length, little-endian, opens the file
 
 /// The header's text. Memory is taken only for a length that the file really has.
@@ -58,21 +56,6 @@ Status CheckMetadata(const std::string& where, const JsonElement& value) {
   return Ok();
 }
 
-Result<std::vector<int64_t>> Integers(const std::string& where, const std::string& field,
-                                      const JsonElement& value) {
-  simdjson::dom::array array;
-  if (value.get_array().get(array)) {
-    return BadInput(fmt::format("{}: {}: expected an array of integers, found {}", where, field,
-                                Describe(value)));
-  }
-  std::vector<int64_t> numbers;
-  for (const JsonElement item : array) {
-    SP_ASSIGN(const int64_t number, AsInteger(where, field, item, 0, kIntegerMax));
-    numbers.push_back(number);
-  }
-  return numbers;
-}
-
 /// One entry's three fields as they stand; offsets still relative to the end of the header.
 struct Entry {
   std::string_view dtype;
@@ -92,9 +75,9 @@ Result<Entry> ReadEntry(const std::string& where, const JsonElement& value) {
     if (member.key == "dtype") {
       SP_ASSIGN(entry.dtype, AsString(where, "dtype", member.value));
     } else if (member.key == "shape") {
-      SP_ASSIGN(entry.shape, Integers(where, "shape", member.value));
+      SP_ASSIGN(entry.shape, AsSizes(where, "shape", member.value));
     } else if (member.key == "data_offsets") {
-      SP_ASSIGN(entry.offsets, Integers(where, "data_offsets", member.value));
+      SP_ASSIGN(entry.offsets, AsSizes(where, "data_offsets", member.value));
     } else {
       continue;  // the format's own library ignores what it does not know
     }

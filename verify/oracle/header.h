@@ -22,6 +22,13 @@ constexpr uint64_t kHeaderBytesMax = 100'000'000;
 Result<std::vector<TensorLocation>> ReadHeader(const InputFile& file, const std::string& file_name,
                                                bool* parsed = nullptr);
 
+/// Takes an error down as damage, if there is somewhere to take it down to; returns it else, and if it
+/// only says that something is not known.
+Status Note(Error error, Damage* damage);
+
+/// The index that says where a checkpoint's tensors are; empty if none does.
+std::string IndexOf(const std::string& checkpoint);
+
 /// Key to file, as the `weight_map` of an index says; every file is inside the directory.
 /// \error kBadInput naming the index, the key, what was expected and found.
 Result<std::map<std::string, std::string>> ReadIndex(const std::string& path);

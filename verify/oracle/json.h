@@ -39,4 +39,8 @@ Result<std::string_view> AsString(const std::string& where, const std::string& f
 Result<int64_t> AsInteger(const std::string& where, const std::string& field,
                           const JsonElement& value, int64_t low, int64_t high);
 
+/// An array of integers of at least 0. \error kBadInput likewise.
+Result<std::vector<int64_t>> AsSizes(const std::string& where, const std::string& field,
+                                     const JsonElement& value);
+
 }  // namespace shardproof::oracle

@@ -1,16 +1,11 @@
-// Names from files, made fit for a one-line message: nothing in them can break the line, drive a
-// terminal or fill a screen.
+// Names from files in messages: what the pipeline uses too.
 #pragma once
 
-#include <string>
-#include <string_view>
+#include "src/text/quote.h"
 
 namespace shardproof::oracle {
 
-/// `text` in single quotes; control bytes as \xNN; cut after 160 bytes, with a mark.
-std::string Quote(std::string_view text);
-
-/// The same without the quotes, for names in running text.
-std::string Printable(std::string_view text);
+using text::Printable;
+using text::Quote;
 
 }  // namespace shardproof::oracle

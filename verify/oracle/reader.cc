@@ -22,13 +22,6 @@ constexpr char kIndexName[] = "model.safetensors.index.json";
 constexpr char kAdapterName[] = "adapter_model.safetensors";
 constexpr uint64_t kIndexBytesMax = 100'000'000;
 
-/// Takes an error down, if there is somewhere to take it down to.
-Status Note(Error error, Damage* damage) {
-  if (damage == nullptr) return error;
-  damage->push_back(std::move(error.message));
-  return Ok();
-}
-
 /// The file's tensors; `file` is its name within the checkpoint.
 Status Append(const std::string& path, const std::string& file, Damage* damage,
               std::vector<TensorLocation>& tensors) {
@@ -152,6 +145,19 @@ Result<std::vector<TensorLocation>> Sorted(const std::string& checkpoint,
 
 }  // namespace
 
+Status Note(Error error, Damage* damage) {
+  if (damage == nullptr || error.code == ErrorCode::kUnsupported) return error;
+  damage->push_back(std::move(error.message));
+  return Ok();
+}
+
+std::string IndexOf(const std::string& checkpoint) {
+  std::error_code error;
+  const bool is_indexed = fs::is_directory(checkpoint, error) && !Holds(checkpoint, kSingleName) &&
+                          Holds(checkpoint, kIndexName);
+  return is_indexed ? checkpoint + "/" + kIndexName : "";
+}
+
 Result<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
   SP_ASSIGN(const std::string text, ReadWholeFile(path, kIndexBytesMax));
   simdjson::dom::parser parser;
@@ -223,11 +229,10 @@ Result<std::vector<TensorLocation>> LocateSaved(const Case& test_case, const std
 }
 
 std::optional<uint64_t> ClaimedSize(const std::string& checkpoint, bool& indexed) {
-  std::error_code error;
-  indexed = fs::is_directory(checkpoint, error) && !Holds(checkpoint, kSingleName) &&
-            Holds(checkpoint, kIndexName);
+  const std::string index = IndexOf(checkpoint);
+  indexed = !index.empty();
   if (!indexed) return std::nullopt;
-  const auto text = ReadWholeFile(checkpoint + "/" + kIndexName, kIndexBytesMax);
+  const auto text = ReadWholeFile(index, kIndexBytesMax);
   simdjson::dom::parser parser;
   uint64_t bytes = 0;
   if (!text.ok() || parser.parse(text.value())["metadata"]["total_size"].get(bytes)) return std::nullopt;

@@ -19,14 +19,19 @@ void AddTraining(const Case& test_case, const std::map<std::string, std::string>
   phases.push_back({.name = "train",
                     .strategy = test_case.strategy,
                     .mesh = test_case.mesh,
+                    .planted = true,
                     .saves = saves,
                     .trains = true});
-  phases.push_back(
-      {.name = "again", .strategy = test_case.strategy, .mesh = test_case.mesh, .trains = true});
+  phases.push_back({.name = "again",
+                    .strategy = test_case.strategy,
+                    .mesh = test_case.mesh,
+                    .planted = true,
+                    .trains = true});
   if (saves && !test_case.resume_mesh.empty()) {
     phases.push_back({.name = "train_resume",
                       .strategy = test_case.strategy,
                       .mesh = test_case.resume_mesh,
+                      .planted = true,
                       .resumes = "train",
                       .trains = true});
   }

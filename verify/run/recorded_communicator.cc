@@ -33,6 +33,11 @@ class RecordedCommunicator : public CommunicatorDecorator {
     return inner_->Max(value, what);
   }
 
+  Result<std::vector<int64_t>> Sum(std::vector<int64_t> values, const std::string& what) override {
+    SP_TRY(writer_.Collective({sequence_++, "allreduce", -1, "I64", values.size(), {what}}));
+    return inner_->Sum(std::move(values), what);
+  }
+
  private:
   EvidenceWriter& writer_;
   int64_t sequence_ = 0;

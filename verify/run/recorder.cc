@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "src/core/dtype.h"
+#include "src/digest/digest.h"
 #include "src/model/model.h"
 #include "src/optim/optimizer.h"
-#include "verify/digest/digest.h"
 #include "verify/oracle/oracle.h"
 #include "verify/run/pages.h"
 
@@ -217,6 +217,14 @@ TensorState Observe(const Slot& slot, RunMode mode, const std::vector<CaptureReq
   return state;
 }
 
+std::string DigestOfRng(const at::Generator& rng) {
+  const at::Tensor state = rng.get_state();
+  const sp_run run{0, state.nbytes(), 1, 0, state.const_data_ptr(), 0};
+  sp_summary summary{};
+  sp_digest_runs(&summary, &run, 1, SP_NO_FLOAT);
+  return Digest(summary.digest).Hex();
+}
+
 }  // namespace
 
 void Recorder::Keep(Status status) {
@@ -248,13 +256,27 @@ void Recorder::Reached(const std::string& stage, int64_t step, const Model& mode
       if (committed) Keep(writer_.Pages(stage, step, name, slot->value.nbytes(), *committed));
     }
   }
+  if (model.rng && mode_ == RunMode::kValues) Keep(writer_.Rng(DigestOfRng(*model.rng)));
   Keep(writer_.EndStage());
-  if (model.optimizer && model.optimizer->bound) {
-    Keep(writer_.Optimizer(stage, step, Holdings(*model.optimizer, model)));
-  }
+  if (model.optimizer && model.optimizer->bound) RecordOptimizer(stage, step, model);
   for (const auto& slot : model.Slots()) {
     earlier_[slot->value.unsafeGetTensorImpl()] = slot->spec.name;
   }
+}
+
+void Recorder::RecordOptimizer(const std::string& stage, int64_t step, const Model& model) {
+  AliasGroups aliases;
+  Keep(writer_.BeginStage(stage, step, "optimizer"));
+  for (const auto& [parameter, state] : model.optimizer->state) {
+    for (const auto& [key, slot] : state.Parts()) {
+      TensorState seen = Observe(*slot, mode_, captures_, slot->spec.name);
+      seen.descriptor = writer_.Describe(Describe(slot->spec.name, *slot, aliases));
+      Keep(writer_.State(slot->spec.name, seen));
+      (IsElsewhere(*slot) ? own_device_bytes_ : own_bytes_) += slot->value.nbytes();
+    }
+  }
+  Keep(writer_.Optimizer(Holdings(*model.optimizer, model)));
+  Keep(writer_.EndStage());
 }
 
 OptimizerRecord Recorder::Holdings(const Optimizer& optimizer, const Model& model) const {
@@ -265,7 +287,7 @@ OptimizerRecord Recorder::Holdings(const Optimizer& optimizer, const Model& mode
   OptimizerRecord record;
   for (const ParameterGroup& group : optimizer.groups) {
     OptimizerGroup& made = record.groups.emplace_back();
-    made.options = group.options;
+    made.options = OptionsOf(group);
     for (size_t i = 0; i < group.tensors.size(); ++i) {
       const void* object = group.tensors[i].unsafeGetTensorImpl();
       if (const auto name = names.find(object); name != names.end()) {

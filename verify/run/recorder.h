@@ -41,6 +41,7 @@ class Recorder : public Observer {
 
  private:
   void Keep(Status status);
+  void RecordOptimizer(const std::string& stage, int64_t step, const Model& model);
   /// What the optimizer holds, by the names of the model's tensors now and at earlier stages.
   OptimizerRecord Holdings(const Optimizer& optimizer, const Model& model) const;
 

@@ -85,7 +85,9 @@ std::vector<PhasePlan> Run::Plans() const {
 }
 
 std::string Run::SavedBy(const std::string& phase) const {
-  if (phase == "values" && !options_.save_to.empty()) return options_.save_to;
+  // What is kept is a training job's state, if the reference is to train.
+  const bool trains = test_case().subject == kReference && test_case().steps > 0;
+  if (phase == (trains ? "train" : "values") && !options_.save_to.empty()) return options_.save_to;
   return options_.directory + "/saved_" + phase;
 }
 
@@ -216,7 +218,6 @@ Status CheckSimulated(const Case& test_case) {
 /// Bugs and faults act at the reference's own seams; and it has no pipeline stages.
 Status Run::CheckReferenceOnly() const {
   if (test_case().subject == kReference) {
-    if (test_case().steps > 0) return BadInput("steps: the reference pipeline takes none");
     if (test_case().device != "cpu" && !test_case().faults.empty()) {
       return BadInput(fmt::format("fault {} acts on tensors in the host's memory, the device is {}",
                                   test_case().faults[0].id, test_case().device));

@@ -97,11 +97,27 @@ Status Tamper(const PhaseRun& run, Stages& stages, World& world, EvidenceWriter&
   return Ok();
 }
 
+/// Steps, a save halfway, and the rest as it is and once more from what was saved.
+Status RunTraining(const PhaseRun& run, const Job& job, const Job& restored, const Stages& stages,
+                   World& world) {
+  const int64_t saved_step = job.training.steps / 2;
+  if (run.phase.resumes.empty()) {
+    SP_ASSIGN(Model model, Load(job, stages, world));
+    SP_TRY(Train(model, saved_step, "stepped", job, stages, world));
+    if (run.phase.saves) SP_TRY(Save(model, job, stages, world));
+    SP_TRY(Train(model, job.training.steps, "stepped", job, stages, world));
+    if (!run.phase.saves) return Ok();
+  }
+  SP_ASSIGN(Model model, Restore(restored, stages, world));
+  return Train(model, job.training.steps, "resumed", restored, stages, world);
+}
+
 Status RunPipeline(const PhaseRun& run, const Job& job, const Stages& stages, World& world) {
   // What is initialised where it should be read must not come out alike. A tensor list may have buffers that
   // are in no checkpoint and drawn from the seed; these models have none.
   Job restored = job;
   if (job.from_scratch || job.lora) restored.seed = ~job.seed;
+  if (run.phase.trains) return RunTraining(run, job, restored, stages, world);
   if (!run.phase.resumes.empty()) {
     SP_TRY(Restore(restored, stages, world));
     return Ok();

@@ -20,11 +20,11 @@ from torch.nn import Embedding, LayerNorm, Linear, Sequential
 STEPS = 2
 
 
-def save(rank, out, sizes):
+def sharded(rank, store, sizes):
+    """The model and its optimizer on a mesh of all ranks, which meet at `store`, before any step."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    dist.init_process_group("gloo", store=dist.FileStore(f"{out}/store"), rank=rank,
-                            world_size=torch.Size(sizes).numel())  # fmt: skip
+    dist.init_process_group("gloo", store=dist.FileStore(f"{store}"), rank=rank, world_size=torch.Size(sizes).numel())
     mesh = init_device_mesh("cpu", sizes, mesh_dim_names=("dp_replicate", "dp_shard")[-len(sizes):])
     # 11 rows, 5, 3 and 1: no mesh but one rank divides all of them.
     model = Sequential(Embedding(11, 7), Linear(7, 5), LayerNorm(5), Linear(5, 3), Linear(3, 1))
@@ -33,17 +33,26 @@ def save(rank, out, sizes):
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(
-        [{"params": [p for n, p in model.named_parameters() if ("bias" in n) == biases], "weight_decay": decay}
-         for biases, decay in ((False, 0.1), (True, 0.0))], lr=1e-2)  # fmt: skip
+        [{"params": [p for p in model.parameters() if (p.ndim >= 2) == matrices], "weight_decay": decay, "name": name}
+         for matrices, decay, name in ((True, 0.1, "matrices"), (False, 0.0, "rest"))], lr=1e-2)  # fmt: skip
+    return model, optimizer
+
+
+def gathered(model, optimizer):
+    """Both, whole, on rank 0."""
+    return get_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+
+
+def save(rank, out, sizes):
+    model, optimizer = sharded(rank, out / "store", sizes)
     for _ in range(STEPS):
         optimizer.zero_grad()
         (model(torch.arange(11)) ** 2).sum().backward()
         optimizer.step()
     extra = {"step": STEPS, "rng": torch.get_rng_state(), "extra": {"loss": [0.5, float("inf")], "name": "run"}}
-    sharded, sharded_optimizer = get_state_dict(model, optimizer)
-    dcp.save({"model": sharded, "optim": sharded_optimizer, **extra}, checkpoint_id=out / "dcp")
-    whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    full, full_optimizer = get_state_dict(model, optimizer, options=whole)
+    cut, cut_optimizer = get_state_dict(model, optimizer)
+    dcp.save({"model": cut, "optim": cut_optimizer, **extra}, checkpoint_id=out / "dcp")
+    full, full_optimizer = gathered(model, optimizer)
     if rank == 0:
         torch.save({"model": full, "optim": full_optimizer, **extra}, out / "full.pt")
     dist.destroy_process_group()

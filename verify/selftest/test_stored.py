@@ -204,6 +204,117 @@ class WhatTensorsAre(CommandTest):
         self.refused("audit", "dcp", names=["complex128", "not known"])
 
 
+class OfEveryDtype(CommandTest):
+    # By safetensors' names; it has none for the others.
+    NAMES = {"bfloat16": "BF16", "bool": "BOOL", "complex64": "C64", "float16": "F16", "float32": "F32",
+             "float64": "F64", "float8_e4m3fn": "F8_E4M3", "float8_e4m3fnuz": "F8_E4M3FNUZ",
+             "float8_e5m2": "F8_E5M2", "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0",
+             "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64",
+             "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64"}  # fmt: skip
+
+    def test_it_is_read_or_refused_by_its_name(self):
+        """Whatever this torch can save."""
+        dtypes = {str(dtype).split(".")[1]: dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
+        read = set()
+        for name, dtype in dtypes.items():
+            try:
+                torch.save({"layer": {"w": torch.empty(4, dtype=dtype)}}, self.dir / "a.pt")
+            except (RuntimeError, KeyError):
+                continue  # none can be made, or saved: quantised ones, int1 to int7
+            if name in self.NAMES:
+                (tensor,) = self.judged("audit", "a.pt", code=0)["tensors"]
+                self.assertEqual((tensor["dtype"], tensor["shape"]), (self.NAMES[name], [4]))
+                read.add(name)
+            elif name in ("complex128", "complex32"):
+                self.refused("audit", "a.pt", names=["a.pt", "'layer.w'", "not known"])
+            else:
+                self.refused("audit", "a.pt", names=["a.pt", name])
+        self.assertEqual(read, set(self.NAMES))
+
+
+class Rot(CommandTest):
+    """Bits that flip on the disk show without a seal, by the CRC-32 that torch.save writes."""
+
+    STATE = {"w": torch.arange(2000.0), "v": torch.arange(7000, 7010.0)}
+
+    def flip(self, path, start):
+        """In the tensor that begins with this number."""
+        data = bytearray((self.dir / path).read_bytes())
+        at = data.find(torch.tensor([start, start + 1]).numpy().tobytes())
+        self.assertGreater(at, 0)
+        data[at + 5] ^= 16
+        (self.dir / path).write_bytes(data)
+
+    def save(self):
+        import torch.distributed.checkpoint as dcp
+
+        torch.save(self.STATE | {"row": self.STATE["w"][3:]}, self.dir / "a.pt")
+        dcp.save(self.STATE, checkpoint_id=self.dir / "dcp", no_dist=True)
+
+    def test_it_is_named(self):
+        self.save()
+        for path, file, names in (("a.pt", "a.pt", "tensors 'w', 'row'"), ("dcp", "dcp/__0_0.distcp", "tensor 'w'")):
+            audited = self.judged("audit", path, code=0)
+            self.assertEqual((audited["crc32"]["absent"], audited["damage"]), (0, []))
+            self.assertGreater(audited["crc32"]["checked"], 5)
+            self.flip(file, 100.0)
+            (line,) = self.judged("audit", path, code=1)["damage"]
+            self.assertTrue(line.startswith(f"{file}: entry 'data/0' at offset "), line)
+            self.assertRegex(line, f", of {names}: expected CRC-32 [0-9a-f]{{8}}, found [0-9a-f]{{8}}$")
+
+    def test_of_the_pickle(self):
+        self.save()
+        data = (self.dir / "a.pt").read_bytes()
+        for old, new in ((b"row", b"sow"), (b"FloatStorage", b"FloetStorage")):
+            (self.dir / "a.pt").write_bytes(data.replace(old, new, 1))
+            (line,) = self.judged("audit", "a.pt", code=1)["damage"]
+            self.assertIn("a.pt: entry 'data.pkl' at offset ", line)
+            self.refused("compare", "a.pt", "a.pt", names=["a.pt", "'data.pkl'", "CRC-32"])
+
+    def test_where_torch_was_told_to_write_none(self):
+        self.addCleanup(torch.serialization.set_crc32_options, torch.serialization.get_crc32_options())
+        torch.serialization.set_crc32_options(False)
+        self.save()
+        for path, file in (("a.pt", "a.pt"), ("dcp", "dcp/__0_0.distcp")):
+            self.flip(file, 100.0)
+            audited = self.judged("audit", path, code=0)
+            self.assertEqual((audited["crc32"]["checked"], audited["damage"]), (0, []))
+            self.assertIn("SOUND, structure only", self.shardproof("audit", path).out)
+
+    def test_of_storages_that_were_filled_later(self):
+        with torch.serialization.skip_data():
+            torch.save(self.STATE, self.dir / "a.pt")
+        audited = self.judged("audit", "a.pt", code=0)
+        self.assertEqual((audited["crc32"]["absent"], audited["damage"]), (2, []))
+        self.assertIn("SOUND, structure and CRC-32 of ", self.shardproof("audit", "a.pt").out)
+
+
+class DcpOfParts(CommandTest):
+    """What DCP writes without saying what the whole is: named, and not called damaged or complete."""
+
+    STATE = {"w": torch.ones(4), "v": torch.zeros(2)}
+
+    def test_without_collectives(self):
+        import torch.distributed.checkpoint as dcp
+
+        dcp.save(self.STATE, checkpoint_id=self.dir / "dcp", no_dist=True, use_collectives=False)
+        self.assertTrue((self.dir / "dcp/__0.metadata").exists())
+        self.refused("audit", "dcp", names=["dcp: '__0.metadata'", "use_collectives=False", "not read"])
+
+    def test_shards_of_safetensors(self):
+        import torch.distributed.checkpoint as dcp
+        from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+
+        def save(path, **options):
+            dcp.save(self.STATE, storage_writer=HuggingFaceStorageWriter(str(self.dir / path), **options), no_dist=True)
+
+        save("shards", save_distributed=True)
+        self.refused("audit", "shards", names=["shards: 'shard-00001-model-00001-of-00001.safetensors'", "not read"])
+        save("joined", save_distributed=True, enable_consolidation=True)
+        save("whole")
+        self.assertEqual(self.judged("compare", "joined", "whole", code=0)["tensors"], 2)
+
+
 class SealsKept(CommandTest):
     def test_a_seal_goes_over_no_other_file(self):
         torch.save({"w": torch.ones(2)}, self.dir / "a.pt")
@@ -327,7 +438,9 @@ class DamagedDcp(CommandTest):
         data[data.find(torch.tensor([9.0, 10.0, 11.0]).numpy().tobytes())] ^= 4
         path.write_bytes(data)
         audited = self.judged("audit", "dcp", code=1)
-        self.assertEqual([("rows" in line, "sealed" in line) for line in audited["damage"]], [(True, True)])
+        self.assertEqual(["CRC-32" in line for line in audited["damage"]], [True, False])
+        self.assertEqual([("rows" in line, "sealed" in line) for line in audited["damage"]],
+                         [(True, False), (True, True)])  # fmt: skip
 
     def test_the_newest_good_one_is_named(self):
         for step in (8, 9, 10, 11):
@@ -338,6 +451,24 @@ class DamagedDcp(CommandTest):
         self.assert_exit(done, 0)
         self.assertEqual(done.out, "run/step-9\n")
         self.assertEqual([line.split(": ")[1] for line in done.err.splitlines()], ["run/step-11", "run/step-10"])
+
+    def test_what_is_no_checkpoint_is_passed_over(self):
+        shutil.copytree(self.dir / "dcp", self.dir / "run/step-9")
+        self.write("run/logs/events.out", "x")
+        self.write("run/results/metrics.json", "{}")
+        self.write("run/latest", "step-9")
+        passed = "shardproof: run: passed over, being no checkpoints: logs, results"
+        done = self.shardproof("audit", "run", "--latest-good")
+        self.assert_exit(done, 0)
+        self.assertEqual((done.out, done.err.splitlines()), ("run/step-9\n", [passed]))
+        with (self.dir / "run/step-9/__0_0.distcp").open("r+b") as file:
+            file.truncate(4000)
+        done = self.shardproof("audit", "run", "--latest-good")
+        self.assert_exit(done, 1)
+        lines = done.err.splitlines()
+        self.assertEqual((len(lines), lines[0]), (3, passed))
+        self.assertIn("run/step-9: not sound: ", lines[1])
+        self.assertIn("found none among 1", lines[2])
 
     def test_no_good_one(self):
         (self.dir / "dcp/__0_0.distcp").unlink()

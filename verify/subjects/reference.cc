@@ -79,6 +79,14 @@ Result<Job> JobFromCase(const Case& test_case, const PhasePlan& phase, const std
   job.bucket_bytes = test_case.bucket_bytes;
   job.max_file_bytes = test_case.max_file_bytes;
   job.save_to = save_to;
+  const TrainingCase& training = test_case.training;
+  if (phase.trains) job.training.steps = test_case.steps;
+  job.training.clip_norm = training.clip_norm;
+  job.training.moments = training.moments == "BF16" ? at::kBFloat16 : at::kFloat;
+  job.training.masters = training.masters;
+  job.training.unfreeze_after = training.unfreeze_after;
+  // What trains has more to save than the model.
+  job.format = phase.trains ? SaveFormat::kDcp : SaveFormat::kSafetensors;
   return job;
 }
 

@@ -1,6 +1,9 @@
 // Parsing of the command line, and one line for each way in which it can be wrong.
 #include <cstdio>
 #include <exception>
+#include <fstream>
+
+#include <fmt/format.h>
 
 #include "verify/cli/files/files.h"
 
@@ -42,6 +45,19 @@ int RunApp(CLI::App& app, const std::vector<std::string>& command_line, const in
     return kExitBroken;
   }
   return exit_code;
+}
+
+Status ShowResult(const std::string& text, const std::string& document, const std::string& json) {
+  fmt::print("{}", json == "-" ? document : text);
+  if (json.empty() || json == "-") return Ok();
+  std::ofstream file(json);
+  if (file << document << std::flush) return Ok();
+  return BadInput(fmt::format("{}: cannot be written", json));
+}
+
+int Refuse(const Error& error) {
+  fmt::print(stderr, "shardproof: {}\n", error.message);
+  return error.code == ErrorCode::kInternal ? kExitBroken : kExitBadInput;
 }
 
 std::string NotEmpty(const std::string& text) {

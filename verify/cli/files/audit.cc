@@ -3,14 +3,16 @@
 #include "verify/audit/audit.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "verify/case/json_fields.h"
 #include "verify/cli/files/files.h"
 #include "verify/compare/amounts.h"
+#include "verify/oracle/quote.h"
+#include "verify/process/outputs.h"
 
 namespace shardproof {
 namespace {
@@ -27,11 +29,6 @@ struct Arguments {
   bool latest_good = false;
   bool replace = false;
 };
-
-int Refuse(const Error& error) {
-  fmt::print(stderr, "shardproof: {}\n", error.message);
-  return error.code == ErrorCode::kInternal ? kExitBroken : kExitBadInput;
-}
 
 /// With --finite, NaN and Inf are damage.
 void JudgeFinite(AuditResult& result) {
@@ -54,20 +51,13 @@ Result<AuditResult> AuditAsAsked(const std::string& path, const Arguments& argum
 }
 
 int RunAudit(const Arguments& arguments) {
+  const Status apart = CheckNotOf(arguments.json, arguments.path, "--json");
+  if (!apart.ok()) return Refuse(apart.error());
   const auto result = AuditAsAsked(arguments.path, arguments);
   if (!result.ok()) return Refuse(result.error());
-  const std::string document = DumpJson(AuditJson(result.value()), 2) + "\n";
-  if (arguments.json == "-") {
-    fmt::print("{}", document);
-  } else {
-    fmt::print("{}", AuditText(result.value(), arguments.all));
-  }
-  if (!arguments.json.empty() && arguments.json != "-") {
-    std::ofstream file(arguments.json);
-    if (!(file << document << std::flush)) {
-      return Refuse(BadInput(fmt::format("{}: cannot be written", arguments.json)));
-    }
-  }
+  const Status shown = ShowResult(AuditText(result.value(), arguments.all),
+                                  DumpJson(AuditJson(result.value()), 2) + "\n", arguments.json);
+  if (!shown.ok()) return Refuse(shown.error());
   return result.value().IsSound() ? kExitSound : kExitNotSound;
 }
 
@@ -75,7 +65,12 @@ int RunAudit(const Arguments& arguments) {
 int RunLatestGood(const Arguments& arguments) {
   const auto checkpoints = CheckpointsOf(arguments.path);
   if (!checkpoints.ok()) return Refuse(checkpoints.error());
-  for (const std::string& path : checkpoints.value()) {
+  const auto& [paths, others] = checkpoints.value();
+  if (!others.empty()) {
+    fmt::print(stderr, "shardproof: {}: passed over, being no checkpoints: {}\n", arguments.path,
+               oracle::Printable(fmt::format("{}", fmt::join(others, ", "))));
+  }
+  for (const std::string& path : paths) {
     const auto result = AuditAsAsked(path, arguments);
     if (result.ok() && result.value().IsSound()) {
       fmt::print("{}\n", path);
@@ -86,7 +81,7 @@ int RunLatestGood(const Arguments& arguments) {
                            : "unreadable: " + result.error().message);
   }
   fmt::print(stderr, "shardproof: {}: expected a sound checkpoint, found none among {}\n",
-             arguments.path, checkpoints.value().size());
+             arguments.path, paths.size());
   return kExitNotSound;
 }
 

@@ -1,6 +1,4 @@
 // shardproof compare: are two checkpoints the same, to the bit?
-#include <fstream>
-
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -22,28 +20,14 @@ struct Arguments {
 int RunCompare(const Arguments& arguments) {
   for (const std::string& input : {arguments.a, arguments.b, arguments.options.map_file}) {
     if (const Status apart = CheckNotOf(arguments.json, input, "--json"); !apart.ok()) {
-      fmt::print(stderr, "shardproof: {}\n", apart.error().message);
-      return kExitBadInput;
+      return Refuse(apart.error());
     }
   }
   const auto result = Compare(arguments.a, arguments.b, arguments.options);
-  if (!result.ok()) {
-    fmt::print(stderr, "shardproof: {}\n", result.error().message);
-    return result.error().code == ErrorCode::kInternal ? kExitBroken : kExitBadInput;
-  }
-  const std::string document = CompareJson(result.value()).dump(2) + "\n";
-  if (arguments.json == "-") {
-    fmt::print("{}", document);
-  } else {
-    fmt::print("{}", CompareText(result.value()));
-  }
-  if (!arguments.json.empty() && arguments.json != "-") {
-    std::ofstream file(arguments.json);
-    if (!(file << document << std::flush)) {
-      fmt::print(stderr, "shardproof: {}: cannot be written\n", arguments.json);
-      return kExitBadInput;
-    }
-  }
+  if (!result.ok()) return Refuse(result.error());
+  const Status shown = ShowResult(CompareText(result.value()),
+                                  CompareJson(result.value()).dump(2) + "\n", arguments.json);
+  if (!shown.ok()) return Refuse(shown.error());
   return ExitCodeOf(result.value().verdict);
 }
 

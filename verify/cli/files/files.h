@@ -6,6 +6,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "src/core/result.h"
+
 namespace shardproof {
 
 /// Exit codes that are not verdicts; pass 0, fail 1, inconclusive 3 and skip 77 are in result.h.
@@ -23,6 +25,13 @@ void AddSeal(CLI::App& app, int* exit_code);
 /// Parses, and so runs the subcommand called. \returns the exit code of the process: exit_code, unless
 /// the words are wrong or the verifier fails.
 int RunApp(CLI::App& app, const std::vector<std::string>& command_line, const int& exit_code);
+
+/// Shows a result, as JSON if `json` is "-" and else as text, and writes it to the file `json` if that is
+/// one. \error kBadInput if the file cannot be written.
+Status ShowResult(const std::string& text, const std::string& document, const std::string& json);
+
+/// Says what is wrong. \returns the exit code for it.
+int Refuse(const Error& error);
 
 /// For CLI11: a path from an unset variable of a shell is a mistake, not the absence of an option.
 std::string NotEmpty(const std::string& text);

@@ -1,4 +1,4 @@
-"""The partition-invariant digest (verify/digest/SPECIFICATION.md) of a tensor's local memory.
+"""The partition-invariant digest (src/digest/SPECIFICATION.md) of a tensor's local memory.
 
 `torch.ops.shardproof.digest` does the work where it is built; else the same bits come from plain
 PyTorch operations, more slowly. Either way a digest is a pair of integers modulo 2^64 that adds up
@@ -22,7 +22,7 @@ _BLOCK_BYTES = 4096
 _CHUNK_BYTES = 1 << 20  # how much of a tensor is looked at at once without the built op
 _COPY_BYTES = 1 << 24  # how much is copied to the host at once
 
-# As sp_float_format in verify/digest/digest.h; a complex number is two.
+# As sp_float_format in src/digest/digest.h; a complex number is two.
 _FLOAT_FORMATS = {
     torch.complex32: 1,
     torch.complex64: 3,

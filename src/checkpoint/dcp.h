@@ -1,0 +1,72 @@
+// Saving as a directory of torch.distributed.checkpoint (DCP): every rank writes what it holds into
+// a file of its own, and rank 0 besides .metadata, which says what lies where. Where everything
+// lies follows from names, shapes, dtypes and placements: no rank asks another.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "src/checkpoint/torch_item.h"
+#include "src/mesh/boxes.h"
+#include "src/pipeline/stages.h"
+
+namespace shardproof {
+
+inline constexpr const char* kDcpMetadataName = ".metadata";
+
+/// Keys that lead to an entry of a nested state dict, and how DCP flattens them: joined by dots.
+using StatePath = std::vector<std::variant<std::string, int64_t>>;
+std::string FlatKey(const StatePath& path);
+
+struct StateTensor {
+  std::vector<StatePath> paths;  ///< more than one if tied: all of them say the same place
+  std::shared_ptr<Slot> slot;
+  int64_t only_rank = -1;  ///< the one rank that has it, whole; -1: as its placements say
+};
+
+struct StateValue {
+  StatePath path;
+  std::string pickle;
+};
+
+/// All that a checkpoint is to hold, alike on every rank (of a tensor that only one rank has, the
+/// others know dtype and shape).
+struct StateDict {
+  std::vector<StateTensor> tensors;
+  std::vector<StateValue> values;
+};
+
+/// The state dict of a job: "model", and of one that trains "optimizer", "step" and "rng_<rank>".
+/// Keys are those of torch.distributed.checkpoint.state_dict.get_state_dict.
+StateDict StateOf(const Model& model, const World& world);
+
+/// A box of a tensor, or a value, in a rank's file.
+struct DcpItem {
+  int64_t entry = 0;  ///< index into StateDict::tensors, or values
+  bool is_tensor = true;
+  Box box;  ///< of a tensor
+  TorchItem item;
+  uint64_t offset = 0;  ///< in the file, bytes
+};
+
+struct DcpFile {
+  std::string name;  ///< "__0_0.distcp"
+  std::vector<DcpItem> items;
+  uint64_t size = 0;  ///< bytes
+};
+
+/// What `rank` writes: its boxes in the order of the state dict, of replicas the first rank's only;
+/// rank 0 the values besides.
+DcpFile PlanDcpFile(const StateDict& state, const Job& job, const Stages& stages, int64_t rank);
+
+/// The pickle that is .metadata.
+std::string DcpMetadata(const StateDict& state, const std::vector<DcpFile>& files);
+
+/// Writes this rank's file into `directory`; durable on return.
+Status WriteDcpFile(const StateDict& state, const DcpFile& planned, const std::string& directory,
+                    World& world);
+
+}  // namespace shardproof

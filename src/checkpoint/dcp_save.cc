@@ -1,0 +1,108 @@
+// Writing what was planned.
+#include <algorithm>
+
+#include "src/checkpoint/dcp.h"
+
+namespace shardproof {
+namespace {
+
+constexpr uint64_t kStagedBytesMax = 4u << 20;  // at a time
+
+/// A file that is written from its begin to its end: what is small goes into one write with what is
+/// beside it, what is large from where it lies.
+class Sequence {
+ public:
+  explicit Sequence(OutputFile& file) : file_(file) {}
+
+  /// Where the next bytes go. At most kItemAlignment bytes are skipped, as zeros.
+  Status SkipTo(uint64_t offset) {
+    const std::string zeros(offset - at_ - staged_.size(), '\0');
+    return Put(zeros);
+  }
+
+  Status Put(std::string_view bytes) {
+    if (staged_.size() + bytes.size() > kStagedBytesMax) SP_TRY(Flush());
+    if (bytes.size() < kStagedBytesMax) {
+      staged_ += bytes;
+      return Ok();
+    }
+    SP_TRY(file_.WriteAt(at_, bytes));
+    at_ += bytes.size();
+    return Ok();
+  }
+
+  Status Flush() {
+    if (!staged_.empty()) SP_TRY(file_.WriteAt(at_, staged_));
+    at_ += staged_.size();
+    staged_.clear();
+    return Ok();
+  }
+
+ private:
+  OutputFile& file_;
+  std::string staged_;  ///< follows what is written
+  uint64_t at_ = 0;     ///< bytes written
+};
+
+/// Calls visit(bytes) for the stretches of a slot's local bytes [begin, end), in their order, where
+/// the host reads them.
+template <typename Visit>
+Status VisitBytes(const Slot& slot, uint64_t begin, uint64_t end, Visit visit) {
+  const auto* data = static_cast<const char*>(slot.value.const_data_ptr());
+  const bool as_it_lies = slot.device == nullptr && slot.value.is_contiguous();
+  std::string staged;
+  for (uint64_t done = begin; done < end;) {
+    const uint64_t length = std::min(end - done, kStagedBytesMax);
+    if (as_it_lies) {
+      SP_TRY(visit(std::string_view(data + done, length)));
+    } else {
+      staged.resize(length);
+      slot.CopyOut(done, staged.data(), length);
+      SP_TRY(visit(std::string_view(staged)));
+    }
+    done += length;
+  }
+  return Ok();
+}
+
+Status WriteItem(const DcpItem& planned, const Slot* slot, Sequence& out) {
+  SP_TRY(out.SkipTo(planned.offset));
+  if (slot == nullptr) {
+    SP_TRY(out.Put(planned.item.Head(0)));
+    return out.Put(planned.item.Tail(0));
+  }
+  const uint64_t begin = planned.box.local_start * slot->ElementBytes();
+  const uint64_t end = begin + planned.item.data_bytes();
+  // The archive says the CRC before the bytes: they are read twice, the second time from the cache
+  // if there are few.
+  uint32_t crc = 0;
+  SP_TRY(VisitBytes(*slot, begin, end, [&](std::string_view bytes) -> Status {
+    crc = Crc32(crc, bytes);
+    return Ok();
+  }));
+  SP_TRY(out.Put(planned.item.Head(crc)));
+  SP_TRY(VisitBytes(*slot, begin, end, [&](std::string_view bytes) { return out.Put(bytes); }));
+  return out.Put(planned.item.Tail(crc));
+}
+
+}  // namespace
+
+Status WriteDcpFile(const StateDict& state, const DcpFile& planned, const std::string& directory,
+                    World& world) {
+  if (planned.items.empty()) return Ok();
+  const std::string path = directory + "/" + planned.name;
+  SP_TRY(world.files->Create(path, planned.size));
+  SP_ASSIGN(const auto file, world.files->OpenForWrite(path));
+  Sequence out(*file);
+  for (const DcpItem& item : planned.items) {
+    const StateTensor* tensor = item.is_tensor ? &state.tensors[item.entry] : nullptr;
+    const Status written = WriteItem(item, tensor ? tensor->slot.get() : nullptr, out);
+    if (written.ok()) continue;
+    const std::string key = FlatKey(tensor ? tensor->paths.front() : state.values[item.entry].path);
+    return written.error().While("saving '" + key + "'");
+  }
+  SP_TRY(out.Flush());
+  return file->Sync();
+}
+
+}  // namespace shardproof

@@ -1,0 +1,429 @@
+#include "src/load/dcp_source.h"
+
+#include <caffe2/serialize/inline_container.h>
+#include <caffe2/serialize/read_adapter_interface.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "src/checkpoint/torch_names.h"
+#include "src/core/dtype.h"
+#include "src/core/torch_try.h"
+#include "src/mesh/boxes.h"
+#include "src/pickle/pickle.h"
+#include "src/text/quote.h"
+
+namespace shardproof {
+namespace {
+
+using pickle::Describe;
+using pickle::Pickle;
+using pickle::PickleValue;
+using text::Printable;
+using text::Quote;
+using Kind = PickleValue::Kind;
+
+constexpr const char* kMetadataName = ".metadata";
+constexpr uint64_t kMetadataBytesMax = uint64_t{1} << 30;
+constexpr uint64_t kPickleBytesMax = 64u << 20;  // of one value
+constexpr std::string_view kModule = "torch.distributed.checkpoint.metadata.";
+constexpr std::string_view kModelPrefix = "model.";
+
+/// An archive within a mapped file.
+class Window : public caffe2::serialize::ReadAdapterInterface {
+ public:
+  Window(const std::byte* data, uint64_t bytes) : data_(data), bytes_(bytes) {}
+  size_t size() const override { return bytes_; }
+  size_t read(uint64_t at, void* to, size_t bytes, const char*) const override {
+    if (at >= bytes_) return 0;
+    const size_t length = std::min<uint64_t>(bytes, bytes_ - at);
+    std::memcpy(to, data_ + at, length);
+    return length;
+  }
+
+ private:
+  const std::byte* data_;
+  uint64_t bytes_;
+};
+
+/// One item of a file, as its own archive says it.
+struct Item {
+  std::string pickle;
+  uint64_t data_offset = 0;  ///< of its one tensor's storage, within the archive
+  uint64_t data_bytes = 0;
+};
+
+Result<Item> OpenItem(const std::byte* data, uint64_t bytes, const std::string& where) {
+  return TorchTry(ErrorCode::kBadInput, where, [&] {
+    caffe2::serialize::PyTorchStreamReader reader(std::make_shared<Window>(data, bytes));
+    Item item;
+    if (reader.getRecordSize("data.pkl") > kPickleBytesMax) {
+      throw std::runtime_error("expected a pickle of at most 64 MiB");
+    }
+    const auto [bytes_of_pickle, length] = reader.getRecord("data.pkl");
+    item.pickle.assign(static_cast<const char*>(bytes_of_pickle.get()), length);
+    if (reader.hasRecord("byteorder")) {
+      const auto [order, order_bytes] = reader.getRecord("byteorder");
+      if (std::string_view(static_cast<const char*>(order.get()), order_bytes) != "little") {
+        throw std::runtime_error("expected the bytes of a little-endian machine");
+      }
+    }
+    if (reader.hasRecord("data/0")) {
+      item.data_offset = reader.getRecordOffset("data/0");
+      item.data_bytes = reader.getRecordSize("data/0");
+    }
+    return item;
+  });
+}
+
+Result<std::vector<int64_t>> Sizes(const PickleValue* value, const std::string& where) {
+  std::vector<int64_t> sizes;
+  if (value == nullptr || !value->Is(Kind::kTuple)) {
+    return BadInput(fmt::format("{}: expected sizes, found {}", where,
+                                value == nullptr ? "none" : Describe(*value)));
+  }
+  for (const PickleValue* item : value->items) {
+    if (!item->Is(Kind::kInteger) || item->is_big || item->integer < 0) {
+      return BadInput(
+          fmt::format("{}: expected integers of at least 0, found {}", where, Describe(*item)));
+    }
+    sizes.push_back(item->integer);
+  }
+  return sizes;
+}
+
+/// Bytes of a tensor. \returns nullopt if they do not fit 63 bits.
+std::optional<uint64_t> BytesOf(const std::vector<int64_t>& shape, at::ScalarType dtype) {
+  int64_t bytes = static_cast<int64_t>(c10::elementSize(dtype));
+  bool empty = false;
+  for (const int64_t size : shape) {
+    empty = empty || size == 0;
+    if (size > 0 && __builtin_mul_overflow(bytes, size, &bytes)) return std::nullopt;
+  }
+  return empty ? 0 : static_cast<uint64_t>(bytes);
+}
+
+/// Where an item lies.
+struct Place {
+  int64_t file = 0;
+  uint64_t offset = 0;
+  uint64_t length = 0;
+};
+
+class Reader {
+ public:
+  Reader(FileSystem& files, const std::string& directory)
+      : files_(files), directory_(directory), where_(directory + "/" + kMetadataName) {}
+
+  Result<Source> Run() {
+    SP_ASSIGN(std::string bytes, files_.ReadText(where_, kMetadataBytesMax));
+    SP_ASSIGN(const Pickle metadata, pickle::ReadPickle(std::move(bytes), where_));
+    const PickleValue& root = metadata.root();
+    if (!root.IsObject(std::string(kModule) + "Metadata"))
+      return Wrong("a Metadata", Describe(root));
+    SP_ASSIGN(const PickleValue* entries, Member(root, "state_dict_metadata", Kind::kDict));
+    SP_ASSIGN(const PickleValue* places, Member(root, "storage_data", Kind::kDict));
+    SP_TRY(ReadPlaces(*places));
+    for (size_t i = 0; i + 1 < entries->items.size(); i += 2) {
+      const PickleValue& key = *entries->items[i];
+      if (!key.Is(Kind::kText)) return Wrong("names in state_dict_metadata", Describe(key));
+      SP_TRY(ReadEntry(std::string(key.text), *entries->items[i + 1]));
+    }
+    TakeModel();
+    return std::move(source_);
+  }
+
+ private:
+  Error Wrong(const std::string& expected, const std::string& found) const {
+    return BadInput(fmt::format("{}: expected {}, found {}", Printable(where_), expected, found));
+  }
+  Error WrongOf(std::string_view name, const std::string& expected,
+                const std::string& found) const {
+    return BadInput(fmt::format("{}: tensor {}: expected {}, found {}", Printable(where_),
+                                Quote(name), expected, found));
+  }
+
+  Result<const PickleValue*> Member(const PickleValue& object, const char* name, Kind kind) const {
+    const PickleValue* member = object.At(name);
+    if (member != nullptr && member->Is(kind)) return member;
+    return Wrong(fmt::format("a field {} of {}", name, Describe(object)),
+                 member == nullptr ? "none" : Describe(*member));
+  }
+
+  Result<uint64_t> Number(const PickleValue& object, const char* name) const {
+    SP_ASSIGN(const PickleValue* member, Member(object, name, Kind::kInteger));
+    if (member->is_big || member->integer < 0) {
+      return Wrong(fmt::format("{} of at least 0", name), Describe(*member));
+    }
+    return static_cast<uint64_t>(member->integer);
+  }
+
+  Status ReadPlaces(const PickleValue& places) {
+    for (size_t i = 0; i + 1 < places.items.size(); i += 2) {
+      const PickleValue& index = *places.items[i];
+      const PickleValue& info = *places.items[i + 1];
+      SP_ASSIGN(const PickleValue* name, Member(index, "fqn", Kind::kText));
+      std::vector<int64_t> offsets;
+      const PickleValue* offset = index.At("offset");
+      if (offset != nullptr && !offset->Is(Kind::kNone)) {
+        SP_ASSIGN(offsets, Sizes(offset, where_ + ": offset of " + Quote(name->text)));
+      }
+      const PickleValue* transforms = info.At("transform_descriptors");
+      if (transforms != nullptr && !transforms->Is(Kind::kNone) && !transforms->items.empty()) {
+        return Unsupported(fmt::format("{}: tensor {}: its pieces are transformed by {}",
+                                       Printable(where_), Quote(name->text),
+                                       Describe(*transforms)));
+      }
+      SP_ASSIGN(const PickleValue* path, Member(info, "relative_path", Kind::kText));
+      Place place;
+      SP_ASSIGN(place.file, FileOf(std::string(path->text)));
+      SP_ASSIGN(place.offset, Number(info, "offset"));
+      SP_ASSIGN(place.length, Number(info, "length"));
+      const uint64_t size = source_.files[place.file]->size();
+      if (place.offset > size || place.length > size - place.offset) {
+        return WrongOf(name->text,
+                       fmt::format("a piece within the {} bytes of {}", size, Quote(path->text)),
+                       fmt::format("[{}, +{})", place.offset, place.length));
+      }
+      const auto key = std::make_pair(std::string(name->text), std::move(offsets));
+      if (!places_.emplace(key, place).second)
+        return WrongOf(name->text, "a piece in one place", "two");
+    }
+    return Ok();
+  }
+
+  Result<int64_t> FileOf(const std::string& name) {
+    const auto [known, is_new] = number_of_.emplace(name, static_cast<int64_t>(number_of_.size()));
+    if (!is_new) return known->second;
+    const std::string slashed = "/" + name + "/";
+    if (name.empty() || name.find('\0') != std::string::npos ||
+        slashed.find("//") != std::string::npos || slashed.find("/../") != std::string::npos) {
+      return Wrong("files below the directory", Quote(name));
+    }
+    auto mapping = files_.Map(directory_ + "/" + name);
+    if (!mapping.ok()) return mapping.error().While(Printable(where_) + " names a file");
+    source_.files.push_back(std::move(mapping).value());
+    return known->second;
+  }
+
+  /// The item of a piece, or of a value (no offsets).
+  Result<Item> ItemOf(const std::string& name, const std::vector<int64_t>& offsets, Place& place) {
+    const auto found = places_.find({name, offsets});
+    if (found == places_.end()) {
+      return WrongOf(name, fmt::format("a place of the piece at [{}]", fmt::join(offsets, ", ")),
+                     "none");
+    }
+    place = found->second;
+    auto item = OpenItem(source_.BytesAt(place.file, place.offset), place.length,
+                         fmt::format("{}: piece of {} at byte {} of file {}", Printable(directory_),
+                                     Quote(name), place.offset, place.file));
+    return item;
+  }
+
+  Status ReadEntry(const std::string& name, const PickleValue& entry) {
+    Place place;
+    if (entry.IsObject(std::string(kModule) + "BytesStorageMetadata")) {
+      SP_ASSIGN(Item item, ItemOf(name, {}, place));
+      source_.values[name] = std::move(item.pickle);
+      return Ok();
+    }
+    if (!entry.IsObject(std::string(kModule) + "TensorStorageMetadata")) {
+      return WrongOf(name, "a TensorStorageMetadata or BytesStorageMetadata", Describe(entry));
+    }
+    SourceTensor tensor;
+    SP_ASSIGN(tensor.dtype, DtypeOf(name, entry));
+    SP_ASSIGN(tensor.shape, Sizes(entry.At("size"), where_ + ": size of " + Quote(name)));
+    const auto bytes = BytesOf(tensor.shape, tensor.dtype);
+    if (!bytes)
+      return WrongOf(name, "a size that fits 63 bits",
+                     fmt::format("[{}]", fmt::join(tensor.shape, ", ")));
+    tensor.length = *bytes;
+    SP_ASSIGN(const PickleValue* chunks, Member(entry, "chunks", Kind::kList));
+    for (const PickleValue* chunk : chunks->items) SP_TRY(ReadChunk(name, *chunk, tensor));
+    SP_TRY(CheckCover(name, tensor));
+    source_.state[name] = std::move(tensor);
+    return Ok();
+  }
+
+  Result<at::ScalarType> DtypeOf(const std::string& name, const PickleValue& entry) const {
+    const PickleValue* properties = entry.At("properties");
+    const PickleValue* state = properties == nullptr ? nullptr : properties->state;
+    if (state == nullptr || !state->Is(Kind::kTuple) || state->items.empty()) {
+      return WrongOf(name, "properties that begin with a dtype", "none");
+    }
+    const auto dtype = DtypeFromTorchName(state->items[0]->text);
+    if (dtype) return *dtype;
+    return Unsupported(fmt::format("{}: tensor {}: dtype {}, which is not known", Printable(where_),
+                                   Quote(name), Describe(*state->items[0])));
+  }
+
+  Status ReadChunk(const std::string& name, const PickleValue& chunk, SourceTensor& tensor) {
+    const std::string of = where_ + ": piece of " + Quote(name);
+    SP_ASSIGN(const auto offsets, Sizes(chunk.At("offsets"), of + ": offsets"));
+    SP_ASSIGN(const auto sizes, Sizes(chunk.At("sizes"), of + ": sizes"));
+    bool inside = offsets.size() == tensor.shape.size() && sizes.size() == tensor.shape.size();
+    for (size_t d = 0; inside && d < sizes.size(); ++d) {
+      inside = offsets[d] <= tensor.shape[d] && sizes[d] <= tensor.shape[d] - offsets[d];
+    }
+    const std::string box =
+        fmt::format("[{}] at [{}]", fmt::join(sizes, ", "), fmt::join(offsets, ", "));
+    if (!inside) {
+      return WrongOf(name, fmt::format("pieces within [{}]", fmt::join(tensor.shape, ", ")), box);
+    }
+    Place place;
+    SP_ASSIGN(const Item item, ItemOf(name, offsets, place));
+    const auto bytes = BytesOf(sizes, tensor.dtype);
+    SP_ASSIGN(const uint64_t begin, BeginOf(name, item, tensor.dtype, sizes));
+    if (begin > item.data_bytes || *bytes > item.data_bytes - begin) {
+      return WrongOf(name, fmt::format("{} bytes of piece {}", *bytes, box),
+                     fmt::format("{} from byte {} on", item.data_bytes, begin));
+    }
+    const uint64_t element = c10::elementSize(tensor.dtype);
+    uint64_t offset = place.offset + item.data_offset + begin;
+    for (const ElementRun& run : RunsOfBox(tensor.shape, offsets, sizes)) {
+      tensor.pieces.push_back({run.start * element, run.length * element, run.count,
+                               run.stride * element, place.file, offset});
+      offset += run.length * run.count * element;
+    }
+    return Ok();
+  }
+
+  /// Where a piece begins in its storage, from what its pickle says it is. Bytes.
+  Result<uint64_t> BeginOf(const std::string& name, const Item& item, at::ScalarType dtype,
+                           const std::vector<int64_t>& sizes) const {
+    SP_ASSIGN(const Pickle pickle,
+              pickle::ReadPickle(item.pickle, where_ + ": piece of " + Quote(name)));
+    const PickleValue& call = pickle.root();
+    const bool is_v3 = call.IsObject("torch._utils._rebuild_tensor_v3");
+    if (!is_v3 && !call.IsObject("torch._utils._rebuild_tensor_v2")) {
+      return WrongOf(name, "a tensor", Describe(call));
+    }
+    const auto& given = call.items;
+    const bool fits = given.size() >= (is_v3 ? 7u : 6u) && given[0]->Is(Kind::kPersistent) &&
+                      given[0]->items.size() == 1 && given[0]->items[0]->Is(Kind::kTuple) &&
+                      given[0]->items[0]->items.size() == 5 && given[1]->Is(Kind::kInteger) &&
+                      !given[1]->is_big && given[1]->integer >= 0;
+    if (!fits) return WrongOf(name, "the arguments of a tensor", Describe(call));
+    const auto& storage = given[0]->items[0]->items;
+    const auto found = DtypeFromTorchName(is_v3 ? given[6]->text : storage[1]->text);
+    SP_ASSIGN(const auto shape, Sizes(given[2], where_ + ": piece of " + Quote(name)));
+    SP_ASSIGN(const auto strides, Sizes(given[3], where_ + ": piece of " + Quote(name)));
+    if (!found || *found != dtype || shape != sizes) {
+      return WrongOf(name, fmt::format("a piece {} [{}]", DtypeName(dtype), fmt::join(sizes, ", ")),
+                     fmt::format("{} [{}]", found ? DtypeName(*found) : "an unknown dtype",
+                                 fmt::join(shape, ", ")));
+    }
+    if (!IsRowMajor(shape, strides)) {
+      return Unsupported(
+          fmt::format("{}: tensor {}: a piece of strides [{}], not in row-major order",
+                      Printable(where_), Quote(name), fmt::join(strides, ", ")));
+    }
+    uint64_t begin = 0;
+    if (__builtin_mul_overflow(static_cast<uint64_t>(given[1]->integer), c10::elementSize(dtype),
+                               &begin)) {
+      return WrongOf(name, "an offset within its storage", Describe(*given[1]));
+    }
+    return begin;
+  }
+
+  static bool IsRowMajor(const std::vector<int64_t>& shape, const std::vector<int64_t>& strides) {
+    if (shape.size() != strides.size()) return false;
+    int64_t expected = 1;
+    for (size_t d = shape.size(); d-- > 0;) {
+      if (shape[d] == 0) return true;
+      if (shape[d] > 1 && strides[d] != expected) return false;
+      expected *= shape[d];
+    }
+    return true;
+  }
+
+  /// That the pieces are the whole image, each byte once.
+  Status CheckCover(const std::string& name, SourceTensor& tensor) const {
+    const auto lies_before = [](const SourcePiece& a, const SourcePiece& b) {
+      return a.start < b.start;
+    };
+    std::sort(tensor.pieces.begin(), tensor.pieces.end(), lies_before);
+    uint64_t held = 0;
+    for (const SourcePiece& piece : tensor.pieces) held += piece.length * piece.count;
+    if (held != tensor.length) {
+      return WrongOf(name, fmt::format("pieces of {} bytes together", tensor.length),
+                     fmt::format("{}", held));
+    }
+    // Of as many bytes as the whole: they cover it if no two have a byte in common.
+    for (size_t i = 0; i < tensor.pieces.size(); ++i) {
+      for (size_t j = i + 1; j < tensor.pieces.size(); ++j) {
+        const SourcePiece& a = tensor.pieces[i];
+        const SourcePiece& b = tensor.pieces[j];
+        if (b.start >= a.start + (a.count - 1) * a.stride + a.length) break;
+        if (Overlap(a, b)) {
+          return WrongOf(name, "pieces that do not overlap",
+                         fmt::format("two with byte {}", b.start));
+        }
+      }
+    }
+    // One stretch is read as those of other formats are, where a tensor may be made of it as it
+    // lies.
+    if (tensor.pieces.size() == 1 && tensor.pieces[0].count == 1 &&
+        tensor.pieces[0].offset % c10::elementSize(tensor.dtype) == 0) {
+      tensor.file = tensor.pieces[0].file;
+      tensor.offset = tensor.pieces[0].offset;
+      tensor.pieces.clear();
+    }
+    return Ok();
+  }
+
+  static bool Overlap(const SourcePiece& a, const SourcePiece& b) {
+    if (a.count == 1 && b.count == 1) return b.start < a.start + a.length;
+    for (uint64_t i = 0; i < b.count; ++i) {
+      const uint64_t at = b.start + i * b.stride;
+      const uint64_t k =
+          a.stride == 0 || at < a.start ? 0 : std::min(a.count - 1, (at - a.start) / a.stride);
+      for (uint64_t near = k; near <= std::min(a.count - 1, k + 1); ++near) {
+        const uint64_t from = a.start + near * a.stride;
+        if (from < at + b.length && at < from + a.length) return true;
+      }
+    }
+    return false;
+  }
+
+  /// What is below "model." becomes the model's, under its names in the model.
+  void TakeModel() {
+    const auto is_model = [](const auto& entry) { return entry.first.starts_with(kModelPrefix); };
+    // A training job's model may have nothing that is saved.
+    const bool is_job = source_.values.contains("step");
+    if (!is_job && std::none_of(source_.state.begin(), source_.state.end(), is_model)) {
+      source_.tensors = std::move(source_.state);
+      source_.state.clear();
+      return;
+    }
+    for (auto entry = source_.state.begin(); entry != source_.state.end();) {
+      if (!is_model(*entry)) {
+        ++entry;
+        continue;
+      }
+      source_.tensors[entry->first.substr(kModelPrefix.size())] = std::move(entry->second);
+      entry = source_.state.erase(entry);
+    }
+  }
+
+  FileSystem& files_;
+  const std::string& directory_;
+  const std::string where_;
+  Source source_;
+  std::map<std::string, int64_t> number_of_;  ///< of a file, in Source::files
+  std::map<std::pair<std::string, std::vector<int64_t>>, Place> places_;
+};
+
+}  // namespace
+
+bool HoldsDcp(FileSystem& files, const std::string& directory) {
+  return files.Exists(directory + "/" + kMetadataName);
+}
+
+Result<Source> OpenDcpSource(FileSystem& files, const std::string& directory) {
+  return Reader(files, directory).Run();
+}
+
+}  // namespace shardproof

@@ -1,0 +1,252 @@
+#include "src/optim/resume.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+#include <optional>
+#include <set>
+
+#include "src/core/dtype.h"
+#include "src/pickle/pickle.h"
+#include "src/pipeline/rng.h"
+
+namespace shardproof {
+namespace {
+
+using pickle::Describe;
+using pickle::Pickle;
+using pickle::PickleValue;
+using Kind = PickleValue::Kind;
+
+/// The values of a checkpoint, by key.
+class Values {
+ public:
+  explicit Values(const Source& source) : source_(source) {}
+
+  bool Has(const std::string& key) const { return source_.values.contains(key); }
+
+  Result<Pickle> Read(const std::string& key) const {
+    const auto found = source_.values.find(key);
+    if (found == source_.values.end()) return BadInput("the checkpoint has no value '" + key + "'");
+    return pickle::ReadPickle(found->second, "value '" + key + "'");
+  }
+
+  Result<double> Number(const std::string& key) const {
+    SP_ASSIGN(const Pickle read, Read(key));
+    return Number(key, read.root());
+  }
+  static Result<double> Number(const std::string& key, const PickleValue& value) {
+    if (value.Is(Kind::kFloat)) return value.number;
+    if (value.Is(Kind::kInteger) && !value.is_big) return static_cast<double>(value.integer);
+    return BadInput(fmt::format("value '{}': expected a number, found {}", key, Describe(value)));
+  }
+
+  Result<int64_t> Integer(const std::string& key) const {
+    SP_ASSIGN(const Pickle read, Read(key));
+    const PickleValue& value = read.root();
+    if (value.Is(Kind::kInteger) && !value.is_big && value.integer >= 0) return value.integer;
+    return BadInput(fmt::format("value '{}': expected an integer of at least 0, found {}", key,
+                                Describe(value)));
+  }
+
+  /// Keys below `prefix` without it: "lr".
+  std::vector<std::string> Below(const std::string& prefix) const {
+    std::vector<std::string> names;
+    for (auto entry = source_.values.lower_bound(prefix);
+         entry != source_.values.end() && entry->first.starts_with(prefix); ++entry) {
+      names.push_back(entry->first.substr(prefix.size()));
+    }
+    return names;
+  }
+
+ private:
+  const Source& source_;
+};
+
+/// Options of torch.optim.AdamW that change nothing here.
+bool IsTorchOption(const std::string& name) {
+  static const std::set<std::string> names = {"params",   "lr",           "betas",
+                                              "eps",      "weight_decay", "amsgrad",
+                                              "maximize", "capturable",   "differentiable",
+                                              "foreach",  "fused",        "decoupled_weight_decay"};
+  return names.contains(name);
+}
+
+Result<ParameterGroup> ReadGroup(const Values& values, const std::string& prefix,
+                                 const std::map<std::string, std::shared_ptr<Slot>>& slots) {
+  ParameterGroup group;
+  SP_ASSIGN(group.settings.learning_rate, values.Number(prefix + "lr"));
+  SP_ASSIGN(group.settings.epsilon, values.Number(prefix + "eps"));
+  SP_ASSIGN(group.settings.weight_decay, values.Number(prefix + "weight_decay"));
+  SP_ASSIGN(const Pickle betas, values.Read(prefix + "betas"));
+  if (!betas.root().Is(Kind::kTuple) || betas.root().items.size() != 2) {
+    return BadInput(fmt::format("value '{}betas': expected two numbers, found {}", prefix,
+                                Describe(betas.root())));
+  }
+  SP_ASSIGN(group.settings.beta1, Values::Number(prefix + "betas", *betas.root().items[0]));
+  SP_ASSIGN(group.settings.beta2, Values::Number(prefix + "betas", *betas.root().items[1]));
+  SP_ASSIGN(const Pickle params, values.Read(prefix + "params"));
+  for (const PickleValue* name : params.root().items) {
+    const auto slot = slots.find(std::string(name->text));
+    if (!name->Is(Kind::kText) || slot == slots.end()) {
+      return BadInput(
+          fmt::format("value '{}params': expected names of the model's parameters, found {}",
+                      prefix, name->Is(Kind::kText) ? std::string(name->text) : Describe(*name)));
+    }
+    group.slots.push_back(slot->second);
+    group.tensors.push_back(slot->second->value);
+  }
+  for (const std::string& name : values.Below(prefix)) {
+    if (IsTorchOption(name) || name.find('.') != std::string::npos) continue;
+    SP_ASSIGN(const Pickle value, values.Read(prefix + name));
+    if (value.root().Is(Kind::kText)) group.attributes[name] = std::string(value.root().text);
+  }
+  return group;
+}
+
+/// What comes before ".state.<FQN>.exp_avg" in the keys of a source that has an optimizer's state;
+/// else nothing.
+std::optional<std::string> OptimizerKey(const Source& source) {
+  constexpr std::string_view kMoment = ".exp_avg";
+  for (const auto& [key, tensor] : source.state) {
+    const size_t state = key.find(".state.");
+    if (state != std::string::npos && key.ends_with(kMoment)) return key.substr(0, state);
+  }
+  return std::nullopt;
+}
+
+/// The groups as they were saved. What they lack of the model stays in the groups that it is in.
+Status ReadGroups(const Values& values, const Model& model) {
+  const std::string prefix = model.optimizer->saved_as + ".param_groups.";
+  std::map<std::string, std::shared_ptr<Slot>> slots;
+  for (const auto& slot : model.Slots()) {
+    for (const std::string& name : slot->names) slots[name] = slot;
+  }
+  std::vector<ParameterGroup> groups;
+  std::set<const Slot*> taken;
+  for (size_t i = 0; values.Has(fmt::format("{}{}.params", prefix, i)); ++i) {
+    SP_ASSIGN(ParameterGroup group, ReadGroup(values, fmt::format("{}{}.", prefix, i), slots));
+    for (const auto& slot : group.slots) {
+      if (taken.insert(slot.get()).second) continue;
+      return BadInput(fmt::format("value '{}{}.params': parameter '{}' is in another group too",
+                                  prefix, i, slot->spec.name));
+    }
+    groups.push_back(std::move(group));
+  }
+  for (size_t i = 0; i < model.optimizer->groups.size(); ++i) {
+    const ParameterGroup& made = model.optimizer->groups[i];
+    if (i >= groups.size())
+      groups.push_back({.settings = made.settings, .attributes = made.attributes});
+    for (const auto& slot : made.slots) {
+      if (taken.contains(slot.get())) continue;
+      groups[i].slots.push_back(slot);
+      groups[i].tensors.push_back(slot->value);
+    }
+  }
+  model.optimizer->groups = std::move(groups);
+  return Ok();
+}
+
+/// Has a slot filled from a key of the source.
+Status Want(const std::shared_ptr<Slot>& slot, const std::string& key, const Source& state,
+            KeyMatch& match) {
+  const auto found = state.tensors.find(key);
+  if (found == state.tensors.end()) return BadInput("the checkpoint has no tensor '" + key + "'");
+  const SourceTensor& tensor = found->second;
+  if (tensor.dtype != slot->spec.dtype || tensor.shape != slot->spec.shape) {
+    return BadInput(fmt::format("tensor '{}': the checkpoint has {} [{}], this job {} [{}]", key,
+                                DtypeName(tensor.dtype), fmt::join(tensor.shape, ", "),
+                                DtypeName(slot->spec.dtype), fmt::join(slot->spec.shape, ", ")));
+  }
+  match.loads.push_back({slot, {{key, 0, tensor.length}}});
+  return Ok();
+}
+
+Status WantState(Optimizer& optimizer, const Source& state, Device& device, KeyMatch& match) {
+  for (const ParameterGroup& group : optimizer.groups) {
+    for (const auto& slot : group.slots) {
+      const std::string prefix = optimizer.saved_as + ".state." + slot->spec.name + ".";
+      const auto any = state.tensors.lower_bound(prefix);
+      if (any == state.tensors.end() || !any->first.starts_with(prefix))
+        continue;  // took no step yet
+      SP_ASSIGN(ParameterState kept, MakeState(*slot, optimizer.options, device));
+      for (const auto& [key, part] : kept.Parts()) SP_TRY(Want(part, prefix + key, state, match));
+      optimizer.state[slot->spec.name] = std::move(kept);
+    }
+  }
+  return Ok();
+}
+
+/// This rank's generator, if there was such a rank; else a stream of its own goes on.
+Result<std::shared_ptr<Slot>> WantRng(const Source& state, World& world, KeyMatch& match) {
+  std::shared_ptr<Slot> own;
+  // All ranks plan alike, so all want every generator: they are small.
+  for (int64_t rank = 0; rank < world.communicator->world_size(); ++rank) {
+    const std::string key = fmt::format("rng_{}", rank);
+    if (!state.tensors.contains(key)) continue;
+    const auto slot = RngSlot();
+    slot->spec.name = key;
+    slot->device = world.device->IsHost() ? nullptr : world.device.get();
+    SP_ASSIGN(slot->value, slot->Allocate(slot->spec.shape, *world.device));
+    SP_TRY(Want(slot, key, state, match));
+    if (rank == world.rank()) own = slot;
+  }
+  return own;
+}
+
+/// The most that any parameter has taken.
+int64_t StepsTaken(const Optimizer& optimizer) {
+  float most = 0;
+  for (const auto& [name, state] : optimizer.state) {
+    float taken = 0;
+    state.step->CopyOut(0, &taken, sizeof taken);
+    most = std::max(most, taken);
+  }
+  return static_cast<int64_t>(most);
+}
+
+Status Resume(Model& model, const Source& source, const Stages& stages, const Job& job,
+              World& world) {
+  const Values values(source);
+  Source state;
+  state.tensors = source.state;
+  state.files = source.files;
+  KeyMatch match;
+  std::shared_ptr<Slot> rng;
+  const auto prepare = [&]() -> Status {
+    if (values.Has("step")) {
+      SP_ASSIGN(model.step, values.Integer("step"));
+    }
+    if (job.training.unfreeze_after > 0 && model.step > job.training.unfreeze_after) {
+      SP_TRY(stages.unfreeze(model));
+    }
+    SP_TRY(ReadGroups(values, model));
+    SP_TRY(WantState(*model.optimizer, state, *world.device, match));
+    SP_ASSIGN(rng, WantRng(state, world, match));
+    return Ok();
+  };
+  SP_TRY(Agree(*world.communicator, prepare(), "preparing to restore the optimizer"));
+  SP_TRY(stages.fill_state(model, match, state, stages, job, world));
+  if (!values.Has("step")) model.step = StepsTaken(*model.optimizer);
+  if (rng == nullptr) return Ok();
+  std::vector<std::byte> bytes(rng->value.nbytes());
+  rng->CopyOut(0, bytes.data(), bytes.size());
+  RestoreRng(bytes, *model.rng);
+  return Ok();
+}
+
+}  // namespace
+
+Status StartTraining(Model& model, const Source& source, const Stages& stages, const Job& job,
+                     World& world) {
+  if (!model.optimizer) model.optimizer = std::make_shared<Optimizer>(stages.make_optimizer(model));
+  model.optimizer->options = {job.training.moments, job.training.masters};
+  model.rng = MakeRng(job.seed, world.rank());
+  const std::optional<std::string> key = OptimizerKey(source);
+  if (!key && !source.values.contains("step")) return Ok();
+  if (key) model.optimizer->saved_as = *key;
+  return Resume(model, source, stages, job, world);
+}
+
+}  // namespace shardproof

@@ -1,0 +1,75 @@
+// A recording with its paths resolved, which every model makes its states of. Internal to the
+// folder.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/core/result.h"
+#include "verify/crash/disk.h"
+#include "verify/crash/operation.h"
+#include "verify/crash/states.h"
+
+namespace shardproof::crash {
+
+struct History {
+  const std::vector<FileOperation>& operations;
+  Disk before;
+  std::vector<Change> changes;  ///< of the operations, one each
+  std::vector<Disk> after;      ///< after[k]: when k operations are done, k in [0, count]
+  /// `before`, with all inodes that are ever made, so that any change can be made to it alone.
+  Disk base;
+
+  int64_t count() const { return static_cast<int64_t>(changes.size()); }
+  const Change& change(int64_t index) const { return changes[index]; }
+};
+
+/// \error as Disk::Resolve.
+Result<History> ResolveAll(const Disk& before, const std::vector<FileOperation>& operations);
+
+/// After how many operations it crashes, ascending; with 0 and all, and at most options.points_max
+/// if that is 2 or more.
+std::vector<int64_t> CrashPoints(const History& history, const StateOptions& options);
+
+/// By inode, the number of operations up to its last sync among the first `after`: those with a
+/// smaller index were done when that began. 0 where it was not synced.
+std::vector<int64_t> LastSyncs(const History& history, int64_t after);
+
+/// By inode of a file, the indices of its writes, creates and truncates among the first `after`.
+std::map<Inode, std::vector<int64_t>> DataChanges(const History& history, int64_t after);
+
+/// Where a write may be torn: offsets within the file, ascending, each above its first byte and
+/// below its last; at most options.tears_max.
+std::vector<int64_t> Tears(const Change& write, const StateOptions& options);
+
+/// Collects what was lost, for one line.
+class Losses {
+ public:
+  explicit Losses(const History& history) : history_(history) {}
+  void Lost(int64_t index) { lost_.push_back(Describe(history_.operations[index])); }
+  void Torn(int64_t index, const std::string& how) {
+    torn_.push_back(Describe(history_.operations[index]) + " " + how);
+  }
+  void Other(const std::string& what) { lost_.push_back(what); }
+  std::string Line() const;
+
+ private:
+  const History& history_;
+  std::vector<std::string> lost_;
+  std::vector<std::string> torn_;
+};
+
+using MakeVisitor = std::function<Status(CrashState&&)>;
+
+Status VisitKillStates(const History& history, const StateOptions& options,
+                       const MakeVisitor& visit);
+Status VisitExt4States(const History& history, const StateOptions& options,
+                       const MakeVisitor& visit);
+Status VisitPosixStates(const History& history, const StateOptions& options,
+                        const MakeVisitor& visit);
+
+}  // namespace shardproof::crash

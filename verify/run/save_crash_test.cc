@@ -1,0 +1,225 @@
+// What a crash at any moment of a save leaves on disk, under three models of what a disk promises:
+// the pipeline's own saves, loaded from each of the states.
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <map>
+
+#include "src/checkpoint/dcp.h"
+#include "src/comm/sim.h"
+#include "src/load/dcp_source.h"
+#include "src/pipeline/pipeline.h"
+#include "src/seam/decorators.h"
+#include "verify/crash/judge.h"
+#include "verify/crash/recorder.h"
+
+namespace shardproof {
+namespace {
+
+namespace fs = std::filesystem;
+using crash::CrashReport;
+using crash::Loaded;
+using crash::LoadOutcome;
+
+class NoObserver : public Observer {
+ public:
+  void Enter(const std::string&) override {}
+  void Reached(const std::string&, int64_t, const Model&) override {}
+  void Keys(const std::vector<std::string>&, const std::vector<std::string>&) override {}
+};
+
+/// A job that trains if it is saved as DCP, from scratch by a seed.
+Job JobOf(SaveFormat format, int64_t ranks, uint64_t seed, const std::string& save_to) {
+  Job job{
+      .model = ModelSpec{.tensors = {{.name = "a.weight", .shape = {37, 40}},
+                                     {.name = "b.weight", .dtype = at::kBFloat16, .shape = {5, 3}},
+                                     {.name = "counter",
+                                      .kind = TensorKind::kBuffer,
+                                      .dtype = at::kLong,
+                                      .shape = {5}}},
+                         .init_scale = 1.0},
+      .from_scratch = true,
+      .mesh = {{{"dp_shard", ranks}}},
+      .seed = seed,
+      .save_to = save_to,
+      .format = format};
+  if (format == SaveFormat::kDcp) job.training.steps = 1;
+  return job;
+}
+
+using WrapFiles =
+    std::function<std::shared_ptr<FileSystem>(std::shared_ptr<FileSystem>, int64_t rank)>;
+
+/// Loads, takes a step if it is to, and saves, on simulated ranks.
+void RunSave(const Job& job, const WrapFiles& wrap,
+             const std::function<void(Stages&)>& plant = {}) {
+  SimWorld sim(job.mesh.WorldSize(), job.seed);  // which decides who writes when
+  sim.Run([&](int64_t rank) {
+    at::set_num_threads(1);
+    World world{.files = wrap(MakePosixFileSystem(), rank),
+                .device = MakeHostDevice(),
+                .communicator = sim.CommunicatorOf(rank),
+                .clock = sim.MakeClock(),
+                .observer = std::make_shared<NoObserver>()};
+    Stages stages = ReferenceStages(job.strategy);
+    if (plant) plant(stages);
+    auto model = Load(job, stages, world);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    const Status trained = Train(model.value(), job.training.steps, "stepped", job, stages, world);
+    ASSERT_TRUE(trained.ok()) << trained.error().message;
+    const Status saved = Save(model.value(), job, stages, world);
+    ASSERT_TRUE(saved.ok()) << saved.error().message;
+  });
+}
+
+/// Every tensor of a checkpoint, whole, by its name.
+Result<std::map<std::string, std::string>> ContentOf(const std::string& directory) {
+  const auto files = MakePosixFileSystem();
+  SP_ASSIGN(const Source source, HoldsDcp(*files, directory) ? OpenDcpSource(*files, directory)
+                                                             : OpenSource(*files, directory));
+  std::map<std::string, std::string> content;
+  for (const auto* tensors : {&source.tensors, &source.state}) {
+    for (const auto& [name, tensor] : *tensors) {
+      std::string& bytes = content[name];
+      bytes.resize(tensor.length);
+      tensor.VisitStretches(
+          0, tensor.length, [&](uint64_t start, int64_t file, uint64_t offset, uint64_t length) {
+            std::memcpy(bytes.data() + start, source.BytesAt(file, offset), length);
+          });
+    }
+  }
+  return content;
+}
+
+class SaveCrash : public ::testing::Test {
+ protected:
+  static std::string Base() {
+    return fs::exists("/dev/shm") ? "/dev/shm" : fs::temp_directory_path();
+  }
+
+  SaveCrash() : root_(fmt::format("{}/shardproof-crash-{}", Base(), ::getpid())) {
+    fs::create_directories(root_ + "/disk");
+    fs::create_directories(root_ + "/scratch");
+  }
+  ~SaveCrash() override { fs::remove_all(root_); }
+
+  /// The states of a second save over a first one, or of a first.
+  CrashReport Crash(SaveFormat format, int64_t ranks, bool had_previous,
+                    const std::function<void(Stages&)>& plant = {}, uint64_t seed = 2) {
+    const std::string disk = root_ + "/disk";
+    const std::string target = disk + "/saved";
+    fs::remove_all(disk);
+    fs::create_directories(disk);
+    const WrapFiles plain = [](std::shared_ptr<FileSystem> inner, int64_t) { return inner; };
+    if (had_previous) RunSave(JobOf(format, ranks, 1, target), plain);
+    const auto before = crash::Disk::Read(disk);
+    EXPECT_TRUE(before.ok());
+    const auto old =
+        had_previous ? ContentOf(target) : Result<std::map<std::string, std::string>>(BadInput(""));
+    const auto recording = std::make_shared<crash::Recording>(disk);
+    RunSave(
+        JobOf(format, ranks, seed, target),
+        [&](std::shared_ptr<FileSystem> inner, int64_t rank) {
+          return crash::RecordFiles(std::move(inner), rank, recording);
+        },
+        plant);
+    const auto saved = ContentOf(target);
+    EXPECT_TRUE(saved.ok()) << saved.error().message;
+    EXPECT_FALSE(old.ok() && old.value() == saved.value());
+    const auto judge = [&](const std::string& directory) -> Result<LoadOutcome> {
+      const auto loaded = ContentOf(directory + "/saved");
+      if (!loaded.ok()) {
+        // Over a previous checkpoint of the same name, what cannot be loaded has replaced it.
+        return LoadOutcome{had_previous ? Loaded::kWrong : Loaded::kRefused,
+                           loaded.error().message};
+      }
+      if (loaded.value() == saved.value()) return LoadOutcome{Loaded::kNew, ""};
+      if (old.ok() && loaded.value() == old.value()) return LoadOutcome{Loaded::kOld, ""};
+      return LoadOutcome{Loaded::kWrong, "the content is neither the one nor the other"};
+    };
+    const auto operations = recording->Operations();
+    EXPECT_TRUE(operations.ok());
+    const auto report =
+        crash::RunStates(before.value(), operations.value(), {.block_bytes = 512, .tears_max = 32},
+                         root_ + "/scratch", judge, {.had_previous = had_previous});
+    EXPECT_TRUE(report.ok()) << report.error().message;
+    return report.value();
+  }
+
+  const std::string root_;
+};
+
+std::string Bad(const CrashReport& report) {
+  std::string text;
+  for (const auto& bad : report.bad) text += bad.Text() + "\n";
+  return text;
+}
+
+TEST_F(SaveCrash, LeavesTheNewCheckpointOrThePreviousOne) {
+  int64_t distinct = 0;
+  for (const SaveFormat format : {SaveFormat::kSafetensors, SaveFormat::kDcp}) {
+    for (const uint64_t seed : {2, 3, 4, 5, 6, 7}) {
+      for (const int64_t ranks : {1, 2, 3, 4}) {
+        const bool had_previous = seed % 2 == 0;
+        const CrashReport report = Crash(format, ranks, had_previous, {}, seed);
+        EXPECT_EQ(report.bad_count, 0) << Bad(report);
+        EXPECT_GT(report.states.distinct, 50);
+        distinct += report.states.distinct;
+      }
+    }
+  }
+  EXPECT_GE(distinct, 10000);
+  RecordProperty("states", static_cast<int>(distinct));
+  std::printf("%ld distinct states\n", static_cast<long>(distinct));
+}
+
+TEST_F(SaveCrash, ACommitBeforeTheNamesAreDurableIsFound) {
+  for (const SaveFormat format : {SaveFormat::kSafetensors, SaveFormat::kDcp}) {
+    const CrashReport report = Crash(format, 2, true, [](Stages& stages) {
+      stages.commit = [](const std::string& staging, const std::string& target, World& world) {
+        return world.files->Exchange(staging, target);
+      };
+    });
+    EXPECT_GT(report.bad_count, 0);
+    EXPECT_GT(report.outcomes.at(crash::CrashModel::kPosix).at(Loaded::kWrong), 0);
+  }
+}
+
+TEST_F(SaveCrash, DataThatAreNotSyncedAreFound) {
+  const CrashReport report = Crash(SaveFormat::kDcp, 2, true, [](Stages& stages) {
+    stages.write_dcp = [write = stages.write_dcp](const StateDict& state, const DcpFile& planned,
+                                                  const std::string& directory, World& world) {
+      class Unsynced : public OutputFile {
+       public:
+        explicit Unsynced(std::unique_ptr<OutputFile> inner) : inner_(std::move(inner)) {}
+        Status WriteAt(uint64_t offset, std::string_view bytes) override {
+          return inner_->WriteAt(offset, bytes);
+        }
+        Status Sync() override { return Ok(); }
+
+       private:
+        std::unique_ptr<OutputFile> inner_;
+      };
+      class Files : public FilesDecorator {
+       public:
+        using FilesDecorator::FilesDecorator;
+        Result<std::unique_ptr<OutputFile>> OpenForWrite(const std::string& path) override {
+          SP_ASSIGN(auto file, inner_->OpenForWrite(path));
+          return std::unique_ptr<OutputFile>(std::make_unique<Unsynced>(std::move(file)));
+        }
+      };
+      World lazy = world;
+      lazy.files = std::make_shared<Files>(world.files);
+      return write(state, planned, directory, lazy);
+    };
+  });
+  EXPECT_GT(report.bad_count, 0);
+  EXPECT_GT(report.outcomes.at(crash::CrashModel::kExt4Ordered).at(Loaded::kWrong), 0);
+}
+
+}  // namespace
+}  // namespace shardproof

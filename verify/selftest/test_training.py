@@ -1,0 +1,151 @@
+"""Optimizer steps, checkpoints and resume of the reference, against the real torch."""
+
+import os
+import sys
+from pathlib import Path
+
+from command import REPOSITORY, CommandTest
+
+BUILD = Path(os.environ["SHARDPROOF_BUILD"])
+SELFTEST = REPOSITORY / "verify" / "selftest"
+
+# The model of save_dcp.py, all of which is trained but the counter.
+MODEL = [
+    {"name": name, "dtype": "F32", "shape": shape}
+    for name, shape in {
+        "0.weight": [11, 7], "1.weight": [5, 7], "1.bias": [5], "2.weight": [5], "2.bias": [5],
+        "3.weight": [3, 5], "3.bias": [3], "4.weight": [1, 3], "4.bias": [1],
+    }.items()
+] + [{"name": "counter", "kind": "buffer", "dtype": "I64", "shape": [5]}]  # fmt: skip
+# Dtypes, a tie, a frozen tensor, one without dims, one without elements, strides.
+MIXED = MODEL + [
+    {"name": "bf16.weight", "dtype": "BF16", "shape": [6, 4]},
+    {"name": "bf16.bias", "dtype": "BF16", "shape": [7]},
+    {"name": "f16.weight", "dtype": "F16", "shape": [4, 3]},
+    {"name": "f64.weight", "dtype": "F64", "shape": [3, 2]},
+    {"name": "frozen.weight", "dtype": "F32", "shape": [3, 2], "requires_grad": False},
+    {"name": "scale", "dtype": "F32", "shape": []},
+    {"name": "none.weight", "dtype": "F32", "shape": [0, 3]},
+    {"name": "turned.weight", "dtype": "F32", "shape": [4, 6], "strides": [1, 4]},
+    {"name": "head.weight", "dtype": "F32", "shape": [9, 2]},
+    {"name": "tied.weight", "dtype": "F32", "shape": [9, 2]},
+]
+
+
+def axes(text):
+    return [{"name": word.split("=")[0], "size": int(word.split("=")[1])} for word in text.split(",")]
+
+
+def case(tensors, mesh, **fields):
+    model = {"tensors": tensors}
+    if tensors is MIXED:
+        model["ties"] = [["head.weight", "tied.weight"]]
+    made = {"schema": 1, "seed": 3, "model": model, "mesh": axes(mesh), "steps": 4, "transport": "sim"}
+    return made | fields
+
+
+class Trained(CommandTest):
+    def passes(self, made, *words):
+        self.write("case.json", made)
+        document = self.judged("verify", "--case", "case.json", *words, code=0)
+        verdicts = {each["id"]: each for each in document["properties"]}
+        for name in ("checkpoint.resume_exact", "checkpoint.training_round_trip", "training.steps_by_formula"):
+            self.assertEqual(verdicts[name]["verdict"], "pass", verdicts[name])
+            self.assertGreaterEqual(verdicts[name]["comparisons"], 10)
+        return document
+
+
+class Resumes(Trained):
+    labels = "selftest multi-rank"
+
+    def test_on_every_kind_of_mesh(self):
+        for mesh, other in (("dp_shard=3", "dp_replicate=2,dp_shard=2"), ("dp_replicate=2,dp_shard=2", "dp_shard=5"),
+                            ("dp_shard=2,tp=2", "dp_shard=1"), ("dp_shard=1", "tp=3")):  # fmt: skip
+            self.passes(case(MIXED, mesh, resume_mesh=axes(other)))
+
+    def test_by_every_strategy(self):
+        for strategy in ("rank0-broadcast", "rank0-scatter", "each-reads-own", "plain"):
+            self.passes(case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), strategy=strategy))
+
+    def test_with_every_kind_of_state(self):
+        for training in ({"moments": "BF16"}, {"masters": False}, {"clip_norm": 0}, {"unfreeze_after": 1},
+                         {"unfreeze_after": 3}):  # fmt: skip
+            self.passes(case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), training=training))
+
+    def test_from_memory_that_only_copies_reach(self):
+        self.passes(case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), device="apart"))
+
+    def test_in_processes(self):
+        self.passes(case(MIXED, "dp_shard=2", resume_mesh=axes("tp=2"), transport="gloo"))
+
+
+class BetweenTorchAndUs(Trained):
+    def torch_loads(self, mesh, torch_mesh):
+        """What the reference saves is what FSDP2 and AdamW have after dcp.load."""
+        self.passes(case(MODEL, mesh), "--save-to", "saved")
+        loaded = self.run_process(sys.executable, SELFTEST / "load_dcp.py", "saved", "full.pt", torch_mesh,
+                                  timeout=200, TMPDIR=str(self.dir))  # fmt: skip
+        self.assert_exit(loaded, 0)
+        self.assert_alike("saved", "full.pt", "model.", tensors=10, values=0)
+        self.assert_alike("saved", "full.pt", "optimizer.", tensors=27, values=20)
+
+    def we_load(self, torch_mesh, meshes):
+        """What FSDP2 and AdamW save is what the reference saves after loading it."""
+        saved = self.run_process(sys.executable, SELFTEST / "save_dcp.py", "theirs", torch_mesh,
+                                 timeout=200, TMPDIR=str(self.dir))  # fmt: skip
+        self.assert_exit(saved, 0)
+        for mesh, strategy in meshes:
+            resaved = self.run_process(BUILD / "resave", "theirs/dcp", "ours", mesh, strategy, "cpu")
+            self.assert_exit(resaved, 0)
+            self.assert_alike("theirs/full.pt", "ours", "model.", tensors=10, values=0)
+            self.assert_alike("theirs/full.pt", "ours", "optim.", tensors=27, values=20)
+            self.assert_alike("theirs/dcp", "ours", "optim.", tensors=27, values=20)
+
+    def assert_alike(self, a, b, prefix, tensors, values):
+        document = self.judged("compare", a, b, "--in-a", prefix, "--in-b", prefix, code=0)
+        self.assertEqual((document["verdict"], document["tensors"]), ("pass", tensors))
+        self.assertGreaterEqual(document["values"], values)
+
+
+class WithTorch(BetweenTorchAndUs):
+    labels = "selftest multi-rank"
+    timeout_s = 240
+
+    def test_it_loads_what_three_ranks_saved(self):
+        self.torch_loads("dp_shard=3", "2")
+
+    def test_it_loads_what_two_by_two_saved(self):
+        self.torch_loads("dp_replicate=2,dp_shard=2", "3")
+
+    def test_three_of_its_ranks_saved(self):
+        self.we_load("3", [("dp_shard=2", "rank0-broadcast"), ("dp_shard=2,tp=2", "rank0-scatter"),
+                           ("dp_replicate=2,dp_shard=2", "each-reads-own"), ("dp_shard=1", "plain")])  # fmt: skip
+
+
+class WithMoreOfTorch(BetweenTorchAndUs):
+    labels = "selftest nightly"
+    timeout_s = 240
+
+    def test_it_loads_what_one_rank_saved(self):
+        self.torch_loads("dp_shard=1", "2x2")
+
+    def test_it_loads_what_two_ranks_saved(self):
+        self.torch_loads("dp_shard=2", "4")
+
+    def test_it_loads_what_four_ranks_saved(self):
+        self.torch_loads("dp_shard=4", "1")
+
+    def test_it_loads_what_tensor_parallel_ranks_saved(self):
+        self.torch_loads("dp_shard=2,tp=2", "2x2")
+
+    def test_one_of_its_ranks_saved(self):
+        self.we_load("1", [("dp_shard=4", "rank0-broadcast")])
+
+    def test_two_of_its_ranks_saved(self):
+        self.we_load("2", [("dp_shard=3", "rank0-broadcast")])
+
+    def test_four_of_its_ranks_saved(self):
+        self.we_load("4", [("dp_shard=1", "rank0-broadcast")])
+
+    def test_two_by_two_of_its_ranks_saved(self):
+        self.we_load("2x2", [("dp_shard=2", "rank0-scatter")])
