@@ -1,6 +1,7 @@
 // checkpoint.files_well_formed: what is saved has the form that other readers of it count on.
 #include <fmt/format.h>
 
+#include "verify/verdict/expectation.h"
 #include "verify/verdict/select.h"
 
 namespace shardproof {
@@ -95,16 +96,16 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   if (!evidence.oracle.saved.contains("values")) {
     judgement.Inconclusive("phase values left no saved checkpoint");
   }
-  for (const auto& [name, saved] : evidence.oracle.saved) {
+  for (const auto& [name, saved] : SavedModels(evidence.oracle)) {
     const PhaseEvidence* phase = evidence.Phase(name);
-    if (!saved.error.empty() || phase == nullptr) {
+    if (!saved->error.empty() || phase == nullptr) {
       judgement.Inconclusive(fmt::format("the checkpoint of phase {} cannot be judged: {}", name,
-                                         phase == nullptr ? "there is no evidence of it" : saved.error));
+                                         phase == nullptr ? "there is no evidence of it" : saved->error));
       continue;
     }
-    FormCheck(evidence, *phase, saved, judgement).Run();
+    FormCheck(evidence, *phase, *saved, judgement).Run();
     // A model without a tensor that is saved, or evidence from before files were on record.
-    if (saved.files.empty() && !saved.indexed) judgement.Skipped("no file of a tensor is on record");
+    if (saved->files.empty() && !saved->indexed) judgement.Skipped("no file of a tensor is on record");
   }
 }
 

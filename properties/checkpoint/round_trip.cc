@@ -176,10 +176,10 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     judgement.Inconclusive("the oracle does not say which tensors the model has");
     return;
   }
-  for (const auto& [name, saved] : evidence.oracle.saved) {
+  for (const auto& [name, saved] : SavedModels(evidence.oracle)) {
     const PhaseEvidence* phase = evidence.Phase(name);
     if (phase != nullptr) {
-      SavedCheck(evidence, *phase, saved, judgement).Run();
+      SavedCheck(evidence, *phase, *saved, judgement).Run();
     } else {
       judgement.Inconclusive(
           fmt::format("a checkpoint of phase {}, of which there is no evidence", name));

@@ -62,13 +62,13 @@ void CheckOthers(const Evidence& evidence, const RankEvidence& rank, const std::
 }
 
 void CheckSaved(const Evidence& evidence, Judgement& judgement) {
-  for (const auto& [phase_name, saved] : evidence.oracle.saved) {
+  for (const auto& [phase_name, saved] : SavedModels(evidence.oracle)) {
     const PhaseEvidence* phase = evidence.Phase(phase_name);
-    if (phase == nullptr || !saved.error.empty()) continue;
+    if (phase == nullptr || !saved->error.empty()) continue;
     for (const std::vector<std::string>& group : evidence.oracle.ties) {
       std::vector<std::string> names;
       for (const std::string& name : group) {
-        if (saved.tensors.contains(name)) names.push_back(name);
+        if (saved->tensors.contains(name)) names.push_back(name);
       }
       judgement.Compared();
       if (names.size() == 1) continue;

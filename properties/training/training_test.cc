@@ -1,8 +1,11 @@
-// The training properties on a body of evidence in which everything holds, and with one thing broken.
+// The training properties on a body of evidence in which everything holds, and with one thing
+// broken.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "properties/sound_evidence.h"
+#include "verify/verdict/expectation.h"
+#include "verify/verdict/image.h"
 
 namespace shardproof::testing {
 namespace {
@@ -16,11 +19,20 @@ class TrainingEvidence : public SoundEvidence {
   TrainingEvidence() {
     evidence.test_case.subject = "f.py";  // whose gradients nobody knows
     evidence.test_case.steps = 4;
-    AddTraining("train", {{"ready", 0}, {"stepped", 1}, {"stepped", 2}, {"saved", 2},
-                          {"stepped", 3}, {"stepped", 4}, {"restored", 2}, {"resumed", 3},
-                          {"resumed", 4}}, "values");
-    AddTraining("again", {{"ready", 0}, {"stepped", 1}, {"stepped", 2}, {"stepped", 3},
-                          {"stepped", 4}}, "values");
+    AddTraining("train",
+                {{"ready", 0},
+                 {"stepped", 1},
+                 {"stepped", 2},
+                 {"saved", 2},
+                 {"stepped", 3},
+                 {"stepped", 4},
+                 {"restored", 2},
+                 {"resumed", 3},
+                 {"resumed", 4}},
+                "values");
+    AddTraining("again",
+                {{"ready", 0}, {"stepped", 1}, {"stepped", 2}, {"stepped", 3}, {"stepped", 4}},
+                "values");
     AddTraining("train_resume", {{"restored", 2}}, "resume");
   }
 
@@ -65,8 +77,8 @@ class TrainingEvidence : public SoundEvidence {
       const TensorDescriptor& descriptor = rank.Descriptor(state);
       if (descriptor.kind != "parameter" || !descriptor.requires_grad) continue;
       // The digests of a tensor's shards add up: the sum must not depend on how many there are.
-      const bool is_cut = !descriptor.placements.empty() &&
-                          descriptor.placements[0].kind.ends_with("shard");
+      const bool is_cut =
+          !descriptor.placements.empty() && descriptor.placements[0].kind.ends_with("shard");
       if (!is_cut || rank.rank == 0) state.digest.lane0 += static_cast<uint64_t>(step);
       kept.optimizer->groups[0].parameters.push_back(tensor);
       if (step > 0) kept.tensors[tensor + ".exp_avg"] = state;
@@ -84,20 +96,20 @@ Finding OnlyFinding(const Evidence& evidence, const std::string& id) {
 
 TEST(TrainingTest, SoundEvidencePassesEveryProperty) {
   const TrainingEvidence sound;
-  for (const char* id : {"training.optimizer_live", "training.steps_act",
-                         "checkpoint.training_round_trip", "checkpoint.resume_exact",
-                         "sharding.ranks_match_rank0", "loading.no_meta_left"}) {
+  for (const char* id :
+       {"training.optimizer_live", "training.steps_act", "checkpoint.training_round_trip",
+        "checkpoint.resume_exact", "sharding.ranks_match_rank0", "loading.no_meta_left"}) {
     const PropertyResult result = JudgeOne(sound.evidence, id);
-    EXPECT_EQ(result.judgement.verdict(), Verdict::kPass) << id << ": "
-                                                          << result.judgement.reason();
+    EXPECT_EQ(result.judgement.verdict(), Verdict::kPass)
+        << id << ": " << result.judgement.reason();
     EXPECT_GT(result.judgement.comparisons(), 0u) << id;
   }
 }
 
 TEST(TrainingTest, NoStepsIsASkipAndNoStageIsInconclusive) {
   const SoundEvidence none;
-  for (const char* id : {"training.steps_act", "checkpoint.training_round_trip",
-                         "checkpoint.resume_exact"}) {
+  for (const char* id :
+       {"training.steps_act", "checkpoint.training_round_trip", "checkpoint.resume_exact"}) {
     EXPECT_EQ(JudgeOne(none.evidence, id).judgement.verdict(), Verdict::kSkip) << id;
     TrainingEvidence forgot;
     for (RankEvidence& rank : forgot.Phase("train").ranks) rank.stages.clear();
@@ -210,6 +222,63 @@ TEST(ResumeExactTest, IsHeldOnlyAgainstAJobThatDoesTheSameTwice) {
   const PropertyResult result = JudgeOne(other.evidence, "checkpoint.resume_exact");
   EXPECT_EQ(result.judgement.verdict(), Verdict::kInconclusive);
   EXPECT_THAT(result.judgement.reason(), HasSubstr("the same twice: big"));
+}
+
+/// A file that holds what the ranks have at a stage.
+FileTensor HeldAsFile(const PhaseEvidence& phase, const std::string& stage, const std::string& name) {
+  const Image image = ImagesOf(phase, stage, name).at(0);
+  return {.name = name,
+          .dtype = image.dtype,
+          .shape = image.shape,
+          .digest = image.digest,
+          .coverage = image.coverage};
+}
+
+class SavedEvidence : public TrainingEvidence {
+ public:
+  SavedEvidence() {
+    evidence.test_case.subject = "reference";
+    const PhaseEvidence& train = Phase("train");
+    for (const auto& [name, state] : At("train", 0, "saved@2").tensors) {
+      if (IsPersistent(evidence.oracle, name))
+        Files()["model." + name] = HeldAsFile(train, "saved@2", name);
+    }
+    for (const auto& [name, state] : At("train", 0, "saved@2.optimizer").tensors) {
+      Files()["optimizer.state." + name] = HeldAsFile(train, "saved@2.optimizer", name);
+    }
+    Files()["rng_0"] = {};
+  }
+  std::map<std::string, FileTensor>& Files() { return evidence.oracle.saved["train"].tensors; }
+};
+
+TEST(TrainingFilesTest, NamesWhatTheFilesLackHaveBesidesOrHoldOtherwise) {
+  const std::string id = "checkpoint.training_files";
+  const SavedEvidence sound;
+  const PropertyResult result = JudgeOne(sound.evidence, id);
+  EXPECT_EQ(result.judgement.verdict(), Verdict::kPass) << result.judgement.reason();
+  EXPECT_GT(result.judgement.comparisons(), 5u);
+
+  SavedEvidence absent;
+  absent.Files().erase("optimizer.state.w.exp_avg");
+  EXPECT_EQ(OnlyFinding(absent.evidence, id).kind, "absent");
+  EXPECT_EQ(OnlyFinding(absent.evidence, id).tensor, "w.exp_avg");
+
+  SavedEvidence extra;
+  extra.Files()["model.x"] = {};
+  EXPECT_EQ(OnlyFinding(extra.evidence, id).kind, "extra");
+
+  SavedEvidence other;
+  other.Files()["model.w"].digest.lane0 += 1;
+  EXPECT_EQ(OnlyFinding(other.evidence, id).tensor, "w");
+  EXPECT_THAT(OnlyFinding(other.evidence, id).message, HasSubstr("on disk"));
+
+  SavedEvidence unreadable;
+  unreadable.evidence.oracle.saved["train"].error = "no .metadata";
+  EXPECT_EQ(OnlyFinding(unreadable.evidence, id).kind, "unreadable");
+
+  SavedEvidence none;
+  none.evidence.oracle.saved.erase("train");
+  EXPECT_EQ(JudgeOne(none.evidence, id).judgement.verdict(), Verdict::kInconclusive);
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ struct Item {
 };
 
 Result<Item> OpenItem(const std::byte* data, uint64_t bytes, const std::string& where) {
-  return TorchTry(ErrorCode::kBadInput, where, [&] {
+  auto item = TorchTry(ErrorCode::kBadInput, "", [&] {
     caffe2::serialize::PyTorchStreamReader reader(std::make_shared<Window>(data, bytes));
     Item item;
     if (reader.getRecordSize("data.pkl") > kPickleBytesMax) {
@@ -65,6 +65,7 @@ Result<Item> OpenItem(const std::byte* data, uint64_t bytes, const std::string& 
     const auto [bytes_of_pickle, length] = reader.getRecord("data.pkl");
     item.pickle.assign(static_cast<const char*>(bytes_of_pickle.get()), length);
     if (reader.hasRecord("byteorder")) {
+      if (reader.getRecordSize("byteorder") > 16) throw std::runtime_error("expected a byte order");
       const auto [order, order_bytes] = reader.getRecord("byteorder");
       if (std::string_view(static_cast<const char*>(order.get()), order_bytes) != "little") {
         throw std::runtime_error("expected the bytes of a little-endian machine");
@@ -73,9 +74,16 @@ Result<Item> OpenItem(const std::byte* data, uint64_t bytes, const std::string& 
     if (reader.hasRecord("data/0")) {
       item.data_offset = reader.getRecordOffset("data/0");
       item.data_bytes = reader.getRecordSize("data/0");
+      // Of a compressed entry the size says nothing of what is there.
+      if (item.data_offset > bytes || item.data_bytes > bytes - item.data_offset) {
+        throw std::runtime_error("expected a storage within the piece, uncompressed");
+      }
     }
     return item;
   });
+  if (item.ok()) return item;
+  // What LibTorch says of a file may quote it.
+  return BadInput(where + Printable(item.error().message));
 }
 
 Result<std::vector<int64_t>> Sizes(const PickleValue* value, const std::string& where) {
@@ -205,6 +213,7 @@ class Reader {
     auto mapping = files_.Map(directory_ + "/" + name);
     if (!mapping.ok()) return mapping.error().While(Printable(where_) + " names a file");
     source_.files.push_back(std::move(mapping).value());
+    names_.push_back(name);
     return known->second;
   }
 
@@ -217,8 +226,8 @@ class Reader {
     }
     place = found->second;
     auto item = OpenItem(source_.BytesAt(place.file, place.offset), place.length,
-                         fmt::format("{}: piece of {} at byte {} of file {}", Printable(directory_),
-                                     Quote(name), place.offset, place.file));
+                         fmt::format("{}: piece of {} at byte {} of {}", Printable(directory_),
+                                     Quote(name), place.offset, Quote(names_[place.file])));
     return item;
   }
 
@@ -241,8 +250,11 @@ class Reader {
                      fmt::format("[{}]", fmt::join(tensor.shape, ", ")));
     tensor.length = *bytes;
     SP_ASSIGN(const PickleValue* chunks, Member(entry, "chunks", Kind::kList));
-    for (const PickleValue* chunk : chunks->items) SP_TRY(ReadChunk(name, *chunk, tensor));
-    SP_TRY(CheckCover(name, tensor));
+    std::vector<Box> boxes;
+    for (const PickleValue* chunk : chunks->items) {
+      SP_TRY(ReadChunk(name, *chunk, boxes.emplace_back(), tensor));
+    }
+    SP_TRY(CheckCover(name, std::move(boxes), tensor));
     source_.state[name] = std::move(tensor);
     return Ok();
   }
@@ -259,7 +271,8 @@ class Reader {
                                    Quote(name), Describe(*state->items[0])));
   }
 
-  Status ReadChunk(const std::string& name, const PickleValue& chunk, SourceTensor& tensor) {
+  Status ReadChunk(const std::string& name, const PickleValue& chunk, Box& read,
+                   SourceTensor& tensor) {
     const std::string of = where_ + ": piece of " + Quote(name);
     SP_ASSIGN(const auto offsets, Sizes(chunk.At("offsets"), of + ": offsets"));
     SP_ASSIGN(const auto sizes, Sizes(chunk.At("sizes"), of + ": sizes"));
@@ -280,6 +293,7 @@ class Reader {
       return WrongOf(name, fmt::format("{} bytes of piece {}", *bytes, box),
                      fmt::format("{} from byte {} on", item.data_bytes, begin));
     }
+    read = {offsets, sizes};
     const uint64_t element = c10::elementSize(tensor.dtype);
     uint64_t offset = place.offset + item.data_offset + begin;
     for (const ElementRun& run : RunsOfBox(tensor.shape, offsets, sizes)) {
@@ -307,6 +321,7 @@ class Reader {
                       !given[1]->is_big && given[1]->integer >= 0;
     if (!fits) return WrongOf(name, "the arguments of a tensor", Describe(call));
     const auto& storage = given[0]->items[0]->items;
+    if (storage[2]->text != "0") return WrongOf(name, "the storage '0'", Describe(*storage[2]));
     const auto found = DtypeFromTorchName(is_v3 ? given[6]->text : storage[1]->text);
     SP_ASSIGN(const auto shape, Sizes(given[2], where_ + ": piece of " + Quote(name)));
     SP_ASSIGN(const auto strides, Sizes(given[3], where_ + ": piece of " + Quote(name)));
@@ -340,11 +355,7 @@ class Reader {
   }
 
   /// That the pieces are the whole image, each byte once.
-  Status CheckCover(const std::string& name, SourceTensor& tensor) const {
-    const auto lies_before = [](const SourcePiece& a, const SourcePiece& b) {
-      return a.start < b.start;
-    };
-    std::sort(tensor.pieces.begin(), tensor.pieces.end(), lies_before);
+  Status CheckCover(const std::string& name, std::vector<Box> boxes, SourceTensor& tensor) const {
     uint64_t held = 0;
     for (const SourcePiece& piece : tensor.pieces) held += piece.length * piece.count;
     if (held != tensor.length) {
@@ -352,17 +363,20 @@ class Reader {
                      fmt::format("{}", held));
     }
     // Of as many bytes as the whole: they cover it if no two have a byte in common.
-    for (size_t i = 0; i < tensor.pieces.size(); ++i) {
-      for (size_t j = i + 1; j < tensor.pieces.size(); ++j) {
-        const SourcePiece& a = tensor.pieces[i];
-        const SourcePiece& b = tensor.pieces[j];
-        if (b.start >= a.start + (a.count - 1) * a.stride + a.length) break;
-        if (Overlap(a, b)) {
-          return WrongOf(name, "pieces that do not overlap",
-                         fmt::format("two with byte {}", b.start));
-        }
+    std::sort(boxes.begin(), boxes.end(),
+              [](const Box& a, const Box& b) { return a.offsets < b.offsets; });
+    for (size_t i = 0; i < boxes.size(); ++i) {
+      for (size_t j = i + 1; j < boxes.size() && !IsBehind(boxes[j], boxes[i]); ++j) {
+        if (!Overlap(boxes[i], boxes[j])) continue;
+        return WrongOf(
+            name, "pieces that do not overlap",
+            fmt::format("[{}] at [{}] and [{}] at [{}]", fmt::join(boxes[i].sizes, ", "),
+                        fmt::join(boxes[i].offsets, ", "), fmt::join(boxes[j].sizes, ", "),
+                        fmt::join(boxes[j].offsets, ", ")));
       }
     }
+    std::sort(tensor.pieces.begin(), tensor.pieces.end(),
+              [](const SourcePiece& a, const SourcePiece& b) { return a.start < b.start; });
     // One stretch is read as those of other formats are, where a tensor may be made of it as it
     // lies.
     if (tensor.pieces.size() == 1 && tensor.pieces[0].count == 1 &&
@@ -374,36 +388,40 @@ class Reader {
     return Ok();
   }
 
-  static bool Overlap(const SourcePiece& a, const SourcePiece& b) {
-    if (a.count == 1 && b.count == 1) return b.start < a.start + a.length;
-    for (uint64_t i = 0; i < b.count; ++i) {
-      const uint64_t at = b.start + i * b.stride;
-      const uint64_t k =
-          a.stride == 0 || at < a.start ? 0 : std::min(a.count - 1, (at - a.start) / a.stride);
-      for (uint64_t near = k; near <= std::min(a.count - 1, k + 1); ++near) {
-        const uint64_t from = a.start + near * a.stride;
-        if (from < at + b.length && at < from + a.length) return true;
-      }
-    }
-    return false;
+  /// Whether a box, and with it all that are sorted after it, begins behind the first dim of
+  /// another.
+  static bool IsBehind(const Box& box, const Box& other) {
+    return !box.offsets.empty() && box.offsets[0] >= other.offsets[0] + other.sizes[0];
   }
 
-  /// What is below "model." becomes the model's, under its names in the model.
-  void TakeModel() {
-    const auto is_model = [](const auto& entry) { return entry.first.starts_with(kModelPrefix); };
-    // A training job's model may have nothing that is saved.
-    const bool is_job = source_.values.contains("step");
-    if (!is_job && std::none_of(source_.state.begin(), source_.state.end(), is_model)) {
-      source_.tensors = std::move(source_.state);
-      source_.state.clear();
-      return;
+  static bool Overlap(const Box& a, const Box& b) {
+    for (size_t d = 0; d < a.offsets.size(); ++d) {
+      if (a.offsets[d] >= b.offsets[d] + b.sizes[d] || b.offsets[d] >= a.offsets[d] + a.sizes[d]) {
+        return false;
+      }
     }
+    return a.ElementCount() > 0 && b.ElementCount() > 0;
+  }
+
+  /// Whether a key is of a training job's state, whatever it calls its optimizer.
+  static bool IsOfTraining(const std::string& key) {
+    constexpr std::string_view kRng = "rng_";
+    if (key.starts_with(kRng)) return key.find_first_not_of("0123456789", kRng.size()) == key.npos;
+    return key.find(".state.") != key.npos;
+  }
+
+  /// What is below "model." becomes the model's, under its names in the model; if nothing is, all
+  /// that is not of training.
+  void TakeModel() {
+    const auto is_below = [](const auto& entry) { return entry.first.starts_with(kModelPrefix); };
+    const bool is_nested = std::any_of(source_.state.begin(), source_.state.end(), is_below);
     for (auto entry = source_.state.begin(); entry != source_.state.end();) {
-      if (!is_model(*entry)) {
+      if (is_nested ? !is_below(*entry) : IsOfTraining(entry->first)) {
         ++entry;
         continue;
       }
-      source_.tensors[entry->first.substr(kModelPrefix.size())] = std::move(entry->second);
+      const size_t prefix = is_nested ? kModelPrefix.size() : 0;
+      source_.tensors[entry->first.substr(prefix)] = std::move(entry->second);
       entry = source_.state.erase(entry);
     }
   }
@@ -413,6 +431,7 @@ class Reader {
   const std::string where_;
   Source source_;
   std::map<std::string, int64_t> number_of_;  ///< of a file, in Source::files
+  std::vector<std::string> names_;            ///< of the files
   std::map<std::pair<std::string, std::vector<int64_t>>, Place> places_;
 };
 

@@ -10,6 +10,7 @@
 #include "src/core/dtype.h"
 #include "src/pickle/pickle.h"
 #include "src/pipeline/rng.h"
+#include "src/text/quote.h"
 
 namespace shardproof {
 namespace {
@@ -92,7 +93,7 @@ Result<ParameterGroup> ReadGroup(const Values& values, const std::string& prefix
     if (!name->Is(Kind::kText) || slot == slots.end()) {
       return BadInput(
           fmt::format("value '{}params': expected names of the model's parameters, found {}",
-                      prefix, name->Is(Kind::kText) ? std::string(name->text) : Describe(*name)));
+                      prefix, name->Is(Kind::kText) ? text::Quote(name->text) : Describe(*name)));
     }
     group.slots.push_back(slot->second);
     group.tensors.push_back(slot->second->value);
@@ -229,11 +230,13 @@ Status Resume(Model& model, const Source& source, const Stages& stages, const Jo
   SP_TRY(Agree(*world.communicator, prepare(), "preparing to restore the optimizer"));
   SP_TRY(stages.fill_state(model, match, state, stages, job, world));
   if (!values.Has("step")) model.step = StepsTaken(*model.optimizer);
-  if (rng == nullptr) return Ok();
-  std::vector<std::byte> bytes(rng->value.nbytes());
-  rng->CopyOut(0, bytes.data(), bytes.size());
-  RestoreRng(bytes, *model.rng);
-  return Ok();
+  Status restored = Ok();
+  if (rng != nullptr) {
+    std::vector<std::byte> bytes(rng->value.nbytes());
+    rng->CopyOut(0, bytes.data(), bytes.size());
+    restored = RestoreRng(bytes, *model.rng);
+  }
+  return Agree(*world.communicator, restored, "restoring the random number generators");
 }
 
 }  // namespace

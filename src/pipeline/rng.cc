@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "src/core/torch_try.h"
 #include "src/numeric/mix.h"
 
 namespace shardproof {
@@ -38,10 +39,13 @@ std::shared_ptr<Slot> StateOfRng(const at::Generator& rng) {
   return slot;
 }
 
-void RestoreRng(const std::vector<std::byte>& state, at::Generator& rng) {
+Status RestoreRng(const std::vector<std::byte>& state, at::Generator& rng) {
   at::Tensor bytes = at::empty({static_cast<int64_t>(state.size())}, at::kByte);
   std::memcpy(bytes.mutable_data_ptr(), state.data(), state.size());
-  rng.set_state(bytes);
+  return TorchTry(ErrorCode::kBadInput, "restoring the random number generator", [&] {
+    rng.set_state(bytes);
+    return Unit{};
+  });
 }
 
 }  // namespace shardproof

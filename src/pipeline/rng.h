@@ -20,7 +20,7 @@ void DrawForStep(at::Generator& rng);
 std::shared_ptr<Slot> RngSlot();
 std::shared_ptr<Slot> StateOfRng(const at::Generator& rng);
 
-/// Takes the bytes of a state that StateOfRng gave.
-void RestoreRng(const std::vector<std::byte>& state, at::Generator& rng);
+/// Takes the bytes of a state that StateOfRng gave. \error kBadInput if they are no such state.
+Status RestoreRng(const std::vector<std::byte>& state, at::Generator& rng);
 
 }  // namespace shardproof

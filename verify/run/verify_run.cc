@@ -14,6 +14,7 @@
 #include "verify/faults/fault.h"
 #include "verify/oracle/header.h"
 #include "verify/run/bug.h"
+#include "verify/run/saved_state.h"
 #include "verify/process/outputs.h"
 
 namespace shardproof {
@@ -320,9 +321,15 @@ Status Run::Consult() {
   SP_ASSIGN(const auto declared, oracle::DeclareModel(test_case()));
   SP_ASSIGN(evidence_.oracle, oracle::Consult(test_case(), source_, captures_));
   for (const PhasePlan& plan : Plans()) {
-    // What steps have changed is held against no file.
-    if (!plan.saves || plan.trains || plan.mode != RunMode::kValues) continue;
+    if (!plan.saves || plan.mode != RunMode::kValues) continue;
     if (!std::filesystem::exists(SavedBy(plan.name))) continue;
+    if (plan.trains) {
+      // A framework's keys, and what its steps have changed, are held against no file.
+      if (test_case().subject == kReference) {
+        evidence_.oracle.saved[plan.name] = ReadSavedState(SavedBy(plan.name));
+      }
+      continue;
+    }
     if (evidence_.WhyCannot("saved_files") == nullptr) {
       if (const std::string why = WhyNotRead(SavedBy(plan.name)); !why.empty()) {
         evidence_.cannot["saved_files"] = why;

@@ -79,6 +79,38 @@ class Resumes(Trained):
         self.passes(case(MIXED, "dp_shard=2", resume_mesh=axes("tp=2"), transport="gloo"))
 
 
+def meshes(most):
+    """Every mesh of at most so many ranks, one axis or two."""
+    made = []
+    for ranks in range(1, most + 1):
+        names = ("dp_shard", "tp", "dp_replicate") if ranks > 1 else ("dp_shard",)
+        made += [f"{name}={ranks}" for name in names]
+        made += [f"{outer}={ranks // size},{inner}={size}" for size in range(2, ranks) if ranks % size == 0
+                 for outer, inner in (("dp_replicate", "dp_shard"), ("dp_shard", "tp"))]  # fmt: skip
+    return made
+
+
+class OnPairs(Trained):
+    labels = "selftest multi-rank"
+    timeout_s = 120
+
+    def test_of_neighbours(self):
+        made = meshes(6)
+        self.assertEqual(len(made), 22)
+        for mesh, other in zip(made, made[7:] + made[:7], strict=True):
+            self.passes(case(MIXED, mesh, resume_mesh=axes(other), steps=2))
+
+
+class OnAllPairs(Trained):
+    labels = "selftest nightly"
+    timeout_s = 900
+
+    def test_of_all_meshes_up_to_six_ranks(self):
+        for mesh in meshes(6):
+            for other in meshes(6):
+                self.passes(case(MIXED, mesh, resume_mesh=axes(other), steps=2))
+
+
 class BetweenTorchAndUs(Trained):
     def torch_loads(self, mesh, torch_mesh):
         """What the reference saves is what FSDP2 and AdamW have after dcp.load."""

@@ -23,6 +23,14 @@ std::vector<std::string> TieGroup(const OracleRecord& oracle, const std::string&
   return {name};
 }
 
+std::map<std::string, const CheckpointRecord*> SavedModels(const OracleRecord& oracle) {
+  std::map<std::string, const CheckpointRecord*> models;
+  for (const auto& [phase, saved] : oracle.saved) {
+    if (phase != "train") models[phase] = &saved;
+  }
+  return models;
+}
+
 bool IsPersistent(const OracleRecord& oracle, const std::string& name) {
   const auto declared = oracle.declared.find(name);
   return declared == oracle.declared.end() || declared->second.kind != "buffer" ||

@@ -1,6 +1,7 @@
 // What the oracle expects of a tensor, with ties and buffers resolved.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,10 @@ Expectation ExpectedOf(const OracleRecord& oracle, const std::string& name);
 
 /// The names of the tie group that `name` is in; `name` alone if it is in none.
 std::vector<std::string> TieGroup(const OracleRecord& oracle, const std::string& name);
+
+/// The checkpoints of models alone, by the phase that saved them. (What a training job saves has keys of
+/// its own, and steps have changed it.)
+std::map<std::string, const CheckpointRecord*> SavedModels(const OracleRecord& oracle);
 
 /// Whether the state dict holds it, as declared; true for what is not declared.
 bool IsPersistent(const OracleRecord& oracle, const std::string& name);

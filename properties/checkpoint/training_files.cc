@@ -1,0 +1,109 @@
+// checkpoint.training_files: what a training job saves is on disk what it was in memory.
+#include <fmt/format.h>
+
+#include <set>
+
+#include "verify/verdict/expectation.h"
+#include "verify/verdict/locate.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+class FilesCheck {
+ public:
+  FilesCheck(const Evidence& evidence, const PhaseEvidence& phase, const CheckpointRecord& saved,
+             Judgement& judgement)
+      : evidence_(evidence), phase_(phase), saved_(saved), judgement_(judgement) {}
+
+  void Run() {
+    judgement_.Compared();
+    if (!saved_.error.empty()) {
+      judgement_.Found(FindingAt(phase_, "saved", "", "unreadable", {},
+                                 "the saved checkpoint cannot be read: " + saved_.error));
+      return;
+    }
+    std::set<std::string> expected;
+    for (const char* of : {"model", "optimizer"}) {
+      const std::string stage = KeyOf(phase_, "saved", of);
+      const std::string prefix = std::string(of) + (std::string(of) == "model" ? "." : ".state.");
+      for (const std::string& name : TensorNames(phase_, stage)) {
+        if (std::string(of) == "model" && !IsPersistent(evidence_.oracle, name)) continue;
+        expected.insert(prefix + name);
+        CheckTensor(stage, name, prefix + name);
+      }
+    }
+    for (const auto& [key, tensor] : saved_.tensors) {
+      const bool is_rng = key.starts_with("rng_");  // of which the evidence has a digest of its own
+      judgement_.Compared();
+      if (is_rng || expected.contains(key)) continue;
+      judgement_.Found(
+          FindingAt(phase_, "saved", key, "extra", {},
+                    "the checkpoint has a tensor that neither model nor optimizer has"));
+    }
+  }
+
+ private:
+  void CheckTensor(const std::string& stage, const std::string& name, const std::string& key) {
+    const std::vector<Image> held = DefinedImages(phase_, stage, name, judgement_);
+    if (held.empty()) return;
+    judgement_.Compared();
+    const auto tensor = saved_.tensors.find(key);
+    if (tensor == saved_.tensors.end()) {
+      judgement_.Found(FindingAt(phase_, stage, name, "absent", {},
+                                 fmt::format("the checkpoint lacks '{}'", key)));
+      return;
+    }
+    const Comparison comparison{
+        evidence_, phase_, stage, name, fmt::format("its value at `{}`", stage), {}};
+    if (auto finding = Compare(comparison, held[0], ImageOf(tensor->second))) {
+      finding->message = "on disk " + finding->message;
+      judgement_.Found(std::move(*finding));
+    }
+  }
+
+  const Evidence& evidence_;
+  const PhaseEvidence& phase_;
+  const CheckpointRecord& saved_;
+  Judgement& judgement_;
+};
+
+/// \claim      What the reference saves of a training job holds every persistent tensor of the
+/// model and every
+///             tensor of the optimizer's state, once and under its key, bit for bit as they were at
+///             `saved`, and nothing else; read by a reader that shares nothing with the one that
+///             saved it.
+/// \needs      train: saved; the saved checkpoint
+/// \tolerance  bit-exact: saving moves bytes
+/// \killed_by  checkpoint.optimizer_only, checkpoint.moments_swapped,
+/// checkpoint.piece_names_swapped \source     torch.distributed.checkpoint;
+/// deepspeedai/DeepSpeed#3090
+void Check(const Evidence& evidence, Judgement& judgement) {
+  if (!IsReference(evidence)) {
+    judgement.Skipped("what a subject saves has keys of its own");
+    return;
+  }
+  const PhaseEvidence* train = PhaseToJudge(evidence, "train", judgement);
+  if (train == nullptr) return;
+  const auto saved = evidence.oracle.saved.find("train");
+  if (saved == evidence.oracle.saved.end() || KeyOf(*train, "saved", "model").empty()) {
+    judgement.Inconclusive("phase train left no saved checkpoint");
+    return;
+  }
+  FilesCheck(evidence, *train, saved->second, judgement).Run();
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "checkpoint.training_files",
+    .claim = "What a training job saves is on disk what it was in memory, each tensor once.",
+    .needs = "train: saved; the saved checkpoint",
+    .tolerance = "bit-exact",
+    .source = "torch.distributed.checkpoint; deepspeedai/DeepSpeed#3090",
+    .killed_by = {"checkpoint.optimizer_only", "checkpoint.moments_swapped",
+                  "checkpoint.piece_names_swapped"},
+    .check = Check,
+    .capabilities = {"train", "save"},
+}};
+
+}  // namespace
+}  // namespace shardproof

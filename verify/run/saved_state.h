@@ -1,0 +1,14 @@
+// What a training job has left on disk, read by the verifier's own reader of such checkpoints.
+#pragma once
+
+#include <string>
+
+#include "verify/evidence/evidence.h"
+
+namespace shardproof {
+
+/// Every tensor of the checkpoint at `directory`, of any format that is known, under its key in it:
+/// "optimizer.state.<FQN>.exp_avg". What cannot be read is the record's `error`.
+CheckpointRecord ReadSavedState(const std::string& directory);
+
+}  // namespace shardproof
