@@ -21,6 +21,7 @@ NO_PROGRAM = {
     "memory": "it is about the memory of a process, and a program's ranks are threads of one, whose memory is "
               "not told apart",
     "fault": "a fault was injected into the run, which is the verifier's doing",
+    "train": "it is about optimizer steps, or about what was saved after some, and programs take none yet",
 }  # fmt: skip
 
 # How the message of a finding says what a field should have been.
@@ -289,6 +290,8 @@ def plan_for(finding, run):
         raise NotShown(NO_PROGRAM["memory" if domain == "memory" else finding["class"]])
     if run.case["faults"]:
         raise NotShown(NO_PROGRAM["fault"])
+    if finding["phase"] in ("train", "again", "train_resume"):
+        raise NotShown(NO_PROGRAM["train"])
     make = CHECKS.get(kind)
     if finding["property"] == "fault.every_rank_finishes":
         make = ends

@@ -40,7 +40,7 @@ from reproducer_shared import (
 PROGRAMS_MAX = 3  # each takes most of a minute to compile
 BUILD_SECONDS = 900
 RUN_SECONDS = 120
-LIBRARIES = ("src/libpipeline.a", "src/libpattern.a")
+LIBRARIES = tuple(f"src/lib{module}.a" for module in ("pipeline", "pattern", "numeric", "pickle", "text"))
 
 
 class Run:

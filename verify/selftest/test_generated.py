@@ -200,11 +200,12 @@ class Interrupted(CommandTest):
 
 class Failure(CommandTest):
     labels = "selftest multi-rank fast"
-    timeout_s = 120
+    timeout_s = 240
 
     def test_a_failing_case_is_shrunk_and_shown(self):
+        # Half of the time goes into compiling the program that shows it.
         done = self.shardproof("verify", "--generate", 50, "--bug", "sharding.shards_swapped",
-                               "--report", "report")  # fmt: skip
+                               "--report", "report", timeout=180)  # fmt: skip
         self.assert_exit(done, 1)
         self.assertRegex(done.out, r"shrunk to [1-3] ranks?, 1 tensor")
         self.assertTrue((self.dir / "report" / "report.html").exists())
