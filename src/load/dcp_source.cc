@@ -1,16 +1,15 @@
 #include "src/load/dcp_source.h"
 
-#include <caffe2/serialize/inline_container.h>
-#include <caffe2/serialize/read_adapter_interface.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
+#include <tuple>
 
 #include "src/checkpoint/torch_names.h"
 #include "src/core/dtype.h"
-#include "src/core/torch_try.h"
 #include "src/mesh/boxes.h"
 #include "src/pickle/pickle.h"
 #include "src/text/quote.h"
@@ -30,23 +29,7 @@ constexpr uint64_t kMetadataBytesMax = uint64_t{1} << 30;
 constexpr uint64_t kPickleBytesMax = 64u << 20;  // of one value
 constexpr std::string_view kModule = "torch.distributed.checkpoint.metadata.";
 constexpr std::string_view kModelPrefix = "model.";
-
-/// An archive within a mapped file.
-class Window : public caffe2::serialize::ReadAdapterInterface {
- public:
-  Window(const std::byte* data, uint64_t bytes) : data_(data), bytes_(bytes) {}
-  size_t size() const override { return bytes_; }
-  size_t read(uint64_t at, void* to, size_t bytes, const char*) const override {
-    if (at >= bytes_) return 0;
-    const size_t length = std::min<uint64_t>(bytes, bytes_ - at);
-    std::memcpy(to, data_ + at, length);
-    return length;
-  }
-
- private:
-  const std::byte* data_;
-  uint64_t bytes_;
-};
+constexpr size_t kNamesMax = 1024;  // of one piece
 
 /// One item of a file, as its own archive says it.
 struct Item {
@@ -55,35 +38,109 @@ struct Item {
   uint64_t data_bytes = 0;
 };
 
+/// A ZIP archive as torch.save writes it: nothing in it compressed or encrypted, nothing behind it.
+/// Every number is checked against the bytes that there are. \source APPNOTE.TXT 6.3.10, 4.3
+class Archive {
+ public:
+  Archive(const std::byte* data, uint64_t bytes) : data_(data), bytes_(bytes) {}
+
+  /// Where the entries of the first folder lie, by their names in it. \returns nullopt if it is no
+  /// such archive.
+  std::optional<std::map<std::string, std::pair<uint64_t, uint64_t>>> Entries() const {
+    constexpr uint64_t kEnd = 22, kEnd64 = 56, kLocator64 = 20, kEntry = 46, kLocal = 30;
+    if (bytes_ < kEnd || !Has(bytes_ - kEnd, "PK\x05\x06") || Number(bytes_ - 2, 2) != 0) return {};
+    uint64_t count = Number(bytes_ - 12, 2);
+    uint64_t size = Number(bytes_ - 10, 4);
+    uint64_t at = Number(bytes_ - 6, 4);
+    uint64_t end = bytes_ - kEnd;
+    if (end >= kLocator64 && Has(end - kLocator64, "PK\x06\x07")) {
+      const uint64_t record = Number(end - kLocator64 + 8, 8);
+      if (record > bytes_ || bytes_ - record < kEnd64 || !Has(record, "PK\x06\x06")) return {};
+      count = Number(record + 32, 8);
+      size = Number(record + 40, 8);
+      at = Number(record + 48, 8);
+      end = record;
+    }
+    if (at > end || size != end - at || count > size / kEntry) return {};
+    std::map<std::string, std::pair<uint64_t, uint64_t>> entries;
+    for (uint64_t i = 0; i < count; ++i) {
+      if (end - at < kEntry || !Has(at, "PK\x01\x02")) return {};
+      const uint64_t name_bytes = Number(at + 28, 2), extra_bytes = Number(at + 30, 2);
+      const uint64_t entry_bytes = kEntry + name_bytes + extra_bytes + Number(at + 32, 2);
+      if (end - at < entry_bytes) return {};
+      const bool is_plain = (Number(at + 8, 2) & 1) == 0 && Number(at + 10, 2) == 0;
+      uint64_t sizes[] = {Number(at + 24, 4), Number(at + 20, 4), Number(at + 42, 4)};
+      if (!is_plain || !Widen(at + kEntry + name_bytes, extra_bytes, sizes)) return {};
+      const auto [length, stored, header] = sizes;
+      if (length != stored || header > bytes_ || bytes_ - header < kLocal) return {};
+      if (!Has(header, "PK\x03\x04")) return {};
+      const uint64_t begin = kLocal + Number(header + 26, 2) + Number(header + 28, 2);
+      if (bytes_ - header < begin || bytes_ - header - begin < length) return {};
+      const std::string name(Text(at + kEntry, name_bytes));
+      const size_t slash = name.find('/');
+      if (slash == name.npos) return {};
+      if (!entries.emplace(name.substr(slash + 1), std::make_pair(header + begin, length)).second)
+        return {};
+      at += entry_bytes;
+    }
+    return entries;
+  }
+
+  std::string_view Text(uint64_t at, uint64_t length) const {
+    return {reinterpret_cast<const char*>(data_) + at, length};
+  }
+
+ private:
+  bool Has(uint64_t at, std::string_view mark) const { return Text(at, 4) == mark; }
+  uint64_t Number(uint64_t at, int width) const {
+    uint64_t number = 0;
+    std::memcpy(&number, data_ + at,
+                static_cast<size_t>(width));  // little-endian, as this machine is
+    return number;
+  }
+  /// Takes from the extra fields the numbers that have no room in the entry.
+  bool Widen(uint64_t at, uint64_t length, uint64_t (&numbers)[3]) const {
+    for (uint64_t done = 0; length - done >= 4;) {
+      const uint64_t id = Number(at + done, 2), field = Number(at + done + 2, 2);
+      if (field > length - done - 4) return false;
+      uint64_t taken = 0;
+      for (uint64_t& number : numbers) {
+        if (id != 1 || number != 0xffffffff) continue;
+        if (field - taken < 8) return false;
+        number = Number(at + done + 4 + taken, 8);
+        taken += 8;
+      }
+      done += 4 + field;
+    }
+    return true;
+  }
+
+  const std::byte* data_;
+  uint64_t bytes_;
+};
+
 Result<Item> OpenItem(const std::byte* data, uint64_t bytes, const std::string& where) {
-  auto item = TorchTry(ErrorCode::kBadInput, "", [&] {
-    caffe2::serialize::PyTorchStreamReader reader(std::make_shared<Window>(data, bytes));
-    Item item;
-    if (reader.getRecordSize("data.pkl") > kPickleBytesMax) {
-      throw std::runtime_error("expected a pickle of at most 64 MiB");
-    }
-    const auto [bytes_of_pickle, length] = reader.getRecord("data.pkl");
-    item.pickle.assign(static_cast<const char*>(bytes_of_pickle.get()), length);
-    if (reader.hasRecord("byteorder")) {
-      if (reader.getRecordSize("byteorder") > 16) throw std::runtime_error("expected a byte order");
-      const auto [order, order_bytes] = reader.getRecord("byteorder");
-      if (std::string_view(static_cast<const char*>(order.get()), order_bytes) != "little") {
-        throw std::runtime_error("expected the bytes of a little-endian machine");
-      }
-    }
-    if (reader.hasRecord("data/0")) {
-      item.data_offset = reader.getRecordOffset("data/0");
-      item.data_bytes = reader.getRecordSize("data/0");
-      // Of a compressed entry the size says nothing of what is there.
-      if (item.data_offset > bytes || item.data_bytes > bytes - item.data_offset) {
-        throw std::runtime_error("expected a storage within the piece, uncompressed");
-      }
-    }
-    return item;
-  });
-  if (item.ok()) return item;
-  // What LibTorch says of a file may quote it.
-  return BadInput(where + Printable(item.error().message));
+  const Archive archive(data, bytes);
+  const auto entries = archive.Entries();
+  if (!entries) {
+    return BadInput(
+        where +
+        ": expected an archive as torch.save writes it, whole and uncompressed, found another");
+  }
+  const auto pickle = entries->find("data.pkl");
+  if (pickle == entries->end() || pickle->second.second > kPickleBytesMax) {
+    return BadInput(where + ": expected an entry data.pkl of at most 64 MiB, found none");
+  }
+  Item item;
+  item.pickle = archive.Text(pickle->second.first, pickle->second.second);
+  const auto order = entries->find("byteorder");
+  if (order != entries->end() &&
+      archive.Text(order->second.first, order->second.second) != "little") {
+    return BadInput(where + ": expected the bytes of a little-endian machine, found others");
+  }
+  const auto storage = entries->find("data/0");
+  if (storage != entries->end()) std::tie(item.data_offset, item.data_bytes) = storage->second;
+  return item;
 }
 
 Result<std::vector<int64_t>> Sizes(const PickleValue* value, const std::string& where) {
@@ -134,12 +191,13 @@ class Reader {
     SP_ASSIGN(const PickleValue* entries, Member(root, "state_dict_metadata", Kind::kDict));
     SP_ASSIGN(const PickleValue* places, Member(root, "storage_data", Kind::kDict));
     SP_TRY(ReadPlaces(*places));
+    SP_TRY(CheckApart());
     for (size_t i = 0; i + 1 < entries->items.size(); i += 2) {
       const PickleValue& key = *entries->items[i];
       if (!key.Is(Kind::kText)) return Wrong("names in state_dict_metadata", Describe(key));
       SP_TRY(ReadEntry(std::string(key.text), *entries->items[i + 1]));
     }
-    TakeModel();
+    TakeModel(IsNested(root));
     return std::move(source_);
   }
 
@@ -235,6 +293,10 @@ class Reader {
     Place place;
     if (entry.IsObject(std::string(kModule) + "BytesStorageMetadata")) {
       SP_ASSIGN(Item item, ItemOf(name, {}, place));
+      value_bytes_ += item.pickle.size();
+      if (value_bytes_ > kPickleBytesMax) {
+        return WrongOf(name, "values of at most 64 MiB together", "more");
+      }
       source_.values[name] = std::move(item.pickle);
       return Ok();
     }
@@ -410,11 +472,45 @@ class Reader {
     return key.find(".state.") != key.npos;
   }
 
+  /// Whether the state dict that was saved had a dict "model" in it. (The names of many models
+  /// begin so.)
+  static bool IsNested(const PickleValue& root) {
+    const PickleValue* paths = root.At("planner_data");
+    if (paths == nullptr || !paths->Is(Kind::kDict)) return false;
+    for (size_t i = 1; i < paths->items.size(); i += 2) {
+      const auto& path = paths->items[i]->items;
+      if (path.size() > 1 && path[0]->Is(Kind::kText) && path[0]->text == "model") return true;
+    }
+    return false;
+  }
+
+  /// Pieces that share bytes would let a small directory stand for any amount. Names of one tied
+  /// tensor have one place.
+  Status CheckApart() const {
+    std::vector<std::pair<Place, const std::string*>> sorted;
+    for (const auto& [key, place] : places_) sorted.emplace_back(place, &key.first);
+    std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+      return std::tie(a.first.file, a.first.offset) < std::tie(b.first.file, b.first.offset);
+    });
+    size_t alike = 1;
+    for (size_t i = 1; i < sorted.size(); ++i) {
+      const auto& [before, name_before] = sorted[i - 1];
+      const auto& [place, name] = sorted[i];
+      const bool is_same = before.file == place.file && before.offset == place.offset &&
+                           before.length == place.length && *name_before != *name;
+      alike = is_same ? alike + 1 : 1;
+      if (is_same && alike <= kNamesMax) continue;
+      if (before.file != place.file || place.offset - before.offset >= before.length) continue;
+      return WrongOf(*name, "pieces that do not overlap in their file",
+                     "one that begins in that of " + Quote(*name_before));
+    }
+    return Ok();
+  }
+
   /// What is below "model." becomes the model's, under its names in the model; if nothing is, all
   /// that is not of training.
-  void TakeModel() {
+  void TakeModel(bool is_nested) {
     const auto is_below = [](const auto& entry) { return entry.first.starts_with(kModelPrefix); };
-    const bool is_nested = std::any_of(source_.state.begin(), source_.state.end(), is_below);
     for (auto entry = source_.state.begin(); entry != source_.state.end();) {
       if (is_nested ? !is_below(*entry) : IsOfTraining(entry->first)) {
         ++entry;
@@ -432,6 +528,7 @@ class Reader {
   Source source_;
   std::map<std::string, int64_t> number_of_;  ///< of a file, in Source::files
   std::vector<std::string> names_;            ///< of the files
+  uint64_t value_bytes_ = 0;
   std::map<std::pair<std::string, std::vector<int64_t>>, Place> places_;
 };
 

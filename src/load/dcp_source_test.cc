@@ -179,6 +179,23 @@ TEST_P(DcpSourceTest, ReadsNoMoreThanThereIsWhateverByteChanges) {
   }
 }
 
+TEST_P(DcpSourceTest, RefusesEntriesThatAreCompressed) {
+  std::string bytes = Read("__0_0.distcp");
+  const size_t entry = bytes.find("PK\x01\x02");
+  ASSERT_NE(entry, std::string::npos);
+  bytes[entry + 10] = 8;  // its method: deflated
+  Write("__0_0.distcp", bytes);
+  Refused("uncompressed");
+}
+
+TEST_P(DcpSourceTest, NamesThatBeginWithModelAreNoDictOfThatName) {
+  Replace(".metadata", "one_row", "model.x");
+  const auto opened = Open();
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  EXPECT_TRUE(opened.value().tensors.contains("model.x"));
+  EXPECT_TRUE(opened.value().tensors.contains("rows"));
+}
+
 TEST_P(DcpSourceTest, RefusesWhatAPickleWouldCall) {
   Replace(".metadata", "_StorageInfo", "_StorageEvil");
   Refused("_StorageEvil");

@@ -1,10 +1,10 @@
 #include "src/load/safetensors.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <set>
-
-#include <fmt/format.h>
 
 #include "src/core/dtype.h"
 #include "src/core/strict_json.h"
@@ -49,22 +49,23 @@ Result<SourceTensor> ParseTensor(const json& entry, const std::string& where, ui
   tensor.dtype = *dtype;
   for (const json& size : entry["shape"]) {
     if (!IsCount(size)) {
-      return BadInput(fmt::format("{}: shape {} holds what is no size", where,
-                                  Shown(entry["shape"])));
+      return BadInput(
+          fmt::format("{}: shape {} holds what is no size", where, Shown(entry["shape"])));
     }
     tensor.shape.push_back(size.get<int64_t>());
   }
   const json& offsets = entry["data_offsets"];
   if (offsets.size() != 2 || !IsCount(offsets[0]) || !IsCount(offsets[1])) {
-    return BadInput(fmt::format("{}: data_offsets {} are not two byte offsets", where,
-                                Shown(offsets)));
+    return BadInput(
+        fmt::format("{}: data_offsets {} are not two byte offsets", where, Shown(offsets)));
   }
   const auto begin = offsets[0].get<uint64_t>();
   const auto end = offsets[1].get<uint64_t>();
   if (begin > end || end > data_bytes) {
-    return BadInput(fmt::format("{}: data_offsets [{}, {}] lie outside the {} data bytes of the "
-                                "file",
-                                where, begin, end, data_bytes));
+    return BadInput(
+        fmt::format("{}: data_offsets [{}, {}] lie outside the {} data bytes of the "
+                    "file",
+                    where, begin, end, data_bytes));
   }
   const auto expected = ByteLength(tensor.shape, tensor.dtype);
   if (!expected || *expected != end - begin) {
@@ -90,16 +91,17 @@ Status CheckCover(const std::map<std::string, SourceTensor>& tensors, const std:
   uint64_t reached = 0;
   for (const auto& [name, tensor] : order) {
     if (tensor->offset != reached) {
-      return BadInput(fmt::format("{}: tensor {} begins at data byte {}, where {} was expected: "
-                                  "tensors {}",
-                                  path, ShownText(*name), tensor->offset, reached,
-                                  tensor->offset < reached ? "overlap" : "leave a gap"));
+      return BadInput(
+          fmt::format("{}: tensor {} begins at data byte {}, where {} was expected: "
+                      "tensors {}",
+                      path, ShownText(*name), tensor->offset, reached,
+                      tensor->offset < reached ? "overlap" : "leave a gap"));
     }
     reached += tensor->length;
   }
   if (reached != data_bytes) {
-    return BadInput(fmt::format("{}: {} data bytes belong to no tensor", path,
-                                data_bytes - reached));
+    return BadInput(
+        fmt::format("{}: {} data bytes belong to no tensor", path, data_bytes - reached));
   }
   return Ok();
 }
@@ -115,15 +117,16 @@ Status CheckMetadata(const json& metadata, const std::string& path) {
 Result<std::map<std::string, SourceTensor>> ParseFile(const MappedFile& file,
                                                       const std::string& path) {
   if (file.size() < 8) {
-    return BadInput(fmt::format("{}: {} bytes, too short for the 8-byte header length", path,
-                                file.size()));
+    return BadInput(
+        fmt::format("{}: {} bytes, too short for the 8-byte header length", path, file.size()));
   }
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, file.data(), 8);
   if (header_bytes > kHeaderBytesMax || header_bytes > file.size() - 8) {
-    return BadInput(fmt::format("{}: header length {} does not fit: the file has {} bytes after it "
-                                "and the format allows {}",
-                                path, header_bytes, file.size() - 8, kHeaderBytesMax));
+    return BadInput(
+        fmt::format("{}: header length {} does not fit: the file has {} bytes after it "
+                    "and the format allows {}",
+                    path, header_bytes, file.size() - 8, kHeaderBytesMax));
   }
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, header_bytes);
   if (!text.starts_with('{')) {
@@ -158,8 +161,8 @@ Status AddFile(FileSystem& files, const std::string& directory, const std::strin
   for (auto& [tensor_name, tensor] : tensors) {
     tensor.file = index;
     if (!source.tensors.emplace(tensor_name, std::move(tensor)).second) {
-      return BadInput(fmt::format("{}: tensor {} is in another file too", path,
-                                  ShownText(tensor_name)));
+      return BadInput(
+          fmt::format("{}: tensor {} is in another file too", path, ShownText(tensor_name)));
     }
   }
   return Ok();
@@ -186,9 +189,10 @@ Result<std::map<std::string, std::string>> ReadIndex(FileSystem& files, const st
   for (const auto& [name, file] : index["weight_map"].items()) {
     const std::string target = file.is_string() ? file.get<std::string>() : "";
     if (!IsBelow(target)) {
-      return BadInput(fmt::format("{}: weight_map[{}] is {}: expected the name of a file below the "
-                                  "directory",
-                                  path, ShownText(name), Shown(file)));
+      return BadInput(
+          fmt::format("{}: weight_map[{}] is {}: expected the name of a file below the "
+                      "directory",
+                      path, ShownText(name), Shown(file)));
     }
     file_of[name] = target;
   }
@@ -204,8 +208,8 @@ Result<Source> OpenSharded(FileSystem& files, const std::string& directory) {
   for (auto& [name, number] : number_of) {
     number = static_cast<int64_t>(source.files.size());
     if (!files.Exists(directory + "/" + name)) {
-      return BadInput(fmt::format("{}: names file {}, which is not there", index_path,
-                                  ShownText(name)));
+      return BadInput(
+          fmt::format("{}: names file {}, which is not there", index_path, ShownText(name)));
     }
     SP_TRY(AddFile(files, directory, name, source));
   }
@@ -245,7 +249,8 @@ json DescribeTensors(const std::map<std::string, SourceTensor>& tensors) {
     json& entry = document[name];
     entry = {DtypeName(tensor.dtype), tensor.shape, tensor.file, tensor.offset, tensor.length};
     for (const SourcePiece& piece : tensor.pieces) {
-      entry.push_back({piece.start, piece.length, piece.count, piece.stride, piece.file, piece.offset});
+      entry.push_back(
+          {piece.start, piece.length, piece.count, piece.stride, piece.file, piece.offset});
     }
   }
   return document;
@@ -273,7 +278,9 @@ std::map<std::string, SourceTensor> TensorsFrom(const json& document) {
 std::string DescribeSource(const Source& source) {
   json values = json::object();
   for (const auto& [name, pickle] : source.values) {
-    values[name] = std::vector<uint8_t>(pickle.begin(), pickle.end());
+    std::string hex;
+    for (const char byte : pickle) hex += fmt::format("{:02x}", static_cast<uint8_t>(byte));
+    values[name] = std::move(hex);
   }
   const json document = {DescribeTensors(source.tensors), DescribeTensors(source.state), values};
   return document.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -282,14 +289,19 @@ std::string DescribeSource(const Source& source) {
 Result<Source> SourceFromDescription(const std::string& text) {
   const json document = json::parse(text, nullptr, false);
   if (!document.is_array() || document.size() != 3) {
-    return Failed("what rank 0 sent as the checkpoint's tensors does not parse: the ranks are not in "
-                  "the same collective");
+    return Failed(
+        "what rank 0 sent as the checkpoint's tensors does not parse: the ranks are not in "
+        "the same collective");
   }
   Source source;
   source.tensors = TensorsFrom(document[0]);
   source.state = TensorsFrom(document[1]);
   for (const auto& [name, bytes] : document[2].items()) {
-    for (const json& byte : bytes) source.values[name] += static_cast<char>(byte.get<uint8_t>());
+    const auto& hex = bytes.get_ref<const std::string&>();
+    std::string& pickle = source.values[name];
+    for (size_t i = 0; i + 1 < hex.size(); i += 2) {
+      pickle += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+    }
   }
   return source;
 }

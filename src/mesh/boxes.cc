@@ -101,9 +101,15 @@ std::vector<ElementRun> RunsOfBox(const std::vector<int64_t>& shape,
   for (size_t d = 0; d <= cut; ++d) base += static_cast<uint64_t>(offsets[d]) * inner[d];
   const uint64_t length = static_cast<uint64_t>(sizes[cut]) * inner[cut];
   if (cut == 0) return {{base, length, 1, 0}};
+  // Rows of a dim repeat at one stride, and go on so in the dim before it if they are all of it.
+  size_t repeat = cut - 1;
+  auto count = static_cast<uint64_t>(sizes[repeat]);
+  while (repeat > 0 && sizes[repeat] == shape[repeat]) {
+    --repeat;
+    count *= static_cast<uint64_t>(sizes[repeat]);
+  }
   std::vector<ElementRun> runs;
-  std::vector<int64_t> index(cut - 1, 0);  // of the dims before the one that repeats
-  const auto count = static_cast<uint64_t>(sizes[cut - 1]);
+  std::vector<int64_t> index(repeat, 0);  // of the dims before those that repeat
   for (;;) {
     uint64_t start = base;
     for (size_t d = 0; d < index.size(); ++d) start += static_cast<uint64_t>(index[d]) * inner[d];

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -65,7 +66,7 @@ class Values {
   const Source& source_;
 };
 
-/// Options of torch.optim.AdamW that change nothing here.
+/// Options of torch.optim.AdamW, of which some have to be as they are here.
 bool IsTorchOption(const std::string& name) {
   static const std::set<std::string> names = {"params",   "lr",           "betas",
                                               "eps",      "weight_decay", "amsgrad",
@@ -74,9 +75,24 @@ bool IsTorchOption(const std::string& name) {
   return names.contains(name);
 }
 
+/// That a switch of a group, if it has it, is as this AdamW works.
+Status CheckSwitch(const Values& values, const std::string& key, bool wanted) {
+  if (!values.Has(key)) return Ok();
+  SP_ASSIGN(const Pickle read, values.Read(key));
+  const PickleValue& value = read.root();
+  if (value.Is(Kind::kBool) && (value.integer != 0) == wanted) return Ok();
+  return Unsupported(
+      fmt::format("value '{}': expected {}, found {}: the optimizer is another than this AdamW",
+                  key, wanted ? "True" : "False",
+                  value.Is(Kind::kBool) ? (wanted ? "False" : "True") : Describe(value)));
+}
+
 Result<ParameterGroup> ReadGroup(const Values& values, const std::string& prefix,
                                  const std::map<std::string, std::shared_ptr<Slot>>& slots) {
   ParameterGroup group;
+  SP_TRY(CheckSwitch(values, prefix + "amsgrad", false));
+  SP_TRY(CheckSwitch(values, prefix + "maximize", false));
+  SP_TRY(CheckSwitch(values, prefix + "decoupled_weight_decay", true));
   SP_ASSIGN(group.settings.learning_rate, values.Number(prefix + "lr"));
   SP_ASSIGN(group.settings.epsilon, values.Number(prefix + "eps"));
   SP_ASSIGN(group.settings.weight_decay, values.Number(prefix + "weight_decay"));
@@ -123,6 +139,10 @@ Status ReadGroups(const Values& values, const Model& model) {
   std::map<std::string, std::shared_ptr<Slot>> slots;
   for (const auto& slot : model.Slots()) {
     for (const std::string& name : slot->names) slots[name] = slot;
+  }
+  if (!values.Has(prefix + "0.params")) {
+    return Unsupported("the checkpoint has no value " + text::Quote(prefix + "0.params") +
+                       ": groups are read as a list, not flattened by parameter");
   }
   std::vector<ParameterGroup> groups;
   std::set<const Slot*> taken;
@@ -179,6 +199,19 @@ Status WantState(Optimizer& optimizer, const Source& state, Device& device, KeyM
   return Ok();
 }
 
+/// That nothing below ".state." is left: what is dropped would be gone from the next save.
+Status CheckAllTaken(const Source& state, const KeyMatch& match) {
+  std::set<std::string> taken;
+  for (const SlotKeys& load : match.loads) taken.insert(load.parts.front().key);
+  for (const auto& [key, tensor] : state.tensors) {
+    if (key.find(".state.") == key.npos || taken.contains(key)) continue;
+    return Unsupported(
+        "tensor " + text::Quote(key) +
+        ": expected AdamW's state of a parameter that the model has, found what is none of it");
+  }
+  return Ok();
+}
+
 /// This rank's generator, if there was such a rank; else a stream of its own goes on.
 Result<std::shared_ptr<Slot>> WantRng(const Source& state, World& world, KeyMatch& match) {
   std::shared_ptr<Slot> own;
@@ -196,12 +229,16 @@ Result<std::shared_ptr<Slot>> WantRng(const Source& state, World& world, KeyMatc
   return own;
 }
 
-/// The most that any parameter has taken.
-int64_t StepsTaken(const Optimizer& optimizer) {
+/// The most that any parameter has taken. \error kBadInput if that is no number of steps.
+Result<int64_t> StepsTaken(const Optimizer& optimizer) {
   float most = 0;
   for (const auto& [name, state] : optimizer.state) {
     float taken = 0;
     state.step->CopyOut(0, &taken, sizeof taken);
+    if (!(taken >= 0 && taken <= 0x1p24f)) {
+      return BadInput(
+          fmt::format("tensor '{}.step': expected a number of steps, found {}", name, taken));
+    }
     most = std::max(most, taken);
   }
   return static_cast<int64_t>(most);
@@ -224,19 +261,21 @@ Status Resume(Model& model, const Source& source, const Stages& stages, const Jo
     }
     SP_TRY(ReadGroups(values, model));
     SP_TRY(WantState(*model.optimizer, state, *world.device, match));
+    SP_TRY(CheckAllTaken(state, match));
     SP_ASSIGN(rng, WantRng(state, world, match));
     return Ok();
   };
   SP_TRY(Agree(*world.communicator, prepare(), "preparing to restore the optimizer"));
   SP_TRY(stages.fill_state(model, match, state, stages, job, world));
-  if (!values.Has("step")) model.step = StepsTaken(*model.optimizer);
-  Status restored = Ok();
-  if (rng != nullptr) {
+  const Result<int64_t> taken = StepsTaken(*model.optimizer);
+  if (taken.ok() && !values.Has("step")) model.step = taken.value();
+  Status restored = taken.ok() ? Ok() : Status(taken.error());
+  if (restored.ok() && rng != nullptr) {
     std::vector<std::byte> bytes(rng->value.nbytes());
     rng->CopyOut(0, bytes.data(), bytes.size());
     restored = RestoreRng(bytes, *model.rng);
   }
-  return Agree(*world.communicator, restored, "restoring the random number generators");
+  return Agree(*world.communicator, restored, "restoring the training state");
 }
 
 }  // namespace
@@ -247,7 +286,11 @@ Status StartTraining(Model& model, const Source& source, const Stages& stages, c
   model.optimizer->options = {job.training.moments, job.training.masters};
   model.rng = MakeRng(job.seed, world.rank());
   const std::optional<std::string> key = OptimizerKey(source);
-  if (!key && !source.values.contains("step")) return Ok();
+  const auto is_state = [](const auto& entry) {
+    return entry.first.find(".state.") != std::string::npos;
+  };
+  const bool has_state = std::any_of(source.state.begin(), source.state.end(), is_state);
+  if (!key && !has_state && !source.values.contains("step")) return Ok();
   if (key) model.optimizer->saved_as = *key;
   return Resume(model, source, stages, job, world);
 }

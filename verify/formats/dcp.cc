@@ -267,7 +267,7 @@ class Reader {
   }
 
   static constexpr int kOpenMax = 256;
-  static constexpr size_t kNamesMax = 16;  // of one piece
+  static constexpr size_t kNamesMax = 1024;  // of one piece
 
   const std::string& directory_;
   std::string where_;

@@ -278,13 +278,13 @@ class Checks(CommandTest):
 
 
 def vectors():
-    sys.path.insert(0, str(REPOSITORY / "verify" / "digest"))
+    sys.path.insert(0, str(REPOSITORY / "src" / "digest"))
     import torch
     from make_vectors import byte_of
     from shardproof import _digest
     from shardproof._layout import Run
 
-    document = json.loads((REPOSITORY / "verify" / "digest" / "vectors.json").read_text())
+    document = json.loads((REPOSITORY / "src" / "digest" / "vectors.json").read_text())
     judged = {"op": _digest.has_op(), "digests": 0, "coverages": 0}
     for vector in document["vectors"]:
         runs, local, end = [], 0, 0
