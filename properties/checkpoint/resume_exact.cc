@@ -3,8 +3,7 @@
 
 #include <set>
 
-#include "verify/verdict/locate.h"
-#include "verify/verdict/select.h"
+#include "verify/verdict/compare_stages.h"
 
 namespace shardproof {
 namespace {
@@ -12,30 +11,6 @@ namespace {
 /// "stepped@3.optimizer" of a step that was resumed: "resumed@3.optimizer".
 std::string ResumedKey(const std::string& stepped) {
   return "resumed" + stepped.substr(std::string("stepped").size());
-}
-
-/// Every tensor at a stage of `phase` against a stage of `reference`. \returns the findings.
-std::vector<Finding> CompareStages(const Evidence& evidence, const PhaseEvidence& reference,
-                                   const std::string& expected_key, const PhaseEvidence& phase,
-                                   const std::string& key, Judgement& judgement) {
-  std::vector<Finding> findings;
-  const std::string against = fmt::format("`{}` of phase {}", expected_key, reference.name);
-  for (const std::string& name : TensorNames(reference, expected_key)) {
-    const std::vector<Image> expected = DefinedImages(reference, expected_key, name, judgement);
-    const std::vector<Image> seen = DefinedImages(phase, key, name, judgement);
-    if (expected.empty()) continue;
-    judgement.Compared(1 + seen.size());
-    if (seen.empty()) {
-      findings.push_back(FindingAt(phase, key, name, "absent", {}, against + " has this tensor"));
-      continue;
-    }
-    const Comparison comparison{evidence, phase,   key,
-                                name,     against, {reference.name, phase.name}};
-    for (Finding& finding : CompareAll(comparison, expected[0], seen)) {
-      findings.push_back(std::move(finding));
-    }
-  }
-  return findings;
 }
 
 /// The same job twice. \returns what first differs, or "".

@@ -144,7 +144,8 @@ class RestoredCheck {
 /// \tolerance  bit-exact: saving and restoring move bytes
 /// \killed_by  training.options_not_restored, training.step_not_restored, training.state_by_position,
 ///             training.masters_rebuilt, training.master_not_refreshed, training.moments_through_bf16,
-///             training.rng_reseeded, checkpoint.rng_taken_for_replicas, checkpoint.optimizer_only,
+///             training.rng_reseeded, checkpoint.rng_taken_for_replicas,
+///             checkpoint.rng_of_rank0_for_all, checkpoint.optimizer_only,
 ///             checkpoint.moments_swapped, fixtures/subjects/resumes_without_momentum.py, resumes_with_another_rate.py,
 ///             resumes_without_rng.py, moments_swapped.py
 /// \source     PrimeIntellect-ai/prime-rl#3560, NVIDIA/Megatron-LM#1359, pytorch/pytorch#6031
@@ -166,7 +167,7 @@ const PropertyRegistration kRegistration{{
     .killed_by = {"training.options_not_restored", "training.step_not_restored",
                   "training.state_by_position", "training.masters_rebuilt",
                   "training.master_not_refreshed", "training.moments_through_bf16",
-                  "training.rng_reseeded", "checkpoint.rng_taken_for_replicas",
+                  "training.rng_reseeded", "checkpoint.rng_taken_for_replicas", "checkpoint.rng_of_rank0_for_all",
                   "checkpoint.optimizer_only", "checkpoint.moments_swapped",
                   "subject.resumes_without_momentum", "subject.resumes_with_another_rate", "subject.resumes_without_rng", "subject.moments_swapped"},
     .check = Check,

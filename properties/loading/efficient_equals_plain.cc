@@ -33,7 +33,7 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& plain, const Pha
 ///             phase values as at `ready` of phase plain, where every rank loads everything.
 /// \needs      values, plain: ready
 /// \tolerance  bit-exact: both paths move the same bytes and run the same formulas on one machine
-/// \killed_by  loading.efficient_skips_buffers, loading.bf16_through_f16
+/// \killed_by  loading.efficient_skips_buffers, loading.bf16_through_f16, loading.two_bytes_swapped
 /// \source     areal-project/AReaL#1182, modelscope/twinkle memory_efficient_init
 void Check(const Evidence& evidence, Judgement& judgement) {
   const PhaseEvidence* plain = PhaseToJudge(evidence, "plain", judgement);
@@ -55,7 +55,8 @@ const PropertyRegistration kRegistration{{
     .needs = "values, plain: ready",
     .tolerance = "bit-exact",
     .source = "areal-project/AReaL#1182",
-    .killed_by = {"loading.efficient_skips_buffers", "loading.bf16_through_f16"},
+    .killed_by = {"loading.efficient_skips_buffers", "loading.bf16_through_f16",
+                  "loading.two_bytes_swapped"},
     .check = Check,
 }};
 

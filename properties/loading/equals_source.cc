@@ -80,7 +80,8 @@ bool FromScratch(const OracleRecord& oracle) {
 ///             taken, at `restored`.
 /// \needs      values, plain, resume: loaded, ready, restored; train, again: ready
 /// \tolerance  bit-exact: loading moves bytes and does no arithmetic
-/// \killed_by  loading.last_block_skipped, loading.bf16_through_f16, sharding.shards_swapped,
+/// \killed_by  loading.last_block_skipped, loading.bf16_through_f16, loading.two_bytes_swapped,
+///             sharding.shards_swapped,
 ///             loading.filled_in_memory_order
 /// \source     facebookresearch/metaseq#254, pytorch/pytorch#187138; the safetensors format
 void Check(const Evidence& evidence, Judgement& judgement) {
@@ -123,7 +124,8 @@ const PropertyRegistration kRegistration{{
     .tolerance = "bit-exact",
     .source = "facebookresearch/metaseq#254, pytorch/pytorch#187138; the safetensors format",
     .killed_by = {"loading.last_block_skipped", "loading.bf16_through_f16",
-                  "sharding.shards_swapped", "loading.filled_in_memory_order"},
+                  "loading.two_bytes_swapped", "sharding.shards_swapped",
+                  "loading.filled_in_memory_order"},
     .check = Check,
 }};
 

@@ -1,6 +1,7 @@
 // A GPU's memory.
 #include <array>
 
+#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAException.h>
@@ -35,9 +36,45 @@ struct Pinned {
   cudaEvent_t done = nullptr;
 };
 
+/// The host's memory that GPUs read and write by themselves.
+class PinnedHost : public Device {
+ public:
+  Result<at::Tensor> Allocate(at::IntArrayRef shape, at::ScalarType dtype,
+                              const std::string& purpose) override {
+    return TorchTry(ErrorCode::kFailed, fmt::format("allocating pinned memory for {}", purpose), [&] {
+      return at::empty(shape, at::TensorOptions().dtype(dtype).pinned_memory(true));
+    });
+  }
+};
+
+/// A copy on a side stream; keeps what it reads and writes.
+class CudaCopy : public PendingCopy {
+ public:
+  CudaCopy(cudaStream_t stream, TensorStretch to, TensorStretch from)
+      : to_(std::move(to)), from_(std::move(from)) {
+    C10_CUDA_CHECK(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming));
+    C10_CUDA_CHECK(cudaEventRecord(done_, stream));
+  }
+  ~CudaCopy() override {
+    (void)cudaEventSynchronize(done_);  // the memory may go now
+    (void)cudaEventDestroy(done_);
+  }
+  CudaCopy(const CudaCopy&) = delete;
+  CudaCopy& operator=(const CudaCopy&) = delete;
+  void Wait() override { C10_CUDA_CHECK(cudaEventSynchronize(done_)); }
+
+ private:
+  TensorStretch to_;
+  TensorStretch from_;
+  cudaEvent_t done_ = nullptr;
+};
+
 class CudaDevice : public Device {
  public:
-  explicit CudaDevice(int index) : index_(static_cast<c10::DeviceIndex>(index)) {
+  explicit CudaDevice(int index)
+      : index_(static_cast<c10::DeviceIndex>(index)),
+        side_streams_{c10::cuda::getStreamFromPool(false, index_),
+                      c10::cuda::getStreamFromPool(false, index_)} {
     c10::cuda::CUDACachingAllocator::resetPeakStats(index_);
   }
 
@@ -67,6 +104,18 @@ class CudaDevice : public Device {
       C10_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
     }
   }
+
+  std::unique_ptr<PendingCopy> StartCopy(CopyStream stream, const TensorStretch& to,
+                                         const TensorStretch& from, uint64_t bytes) override {
+    const c10::cuda::CUDAGuard guard(index_);
+    const c10::cuda::CUDAStream& side = side_streams_[static_cast<size_t>(stream)];
+    at::cuda::CUDAEvent before;
+    before.record(c10::cuda::getCurrentCUDAStream(index_));
+    before.block(side);
+    C10_CUDA_CHECK(cudaMemcpyAsync(to.data(), from.data(), bytes, cudaMemcpyDefault, side));
+    return std::make_unique<CudaCopy>(side, to, from);
+  }
+  std::shared_ptr<Device> Host() override { return std::make_shared<PinnedHost>(); }
 
   bool IsHost() const override { return false; }
   bool Holds(const at::Tensor& tensor) const override { return tensor.is_cuda(); }
@@ -111,6 +160,7 @@ class CudaDevice : public Device {
 
   c10::DeviceIndex index_;
   std::array<Pinned, 2> pinned_;
+  std::array<c10::cuda::CUDAStream, 2> side_streams_;  ///< by CopyStream
 };
 
 }  // namespace

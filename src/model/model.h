@@ -31,7 +31,7 @@ struct Slot {
   SlotContent content = SlotContent::kNone;
   std::vector<Placement> placements;  ///< one per mesh axis; empty until sharded
   Shard shard;                        ///< what `value` holds of the global tensor
-  Device* device = nullptr;           ///< whose memory `value` is, which outlives it; null: the host's
+  Device* device = nullptr;           ///< that copies to and from `value`, and outlives it; null: the host
   const int64_t identity;             ///< counts up in the order in which handles are made
 
   uint64_t ElementBytes() const { return value.element_size(); }

@@ -1,16 +1,25 @@
 #include "src/optim/optimizer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <unordered_map>
-
-#include <fmt/format.h>
 
 namespace shardproof {
 namespace {
 
+/// Memory of undefined content. What is on the host beside a device is filled from there, too: the
+/// device's copies reach both.
+Status GiveMemory(Slot& slot, at::IntArrayRef shape, const Slot& parameter, Device& memory) {
+  slot.device = parameter.device;
+  SP_ASSIGN(slot.value, slot.Allocate(shape, memory));
+  slot.content = SlotContent::kUndefined;
+  return Ok();
+}
+
 /// A tensor of the state of `parameter`, cut and placed as that is.
 Result<std::shared_ptr<Slot>> StateSlot(const Slot& parameter, const char* key,
-                                        at::ScalarType dtype, Device& device) {
+                                        at::ScalarType dtype, Device& memory) {
   auto slot = std::make_shared<Slot>(TensorSpec{.name = parameter.spec.name + "." + key,
                                                 .kind = TensorKind::kBuffer,
                                                 .dtype = dtype,
@@ -18,9 +27,7 @@ Result<std::shared_ptr<Slot>> StateSlot(const Slot& parameter, const char* key,
                                                 .requires_grad = false});
   slot->placements = parameter.placements;
   slot->shard = parameter.shard;
-  slot->device = parameter.device;
-  SP_ASSIGN(slot->value, slot->Allocate(slot->shard.local_shape, device));
-  slot->content = SlotContent::kUndefined;
+  SP_TRY(GiveMemory(*slot, slot->shard.local_shape, parameter, memory));
   return slot;
 }
 
@@ -63,7 +70,8 @@ Status UnbindOptimizer(Optimizer& optimizer, const Model& model) {
     group.slots.clear();
     for (const at::Tensor& tensor : group.tensors) {
       const auto slot = slot_of.find(tensor.unsafeGetTensorImpl());
-      if (slot == slot_of.end()) return Internal("the optimizer holds a tensor that the model has not");
+      if (slot == slot_of.end())
+        return Internal("the optimizer holds a tensor that the model has not");
       group.slots.push_back(slot->second);
     }
     group.tensors.clear();
@@ -84,22 +92,29 @@ bool IsStepped(at::ScalarType dtype) {
   return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf;
 }
 
-Result<ParameterState> MakeState(const Slot& parameter, const StateOptions& options,
-                                 Device& device) {
+Result<ParameterState*> MakeState(const Slot& parameter, Optimizer& optimizer, Device& device) {
+  uint64_t elements = 1;
+  for (const int64_t size : parameter.spec.shape) elements *= static_cast<uint64_t>(size);
+  const double with_it = static_cast<double>(optimizer.elements + elements);
   ParameterState state;
-  state.step = std::make_shared<Slot>(TensorSpec{.name = parameter.spec.name + ".step",
-                                                 .kind = TensorKind::kBuffer,
-                                                 .requires_grad = false});
+  state.on_host =
+      static_cast<double>(optimizer.elements_on_host) < optimizer.options.on_host * with_it;
+  const std::shared_ptr<Device> host = state.on_host ? device.Host() : nullptr;
+  Device& memory = host ? *host : device;
+  state.step = std::make_shared<Slot>(TensorSpec{
+      .name = parameter.spec.name + ".step", .kind = TensorKind::kBuffer, .requires_grad = false});
   state.step->placements.resize(parameter.placements.size());  // whole on every rank
-  state.step->device = parameter.device;
-  SP_ASSIGN(state.step->value, state.step->Allocate({}, device));
-  SP_ASSIGN(state.exp_avg, StateSlot(parameter, "exp_avg", options.moments, device));
-  SP_ASSIGN(state.exp_avg_sq, StateSlot(parameter, "exp_avg_sq", options.moments, device));
+  SP_TRY(GiveMemory(*state.step, {}, parameter, memory));
+  const at::ScalarType moments = optimizer.options.moments;
+  SP_ASSIGN(state.exp_avg, StateSlot(parameter, "exp_avg", moments, memory));
+  SP_ASSIGN(state.exp_avg_sq, StateSlot(parameter, "exp_avg_sq", moments, memory));
   const at::ScalarType dtype = parameter.spec.dtype;
-  if (dtype != at::kFloat && (dtype != at::kBFloat16 || options.masters)) {
-    SP_ASSIGN(state.master, StateSlot(parameter, "master", at::kFloat, device));
+  if (dtype != at::kFloat && (dtype != at::kBFloat16 || optimizer.options.masters)) {
+    SP_ASSIGN(state.master, StateSlot(parameter, "master", at::kFloat, memory));
   }
-  return state;
+  optimizer.elements += elements;
+  if (state.on_host) optimizer.elements_on_host += elements;
+  return &(optimizer.state[parameter.spec.name] = std::move(state));
 }
 
 std::map<std::string, std::string> OptionsOf(const ParameterGroup& group) {

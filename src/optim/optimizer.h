@@ -1,7 +1,7 @@
-// An optimizer as frameworks have it: groups of parameters with their settings, which hold the tensors
-// themselves, and what AdamW keeps of each. One that is made before its model is sharded holds tensors
-// that the model gives up: it has to let go of them first, or both stay in memory, and take what the
-// model has instead afterwards.
+// An optimizer as frameworks have it: groups of parameters with their settings, which hold the
+// tensors themselves, and what AdamW keeps of each. One that is made before its model is sharded
+// holds tensors that the model gives up: it has to let go of them first, or both stay in memory,
+// and take what the model has instead afterwards.
 #pragma once
 
 #include <map>
@@ -22,13 +22,14 @@ struct ParameterGroup {
   std::vector<std::shared_ptr<Slot>> slots = {};  ///< whose they are, in the same order
 };
 
-/// What is kept of one parameter from its first step on, each cut and placed as the parameter is. The
-/// names are torch.optim's.
+/// What is kept of one parameter from its first step on, each cut and placed as the parameter is.
+/// The names are torch.optim's.
 struct ParameterState {
   std::shared_ptr<Slot> step;        ///< F32, no dims: how many steps the parameter has taken
   std::shared_ptr<Slot> exp_avg;     ///< first moment
   std::shared_ptr<Slot> exp_avg_sq;  ///< second moment
   std::shared_ptr<Slot> master;      ///< F32, which is stepped in the parameter's place; or null
+  bool on_host = false;              ///< where it lies, and where the parameter is stepped
 
   /// "exp_avg" and the like, with what is there.
   std::vector<std::pair<std::string, std::shared_ptr<Slot>>> Parts() const;
@@ -37,23 +38,27 @@ struct ParameterState {
 /// How state is kept.
 struct StateOptions {
   at::ScalarType moments = at::kFloat;  ///< or BFloat16: rounded at every step
-  bool masters = true;  ///< of BF16 parameters; of other narrow ones always
+  bool masters = true;                  ///< of BF16 parameters; of other narrow ones always
+  double on_host = 0;  ///< the fraction of it that is in the host's memory, of [0, 1]
 };
 
 struct Optimizer {
   std::vector<ParameterGroup> groups;
   StateOptions options;
   std::string saved_as = "optimizer";  ///< key of a state dict that it is saved under
-  /// By the parameter's canonical FQN: what is saved is found again by name, however groups are ordered.
+  /// By the parameter's canonical FQN: what is saved is found again by name, however groups are
+  /// ordered.
   std::map<std::string, ParameterState> state;
+  uint64_t elements = 0;          ///< of the parameters that have state; whole, not the rank's own
+  uint64_t elements_on_host = 0;  ///< of those whose state is on the host
   bool bound = true;
 
   /// The group that a parameter is in, or null.
   const ParameterGroup* GroupOf(const Slot& parameter) const;
 };
 
-/// Two groups of the trained parameters, in module order, as is usual: matrices decay, the rest does
-/// not. Holds what the slots hold now.
+/// Two groups of the trained parameters, in module order, as is usual: matrices decay, the rest
+/// does not. Holds what the slots hold now.
 Optimizer MakeOptimizer(const Model& model);
 
 /// Drops the tensors and keeps whose they were.
@@ -66,10 +71,10 @@ Status RebindOptimizer(Optimizer& optimizer, const Model& model);
 /// Whether AdamW steps parameters of this dtype: those of which F32 has every value.
 bool IsStepped(at::ScalarType dtype);
 
-/// State of undefined content for a parameter that is cut and has memory.
+/// Gives a parameter that is cut and has memory state of undefined content: on the host while that
+/// has less than its fraction, so that it has at most one parameter more; alike on all ranks.
 /// \error as Device::Allocate.
-Result<ParameterState> MakeState(const Slot& parameter, const StateOptions& options,
-                                 Device& device);
+Result<ParameterState*> MakeState(const Slot& parameter, Optimizer& optimizer, Device& device);
 
 /// The settings of a group and its users' attributes, by name, as Python shows them.
 std::map<std::string, std::string> OptionsOf(const ParameterGroup& group);

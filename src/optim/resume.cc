@@ -191,9 +191,8 @@ Status WantState(Optimizer& optimizer, const Source& state, Device& device, KeyM
       const auto any = state.tensors.lower_bound(prefix);
       if (any == state.tensors.end() || !any->first.starts_with(prefix))
         continue;  // took no step yet
-      SP_ASSIGN(ParameterState kept, MakeState(*slot, optimizer.options, device));
-      for (const auto& [key, part] : kept.Parts()) SP_TRY(Want(part, prefix + key, state, match));
-      optimizer.state[slot->spec.name] = std::move(kept);
+      SP_ASSIGN(const ParameterState* kept, MakeState(*slot, optimizer, device));
+      for (const auto& [key, part] : kept->Parts()) SP_TRY(Want(part, prefix + key, state, match));
     }
   }
   return Ok();
@@ -283,7 +282,7 @@ Status Resume(Model& model, const Source& source, const Stages& stages, const Jo
 Status StartTraining(Model& model, const Source& source, const Stages& stages, const Job& job,
                      World& world) {
   if (!model.optimizer) model.optimizer = std::make_shared<Optimizer>(stages.make_optimizer(model));
-  model.optimizer->options = {job.training.moments, job.training.masters};
+  model.optimizer->options = {job.training.moments, job.training.masters, job.training.offload};
   model.rng = MakeRng(job.seed, world.rank());
   const std::optional<std::string> key = OptimizerKey(source);
   const auto is_state = [](const auto& entry) {

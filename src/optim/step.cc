@@ -1,71 +1,12 @@
 #include "src/optim/step.h"
 
 #include <algorithm>
-#include <cstring>
-#include <optional>
 
 #include "src/numeric/exact_sum.h"
-#include "src/optim/gradient.h"
+#include "src/optim/elements.h"
 
 namespace shardproof {
 namespace {
-
-constexpr uint64_t kChunkElements = 1u << 16;  // staging stays small whatever the tensor's size
-
-/// Elements [begin, begin + count) of what a slot holds, in row-major order, where the host
-/// computes: the slot's own memory, or a copy if that is elsewhere or lies in another order.
-class HostChunk {
- public:
-  HostChunk(Slot& slot, uint64_t begin, uint64_t count)
-      : slot_(slot), begin_(begin * slot.ElementBytes()), bytes_(count * slot.ElementBytes()) {
-    if (slot.device == nullptr && slot.value.is_contiguous()) {
-      data_ = static_cast<std::byte*>(slot.value.mutable_data_ptr()) + begin_;
-      return;
-    }
-    copy_.resize(bytes_);
-    slot.CopyOut(begin_, copy_.data(), bytes_);
-    data_ = copy_.data();
-  }
-  /// Takes back to the slot what was computed here.
-  void Return() const {
-    if (!copy_.empty()) slot_.CopyIn(begin_, copy_.data(), bytes_);
-  }
-  std::byte* data() const { return data_; }
-  float* floats() const { return reinterpret_cast<float*>(data_); }
-  // Element by element: ATen's own copies make another NaN of a NaN where they end a row of
-  // vectors, and rows end where a shard is cut.
-  void ToFloats(float* floats) const {
-    const uint64_t count = bytes_ / slot_.ElementBytes();
-    if (slot_.spec.dtype == at::kFloat) {
-      std::memcpy(floats, data_, bytes_);
-    } else if (slot_.spec.dtype == at::kBFloat16) {
-      const auto* narrow = reinterpret_cast<const uint16_t*>(data_);
-      for (uint64_t i = 0; i < count; ++i) floats[i] = FromBf16(narrow[i]);
-    } else {
-      const auto* narrow = reinterpret_cast<const at::Half*>(data_);
-      for (uint64_t i = 0; i < count; ++i) floats[i] = static_cast<float>(narrow[i]);
-    }
-  }
-  void FromFloats(const float* floats) const {
-    const uint64_t count = bytes_ / slot_.ElementBytes();
-    if (slot_.spec.dtype == at::kFloat) {
-      std::memcpy(data_, floats, bytes_);
-    } else if (slot_.spec.dtype == at::kBFloat16) {
-      auto* narrow = reinterpret_cast<uint16_t*>(data_);
-      for (uint64_t i = 0; i < count; ++i) narrow[i] = ToBf16(floats[i]);
-    } else {
-      auto* narrow = reinterpret_cast<at::Half*>(data_);
-      for (uint64_t i = 0; i < count; ++i) narrow[i] = static_cast<at::Half>(floats[i]);
-    }
-  }
-
- private:
-  Slot& slot_;
-  uint64_t begin_;  ///< bytes
-  uint64_t bytes_;
-  std::vector<std::byte> copy_;
-  std::byte* data_ = nullptr;
-};
 
 /// Calls visit(parameter, group) for what a step changes, in the order of the groups.
 template <typename Visit>
@@ -81,24 +22,10 @@ Status VisitStepped(const Optimizer& optimizer, Visit visit) {
   return Ok();
 }
 
-/// The parameter's elements as floats, and their gradients.
-struct Chunk {
-  std::vector<float> values;
-  std::vector<float> gradients;
-};
-
-void FillChunk(const Slot& parameter, const HostChunk& elements, int64_t step, uint64_t begin,
-               uint64_t count, Chunk& chunk) {
-  chunk.values.resize(count);
-  chunk.gradients.resize(count);
-  elements.ToFloats(chunk.values.data());
-  FillGradient(parameter.spec.name, parameter.shard, step, begin, count, chunk.values.data(),
-               chunk.gradients.data());
-}
-
 /// State as it is before the parameter's first step.
 Status BeginState(Slot& parameter, Optimizer& optimizer, World& world) {
-  SP_ASSIGN(ParameterState state, MakeState(parameter, optimizer.options, *world.device));
+  SP_ASSIGN(const ParameterState* made, MakeState(parameter, optimizer, *world.device));
+  const ParameterState& state = *made;
   const uint64_t elements = parameter.shard.ElementCount();
   const std::vector<std::byte> zeros(kChunkElements * sizeof(float));
   for (const auto& [key, slot] : state.Parts()) {
@@ -112,10 +39,10 @@ Status BeginState(Slot& parameter, Optimizer& optimizer, World& world) {
   for (uint64_t begin = 0; state.master != nullptr && begin < elements; begin += kChunkElements) {
     const uint64_t count = std::min(kChunkElements, elements - begin);
     const HostChunk master(*state.master, begin, count);
-    HostChunk(parameter, begin, count).ToFloats(master.floats());
+    ToFloats(parameter.spec.dtype, HostChunk(parameter, begin, count).data(), count,
+             master.floats());
     master.Return();
   }
-  optimizer.state[parameter.spec.name] = std::move(state);
   return Ok();
 }
 
@@ -125,14 +52,14 @@ Result<float> ClipGradients(const Model& model, int64_t step, const Job& job, Wo
   if (job.training.clip_norm <= 0) return 1.0f;
   const std::vector<int64_t> coordinates = job.mesh.CoordinatesOf(world.rank());
   ExactSquareSum sum;
-  Chunk chunk;
+  Gradients made;
   SP_TRY(VisitStepped(*model.optimizer, [&](Slot& parameter, const ParameterGroup&) -> Status {
     if (!IsFirstReplica(parameter.placements, coordinates)) return Ok();
     const uint64_t elements = parameter.shard.ElementCount();
     for (uint64_t begin = 0; begin < elements; begin += kChunkElements) {
       const uint64_t count = std::min(kChunkElements, elements - begin);
-      FillChunk(parameter, HostChunk(parameter, begin, count), step, begin, count, chunk);
-      sum.Add(chunk.gradients.data(), count);
+      made.Fill(parameter, HostChunk(parameter, begin, count).data(), step, begin, count);
+      sum.Add(made.gradients.data(), count);
     }
     return Ok();
   }));
@@ -145,41 +72,16 @@ Result<float> ClipGradients(const Model& model, int64_t step, const Job& job, Wo
 }
 
 Status StepParameter(Slot& parameter, const AdamWSettings& settings, int64_t step,
-                     float gradient_scale, Optimizer& optimizer, World& world) {
-  if (!optimizer.state.contains(parameter.spec.name)) {
-    SP_TRY(BeginState(parameter, optimizer, world));
-  }
-  ParameterState& state = optimizer.state.at(parameter.spec.name);
-  float taken = 0;
-  state.step->CopyOut(0, &taken, sizeof taken);
-  taken += 1;
-  state.step->CopyIn(0, &taken, sizeof taken);
-  const AdamWScalars scalars = ScalarsOf(settings, static_cast<int64_t>(taken), gradient_scale);
-  const bool narrow_moments = state.exp_avg->spec.dtype == at::kBFloat16;
+                     float gradient_scale, Optimizer& optimizer, World&) {
+  const ParameterState& state = optimizer.state.at(parameter.spec.name);
+  const AdamWScalars scalars = BeginStep(state, settings, gradient_scale);
   const uint64_t elements = parameter.shard.ElementCount();
-  Chunk chunk;
+  Gradients gradients;
   for (uint64_t begin = 0; begin < elements; begin += kChunkElements) {
     const uint64_t count = std::min(kChunkElements, elements - begin);
     const HostChunk own(parameter, begin, count);
-    const HostChunk first(*state.exp_avg, begin, count);
-    const HostChunk second(*state.exp_avg_sq, begin, count);
-    std::optional<HostChunk> master;
-    if (state.master != nullptr) master.emplace(*state.master, begin, count);
-    FillChunk(parameter, own, step, begin, count, chunk);
-    const HostChunk& stepped = master ? *master : own;
-    StepAdamW(scalars,
-              {.parameter = {stepped.data(), !master && parameter.spec.dtype == at::kBFloat16},
-               .gradient = chunk.gradients.data(),
-               .first = {first.data(), narrow_moments},
-               .second = {second.data(), narrow_moments},
-               .count = count});
-    if (master) {
-      own.FromFloats(master->floats());
-      master->Return();
-    }
+    StepElements(scalars, parameter, own.data(), state, step, begin, count, gradients);
     own.Return();
-    first.Return();
-    second.Return();
   }
   return Ok();
 }
@@ -190,9 +92,21 @@ Status StepOptimizer(Model& model, int64_t step, const Stages& stages, const Job
     SP_TRY(stages.unfreeze(model));
   }
   SP_ASSIGN(const float scale, stages.clip_gradients(model, step, job, world));
-  return VisitStepped(*model.optimizer, [&](Slot& parameter, const ParameterGroup& group) {
-    return stages.step_parameter(parameter, group.settings, step, scale, *model.optimizer, world);
-  });
+  Optimizer& optimizer = *model.optimizer;
+  std::vector<HostStep> on_host;
+  const auto step_one = [&](Slot& parameter, const ParameterGroup& group) -> Status {
+    if (!optimizer.state.contains(parameter.spec.name)) {
+      SP_TRY(BeginState(parameter, optimizer, world));
+    }
+    if (optimizer.state.at(parameter.spec.name).on_host) {
+      on_host.push_back({&parameter, group.settings});
+      return Ok();
+    }
+    return stages.step_parameter(parameter, group.settings, step, scale, optimizer, world);
+  };
+  SP_TRY(VisitStepped(optimizer, step_one));
+  if (on_host.empty()) return Ok();
+  return stages.step_on_host(on_host, step, scale, optimizer, job, world);
 }
 
 Status Unfreeze(Model& model) {

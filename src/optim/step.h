@@ -12,12 +12,12 @@ namespace shardproof {
 /// mesh.
 Result<float> ClipGradients(const Model& model, int64_t step, const Job& job, World& world);
 
-/// Steps one parameter by AdamW; its state is made if it has none yet.
+/// Steps one parameter, which has state, by AdamW.
 Status StepParameter(Slot& parameter, const AdamWSettings& settings, int64_t step,
                      float gradient_scale, Optimizer& optimizer, World& world);
 
-/// Steps every parameter that requires a gradient and is the optimizer's and the model's.
-/// Collective.
+/// Steps every parameter that requires a gradient and is the optimizer's and the model's; one that
+/// has no state yet gets it. Collective.
 Status StepOptimizer(Model& model, int64_t step, const Stages& stages, const Job& job,
                      World& world);
 

@@ -41,6 +41,8 @@ struct Training {
   at::ScalarType moments = at::kFloat;  ///< or BFloat16
   bool masters = true;         ///< F32 ones of BF16 parameters
   int64_t unfreeze_after = 0;  ///< the step after which frozen parameters are trained; 0: never
+  double offload = 0;          ///< the fraction of the optimizer's work that the host does, of [0, 1]
+  bool overlap = true;         ///< whether it steps one piece while another is being copied
 };
 
 struct Job {

@@ -4,6 +4,7 @@
 #include "src/checkpoint/save.h"
 #include "src/load/buckets.h"
 #include "src/load/load.h"
+#include "src/optim/offload.h"
 #include "src/optim/resume.h"
 #include "src/optim/step.h"
 #include "src/shard/shard.h"
@@ -102,6 +103,7 @@ Stages ReferenceStages(Strategy strategy) {
           .rebind_optimizer = RebindOptimizer,
           .clip_gradients = ClipGradients,
           .step_parameter = StepParameter,
+          .step_on_host = StepOnHost,
           .unfreeze = Unfreeze,
           .start_training = StartTraining,
           .place = PlaceOnMesh,

@@ -21,6 +21,12 @@ namespace shardproof {
 struct DcpFile;
 struct StateDict;
 
+/// A parameter that the host steps.
+struct HostStep {
+  Slot* parameter = nullptr;
+  AdamWSettings settings;
+};
+
 struct Stages {
   /// The spec of job.model or of config.json, with the dtypes of the source.
   std::function<Result<ModelSpec>(const Job&, const Source&, World&)> describe;
@@ -42,6 +48,10 @@ struct Stages {
   std::function<Status(Slot& parameter, const AdamWSettings&, int64_t step, float gradient_scale,
                        Optimizer&, World&)>
       step_parameter;
+  /// The same of all parameters whose state is on the host.
+  std::function<Status(const std::vector<HostStep>&, int64_t step, float gradient_scale, Optimizer&,
+                       const Job&, World&)>
+      step_on_host;
   std::function<Status(Model&)> unfreeze;
   /// Makes what a training job needs besides its model, or restores it if the source has it. Collective.
   std::function<Status(Model&, const Source&, const Stages&, const Job&, World&)> start_training;

@@ -57,6 +57,11 @@ class DeviceDecorator : public Device {
     return inner_->Allocate(shape, dtype, purpose);
   }
   void Copy(void* to, const void* from, uint64_t bytes) override { inner_->Copy(to, from, bytes); }
+  std::unique_ptr<PendingCopy> StartCopy(CopyStream stream, const TensorStretch& to,
+                                         const TensorStretch& from, uint64_t bytes) override {
+    return inner_->StartCopy(stream, to, from, bytes);
+  }
+  std::shared_ptr<Device> Host() override { return inner_->Host(); }
   bool IsHost() const override { return inner_->IsHost(); }
   bool Holds(const at::Tensor& tensor) const override { return inner_->Holds(tensor); }
   HeldBytes Held() const override { return inner_->Held(); }

@@ -19,6 +19,26 @@ struct HeldBytes {
   uint64_t peak = 0;  ///< the most at once, ever
 };
 
+/// Side streams that copies go on: those of one stay in order, those of two have none.
+enum class CopyStream { kToHost, kToDevice };
+
+/// A stretch of the bytes of a tensor that is contiguous in memory.
+struct TensorStretch {
+  at::Tensor tensor;
+  uint64_t begin = 0;  ///< bytes
+
+  void* data() const { return static_cast<std::byte*>(tensor.mutable_data_ptr()) + begin; }
+};
+
+/// A copy under way. What it reads must not change, and what it writes not be touched, before Wait
+/// returns.
+class PendingCopy {
+ public:
+  virtual ~PendingCopy() = default;
+  /// Returns once the copy is done, and with it those before it on its stream.
+  virtual void Wait() = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -30,6 +50,13 @@ class Device {
   /// Copies between any two of the host's memory and this one, in order with what was copied before;
   /// done on return. The stretches do not overlap.
   virtual void Copy(void* to, const void* from, uint64_t bytes) { std::memcpy(to, from, bytes); }
+  /// Starts copying `bytes` between this memory and that of Host(), on a side stream. It comes after
+  /// all that Copy has copied before. Where there are no streams, it is done on return.
+  virtual std::unique_ptr<PendingCopy> StartCopy(CopyStream stream, const TensorStretch& to,
+                                                 const TensorStretch& from, uint64_t bytes);
+  /// The host's memory that side streams reach by themselves: pinned, where this memory is not the
+  /// host's.
+  virtual std::shared_ptr<Device> Host();
   /// Whether the host reads and writes what is allocated here.
   virtual bool IsHost() const { return true; }
   /// Whether this memory, which is not the host's, holds the tensor.

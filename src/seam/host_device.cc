@@ -21,7 +21,20 @@ class HostDevice : public Device {
   }
 };
 
+class DoneCopy : public PendingCopy {
+ public:
+  void Wait() override {}
+};
+
 }  // namespace
+
+std::unique_ptr<PendingCopy> Device::StartCopy(CopyStream, const TensorStretch& to,
+                                               const TensorStretch& from, uint64_t bytes) {
+  Copy(to.data(), from.data(), bytes);
+  return std::make_unique<DoneCopy>();
+}
+
+std::shared_ptr<Device> Device::Host() { return MakeHostDevice(); }
 
 std::shared_ptr<Device> MakeHostDevice() { return std::make_shared<HostDevice>(); }
 

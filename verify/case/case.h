@@ -112,6 +112,8 @@ struct TrainingCase {
   std::string moments = "F32"; ///< dtype of the moments: or "BF16"
   bool masters = true;         ///< F32 masters of BF16 parameters
   int64_t unfreeze_after = 0;  ///< the step after which frozen parameters are trained too; 0: never
+  double offload = 0;          ///< the fraction of the optimizer's work that the host does, of [0, 1]
+  bool overlap = true;         ///< whether the host steps one piece while another is being copied
 };
 
 struct Case {
@@ -128,6 +130,7 @@ struct Case {
   std::string device = "cpu";                  ///< of the reference: "cpu", "apart" or "cuda"
   std::string optimizer = "none";              ///< of the reference: or "before-sharding"
   uint64_t bucket_bytes = 16u << 20;           ///< staging bytes a rank may hold at once
+  uint64_t device_bytes = 0;                   ///< of the reference: memory that its device has; 0: no limit
   uint64_t max_file_bytes = 0;                 ///< saved file size limit; 0: about one file a rank
   /// Of the reference: whether an earlier job has left a checkpoint where this one saves, and a part of one
   /// that it was killed in.

@@ -110,7 +110,12 @@ TrainingCase ParseTraining(FieldReader& of_case) {
   if (fields.Known("moments")) fields.OneOf("moments", KnownMoments(), training.moments);
   fields.Optional("masters", training.masters);
   fields.Optional("unfreeze_after", training.unfreeze_after, 0, kStepsMax);
+  fields.Optional("offload", training.offload);
+  fields.Optional("overlap", training.overlap);
   fields.Finish();
+  if (fields.ok() && !(training.offload >= 0 && training.offload <= 1)) {
+    of_case.complaint().Say("/training/offload", "expected a number from 0 to 1");
+  }
   if (fields.ok() && !(training.clip_norm >= 0)) {
     of_case.complaint().Say("/training/clip_norm", "expected a number of at least 0");
   }
@@ -180,6 +185,7 @@ Case ParseFields(const JsonValue& value, Complaint& complaint) {
   if (fields.Known("device")) fields.OneOf("device", KnownDevices(), c.device);
   if (fields.Known("optimizer")) fields.OneOf("optimizer", KnownOptimizers(), c.optimizer);
   fields.Optional("bucket_bytes", c.bucket_bytes, 1, kBytesMax);
+  fields.Optional("device_bytes", c.device_bytes, 0, kBytesMax);
   fields.Optional("max_file_bytes", c.max_file_bytes, 0, kBytesMax);
   fields.Optional("leftovers", c.leftovers);
   if (fields.Known("resume_mesh")) c.resume_mesh = ParseAxes(fields, "resume_mesh");
@@ -300,6 +306,7 @@ json CaseToJson(const Case& c) {
           {"device", c.device},
           {"optimizer", c.optimizer},
           {"bucket_bytes", c.bucket_bytes},
+          {"device_bytes", c.device_bytes},
           {"max_file_bytes", c.max_file_bytes},
           {"leftovers", c.leftovers},
           {"resume_mesh", AxesToJson(c.resume_mesh)},
@@ -308,7 +315,9 @@ json CaseToJson(const Case& c) {
            {{"clip_norm", c.training.clip_norm},
             {"moments", c.training.moments},
             {"masters", c.training.masters},
-            {"unfreeze_after", c.training.unfreeze_after}}},
+            {"unfreeze_after", c.training.unfreeze_after},
+            {"offload", c.training.offload},
+            {"overlap", c.training.overlap}}},
           {"options", c.options},
           {"faults", faults},
           {"bug", c.bug},

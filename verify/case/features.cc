@@ -153,6 +153,18 @@ void AddJob(std::vector<Feature>& features) {
   add("trained, unfrozen after the save", [](const Case& c) {
     return c.training.unfreeze_after > 0 && c.training.unfreeze_after >= c.steps / 2;
   });
+  add("trained, all of it by the host", [](const Case& c) {
+    return c.steps > 0 && c.training.offload == 1;
+  });
+  add("trained, some of it by the host", [](const Case& c) {
+    return c.steps > 0 && c.training.offload > 0 && c.training.offload < 1;
+  });
+  add("trained by the host without overlap", [](const Case& c) {
+    return c.steps > 0 && c.training.offload > 0 && !c.training.overlap;
+  });
+  add("trained by the host from apart", [](const Case& c) {
+    return c.steps > 0 && c.training.offload > 0 && c.device == "apart";
+  });
   add("trained and resumed on another mesh", [](const Case& c) {
     return c.steps > 0 && !c.resume_mesh.empty();
   });

@@ -392,6 +392,8 @@ Case DrawCase(const GenerateOptions& options) {
     if (Chance(30)) made.training.moments = "BF16";
     made.training.masters = Chance(70);
     if (Chance(30)) made.training.unfreeze_after = Between(1, made.steps - 1);
+    if (Chance(40)) made.training.offload = OneOf<double>({0.25, 0.5, 1});
+    made.training.overlap = Chance(70);
   }
   // What is restored with a training job besides its model: up to three tensors a parameter, and every rank's
   // generator.

@@ -113,6 +113,10 @@ void SimplifyJob(Simplifier& to) {
   to.Try([&](Case& c) { c.steps = c.steps > 2 ? 2 : 0; });
   to.Try([&](Case& c) { c.training = plain.training; });
   to.Try([&](Case& c) { c.training.unfreeze_after = 0; });
+  to.Try([&](Case& c) { c.training.offload = 0; });
+  to.Try([&](Case& c) { c.training.offload = 1; });
+  to.Try([&](Case& c) { c.training.overlap = plain.training.overlap; });
+  to.Try([&](Case& c) { c.device_bytes = 0; });
   to.Try([&](Case& c) { c.faults.clear(); });
   to.Try([&](Case& c) { c.model.unexpected.clear(); });
   to.Try([&](Case& c) { c.model.ties.clear(); });

@@ -290,7 +290,7 @@ def plan_for(finding, run):
         raise NotShown(NO_PROGRAM["memory" if domain == "memory" else finding["class"]])
     if run.case["faults"]:
         raise NotShown(NO_PROGRAM["fault"])
-    if finding["phase"] in ("train", "again", "train_resume"):
+    if finding["phase"] in ("train", "again", "train_on_device", "train_resume"):
         raise NotShown(NO_PROGRAM["train"])
     make = CHECKS.get(kind)
     if finding["property"] == "fault.every_rank_finishes":

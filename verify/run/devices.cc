@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
 
 #include "src/seam/decorators.h"
 
@@ -32,6 +33,7 @@ class PoisonDevice : public DeviceDecorator {
     }
     return tensor;
   }
+  std::shared_ptr<Device> Host() override { return PoisonFresh(inner_->Host()); }
 };
 
 class WatchedDevice : public DeviceDecorator {
@@ -48,9 +50,37 @@ class WatchedDevice : public DeviceDecorator {
     };
     return at::from_blob(tensor.mutable_data_ptr(), tensor.sizes(), release, tensor.options());
   }
+  std::shared_ptr<Device> Host() override { return WatchReleases(inner_->Host(), before_release_); }
 
  private:
   std::function<void()> before_release_;
+};
+
+class LimitedDevice : public DeviceDecorator {
+ public:
+  LimitedDevice(std::shared_ptr<Device> inner, uint64_t bytes)
+      : DeviceDecorator(std::move(inner)), limit_(bytes) {}
+  Result<at::Tensor> Allocate(at::IntArrayRef shape, at::ScalarType dtype,
+                              const std::string& purpose) override {
+    uint64_t bytes = c10::elementSize(dtype);
+    for (const int64_t size : shape) bytes *= static_cast<uint64_t>(size);
+    if (bytes > limit_ - *in_use_) {
+      return Failed(fmt::format("allocating {} bytes for {}: {} of the device's {} bytes are in use",
+                                bytes, purpose, *in_use_, limit_));
+    }
+    SP_ASSIGN(at::Tensor tensor, inner_->Allocate(shape, dtype, purpose));
+    if (bytes == 0) return tensor;
+    *in_use_ += bytes;
+    const auto release = [tensor, bytes, in_use = in_use_](void*) mutable {
+      *in_use -= bytes;
+      tensor.reset();
+    };
+    return at::from_blob(tensor.mutable_data_ptr(), tensor.sizes(), release, tensor.options());
+  }
+
+ private:
+  const uint64_t limit_;
+  std::shared_ptr<uint64_t> in_use_ = std::make_shared<uint64_t>(0);  // tensors may outlive the device
 };
 
 }  // namespace
@@ -62,6 +92,10 @@ std::shared_ptr<Device> PoisonFresh(std::shared_ptr<Device> inner) {
 std::shared_ptr<Device> WatchReleases(std::shared_ptr<Device> inner,
                                       std::function<void()> before_release) {
   return std::make_shared<WatchedDevice>(std::move(inner), std::move(before_release));
+}
+
+std::shared_ptr<Device> LimitMemory(std::shared_ptr<Device> inner, uint64_t bytes) {
+  return std::make_shared<LimitedDevice>(std::move(inner), bytes);
 }
 
 }  // namespace shardproof

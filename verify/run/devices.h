@@ -18,4 +18,8 @@ std::shared_ptr<Device> PoisonFresh(std::shared_ptr<Device> inner);
 std::shared_ptr<Device> WatchReleases(std::shared_ptr<Device> inner,
                                       std::function<void()> before_release);
 
+/// A device that has `bytes` of memory: an allocation beyond that fails, and says how much was in use.
+/// Host() is not part of it.
+std::shared_ptr<Device> LimitMemory(std::shared_ptr<Device> inner, uint64_t bytes);
+
 }  // namespace shardproof

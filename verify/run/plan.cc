@@ -27,6 +27,14 @@ void AddTraining(const Case& test_case, const std::map<std::string, std::string>
                     .mesh = test_case.mesh,
                     .planted = true,
                     .trains = true});
+  if (test_case.subject == kReference && test_case.training.offload > 0) {
+    phases.push_back({.name = "train_on_device",
+                      .strategy = test_case.strategy,
+                      .mesh = test_case.mesh,
+                      .planted = true,
+                      .trains = true,
+                      .offloads = false});
+  }
   if (saves && !test_case.resume_mesh.empty()) {
     phases.push_back({.name = "train_resume",
                       .strategy = test_case.strategy,

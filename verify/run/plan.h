@@ -20,6 +20,7 @@ struct PhasePlan {
   bool saves = false;    ///< saves a checkpoint, and in a values run restores it
   std::string resumes = {};  ///< does nothing but restore what the phase of this name saved
   bool trains = false;   ///< takes the Case's optimizer steps
+  bool offloads = true;  ///< has the host do what the Case says of them; else its device has no limit
   bool only_shown = false;  ///< judged by nothing; a report shows it beside another phase
 
   int64_t WorldSize() const;
@@ -29,7 +30,8 @@ struct PhasePlan {
 /// values: what the Case asks for. plain: the yardstick, unless that is what was asked for. resume:
 /// restore on another mesh. train: load, take steps, save halfway, and from there once as it is and
 /// once from what was saved. again: the same steps, undisturbed, to tell whether they are
-/// deterministic. train_resume: restore what train saved on another mesh. memory: the values phase
+/// deterministic. train_on_device: the same steps, none of them the host's. train_resume: restore what
+/// train saved on another mesh. memory: the values phase
 /// again, unpoisoned and measured. memory_plain: the reference by the plain strategy, measured so.
 std::vector<PhasePlan> PlanPhases(const Case& test_case,
                                   const std::map<std::string, std::string>& cannot = {});

@@ -238,6 +238,8 @@ Status Run::CheckReferenceOnly() const {
   if (test_case().device != "cpu") return refuse("device " + test_case().device);
   if (test_case().leftovers) return refuse("leftovers: what an earlier job left");
   if (test_case().optimizer != "none") return refuse("optimizer " + test_case().optimizer);
+  if (test_case().training.offload > 0) return refuse("offload");
+  if (test_case().device_bytes > 0) return refuse("device_bytes");
   if (test_case().transport != "gloo") return refuse("transport " + test_case().transport);
   if (!test_case().faults.empty()) return refuse("fault " + test_case().faults[0].id);
   return Ok();

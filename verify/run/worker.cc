@@ -17,6 +17,7 @@
 #include "verify/run/devices.h"
 #include "verify/run/files.h"
 #include "verify/run/reach.h"
+#include "verify/run/late_copies.h"
 #include "verify/run/memory_sampler.h"
 #include "verify/run/recorded_communicator.h"
 #include "verify/subjects/reference.h"
@@ -130,6 +131,12 @@ Status RunPipeline(const PhaseRun& run, const Job& job, const Stages& stages, Wo
   return Ok();
 }
 
+/// Copies that are late show what does not wait for them; copies that are early, what they overwrite.
+CopyTiming TimingOf(const PhasePlan& phase) {
+  if (phase.name == "train") return CopyTiming::kWhenWaited;
+  return phase.name == "again" ? CopyTiming::kAtOnce : CopyTiming::kSeeded;
+}
+
 /// Everything between the open evidence and its end.
 Status Work(const PhaseRun& run, const Job& job, const RankSeat& seat, EvidenceWriter& writer,
             const std::shared_ptr<Recorder>& recorder) {
@@ -139,6 +146,10 @@ Status Work(const PhaseRun& run, const Job& job, const RankSeat& seat, EvidenceW
   world.observer = recorder;
   SP_ASSIGN(const Reach reach, seat.connect());
   world.device = reach.device;
+  // The yardstick has room, whatever the Case allows.
+  if (const uint64_t bytes = run.test_case.device_bytes; bytes > 0 && run.phase.offloads) {
+    world.device = LimitMemory(world.device, bytes);
+  }
   world.communicator = RecordCollectives(reach.communicator, writer);
   if (seat.adapt) seat.adapt(world);
   // Connections are made lazily; the idle figure is taken with all of them up.
@@ -151,6 +162,9 @@ Status Work(const PhaseRun& run, const Job& job, const RankSeat& seat, EvidenceW
     world.device = WatchReleases(world.device, [&sampler] { sampler->Sample(); });
   } else {
     world.device = PoisonFresh(world.device);
+    if (job.training.offload > 0) {
+      world.device = DelayCopies(world.device, TimingOf(run.phase), run.test_case.seed);
+    }
     world.files = LoseUnsynced(world.files);
   }
   Stages stages = ReferenceStages(job.strategy);

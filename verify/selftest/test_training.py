@@ -75,6 +75,32 @@ class Resumes(Trained):
     def test_from_memory_that_only_copies_reach(self):
         self.passes(case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), device="apart"))
 
+    def test_with_steps_that_the_host_takes(self):
+        for n, (offload, overlap, bucket) in enumerate(((0.3, True, 1 << 20), (0.5, False, 64), (1, True, 64),
+                                                        (1, True, 2))):  # fmt: skip
+            for device in ("cpu", "apart"):
+                with self.subTest(offload=offload, overlap=overlap, bucket=bucket, device=device):
+                    training = {"offload": offload, "overlap": overlap, "unfreeze_after": 1 if n % 2 else 0}
+                    made = case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), device=device, seed=n,
+                                training=training, bucket_bytes=bucket)  # fmt: skip
+                    verdicts = {each["id"]: each for each in self.passes(made)["properties"]}
+                    wanted = ["offload.equals_on_device"] + ["offload.state_where_asked"] * (device == "apart")
+                    for name in wanted:
+                        self.assertEqual(verdicts[name]["verdict"], "pass", verdicts[name])
+                        self.assertGreaterEqual(verdicts[name]["comparisons"], 100)
+
+    def test_on_a_device_that_has_no_room_for_the_state(self):
+        tensors = [{"name": "a.weight", "dtype": "F32", "shape": [64, 64]}]
+        # Two models of 16 KiB, of which one restores the other, and a bucket; or one and its moments.
+        room = {"device_bytes": 40 << 10, "bucket_bytes": 1024, "steps": 2}
+        for device in ("cpu", "apart"):
+            self.passes(case(tensors, "dp_shard=1", device=device, training={"offload": 1}, **room))
+            self.write("case.json", case(tensors, "dp_shard=1", device=device, **room))
+            document = self.judged("verify", "--case", "case.json", code=1)
+            shown = " ".join(finding["message"] for finding in document["findings"])
+            self.assertIn("allocating 16384 bytes for a.weight.exp_avg_sq: ", shown)
+            self.assertIn("of the device's 40960 bytes are in use", shown)
+
     def test_in_processes(self):
         self.passes(case(MIXED, "dp_shard=2", resume_mesh=axes("tp=2"), transport="gloo"))
 

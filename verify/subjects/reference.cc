@@ -85,6 +85,8 @@ Result<Job> JobFromCase(const Case& test_case, const PhasePlan& phase, const std
   job.training.moments = training.moments == "BF16" ? at::kBFloat16 : at::kFloat;
   job.training.masters = training.masters;
   job.training.unfreeze_after = training.unfreeze_after;
+  job.training.offload = phase.offloads ? training.offload : 0;
+  job.training.overlap = training.overlap;
   // What trains has more to save than the model.
   job.format = phase.trains ? SaveFormat::kDcp : SaveFormat::kSafetensors;
   return job;

@@ -19,9 +19,12 @@ std::string NotAskedFor(const Evidence& evidence, const std::string& name) {
     return "the case's own strategy is the plain one";
   }
   if (name == "plain" && evidence.WhyCannot("plain")) return *evidence.WhyCannot("plain");
-  const bool trains = name == "train" || name == "again" || name == "train_resume";
+  const bool trains = name.starts_with("train") || name == "again";
   if (trains && evidence.WhyCannot("train")) return *evidence.WhyCannot("train");
   if (trains && test_case.steps == 0) return "the case takes no optimizer steps";
+  if (name == "train_on_device" && test_case.training.offload == 0) {
+    return "the case has the host do nothing of the optimizer's work";
+  }
   const bool resumes = name == "resume" || name == "train_resume";
   if (resumes && test_case.resume_mesh.empty()) return "the case has no resume_mesh";
   if (resumes && evidence.WhyCannot("save")) return *evidence.WhyCannot("save");
@@ -120,7 +123,7 @@ std::vector<std::string> FinalStages(const PhaseEvidence& phase, Judgement& judg
 
 std::vector<const PhaseEvidence*> TrainPhases(const Evidence& evidence) {
   std::vector<const PhaseEvidence*> phases;
-  for (const char* name : {"values", "train", "again", "train_resume"}) {
+  for (const char* name : {"values", "train", "again", "train_on_device", "train_resume"}) {
     const PhaseEvidence* phase = evidence.Phase(name);
     if (phase != nullptr && phase->skipped.empty() && !phase->ranks.empty()) {
       phases.push_back(phase);

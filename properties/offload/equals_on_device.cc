@@ -1,0 +1,51 @@
+// offload.equals_on_device: where the optimizer's work is done changes nothing of what it does.
+#include "verify/verdict/compare_stages.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+bool IsStep(const std::string& key) { return key.starts_with("stepped"); }
+
+/// \claim      Every step of a job that has the host do some of its optimizer's work leaves model
+/// and
+///             optimizer as the same step leaves them where all of it is done on the device.
+/// \needs      train, again: stepped, of a case that offloads; train_on_device: stepped
+/// \tolerance  bit-exact: the same operations on the same values in the same order
+/// \killed_by  offload.fetched_not_waited_for, offload.returned_not_waited_for,
+///             offload.buffer_in_flight_reused
+/// \source     pytorch/pytorch#180666, deepspeedai/DeepSpeed#7805, NVIDIA/Megatron-LM#5071
+void Check(const Evidence& evidence, Judgement& judgement) {
+  const PhaseEvidence* on_device = PhaseToJudge(evidence, "train_on_device", judgement);
+  if (on_device == nullptr) return;
+  for (const char* name : {"train", "again"}) {
+    const PhaseEvidence* phase = PhaseToJudge(evidence, name, judgement);
+    if (phase == nullptr) continue;
+    bool stepped = false;
+    for (const char* of : {"model", "optimizer"}) {
+      for (const std::string& key : TrainStages(*on_device, of, judgement)) {
+        if (!IsStep(key)) continue;
+        stepped = true;
+        for (Finding& finding : CompareStages(evidence, *on_device, key, *phase, key, judgement)) {
+          judgement.Found(std::move(finding));
+        }
+      }
+    }
+    if (!stepped) judgement.Inconclusive("no rank of phase train_on_device reached `stepped`");
+  }
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "offload.equals_on_device",
+    .claim = "Steps of which the host does a part are those of the device alone, to the bit.",
+    .needs = "train, again: stepped, of a case that offloads; train_on_device: stepped",
+    .tolerance = "bit-exact",
+    .source = "pytorch/pytorch#180666, deepspeedai/DeepSpeed#7805, NVIDIA/Megatron-LM#5071",
+    .killed_by = {"offload.fetched_not_waited_for", "offload.returned_not_waited_for",
+                  "offload.buffer_in_flight_reused"},
+    .check = Check,
+    .capabilities = {"train"},
+}};
+
+}  // namespace
+}  // namespace shardproof
