@@ -114,7 +114,8 @@ void SimplifyJob(Simplifier& to) {
   to.Try([&](Case& c) { c.training = plain.training; });
   to.Try([&](Case& c) { c.training.unfreeze_after = 0; });
   to.Try([&](Case& c) { c.training.offload = 0; });
-  to.Try([&](Case& c) { c.training.offload = 1; });
+  const double offload = to.from().training.offload;
+  if (offload > 0 && offload < 1) to.Try([&](Case& c) { c.training.offload = 1; });
   to.Try([&](Case& c) { c.training.overlap = plain.training.overlap; });
   to.Try([&](Case& c) { c.device_bytes = 0; });
   to.Try([&](Case& c) { c.faults.clear(); });
