@@ -55,7 +55,7 @@ void CheckResumed(const Evidence& evidence, const PhaseEvidence& train, const Ph
 ///             the undisturbed job shows
 /// \killed_by  training.options_not_restored, training.step_not_restored, training.state_by_position,
 ///             training.masters_rebuilt, training.master_not_refreshed, training.moments_through_bf16,
-///             fixtures/subjects/resumes_at_another_step.py, not_deterministic.py
+///             checkpoint.load_not_verified, fixtures/subjects/resumes_at_another_step.py, not_deterministic.py
 /// \source     NVIDIA/Megatron-LM#5071, ISEEKYAN/Megatron-LM#104
 void Check(const Evidence& evidence, Judgement& judgement) {
   const PhaseEvidence* train = PhaseToJudge(evidence, "train", judgement);
@@ -82,7 +82,7 @@ const PropertyRegistration kRegistration{{
     .killed_by = {"training.options_not_restored", "training.step_not_restored",
                   "training.state_by_position", "training.masters_rebuilt",
                   "training.master_not_refreshed", "training.moments_through_bf16",
-                  "subject.resumes_at_another_step"},
+                  "checkpoint.load_not_verified", "subject.resumes_at_another_step"},
     .check = Check,
     .capabilities = {"train", "save"},
 }};

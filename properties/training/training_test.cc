@@ -206,5 +206,76 @@ TEST(TrainingFilesTest, NamesWhatTheFilesLackHaveBesidesOrHoldOtherwise) {
   EXPECT_EQ(JudgeOne(none.evidence, id).judgement.verdict(), Verdict::kInconclusive);
 }
 
+class RootEvidence : public SavedEvidence {
+ public:
+  RootEvidence() {
+    Root() = {.latest = "step-00000002\n",
+              .names = {"latest", "step-00000002"},
+              .steps = {{.name = "step-00000002", .sealed = true, .tensors = 7}}};
+  }
+  SavedRoot& Root() { return evidence.oracle.roots["train"]; }
+};
+
+TEST(CommitWholeTest, NamesWhatIsNotAsItWasToBe) {
+  const std::string id = "checkpoint.commit_whole";
+  const RootEvidence sound;
+  const PropertyResult result = JudgeOne(sound.evidence, id);
+  EXPECT_EQ(result.judgement.verdict(), Verdict::kPass) << result.judgement.reason();
+  EXPECT_GT(result.judgement.comparisons(), 7u);
+  const auto kind = [&](const std::function<void(RootEvidence&)>& change) {
+    RootEvidence changed;
+    change(changed);
+    return OnlyFinding(changed.evidence, id).kind;
+  };
+  EXPECT_EQ(kind([](RootEvidence& e) { e.Root().error = "no such directory"; }), "unreadable");
+  EXPECT_EQ(kind([](RootEvidence& e) { e.Root().latest = ""; }), "latest");
+  EXPECT_EQ(kind([](RootEvidence& e) { e.Root().latest = "step-00000002"; }), "latest");
+  EXPECT_EQ(kind([](RootEvidence& e) { e.Root().names.push_back("latest.saving"); }), "leftover");
+  EXPECT_EQ(kind([](RootEvidence& e) { e.Root().names = {"latest"}; }), "absent");
+  EXPECT_EQ(kind([](RootEvidence& e) { e.Root().steps[0].sealed = false; }), "unsealed");
+  EXPECT_EQ(kind([](RootEvidence& e) { e.Root().steps[0].damage = {"a", "b", "c", "d"}; }), "damaged");
+
+  RootEvidence others;  // a user's directory, which held steps before
+  others.Root().was_empty = false;
+  others.Root().names.push_back("step-00000009");
+  EXPECT_EQ(JudgeOne(others.evidence, id).judgement.verdict(), Verdict::kPass);
+
+  RootEvidence none;
+  none.evidence.oracle.roots.clear();
+  EXPECT_EQ(JudgeOne(none.evidence, id).judgement.verdict(), Verdict::kInconclusive);
+}
+
+TEST(DamageRecoveredTest, WhatIsDamagedIsNotRestored) {
+  const std::string id = "fault.damage_recovered";
+  const auto damaged = [](TrainingEvidence& e) {
+    e.evidence.test_case.faults = {{"file/rot", "2"}};
+    e.Phase("train").ranks[0].faults = {{"file/rot", "2", "bit 0 of byte 9 of f, of tensor 'model.w'"}};
+  };
+  TrainingEvidence restored;
+  restored.evidence.test_case.faults = {{"file/rot", "2"}};
+  EXPECT_EQ(JudgeOne(restored.evidence, id).judgement.verdict(), Verdict::kInconclusive);
+  damaged(restored);
+  EXPECT_EQ(OnlyFinding(restored.evidence, id).kind, "restored");
+
+  TrainingEvidence older;
+  damaged(older);
+  for (RankEvidence& rank : older.Phase("train").ranks) {
+    for (StageRecord& stage : rank.stages) stage.step -= stage.name == "restored" ? 1 : 0;
+  }
+  EXPECT_EQ(JudgeOne(older.evidence, id).judgement.verdict(), Verdict::kPass);
+
+  TrainingEvidence refused;
+  damaged(refused);
+  for (RankEvidence& rank : refused.Phase("train").ranks) {
+    std::erase_if(rank.stages, [](const StageRecord& stage) { return stage.name == "restored"; });
+    rank.errors = {{"bad-input", "restored", "tensor 'model.w' in 'f': expected the bytes of digest 1, found 2"}};
+  }
+  EXPECT_EQ(JudgeOne(refused.evidence, id).judgement.verdict(), Verdict::kPass);
+  refused.Phase("train").ranks[1].errors[0].message = "something is wrong";
+  EXPECT_EQ(OnlyFinding(refused.evidence, id).kind, "not-named");
+  refused.evidence.test_case.training.save_every = 1;  // there was an older one
+  EXPECT_EQ(OnlyFinding(refused.evidence, id).kind, "not-recovered");
+}
+
 }  // namespace
 }  // namespace shardproof::testing

@@ -58,6 +58,8 @@ struct DcpFile {
   uint64_t size = 0;  ///< bytes
 };
 
+std::string DcpFileName(int64_t rank);
+
 /// What `rank` writes: its boxes in the order of the state dict, of replicas the first rank's only;
 /// rank 0 the values besides.
 DcpFile PlanDcpFile(const StateDict& state, const Job& job, const Stages& stages, int64_t rank);

@@ -151,8 +151,10 @@ std::string FlatKey(const StatePath& path) {
   return flat;
 }
 
+std::string DcpFileName(int64_t rank) { return fmt::format("__{}_0.distcp", rank); }
+
 DcpFile PlanDcpFile(const StateDict& state, const Job& job, const Stages& stages, int64_t rank) {
-  DcpFile file{.name = fmt::format("__{}_0.distcp", rank)};
+  DcpFile file{.name = DcpFileName(rank)};
   const auto add = [&](DcpItem item) {
     item.offset = AlignedUp(file.size);
     file.size = item.offset + item.item.bytes();

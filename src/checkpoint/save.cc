@@ -6,19 +6,22 @@
 #include <nlohmann/json.hpp>
 
 #include "src/checkpoint/dcp.h"
+#include "src/checkpoint/manifest.h"
+#include "src/checkpoint/steps.h"
+#include "src/checkpoint/write_whole.h"
+#include "src/pickle/pickle.h"
 
 namespace shardproof {
 namespace {
 
 constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr std::array kCopied = {"config.json", "generation_config.json"};
-constexpr const char* kSealName = "shardproof.seal.json";  // of what is replaced: it goes with that
 constexpr uint64_t kSideFileBytesMax = 64u << 20;
 constexpr uint64_t kStagedBytesMax = 4u << 20;  // at a time, out of memory that no file takes
 
 /// Whether a save could have written a file of this name.
 bool IsOfACheckpoint(const std::string& name) {
-  return name == kIndexName || name == kDcpMetadataName || name == kAdapterFolder || name == kSealName ||
+  return name == kIndexName || name == kDcpMetadataName || name == kAdapterFolder || name == kManifestName ||
          std::find(kCopied.begin(), kCopied.end(), name) != kCopied.end() ||
          (name.starts_with("model-") && name.ends_with(".safetensors")) ||
          (name.starts_with("__") && name.ends_with(".distcp"));
@@ -27,13 +30,6 @@ bool IsOfACheckpoint(const std::string& name) {
 std::string WithoutSlashAtEnd(std::string path) {
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   return path;
-}
-
-Status WriteWhole(FileSystem& files, const std::string& path, const std::string& text) {
-  SP_TRY(files.Create(path, text.size()));
-  SP_ASSIGN(const auto file, files.OpenForWrite(path));
-  SP_TRY(file->WriteAt(0, text));
-  return file->Sync();
 }
 
 /// What makes the adapter loadable by others.
@@ -49,8 +45,9 @@ Status WriteAdapterConfig(const Job& job, const std::string& directory, FileSyst
 
 /// What makes the directory loadable by those who build the model from it.
 Status CopyConfigs(const Job& job, const std::string& directory, FileSystem& files) {
+  const std::string source = NewestStepOf(files, job.checkpoint);
   for (const char* name : kCopied) {
-    const std::string from = job.checkpoint + "/" + name;
+    const std::string from = source + "/" + name;
     if (!files.Exists(from)) continue;
     SP_ASSIGN(const std::string text, files.ReadText(from, kSideFileBytesMax));
     SP_TRY(WriteWhole(files, directory + "/" + name, text));
@@ -121,7 +118,9 @@ Status CheckReplaceable(FileSystem& files, const std::string& directory) {
   if (!files.Exists(directory)) return Ok();
   SP_ASSIGN(const auto names, files.List(directory));
   if (names.empty()) return Ok();
-  if (!files.Exists(directory + "/" + kIndexName) &&
+  // A step that is damaged is saved again when its job has gone back to an older one.
+  const bool is_step = StepOfName(directory.substr(directory.find_last_of('/') + 1)).has_value();
+  if (!is_step && !files.Exists(directory + "/" + kIndexName) &&
       !files.Exists(directory + "/" + kDcpMetadataName)) {
     return BadInput(directory + ": exists and holds neither " + kIndexName + " nor " +
                     kDcpMetadataName +
@@ -138,7 +137,7 @@ Status CheckReplaceable(FileSystem& files, const std::string& directory) {
   if (!files.Exists(adapter)) return Ok();
   SP_ASSIGN(const auto of_adapter, files.List(adapter));
   for (const std::string& name : of_adapter) {
-    if (name == kAdapterConfigName || name == kAdapterFileName) continue;
+    if (name == kAdapterConfigName || name == kAdapterFileName || name == kManifestName) continue;
     return complain(std::string(kAdapterFolder) + "/" + name);
   }
   return Ok();
@@ -181,12 +180,19 @@ namespace {
 
 /// What differs from format to format.
 struct Writing {
-  std::function<Status(const std::string& staging)> prepare;     ///< on rank 0: the directory
-  std::function<Status(const std::string& staging)> write;       ///< on every rank: its own bytes
-  std::function<Status(const std::string& staging)> write_side;  ///< on rank 0: what says what they are
+  /// On rank 0: the directory.
+  std::function<Status(const std::string& staging, World&)> prepare;
+  /// On every rank: its own bytes.
+  std::function<Status(const std::string& staging, World&)> write;
+  /// On rank 0: what says what they are.
+  std::function<Status(const std::string& staging, World&)> write_side;
+  std::vector<Sealing> sealings;  ///< what the manifests are to say
 };
 
-Status SaveBy(const Writing& writing, const Stages& stages, const Job& job, World& world) {
+Status SaveBy(const Writing& writing, const Stages& stages, const Job& job, World& outer) {
+  World world = outer;
+  const auto written = std::make_shared<DigestedFiles>(outer.files);
+  world.files = written;
   Communicator& communicator = *world.communicator;
   FileSystem& files = *world.files;
   const std::string target = WithoutSlashAtEnd(job.save_to);
@@ -202,48 +208,93 @@ Status SaveBy(const Writing& writing, const Stages& stages, const Job& job, Worl
   Status status = leads ? CheckReplaceable(files, target) : Ok();
   SP_TRY(Agree(communicator, status, "looking at what is to be replaced"));
   if (leads) status = files.RemoveTree(staging);  // what a killed save left behind
-  if (leads && status.ok()) status = writing.prepare(staging);
+  if (leads && status.ok()) status = writing.prepare(staging, world);
   SP_TRY(agree_or_clean_up(status, "preparing the save"));
-  status = writing.write(staging);
-  if (status.ok() && leads) status = writing.write_side(staging);
+  status = writing.write(staging, world);
+  if (status.ok() && leads) status = writing.write_side(staging, world);
   // Nothing is committed unless every rank's bytes are durable.
   SP_TRY(agree_or_clean_up(status, "writing the checkpoint"));
+  status = WriteManifests(writing.sealings, staging, *written, stages, world);
+  SP_TRY(agree_or_clean_up(status, "writing the manifest"));
   status = leads ? stages.commit(staging, target, world) : Ok();
   return Agree(communicator, status, "committing the checkpoint");
 }
 
+/// What the manifests of planned files say: an adapter, which is loaded by itself, has one of its own.
+std::vector<Sealing> SealingsOf(const std::vector<SavedFile>& plan, const Job& job, const World& world) {
+  const std::vector<int64_t> coordinates = job.mesh.CoordinatesOf(world.rank());
+  std::vector<Sealing> sealings(1);
+  sealings[0].files.push_back(kIndexName);
+  for (const SavedFile& file : plan) {
+    if (file.IsAdapter()) sealings.push_back({.folder = kAdapterFolder});
+    Sealing& sealing = sealings.back();
+    sealing.files.push_back(file.IsAdapter() ? kAdapterFileName : file.name);
+    for (const SavedTensor& tensor : file.tensors) {
+      sealing.tensors.push_back({tensor.key, tensor.slot.get(), tensor.shape, tensor.start, tensor.length,
+                                 IsFirstReplica(tensor.slot->placements, coordinates)});
+    }
+  }
+  return sealings;
+}
+
 Status SaveSafetensors(const Model& model, const Stages& stages, const Job& job, World& world) {
-  FileSystem& files = *world.files;
   const auto plan = PlanFiles(model, job.max_file_bytes, world.communicator->world_size());
   const Writing writing = {
-      .prepare = [&](const std::string& staging) { return Prepare(plan, staging, files); },
-      .write = [&](const std::string& staging) { return stages.write_shards(model, job, staging, world); },
-      .write_side = [&](const std::string& staging) { return WriteSideFiles(plan, job, staging, files); }};
+      .prepare = [&](const std::string& staging, World& at) { return Prepare(plan, staging, *at.files); },
+      .write = [&](const std::string& staging, World& at) { return stages.write_shards(model, job, staging, at); },
+      .write_side = [&](const std::string& staging, World& at) { return WriteSideFiles(plan, job, staging, *at.files); },
+      .sealings = SealingsOf(plan, job, world)};
   return SaveBy(writing, stages, job, world);
 }
 
+/// The same of a directory of torch.distributed.checkpoint.
+Result<Sealing> SealingOf(const StateDict& state, const Job& job, const World& world) {
+  const std::vector<int64_t> coordinates = job.mesh.CoordinatesOf(world.rank());
+  Sealing sealing;
+  sealing.files.push_back(kDcpMetadataName);
+  for (int64_t rank = 0; rank < world.communicator->world_size(); ++rank) {
+    sealing.files.push_back(DcpFileName(rank));
+  }
+  for (const StateTensor& tensor : state.tensors) {
+    const Slot& slot = *tensor.slot;
+    const bool is_own = tensor.only_rank >= 0 ? tensor.only_rank == world.rank()
+                                              : IsFirstReplica(slot.placements, coordinates);
+    uint64_t length = slot.ElementBytes();
+    for (const int64_t size : slot.spec.shape) length *= static_cast<uint64_t>(size);
+    for (const StatePath& path : tensor.paths) {
+      sealing.tensors.push_back({FlatKey(path), &slot, slot.spec.shape, 0, length, is_own});
+    }
+  }
+  for (const StateValue& value : state.values) {
+    SP_ASSIGN(const pickle::Pickle read, pickle::ReadPickle(value.pickle, FlatKey(value.path)));
+    SP_ASSIGN(const std::string text, pickle::TextOf(read.root()));
+    sealing.values[FlatKey(value.path)] = DigestOfText(text);
+  }
+  return sealing;
+}
+
 Status SaveDcp(const Model& model, const Stages& stages, const Job& job, World& world) {
-  FileSystem& files = *world.files;
   const StateDict state = stages.state_of(model, world);
-  const auto prepare = [&](const std::string& staging) -> Status {
-    SP_TRY(files.MakeDirectory(staging));
-    return job.HasAdapter() ? files.MakeDirectory(staging + "/" + kAdapterFolder) : Ok();
+  SP_ASSIGN(Sealing sealing, SealingOf(state, job, world));
+  const auto prepare = [&](const std::string& staging, World& at) -> Status {
+    SP_TRY(at.files->MakeDirectory(staging));
+    return job.HasAdapter() ? at.files->MakeDirectory(staging + "/" + kAdapterFolder) : Ok();
   };
-  const auto write = [&](const std::string& staging) {
-    return stages.write_dcp(state, stages.plan_dcp(state, job, stages, world.rank()), staging, world);
+  const auto write = [&](const std::string& staging, World& at) {
+    return stages.write_dcp(state, stages.plan_dcp(state, job, stages, at.rank()), staging, at);
   };
-  const auto write_side = [&](const std::string& staging) -> Status {
+  const auto write_side = [&](const std::string& staging, World& at) -> Status {
     std::vector<DcpFile> plan;
-    for (int64_t rank = 0; rank < world.communicator->world_size(); ++rank) {
+    for (int64_t rank = 0; rank < at.communicator->world_size(); ++rank) {
       plan.push_back(stages.plan_dcp(state, job, stages, rank));
     }
     const std::string metadata = DcpMetadata(state, plan);
-    SP_TRY(WriteWhole(files, staging + "/" + kDcpMetadataName, metadata));
-    SP_TRY(CopyConfigs(job, staging, files));
+    SP_TRY(WriteWhole(*at.files, staging + "/" + kDcpMetadataName, metadata));
+    SP_TRY(CopyConfigs(job, staging, *at.files));
     if (!job.HasAdapter()) return Ok();
-    return WriteAdapterConfig(job, staging + "/" + kAdapterFolder, files);
+    return WriteAdapterConfig(job, staging + "/" + kAdapterFolder, *at.files);
   };
-  return SaveBy({prepare, write, write_side}, stages, job, world);
+  return SaveBy({prepare, write, write_side, {std::move(sealing)}}, stages, job, world);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ struct SavedFile {
 std::vector<SavedFile> PlanFiles(const Model& model, uint64_t max_file_bytes, int64_t world_size);
 
 /// Whether a save may replace `directory`: it is absent, empty, or a checkpoint with an index or
-/// DCP's .metadata and nothing else in it.
+/// DCP's .metadata (or named as a job's step) and nothing else in it.
 /// \error kBadInput if not.
 Status CheckReplaceable(FileSystem& files, const std::string& directory);
 

@@ -1,3 +1,4 @@
+#include "src/checkpoint/manifest.h"
 #include "src/checkpoint/save.h"
 
 #include <ATen/ATen.h>
@@ -312,7 +313,7 @@ TEST_F(SaveModelTest, WritesACheckpointThatLoads) {
   EXPECT_TRUE(Holds(job_.save_to, 1));
   EXPECT_FALSE(Holds(job_.save_to, 2)) << "the test cannot tell two models apart";
   const auto files = Contents(job_.save_to);
-  EXPECT_EQ(files.size(), 5u);
+  EXPECT_EQ(files.size(), 6u);
   EXPECT_EQ(files.at("config.json"), "{\"a\": 1}");
   const auto index = nlohmann::json::parse(files.at("model.safetensors.index.json"));
   EXPECT_EQ(index["weight_map"].size(), 5u);
@@ -327,7 +328,7 @@ TEST_F(SaveModelTest, KeepsTheFilesThatSayHowTheModelIsUsed) {
   for (int times = 0; times < 2; ++times) {  // the second replaces the first
     ASSERT_TRUE(SaveSeed(1).ok());
     const auto files = Contents(job_.save_to);
-    EXPECT_EQ(files.size(), 6u);
+    EXPECT_EQ(files.size(), 7u);
     EXPECT_EQ(files.at("config.json"), "{\"a\": 1}");
     EXPECT_EQ(files.at("generation_config.json"), "{\"b\": 2}");
   }
@@ -342,7 +343,7 @@ TEST_F(SaveModelTest, ReplacesACheckpointAnEmptyDirectoryAndWhatAKilledSaveLeft)
     ASSERT_TRUE(saved.ok()) << saved.error().message;
     EXPECT_TRUE(Holds(job_.save_to, seed));
     EXPECT_FALSE(fs::exists(job_.save_to + ".saving"));
-    EXPECT_EQ(Contents(job_.save_to).size(), 5u);
+    EXPECT_EQ(Contents(job_.save_to).size(), 6u);
   }
 }
 
@@ -354,12 +355,12 @@ TEST_F(SaveModelTest, ReplacesTheCheckpointThatItIsAboutToReadFrom) {
   EXPECT_EQ(Contents(job_.save_to).at("config.json"), "{\"a\": 1}");
 }
 
-TEST_F(SaveModelTest, ReplacesASealedCheckpointWithoutItsSeal) {
+TEST_F(SaveModelTest, ReplacesASealedCheckpointAndItsSeal) {
   ASSERT_TRUE(SaveSeed(1).ok());
   std::ofstream(job_.save_to + "/shardproof.seal.json") << "{}";
   ASSERT_TRUE(SaveSeed(2).ok());
   EXPECT_TRUE(Holds(job_.save_to, 2));
-  EXPECT_FALSE(fs::exists(job_.save_to + "/shardproof.seal.json"));
+  EXPECT_TRUE(ReadManifest(*world_.files, job_.save_to).ok());
 }
 
 TEST_F(SaveModelTest, RefusesToReplaceWhatIsNoCheckpoint) {
@@ -432,7 +433,7 @@ TEST_F(SaveModelTest, AFailureAnywhereLeavesTheOldCheckpointOrTheNewOneWhole) {
       world_.files = MakePosixFileSystem();
       ASSERT_TRUE(SaveSeed(3).ok());
       EXPECT_TRUE(Holds(job_.save_to, 3));
-      EXPECT_EQ(Contents(root_).size(), 1u + 5u);
+      EXPECT_EQ(Contents(root_).size(), 1u + 6u);
     }
   }
   EXPECT_GE(operations, 20u);

@@ -271,6 +271,7 @@ class Reader {
     auto mapping = files_.Map(directory_ + "/" + name);
     if (!mapping.ok()) return mapping.error().While(Printable(where_) + " names a file");
     source_.files.push_back(std::move(mapping).value());
+    source_.paths.push_back(directory_ + "/" + name);
     names_.push_back(name);
     return known->second;
   }
@@ -517,6 +518,7 @@ class Reader {
         continue;
       }
       const size_t prefix = is_nested ? kModelPrefix.size() : 0;
+      entry->second.key = entry->first;
       source_.tensors[entry->first.substr(prefix)] = std::move(entry->second);
       entry = source_.state.erase(entry);
     }

@@ -6,6 +6,7 @@
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
+#include "src/checkpoint/verify.h"
 #include "src/core/torch_try.h"
 #include "src/load/buckets.h"
 #include "src/load/dcp_source.h"
@@ -33,7 +34,9 @@ void TakeBaseLayers(Source& source) {
     const size_t layer = key.rfind(kLayer);
     const std::string base = key.substr(kPrefix.size(), layer - kPrefix.size()) + "." +
                              key.substr(layer + kLayer.size());
-    source.tensors.insert_or_assign(base, source.tensors.at(key));
+    SourceTensor copy = source.tensors.at(key);
+    if (copy.key.empty()) copy.key = key;
+    source.tensors.insert_or_assign(base, std::move(copy));
     source.tensors.erase(key);
   }
 }
@@ -45,10 +48,13 @@ Result<Source> OpenSourceOf(const Job& job, FileSystem& files) {
     const bool is_dcp = HoldsDcp(files, job.checkpoint);
     SP_ASSIGN(source, is_dcp ? OpenDcpSource(files, job.checkpoint)
                              : OpenSource(files, job.checkpoint));
+    SP_TRY(HoldAgainstManifest(files, job.checkpoint, 0, source));
     if (is_dcp) return source;  // an adapter is among the model's own tensors
   }
   if (!job.adapter.empty()) {
+    const size_t first_file = source.files.size();
     SP_TRY(AddFile(files, job.adapter, kAdapterFileName, source));
+    SP_TRY(HoldAgainstManifest(files, job.adapter, first_file, source));
     TakeBaseLayers(source);
   }
   return source;

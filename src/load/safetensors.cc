@@ -158,6 +158,7 @@ Status AddFile(FileSystem& files, const std::string& directory, const std::strin
   SP_ASSIGN(auto tensors, ParseFile(*mapping, path));
   const auto index = static_cast<int64_t>(source.files.size());
   source.files.push_back(std::move(mapping));
+  source.paths.push_back(path);
   for (auto& [tensor_name, tensor] : tensors) {
     tensor.file = index;
     if (!source.tensors.emplace(tensor_name, std::move(tensor)).second) {
@@ -282,13 +283,14 @@ std::string DescribeSource(const Source& source) {
     for (const char byte : pickle) hex += fmt::format("{:02x}", static_cast<uint8_t>(byte));
     values[name] = std::move(hex);
   }
-  const json document = {DescribeTensors(source.tensors), DescribeTensors(source.state), values};
+  const json document = {DescribeTensors(source.tensors), DescribeTensors(source.state), values,
+                         source.sealed};
   return document.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 Result<Source> SourceFromDescription(const std::string& text) {
   const json document = json::parse(text, nullptr, false);
-  if (!document.is_array() || document.size() != 3) {
+  if (!document.is_array() || document.size() != 4) {
     return Failed(
         "what rank 0 sent as the checkpoint's tensors does not parse: the ranks are not in "
         "the same collective");
@@ -296,6 +298,7 @@ Result<Source> SourceFromDescription(const std::string& text) {
   Source source;
   source.tensors = TensorsFrom(document[0]);
   source.state = TensorsFrom(document[1]);
+  source.sealed = document[3].get<bool>();
   for (const auto& [name, bytes] : document[2].items()) {
     const auto& hex = bytes.get_ref<const std::string&>();
     std::string& pickle = source.values[name];

@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "src/core/result.h"
+#include "src/digest/digest.hpp"
 #include "src/seam/file_system.h"
 
 namespace shardproof {
@@ -35,6 +37,9 @@ struct SourceTensor {
   uint64_t length = 0;    ///< bytes
   /// Where its bytes lie if not in one stretch from `offset` on: together its whole image.
   std::vector<SourcePiece> pieces;
+  std::string key = {};  ///< in its file, if that is not its name here
+  /// What its bytes add up to, where a manifest says it and the checkpoint was opened.
+  std::optional<Digest> sealed = {};
 
   bool IsOneStretch() const { return pieces.empty(); }
   /// Calls visit(start in the image, file, offset, length) for the stretches of a file that make bytes
@@ -68,6 +73,8 @@ struct Source {
   /// What of it is no tensor, as pickles: "optimizer.param_groups.0.lr".
   std::map<std::string, std::string> values;
   std::vector<std::shared_ptr<const MappedFile>> files;
+  std::vector<std::string> paths;  ///< of the files
+  bool sealed = false;             ///< whether a manifest says what is in it; also where it is not open
 
   bool mapped() const { return !files.empty(); }
   const std::byte* BytesAt(int64_t file, uint64_t offset) const {

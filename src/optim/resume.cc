@@ -249,6 +249,8 @@ Status Resume(Model& model, const Source& source, const Stages& stages, const Jo
   Source state;
   state.tensors = source.state;
   state.files = source.files;
+  state.paths = source.paths;
+  state.sealed = source.sealed;
   KeyMatch match;
   std::shared_ptr<Slot> rng;
   const auto prepare = [&]() -> Status {
@@ -266,6 +268,7 @@ Status Resume(Model& model, const Source& source, const Stages& stages, const Jo
   };
   SP_TRY(Agree(*world.communicator, prepare(), "preparing to restore the optimizer"));
   SP_TRY(stages.fill_state(model, match, state, stages, job, world));
+  SP_TRY(stages.verify_loaded(match, state, stages, job, world));
   const Result<int64_t> taken = StepsTaken(*model.optimizer);
   if (taken.ok() && !values.Has("step")) model.step = taken.value();
   Status restored = taken.ok() ? Ok() : Status(taken.error());

@@ -43,10 +43,11 @@ struct Training {
   int64_t unfreeze_after = 0;  ///< the step after which frozen parameters are trained; 0: never
   double offload = 0;          ///< the fraction of the optimizer's work that the host does, of [0, 1]
   bool overlap = true;         ///< whether it steps one piece while another is being copied
+  int64_t keep = 2;            ///< so many of the newest saved steps stay on disk; at least 1
 };
 
 struct Job {
-  std::string checkpoint;          ///< directory to load
+  std::string checkpoint;          ///< directory to load, or the root of a training job's steps
   std::optional<ModelSpec> model;  ///< absent: what checkpoint/config.json describes
   std::string adapter;             ///< directory of a PEFT adapter to load besides, or empty
   std::optional<LoraSpec> lora;    ///< an adapter to begin afresh instead
@@ -56,7 +57,9 @@ struct Job {
   Strategy strategy = Strategy::kRank0Broadcast;
   uint64_t seed = 0;               ///< of initial values
   uint64_t bucket_bytes = 16u << 20;  ///< staging bytes a rank may hold at once
-  std::string save_to;             ///< directory of the saved checkpoint; empty: do not save
+  /// Directory of the saved checkpoint; of a job that trains, the root below which each save is a
+  /// directory of its own (checkpoint/steps.h). Empty: do not save.
+  std::string save_to;
   Training training;
   SaveFormat format = SaveFormat::kSafetensors;
   uint64_t max_file_bytes = 0;     ///< of saved files; 0: about one file a rank

@@ -1,5 +1,12 @@
 #include "src/pipeline/pipeline.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "src/checkpoint/steps.h"
 #include "src/optim/step.h"
 #include "src/pipeline/rng.h"
 
@@ -15,6 +22,7 @@ class RestoreObserver : public Observer {
   void Reached(const std::string& stage, int64_t step, const Model& model) override {
     if (stage == "ready") inner_->Reached("restored", step, model);
   }
+  void Notice(const std::string& line) override { inner_->Notice(line); }
 
  private:
   std::shared_ptr<Observer> inner_;
@@ -34,9 +42,42 @@ void ReportKeys(const KeyMatch& keys, Observer& observer) {
   observer.Keys(missing, keys.unexpected);
 }
 
-}  // namespace
+/// What to try if job.checkpoint is the root of a job's steps; nothing if it is a checkpoint. Rank 0
+/// looks, so that all ranks try the same.
+Result<StepsToTry> StepsOf(const Job& job, World& world) {
+  if (job.from_scratch) return StepsToTry{};
+  StepsToTry steps;
+  Status looked = Ok();
+  if (world.rank() == 0 && IsStepRoot(*world.files, job.checkpoint)) {
+    auto found = FindSteps(*world.files, job.checkpoint);
+    if (found.ok()) steps = std::move(found).value();
+    else looked = found.error();
+  }
+  SP_TRY(Agree(*world.communicator, looked, "looking for saved steps"));
+  nlohmann::json told = steps.names;
+  told.push_back(steps.complaint);
+  SP_ASSIGN(const std::string text,
+            ShareText(*world.communicator, steps.names.empty() ? "" : told.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
+                      0, "saved steps"));
+  if (text.empty() || world.rank() == 0) return steps;
+  steps.names = nlohmann::json::parse(text).get<std::vector<std::string>>();
+  steps.complaint = std::move(steps.names.back());
+  steps.names.pop_back();
+  return steps;
+}
 
-Result<Model> Load(const Job& job, const Stages& stages, World& world) {
+/// What has to do with the root has to do with a step below it.
+Job AtStep(const Job& job, const std::string& step) {
+  Job at = job;
+  at.checkpoint = job.checkpoint + "/" + step;
+  const std::string below = job.checkpoint + "/";
+  if (job.adapter.starts_with(below)) {
+    at.adapter = at.checkpoint + "/" + job.adapter.substr(below.size());
+  }
+  return at;
+}
+
+Result<Model> LoadOne(const Job& job, const Stages& stages, World& world) {
   Observer& observer = *world.observer;
 
   observer.Enter("built");
@@ -74,6 +115,7 @@ Result<Model> Load(const Job& job, const Stages& stages, World& world) {
 
   observer.Enter("ready");
   SP_TRY(stages.fill(model, keys, source, stages, job, world));
+  SP_TRY(stages.verify_loaded(keys, source, stages, job, world));
   SP_TRY(Agreed(world, stages.init_missing(model, keys, job, world), "initialising missing keys"));
   SP_TRY(Agreed(world, stages.compute_buffers(model, job, world), "computing buffers"));
   if (model.optimizer) {
@@ -82,6 +124,32 @@ Result<Model> Load(const Job& job, const Stages& stages, World& world) {
   if (job.training.steps > 0) SP_TRY(stages.start_training(model, source, stages, job, world));
   observer.Reached("ready", model.step, model);
   return model;
+}
+
+}  // namespace
+
+Result<Model> Load(const Job& job, const Stages& stages, World& world) {
+  SP_ASSIGN(const StepsToTry steps, StepsOf(job, world));
+  if (steps.names.empty()) return LoadOne(job, stages, world);
+  std::vector<std::string> refused;
+  if (!steps.complaint.empty()) refused.push_back(steps.complaint);
+  for (const std::string& step : steps.names) {
+    Result<Model> model = LoadOne(AtStep(job, step), stages, world);
+    if (model.ok()) {
+      if (!refused.empty()) {
+        world.observer->Notice(fmt::format("{}: loaded {}, the newest that is whole: {}", job.checkpoint,
+                                           step, fmt::join(refused, "; ")));
+      }
+      return model;
+    }
+    // What a checkpoint holds is wrong for every rank; anything else is not about this checkpoint.
+    const ErrorCode code = model.error().code;
+    if (code != ErrorCode::kBadInput && code != ErrorCode::kUnsupported) return model.error();
+    refused.push_back(model.error().message);
+  }
+  if (steps.names.size() == 1 && steps.complaint.empty()) return BadInput(refused.front());
+  return BadInput(fmt::format("{}: no saved step can be loaded: {}", job.checkpoint,
+                              fmt::join(refused, "; ")));
 }
 
 Status Train(Model& model, int64_t last, const std::string& stage, const Job& job,
@@ -101,7 +169,8 @@ Status Train(Model& model, int64_t last, const std::string& stage, const Job& jo
 
 Status Save(const Model& model, const Job& job, const Stages& stages, World& world) {
   world.observer->Enter("saved");
-  SP_TRY(stages.save(model, stages, job, world));
+  SP_TRY(job.training.steps > 0 ? SaveStep(model, stages, job, world)
+                                : stages.save(model, stages, job, world));
   world.observer->Reached("saved", model.step, model);
   return Ok();
 }

@@ -7,6 +7,8 @@ namespace shardproof {
 
 /// Loads job.checkpoint onto job.mesh. Observed stages: built, loaded, sharded, materialized, ready.
 /// On every rank; collective. \error as the leaves say, the same outcome on every rank.
+/// Of a root of saved steps it loads the one that "latest" names; if that is refused, the newest older
+/// one that is not, and says so by a notice. \error of none, naming each and why.
 Result<Model> Load(const Job& job, const Stages& stages, World& world);
 
 /// Takes optimizer steps until `last` are taken. Each is observed as `stage`: "stepped", or "resumed" after
@@ -14,7 +16,7 @@ Result<Model> Load(const Job& job, const Stages& stages, World& world);
 Status Train(Model& model, int64_t last, const std::string& stage, const Job& job,
              const Stages& stages, World& world);
 
-/// Saves `model` to job.save_to. Observed stage: saved. Collective.
+/// Saves `model` to job.save_to, or if the job trains below it, as the step that it has taken. Observed stage: saved. Collective.
 Status Save(const Model& model, const Job& job, const Stages& stages, World& world);
 
 /// Loads what was saved at job.save_to into a fresh model on job.mesh. Observed stage: restored, and

@@ -1,7 +1,10 @@
 #include "src/pipeline/stages.h"
 
 #include "src/checkpoint/dcp.h"
+#include "src/checkpoint/manifest.h"
 #include "src/checkpoint/save.h"
+#include "src/checkpoint/steps.h"
+#include "src/checkpoint/verify.h"
 #include "src/load/buckets.h"
 #include "src/load/load.h"
 #include "src/optim/offload.h"
@@ -115,6 +118,8 @@ Stages ReferenceStages(Strategy strategy) {
           .plan_buckets = PlanBuckets,
           .plan_parcels = PlanParcels,
           .unpack = Unpack,
+          .verify_loaded = VerifyLoaded,
+          .digest = DigestOfSlot,
           .init_missing = InitMissing,
           .compute_buffers = ComputeBuffers,
           .save = SaveModel,
@@ -122,7 +127,9 @@ Stages ReferenceStages(Strategy strategy) {
           .state_of = StateOf,
           .plan_dcp = PlanDcpFile,
           .write_dcp = WriteDcpFile,
-          .commit = CommitByRename};
+          .commit = CommitByRename,
+          .move_latest = MoveLatest,
+          .retain = RetainSteps};
 }
 
 }  // namespace shardproof

@@ -81,6 +81,13 @@ struct Stages {
   std::function<void(const std::vector<Piece>&, const std::byte* payload,
                      const std::map<std::string, std::shared_ptr<Slot>>&)>
       unpack;
+  /// Holds what was filled against the manifest, if the source has one. Collective, and agrees on
+  /// the outcome itself.
+  std::function<Status(const KeyMatch&, const Source&, const Stages&, const Job&, World&)>
+      verify_loaded;
+  /// What this rank holds of bytes [start, start + length) of a slot's global image, as a part of
+  /// the digest of these.
+  std::function<Digest(const Slot&, uint64_t start, uint64_t length)> digest;
   std::function<Status(Model&, const KeyMatch&, const Job&, World&)> init_missing;
   std::function<Status(Model&, const Job&, World&)> compute_buffers;
   /// Writes the model, and what trains it, in the job's format and commits it by one rename.
@@ -95,6 +102,10 @@ struct Stages {
       write_dcp;
   /// Makes a complete, durable directory the checkpoint of that name.
   std::function<Status(const std::string& staging, const std::string& target, World&)> commit;
+  /// Of a job that trains, on rank 0: makes a saved step the one that a restore takes, and removes
+  /// older ones than the newest `keep`.
+  std::function<Status(const std::string& root, const std::string& step, World&)> move_latest;
+  std::function<Status(const std::string& root, int64_t keep, World&)> retain;
 };
 
 /// The reference's own leaves for a strategy.

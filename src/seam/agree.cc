@@ -29,7 +29,8 @@ Status Agree(Communicator& communicator, const Status& own, const std::string& w
   SP_ASSIGN(const int64_t worst, communicator.Max(vote, what));
   if (worst == 0) return Ok();
   const int64_t failed_rank = world - worst;
-  const bool bad_input = !own.ok() && own.error().code == ErrorCode::kBadInput;
+  const bool bad_input = !own.ok() && (own.error().code == ErrorCode::kBadInput ||
+                                       own.error().code == ErrorCode::kUnsupported);
   SP_ASSIGN(const std::string text,
             ShareText(communicator, own.ok() ? "" : (bad_input ? "!" : " ") + own.error().message,
                       failed_rank, what + " error"));

@@ -37,6 +37,9 @@ class FilesDecorator : public FileSystem {
   Status Rename(const std::string& from, const std::string& to) override {
     return Inner().Rename(from, to);
   }
+  Status Replace(const std::string& from, const std::string& to) override {
+    return Inner().Replace(from, to);
+  }
   Status Exchange(const std::string& a, const std::string& b) override {
     return Inner().Exchange(a, b);
   }
@@ -106,6 +109,7 @@ class ObserverDecorator : public Observer {
             const std::vector<std::string>& unexpected) override {
     inner_->Keys(missing, unexpected);
   }
+  void Notice(const std::string& line) override { inner_->Notice(line); }
 
  protected:
   std::shared_ptr<Observer> inner_;

@@ -52,6 +52,8 @@ class FileSystem {
   virtual Status SyncDirectory(const std::string& path) = 0;
   /// Atomically gives `from` the name `to`, which must not exist. \error kFailed.
   virtual Status Rename(const std::string& from, const std::string& to) = 0;
+  /// Atomically gives the file `from` the name `to`; a file that had it is gone. \error kFailed.
+  virtual Status Replace(const std::string& from, const std::string& to) = 0;
   /// Atomically swaps what two existing names stand for. \error kFailed.
   virtual Status Exchange(const std::string& a, const std::string& b) = 0;
   /// Removes a directory and what is in it; absent is fine. \error kFailed.

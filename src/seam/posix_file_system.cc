@@ -154,6 +154,9 @@ class PosixFileSystem : public FileSystem {
   Status Rename(const std::string& from, const std::string& to) override {
     return RenameWith(from, to, RENAME_NOREPLACE, "renaming");
   }
+  Status Replace(const std::string& from, const std::string& to) override {
+    return RenameWith(from, to, 0, "replacing by a rename");
+  }
   Status Exchange(const std::string& a, const std::string& b) override {
     return RenameWith(a, b, RENAME_EXCHANGE, "exchanging");
   }

@@ -76,6 +76,23 @@ TEST(PosixOutputFile, AShortWriteGoesOnWhereItEnded) {
   std::filesystem::remove_all(directory);
 }
 
+TEST(PosixFileSystem, ReplacesAFileThatIsThereOrNot) {
+  std::string directory = (std::filesystem::temp_directory_path() / "shardproof-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(directory.data()), nullptr);
+  const auto files = MakePosixFileSystem();
+  for (const uint64_t size : {1, 2}) {
+    ASSERT_TRUE(files->Create(directory + "/draft", size).ok());
+    ASSERT_TRUE(files->Replace(directory + "/draft", directory + "/file").ok());
+    EXPECT_EQ(files->ReadText(directory + "/file", 9).value().size(), size);
+    EXPECT_FALSE(files->Exists(directory + "/draft"));
+  }
+  const Status replaced = files->Replace(directory + "/draft", directory + "/file");
+  ASSERT_FALSE(replaced.ok());
+  EXPECT_THAT(replaced.error().message, HasSubstr("/draft to"));
+  EXPECT_EQ(files->ReadText(directory + "/file", 9).value().size(), 2u);
+  std::filesystem::remove_all(directory);
+}
+
 TEST(PosixFileSystem, SyncsWhatItSaysAndNothingElse) {
   std::string directory = (std::filesystem::temp_directory_path() / "shardproof-XXXXXX").string();
   ASSERT_NE(::mkdtemp(directory.data()), nullptr);

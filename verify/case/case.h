@@ -114,6 +114,8 @@ struct TrainingCase {
   int64_t unfreeze_after = 0;  ///< the step after which frozen parameters are trained too; 0: never
   double offload = 0;          ///< the fraction of the optimizer's work that the host does, of [0, 1]
   bool overlap = true;         ///< whether the host steps one piece while another is being copied
+  int64_t save_every = 0;      ///< steps from one save to the next; 0: one save, halfway through
+  int64_t keep = 2;            ///< so many of the newest saves stay on disk
 };
 
 struct Case {
@@ -145,6 +147,9 @@ struct Case {
   uint64_t deadline_ms = 60000;                ///< a rank that shows no progress for so long hangs
 
   int64_t WorldSize() const;
+  /// The steps after which a job that trains saves, in order; the last step is none of them, so that
+  /// something is left to do after a resume.
+  std::vector<int64_t> SavedSteps() const;
 };
 
 /// Reads and validates a Case. Unknown fields are errors, so that a typo is not a silent default.

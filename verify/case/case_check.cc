@@ -325,6 +325,19 @@ void CheckCase(const Case& test_case, Complaint& complaint) {
   }
 }
 
+std::vector<int64_t> Case::SavedSteps() const {
+  std::vector<int64_t> saved;
+  // One that asks for more steps than it takes saves as usual.
+  if (training.save_every == 0 || training.save_every >= steps) {
+    if (steps > 1) saved.push_back(steps / 2);
+    return saved;
+  }
+  for (int64_t step = training.save_every; step < steps; step += training.save_every) {
+    saved.push_back(step);
+  }
+  return saved;
+}
+
 int64_t Case::WorldSize() const {
   int64_t ranks = 1;
   for (const AxisCase& axis : mesh) {

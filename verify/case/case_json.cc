@@ -112,6 +112,8 @@ TrainingCase ParseTraining(FieldReader& of_case) {
   fields.Optional("unfreeze_after", training.unfreeze_after, 0, kStepsMax);
   fields.Optional("offload", training.offload);
   fields.Optional("overlap", training.overlap);
+  fields.Optional("save_every", training.save_every, 0, kStepsMax);
+  fields.Optional("keep", training.keep, 1, kStepsMax);
   fields.Finish();
   if (fields.ok() && !(training.offload >= 0 && training.offload <= 1)) {
     of_case.complaint().Say("/training/offload", "expected a number from 0 to 1");
@@ -317,7 +319,9 @@ json CaseToJson(const Case& c) {
             {"masters", c.training.masters},
             {"unfreeze_after", c.training.unfreeze_after},
             {"offload", c.training.offload},
-            {"overlap", c.training.overlap}}},
+            {"overlap", c.training.overlap},
+            {"save_every", c.training.save_every},
+            {"keep", c.training.keep}}},
           {"options", c.options},
           {"faults", faults},
           {"bug", c.bug},

@@ -147,6 +147,13 @@ void AddJob(std::vector<Feature>& features) {
     return c.steps > 0 && c.training.moments == "BF16";
   });
   add("trained without masters", [](const Case& c) { return c.steps > 0 && !c.training.masters; });
+  add("trained, saved more than once", [](const Case& c) { return c.SavedSteps().size() > 1; });
+  add("trained, old saves removed", [](const Case& c) {
+    return static_cast<int64_t>(c.SavedSteps().size()) > c.training.keep;
+  });
+  add("trained, the newest save damaged", [](const Case& c) {
+    return c.steps > 0 && !c.faults.empty() && c.faults[0].id == "file/rot";
+  });
   add("trained, unfrozen before the save", [](const Case& c) {
     return c.training.unfreeze_after > 0 && c.training.unfreeze_after < c.steps / 2;
   });

@@ -359,6 +359,15 @@ std::vector<AxisCase> MeshOf(int64_t ranks, bool reference) {
   return mesh;
 }
 
+/// How often it saves, what stays, and seldom that the newest save is damaged where it is read.
+void MakeSaves(Case& made) {
+  if (made.steps > 2 && Chance(60)) made.training.save_every = Between(1, made.steps - 1);
+  if (Chance(40)) made.training.keep = Between(1, 3);
+  const bool has_older = made.SavedSteps().size() > 1 && made.training.keep > 1;
+  if (!has_older || made.device != "cpu" || !Chance(70)) return;
+  made.faults.push_back({"file/rot", std::to_string(Between(0, 9999))});
+}
+
 Case DrawCase(const GenerateOptions& options) {
   const bool reference = options.subject == "reference";
   const auto world = [&] {
@@ -394,6 +403,7 @@ Case DrawCase(const GenerateOptions& options) {
     if (Chance(30)) made.training.unfreeze_after = Between(1, made.steps - 1);
     if (Chance(40)) made.training.offload = OneOf<double>({0.25, 0.5, 1});
     made.training.overlap = Chance(70);
+    MakeSaves(made);
   }
   // What is restored with a training job besides its model: up to three tensors a parameter, and every rank's
   // generator.

@@ -118,6 +118,8 @@ void SimplifyJob(Simplifier& to) {
   if (offload > 0 && offload < 1) to.Try([&](Case& c) { c.training.offload = 1; });
   to.Try([&](Case& c) { c.training.overlap = plain.training.overlap; });
   to.Try([&](Case& c) { c.device_bytes = 0; });
+  to.Try([&](Case& c) { c.training.save_every = 0; });
+  to.Try([&](Case& c) { c.training.keep = plain.training.keep; });
   to.Try([&](Case& c) { c.faults.clear(); });
   to.Try([&](Case& c) { c.model.unexpected.clear(); });
   to.Try([&](Case& c) { c.model.ties.clear(); });

@@ -391,7 +391,8 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
       ->excludes(command->get_option("--bug"));
   AddOutputOptions(*command, arguments->execute);
   command->add_option("--save-to", arguments->execute.save_to,
-                      "Keep the saved checkpoint in this directory")
+                      "Keep the saved checkpoint in this directory; of a reference that takes steps,\n"
+                      "each save in a directory of its own below it, and latest names the newest")
       ->check(NotEmpty);
   for (const char* of_one : {"--checkpoint", "--case", "--adapter", "--lora", "--from-scratch", "--mesh",
                              "--resume-mesh", "--resume-world", "--strategy", "--device", "--optimizer",

@@ -195,6 +195,13 @@ class RecordedFiles : public FileSystem {
     return Ok();
   }
 
+  Status Replace(const std::string& from, const std::string& to) override {
+    const std::lock_guard lock(recording_->mutex_);
+    SP_TRY(inner_->Replace(from, to));
+    recording_->NoteMove(OperationKind::kRename, rank_, from, to);
+    return Ok();
+  }
+
   Status Exchange(const std::string& a, const std::string& b) override {
     const std::lock_guard lock(recording_->mutex_);
     SP_TRY(inner_->Exchange(a, b));

@@ -90,6 +90,9 @@ class PlainFiles : public FileSystem {
   Status Rename(const std::string& from, const std::string& to) override {
     return Told(::rename(from.c_str(), to.c_str()) == 0);
   }
+  Status Replace(const std::string& from, const std::string& to) override {
+    return Rename(from, to);
+  }
   Status Exchange(const std::string& a, const std::string& b) override {
     return Told(::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0);
   }
@@ -249,6 +252,15 @@ TEST_F(RecorderTest, AnOpenFileIsFollowedWhenItIsMoved) {
   ASSERT_TRUE(file.value()->WriteAt(2, "3").ok());
   ASSERT_TRUE(file.value()->Sync().ok());
   EXPECT_EQ(Recorded().size(), count);
+  ExpectComplete(Disk());
+}
+
+TEST_F(RecorderTest, AReplacementIsARename) {
+  ASSERT_TRUE(files_->Create(Path("a"), 0).ok());
+  ASSERT_TRUE(files_->Create(Path("b"), 0).ok());
+  ASSERT_TRUE(files_->Replace(Path("a"), Path("b")).ok());
+  EXPECT_FALSE(files_->Replace(Path("a"), Path("b")).ok());
+  EXPECT_THAT(Lines(), ElementsAre("create of a", "create of b", "rename of a to b"));
   ExpectComplete(Disk());
 }
 

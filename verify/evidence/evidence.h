@@ -242,6 +242,23 @@ struct CheckpointRecord {
   std::optional<uint64_t> total_size = {};     ///< as the index's metadata has it
 };
 
+/// One saved step of a training job, as the verifier's own audit finds it.
+struct SavedStep {
+  std::string name;                 ///< of its directory
+  bool sealed = false;              ///< whether it has a manifest
+  int64_t tensors = 0;
+  std::vector<std::string> damage;  ///< a line each, what differs from the manifest among them
+};
+
+/// The directory below which a training job saves its steps; `error` if it cannot be read.
+struct SavedRoot {
+  std::string error;
+  bool was_empty = true;            ///< before the job began
+  std::string latest;               ///< the text of the file `latest`
+  std::vector<std::string> names;   ///< all that is in it, sorted
+  std::vector<SavedStep> steps;     ///< those directories that are named as steps, sorted
+};
+
 /// What must be true of a buffer that a formula defines. Values are the formula's, rounded to F32.
 struct DerivedExpectation {
   std::string formula;           ///< for people: "rope default, theta 10000, dim 64"
@@ -252,7 +269,8 @@ struct DerivedExpectation {
 /// What the oracle says, from the Case and the files alone, without the pipeline.
 struct OracleRecord {
   CheckpointRecord source;
-  std::map<std::string, CheckpointRecord> saved;  ///< by phase name: what that phase saved
+  std::map<std::string, CheckpointRecord> saved;  ///< by phase name: what that phase saved last
+  std::map<std::string, SavedRoot> roots = {};    ///< by phase name: where a job that trains saved
   std::vector<std::vector<std::string>> ties;     ///< expected alias groups of two or more names
   std::map<std::string, DerivedExpectation> derived;
   /// Keys the model has and the source lacks: the bytes that initialisation must give, as tensors.

@@ -486,6 +486,11 @@ TEST_F(EvidenceFiles, OracleRoundTrips) {
                     {{0, "abcd"}}};
   oracle.source.tensors["w"] = tensor;
   oracle.saved["values"].error = "cannot read";
+  oracle.roots["train"] = {.error = "e",
+                           .was_empty = false,
+                           .latest = "step-00000002\n",
+                           .names = {"latest", "step-00000002"},
+                           .steps = {{"step-00000002", true, 3, {"one", "two"}}}};
   oracle.ties = {{"a", "b"}};
   oracle.derived["rope"] = {"rope default", {1.0f, 0.1f, -0.0f, INFINITY}, 2};
   oracle.missing["m"] = tensor;
@@ -504,6 +509,15 @@ TEST_F(EvidenceFiles, OracleRoundTrips) {
   EXPECT_TRUE(read.source.tensors.at("w").keys.empty());
   EXPECT_EQ(read.source.tensors.at("packed").keys, tensor.keys);
   EXPECT_EQ(read.saved.at("values").error, "cannot read");
+  const SavedRoot& root = read.roots.at("train");
+  EXPECT_EQ(root.error, "e");
+  EXPECT_FALSE(root.was_empty);
+  EXPECT_EQ(root.latest, "step-00000002\n");
+  EXPECT_EQ(root.names, oracle.roots["train"].names);
+  EXPECT_EQ(root.steps.at(0).name, "step-00000002");
+  EXPECT_TRUE(root.steps.at(0).sealed);
+  EXPECT_EQ(root.steps.at(0).tensors, 3);
+  EXPECT_EQ(root.steps.at(0).damage, oracle.roots["train"].steps[0].damage);
   EXPECT_EQ(read.ties, oracle.ties);
   EXPECT_EQ(read.derived.at("rope").values, oracle.derived["rope"].values);
   EXPECT_TRUE(std::signbit(read.derived.at("rope").values[2]));

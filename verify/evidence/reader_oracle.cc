@@ -107,6 +107,36 @@ CheckpointRecord ParseCheckpoint(const JsonValue& value, const std::string& poin
   return record;
 }
 
+void AddRoot(JsonText& out, const SavedRoot& root) {
+  out.Begin('{').Add("error", root.error).Add("was_empty", root.was_empty);
+  out.Add("latest", root.latest).Add("names", root.names).Begin("steps", '[');
+  for (const SavedStep& step : root.steps) {
+    out.Begin('{').Add("name", step.name).Add("sealed", step.sealed);
+    out.Add("tensors", step.tensors).Add("damage", step.damage).End('}');
+  }
+  out.End(']').End('}');
+}
+
+SavedRoot ParseRoot(const JsonValue& value, const std::string& pointer, Complaint& complaint) {
+  SavedRoot root;
+  FieldReader fields(value, pointer, complaint);
+  fields.Required("error", root.error);
+  fields.Required("was_empty", root.was_empty);
+  fields.Required("latest", root.latest);
+  fields.Required("names", root.names);
+  ForEach(fields, "steps", [&](const JsonValue& element, const std::string& at) {
+    SavedStep& step = root.steps.emplace_back();
+    FieldReader of_step(element, at, complaint);
+    of_step.Required("name", step.name);
+    of_step.Required("sealed", step.sealed);
+    of_step.Required("tensors", step.tensors, 0);
+    of_step.Required("damage", step.damage);
+    of_step.Finish();
+  });
+  fields.Finish();
+  return root;
+}
+
 // JSON has no NaN or infinity: such a value is written as its bits.
 void AddFloat(JsonText& out, float value) {
   if (std::isfinite(value)) {
@@ -166,6 +196,12 @@ OracleRecord ParseFields(const JsonValue& value, Complaint& complaint) {
                 [&](const std::string& name, const JsonValue& saved, const std::string& at) {
                   oracle.saved[name] = ParseCheckpoint(saved, at, complaint);
                 });
+  if (fields.Known("roots")) {  // older evidence does not say
+    ForEachMember(fields, "roots",
+                  [&](const std::string& name, const JsonValue& root, const std::string& at) {
+                    oracle.roots[name] = ParseRoot(root, at, complaint);
+                  });
+  }
   ForEach(fields, "ties", [&](const JsonValue& group, const std::string& at) {
     ParseStrings(group, at, complaint, oracle.ties.emplace_back(), "an array of names");
   });
@@ -192,6 +228,8 @@ Status WriteOracle(const std::string& directory, const OracleRecord& oracle) {
   AddCheckpoint(out.Key("source"), oracle.source);
   out.Begin("saved", '{');
   for (const auto& [name, saved] : oracle.saved) AddCheckpoint(out.Key(name), saved);
+  out.End('}').Begin("roots", '{');
+  for (const auto& [name, root] : oracle.roots) AddRoot(out.Key(name), root);
   out.End('}').Add("ties", oracle.ties).Begin("derived", '{');
   for (const auto& [name, derived] : oracle.derived) AddDerived(out.Key(name), derived);
   out.End('}');

@@ -20,6 +20,8 @@ namespace shardproof {
 /// What a correct pipeline must do when the fault strikes.
 enum class FaultModel {
   kMustBeSeen,        ///< data is damaged: nothing can be done about it, a property must say so
+  kMustRecover,       ///< a saved checkpoint is damaged: an older one that is whole must be restored, or if
+                      ///< there is none every rank ends with an error that names file and tensor
   kMustAbortCleanly,  ///< every rank ends with an error that names what failed; nothing is lost
   kMustEndTheRun,     ///< a rank is lost or hangs: the others end within the deadline
 };
@@ -29,6 +31,7 @@ struct FaultSite {
   const Case& test_case;
   const std::vector<oracle::TensorLocation>& source;  ///< where each tensor of the source lies
   const std::string& source_directory;
+  const std::string& save_to;  ///< where the phase saves: a checkpoint, or a training job's root
   Stages& stages;
   World& world;
   /// Puts the firing on record; to be called before the fault acts.

@@ -112,6 +112,34 @@ TEST(LoseUnsynced, KeepsWhatWasSyncedAndNothingElse) {
   ::unlink(path.c_str());
 }
 
+TEST(LoseUnsynced, TakesBackAReplacementWhoseDirectoryIsNotSynced) {
+  const std::string directory = testing::TempDir() + "/replaced";
+  const auto real = MakePosixFileSystem();
+  const auto write = [](FileSystem& files, const std::string& path, const std::string& text) {
+    ASSERT_TRUE(files.Create(path, text.size()).ok());
+    const auto file = files.OpenForWrite(path);
+    ASSERT_TRUE(file.ok() && file.value()->WriteAt(0, text).ok() && file.value()->Sync().ok());
+  };
+  for (const bool synced : {false, true}) {
+    ASSERT_TRUE(real->RemoveTree(directory).ok());
+    ASSERT_TRUE(real->MakeDirectory(directory).ok());
+    write(*real, directory + "/a", "before");
+    {
+      const auto files = LoseUnsynced(real);
+      for (const char* name : {"/a", "/b"}) {
+        write(*files, directory + "/new", "after");
+        ASSERT_TRUE(files->Replace(directory + "/new", directory + name).ok());
+        EXPECT_EQ(files->ReadText(directory + name, 9).value(), "after");
+      }
+      if (synced) ASSERT_TRUE(files->SyncDirectory(directory).ok());
+    }
+    EXPECT_EQ(real->ReadText(directory + "/a", 9).value(), synced ? "after" : "before");
+    EXPECT_EQ(real->Exists(directory + "/b"), synced);
+    EXPECT_FALSE(real->Exists(directory + "/new"));
+  }
+  ASSERT_TRUE(real->RemoveTree(directory).ok());
+}
+
 class NoMemory : public Device {
  public:
   Result<at::Tensor> Allocate(at::IntArrayRef, at::ScalarType, const std::string&) override {

@@ -1,6 +1,8 @@
 #include "verify/run/files.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@ namespace shardproof {
 namespace {
 
 constexpr uint64_t kLostBytes = 1 << 20;  // at a time
+constexpr uint64_t kReplacedBytesMax = 1 << 20;
 
 class UnsyncedFile : public OutputFile {
  public:
@@ -66,6 +69,7 @@ class LossyFiles : public FilesDecorator {
   using FilesDecorator::FilesDecorator;
   ~LossyFiles() override {
     for (auto move = moves_.rbegin(); move != moves_.rend(); ++move) Undo(*move);
+    for (auto& [path, content] : replaced_) PutBack(path, content);
   }
 
   Result<std::unique_ptr<OutputFile>> OpenForWrite(const std::string& path) override {
@@ -90,6 +94,7 @@ class LossyFiles : public FilesDecorator {
     const std::string directory = WithoutSlashAtEnd(path);
     std::erase_if(names_, [&](const std::string& name) { return DirectoryOf(name) == directory; });
     std::erase_if(moves_, [&](const Move& move) { return DirectoryOf(move.to) == directory; });
+    std::erase_if(replaced_, [&](const auto& file) { return DirectoryOf(file.first) == directory; });
     return Ok();
   }
 
@@ -97,6 +102,15 @@ class LossyFiles : public FilesDecorator {
     LoseNamesBelow(from);
     SP_TRY(inner_->Rename(from, to));
     moves_.push_back({from, to, false});
+    return Ok();
+  }
+
+  Status Replace(const std::string& from, const std::string& to) override {
+    std::optional<std::string> before;
+    if (auto text = inner_->ReadText(to, kReplacedBytesMax); text.ok()) before = text.value();
+    SP_TRY(inner_->Replace(from, to));
+    names_.erase(from);
+    replaced_.emplace(to, std::move(before));  // of several, what was there before the first
     return Ok();
   }
 
@@ -143,8 +157,16 @@ class LossyFiles : public FilesDecorator {
     else (void)inner_->Rename(move.to, move.from);
   }
 
+  void PutBack(const std::string& path, const std::optional<std::string>& content) {
+    (void)inner_->RemoveTree(path);
+    if (!content || !inner_->Create(path, content->size()).ok()) return;
+    if (auto file = inner_->OpenForWrite(path); file.ok()) (void)file.value()->WriteAt(0, *content);
+  }
+
   std::set<std::string> names_;  ///< made, and the directory that they are in not synced since
   std::vector<Move> moves_;      ///< likewise
+  /// Files that were replaced, likewise, with what was there before, if anything was.
+  std::map<std::string, std::optional<std::string>> replaced_;
 };
 
 }  // namespace

@@ -13,7 +13,8 @@ namespace shardproof {
 /// have been done before.
 /// So it is with names: those made in a directory that is renamed before it was synced are gone; a rename
 /// whose directory is not synced is taken back in the end, and an exchange that is not, before what went by
-/// one of the two names is removed, has not taken place by then.
+/// one of the two names is removed, has not taken place by then. What replaced a file is gone, too, and the
+/// file is back.
 std::shared_ptr<FileSystem> LoseUnsynced(std::shared_ptr<FileSystem> inner);
 
 }  // namespace shardproof

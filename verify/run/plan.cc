@@ -1,5 +1,8 @@
 #include "verify/run/plan.h"
 
+#include <algorithm>
+
+#include "verify/faults/fault.h"
 #include "verify/run/subject.h"
 
 namespace shardproof {
@@ -12,6 +15,16 @@ int64_t PhasePlan::WorldSize() const {
 
 namespace {
 
+/// Whether the faults strike what a training job has saved, where it has older saves to go back to, and
+/// not a model that was loaded and saved.
+bool IsOfTraining(const Case& test_case) {
+  return test_case.steps > 0 &&
+         std::any_of(test_case.faults.begin(), test_case.faults.end(), [](const FaultCase& fault) {
+           const auto known = FindFault(fault.id);
+           return known.ok() && known.value().model == FaultModel::kMustRecover;
+         });
+}
+
 void AddTraining(const Case& test_case, const std::map<std::string, std::string>& cannot,
                  std::vector<PhasePlan>& phases) {
   if (test_case.steps == 0 || cannot.contains("train")) return;
@@ -19,6 +32,7 @@ void AddTraining(const Case& test_case, const std::map<std::string, std::string>
   phases.push_back({.name = "train",
                     .strategy = test_case.strategy,
                     .mesh = test_case.mesh,
+                    .armed = IsOfTraining(test_case),
                     .planted = true,
                     .saves = saves,
                     .trains = true});
@@ -54,7 +68,7 @@ std::vector<PhasePlan> PlanPhases(const Case& test_case,
   phases.push_back({.name = "values",
                     .strategy = test_case.strategy,
                     .mesh = test_case.mesh,
-                    .armed = true,
+                    .armed = !IsOfTraining(test_case),
                     .planted = true,
                     .saves = saves});
   if (test_case.strategy != "plain" && !cannot.contains("plain")) {

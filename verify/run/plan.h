@@ -28,10 +28,10 @@ struct PhasePlan {
 
 /// The launches of a subject; `cannot` says what it lacks.
 /// values: what the Case asks for. plain: the yardstick, unless that is what was asked for. resume:
-/// restore on another mesh. train: load, take steps, save halfway, and from there once as it is and
-/// once from what was saved. again: the same steps, undisturbed, to tell whether they are
-/// deterministic. train_on_device: the same steps, none of them the host's. train_resume: restore what
-/// train saved on another mesh. memory: the values phase
+/// restore on another mesh. train: load, take steps, save as the Case says (once, halfway), and from
+/// the last save on once as it is and once from what was saved. again: the same steps, undisturbed, to
+/// tell whether they are deterministic. train_on_device: the same steps, none of them the host's.
+/// train_resume: restore what train saved on another mesh. memory: the values phase
 /// again, unpoisoned and measured. memory_plain: the reference by the plain strategy, measured so.
 std::vector<PhasePlan> PlanPhases(const Case& test_case,
                                   const std::map<std::string, std::string>& cannot = {});

@@ -8,8 +8,10 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <optional>
 
 #include "src/checkpoint/dcp.h"
+#include "src/checkpoint/steps.h"
 #include "src/comm/sim.h"
 #include "src/load/dcp_source.h"
 #include "src/pipeline/pipeline.h"
@@ -30,6 +32,9 @@ class NoObserver : public Observer {
   void Enter(const std::string&) override {}
   void Reached(const std::string&, int64_t, const Model&) override {}
   void Keys(const std::vector<std::string>&, const std::vector<std::string>&) override {}
+  void Notice(const std::string& line) override { notice += line; }
+
+  std::string notice;
 };
 
 /// A job that trains if it is saved as DCP, from scratch by a seed.
@@ -54,9 +59,11 @@ Job JobOf(SaveFormat format, int64_t ranks, uint64_t seed, const std::string& sa
 using WrapFiles =
     std::function<std::shared_ptr<FileSystem>(std::shared_ptr<FileSystem>, int64_t rank)>;
 
-/// Loads, takes a step if it is to, and saves, on simulated ranks.
+/// Loads, takes steps if it is to and saves after each, on simulated ranks; those up to `quiet_steps` by a
+/// file system of its own.
 void RunSave(const Job& job, const WrapFiles& wrap,
-             const std::function<void(Stages&)>& plant = {}) {
+             const std::function<void(Stages&)>& plant = {}, int64_t quiet_steps = 0,
+             const std::function<void()>& begin = {}) {
   SimWorld sim(job.mesh.WorldSize(), job.seed);  // which decides who writes when
   sim.Run([&](int64_t rank) {
     at::set_num_threads(1);
@@ -69,16 +76,65 @@ void RunSave(const Job& job, const WrapFiles& wrap,
     if (plant) plant(stages);
     auto model = Load(job, stages, world);
     ASSERT_TRUE(model.ok()) << model.error().message;
-    const Status trained = Train(model.value(), job.training.steps, "stepped", job, stages, world);
-    ASSERT_TRUE(trained.ok()) << trained.error().message;
-    const Status saved = Save(model.value(), job, stages, world);
-    ASSERT_TRUE(saved.ok()) << saved.error().message;
+    const auto save = [&](const Stages& with) {
+      const Status saved = Save(model.value(), job, with, world);
+      ASSERT_TRUE(saved.ok()) << saved.error().message;
+    };
+    const Stages sound = ReferenceStages(job.strategy);
+    for (int64_t step = 1; step <= job.training.steps; ++step) {
+      const Status trained = Train(model.value(), step, "stepped", job, stages, world);
+      ASSERT_TRUE(trained.ok()) << trained.error().message;
+      if (step <= quiet_steps) save(sound);
+      if (step != quiet_steps) continue;
+      ASSERT_TRUE(world.communicator->Max(0, "saved").ok());
+      if (begin && rank == 0) begin();
+      ASSERT_TRUE(world.communicator->Max(0, "begun").ok());
+      world.files = wrap(MakePosixFileSystem(), rank);
+    }
+    save(stages);
   });
 }
 
+/// What a restore of a root gives: which step, and every tensor of the model, on one rank.
+struct RestoredRoot {
+  int64_t step = 0;
+  std::map<std::string, std::string> tensors;
+  std::string notice;
+};
+
+Result<RestoredRoot> RestoreRoot(Job job, const std::string& root) {
+  job.mesh = {{{"dp_shard", 1}}};
+  job.save_to = root;
+  Result<RestoredRoot> restored = Failed("no rank ran");
+  SimWorld sim(1, 0);
+  sim.Run([&](int64_t rank) {
+    at::set_num_threads(1);
+    const auto observer = std::make_shared<NoObserver>();
+    World world{.files = MakePosixFileSystem(),
+                .device = MakeHostDevice(),
+                .communicator = sim.CommunicatorOf(rank),
+                .clock = sim.MakeClock(),
+                .observer = observer};
+    const auto model = Restore(job, ReferenceStages(job.strategy), world);
+    if (!model.ok()) {
+      restored = model.error();
+      return;
+    }
+    RestoredRoot found{.step = model.value().step, .notice = observer->notice};
+    for (const auto& slot : model.value().Slots()) {
+      std::string& bytes = found.tensors[slot->spec.name];
+      bytes.resize(slot->value.nbytes());
+      slot->CopyOut(0, bytes.data(), bytes.size());
+    }
+    restored = std::move(found);
+  });
+  return restored;
+}
+
 /// Every tensor of a checkpoint, whole, by its name.
-Result<std::map<std::string, std::string>> ContentOf(const std::string& directory) {
+Result<std::map<std::string, std::string>> ContentOf(const std::string& path) {
   const auto files = MakePosixFileSystem();
+  const std::string directory = NewestStepOf(*files, path);
   SP_ASSIGN(const Source source, HoldsDcp(*files, directory) ? OpenDcpSource(*files, directory)
                                                              : OpenSource(*files, directory));
   std::map<std::string, std::string> content;
@@ -150,6 +206,78 @@ class SaveCrash : public ::testing::Test {
     return report.value();
   }
 
+  /// The states of the save after step 3 of a job that has saved steps 1 and 2, of which `keep` stay.
+  CrashReport CrashSteps(int64_t ranks, int64_t keep, const std::function<void(Stages&)>& plant = {},
+                         uint64_t seed = 2) {
+    const std::string disk = root_ + "/disk";
+    const std::string target = disk + "/saved";
+    fs::remove_all(disk);
+    fs::create_directories(disk);
+    Job job = JobOf(SaveFormat::kDcp, ranks, seed, target);
+    job.training.steps = 3;
+    job.training.keep = keep;
+    std::shared_ptr<crash::Recording> recording;
+    std::optional<crash::Disk> before;
+    std::optional<RestoredRoot> old;
+    RunSave(
+        job,
+        [&](std::shared_ptr<FileSystem> inner, int64_t rank) -> std::shared_ptr<FileSystem> {
+          if (!recording) return inner;
+          return crash::RecordFiles(std::move(inner), rank, recording);
+        },
+        plant, 2,
+        [&] {
+          recording = std::make_shared<crash::Recording>(disk);
+          before = crash::Disk::Read(disk).value();
+        });
+    EXPECT_TRUE(before.has_value());
+    fs::create_directories(root_ + "/before");
+    EXPECT_TRUE(before->WriteTo(root_ + "/before").ok());
+    old = RestoreRoot(job, root_ + "/before/saved").value();
+    fs::remove_all(root_ + "/before");
+    const auto saved = RestoreRoot(job, target);
+    EXPECT_TRUE(saved.ok()) << saved.error().message;
+    EXPECT_EQ(old->step, 2);
+    EXPECT_EQ(saved.value().step, 3);
+    const auto judge = [&](const std::string& directory) -> Result<LoadOutcome> {
+      const auto loaded = RestoreRoot(job, directory + "/saved");
+      if (!loaded.ok()) return LoadOutcome{Loaded::kWrong, loaded.error().message};
+      // A save that is killed leaves "latest" right: falling back is for what is damaged later.
+      if (!loaded.value().notice.empty()) return LoadOutcome{Loaded::kWrong, loaded.value().notice};
+      const bool is_new = loaded.value().step == 3;
+      if (loaded.value().tensors == (is_new ? saved.value() : *old).tensors) {
+        return LoadOutcome{is_new ? Loaded::kNew : Loaded::kOld, ""};
+      }
+      return LoadOutcome{Loaded::kWrong, "the content is neither the one nor the other"};
+    };
+    const auto operations = recording->Operations();
+    EXPECT_TRUE(operations.ok());
+    const auto run = [&](const std::vector<crash::FileOperation>& done) {
+      const auto report = crash::RunStates(*before, done, {.block_bytes = 512, .tears_max = 16},
+                                           root_ + "/scratch", judge, {.had_previous = true});
+      EXPECT_TRUE(report.ok()) << report.error().message;
+      return report.value();
+    };
+    if (!plant) {
+      // Once "latest" has moved durably, it is the new one, whatever else is under way.
+      const CrashReport moved = run(UpToLatest(operations.value()));
+      EXPECT_EQ(moved.bad_count, 0) << (moved.bad.empty() ? "" : moved.bad.front().Text());
+    }
+    return run(operations.value());
+  }
+
+  /// The operations up to the sync after which the file "latest" names the new step.
+  static std::vector<crash::FileOperation> UpToLatest(const std::vector<crash::FileOperation>& all) {
+    size_t end = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (all[i].kind == crash::OperationKind::kRename && all[i].other == "saved/latest") end = i;
+    }
+    EXPECT_GT(end, 0u);
+    while (end < all.size() && all[end].kind != crash::OperationKind::kSyncDirectory) ++end;
+    EXPECT_LT(end, all.size());
+    return {all.begin(), all.begin() + static_cast<ptrdiff_t>(std::min(end + 1, all.size()))};
+  }
+
   const std::string root_;
 };
 
@@ -187,6 +315,48 @@ TEST_F(SaveCrash, ACommitBeforeTheNamesAreDurableIsFound) {
     EXPECT_GT(report.bad_count, 0);
     EXPECT_GT(report.outcomes.at(crash::CrashModel::kPosix).at(Loaded::kWrong), 0);
   }
+}
+
+TEST_F(SaveCrash, ARootIsRestoredAsTheNewStepOrTheOneBefore) {
+  int64_t distinct = 0;
+  for (const uint64_t seed : {2, 3, 4, 5, 6, 7}) {
+    for (const int64_t ranks : {1, 2, 3, 4}) {
+      const int64_t keep = 1 + static_cast<int64_t>(seed % 2);
+      const CrashReport report = CrashSteps(ranks, keep, {}, seed);
+      EXPECT_EQ(report.bad_count, 0) << Bad(report);
+      EXPECT_GT(report.states.distinct, 50);
+      distinct += report.states.distinct;
+    }
+  }
+  EXPECT_GE(distinct, 10000);
+  RecordProperty("states", static_cast<int>(distinct));
+  std::printf("%ld distinct states of roots\n", static_cast<long>(distinct));
+}
+
+TEST_F(SaveCrash, ALatestThatIsMovedBeforeTheDataIsFound) {
+  const CrashReport report = CrashSteps(2, 2, [](Stages& stages) {
+    stages.save = [save = stages.save](const Model& model, const Stages& table, const Job& job,
+                                       World& world) -> Status {
+      const size_t slash = job.save_to.find_last_of('/');
+      if (world.rank() == 0) {
+        SP_TRY(table.move_latest(job.save_to.substr(0, slash), job.save_to.substr(slash + 1), world));
+      }
+      return save(model, table, job, world);
+    };
+  });
+  EXPECT_GT(report.bad_count, 0);
+}
+
+TEST_F(SaveCrash, ARetentionBeforeTheCommitIsFound) {
+  const CrashReport report = CrashSteps(2, 1, [](Stages& stages) {
+    stages.save = [save = stages.save](const Model& model, const Stages& table, const Job& job,
+                                       World& world) -> Status {
+      const std::string root = job.save_to.substr(0, job.save_to.find_last_of('/'));
+      if (world.rank() == 0) SP_TRY(world.files->RemoveTree(root + "/" + StepName(model.step - 1)));
+      return save(model, table, job, world);
+    };
+  });
+  EXPECT_GT(report.bad_count, 0);
 }
 
 TEST_F(SaveCrash, DataThatAreNotSyncedAreFound) {

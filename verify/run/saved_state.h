@@ -11,4 +11,8 @@ namespace shardproof {
 /// "optimizer.state.<FQN>.exp_avg". What cannot be read is the record's `error`.
 CheckpointRecord ReadSavedState(const std::string& directory);
 
+/// What is below the root that a training job has saved its steps in, each audited and held against its
+/// own manifest. \param was_empty  whether the root was before the job began
+SavedRoot ReadSavedRoot(const std::string& root, bool was_empty);
+
 }  // namespace shardproof

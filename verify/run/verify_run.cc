@@ -10,6 +10,8 @@
 #include <fmt/ranges.h>
 
 #include "src/checkpoint/save.h"
+#include "src/checkpoint/steps.h"
+#include "verify/evidence/line_file.h"
 #include "verify/evidence/reader.h"
 #include "verify/faults/fault.h"
 #include "verify/oracle/header.h"
@@ -67,6 +69,8 @@ class Run {
   std::vector<oracle::TensorLocation> locations_;
   std::vector<CaptureRequest> captures_;
   bool fresh_ = false;
+  bool launched_ = false;   ///< something was to be saved where the user wants it
+  bool had_steps_ = false;  ///< and that was not empty
 };
 
 /// The phases that the properties asked for read, and what is only to be shown if it is to be;
@@ -168,6 +172,20 @@ Status LeaveAsAnEarlierJob(const std::string& directory) {
   return Ok();
 }
 
+/// The same of a training job's root: the step that this one saves first is there, whole, and half of it
+/// once more, and a part of the file that names it.
+Status LeaveStepsAsAnEarlierJob(const std::string& root, int64_t step) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::create_directory(root, error)) {
+    return BadInput(fmt::format("{}: cannot be made: {}", root, error.message()));
+  }
+  const std::string name = StepName(step);
+  SP_TRY(LeaveAsAnEarlierJob(root + "/" + name));
+  SP_TRY(WriteFileAtomically(root + "/latest", name + "\n"));
+  return WriteFileAtomically(root + "/latest.saving", "ste");
+}
+
 /// Of the files of a directory, sorted; none if there is no such directory.
 std::vector<std::string> NamesIn(const std::string& directory) {
   std::vector<std::string> names;
@@ -191,8 +209,9 @@ std::string WhyNotRead(const std::string& directory) {
   return any ? "it saves no safetensors, and this version reads nothing else" : "";
 }
 
-/// The saved checkpoint may replace what a save may replace, but never the source.
-Status CheckSaveTo(const std::string& save_to, const std::string& source) {
+/// The saved checkpoint may replace what a save may replace, but never the source. Of a training job it
+/// is the root of its steps.
+Status CheckSaveTo(const std::string& save_to, const std::string& source, bool is_root) {
   namespace fs = std::filesystem;
   if (save_to.empty()) return Ok();
   SP_TRY(CheckApart(save_to, source, "--save-to"));
@@ -203,7 +222,8 @@ Status CheckSaveTo(const std::string& save_to, const std::string& source) {
     return BadInput(fmt::format("{}: cannot be made: {} is no directory", save_to, parent.string()));
   }
   if (!fs::is_directory(target)) return BadInput(save_to + ": exists and is no directory");
-  return CheckReplaceable(*MakePosixFileSystem(), save_to);
+  return is_root ? CheckStepRoot(*MakePosixFileSystem(), save_to)
+                 : CheckReplaceable(*MakePosixFileSystem(), save_to);
 }
 
 /// What threads of one process cannot do.
@@ -257,7 +277,8 @@ Status Run::Prepare() {
     }
     SP_TRY(oracle::WriteSynthetic(test_case(), source_));
   }
-  SP_TRY(CheckSaveTo(options_.save_to, source_));
+  const bool trains = test_case().subject == kReference && test_case().steps > 0;
+  SP_TRY(CheckSaveTo(options_.save_to, source_, trains));
   SP_ASSIGN(locations_, oracle::LocateSource(test_case(), source_));
   SP_TRY(CheckShapes());
   if (!test_case().bug.empty()) SP_TRY(FindBug(test_case().bug));
@@ -289,10 +310,18 @@ Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
            .mesh = plan.mesh,
            .skipped = WhyNot(plan)};
   if (!phase.skipped.empty()) return Ok();
+  if (plan.saves && SavedBy(plan.name) == options_.save_to) {
+    // A second launch finds the first one's steps, which it saves anew.
+    had_steps_ = had_steps_ || (!launched_ && !NamesIn(options_.save_to).empty());
+    launched_ = true;
+  }
   if (plan.saves && SavedBy(plan.name) != options_.save_to) {
     std::error_code error;  // of an earlier launch; a save that cannot replace it says so
     std::filesystem::remove_all(SavedBy(plan.name), error);
-    if (test_case().leftovers) SP_TRY(LeaveAsAnEarlierJob(SavedBy(plan.name)));
+    if (test_case().leftovers) {
+      SP_TRY(plan.trains ? LeaveStepsAsAnEarlierJob(SavedBy(plan.name), test_case().SavedSteps().front())
+                         : LeaveAsAnEarlierJob(SavedBy(plan.name)));
+    }
   }
   Tell(fmt::format("{}: {} ranks, {}", plan.name, plan.WorldSize(), plan.strategy));
   SP_ASSIGN(const auto exits,
@@ -328,7 +357,15 @@ Status Run::Consult() {
     if (plan.trains) {
       // A framework's keys, and what its steps have changed, are held against no file.
       if (test_case().subject == kReference) {
-        evidence_.oracle.saved[plan.name] = ReadSavedState(SavedBy(plan.name));
+        const std::string root = SavedBy(plan.name);
+        const bool was_empty = root != options_.save_to || !had_steps_;
+        const SavedRoot& found = evidence_.oracle.roots[plan.name] = ReadSavedRoot(root, was_empty);
+        const int64_t last = test_case().SavedSteps().back();
+        const auto is_last = [&](const SavedStep& step) { return step.name == StepName(last); };
+        // What is not there, checkpoint.commit_whole says.
+        if (std::any_of(found.steps.begin(), found.steps.end(), is_last)) {
+          evidence_.oracle.saved[plan.name] = ReadSavedState(root + "/" + StepName(last));
+        }
       }
       continue;
     }

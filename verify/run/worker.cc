@@ -27,6 +27,17 @@ namespace {
 
 constexpr int kMmapThresholdBytes = 64 << 10;
 
+/// Passes on what the pipeline says that is no error.
+class TellingObserver : public ObserverDecorator {
+ public:
+  TellingObserver(std::shared_ptr<Observer> inner, std::function<void(const std::string&)> tell)
+      : ObserverDecorator(std::move(inner)), tell_(std::move(tell)) {}
+  void Notice(const std::string& line) override { tell_(line); }
+
+ private:
+  std::function<void(const std::string&)> tell_;
+};
+
 /// Samples memory whenever the pipeline reaches or enters a stage.
 class SamplingObserver : public ObserverDecorator {
  public:
@@ -93,19 +104,20 @@ Status Tamper(const PhaseRun& run, Stages& stages, World& world, EvidenceWriter&
     const auto log = [&writer, asked](const std::string& detail) {
       if (!writer.Fault({asked.id, asked.where, detail}).ok()) std::abort();
     };
-    fault.arm({run.test_case, run.locations, run.source, stages, world, log}, asked.where);
+    fault.arm({run.test_case, run.locations, run.source, run.save_to, stages, world, log}, asked.where);
   }
   return Ok();
 }
 
-/// Steps, a save halfway, and the rest as it is and once more from what was saved.
+/// Steps with the saves that the Case asks for, and from the last of them on once more from what was saved.
 Status RunTraining(const PhaseRun& run, const Job& job, const Job& restored, const Stages& stages,
                    World& world) {
-  const int64_t saved_step = job.training.steps / 2;
   if (run.phase.resumes.empty()) {
     SP_ASSIGN(Model model, Load(job, stages, world));
-    SP_TRY(Train(model, saved_step, "stepped", job, stages, world));
-    if (run.phase.saves) SP_TRY(Save(model, job, stages, world));
+    for (const int64_t step : run.test_case.SavedSteps()) {
+      SP_TRY(Train(model, step, "stepped", job, stages, world));
+      if (run.phase.saves) SP_TRY(Save(model, job, stages, world));
+    }
     SP_TRY(Train(model, job.training.steps, "stepped", job, stages, world));
     if (!run.phase.saves) return Ok();
   }
@@ -167,6 +179,7 @@ Status Work(const PhaseRun& run, const Job& job, const RankSeat& seat, EvidenceW
     }
     world.files = LoseUnsynced(world.files);
   }
+  if (seat.rank == 0) world.observer = std::make_shared<TellingObserver>(world.observer, seat.complain);
   Stages stages = ReferenceStages(job.strategy);
   SP_TRY(Tamper(run, stages, world, writer));
   SP_TRY(RunPipeline(run, job, stages, world));

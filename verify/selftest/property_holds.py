@@ -12,9 +12,9 @@ import unittest
 from command import REPOSITORY, CommandTest, without_device
 
 CASE = REPOSITORY / "fixtures" / "cases" / "everything.json"
-FAULTS = "fault.every_fault_fires"
+FAULTS = {"fault.every_fault_fires": "file/flip@odd.f32.weight:1", "fault.damage_recovered": "file/rot@1000"}
 # Of the host's memory alone: where faults act and what commits pages; and of a device's.
-HOST_ONLY = {FAULTS, "memory.no_page_commit"}
+HOST_ONLY = {*FAULTS, "memory.no_page_commit"}
 DEVICE_ONLY = {"memory.device_peak"}
 
 
@@ -26,10 +26,10 @@ class PropertyHolds(CommandTest):
         expected = set(self.ids)
         if len(expected) == 1:
             words += ["--property", *expected]
-        if expected == {FAULTS}:  # it judges only a run that has a fault to fire
-            words += ["--inject", "file/flip@odd.f32.weight:1"]
+        if len(expected) == 1 and expected <= set(FAULTS):  # judges only a run that has a fault to fire
+            words += ["--inject", FAULTS[self.ids[0]]]
         elif len(expected) > 1:
-            expected -= {FAULTS} | (DEVICE_ONLY if self.device == "cpu" else HOST_ONLY)
+            expected -= set(FAULTS) | (DEVICE_ONLY if self.device == "cpu" else HOST_ONLY)
         document = self.judged(*words, code=0)
         self.assertEqual(document["findings"], [])
         judged = {one["id"]: one for one in document["properties"] if one["verdict"] != "skip"}

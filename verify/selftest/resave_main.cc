@@ -58,7 +58,9 @@ ModelSpec SpecOf(const Source& source) {
 Status Resave(const Job& job, World& world) {
   const Stages stages = ReferenceStages(job.strategy);
   SP_ASSIGN(const Model model, Load(job, stages, world));
-  return Save(model, job, stages, world);
+  Job at_once = job;
+  at_once.training.steps = 0;  // into the directory itself, not below it
+  return Save(model, at_once, stages, world);
 }
 
 int Run(const std::vector<std::string>& words) {

@@ -9,6 +9,8 @@ from command import REPOSITORY, CommandTest
 BUILD = Path(os.environ["SHARDPROOF_BUILD"])
 SELFTEST = REPOSITORY / "verify" / "selftest"
 
+STEP = "step-00000002"  # of four, what is saved unless a case says otherwise
+
 # The model of save_dcp.py, all of which is trained but the counter.
 MODEL = [
     {"name": name, "dtype": "F32", "shape": shape}
@@ -71,6 +73,39 @@ class Resumes(Trained):
         for training in ({"moments": "BF16"}, {"masters": False}, {"clip_norm": 0}, {"unfreeze_after": 1},
                          {"unfreeze_after": 3}):  # fmt: skip
             self.passes(case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), training=training))
+
+    def test_with_any_number_of_saves(self):
+        for save_every, keep, steps, left in ((1, 1, 4, [3]), (1, 2, 5, [3, 4]), (2, 9, 6, [2, 4]), (7, 1, 4, [2])):
+            with self.subTest(save_every=save_every, keep=keep):
+                saved = f"saved_{save_every}_{keep}"
+                made = case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), steps=steps,
+                            training={"save_every": save_every, "keep": keep})  # fmt: skip
+                document = self.passes(made, "--save-to", saved)
+                whole = {each["id"]: each for each in document["properties"]}["checkpoint.commit_whole"]
+                self.assertEqual(whole["verdict"], "pass", whole)
+                names = [f"step-{step:08}" for step in left]
+                self.assertEqual(sorted(os.listdir(self.dir / saved)), ["latest", *names])
+                self.assertEqual((self.dir / saved / "latest").read_text(), names[-1] + "\n")
+                for name in names:
+                    audited = self.judged("audit", f"{saved}/{name}", code=0)
+                    self.assertTrue(audited["seal"].endswith("shardproof.seal.json"), audited["seal"])
+
+    def test_what_is_damaged_is_not_restored(self):
+        training = {"save_every": 1}
+        for where in (0, 77, 1000, 5000):
+            document = self.passes(case(MIXED, "dp_shard=2", training=training,
+                                        faults=[{"id": "file/rot", "where": str(where)}]))  # fmt: skip
+            verdicts = {each["id"]: each["verdict"] for each in document["properties"]}
+            self.assertEqual(verdicts["fault.damage_recovered"], "pass")
+
+    def test_with_nothing_older_what_is_damaged_is_refused(self):
+        made = case(MIXED, "dp_shard=2", faults=[{"id": "file/rot", "where": "77"}])
+        for steps in (4, 0):
+            self.write("case.json", made | {"steps": steps})
+            document = self.judged("verify", "--case", "case.json", "--property", "fault.damage_recovered",
+                                   "--property", "fault.every_rank_finishes", code=1)  # fmt: skip
+            self.assertEqual({each["property"] for each in document["findings"]}, {"fault.every_rank_finishes"})
+            self.assertIn("expected the bytes of digest", document["findings"][0]["message"])
 
     def test_from_memory_that_only_copies_reach(self):
         self.passes(case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), device="apart"))
@@ -144,11 +179,12 @@ class BetweenTorchAndUs(Trained):
     def torch_loads(self, mesh, torch_mesh):
         """What the reference saves is what FSDP2 and AdamW have after dcp.load."""
         self.passes(case(MODEL, mesh), "--save-to", "saved")
-        loaded = self.run_process(sys.executable, SELFTEST / "load_dcp.py", "saved", "full.pt", torch_mesh,
+        self.assertEqual(sorted(os.listdir(self.dir / "saved")), ["latest", STEP])
+        loaded = self.run_process(sys.executable, SELFTEST / "load_dcp.py", f"saved/{STEP}", "full.pt", torch_mesh,
                                   timeout=200, TMPDIR=str(self.dir))  # fmt: skip
         self.assert_exit(loaded, 0)
-        self.assert_alike("saved", "full.pt", "model.", tensors=10, values=0)
-        self.assert_alike("saved", "full.pt", "optimizer.", tensors=27, values=20)
+        self.assert_alike(f"saved/{STEP}", "full.pt", "model.", tensors=10, values=0)
+        self.assert_alike(f"saved/{STEP}", "full.pt", "optimizer.", tensors=27, values=20)
 
     def we_load(self, torch_mesh, meshes):
         """What FSDP2 and AdamW save is what the reference saves after loading it."""

@@ -167,6 +167,26 @@ std::string KeyOf(const PhaseEvidence& phase, const std::string& name, const std
   return "";
 }
 
+std::string KeyAt(const PhaseEvidence& phase, const std::string& name, int64_t step,
+                  const std::string& of) {
+  for (const RankEvidence& rank : phase.ranks) {
+    for (const StageRecord& stage : rank.stages) {
+      if (stage.name == name && stage.step == step && stage.of == of) return stage.Key();
+    }
+  }
+  return "";
+}
+
+std::optional<int64_t> LastStepOf(const PhaseEvidence& phase, const std::string& name) {
+  std::optional<int64_t> last;
+  for (const RankEvidence& rank : phase.ranks) {
+    for (const StageRecord& stage : rank.stages) {
+      if (stage.name == name && stage.of == "model") last = std::max(last.value_or(stage.step), stage.step);
+    }
+  }
+  return last;
+}
+
 std::vector<std::string> TensorNames(const PhaseEvidence& phase, const std::string& stage) {
   std::set<std::string> names;
   for (const RankEvidence& rank : phase.ranks) {

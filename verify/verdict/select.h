@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -55,6 +56,13 @@ std::vector<PhaseStage> AllTrainStages(const Evidence& evidence, Judgement& judg
 
 /// The stage of this name, whatever its step. \returns its key, or "" if no rank reached it.
 std::string KeyOf(const PhaseEvidence& phase, const std::string& name, const std::string& of);
+
+/// The stage of this name at one step. \returns likewise.
+std::string KeyAt(const PhaseEvidence& phase, const std::string& name, int64_t step,
+                  const std::string& of);
+
+/// The last step at which any rank reached a stage of this name with the model; nothing if none did.
+std::optional<int64_t> LastStepOf(const PhaseEvidence& phase, const std::string& name);
 
 /// Every tensor that any rank has at the stage, sorted.
 std::vector<std::string> TensorNames(const PhaseEvidence& phase, const std::string& stage);

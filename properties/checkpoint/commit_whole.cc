@@ -1,0 +1,137 @@
+// checkpoint.commit_whole: what a training job leaves on disk is what it was asked to keep, and
+// whole.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+constexpr size_t kDamageMax = 3;  // lines in one finding
+
+/// As the reference names the directory of a step.
+std::string NameOf(int64_t step) { return fmt::format("step-{:08}", step); }
+
+class RootCheck {
+ public:
+  RootCheck(const Case& test_case, const PhaseEvidence& phase, const SavedRoot& root,
+            Judgement& judgement)
+      : phase_(phase), root_(root), judgement_(judgement), saved_(test_case.SavedSteps()) {
+    const auto keep = static_cast<size_t>(test_case.training.keep);
+    const size_t first = saved_.size() > keep ? saved_.size() - keep : 0;
+    for (size_t i = first; i < saved_.size(); ++i) expected_.insert(NameOf(saved_[i]));
+  }
+
+  void Run() {
+    judgement_.Compared();
+    if (!root_.error.empty()) {
+      return Found("unreadable", "where the job saved cannot be read: " + root_.error);
+    }
+    CheckLatest();
+    CheckNames();
+    for (const SavedStep& step : root_.steps) {
+      if (expected_.contains(step.name)) CheckStep(step);
+    }
+  }
+
+ private:
+  void Found(const std::string& kind, const std::string& what) {
+    judgement_.Found(FindingAt(phase_, "saved", "", kind, {}, what));
+  }
+
+  void CheckLatest() {
+    const std::string expected = NameOf(saved_.back()) + "\n";
+    judgement_.Compared();
+    if (root_.latest == expected) return;
+    std::string seen;
+    for (const char c : root_.latest.substr(0, 64)) seen += c >= ' ' && c <= '~' ? c : '?';
+    Found("latest", fmt::format("the file `latest` should name {}, and holds '{}'",
+                                NameOf(saved_.back()), seen));
+  }
+
+  void CheckNames() {
+    std::set<std::string> names(root_.names.begin(), root_.names.end());
+    names.erase("latest");
+    for (const std::string& name : expected_) {
+      judgement_.Compared();
+      if (names.erase(name) == 0) {
+        Found("absent", fmt::format("{} should have been kept, and is not there", name));
+      }
+    }
+    if (!root_.was_empty) {
+      judgement_.Skipped("other steps were there before the job began");
+      return;
+    }
+    judgement_.Compared();
+    if (names.empty()) return;
+    Found("leftover", fmt::format("expected {} and `latest` alone, found {} besides",
+                                  fmt::join(expected_, ", "), fmt::join(names, ", ")));
+  }
+
+  void CheckStep(const SavedStep& step) {
+    judgement_.Compared(1 + static_cast<uint64_t>(step.tensors));
+    if (!step.sealed) return Found("unsealed", step.name + " has no manifest");
+    if (step.damage.empty()) return;
+    const size_t shown = std::min(step.damage.size(), kDamageMax);
+    Found("damaged",
+          fmt::format("{} is not what its manifest says: {}{}", step.name,
+                      fmt::join(step.damage.begin(),
+                                step.damage.begin() + static_cast<ptrdiff_t>(shown), "; "),
+                      step.damage.size() > shown
+                          ? fmt::format(" and {} more", step.damage.size() - shown)
+                          : ""));
+  }
+
+  const PhaseEvidence& phase_;
+  const SavedRoot& root_;
+  Judgement& judgement_;
+  const std::vector<int64_t> saved_;
+  std::set<std::string> expected_;
+};
+
+/// \claim      Below the directory that a training job of the reference saves in are the newest
+/// saves
+///             that the Case asks to keep, and nothing else but the file `latest`, which names the
+///             newest; each is sound, and every tensor, value and file of it has the digest that
+///             its own manifest says. Read by the verifier's own audit.
+/// \needs      train: saved; what is on disk
+/// \tolerance  bit-exact
+/// \killed_by  checkpoint.latest_not_moved, checkpoint.latest_not_synced,
+///             checkpoint.oldest_kept, checkpoint.manifest_of_rank0
+/// \source     the CK-notracker and CK-commitearly families
+void Check(const Evidence& evidence, Judgement& judgement) {
+  if (!IsReference(evidence)) {
+    judgement.Skipped("a subject lays out what it saves by itself");
+    return;
+  }
+  const PhaseEvidence* train = PhaseToJudge(evidence, "train", judgement);
+  if (train == nullptr) return;
+  const auto root = evidence.oracle.roots.find("train");
+  const auto saved = evidence.test_case.SavedSteps();
+  if (root == evidence.oracle.roots.end() || saved.empty() ||
+      LastStepOf(*train, "saved") != saved.back()) {
+    judgement.Inconclusive("phase train did not save all that the case asks for");
+    return;
+  }
+  RootCheck(evidence.test_case, *train, root->second, judgement).Run();
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "checkpoint.commit_whole",
+    .claim = "What a training job leaves on disk is what it was asked to keep, each save as its "
+             "manifest says.",
+    .needs = "train: saved; what is on disk",
+    .tolerance = "bit-exact",
+    .source = "the CK-notracker and CK-commitearly families",
+    .killed_by = {"checkpoint.latest_not_moved", "checkpoint.latest_not_synced",
+                  "checkpoint.oldest_kept", "checkpoint.manifest_of_rank0"},
+    .check = Check,
+    .capabilities = {"train", "save"},
+}};
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,103 @@
+// fault.damage_recovered: a saved checkpoint that is damaged is never restored.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+constexpr const char* kRot = "file/rot";
+
+/// What was damaged in the phase, by the fault's record; null if nothing was.
+const FaultRecord* DamageOf(const PhaseEvidence& phase) {
+  for (const RankEvidence& rank : phase.ranks) {
+    for (const FaultRecord& record : rank.faults) {
+      if (record.id == kRot) return &record;
+    }
+  }
+  return nullptr;
+}
+
+/// "w" of "bit 0 of byte 8 of f, of tensor 'w'".
+std::string TensorOf(const FaultRecord& damage) {
+  const std::string before = "of tensor '";
+  const size_t at = damage.detail.rfind(before);
+  if (at == std::string::npos) return "";
+  const std::string name = damage.detail.substr(at + before.size());
+  return name.substr(0, name.size() - 1);
+}
+
+void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, const FaultRecord& damage,
+                Judgement& judgement) {
+  const auto last = LastStepOf(phase, "saved");
+  const auto restored = LastStepOf(phase, "restored");
+  judgement.Compared();
+  const auto found = [&](const std::string& kind, const std::string& what) {
+    judgement.Found(FindingAt(phase, restored ? KeyOf(phase, "restored", "model") : "", "", kind,
+                              {}, what + ": " + damage.detail));
+  };
+  if (restored) {
+    if (last && *restored >= *last) found("restored", "what is damaged was restored");
+    return;
+  }
+  const bool trains = phase.name == "train";
+  if (trains && evidence.test_case.SavedSteps().size() > 1 &&
+      evidence.test_case.training.keep > 1) {
+    return found("not-recovered", "an older save is whole, and was not restored");
+  }
+  const std::string tensor = TensorOf(damage);
+  for (const RankEvidence& rank : phase.ranks) {
+    judgement.Compared();
+    const bool names =
+        std::any_of(rank.errors.begin(), rank.errors.end(), [&](const ErrorRecord& error) {
+          return error.message.find(tensor) != std::string::npos &&
+                 error.message.find("digest") != std::string::npos;
+        });
+    if (!names) {
+      found("not-named",
+            fmt::format("rank {} ended without an error that names the tensor", rank.rank));
+      return;
+    }
+  }
+}
+
+/// \claim      Where a bit of the newest save is flipped on its way back, that save is not
+/// restored: an
+///             older one that is whole is, or if there is none every rank ends with an error that
+///             names the tensor.
+/// \needs      values, train: saved, restored; fault records
+/// \tolerance  none
+/// \killed_by  checkpoint.load_not_verified
+/// \source     the CK-noverify family
+void Check(const Evidence& evidence, Judgement& judgement) {
+  const auto& faults = evidence.test_case.faults;
+  if (std::none_of(faults.begin(), faults.end(), [](const FaultCase& f) { return f.id == kRot; })) {
+    judgement.Skipped("no save was to be damaged");
+    return;
+  }
+  bool any = false;
+  for (const PhaseEvidence& phase : evidence.phases) {
+    const FaultRecord* damage = DamageOf(phase);
+    if (damage == nullptr) continue;
+    any = true;
+    CheckPhase(evidence, phase, *damage, judgement);
+  }
+  if (!any) judgement.Inconclusive("nothing was damaged");
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "fault.damage_recovered",
+    .claim = "A saved checkpoint that is damaged is never restored: an older one is, or every rank "
+             "says why.",
+    .needs = "values, train: saved, restored; fault records",
+    .tolerance = "none",
+    .source = "the CK-noverify family",
+    .killed_by = {"checkpoint.load_not_verified"},
+    .check = Check,
+    .capabilities = {"save"},
+}};
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,191 @@
+#include "src/checkpoint/steps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include "src/checkpoint/dcp.h"
+#include "src/checkpoint/manifest.h"
+#include "src/checkpoint/write_whole.h"
+#include "src/text/quote.h"
+
+namespace shardproof {
+namespace {
+
+using text::Printable;
+using text::Quote;
+
+constexpr std::string_view kPrefix = "step-";
+constexpr std::string_view kDraft = ".saving";
+constexpr size_t kDigitsMin = 8;
+constexpr uint64_t kLatestBytesMax = 4096;
+
+std::string WithoutSlashAtEnd(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
+std::string ParentOf(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
+}
+
+/// The step directories below a root, by their steps.
+Result<std::map<int64_t, std::string>> StepsBelow(FileSystem& files, const std::string& root) {
+  SP_ASSIGN(const auto names, files.List(root));
+  std::map<int64_t, std::string> steps;
+  for (const std::string& name : names) {
+    if (const auto step = StepOfName(name)) steps.emplace(*step, name);
+  }
+  return steps;
+}
+
+/// What "latest" names.
+Result<std::string> ReadLatest(FileSystem& files, const std::string& root) {
+  const std::string path = root + "/" + kLatestName;
+  if (!files.Exists(path)) return BadInput(Printable(path) + ": expected it, found none");
+  SP_ASSIGN(std::string name, files.ReadText(path, kLatestBytesMax));
+  if (name.ends_with('\n')) name.pop_back();
+  if (StepOfName(name)) return name;
+  return BadInput(fmt::format("{}: expected the name of a step's directory, as {}, found {}",
+                              Printable(path), StepName(1), Quote(name)));
+}
+
+/// Whether a step was committed in full and is all there, as far as names tell.
+bool IsWhole(FileSystem& files, const std::string& directory) {
+  const auto manifest = ReadManifest(files, directory);
+  if (!manifest.ok() || manifest.value().files.empty()) return false;
+  return std::all_of(manifest.value().files.begin(), manifest.value().files.end(),
+                     [&](const auto& file) { return files.Exists(directory + "/" + file.first); });
+}
+
+}  // namespace
+
+std::string StepName(int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
+
+std::optional<int64_t> StepOfName(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  const std::string_view digits = name.substr(kPrefix.size());
+  if (digits.size() < kDigitsMin || (digits.size() > kDigitsMin && digits[0] == '0')) {
+    return std::nullopt;
+  }
+  int64_t step = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  if (error != std::errc() || end != digits.data() + digits.size() || digits[0] == '-') {
+    return std::nullopt;
+  }
+  return step;
+}
+
+bool IsStepRoot(FileSystem& files, const std::string& directory) {
+  if (directory.empty()) return false;
+  if (files.Exists(directory + "/" + kLatestName)) return true;
+  for (const char* of_a_checkpoint :
+       {kDcpMetadataName, "model.safetensors", "model.safetensors.index.json", "config.json"}) {
+    if (files.Exists(directory + "/" + of_a_checkpoint)) return false;
+  }
+  const auto steps = StepsBelow(files, directory);
+  return steps.ok() && !steps.value().empty();
+}
+
+std::string NewestStepOf(FileSystem& files, const std::string& directory) {
+  if (!IsStepRoot(files, directory)) return directory;
+  const auto latest = ReadLatest(files, directory);
+  return latest.ok() ? directory + "/" + latest.value() : directory;
+}
+
+Status CheckStepRoot(FileSystem& files, const std::string& root) {
+  if (!files.Exists(root)) return Ok();
+  SP_ASSIGN(const auto names, files.List(root));
+  const bool has_draft = std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return name.ends_with(kDraft) &&
+           StepOfName(std::string_view(name).substr(0, name.size() - kDraft.size()));
+  });
+  if (names.empty() || has_draft || IsStepRoot(files, root)) return Ok();
+  return BadInput(fmt::format(
+      "{}: exists and holds neither {} nor directories of steps, as {}: a training job saves its "
+      "steps below such a directory, or an empty one",
+      Printable(root), kLatestName, StepName(1)));
+}
+
+Status SaveStep(const Model& model, const Stages& stages, const Job& job, World& world) {
+  FileSystem& files = *world.files;
+  const std::string root = WithoutSlashAtEnd(job.save_to);
+  const auto prepare = [&]() -> Status {
+    SP_TRY(CheckStepRoot(files, root));
+    if (files.Exists(root)) return Ok();
+    SP_TRY(files.MakeDirectory(root));
+    return files.SyncDirectory(ParentOf(root));
+  };
+  const bool leads = world.rank() == 0;
+  SP_TRY(Agree(*world.communicator, leads ? prepare() : Ok(), "preparing the root of saved steps"));
+  Job step = job;
+  step.save_to = root + "/" + StepName(model.step);
+  SP_TRY(stages.save(model, stages, step, world));
+  const auto finish = [&]() -> Status {
+    SP_TRY(stages.move_latest(root, StepName(model.step), world));
+    return stages.retain(root, job.training.keep, world);
+  };
+  return Agree(*world.communicator, leads ? finish() : Ok(), "making the saved step the latest");
+}
+
+Status MoveLatest(const std::string& root, const std::string& step, World& world) {
+  FileSystem& files = *world.files;
+  const std::string path = root + "/" + kLatestName;
+  const std::string draft = path + std::string(kDraft);
+  SP_TRY(files.RemoveTree(draft));  // of a save that was killed
+  SP_TRY(WriteWhole(files, draft, step + "\n"));
+  SP_TRY(files.Replace(draft, path));
+  return files.SyncDirectory(root);
+}
+
+Status RetainSteps(const std::string& root, int64_t keep, World& world) {
+  FileSystem& files = *world.files;
+  SP_ASSIGN(const std::string latest, ReadLatest(files, root));
+  SP_ASSIGN(const auto steps, StepsBelow(files, root));
+  int64_t kept = 0;
+  // From the newest on; later ones than "latest" are not this job's.
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    if (step->first > *StepOfName(latest)) continue;
+    const std::string directory = root + "/" + step->second;
+    if (kept >= std::max<int64_t>(keep, 1) && step->second != latest) {
+      SP_TRY(files.RemoveTree(directory));
+      continue;
+    }
+    if (IsWhole(files, directory)) ++kept;
+  }
+  SP_ASSIGN(const auto names, files.List(root));
+  for (const std::string& name : names) {
+    if (!name.ends_with(kDraft)) continue;
+    const std::string_view stem = std::string_view(name).substr(0, name.size() - kDraft.size());
+    if (StepOfName(stem)) SP_TRY(files.RemoveTree(root + "/" + name));
+  }
+  return Ok();
+}
+
+Result<StepsToTry> FindSteps(FileSystem& files, const std::string& root) {
+  SP_ASSIGN(const auto steps, StepsBelow(files, root));
+  StepsToTry found;
+  int64_t newest = INT64_MAX;
+  const auto latest = ReadLatest(files, root);
+  if (!latest.ok()) {
+    found.complaint = latest.error().message;
+  } else {
+    newest = *StepOfName(latest.value());
+    if (!steps.contains(newest)) {
+      found.complaint = fmt::format("{}/{}: names {}, which is not there", Printable(root),
+                                    kLatestName, Quote(latest.value()));
+    }
+  }
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    if (step->first <= newest) found.names.push_back(step->second);
+  }
+  if (!found.names.empty()) return found;
+  return BadInput(fmt::format("{}: expected directories of saved steps, as {}, found none{}{}",
+                              Printable(root), StepName(1), found.complaint.empty() ? "" : "; ",
+                              found.complaint));
+}
+
+}  // namespace shardproof
