@@ -75,9 +75,9 @@ class FilesCheck {
 ///             saved it.
 /// \needs      train: saved; the saved checkpoint
 /// \tolerance  bit-exact: saving moves bytes
-/// \killed_by  checkpoint.optimizer_only, checkpoint.moments_swapped,
-/// checkpoint.piece_names_swapped \source     torch.distributed.checkpoint;
-/// deepspeedai/DeepSpeed#3090
+/// \killed_by  checkpoint.optimizer_only, checkpoint.moments_swapped, checkpoint.piece_names_swapped,
+///             checkpoint.snapshot_is_live
+/// \source     torch.distributed.checkpoint; deepspeedai/DeepSpeed#3090
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (!IsReference(evidence)) {
     judgement.Skipped("what a subject saves has keys of its own");
@@ -100,7 +100,7 @@ const PropertyRegistration kRegistration{{
     .tolerance = "bit-exact",
     .source = "torch.distributed.checkpoint; deepspeedai/DeepSpeed#3090",
     .killed_by = {"checkpoint.optimizer_only", "checkpoint.moments_swapped",
-                  "checkpoint.piece_names_swapped"},
+                  "checkpoint.piece_names_swapped", "checkpoint.snapshot_is_live"},
     .check = Check,
     .capabilities = {"train", "save"},
 }};

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-
 #include <nlohmann/json.hpp>
 
 #include "src/checkpoint/dcp.h"
@@ -21,7 +20,8 @@ constexpr uint64_t kStagedBytesMax = 4u << 20;  // at a time, out of memory that
 
 /// Whether a save could have written a file of this name.
 bool IsOfACheckpoint(const std::string& name) {
-  return name == kIndexName || name == kDcpMetadataName || name == kAdapterFolder || name == kManifestName ||
+  return name == kIndexName || name == kDcpMetadataName || name == kAdapterFolder ||
+         name == kManifestName ||
          std::find(kCopied.begin(), kCopied.end(), name) != kCopied.end() ||
          (name.starts_with("model-") && name.ends_with(".safetensors")) ||
          (name.starts_with("__") && name.ends_with(".distcp"));
@@ -77,7 +77,8 @@ Status WriteSideFiles(const std::vector<SavedFile>& plan, const Job& job,
 }
 
 /// Rank 0 makes the directory and its files, at full size and with headers.
-Status Prepare(const std::vector<SavedFile>& plan, const std::string& staging, FileSystem& files) {
+Status MakeFiles(const std::vector<SavedFile>& plan, const std::string& staging,
+                 FileSystem& files) {
   SP_TRY(files.MakeDirectory(staging));
   if (plan.back().IsAdapter()) SP_TRY(files.MakeDirectory(staging + "/" + kAdapterFolder));
   for (const SavedFile& file : plan) SP_TRY(files.Create(staging + "/" + file.name, file.size));
@@ -178,50 +179,10 @@ Status CommitByRename(const std::string& staging, const std::string& target, Wor
 
 namespace {
 
-/// What differs from format to format.
-struct Writing {
-  /// On rank 0: the directory.
-  std::function<Status(const std::string& staging, World&)> prepare;
-  /// On every rank: its own bytes.
-  std::function<Status(const std::string& staging, World&)> write;
-  /// On rank 0: what says what they are.
-  std::function<Status(const std::string& staging, World&)> write_side;
-  std::vector<Sealing> sealings;  ///< what the manifests are to say
-};
-
-Status SaveBy(const Writing& writing, const Stages& stages, const Job& job, World& outer) {
-  World world = outer;
-  const auto written = std::make_shared<DigestedFiles>(outer.files);
-  world.files = written;
-  Communicator& communicator = *world.communicator;
-  FileSystem& files = *world.files;
-  const std::string target = WithoutSlashAtEnd(job.save_to);
-  const std::string staging = target + ".saving";  // beside it, not in it
-  const bool leads = world.rank() == 0;
-
-  const auto agree_or_clean_up = [&](const Status& own, const std::string& what) {
-    Status agreed = Agree(communicator, own, what);
-    if (!agreed.ok() && leads) (void)files.RemoveTree(staging);  // the first error is the one to tell
-    return agreed;
-  };
-
-  Status status = leads ? CheckReplaceable(files, target) : Ok();
-  SP_TRY(Agree(communicator, status, "looking at what is to be replaced"));
-  if (leads) status = files.RemoveTree(staging);  // what a killed save left behind
-  if (leads && status.ok()) status = writing.prepare(staging, world);
-  SP_TRY(agree_or_clean_up(status, "preparing the save"));
-  status = writing.write(staging, world);
-  if (status.ok() && leads) status = writing.write_side(staging, world);
-  // Nothing is committed unless every rank's bytes are durable.
-  SP_TRY(agree_or_clean_up(status, "writing the checkpoint"));
-  status = WriteManifests(writing.sealings, staging, *written, stages, world);
-  SP_TRY(agree_or_clean_up(status, "writing the manifest"));
-  status = leads ? stages.commit(staging, target, world) : Ok();
-  return Agree(communicator, status, "committing the checkpoint");
-}
-
-/// What the manifests of planned files say: an adapter, which is loaded by itself, has one of its own.
-std::vector<Sealing> SealingsOf(const std::vector<SavedFile>& plan, const Job& job, const World& world) {
+/// What the manifests of planned files say: an adapter, which is loaded by itself, has one of its
+/// own.
+std::vector<Sealing> SealingsOf(const std::vector<SavedFile>& plan, const Job& job,
+                                const World& world) {
   const std::vector<int64_t> coordinates = job.mesh.CoordinatesOf(world.rank());
   std::vector<Sealing> sealings(1);
   sealings[0].files.push_back(kIndexName);
@@ -230,21 +191,12 @@ std::vector<Sealing> SealingsOf(const std::vector<SavedFile>& plan, const Job& j
     Sealing& sealing = sealings.back();
     sealing.files.push_back(file.IsAdapter() ? kAdapterFileName : file.name);
     for (const SavedTensor& tensor : file.tensors) {
-      sealing.tensors.push_back({tensor.key, tensor.slot.get(), tensor.shape, tensor.start, tensor.length,
+      sealing.tensors.push_back({tensor.key, tensor.slot.get(), tensor.shape, tensor.start,
+                                 tensor.length,
                                  IsFirstReplica(tensor.slot->placements, coordinates)});
     }
   }
   return sealings;
-}
-
-Status SaveSafetensors(const Model& model, const Stages& stages, const Job& job, World& world) {
-  const auto plan = PlanFiles(model, job.max_file_bytes, world.communicator->world_size());
-  const Writing writing = {
-      .prepare = [&](const std::string& staging, World& at) { return Prepare(plan, staging, *at.files); },
-      .write = [&](const std::string& staging, World& at) { return stages.write_shards(model, job, staging, at); },
-      .write_side = [&](const std::string& staging, World& at) { return WriteSideFiles(plan, job, staging, *at.files); },
-      .sealings = SealingsOf(plan, job, world)};
-  return SaveBy(writing, stages, job, world);
 }
 
 /// The same of a directory of torch.distributed.checkpoint.
@@ -273,35 +225,141 @@ Result<Sealing> SealingOf(const StateDict& state, const Job& job, const World& w
   return sealing;
 }
 
-Status SaveDcp(const Model& model, const Stages& stages, const Job& job, World& world) {
-  const StateDict state = stages.state_of(model, world);
-  SP_ASSIGN(Sealing sealing, SealingOf(state, job, world));
-  const auto prepare = [&](const std::string& staging, World& at) -> Status {
-    SP_TRY(at.files->MakeDirectory(staging));
-    return job.HasAdapter() ? at.files->MakeDirectory(staging + "/" + kAdapterFolder) : Ok();
-  };
-  const auto write = [&](const std::string& staging, World& at) {
-    return stages.write_dcp(state, stages.plan_dcp(state, job, stages, at.rank()), staging, at);
-  };
-  const auto write_side = [&](const std::string& staging, World& at) -> Status {
+/// A save in a format: what is common to them.
+class Saver : public SaveUnderWay {
+ public:
+  Saver(const Model& model, const Stages& stages, const Job& job, World& world)
+      : model_(model),
+        stages_(stages),
+        job_(job),
+        written_(std::make_shared<DigestedFiles>(world.files)),
+        world_(world),
+        target_(WithoutSlashAtEnd(job.save_to)),
+        staging_(target_ + ".saving") {  // beside it, not in it
+    world_.files = written_;
+  }
+
+  Status Begin() {
+    SP_TRY(Plan());
+    Status status = Leads() ? CheckReplaceable(Files(), target_) : Ok();
+    SP_TRY(Agree(*world_.communicator, status, "looking at what is to be replaced"));
+    if (Leads()) status = Files().RemoveTree(staging_);  // what a killed save left behind
+    if (Leads() && status.ok()) status = Prepare();
+    return AgreeOrCleanUp(status, "preparing the save");
+  }
+
+  Status Write() override {
+    SP_TRY(WriteOwn());
+    return Leads() ? WriteSide() : Ok();
+  }
+
+  Status Finish(const Status& written) override {
+    // Nothing is committed unless every rank's bytes are durable.
+    SP_TRY(AgreeOrCleanUp(written, "writing the checkpoint"));
+    SP_TRY(AgreeOrCleanUp(WriteManifests(sealings_, staging_, *written_, stages_, world_),
+                          "writing the manifest"));
+    const Status committed = Leads() ? stages_.commit(staging_, target_, world_) : Ok();
+    return Agree(*world_.communicator, committed, "committing the checkpoint");
+  }
+
+ protected:
+  /// What is to be written, and what the manifests are to say of it: alike on every rank.
+  virtual Status Plan() = 0;
+  /// On rank 0: the directory.
+  virtual Status Prepare() = 0;
+  /// On every rank: its own bytes.
+  virtual Status WriteOwn() = 0;
+  /// On rank 0: what says what they are.
+  virtual Status WriteSide() = 0;
+
+  FileSystem& Files() { return *world_.files; }
+
+  const Model& model_;
+  const Stages& stages_;
+  const Job job_;
+  const std::shared_ptr<DigestedFiles> written_;
+  World world_;
+  const std::string target_;
+  const std::string staging_;
+  std::vector<Sealing> sealings_;
+
+ private:
+  bool Leads() const { return world_.rank() == 0; }
+
+  Status AgreeOrCleanUp(const Status& own, const std::string& what) {
+    Status agreed = Agree(*world_.communicator, own, what);
+    if (!agreed.ok() && Leads())
+      (void)Files().RemoveTree(staging_);  // the first error is the one to tell
+    return agreed;
+  }
+};
+
+class SafetensorsSaver : public Saver {
+ public:
+  using Saver::Saver;
+
+ private:
+  Status Plan() override {
+    plan_ = PlanFiles(model_, job_.max_file_bytes, world_.communicator->world_size());
+    sealings_ = SealingsOf(plan_, job_, world_);
+    return Ok();
+  }
+  Status Prepare() override { return MakeFiles(plan_, staging_, Files()); }
+  Status WriteOwn() override { return stages_.write_shards(model_, job_, staging_, world_); }
+  Status WriteSide() override { return WriteSideFiles(plan_, job_, staging_, Files()); }
+
+  std::vector<SavedFile> plan_;
+};
+
+class DcpSaver : public Saver {
+ public:
+  using Saver::Saver;
+
+ private:
+  Status Plan() override {
+    state_ = stages_.state_of(model_, world_);
+    SP_ASSIGN(Sealing sealing, SealingOf(state_, job_, world_));
+    sealings_.push_back(std::move(sealing));
+    return Ok();
+  }
+  Status Prepare() override {
+    SP_TRY(Files().MakeDirectory(staging_));
+    return job_.HasAdapter() ? Files().MakeDirectory(staging_ + "/" + kAdapterFolder) : Ok();
+  }
+  Status WriteOwn() override {
+    return stages_.write_dcp(state_, stages_.plan_dcp(state_, job_, stages_, world_.rank()),
+                             staging_, world_);
+  }
+  Status WriteSide() override {
     std::vector<DcpFile> plan;
-    for (int64_t rank = 0; rank < at.communicator->world_size(); ++rank) {
-      plan.push_back(stages.plan_dcp(state, job, stages, rank));
+    for (int64_t rank = 0; rank < world_.communicator->world_size(); ++rank) {
+      plan.push_back(stages_.plan_dcp(state_, job_, stages_, rank));
     }
-    const std::string metadata = DcpMetadata(state, plan);
-    SP_TRY(WriteWhole(*at.files, staging + "/" + kDcpMetadataName, metadata));
-    SP_TRY(CopyConfigs(job, staging, *at.files));
-    if (!job.HasAdapter()) return Ok();
-    return WriteAdapterConfig(job, staging + "/" + kAdapterFolder, *at.files);
-  };
-  return SaveBy({prepare, write, write_side, {std::move(sealing)}}, stages, job, world);
-}
+    SP_TRY(WriteWhole(Files(), staging_ + "/" + kDcpMetadataName, DcpMetadata(state_, plan)));
+    SP_TRY(CopyConfigs(job_, staging_, Files()));
+    if (!job_.HasAdapter()) return Ok();
+    return WriteAdapterConfig(job_, staging_ + "/" + kAdapterFolder, Files());
+  }
+
+  StateDict state_;
+};
 
 }  // namespace
 
+Result<std::unique_ptr<SaveUnderWay>> BeginSave(const Model& model, const Stages& stages,
+                                                const Job& job, World& world) {
+  std::unique_ptr<Saver> saver;
+  if (job.format == SaveFormat::kDcp)
+    saver = std::make_unique<DcpSaver>(model, stages, job, world);
+  else
+    saver = std::make_unique<SafetensorsSaver>(model, stages, job, world);
+  SP_TRY(saver->Begin());
+  return std::unique_ptr<SaveUnderWay>(std::move(saver));
+}
+
 Status SaveModel(const Model& model, const Stages& stages, const Job& job, World& world) {
-  return job.format == SaveFormat::kDcp ? SaveDcp(model, stages, job, world)
-                                        : SaveSafetensors(model, stages, job, world);
+  SP_ASSIGN(const auto save, BeginSave(model, stages, job, world));
+  return save->Finish(save->Write());
 }
 
 }  // namespace shardproof

@@ -37,8 +37,25 @@ std::vector<SavedFile> PlanFiles(const Model& model, uint64_t max_file_bytes, in
 /// \error kBadInput if not.
 Status CheckReplaceable(FileSystem& files, const std::string& directory);
 
-/// Saves in job.format. Writes into "<save_to>.saving", then commits. The previous checkpoint at save_to stays whole until
-/// the rename, and for good if anything fails before it. Needs a file system that all ranks share.
+/// A save in parts. Without Finish nothing is committed.
+class SaveUnderWay {
+ public:
+  virtual ~SaveUnderWay() = default;
+  /// Writes this rank's bytes; durable on return. No collective: it may run beside the job's steps.
+  virtual Status Write() = 0;
+  /// Commits, if `written`, what Write returned, is good on every rank. Collective.
+  virtual Status Finish(const Status& written) = 0;
+};
+
+/// Begins a save in job.format: looks at what is to be replaced, and makes the staging directory,
+/// "<save_to>.saving". Collective. The model must not change before Finish, which it and `stages` outlive.
+/// \error as SaveModel.
+Result<std::unique_ptr<SaveUnderWay>> BeginSave(const Model& model, const Stages& stages,
+                                                const Job& job, World& world);
+
+/// Saves in job.format. Writes into "<save_to>.saving", then commits. The previous checkpoint at save_to
+/// stays whole until the rename, and for good if anything fails before it. Needs a file system that all
+/// ranks share.
 /// \error kBadInput if save_to exists and is no checkpoint; kFailed, kPeer otherwise.
 Status SaveModel(const Model& model, const Stages& stages, const Job& job, World& world);
 

@@ -110,25 +110,69 @@ Status CheckStepRoot(FileSystem& files, const std::string& root) {
       Printable(root), kLatestName, StepName(1)));
 }
 
-Status SaveStep(const Model& model, const Stages& stages, const Job& job, World& world) {
+namespace {
+
+/// That there is a root, to save the step that the job is at below it; and the job that does.
+Result<Job> PrepareStep(const Model& model, const Job& job, World& world) {
   FileSystem& files = *world.files;
+  Job step = job;
   const std::string root = WithoutSlashAtEnd(job.save_to);
+  step.save_to = root + "/" + StepName(model.step);
   const auto prepare = [&]() -> Status {
     SP_TRY(CheckStepRoot(files, root));
     if (files.Exists(root)) return Ok();
     SP_TRY(files.MakeDirectory(root));
     return files.SyncDirectory(ParentOf(root));
   };
-  const bool leads = world.rank() == 0;
-  SP_TRY(Agree(*world.communicator, leads ? prepare() : Ok(), "preparing the root of saved steps"));
-  Job step = job;
-  step.save_to = root + "/" + StepName(model.step);
-  SP_TRY(stages.save(model, stages, step, world));
+  SP_TRY(Agree(*world.communicator, world.rank() == 0 ? prepare() : Ok(),
+               "preparing the root of saved steps"));
+  return step;
+}
+
+/// What comes after the commit of a step.
+Status MakeLatest(int64_t step, const Stages& stages, const Job& job, World& world) {
+  const std::string root = WithoutSlashAtEnd(job.save_to);
   const auto finish = [&]() -> Status {
-    SP_TRY(stages.move_latest(root, StepName(model.step), world));
+    SP_TRY(stages.move_latest(root, StepName(step), world));
     return stages.retain(root, job.training.keep, world);
   };
-  return Agree(*world.communicator, leads ? finish() : Ok(), "making the saved step the latest");
+  return Agree(*world.communicator, world.rank() == 0 ? finish() : Ok(),
+               "making the saved step the latest");
+}
+
+class StepSave : public SaveUnderWay {
+ public:
+  StepSave(std::unique_ptr<SaveUnderWay> save, int64_t step, const Stages& stages, const Job& job,
+           World& world)
+      : save_(std::move(save)), step_(step), stages_(stages), job_(job), world_(world) {}
+  Status Write() override { return save_->Write(); }
+  Status Finish(const Status& written) override {
+    SP_TRY(save_->Finish(written));
+    return MakeLatest(step_, stages_, job_, world_);
+  }
+
+ private:
+  std::unique_ptr<SaveUnderWay> save_;
+  const int64_t step_;
+  const Stages& stages_;
+  const Job job_;
+  World world_;
+};
+
+}  // namespace
+
+Status SaveStep(const Model& model, const Stages& stages, const Job& job, World& world) {
+  SP_ASSIGN(const Job step, PrepareStep(model, job, world));
+  SP_TRY(stages.save(model, stages, step, world));
+  return MakeLatest(model.step, stages, job, world);
+}
+
+Result<std::unique_ptr<SaveUnderWay>> BeginStepSave(const Model& model, const Stages& stages,
+                                                    const Job& job, World& world) {
+  SP_ASSIGN(const Job step, PrepareStep(model, job, world));
+  SP_ASSIGN(auto save, BeginSave(model, stages, step, world));
+  return std::unique_ptr<SaveUnderWay>(
+      std::make_unique<StepSave>(std::move(save), model.step, stages, job, world));
 }
 
 Status MoveLatest(const std::string& root, const std::string& step, World& world) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "src/checkpoint/save.h"
 #include "src/pipeline/stages.h"
 
 namespace shardproof {
@@ -34,6 +35,10 @@ Status CheckStepRoot(FileSystem& files, const std::string& root);
 /// "latest" name it, and then removes what is older than the newest job.training.keep. Collective;
 /// the same outcome on every rank. \error as Stages::save.
 Status SaveStep(const Model& model, const Stages& stages, const Job& job, World& world);
+
+/// The same in parts. \pre as BeginSave.
+Result<std::unique_ptr<SaveUnderWay>> BeginStepSave(const Model& model, const Stages& stages,
+                                                    const Job& job, World& world);
 
 /// Stages::move_latest. Durable on return; a crash leaves the one text or the other.
 Status MoveLatest(const std::string& root, const std::string& step, World& world);

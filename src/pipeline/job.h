@@ -10,6 +10,7 @@
 #include "src/mesh/placement.h"
 #include "src/model/lora.h"
 #include "src/model/spec.h"
+#include "src/seam/background.h"
 #include "src/seam/clock.h"
 #include "src/seam/communicator.h"
 #include "src/seam/device.h"
@@ -44,6 +45,7 @@ struct Training {
   double offload = 0;          ///< the fraction of the optimizer's work that the host does, of [0, 1]
   bool overlap = true;         ///< whether it steps one piece while another is being copied
   int64_t keep = 2;            ///< so many of the newest saved steps stay on disk; at least 1
+  bool async = false;          ///< whether files are written while the job takes its steps
 };
 
 struct Job {
@@ -74,6 +76,7 @@ struct World {
   std::shared_ptr<Communicator> communicator;
   std::shared_ptr<Clock> clock;
   std::shared_ptr<Observer> observer;
+  std::shared_ptr<Background> background = nullptr;  ///< needed by saves that are async
 
   int64_t rank() const { return communicator->rank(); }
 };

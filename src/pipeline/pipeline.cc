@@ -175,6 +175,18 @@ Status Save(const Model& model, const Job& job, const Stages& stages, World& wor
   return Ok();
 }
 
+Result<std::unique_ptr<PendingSave>> StartSave(const Model& model, const Job& job,
+                                               const Stages& stages, World& world) {
+  world.observer->Enter("saved");
+  auto pending = std::make_unique<PendingSave>();
+  SP_ASSIGN(pending->snapshot_, Agreed(world, stages.snapshot(model, world), "taking the snapshot"));
+  SP_ASSIGN(pending->save_, BeginStepSave(pending->snapshot_, stages, job, world));
+  pending->writing_ =
+      world.background->Start([save = pending->save_.get()] { return save->Write(); });
+  world.observer->Reached("saved", model.step, model);
+  return pending;
+}
+
 Result<Model> Restore(const Job& job, const Stages& stages, World& world) {
   world.observer->Enter("restored");
   Job from_saved = job;

@@ -1,6 +1,7 @@
 // The reference pipeline: load, shard, save, restore.
 #pragma once
 
+#include "src/checkpoint/save.h"
 #include "src/pipeline/stages.h"
 
 namespace shardproof {
@@ -16,8 +17,29 @@ Result<Model> Load(const Job& job, const Stages& stages, World& world);
 Status Train(Model& model, int64_t last, const std::string& stage, const Job& job,
              const Stages& stages, World& world);
 
-/// Saves `model` to job.save_to, or if the job trains below it, as the step that it has taken. Observed stage: saved. Collective.
+/// Saves `model` to job.save_to, or if the job trains below it, as the step that it has taken. Observed
+/// stage: saved. Collective.
 Status Save(const Model& model, const Job& job, const Stages& stages, World& world);
+
+/// A save whose files are written while the job goes on.
+class PendingSave {
+ public:
+  /// Waits for this rank's files, and commits. Collective; to be called once, by every rank.
+  Status Finish() { return save_->Finish(writing_->Wait()); }
+
+ private:
+  friend Result<std::unique_ptr<PendingSave>> StartSave(const Model&, const Job&, const Stages&, World&);
+
+  Model snapshot_;
+  std::unique_ptr<SaveUnderWay> save_;
+  std::unique_ptr<PendingTask> writing_;  // last: it reads the others until it has ended
+};
+
+/// Begins to save what `model` is now, by world.background: what becomes of it does not matter. One at a
+/// time. Takes as much of the host's memory as the rank's shards. Observed stage: saved. Collective.
+/// `stages` outlives it. \pre the job trains.
+Result<std::unique_ptr<PendingSave>> StartSave(const Model& model, const Job& job,
+                                               const Stages& stages, World& world);
 
 /// Loads what was saved at job.save_to into a fresh model on job.mesh. Observed stage: restored, and
 /// none on the way. Collective.

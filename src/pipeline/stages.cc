@@ -3,6 +3,7 @@
 #include "src/checkpoint/dcp.h"
 #include "src/checkpoint/manifest.h"
 #include "src/checkpoint/save.h"
+#include "src/checkpoint/snapshot.h"
 #include "src/checkpoint/steps.h"
 #include "src/checkpoint/verify.h"
 #include "src/load/buckets.h"
@@ -123,6 +124,7 @@ Stages ReferenceStages(Strategy strategy) {
           .init_missing = InitMissing,
           .compute_buffers = ComputeBuffers,
           .save = SaveModel,
+          .snapshot = TakeSnapshot,
           .write_shards = WriteShards,
           .state_of = StateOf,
           .plan_dcp = PlanDcpFile,

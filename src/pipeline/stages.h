@@ -92,6 +92,8 @@ struct Stages {
   std::function<Status(Model&, const Job&, World&)> compute_buffers;
   /// Writes the model, and what trains it, in the job's format and commits it by one rename.
   std::function<Status(const Model&, const Stages&, const Job&, World&)> save;
+  /// What an async save writes: the model and what trains it, as they are now, in memory of its own.
+  std::function<Result<Model>(const Model&, World&)> snapshot;
   /// Writes this rank's bytes of the planned files.
   std::function<Status(const Model&, const Job&, const std::string& directory, World&)> write_shards;
   /// What of the job is saved in a format that keeps training state, under which keys.

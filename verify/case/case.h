@@ -116,6 +116,7 @@ struct TrainingCase {
   bool overlap = true;         ///< whether the host steps one piece while another is being copied
   int64_t save_every = 0;      ///< steps from one save to the next; 0: one save, halfway through
   int64_t keep = 2;            ///< so many of the newest saves stay on disk
+  bool async = false;          ///< whether files are written while the job takes its steps
 };
 
 struct Case {

@@ -114,6 +114,7 @@ TrainingCase ParseTraining(FieldReader& of_case) {
   fields.Optional("overlap", training.overlap);
   fields.Optional("save_every", training.save_every, 0, kStepsMax);
   fields.Optional("keep", training.keep, 1, kStepsMax);
+  fields.Optional("async", training.async);
   fields.Finish();
   if (fields.ok() && !(training.offload >= 0 && training.offload <= 1)) {
     of_case.complaint().Say("/training/offload", "expected a number from 0 to 1");
@@ -321,7 +322,8 @@ json CaseToJson(const Case& c) {
             {"offload", c.training.offload},
             {"overlap", c.training.overlap},
             {"save_every", c.training.save_every},
-            {"keep", c.training.keep}}},
+            {"keep", c.training.keep},
+            {"async", c.training.async}}},
           {"options", c.options},
           {"faults", faults},
           {"bug", c.bug},

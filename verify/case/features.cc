@@ -160,6 +160,7 @@ void AddJob(std::vector<Feature>& features) {
   add("trained, unfrozen after the save", [](const Case& c) {
     return c.training.unfreeze_after > 0 && c.training.unfreeze_after >= c.steps / 2;
   });
+  add("trained, saved beside its steps", [](const Case& c) { return c.steps > 0 && c.training.async; });
   add("trained, all of it by the host", [](const Case& c) {
     return c.steps > 0 && c.training.offload == 1;
   });

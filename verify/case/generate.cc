@@ -404,6 +404,7 @@ Case DrawCase(const GenerateOptions& options) {
     if (Chance(40)) made.training.offload = OneOf<double>({0.25, 0.5, 1});
     made.training.overlap = Chance(70);
     MakeSaves(made);
+    made.training.async = Chance(30);
   }
   // What is restored with a training job besides its model: up to three tensors a parameter, and every rank's
   // generator.

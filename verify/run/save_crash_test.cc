@@ -18,6 +18,7 @@
 #include "src/seam/decorators.h"
 #include "verify/crash/judge.h"
 #include "verify/crash/recorder.h"
+#include "verify/run/late_tasks.h"
 
 namespace shardproof {
 namespace {
@@ -60,7 +61,7 @@ using WrapFiles =
     std::function<std::shared_ptr<FileSystem>(std::shared_ptr<FileSystem>, int64_t rank)>;
 
 /// Loads, takes steps if it is to and saves after each, on simulated ranks; those up to `quiet_steps` by a
-/// file system of its own.
+/// file system of its own. An async save goes on over one more step.
 void RunSave(const Job& job, const WrapFiles& wrap,
              const std::function<void(Stages&)>& plant = {}, int64_t quiet_steps = 0,
              const std::function<void()>& begin = {}) {
@@ -71,7 +72,8 @@ void RunSave(const Job& job, const WrapFiles& wrap,
                 .device = MakeHostDevice(),
                 .communicator = sim.CommunicatorOf(rank),
                 .clock = sim.MakeClock(),
-                .observer = std::make_shared<NoObserver>()};
+                .observer = std::make_shared<NoObserver>(),
+                .background = DelayTasks()};
     Stages stages = ReferenceStages(job.strategy);
     if (plant) plant(stages);
     auto model = Load(job, stages, world);
@@ -91,7 +93,14 @@ void RunSave(const Job& job, const WrapFiles& wrap,
       ASSERT_TRUE(world.communicator->Max(0, "begun").ok());
       world.files = wrap(MakePosixFileSystem(), rank);
     }
-    save(stages);
+    if (!job.training.async) return save(stages);
+    const auto under_way = StartSave(model.value(), job, stages, world);
+    ASSERT_TRUE(under_way.ok()) << under_way.error().message;
+    const Status gone_on =
+        Train(model.value(), job.training.steps + 1, "stepped", job, stages, world);
+    ASSERT_TRUE(gone_on.ok()) << gone_on.error().message;
+    const Status saved = under_way.value()->Finish();
+    ASSERT_TRUE(saved.ok()) << saved.error().message;
   });
 }
 
@@ -208,7 +217,7 @@ class SaveCrash : public ::testing::Test {
 
   /// The states of the save after step 3 of a job that has saved steps 1 and 2, of which `keep` stay.
   CrashReport CrashSteps(int64_t ranks, int64_t keep, const std::function<void(Stages&)>& plant = {},
-                         uint64_t seed = 2) {
+                         uint64_t seed = 2, bool async = false) {
     const std::string disk = root_ + "/disk";
     const std::string target = disk + "/saved";
     fs::remove_all(disk);
@@ -216,6 +225,7 @@ class SaveCrash : public ::testing::Test {
     Job job = JobOf(SaveFormat::kDcp, ranks, seed, target);
     job.training.steps = 3;
     job.training.keep = keep;
+    job.training.async = async;
     std::shared_ptr<crash::Recording> recording;
     std::optional<crash::Disk> before;
     std::optional<RestoredRoot> old;
@@ -331,6 +341,33 @@ TEST_F(SaveCrash, ARootIsRestoredAsTheNewStepOrTheOneBefore) {
   EXPECT_GE(distinct, 10000);
   RecordProperty("states", static_cast<int>(distinct));
   std::printf("%ld distinct states of roots\n", static_cast<long>(distinct));
+}
+
+TEST_F(SaveCrash, AnAsyncSaveIsRestoredAsTheNewStepOrTheOneBefore) {
+  int64_t distinct = 0;
+  for (const uint64_t seed : {2, 3}) {
+    for (const int64_t ranks : {1, 2, 3, 4}) {
+      const CrashReport report = CrashSteps(ranks, 2, {}, seed, true);
+      EXPECT_EQ(report.bad_count, 0) << Bad(report);
+      distinct += report.states.distinct;
+    }
+  }
+  EXPECT_GE(distinct, 1000);
+  RecordProperty("states", static_cast<int>(distinct));
+  std::printf("%ld distinct states of async saves\n", static_cast<long>(distinct));
+}
+
+TEST_F(SaveCrash, AnAsyncSaveHoldsTheStepThatItWasBegunAt) {
+  const WrapFiles plain = [](std::shared_ptr<FileSystem> inner, int64_t) { return inner; };
+  std::vector<RestoredRoot> roots;
+  for (const bool async : {false, true}) {
+    Job job = JobOf(SaveFormat::kDcp, 2, 5, fmt::format("{}/disk/{}", root_, async));
+    job.training.async = async;
+    RunSave(job, plain);
+    roots.push_back(RestoreRoot(job, job.save_to).value());
+  }
+  EXPECT_EQ(roots[0].step, roots[1].step);
+  EXPECT_EQ(roots[0].tensors, roots[1].tensors);
 }
 
 TEST_F(SaveCrash, ALatestThatIsMovedBeforeTheDataIsFound) {

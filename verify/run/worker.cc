@@ -18,6 +18,7 @@
 #include "verify/run/files.h"
 #include "verify/run/reach.h"
 #include "verify/run/late_copies.h"
+#include "verify/run/late_tasks.h"
 #include "verify/run/memory_sampler.h"
 #include "verify/run/recorded_communicator.h"
 #include "verify/subjects/reference.h"
@@ -109,16 +110,33 @@ Status Tamper(const PhaseRun& run, Stages& stages, World& world, EvidenceWriter&
   return Ok();
 }
 
-/// Steps with the saves that the Case asks for, and from the last of them on once more from what was saved.
+/// Steps with the saves that the Case asks for: each is done when the next one begins, or the steps end.
+Status TrainAndSave(const PhaseRun& run, const Job& job, const Stages& stages, World& world) {
+  SP_ASSIGN(Model model, Load(job, stages, world));
+  std::unique_ptr<PendingSave> under_way;
+  const auto finish = [&under_way] {
+    const auto save = std::move(under_way);
+    return save ? save->Finish() : Ok();
+  };
+  for (const int64_t step : run.test_case.SavedSteps()) {
+    SP_TRY(Train(model, step, "stepped", job, stages, world));
+    if (!run.phase.saves) continue;
+    SP_TRY(finish());
+    if (job.training.async) {
+      SP_ASSIGN(under_way, StartSave(model, job, stages, world));
+    } else {
+      SP_TRY(Save(model, job, stages, world));
+    }
+  }
+  SP_TRY(Train(model, job.training.steps, "stepped", job, stages, world));
+  return finish();
+}
+
+/// Steps, and from the last save on once more from what was saved.
 Status RunTraining(const PhaseRun& run, const Job& job, const Job& restored, const Stages& stages,
                    World& world) {
   if (run.phase.resumes.empty()) {
-    SP_ASSIGN(Model model, Load(job, stages, world));
-    for (const int64_t step : run.test_case.SavedSteps()) {
-      SP_TRY(Train(model, step, "stepped", job, stages, world));
-      if (run.phase.saves) SP_TRY(Save(model, job, stages, world));
-    }
-    SP_TRY(Train(model, job.training.steps, "stepped", job, stages, world));
+    SP_TRY(TrainAndSave(run, job, stages, world));
     if (!run.phase.saves) return Ok();
   }
   SP_ASSIGN(Model model, Restore(restored, stages, world));
@@ -156,6 +174,7 @@ Status Work(const PhaseRun& run, const Job& job, const RankSeat& seat, EvidenceW
   world.clock = seat.clock;
   world.files = MakePosixFileSystem();
   world.observer = recorder;
+  world.background = DelayTasks();
   SP_ASSIGN(const Reach reach, seat.connect());
   world.device = reach.device;
   // The yardstick has room, whatever the Case allows.

@@ -124,6 +124,14 @@ class Resumes(Trained):
                         self.assertEqual(verdicts[name]["verdict"], "pass", verdicts[name])
                         self.assertGreaterEqual(verdicts[name]["comparisons"], 100)
 
+    def test_with_saves_beside_the_steps(self):
+        for n, training in enumerate(({}, {"save_every": 1}, {"save_every": 1, "offload": 0.5})):
+            with self.subTest(**training):
+                made = case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), seed=n,
+                            training={"async": True, "unfreeze_after": 1, **training})  # fmt: skip
+                verdicts = {each["id"]: each for each in self.passes(made)["properties"]}
+                self.assertEqual(verdicts["checkpoint.commit_whole"]["verdict"], "pass")
+
     def test_on_a_device_that_has_no_room_for_the_state(self):
         tensors = [{"name": "a.weight", "dtype": "F32", "shape": [64, 64]}]
         # Two models of 16 KiB, of which one restores the other, and a bucket; or one and its moments.

@@ -88,6 +88,7 @@ Result<Job> JobFromCase(const Case& test_case, const PhasePlan& phase, const std
   job.training.offload = phase.offloads ? training.offload : 0;
   job.training.overlap = training.overlap;
   job.training.keep = training.keep;
+  job.training.async = training.async;
   // What trains has more to save than the model.
   job.format = phase.trains ? SaveFormat::kDcp : SaveFormat::kSafetensors;
   return job;
