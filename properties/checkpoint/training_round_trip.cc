@@ -164,7 +164,7 @@ class RestoredCheck {
 ///             training.masters_rebuilt, training.master_not_refreshed, training.moments_through_bf16,
 ///             training.rng_reseeded, checkpoint.rng_taken_for_replicas,
 ///             checkpoint.rng_of_rank0_for_all, checkpoint.optimizer_only,
-///             checkpoint.moments_swapped, checkpoint.latest_not_moved, checkpoint.load_not_verified,
+///             checkpoint.moments_swapped, checkpoint.load_not_verified,
 ///             checkpoint.snapshot_is_live,
 ///             fixtures/subjects/resumes_without_momentum.py, resumes_with_another_rate.py,
 ///             resumes_without_rng.py, moments_swapped.py
@@ -189,7 +189,7 @@ const PropertyRegistration kRegistration{{
                   "training.master_not_refreshed", "training.moments_through_bf16",
                   "training.rng_reseeded", "checkpoint.rng_taken_for_replicas", "checkpoint.rng_of_rank0_for_all",
                   "checkpoint.optimizer_only", "checkpoint.moments_swapped",
-                  "checkpoint.latest_not_moved", "checkpoint.load_not_verified", "checkpoint.snapshot_is_live",
+                  "checkpoint.load_not_verified", "checkpoint.snapshot_is_live",
                   "subject.resumes_without_momentum", "subject.resumes_with_another_rate", "subject.resumes_without_rng", "subject.moments_swapped"},
     .check = Check,
     .capabilities = {"train", "save"},
