@@ -361,7 +361,9 @@ std::vector<AxisCase> MeshOf(int64_t ranks, bool reference) {
 
 /// How often it saves, what stays, and seldom that the newest save is damaged where it is read.
 void MakeSaves(Case& made) {
-  if (made.steps > 2 && Chance(60)) made.training.save_every = Between(1, made.steps - 1);
+  if (made.steps > 2 && Chance(60)) {
+    made.training.save_every = Chance(70) ? 1 : Between(2, made.steps - 1);
+  }
   if (Chance(40)) made.training.keep = Between(1, 3);
   const bool has_older = made.SavedSteps().size() > 1 && made.training.keep > 1;
   if (!has_older || made.device != "cpu" || !Chance(70)) return;
