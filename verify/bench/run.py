@@ -42,17 +42,17 @@ DIGESTS = [
 
 
 class LoadBench:
-    """load_bench and its ranks."""
+    """load_bench, or another program of such ranks."""
 
-    def __init__(self, program, checkpoint, world):
-        command = [program, checkpoint, f"--world={world}", f"--bucket-bytes={BUCKET_BYTES}"]
+    def __init__(self, program, checkpoint, world, *more):
+        command = [program, checkpoint, *more, f"--world={world}", f"--bucket-bytes={BUCKET_BYTES}"]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
 
     def round(self, what):
         self.process.stdin.write(what + "\n")
-        return json.loads(answer(self.process, "load_bench"))["seconds"]
+        return json.loads(answer(self.process, Path(self.process.args[0]).name))["seconds"]
 
     def close(self):
         self.process.stdin.close()
@@ -60,9 +60,10 @@ class LoadBench:
 
 
 class Fsdp:
-    """The ranks of fsdp_rank.py."""
+    """The ranks of fsdp_rank.py, or of another program in this folder."""
 
-    def __init__(self, checkpoint, world):
+    def __init__(self, checkpoint, world, program="fsdp_rank.py"):
+        self.program = program
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -72,25 +73,33 @@ class Fsdp:
         )  # fmt: skip
         self.ranks = [
             subprocess.Popen(
-                [sys.executable, HERE / "fsdp_rank.py", checkpoint],
+                [sys.executable, HERE / program, checkpoint],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
                 env=dict(environment, RANK=str(rank)),
             )
             for rank in range(world)
         ]  # fmt: skip
 
-    def round(self):
+    def spans(self, what):
+        """What every rank answers to a round: when it began and ended, ns."""
         for rank in self.ranks:
-            rank.stdin.write("load\n")
-        answers = [json.loads(answer(rank, "fsdp_rank.py")) for rank in self.ranks]
-        # One monotonic clock serves all processes of a machine.
-        return (max(a["end"] for a in answers) - min(a["begin"] for a in answers)) * 1e-9
+            rank.stdin.write(what + "\n")
+        return [json.loads(answer(rank, self.program)) for rank in self.ranks]
+
+    def round(self, what="load"):
+        return together(self.spans(what))
 
     def close(self):
         for rank in self.ranks:
             rank.stdin.close()
         for rank in self.ranks:
             rank.wait()
+
+
+def together(spans, begin="begin", end="end"):
+    """Seconds from the first rank's begin to the last one's end."""
+    # One monotonic clock serves all processes of a machine.
+    return (max(span[end] for span in spans) - min(span[begin] for span in spans)) * 1e-9
 
 
 def answer(process, name):
