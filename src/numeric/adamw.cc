@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "src/numeric/vector_clones.h"
+
 namespace shardproof {
 namespace {
 
@@ -28,10 +30,6 @@ struct Bf16 {
   static float Load(const uint16_t& stored) { return FromBf16(stored); }
   static void Store(float value, uint16_t& stored) { stored = ToBf16(value); }
 };
-
-// A clone for each kind of vector unit; the loader picks. All give the same bits.
-#define SP_VECTOR_CLONES \
-  __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
 
 template <typename Parameter, typename Moment>
 __attribute__((always_inline)) inline void StepLoop(const AdamWScalars& given,

@@ -1,5 +1,6 @@
 #include "src/optim/elements.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 
@@ -49,13 +50,17 @@ void FromFloats(at::ScalarType dtype, const float* floats, uint64_t count, std::
   }
 }
 
-void Gradients::Fill(const Slot& parameter, const std::byte* elements, int64_t step, uint64_t begin,
-                     uint64_t count) {
-  values.resize(count);
-  gradients.resize(count);
-  ToFloats(parameter.spec.dtype, elements, count, values.data());
-  FillGradient(parameter.spec.name, parameter.shard, step, begin, count, values.data(),
-               gradients.data());
+const float* Gradients::Make(const Slot& parameter, const std::byte* elements, int64_t step,
+                             uint64_t begin, uint64_t count) {
+  gradients_.resize(kElementsMax);
+  const auto* values = reinterpret_cast<const float*>(elements);
+  if (parameter.spec.dtype != at::kFloat) {
+    values_.resize(kElementsMax);
+    ToFloats(parameter.spec.dtype, elements, count, values_.data());
+    values = values_.data();
+  }
+  FillGradient(parameter.spec.name, parameter.shard, step, begin, count, values, gradients_.data());
+  return gradients_.data();
 }
 
 AdamWScalars BeginStep(const ParameterState& state, const AdamWSettings& settings,
@@ -76,17 +81,20 @@ void StepElements(const AdamWScalars& scalars, const Slot& parameter, std::byte*
   const HostChunk second(*state.exp_avg_sq, begin, count);
   std::optional<HostChunk> master;
   if (state.master != nullptr) master.emplace(*state.master, begin, count);
-  gradients.Fill(parameter, elements, step, begin, count);
-  StepAdamW(scalars,
-            {.parameter = {master ? master->data() : elements, !master && dtype == at::kBFloat16},
-             .gradient = gradients.gradients.data(),
-             .first = {first.data(), narrow_moments},
-             .second = {second.data(), narrow_moments},
-             .count = count});
-  if (master) {
-    FromFloats(dtype, master->floats(), count, elements);
-    master->Return();
+  for (uint64_t done = 0; done < count; done += Gradients::kElementsMax) {
+    const uint64_t length = std::min(Gradients::kElementsMax, count - done);
+    std::byte* const own = elements + done * c10::elementSize(dtype);
+    float* const wide = master ? master->floats() + done : nullptr;
+    void* const stepped = master ? static_cast<void*>(wide) : own;
+    const uint64_t moments = done * state.exp_avg->ElementBytes();
+    StepAdamW(scalars, {.parameter = {stepped, !master && dtype == at::kBFloat16},
+                        .gradient = gradients.Make(parameter, own, step, begin + done, length),
+                        .first = {first.data() + moments, narrow_moments},
+                        .second = {second.data() + moments, narrow_moments},
+                        .count = length});
+    if (master) FromFloats(dtype, wide, length, own);
   }
+  if (master) master->Return();
   first.Return();
   second.Return();
 }

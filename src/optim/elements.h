@@ -34,15 +34,20 @@ class HostChunk {
 void ToFloats(at::ScalarType dtype, const std::byte* elements, uint64_t count, float* floats);
 void FromFloats(at::ScalarType dtype, const float* floats, uint64_t count, std::byte* elements);
 
-/// A parameter's elements as floats, and their gradients.
-struct Gradients {
-  std::vector<float> values;
-  std::vector<float> gradients;
+/// Gradients of some elements of a parameter, which take little memory: they stay in the cache.
+class Gradients {
+ public:
+  static constexpr uint64_t kElementsMax = 1u << 13;
 
-  /// \param elements  the parameter's [begin, begin + count), in its dtype.
+  /// \param elements  the parameter's [begin, begin + count), in its dtype; at most kElementsMax.
   /// \param step      counts from 1.
-  void Fill(const Slot& parameter, const std::byte* elements, int64_t step, uint64_t begin,
-            uint64_t count);
+  /// \returns them, until the next call.
+  const float* Make(const Slot& parameter, const std::byte* elements, int64_t step, uint64_t begin,
+                    uint64_t count);
+
+ private:
+  std::vector<float> values_;  ///< of elements that are no floats
+  std::vector<float> gradients_;
 };
 
 /// Counts a step of a parameter, and gives what all its elements share in it.

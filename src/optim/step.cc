@@ -58,8 +58,12 @@ Result<float> ClipGradients(const Model& model, int64_t step, const Job& job, Wo
     const uint64_t elements = parameter.shard.ElementCount();
     for (uint64_t begin = 0; begin < elements; begin += kChunkElements) {
       const uint64_t count = std::min(kChunkElements, elements - begin);
-      made.Fill(parameter, HostChunk(parameter, begin, count).data(), step, begin, count);
-      sum.Add(made.gradients.data(), count);
+      const HostChunk own(parameter, begin, count);
+      for (uint64_t done = 0; done < count; done += Gradients::kElementsMax) {
+        const uint64_t length = std::min(Gradients::kElementsMax, count - done);
+        const std::byte* elements_of = own.data() + done * parameter.ElementBytes();
+        sum.Add(made.Make(parameter, elements_of, step, begin + done, length), length);
+      }
     }
     return Ok();
   }));

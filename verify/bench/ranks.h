@@ -1,6 +1,6 @@
-// Ranks of a benchmark: forked once, connected by Gloo, they stay, so that rounds of this program and
-// of another can alternate. A program is driven by lines on its input, each the name of a round and
-// answered by one line of JSON.
+// Ranks of a benchmark: forked once, connected by Gloo, they stay, so that rounds of this program
+// and of another can alternate. A program is driven by lines on its input, each the name of a round
+// and answered by one line of JSON.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -50,10 +50,10 @@ inline Result<Connected> ConnectRank(const std::string& store_path, int64_t rank
                                      int64_t world_size) {
   Connected made;
   SP_ASSIGN(const auto store, MakeFileStore(store_path, world_size));
-  SP_ASSIGN(made.backend, ConnectGloo(store, {.rank = rank,
-                                              .world_size = world_size,
-                                              .timeout = kTimeout,
-                                              .interface = "lo"}));
+  SP_ASSIGN(
+      made.backend,
+      ConnectGloo(
+          store, {.rank = rank, .world_size = world_size, .timeout = kTimeout, .interface = "lo"}));
   made.world.clock = MakeSteadyClock();
   made.world.files = MakePosixFileSystem();
   made.world.device = MakeHostDevice();
@@ -67,7 +67,8 @@ inline int64_t NowNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
-/// Has all ranks do `work` at once. \returns seconds from the first rank's start to the last one's end.
+/// Has all ranks do `work` at once. \returns seconds from the first rank's start to the last one's
+/// end.
 template <typename Work>
 Result<double> TimeTogether(World& world, Work work) {
   SP_TRY(world.communicator->Max(0, "start"));

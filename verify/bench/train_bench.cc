@@ -1,13 +1,13 @@
-// Speed of saving, restoring and stepping a training job's state by the reference pipeline, beside a
-// plain write and read of as many bytes by the same ranks.
+// Speed of saving, restoring and stepping a training job's state by the reference pipeline, beside
+// a plain write and read of as many bytes by the same ranks.
 //   train_bench CHECKPOINT DIRECTORY [--world N] [--bucket-bytes N]
 // The state is that of CHECKPOINT's model after one step. Rounds, see ranks.h:
 //   save          saves it as DCP into DIRECTORY/pipeline
 //   rank0-broadcast, rank0-scatter, each-reads-own, plain: loads that by the strategy
 //   write, read   each rank a file of its own with the bytes of its shards, DIRECTORY/plain-<rank>,
 //                 4 MiB at a time
-//   step, offload a step of all parameters, from the same initial values: on the device; by the host
-//   gradients     of all parameters, as a step computes them, from values in the cache
+//   step, offload a step of all parameters, from the same initial values: on the device; by the
+//   host gradients     of all parameters, as a step computes them, from values in the cache
 //   arithmetic    what is left of a step: AdamW alone, with gradients that are ready in memory
 // What is loaded or read is compared with what was saved, after the clock has stopped; so are the
 // parameters of the two kinds of steps.
@@ -88,8 +88,7 @@ Status MovePieces(std::byte* data, uint64_t bytes, Call call) {
 
 class Rank {
  public:
-  Rank(const Options& options, Connected connected)
-      : options_(options), world_(connected.world) {}
+  Rank(const Options& options, Connected connected) : options_(options), world_(connected.world) {}
 
   Result<double> Round(const std::string& what) {
     if (what == "save") return SaveState();
@@ -116,7 +115,8 @@ class Rank {
     return job;
   }
 
-  /// The job after one step, the first time; and its bytes in one piece of memory, for plain writes.
+  /// The job after one step, the first time; and its bytes in one piece of memory, for plain
+  /// writes.
   Result<const Model*> State() {
     if (state_) return &*state_;
     const Job job = MakeJob();
@@ -186,10 +186,9 @@ class Rank {
                 const auto bytes = static_cast<int64_t>(payload_.nbytes());
                 SP_ASSIGN(fresh, world_.device->Allocate({bytes}, at::kByte, "what is read"));
                 const File file(PlainPath(), O_RDONLY);
-                return MovePieces(static_cast<std::byte*>(fresh.mutable_data_ptr()), bytes,
-                                  [&](std::byte* to, uint64_t count) {
-                                    return ::read(file.get(), to, count);
-                                  });
+                return MovePieces(
+                    static_cast<std::byte*>(fresh.mutable_data_ptr()), bytes,
+                    [&](std::byte* to, uint64_t count) { return ::read(file.get(), to, count); });
               }));
     const bool same =
         std::memcmp(fresh.const_data_ptr(), payload_.const_data_ptr(), fresh.nbytes()) == 0;
@@ -227,14 +226,14 @@ class Rank {
 
   Result<double> MakeGradients() {
     SP_TRY(StartSteps(on_device_, 0));
-    const std::vector<float> values(kChunkElements, 0.5f);
-    std::vector<float> gradients(kChunkElements);
+    const std::vector<float> values(Gradients::kElementsMax, 0.5f);
+    std::vector<float> gradients(Gradients::kElementsMax);
     return TimeTogether(world_, [&]() -> Status {
       for (const auto& slot : on_device_.model->Slots()) {
         const uint64_t elements = slot->shard.ElementCount();
-        for (uint64_t begin = 0; begin < elements; begin += kChunkElements) {
+        for (uint64_t begin = 0; begin < elements; begin += Gradients::kElementsMax) {
           FillGradient(slot->spec.name, slot->shard, 1, begin,
-                       std::min(kChunkElements, elements - begin), values.data(),
+                       std::min(Gradients::kElementsMax, elements - begin), values.data(),
                        gradients.data());
         }
       }
@@ -254,7 +253,8 @@ class Rank {
         ready_.push_back(std::move(made));
       }
     }
-    const AdamWScalars scalars = ScalarsOf({.learning_rate = 1e-3, .weight_decay = 0.1}, ++ready_step_, 1);
+    const AdamWScalars scalars =
+        ScalarsOf({.learning_rate = 1e-3, .weight_decay = 0.1}, ++ready_step_, 1);
     return TimeTogether(world_, [&]() -> Status {
       StepAdamW(scalars, {.parameter = {ready_[0].mutable_data_ptr(), false},
                           .gradient = ready_[1].const_data_ptr<float>(),
