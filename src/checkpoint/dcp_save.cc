@@ -7,9 +7,12 @@ namespace shardproof {
 namespace {
 
 constexpr uint64_t kStagedBytesMax = 4u << 20;  // at a time
+constexpr uint64_t kSmallBytesMax = 64u << 10;  // what is not larger is gathered
+// Of what is written from where it lies: so little is still in the cache after its CRC.
+constexpr uint64_t kPieceBytesMax = 256u << 10;
 
-/// A file that is written from its begin to its end: what is small goes into one write with what is
-/// beside it, what is large from where it lies.
+/// A file that is written from its begin to its end, but for gaps: what is small goes into one
+/// write with what is beside it, what is large from where it lies.
 class Sequence {
  public:
   explicit Sequence(OutputFile& file) : file_(file) {}
@@ -22,14 +25,23 @@ class Sequence {
 
   Status Put(std::string_view bytes) {
     if (staged_.size() + bytes.size() > kStagedBytesMax) SP_TRY(Flush());
-    if (bytes.size() < kStagedBytesMax) {
+    if (bytes.size() <= kSmallBytesMax) {
       staged_ += bytes;
       return Ok();
     }
+    SP_TRY(Flush());
     SP_TRY(file_.WriteAt(at_, bytes));
     at_ += bytes.size();
     return Ok();
   }
+
+  /// Leaves a gap, and fills one that begins at `offset`.
+  Status Leave(uint64_t bytes) {
+    SP_TRY(Flush());
+    at_ += bytes;
+    return Ok();
+  }
+  Status Fill(uint64_t offset, std::string_view bytes) { return file_.WriteAt(offset, bytes); }
 
   Status Flush() {
     if (!staged_.empty()) SP_TRY(file_.WriteAt(at_, staged_));
@@ -52,7 +64,7 @@ Status VisitBytes(const Slot& slot, uint64_t begin, uint64_t end, Visit visit) {
   const bool as_it_lies = slot.device == nullptr && slot.value.is_contiguous();
   std::string staged;
   for (uint64_t done = begin; done < end;) {
-    const uint64_t length = std::min(end - done, kStagedBytesMax);
+    const uint64_t length = std::min(end - done, as_it_lies ? kPieceBytesMax : kStagedBytesMax);
     if (as_it_lies) {
       SP_TRY(visit(std::string_view(data + done, length)));
     } else {
@@ -73,15 +85,24 @@ Status WriteItem(const DcpItem& planned, const Slot* slot, Sequence& out) {
   }
   const uint64_t begin = planned.box.local_start * slot->ElementBytes();
   const uint64_t end = begin + planned.item.data_bytes();
-  // The archive says the CRC before the bytes: they are read twice, the second time from the cache
-  // if there are few.
   uint32_t crc = 0;
-  SP_TRY(VisitBytes(*slot, begin, end, [&](std::string_view bytes) -> Status {
-    crc = Crc32(crc, bytes);
-    return Ok();
+  const auto add = [&](std::string_view bytes) { crc = Crc32(crc, bytes); };
+  if (end - begin <= kSmallBytesMax) {
+    SP_TRY(VisitBytes(*slot, begin, end, [&](std::string_view bytes) -> Status {
+      add(bytes);
+      return Ok();
+    }));
+    SP_TRY(out.Put(planned.item.Head(crc)));
+    SP_TRY(VisitBytes(*slot, begin, end, [&](std::string_view bytes) { return out.Put(bytes); }));
+    return out.Put(planned.item.Tail(crc));
+  }
+  // The archive says the CRC before the bytes, but is told it after them: they are read once.
+  SP_TRY(out.Leave(planned.item.Head(0).size()));
+  SP_TRY(VisitBytes(*slot, begin, end, [&](std::string_view bytes) {
+    add(bytes);
+    return out.Put(bytes);
   }));
-  SP_TRY(out.Put(planned.item.Head(crc)));
-  SP_TRY(VisitBytes(*slot, begin, end, [&](std::string_view bytes) { return out.Put(bytes); }));
+  SP_TRY(out.Fill(planned.offset, planned.item.Head(crc)));
   return out.Put(planned.item.Tail(crc));
 }
 
