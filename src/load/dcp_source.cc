@@ -119,40 +119,43 @@ class Archive {
   uint64_t bytes_;
 };
 
-Result<Item> OpenItem(const std::byte* data, uint64_t bytes, const std::string& where) {
+template <typename Where>
+Result<Item> OpenItem(const std::byte* data, uint64_t bytes, Where where) {
   const Archive archive(data, bytes);
   const auto entries = archive.Entries();
   if (!entries) {
     return BadInput(
-        where +
+        where() +
         ": expected an archive as torch.save writes it, whole and uncompressed, found another");
   }
   const auto pickle = entries->find("data.pkl");
   if (pickle == entries->end() || pickle->second.second > kPickleBytesMax) {
-    return BadInput(where + ": expected an entry data.pkl of at most 64 MiB, found none");
+    return BadInput(where() + ": expected an entry data.pkl of at most 64 MiB, found none");
   }
   Item item;
   item.pickle = archive.Text(pickle->second.first, pickle->second.second);
   const auto order = entries->find("byteorder");
   if (order != entries->end() &&
       archive.Text(order->second.first, order->second.second) != "little") {
-    return BadInput(where + ": expected the bytes of a little-endian machine, found others");
+    return BadInput(where() + ": expected the bytes of a little-endian machine, found others");
   }
   const auto storage = entries->find("data/0");
   if (storage != entries->end()) std::tie(item.data_offset, item.data_bytes) = storage->second;
   return item;
 }
 
-Result<std::vector<int64_t>> Sizes(const PickleValue* value, const std::string& where) {
+/// \param where  says it, if it comes to that: there are many pieces, and few are wrong.
+template <typename Where>
+Result<std::vector<int64_t>> Sizes(const PickleValue* value, Where where) {
   std::vector<int64_t> sizes;
   if (value == nullptr || !value->Is(Kind::kTuple)) {
-    return BadInput(fmt::format("{}: expected sizes, found {}", where,
+    return BadInput(fmt::format("{}: expected sizes, found {}", where(),
                                 value == nullptr ? "none" : Describe(*value)));
   }
   for (const PickleValue* item : value->items) {
     if (!item->Is(Kind::kInteger) || item->is_big || item->integer < 0) {
       return BadInput(
-          fmt::format("{}: expected integers of at least 0, found {}", where, Describe(*item)));
+          fmt::format("{}: expected integers of at least 0, found {}", where(), Describe(*item)));
     }
     sizes.push_back(item->integer);
   }
@@ -234,7 +237,8 @@ class Reader {
       std::vector<int64_t> offsets;
       const PickleValue* offset = index.At("offset");
       if (offset != nullptr && !offset->Is(Kind::kNone)) {
-        SP_ASSIGN(offsets, Sizes(offset, where_ + ": offset of " + Quote(name->text)));
+        SP_ASSIGN(offsets,
+                  Sizes(offset, [&] { return where_ + ": offset of " + Quote(name->text); }));
       }
       const PickleValue* transforms = info.At("transform_descriptors");
       if (transforms != nullptr && !transforms->Is(Kind::kNone) && !transforms->items.empty()) {
@@ -284,9 +288,10 @@ class Reader {
                      "none");
     }
     place = found->second;
-    auto item = OpenItem(source_.BytesAt(place.file, place.offset), place.length,
-                         fmt::format("{}: piece of {} at byte {} of {}", Printable(directory_),
-                                     Quote(name), place.offset, Quote(names_[place.file])));
+    auto item = OpenItem(source_.BytesAt(place.file, place.offset), place.length, [&] {
+      return fmt::format("{}: piece of {} at byte {} of {}", Printable(directory_), Quote(name),
+                         place.offset, Quote(names_[place.file]));
+    });
     return item;
   }
 
@@ -306,7 +311,8 @@ class Reader {
     }
     SourceTensor tensor;
     SP_ASSIGN(tensor.dtype, DtypeOf(name, entry));
-    SP_ASSIGN(tensor.shape, Sizes(entry.At("size"), where_ + ": size of " + Quote(name)));
+    SP_ASSIGN(tensor.shape,
+              Sizes(entry.At("size"), [&] { return where_ + ": size of " + Quote(name); }));
     const auto bytes = BytesOf(tensor.shape, tensor.dtype);
     if (!bytes)
       return WrongOf(name, "a size that fits 63 bits",
@@ -336,24 +342,25 @@ class Reader {
 
   Status ReadChunk(const std::string& name, const PickleValue& chunk, Box& read,
                    SourceTensor& tensor) {
-    const std::string of = where_ + ": piece of " + Quote(name);
-    SP_ASSIGN(const auto offsets, Sizes(chunk.At("offsets"), of + ": offsets"));
-    SP_ASSIGN(const auto sizes, Sizes(chunk.At("sizes"), of + ": sizes"));
+    const auto of = [&](const char* what) { return PieceOf(name) + what; };
+    SP_ASSIGN(const auto offsets, Sizes(chunk.At("offsets"), [&] { return of(": offsets"); }));
+    SP_ASSIGN(const auto sizes, Sizes(chunk.At("sizes"), [&] { return of(": sizes"); }));
     bool inside = offsets.size() == tensor.shape.size() && sizes.size() == tensor.shape.size();
     for (size_t d = 0; inside && d < sizes.size(); ++d) {
       inside = offsets[d] <= tensor.shape[d] && sizes[d] <= tensor.shape[d] - offsets[d];
     }
-    const std::string box =
-        fmt::format("[{}] at [{}]", fmt::join(sizes, ", "), fmt::join(offsets, ", "));
+    const auto box = [&] {
+      return fmt::format("[{}] at [{}]", fmt::join(sizes, ", "), fmt::join(offsets, ", "));
+    };
     if (!inside) {
-      return WrongOf(name, fmt::format("pieces within [{}]", fmt::join(tensor.shape, ", ")), box);
+      return WrongOf(name, fmt::format("pieces within [{}]", fmt::join(tensor.shape, ", ")), box());
     }
     Place place;
     SP_ASSIGN(const Item item, ItemOf(name, offsets, place));
     const auto bytes = BytesOf(sizes, tensor.dtype);
-    SP_ASSIGN(const uint64_t begin, BeginOf(name, item, tensor.dtype, sizes));
+    SP_ASSIGN(const uint64_t begin, KnownBeginOf(name, item, tensor.dtype, sizes));
     if (begin > item.data_bytes || *bytes > item.data_bytes - begin) {
-      return WrongOf(name, fmt::format("{} bytes of piece {}", *bytes, box),
+      return WrongOf(name, fmt::format("{} bytes of piece {}", *bytes, box()),
                      fmt::format("{} from byte {} on", item.data_bytes, begin));
     }
     read = {offsets, sizes};
@@ -367,11 +374,26 @@ class Reader {
     return Ok();
   }
 
+  std::string PieceOf(const std::string& name) const {
+    return where_ + ": piece of " + Quote(name);
+  }
+
+  /// The same as BeginOf; a pickle that was read already, of a piece of that dtype and sizes, is
+  /// not read again: layers are alike.
+  Result<uint64_t> KnownBeginOf(const std::string& name, const Item& item, at::ScalarType dtype,
+                                const std::vector<int64_t>& sizes) {
+    auto key = std::make_tuple(item.pickle, dtype, sizes);
+    const auto known = begins_.find(key);
+    if (known != begins_.end()) return known->second;
+    SP_ASSIGN(const uint64_t begin, BeginOf(name, item, dtype, sizes));
+    begins_.emplace(std::move(key), begin);
+    return begin;
+  }
+
   /// Where a piece begins in its storage, from what its pickle says it is. Bytes.
   Result<uint64_t> BeginOf(const std::string& name, const Item& item, at::ScalarType dtype,
                            const std::vector<int64_t>& sizes) const {
-    SP_ASSIGN(const Pickle pickle,
-              pickle::ReadPickle(item.pickle, where_ + ": piece of " + Quote(name)));
+    SP_ASSIGN(const Pickle pickle, pickle::ReadPickle(item.pickle, PieceOf(name)));
     const PickleValue& call = pickle.root();
     const bool is_v3 = call.IsObject("torch._utils._rebuild_tensor_v3");
     if (!is_v3 && !call.IsObject("torch._utils._rebuild_tensor_v2")) {
@@ -386,8 +408,8 @@ class Reader {
     const auto& storage = given[0]->items[0]->items;
     if (storage[2]->text != "0") return WrongOf(name, "the storage '0'", Describe(*storage[2]));
     const auto found = DtypeFromTorchName(is_v3 ? given[6]->text : storage[1]->text);
-    SP_ASSIGN(const auto shape, Sizes(given[2], where_ + ": piece of " + Quote(name)));
-    SP_ASSIGN(const auto strides, Sizes(given[3], where_ + ": piece of " + Quote(name)));
+    SP_ASSIGN(const auto shape, Sizes(given[2], [&] { return PieceOf(name); }));
+    SP_ASSIGN(const auto strides, Sizes(given[3], [&] { return PieceOf(name); }));
     if (!found || *found != dtype || shape != sizes) {
       return WrongOf(name, fmt::format("a piece {} [{}]", DtypeName(dtype), fmt::join(sizes, ", ")),
                      fmt::format("{} [{}]", found ? DtypeName(*found) : "an unknown dtype",
@@ -532,6 +554,7 @@ class Reader {
   std::vector<std::string> names_;            ///< of the files
   uint64_t value_bytes_ = 0;
   std::map<std::pair<std::string, std::vector<int64_t>>, Place> places_;
+  std::map<std::tuple<std::string, at::ScalarType, std::vector<int64_t>>, uint64_t> begins_;
 };
 
 }  // namespace
