@@ -115,7 +115,9 @@ class StepsTest : public testing::Test {
     error_ = ends[0].ok() ? "" : ends[0].error().message;
     EXPECT_EQ(error_, ends[1].ok() ? "" : ends[1].error().message);
     EXPECT_EQ(error_.find('\n'), std::string::npos);
-    if (!ends[0].ok()) EXPECT_EQ(ends[0].error().code, ErrorCode::kBadInput);
+    if (!ends[0].ok()) {
+      EXPECT_EQ(ends[0].error().code, ErrorCode::kBadInput);
+    }
     return steps[0];
   }
 

@@ -15,7 +15,7 @@ CASE = REPOSITORY / "fixtures" / "cases" / "everything.json"
 FAULTS = {"fault.every_fault_fires": "file/flip@odd.f32.weight:1", "fault.damage_recovered": "file/rot@1000"}
 # Of the host's memory alone: where faults act and what commits pages; and of a device's.
 HOST_ONLY = {*FAULTS, "memory.no_page_commit"}
-DEVICE_ONLY = {"memory.device_peak"}
+DEVICE_ONLY = {"memory.device_peak", "offload.state_where_asked"}
 
 
 class PropertyHolds(CommandTest):
