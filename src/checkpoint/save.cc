@@ -6,6 +6,7 @@
 
 #include "src/checkpoint/dcp.h"
 #include "src/checkpoint/manifest.h"
+#include "src/checkpoint/paths.h"
 #include "src/checkpoint/steps.h"
 #include "src/checkpoint/write_whole.h"
 #include "src/pickle/pickle.h"
@@ -25,11 +26,6 @@ bool IsOfACheckpoint(const std::string& name) {
          std::find(kCopied.begin(), kCopied.end(), name) != kCopied.end() ||
          (name.starts_with("model-") && name.ends_with(".safetensors")) ||
          (name.starts_with("__") && name.ends_with(".distcp"));
-}
-
-std::string WithoutSlashAtEnd(std::string path) {
-  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-  return path;
 }
 
 /// What makes the adapter loadable by others.
@@ -163,8 +159,7 @@ Status WriteShards(const Model& model, const Job& job, const std::string& direct
 
 Status CommitByRename(const std::string& staging, const std::string& target, World& world) {
   FileSystem& files = *world.files;
-  const size_t slash = target.find_last_of('/');
-  const std::string parent = slash == std::string::npos ? "." : target.substr(0, slash + 1);
+  const std::string parent = ParentOf(target);
   const std::string adapter = staging + "/" + kAdapterFolder;
   if (files.Exists(adapter)) SP_TRY(files.SyncDirectory(adapter));
   SP_TRY(files.SyncDirectory(staging));

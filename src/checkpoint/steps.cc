@@ -8,6 +8,7 @@
 
 #include "src/checkpoint/dcp.h"
 #include "src/checkpoint/manifest.h"
+#include "src/checkpoint/paths.h"
 #include "src/checkpoint/write_whole.h"
 #include "src/text/quote.h"
 
@@ -21,16 +22,6 @@ constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kDraft = ".saving";
 constexpr size_t kDigitsMin = 8;
 constexpr uint64_t kLatestBytesMax = 4096;
-
-std::string WithoutSlashAtEnd(std::string path) {
-  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-  return path;
-}
-
-std::string ParentOf(const std::string& path) {
-  const size_t slash = path.find_last_of('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
-}
 
 /// The step directories below a root, by their steps.
 Result<std::map<int64_t, std::string>> StepsBelow(FileSystem& files, const std::string& root) {

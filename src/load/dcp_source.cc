@@ -8,8 +8,10 @@
 #include <optional>
 #include <tuple>
 
+#include "src/checkpoint/dcp.h"
 #include "src/checkpoint/torch_names.h"
 #include "src/core/dtype.h"
+#include "src/load/torch_archive.h"
 #include "src/mesh/boxes.h"
 #include "src/pickle/pickle.h"
 #include "src/text/quote.h"
@@ -24,125 +26,11 @@ using text::Printable;
 using text::Quote;
 using Kind = PickleValue::Kind;
 
-constexpr const char* kMetadataName = ".metadata";
 constexpr uint64_t kMetadataBytesMax = uint64_t{1} << 30;
-constexpr uint64_t kPickleBytesMax = 64u << 20;  // of one value
+constexpr uint64_t kPickleBytesMax = 64u << 20;  // of all values
 constexpr std::string_view kModule = "torch.distributed.checkpoint.metadata.";
 constexpr std::string_view kModelPrefix = "model.";
 constexpr size_t kNamesMax = 1024;  // of one piece
-
-/// One item of a file, as its own archive says it.
-struct Item {
-  std::string pickle;
-  uint64_t data_offset = 0;  ///< of its one tensor's storage, within the archive
-  uint64_t data_bytes = 0;
-};
-
-/// A ZIP archive as torch.save writes it: nothing in it compressed or encrypted, nothing behind it.
-/// Every number is checked against the bytes that there are. \source APPNOTE.TXT 6.3.10, 4.3
-class Archive {
- public:
-  Archive(const std::byte* data, uint64_t bytes) : data_(data), bytes_(bytes) {}
-
-  /// Where the entries of the first folder lie, by their names in it. \returns nullopt if it is no
-  /// such archive.
-  std::optional<std::map<std::string, std::pair<uint64_t, uint64_t>>> Entries() const {
-    constexpr uint64_t kEnd = 22, kEnd64 = 56, kLocator64 = 20, kEntry = 46, kLocal = 30;
-    if (bytes_ < kEnd || !Has(bytes_ - kEnd, "PK\x05\x06") || Number(bytes_ - 2, 2) != 0) return {};
-    uint64_t count = Number(bytes_ - 12, 2);
-    uint64_t size = Number(bytes_ - 10, 4);
-    uint64_t at = Number(bytes_ - 6, 4);
-    uint64_t end = bytes_ - kEnd;
-    if (end >= kLocator64 && Has(end - kLocator64, "PK\x06\x07")) {
-      const uint64_t record = Number(end - kLocator64 + 8, 8);
-      if (record > bytes_ || bytes_ - record < kEnd64 || !Has(record, "PK\x06\x06")) return {};
-      count = Number(record + 32, 8);
-      size = Number(record + 40, 8);
-      at = Number(record + 48, 8);
-      end = record;
-    }
-    if (at > end || size != end - at || count > size / kEntry) return {};
-    std::map<std::string, std::pair<uint64_t, uint64_t>> entries;
-    for (uint64_t i = 0; i < count; ++i) {
-      if (end - at < kEntry || !Has(at, "PK\x01\x02")) return {};
-      const uint64_t name_bytes = Number(at + 28, 2), extra_bytes = Number(at + 30, 2);
-      const uint64_t entry_bytes = kEntry + name_bytes + extra_bytes + Number(at + 32, 2);
-      if (end - at < entry_bytes) return {};
-      const bool is_plain = (Number(at + 8, 2) & 1) == 0 && Number(at + 10, 2) == 0;
-      uint64_t sizes[] = {Number(at + 24, 4), Number(at + 20, 4), Number(at + 42, 4)};
-      if (!is_plain || !Widen(at + kEntry + name_bytes, extra_bytes, sizes)) return {};
-      const auto [length, stored, header] = sizes;
-      if (length != stored || header > bytes_ || bytes_ - header < kLocal) return {};
-      if (!Has(header, "PK\x03\x04")) return {};
-      const uint64_t begin = kLocal + Number(header + 26, 2) + Number(header + 28, 2);
-      if (bytes_ - header < begin || bytes_ - header - begin < length) return {};
-      const std::string name(Text(at + kEntry, name_bytes));
-      const size_t slash = name.find('/');
-      if (slash == name.npos) return {};
-      if (!entries.emplace(name.substr(slash + 1), std::make_pair(header + begin, length)).second)
-        return {};
-      at += entry_bytes;
-    }
-    return entries;
-  }
-
-  std::string_view Text(uint64_t at, uint64_t length) const {
-    return {reinterpret_cast<const char*>(data_) + at, length};
-  }
-
- private:
-  bool Has(uint64_t at, std::string_view mark) const { return Text(at, 4) == mark; }
-  uint64_t Number(uint64_t at, int width) const {
-    uint64_t number = 0;
-    std::memcpy(&number, data_ + at,
-                static_cast<size_t>(width));  // little-endian, as this machine is
-    return number;
-  }
-  /// Takes from the extra fields the numbers that have no room in the entry.
-  bool Widen(uint64_t at, uint64_t length, uint64_t (&numbers)[3]) const {
-    for (uint64_t done = 0; length - done >= 4;) {
-      const uint64_t id = Number(at + done, 2), field = Number(at + done + 2, 2);
-      if (field > length - done - 4) return false;
-      uint64_t taken = 0;
-      for (uint64_t& number : numbers) {
-        if (id != 1 || number != 0xffffffff) continue;
-        if (field - taken < 8) return false;
-        number = Number(at + done + 4 + taken, 8);
-        taken += 8;
-      }
-      done += 4 + field;
-    }
-    return true;
-  }
-
-  const std::byte* data_;
-  uint64_t bytes_;
-};
-
-template <typename Where>
-Result<Item> OpenItem(const std::byte* data, uint64_t bytes, Where where) {
-  const Archive archive(data, bytes);
-  const auto entries = archive.Entries();
-  if (!entries) {
-    return BadInput(
-        where() +
-        ": expected an archive as torch.save writes it, whole and uncompressed, found another");
-  }
-  const auto pickle = entries->find("data.pkl");
-  if (pickle == entries->end() || pickle->second.second > kPickleBytesMax) {
-    return BadInput(where() + ": expected an entry data.pkl of at most 64 MiB, found none");
-  }
-  Item item;
-  item.pickle = archive.Text(pickle->second.first, pickle->second.second);
-  const auto order = entries->find("byteorder");
-  if (order != entries->end() &&
-      archive.Text(order->second.first, order->second.second) != "little") {
-    return BadInput(where() + ": expected the bytes of a little-endian machine, found others");
-  }
-  const auto storage = entries->find("data/0");
-  if (storage != entries->end()) std::tie(item.data_offset, item.data_bytes) = storage->second;
-  return item;
-}
 
 /// \param where  says it, if it comes to that: there are many pieces, and few are wrong.
 template <typename Where>
@@ -183,7 +71,7 @@ struct Place {
 class Reader {
  public:
   Reader(FileSystem& files, const std::string& directory)
-      : files_(files), directory_(directory), where_(directory + "/" + kMetadataName) {}
+      : files_(files), directory_(directory), where_(directory + "/" + kDcpMetadataName) {}
 
   Result<Source> Run() {
     SP_ASSIGN(std::string bytes, files_.ReadText(where_, kMetadataBytesMax));
@@ -281,14 +169,14 @@ class Reader {
   }
 
   /// The item of a piece, or of a value (no offsets).
-  Result<Item> ItemOf(const std::string& name, const std::vector<int64_t>& offsets, Place& place) {
+  Result<ReadItem> ItemOf(const std::string& name, const std::vector<int64_t>& offsets, Place& place) {
     const auto found = places_.find({name, offsets});
     if (found == places_.end()) {
       return WrongOf(name, fmt::format("a place of the piece at [{}]", fmt::join(offsets, ", ")),
                      "none");
     }
     place = found->second;
-    auto item = OpenItem(source_.BytesAt(place.file, place.offset), place.length, [&] {
+    auto item = OpenTorchItem(source_.BytesAt(place.file, place.offset), place.length, [&] {
       return fmt::format("{}: piece of {} at byte {} of {}", Printable(directory_), Quote(name),
                          place.offset, Quote(names_[place.file]));
     });
@@ -298,7 +186,7 @@ class Reader {
   Status ReadEntry(const std::string& name, const PickleValue& entry) {
     Place place;
     if (entry.IsObject(std::string(kModule) + "BytesStorageMetadata")) {
-      SP_ASSIGN(Item item, ItemOf(name, {}, place));
+      SP_ASSIGN(ReadItem item, ItemOf(name, {}, place));
       value_bytes_ += item.pickle.size();
       if (value_bytes_ > kPickleBytesMax) {
         return WrongOf(name, "values of at most 64 MiB together", "more");
@@ -356,7 +244,7 @@ class Reader {
       return WrongOf(name, fmt::format("pieces within [{}]", fmt::join(tensor.shape, ", ")), box());
     }
     Place place;
-    SP_ASSIGN(const Item item, ItemOf(name, offsets, place));
+    SP_ASSIGN(const ReadItem item, ItemOf(name, offsets, place));
     const auto bytes = BytesOf(sizes, tensor.dtype);
     SP_ASSIGN(const uint64_t begin, KnownBeginOf(name, item, tensor.dtype, sizes));
     if (begin > item.data_bytes || *bytes > item.data_bytes - begin) {
@@ -380,7 +268,7 @@ class Reader {
 
   /// The same as BeginOf; a pickle that was read already, of a piece of that dtype and sizes, is
   /// not read again: layers are alike.
-  Result<uint64_t> KnownBeginOf(const std::string& name, const Item& item, at::ScalarType dtype,
+  Result<uint64_t> KnownBeginOf(const std::string& name, const ReadItem& item, at::ScalarType dtype,
                                 const std::vector<int64_t>& sizes) {
     auto key = std::make_tuple(item.pickle, dtype, sizes);
     const auto known = begins_.find(key);
@@ -391,7 +279,7 @@ class Reader {
   }
 
   /// Where a piece begins in its storage, from what its pickle says it is. Bytes.
-  Result<uint64_t> BeginOf(const std::string& name, const Item& item, at::ScalarType dtype,
+  Result<uint64_t> BeginOf(const std::string& name, const ReadItem& item, at::ScalarType dtype,
                            const std::vector<int64_t>& sizes) const {
     SP_ASSIGN(const Pickle pickle, pickle::ReadPickle(item.pickle, PieceOf(name)));
     const PickleValue& call = pickle.root();
@@ -560,7 +448,7 @@ class Reader {
 }  // namespace
 
 bool HoldsDcp(FileSystem& files, const std::string& directory) {
-  return files.Exists(directory + "/" + kMetadataName);
+  return files.Exists(directory + "/" + kDcpMetadataName);
 }
 
 Result<Source> OpenDcpSource(FileSystem& files, const std::string& directory) {
