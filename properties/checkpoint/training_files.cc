@@ -17,6 +17,11 @@ class FilesCheck {
       : evidence_(evidence), phase_(phase), saved_(saved), judgement_(judgement) {}
 
   void Run() {
+    const std::vector<int64_t> steps = evidence_.test_case.SavedSteps();
+    if (steps.empty() || LastStepOf(phase_, "saved") != steps.back()) {
+      judgement_.Inconclusive("the job did not come to its last save: what is on disk may be another's");
+      return;
+    }
     judgement_.Compared();
     if (!saved_.error.empty()) {
       judgement_.Found(FindingAt(phase_, "saved", "", "unreadable", {},

@@ -26,6 +26,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       for (const std::string& key : TrainStages(*on_device, of, judgement)) {
         if (!IsStep(key)) continue;
         stepped = true;
+        if (!StageToJudge(*phase, key, judgement)) continue;
         for (Finding& finding : CompareStages(evidence, *on_device, key, *phase, key, judgement)) {
           judgement.Found(std::move(finding));
         }

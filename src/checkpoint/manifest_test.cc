@@ -53,6 +53,8 @@ TEST(ManifestTest, WhatIsWrongIsNamed) {
   EXPECT_THAT(refused("\"schema\": 1", "\"schema\": 2"), HasSubstr("schema: expected 1, found 2"));
   EXPECT_THAT(refused("\"schema\": 1", "\"schema\": \"1\""), HasSubstr("schema"));
   EXPECT_THAT(refused("\"schema\": 1", "\"a\": 1"), HasSubstr("schema: expected 1, found none"));
+  EXPECT_THAT(refused("\"schema\": 1", std::string("\"schema\": 1\0", 12)),
+              HasSubstr("a zero at byte"));
   EXPECT_THAT(refused(kDigest, "12"), HasSubstr("'model.w': expected a digest of 32"));
   EXPECT_THAT(refused("\"BF16\"", "16"), HasSubstr("'model.w': expected a dtype"));
   EXPECT_THAT(refused("\"model.s\"", "\"model.w\""), HasSubstr("occurs twice"));

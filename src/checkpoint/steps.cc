@@ -72,13 +72,13 @@ std::optional<int64_t> StepOfName(std::string_view name) {
 
 bool IsStepRoot(FileSystem& files, const std::string& directory) {
   if (directory.empty()) return false;
-  if (files.Exists(directory + "/" + kLatestName)) return true;
   for (const char* of_a_checkpoint :
        {kDcpMetadataName, "model.safetensors", "model.safetensors.index.json", "config.json"}) {
     if (files.Exists(directory + "/" + of_a_checkpoint)) return false;
   }
+  // Others have a file "latest", too.
   const auto steps = StepsBelow(files, directory);
-  return steps.ok() && !steps.value().empty();
+  return (steps.ok() && !steps.value().empty()) || ReadLatest(files, directory).ok();
 }
 
 std::string NewestStepOf(FileSystem& files, const std::string& directory) {
@@ -210,15 +210,24 @@ Result<StepsToTry> FindSteps(FileSystem& files, const std::string& root) {
   } else {
     newest = *StepOfName(latest.value());
     if (!steps.contains(newest)) {
+      newest = INT64_MAX;
       found.complaint = fmt::format("{}/{}: names {}, which is not there", Printable(root),
                                     kLatestName, Quote(latest.value()));
     }
   }
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    if (step->first <= newest) found.names.push_back(step->second);
+    if (step->first > newest) continue;
+    // It is written before a step gets its name.
+    if (files.Exists(root + "/" + step->second + "/" + kManifestName)) {
+      found.names.push_back(step->second);
+    } else {
+      found.complaint += fmt::format("{}{}/{}: expected {}, found none",
+                                     found.complaint.empty() ? "" : "; ", Printable(root),
+                                     step->second, kManifestName);
+    }
   }
   if (!found.names.empty()) return found;
-  return BadInput(fmt::format("{}: expected directories of saved steps, as {}, found none{}{}",
+  return BadInput(fmt::format("{}: expected directories of whole steps, as {}, found none{}{}",
                               Printable(root), StepName(1), found.complaint.empty() ? "" : "; ",
                               found.complaint));
 }

@@ -19,8 +19,8 @@ std::string StepName(int64_t step);
 /// The step that a directory of this name holds; nothing if no save gives that name.
 std::optional<int64_t> StepOfName(std::string_view name);
 
-/// Whether `directory` is the root of a job's steps: it holds "latest", or directories of steps and
-/// no checkpoint.
+/// Whether `directory` is the root of a job's steps: it holds directories of steps, or a "latest"
+/// that names one, and no checkpoint.
 bool IsStepRoot(FileSystem& files, const std::string& directory);
 
 /// The directory that "latest" names, if `directory` is a root and it names one that is there; else
@@ -56,7 +56,7 @@ struct StepsToTry {
 };
 
 /// The step that "latest" names, and then the older ones from the newest on; all of them if
-/// "latest" is not right. \error kBadInput if there is none.
+/// "latest" is not right. One without a manifest was never committed, or lost it: not that one. \error kBadInput if there is none.
 Result<StepsToTry> FindSteps(FileSystem& files, const std::string& root);
 
 }  // namespace shardproof

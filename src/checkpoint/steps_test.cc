@@ -247,6 +247,34 @@ TEST_F(StepsTest, ADamagedLatestIsPassedOver) {
   EXPECT_THAT(quiet_->notices.at(0), HasSubstr("latest: expected it, found none"));
 }
 
+TEST_F(StepsTest, AStepWithoutAManifestIsNotTakenAsWhole) {
+  SaveAt({1, 2});
+  fs::remove(root_ + "/step-00000002/shardproof.seal.json");
+  Flip("step-00000002/__0_0.distcp", 700);
+  EXPECT_EQ(Restored(), 1);
+  EXPECT_THAT(quiet_->notices.at(0),
+              HasSubstr("step-00000002: expected shardproof.seal.json, found none"));
+}
+
+TEST_F(StepsTest, ALatestThatNamesAStepBeforeAllIsNotRight) {
+  SaveAt({2, 3});
+  Write("latest", "step-00000001\n");
+  EXPECT_EQ(Restored(), 3);
+  EXPECT_THAT(quiet_->notices.at(0), HasSubstr("'step-00000001', which is not there"));
+}
+
+TEST_F(StepsTest, ALatestOfOthersMakesNoRoot) {
+  const auto files = MakePosixFileSystem();
+  fs::create_directories(root_ + "/global_step500");
+  Write("latest", "global_step500");
+  EXPECT_FALSE(IsStepRoot(*files, root_));
+  EXPECT_FALSE(CheckStepRoot(*files, root_).ok());
+  Write("latest", "step-00000002\n");
+  EXPECT_TRUE(IsStepRoot(*files, root_));
+  Write("model.safetensors", "");  // a checkpoint, whatever else is there
+  EXPECT_FALSE(IsStepRoot(*files, root_));
+}
+
 TEST_F(StepsTest, IfNoneLoadsEachIsNamedAndWhy) {
   SaveAt({1, 2});
   fs::remove(root_ + "/step-00000002/.metadata");
@@ -300,7 +328,8 @@ TEST_F(StepsTest, AnEditedManifestIsRefusedWithNames) {
   EXPECT_THAT(refused([](Manifest& m) { m.files.erase("__1_0.distcp"); }),
               HasSubstr("file '__1_0.distcp': expected none, found one"));
   fs::remove(path);
-  EXPECT_EQ(Restored(), 1) << "without a manifest it is loaded as it is";
+  EXPECT_EQ(Restored(), -1);
+  EXPECT_THAT(error_, HasSubstr("step-00000001: expected shardproof.seal.json, found none"));
 }
 
 TEST_F(StepsTest, ABitThatIsFlippedAnywhereIsNotRestored) {

@@ -68,6 +68,10 @@ class Watcher : public nlohmann::json_sax<json> {
 }  // namespace
 
 Result<json> ParseStrictObject(std::string_view text, const std::string& origin) {
+  // The library takes it for the end of the text, whatever follows.
+  if (const size_t zero = text.find('\0'); zero != text.npos) {
+    return BadInput(fmt::format("{}: is not valid JSON: a zero at byte {}", origin, zero));
+  }
   Watcher watcher;
   const bool valid = json::sax_parse(text, &watcher);
   if (watcher.too_deep()) {

@@ -117,7 +117,8 @@ TrainingCase ParseTraining(FieldReader& of_case) {
   fields.Optional("async", training.async);
   fields.Finish();
   if (fields.ok() && !(training.offload >= 0 && training.offload <= 1)) {
-    of_case.complaint().Say("/training/offload", "expected a number from 0 to 1");
+    of_case.complaint().Say("/training/offload",
+                            fmt::format("expected a number from 0 to 1, found {}", training.offload));
   }
   if (fields.ok() && !(training.clip_norm >= 0)) {
     of_case.complaint().Say("/training/clip_norm", "expected a number of at least 0");
