@@ -30,7 +30,7 @@ class FilesCheck {
     }
     std::set<std::string> expected;
     for (const char* of : {"model", "optimizer"}) {
-      const std::string stage = KeyAt(phase_, "saved", LastStepOf(phase_, "saved").value_or(0), of);
+      const std::string stage = KeyAt(phase_, "saved", steps.back(), of);
       const std::string prefix = std::string(of) + (std::string(of) == "model" ? "." : ".state.");
       for (const std::string& name : TensorNames(phase_, stage)) {
         if (std::string(of) == "model" && !IsPersistent(evidence_.oracle, name)) continue;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "src/checkpoint/dcp.h"
+#include "src/model/host_bytes.h"
 
 namespace shardproof {
 namespace {
@@ -60,8 +61,8 @@ class Sequence {
 /// the host reads them.
 template <typename Visit>
 Status VisitBytes(const Slot& slot, uint64_t begin, uint64_t end, Visit visit) {
-  const auto* data = static_cast<const char*>(slot.value.const_data_ptr());
-  const bool as_it_lies = slot.device == nullptr && slot.value.is_contiguous();
+  const auto* data = reinterpret_cast<const char*>(HostBytes(slot));
+  const bool as_it_lies = data != nullptr;
   std::string staged;
   for (uint64_t done = begin; done < end;) {
     const uint64_t length = std::min(end - done, as_it_lies ? kPieceBytesMax : kStagedBytesMax);

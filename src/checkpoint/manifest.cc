@@ -8,6 +8,7 @@
 #include "src/checkpoint/write_whole.h"
 #include "src/core/dtype.h"
 #include "src/core/strict_json.h"
+#include "src/model/host_bytes.h"
 
 namespace shardproof {
 namespace {
@@ -82,14 +83,13 @@ json DigestsToJson(const std::map<std::string, Digest>& digests) {
 template <typename Visit>
 void VisitHeld(const Slot& slot, Visit visit) {
   const uint64_t element = slot.ElementBytes();
-  const bool as_it_lies = slot.device == nullptr && slot.value.is_contiguous();
-  const auto* data = static_cast<const char*>(slot.value.const_data_ptr());
+  const auto* data = reinterpret_cast<const char*>(HostBytes(slot));
   std::string staged;
   uint64_t local = 0;
   for (const ElementRun& run : slot.shard.runs) {
     const uint64_t length = run.length * element, stride = run.stride * element;
     const uint64_t begin = run.start * element;
-    if (as_it_lies) {
+    if (data != nullptr) {
       visit(sp_run{begin, length, run.count, stride, data + local, static_cast<int64_t>(length)});
       local += length * run.count;
       continue;

@@ -5,6 +5,9 @@
 
 namespace shardproof {
 
+/// What the name of something being saved ends with, until it is whole.
+inline constexpr const char* kDraftSuffix = ".saving";
+
 inline std::string WithoutSlashAtEnd(std::string path) {
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   return path;

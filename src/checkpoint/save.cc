@@ -9,6 +9,7 @@
 #include "src/checkpoint/paths.h"
 #include "src/checkpoint/steps.h"
 #include "src/checkpoint/write_whole.h"
+#include "src/model/host_bytes.h"
 #include "src/pickle/pickle.h"
 
 namespace shardproof {
@@ -84,8 +85,7 @@ Status MakeFiles(const std::vector<SavedFile>& plan, const std::string& staging,
 Status WriteTensor(const SavedTensor& tensor, OutputFile& file) {
   const Slot& slot = *tensor.slot;
   const uint64_t element = slot.ElementBytes();
-  const bool as_it_lies = slot.device == nullptr && slot.value.is_contiguous();
-  const auto* data = static_cast<const char*>(slot.value.const_data_ptr());
+  const auto* data = reinterpret_cast<const char*>(HostBytes(slot));
   std::string staged;
   uint64_t local = 0;
   for (const ElementRun& run : slot.shard.runs) {
@@ -94,7 +94,7 @@ Status WriteTensor(const SavedTensor& tensor, OutputFile& file) {
       const uint64_t from = std::max(begin, tensor.start);
       const uint64_t to = std::min(begin + run.length * element, tensor.start + tensor.length);
       if (from >= to) continue;
-      if (as_it_lies) {
+      if (data != nullptr) {
         SP_TRY(file.WriteAt(tensor.offset + (from - tensor.start),
                             {data + local + (from - begin), to - from}));
         continue;
@@ -230,7 +230,7 @@ class Saver : public SaveUnderWay {
         written_(std::make_shared<DigestedFiles>(world.files)),
         world_(world),
         target_(WithoutSlashAtEnd(job.save_to)),
-        staging_(target_ + ".saving") {  // beside it, not in it
+        staging_(target_ + kDraftSuffix) {  // beside it, not in it
     world_.files = written_;
   }
 

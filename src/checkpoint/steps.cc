@@ -19,7 +19,6 @@ using text::Printable;
 using text::Quote;
 
 constexpr std::string_view kPrefix = "step-";
-constexpr std::string_view kDraft = ".saving";
 constexpr size_t kDigitsMin = 8;
 constexpr uint64_t kLatestBytesMax = 4096;
 
@@ -31,6 +30,13 @@ Result<std::map<int64_t, std::string>> StepsBelow(FileSystem& files, const std::
     if (const auto step = StepOfName(name)) steps.emplace(*step, name);
   }
   return steps;
+}
+
+/// Whether it is what a save of a step that was killed leaves.
+bool IsDraftOfStep(std::string_view name) {
+  if (!name.ends_with(kDraftSuffix)) return false;
+  name.remove_suffix(std::string_view(kDraftSuffix).size());
+  return StepOfName(name).has_value();
 }
 
 /// What "latest" names.
@@ -90,10 +96,7 @@ std::string NewestStepOf(FileSystem& files, const std::string& directory) {
 Status CheckStepRoot(FileSystem& files, const std::string& root) {
   if (!files.Exists(root)) return Ok();
   SP_ASSIGN(const auto names, files.List(root));
-  const bool has_draft = std::any_of(names.begin(), names.end(), [](const std::string& name) {
-    return name.ends_with(kDraft) &&
-           StepOfName(std::string_view(name).substr(0, name.size() - kDraft.size()));
-  });
+  const bool has_draft = std::any_of(names.begin(), names.end(), IsDraftOfStep);
   if (names.empty() || has_draft || IsStepRoot(files, root)) return Ok();
   return BadInput(fmt::format(
       "{}: exists and holds neither {} nor directories of steps, as {}: a training job saves its "
@@ -169,7 +172,7 @@ Result<std::unique_ptr<SaveUnderWay>> BeginStepSave(const Model& model, const St
 Status MoveLatest(const std::string& root, const std::string& step, World& world) {
   FileSystem& files = *world.files;
   const std::string path = root + "/" + kLatestName;
-  const std::string draft = path + std::string(kDraft);
+  const std::string draft = path + kDraftSuffix;
   SP_TRY(files.RemoveTree(draft));  // of a save that was killed
   SP_TRY(WriteWhole(files, draft, step + "\n"));
   SP_TRY(files.Replace(draft, path));
@@ -193,9 +196,7 @@ Status RetainSteps(const std::string& root, int64_t keep, World& world) {
   }
   SP_ASSIGN(const auto names, files.List(root));
   for (const std::string& name : names) {
-    if (!name.ends_with(kDraft)) continue;
-    const std::string_view stem = std::string_view(name).substr(0, name.size() - kDraft.size());
-    if (StepOfName(stem)) SP_TRY(files.RemoveTree(root + "/" + name));
+    if (IsDraftOfStep(name)) SP_TRY(files.RemoveTree(root + "/" + name));
   }
   return Ok();
 }

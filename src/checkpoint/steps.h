@@ -56,7 +56,8 @@ struct StepsToTry {
 };
 
 /// The step that "latest" names, and then the older ones from the newest on; all of them if
-/// "latest" is not right. One without a manifest was never committed, or lost it: not that one. \error kBadInput if there is none.
+/// "latest" is not right. One without a manifest was never committed, or has lost it: not that one.
+/// \error kBadInput if there is none.
 Result<StepsToTry> FindSteps(FileSystem& files, const std::string& root);
 
 }  // namespace shardproof

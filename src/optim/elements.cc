@@ -4,15 +4,15 @@
 #include <cstring>
 #include <optional>
 
+#include "src/model/host_bytes.h"
 #include "src/optim/gradient.h"
 
 namespace shardproof {
 
 HostChunk::HostChunk(Slot& slot, uint64_t begin, uint64_t count)
     : slot_(slot), begin_(begin * slot.ElementBytes()), bytes_(count * slot.ElementBytes()) {
-  const bool on_host = slot.device == nullptr || !slot.device->Holds(slot.value);
-  if (on_host && slot.value.is_contiguous()) {
-    data_ = static_cast<std::byte*>(slot.value.mutable_data_ptr()) + begin_;
+  if (std::byte* bytes = HostBytes(slot)) {
+    data_ = bytes + begin_;
     return;
   }
   copy_.resize(bytes_);

@@ -31,12 +31,6 @@ class Streams {
   /// A moment at which copies may happen.
   void Pass() {
     if (timing_ == CopyTiming::kWhenWaited) return;
-    if (timing_ == CopyTiming::kAtOnce) {
-      for (Queue& queue : queues_) {
-        while (!queue.copies.empty()) HappenFirst(queue);
-      }
-      return;
-    }
     for (;;) {
       Queue& queue = queues_[random_.Below(queues_.size())];
       if (queue.copies.empty() || random_.Below(2) == 0) return;

@@ -11,7 +11,6 @@ namespace shardproof {
 
 enum class CopyTiming {
   kWhenWaited,  ///< none happens before somebody waits for it, or for a later one of its stream
-  kAtOnce,      ///< each happens when it is started
   kSeeded,      ///< each happens at some call of the device before that, which the seed picks
 };
 

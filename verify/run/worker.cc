@@ -162,9 +162,11 @@ Status RunPipeline(const PhaseRun& run, const Job& job, const Stages& stages, Wo
 }
 
 /// Copies that are late show what does not wait for them; copies that are early, what they overwrite.
-CopyTiming TimingOf(const PhasePlan& phase) {
-  if (phase.name == "train") return CopyTiming::kWhenWaited;
-  return phase.name == "again" ? CopyTiming::kAtOnce : CopyTiming::kSeeded;
+std::shared_ptr<Device> WithLateCopies(std::shared_ptr<Device> device, const PhaseRun& run) {
+  if (run.phase.name == "again") return device;  // as it makes them: the host's at once
+  const bool is_first = run.phase.name == "train";
+  return DelayCopies(std::move(device), is_first ? CopyTiming::kWhenWaited : CopyTiming::kSeeded,
+                     run.test_case.seed);
 }
 
 /// Everything between the open evidence and its end.
@@ -193,9 +195,7 @@ Status Work(const PhaseRun& run, const Job& job, const RankSeat& seat, EvidenceW
     world.device = WatchReleases(world.device, [&sampler] { sampler->Sample(); });
   } else {
     world.device = PoisonFresh(world.device);
-    if (job.training.offload > 0) {
-      world.device = DelayCopies(world.device, TimingOf(run.phase), run.test_case.seed);
-    }
+    if (job.training.offload > 0) world.device = WithLateCopies(world.device, run);
     world.files = LoseUnsynced(world.files);
   }
   if (seat.rank == 0) world.observer = std::make_shared<TellingObserver>(world.observer, seat.complain);
