@@ -10,6 +10,7 @@ from pathlib import Path
 STORED = Path(__file__).resolve().parents[2] / "fixtures" / "stored"
 WITH_CRC = 4
 PICKLE, TORCH_SAVE, SAFETENSORS, DCP = (bytes([kind]) for kind in range(4))
+SEAL, TRAINING_STATE = (bytes([8 + kind]) for kind in range(2))
 
 
 def seeds():
@@ -30,7 +31,17 @@ def seeds():
     header = json.dumps({"__metadata__": {"format": "pt"},
                          "w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]},
                          "b": {"dtype": "BF16", "shape": [], "data_offsets": [16, 18]}}).encode()  # fmt: skip
-    yield "safetensors", SAFETENSORS + struct.pack("<Q", len(header)) + header + bytes(18)
+    file = struct.pack("<Q", len(header)) + header + bytes(18)
+    yield "safetensors", SAFETENSORS + file
+    values = json.dumps({"schema": 1, "values": {
+        "step": 2, "a": None, "b": [True, "x"], "lr": 0.001, "betas": {"tuple": [0.9, 0.999]},
+        "d": {"dict": [["k", 1]]}, "inf": {"float": "7ff0000000000000"}}}).encode()  # fmt: skip
+    yield "training_state", TRAINING_STATE + struct.pack("<H", len(values)) + values + file
+    digest = "0123456789abcdef" * 2
+    yield "seal", SEAL + json.dumps({
+        "schema": 1, "digest": "src/digest/SPECIFICATION.md",
+        "tensors": {"w": {"dtype": "F32", "shape": [2, 2], "digest": digest}},
+        "values": {"step": {"digest": digest}}, "files": {"model.safetensors": {"digest": digest}}}).encode()  # fmt: skip
 
 
 if __name__ == "__main__":

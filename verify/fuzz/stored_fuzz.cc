@@ -12,6 +12,10 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
+#include "src/checkpoint/value_json.h"
+#include "src/core/strict_json.h"
 #include "src/pickle/pickle.h"
 #include "verify/audit/audit.h"
 #include "verify/formats/stored.h"
@@ -44,7 +48,12 @@ const std::string& Scratch() {
   static const std::string path = [] {
     std::string pattern = ::access("/dev/shm", W_OK) == 0 ? "/dev/shm/fuzz-XXXXXX" : "/tmp/fuzz-XXXXXX";
     Require(::mkdtemp(pattern.data()) != nullptr, "there is a scratch directory");
-    Require(::mkdir((pattern + "/dcp").c_str(), 0700) == 0, "and one for DCP");
+    for (const char* folder : {"/dcp", "/trained", "/trained/training", "/sealed"}) {
+      Require(::mkdir((pattern + folder).c_str(), 0700) == 0, "and one for each format");
+    }
+    for (const char* folder : {"/trained", "/sealed"}) {
+      WriteFile(pattern + folder + "/model.safetensors", std::string_view("\x02\0\0\0\0\0\0\0{}", 10));
+    }
     return pattern;
   }();
   return path;
@@ -88,6 +97,42 @@ void ReadAsDcp(std::string_view bytes) {
   CheckAudit(Scratch() + "/dcp");
 }
 
+/// Two bytes say where values.json ends and the file of tensors begins.
+void ReadAsTrainingState(std::string_view bytes) {
+  if (bytes.size() < 2) return;
+  const size_t length = static_cast<uint8_t>(bytes[0]) | static_cast<size_t>(static_cast<uint8_t>(bytes[1])) << 8;
+  bytes.remove_prefix(2);
+  const std::string_view values = bytes.substr(0, length);
+  const std::string folder = Scratch() + "/trained/training/";
+  WriteFile(folder + "values.json", values);
+  WriteFile(folder + "state-00001-of-00001.safetensors", length < bytes.size() ? bytes.substr(length) : "");
+  CheckAudit(Scratch() + "/trained");
+  // And as the pipeline reads it.
+  const auto document = ParseStrictObject(values, "fuzz");
+  if (!document.ok()) return CheckRefusal(document.error());
+  for (const auto& [key, value] : document.value().items()) {
+    const auto made = PickleOfJson(value, "fuzz");
+    if (!made.ok()) {
+      CheckRefusal(made.error());
+      continue;
+    }
+    const auto read = pickle::ReadPickle(made.value(), "fuzz");
+    Require(read.ok(), "what is made of JSON is a pickle");
+    Require(JsonOfValue(read.value().root()).ok(), "and JSON again");
+  }
+}
+
+void ReadAsSeal(std::string_view bytes) {
+  const std::string path = Scratch() + "/sealed/shardproof.seal.json";
+  WriteFile(path, bytes);
+  auto audited = Audit(Scratch() + "/sealed");
+  Require(audited.ok(), "the checkpoint is sound");
+  if (const Status held = HoldAgainstSeal(path, audited.value()); !held.ok()) CheckRefusal(held.error());
+  for (const std::string& line : audited.value().damage) {
+    Require(line.find('\n') == std::string::npos, "damage is one line each");
+  }
+}
+
 }  // namespace
 }  // namespace shardproof
 
@@ -97,11 +142,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   if ((data[0] & 4) == 0) bytes = shardproof::formats::WithoutCrcs(std::move(bytes));
-  switch (data[0] % 4) {
+  switch (data[0] % 4 + ((data[0] & 8) != 0 ? 4 : 0)) {
     case 0: shardproof::ReadAsPickle(bytes); break;
     case 1: shardproof::ReadAsFile(bytes, "one.pt"); break;
     case 2: shardproof::ReadAsFile(bytes, "one.safetensors"); break;
     case 3: shardproof::ReadAsDcp(bytes); break;
+    case 4: shardproof::ReadAsSeal(bytes); break;
+    default: shardproof::ReadAsTrainingState(bytes); break;
   }
   return 0;
 }
