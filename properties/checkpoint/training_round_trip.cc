@@ -165,7 +165,7 @@ class RestoredCheck {
 ///             training.rng_reseeded, checkpoint.rng_taken_for_replicas,
 ///             checkpoint.rng_of_rank0_for_all, checkpoint.optimizer_only,
 ///             checkpoint.moments_swapped, checkpoint.load_not_verified,
-///             checkpoint.snapshot_is_live,
+///             checkpoint.snapshot_is_live, checkpoint.halves_of_state_swapped,
 ///             fixtures/subjects/resumes_without_momentum.py, resumes_with_another_rate.py,
 ///             resumes_without_rng.py, moments_swapped.py
 /// \source     PrimeIntellect-ai/prime-rl#3560, NVIDIA/Megatron-LM#1359, pytorch/pytorch#6031
@@ -190,6 +190,7 @@ const PropertyRegistration kRegistration{{
                   "training.rng_reseeded", "checkpoint.rng_taken_for_replicas", "checkpoint.rng_of_rank0_for_all",
                   "checkpoint.optimizer_only", "checkpoint.moments_swapped",
                   "checkpoint.load_not_verified", "checkpoint.snapshot_is_live",
+                  "checkpoint.halves_of_state_swapped",
                   "subject.resumes_without_momentum", "subject.resumes_with_another_rate", "subject.resumes_without_rng", "subject.moments_swapped"},
     .check = Check,
     .capabilities = {"train", "save"},

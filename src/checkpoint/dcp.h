@@ -4,11 +4,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
-#include <variant>
 #include <vector>
 
+#include "src/checkpoint/state_dict.h"
 #include "src/checkpoint/torch_item.h"
 #include "src/mesh/boxes.h"
 #include "src/pipeline/stages.h"
@@ -16,32 +15,6 @@
 namespace shardproof {
 
 inline constexpr const char* kDcpMetadataName = ".metadata";
-
-/// Keys that lead to an entry of a nested state dict, and how DCP flattens them: joined by dots.
-using StatePath = std::vector<std::variant<std::string, int64_t>>;
-std::string FlatKey(const StatePath& path);
-
-struct StateTensor {
-  std::vector<StatePath> paths;  ///< more than one if tied: all of them say the same place
-  std::shared_ptr<Slot> slot;
-  int64_t only_rank = -1;  ///< the one rank that has it, whole; -1: as its placements say
-};
-
-struct StateValue {
-  StatePath path;
-  std::string pickle;
-};
-
-/// All that a checkpoint is to hold, alike on every rank (of a tensor that only one rank has, the
-/// others know dtype and shape).
-struct StateDict {
-  std::vector<StateTensor> tensors;
-  std::vector<StateValue> values;
-};
-
-/// The state dict of a job: "model", and of one that trains "optimizer", "step" and "rng_<rank>".
-/// Keys are those of torch.distributed.checkpoint.state_dict.get_state_dict.
-StateDict StateOf(const Model& model, const World& world);
 
 /// A box of a tensor, or a value, in a rank's file.
 struct DcpItem {

@@ -19,15 +19,21 @@ uint64_t AlignedUp(uint64_t offset) {
   return (offset + kItemAlignment - 1) / kItemAlignment * kItemAlignment;
 }
 
-/// What a rank has of a tensor.
-Shard ShardOn(const StateTensor& tensor, const Job& job, const Stages& stages, int64_t rank) {
+/// What a rank writes of a tensor.
+std::vector<Box> BoxesOn(const StateTensor& tensor, const Job& job, const Stages& stages,
+                         int64_t rank) {
+  if (!tensor.IsWrittenBy(rank, job.mesh)) return {};
   const Slot& slot = *tensor.slot;
-  if (tensor.only_rank >= 0) {
-    return rank == tensor.only_rank ? ShardOf(slot.spec.shape, {}, {}, {}) : Shard{};
-  }
-  const std::vector<int64_t> coordinates = job.mesh.CoordinatesOf(rank);
-  if (!IsFirstReplica(slot.placements, coordinates)) return {};
-  return stages.chunk(slot, slot.placements, job.mesh, coordinates);
+  const Shard shard = tensor.only_rank >= 0 ? ShardOf(slot.spec.shape, {}, {}, {})
+                                            : stages.chunk(slot, slot.placements, job.mesh,
+                                                           job.mesh.CoordinatesOf(rank));
+  if (!tensor.part) return BoxesOf(slot.spec.shape, shard);
+  const uint64_t elements = tensor.bytes() / slot.ElementBytes();
+  uint64_t local_start = 0;
+  std::vector<Box> boxes =
+      BoxesOf(tensor.shape(), PartOfShard(shard, tensor.part->start, elements, local_start));
+  for (Box& box : boxes) box.local_start += local_start;
+  return boxes;
 }
 
 bool IsEmpty(const std::vector<int64_t>& shape) {
@@ -61,14 +67,15 @@ void PutProperties(PickleWriter& out, at::ScalarType dtype) {
   out.Build();
 }
 
-void PutTensorEntry(PickleWriter& out, const Slot& slot, const std::vector<const DcpItem*>& items) {
+void PutTensorEntry(PickleWriter& out, const StateTensor& tensor,
+                    const std::vector<const DcpItem*>& items) {
   BeginObject(out, kMetadataModule, "TensorStorageMetadata");
   out.EmptyDict();
   out.Mark();
   out.Text("properties");
-  PutProperties(out, slot.spec.dtype);
+  PutProperties(out, tensor.slot->spec.dtype);
   out.Text("size");
-  out.Size(slot.spec.shape);
+  out.Size(tensor.shape());
   out.Text("chunks");
   out.EmptyList();
   out.Mark();
@@ -139,18 +146,6 @@ struct Placed {
 
 }  // namespace
 
-std::string FlatKey(const StatePath& path) {
-  std::string flat;
-  for (const auto& key : path) {
-    if (!flat.empty()) flat += '.';
-    if (const auto* name = std::get_if<std::string>(&key))
-      flat += *name;
-    else
-      flat += std::to_string(std::get<int64_t>(key));
-  }
-  return flat;
-}
-
 std::string DcpFileName(int64_t rank) { return fmt::format("__{}_0.distcp", rank); }
 
 DcpFile PlanDcpFile(const StateDict& state, const Job& job, const Stages& stages, int64_t rank) {
@@ -161,17 +156,18 @@ DcpFile PlanDcpFile(const StateDict& state, const Job& job, const Stages& stages
     file.items.push_back(std::move(item));
   };
   for (size_t i = 0; i < state.tensors.size(); ++i) {
-    const Slot& slot = *state.tensors[i].slot;
+    const StateTensor& tensor = state.tensors[i];
+    const at::ScalarType dtype = tensor.slot->spec.dtype;
     const auto entry = static_cast<int64_t>(i);
     // One without elements has one piece, as DCP has it, so that it is found at all.
-    if (IsEmpty(slot.spec.shape)) {
+    if (IsEmpty(tensor.shape())) {
       if (rank != 0) continue;
-      Box box{std::vector<int64_t>(slot.spec.shape.size()), slot.spec.shape};
-      add({entry, true, std::move(box), TorchItem::OfTensor(slot.spec.dtype, slot.spec.shape)});
+      Box box{std::vector<int64_t>(tensor.shape().size()), tensor.shape()};
+      add({entry, true, std::move(box), TorchItem::OfTensor(dtype, tensor.shape())});
       continue;
     }
-    for (Box& box : BoxesOf(slot.spec.shape, ShardOn(state.tensors[i], job, stages, rank))) {
-      TorchItem item = TorchItem::OfTensor(slot.spec.dtype, box.sizes);
+    for (Box& box : BoxesOn(tensor, job, stages, rank)) {
+      TorchItem item = TorchItem::OfTensor(dtype, box.sizes);
       add({entry, true, std::move(box), std::move(item)});
     }
   }
@@ -205,7 +201,7 @@ std::string DcpMetadata(const StateDict& state, const std::vector<DcpFile>& file
     for (const Placed& placed : of_tensor[i]) items.push_back(placed.item);
     for (const StatePath& path : state.tensors[i].paths) {
       out.Text(FlatKey(path));
-      PutTensorEntry(out, *state.tensors[i].slot, items);
+      PutTensorEntry(out, state.tensors[i], items);
     }
   }
   for (const StateValue& value : state.values) {

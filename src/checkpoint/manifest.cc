@@ -141,14 +141,15 @@ void Append(const Digest& digest, std::vector<int64_t>& numbers) {
 void AppendOwn(const Sealing& sealing, const std::string& directory, const DigestedFiles& written,
                const Stages& stages, std::vector<int64_t>& numbers) {
   const Slot* slot = nullptr;  // of the key before: names of a tied tensor follow each other
-  uint64_t start = 0;
+  uint64_t start = 0, length = 0;
   Digest digest;
   for (const SealedTensor& tensor : sealing.tensors) {
-    if (tensor.slot != slot || tensor.start != start || tensor.length == 0) {
+    if (tensor.slot != slot || tensor.start != start || tensor.length != length) {
       digest = tensor.is_own ? stages.digest(*tensor.slot, tensor.start, tensor.length) : Digest();
     }
     slot = tensor.slot;
     start = tensor.start;
+    length = tensor.length;
     Append(digest, numbers);
   }
   for (const std::string& file : sealing.files) Append(written.Of(directory + file), numbers);

@@ -1,32 +1,50 @@
 #include "src/checkpoint/save.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "src/checkpoint/dcp.h"
 #include "src/checkpoint/manifest.h"
 #include "src/checkpoint/paths.h"
 #include "src/checkpoint/steps.h"
 #include "src/checkpoint/write_whole.h"
+#include "src/load/training_source.h"
 #include "src/model/host_bytes.h"
 #include "src/pickle/pickle.h"
+#include "src/text/quote.h"
 
 namespace shardproof {
 namespace {
 
 constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr std::array kCopied = {"config.json", "generation_config.json"};
+constexpr std::array kFolders = {kAdapterFolder, kTrainingFolder};
 constexpr uint64_t kSideFileBytesMax = 64u << 20;
 constexpr uint64_t kStagedBytesMax = 4u << 20;  // at a time, out of memory that no file takes
 
+template <typename Names>
+bool IsOneOf(const Names& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 /// Whether a save could have written a file of this name.
 bool IsOfACheckpoint(const std::string& name) {
-  return name == kIndexName || name == kDcpMetadataName || name == kAdapterFolder ||
-         name == kManifestName ||
-         std::find(kCopied.begin(), kCopied.end(), name) != kCopied.end() ||
+  return name == kIndexName || name == kDcpMetadataName || name == kManifestName ||
+         IsOneOf(kFolders, name) || IsOneOf(kCopied, name) ||
          (name.starts_with("model-") && name.ends_with(".safetensors")) ||
          (name.starts_with("__") && name.ends_with(".distcp"));
+}
+
+/// The same of a file in one of its folders.
+bool IsOfAFolder(const std::string& name) {
+  return name == kAdapterConfigName || name == kAdapterFileName || name == kManifestName ||
+         name == kStateIndexName || name == kValuesName ||
+         (name.starts_with("state-") && name.ends_with(".safetensors"));
 }
 
 /// What makes the adapter loadable by others.
@@ -52,38 +70,53 @@ Status CopyConfigs(const Job& job, const std::string& directory, FileSystem& fil
   return Ok();
 }
 
-/// The index, and the configs.
-Status WriteSideFiles(const std::vector<SavedFile>& plan, const Job& job,
-                      const std::string& directory, FileSystem& files) {
+/// Which of the planned files of a folder holds which tensor.
+std::string IndexText(const std::vector<SavedFile>& plan, const std::string& folder) {
   nlohmann::ordered_json index;
   uint64_t total = 0;
   index["metadata"]["total_size"] = 0;
   index["weight_map"] = nlohmann::ordered_json::object();
   for (const SavedFile& file : plan) {
-    if (file.IsAdapter()) continue;
+    if (file.folder != folder) continue;
     total += file.size - file.header.size();
-    for (const SavedTensor& tensor : file.tensors) {
-      index["weight_map"][tensor.key] = file.name;
-    }
+    for (const SavedTensor& tensor : file.tensors) index["weight_map"][tensor.key] = file.name;
   }
   index["metadata"]["total_size"] = total;
-  SP_TRY(WriteWhole(files, directory + "/" + kIndexName, index.dump(2) + "\n"));
-  SP_TRY(CopyConfigs(job, directory, files));
-  if (!plan.back().IsAdapter()) return Ok();
-  return WriteAdapterConfig(job, directory + "/" + kAdapterFolder, files);
+  return index.dump(2) + "\n";
+}
+
+bool HasFolder(const std::vector<SavedFile>& plan, const std::string& folder) {
+  return std::any_of(plan.begin(), plan.end(),
+                     [&](const SavedFile& file) { return file.folder == folder; });
 }
 
 /// Rank 0 makes the directory and its files, at full size and with headers.
 Status MakeFiles(const std::vector<SavedFile>& plan, const std::string& staging,
                  FileSystem& files) {
   SP_TRY(files.MakeDirectory(staging));
-  if (plan.back().IsAdapter()) SP_TRY(files.MakeDirectory(staging + "/" + kAdapterFolder));
-  for (const SavedFile& file : plan) SP_TRY(files.Create(staging + "/" + file.name, file.size));
+  for (const char* folder : kFolders) {
+    if (HasFolder(plan, folder)) SP_TRY(files.MakeDirectory(staging + "/" + folder));
+  }
+  for (const SavedFile& file : plan) SP_TRY(files.Create(staging + "/" + file.Path(), file.size));
+  return Ok();
+}
+
+/// That no two tensors would have one key where they are read.
+Status CheckKeys(const std::vector<SavedFile>& plan) {
+  std::set<std::string> keys;
+  for (const SavedFile& file : plan) {
+    for (const SavedTensor& tensor : file.tensors) {
+      if (file.folder == kAdapterFolder || keys.insert(tensor.key).second) continue;
+      return BadInput("tensor " + text::Quote(tensor.key) +
+                      ": another one is saved under that key: save it as DCP");
+    }
+  }
   return Ok();
 }
 
 Status WriteTensor(const SavedTensor& tensor, OutputFile& file) {
-  const Slot& slot = *tensor.slot;
+  const Slot& slot = *tensor.state.slot;
+  const uint64_t start = tensor.state.start_byte();
   const uint64_t element = slot.ElementBytes();
   const auto* data = reinterpret_cast<const char*>(HostBytes(slot));
   std::string staged;
@@ -91,18 +124,18 @@ Status WriteTensor(const SavedTensor& tensor, OutputFile& file) {
   for (const ElementRun& run : slot.shard.runs) {
     for (uint64_t i = 0; i < run.count; ++i, local += run.length * element) {
       const uint64_t begin = (run.start + i * run.stride) * element;
-      const uint64_t from = std::max(begin, tensor.start);
-      const uint64_t to = std::min(begin + run.length * element, tensor.start + tensor.length);
+      const uint64_t from = std::max(begin, start);
+      const uint64_t to = std::min(begin + run.length * element, start + tensor.state.bytes());
       if (from >= to) continue;
       if (data != nullptr) {
-        SP_TRY(file.WriteAt(tensor.offset + (from - tensor.start),
+        SP_TRY(file.WriteAt(tensor.offset + (from - start),
                             {data + local + (from - begin), to - from}));
         continue;
       }
       for (uint64_t done = from; done < to; done += staged.size()) {
         staged.resize(std::min(to - done, kStagedBytesMax));
         slot.CopyOut(local + (done - begin), staged.data(), staged.size());
-        SP_TRY(file.WriteAt(tensor.offset + (done - tensor.start), staged));
+        SP_TRY(file.WriteAt(tensor.offset + (done - start), staged));
       }
     }
   }
@@ -130,24 +163,23 @@ Status CheckReplaceable(FileSystem& files, const std::string& directory) {
   for (const std::string& name : names) {
     if (!IsOfACheckpoint(name)) return complain(name);
   }
-  const std::string adapter = directory + "/" + kAdapterFolder;
-  if (!files.Exists(adapter)) return Ok();
-  SP_ASSIGN(const auto of_adapter, files.List(adapter));
-  for (const std::string& name : of_adapter) {
-    if (name == kAdapterConfigName || name == kAdapterFileName || name == kManifestName) continue;
-    return complain(std::string(kAdapterFolder) + "/" + name);
+  for (const std::string folder : kFolders) {
+    if (!files.Exists(directory + "/" + folder)) continue;
+    SP_ASSIGN(const auto inside, files.List(directory + "/" + folder));
+    for (const std::string& name : inside) {
+      if (!IsOfAFolder(name)) return complain(folder + "/" + name);
+    }
   }
   return Ok();
 }
 
-Status WriteShards(const Model& model, const Job& job, const std::string& directory, World& world) {
-  const std::vector<int64_t> coordinates = job.mesh.CoordinatesOf(world.rank());
-  for (const SavedFile& planned :
-       PlanFiles(model, job.max_file_bytes, world.communicator->world_size())) {
-    SP_ASSIGN(const auto file, world.files->OpenForWrite(directory + "/" + planned.name));
+Status WriteShards(const std::vector<SavedFile>& plan, const Job& job,
+                   const std::string& directory, World& world) {
+  for (const SavedFile& planned : plan) {
+    SP_ASSIGN(const auto file, world.files->OpenForWrite(directory + "/" + planned.Path()));
     if (world.rank() == 0) SP_TRY(file->WriteAt(0, planned.header));
     for (const SavedTensor& tensor : planned.tensors) {
-      if (!IsFirstReplica(tensor.slot->placements, coordinates)) continue;
+      if (!tensor.state.IsWrittenBy(world.rank(), job.mesh)) continue;
       if (auto written = WriteTensor(tensor, *file); !written.ok()) {
         return written.error().While("saving tensor '" + tensor.key + "'");
       }
@@ -160,8 +192,10 @@ Status WriteShards(const Model& model, const Job& job, const std::string& direct
 Status CommitByRename(const std::string& staging, const std::string& target, World& world) {
   FileSystem& files = *world.files;
   const std::string parent = ParentOf(target);
-  const std::string adapter = staging + "/" + kAdapterFolder;
-  if (files.Exists(adapter)) SP_TRY(files.SyncDirectory(adapter));
+  for (const std::string folder : kFolders) {
+    const std::string path = staging + "/" + folder;
+    if (files.Exists(path)) SP_TRY(files.SyncDirectory(path));
+  }
   SP_TRY(files.SyncDirectory(staging));
   if (!files.Exists(target)) {
     SP_TRY(files.Rename(staging, target));
@@ -174,21 +208,45 @@ Status CommitByRename(const std::string& staging, const std::string& target, Wor
 
 namespace {
 
+/// What a manifest says of one key.
+SealedTensor SealedAs(const std::string& key, const StateTensor& tensor, const Job& job,
+                      const World& world) {
+  return {.key = key,
+          .slot = tensor.slot.get(),
+          .shape = tensor.shape(),
+          .start = tensor.start_byte(),
+          .length = tensor.bytes(),
+          .is_own = tensor.IsWrittenBy(world.rank(), job.mesh)};
+}
+
+Status SealValues(const StateDict& state, Sealing& sealing) {
+  for (const StateValue& value : state.values) {
+    SP_ASSIGN(const pickle::Pickle read, pickle::ReadPickle(value.pickle, FlatKey(value.path)));
+    SP_ASSIGN(const std::string text, pickle::TextOf(read.root()));
+    sealing.values[FlatKey(value.path)] = DigestOfText(text);
+  }
+  return Ok();
+}
+
 /// What the manifests of planned files say: an adapter, which is loaded by itself, has one of its
 /// own.
-std::vector<Sealing> SealingsOf(const std::vector<SavedFile>& plan, const Job& job,
-                                const World& world) {
-  const std::vector<int64_t> coordinates = job.mesh.CoordinatesOf(world.rank());
+Result<std::vector<Sealing>> SealingsOf(const StateDict& state, const std::vector<SavedFile>& plan,
+                                        const Job& job, const World& world) {
   std::vector<Sealing> sealings(1);
+  SP_TRY(SealValues(state, sealings[0]));
   sealings[0].files.push_back(kIndexName);
+  if (HasFolder(plan, kTrainingFolder)) {
+    for (const char* name : {kStateIndexName, kValuesName}) {
+      sealings[0].files.push_back(fmt::format("{}/{}", kTrainingFolder, name));
+    }
+  }
   for (const SavedFile& file : plan) {
-    if (file.IsAdapter()) sealings.push_back({.folder = kAdapterFolder});
+    const bool is_adapter = file.folder == kAdapterFolder;
+    if (is_adapter) sealings.push_back({.folder = file.folder});
     Sealing& sealing = sealings.back();
-    sealing.files.push_back(file.IsAdapter() ? kAdapterFileName : file.name);
+    sealing.files.push_back(is_adapter ? file.name : file.Path());
     for (const SavedTensor& tensor : file.tensors) {
-      sealing.tensors.push_back({tensor.key, tensor.slot.get(), tensor.shape, tensor.start,
-                                 tensor.length,
-                                 IsFirstReplica(tensor.slot->placements, coordinates)});
+      sealing.tensors.push_back(SealedAs(tensor.key, tensor.state, job, world));
     }
   }
   return sealings;
@@ -196,27 +254,17 @@ std::vector<Sealing> SealingsOf(const std::vector<SavedFile>& plan, const Job& j
 
 /// The same of a directory of torch.distributed.checkpoint.
 Result<Sealing> SealingOf(const StateDict& state, const Job& job, const World& world) {
-  const std::vector<int64_t> coordinates = job.mesh.CoordinatesOf(world.rank());
   Sealing sealing;
   sealing.files.push_back(kDcpMetadataName);
   for (int64_t rank = 0; rank < world.communicator->world_size(); ++rank) {
     sealing.files.push_back(DcpFileName(rank));
   }
   for (const StateTensor& tensor : state.tensors) {
-    const Slot& slot = *tensor.slot;
-    const bool is_own = tensor.only_rank >= 0 ? tensor.only_rank == world.rank()
-                                              : IsFirstReplica(slot.placements, coordinates);
-    uint64_t length = slot.ElementBytes();
-    for (const int64_t size : slot.spec.shape) length *= static_cast<uint64_t>(size);
     for (const StatePath& path : tensor.paths) {
-      sealing.tensors.push_back({FlatKey(path), &slot, slot.spec.shape, 0, length, is_own});
+      sealing.tensors.push_back(SealedAs(FlatKey(path), tensor, job, world));
     }
   }
-  for (const StateValue& value : state.values) {
-    SP_ASSIGN(const pickle::Pickle read, pickle::ReadPickle(value.pickle, FlatKey(value.path)));
-    SP_ASSIGN(const std::string text, pickle::TextOf(read.root()));
-    sealing.values[FlatKey(value.path)] = DigestOfText(text);
-  }
+  SP_TRY(SealValues(state, sealing));
   return sealing;
 }
 
@@ -295,15 +343,33 @@ class SafetensorsSaver : public Saver {
 
  private:
   Status Plan() override {
-    plan_ = PlanFiles(model_, job_.max_file_bytes, world_.communicator->world_size());
-    sealings_ = SealingsOf(plan_, job_, world_);
+    const StateDict state = stages_.split_fused(stages_.state_of(model_, world_));
+    plan_ = PlanFiles(state, job_.max_file_bytes, world_.communicator->world_size());
+    SP_TRY(CheckKeys(plan_));
+    std::map<std::string, std::string> values;
+    for (const StateValue& value : state.values) values[FlatKey(value.path)] = value.pickle;
+    SP_ASSIGN(values_, ValuesText(values));
+    SP_ASSIGN(sealings_, SealingsOf(state, plan_, job_, world_));
     return Ok();
   }
   Status Prepare() override { return MakeFiles(plan_, staging_, Files()); }
-  Status WriteOwn() override { return stages_.write_shards(model_, job_, staging_, world_); }
-  Status WriteSide() override { return WriteSideFiles(plan_, job_, staging_, Files()); }
+  Status WriteOwn() override { return stages_.write_shards(plan_, job_, staging_, world_); }
+
+  /// The indices, what is no tensor, and the configs.
+  Status WriteSide() override {
+    SP_TRY(WriteWhole(Files(), staging_ + "/" + kIndexName, IndexText(plan_, "")));
+    SP_TRY(CopyConfigs(job_, staging_, Files()));
+    if (HasFolder(plan_, kTrainingFolder)) {
+      const std::string folder = staging_ + "/" + kTrainingFolder + "/";
+      SP_TRY(WriteWhole(Files(), folder + kStateIndexName, IndexText(plan_, kTrainingFolder)));
+      SP_TRY(WriteWhole(Files(), folder + kValuesName, values_));
+    }
+    if (!HasFolder(plan_, kAdapterFolder)) return Ok();
+    return WriteAdapterConfig(job_, staging_ + "/" + kAdapterFolder, Files());
+  }
 
   std::vector<SavedFile> plan_;
+  std::string values_;  ///< the content of their file
 };
 
 class DcpSaver : public Saver {
@@ -313,6 +379,7 @@ class DcpSaver : public Saver {
  private:
   Status Plan() override {
     state_ = stages_.state_of(model_, world_);
+    if (job_.training.split_fused) state_ = stages_.split_fused(std::move(state_));
     SP_ASSIGN(Sealing sealing, SealingOf(state_, job_, world_));
     sealings_.push_back(std::move(sealing));
     return Ok();

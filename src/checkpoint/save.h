@@ -1,7 +1,9 @@
-// Saving: the flow that formats share, and sharded safetensors with an index. Every rank writes its own
+// Saving: the flow that formats share, and sharded safetensors with an index (and
+// training state in a folder beside them, load/training_source.h). Every rank writes its own
 // bytes, so nothing is gathered, and one rename makes the whole of it the checkpoint.
 #pragma once
 
+#include "src/checkpoint/state_dict.h"
 #include "src/pipeline/stages.h"
 
 namespace shardproof {
@@ -9,28 +11,28 @@ namespace shardproof {
 /// What one key of the files to be written holds.
 struct SavedTensor {
   std::string key;
-  std::vector<int64_t> shape;
-  std::shared_ptr<Slot> slot;
-  uint64_t start = 0;   ///< within the slot's global byte image
-  uint64_t length = 0;  ///< bytes
+  StateTensor state;
   uint64_t offset = 0;  ///< absolute in the file, bytes
 };
 
 struct SavedFile {
-  std::string name;    ///< "model-00001-of-00004.safetensors", "adapter/adapter_model.safetensors"
+  std::string folder;  ///< within the checkpoint: "", "training", "adapter"
+  std::string name;    ///< "model-00001-of-00004.safetensors"
   std::string header;  ///< the 8-byte length and the JSON, padded to 8 bytes
   uint64_t size = 0;   ///< bytes, header included
   std::vector<SavedTensor> tensors;
 
-  bool IsAdapter() const { return name.find('/') != std::string::npos; }
+  /// Within the checkpoint: "adapter/adapter_model.safetensors".
+  std::string Path() const { return folder.empty() ? name : folder + "/" + name; }
 };
 
-/// The files for `model`: persistent tensors in module order, each once, under the keys that it was
-/// loaded from or else its canonical name; an adapter's in a file of its own, the last. A pure function
-/// of those and of shapes and dtypes, so that every rank plans alike without a collective.
+/// The files for a state dict. The model's tensors in module order, each once; what trains it in
+/// files of its own; an adapter's in one of its own, the last. A pure function of names, shapes and
+/// dtypes, so that every rank plans alike without a collective.
 /// \param max_file_bytes data bytes a file may hold before the next is begun; 0: the total divided
-///   by `world_size`, rounded up.
-std::vector<SavedFile> PlanFiles(const Model& model, uint64_t max_file_bytes, int64_t world_size);
+///   by `world_size`, rounded up, of model and training state each.
+std::vector<SavedFile> PlanFiles(const StateDict& state, uint64_t max_file_bytes,
+                                 int64_t world_size);
 
 /// Whether a save may replace `directory`: it is absent, empty, or a checkpoint with an index or
 /// DCP's .metadata (or named as a job's step) and nothing else in it.
@@ -59,8 +61,10 @@ Result<std::unique_ptr<SaveUnderWay>> BeginSave(const Model& model, const Stages
 /// \error kBadInput if save_to exists and is no checkpoint; kFailed, kPeer otherwise.
 Status SaveModel(const Model& model, const Stages& stages, const Job& job, World& world);
 
-/// Writes what this rank owns, and rank 0 the headers and replicated tensors; durable on return.
-Status WriteShards(const Model& model, const Job& job, const std::string& directory, World& world);
+/// Writes what this rank owns of planned files, and rank 0 the headers and replicated tensors;
+/// durable on return.
+Status WriteShards(const std::vector<SavedFile>& plan, const Job& job,
+                   const std::string& directory, World& world);
 
 /// Makes the durable directory `staging` the one called `target`, atomically, and removes what was
 /// there before.

@@ -68,6 +68,10 @@ Model MakeModel(uint64_t seed, int64_t rank = 0, int64_t world = 1) {
   return model;
 }
 
+std::vector<SavedFile> PlanOf(const Model& model, uint64_t max_file_bytes, int64_t world_size) {
+  return PlanFiles(SplitFused(StateOf(model, World())), max_file_bytes, world_size);
+}
+
 TEST(PlanFiles, PutsEveryPersistentTensorInOneFileOnce) {
   const Model model = BuildSmall();
   uint64_t total = 0;
@@ -75,12 +79,12 @@ TEST(PlanFiles, PutsEveryPersistentTensorInOneFileOnce) {
   for (uint64_t limit = 1; limit <= total + 1; ++limit) {
     SCOPED_TRACE(limit);
     std::vector<std::string> names;
-    const auto files = PlanFiles(model, limit, 1);
+    const auto files = PlanOf(model, limit, 1);
     uint64_t previous = 0;
     for (const SavedFile& file : files) {
       ASSERT_FALSE(file.tensors.empty());
       // A file is begun only for a tensor that the one before has no room for.
-      EXPECT_TRUE(&file == &files.front() || previous + file.tensors[0].length > limit);
+      EXPECT_TRUE(&file == &files.front() || previous + file.tensors[0].state.bytes() > limit);
       previous = file.size - file.header.size();
       uint64_t header_bytes = 0;
       ASSERT_GE(file.header.size(), 8u);
@@ -93,15 +97,16 @@ TEST(PlanFiles, PutsEveryPersistentTensorInOneFileOnce) {
       EXPECT_EQ(header["__metadata__"]["format"], "pt");
       uint64_t offset = file.header.size();
       for (const SavedTensor& tensor : file.tensors) {
-        const std::string& name = tensor.slot->spec.name;
+        const Slot& slot = *tensor.state.slot;
+        const std::string& name = slot.spec.name;
         names.push_back(name);
         EXPECT_EQ(tensor.offset, offset) << name;
         const uint64_t begin = offset - file.header.size();
-        const uint64_t end = begin + BytesOf(*tensor.slot);
+        const uint64_t end = begin + BytesOf(slot);
         EXPECT_EQ(header[name]["data_offsets"], nlohmann::json({begin, end}));
-        EXPECT_EQ(header[name]["shape"], nlohmann::json(tensor.slot->spec.shape));
-        EXPECT_EQ(header[name]["dtype"], DtypeName(tensor.slot->spec.dtype));
-        offset += BytesOf(*tensor.slot);
+        EXPECT_EQ(header[name]["shape"], nlohmann::json(slot.spec.shape));
+        EXPECT_EQ(header[name]["dtype"], DtypeName(slot.spec.dtype));
+        offset += BytesOf(slot);
       }
       EXPECT_EQ(file.size, offset);
       if (file.tensors.size() > 1) {
@@ -114,19 +119,19 @@ TEST(PlanFiles, PutsEveryPersistentTensorInOneFileOnce) {
 
 TEST(PlanFiles, NamesFilesByTheirNumberAndMakesAboutOneARank) {
   const Model model = BuildSmall();
-  const auto one = PlanFiles(model, 0, 1);
+  const auto one = PlanOf(model, 0, 1);
   ASSERT_EQ(one.size(), 1u);
   EXPECT_EQ(one[0].name, "model-00001-of-00001.safetensors");
-  const auto three = PlanFiles(model, 42, 1);  // 11, 42 and 20 data bytes
+  const auto three = PlanOf(model, 42, 1);  // 11, 42 and 20 data bytes
   ASSERT_EQ(three.size(), 3u);
   EXPECT_EQ(three[1].name, "model-00002-of-00003.safetensors");
   // It does not depend on who asks: what a rank holds must not matter.
-  const auto sharded = PlanFiles(MakeModel(1, 2, 3), 42, 1);
+  const auto sharded = PlanOf(MakeModel(1, 2, 3), 42, 1);
   ASSERT_EQ(sharded.size(), 3u);
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(sharded[i].header, three[i].header);
   // 73 bytes over two ranks: 37 a file, so that the widest tensor is alone.
-  EXPECT_EQ(PlanFiles(model, 0, 2)[0].tensors.size(), 3u);
-  EXPECT_EQ(PlanFiles(model, 0, 2).size(), 3u);
+  EXPECT_EQ(PlanOf(model, 0, 2)[0].tensors.size(), 3u);
+  EXPECT_EQ(PlanOf(model, 0, 2).size(), 3u);
 }
 
 TEST(PlanFiles, CountsEachFilesBytesAnew) {
@@ -137,7 +142,7 @@ TEST(PlanFiles, CountsEachFilesBytesAnew) {
   const auto model = BuildOnMeta(spec, 0, *MakeHostDevice());
   ASSERT_TRUE(model.ok());
   std::vector<size_t> counts;
-  for (const SavedFile& file : PlanFiles(model.value(), 16, 1)) {
+  for (const SavedFile& file : PlanOf(model.value(), 16, 1)) {
     counts.push_back(file.tensors.size());
   }
   EXPECT_THAT(counts, ElementsAre(2, 2, 1));
@@ -145,7 +150,7 @@ TEST(PlanFiles, CountsEachFilesBytesAnew) {
 
 TEST(PlanFiles, AModelWithoutTensorsIsOneFileWithoutTensors) {
   const Model model;
-  const auto files = PlanFiles(model, 0, 4);
+  const auto files = PlanOf(model, 0, 4);
   ASSERT_EQ(files.size(), 1u);
   EXPECT_EQ(files[0].size, files[0].header.size());
 }
@@ -483,12 +488,12 @@ TEST_F(SaveModelTest, RanksTogetherWriteEveryByteOnce) {
   for (const int64_t world : {2, 3, 9}) {
     const std::string directory = root_ + "/world" + std::to_string(world);
     fs::create_directory(directory);
-    for (const SavedFile& file : PlanFiles(BuildSmall(), job_.max_file_bytes, world)) {
+    for (const SavedFile& file : PlanOf(BuildSmall(), job_.max_file_bytes, world)) {
       ASSERT_TRUE(world_.files->Create(directory + "/" + file.name, file.size).ok());
     }
     for (int64_t rank = world; rank-- > 0;) {
       world_.communicator = std::make_shared<OneOf>(rank, world);
-      const Status written = WriteShards(MakeModel(5, rank, world), job_, directory, world_);
+      const Status written = WriteShards(PlanOf(MakeModel(5, rank, world), job_.max_file_bytes, world), job_, directory, world_);
       ASSERT_TRUE(written.ok()) << written.error().message;
     }
     for (const auto& [name, text] : Contents(directory)) {

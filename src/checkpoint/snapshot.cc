@@ -103,6 +103,11 @@ Result<Model> TakeSnapshot(const Model& model, World& world) {
     copy.optimizer = std::make_shared<Optimizer>(std::move(optimizer));
   }
   if (model.rng) copy.rng = model.rng->clone();
+  copy.kept.values = model.kept.values;
+  for (const auto& [path, slot] : model.kept.tensors) {
+    SP_ASSIGN(auto kept, slots.Copy(slot));
+    copy.kept.tensors.push_back({path, std::move(kept)});
+  }
   slots.Wait();
   return copy;
 }

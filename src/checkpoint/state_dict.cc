@@ -1,7 +1,10 @@
-// What of a job is saved, under which keys.
+#include "src/checkpoint/state_dict.h"
+
 #include <fmt/format.h>
 
-#include "src/checkpoint/dcp.h"
+#include <map>
+
+#include "src/optim/optimizer.h"
 #include "src/pickle/pickle_writer.h"
 #include "src/pipeline/rng.h"
 
@@ -9,6 +12,15 @@ namespace shardproof {
 namespace {
 
 using pickle::PickleWriter;
+
+constexpr const char* kModelKey = "model";
+constexpr const char* kStateKey = "state";
+
+uint64_t ElementsOf(const std::vector<int64_t>& shape) {
+  uint64_t elements = 1;
+  for (const int64_t size : shape) elements *= static_cast<uint64_t>(size);
+  return elements;
+}
 
 template <typename Put>
 std::string Pickled(Put put) {
@@ -50,6 +62,9 @@ void AddGroup(const std::string& key, const ParameterGroup& group, int64_t index
   for (const auto& [name, value] : group.attributes) {
     add(name.c_str(), [&](PickleWriter& out) { out.Text(value); });
   }
+  for (const auto& [name, bytes] : group.others) {
+    state.values.push_back({{key, "param_groups", index, name}, bytes});
+  }
 }
 
 void AddOptimizer(const Model& model, StateDict& state) {
@@ -58,7 +73,7 @@ void AddOptimizer(const Model& model, StateDict& state) {
     const auto kept = optimizer.state.find(slot->spec.name);
     if (kept == optimizer.state.end()) continue;
     for (const auto& [key, part] : kept->second.Parts()) {
-      state.tensors.push_back({{{optimizer.saved_as, "state", slot->spec.name, key}}, part});
+      state.tensors.push_back({{{optimizer.saved_as, kStateKey, slot->spec.name, key}}, part});
     }
   }
   int64_t index = 0;
@@ -66,14 +81,50 @@ void AddOptimizer(const Model& model, StateDict& state) {
     AddGroup(optimizer.saved_as, group, index++, state);
 }
 
+/// A path with another name in one place.
+StatePath Renamed(StatePath path, size_t at, const std::string& name) {
+  path[at] = name;
+  return path;
+}
+
+/// What stands for an entry of which the name at `at` of its path is a tensor that is kept as `keys`.
+void AddParts(const StateTensor& whole, size_t at, const std::vector<StoredKey>& keys,
+              const std::vector<int64_t>& shape, StateDict& state) {
+  const StatePath& path = whole.paths.front();
+  if (whole.slot->spec.shape != shape) {
+    StateTensor counter = whole;
+    counter.paths.clear();
+    for (const StoredKey& key : keys) counter.paths.push_back(Renamed(path, at, key.key));
+    state.tensors.push_back(std::move(counter));
+    return;
+  }
+  uint64_t start = 0;
+  for (const StoredKey& key : keys) {
+    StateTensor part = whole;
+    part.paths = {Renamed(path, at, key.key)};
+    part.part = StatePart{key.shape, start};
+    start += ElementsOf(key.shape);
+    state.tensors.push_back(std::move(part));
+  }
+}
+
 }  // namespace
+
+uint64_t StateTensor::start_byte() const { return part ? part->start * slot->ElementBytes() : 0; }
+
+uint64_t StateTensor::bytes() const { return ElementsOf(shape()) * slot->ElementBytes(); }
+
+bool StateTensor::IsWrittenBy(int64_t rank, const Mesh& mesh) const {
+  if (only_rank >= 0) return rank == only_rank;
+  return IsFirstReplica(slot->placements, mesh.CoordinatesOf(rank));
+}
 
 StateDict StateOf(const Model& model, const World& world) {
   StateDict state;
   for (const auto& slot : model.Slots()) {
     if (!slot->spec.persistent) continue;
     StateTensor& tensor = state.tensors.emplace_back(StateTensor{{}, slot});
-    for (const std::string& name : slot->names) tensor.paths.push_back({"model", name});
+    for (const std::string& name : slot->names) tensor.paths.push_back({kModelKey, name});
   }
   if (!model.optimizer || !model.rng) return state;
   AddOptimizer(model, state);
@@ -83,7 +134,32 @@ StateDict StateOf(const Model& model, const World& world) {
     const auto own = rank == world.rank() ? StateOfRng(*model.rng) : nullptr;
     state.tensors.push_back({{{fmt::format("rng_{}", rank)}}, own ? own : RngSlot(), rank});
   }
+  for (const KeptTensor& kept : model.kept.tensors) state.tensors.push_back({{kept.path}, kept.slot});
+  for (const KeptValue& kept : model.kept.values) state.values.push_back({kept.path, kept.pickle});
   return state;
+}
+
+StateDict SplitFused(StateDict state) {
+  std::map<std::string, const Slot*> parameters;
+  for (const StateTensor& tensor : state.tensors) {
+    const Slot& slot = *tensor.slot;
+    if (NameAt(tensor.paths[0], 0) == kModelKey) parameters[slot.spec.name] = &slot;
+  }
+  StateDict split;
+  split.values = std::move(state.values);
+  for (StateTensor& tensor : state.tensors) {
+    const StatePath& path = tensor.paths[0];
+    const bool is_model = NameAt(path, 0) == kModelKey;
+    const size_t at = is_model ? 1 : 2;  // where the tensor's name is
+    const auto named = is_model || NameAt(path, 1) == kStateKey ? parameters.find(NameAt(path, at))
+                                                                : parameters.end();
+    if (named == parameters.end() || named->second->saved_as.empty()) {
+      split.tensors.push_back(std::move(tensor));
+      continue;
+    }
+    AddParts(tensor, at, named->second->saved_as, named->second->spec.shape, split);
+  }
+  return split;
 }
 
 }  // namespace shardproof

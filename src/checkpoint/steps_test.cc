@@ -6,12 +6,21 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <map>
 
 #include "src/checkpoint/manifest.h"
+#include "src/checkpoint/state_dict.h"
 #include "src/comm/sim.h"
+#include "src/load/dcp_source.h"
+#include "src/load/training_source.h"
+#include "src/optim/optimizer.h"
+#include "src/pickle/pickle_writer.h"
 #include "src/pipeline/pipeline.h"
+#include "src/pipeline/rng.h"
 #include "src/seam/decorators.h"
 
 namespace shardproof {
@@ -19,6 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -366,6 +376,253 @@ TEST_F(StepsTest, ARootThatIsSomethingElseIsRefused) {
     EXPECT_THAT(end.error().message, HasSubstr("holds neither latest nor directories of steps"));
   }
   EXPECT_THAT(Names(), ElementsAre("thesis.tex"));
+}
+
+/// All that a job has on a rank, by name.
+std::map<std::string, std::string> ImageOf(const Model& model) {
+  std::map<std::string, std::string> image;
+  const auto add = [&](const std::string& name, const Slot& slot) {
+    std::string& bytes = image[name];
+    bytes.resize(slot.value.nbytes());
+    slot.CopyOut(0, bytes.data(), bytes.size());
+  };
+  for (const auto& slot : model.Slots()) add(slot->spec.name, *slot);
+  for (const auto& [name, state] : model.optimizer->state) {
+    for (const auto& [key, part] : state.Parts()) add(name + "." + key, *part);
+  }
+  for (const ParameterGroup& group : model.optimizer->groups) {
+    std::string& options = image["group " + std::to_string(image.size())];
+    for (const auto& [option, value] : OptionsOf(group)) options += option + "=" + value + " ";
+    for (const auto& slot : group.slots) options += slot->spec.name + " ";
+  }
+  add("rng", *StateOfRng(*model.rng));
+  return image;
+}
+
+TEST_F(StepsTest, AJobGoesOnFromTheOtherFormatAndFromFusedTensorsInParts) {
+  std::vector<std::map<std::string, std::string>> expected(2);
+  const auto run = [&](bool restores, int64_t last, bool saves, auto& images) {
+    for (const Status& end : OnRanks([&](World& world) -> Status {
+           const Stages stages = ReferenceStages(job_.strategy);
+           SP_ASSIGN(Model model,
+                     restores ? Restore(job_, stages, world) : Load(job_, stages, world));
+           SP_TRY(Train(model, last, "stepped", job_, stages, world));
+           images[world.rank()] = ImageOf(model);
+           return saves ? Save(model, job_, stages, world) : Ok();
+         })) {
+      ASSERT_TRUE(end.ok()) << end.error().message;
+    }
+  };
+  // Made of parts of another dtype than its state has, one of them without elements; one renamed.
+  job_.model->tensors.push_back(
+      {.name = "fused.weight",
+       .dtype = at::kBFloat16,
+       .shape = {7, 3},
+       .stored = {{{"gate.weight", {4, 3}}, {"none.weight", {0, 3}}, {"up.weight", {3, 3}}}}});
+  job_.model->tensors.push_back(
+      {.name = "here.scale", .shape = {5}, .stored = {{{"there.scale", {5}}}}});
+  run(false, 6, false, expected);
+  const auto formats = {std::pair(SaveFormat::kDcp, false), std::pair(SaveFormat::kDcp, true),
+                        std::pair(SaveFormat::kSafetensors, false)};
+  for (const auto& [first, first_is_split] : formats) {
+    for (const auto& [second, second_is_split] : formats) {
+      SCOPED_TRACE(::testing::Message() << static_cast<int>(first) << first_is_split << " "
+                                        << static_cast<int>(second) << second_is_split);
+      fs::remove_all(root_);
+      std::vector<std::map<std::string, std::string>> images(2);
+      job_.format = first;
+      job_.training.split_fused = first_is_split;
+      run(false, 2, true, images);
+      job_.format = second;
+      job_.training.split_fused = second_is_split;
+      run(true, 4, true, images);
+      EXPECT_THAT(Names(), ElementsAre("latest", "step-00000002", "step-00000004"));
+      run(true, 6, false, images);
+      EXPECT_TRUE(images == expected);
+    }
+  }
+}
+
+TEST_F(StepsTest, SafetensorsWithDamagedTrainingStateIsPassedOver) {
+  job_.format = SaveFormat::kSafetensors;
+  job_.max_file_bytes = 1 << 20;
+  const std::string folder = root_ + "/step-00000004/training/";
+  const std::vector<std::pair<std::string, std::function<void()>>> damage = {
+      {"values.json", [&] { fs::remove(folder + "values.json"); }},
+      {"state.safetensors.index.json", [&] { fs::remove(folder + "state.safetensors.index.json"); }},
+      {"state-00001-of-00001.safetensors",
+       [&] { fs::resize_file(folder + "state-00001-of-00001.safetensors", 200); }},
+      {"expected the bytes of digest",
+       [&] { Flip("step-00000004/training/state-00001-of-00001.safetensors", -1); }},
+      {"expected the text of digest",
+       [&] {
+         const auto files = MakePosixFileSystem();
+         std::string text = files->ReadText(folder + "values.json", 1 << 20).value();
+         text.replace(text.find("0.1"), 3, "0.2");
+         Write("step-00000004/training/values.json", text);
+       }},
+      {"none", [&] { fs::remove_all(folder); }},
+  };
+  for (const auto& [told, act] : damage) {
+    SCOPED_TRACE(told);
+    fs::remove_all(root_);
+    SaveAt({2, 4});
+    EXPECT_EQ(Restored(), 4) << error_;
+    act();
+    EXPECT_EQ(Restored(), 2) << error_;
+    ASSERT_EQ(quiet_->notices.size(), 1u);
+    EXPECT_THAT(quiet_->notices[0], HasSubstr(told));
+  }
+}
+
+TEST_F(StepsTest, TrainingStateBesideAModelIsReadWithSuspicion) {
+  job_.format = SaveFormat::kSafetensors;
+  SaveAt({2});
+  const std::string step = root_ + "/step-00000002";
+  fs::remove(step + "/shardproof.seal.json");  // which would say it first
+  const auto files = MakePosixFileSystem();
+  const std::string values = files->ReadText(step + "/training/values.json", 1 << 20).value();
+  const std::string index =
+      files->ReadText(step + "/training/state.safetensors.index.json", 1 << 20).value();
+  const auto refused = [&](const std::string& told) {
+    Job job = job_;
+    job.checkpoint = step;
+    job.from_scratch = false;
+    for (const Status& end : OnRanks([&](World& world) -> Status {
+           SP_ASSIGN(const Model model, Load(job, ReferenceStages(job.strategy), world));
+           return Ok();
+         })) {
+      if (told.empty()) {
+        EXPECT_TRUE(end.ok()) << end.error().message;
+        continue;
+      }
+      ASSERT_FALSE(end.ok()) << told;
+      EXPECT_THAT(end.error().code, AnyOf(ErrorCode::kBadInput, ErrorCode::kUnsupported));
+      EXPECT_THAT(end.error().message, HasSubstr(told));
+      EXPECT_EQ(end.error().message.find('\n'), std::string::npos);
+    }
+  };
+  refused("");
+  const std::vector<std::pair<std::string, std::string>> of_values = {
+      {"", "is not valid JSON"},
+      {"[]", "values.json"},
+      {"{}", "expected schema 1 and an object values"},
+      {R"({"schema": 2, "values": {}})", "expected schema 1"},
+      {R"({"schema": 1, "values": []})", "an object values"},
+      {R"({"schema": 1, "values": {"step": {"set": [1]}}})", "'step': expected null"},
+      {R"({"schema": 1, "values": {"step": -1}})", "value 'step': expected an integer of at least 0"},
+      {R"({"schema": 1, "values": {"step": 2}})", "no value 'optimizer.param_groups.0.params'"},
+  };
+  for (const auto& [text, told] : of_values) {
+    SCOPED_TRACE(text);
+    Write("step-00000002/training/values.json", text);
+    refused(told);
+  }
+  Write("step-00000002/training/values.json", values);
+  std::string changed = index;
+  changed.replace(changed.find("rng_1"), 5, "rng_7");
+  for (const auto& [text, told] :
+       {std::pair<std::string, std::string>{"{}", "weight_map"}, {changed, "rng_7"}}) {
+    SCOPED_TRACE(told);
+    Write("step-00000002/training/state.safetensors.index.json", text);
+    refused(told);
+  }
+  Write("step-00000002/training/state.safetensors.index.json", index);
+  refused("");
+}
+
+/// A pickle of a class that is known to the reader and has no form in JSON.
+std::string PickledDtype() {
+  pickle::PickleWriter out;
+  out.Name("torch", "float32");
+  return out.Finish();
+}
+
+std::string PickledEpochs() {
+  pickle::PickleWriter out;
+  out.EmptyDict();
+  out.Mark();
+  out.Text("last_epoch");
+  out.Integer(3);
+  out.SetItems();
+  return out.Finish();
+}
+
+TEST_F(StepsTest, WhatAJobIsRestoredWithIsSavedAgainWhateverItIs) {
+  const StatePath epochs = {"schedulers", int64_t{0}, "state"};
+  const StatePath rate = {"optimizer", "param_groups", int64_t{1}, "initial_lr"};
+  const StatePath average = {"ema", "a.weight"};
+  const auto save = [&](bool with_class) {
+    for (const Status& end : OnRanks([&](World& world) -> Status {
+           Stages stages = ReferenceStages(job_.strategy);
+           stages.state_of = [&](const Model& model, const World& at) {
+             StateDict state = StateOf(model, at);
+             state.values.push_back({epochs, PickledEpochs()});
+             state.values.push_back({rate, PickledEpochs()});
+             if (with_class) state.values.push_back({{"model", "a._extra_state"}, PickledDtype()});
+             auto slot = std::make_shared<Slot>(*model.Slots()[0]);
+             slot->spec.name = "ema.a.weight";
+             state.tensors.push_back({{average}, slot});
+             return state;
+           };
+           SP_ASSIGN(Model model, Load(job_, stages, world));
+           SP_TRY(Train(model, 1, "stepped", job_, stages, world));
+           return Save(model, job_, stages, world);
+         })) {
+      ASSERT_TRUE(end.ok()) << end.error().message;
+    }
+  };
+  const auto go_on = [&](int64_t step) {
+    return OnRanks([&](World& world) -> Status {
+      const Stages stages = ReferenceStages(job_.strategy);
+      SP_ASSIGN(Model model, Restore(job_, stages, world));
+      SP_TRY(Train(model, step, "stepped", job_, stages, world));
+      return Save(model, job_, stages, world);
+    });
+  };
+  const auto ok = [](const std::vector<Status>& ends) { return ends[0].ok() && ends[1].ok(); };
+  save(false);
+  ASSERT_TRUE(ok(go_on(2)));
+  const auto files = MakePosixFileSystem();
+  const auto first = OpenDcpSource(*files, root_ + "/step-00000001");
+  const auto second = OpenDcpSource(*files, root_ + "/step-00000002");
+  ASSERT_TRUE(first.ok() && second.ok());
+  for (const auto& path : {epochs, rate}) {
+    EXPECT_EQ(second.value().values.at(FlatKey(path)), first.value().values.at(FlatKey(path)));
+  }
+  EXPECT_EQ(second.value().values.size(), first.value().values.size());
+  EXPECT_EQ(second.value().paths_of_state.at("schedulers.0.state"), epochs);
+  EXPECT_EQ(second.value().paths_of_state.at("ema.a.weight"), average);
+  const auto average_of = [](const Source& source) {
+    const SourceTensor& tensor = source.state.at("ema.a.weight");
+    std::string bytes(tensor.length, '?');
+    tensor.VisitStretches(0, tensor.length,
+                          [&](uint64_t start, int64_t file, uint64_t offset, uint64_t length) {
+                            std::memcpy(bytes.data() + start, source.BytesAt(file, offset), length);
+                          });
+    return bytes;
+  };
+  EXPECT_EQ(average_of(second.value()), average_of(first.value()));
+
+  // The other format has them too, under their flat keys.
+  job_.format = SaveFormat::kSafetensors;
+  ASSERT_TRUE(ok(go_on(3)));
+  Source third;
+  ASSERT_TRUE(AddTrainingState(*files, root_ + "/step-00000003", third).ok());
+  EXPECT_EQ(third.values.at("schedulers.0.state"), PickledEpochs());
+  EXPECT_EQ(average_of(third), average_of(first.value()));
+
+  // But what has no form there.
+  fs::remove_all(root_);
+  job_.format = SaveFormat::kDcp;
+  save(true);
+  ASSERT_TRUE(ok(go_on(2)));
+  job_.format = SaveFormat::kSafetensors;
+  const auto refused = go_on(3);
+  ASSERT_FALSE(refused[0].ok());
+  EXPECT_THAT(refused[0].error().message,
+              AllOf(HasSubstr("value 'model.a._extra_state'"), HasSubstr("has no form in JSON")));
+  EXPECT_THAT(Names(), ElementsAre("latest", "step-00000001", "step-00000002"));
 }
 
 }  // namespace

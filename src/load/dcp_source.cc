@@ -89,6 +89,7 @@ class Reader {
       SP_TRY(ReadEntry(std::string(key.text), *entries->items[i + 1]));
     }
     TakeModel(IsNested(root));
+    KeepPaths(root);
     return std::move(source_);
   }
 
@@ -431,6 +432,23 @@ class Reader {
       entry->second.key = entry->first;
       source_.tensors[entry->first.substr(prefix)] = std::move(entry->second);
       entry = source_.state.erase(entry);
+    }
+  }
+
+  /// What is no optimizer's has a path that nothing else tells.
+  void KeepPaths(const PickleValue& root) {
+    const PickleValue* paths = root.At("planner_data");
+    if (paths == nullptr || !paths->Is(Kind::kDict)) return;
+    for (size_t i = 0; i + 1 < paths->items.size(); i += 2) {
+      const std::string key(paths->items[i]->text);
+      if (IsOfTraining(key) || key.find(".param_groups.") != key.npos) continue;
+      if (!source_.values.contains(key) && !source_.state.contains(key)) continue;
+      StatePath path;
+      for (const PickleValue* part : paths->items[i + 1]->items) {
+        if (part->Is(Kind::kText)) path.emplace_back(std::string(part->text));
+        else if (part->Is(Kind::kInteger) && !part->is_big) path.emplace_back(part->integer);
+      }
+      if (path.size() > 1 && FlatKey(path) == key) source_.paths_of_state[key] = std::move(path);
     }
   }
 

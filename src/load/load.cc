@@ -12,6 +12,7 @@
 #include "src/load/dcp_source.h"
 #include "src/load/initial_value.h"
 #include "src/load/rope.h"
+#include "src/load/training_source.h"
 #include "src/model/lora.h"
 
 namespace shardproof {
@@ -48,6 +49,7 @@ Result<Source> OpenSourceOf(const Job& job, FileSystem& files) {
     const bool is_dcp = HoldsDcp(files, job.checkpoint);
     SP_ASSIGN(source, is_dcp ? OpenDcpSource(files, job.checkpoint)
                              : OpenSource(files, job.checkpoint));
+    if (!is_dcp) SP_TRY(AddTrainingState(files, job.checkpoint, source));
     SP_TRY(HoldAgainstManifest(files, job.checkpoint, 0, source));
     if (is_dcp) return source;  // an adapter is among the model's own tensors
   }

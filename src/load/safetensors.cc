@@ -200,8 +200,11 @@ Result<std::map<std::string, std::string>> ReadIndex(FileSystem& files, const st
   return file_of;
 }
 
-Result<Source> OpenSharded(FileSystem& files, const std::string& directory) {
-  const std::string index_path = directory + "/" + kIndexName;
+}  // namespace
+
+Result<Source> OpenIndexed(FileSystem& files, const std::string& directory,
+                           const std::string& index) {
+  const std::string index_path = directory + "/" + index;
   SP_ASSIGN(const auto file_of, ReadIndex(files, index_path));
   std::map<std::string, int64_t> number_of;  // of a file, in Source::files
   for (const auto& [tensor, file] : file_of) number_of.emplace(file, 0);
@@ -230,15 +233,13 @@ Result<Source> OpenSharded(FileSystem& files, const std::string& directory) {
   return source;
 }
 
-}  // namespace
-
 Result<Source> OpenSource(FileSystem& files, const std::string& directory) {
   if (files.Exists(directory + "/" + kSingleName)) {
     Source source;
     SP_TRY(AddFile(files, directory, kSingleName, source));
     return source;
   }
-  if (files.Exists(directory + "/" + kIndexName)) return OpenSharded(files, directory);
+  if (files.Exists(directory + "/" + kIndexName)) return OpenIndexed(files, directory, kIndexName);
   return BadInput(fmt::format("{}: has neither {} nor {}", directory, kSingleName, kIndexName));
 }
 
@@ -283,14 +284,19 @@ std::string DescribeSource(const Source& source) {
     for (const char byte : pickle) hex += fmt::format("{:02x}", static_cast<uint8_t>(byte));
     values[name] = std::move(hex);
   }
+  json paths = json::object();
+  for (const auto& [name, path] : source.paths_of_state) {
+    json& keys = paths[name] = json::array();
+    for (const auto& key : path) std::visit([&](const auto& one) { keys.push_back(one); }, key);
+  }
   const json document = {DescribeTensors(source.tensors), DescribeTensors(source.state), values,
-                         source.sealed};
+                         paths, source.sealed};
   return document.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 Result<Source> SourceFromDescription(const std::string& text) {
   const json document = json::parse(text, nullptr, false);
-  if (!document.is_array() || document.size() != 4) {
+  if (!document.is_array() || document.size() != 5) {
     return Failed(
         "what rank 0 sent as the checkpoint's tensors does not parse: the ranks are not in "
         "the same collective");
@@ -298,7 +304,14 @@ Result<Source> SourceFromDescription(const std::string& text) {
   Source source;
   source.tensors = TensorsFrom(document[0]);
   source.state = TensorsFrom(document[1]);
-  source.sealed = document[3].get<bool>();
+  source.sealed = document[4].get<bool>();
+  for (const auto& [name, keys] : document[3].items()) {
+    StatePath& path = source.paths_of_state[name];
+    for (const json& key : keys) {
+      if (key.is_string()) path.emplace_back(key.get<std::string>());
+      else path.emplace_back(key.get<int64_t>());
+    }
+  }
   for (const auto& [name, bytes] : document[2].items()) {
     const auto& hex = bytes.get_ref<const std::string&>();
     std::string& pickle = source.values[name];

@@ -13,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "src/core/result.h"
+#include "src/core/state_path.h"
 #include "src/digest/digest.hpp"
 #include "src/seam/file_system.h"
 
@@ -72,6 +73,8 @@ struct Source {
   std::map<std::string, SourceTensor> state;
   /// What of it is no tensor, as pickles: "optimizer.param_groups.0.lr".
   std::map<std::string, std::string> values;
+  /// Where in a nested state dict those of both stand whose keys do not say it.
+  std::map<std::string, StatePath> paths_of_state;
   std::vector<std::shared_ptr<const MappedFile>> files;
   std::vector<std::string> paths;  ///< of the files
   bool sealed = false;             ///< whether a manifest says what is in it; also where it is not open
@@ -91,6 +94,10 @@ struct Source {
 /// \error kBadInput naming file, offset or key, what was expected and what was found.
 /// \source the safetensors format description.
 Result<Source> OpenSource(FileSystem& files, const std::string& directory);
+
+/// The same of the files that `index` names, which is in `directory`.
+Result<Source> OpenIndexed(FileSystem& files, const std::string& directory,
+                           const std::string& index);
 
 /// Adds the tensors of one file of `directory`.
 /// \error kBadInput likewise, and of a tensor that is there already.

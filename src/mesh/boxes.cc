@@ -84,6 +84,42 @@ std::vector<Box> BoxesOf(const std::vector<int64_t>& shape, const Shard& shard) 
   return boxes;
 }
 
+Shard PartOfShard(const Shard& shard, uint64_t start, uint64_t count, uint64_t& local_start) {
+  const uint64_t end = start + count;
+  Shard part;
+  uint64_t local = 0;
+  const auto add = [&](ElementRun run, uint64_t at) {
+    if (run.length == 0 || run.count == 0) return;
+    if (part.runs.empty()) local_start = at;
+    run.start -= start;
+    part.runs.push_back(run);
+  };
+  for (const ElementRun& run : shard.runs) {
+    // Stretches [first, last) reach into the part; only the outermost two may reach out of it.
+    const auto count_below = [&](uint64_t place) {  // of stretches that begin there or before
+      if (place < run.start) return uint64_t{0};
+      return run.stride == 0 ? run.count : std::min(run.count, (place - run.start) / run.stride + 1);
+    };
+    uint64_t first = start < run.length ? 0 : count_below(start - run.length);
+    const uint64_t last = end == 0 ? 0 : count_below(end - 1);
+    const auto add_one = [&](uint64_t i) {
+      const uint64_t begin = run.start + i * run.stride;
+      const uint64_t from = std::max(begin, start);
+      const uint64_t to = std::min(begin + run.length, end);
+      if (from < to) add({from, to - from, 1, 0}, local + i * run.length + (from - begin));
+    };
+    if (first < last) add_one(first++);
+    if (last - first > 1 && first < last) {
+      add({run.start + first * run.stride, run.length, last - 1 - first, run.stride},
+          local + first * run.length);
+      first = last - 1;
+    }
+    if (first < last) add_one(first);
+    local += run.length * run.count;
+  }
+  return part;
+}
+
 std::vector<ElementRun> RunsOfBox(const std::vector<int64_t>& shape,
                                   const std::vector<int64_t>& offsets,
                                   const std::vector<int64_t>& sizes) {

@@ -86,5 +86,36 @@ TEST(BoxesTest, BoxesHoldWhatTheShardHoldsInItsOrder) {
   }
 }
 
+TEST(BoxesTest, APartOfAShardIsWhatItHasOfThoseElements) {
+  // Rows, columns, and rows of columns, as a strided shard has them; a flat stretch.
+  const std::vector<Shard> shards = {
+      {{2, 5}, {{10, 10, 1, 0}}},
+      {{6, 2}, {{3, 2, 6, 5}}},
+      {{4, 2}, {{0, 2, 2, 5}, {20, 2, 2, 5}}},
+      {{11}, {{7, 11, 1, 0}}},
+      {{0}, {}},
+  };
+  for (size_t s = 0; s < shards.size(); ++s) {
+    const std::vector<uint64_t> held = Elements(shards[s]);
+    for (uint64_t start = 0; start <= 30; ++start) {
+      for (uint64_t count = 0; start + count <= 30; ++count) {
+        SCOPED_TRACE(::testing::Message() << s << ": [" << start << ", +" << count << ")");
+        std::vector<uint64_t> expected;
+        uint64_t before = 0;
+        for (const uint64_t element : held) {
+          if (element < start) ++before;
+          if (element >= start && element < start + count) expected.push_back(element - start);
+        }
+        uint64_t local_start = 0;
+        const Shard part = PartOfShard(shards[s], start, count, local_start);
+        EXPECT_EQ(Elements(part), expected);
+        if (!expected.empty()) {
+          EXPECT_EQ(local_start, before);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace shardproof

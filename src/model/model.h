@@ -12,6 +12,7 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
+#include "src/core/state_path.h"
 #include "src/mesh/placement.h"
 #include "src/model/spec.h"
 #include "src/seam/device.h"
@@ -54,12 +55,28 @@ struct Module {
 
 struct Optimizer;
 
+/// What a job was restored with beside model and optimizer: nobody here knows what it is, but the next
+/// save has it too. The state of a learning-rate scheduler, a module's extra state.
+struct KeptTensor {
+  StatePath path;
+  std::shared_ptr<Slot> slot;
+};
+struct KeptValue {
+  StatePath path;
+  std::string pickle;
+};
+struct Kept {
+  std::vector<KeptTensor> tensors;
+  std::vector<KeptValue> values;
+};
+
 struct Model {
   Module root;
   double init_scale = 0.0;
   std::shared_ptr<Optimizer> optimizer = nullptr;  ///< what trains it, if anything does
   int64_t step = 0;                   ///< optimizer steps that it has taken
   std::optional<at::Generator> rng;   ///< this rank's own, of a job that trains
+  Kept kept = {};
 
   /// Every distinct slot once, in module order.
   std::vector<std::shared_ptr<Slot>> Slots() const;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "src/pickle/pickle.h"
+
 namespace shardproof {
 namespace {
 
@@ -124,6 +126,11 @@ std::map<std::string, std::string> OptionsOf(const ParameterGroup& group) {
   options["betas"] = fmt::format("({}, {})", settings.beta1, settings.beta2);
   options["eps"] = fmt::format("{}", settings.epsilon);
   options["weight_decay"] = fmt::format("{}", settings.weight_decay);
+  for (const auto& [name, bytes] : group.others) {
+    const auto read = pickle::ReadPickle(bytes, name);
+    const auto text = read.ok() ? pickle::TextOf(read.value().root()) : read.error();
+    options[name] = text.ok() ? text.value() : text.error().message;
+  }
   return options;
 }
 

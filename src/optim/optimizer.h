@@ -18,6 +18,7 @@ namespace shardproof {
 struct ParameterGroup {
   AdamWSettings settings;
   std::map<std::string, std::string> attributes;  ///< users' own: "name" -> "matrices"
+  std::map<std::string, std::string> others = {};  ///< of other kinds, as pickles: "initial_lr"
   std::vector<at::Tensor> tensors;                ///< empty while it is unbound
   std::vector<std::shared_ptr<Slot>> slots = {};  ///< whose they are, in the same order
 };

@@ -34,6 +34,9 @@ class Values {
     return pickle::ReadPickle(found->second, "value '" + key + "'");
   }
 
+  /// \pre Has(key).
+  const std::string& Bytes(const std::string& key) const { return source_.values.at(key); }
+
   Result<double> Number(const std::string& key) const {
     SP_ASSIGN(const Pickle read, Read(key));
     return Number(key, read.root());
@@ -118,6 +121,7 @@ Result<ParameterGroup> ReadGroup(const Values& values, const std::string& prefix
     if (IsTorchOption(name) || name.find('.') != std::string::npos) continue;
     SP_ASSIGN(const Pickle value, values.Read(prefix + name));
     if (value.root().Is(Kind::kText)) group.attributes[name] = std::string(value.root().text);
+    else group.others[name] = values.Bytes(prefix + name);
   }
   return group;
 }
@@ -169,30 +173,92 @@ Status ReadGroups(const Values& values, const Model& model) {
   return Ok();
 }
 
-/// Has a slot filled from a key of the source.
-Status Want(const std::shared_ptr<Slot>& slot, const std::string& key, const Source& state,
-            KeyMatch& match) {
-  const auto found = state.tensors.find(key);
-  if (found == state.tensors.end()) return BadInput("the checkpoint has no tensor '" + key + "'");
-  const SourceTensor& tensor = found->second;
-  if (tensor.dtype != slot->spec.dtype || tensor.shape != slot->spec.shape) {
-    return BadInput(fmt::format("tensor '{}': the checkpoint has {} [{}], this job {} [{}]", key,
-                                DtypeName(tensor.dtype), fmt::join(tensor.shape, ", "),
-                                DtypeName(slot->spec.dtype), fmt::join(slot->spec.shape, ", ")));
+/// Has a slot filled from keys of the source, whose tensors make it one after the other.
+Status Want(const std::shared_ptr<Slot>& slot, const std::vector<StoredKey>& keys,
+            const Source& state, KeyMatch& match) {
+  SlotKeys load{slot, {}};
+  uint64_t start = 0;
+  for (const auto& [key, shape] : keys) {
+    const auto found = state.tensors.find(key);
+    if (found == state.tensors.end()) return BadInput("the checkpoint has no tensor '" + key + "'");
+    const SourceTensor& tensor = found->second;
+    if (tensor.dtype != slot->spec.dtype || tensor.shape != shape) {
+      return BadInput(fmt::format("tensor '{}': the checkpoint has {} [{}], this job {} [{}]", key,
+                                  DtypeName(tensor.dtype), fmt::join(tensor.shape, ", "),
+                                  DtypeName(slot->spec.dtype), fmt::join(shape, ", ")));
+    }
+    load.parts.push_back({key, start, tensor.length});
+    start += tensor.length;
   }
-  match.loads.push_back({slot, {{key, 0, tensor.length}}});
+  match.loads.push_back(std::move(load));
   return Ok();
 }
 
-Status WantState(Optimizer& optimizer, const Source& state, Device& device, KeyMatch& match) {
+/// A step counter, and the key that it is filled from: of a tensor that is kept in parts, of each.
+struct Counter {
+  std::string key;
+  std::shared_ptr<Slot> slot;
+  std::string parameter;
+};
+
+/// What is restored of the optimizer.
+struct Wanted {
+  KeyMatch match;
+  std::vector<Counter> counters;
+};
+
+/// Where the state of a parameter is: under its own name, or those that its parts are kept under.
+/// Empty if it took no step yet.
+std::vector<StoredKey> KeysOfState(const Slot& parameter, const std::string& prefix,
+                                   const Source& state) {
+  const auto has = [&](const std::string& name) {
+    const auto any = state.tensors.lower_bound(prefix + name + ".");
+    return any != state.tensors.end() && any->first.starts_with(prefix + name + ".");
+  };
+  for (const std::string& name : parameter.names) {
+    if (has(name)) return {{name, parameter.spec.shape}};
+  }
+  const std::vector<StoredKey>& parts = parameter.saved_as;
+  const bool any = std::any_of(parts.begin(), parts.end(),
+                               [&](const StoredKey& part) { return has(part.key); });
+  return any ? parts : std::vector<StoredKey>();
+}
+
+/// Has the counters of all parts filled, the first one in its place.
+Status WantCounters(const ParameterState& kept, const std::string& parameter,
+                    const std::vector<StoredKey>& keys, const std::string& prefix,
+                    const Source& state, Device& device, Wanted& wanted) {
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const std::string key = prefix + keys[i].key + ".step";
+    auto slot = kept.step;
+    if (i > 0) {
+      TensorSpec spec = kept.step->spec;
+      spec.name = key;
+      slot = std::make_shared<Slot>(std::move(spec));
+      slot->placements = kept.step->placements;
+      slot->device = kept.step->device;
+      SP_ASSIGN(slot->value, slot->Allocate({}, device));
+    }
+    SP_TRY(Want(slot, {{key, {}}}, state, wanted.match));
+    wanted.counters.push_back({key, slot, parameter});
+  }
+  return Ok();
+}
+
+Status WantState(Optimizer& optimizer, const Source& state, Device& device, Wanted& wanted) {
+  const std::string prefix = optimizer.saved_as + ".state.";
   for (const ParameterGroup& group : optimizer.groups) {
     for (const auto& slot : group.slots) {
-      const std::string prefix = optimizer.saved_as + ".state." + slot->spec.name + ".";
-      const auto any = state.tensors.lower_bound(prefix);
-      if (any == state.tensors.end() || !any->first.starts_with(prefix))
-        continue;  // took no step yet
+      const std::vector<StoredKey> keys = KeysOfState(*slot, prefix, state);
+      if (keys.empty()) continue;
       SP_ASSIGN(const ParameterState* kept, MakeState(*slot, optimizer, device));
-      for (const auto& [key, part] : kept->Parts()) SP_TRY(Want(part, prefix + key, state, match));
+      for (const auto& [name, part] : kept->Parts()) {
+        if (part == kept->step) continue;
+        std::vector<StoredKey> of_part = keys;
+        for (StoredKey& key : of_part) key.key = prefix + key.key + "." + name;
+        SP_TRY(Want(part, of_part, state, wanted.match));
+      }
+      SP_TRY(WantCounters(*kept, slot->spec.name, keys, prefix, state, device, wanted));
     }
   }
   return Ok();
@@ -201,7 +267,9 @@ Status WantState(Optimizer& optimizer, const Source& state, Device& device, KeyM
 /// That nothing below ".state." is left: what is dropped would be gone from the next save.
 Status CheckAllTaken(const Source& state, const KeyMatch& match) {
   std::set<std::string> taken;
-  for (const SlotKeys& load : match.loads) taken.insert(load.parts.front().key);
+  for (const SlotKeys& load : match.loads) {
+    for (const KeyPart& part : load.parts) taken.insert(part.key);
+  }
   for (const auto& [key, tensor] : state.tensors) {
     if (key.find(".state.") == key.npos || taken.contains(key)) continue;
     return Unsupported(
@@ -209,6 +277,12 @@ Status CheckAllTaken(const Source& state, const KeyMatch& match) {
         ": expected AdamW's state of a parameter that the model has, found what is none of it");
   }
   return Ok();
+}
+
+/// "rng_7": of a rank that there was.
+bool IsRngKey(const std::string& key) {
+  constexpr std::string_view kRng = "rng_";
+  return key.starts_with(kRng) && key.find_first_not_of("0123456789", kRng.size()) == key.npos;
 }
 
 /// This rank's generator, if there was such a rank; else a stream of its own goes on.
@@ -222,21 +296,62 @@ Result<std::shared_ptr<Slot>> WantRng(const Source& state, World& world, KeyMatc
     slot->spec.name = key;
     slot->device = world.device->IsHost() ? nullptr : world.device.get();
     SP_ASSIGN(slot->value, slot->Allocate(slot->spec.shape, *world.device));
-    SP_TRY(Want(slot, key, state, match));
+    SP_TRY(Want(slot, {{key, slot->spec.shape}}, state, match));
     if (rank == world.rank()) own = slot;
   }
   return own;
 }
 
-/// The most that any parameter has taken. \error kBadInput if that is no number of steps.
-Result<int64_t> StepsTaken(const Optimizer& optimizer) {
+StatePath PathOf(const std::string& key, const Source& source) {
+  const auto known = source.paths_of_state.find(key);
+  return known == source.paths_of_state.end() ? StatePath{key} : known->second;
+}
+
+/// What is neither the optimizer's nor of the random state is kept as it is. Tensors are cut as
+/// parameters are, since nobody knows how large they are.
+Status Keep(Model& model, const Source& source, const Source& state, const Stages& stages,
+            const Job& job, World& world, KeyMatch& match) {
+  std::set<std::string> taken;
+  for (const SlotKeys& load : match.loads) {
+    for (const KeyPart& part : load.parts) taken.insert(part.key);
+  }
+  const std::vector<int64_t> coordinates = job.mesh.CoordinatesOf(world.rank());
+  for (const auto& [key, tensor] : state.tensors) {
+    if (taken.contains(key) || IsRngKey(key)) continue;
+    auto slot = std::make_shared<Slot>(
+        TensorSpec{.name = key, .dtype = tensor.dtype, .shape = tensor.shape, .requires_grad = false});
+    slot->placements = stages.place(*slot, job.mesh);
+    slot->shard = stages.chunk(*slot, slot->placements, job.mesh, coordinates);
+    slot->device = world.device->IsHost() ? nullptr : world.device.get();
+    SP_ASSIGN(slot->value, slot->Allocate(slot->shard.local_shape, *world.device));
+    slot->content = SlotContent::kUndefined;
+    SP_TRY(Want(slot, {{key, tensor.shape}}, state, match));
+    model.kept.tensors.push_back({PathOf(key, source), slot});
+  }
+  const std::string groups = model.optimizer->saved_as + ".param_groups.";
+  for (const auto& [key, bytes] : source.values) {
+    if (key == "step" || key.starts_with(groups)) continue;
+    model.kept.values.push_back({PathOf(key, source), bytes});
+  }
+  return Ok();
+}
+
+/// The most that any parameter has taken. \error kBadInput if that is no number of steps, or parts
+/// of one parameter have taken different ones.
+Result<int64_t> StepsTaken(const std::vector<Counter>& counters) {
   float most = 0;
-  for (const auto& [name, state] : optimizer.state) {
+  std::map<std::string, float> of_parameter;
+  for (const Counter& counter : counters) {
     float taken = 0;
-    state.step->CopyOut(0, &taken, sizeof taken);
+    counter.slot->CopyOut(0, &taken, sizeof taken);
     if (!(taken >= 0 && taken <= 0x1p24f)) {
       return BadInput(
-          fmt::format("tensor '{}.step': expected a number of steps, found {}", name, taken));
+          fmt::format("tensor '{}': expected a number of steps, found {}", counter.key, taken));
+    }
+    const float first = of_parameter.emplace(counter.parameter, taken).first->second;
+    if (first != taken) {
+      return BadInput(fmt::format("tensor '{}': expected {}, as other parts of '{}' have, found {}",
+                                  counter.key, first, counter.parameter, taken));
     }
     most = std::max(most, taken);
   }
@@ -251,7 +366,8 @@ Status Resume(Model& model, const Source& source, const Stages& stages, const Jo
   state.files = source.files;
   state.paths = source.paths;
   state.sealed = source.sealed;
-  KeyMatch match;
+  Wanted wanted;
+  KeyMatch& match = wanted.match;
   std::shared_ptr<Slot> rng;
   const auto prepare = [&]() -> Status {
     if (values.Has("step")) {
@@ -261,15 +377,15 @@ Status Resume(Model& model, const Source& source, const Stages& stages, const Jo
       SP_TRY(stages.unfreeze(model));
     }
     SP_TRY(ReadGroups(values, model));
-    SP_TRY(WantState(*model.optimizer, state, *world.device, match));
+    SP_TRY(WantState(*model.optimizer, state, *world.device, wanted));
     SP_TRY(CheckAllTaken(state, match));
     SP_ASSIGN(rng, WantRng(state, world, match));
-    return Ok();
+    return Keep(model, source, state, stages, job, world, match);
   };
   SP_TRY(Agree(*world.communicator, prepare(), "preparing to restore the optimizer"));
   SP_TRY(stages.fill_state(model, match, state, stages, job, world));
   SP_TRY(stages.verify_loaded(match, state, stages, job, world));
-  const Result<int64_t> taken = StepsTaken(*model.optimizer);
+  const Result<int64_t> taken = StepsTaken(wanted.counters);
   if (taken.ok() && !values.Has("step")) model.step = taken.value();
   Status restored = taken.ok() ? Ok() : Status(taken.error());
   if (restored.ok() && rng != nullptr) {

@@ -30,8 +30,8 @@ enum class Strategy {
 std::optional<Strategy> StrategyFromName(std::string_view name);
 
 enum class SaveFormat {
-  kSafetensors,  ///< sharded, with an index: the model alone
-  kDcp,          ///< torch.distributed.checkpoint: a training job's state besides
+  kSafetensors,  ///< sharded, with an index; a training job's state in a folder beside it
+  kDcp,          ///< torch.distributed.checkpoint
 };
 
 /// Optimizer steps, as AdamW takes them.
@@ -46,6 +46,9 @@ struct Training {
   bool overlap = true;         ///< whether it steps one piece while another is being copied
   int64_t keep = 2;            ///< so many of the newest saved steps stay on disk; at least 1
   bool async = false;          ///< whether files are written while the job takes its steps
+  /// Whether DCP has fused tensors, and their state, under the keys that their parts are kept under
+  /// elsewhere, as safetensors always has.
+  bool split_fused = false;
 };
 
 struct Job {

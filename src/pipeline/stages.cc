@@ -127,6 +127,7 @@ Stages ReferenceStages(Strategy strategy) {
           .snapshot = TakeSnapshot,
           .write_shards = WriteShards,
           .state_of = StateOf,
+          .split_fused = SplitFused,
           .plan_dcp = PlanDcpFile,
           .write_dcp = WriteDcpFile,
           .commit = CommitByRename,

@@ -19,6 +19,7 @@
 namespace shardproof {
 
 struct DcpFile;
+struct SavedFile;
 struct StateDict;
 
 /// A parameter that the host steps.
@@ -94,10 +95,14 @@ struct Stages {
   std::function<Status(const Model&, const Stages&, const Job&, World&)> save;
   /// What an async save writes: the model and what trains it, as they are now, in memory of its own.
   std::function<Result<Model>(const Model&, World&)> snapshot;
-  /// Writes this rank's bytes of the planned files.
-  std::function<Status(const Model&, const Job&, const std::string& directory, World&)> write_shards;
-  /// What of the job is saved in a format that keeps training state, under which keys.
+  /// Writes this rank's bytes of planned files of safetensors.
+  std::function<Status(const std::vector<SavedFile>&, const Job&, const std::string& directory,
+                       World&)>
+      write_shards;
+  /// What of the job is saved, under which keys.
   std::function<StateDict(const Model&, const World&)> state_of;
+  /// The same with fused tensors in parts.
+  std::function<StateDict(StateDict)> split_fused;
   /// What a rank writes of it, and where: a pure function, alike on all ranks.
   std::function<DcpFile(const StateDict&, const Job&, const Stages&, int64_t rank)> plan_dcp;
   std::function<Status(const StateDict&, const DcpFile&, const std::string& directory, World&)>

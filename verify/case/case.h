@@ -117,6 +117,8 @@ struct TrainingCase {
   int64_t save_every = 0;      ///< steps from one save to the next; 0: one save, halfway through
   int64_t keep = 2;            ///< so many of the newest saves stay on disk
   bool async = false;          ///< whether files are written while the job takes its steps
+  std::string format = "dcp";  ///< what it saves: or "safetensors"
+  bool split_fused = false;    ///< whether DCP has the parts of fused tensors, as safetensors always has
 };
 
 struct Case {

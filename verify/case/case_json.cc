@@ -115,6 +115,8 @@ TrainingCase ParseTraining(FieldReader& of_case) {
   fields.Optional("save_every", training.save_every, 0, kStepsMax);
   fields.Optional("keep", training.keep, 1, kStepsMax);
   fields.Optional("async", training.async);
+  if (fields.Known("format")) fields.OneOf("format", KnownSaveFormats(), training.format);
+  fields.Optional("split_fused", training.split_fused);
   fields.Finish();
   if (fields.ok() && !(training.offload >= 0 && training.offload <= 1)) {
     of_case.complaint().Say("/training/offload",
@@ -324,7 +326,9 @@ json CaseToJson(const Case& c) {
             {"overlap", c.training.overlap},
             {"save_every", c.training.save_every},
             {"keep", c.training.keep},
-            {"async", c.training.async}}},
+            {"async", c.training.async},
+            {"format", c.training.format},
+            {"split_fused", c.training.split_fused}}},
           {"options", c.options},
           {"faults", faults},
           {"bug", c.bug},

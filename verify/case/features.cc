@@ -161,6 +161,17 @@ void AddJob(std::vector<Feature>& features) {
     return c.training.unfreeze_after > 0 && c.training.unfreeze_after >= c.steps / 2;
   });
   add("trained, saved beside its steps", [](const Case& c) { return c.steps > 0 && c.training.async; });
+  add("trained, saved as safetensors", [](const Case& c) {
+    return c.steps > 0 && c.training.format == "safetensors";
+  });
+  add("trained, fused tensors saved in parts", [](const Case& c) {
+    const auto is_fused = [](const TensorCase& tensor) {
+      return std::any_of(tensor.stored.begin(), tensor.stored.end(),
+                         [](const auto& way) { return way.size() > 1; });
+    };
+    return c.steps > 0 && (c.training.split_fused || c.training.format == "safetensors") &&
+           std::any_of(c.model.tensors.begin(), c.model.tensors.end(), is_fused);
+  });
   add("trained, all of it by the host", [](const Case& c) {
     return c.steps > 0 && c.training.offload == 1;
   });

@@ -407,6 +407,8 @@ Case DrawCase(const GenerateOptions& options) {
     made.training.overlap = Chance(70);
     MakeSaves(made);
     made.training.async = Chance(30);
+    if (Chance(40)) made.training.format = "safetensors";
+    made.training.split_fused = Chance(30);
   }
   // What is restored with a training job besides its model: up to three tensors a parameter, and every rank's
   // generator.

@@ -62,6 +62,11 @@ const NameTable& KnownOptimizers() {
   return names;
 }
 
+const NameTable& KnownSaveFormats() {
+  static const NameTable names = {"dcp", "safetensors"};
+  return names;
+}
+
 const NameTable& KnownMoments() {
   static const NameTable names = {"F32", "BF16"};
   return names;

@@ -121,6 +121,8 @@ void SimplifyJob(Simplifier& to) {
   to.Try([&](Case& c) { c.training.save_every = 0; });
   to.Try([&](Case& c) { c.training.keep = plain.training.keep; });
   to.Try([&](Case& c) { c.training.async = false; });
+  to.Try([&](Case& c) { c.training.format = plain.training.format; });
+  to.Try([&](Case& c) { c.training.split_fused = false; });
   to.Try([&](Case& c) { c.faults.clear(); });
   to.Try([&](Case& c) { c.model.unexpected.clear(); });
   to.Try([&](Case& c) { c.model.ties.clear(); });

@@ -22,8 +22,8 @@ class Checkpoint {
 
   const std::vector<formats::StoredTensor>& tensors() const { return stored_.tensors; }
   const std::vector<formats::StoredValue>& values() const { return stored_.values; }
-  /// Whether its format can hold values that are no tensors.
-  bool HoldsValues() const { return stored_.format != "safetensors"; }
+  /// Whether it can hold values that are no tensors: safetensors does only beside a model.
+  bool HoldsValues() const { return stored_.format != "safetensors" || !values().empty(); }
   const formats::StoredTensor* Find(const std::string& name) const;
 
   /// \pre `tensor` is of this checkpoint, which outlives the reader. An error of a file that cannot be

@@ -9,6 +9,7 @@
 #include <regex>
 #include <set>
 
+#include "verify/formats/training_folder.h"
 #include "verify/oracle/dtype.h"
 #include "verify/oracle/header.h"
 #include "verify/oracle/quote.h"
@@ -276,7 +277,10 @@ Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage) {
     }
     const bool is_torch_save =
         !HoldsNamed(path, {".safetensors", ".safetensors.index.json"}) && HoldsTorchSave(path);
-    return is_torch_save ? OpenTorchSave(path, damage) : OpenSafetensors(path, damage);
+    if (is_torch_save) return OpenTorchSave(path, damage);
+    SP_ASSIGN(StoredCheckpoint checkpoint, OpenSafetensors(path, damage));
+    if (HoldsTrainingFolder(path)) SP_TRY(AddTrainingFolder(path, checkpoint, damage));
+    return checkpoint;
   }
   if (error)
     return BadInput(fmt::format("{}: cannot be opened: {}", Printable(path), error.message()));

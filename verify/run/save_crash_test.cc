@@ -222,7 +222,7 @@ class SaveCrash : public ::testing::Test {
     const std::string target = disk + "/saved";
     fs::remove_all(disk);
     fs::create_directories(disk);
-    Job job = JobOf(SaveFormat::kDcp, ranks, seed, target);
+    Job job = JobOf(seed % 3 == 0 ? SaveFormat::kSafetensors : SaveFormat::kDcp, ranks, seed, target);
     job.training.steps = 3;
     job.training.keep = keep;
     job.training.async = async;

@@ -9,6 +9,7 @@
 #include "verify/compare/tensor_reader.h"
 #include "verify/formats/stored.h"
 #include "verify/oracle/digest_scalar.h"
+#include "verify/run/kept_tensors.h"
 
 namespace shardproof {
 namespace {
@@ -20,48 +21,64 @@ constexpr uint64_t kInlineBytesMax = 4096;  // smaller tensors are on record in 
 using formats::StoredCheckpoint;
 using formats::StoredTensor;
 
-Result<FileTensor> ReadTensor(const StoredCheckpoint& checkpoint, const StoredTensor& stored) {
+Result<FileTensor> ReadTensor(const StoredCheckpoint& checkpoint, const KeptTensor& kept) {
   const compare::FileOpener open = [&](uint32_t file) {
     return oracle::InputFile::Open(checkpoint.files[file].path);
   };
-  const auto reader = compare::ReadStored(open, stored, 0);
-  FileTensor tensor{.name = stored.name, .dtype = stored.dtype, .shape = stored.shape};
-  if (!stored.chunks.empty()) {
-    tensor.file = checkpoint.files[stored.chunks[0].file].name;
-    tensor.file_offset = stored.chunks[0].file_offset;
+  const StoredTensor& first = *kept.parts.front();
+  FileTensor tensor{.name = kept.name, .dtype = first.dtype, .shape = kept.shape};
+  if (!first.chunks.empty()) {
+    tensor.file = checkpoint.files[first.chunks[0].file].name;
+    tensor.file_offset = first.chunks[0].file_offset;
   }
-  oracle::ScalarDigest digest(stored.Bytes(), reader->dtype());
-  const uint64_t width = reader->width();
-  const uint64_t step = std::max<uint64_t>(kPieceBytes / width, 1);
-  std::string piece;
-  for (uint64_t done = 0; done < reader->elements(); done += step) {
-    const uint64_t count = std::min(step, reader->elements() - done);
-    piece.resize(count * width);
-    SP_TRY(reader->Read(done, count, piece.data()));
-    digest.Add(piece.data(), piece.size());
+  uint64_t bytes = 0;
+  for (const StoredTensor* part : kept.parts) bytes += part->Bytes();
+  oracle::ScalarDigest digest(bytes, *oracle::FindDtype(first.dtype));
+  std::string piece, all;
+  for (const StoredTensor* part : kept.parts) {
+    const auto reader = compare::ReadStored(open, *part, 0);
+    const uint64_t width = reader->width();
+    const uint64_t step = std::max<uint64_t>(kPieceBytes / width, 1);
+    for (uint64_t done = 0; done < reader->elements(); done += step) {
+      const uint64_t count = std::min(step, reader->elements() - done);
+      piece.resize(count * width);
+      SP_TRY(reader->Read(done, count, piece.data()));
+      digest.Add(piece.data(), piece.size());
+      if (bytes <= kInlineBytesMax) all += piece;
+    }
   }
   digest.Finish(tensor);
-  if (stored.Bytes() <= kInlineBytesMax) tensor.bytes.push_back({0, std::move(piece)});
+  if (bytes <= kInlineBytesMax) tensor.bytes.push_back({0, std::move(all)});
   return tensor;
+}
+
+Status ReadTensors(const StoredCheckpoint& checkpoint, const std::vector<TensorCase>& declared,
+                   CheckpointRecord& record) {
+  for (const KeptTensor& kept : TensorsKept(checkpoint, declared)) {
+    SP_ASSIGN(FileTensor tensor, ReadTensor(checkpoint, kept));
+    for (const StoredTensor* alike : kept.alike) {
+      SP_ASSIGN(const FileTensor other, ReadTensor(checkpoint, {alike->name, alike->shape, {alike}}));
+      if (other.digest == tensor.digest && other.dtype == tensor.dtype) continue;
+      return BadInput(fmt::format("'{}' differs from '{}': parts of one tensor take the same steps",
+                                  alike->name, kept.parts[0]->name));
+    }
+    record.tensors.emplace(kept.name, std::move(tensor));
+  }
+  return Ok();
 }
 
 }  // namespace
 
-CheckpointRecord ReadSavedState(const std::string& directory) {
+CheckpointRecord ReadSavedState(const std::string& directory,
+                                const std::vector<TensorCase>& declared) {
   CheckpointRecord record;
   const auto opened = formats::OpenStored(directory);
   if (!opened.ok()) {
     record.error = opened.error().message;
     return record;
   }
-  for (const StoredTensor& stored : opened.value().tensors) {
-    auto tensor = ReadTensor(opened.value(), stored);
-    if (!tensor.ok()) {
-      record.error = tensor.error().message;
-      return record;
-    }
-    record.tensors.emplace(stored.name, std::move(tensor).value());
-  }
+  const Status read = ReadTensors(opened.value(), declared, record);
+  if (!read.ok()) record.error = read.error().message;
   return record;
 }
 

@@ -364,7 +364,8 @@ Status Run::Consult() {
         const auto is_last = [&](const SavedStep& step) { return step.name == StepName(last); };
         // What is not there, checkpoint.commit_whole says.
         if (std::any_of(found.steps.begin(), found.steps.end(), is_last)) {
-          evidence_.oracle.saved[plan.name] = ReadSavedState(root + "/" + StepName(last));
+          evidence_.oracle.saved[plan.name] = 
+              ReadSavedState(root + "/" + StepName(last), declared.tensors);
         }
       }
       continue;

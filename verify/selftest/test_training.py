@@ -1,9 +1,12 @@
 """Optimizer steps, checkpoints and resume of the reference, against the real torch."""
 
+import json
 import os
 import sys
 from pathlib import Path
 
+import safetensors
+import torch
 from command import REPOSITORY, CommandTest
 
 BUILD = Path(os.environ["SHARDPROOF_BUILD"])
@@ -33,6 +36,20 @@ MIXED = MODEL + [
     {"name": "tied.weight", "dtype": "F32", "shape": [9, 2]},
 ]
 
+# Made of parts where checkpoints keep it: halves of rows, packed experts, one without elements, one under
+# another name.
+FUSED = MIXED + [
+    {"name": "mlp.gate_up.weight", "dtype": "BF16", "shape": [9, 4],
+     "stored": [[{"key": "mlp.gate.weight", "shape": [5, 4]}, {"key": "mlp.up.weight", "shape": [4, 4]}]]},
+    {"name": "mlp.experts.gate_up_proj", "dtype": "F32", "shape": [3, 4, 2],
+     "stored": [[{"key": f"mlp.experts.{expert}.{half}.weight", "shape": [2, 2]} for expert in range(3)
+                 for half in ("gate", "up")]]},
+    {"name": "qkv.bias", "dtype": "F32", "shape": [6],
+     "stored": [[{"key": "q.bias", "shape": [3]}, {"key": "k.bias", "shape": [0]}, {"key": "v.bias", "shape": [3]}]]},
+    {"name": "here.scale", "dtype": "F16", "shape": [5], "stored": [[{"key": "there.scale", "shape": [5]}]]},
+]  # fmt: skip
+TIES = [["head.weight", "tied.weight"]]
+
 
 def axes(text):
     return [{"name": word.split("=")[0], "size": int(word.split("=")[1])} for word in text.split(",")]
@@ -40,8 +57,8 @@ def axes(text):
 
 def case(tensors, mesh, **fields):
     model = {"tensors": tensors}
-    if tensors is MIXED:
-        model["ties"] = [["head.weight", "tied.weight"]]
+    if tensors is not MODEL and len(tensors) > len(MODEL):
+        model["ties"] = TIES
     made = {"schema": 1, "seed": 3, "model": model, "mesh": axes(mesh), "steps": 4, "transport": "sim"}
     return made | fields
 
@@ -132,6 +149,23 @@ class Resumes(Trained):
                 verdicts = {each["id"]: each for each in self.passes(made)["properties"]}
                 self.assertEqual(verdicts["checkpoint.commit_whole"]["verdict"], "pass")
 
+    def test_whatever_is_saved(self):
+        """In every format, with fused tensors whole or in parts; all of it is on disk what it was in memory."""
+        kept = ({"format": "safetensors"}, {"split_fused": True}, {"format": "dcp"})
+        others = (("dp_shard=2", "dp_shard=3", {}), ("dp_shard=2,tp=2", "dp_shard=5", {"offload": 0.5}),
+                  ("dp_replicate=2,dp_shard=2", "tp=2", {"async": True, "save_every": 1}),
+                  ("dp_shard=2,ep=2", "dp_shard=1", {"unfreeze_after": 1}))  # fmt: skip
+        strategies = ("rank0-broadcast", "rank0-scatter", "each-reads-own", "plain")
+        for saved in kept:
+            for n, (mesh, other, training) in enumerate(others):
+                with self.subTest(saved=saved, mesh=mesh, other=other):
+                    made = case(FUSED, mesh, resume_mesh=axes(other), seed=n, strategy=strategies[n],
+                                training=saved | training, max_file_bytes=(0, 700)[n % 2])  # fmt: skip
+                    verdicts = {each["id"]: each for each in self.passes(made)["properties"]}
+                    for name in ("checkpoint.training_files", "checkpoint.commit_whole"):
+                        self.assertEqual(verdicts[name]["verdict"], "pass", verdicts[name])
+                        self.assertGreaterEqual(verdicts[name]["comparisons"], 90)
+
     def test_on_a_device_that_has_no_room_for_the_state(self):
         tensors = [{"name": "a.weight", "dtype": "F32", "shape": [64, 64]}]
         # Two models of 16 KiB, of which one restores the other, and a bucket; or one and its moments.
@@ -204,12 +238,87 @@ class BetweenTorchAndUs(Trained):
             self.assert_exit(resaved, 0)
             self.assert_alike("theirs/full.pt", "ours", "model.", tensors=10, values=0)
             self.assert_alike("theirs/full.pt", "ours", "optim.", tensors=27, values=20)
-            self.assert_alike("theirs/dcp", "ours", "optim.", tensors=27, values=20)
+            # All of it: what belongs to neither is saved as it was.
+            self.assert_alike("theirs/dcp", "ours", "", tensors=38, values=26)
 
     def assert_alike(self, a, b, prefix, tensors, values):
         document = self.judged("compare", a, b, "--in-a", prefix, "--in-b", prefix, code=0)
         self.assertEqual((document["verdict"], document["tensors"]), ("pass", tensors))
         self.assertGreaterEqual(document["values"], values)
+
+
+class KeptAsSafetensors(BetweenTorchAndUs):
+    labels = "selftest multi-rank"
+
+    def saved(self, name, **training):
+        self.passes(case(FUSED, "dp_shard=2", training=training, max_file_bytes=900), "--save-to", name)
+        return f"{name}/{STEP}"
+
+    def test_others_read_it(self):
+        step = self.dir / self.saved("kept", format="safetensors")
+        found = {}
+        for folder, index in ((step, "model.safetensors.index.json"),
+                              (step / "training", "state.safetensors.index.json")):  # fmt: skip
+            of_index = json.loads((folder / index).read_text())["weight_map"]
+            self.assertGreater(len(set(of_index.values())), 1)
+            for file in sorted(set(of_index.values())):
+                with safetensors.safe_open(folder / file, "pt") as opened:
+                    self.assertEqual(set(opened.keys()), {key for key, at in of_index.items() if at == file})
+                    found |= {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118
+        self.assertEqual(found["mlp.up.weight"].shape, (4, 4))
+        self.assertEqual(found["optimizer.state.mlp.up.weight.exp_avg"].shape, (4, 4))
+        self.assertEqual(found["optimizer.state.mlp.up.weight.step"].item(), 2)
+        self.assertEqual(found["rng_1"].dtype, torch.uint8)
+        values = json.loads((step / "training" / "values.json").read_text())["values"]
+        self.assertEqual(values["step"], 2)
+        self.assertEqual(values["optimizer.param_groups.0.betas"], {"tuple": [0.9, 0.999]})
+
+    def test_it_holds_what_dcp_holds(self):
+        theirs, ours = self.saved("dcp", split_fused=True), self.saved("st", format="safetensors")
+        self.assert_alike(theirs, ours, "optimizer.", tensors=90, values=24)
+        names = {"rename": {key: f"model.{key}" for key in self.model_keys(ours)}}
+        self.write("map.json", {"schema": 1, **names})
+        document = self.judged("compare", ours, theirs, "--map", "map.json", code=1)
+        # DCP has a tied tensor under both of its names.
+        self.assertEqual((document["only_in_a"], document["only_in_b"]), ([], ["model.tied.weight"]))
+        self.assertEqual(document["differences"], [])
+        whole = self.saved("whole", format="dcp")
+        self.assert_alike(whole, ours, "rng_", tensors=2, values=0)
+
+    def model_keys(self, step):
+        return json.loads((self.dir / step / "model.safetensors.index.json").read_text())["weight_map"]
+
+    def test_what_is_wrong_with_it_is_found(self):
+        step = self.saved("kept", format="safetensors")
+        audited = self.judged("audit", step, code=0)
+        self.assertEqual(len(audited["values"]), 27)
+        folder = self.dir / step / "training"
+        values, index = (folder / "values.json").read_text(), (folder / "state.safetensors.index.json").read_text()
+        first = sorted(folder.glob("state-*.safetensors"))[0]
+        data = first.read_bytes()
+        for path, content, seals, told in (
+            (folder / "values.json", values.replace('"step": 2', '"step": 3'), True, "value 'step'"),
+            (folder / "values.json", values.replace('"step": 2', '"step": {"set": [2]}'), False, "value 'step'"),
+            (folder / "values.json", values[:40], False, "values.json"),
+            (folder / "values.json", None, False, "values.json"),
+            (folder / "state.safetensors.index.json", index.replace("rng_1", "rng_7"), False, "rng_7"),
+            (folder / "state.safetensors.index.json", None, False, "state.safetensors.index.json"),
+            (first, data[:-1], False, first.name),
+            (first, data[:-1] + bytes([data[-1] ^ 1]), True, "its bytes are not those that were sealed"),
+        ):  # fmt: skip
+            with self.subTest(path=path.name, told=told):
+                before = path.read_bytes()
+                path.unlink() if content is None else path.write_bytes(
+                    content if isinstance(content, bytes) else content.encode())  # fmt: skip
+                audited = self.judged("audit", step, code=1)
+                self.assertIn(told, " ".join(audited["damage"]))
+                seal = self.dir / step / "shardproof.seal.json"
+                seal.rename(self.dir / "seal")
+                alone = self.judged("audit", step, code=0 if seals else 1)
+                self.assertEqual(alone["damage"] == [], seals)
+                (self.dir / "seal").rename(seal)
+                path.write_bytes(before)
+        self.judged("audit", step, code=0)
 
 
 class WithTorch(BetweenTorchAndUs):

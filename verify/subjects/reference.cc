@@ -89,8 +89,9 @@ Result<Job> JobFromCase(const Case& test_case, const PhasePlan& phase, const std
   job.training.overlap = training.overlap;
   job.training.keep = training.keep;
   job.training.async = training.async;
-  // What trains has more to save than the model.
-  job.format = phase.trains ? SaveFormat::kDcp : SaveFormat::kSafetensors;
+  job.training.split_fused = training.split_fused;
+  const bool is_dcp = phase.trains && training.format == "dcp";
+  job.format = is_dcp ? SaveFormat::kDcp : SaveFormat::kSafetensors;
   return job;
 }
 
