@@ -97,6 +97,10 @@ Status CheckStepRoot(FileSystem& files, const std::string& root) {
   if (!files.Exists(root)) return Ok();
   SP_ASSIGN(const auto names, files.List(root));
   const bool has_draft = std::any_of(names.begin(), names.end(), IsDraftOfStep);
+  if (files.List(root + "/" + kLatestName).ok()) {
+    return BadInput(fmt::format("{}/{}: expected a file that names a step, found a directory",
+                                Printable(root), kLatestName));
+  }
   if (names.empty() || has_draft || IsStepRoot(files, root)) return Ok();
   return BadInput(fmt::format(
       "{}: exists and holds neither {} nor directories of steps, as {}: a training job saves its "

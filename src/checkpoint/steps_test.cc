@@ -279,6 +279,12 @@ TEST_F(StepsTest, ALatestOfOthersMakesNoRoot) {
   Write("latest", "global_step500");
   EXPECT_FALSE(IsStepRoot(*files, root_));
   EXPECT_FALSE(CheckStepRoot(*files, root_).ok());
+  fs::remove(root_ + "/latest");
+  fs::create_directories(root_ + "/latest");
+  const Status refused = CheckStepRoot(*files, root_);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("/latest: expected a file that names a step"));
+  fs::remove(root_ + "/latest");
   Write("latest", "step-00000002\n");
   EXPECT_TRUE(IsStepRoot(*files, root_));
   Write("model.safetensors", "");  // a checkpoint, whatever else is there

@@ -211,7 +211,8 @@ std::string WhyNotRead(const std::string& directory) {
 
 /// The saved checkpoint may replace what a save may replace, but never the source. Of a training job it
 /// is the root of its steps.
-Status CheckSaveTo(const std::string& save_to, const std::string& source, bool is_root) {
+Status CheckSaveTo(const std::string& save_to, const std::string& source, bool is_root,
+                   const std::vector<int64_t>& steps) {
   namespace fs = std::filesystem;
   if (save_to.empty()) return Ok();
   SP_TRY(CheckApart(save_to, source, "--save-to"));
@@ -222,8 +223,11 @@ Status CheckSaveTo(const std::string& save_to, const std::string& source, bool i
     return BadInput(fmt::format("{}: cannot be made: {} is no directory", save_to, parent.string()));
   }
   if (!fs::is_directory(target)) return BadInput(save_to + ": exists and is no directory");
-  return is_root ? CheckStepRoot(*MakePosixFileSystem(), save_to)
-                 : CheckReplaceable(*MakePosixFileSystem(), save_to);
+  const auto files = MakePosixFileSystem();
+  if (!is_root) return CheckReplaceable(*files, save_to);
+  SP_TRY(CheckStepRoot(*files, save_to));
+  for (const int64_t step : steps) SP_TRY(CheckReplaceable(*files, save_to + "/" + StepName(step)));
+  return Ok();
 }
 
 /// What threads of one process cannot do.
@@ -278,7 +282,7 @@ Status Run::Prepare() {
     SP_TRY(oracle::WriteSynthetic(test_case(), source_));
   }
   const bool trains = test_case().subject == kReference && test_case().steps > 0;
-  SP_TRY(CheckSaveTo(options_.save_to, source_, trains));
+  SP_TRY(CheckSaveTo(options_.save_to, source_, trains, test_case().SavedSteps()));
   SP_ASSIGN(locations_, oracle::LocateSource(test_case(), source_));
   SP_TRY(CheckShapes());
   if (!test_case().bug.empty()) SP_TRY(FindBug(test_case().bug));
