@@ -222,7 +222,9 @@ class SaveCrash : public ::testing::Test {
     const std::string target = disk + "/saved";
     fs::remove_all(disk);
     fs::create_directories(disk);
-    Job job = JobOf(seed % 3 == 0 ? SaveFormat::kSafetensors : SaveFormat::kDcp, ranks, seed, target);
+    // Where every rank writes into every file, states are many: two ranks have them all.
+    const bool is_dcp = seed != 3 || ranks > 2;
+    Job job = JobOf(is_dcp ? SaveFormat::kDcp : SaveFormat::kSafetensors, ranks, seed, target);
     job.training.steps = 3;
     job.training.keep = keep;
     job.training.async = async;
