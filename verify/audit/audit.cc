@@ -13,6 +13,7 @@
 #include "verify/audit/entry_check.h"
 #include "verify/compare/tensor_reader.h"
 #include "verify/formats/stored.h"
+#include "verify/formats/training_folder.h"
 #include "verify/oracle/dtype.h"
 #include "verify/oracle/quote.h"
 
@@ -297,12 +298,16 @@ std::vector<std::string> UnreadFiles(const std::string& path,
   std::set<std::string> known;
   for (const AuditedFile& file : read) known.insert(file.name);
   std::vector<std::string> unread;
-  std::error_code error;
-  for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    const bool looks = formats::IsNamedAsTorchSave(name) || name.ends_with(".safetensors") ||
-                       name.ends_with(".distcp");
-    if (looks && !known.contains(name)) unread.push_back(name);
+  for (const std::string folder : {"", "training/"}) {
+    if (!folder.empty() && !formats::HoldsTrainingFolder(path)) continue;
+    std::error_code error;
+    for (fs::directory_iterator it(path + "/" + folder, error), end; !error && it != end;
+         it.increment(error)) {
+      const std::string name = folder + it->path().filename().string();
+      const bool looks = formats::IsNamedAsTorchSave(name) || name.ends_with(".safetensors") ||
+                         name.ends_with(".distcp");
+      if (looks && !known.contains(name)) unread.push_back(name);
+    }
   }
   std::sort(unread.begin(), unread.end());
   return unread;

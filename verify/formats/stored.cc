@@ -114,6 +114,25 @@ Status CheckComplete(const std::string& path, const StoredCheckpoint& checkpoint
       fmt::format("{}: expected an index that names files, found none in it", Printable(path)));
 }
 
+/// A model without tensors has files that no index can name.
+Status AddFilesWithoutTensors(const std::string& directory, StoredCheckpoint& checkpoint) {
+  std::set<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name.ends_with(".safetensors")) names.insert(name);
+  }
+  for (const std::string& name : names) {
+    const std::string path = directory + "/" + name;
+    SP_ASSIGN(const auto input, oracle::InputFile::Open(path));
+    const auto tensors = oracle::ReadHeader(*input, name);
+    if (tensors.ok() && tensors.value().empty()) {
+      checkpoint.files.push_back({name, path, input->size()});
+    }
+  }
+  return Ok();
+}
+
 bool IsDcp(const std::string& path) {
   std::error_code ignored;
   return fs::exists(fs::symlink_status(path + "/.metadata", ignored));
@@ -252,6 +271,9 @@ Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage
                                   std::move(where.dtype),
                                   std::move(where.shape),
                                   {std::move(whole)}});
+  }
+  if (checkpoint.files.empty() && !oracle::IndexOf(path).empty()) {
+    SP_TRY(AddFilesWithoutTensors(path, checkpoint));
   }
   if (const Status complete = CheckComplete(path, checkpoint); !complete.ok()) {
     SP_TRY(oracle::Note(complete.error(), damage));

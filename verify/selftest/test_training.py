@@ -303,6 +303,17 @@ class KeptAsSafetensors(BetweenTorchAndUs):
     def model_keys(self, step):
         return json.loads((self.dir / step / "model.safetensors.index.json").read_text())["weight_map"]
 
+    def test_a_model_without_tensors(self):
+        tensors = [{"name": "cache", "kind": "buffer", "persistent": False, "dtype": "F32", "shape": [2]}]
+        self.write("case.json", case(tensors, "dp_shard=2", training={"format": "safetensors"}))
+        document = self.judged("verify", "--case", "case.json", "--save-to", "empty", code=0)
+        verdicts = {each["id"]: each["verdict"] for each in document["properties"]}
+        self.assertEqual(verdicts["checkpoint.commit_whole"], "pass")
+        self.assertEqual(len(self.judged("audit", f"empty/{STEP}", code=0)["tensors"]), 2)
+        index = self.dir / "empty" / STEP / "model.safetensors.index.json"
+        index.unlink()
+        self.judged("audit", f"empty/{STEP}", code=1)
+
     def test_what_is_wrong_with_it_is_found(self):
         step = self.saved("kept", format="safetensors")
         audited = self.judged("audit", step, code=0)
