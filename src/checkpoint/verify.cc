@@ -71,13 +71,16 @@ class Holding {
     for (auto* tensors : {&source_.tensors, &source_.state}) {
       for (auto& [name, tensor] : *tensors) SP_TRY(CheckTensor(name, tensor));
     }
-    for (const auto& [name, bytes] : source_.values) SP_TRY(CheckValue(name, bytes));
+    // An adapter, which is added to a checkpoint, has none.
+    const std::map<std::string, std::string> none;
+    const auto& values = first_file_ == 0 ? source_.values : none;
+    for (const auto& [name, bytes] : values) SP_TRY(CheckValue(name, bytes));
     for (const auto& [name, tensor] : manifest_.tensors) {
       if (found_.contains(name) || IsBelowAValue(name)) continue;
       return Wrong("tensor " + Quote(name), TagText(tensor.dtype, tensor.shape), "none");
     }
     for (const auto& [name, digest] : manifest_.values) {
-      if (source_.values.contains(name) || IsBelowAValue(name)) continue;
+      if (values.contains(name) || IsBelowAValue(name)) continue;
       return Wrong("value " + Quote(name), "what was saved", "none");
     }
     source_.sealed = true;

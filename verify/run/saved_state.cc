@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include "verify/audit/audit.h"
 #include "verify/compare/tensor_reader.h"
@@ -14,6 +15,7 @@
 namespace shardproof {
 namespace {
 
+constexpr const char* kAdapterFolder = "adapter";
 constexpr uint64_t kPieceBytes = 1u << 20;
 constexpr uint64_t kLatestBytesMax = 4096;
 constexpr uint64_t kInlineBytesMax = 4096;  // smaller tensors are on record in full
@@ -67,22 +69,48 @@ Status ReadTensors(const StoredCheckpoint& checkpoint, const std::vector<TensorC
   return Ok();
 }
 
+/// Whether a checkpoint has an adapter's tensors in a folder: DCP has them among the model's.
+bool HasAdapter(const std::string& directory) {
+  return std::filesystem::exists(directory + "/" + kAdapterFolder + "/adapter_model.safetensors");
+}
+
 }  // namespace
 
 CheckpointRecord ReadSavedState(const std::string& directory,
                                 const std::vector<TensorCase>& declared) {
   CheckpointRecord record;
-  const auto opened = formats::OpenStored(directory);
-  if (!opened.ok()) {
-    record.error = opened.error().message;
-    return record;
-  }
-  const Status read = ReadTensors(opened.value(), declared, record);
-  if (!read.ok()) record.error = read.error().message;
+  const auto read = [&](const std::string& path) -> Status {
+    SP_ASSIGN(const StoredCheckpoint opened, formats::OpenStored(path));
+    return ReadTensors(opened, declared, record);
+  };
+  Status status = read(directory);
+  if (status.ok() && HasAdapter(directory)) status = read(directory + "/" + kAdapterFolder);
+  if (!status.ok()) record.error = status.error().message;
   return record;
 }
 
 namespace {
+
+/// Takes down what an audit finds. \returns whether it could be read.
+bool AddAudit(const std::string& directory, SavedStep& step) {
+  auto audited = Audit(directory);
+  if (!audited.ok()) {
+    step.damage.push_back(audited.error().message);
+    return false;
+  }
+  AuditResult& found = audited.value();
+  step.tensors += static_cast<int64_t>(found.tensors.size());
+  step.sealed = step.sealed && std::filesystem::exists(SealPath(directory));
+  if (step.sealed) {
+    const Status held = HoldAgainstSeal(SealPath(directory), found);
+    if (!held.ok()) found.damage.push_back(held.error().message);
+  }
+  std::move(found.damage.begin(), found.damage.end(), std::back_inserter(step.damage));
+  for (const std::string& file : found.unread) {
+    step.damage.push_back(fmt::format("file '{}' is no part of the checkpoint", file));
+  }
+  return true;
+}
 
 /// "step-" and digits alone: what can be a step's directory, and not what is left of its save.
 bool IsNamedAsStep(const std::string& name) {
@@ -92,23 +120,10 @@ bool IsNamedAsStep(const std::string& name) {
 }
 
 SavedStep AuditStep(const std::string& directory, const std::string& name) {
-  SavedStep step{.name = name};
-  auto audited = Audit(directory);
-  if (!audited.ok()) {
-    step.damage.push_back(audited.error().message);
-    return step;
-  }
-  AuditResult& found = audited.value();
-  step.tensors = static_cast<int64_t>(found.tensors.size());
-  step.sealed = std::filesystem::exists(SealPath(directory));
-  if (step.sealed) {
-    const Status held = HoldAgainstSeal(SealPath(directory), found);
-    if (!held.ok()) found.damage.push_back(held.error().message);
-  }
-  step.damage = std::move(found.damage);
-  for (const std::string& file : found.unread) {
-    step.damage.push_back(fmt::format("file '{}' is no part of the checkpoint", file));
-  }
+  SavedStep step{.name = name, .sealed = true};
+  const bool is_read = AddAudit(directory, step);
+  if (HasAdapter(directory)) AddAudit(directory + "/" + kAdapterFolder, step);
+  step.sealed = step.sealed && is_read;
   return step;
 }
 

@@ -61,6 +61,23 @@ class Adapters(CommandTest):
         for base, adapter in READ[1:]:
             self.peft_loads(base, adapter, STRATEGIES[1:3], ("2x2", "dp_shard=3"))
 
+    def test_what_is_trained_is_saved_in_every_format(self):
+        for n, (model, lora) in enumerate(((ADAPTER, None), (READ[3][1], None), (None, 3))):
+            base = dict(map(reversed, READ)).get(model, "qwen3-moe-small")
+            of = {"adapter": str(self.path(model))} if model else {"lora": {"rank": lora, "targets": ["q_proj"]}}
+            for training in ({"format": "safetensors"}, {"split_fused": True}, {"async": True, "save_every": 1}):
+                with self.subTest(base=base, **training):
+                    saved = self.dir / f"{n}-{'-'.join(training)}"
+                    self.write("case.json", {
+                        "schema": 1, "seed": n, "transport": "sim", "steps": 4, "training": training,
+                        "mesh": [{"name": "dp_shard", "size": 2}], "resume_mesh": [{"name": "dp_shard", "size": 3}],
+                        "model": {"checkpoint": str(self.path(base)), **of}})  # fmt: skip
+                    document = self.judged("verify", "--case", "case.json", "--save-to", saved, code=0)
+                    verdicts = {each["id"]: each for each in document["properties"]}
+                    for name in ("checkpoint.training_files", "checkpoint.commit_whole", "checkpoint.resume_exact"):
+                        self.assertEqual(verdicts[name]["verdict"], "pass", verdicts[name])
+                        self.assertGreater(verdicts[name]["comparisons"], 50)
+
     def peft_loads(self, base, adapter, strategies, meshes):
         """Saves base and adapter by each strategy; PEFT must read the same of all."""
         saved = []
