@@ -7,7 +7,8 @@ import json
 import os
 import re
 
-from reproducer_shared import NotShown
+import reproducer_training as training
+from reproducer_shared import NotShown, age
 
 # Stages that only Save or Restore reaches.
 LATE_STAGES = ("saved", "restored")
@@ -21,8 +22,16 @@ NO_PROGRAM = {
     "memory": "it is about the memory of a process, and a program's ranks are threads of one, whose memory is "
               "not told apart",
     "fault": "a fault was injected into the run, which is the verifier's doing",
-    "train": "it is about optimizer steps, or about what was saved after some, and programs take none yet",
+    "other": "it was compared with what another rank has, which after a step may be what is wrong",
+    "before": "what was there before the step was wrong already, as another finding says",
+    "unreadable": "what cannot be read cannot be looked into; the message says all there is",
 }  # fmt: skip
+
+# The same of the optimizer's state, by their size.
+STATE_TYPES = {4: "float", 2: "at::BFloat16"}
+
+# How the message of a finding says which stage it was compared with, and of which phase if of another.
+COMPARED_WITH = r"differs from (?:its value at )?`([\w@.]+)`(?: of phase (\w+))?"
 
 # How the message of a finding says what a field should have been.
 FIELD_EXPECTED = r"(?:the model declares|at `built` it was|its placements give|in memory the model's strides give|on rank \d+ it is) (.*)$"
@@ -45,6 +54,9 @@ class Plan:
     tensor: str = ""
     ranks: list = dataclasses.field(default_factory=list)
     field: str = ""
+    step: int = 0  # of the stage
+    state: bool = False  # whether the tensor is of the optimizer's state
+    kept_at: tuple = ()  # phase, stage and step at which there was what is expected
     signal: int = 0  # that ends a rank, and with it the process
     float_type: str = ""  # what the bits of an element are shown as, if a number
     constants: dict = dataclasses.field(default_factory=dict)  # name -> {"type", "text"}, in C++
@@ -58,20 +70,43 @@ class Plan:
         return self.check.startswith("saved")
 
     @property
+    def at_disk(self):
+        return self.check.startswith("disk")
+
+    @property
+    def reads_step(self):
+        return self.check in ("disk_element", "disk_key")
+
+    @property
+    def needs_saves(self):
+        """Whether more than the last save matters."""
+        return self.check in ("disk_names", "disk_latest", "disk_manifest", "stale")
+
+    @property
+    def whole(self):
+        """Whether it is about all that a phase does."""
+        return self.check in ("ends", "collective")
+
+    @property
     def at_the_end(self):
-        return self.check in ("tiles", "finite", "collective")
+        return self.check in ("tiles", "finite", "collective", "places")
 
     @property
     def watches(self):
-        return not self.reads_saved and self.check not in ("ends", "collective", "keys")
+        return not (self.reads_saved or self.at_disk or self.whole or self.check in ("keys", "reloads"))
 
     @property
     def finds_slot(self):
-        return self.watches and self.check not in ("names", "groups")
+        free = ("names", "groups", "rng", "stale", "strangers", "places")
+        return self.watches and self.check not in free or self.check == "disk_element"
 
     @property
     def shows_bits(self):
-        return self.check in ("element", "saved_element")
+        return self.check in ("element", "saved_element", "disk_element")
+
+    @property
+    def finds_element(self):
+        return self.check in ("element", "disk_element")
 
     @property
     def ulp(self):
@@ -131,6 +166,47 @@ def element(finding, plan, run):
         plan.constant("int64_t", "kUlp", ulp.group(1))
         plan.expected += f", within {ulp.group(1)} ulp"
     return plan
+
+
+def trained_element(finding, plan, run):
+    """An element of a training job that has taken steps: what a step makes of what was there, or what the
+    program itself has seen at an earlier stage."""
+    bits = re.search(r"\((0x[0-9a-f]+)\)$", finding["expected"])
+    if not bits or finding.get("index") is None:
+        raise NotShown("the finding does not name the element and its bits")
+    name, size = finding["tensor"], len(bits.group(1)) // 2 - 1
+    declared = next((one for one in run.oracle["declared"] if one["name"] == name), {})
+    plan.float_type = STATE_TYPES.get(size, "") if plan.state else FLOAT_TYPES.get(declared.get("dtype"), "")
+    plan.check = "element"
+    plan.expected = f"element {finding['index']} of {name} at `{finding['stage']}` to be"
+    plan.constant("uint64_t", "kElement", f"{finding['index']}u")
+    said = re.search(COMPARED_WITH, finding["message"])
+    if said:
+        plan.kept_at = (said.group(2) or finding["phase"], *training.moment_of(said.group(1)))
+        plan.expected += f" what it was at `{said.group(1)}` of phase {plan.kept_at[0]}"
+        if finding["property"] != "checkpoint.training_files":
+            return plan
+        plan.check = "disk_element"
+        plan.expected = plan.expected.replace(f" at `{finding['stage']}`", ", on disk,")
+        return on_disk(finding, plan, run).constant("size_t", "kElementBytes", str(size))
+    if finding["property"] == "training.steps_by_formula":
+        expect_sound_start(finding, run)
+    else:
+        is_trained = plan.state or declared.get("kind") != "buffer" and declared.get("requires_grad", True)
+        truth = None if is_trained else true_bits(name, finding["index"], size, run.oracle)
+        if truth != int(bits.group(1), 16):
+            raise NotShown(NO_PROGRAM["other"])
+    plan.expected += f" {finding['expected']}"
+    return plan.constant("uint64_t", "kBits", f"{bits.group(1)}u")
+
+
+def expect_sound_start(finding, run):
+    """What a step makes is known if what was there before it was right. Raises NotShown."""
+    moment, compared = training.moment_of(finding["stage"]), run.result["compared"]
+    for one in run.result["findings"]:
+        is_before = one["phase"] == finding["phase"] and age(one, compared) < age(finding, compared)
+        if is_before and training.moment_of(one["stage"]) != moment:
+            raise NotShown(NO_PROGRAM["before"])
 
 
 def field(finding, plan, run):
@@ -218,6 +294,106 @@ def ends(finding, plan, run):
     return plan
 
 
+# ---- what is saved, resumed or held by the optimizer ---------------------------------------------
+
+
+def saved_before(finding, run):
+    """The moment of the save that a resume has begun with. Raises NotShown."""
+    _, step = training.moment_of(finding["stage"])
+    if step not in training.saved_steps(run.case):
+        raise NotShown("no save is of the step that was restored")
+    return "train", "saved", step
+
+
+def option(finding, plan, run):
+    said = re.search(r": its (\S+) is .*, it was .* when it was saved$", finding["message"])
+    if not said:
+        raise NotShown("the finding does not say which option it is")
+    plan.kept_at = saved_before(finding, run)
+    plan.expected = f"{said.group(1)} of {finding['tensor']} to be what it was when it was saved"
+    return plan.constant("std::string", "kOption", quoted(said.group(1)))
+
+
+def rng(finding, plan, run):
+    plan.kept_at = saved_before(finding, run)
+    plan.expected = "the random number generator to be in the state that it was in when it was saved"
+    return plan
+
+
+def stale(finding, plan, run):
+    last = training.saved_steps(run.case)[-1]
+    plan.tensor, plan.step, plan.expected = "", 0, f"the last save to be restored, of step {last}"
+    return plan.constant("int64_t", "kLast", str(last))
+
+
+def held(finding, plan, run):
+    is_frozen = finding["kind"] == "frozen"
+    plan.expected = f"the optimizer {'not ' if is_frozen else ''}to hold {finding['tensor']}" \
+                    f"{'' if is_frozen else ' once'}"  # fmt: skip
+    return plan.constant("int", "kHeld", "0" if is_frozen else "1")
+
+
+def strangers(finding, plan, run):
+    plan.tensor, plan.expected = "", "the optimizer to hold nothing that is none of the model's"
+    return plan
+
+
+def places(finding, plan, run):
+    asked = re.fullmatch(r"from (\S+) to (\S+) elements", finding["expected"])
+    if not asked:
+        raise NotShown("the finding does not say how much was asked for")
+    plan.tensor, plan.expected = "", f"the host to have the state of {finding['expected']}"
+    return plan.constant("double", "kLeast", asked.group(1)).constant("double", "kMost", asked.group(2))
+
+
+def state_names(finding, plan, run):
+    is_wanted = finding["kind"] != "extra"
+    plan.check = "names"
+    plan.expected = f"{plan.tensor} {'' if is_wanted else 'not '}to be there at `{finding['stage']}`"
+    return plan.constant("bool", "kToBeThere", str(is_wanted).lower())
+
+
+def on_disk(finding, plan, run):
+    """Which save has the finding's tensor, and under which name its reader gives it."""
+    step = training.moment_of(finding["stage"])[1] or training.saved_steps(run.case)[-1]
+    key, prefix = finding["tensor"], "optimizer.state."
+    if plan.state:
+        key = prefix + key.removeprefix(prefix)
+    plan.constant("std::string", "kStep", quoted(training.step_name(step)))
+    return plan.constant("std::string", "kKey", quoted(key.removeprefix("model.")))
+
+
+def disk_key(finding, plan, run):
+    is_wanted = finding["kind"] == "absent"
+    plan.state = plan.state or not is_wanted and not finding["tensor"].startswith("model.")
+    plan.expected = f"{finding['tensor']} {'' if is_wanted else 'not '}to be in the checkpoint"
+    plan.tensor = ""
+    return on_disk(finding, plan, run).constant("bool", "kToBeThere", str(is_wanted).lower())
+
+
+def disk_latest(finding, plan, run):
+    last = training.kept_steps(run.case)[-1]
+    plan.expected = f"the file `latest` to name {last}"
+    return plan.constant("std::string", "kLast", quoted(last))
+
+
+def disk_names(finding, plan, run):
+    kept = training.kept_steps(run.case)
+    plan.expected = f"{', '.join(kept)} and `latest` alone"
+    return plan.constant("std::set<std::string>", "kNames", names_of(["latest", *kept]))
+
+
+def disk_manifest(finding, plan, run):
+    step = re.search(r"(step-\d+) has no manifest", finding["message"])
+    plan.expected = f"{step.group(1)} to have a manifest"
+    return plan.constant("std::string", "kStep", quoted(step.group(1)))
+
+
+def reloads(finding, plan, run):
+    plan.expected = "what was saved to be loaded, with the digests that its manifest says"
+    return plan
+
+
 # ---- names, keys and objects ---------------------------------------------------------------------
 
 
@@ -275,12 +451,30 @@ CHECKS = {
     "chunk": owned, "gap": tiles, "overlap": tiles, "incomplete": tiles, "untied": sharing,
     "aliased": sharing, "concealed": keys, "invented": keys, "not-in-model": names, "not-declared": names,
     "extra": saved_keys, "duplicate": saved_keys, "saved-twice": saved_keys, "not-saved": saved_keys,
-    "not-held": says("held", "the optimizer to hold {tensor} once"),
-    "held-twice": says("held", "the optimizer to hold {tensor} once"),
+    "not-held": held, "held-twice": held, "frozen": held, "stranger": strangers, "option": option, "rng": rng,
+    "stale": stale, "too-little": places, "too-much": places,
     "groups": says("groups", "the optimizer to have the groups that it had at `bound`"),
     "options": says("groups", "the optimizer to have the options that it had at `bound`"),
     "members": says("groups", "the optimizer to hold what it held at `bound`, in that order"),
 }  # fmt: skip
+
+
+# Findings of a training job that are of the same kind as others and about something else.
+FILE_CHECKS = {"absent": disk_key, "extra": disk_key}
+ROOT_CHECKS = {"latest": disk_latest, "leftover": disk_names, "absent": disk_names, "unsealed": disk_manifest,
+               "damaged": reloads}  # fmt: skip
+STATE_CHECKS = {"lost": state_names, "extra": state_names, "absent": state_names}
+
+
+def trained(finding):
+    """The check of a finding of a training job, if it is none of those of CHECKS. Raises NotShown."""
+    kind, property_id = finding["kind"], finding["property"]
+    if kind == "unreadable":
+        raise NotShown(NO_PROGRAM["unreadable"])
+    if kind == "differs" and training.moment_of(finding["stage"])[0] not in training.BEFORE_STEPS:
+        return trained_element
+    checks = {"checkpoint.commit_whole": ROOT_CHECKS, "checkpoint.training_files": FILE_CHECKS}
+    return checks.get(property_id, STATE_CHECKS).get(kind)
 
 
 def plan_for(finding, run):
@@ -290,26 +484,28 @@ def plan_for(finding, run):
         raise NotShown(NO_PROGRAM["memory" if domain == "memory" else finding["class"]])
     if run.case["faults"]:
         raise NotShown(NO_PROGRAM["fault"])
-    if finding["phase"] in ("train", "again", "train_on_device", "train_resume"):
-        raise NotShown(NO_PROGRAM["train"])
-    make = CHECKS.get(kind)
+    trains = finding["phase"] in training.PHASES
+    make = trained(finding) if trains else None
+    make = make or CHECKS.get(kind)
     if finding["property"] == "fault.every_rank_finishes":
         make = ends
     elif finding["property"] == "sharding.collectives_in_order":
         make = collective
     elif finding["property"] == "loading.descriptors_kept" and kind != "rebuilt" or kind.startswith("unlike-"):
         make = field
-    elif kind == "absent" and finding["stage"] == "saved":
+    elif kind == "absent" and finding["stage"] == "saved" and not trains:
         make = saved_keys
     if make is None:
         raise NotShown(f"no program checks findings of kind {kind}")
-    plan = Plan(make.__name__, "", finding["stage"].removesuffix(".optimizer"), finding["tensor"],
-                finding["ranks"])  # fmt: skip
+    stage, step = training.moment_of(finding["stage"])
+    plan = Plan(make.__name__, "", stage, finding["tensor"], finding["ranks"], step=step)
+    plan.state = finding["stage"].endswith(".optimizer") and \
+                 all(finding["tensor"] != one["name"] for one in run.oracle["declared"])  # fmt: skip
     plan = make(finding, plan, run)
     if plan.watches and not plan.ranks:
         plan.ranks = list(range(finding["world_size"]))
-    if plan.reads_saved:
-        plan.ranks, plan.stage = [], ""
+    if plan.reads_saved or plan.at_disk or plan.check == "reloads":
+        plan.ranks, plan.stage, plan.step = [], "", 0
     return plan
 
 
@@ -339,12 +535,15 @@ def coordinates_of(evidence, phase, rank):
 
 def descriptor_at(evidence, phase, rank, stage, tensor):
     """What a rank said that a tensor is at a stage. Raises NotShown."""
-    described, current = {}, None
+    described, current, reached = {}, None, ""
     for fact in facts_of(evidence, phase, rank):
         if fact["record"] == "tensor":
             described[fact["id"]] = fact
         elif fact["record"] == "state" and fact["name"] == tensor:
             current = described.get(fact["tensor"])
-        elif fact["record"] == "stage_end" and fact["name"] == stage and current:
+        elif fact["record"] == "stage":
+            reached = fact["name"] + (f"@{fact['step']}" if fact["step"] else "")
+            reached += f".{fact['of']}" if "of" in fact else ""
+        elif fact["record"] == "stage_end" and reached == stage and current:
             return current
     raise NotShown(f"rank {rank} left nothing about {tensor} at `{stage}`")

@@ -31,6 +31,7 @@ import textwrap
 sys.path.append(sys.path.pop(0))
 
 import jinja2
+import reproducer_training as training
 from reproducer_checks import LATE_STAGES, Plan, coordinates_of, descriptor_at, plan_for, quoted
 from reproducer_job import job_of, mesh_text, source_files
 from reproducer_shared import (
@@ -127,39 +128,57 @@ def seed_of(case, phase):
     return seed
 
 
-def phases_for(finding, plan, case):
-    """What the program runs: as much of the finding's phase as leads to its stage."""
-    late = finding["stage"].removesuffix(".optimizer")
-    whole = plan.check == "collective" or plan.check == "ends" and late not in ("built", "loaded", "ready")
-    phases = [{"name": finding["phase"], "mesh": case["mesh"], "resumes": False,
-               "saves": finding["phase"] == "values" and (whole or late in LATE_STAGES),
-               "restores": finding["phase"] == "values" and (whole or late == "restored")}]  # fmt: skip
-    if finding["phase"] == "resume":
-        phases[0] |= {"resumes": True, "mesh": case["resume_mesh"]}
-        phases.insert(0, {"name": "values", "mesh": case["mesh"], "resumes": False, "saves": True,
-                          "restores": False})  # fmt: skip
+def phases_for(finding, plan, case, restored, *, saves_all):
+    """What the program runs: as much of the finding's phase as leads to its stage.
+
+    restored: the job that a restore is asked for
+    saves_all: whether a training job makes every save on the way
+    """
+    if finding["phase"] in training.PHASES:
+        phases = [{"name": name, "mesh": case["resume_mesh" if name == "train_resume" else "mesh"],
+                   "work": training.work(name, finding, plan, case, restored, saves_all=saves_all)}
+                  for name in training.phases_of(finding, plan)]  # fmt: skip
+    else:
+        phases = loading_phases(finding, plan, case, restored)
     for phase in phases:
-        phase |= {"seed": seed_of(case, phase["name"]), "mesh": mesh_text(phase["mesh"]),
-                  "function": f"Phase{phase['name'].capitalize()}"}  # fmt: skip
+        words = "".join(word.capitalize() for word in phase["name"].split("_"))
+        phase |= {"seed": seed_of(case, phase["name"]), "mesh": mesh_text(phase["mesh"]), "function": f"Phase{words}"}
     return phases
 
 
-def write_program(folder, group, run, yields):
-    """main.cc and CMakeLists.txt. Raises NotShown.
+def loading_phases(finding, plan, case, restored):
+    late = finding["stage"].removesuffix(".optimizer")
+    whole = plan.check == "collective" or plan.check == "ends" and late not in ("built", "loaded", "ready")
+    load = ["SP_ASSIGN(const Model model, Load(job, stages, world));"]
+    save, restore = ["SP_TRY(Save(model, job, stages, world));"], [f"SP_TRY(Restore({restored}, stages, world));"]
+    if finding["phase"] == "resume":
+        return [{"name": "values", "mesh": case["mesh"], "work": load + save},
+                {"name": "resume", "mesh": case["resume_mesh"], "work": restore}]  # fmt: skip
+    saves = finding["phase"] == "values" and (whole or late in LATE_STAGES)
+    restores = finding["phase"] == "values" and (whole or late == "restored")
+    return [{"name": finding["phase"], "mesh": case["mesh"],
+             "work": load + save * saves + restore * restores}]  # fmt: skip
 
-    yields: whether ranks have turns at files, as in the verifier
-    """
+
+def write_program(folder, group, run, attempt):
+    """main.cc and CMakeLists.txt. Raises NotShown."""
     finding, case = group.findings[0], run.case
     is_plain = finding["phase"] == "plain"  # the yardstick, without the bug
     bug = "" if is_plain else case["bug"]
-    phases = phases_for(finding, group.plan, case)
     redraws = bool(case["model"].get("from_scratch") or case["model"].get("lora"))  # as verify/run/worker.cc
+    restored = "WithAnotherSeed(job)" if redraws else "job"
+    phases = phases_for(finding, group.plan, case, restored, saves_all=attempt.saves_all)
+    calls = " ".join(line for phase in phases for line in phase["work"])
     spec, job_lines = job_of(case, "plain" if is_plain else case["strategy"])
+    if finding["phase"] in training.PHASES:
+        job_lines += training.job_lines(case)
     facts = {
         "bug": bug, "bug_file": bug.replace(".", "_", 1) + ".cc", "plan": group.plan, "spec": spec,
         "title": textwrap.wrap(title_of(finding), 96), "phases": phases,
-        "redraws": redraws and any(one["resumes"] or one["restores"] for one in phases),
-        "checkpoint": source_files(run), "job_lines": job_lines, "yields": yields,
+        "redraws": "WithAnotherSeed(" in calls, "saves_async": "StartSave(" in calls,
+        "trains": "Train(" in calls,
+        "copies": training.copies(finding, case), "checkpoint": source_files(run), "job_lines": job_lines,
+        "yields": attempt.yields, "loses": attempt.loses,
     }  # fmt: skip
     environment = templates()
     environment.filters["quoted"] = quoted
@@ -196,6 +215,22 @@ class Tools:
         build = [f"-DSHARDPROOF_BUILD={os.path.abspath(self.build)}"] if self.build else []
         return [*generator, f"-DSHARDPROOF_SOURCE={os.path.abspath(self.source)}", *build,
                 f"-DTORCH_PYTHON={self.python}"]  # fmt: skip
+
+
+@dataclasses.dataclass
+class Attempt:
+    """What of the verifier's surroundings a program has."""
+
+    yields: bool = False  # ranks have turns at files, which change the order of all that follows
+    saves_all: bool = False  # a training job makes every save on the way
+    loses: bool = False  # what took a file's place is gone if nobody has made that durable
+
+
+def attempts_for(group):
+    """Programs to try, one after the other: first the one that has the least."""
+    if group.plan.check == "disk_latest":
+        return Attempt(), Attempt(loses=True)
+    return Attempt(), Attempt(yields=True, saves_all=True)
 
 
 @dataclasses.dataclass
@@ -236,10 +271,9 @@ def reproduce(group, run, out, tools):
     if group.why_not:
         return None
     folder, seen = os.path.join(out, group.slug), None
-    # The turns that ranks have at files change the order of all that follows: only where it takes them.
-    for yields in (False, True):
+    for attempt in attempts_for(group):
         try:
-            write_program(folder, group, run, yields)
+            write_program(folder, group, run, attempt)
         except NotShown as reason:
             group.why_not = str(reason)
             return None
