@@ -342,7 +342,7 @@ def places(finding, plan, run):
     asked = re.fullmatch(r"from (\S+) to (\S+) elements", finding["expected"])
     if not asked:
         raise NotShown("the finding does not say how much was asked for")
-    plan.tensor, plan.expected = "", f"the host to have the state of {finding['expected']}"
+    plan.tensor, plan.expected = "", f"the host to have the state of {finding['expected'].removeprefix('from ')}"
     return plan.constant("double", "kLeast", asked.group(1)).constant("double", "kMost", asked.group(2))
 
 

@@ -177,7 +177,7 @@ def write_program(folder, group, run, attempt):
         "title": textwrap.wrap(title_of(finding), 96), "phases": phases,
         "redraws": "WithAnotherSeed(" in calls, "saves_async": "StartSave(" in calls,
         "trains": "Train(" in calls,
-        "copies": training.copies(finding, case), "checkpoint": source_files(run), "job_lines": job_lines,
+        "copies": training.copies(finding, group.plan, case), "checkpoint": source_files(run), "job_lines": job_lines,
         "yields": attempt.yields, "loses": attempt.loses,
     }  # fmt: skip
     environment = templates()

@@ -84,11 +84,11 @@ def resumed(last, restored):
     return lines + [f'SP_TRY(Train(resumed, {last}, "resumed", job, stages, world));'] * (last > 0)
 
 
-def copies(finding, case):
+def copies(finding, plan, case):
     """When copies on side streams happen: "" for at once, "late" or "seeded", as verify/run/worker.cc has them."""
-    if not case["training"]["offload"] or finding["phase"] not in ("train", "train_resume"):
+    if plan.check == "places" or not case["training"]["offload"]:
         return ""
-    return "late" if finding["phase"] == "train" else "seeded"
+    return {"train": "late", "train_resume": "seeded"}.get(finding["phase"], "")
 
 
 def phases_of(finding, plan):

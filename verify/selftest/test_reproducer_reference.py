@@ -19,10 +19,10 @@ class Reproducer(CommandTest):
     labels = "selftest multi-rank"
     timeout_s = 400
 
-    def found(self, bug, *words):
+    def found(self, bug, *words, **variables):
         """A failing run of a planted bug with a report. \\returns the report's directory"""
         report = self.root / "report"
-        done = self.shardproof("verify", "--bug", bug, *words, "--report", report, timeout=350)
+        done = self.shardproof("verify", "--bug", bug, *words, "--report", report, timeout=350, **variables)
         self.assertIn(done.code, (1, 4), str(done))
         return report
 
@@ -44,20 +44,36 @@ class Reproducer(CommandTest):
             self.assert_exit(self.run_process("cmake", *step, timeout=300), 0)
         return self.run_process(build / "reproducer")
 
-    def reproduced(self, bug, property_id, *shows, case=None):
+    def keep_phase(self, report, phase):
+        """Writes the programs of the findings of one phase, as if those of others were none."""
+        result = json.loads((report / "result.json").read_text())
+        result["findings"] = [one for one in result["findings"] if one["phase"] == phase]
+        (report / "result.json").write_text(json.dumps(result))
+        shutil.rmtree(report / "reproducers")
+        done = self.run_process(sys.executable, SCRIPT, report / "result.json", report / "evidence",
+                                report / "reproducers", "--source", REPOSITORY, "--build",
+                                os.environ["SHARDPROOF_BUILD"], timeout=300)  # fmt: skip
+        self.assert_exit(done, 0)
+
+    def reproduced(self, bug, property_id, *shows, case=None, phase=""):
         """The finding's program: seen to fail as the report says, and it does not without the bug.
 
         case: what is run in place of the smallest case of the bug
+        phase: whose findings are to have a program, where those of an earlier phase would have one in their place
         """
         words = ["--case", self.write("shown.json", case)] if case else []
-        report = self.found(bug, *words, "--transport", "sim", "--property", property_id)
+        without_cmake = {"PATH": ""} if phase else {}
+        report = self.found(bug, *words, "--transport", "sim", "--property", property_id, **without_cmake)
+        if phase:
+            self.keep_phase(report, phase)
         out = report / "reproducers"
         entry, finding = self.entry_of(report, property=property_id)
         text = (out / entry["report"]).read_text()
         self.assertTrue(entry["seen"], text)
         for words in (finding["message"], finding["fingerprint"], "ended with exit code 1", "\nseen ", *shows):
             self.assertIn(words, text)
-        self.assertIn(f'href="reproducers/{entry["program"]}/main.cc"', (report / "report.html").read_text())
+        if not phase:
+            self.assertIn(f'href="reproducers/{entry["program"]}/main.cc"', (report / "report.html").read_text())
         self.assertEqual(json.loads((out / "case.json").read_text())["bug"], bug)
         for name in ("main.cc", "CMakeLists.txt"):
             code = (out / entry["program"] / name).read_text()
@@ -141,6 +157,51 @@ class OtherKinds(Reproducer):
     def test_an_optimizer_of_the_old_tensors(self):
         self.reproduced("training.optimizer_not_rebound", "training.optimizer_live",
                         "the optimizer holds a.weight 0 times")  # fmt: skip
+
+
+class Training(Reproducer):
+    labels = "selftest multi-rank nightly"
+    timeout_s = 400
+
+    def test_a_parameter_after_a_step(self):
+        self.reproduced("training.norm_of_own_shard", "training.steps_by_formula",
+                        "expected  element 0 of a.weight at `stepped@1` to be -0.002896911 (0xbb3dda1a)",
+                        "rank 0: element 0 of a.weight is -0.0028969138 (0xbb3dda26)")  # fmt: skip
+
+    def test_the_state_of_the_optimizer_after_a_resume_on_another_mesh(self):
+        weights = [{"name": f"{name}.weight", "dtype": "F32", "shape": [5, 3]} for name in "ab"]
+        case = {"schema": 1, "model": {"tensors": weights}, "mesh": [{"name": "dp_shard", "size": 2}],
+                "resume_mesh": [{"name": "dp_shard", "size": 3}], "steps": 2}  # fmt: skip
+        program = self.reproduced("training.state_by_position", "checkpoint.training_round_trip",
+                                  "element 0 of a.weight.exp_avg is", case=case, phase="train_resume")  # fmt: skip
+        self.assertIn('{.axes = {{"dp_shard", 3}}}', (program / "main.cc").read_text())
+
+    def test_an_option_of_a_group(self):
+        self.reproduced("training.options_not_restored", "checkpoint.training_round_trip",
+                        "rank 0: lr of a.weight is 0.001, it was 0.0009375")  # fmt: skip
+
+    def test_a_copy_that_races_a_step(self):
+        self.reproduced("offload.fetched_not_waited_for", "offload.equals_on_device",
+                        "rank 0: element 0 of a.weight is -nan (0xffffffff), it was -0.002896921 (0xbb3dda45)")
+
+    def test_a_resume_that_differs(self):
+        self.reproduced("training.step_not_restored", "checkpoint.resume_exact",
+                        "rank 0: element 0 of a.weight is -0.0027138842 (0xbb31db6c)")  # fmt: skip
+
+    def test_a_generator_of_another_rank(self):
+        self.reproduced("checkpoint.rng_of_rank0_for_all", "checkpoint.training_round_trip",
+                        "rank 1: its generator is in another state")  # fmt: skip
+
+    def test_a_save_that_goes_on_beside_the_steps(self):
+        self.reproduced("checkpoint.snapshot_is_live", "checkpoint.training_files",
+                        "a.weight is -0.0027606471 (0xbb34ebf9) in step-00000001, it was -0.002896921")  # fmt: skip
+
+    def test_the_file_that_names_the_newest_save(self):
+        self.reproduced("checkpoint.latest_not_synced", "checkpoint.commit_whole", 'the file `latest` holds ""')
+
+    def test_state_that_is_not_where_it_was_asked_for(self):
+        self.reproduced("offload.fraction_ignored", "offload.state_where_asked",
+                        "the host has the state of 0 of 30 elements")  # fmt: skip
 
 
 def by_hand(bug, property_id):
