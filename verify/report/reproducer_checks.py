@@ -24,7 +24,6 @@ NO_PROGRAM = {
     "fault": "a fault was injected into the run, which is the verifier's doing",
     "other": "it was compared with what another rank has, which after a step may be what is wrong",
     "before": "what was there before the step was wrong already, as another finding says",
-    "unreadable": "what cannot be read cannot be looked into; the message says all there is",
 }  # fmt: skip
 
 # The same of the optimizer's state, by their size.
@@ -75,7 +74,7 @@ class Plan:
 
     @property
     def reads_step(self):
-        return self.check in ("disk_element", "disk_key")
+        return self.check in ("disk_element", "disk_key", "disk_opens")
 
     @property
     def needs_saves(self):
@@ -360,7 +359,7 @@ def on_disk(finding, plan, run):
     if plan.state:
         key = prefix + key.removeprefix(prefix)
     plan.constant("std::string", "kStep", quoted(training.step_name(step)))
-    return plan.constant("std::string", "kKey", quoted(key.removeprefix("model.")))
+    return plan.constant("std::string", "kKey", quoted(key.removeprefix("model."))) if key else plan
 
 
 def disk_key(finding, plan, run):
@@ -369,6 +368,11 @@ def disk_key(finding, plan, run):
     plan.expected = f"{finding['tensor']} {'' if is_wanted else 'not '}to be in the checkpoint"
     plan.tensor = ""
     return on_disk(finding, plan, run).constant("bool", "kToBeThere", str(is_wanted).lower())
+
+
+def disk_opens(finding, plan, run):
+    plan.expected = "the checkpoint to be readable"
+    return on_disk(finding, plan, run)
 
 
 def disk_latest(finding, plan, run):
@@ -460,18 +464,17 @@ CHECKS = {
 
 
 # Findings of a training job that are of the same kind as others and about something else.
-FILE_CHECKS = {"absent": disk_key, "extra": disk_key}
+FILE_CHECKS = {"absent": disk_key, "extra": disk_key, "unreadable": disk_opens}
 ROOT_CHECKS = {"latest": disk_latest, "leftover": disk_names, "absent": disk_names, "unsealed": disk_manifest,
                "damaged": reloads}  # fmt: skip
 STATE_CHECKS = {"lost": state_names, "extra": state_names, "absent": state_names}
 
 
 def trained(finding):
-    """The check of a finding of a training job, if it is none of those of CHECKS. Raises NotShown."""
+    """The check of a finding of a training job, or nothing if it is one of CHECKS."""
     kind, property_id = finding["kind"], finding["property"]
-    if kind == "unreadable":
-        raise NotShown(NO_PROGRAM["unreadable"])
-    if kind == "differs" and training.moment_of(finding["stage"])[0] not in training.BEFORE_STEPS:
+    has_truth = property_id == "loading.derived_buffers"  # at every stage, by their formula
+    if kind == "differs" and not has_truth and training.moment_of(finding["stage"])[0] not in training.BEFORE_STEPS:
         return trained_element
     checks = {"checkpoint.commit_whole": ROOT_CHECKS, "checkpoint.training_files": FILE_CHECKS}
     return checks.get(property_id, STATE_CHECKS).get(kind)
