@@ -158,6 +158,9 @@ class OtherKinds(Reproducer):
         self.reproduced("training.optimizer_not_rebound", "training.optimizer_live",
                         "the optimizer holds a.weight 0 times")  # fmt: skip
 
+    def test_groups_of_an_optimizer_that_are_one(self):
+        self.reproduced("training.groups_merged", "training.groups_kept", "name=matrices weight_decay=0.1 a.weight a.bias]")
+
 
 class Training(Reproducer):
     labels = "selftest multi-rank nightly"
