@@ -58,6 +58,7 @@ class Plan:
     kept_at: tuple = ()  # phase, stage and step at which there was what is expected
     signal: int = 0  # that ends a rank, and with it the process
     float_type: str = ""  # what the bits of an element are shown as, if a number
+    safetensors: bool = False  # what is on disk, else DCP
     constants: dict = dataclasses.field(default_factory=dict)  # name -> {"type", "text"}, in C++
 
     def constant(self, cpp_type, name, text):
@@ -356,6 +357,11 @@ def on_disk(finding, plan, run):
     """Which save has the finding's tensor, and under which name its reader gives it."""
     step = training.moment_of(finding["stage"])[1] or training.saved_steps(run.case)[-1]
     key, prefix = finding["tensor"], "optimizer.state."
+    kept = run.case["training"]
+    plan.safetensors = kept["format"] == "safetensors"
+    in_parts = {one["name"] for one in run.oracle["declared"] if one.get("stored")}
+    if (plan.safetensors or kept["split_fused"]) and (key in in_parts or key.rpartition(".")[0] in in_parts):
+        raise NotShown("the checkpoint keeps the tensor in parts, or under another name")
     if plan.state:
         key = prefix + key.removeprefix(prefix)
     plan.constant("std::string", "kStep", quoted(training.step_name(step)))

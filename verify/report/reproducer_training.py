@@ -54,7 +54,10 @@ def job_lines(case):
             lines.append("job.training.overlap = false;")
     if training["keep"] != 2:
         lines.append(f"job.training.keep = {training['keep']};")
-    return [*lines, "job.format = SaveFormat::kDcp;"]
+    if training["split_fused"]:
+        lines.append("job.training.split_fused = true;")
+    # Safetensors are the format of a Job that says nothing.
+    return lines if training["format"] == "safetensors" else [*lines, "job.format = SaveFormat::kDcp;"]
 
 
 def steps(saves, last, case):

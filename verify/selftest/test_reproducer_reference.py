@@ -199,6 +199,14 @@ class Training(Reproducer):
         self.reproduced("checkpoint.snapshot_is_live", "checkpoint.training_files",
                         "a.weight is -0.0027606471 (0xbb34ebf9) in step-00000001, it was -0.002896921")  # fmt: skip
 
+    def test_what_is_on_disk_in_safetensors(self):
+        case = {"schema": 1, "steps": 2, "training": {"format": "safetensors"},
+                "model": {"tensors": [{"name": f"{name}.weight", "dtype": "F32", "shape": [5, 3]} for name in "ab"]},
+                "mesh": [{"name": "dp_shard", "size": 1}]}  # fmt: skip
+        program = self.reproduced("checkpoint.piece_names_swapped", "checkpoint.training_files",
+                                  "element 0 of a.weight is", case=case)  # fmt: skip
+        self.assertIn("AddTrainingState", (program / "main.cc").read_text())
+
     def test_the_file_that_names_the_newest_save(self):
         self.reproduced("checkpoint.latest_not_synced", "checkpoint.commit_whole", 'the file `latest` holds ""')
 
