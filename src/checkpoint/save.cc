@@ -101,16 +101,26 @@ Status MakeFiles(const std::vector<SavedFile>& plan, const std::string& staging,
   return Ok();
 }
 
-/// That no two tensors would have one key where they are read.
+Status CheckOnce(const std::string& key, std::set<std::string>& keys) {
+  if (keys.insert(key).second) return Ok();
+  return BadInput(text::Quote(key) + ": more than one thing would be saved under that key");
+}
+
+/// That nothing else has the key of a tensor where it is read.
 Status CheckKeys(const std::vector<SavedFile>& plan) {
   std::set<std::string> keys;
   for (const SavedFile& file : plan) {
-    for (const SavedTensor& tensor : file.tensors) {
-      if (file.folder == kAdapterFolder || keys.insert(tensor.key).second) continue;
-      return BadInput("tensor " + text::Quote(tensor.key) +
-                      ": another one is saved under that key: save it as DCP");
-    }
+    if (file.folder == kAdapterFolder) continue;
+    for (const SavedTensor& tensor : file.tensors) SP_TRY(CheckOnce(tensor.key, keys));
   }
+  return Ok();
+}
+Status CheckKeys(const StateDict& state) {
+  std::set<std::string> keys;
+  for (const StateTensor& tensor : state.tensors) {
+    for (const StatePath& path : tensor.paths) SP_TRY(CheckOnce(FlatKey(path), keys));
+  }
+  for (const StateValue& value : state.values) SP_TRY(CheckOnce(FlatKey(value.path), keys));
   return Ok();
 }
 
@@ -380,6 +390,7 @@ class DcpSaver : public Saver {
   Status Plan() override {
     state_ = stages_.state_of(model_, world_);
     if (job_.training.split_fused) state_ = stages_.split_fused(std::move(state_));
+    SP_TRY(CheckKeys(state_));
     SP_ASSIGN(Sealing sealing, SealingOf(state_, job_, world_));
     sealings_.push_back(std::move(sealing));
     return Ok();

@@ -631,5 +631,26 @@ TEST_F(StepsTest, WhatAJobIsRestoredWithIsSavedAgainWhateverItIs) {
   EXPECT_THAT(Names(), ElementsAre("latest", "step-00000001", "step-00000002"));
 }
 
+TEST_F(StepsTest, TwoThingsUnderOneKeyAreNotSaved) {
+  job_.model->tensors.push_back({.name = "rng_1", .shape = {3}});
+  job_.format = SaveFormat::kSafetensors;
+  const auto save = [&] {
+    return OnRanks([&](World& world) -> Status {
+      const Stages stages = ReferenceStages(job_.strategy);
+      SP_ASSIGN(Model model, Load(job_, stages, world));
+      SP_TRY(Train(model, 1, "stepped", job_, stages, world));
+      return Save(model, job_, stages, world);
+    });
+  };
+  for (const Status& end : save()) {
+    ASSERT_FALSE(end.ok());
+    EXPECT_THAT(end.error().message, HasSubstr("'rng_1': more than one thing"));
+  }
+  EXPECT_THAT(Names(), IsEmpty());
+  job_.format = SaveFormat::kDcp;  // where a model's tensors have keys of their own
+  for (const Status& end : save()) EXPECT_TRUE(end.ok()) << end.error().message;
+  EXPECT_EQ(Restored(), 1);
+}
+
 }  // namespace
 }  // namespace shardproof
