@@ -1,7 +1,5 @@
 #include "src/checkpoint/state_dict.h"
 
-#include <fmt/format.h>
-
 #include <map>
 
 #include "src/optim/optimizer.h"
@@ -132,7 +130,7 @@ StateDict StateOf(const Model& model, const World& world) {
   const int64_t world_size = world.communicator->world_size();
   for (int64_t rank = 0; rank < world_size; ++rank) {
     const auto own = rank == world.rank() ? StateOfRng(*model.rng) : nullptr;
-    state.tensors.push_back({{{fmt::format("rng_{}", rank)}}, own ? own : RngSlot(), rank});
+    state.tensors.push_back({{{RngKey(rank)}}, own ? own : RngSlot(), rank});
   }
   for (const KeptTensor& kept : model.kept.tensors) state.tensors.push_back({{kept.path}, kept.slot});
   for (const KeptValue& kept : model.kept.values) state.values.push_back({kept.path, kept.pickle});

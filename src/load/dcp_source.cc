@@ -14,6 +14,7 @@
 #include "src/load/torch_archive.h"
 #include "src/mesh/boxes.h"
 #include "src/pickle/pickle.h"
+#include "src/pipeline/rng.h"
 #include "src/text/quote.h"
 
 namespace shardproof {
@@ -379,9 +380,7 @@ class Reader {
 
   /// Whether a key is of a training job's state, whatever it calls its optimizer.
   static bool IsOfTraining(const std::string& key) {
-    constexpr std::string_view kRng = "rng_";
-    if (key.starts_with(kRng)) return key.find_first_not_of("0123456789", kRng.size()) == key.npos;
-    return key.find(".state.") != key.npos;
+    return IsRngKey(key) || key.find(".state.") != key.npos;
   }
 
   /// Whether the state dict that was saved had a dict "model" in it. (The names of many models

@@ -279,18 +279,12 @@ Status CheckAllTaken(const Source& state, const KeyMatch& match) {
   return Ok();
 }
 
-/// "rng_7": of a rank that there was.
-bool IsRngKey(const std::string& key) {
-  constexpr std::string_view kRng = "rng_";
-  return key.starts_with(kRng) && key.find_first_not_of("0123456789", kRng.size()) == key.npos;
-}
-
 /// This rank's generator, if there was such a rank; else a stream of its own goes on.
 Result<std::shared_ptr<Slot>> WantRng(const Source& state, World& world, KeyMatch& match) {
   std::shared_ptr<Slot> own;
   // All ranks plan alike, so all want every generator: they are small.
   for (int64_t rank = 0; rank < world.communicator->world_size(); ++rank) {
-    const std::string key = fmt::format("rng_{}", rank);
+    const std::string key = RngKey(rank);
     if (!state.tensors.contains(key)) continue;
     const auto slot = RngSlot();
     slot->spec.name = key;

@@ -11,6 +11,8 @@
 namespace shardproof {
 namespace {
 
+constexpr std::string_view kKeyPrefix = "rng_";
+
 std::shared_ptr<Slot> SlotOf(int64_t bytes) {
   return std::make_shared<Slot>(TensorSpec{.name = "rng",
                                            .kind = TensorKind::kBuffer,
@@ -26,6 +28,13 @@ at::Generator MakeRng(uint64_t seed, int64_t rank) {
 }
 
 void DrawForStep(at::Generator& rng) { at::check_generator<at::CPUGeneratorImpl>(rng)->random64(); }
+
+std::string RngKey(int64_t rank) { return std::string(kKeyPrefix) + std::to_string(rank); }
+
+bool IsRngKey(std::string_view key) {
+  return key.starts_with(kKeyPrefix) &&
+         key.find_first_not_of("0123456789", kKeyPrefix.size()) == key.npos;
+}
 
 std::shared_ptr<Slot> RngSlot() {
   static const int64_t bytes = at::detail::createCPUGenerator(0).get_state().numel();

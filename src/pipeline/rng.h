@@ -5,6 +5,8 @@
 #include <ATen/core/Generator.h>
 
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "src/model/model.h"
 
@@ -15,6 +17,10 @@ at::Generator MakeRng(uint64_t seed, int64_t rank);
 
 /// What a step draws.
 void DrawForStep(at::Generator& rng);
+
+/// What the state of a rank's is saved under, "rng_7"; and whether a key is one of these.
+std::string RngKey(int64_t rank);
+bool IsRngKey(std::string_view key);
 
 /// A slot for the state of one, U8, as torch.get_rng_state gives it; and one that holds it.
 std::shared_ptr<Slot> RngSlot();
