@@ -107,27 +107,27 @@ def work(name, finding, plan, case, restored, *, saves_all):
     saves_all: whether every save is made, and not only the one that matters
     """
     stage, step = moment_of(finding["stage"])
-    is_target = name == finding["phase"]
-    if plan.check == "reloads":
-        return steps(saved_steps(case)[-1:], case["steps"] if case["training"]["async"] else 0, case) + RELOAD
-    whole = is_target and plan.whole
-    resumes = stage in ("restored", "resumed")
-    saves = saved_steps(case) if name == "train" else []
-    # What an async save writes is seen once steps have been taken beside it.
-    late = case["steps"] if saves and case["training"]["async"] and (resumes or plan.at_disk) else 0
-    late = max(late, plan.kept_at[2] if plan.kept_at and plan.kept_at[0] == name else 0)
+    is_target, is_async = name == finding["phase"], case["training"]["async"]
+    whole, resumes = is_target and plan.whole, stage in ("restored", "resumed")
     if name == "train_resume":
         return resumed(case["steps"] if whole else step if stage == "resumed" else 0, restored)
+    saves = saved_steps(case) if name == "train" else []
     if whole:
-        lines = steps(saves, case["steps"], case)
-        return lines + resumed(case["steps"], restored) if saves else lines
+        return steps(saves, case["steps"], case) + (resumed(case["steps"], restored) if saves else [])
+    # Up to where the program keeps what is expected; and what an async save writes is seen once steps have
+    # been taken beside it.
+    last = plan.kept_at[2] if plan.kept_at and plan.kept_at[0] == name else 0
+    if saves and is_async and (resumes or plan.at_disk or plan.check == "reloads"):
+        last = case["steps"]
+    if plan.check == "reloads":
+        return steps(saves[-1:], last, case) + RELOAD
+    if not is_target and finding["phase"] != "train_resume":  # only gives what is expected
+        return steps([], last, case)
     if is_target and stage in BEFORE_STEPS:
         return steps([], 0, case)
     if is_target and stage == "stepped":
         return steps([one for one in saves if saves_all and one < step], step, case)
-    if not is_target and finding["phase"] != "train_resume":  # it gives what is expected
-        return steps([], late, case)
     if is_target and stage == "saved" and step:
         saves = [one for one in saves if one <= step]
-    lines = steps(saves if saves_all or plan.needs_saves else saves[-1:], late, case)
+    lines = steps(saves if saves_all or plan.needs_saves else saves[-1:], last, case)
     return lines + resumed(step if stage == "resumed" else 0, restored) if is_target and resumes else lines

@@ -159,7 +159,8 @@ class OtherKinds(Reproducer):
                         "the optimizer holds a.weight 0 times")  # fmt: skip
 
     def test_groups_of_an_optimizer_that_are_one(self):
-        self.reproduced("training.groups_merged", "training.groups_kept", "name=matrices weight_decay=0.1 a.weight a.bias]")
+        self.reproduced("training.groups_merged", "training.groups_kept",
+                        "name=matrices weight_decay=0.1 a.weight a.bias]")  # fmt: skip
 
 
 class Training(Reproducer):
