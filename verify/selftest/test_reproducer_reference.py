@@ -136,7 +136,7 @@ class OtherKinds(Reproducer):
 
     def test_collectives_in_another_order(self):
         self.reproduced("comm.two_broadcasts_swapped", "sharding.collectives_in_order",
-                        "rank 1: collective 11 is broadcast from rank 0 of b.weight")  # fmt: skip
+                        "rank 1: collective 13 is broadcast from rank 0 of b.weight")  # fmt: skip
 
     def test_a_rank_that_ends_with_an_error(self):
         self.reproduced("fault.error_not_shared", "fault.every_rank_finishes", "Input/output error")
