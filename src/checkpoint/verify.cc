@@ -119,12 +119,14 @@ class Holding {
   Status CheckTensor(const std::string& name, SourceTensor& tensor) {
     if (!IsOfDirectory(tensor)) return Ok();
     const std::string& key = tensor.key.empty() ? name : tensor.key;
-    const std::string tag = TagText(DtypeName(tensor.dtype), tensor.shape);
+    const std::string dtype = DtypeName(tensor.dtype);
     const auto entry = manifest_.tensors.find(key);
-    const std::string what = fmt::format("tensor {} in {}", Quote(key), FilesOf(source_, tensor));
-    if (entry == manifest_.tensors.end()) return Wrong(what, "none", tag);
-    const std::string expected = TagText(entry->second.dtype, entry->second.shape);
-    if (expected != tag) return Wrong(what, expected, tag);
+    const bool is_there = entry != manifest_.tensors.end();
+    if (!is_there || entry->second.dtype != dtype || entry->second.shape != tensor.shape) {
+      return Wrong(fmt::format("tensor {} in {}", Quote(key), FilesOf(source_, tensor)),
+                   is_there ? TagText(entry->second.dtype, entry->second.shape) : "none",
+                   TagText(dtype, tensor.shape));
+    }
     tensor.sealed = entry->second.digest;
     found_.insert(key);
     return Ok();

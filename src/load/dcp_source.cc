@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <optional>
 #include <tuple>
 
@@ -29,7 +31,11 @@ using Kind = PickleValue::Kind;
 
 constexpr uint64_t kMetadataBytesMax = uint64_t{1} << 30;
 constexpr uint64_t kPickleBytesMax = 64u << 20;  // of all values
-constexpr std::string_view kModule = "torch.distributed.checkpoint.metadata.";
+constexpr std::string_view kMetadata = "torch.distributed.checkpoint.metadata.Metadata";
+constexpr std::string_view kTensorEntry =
+    "torch.distributed.checkpoint.metadata.TensorStorageMetadata";
+constexpr std::string_view kValueEntry =
+    "torch.distributed.checkpoint.metadata.BytesStorageMetadata";
 constexpr std::string_view kModelPrefix = "model.";
 constexpr size_t kNamesMax = 1024;  // of one piece
 
@@ -62,11 +68,20 @@ std::optional<uint64_t> BytesOf(const std::vector<int64_t>& shape, at::ScalarTyp
   return empty ? 0 : static_cast<uint64_t>(bytes);
 }
 
-/// Where an item lies.
+/// Where an item lies: a piece of a tensor, or a value (no offsets).
 struct Place {
+  std::string_view name;  ///< lives as long as the metadata
+  std::vector<int64_t> offsets;
   int64_t file = 0;
   uint64_t offset = 0;
   uint64_t length = 0;
+};
+
+/// What the pickle of a piece was found to be.
+struct KnownPiece {
+  at::ScalarType dtype = at::kFloat;
+  std::vector<int64_t> sizes;
+  uint64_t begin = 0;  ///< in its storage, bytes
 };
 
 class Reader {
@@ -78,8 +93,7 @@ class Reader {
     SP_ASSIGN(std::string bytes, files_.ReadText(where_, kMetadataBytesMax));
     SP_ASSIGN(const Pickle metadata, pickle::ReadPickle(std::move(bytes), where_));
     const PickleValue& root = metadata.root();
-    if (!root.IsObject(std::string(kModule) + "Metadata"))
-      return Wrong("a Metadata", Describe(root));
+    if (!root.IsObject(kMetadata)) return Wrong("a Metadata", Describe(root));
     SP_ASSIGN(const PickleValue* entries, Member(root, "state_dict_metadata", Kind::kDict));
     SP_ASSIGN(const PickleValue* places, Member(root, "storage_data", Kind::kDict));
     SP_TRY(ReadPlaces(*places));
@@ -89,6 +103,7 @@ class Reader {
       if (!key.Is(Kind::kText)) return Wrong("names in state_dict_metadata", Describe(key));
       SP_TRY(ReadEntry(std::string(key.text), *entries->items[i + 1]));
     }
+    places_.clear();  // their names are in the metadata
     TakeModel(IsNested(root));
     KeepPaths(root);
     return std::move(source_);
@@ -124,10 +139,10 @@ class Reader {
       const PickleValue& index = *places.items[i];
       const PickleValue& info = *places.items[i + 1];
       SP_ASSIGN(const PickleValue* name, Member(index, "fqn", Kind::kText));
-      std::vector<int64_t> offsets;
+      Place place{.name = name->text, .offsets = {}};
       const PickleValue* offset = index.At("offset");
       if (offset != nullptr && !offset->Is(Kind::kNone)) {
-        SP_ASSIGN(offsets,
+        SP_ASSIGN(place.offsets,
                   Sizes(offset, [&] { return where_ + ": offset of " + Quote(name->text); }));
       }
       const PickleValue* transforms = info.At("transform_descriptors");
@@ -137,8 +152,7 @@ class Reader {
                                        Describe(*transforms)));
       }
       SP_ASSIGN(const PickleValue* path, Member(info, "relative_path", Kind::kText));
-      Place place;
-      SP_ASSIGN(place.file, FileOf(std::string(path->text)));
+      SP_ASSIGN(place.file, FileOf(path->text));
       SP_ASSIGN(place.offset, Number(info, "offset"));
       SP_ASSIGN(place.length, Number(info, "length"));
       const uint64_t size = source_.files[place.file]->size();
@@ -147,16 +161,24 @@ class Reader {
                        fmt::format("a piece within the {} bytes of {}", size, Quote(path->text)),
                        fmt::format("[{}, +{})", place.offset, place.length));
       }
-      const auto key = std::make_pair(std::string(name->text), std::move(offsets));
-      if (!places_.emplace(key, place).second)
-        return WrongOf(name->text, "a piece in one place", "two");
+      places_.push_back(std::move(place));
+    }
+    std::sort(places_.begin(), places_.end(), IsBefore);
+    for (size_t i = 1; i < places_.size(); ++i) {
+      if (IsBefore(places_[i - 1], places_[i])) continue;
+      return WrongOf(places_[i].name, "a piece in one place", "two");
     }
     return Ok();
   }
 
-  Result<int64_t> FileOf(const std::string& name) {
-    const auto [known, is_new] = number_of_.emplace(name, static_cast<int64_t>(number_of_.size()));
-    if (!is_new) return known->second;
+  static bool IsBefore(const Place& a, const Place& b) {
+    return std::tie(a.name, a.offsets) < std::tie(b.name, b.offsets);
+  }
+
+  Result<int64_t> FileOf(std::string_view path) {
+    const auto known = number_of_.find(path);
+    if (known != number_of_.end()) return known->second;
+    const std::string name(path);
     const std::string slashed = "/" + name + "/";
     if (name.empty() || name.find('\0') != std::string::npos ||
         slashed.find("//") != std::string::npos || slashed.find("/../") != std::string::npos) {
@@ -167,36 +189,41 @@ class Reader {
     source_.files.push_back(std::move(mapping).value());
     source_.paths.push_back(directory_ + "/" + name);
     names_.push_back(name);
-    return known->second;
+    return number_of_[name] = static_cast<int64_t>(names_.size()) - 1;
   }
 
-  /// The item of a piece, or of a value (no offsets).
-  Result<ReadItem> ItemOf(const std::string& name, const std::vector<int64_t>& offsets, Place& place) {
-    const auto found = places_.find({name, offsets});
-    if (found == places_.end()) {
+  Result<const Place*> PlaceOf(std::string_view name, const std::vector<int64_t>& offsets) const {
+    const auto found =
+        std::partition_point(places_.begin(), places_.end(), [&](const Place& place) {
+          return std::tie(place.name, place.offsets) < std::tie(name, offsets);
+        });
+    if (found == places_.end() || found->name != name || found->offsets != offsets) {
       return WrongOf(name, fmt::format("a place of the piece at [{}]", fmt::join(offsets, ", ")),
                      "none");
     }
-    place = found->second;
-    auto item = OpenTorchItem(source_.BytesAt(place.file, place.offset), place.length, [&] {
-      return fmt::format("{}: piece of {} at byte {} of {}", Printable(directory_), Quote(name),
-                         place.offset, Quote(names_[place.file]));
-    });
-    return item;
+    return &*found;
+  }
+
+  Result<ReadItem> ItemAt(const Place& place) const {
+    const auto where = [&] {
+      return fmt::format("{}: piece of {} at byte {} of {}", Printable(directory_),
+                         Quote(place.name), place.offset, Quote(names_[place.file]));
+    };
+    return OpenTorchItem(source_.BytesAt(place.file, place.offset), place.length, std::cref(where));
   }
 
   Status ReadEntry(const std::string& name, const PickleValue& entry) {
-    Place place;
-    if (entry.IsObject(std::string(kModule) + "BytesStorageMetadata")) {
-      SP_ASSIGN(ReadItem item, ItemOf(name, {}, place));
+    if (entry.IsObject(kValueEntry)) {
+      SP_ASSIGN(const Place* place, PlaceOf(name, {}));
+      SP_ASSIGN(const ReadItem item, ItemAt(*place));
       value_bytes_ += item.pickle.size();
       if (value_bytes_ > kPickleBytesMax) {
         return WrongOf(name, "values of at most 64 MiB together", "more");
       }
-      source_.values[name] = std::move(item.pickle);
+      source_.values[name] = item.pickle;
       return Ok();
     }
-    if (!entry.IsObject(std::string(kModule) + "TensorStorageMetadata")) {
+    if (!entry.IsObject(kTensorEntry)) {
       return WrongOf(name, "a TensorStorageMetadata or BytesStorageMetadata", Describe(entry));
     }
     SourceTensor tensor;
@@ -245,8 +272,8 @@ class Reader {
     if (!inside) {
       return WrongOf(name, fmt::format("pieces within [{}]", fmt::join(tensor.shape, ", ")), box());
     }
-    Place place;
-    SP_ASSIGN(const ReadItem item, ItemOf(name, offsets, place));
+    SP_ASSIGN(const Place* place, PlaceOf(name, offsets));
+    SP_ASSIGN(const ReadItem item, ItemAt(*place));
     const auto bytes = BytesOf(sizes, tensor.dtype);
     SP_ASSIGN(const uint64_t begin, KnownBeginOf(name, item, tensor.dtype, sizes));
     if (begin > item.data_bytes || *bytes > item.data_bytes - begin) {
@@ -255,10 +282,10 @@ class Reader {
     }
     read = {offsets, sizes};
     const uint64_t element = c10::elementSize(tensor.dtype);
-    uint64_t offset = place.offset + item.data_offset + begin;
+    uint64_t offset = place->offset + item.data_offset + begin;
     for (const ElementRun& run : RunsOfBox(tensor.shape, offsets, sizes)) {
       tensor.pieces.push_back({run.start * element, run.length * element, run.count,
-                               run.stride * element, place.file, offset});
+                               run.stride * element, place->file, offset});
       offset += run.length * run.count * element;
     }
     return Ok();
@@ -272,18 +299,19 @@ class Reader {
   /// not read again: layers are alike.
   Result<uint64_t> KnownBeginOf(const std::string& name, const ReadItem& item, at::ScalarType dtype,
                                 const std::vector<int64_t>& sizes) {
-    auto key = std::make_tuple(item.pickle, dtype, sizes);
-    const auto known = begins_.find(key);
-    if (known != begins_.end()) return known->second;
+    const auto known = known_.find(item.pickle);
+    const bool is_known =
+        known != known_.end() && known->second.dtype == dtype && known->second.sizes == sizes;
+    if (is_known) return known->second.begin;
     SP_ASSIGN(const uint64_t begin, BeginOf(name, item, dtype, sizes));
-    begins_.emplace(std::move(key), begin);
+    known_.insert_or_assign(std::string(item.pickle), KnownPiece{dtype, sizes, begin});
     return begin;
   }
 
   /// Where a piece begins in its storage, from what its pickle says it is. Bytes.
   Result<uint64_t> BeginOf(const std::string& name, const ReadItem& item, at::ScalarType dtype,
                            const std::vector<int64_t>& sizes) const {
-    SP_ASSIGN(const Pickle pickle, pickle::ReadPickle(item.pickle, PieceOf(name)));
+    SP_ASSIGN(const Pickle pickle, pickle::ReadPickle(std::string(item.pickle), PieceOf(name)));
     const PickleValue& call = pickle.root();
     const bool is_v3 = call.IsObject("torch._utils._rebuild_tensor_v3");
     if (!is_v3 && !call.IsObject("torch._utils._rebuild_tensor_v2")) {
@@ -398,22 +426,22 @@ class Reader {
   /// Pieces that share bytes would let a small directory stand for any amount. Names of one tied
   /// tensor have one place.
   Status CheckApart() const {
-    std::vector<std::pair<Place, const std::string*>> sorted;
-    for (const auto& [key, place] : places_) sorted.emplace_back(place, &key.first);
-    std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
-      return std::tie(a.first.file, a.first.offset) < std::tie(b.first.file, b.first.offset);
+    std::vector<const Place*> sorted;
+    for (const Place& place : places_) sorted.push_back(&place);
+    std::sort(sorted.begin(), sorted.end(), [](const Place* a, const Place* b) {
+      return std::tie(a->file, a->offset) < std::tie(b->file, b->offset);
     });
     size_t alike = 1;
     for (size_t i = 1; i < sorted.size(); ++i) {
-      const auto& [before, name_before] = sorted[i - 1];
-      const auto& [place, name] = sorted[i];
+      const Place& before = *sorted[i - 1];
+      const Place& place = *sorted[i];
       const bool is_same = before.file == place.file && before.offset == place.offset &&
-                           before.length == place.length && *name_before != *name;
+                           before.length == place.length && before.name != place.name;
       alike = is_same ? alike + 1 : 1;
       if (is_same && alike <= kNamesMax) continue;
       if (before.file != place.file || place.offset - before.offset >= before.length) continue;
-      return WrongOf(*name, "pieces that do not overlap in their file",
-                     "one that begins in that of " + Quote(*name_before));
+      return WrongOf(place.name, "pieces that do not overlap in their file",
+                     "one that begins in that of " + Quote(before.name));
     }
     return Ok();
   }
@@ -455,11 +483,11 @@ class Reader {
   const std::string& directory_;
   const std::string where_;
   Source source_;
-  std::map<std::string, int64_t> number_of_;  ///< of a file, in Source::files
-  std::vector<std::string> names_;            ///< of the files
+  std::map<std::string, int64_t, std::less<>> number_of_;  ///< of a file, in Source::files
+  std::vector<std::string> names_;                         ///< of the files
   uint64_t value_bytes_ = 0;
-  std::map<std::pair<std::string, std::vector<int64_t>>, Place> places_;
-  std::map<std::tuple<std::string, at::ScalarType, std::vector<int64_t>>, uint64_t> begins_;
+  std::vector<Place> places_;                             ///< sorted by name and offsets
+  std::map<std::string, KnownPiece, std::less<>> known_;  ///< by their pickles
 };
 
 }  // namespace

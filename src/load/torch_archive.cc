@@ -1,16 +1,31 @@
 #include "src/load/torch_archive.h"
 
+#include <algorithm>
 #include <cstring>
-#include <map>
 #include <optional>
 #include <string_view>
-#include <tuple>
-#include <utility>
+#include <vector>
 
 namespace shardproof {
 namespace {
 
 constexpr uint64_t kPickleBytesMax = 64u << 20;
+constexpr uint64_t kUsualEntries = 8;  // torch.save of one tensor makes six
+
+/// What an archive has in its first folder.
+struct Entry {
+  std::string_view name;
+  uint64_t begin = 0;
+  uint64_t length = 0;
+};
+
+/// The entry of that name among sorted ones; null if there is none.
+const Entry* Find(const std::vector<Entry>& entries, std::string_view name) {
+  const auto found = std::lower_bound(
+      entries.begin(), entries.end(), name,
+      [](const Entry& entry, std::string_view wanted) { return entry.name < wanted; });
+  return found == entries.end() || found->name != name ? nullptr : &*found;
+}
 
 /// A ZIP archive as torch.save writes it: nothing in it compressed or encrypted, nothing behind it.
 /// Every number is checked against the bytes that there are. \source APPNOTE.TXT 6.3.10, 4.3
@@ -18,9 +33,9 @@ class Archive {
  public:
   Archive(const std::byte* data, uint64_t bytes) : data_(data), bytes_(bytes) {}
 
-  /// Where the entries of the first folder lie, by their names in it. \returns nullopt if it is no
-  /// such archive.
-  std::optional<std::map<std::string, std::pair<uint64_t, uint64_t>>> Entries() const {
+  /// The entries, sorted by name: of thousands of archives, each makes no more than one allocation.
+  /// \returns nullopt if it is no such archive.
+  std::optional<std::vector<Entry>> Entries() const {
     constexpr uint64_t kEnd = 22, kEnd64 = 56, kLocator64 = 20, kEntry = 46, kLocal = 30;
     if (bytes_ < kEnd || !Has(bytes_ - kEnd, "PK\x05\x06") || Number(bytes_ - 2, 2) != 0) return {};
     uint64_t count = Number(bytes_ - 12, 2);
@@ -36,7 +51,8 @@ class Archive {
       end = record;
     }
     if (at > end || size != end - at || count > size / kEntry) return {};
-    std::map<std::string, std::pair<uint64_t, uint64_t>> entries;
+    std::vector<Entry> entries;
+    entries.reserve(std::min(count, kUsualEntries));
     for (uint64_t i = 0; i < count; ++i) {
       if (end - at < kEntry || !Has(at, "PK\x01\x02")) return {};
       const uint64_t name_bytes = Number(at + 28, 2), extra_bytes = Number(at + 30, 2);
@@ -50,13 +66,18 @@ class Archive {
       if (!Has(header, "PK\x03\x04")) return {};
       const uint64_t begin = kLocal + Number(header + 26, 2) + Number(header + 28, 2);
       if (bytes_ - header < begin || bytes_ - header - begin < length) return {};
-      const std::string name(Text(at + kEntry, name_bytes));
+      const std::string_view name = Text(at + kEntry, name_bytes);
       const size_t slash = name.find('/');
       if (slash == name.npos) return {};
-      if (!entries.emplace(name.substr(slash + 1), std::make_pair(header + begin, length)).second)
-        return {};
+      entries.push_back({name.substr(slash + 1), header + begin, length});
       at += entry_bytes;
     }
+    std::sort(entries.begin(), entries.end(),
+              [](const Entry& a, const Entry& b) { return a.name < b.name; });
+    const auto twice =
+        std::adjacent_find(entries.begin(), entries.end(),
+                           [](const Entry& a, const Entry& b) { return a.name == b.name; });
+    if (twice != entries.end()) return {};
     return entries;
   }
 
@@ -104,19 +125,20 @@ Result<ReadItem> OpenTorchItem(const std::byte* data, uint64_t bytes,
         where() +
         ": expected an archive as torch.save writes it, whole and uncompressed, found another");
   }
-  const auto pickle = entries->find("data.pkl");
-  if (pickle == entries->end() || pickle->second.second > kPickleBytesMax) {
+  const Entry* pickle = Find(*entries, "data.pkl");
+  if (pickle == nullptr || pickle->length > kPickleBytesMax) {
     return BadInput(where() + ": expected an entry data.pkl of at most 64 MiB, found none");
   }
   ReadItem item;
-  item.pickle = archive.Text(pickle->second.first, pickle->second.second);
-  const auto order = entries->find("byteorder");
-  if (order != entries->end() &&
-      archive.Text(order->second.first, order->second.second) != "little") {
+  item.pickle = archive.Text(pickle->begin, pickle->length);
+  const Entry* order = Find(*entries, "byteorder");
+  if (order != nullptr && archive.Text(order->begin, order->length) != "little") {
     return BadInput(where() + ": expected the bytes of a little-endian machine, found others");
   }
-  const auto storage = entries->find("data/0");
-  if (storage != entries->end()) std::tie(item.data_offset, item.data_bytes) = storage->second;
+  if (const Entry* storage = Find(*entries, "data/0")) {
+    item.data_offset = storage->begin;
+    item.data_bytes = storage->length;
+  }
   return item;
 }
 

@@ -6,13 +6,14 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "src/core/result.h"
 
 namespace shardproof {
 
 struct ReadItem {
-  std::string pickle;
+  std::string_view pickle;   ///< in the archive
   uint64_t data_offset = 0;  ///< of its one tensor's storage, within the archive, bytes
   uint64_t data_bytes = 0;
 };
