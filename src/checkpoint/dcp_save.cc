@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint64_t kStagedBytesMax = 4u << 20;  // at a time
 constexpr uint64_t kSmallBytesMax = 64u << 10;  // what is not larger is gathered
-// Of what is written from where it lies: so little is still in the cache after its CRC.
+// Of what is written from where it lies: so little is still in the cache after its write.
 constexpr uint64_t kPieceBytesMax = 256u << 10;
 
 /// A file that is written from its begin to its end, but for gaps: what is small goes into one
@@ -78,30 +78,33 @@ Status VisitBytes(const Slot& slot, uint64_t begin, uint64_t end, Visit visit) {
   return Ok();
 }
 
-Status WriteItem(const DcpItem& planned, const Slot* slot, Sequence& out) {
+Status WriteValue(const DcpItem& planned, Sequence& out) {
   SP_TRY(out.SkipTo(planned.offset));
-  if (slot == nullptr) {
-    SP_TRY(out.Put(planned.item.Head(0)));
-    return out.Put(planned.item.Tail(0));
-  }
-  const uint64_t begin = planned.box.local_start * slot->ElementBytes();
+  SP_TRY(out.Put(planned.item.Head(0)));
+  return out.Put(planned.item.Tail(0));
+}
+
+Status WriteTensor(const DcpItem& planned, const Slot& slot, Sequence& out) {
+  SP_TRY(out.SkipTo(planned.offset));
+  const uint64_t begin = planned.box.local_start * slot.ElementBytes();
   const uint64_t end = begin + planned.item.data_bytes();
   uint32_t crc = 0;
-  const auto add = [&](std::string_view bytes) { crc = Crc32(crc, bytes); };
   if (end - begin <= kSmallBytesMax) {
-    SP_TRY(VisitBytes(*slot, begin, end, [&](std::string_view bytes) -> Status {
-      add(bytes);
+    SP_TRY(VisitBytes(slot, begin, end, [&](std::string_view bytes) -> Status {
+      crc = Crc32(crc, bytes);
       return Ok();
     }));
     SP_TRY(out.Put(planned.item.Head(crc)));
-    SP_TRY(VisitBytes(*slot, begin, end, [&](std::string_view bytes) { return out.Put(bytes); }));
+    SP_TRY(VisitBytes(slot, begin, end, [&](std::string_view bytes) { return out.Put(bytes); }));
     return out.Put(planned.item.Tail(crc));
   }
-  // The archive says the CRC before the bytes, but is told it after them: they are read once.
+  // The archive says the CRC before the bytes, but is told it after them: they come from memory
+  // once, by the copy into the file, and are in the cache for all else.
   SP_TRY(out.Leave(planned.item.Head(0).size()));
-  SP_TRY(VisitBytes(*slot, begin, end, [&](std::string_view bytes) {
-    add(bytes);
-    return out.Put(bytes);
+  SP_TRY(VisitBytes(slot, begin, end, [&](std::string_view bytes) -> Status {
+    SP_TRY(out.Put(bytes));
+    crc = Crc32(crc, bytes);
+    return Ok();
   }));
   SP_TRY(out.Fill(planned.offset, planned.item.Head(crc)));
   return out.Put(planned.item.Tail(crc));
@@ -118,8 +121,11 @@ Status WriteDcpFile(const StateDict& state, const DcpFile& planned, const std::s
   Sequence out(*file);
   for (const DcpItem& item : planned.items) {
     const StateTensor* tensor = item.is_tensor ? &state.tensors[item.entry] : nullptr;
-    const Status written = WriteItem(item, tensor ? tensor->slot.get() : nullptr, out);
-    if (written.ok()) continue;
+    const Status written = tensor ? WriteTensor(item, *tensor->slot, out) : WriteValue(item, out);
+    if (written.ok()) {
+      if (tensor && state.after_write) state.after_write(*tensor);
+      continue;
+    }
     const std::string key = FlatKey(tensor ? tensor->paths.front() : state.values[item.entry].path);
     return written.error().While("saving '" + key + "'");
   }

@@ -144,7 +144,9 @@ void AppendOwn(const Sealing& sealing, const std::string& directory, const Diges
   uint64_t start = 0, length = 0;
   Digest digest;
   for (const SealedTensor& tensor : sealing.tensors) {
-    if (tensor.slot != slot || tensor.start != start || tensor.length != length) {
+    if (tensor.digest) {
+      digest = *tensor.digest;
+    } else if (tensor.slot != slot || tensor.start != start || tensor.length != length) {
       digest = tensor.is_own ? stages.digest(*tensor.slot, tensor.start, tensor.length) : Digest();
     }
     slot = tensor.slot;

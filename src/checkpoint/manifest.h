@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,6 +52,7 @@ struct SealedTensor {
   uint64_t start = 0;   ///< within the slot's image, bytes
   uint64_t length = 0;  ///< bytes
   bool is_own = true;   ///< whether this rank writes its part of it: of replicas the first does
+  std::optional<Digest> digest = {};  ///< what this rank adds, if it was taken already
 };
 
 /// What one manifest is to say, alike on all ranks but for `is_own`.

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
 
 #include "src/checkpoint/dcp.h"
 #include "src/checkpoint/manifest.h"
@@ -400,8 +401,21 @@ class DcpSaver : public Saver {
     return job_.HasAdapter() ? Files().MakeDirectory(staging_ + "/" + kAdapterFolder) : Ok();
   }
   Status WriteOwn() override {
-    return stages_.write_dcp(state_, stages_.plan_dcp(state_, job_, stages_, world_.rank()),
-                             staging_, world_);
+    std::map<std::tuple<const Slot*, uint64_t, uint64_t>, Digest> digests;
+    state_.after_write = [&](const StateTensor& tensor) {
+      const auto [digest, is_first] =  // it may lie in many boxes
+          digests.try_emplace({tensor.slot.get(), tensor.start_byte(), tensor.bytes()});
+      if (!is_first) return;
+      digest->second = stages_.digest(*tensor.slot, tensor.start_byte(), tensor.bytes());
+    };
+    SP_TRY(stages_.write_dcp(state_, stages_.plan_dcp(state_, job_, stages_, world_.rank()),
+                             staging_, world_));
+    state_.after_write = nullptr;
+    for (SealedTensor& tensor : sealings_[0].tensors) {
+      const auto taken = digests.find({tensor.slot, tensor.start, tensor.length});
+      if (tensor.is_own && taken != digests.end()) tensor.digest = taken->second;
+    }
+    return Ok();
   }
   Status WriteSide() override {
     std::vector<DcpFile> plan;

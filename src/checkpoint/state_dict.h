@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +44,9 @@ struct StateValue {
 struct StateDict {
   std::vector<StateTensor> tensors;
   std::vector<StateValue> values;
+  /// Called, if there is one, with every tensor of which this rank has just written something: its
+  /// bytes may still be in the cache for what else wants to read them.
+  std::function<void(const StateTensor&)> after_write = {};
 };
 
 /// The state dict of a job: "model", and of one that trains "optimizer", "step", "rng_<rank>" and what
