@@ -32,6 +32,7 @@ struct Values {
 struct Lookup {
   std::string why_not;
   Values values;
+  bool is_there = false;  ///< defined, whether or not all of its bytes are on record
 };
 
 Lookup ValuesAt(const PhaseEvidence& phase, const std::string& stage, const std::string& name) {
@@ -45,7 +46,7 @@ Lookup ValuesAt(const PhaseEvidence& phase, const std::string& stage, const std:
   const uint64_t bytes = ImageBytes(image.dtype, image.shape).value_or(0);
   const KnownBytes known(image);
   const auto read = bytes == 0 ? std::string_view() : known.Read(0, bytes).value_or("");
-  if (read.size() != bytes) return {.why_not = "its bytes are not all on record"};
+  if (read.size() != bytes) return {.why_not = "its bytes are not all on record", .is_there = true};
   found.values.bytes = std::string(read);
   for (const Image& each : images) {
     for (const int64_t rank : each.Ranks()) found.values.ranks.push_back(rank);
@@ -239,6 +240,8 @@ class StepCheck {
       if (was.count() == 0 && seen.why_not.empty() && key != name + ".step") continue;
       if (seen.why_not.empty()) {
         Hold(key, after_ + ".optimizer", seen.values, bytes);
+      } else if (seen.is_there) {  // of a narrow parameter, which itself is on record
+        why_not_ = fmt::format("{} at `{}` of phase {}: {}", key, after_, phase_.name, seen.why_not);
       } else if (!bytes.empty()) {
         judgement_.Compared();
         judgement_.Found(FindingAt(phase_, after_ + ".optimizer", key, "absent", {}, seen.why_not));

@@ -178,6 +178,10 @@ class Resumes(Trained):
             self.refused("verify", "--case", "case.json", "--save-to", "saved", names=told)
             shutil.rmtree(saved)
 
+    def test_with_moments_that_are_not_on_record_of_a_parameter_that_is(self):
+        tensors = [{"name": "a.weight", "dtype": "BF16", "shape": [91, 54]}]
+        self.passes(case(tensors, "dp_shard=3", resume_mesh=axes("dp_shard=2")))
+
     def test_on_a_device_that_has_no_room_for_the_state(self):
         tensors = [{"name": "a.weight", "dtype": "F32", "shape": [64, 64]}]
         # Two models of 16 KiB, of which one restores the other, and a bucket; or one and its moments.
