@@ -49,13 +49,14 @@ struct StateDict {
   std::function<void(const StateTensor&)> after_write = {};
 };
 
-/// The state dict of a job: "model", and of one that trains "optimizer", "step", "rng_<rank>" and what
-/// else it was restored with.
-/// Keys are those of torch.distributed.checkpoint.state_dict.get_state_dict.
+/// The state dict of a job: "model", and of one that trains "optimizer", "step", "rng_<rank>" and
+/// what else it was restored with. Keys are those of
+/// torch.distributed.checkpoint.state_dict.get_state_dict.
 StateDict StateOf(const Model& model, const World& world);
 
-/// The same with fused tensors, and what the optimizer keeps of them, under the keys that checkpoints
-/// keep their parts under: of each Slot::saved_as. A counter, which has no parts, stands under each.
+/// The same with fused tensors, and what the optimizer keeps of them, under the keys that
+/// checkpoints keep their parts under: of each Slot::saved_as. A counter, which has no parts,
+/// stands under each.
 StateDict SplitFused(StateDict state);
 
 }  // namespace shardproof

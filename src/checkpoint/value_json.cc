@@ -129,7 +129,8 @@ class Writer {
 
   Status PutNamed(const std::string& kind, const json& value, const json& whole, int depth) {
     if (kind == "float") {
-      const auto bits = value.is_string() ? Bits(value.get_ref<const std::string&>()) : std::nullopt;
+      const auto bits =
+          value.is_string() ? Bits(value.get_ref<const std::string&>()) : std::nullopt;
       if (!bits) return Wrong(whole);
       out_.Float(std::bit_cast<double>(*bits));
       return Ok();

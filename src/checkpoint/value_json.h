@@ -8,10 +8,10 @@
 
 namespace shardproof {
 
-/// None, booleans, integers of 64 bits, finite floats, texts and lists as JSON has them. What it has
-/// not is an object of one member that says what it is: {"tuple": [0.9, 0.999]}, {"dict": [["key",
-/// 1]]}, {"float": "7ff0000000000000"} (its bits).
-/// \error kBadInput if it nests deeper than 50; kUnsupported if it is none of these.
+/// None, booleans, integers of 64 bits, finite floats, texts and lists as JSON has them. What it
+/// has not is an object of one member that says what it is: {"tuple": [0.9, 0.999]}, {"dict":
+/// [["key", 1]]}, {"float": "7ff0000000000000"} (its bits). \error kBadInput if it nests deeper
+/// than 50; kUnsupported if it is none of these.
 Result<nlohmann::json> JsonOfValue(const pickle::PickleValue& value);
 
 /// A pickle of what JsonOfValue gave. \param where  what it is, for errors.

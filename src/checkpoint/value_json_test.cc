@@ -12,8 +12,8 @@
 namespace shardproof {
 namespace {
 
-using ::testing::HasSubstr;
 using pickle::PickleWriter;
+using ::testing::HasSubstr;
 
 /// What a value becomes in JSON, and then in Python's notation.
 std::string ThereAndBack(const std::string& bytes, std::string* json = nullptr) {

@@ -49,15 +49,15 @@ Result<std::string> ValuesText(const std::map<std::string, std::string>& values)
 
 Status AddTrainingState(FileSystem& files, const std::string& directory, Source& source) {
   const std::string folder = directory + "/" + kTrainingFolder;
-  const bool any = files.Exists(folder + "/" + kStateIndexName) ||
-                   files.Exists(folder + "/" + kValuesName);
+  const bool any =
+      files.Exists(folder + "/" + kStateIndexName) || files.Exists(folder + "/" + kValuesName);
   if (!any) return Ok();
   SP_ASSIGN(Source state, OpenIndexed(files, folder, kStateIndexName));
   const auto first_file = static_cast<int64_t>(source.files.size());
   for (auto& [name, tensor] : state.tensors) {
     if (source.tensors.contains(name)) {
-      return BadInput(fmt::format("{}: tensor {}: the model has one of that name", folder,
-                                  text::Quote(name)));
+      return BadInput(
+          fmt::format("{}: tensor {}: the model has one of that name", folder, text::Quote(name)));
     }
     tensor.file += first_file;
     source.state.emplace(name, std::move(tensor));

@@ -17,8 +17,9 @@ inline constexpr const char* kValuesName = "values.json";
 /// \error kUnsupported naming the key of what has no form in JSON.
 Result<std::string> ValuesText(const std::map<std::string, std::string>& values);
 
-/// Adds the training state of the checkpoint in `directory` to its source, if there is one. Maps the
-/// files; reads no tensor data. \error kBadInput naming file and key, what was expected and found.
+/// Adds the training state of the checkpoint in `directory` to its source, if there is one. Maps
+/// the files; reads no tensor data. \error kBadInput naming file and key, what was expected and
+/// found.
 Status AddTrainingState(FileSystem& files, const std::string& directory, Source& source);
 
 }  // namespace shardproof

@@ -204,10 +204,10 @@ Status CheckIndex(const std::string& path, const std::map<std::string, std::stri
   }
   for (const auto& [key, file] : file_of) {
     if (index.value().contains(key)) continue;
-    SP_TRY(oracle::Note(
-        BadInput(fmt::format("{}: weight_map: expected {}, which {} has, found none",
-                             Printable(path), Quote(key), Quote(file))),
-        damage));
+    SP_TRY(
+        oracle::Note(BadInput(fmt::format("{}: weight_map: expected {}, which {} has, found none",
+                                          Printable(path), Quote(key), Quote(file))),
+                     damage));
   }
   return Ok();
 }

@@ -1,4 +1,5 @@
-// Under which keys a checkpoint of a training job keeps which tensors: fused ones may be kept in parts.
+// Under which keys a checkpoint of a training job keeps which tensors: fused ones may be kept in
+// parts.
 #pragma once
 
 #include <string>
