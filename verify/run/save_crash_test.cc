@@ -217,14 +217,13 @@ class SaveCrash : public ::testing::Test {
 
   /// The states of the save after step 3 of a job that has saved steps 1 and 2, of which `keep` stay.
   CrashReport CrashSteps(int64_t ranks, int64_t keep, const std::function<void(Stages&)>& plant = {},
-                         uint64_t seed = 2, bool async = false) {
+                         uint64_t seed = 2, bool async = false,
+                         SaveFormat format = SaveFormat::kDcp) {
     const std::string disk = root_ + "/disk";
     const std::string target = disk + "/saved";
     fs::remove_all(disk);
     fs::create_directories(disk);
-    // Where every rank writes into every file, states are many: two ranks have them all.
-    const bool is_dcp = seed != 3 || ranks > 2;
-    Job job = JobOf(is_dcp ? SaveFormat::kDcp : SaveFormat::kSafetensors, ranks, seed, target);
+    Job job = JobOf(format, ranks, seed, target);
     job.training.steps = 3;
     job.training.keep = keep;
     job.training.async = async;
@@ -315,6 +314,16 @@ TEST_F(SaveCrash, LeavesTheNewCheckpointOrThePreviousOne) {
   EXPECT_GE(distinct, 10000);
   RecordProperty("states", static_cast<int>(distinct));
   std::printf("%ld distinct states\n", static_cast<long>(distinct));
+}
+
+TEST_F(SaveCrash, ARootOfSafetensorsIsRestoredAsTheNewStepOrTheOneBefore) {
+  // Every rank writes into every file, so that states are many: two ranks have them all.
+  for (const int64_t ranks : {1, 2}) {
+    const CrashReport report = CrashSteps(ranks, 1, {}, 3, ranks == 2, SaveFormat::kSafetensors);
+    EXPECT_EQ(report.bad_count, 0) << Bad(report);
+    EXPECT_GT(report.states.distinct, 500);
+    std::printf("%ld distinct states\n", static_cast<long>(report.states.distinct));
+  }
 }
 
 TEST_F(SaveCrash, ACommitBeforeTheNamesAreDurableIsFound) {
