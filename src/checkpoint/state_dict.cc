@@ -1,5 +1,7 @@
 #include "src/checkpoint/state_dict.h"
 
+#include <c10/util/accumulate.h>
+
 #include <map>
 
 #include "src/optim/optimizer.h"
@@ -13,12 +15,6 @@ using pickle::PickleWriter;
 
 constexpr const char* kModelKey = "model";
 constexpr const char* kStateKey = "state";
-
-uint64_t ElementsOf(const std::vector<int64_t>& shape) {
-  uint64_t elements = 1;
-  for (const int64_t size : shape) elements *= static_cast<uint64_t>(size);
-  return elements;
-}
 
 template <typename Put>
 std::string Pickled(Put put) {
@@ -101,7 +97,7 @@ void AddParts(const StateTensor& whole, size_t at, const std::vector<StoredKey>&
     StateTensor part = whole;
     part.paths = {Renamed(path, at, key.key)};
     part.part = StatePart{key.shape, start};
-    start += ElementsOf(key.shape);
+    start += static_cast<uint64_t>(c10::multiply_integers(key.shape));
     state.tensors.push_back(std::move(part));
   }
 }
@@ -110,7 +106,9 @@ void AddParts(const StateTensor& whole, size_t at, const std::vector<StoredKey>&
 
 uint64_t StateTensor::start_byte() const { return part ? part->start * slot->ElementBytes() : 0; }
 
-uint64_t StateTensor::bytes() const { return ElementsOf(shape()) * slot->ElementBytes(); }
+uint64_t StateTensor::bytes() const {
+  return static_cast<uint64_t>(c10::multiply_integers(shape())) * slot->ElementBytes();
+}
 
 bool StateTensor::IsWrittenBy(int64_t rank, const Mesh& mesh) const {
   if (only_rank >= 0) return rank == only_rank;
@@ -133,7 +131,7 @@ StateDict StateOf(const Model& model, const World& world) {
     state.tensors.push_back({{{RngKey(rank)}}, own ? own : RngSlot(), rank});
   }
   for (const KeptTensor& kept : model.kept.tensors) state.tensors.push_back({{kept.path}, kept.slot});
-  for (const KeptValue& kept : model.kept.values) state.values.push_back({kept.path, kept.pickle});
+  state.values.insert(state.values.end(), model.kept.values.begin(), model.kept.values.end());
   return state;
 }
 

@@ -34,11 +34,6 @@ struct StateTensor {
   bool IsWrittenBy(int64_t rank, const Mesh& mesh) const;
 };
 
-struct StateValue {
-  StatePath path;
-  std::string pickle;
-};
-
 /// All that a checkpoint is to hold, alike on every rank (of a tensor that only one rank has, the
 /// others know dtype and shape).
 struct StateDict {

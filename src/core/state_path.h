@@ -11,6 +11,12 @@ namespace shardproof {
 /// The keys that lead to it, of dicts and of lists.
 using StatePath = std::vector<std::variant<std::string, int64_t>>;
 
+/// What is no tensor in a state dict.
+struct StateValue {
+  StatePath path;
+  std::string pickle;
+};
+
 /// The key at a place, if it is a dict's; else empty.
 inline std::string NameAt(const StatePath& path, size_t place) {
   const auto* name = place < path.size() ? std::get_if<std::string>(&path[place]) : nullptr;

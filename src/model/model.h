@@ -61,13 +61,9 @@ struct KeptTensor {
   StatePath path;
   std::shared_ptr<Slot> slot;
 };
-struct KeptValue {
-  StatePath path;
-  std::string pickle;
-};
 struct Kept {
   std::vector<KeptTensor> tensors;
-  std::vector<KeptValue> values;
+  std::vector<StateValue> values;
 };
 
 struct Model {

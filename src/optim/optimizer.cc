@@ -1,5 +1,6 @@
 #include "src/optim/optimizer.h"
 
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -95,8 +96,7 @@ bool IsStepped(at::ScalarType dtype) {
 }
 
 Result<ParameterState*> MakeState(const Slot& parameter, Optimizer& optimizer, Device& device) {
-  uint64_t elements = 1;
-  for (const int64_t size : parameter.spec.shape) elements *= static_cast<uint64_t>(size);
+  const auto elements = static_cast<uint64_t>(c10::multiply_integers(parameter.spec.shape));
   const double with_it = static_cast<double>(optimizer.elements + elements);
   ParameterState state;
   state.on_host =

@@ -264,12 +264,17 @@ Status WantState(Optimizer& optimizer, const Source& state, Device& device, Want
   return Ok();
 }
 
-/// That nothing below ".state." is left: what is dropped would be gone from the next save.
-Status CheckAllTaken(const Source& state, const KeyMatch& match) {
+std::set<std::string> KeysTaken(const KeyMatch& match) {
   std::set<std::string> taken;
   for (const SlotKeys& load : match.loads) {
     for (const KeyPart& part : load.parts) taken.insert(part.key);
   }
+  return taken;
+}
+
+/// That nothing below ".state." is left: what is dropped would be gone from the next save.
+Status CheckAllTaken(const Source& state, const KeyMatch& match) {
+  const std::set<std::string> taken = KeysTaken(match);
   for (const auto& [key, tensor] : state.tensors) {
     if (key.find(".state.") == key.npos || taken.contains(key)) continue;
     return Unsupported(
@@ -305,10 +310,7 @@ StatePath PathOf(const std::string& key, const Source& source) {
 /// parameters are, since nobody knows how large they are.
 Status Keep(Model& model, const Source& source, const Source& state, const Stages& stages,
             const Job& job, World& world, KeyMatch& match) {
-  std::set<std::string> taken;
-  for (const SlotKeys& load : match.loads) {
-    for (const KeyPart& part : load.parts) taken.insert(part.key);
-  }
+  const std::set<std::string> taken = KeysTaken(match);
   const std::vector<int64_t> coordinates = job.mesh.CoordinatesOf(world.rank());
   for (const auto& [key, tensor] : state.tensors) {
     if (taken.contains(key) || IsRngKey(key)) continue;

@@ -3,10 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 
 #include "src/pickle/pickle.h"
+#include "src/text/python_notation.h"
 
 namespace shardproof::pickle {
 namespace {
@@ -42,13 +41,13 @@ class Writer {
         AddInteger(value);
         return Ok();
       case Kind::kFloat:
-        AddFloat(value.number);
+        out_ += text::PythonFloat(value.number);
         return Ok();
       case Kind::kText:
-        AddQuoted(value.text, false);
+        out_ += text::PythonText(value.text);
         return Ok();
       case Kind::kBytes:
-        AddQuoted(value.text, true);
+        out_ += text::PythonText(value.text, true);
         return Ok();
       case Kind::kTuple:
         return AddItems("(", value, value.items.size() == 1 ? ",)" : ")", depth);
@@ -124,32 +123,6 @@ class Writer {
       out_ += fmt::format("{:02x}", static_cast<uint8_t>(value.text[i]));
     }
     out_ += fmt::format(" of {} bytes", value.text.size());
-  }
-
-  void AddFloat(double number) {
-    if (std::isnan(number)) {
-      out_ += fmt::format("nan (0x{:016x})", std::bit_cast<uint64_t>(number));
-      return;
-    }
-    const std::string text = fmt::format("{}", number);
-    out_ += text;
-    if (text.find_first_not_of("-0123456789") == std::string::npos) out_ += ".0";
-  }
-
-  void AddQuoted(std::string_view text, bool bytes) {
-    out_ += bytes ? "b'" : "'";
-    for (const char c : text) {
-      const auto byte = static_cast<uint8_t>(c);
-      if (c == '\'' || c == '\\') {
-        out_ += '\\';
-        out_ += c;
-      } else if (byte < 0x20 || byte == 0x7f || (bytes && byte >= 0x80)) {
-        out_ += fmt::format("\\x{:02x}", byte);
-      } else {
-        out_ += c;
-      }
-    }
-    out_ += "'";
   }
 
   std::string out_;

@@ -251,8 +251,9 @@ Status SortByName(const std::string& where, StoredCheckpoint& checkpoint) {
   return sort(checkpoint.values);
 }
 
-Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage) {
-  SP_ASSIGN(std::vector<oracle::TensorLocation> found, oracle::Locate(path, damage));
+Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage,
+                                         const std::string& index) {
+  SP_ASSIGN(std::vector<oracle::TensorLocation> found, oracle::Locate(path, damage, index));
   StoredCheckpoint checkpoint{.format = "safetensors"};
   std::map<std::string, uint32_t> files;
   for (oracle::TensorLocation& where : found) {
@@ -272,16 +273,16 @@ Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage
                                   std::move(where.shape),
                                   {std::move(whole)}});
   }
-  if (checkpoint.files.empty() && !oracle::IndexOf(path).empty()) {
+  const std::string index_path = oracle::IndexOf(path, index);
+  if (checkpoint.files.empty() && !index_path.empty()) {
     SP_TRY(AddFilesWithoutTensors(path, checkpoint));
   }
   if (const Status complete = CheckComplete(path, checkpoint); !complete.ok()) {
     SP_TRY(oracle::Note(complete.error(), damage));
   }
-  if (const std::string index = oracle::IndexOf(path); !index.empty()) {
+  if (!index_path.empty()) {
     std::error_code ignored;
-    checkpoint.files.push_back(
-        {fs::path(index).filename().string(), index, fs::file_size(index, ignored)});
+    checkpoint.files.push_back({index, index_path, fs::file_size(index_path, ignored)});
   }
   return checkpoint;
 }

@@ -85,7 +85,9 @@ using oracle::Damage;
 Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage = nullptr);
 
 // The formats; each as OpenStored.
-Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage);
+/// \param index  the name of a directory's index.
+Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage,
+                                         const std::string& index = oracle::kModelIndexName);
 Result<StoredCheckpoint> OpenDcp(const std::string& directory, Damage* damage);
 Result<StoredCheckpoint> OpenTorchSave(const std::string& path, Damage* damage);
 

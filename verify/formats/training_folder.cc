@@ -4,11 +4,10 @@
 
 #include <bit>
 #include <charconv>
-#include <cmath>
 #include <filesystem>
-#include <map>
 #include <set>
 
+#include "src/text/python_notation.h"
 #include "verify/oracle/header.h"
 #include "verify/oracle/json.h"
 #include "verify/oracle/quote.h"
@@ -55,10 +54,10 @@ class ValueText {
       case element_type::UINT64:
         return Wrong(value);  // beyond 63 bits
       case element_type::DOUBLE:
-        AddFloat(value.get_double().value_unsafe());
+        out_ += text::PythonFloat(value.get_double().value_unsafe());
         return Ok();
       case element_type::STRING:
-        AddQuoted(value.get_string().value_unsafe());
+        out_ += text::PythonText(value.get_string().value_unsafe());
         return Ok();
       case element_type::ARRAY:
         return AddItems("[", value.get_array().value_unsafe(), "]", depth);
@@ -89,7 +88,7 @@ class ValueText {
           std::from_chars(digits.data(), digits.data() + digits.size(), bits, 16);
       const bool is_whole = error == std::errc() && end == digits.data() + digits.size();
       if (digits.size() != kBitsDigits || !is_whole) return Wrong(value);
-      AddFloat(std::bit_cast<double>(bits));
+      out_ += text::PythonFloat(std::bit_cast<double>(bits));
       return Ok();
     }
     if (content.get_array().get(items)) return Wrong(value);
@@ -121,32 +120,6 @@ class ValueText {
     }
     out_ += close;
     return Ok();
-  }
-
-  void AddFloat(double number) {
-    if (std::isnan(number)) {
-      out_ += fmt::format("nan (0x{:016x})", std::bit_cast<uint64_t>(number));
-      return;
-    }
-    const std::string text = fmt::format("{}", number);
-    out_ += text;
-    if (text.find_first_not_of("-0123456789") == std::string::npos) out_ += ".0";
-  }
-
-  void AddQuoted(std::string_view text) {
-    out_ += "'";
-    for (const char c : text) {
-      const auto byte = static_cast<uint8_t>(c);
-      if (c == '\'' || c == '\\') {
-        out_ += '\\';
-        out_ += c;
-      } else if (byte < 0x20 || byte == 0x7f) {
-        out_ += fmt::format("\\x{:02x}", byte);
-      } else {
-        out_ += c;
-      }
-    }
-    out_ += "'";
   }
 
   const std::string& path_;
@@ -188,30 +161,6 @@ Status AddValues(const std::string& path, StoredCheckpoint& checkpoint, Damage* 
   return status.ok() ? status : oracle::Note(status.error(), damage);
 }
 
-/// That the index and the files say the same of what is where.
-Status CheckIndex(const std::string& path, const std::map<std::string, std::string>& file_of,
-                  Damage* damage) {
-  const auto index = oracle::ReadIndex(path);
-  if (!index.ok()) return oracle::Note(index.error(), damage);
-  for (const auto& [key, file] : index.value()) {
-    const auto found = file_of.find(key);
-    if (found != file_of.end() && found->second == file) continue;
-    SP_TRY(oracle::Note(
-        BadInput(fmt::format("{}: weight_map {}: expected the key in {}, found it in {}",
-                             Printable(path), Quote(key), Quote(file),
-                             found == file_of.end() ? "none" : Quote(found->second))),
-        damage));
-  }
-  for (const auto& [key, file] : file_of) {
-    if (index.value().contains(key)) continue;
-    SP_TRY(
-        oracle::Note(BadInput(fmt::format("{}: weight_map: expected {}, which {} has, found none",
-                                          Printable(path), Quote(key), Quote(file))),
-                     damage));
-  }
-  return Ok();
-}
-
 }  // namespace
 
 bool HoldsTrainingFolder(const std::string& directory) {
@@ -223,15 +172,18 @@ bool HoldsTrainingFolder(const std::string& directory) {
 Status AddTrainingFolder(const std::string& directory, StoredCheckpoint& checkpoint,
                          Damage* damage) {
   const std::string folder = directory + "/" + kFolder;
-  auto opened = OpenSafetensors(folder, damage);
+  if (oracle::IndexOf(folder, kIndexName).empty()) {
+    SP_TRY(oracle::Note(BadInput(fmt::format("{}/{}: expected an index, found none",
+                                             Printable(folder), kIndexName)),
+                        damage));
+  }
+  auto opened = OpenSafetensors(folder, damage, kIndexName);
   if (!opened.ok()) return oracle::Note(opened.error(), damage);
   StoredCheckpoint& state = opened.value();
   std::set<std::string> known;
   for (const StoredTensor& tensor : checkpoint.tensors) known.insert(tensor.name);
   const auto first_file = static_cast<uint32_t>(checkpoint.files.size());
-  std::map<std::string, std::string> file_of;
   for (StoredTensor& tensor : state.tensors) {
-    file_of[tensor.name] = state.files[tensor.chunks[0].file].name;
     if (known.contains(tensor.name)) {
       SP_TRY(oracle::Note(BadInput(fmt::format("{}: tensor {}: the model has one of that name",
                                                Printable(folder), Quote(tensor.name))),
@@ -245,11 +197,6 @@ Status AddTrainingFolder(const std::string& directory, StoredCheckpoint& checkpo
     file.name = std::string(kFolder) + "/" + file.name;
     checkpoint.files.push_back(std::move(file));
   }
-  const std::string index = folder + "/" + kIndexName;
-  SP_TRY(CheckIndex(index, file_of, damage));
-  std::error_code error;
-  const uint64_t bytes = fs::file_size(index, error);
-  if (!error) checkpoint.files.push_back({std::string(kFolder) + "/" + kIndexName, index, bytes});
   SP_TRY(AddValues(folder + "/" + kValuesName, checkpoint, damage));
   return SortByName(directory, checkpoint);
 }

@@ -26,8 +26,8 @@ Result<std::vector<TensorLocation>> ReadHeader(const InputFile& file, const std:
 /// only says that something is not known.
 Status Note(Error error, Damage* damage);
 
-/// The index that says where a checkpoint's tensors are; empty if none does.
-std::string IndexOf(const std::string& checkpoint);
+/// The index of that name that says where a checkpoint's tensors are; empty if none does.
+std::string IndexOf(const std::string& checkpoint, const std::string& index = kModelIndexName);
 
 /// Key to file, as the `weight_map` of an index says; every file is inside the directory.
 /// \error kBadInput naming the index, the key, what was expected and found.

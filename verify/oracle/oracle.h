@@ -27,14 +27,19 @@ struct TensorLocation {
 /// What of a checkpoint is not as it says of itself, a line each.
 using Damage = std::vector<std::string>;
 
+inline constexpr const char* kModelIndexName = "model.safetensors.index.json";
+
 /// The tensors of a checkpoint directory (model.safetensors, or the files that
 /// model.safetensors.index.json names; else every *.safetensors file), or of one .safetensors file,
 /// sorted by name. Validated: every offset, size, dtype and duplicate.
 /// \param damage  if given, takes what is wrong with what could be read, and the tensors concerned are
 ///   left out: a file that an index names and that is not there, offsets beyond a file's end, a key in
 ///   another file than the index says, keys twice.
+/// \param index  the name of the index; if it is another than a model's, model.safetensors is no more
+///   than any file.
 /// \error kBadInput naming file, offset or key, what was expected and what was found.
-Result<std::vector<TensorLocation>> Locate(const std::string& checkpoint, Damage* damage = nullptr);
+Result<std::vector<TensorLocation>> Locate(const std::string& checkpoint, Damage* damage = nullptr,
+                                           const std::string& index = kModelIndexName);
 
 /// The tensors that a Case's run loads: of its checkpoint, which is at `source`, and of its adapter
 /// (whose `file` is then absolute); none if it begins from scratch. \error kBadInput likewise.

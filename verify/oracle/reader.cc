@@ -18,7 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kSingleName[] = "model.safetensors";
-constexpr char kIndexName[] = "model.safetensors.index.json";
 constexpr char kAdapterName[] = "adapter_model.safetensors";
 constexpr uint64_t kIndexBytesMax = 100'000'000;
 
@@ -33,8 +32,9 @@ Status Append(const std::string& path, const std::string& file, Damage* damage,
   return Ok();
 }
 
-Result<std::vector<TensorLocation>> LocateIndexed(const std::string& directory, Damage* damage) {
-  const std::string index_path = directory + "/" + kIndexName;
+Result<std::vector<TensorLocation>> LocateIndexed(const std::string& directory,
+                                                  const std::string& index_name, Damage* damage) {
+  const std::string index_path = directory + "/" + index_name;
   SP_ASSIGN(const auto index, ReadIndex(index_path));
   std::set<std::string> files;
   for (const auto& [key, file] : index) files.insert(file);
@@ -90,23 +90,31 @@ Result<std::vector<TensorLocation>> LocateAll(const std::string& directory, Dama
 }
 
 /// A dangling link counts as there: it is reported, not passed over.
-bool Holds(const std::string& directory, const char* name) {
+bool Holds(const std::string& directory, const std::string& name) {
   std::error_code ignored;
   return fs::exists(fs::symlink_status(directory + "/" + name, ignored));
 }
 
-Result<std::vector<TensorLocation>> LocateUnsorted(const std::string& checkpoint, Damage* damage = nullptr) {
+/// Whether a directory is a model in one file, where an index says nothing.
+bool IsSingle(const std::string& directory, const std::string& index) {
+  return index == kModelIndexName && Holds(directory, kSingleName);
+}
+
+Result<std::vector<TensorLocation>> LocateUnsorted(const std::string& checkpoint,
+                                                   Damage* damage = nullptr,
+                                                   const std::string& index = kModelIndexName) {
   std::error_code error;
   std::vector<TensorLocation> tensors;
   if (!fs::is_directory(checkpoint, error)) {
     SP_TRY(Append(checkpoint, fs::path(checkpoint).filename().string(), damage, tensors));
     return tensors;
   }
-  if (Holds(checkpoint, kSingleName)) {
+  if (IsSingle(checkpoint, index)) {
     SP_TRY(Append(checkpoint + "/" + kSingleName, kSingleName, damage, tensors));
     return tensors;
   }
-  return Holds(checkpoint, kIndexName) ? LocateIndexed(checkpoint, damage) : LocateAll(checkpoint, damage);
+  return Holds(checkpoint, index) ? LocateIndexed(checkpoint, index, damage)
+                                  : LocateAll(checkpoint, damage);
 }
 
 /// The layer that a key of an adapter's file is a copy of, "lm_head.weight": PEFT writes and reads one
@@ -151,11 +159,11 @@ Status Note(Error error, Damage* damage) {
   return Ok();
 }
 
-std::string IndexOf(const std::string& checkpoint) {
+std::string IndexOf(const std::string& checkpoint, const std::string& index) {
   std::error_code error;
-  const bool is_indexed = fs::is_directory(checkpoint, error) && !Holds(checkpoint, kSingleName) &&
-                          Holds(checkpoint, kIndexName);
-  return is_indexed ? checkpoint + "/" + kIndexName : "";
+  const bool is_indexed = fs::is_directory(checkpoint, error) && !IsSingle(checkpoint, index) &&
+                          Holds(checkpoint, index);
+  return is_indexed ? checkpoint + "/" + index : "";
 }
 
 Result<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
@@ -184,8 +192,9 @@ Result<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
   return files;
 }
 
-Result<std::vector<TensorLocation>> Locate(const std::string& checkpoint, Damage* damage) {
-  SP_ASSIGN(std::vector<TensorLocation> tensors, LocateUnsorted(checkpoint, damage));
+Result<std::vector<TensorLocation>> Locate(const std::string& checkpoint, Damage* damage,
+                                           const std::string& index) {
+  SP_ASSIGN(std::vector<TensorLocation> tensors, LocateUnsorted(checkpoint, damage, index));
   return Sorted(checkpoint, std::move(tensors), damage);
 }
 
@@ -193,10 +202,10 @@ Result<std::vector<TensorLocation>> LocateSource(const Case& test_case, const st
   std::vector<TensorLocation> tensors;
   if (!test_case.model.from_scratch) {
     std::error_code error;
-    const bool named = Holds(source, kSingleName) || Holds(source, kIndexName);
+    const bool named = Holds(source, kSingleName) || Holds(source, kModelIndexName);
     if (fs::is_directory(source, error) && !named) {
       return BadInput(fmt::format("{}: expected {} or {}, found neither", Printable(source), kSingleName,
-                                  kIndexName));
+                                  kModelIndexName));
     }
     SP_ASSIGN(tensors, LocateUnsorted(source));
   }

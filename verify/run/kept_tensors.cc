@@ -31,7 +31,7 @@ class Keeper {
     }
   }
 
-  std::vector<KeptTensor> Finish() {
+  std::vector<WholeTensor> Finish() {
     for (const auto& [name, stored] : left_) kept_.push_back({name, stored->shape, {stored}});
     return std::move(kept_);
   }
@@ -50,7 +50,7 @@ class Keeper {
     }
     if (!fit && !count) return;  // each for itself, which nobody expects
     for (const StoredTensor* part : parts) left_.erase(part->name);
-    KeptTensor& kept = kept_.emplace_back();
+    WholeTensor& kept = kept_.emplace_back();
     kept.name = prefix + declared.name + leaf;
     kept.shape = fit ? declared.shape : std::vector<int64_t>();
     if (fit) {
@@ -62,13 +62,13 @@ class Keeper {
   }
 
   std::map<std::string, const StoredTensor*> left_;
-  std::vector<KeptTensor> kept_;
+  std::vector<WholeTensor> kept_;
 };
 
 }  // namespace
 
-std::vector<KeptTensor> TensorsKept(const formats::StoredCheckpoint& checkpoint,
-                                    const std::vector<TensorCase>& declared) {
+std::vector<WholeTensor> TensorsKept(const formats::StoredCheckpoint& checkpoint,
+                                     const std::vector<TensorCase>& declared) {
   Keeper keeper(checkpoint);
   for (const TensorCase& tensor : declared) {
     for (const auto& way : tensor.stored) keeper.Take(tensor, way);

@@ -11,7 +11,7 @@
 namespace shardproof {
 
 /// A tensor, and what it is kept as: itself, or parts that make it one after the other.
-struct KeptTensor {
+struct WholeTensor {
   std::string name;
   std::vector<int64_t> shape;
   std::vector<const formats::StoredTensor*> parts;
@@ -22,7 +22,7 @@ struct KeptTensor {
 /// All tensors of a checkpoint, each key once: parts that `declared` says make a tensor are that
 /// tensor, and so are those of its state ("optimizer.state.<key>.exp_avg"). \pre `checkpoint`
 /// outlives what is returned.
-std::vector<KeptTensor> TensorsKept(const formats::StoredCheckpoint& checkpoint,
-                                    const std::vector<TensorCase>& declared);
+std::vector<WholeTensor> TensorsKept(const formats::StoredCheckpoint& checkpoint,
+                                     const std::vector<TensorCase>& declared);
 
 }  // namespace shardproof

@@ -23,7 +23,7 @@ constexpr uint64_t kInlineBytesMax = 4096;  // smaller tensors are on record in 
 using formats::StoredCheckpoint;
 using formats::StoredTensor;
 
-Result<FileTensor> ReadTensor(const StoredCheckpoint& checkpoint, const KeptTensor& kept) {
+Result<FileTensor> ReadTensor(const StoredCheckpoint& checkpoint, const WholeTensor& kept) {
   const compare::FileOpener open = [&](uint32_t file) {
     return oracle::InputFile::Open(checkpoint.files[file].path);
   };
@@ -56,7 +56,7 @@ Result<FileTensor> ReadTensor(const StoredCheckpoint& checkpoint, const KeptTens
 
 Status ReadTensors(const StoredCheckpoint& checkpoint, const std::vector<TensorCase>& declared,
                    CheckpointRecord& record) {
-  for (const KeptTensor& kept : TensorsKept(checkpoint, declared)) {
+  for (const WholeTensor& kept : TensorsKept(checkpoint, declared)) {
     SP_ASSIGN(FileTensor tensor, ReadTensor(checkpoint, kept));
     for (const StoredTensor* alike : kept.alike) {
       SP_ASSIGN(const FileTensor other, ReadTensor(checkpoint, {alike->name, alike->shape, {alike}}));
