@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "src/checkpoint/manifest.h"
 #include "src/checkpoint/state_dict.h"
 #include "src/checkpoint/torch_item.h"
 #include "src/mesh/boxes.h"
@@ -40,8 +41,9 @@ DcpFile PlanDcpFile(const StateDict& state, const Job& job, const Stages& stages
 /// The pickle that is .metadata.
 std::string DcpMetadata(const StateDict& state, const std::vector<DcpFile>& files);
 
-/// Writes this rank's file into `directory`; durable on return.
-Status WriteDcpFile(const StateDict& state, const DcpFile& planned, const std::string& directory,
-                    World& world);
+/// Writes this rank's file into `directory`; durable on return. \returns what it adds to the
+/// manifest.
+Result<SaveDigests> WriteDcpFile(const StateDict& state, const DcpFile& planned,
+                                 const Stages& stages, const std::string& directory, World& world);
 
 }  // namespace shardproof

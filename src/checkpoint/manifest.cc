@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kSchema = 1;
+constexpr int64_t kSchema = 2;
 constexpr uint64_t kManifestBytesMax = uint64_t{1} << 30;
 constexpr size_t kDimsMax = 64;
 constexpr uint64_t kStagedBytesMax = 4u << 20;  // at a time
@@ -62,74 +62,115 @@ Result<ManifestTensor> TensorIn(const json& entry, const std::string& where) {
   return tensor;
 }
 
-Status ReadDigests(const json& document, const char* field, const std::string& where,
-                   std::map<std::string, Digest>& digests) {
-  SP_ASSIGN(const json* entries, ObjectAt(document, field, where));
-  for (const auto& [name, entry] : entries->items()) {
-    SP_ASSIGN(digests[name],
-              DigestIn(entry, fmt::format("{}: {}: {}", where, field, ShownText(name))));
+Result<ManifestFile> FileIn(const json& entry, const std::string& where) {
+  ManifestFile file;
+  SP_ASSIGN(file.digest, DigestIn(entry, where));
+  const auto bytes = entry.find("bytes");
+  if (bytes == entry.end() || !bytes->is_number_unsigned()) {
+    return BadInput(fmt::format("{}: bytes: expected the size of the file, found {}", where,
+                                bytes == entry.end() ? "none" : Shown(*bytes)));
+  }
+  file.bytes = bytes->get<uint64_t>();
+  return file;
+}
+
+/// Reads every entry of the object at `field` by read(entry, where).
+template <typename Entry, typename Read>
+Status ReadEntries(const json& document, const char* field, const std::string& where,
+                   std::map<std::string, Entry>& entries, Read read) {
+  SP_ASSIGN(const json* object, ObjectAt(document, field, where));
+  for (const auto& [name, entry] : object->items()) {
+    SP_ASSIGN(entries[name], read(entry, fmt::format("{}: {}: {}", where, field, ShownText(name))));
   }
   return Ok();
 }
 
-json DigestsToJson(const std::map<std::string, Digest>& digests) {
-  json out = json::object();
-  for (const auto& [name, digest] : digests) out[name] = {{"digest", digest.Hex()}};
-  return out;
-}
+/// Stretches of a global image that follow each other in a shard, from its byte `local` on.
+struct HeldRun {
+  uint64_t begin, length, count, stride;
+  uint64_t local;
+};
 
-/// Calls visit(run, bytes of each of its stretches) for what a rank holds of a slot's image, a few
-/// MiB at a time where the host does not read it as it lies.
+/// Calls visit(HeldRun) for what the bytes `local` of a shard are, in their order.
 template <typename Visit>
-void VisitHeld(const Slot& slot, Visit visit) {
-  const uint64_t element = slot.ElementBytes();
-  const auto* data = reinterpret_cast<const char*>(HostBytes(slot));
-  std::string staged;
-  uint64_t local = 0;
-  for (const ElementRun& run : slot.shard.runs) {
+void VisitRuns(const Shard& shard, uint64_t element, ByteSpan local, Visit visit) {
+  uint64_t at = 0;
+  for (const ElementRun& run : shard.runs) {
     const uint64_t length = run.length * element, stride = run.stride * element;
-    const uint64_t begin = run.start * element;
-    if (data != nullptr) {
-      visit(sp_run{begin, length, run.count, stride, data + local, static_cast<int64_t>(length)});
-      local += length * run.count;
-      continue;
+    const uint64_t end = at + length * run.count;
+    uint64_t from = std::clamp(local.begin, at, end) - at;
+    const uint64_t to = std::clamp(local.end, at, end) - at;
+    while (from < to) {
+      const uint64_t number = from / length, done = from % length;
+      const bool is_whole = done == 0 && to - from >= length;
+      const HeldRun held{.begin = run.start * element + number * stride + done,
+                         .length = is_whole ? length : std::min(length - done, to - from),
+                         .count = is_whole ? (to - from) / length : 1,
+                         .stride = stride,
+                         .local = at + from};
+      visit(held);
+      from += held.length * held.count;
     }
-    const uint64_t together = std::clamp<uint64_t>(kStagedBytesMax / std::max<uint64_t>(length, 1),
-                                                   1, std::max<uint64_t>(run.count, 1));
-    for (uint64_t i = 0; i < run.count; i += together) {
-      const uint64_t count = std::min(together, run.count - i);
-      for (uint64_t done = 0; done < length;) {
-        const uint64_t part = count > 1 ? length : std::min(kStagedBytesMax, length - done);
-        staged.resize(part * count);
-        slot.CopyOut(local, staged.data(), staged.size());
-        visit(sp_run{begin + i * stride + done, part, count, stride, staged.data(),
-                     static_cast<int64_t>(part)});
-        local += staged.size();
-        done += part;
-      }
-    }
+    at = end;
   }
 }
 
-/// Adds a run, of which only what lies in [start, start + length) counts, as if `start` were 0.
-void AddWithin(const sp_run& run, uint64_t start, uint64_t length, sp_summary& sum) {
+/// Calls visit(run, bytes of each of its stretches) for what a rank holds of a slot's image in the
+/// bytes `local` of its shard, a few MiB at a time where the host does not read it as it lies.
+template <typename Visit>
+void VisitHeld(const Slot& slot, ByteSpan local, Visit visit) {
+  const auto* data = reinterpret_cast<const char*>(HostBytes(slot));
+  std::string staged;
+  VisitRuns(slot.shard, slot.ElementBytes(), local, [&](const HeldRun& run) {
+    if (data != nullptr) {
+      visit(sp_run{run.begin, run.length, run.count, run.stride, data + run.local,
+                   static_cast<int64_t>(run.length)});
+      return;
+    }
+    const uint64_t together = std::clamp<uint64_t>(kStagedBytesMax / run.length, 1, run.count);
+    uint64_t at = run.local;
+    for (uint64_t i = 0; i < run.count; i += together) {
+      const uint64_t count = std::min(together, run.count - i);
+      for (uint64_t done = 0; done < run.length;) {
+        const uint64_t part = count > 1 ? run.length : std::min(kStagedBytesMax, run.length - done);
+        staged.resize(part * count);
+        slot.CopyOut(at, staged.data(), staged.size());
+        visit(sp_run{run.begin + i * run.stride + done, part, count, run.stride, staged.data(),
+                     static_cast<int64_t>(part)});
+        at += staged.size();
+        done += part;
+      }
+    }
+  });
+}
+
+/// Adds a run, of which only what lies in `image` counts, as if that began at 0.
+void AddWithin(const sp_run& run, ByteSpan image, sp_summary& sum) {
   if (run.count == 0 || run.length == 0) return;
   const uint64_t last = run.global_start + (run.count - 1) * run.global_stride + run.length;
-  if (run.global_start >= start && last <= start + length) {
+  if (run.global_start >= image.begin && last <= image.end) {
     sp_run within = run;
-    within.global_start -= start;
+    within.global_start -= image.begin;
     sp_digest_runs(&sum, &within, 1, SP_NO_FLOAT);
     return;
   }
   for (uint64_t i = 0; i < run.count; ++i) {
     const uint64_t begin = run.global_start + i * run.global_stride;
-    const uint64_t from = std::max(begin, start);
-    const uint64_t to = std::min(begin + run.length, start + length);
+    const uint64_t from = std::max(begin, image.begin);
+    const uint64_t to = std::min(begin + run.length, image.end);
     if (from >= to) continue;
     const auto* data = static_cast<const char*>(run.data) + i * run.data_stride + (from - begin);
-    const sp_run within{from - start, to - from, 1, 0, data, 0};
+    const sp_run within{from - image.begin, to - from, 1, 0, data, 0};
     sp_digest_runs(&sum, &within, 1, SP_NO_FLOAT);
   }
+}
+
+/// Of bytes that begin at `offset` of an image.
+Digest DigestAt(uint64_t offset, std::string_view bytes) {
+  sp_summary sum{};
+  const sp_run run{offset, bytes.size(), 1, 0, bytes.data(), 0};
+  sp_digest_runs(&sum, &run, 1, SP_NO_FLOAT);
+  return Digest(sum.digest);
 }
 
 void Append(const Digest& digest, std::vector<int64_t>& numbers) {
@@ -137,24 +178,28 @@ void Append(const Digest& digest, std::vector<int64_t>& numbers) {
   numbers.push_back(static_cast<int64_t>(digest.lane1));
 }
 
-/// What a rank adds to the digests of a manifest, in its order.
-void AppendOwn(const Sealing& sealing, const std::string& directory, const DigestedFiles& written,
-               const Stages& stages, std::vector<int64_t>& numbers) {
-  const Slot* slot = nullptr;  // of the key before: names of a tied tensor follow each other
-  uint64_t start = 0, length = 0;
-  Digest digest;
+template <typename Map>
+typename Map::mapped_type FoundOrNone(const Map& map, const typename Map::key_type& key) {
+  const auto found = map.find(key);
+  return found == map.end() ? typename Map::mapped_type() : found->second;
+}
+
+/// With a slash at its end.
+std::string DirectoryOf(const Sealing& sealing, const std::string& staging) {
+  return staging + "/" + (sealing.folder.empty() ? "" : sealing.folder + "/");
+}
+
+/// What a rank adds to the numbers of a manifest, in its order.
+void AppendOwn(const Sealing& sealing, const std::string& directory, const SaveDigests& written,
+               std::vector<int64_t>& numbers) {
   for (const SealedTensor& tensor : sealing.tensors) {
-    if (tensor.digest) {
-      digest = *tensor.digest;
-    } else if (tensor.slot != slot || tensor.start != start || tensor.length != length) {
-      digest = tensor.is_own ? stages.digest(*tensor.slot, tensor.start, tensor.length) : Digest();
-    }
-    slot = tensor.slot;
-    start = tensor.start;
-    length = tensor.length;
-    Append(digest, numbers);
+    Append(FoundOrNone(written.tensors, {tensor.slot, tensor.image}), numbers);
   }
-  for (const std::string& file : sealing.files) Append(written.Of(directory + file), numbers);
+  for (const std::string& name : sealing.files) {
+    const ManifestFile file = FoundOrNone(written.files, directory + name);
+    Append(file.digest, numbers);
+    numbers.push_back(static_cast<int64_t>(file.bytes));
+  }
 }
 
 }  // namespace
@@ -165,11 +210,17 @@ std::string ManifestText(const Manifest& manifest) {
     tensors[name] = {
         {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"digest", tensor.digest.Hex()}};
   }
+  json values = json::object();
+  for (const auto& [name, digest] : manifest.values) values[name] = {{"digest", digest.Hex()}};
+  json files = json::object();
+  for (const auto& [name, file] : manifest.files) {
+    files[name] = {{"bytes", file.bytes}, {"digest", file.digest.Hex()}};
+  }
   const json document = {{"schema", kSchema},
                          {"digest", "src/digest/SPECIFICATION.md"},
                          {"tensors", std::move(tensors)},
-                         {"values", DigestsToJson(manifest.values)},
-                         {"files", DigestsToJson(manifest.files)}};
+                         {"values", std::move(values)},
+                         {"files", std::move(files)}};
   return document.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
@@ -181,13 +232,9 @@ Result<Manifest> ParseManifest(const std::string& text, const std::string& where
                                 schema == document.end() ? "none" : Shown(*schema)));
   }
   Manifest manifest;
-  SP_ASSIGN(const json* tensors, ObjectAt(document, "tensors", where));
-  for (const auto& [name, entry] : tensors->items()) {
-    SP_ASSIGN(manifest.tensors[name],
-              TensorIn(entry, fmt::format("{}: tensors: {}", where, ShownText(name))));
-  }
-  SP_TRY(ReadDigests(document, "values", where, manifest.values));
-  SP_TRY(ReadDigests(document, "files", where, manifest.files));
+  SP_TRY(ReadEntries(document, "tensors", where, manifest.tensors, TensorIn));
+  SP_TRY(ReadEntries(document, "values", where, manifest.values, DigestIn));
+  SP_TRY(ReadEntries(document, "files", where, manifest.files, FileIn));
   return manifest;
 }
 
@@ -197,30 +244,33 @@ Result<Manifest> ReadManifest(FileSystem& files, const std::string& directory) {
   return ParseManifest(text, path);
 }
 
-Digest DigestOfText(std::string_view text) {
+Digest DigestOfText(std::string_view text) { return DigestAt(0, text); }
+
+Digest DigestOfSlot(const Slot& slot, ByteSpan image, ByteSpan local) {
   sp_summary sum{};
-  const sp_run run{0, text.size(), 1, 0, text.data(), 0};
-  sp_digest_runs(&sum, &run, 1, SP_NO_FLOAT);
+  VisitHeld(slot, local, [&](const sp_run& run) { AddWithin(run, image, sum); });
   return Digest(sum.digest);
 }
 
-Digest DigestOfSlot(const Slot& slot, uint64_t start, uint64_t length) {
-  sp_summary sum{};
-  VisitHeld(slot, [&](const sp_run& run) { AddWithin(run, start, length, sum); });
-  return Digest(sum.digest);
+void SaveDigests::AddFrame(const std::string& path, uint64_t offset, std::string_view bytes) {
+  files[path].digest += DigestAt(offset, bytes);
+}
+
+Result<SaveSums> SumOverRanks(const std::vector<Sealing>& sealings, const std::string& staging,
+                              const SaveDigests& written, bool is_written, World& world) {
+  std::vector<int64_t> numbers = {is_written ? 0 : 1};
+  for (const Sealing& sealing : sealings) {
+    AppendOwn(sealing, DirectoryOf(sealing, staging), written, numbers);
+  }
+  SP_ASSIGN(numbers, world.communicator->Sum(std::move(numbers), "digests of what is saved"));
+  const int64_t failed_ranks = numbers.front();
+  numbers.erase(numbers.begin());
+  return SaveSums{failed_ranks, std::move(numbers)};
 }
 
 Status WriteManifests(const std::vector<Sealing>& sealings, const std::string& staging,
-                      const DigestedFiles& written, const Stages& stages, World& world) {
-  const auto directory_of = [&](const Sealing& sealing) {
-    return staging + "/" + (sealing.folder.empty() ? "" : sealing.folder + "/");
-  };
-  std::vector<int64_t> numbers;
-  for (const Sealing& sealing : sealings) {
-    AppendOwn(sealing, directory_of(sealing), written, stages, numbers);
-  }
-  SP_ASSIGN(numbers, world.communicator->Sum(std::move(numbers), "digests of what is saved"));
-  if (world.rank() != 0) return Ok();
+                      const SaveSums& sums, FileSystem& files) {
+  const std::vector<int64_t>& numbers = sums.numbers;
   size_t next = 0;
   const auto take = [&] {
     const Digest digest(static_cast<uint64_t>(numbers[next]),
@@ -229,16 +279,18 @@ Status WriteManifests(const std::vector<Sealing>& sealings, const std::string& s
     return digest;
   };
   for (const Sealing& sealing : sealings) {
+    const std::string directory = DirectoryOf(sealing, staging);
     Manifest manifest;
     manifest.values = sealing.values;
     for (const SealedTensor& tensor : sealing.tensors) {
       manifest.tensors[tensor.key] = {DtypeName(tensor.slot->spec.dtype), tensor.shape, take()};
     }
-    for (const std::string& file : sealing.files) {
+    for (const std::string& name : sealing.files) {
       const Digest digest = take();
-      if (world.files->Exists(directory_of(sealing) + file)) manifest.files[file] = digest;
+      const ManifestFile file{static_cast<uint64_t>(numbers[next++]), digest};
+      if (files.Exists(directory + name)) manifest.files[name] = file;
     }
-    SP_TRY(WriteWhole(*world.files, directory_of(sealing) + kManifestName, ManifestText(manifest)));
+    SP_TRY(WriteWhole(files, directory + kManifestName, ManifestText(manifest)));
   }
   return Ok();
 }

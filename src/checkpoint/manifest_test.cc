@@ -18,7 +18,7 @@ Manifest Small() {
   manifest.tensors["model.w"] = {"BF16", {2, 0}, *Digest::FromHex(kDigest)};
   manifest.tensors["model.s"] = {"F32", {}, Digest(1, 2)};
   manifest.values["step"] = Digest(3, 4);
-  manifest.files[".metadata"] = Digest(UINT64_MAX, 6);
+  manifest.files[".metadata"] = {7, Digest(UINT64_MAX, 6)};
   return manifest;
 }
 
@@ -50,10 +50,13 @@ TEST(ManifestTest, WhatIsWrongIsNamed) {
     EXPECT_FALSE(read.ok()) << to;
     return read.ok() ? "" : read.error().message;
   };
-  EXPECT_THAT(refused("\"schema\": 1", "\"schema\": 2"), HasSubstr("schema: expected 1, found 2"));
-  EXPECT_THAT(refused("\"schema\": 1", "\"schema\": \"1\""), HasSubstr("schema"));
-  EXPECT_THAT(refused("\"schema\": 1", "\"a\": 1"), HasSubstr("schema: expected 1, found none"));
-  EXPECT_THAT(refused("\"schema\": 1", std::string("\"schema\": 1\0", 12)),
+  EXPECT_THAT(refused("\"schema\": 2", "\"schema\": 1"), HasSubstr("schema: expected 2, found 1"));
+  EXPECT_THAT(refused("\"schema\": 2", "\"schema\": \"2\""), HasSubstr("schema"));
+  EXPECT_THAT(refused("\"schema\": 2", "\"a\": 2"), HasSubstr("schema: expected 2, found none"));
+  EXPECT_THAT(refused("\"bytes\": 7", "\"bytes\": -7"),
+              HasSubstr("'.metadata': bytes: expected the size of the file, found -7"));
+  EXPECT_THAT(refused("\"bytes\"", "\"size\""), HasSubstr("bytes: expected the size"));
+  EXPECT_THAT(refused("\"schema\": 2", std::string("\"schema\": 2\0", 12)),
               HasSubstr("a zero at byte"));
   EXPECT_THAT(refused(kDigest, "12"), HasSubstr("'model.w': expected a digest of 32"));
   EXPECT_THAT(refused("\"BF16\"", "16"), HasSubstr("'model.w': expected a dtype"));
@@ -102,7 +105,8 @@ TEST(DigestOfSlotTest, PartsAddUpHoweverTheyAreCutAndLie) {
     for (int32_t i = 0; i < 35; ++i) values[i] = i;
     const Digest expected =
         DigestOfText({reinterpret_cast<const char*>(values.data()) + start, length});
-    EXPECT_EQ(DigestOfSlot(whole, start, length), expected);
+    const ByteSpan image = {start, start + length};
+    EXPECT_EQ(DigestOfSlot(whole, image, {}), expected);
     for (const bool transposed : {false, true}) {
       for (const auto& placements :
            {std::vector{Placement::Shard(0), Placement::Shard(1)},
@@ -110,7 +114,16 @@ TEST(DigestOfSlotTest, PartsAddUpHoweverTheyAreCutAndLie) {
             std::vector{Placement::StridedShard(0, 2), Placement::Shard(0)}}) {
         Digest sum;
         for (int64_t rank = 0; rank < 6; ++rank) {
-          sum += DigestOfSlot(Held(shape, placements, mesh, rank, transposed), start, length);
+          const Slot slot = Held(shape, placements, mesh, rank, transposed);
+          const Digest all = DigestOfSlot(slot, image, {});
+          for (const uint64_t piece : {1, 3, 8, 20}) {  // of the shard's bytes
+            Digest pieces;
+            for (uint64_t at = 0; at < slot.value.nbytes(); at += piece) {
+              pieces += DigestOfSlot(slot, image, {at, at + piece});
+            }
+            EXPECT_EQ(pieces, all) << start << " " << length << " " << piece;
+          }
+          sum += all;
         }
         EXPECT_EQ(sum, expected) << start << " " << length;
       }

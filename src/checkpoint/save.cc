@@ -7,10 +7,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <tuple>
 
 #include "src/checkpoint/dcp.h"
-#include "src/checkpoint/manifest.h"
 #include "src/checkpoint/paths.h"
 #include "src/checkpoint/steps.h"
 #include "src/checkpoint/write_whole.h"
@@ -127,7 +125,7 @@ Status CheckKeys(const StateDict& state) {
 
 Status WriteTensor(const SavedTensor& tensor, OutputFile& file) {
   const Slot& slot = *tensor.state.slot;
-  const uint64_t start = tensor.state.start_byte();
+  const ByteSpan image = tensor.state.image();
   const uint64_t element = slot.ElementBytes();
   const auto* data = reinterpret_cast<const char*>(HostBytes(slot));
   std::string staged;
@@ -135,18 +133,18 @@ Status WriteTensor(const SavedTensor& tensor, OutputFile& file) {
   for (const ElementRun& run : slot.shard.runs) {
     for (uint64_t i = 0; i < run.count; ++i, local += run.length * element) {
       const uint64_t begin = (run.start + i * run.stride) * element;
-      const uint64_t from = std::max(begin, start);
-      const uint64_t to = std::min(begin + run.length * element, start + tensor.state.bytes());
+      const uint64_t from = std::max(begin, image.begin);
+      const uint64_t to = std::min(begin + run.length * element, image.end);
       if (from >= to) continue;
       if (data != nullptr) {
-        SP_TRY(file.WriteAt(tensor.offset + (from - start),
+        SP_TRY(file.WriteAt(tensor.offset + (from - image.begin),
                             {data + local + (from - begin), to - from}));
         continue;
       }
       for (uint64_t done = from; done < to; done += staged.size()) {
         staged.resize(std::min(to - done, kStagedBytesMax));
         slot.CopyOut(local + (done - begin), staged.data(), staged.size());
-        SP_TRY(file.WriteAt(tensor.offset + (done - start), staged));
+        SP_TRY(file.WriteAt(tensor.offset + (done - image.begin), staged));
       }
     }
   }
@@ -184,20 +182,29 @@ Status CheckReplaceable(FileSystem& files, const std::string& directory) {
   return Ok();
 }
 
-Status WriteShards(const std::vector<SavedFile>& plan, const Job& job,
-                   const std::string& directory, World& world) {
+Result<SaveDigests> WriteShards(const std::vector<SavedFile>& plan, const Job& job,
+                                const Stages& stages, const std::string& directory, World& world) {
+  SaveDigests digests;
   for (const SavedFile& planned : plan) {
-    SP_ASSIGN(const auto file, world.files->OpenForWrite(directory + "/" + planned.Path()));
-    if (world.rank() == 0) SP_TRY(file->WriteAt(0, planned.header));
+    const std::string path = directory + "/" + planned.Path();
+    SP_ASSIGN(const auto file, world.files->OpenForWrite(path));
+    if (world.rank() == 0) {
+      SP_TRY(file->WriteAt(0, planned.header));
+      digests.AddFrame(path, 0, planned.header);
+      digests.files[path].bytes = planned.size;
+    }
     for (const SavedTensor& tensor : planned.tensors) {
       if (!tensor.state.IsWrittenBy(world.rank(), job.mesh)) continue;
       if (auto written = WriteTensor(tensor, *file); !written.ok()) {
         return written.error().While("saving tensor '" + tensor.key + "'");
       }
+      const Slot& slot = *tensor.state.slot;
+      const ByteSpan image = tensor.state.image();
+      digests.tensors[{&slot, image}] = stages.digest(slot, image, {});
     }
     SP_TRY(file->Sync());
   }
-  return Ok();
+  return digests;
 }
 
 Status CommitByRename(const std::string& staging, const std::string& target, World& world) {
@@ -220,14 +227,8 @@ Status CommitByRename(const std::string& staging, const std::string& target, Wor
 namespace {
 
 /// What a manifest says of one key.
-SealedTensor SealedAs(const std::string& key, const StateTensor& tensor, const Job& job,
-                      const World& world) {
-  return {.key = key,
-          .slot = tensor.slot.get(),
-          .shape = tensor.shape(),
-          .start = tensor.start_byte(),
-          .length = tensor.bytes(),
-          .is_own = tensor.IsWrittenBy(world.rank(), job.mesh)};
+SealedTensor SealedAs(const std::string& key, const StateTensor& tensor) {
+  return {key, tensor.slot.get(), tensor.shape(), tensor.image()};
 }
 
 Status SealValues(const StateDict& state, Sealing& sealing) {
@@ -241,8 +242,8 @@ Status SealValues(const StateDict& state, Sealing& sealing) {
 
 /// What the manifests of planned files say: an adapter, which is loaded by itself, has one of its
 /// own.
-Result<std::vector<Sealing>> SealingsOf(const StateDict& state, const std::vector<SavedFile>& plan,
-                                        const Job& job, const World& world) {
+Result<std::vector<Sealing>> SealingsOf(const StateDict& state,
+                                        const std::vector<SavedFile>& plan) {
   std::vector<Sealing> sealings(1);
   SP_TRY(SealValues(state, sealings[0]));
   sealings[0].files.push_back(kIndexName);
@@ -257,22 +258,22 @@ Result<std::vector<Sealing>> SealingsOf(const StateDict& state, const std::vecto
     Sealing& sealing = sealings.back();
     sealing.files.push_back(is_adapter ? file.name : file.Path());
     for (const SavedTensor& tensor : file.tensors) {
-      sealing.tensors.push_back(SealedAs(tensor.key, tensor.state, job, world));
+      sealing.tensors.push_back(SealedAs(tensor.key, tensor.state));
     }
   }
   return sealings;
 }
 
 /// The same of a directory of torch.distributed.checkpoint.
-Result<Sealing> SealingOf(const StateDict& state, const Job& job, const World& world) {
+Result<Sealing> SealingOf(const StateDict& state, int64_t world_size) {
   Sealing sealing;
   sealing.files.push_back(kDcpMetadataName);
-  for (int64_t rank = 0; rank < world.communicator->world_size(); ++rank) {
+  for (int64_t rank = 0; rank < world_size; ++rank) {
     sealing.files.push_back(DcpFileName(rank));
   }
   for (const StateTensor& tensor : state.tensors) {
     for (const StatePath& path : tensor.paths) {
-      sealing.tensors.push_back(SealedAs(FlatKey(path), tensor, job, world));
+      sealing.tensors.push_back(SealedAs(FlatKey(path), tensor));
     }
   }
   SP_TRY(SealValues(state, sealing));
@@ -286,32 +287,43 @@ class Saver : public SaveUnderWay {
       : model_(model),
         stages_(stages),
         job_(job),
-        written_(std::make_shared<DigestedFiles>(world.files)),
         world_(world),
         target_(WithoutSlashAtEnd(job.save_to)),
-        staging_(target_ + kDraftSuffix) {  // beside it, not in it
-    world_.files = written_;
-  }
+        staging_(target_ + kDraftSuffix) {}  // beside it, not in it
 
   Status Begin() {
     SP_TRY(Plan());
-    Status status = Leads() ? CheckReplaceable(Files(), target_) : Ok();
-    SP_TRY(Agree(*world_.communicator, status, "looking at what is to be replaced"));
-    if (Leads()) status = Files().RemoveTree(staging_);  // what a killed save left behind
-    if (Leads() && status.ok()) status = Prepare();
-    return AgreeOrCleanUp(status, "preparing the save");
+    const auto prepare = [&]() -> Status {
+      SP_TRY(CheckReplaceable(Files(), target_));
+      SP_TRY(Files().RemoveTree(staging_));  // what a killed save left behind
+      const Status prepared = Prepare();
+      if (!prepared.ok()) (void)Files().RemoveTree(staging_);  // the first error is the one to tell
+      return prepared;
+    };
+    return Agree(*world_.communicator, Leads() ? prepare() : Ok(), "preparing the save");
   }
 
   Status Write() override {
-    SP_TRY(WriteOwn());
-    return Leads() ? WriteSide() : Ok();
+    // First, while the other ranks write: after them they would wait for it.
+    if (Leads()) SP_TRY(WriteSide());
+    SP_ASSIGN(SaveDigests own, WriteOwn());
+    written_.tensors.merge(own.tensors);
+    written_.files.merge(own.files);
+    return Ok();
   }
 
   Status Finish(const Status& written) override {
     // Nothing is committed unless every rank's bytes are durable.
-    SP_TRY(AgreeOrCleanUp(written, "writing the checkpoint"));
-    SP_TRY(AgreeOrCleanUp(WriteManifests(sealings_, staging_, *written_, stages_, world_),
-                          "writing the manifest"));
+    const auto sums = SumOverRanks(sealings_, staging_, written_, written.ok(), world_);
+    if (sums.ok() && sums.value().failed_ranks > 0) {
+      SP_TRY(AgreeOrCleanUp(written, "writing the checkpoint"));
+      return Failed("writing the checkpoint: a rank failed, and none says why");
+    }
+    Status sealed = sums.ok() ? Ok() : sums.error();
+    if (sealed.ok() && Leads()) {
+      sealed = WriteManifests(sealings_, staging_, sums.value(), Files());
+    }
+    SP_TRY(AgreeOrCleanUp(sealed, "writing the manifest"));
     const Status committed = Leads() ? stages_.commit(staging_, target_, world_) : Ok();
     return Agree(*world_.communicator, committed, "committing the checkpoint");
   }
@@ -322,20 +334,28 @@ class Saver : public SaveUnderWay {
   /// On rank 0: the directory.
   virtual Status Prepare() = 0;
   /// On every rank: its own bytes.
-  virtual Status WriteOwn() = 0;
+  virtual Result<SaveDigests> WriteOwn() = 0;
   /// On rank 0: what says what they are.
   virtual Status WriteSide() = 0;
 
   FileSystem& Files() { return *world_.files; }
 
+  /// Writes a file that the manifest tells of.
+  Status WriteSealed(const std::string& name, const std::string& text) {
+    const std::string path = staging_ + "/" + name;
+    SP_TRY(WriteWhole(Files(), path, text));
+    written_.files[path] = {text.size(), DigestOfText(text)};
+    return Ok();
+  }
+
   const Model& model_;
   const Stages& stages_;
   const Job job_;
-  const std::shared_ptr<DigestedFiles> written_;
   World world_;
   const std::string target_;
   const std::string staging_;
   std::vector<Sealing> sealings_;
+  SaveDigests written_;
 
  private:
   bool Leads() const { return world_.rank() == 0; }
@@ -360,20 +380,22 @@ class SafetensorsSaver : public Saver {
     std::map<std::string, std::string> values;
     for (const StateValue& value : state.values) values[FlatKey(value.path)] = value.pickle;
     SP_ASSIGN(values_, ValuesText(values));
-    SP_ASSIGN(sealings_, SealingsOf(state, plan_, job_, world_));
+    SP_ASSIGN(sealings_, SealingsOf(state, plan_));
     return Ok();
   }
   Status Prepare() override { return MakeFiles(plan_, staging_, Files()); }
-  Status WriteOwn() override { return stages_.write_shards(plan_, job_, staging_, world_); }
+  Result<SaveDigests> WriteOwn() override {
+    return stages_.write_shards(plan_, job_, stages_, staging_, world_);
+  }
 
   /// The indices, what is no tensor, and the configs.
   Status WriteSide() override {
-    SP_TRY(WriteWhole(Files(), staging_ + "/" + kIndexName, IndexText(plan_, "")));
+    SP_TRY(WriteSealed(kIndexName, IndexText(plan_, "")));
     SP_TRY(CopyConfigs(job_, staging_, Files()));
     if (HasFolder(plan_, kTrainingFolder)) {
-      const std::string folder = staging_ + "/" + kTrainingFolder + "/";
-      SP_TRY(WriteWhole(Files(), folder + kStateIndexName, IndexText(plan_, kTrainingFolder)));
-      SP_TRY(WriteWhole(Files(), folder + kValuesName, values_));
+      const std::string folder = std::string(kTrainingFolder) + "/";
+      SP_TRY(WriteSealed(folder + kStateIndexName, IndexText(plan_, kTrainingFolder)));
+      SP_TRY(WriteSealed(folder + kValuesName, values_));
     }
     if (!HasFolder(plan_, kAdapterFolder)) return Ok();
     return WriteAdapterConfig(job_, staging_ + "/" + kAdapterFolder, Files());
@@ -392,43 +414,31 @@ class DcpSaver : public Saver {
     state_ = stages_.state_of(model_, world_);
     if (job_.training.split_fused) state_ = stages_.split_fused(std::move(state_));
     SP_TRY(CheckKeys(state_));
-    SP_ASSIGN(Sealing sealing, SealingOf(state_, job_, world_));
+    SP_ASSIGN(Sealing sealing, SealingOf(state_, world_.communicator->world_size()));
     sealings_.push_back(std::move(sealing));
+    own_plan_ = stages_.plan_dcp(state_, job_, stages_, world_.rank());
     return Ok();
   }
   Status Prepare() override {
     SP_TRY(Files().MakeDirectory(staging_));
     return job_.HasAdapter() ? Files().MakeDirectory(staging_ + "/" + kAdapterFolder) : Ok();
   }
-  Status WriteOwn() override {
-    std::map<std::tuple<const Slot*, uint64_t, uint64_t>, Digest> digests;
-    state_.after_write = [&](const StateTensor& tensor) {
-      const auto [digest, is_first] =  // it may lie in many boxes
-          digests.try_emplace({tensor.slot.get(), tensor.start_byte(), tensor.bytes()});
-      if (!is_first) return;
-      digest->second = stages_.digest(*tensor.slot, tensor.start_byte(), tensor.bytes());
-    };
-    SP_TRY(stages_.write_dcp(state_, stages_.plan_dcp(state_, job_, stages_, world_.rank()),
-                             staging_, world_));
-    state_.after_write = nullptr;
-    for (SealedTensor& tensor : sealings_[0].tensors) {
-      const auto taken = digests.find({tensor.slot, tensor.start, tensor.length});
-      if (tensor.is_own && taken != digests.end()) tensor.digest = taken->second;
-    }
-    return Ok();
+  Result<SaveDigests> WriteOwn() override {
+    return stages_.write_dcp(state_, own_plan_, stages_, staging_, world_);
   }
   Status WriteSide() override {
-    std::vector<DcpFile> plan;
-    for (int64_t rank = 0; rank < world_.communicator->world_size(); ++rank) {
+    std::vector<DcpFile> plan = {own_plan_};
+    for (int64_t rank = 1; rank < world_.communicator->world_size(); ++rank) {
       plan.push_back(stages_.plan_dcp(state_, job_, stages_, rank));
     }
-    SP_TRY(WriteWhole(Files(), staging_ + "/" + kDcpMetadataName, DcpMetadata(state_, plan)));
+    SP_TRY(WriteSealed(kDcpMetadataName, DcpMetadata(state_, plan)));
     SP_TRY(CopyConfigs(job_, staging_, Files()));
     if (!job_.HasAdapter()) return Ok();
     return WriteAdapterConfig(job_, staging_ + "/" + kAdapterFolder, Files());
   }
 
   StateDict state_;
+  DcpFile own_plan_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 // bytes, so nothing is gathered, and one rename makes the whole of it the checkpoint.
 #pragma once
 
+#include "src/checkpoint/manifest.h"
 #include "src/checkpoint/state_dict.h"
 #include "src/pipeline/stages.h"
 
@@ -62,9 +63,9 @@ Result<std::unique_ptr<SaveUnderWay>> BeginSave(const Model& model, const Stages
 Status SaveModel(const Model& model, const Stages& stages, const Job& job, World& world);
 
 /// Writes what this rank owns of planned files, and rank 0 the headers and replicated tensors;
-/// durable on return.
-Status WriteShards(const std::vector<SavedFile>& plan, const Job& job,
-                   const std::string& directory, World& world);
+/// durable on return. \returns what it adds to the manifest.
+Result<SaveDigests> WriteShards(const std::vector<SavedFile>& plan, const Job& job,
+                                const Stages& stages, const std::string& directory, World& world);
 
 /// Makes the durable directory `staging` the one called `target`, atomically, and removes what was
 /// there before.

@@ -493,7 +493,8 @@ TEST_F(SaveModelTest, RanksTogetherWriteEveryByteOnce) {
     }
     for (int64_t rank = world; rank-- > 0;) {
       world_.communicator = std::make_shared<OneOf>(rank, world);
-      const Status written = WriteShards(PlanOf(MakeModel(5, rank, world), job_.max_file_bytes, world), job_, directory, world_);
+      const auto written = WriteShards(PlanOf(MakeModel(5, rank, world), job_.max_file_bytes, world),
+                                       job_, ReferenceStages(job_.strategy), directory, world_);
       ASSERT_TRUE(written.ok()) << written.error().message;
     }
     for (const auto& [name, text] : Contents(directory)) {

@@ -104,10 +104,10 @@ void AddParts(const StateTensor& whole, size_t at, const std::vector<StoredKey>&
 
 }  // namespace
 
-uint64_t StateTensor::start_byte() const { return part ? part->start * slot->ElementBytes() : 0; }
-
-uint64_t StateTensor::bytes() const {
-  return static_cast<uint64_t>(c10::multiply_integers(shape())) * slot->ElementBytes();
+ByteSpan StateTensor::image() const {
+  const uint64_t begin = part ? part->start : 0;
+  const auto elements = static_cast<uint64_t>(c10::multiply_integers(shape()));
+  return {begin * slot->ElementBytes(), (begin + elements) * slot->ElementBytes()};
 }
 
 bool StateTensor::IsWrittenBy(int64_t rank, const Mesh& mesh) const {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,8 +27,8 @@ struct StateTensor {
 
   const std::vector<int64_t>& shape() const { return part ? part->shape : slot->spec.shape; }
   /// Of the slot's global byte image.
-  uint64_t start_byte() const;
-  uint64_t bytes() const;
+  ByteSpan image() const;
+  uint64_t bytes() const { return image().end - image().begin; }
   /// Whether `rank` writes what it has of it: of replicas the first does.
   bool IsWrittenBy(int64_t rank, const Mesh& mesh) const;
 };
@@ -39,9 +38,6 @@ struct StateTensor {
 struct StateDict {
   std::vector<StateTensor> tensors;
   std::vector<StateValue> values;
-  /// Called, if there is one, with every tensor of which this rank has just written something: its
-  /// bytes may still be in the cache for what else wants to read them.
-  std::function<void(const StateTensor&)> after_write = {};
 };
 
 /// The state dict of a job: "model", and of one that trains "optimizer", "step", "rng_<rank>" and

@@ -337,12 +337,14 @@ TEST_F(StepsTest, AnEditedManifestIsRefusedWithNames) {
               HasSubstr("value 'step': expected none"));
   EXPECT_THAT(refused([](Manifest& m) { m.values["more"] = Digest(); }),
               HasSubstr("value 'more': expected what was saved, found none"));
-  EXPECT_THAT(refused([](Manifest& m) { m.files["more"] = Digest(); }),
+  EXPECT_THAT(refused([](Manifest& m) { m.files["more"] = {}; }),
               HasSubstr("file 'more': expected what was saved, found none"));
-  EXPECT_THAT(refused([](Manifest& m) { m.files["../latest"] = Digest(); }),
+  EXPECT_THAT(refused([](Manifest& m) { m.files["../latest"] = {}; }),
               HasSubstr("below the directory"));
   EXPECT_THAT(refused([](Manifest& m) { m.files.erase("__1_0.distcp"); }),
               HasSubstr("file '__1_0.distcp': expected none, found one"));
+  EXPECT_THAT(refused([](Manifest& m) { ++m.files["__1_0.distcp"].bytes; }),
+              HasSubstr("file '__1_0.distcp': expected "));
   fs::remove(path);
   EXPECT_EQ(Restored(), -1);
   EXPECT_THAT(error_, HasSubstr("step-00000001: expected shardproof.seal.json, found none"));

@@ -35,7 +35,7 @@ class TorchItem {
 
  private:
   struct Member {
-    std::string name;
+    std::string_view name;
     std::string content;  ///< unless it is the tensor
     bool is_tensor = false;
     uint64_t offset = 0;   ///< of its local header

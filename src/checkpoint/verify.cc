@@ -106,7 +106,11 @@ class Holding {
     }
     for (size_t i = first_file_; i < source_.paths.size(); ++i) {
       const std::string name = source_.paths[i].substr(directory_.size() + 1);
-      if (!manifest_.files.contains(name)) return Wrong("file " + Quote(name), "none", "one");
+      const auto entry = manifest_.files.find(name);
+      if (entry == manifest_.files.end()) return Wrong("file " + Quote(name), "none", "one");
+      if (!source_.mapped() || source_.files[i]->size() == entry->second.bytes) continue;
+      return Wrong("file " + Quote(name), fmt::format("{} bytes", entry->second.bytes),
+                   fmt::format("{}", source_.files[i]->size()));
     }
     return Ok();
   }
@@ -205,7 +209,10 @@ Status VerifyLoaded(const KeyMatch& keys, const Source& source, const Stages& st
   for (const SlotKeys& load : keys.loads) {
     const bool counts = IsFirstReplica(load.slot->placements, coordinates);
     for (const KeyPart& part : load.parts) {
-      const Digest own = counts ? stages.digest(*load.slot, part.start, part.length) : Digest();
+      const ByteSpan image = {part.start, part.start + part.length};
+      const Digest own = part.digest ? *part.digest
+                         : counts    ? stages.digest(*load.slot, image, {})
+                                     : Digest();
       numbers.push_back(static_cast<int64_t>(own.lane0));
       numbers.push_back(static_cast<int64_t>(own.lane1));
     }

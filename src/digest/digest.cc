@@ -145,6 +145,11 @@ void sp_digest_runs(sp_summary* summary, const sp_run* runs, size_t run_count,
   Kernels().front()->digest_runs[format](summary, runs, run_count);
 }
 
+void sp_count_non_finite(sp_summary* summary, const void* data, uint64_t length,
+                         sp_float_format format) {
+  Kernels().front()->count_non_finite[format](summary, static_cast<const uint8_t*>(data), length);
+}
+
 void sp_coverage_runs(sp_digest* coverage, const sp_run* runs, size_t run_count) {
   for (size_t r = 0; r < run_count; ++r) {
     if (runs[r].length == 0) continue;

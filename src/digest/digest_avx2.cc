@@ -204,6 +204,17 @@ DIGEST_INLINE PartSums Part(const uint8_t* data, uint32_t begin, uint32_t end) {
   return part;
 }
 
+template <sp_float_format kFormat>
+DIGEST_TARGET bool IsSuspectBlock(const uint8_t* data) {
+  __m256i largest = _mm256_setzero_si256(), other = largest;
+  for (uint32_t offset = 0; offset < kBlockBytes; offset += 2 * kVectorBytes) {
+    __m256i words = Load(data + offset), more = Load(data + offset + kVectorBytes);
+    largest = Max<kFormat>(largest, Twice<kFormat>(words, OddWords(words)));
+    other = Max<kFormat>(other, Twice<kFormat>(more, OddWords(more)));
+  }
+  return ReachesThreshold<kFormat>(Max<kFormat>(largest, other));
+}
+
 DIGEST_INLINE uint64_t TrueBytes(__m256i mask) {
   return static_cast<uint64_t>(
       __builtin_popcount(static_cast<uint32_t>(_mm256_movemask_epi8(mask))));

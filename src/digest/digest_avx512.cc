@@ -192,6 +192,16 @@ DIGEST_INLINE PartSums Part(const uint8_t* data, uint32_t begin, uint32_t end) {
 }
 
 template <sp_float_format kFormat>
+DIGEST_TARGET bool IsSuspectBlock(const uint8_t* data) {
+  __m512i largest = _mm512_setzero_si512(), other = largest;
+  for (uint32_t offset = 0; offset < kBlockBytes; offset += 2 * kVectorBytes) {
+    largest = Max<kFormat>(largest, Twice<kFormat>(_mm512_loadu_si512(data + offset)));
+    other = Max<kFormat>(other, Twice<kFormat>(_mm512_loadu_si512(data + offset + kVectorBytes)));
+  }
+  return CountNotFinite<kFormat>(Max<kFormat>(largest, other)) != 0;
+}
+
+template <sp_float_format kFormat>
 DIGEST_TARGET void CountPart(const uint8_t* data, uint32_t length, sp_summary& summary) {
   for (uint32_t offset = 0; offset < length; offset += kVectorBytes) {
     __m512i words = _mm512_maskz_loadu_epi8(HeldBytes(offset, 0, length), data + offset);

@@ -5,6 +5,7 @@
 //   PartGroup<kFormat>       sums of kGroupBlocks whole blocks, one PartSums each
 //   Part<kFormat>            sums of bytes [begin, end) of one block
 //   CountPart<kFormat>       exact NaN and Inf counts of whole elements
+//   IsSuspectBlock<kFormat>  whether kBlockBytes of whole elements may have any
 // No #pragma once: a second inclusion in one file is an error worth seeing.
 
 DIGEST_TARGET inline void AddBlock(const PartSums& sums, uint64_t block, sp_summary& summary) {
@@ -73,10 +74,26 @@ DIGEST_TARGET void DigestRuns(sp_summary* summary, const sp_run* runs, size_t ru
   *summary = sum;
 }
 
+template <sp_float_format kFormat>
+DIGEST_TARGET void CountAll(sp_summary* summary, const uint8_t* data, uint64_t length) {
+  constexpr uint32_t kSize = sizeof(typename Element<kFormat>::Bits);
+  if (kFormat == SP_NO_FLOAT) return;
+  for (; length >= kBlockBytes; data += kBlockBytes, length -= kBlockBytes) {
+    if (IsSuspectBlock<kFormat>(data)) [[unlikely]] {
+      CountPart<kFormat>(data, kBlockBytes, *summary);
+    }
+  }
+  CountPart<kFormat>(data, static_cast<uint32_t>(length / kSize * kSize), *summary);
+}
+
 #define DIGEST_KERNEL(name)                                                                 \
   {                                                                                         \
     name, {                                                                                 \
       DigestRuns<SP_NO_FLOAT>, DigestRuns<SP_F16>, DigestRuns<SP_BF16>, DigestRuns<SP_F32>, \
           DigestRuns<SP_F64>, DigestRuns<SP_F8_E4M3FN>, DigestRuns<SP_F8_E5M2>              \
+    },                                                                                      \
+    {                                                                                       \
+      CountAll<SP_NO_FLOAT>, CountAll<SP_F16>, CountAll<SP_BF16>, CountAll<SP_F32>,         \
+          CountAll<SP_F64>, CountAll<SP_F8_E4M3FN>, CountAll<SP_F8_E5M2>                    \
     }                                                                                       \
   }

@@ -140,10 +140,12 @@ void AddPartialWord(const uint8_t* data, uint32_t begin, uint32_t end, PartSums&
   }
 }
 
-/// One way to compute, for one kind of processor; `digest_runs` is indexed by sp_float_format.
+/// One way to compute, for one kind of processor; its functions are indexed by sp_float_format.
 struct Kernel {
   const char* name;
   void (*digest_runs[SP_F8_E5M2 + 1])(sp_summary* summary, const sp_run* runs, size_t run_count);
+  void (*count_non_finite[SP_F8_E5M2 + 1])(sp_summary* summary, const uint8_t* data,
+                                           uint64_t length);
 };
 
 extern const Kernel kPortableKernel;

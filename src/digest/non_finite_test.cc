@@ -75,6 +75,13 @@ class NonFinite : public testing::TestWithParam<std::tuple<const Kernel*, Format
   Counts Seen(const std::vector<uint8_t>& image, uint64_t start = 0) const {
     return Seen({start, image.size(), 1, 0, image.data(), 0});
   }
+  /// By the count that takes no digest.
+  Counts SeenAlone(const uint8_t* data, uint64_t length) const {
+    sp_summary summary = {};
+    std::get<0>(GetParam())->count_non_finite[format().format](&summary, data, length);
+    EXPECT_EQ(summary.digest.lane[0], 0u);
+    return {summary.nan_count, summary.inf_count};
+  }
 
   uint64_t ExponentField() const {
     return ((uint64_t{1} << format().exponent_bits) - 1) << format().mantissa_bits;
@@ -133,6 +140,7 @@ TEST_P(NonFinite, CountFindsOneAtEveryPlaceOfTwoBlocks) {
     std::vector<uint8_t> changed = image;
     std::memcpy(&changed[i * nan.size()], nan.data(), nan.size());
     ASSERT_EQ(Seen(changed, 4096), (Counts{1, 0})) << "element " << i;
+    ASSERT_EQ(SeenAlone(changed.data(), changed.size()), (Counts{1, 0})) << "element " << i;
   }
 }
 
@@ -151,6 +159,8 @@ TEST_P(NonFinite, CountEqualsTheReferenceForAnyBytesAtAnyAlignment) {
     uint64_t start = random() % 9000;
     sp_run run = {start, image.size(), 1, 0, memory.data() + shift, 0};
     ASSERT_EQ(Seen(run), Reference(format(), image, start)) << "round " << round;
+    ASSERT_EQ(SeenAlone(memory.data() + shift, image.size()), Reference(format(), image, 0))
+        << "round " << round;
   }
 }
 
@@ -182,6 +192,7 @@ TEST(NonFiniteCount, IsNoneOfBytesThatAreNoFloats) {
   for (const Kernel* kernel : Kernels()) {
     sp_summary summary = {};
     kernel->digest_runs[SP_NO_FLOAT](&summary, &run, 1);
+    kernel->count_non_finite[SP_NO_FLOAT](&summary, image.data(), image.size());
     EXPECT_EQ(summary.nan_count + summary.inf_count, 0u) << kernel->name;
     EXPECT_NE(summary.digest.lane[0], 0u) << kernel->name;
   }

@@ -39,7 +39,7 @@ Status AllocateParts(std::array<Part, kParts>& parts, const std::vector<Bucket>&
 
 }  // namespace
 
-Status FillByBroadcast(Model&, const KeyMatch& keys, const Source& source, const Stages& stages,
+Status FillByBroadcast(Model&, KeyMatch& keys, const Source& source, const Stages& stages,
                        const Job& job, World& world) {
   std::map<std::string, std::shared_ptr<Slot>> slots;
   for (const SlotKeys& load : keys.loads) slots[load.slot->spec.name] = load.slot;

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "src/core/result.h"
+#include "src/digest/digest.hpp"
 #include "src/load/safetensors.h"
 #include "src/model/model.h"
 
@@ -16,6 +18,7 @@ struct KeyPart {
   std::string key;
   uint64_t start = 0;   ///< within the image, bytes
   uint64_t length = 0;  ///< bytes
+  std::optional<Digest> digest = {};  ///< what this rank has filled of it, if it was taken already
 };
 
 /// The keys that fill one slot, in the order of its image, without gap or overlap.

@@ -117,7 +117,7 @@ Status LoadCopies(Model&, const KeyMatch& keys, const Source& source, const Job&
   return Ok();
 }
 
-Status FillNothing(Model&, const KeyMatch&, const Source&, const Stages&, const Job&, World&) {
+Status FillNothing(Model&, KeyMatch&, const Source&, const Stages&, const Job&, World&) {
   return Ok();
 }
 

@@ -12,29 +12,30 @@ inline constexpr size_t kParts = 4;
 Result<Source> OpenSourceOnRank0(const Job& job, World& world);
 Result<Source> OpenSourceOnEveryRank(const Job& job, World& world);
 
-/// Where the source is mapped, slots become views of it (no memory of their own); what many keys make
-/// together has no view and stays on meta, as everything does on ranks that do not read.
+/// Where the source is mapped, slots become views of it (no memory of their own); what many keys
+/// make together has no view and stays on meta, as everything does on ranks that do not read.
 Status LoadViews(Model& model, const KeyMatch& keys, const Source& source, const Job& job,
                  World& world);
 /// Every rank gets a full copy.
 Status LoadCopies(Model& model, const KeyMatch& keys, const Source& source, const Job& job,
                   World& world);
 
-/// Rank 0 broadcasts the files bucket by bucket, straight from the mapping; each rank unpacks what it
-/// owns. The parts of one bucket take turns, so that unpacking one overlaps the broadcast of the
+/// Rank 0 broadcasts the files bucket by bucket, straight from the mapping; each rank unpacks what
+/// it owns. The parts of one bucket take turns, so that unpacking one overlaps the broadcast of the
 /// others. Peak staging: job.bucket_bytes on the ranks that receive.
-Status FillByBroadcast(Model& model, const KeyMatch& keys, const Source& source,
-                       const Stages& stages, const Job& job, World& world);
-/// Rank 0 sends every rank what it owns, parcel by parcel, straight from the mapping where that is one
-/// stretch of it; ranks receive in place where a parcel is one stretch of a shard. Peak staging:
-/// job.bucket_bytes.
-Status FillByScatter(Model& model, const KeyMatch& keys, const Source& source, const Stages& stages,
+Status FillByBroadcast(Model& model, KeyMatch& keys, const Source& source, const Stages& stages,
+                       const Job& job, World& world);
+/// Rank 0 sends every rank what it owns, parcel by parcel, straight from the mapping where that is
+/// one stretch of it; ranks receive in place where a parcel is one stretch of a shard. Peak
+/// staging: job.bucket_bytes.
+Status FillByScatter(Model& model, KeyMatch& keys, const Source& source, const Stages& stages,
                      const Job& job, World& world);
-/// Every rank copies what it owns out of its own mapping. No staging, no collective.
-Status FillFromSource(Model& model, const KeyMatch& keys, const Source& source,
-                      const Stages& stages, const Job& job, World& world);
+/// Every rank copies what it owns out of its own mapping, and takes its digests if a manifest says
+/// what they are to be. No staging, no collective.
+Status FillFromSource(Model& model, KeyMatch& keys, const Source& source, const Stages& stages,
+                      const Job& job, World& world);
 /// Nothing is left to fill where every rank loaded everything.
-Status FillNothing(Model& model, const KeyMatch& keys, const Source& source, const Stages& stages,
+Status FillNothing(Model& model, KeyMatch& keys, const Source& source, const Stages& stages,
                    const Job& job, World& world);
 
 /// Commits a tensor's pages in one go: the copy would otherwise fault on one after the other. (Huge

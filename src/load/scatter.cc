@@ -1,9 +1,9 @@
 // Filling shards by scatter, parcel by parcel; and from each rank's own mapping, with no parcels.
+#include <ATen/ops/from_blob.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
-
-#include <ATen/ops/from_blob.h>
 
 #include "src/load/load.h"
 #include "src/load/parcels.h"
@@ -29,10 +29,21 @@ uint64_t HeldBytes(const Window& window, const Shard& shard) {
   return std::min(window.end, held) - std::min(window.begin, held);
 }
 
+// Of what is digested after it was copied: so little is still in the cache then.
+constexpr uint64_t kPieceBytesMax = 256u << 10;
+
+/// Adds what a slot has in its bytes `local` to the digests of the keys that it is filled from.
+void AddDigests(SlotKeys& load, ByteSpan local, const Stages& stages) {
+  for (KeyPart& part : load.parts) {
+    if (!part.digest) part.digest.emplace();
+    *part.digest += stages.digest(*load.slot, {part.start, part.start + part.length}, local);
+  }
+}
+
 /// One scatter under way, and the memory that it needs on this rank.
 struct Part {
-  at::Tensor received;              ///< staging for what does not arrive in place
-  std::vector<at::Tensor> staged;   ///< rank 0: one a rank, for what is no stretch of the mapping
+  at::Tensor received;             ///< staging for what does not arrive in place
+  std::vector<at::Tensor> staged;  ///< rank 0: one a rank, for what is no stretch of the mapping
   const Parcel* parcel = nullptr;
   bool in_place = false;
   std::unique_ptr<Pending> pending;
@@ -70,8 +81,8 @@ class Scatterer {
     at::Tensor own = InPlace(parcel);
     part.in_place = own.defined();
     if (!part.in_place) own = part.received.narrow(0, 0, static_cast<int64_t>(parcel.bytes));
-    SP_ASSIGN(part.pending, world_.communicator->Scatter(own, std::move(payloads), 0,
-                                                         std::move(tensors)));
+    SP_ASSIGN(part.pending,
+              world_.communicator->Scatter(own, std::move(payloads), 0, std::move(tensors)));
     part.parcel = &parcel;
     return Ok();
   }
@@ -112,7 +123,8 @@ class Scatterer {
     return payload;
   }
 
-  /// This rank's memory for a parcel, if that is one stretch of one shard in row-major order; else undefined.
+  /// This rank's memory for a parcel, if that is one stretch of one shard in row-major order; else
+  /// undefined.
   at::Tensor InPlace(const Parcel& parcel) const {
     const Window& only = parcel.windows.front();
     Slot& slot = *only.load->slot;
@@ -144,13 +156,12 @@ class Scatterer {
 
 }  // namespace
 
-Status FillByScatter(Model&, const KeyMatch& keys, const Source& source, const Stages& stages,
+Status FillByScatter(Model&, KeyMatch& keys, const Source& source, const Stages& stages,
                      const Job& job, World& world) {
   const ShardsOf shards_of = [&](const Slot& slot) {
     std::vector<Shard> shards;
     for (int64_t rank = 0; rank < job.mesh.WorldSize(); ++rank) {
-      shards.push_back(
-          stages.chunk(slot, slot.placements, job.mesh, job.mesh.CoordinatesOf(rank)));
+      shards.push_back(stages.chunk(slot, slot.placements, job.mesh, job.mesh.CoordinatesOf(rank)));
     }
     return shards;
   };
@@ -169,23 +180,30 @@ Status FillByScatter(Model&, const KeyMatch& keys, const Source& source, const S
   return Ok();
 }
 
-Status FillFromSource(Model&, const KeyMatch& keys, const Source& source, const Stages&,
+Status FillFromSource(Model&, KeyMatch& keys, const Source& source, const Stages& stages,
                       const Job& job, World& world) {
-  for (const SlotKeys& load : keys.loads) {
+  const std::vector<int64_t> coordinates = job.mesh.CoordinatesOf(world.rank());
+  for (SlotKeys& load : keys.loads) {
     Slot& slot = *load.slot;
     slot.content = SlotContent::kDefined;
     const uint64_t bytes = slot.shard.ElementCount() * slot.ElementBytes();
     if (bytes == 0) continue;
     if (world.device->IsHost() && slot.value.is_contiguous()) {
       CommitPages(slot.value);
-      CopyFromSource(load, slot.shard, 0, bytes, source, *world.device,
-                     static_cast<std::byte*>(slot.value.mutable_data_ptr()));
+      auto* to = static_cast<std::byte*>(slot.value.mutable_data_ptr());
+      const bool digested = source.sealed && IsFirstReplica(slot.placements, coordinates);
+      const uint64_t most = digested ? kPieceBytesMax : bytes;
+      for (uint64_t done = 0; done < bytes; done += most) {
+        const uint64_t end = std::min(bytes, done + most);
+        CopyFromSource(load, slot.shard, done, end, source, *world.device, to + done);
+        if (digested) AddDigests(load, {done, end}, stages);
+      }
       continue;
     }
-    // Gathered first: a copy to a device for every short run would take its time, and what does not lie
-    // in row-major order is not written as it is read.
-    const uint64_t side = std::max(job.bucket_bytes / slot.ElementBytes(), uint64_t{1}) *
-                          slot.ElementBytes();
+    // Gathered first: a copy to a device for every short run would take its time, and what does not
+    // lie in row-major order is not written as it is read.
+    const uint64_t side =
+        std::max(job.bucket_bytes / slot.ElementBytes(), uint64_t{1}) * slot.ElementBytes();
     std::vector<std::byte> gathered(std::min(side, bytes));
     for (uint64_t done = 0; done < bytes; done += gathered.size()) {
       const uint64_t length = std::min<uint64_t>(gathered.size(), bytes - done);

@@ -19,6 +19,13 @@
 
 namespace shardproof {
 
+/// Bytes [begin, end) of something.
+struct ByteSpan {
+  uint64_t begin = 0;
+  uint64_t end = UINT64_MAX;  ///< or to where it ends
+  friend auto operator<=>(const ByteSpan&, const ByteSpan&) = default;
+};
+
 /// Whether a tensor's value means anything yet.
 enum class SlotContent { kNone, kUndefined, kDefined };
 

@@ -44,14 +44,18 @@ void PickleWriter::Text(std::string_view utf8) {
 }
 
 void PickleWriter::Name(std::string_view module, std::string_view name) {
-  const std::string both = std::string(module) + '\n' + std::string(name) + '\n';
-  const auto [place, is_new] = memo_.emplace(both, static_cast<uint32_t>(memo_.size()));
-  if (is_new) {
-    Put('c');
-    bytes_ += both;
+  for (size_t place = 0; place < names_.size(); ++place) {
+    if (names_[place].first != module || names_[place].second != name) continue;
+    Put('j');
+    PutNumber(static_cast<uint32_t>(place));
+    return;
   }
-  Put(is_new ? 'r' : 'j');
-  PutNumber(place->second);
+  Put('c');
+  bytes_.append(module) += '\n';
+  bytes_.append(name) += '\n';
+  Put('r');
+  PutNumber(static_cast<uint32_t>(names_.size()));
+  names_.emplace_back(module, name);
 }
 
 void PickleWriter::Integers(const std::vector<int64_t>& values) {

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace shardproof::pickle {
@@ -49,7 +49,8 @@ class PickleWriter {
   void PutNumber(Number number);
 
   std::string bytes_;
-  std::map<std::string, uint32_t> memo_;  ///< of names: "module name" -> its place
+  /// What is in the memo, by place: modules and names, of which a pickle has few.
+  std::vector<std::pair<std::string, std::string>> names_;
 };
 
 }  // namespace shardproof::pickle

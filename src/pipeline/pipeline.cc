@@ -88,7 +88,7 @@ Result<Model> LoadOne(const Job& job, const Stages& stages, World& world) {
   observer.Reached("built", 0, model);
 
   observer.Enter("loaded");
-  SP_ASSIGN(const KeyMatch keys,
+  SP_ASSIGN(KeyMatch keys,
             Agreed(world, stages.match_keys(model, source), "matching the checkpoint's keys"));
   ReportKeys(keys, observer);
   SP_TRY(Agreed(world, stages.load(model, keys, source, job, world), "loading"));

@@ -19,6 +19,7 @@
 namespace shardproof {
 
 struct DcpFile;
+struct SaveDigests;
 struct SavedFile;
 struct StateDict;
 
@@ -66,11 +67,11 @@ struct Stages {
   std::function<Status(Model&, const KeyMatch&, const Stages&, const Job&, World&)> shard;
   /// Gives every meta slot memory of undefined content; touches nothing else.
   std::function<Status(Model&, World&)> materialize;
-  /// Fills the shards from the source, or from the rank that has it open.
-  std::function<Status(Model&, const KeyMatch&, const Source&, const Stages&, const Job&, World&)>
-      fill;
+  /// Fills the shards from the source, or from the rank that has it open. May take the digests of
+  /// what it fills while that is in the cache.
+  std::function<Status(Model&, KeyMatch&, const Source&, const Stages&, const Job&, World&)> fill;
   /// The same of a training job's state, for which nothing is loaded before.
-  std::function<Status(Model&, const KeyMatch&, const Source&, const Stages&, const Job&, World&)>
+  std::function<Status(Model&, KeyMatch&, const Source&, const Stages&, const Job&, World&)>
       fill_state;
   /// Which bytes travel together, and in which order: a pure function, alike on all ranks.
   std::function<std::vector<Bucket>(const KeyMatch&, const Source&, uint64_t capacity)> plan_buckets;
@@ -86,18 +87,19 @@ struct Stages {
   /// the outcome itself.
   std::function<Status(const KeyMatch&, const Source&, const Stages&, const Job&, World&)>
       verify_loaded;
-  /// What this rank holds of bytes [start, start + length) of a slot's global image, as a part of
-  /// the digest of these.
-  std::function<Digest(const Slot&, uint64_t start, uint64_t length)> digest;
+  /// What the bytes `local` of this rank's shard hold of the bytes `image` of a slot's global image,
+  /// as a part of the digest of these.
+  std::function<Digest(const Slot&, ByteSpan image, ByteSpan local)> digest;
   std::function<Status(Model&, const KeyMatch&, const Job&, World&)> init_missing;
   std::function<Status(Model&, const Job&, World&)> compute_buffers;
   /// Writes the model, and what trains it, in the job's format and commits it by one rename.
   std::function<Status(const Model&, const Stages&, const Job&, World&)> save;
   /// What an async save writes: the model and what trains it, as they are now, in memory of its own.
   std::function<Result<Model>(const Model&, World&)> snapshot;
-  /// Writes this rank's bytes of planned files of safetensors.
-  std::function<Status(const std::vector<SavedFile>&, const Job&, const std::string& directory,
-                       World&)>
+  /// Writes this rank's bytes of planned files of safetensors; durable on return. \returns what it
+  /// adds to the manifest.
+  std::function<Result<SaveDigests>(const std::vector<SavedFile>&, const Job&, const Stages&,
+                                    const std::string& directory, World&)>
       write_shards;
   /// What of the job is saved, under which keys.
   std::function<StateDict(const Model&, const World&)> state_of;
@@ -105,7 +107,9 @@ struct Stages {
   std::function<StateDict(StateDict)> split_fused;
   /// What a rank writes of it, and where: a pure function, alike on all ranks.
   std::function<DcpFile(const StateDict&, const Job&, const Stages&, int64_t rank)> plan_dcp;
-  std::function<Status(const StateDict&, const DcpFile&, const std::string& directory, World&)>
+  /// The same of a planned file of DCP.
+  std::function<Result<SaveDigests>(const StateDict&, const DcpFile&, const Stages&,
+                                    const std::string& directory, World&)>
       write_dcp;
   /// Makes a complete, durable directory the checkpoint of that name.
   std::function<Status(const std::string& staging, const std::string& target, World&)> commit;

@@ -26,7 +26,9 @@ using formats::StoredCheckpoint;
 using formats::StoredTensor;
 using oracle::InputFile;
 
-constexpr uint64_t kPieceBytes = 4u << 20;  // a thread's buffer
+constexpr uint64_t kPieceBytes = 4u << 20;  // that a thread takes in one go
+constexpr uint64_t kReadBytes = 256u
+                                << 10;  // its buffer: what is read is in the cache for all sums
 
 sp_float_format FormatOf(const std::string& dtype) {
   if (dtype == "F16") return SP_F16;
@@ -45,10 +47,11 @@ struct Piece {
       nullptr;  ///< null: the tensor through a reader, since its elements lie apart
   uint64_t start = 0;
   uint64_t count = 0;
-  bool counts_for_file = false;  ///< whether no other piece has its bytes
+  bool is_first = false;  ///< whether no piece before it has any of its bytes
 };
 
-/// Bytes of a file that belong to no tensor: headers, pickles, padding.
+/// Bytes of a file that no piece has as they lie: headers, pickles, padding, and tensors whose
+/// elements lie apart.
 struct Gap {
   uint32_t file = 0;
   uint64_t start = 0;
@@ -82,7 +85,7 @@ std::vector<Piece> PiecesOf(const StoredCheckpoint& checkpoint) {
   return pieces;
 }
 
-/// Marks pieces such that with the gaps \returned every byte of every file is had once. Tensors may
+/// Marks pieces such that with the gaps \returned every byte of every file is had. Tensors may
 /// share bytes, so not every piece is needed.
 std::vector<Gap> CoverFiles(const StoredCheckpoint& checkpoint, std::vector<Piece>& pieces) {
   std::vector<uint64_t> covered(checkpoint.files.size(), 0);
@@ -101,7 +104,7 @@ std::vector<Gap> CoverFiles(const StoredCheckpoint& checkpoint, std::vector<Piec
     const uint64_t begin = piece.chunk->file_offset + piece.start * width;
     if (begin < covered[piece.chunk->file]) continue;
     add_gap(piece.chunk->file, begin);
-    piece.counts_for_file = true;
+    piece.is_first = true;
     covered[piece.chunk->file] = begin + piece.count * width;
   }
   for (uint32_t file = 0; file < checkpoint.files.size(); ++file)
@@ -155,16 +158,20 @@ std::vector<sp_run> RunsOf(const StoredTensor& tensor, const Piece& piece, uint6
   return runs;
 }
 
+const std::vector<sp_run> kNoRuns;
+
 /// Takes pieces until there are none, into sums of its own.
 class Reading {
  public:
   Reading(const StoredCheckpoint& checkpoint, const std::vector<Piece>& pieces,
-          const std::vector<Gap>& gaps, std::atomic<size_t>& next, EntryCheck& entries)
+          const std::vector<Gap>& gaps, std::atomic<size_t>& next, EntryCheck* entries,
+          bool digests)
       : checkpoint_(checkpoint),
         pieces_(pieces),
         gaps_(gaps),
         next_(next),
         entries_(entries),
+        digests_(digests),
         sums_(checkpoint.tensors.size()),
         file_sums_(checkpoint.files.size()) {}
 
@@ -200,28 +207,47 @@ class Reading {
     return file_->ReadAt(start, length, buffer_.data());
   }
 
-  /// Adds what is in the buffer to the sums of its file and of the entries there.
-  void CountForFile(uint32_t file, uint64_t start, uint64_t length) {
-    const sp_run run{start, length, 1, 0, buffer_.data(), 0};
-    sp_digest_runs(&file_sums_[file], &run, 1, SP_NO_FLOAT);
-    entries_.Add(file, start, {buffer_.data(), length});
-  }
-
   Status ReadGap(const Gap& gap) {
-    SP_TRY(ReadBytes(gap.file, gap.start, gap.length));
-    CountForFile(gap.file, gap.start, gap.length);
+    const uint64_t end = gap.start + gap.length;
+    for (uint64_t start = gap.start; start < end; start += kReadBytes) {
+      const uint64_t length = std::min(kReadBytes, end - start);
+      SP_TRY(ReadBytes(gap.file, start, length));
+      const sp_run run{start, length, 1, 0, buffer_.data(), 0};
+      if (digests_) sp_digest_runs(&file_sums_[gap.file], &run, 1, SP_NO_FLOAT);
+      if (entries_ != nullptr) entries_->Add(gap.file, start, {buffer_.data(), length});
+    }
     return Ok();
   }
 
   Status Read(const Piece& piece, const StoredTensor& tensor) {
     const auto width = static_cast<uint64_t>(oracle::FindDtype(tensor.dtype)->bytes);
-    const uint64_t start = piece.chunk->file_offset + piece.start * width;
-    SP_TRY(ReadBytes(piece.chunk->file, start, piece.count * width));
-    if (piece.counts_for_file) CountForFile(piece.chunk->file, start, piece.count * width);
-    const std::vector<sp_run> runs = RunsOf(tensor, piece, width, buffer_.data());
-    sp_digest_runs(&sums_[piece.tensor], runs.data(), runs.size(), FormatOf(tensor.dtype));
-    sums_[piece.tensor].nan_count += OneByteNans(tensor.dtype, piece.count);
+    const uint64_t end = piece.start + piece.count;
+    Piece part = piece;
+    for (; part.start < end; part.start += part.count) {
+      part.count = std::min(kReadBytes / width, end - part.start);
+      const uint64_t start = piece.chunk->file_offset + part.start * width;
+      SP_TRY(ReadBytes(piece.chunk->file, start, part.count * width));
+      if (entries_ != nullptr && piece.is_first) {
+        entries_->Add(piece.chunk->file, start, {buffer_.data(), part.count * width});
+      }
+      const auto runs = digests_ ? RunsOf(tensor, part, width, buffer_.data()) : kNoRuns;
+      AddElements(piece.tensor, runs, part.count);
+    }
     return Ok();
+  }
+
+  /// Adds so many elements in the buffer, which belong where `runs` says, to the sums of their
+  /// tensor.
+  void AddElements(size_t index, const std::vector<sp_run>& runs, uint64_t count) {
+    const std::string& dtype = checkpoint_.tensors[index].dtype;
+    sp_summary& sum = sums_[index];
+    if (digests_) {
+      sp_digest_runs(&sum, runs.data(), runs.size(), FormatOf(dtype));
+    } else {
+      const auto width = static_cast<uint64_t>(oracle::FindDtype(dtype)->bytes);
+      sp_count_non_finite(&sum, buffer_.data(), count * width, FormatOf(dtype));
+    }
+    sum.nan_count += OneByteNans(dtype, count);
   }
 
   /// NaN of dtypes that the digest does not know, in the buffer.
@@ -238,14 +264,14 @@ class Reading {
       return InputFile::Open(checkpoint_.files[index].path);
     };
     const compare::Reader reader = compare::ReadStored(open, tensor, 0);
-    const uint64_t step = kPieceBytes / reader->width();
+    const uint64_t step = kReadBytes / reader->width();
     for (uint64_t start = 0; start < piece.count; start += step) {
       const uint64_t count = std::min(step, piece.count - start);
       Reserve(count * reader->width());
       SP_TRY(reader->Read(start, count, buffer_.data()));
-      const sp_run run{start * reader->width(), count * reader->width(), 1, 0, buffer_.data(), 0};
-      sp_digest_runs(&sums_[piece.tensor], &run, 1, FormatOf(tensor.dtype));
-      sums_[piece.tensor].nan_count += OneByteNans(tensor.dtype, count);
+      AddElements(piece.tensor,
+                  {{start * reader->width(), count * reader->width(), 1, 0, buffer_.data(), 0}},
+                  count);
     }
     return Ok();
   }
@@ -254,23 +280,26 @@ class Reading {
   const std::vector<Piece>& pieces_;
   const std::vector<Gap>& gaps_;
   std::atomic<size_t>& next_;
-  EntryCheck& entries_;
+  EntryCheck* const entries_;  ///< null: no CRC-32 is looked at
+  const bool digests_;
   std::vector<sp_summary> sums_;       ///< of tensors
-  std::vector<sp_summary> file_sums_;  ///< of files
+  std::vector<sp_summary> file_sums_;  ///< of what is between them, by file
   std::vector<std::string> errors_;
   std::vector<char> buffer_;  ///< as large as what was read so far
   std::shared_ptr<const InputFile> file_;
   uint32_t open_ = 0;
 };
 
-void ReadAll(const StoredCheckpoint& checkpoint, AuditResult& result) {
+void ReadAll(const StoredCheckpoint& checkpoint, AuditSums sums, AuditResult& result) {
   std::vector<Piece> pieces = PiecesOf(checkpoint);
   const std::vector<Gap> gaps = CoverFiles(checkpoint, pieces);
   std::atomic<size_t> next = 0;
   EntryCheck entries(checkpoint);
   const size_t thread_count = std::clamp<size_t>(std::thread::hardware_concurrency(), 1,
                                                  std::max<size_t>(pieces.size() + gaps.size(), 1));
-  std::vector<Reading> readings(thread_count, Reading(checkpoint, pieces, gaps, next, entries));
+  std::vector<Reading> readings(
+      thread_count,
+      Reading(checkpoint, pieces, gaps, next, sums.crcs ? &entries : nullptr, sums.digests));
   std::vector<std::thread> threads;
   for (Reading& reading : readings) threads.emplace_back([&reading] { reading.Run(); });
   for (std::thread& thread : threads) thread.join();
@@ -286,6 +315,7 @@ void ReadAll(const StoredCheckpoint& checkpoint, AuditResult& result) {
       result.files[f].digest += Digest(reading.file_sums()[f].digest);
     }
   }
+  if (!sums.crcs) return;
   const std::vector<std::string> rotten = entries.Damage();
   result.damage.insert(result.damage.end(), rotten.begin(), rotten.end());
   result.entries_checked = entries.Checked();
@@ -322,7 +352,7 @@ Digest DigestOf(const std::string& text) {
 
 }  // namespace
 
-Result<AuditResult> Audit(const std::string& path) {
+Result<AuditResult> Audit(const std::string& path, AuditSums sums) {
   AuditResult result;
   result.path = path;
   SP_ASSIGN(const StoredCheckpoint checkpoint, formats::OpenStored(path, &result.damage));
@@ -341,7 +371,7 @@ Result<AuditResult> Audit(const std::string& path) {
   for (const formats::StoredValue& value : checkpoint.values) {
     result.values.push_back({value.name, value.text, DigestOf(value.text)});
   }
-  ReadAll(checkpoint, result);
+  ReadAll(checkpoint, sums, result);
   std::sort(result.files.begin(), result.files.end(),
             [](const AuditedFile& x, const AuditedFile& y) { return x.name < y.name; });
   result.unread = UnreadFiles(path, result.files);

@@ -36,7 +36,7 @@ struct AuditedValue {
 struct AuditedFile {
   std::string name;  ///< within the directory
   uint64_t bytes = 0;
-  Digest digest;  ///< of all its bytes, those of no tensor too
+  Digest digest;  ///< of those of its bytes that are no tensor's, where they are in it
 };
 
 struct AuditResult {
@@ -55,20 +55,27 @@ struct AuditResult {
   bool IsSound() const { return damage.empty(); }
 };
 
+/// Which sums of its bytes an audit takes, besides what is in it and NaN and Inf.
+struct AuditSums {
+  bool digests = true;  ///< of tensors and files: what a seal is made of and held against
+  bool crcs = true;     ///< of entries of archives; without them entries_* are 0
+};
+
 /// Reads the checkpoint whole, on as many threads as there are cores; its seal is not looked at.
 /// \error kBadInput, one line: what says what is in the checkpoint cannot be read.
-Result<AuditResult> Audit(const std::string& path);
+Result<AuditResult> Audit(const std::string& path, AuditSums sums = {});
 
 /// The seal that belongs to a checkpoint: shardproof.seal.json within a directory, beside a file.
 std::string SealPath(const std::string& checkpoint);
 
-/// Writes what Audit found of a sound checkpoint to `path`, atomically.
+/// Writes what Audit found of a sound checkpoint to `path`, atomically. \pre it took digests.
 /// \error kBadInput if the checkpoint is not sound, or the file cannot be written.
 Status WriteSeal(const AuditResult& audited, const std::string& path);
 
 /// Adds to the damage what differs from the seal at `path`: tensors and values, and where the
-/// checkpoint consists of the very files that were sealed, any byte of theirs. \error kBadInput: no
-/// seal, or a damaged one.
+/// checkpoint consists of the very files that were sealed, any other byte of theirs. \pre it took
+/// digests. \error
+/// kBadInput: no seal, or a damaged one.
 Status HoldAgainstSeal(const std::string& path, AuditResult& audited);
 
 /// What a training run has left in a folder.

@@ -1,6 +1,7 @@
 // Audits of the checkpoints in fixtures/stored, which real torch wrote, and of damaged ones.
 #include "verify/audit/audit.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -272,6 +273,24 @@ TEST_F(AuditTest, ItsOwnSealShowsEveryFlippedByte) {
   }
 }
 
+/// Zeros add nothing to a digest.
+TEST_F(AuditTest, ItsOwnSealShowsZerosThatWereAppended) {
+  const std::string path = Copy("dcp_2.15.0");
+  const auto sound = Audit(path);
+  ASSERT_TRUE(sound.ok());
+  ASSERT_TRUE(WriteSeal(sound.value(), SealPath(path)).ok());
+  const std::string file = path + "/__1_0.distcp";
+  const uintmax_t bytes = fs::file_size(file);
+  fs::resize_file(file, bytes + 64);
+  auto longer = Audit(path);
+  ASSERT_TRUE(longer.ok());
+  EXPECT_THAT(longer.value().damage, IsEmpty());
+  ASSERT_TRUE(HoldAgainstSeal(SealPath(path), longer.value()).ok());
+  EXPECT_THAT(longer.value().damage,
+              ElementsAre(HasSubstr(fmt::format(
+                  "file '__1_0.distcp': sealed with {} bytes, found {}", bytes, bytes + 64))));
+}
+
 TEST_F(AuditTest, ASealIsOfTheTensorsNotOfTheFiles) {
   const auto audited = Audit(Fixture("dcp_2.15.0"));
   ASSERT_TRUE(audited.ok());
@@ -310,16 +329,25 @@ TEST_F(AuditTest, ADamagedSealIsRefused) {
   };
   EXPECT_THAT(refusal("{"), HasSubstr("seal.json"));
   EXPECT_THAT(refusal("{}"), HasSubstr("found 0 of them"));
-  EXPECT_THAT(refusal(R"({"schema": 2, "tensors": {}, "values": {}, "files": {}})"),
+  EXPECT_THAT(refusal(R"({"schema": 3, "tensors": {}, "values": {}, "files": {}})"),
               HasSubstr("schema"));
-  EXPECT_THAT(refusal(R"({"schema": 1, "tensors": [], "values": {}, "files": {}})"),
+  EXPECT_THAT(refusal(R"({"schema": 1, "tensors": {}, "values": {}, "files": {}})"),
+              HasSubstr("schema: expected 2, found 1: an older version wrote it"));
+  EXPECT_THAT(refusal(R"({"schema": 2, "tensors": [], "values": {}, "files": {}})"),
               HasSubstr("tensors: expected an object"));
   EXPECT_THAT(
       refusal(
-          R"({"schema": 1, "tensors": {"a": {"dtype": "F32", "shape": [], "digest": "xyz"}}, "values": {}})"),
+          R"({"schema": 2, "tensors": {"a": {"dtype": "F32", "shape": [], "digest": "xyz"}}, "values": {}})"),
       HasSubstr("32 hexadecimal digits, found 'xyz'"));
-  EXPECT_THAT(refusal(R"({"schema": 1, "tensors": {"a": {"shape": [-1]}}, "values": {}})"),
+  EXPECT_THAT(refusal(R"({"schema": 2, "tensors": {"a": {"shape": [-1]}}, "values": {}})"),
               HasSubstr("shape"));
+  const std::string digest(32, '0');
+  const auto of_file = [&](const std::string& more) {
+    return refusal(R"({"schema": 2, "files": {"a": {"digest": ")" + digest + "\"" + more + "}}}");
+  };
+  EXPECT_THAT(of_file(""),
+              HasSubstr("files 'a': bytes: expected the size of the file, found none"));
+  EXPECT_THAT(of_file(R"(, "bytes": -1)"), HasSubstr("files 'a': bytes: "));
   const Status absent = HoldAgainstSeal(scratch_ / "none", audited.value());
   EXPECT_FALSE(absent.ok());
 }

@@ -19,15 +19,16 @@ namespace {
 using oracle::Printable;
 using oracle::Quote;
 
-constexpr int64_t kSchema = 1;
+constexpr int64_t kSchema = 2;
 constexpr char kSealName[] = "shardproof.seal.json";
 constexpr uint64_t kSealBytesMax = uint64_t{1} << 30;
 constexpr size_t kDimsMax = 64;
 
-/// What a seal says of one tensor or value; of a value dtype and shape are empty.
+/// What a seal says of one tensor, value or file.
 struct Sealed {
-  std::string dtype;
+  std::string dtype;  ///< of a tensor, and its shape
   std::vector<int64_t> shape;
+  int64_t bytes = 0;  ///< of a file
   Digest digest;
 };
 
@@ -48,7 +49,7 @@ class SealReader {
     int found = 0;
     for (const oracle::JsonMember& member : members) {
       if (member.key == "schema") {
-        SP_TRY(oracle::AsInteger(path_, "schema", member.value, kSchema, kSchema));
+        SP_TRY(CheckSchema(member.value));
         ++found;
       } else if (member.key == "tensors" || member.key == "values" || member.key == "files") {
         auto& out = member.key == "tensors" ? tensors : member.key == "values" ? values : files;
@@ -67,6 +68,15 @@ class SealReader {
   std::map<std::string, Sealed> files;
 
  private:
+  Status CheckSchema(const oracle::JsonElement& value) const {
+    const auto schema = oracle::AsInteger(path_, "schema", value, 1, kSchema);
+    if (!schema.ok() || schema.value() == kSchema) return schema.ok() ? Ok() : schema.error();
+    return BadInput(
+        fmt::format("{}: schema: expected {}, found {}: an older version wrote it; seal --replace "
+                    "writes it anew",
+                    Printable(path_), kSchema, schema.value()));
+  }
+
   Status ReadEntries(const std::string& field, const oracle::JsonElement& value,
                      std::map<std::string, Sealed>& out) {
     SP_ASSIGN(const auto members, MembersOf(field, value));
@@ -81,6 +91,7 @@ class SealReader {
     SP_ASSIGN(const auto members, MembersOf(field, value));
     Sealed sealed;
     int tags = 0;
+    bool has_bytes = false;
     std::string digest;
     for (const oracle::JsonMember& member : members) {
       if (member.key == "dtype") {
@@ -88,6 +99,10 @@ class SealReader {
         ++tags;
       } else if (member.key == "digest") {
         SP_ASSIGN(digest, oracle::AsString(path_, field + ": digest", member.value));
+      } else if (member.key == "bytes") {
+        SP_ASSIGN(sealed.bytes,
+                  oracle::AsInteger(path_, field + ": bytes", member.value, 0, INT64_MAX));
+        has_bytes = true;
       } else if (member.key == "shape") {
         SP_ASSIGN(sealed.shape, oracle::AsSizes(path_, field + ": shape", member.value));
         ++tags;
@@ -96,6 +111,10 @@ class SealReader {
     if (field.starts_with("tensors ") && tags != 2) {
       return BadInput(fmt::format("{}: {}: expected a dtype and a shape, found {} of them",
                                   Printable(path_), field, tags));
+    }
+    if (field.starts_with("files ") && !has_bytes) {
+      return BadInput(fmt::format("{}: {}: bytes: expected the size of the file, found none",
+                                  Printable(path_), field));
     }
     if (sealed.shape.size() > kDimsMax) {
       return BadInput(fmt::format("{}: {}: shape: expected at most {} sizes, found {}",
@@ -145,7 +164,9 @@ Status WriteSeal(const AuditResult& audited, const std::string& path) {
   for (const AuditedValue& value : audited.values)
     values[value.name] = {{"digest", value.digest.Hex()}};
   nlohmann::json files = nlohmann::json::object();
-  for (const AuditedFile& file : audited.files) files[file.name] = {{"digest", file.digest.Hex()}};
+  for (const AuditedFile& file : audited.files) {
+    files[file.name] = {{"bytes", file.bytes}, {"digest", file.digest.Hex()}};
+  }
   const nlohmann::json document = {{"schema", kSchema},
                                    {"digest", "src/digest/SPECIFICATION.md"},
                                    {"tensors", std::move(tensors)},
@@ -192,12 +213,16 @@ Status HoldAgainstSeal(const std::string& path, AuditResult& audited) {
   for (const auto& [name, sealed] : seal.values) {
     damage.push_back(fmt::format("value {}: sealed, found none", Quote(name)));
   }
-  // Its own seal is of these very files. What is wrong with a tensor is said above, and names it.
+  // Its own seal is of these very files. What is wrong with a tensor or value is said above, and
+  // names it.
   if (path != SealPath(audited.path) || !damage.empty()) return Ok();
   for (const AuditedFile& file : audited.files) {
     const auto sealed = seal.files.extract(file.name);
     if (sealed.empty()) {
       damage.push_back(fmt::format("file {}: the seal has none of that name", Quote(file.name)));
+    } else if (static_cast<uint64_t>(sealed.mapped().bytes) != file.bytes) {
+      damage.push_back(fmt::format("file {}: sealed with {} bytes, found {}", Quote(file.name),
+                                   sealed.mapped().bytes, file.bytes));
     } else if (sealed.mapped().digest != file.digest) {
       damage.push_back(
           fmt::format("file {}: what it holds beside tensors and values is not what was sealed",

@@ -28,6 +28,7 @@ constexpr uint64_t kLocator64Bytes = 20;
 constexpr uint64_t kCentralBytes = 46;
 constexpr uint64_t kLocalBytes = 30;
 constexpr uint64_t kCommentBytesMax = 0xffff;
+constexpr uint64_t kWindowBytes = 4096;  // read at once: what is looked for next is mostly near
 constexpr uint64_t kDirectoryBytesMax = uint64_t{1} << 30;
 constexpr uint64_t kEntriesMax = uint64_t{16} << 20;
 constexpr uint16_t kZip64Extra = 1;
@@ -69,18 +70,33 @@ class Reader {
                                 Printable(file_.path()), start_ + offset, expected, found));
   }
 
-  Result<std::string> Read(uint64_t offset, uint64_t bytes) const {
+  Result<std::string> Read(uint64_t offset, uint64_t bytes) {
     if (offset > length_ || bytes > length_ - offset) {
       return Wrong(offset, fmt::format("{} bytes", bytes),
                    fmt::format("an archive of {}", length_));
     }
-    std::string out(bytes, '\0');
-    SP_TRY(file_.ReadAt(start_ + offset, bytes, out.data()));
-    return out;
+    const uint64_t window_end = window_start_ + window_.size();
+    if (offset < window_start_ || offset + bytes > window_end) {
+      window_.resize(std::max(bytes, std::min(kWindowBytes, length_ - offset)));
+      SP_TRY(file_.ReadAt(start_ + offset, window_.size(), window_.data()));
+      window_start_ = offset;
+    }
+    return window_.substr(offset - window_start_, bytes);
   }
 
   Status FindDirectory() {
-    const uint64_t tail_bytes = std::min(length_, kEndBytes + kCommentBytesMax);
+    // Hardly any archive has a comment.
+    const uint64_t most = std::min(length_, kEndBytes + kCommentBytesMax);
+    SP_ASSIGN(const bool is_near, FindEnd(std::min(most, kWindowBytes)));
+    if (is_near) return Ok();
+    SP_ASSIGN(const bool is_there, FindEnd(most));
+    if (is_there) return Ok();
+    return Wrong(length_ - most, "the end of a ZIP archive",
+                 length_ == 0 ? "nothing" : "none: cut short, or no archive");
+  }
+
+  /// Whether the archive's last bytes have its end, which then says where the directory is.
+  Result<bool> FindEnd(uint64_t tail_bytes) {
     const uint64_t tail_start = length_ - tail_bytes;
     SP_ASSIGN(const std::string tail, Read(tail_start, tail_bytes));
     for (uint64_t i = tail_bytes < kEndBytes ? 0 : tail_bytes - kEndBytes + 1; i-- > 0;) {
@@ -106,10 +122,9 @@ class Reader {
         return Wrong(tail_start + i, fmt::format("a directory of at most {} entries", kEntriesMax),
                      fmt::format("{} in {} bytes", entry_count_, directory_bytes_));
       }
-      return Ok();
+      return true;
     }
-    return Wrong(tail_start, "the end of a ZIP archive",
-                 length_ == 0 ? "nothing" : "none: cut short, or no archive");
+    return false;
   }
 
   Result<bool> FindDirectory64(uint64_t end) {
@@ -128,7 +143,7 @@ class Reader {
     return true;
   }
 
-  Result<ZipEntry> ReadEntry(const std::string& directory, uint64_t& at) const {
+  Result<ZipEntry> ReadEntry(const std::string& directory, uint64_t& at) {
     const uint64_t begin = directory_start_ + at;
     if (directory.size() - at < kCentralBytes || At(directory, at, 4) != kCentralSignature) {
       return Wrong(begin, "an entry of the directory", "none");
@@ -186,7 +201,7 @@ class Reader {
   }
 
   /// Where the entry's bytes begin: behind its local header, which must name the same entry.
-  Result<uint64_t> FindData(const ZipEntry& entry, uint64_t local) const {
+  Result<uint64_t> FindData(const ZipEntry& entry, uint64_t local) {
     SP_ASSIGN(const std::string header, Read(local, kLocalBytes));
     const uint64_t name_bytes = At(header, 26, 2);
     if (At(header, 0, 4) != kLocalSignature || name_bytes != entry.name.size()) {
@@ -230,6 +245,8 @@ class Reader {
   uint64_t entry_count_ = 0;
   uint64_t directory_start_ = 0;
   uint64_t directory_bytes_ = 0;
+  std::string window_;  ///< what was read last
+  uint64_t window_start_ = 0;
 };
 
 }  // namespace

@@ -39,9 +39,9 @@ def seeds():
     yield "training_state", TRAINING_STATE + struct.pack("<H", len(values)) + values + file
     digest = "0123456789abcdef" * 2
     yield "seal", SEAL + json.dumps({
-        "schema": 1, "digest": "src/digest/SPECIFICATION.md",
+        "schema": 2, "digest": "src/digest/SPECIFICATION.md",
         "tensors": {"w": {"dtype": "F32", "shape": [2, 2], "digest": digest}},
-        "values": {"step": {"digest": digest}}, "files": {"model.safetensors": {"digest": digest}}}).encode()  # fmt: skip
+        "values": {"step": {"digest": digest}}, "files": {"model.safetensors": {"bytes": 200, "digest": digest}}}).encode()  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -410,6 +410,7 @@ TEST_F(SaveCrash, ARetentionBeforeTheCommitIsFound) {
 TEST_F(SaveCrash, DataThatAreNotSyncedAreFound) {
   const CrashReport report = Crash(SaveFormat::kDcp, 2, true, [](Stages& stages) {
     stages.write_dcp = [write = stages.write_dcp](const StateDict& state, const DcpFile& planned,
+                                                  const Stages& table,
                                                   const std::string& directory, World& world) {
       class Unsynced : public OutputFile {
        public:
@@ -432,7 +433,7 @@ TEST_F(SaveCrash, DataThatAreNotSyncedAreFound) {
       };
       World lazy = world;
       lazy.files = std::make_shared<Files>(world.files);
-      return write(state, planned, directory, lazy);
+      return write(state, planned, table, directory, lazy);
     };
   });
   EXPECT_GT(report.bad_count, 0);
