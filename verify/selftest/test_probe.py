@@ -270,6 +270,11 @@ class Checks(CommandTest):
         for scenario in ("plain", "fsdp2", "fsdp1"):
             self.assertEqual(found[scenario], "ok")
 
+    def test_no_thread_of_a_check_outlives_the_process_group(self):
+        found = json.loads(self.torchrun(2, Path(__file__).parent / "probe_threads.py"))
+        self.assertGreater(len(found["checked"]), len(found["before"]))
+        self.assertEqual(found["destroyed"], [])
+
     def test_examples_run(self):
         for name in ("fsdp2_train", "dcp_resume", "fsdp1_train"):
             with self.subTest(name):

@@ -13,6 +13,7 @@ import datetime
 import fnmatch
 import math
 import warnings
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -147,9 +148,13 @@ def _optimizer_tensors(of_model, optimizer):
 
 
 class _Gather:
-    """Everybody's objects to everybody, through a Gloo group that is made once."""
+    """Everybody's objects to everybody, through a Gloo group that is made once.
 
-    _groups: dict = {}
+    torch alone keeps the group: dist.destroy_process_group then ends its threads. One that ran on would
+    take the interpreter down now and then, by letting go of a tensor while that finalises.
+    """
+
+    _groups: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # of a world's: by deadline
 
     def __init__(self, deadline):
         self.world_size = dist.get_world_size() if dist.is_initialized() else 1
@@ -165,12 +170,13 @@ class _Gather:
         return gathered
 
     def _made(self, deadline):
-        key = (id(dist.group.WORLD), deadline)
-        if key not in self._groups:
+        made = self._groups.setdefault(dist.group.WORLD, weakref.WeakValueDictionary())
+        group = made.get(deadline)
+        if group is None:
             timeout = datetime.timedelta(seconds=deadline)
             with self._deadline_named():
-                self._groups[key] = dist.new_group(backend="gloo", timeout=timeout)
-        return self._groups[key]
+                group = made[deadline] = dist.new_group(backend="gloo", timeout=timeout)
+        return group
 
     @contextlib.contextmanager
     def _deadline_named(self):

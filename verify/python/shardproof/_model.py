@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import sys
 
 import torch
 import torch.distributed as dist
@@ -307,12 +308,13 @@ class _Flat:
 
 def _flat_parameters(model: nn.Module) -> _Flat:
     flat = _Flat({}, set())
-    try:
-        from torch.distributed.fsdp import FullyShardedDataParallel
-    except ImportError:
+    # Not imported here: whoever wrapped the model has done so, and FSDP's modules hold on for good to
+    # the process group that there is when they are first imported.
+    fsdp1 = sys.modules.get("torch.distributed.fsdp")
+    if fsdp1 is None:
         return flat
     for prefix, module in model.named_modules():
-        if not isinstance(module, FullyShardedDataParallel) or module._handle is None:
+        if not isinstance(module, fsdp1.FullyShardedDataParallel) or module._handle is None:
             continue
         handle = module._handle
         parameter = handle.flat_param
