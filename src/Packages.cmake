@@ -29,6 +29,11 @@ macro(shardproof_find_packages)
   if(NOT isal_include OR NOT isal_library)
     list(APPEND missing libisal-dev)
   endif()
+  find_path(fiu_include fiu-control.h)
+  find_library(fiu_library fiu)
+  if(NOT fiu_include OR NOT fiu_library)
+    list(APPEND missing libfiu-dev)
+  endif()
 endmacro()
 
 # Debian has no static fmt, simdjson and ISA-L, so what their -dev packages link to comes along. Of its
@@ -42,7 +47,7 @@ set(unpack_script [[
   apt="-q -o Dir::State=$PWD/state -o Dir::State::status=/var/lib/dpkg/status"
   apt="$apt -o Dir::Cache=$PWD/cache -o APT::Sandbox::User= -o Acquire::Retries=3"
   apt-get $apt update
-  linked=$(apt-cache $apt depends libfmt-dev libsimdjson-dev libisal-dev | sed -n 's/^ *Depends: //p')
+  linked=$(apt-cache $apt depends libfmt-dev libsimdjson-dev libisal-dev libfiu-dev | sed -n 's/^ *Depends: //p')
   apt-get $apt download "$@" $linked
   for archive in *.deb; do dpkg-deb -x "$archive" .; done
   rm -rf state cache ./*.deb
@@ -56,7 +61,7 @@ if(missing AND SHARDPROOF_UNPACK)
   message(STATUS "Unpacking Debian packages in ${unpacked}")
   execute_process(
     COMMAND sh -c "${unpack_script}" unpack ${unpacked} ${their_packages} libgloo-dev
-            libpcre2-dev libisal-dev
+            libpcre2-dev libisal-dev libfiu-dev
     RESULT_VARIABLE failed OUTPUT_VARIABLE unpack_output ERROR_VARIABLE unpack_output)
   if(failed)
     message(NOTICE "${unpack_output}")
@@ -74,3 +79,8 @@ add_library(isal SHARED IMPORTED GLOBAL)
 get_filename_component(isal_file ${isal_library} REALPATH)
 set_target_properties(isal PROPERTIES IMPORTED_LOCATION ${isal_file} IMPORTED_SONAME libisal.so.2)
 target_include_directories(isal SYSTEM INTERFACE ${isal_include})
+# Of the verifier alone: nothing below src/ is linked to it.
+add_library(fiu SHARED IMPORTED GLOBAL)
+get_filename_component(fiu_file ${fiu_library} REALPATH)
+set_target_properties(fiu PROPERTIES IMPORTED_LOCATION ${fiu_file} IMPORTED_SONAME libfiu.so.0)
+target_include_directories(fiu SYSTEM INTERFACE ${fiu_include})

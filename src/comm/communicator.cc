@@ -2,25 +2,12 @@
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
+#include "src/comm/describe.h"
 #include "src/comm/gloo.h"
 #include "src/core/torch_try.h"
 
 namespace shardproof {
 namespace {
-
-/// "w, b and 3 more": what travels, for errors.
-std::string Contents(const std::vector<std::string>& tensors) {
-  std::string text;
-  for (size_t i = 0; i < tensors.size() && i < 2; ++i) text += (i ? ", " : "") + tensors[i];
-  if (tensors.size() > 2) text += fmt::format(" and {} more", tensors.size() - 2);
-  return text;
-}
-
-std::string Contents(const std::vector<Piece>& pieces) {
-  std::vector<std::string> tensors;
-  for (const Piece& piece : pieces) tensors.push_back(piece.tensor);
-  return Contents(tensors);
-}
 
 /// Gloo's text without its source position and its advice.
 std::string Essence(std::string text) {
@@ -69,8 +56,7 @@ class BackendCommunicator : public Communicator {
 
   Result<std::unique_ptr<Pending>> Broadcast(at::Tensor payload, int64_t root,
                                              std::vector<Piece> pieces) override {
-    const std::string what =
-        fmt::format("broadcast from rank {} of {}", root, Contents(pieces));
+    const std::string what = BroadcastText(root, pieces);
     SP_ASSIGN(auto work, TorchTry(ErrorCode::kPeer, what, [&] {
                 std::vector<at::Tensor> tensors = {payload};
                 c10d::BroadcastOptions options;
@@ -84,7 +70,7 @@ class BackendCommunicator : public Communicator {
   Result<std::unique_ptr<Pending>> Scatter(at::Tensor payload, std::vector<at::Tensor> payloads,
                                            int64_t root,
                                            std::vector<std::string> tensors) override {
-    const std::string what = fmt::format("scatter from rank {} of {}", root, Contents(tensors));
+    const std::string what = ScatterText(root, tensors);
     SP_ASSIGN(auto work, TorchTry(ErrorCode::kPeer, what, [&] {
                 std::vector<at::Tensor> outputs = {payload};
                 std::vector<std::vector<at::Tensor>> inputs;

@@ -145,6 +145,9 @@ struct Case {
   TrainingCase training;                       ///< of the reference: how it takes them
   std::map<std::string, std::string> options;  ///< what the subject declares in OPTIONS: name, value
   std::vector<FaultCase> faults;
+  /// Whether what is judged is what comes of the faults, as each of them states it, and nothing else: a
+  /// job that ends as it must under them then passes.
+  bool as_stated = false;
   std::string bug;                             ///< id of a planted bug, or empty
   uint64_t host_slack_bytes = 8u << 20;        ///< what host peak may exceed shards + bucket by
   uint64_t deadline_ms = 60000;                ///< a rank that shows no progress for so long hangs

@@ -194,6 +194,7 @@ Case ParseFields(const JsonValue& value, Complaint& complaint) {
   fields.Optional("device_bytes", c.device_bytes, 0, kBytesMax);
   fields.Optional("max_file_bytes", c.max_file_bytes, 0, kBytesMax);
   fields.Optional("leftovers", c.leftovers);
+  fields.Optional("as_stated", c.as_stated);
   if (fields.Known("resume_mesh")) c.resume_mesh = ParseAxes(fields, "resume_mesh");
   fields.Optional("steps", c.steps, 0, kStepsMax);
   if (fields.Known("training")) c.training = ParseTraining(fields);
@@ -315,6 +316,7 @@ json CaseToJson(const Case& c) {
           {"device_bytes", c.device_bytes},
           {"max_file_bytes", c.max_file_bytes},
           {"leftovers", c.leftovers},
+          {"as_stated", c.as_stated},
           {"resume_mesh", AxesToJson(c.resume_mesh)},
           {"steps", c.steps},
           {"training",

@@ -65,6 +65,7 @@ TEST(CaseJson, RoundTripsEveryField) {
   c.bucket_bytes = 1;
   c.max_file_bytes = 4096;
   c.leftovers = true;
+  c.as_stated = true;
   c.resume_mesh = {{"dp_shard", 2}, {"tp", 3}};
   c.faults = {{"checkpoint/write/enospc", "rank 2"}};
   c.bug = "loading.skips_last_rank";

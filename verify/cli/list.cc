@@ -34,8 +34,11 @@ void PrintBugs() {
 const char* ModelText(FaultModel model) {
   switch (model) {
     case FaultModel::kMustBeSeen: return "a property must see it";
+    case FaultModel::kMustGoOn: return "every rank must end well, as without it";
+    case FaultModel::kMustRecover:
+      return "an older checkpoint must be restored, or every rank must say what is damaged";
     case FaultModel::kMustAbortCleanly: return "every rank must end with a clear error, nothing lost";
-    case FaultModel::kMustEndTheRun: return "the other ranks must end within the deadline";
+    case FaultModel::kMustEndTheRun: return "the other ranks must end within the deadline and name the rank";
   }
   return "";
 }

@@ -45,7 +45,8 @@ struct VerifyArguments {
   std::string subject;
   std::optional<int64_t> steps;
   std::vector<std::string> options;
-  std::vector<std::string> inject;
+  std::vector<std::string> inject, kill, stop;
+  bool as_stated = false;
   std::string bug;
   std::optional<uint64_t> seed;
   std::optional<uint64_t> bucket_bytes;
@@ -235,6 +236,9 @@ Result<Case> CaseFrom(const VerifyArguments& arguments) {
     SP_ASSIGN(FaultCase fault, ParseInject(text));
     test_case.faults.push_back(std::move(fault));
   }
+  for (const std::string& where : arguments.kill) test_case.faults.push_back({"rank/kill", where});
+  for (const std::string& where : arguments.stop) test_case.faults.push_back({"rank/stop", where});
+  test_case.as_stated = test_case.as_stated || arguments.as_stated;
   // Through the codec, so that an option is checked as a case file is.
   const auto checked = ParseCase(CaseToJson(test_case));
   if (!checked.ok()) return ByOption(arguments, checked.error());
@@ -350,6 +354,14 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
   command->add_option("--inject", arguments->inject,
                       "Inject a fault, ID@WHERE: file/flip@TENSOR:INDEX, comm/swap-rows@TENSOR,\n"
                       "buffer/nan@NAME; see 'shardproof list faults'. May be repeated");
+  command->add_option("--kill", arguments->kill,
+                      "RANK@STAGE: that rank is killed when it has reached the stage; likewise\n"
+                      "RANK@STAGE@STEP, and RANK@#N before its N-th collective. As --inject rank/kill@...");
+  command->add_option("--stop", arguments->stop,
+                      "RANK@STAGE: that rank stops then, and never answers again");
+  command->add_flag("--as-stated", arguments->as_stated,
+                    "Judge what comes of the faults, as 'list faults' states it of each, and nothing else:\n"
+                    "a job that ends as it must under them passes");
   command->add_option("--bug", arguments->bug,
                       "Plant a known mistake in the reference pipeline; see 'shardproof list bugs'.\n"
                       "Without --checkpoint or --case: on the smallest case that shows it");
@@ -396,7 +408,7 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
       ->check(NotEmpty);
   for (const char* of_one : {"--checkpoint", "--case", "--adapter", "--lora", "--from-scratch", "--mesh",
                              "--resume-mesh", "--resume-world", "--strategy", "--device", "--optimizer",
-                             "--inject", "--bucket-bytes", "--allow-missing", "--allow-unexpected",
+                             "--inject", "--kill", "--stop", "--as-stated", "--bucket-bytes", "--allow-missing", "--allow-unexpected",
                              "--steps", "--option", "--deadline", "--save-to"}) {
     soak->get_option("--generate")->excludes(command->get_option(of_one));
     soak->get_option("--minutes")->excludes(command->get_option(of_one));

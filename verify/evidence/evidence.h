@@ -140,6 +140,8 @@ struct FaultRecord {
   std::string id;
   std::string where;
   std::string detail;  ///< what it did: "bit 0 of byte 4096 of model.safetensors"
+  /// What must come of it: "seen", "go-on", "recover", "abort" or "end-the-run" (as in `list faults`).
+  std::string model = {};
 };
 
 struct ErrorRecord {
@@ -185,6 +187,10 @@ struct RankEvidence {
   std::vector<ErrorRecord> errors;
   std::optional<KeyReport> keys;
   std::optional<MemoryRecord> memory;
+  /// What the rank had and had not given back when its part was over: descriptors, threads; nothing:
+  /// it did not look.
+  std::optional<std::vector<std::string>> leaks;
+  Digest facts;              ///< of the bytes of its facts, as far as they could be read
   bool closed = false;       ///< the rank wrote its last record
   std::string damage;        ///< how the stream is damaged, or empty; file and line named
   std::string exit;          ///< by the launcher: "ok", "exit 3", "signal 9", "hang"
@@ -259,6 +265,22 @@ struct SavedRoot {
   std::vector<SavedStep> steps;     ///< those directories that are named as steps, sorted
 };
 
+/// A checkpoint that lies where a phase saves, when the phase is over.
+struct LeftCheckpoint {
+  std::string name;                 ///< of a step's directory; empty: all there is
+  bool is_previous = false;         ///< whether it is what an earlier job left there
+  std::string content;              ///< alike for two that hold the same tensors and values
+  std::vector<std::string> damage;  ///< a line each
+};
+
+/// All that lies there, read by the verifier's own readers.
+struct LeftRecord {
+  bool had_previous = false;        ///< whether an earlier job had left a checkpoint before the phase
+  std::vector<LeftCheckpoint> checkpoints;
+  std::optional<std::string> latest;  ///< the text of that file, of a root of steps
+  std::vector<std::string> drafts;  ///< names of what saves have begun and not ended
+};
+
 /// What must be true of a buffer that a formula defines. Values are the formula's, rounded to F32.
 struct DerivedExpectation {
   std::string formula;           ///< for people: "rope default, theta 10000, dim 64"
@@ -271,6 +293,7 @@ struct OracleRecord {
   CheckpointRecord source;
   std::map<std::string, CheckpointRecord> saved;  ///< by phase name: what that phase saved last
   std::map<std::string, SavedRoot> roots = {};    ///< by phase name: where a job that trains saved
+  std::map<std::string, LeftRecord> left = {};    ///< by phase name: of what a fault struck, and of what follows
   std::vector<std::vector<std::string>> ties;     ///< expected alias groups of two or more names
   std::map<std::string, DerivedExpectation> derived;
   /// Keys the model has and the source lacks: the bytes that initialisation must give, as tensors.

@@ -137,6 +137,36 @@ SavedRoot ParseRoot(const JsonValue& value, const std::string& pointer, Complain
   return root;
 }
 
+void AddLeft(JsonText& out, const LeftRecord& left) {
+  out.Begin('{').Add("had_previous", left.had_previous).Begin("checkpoints", '[');
+  for (const LeftCheckpoint& one : left.checkpoints) {
+    out.Begin('{').Add("name", one.name).Add("is_previous", one.is_previous);
+    out.Add("content", one.content).Add("damage", one.damage).End('}');
+  }
+  out.End(']');
+  if (left.latest) out.Add("latest", *left.latest);
+  out.Add("drafts", left.drafts).End('}');
+}
+
+LeftRecord ParseLeft(const JsonValue& value, const std::string& pointer, Complaint& complaint) {
+  LeftRecord left;
+  FieldReader fields(value, pointer, complaint);
+  fields.Required("had_previous", left.had_previous);
+  ForEach(fields, "checkpoints", [&](const JsonValue& element, const std::string& at) {
+    LeftCheckpoint& one = left.checkpoints.emplace_back();
+    FieldReader of_one(element, at, complaint);
+    of_one.Required("name", one.name);
+    of_one.Required("is_previous", one.is_previous);
+    of_one.Required("content", one.content);
+    of_one.Required("damage", one.damage);
+    of_one.Finish();
+  });
+  if (fields.Known("latest")) fields.Required("latest", left.latest.emplace());
+  fields.Required("drafts", left.drafts);
+  fields.Finish();
+  return left;
+}
+
 // JSON has no NaN or infinity: such a value is written as its bits.
 void AddFloat(JsonText& out, float value) {
   if (std::isfinite(value)) {
@@ -196,6 +226,12 @@ OracleRecord ParseFields(const JsonValue& value, Complaint& complaint) {
                 [&](const std::string& name, const JsonValue& saved, const std::string& at) {
                   oracle.saved[name] = ParseCheckpoint(saved, at, complaint);
                 });
+  if (fields.Known("left")) {  // likewise
+    ForEachMember(fields, "left",
+                  [&](const std::string& name, const JsonValue& left, const std::string& at) {
+                    oracle.left[name] = ParseLeft(left, at, complaint);
+                  });
+  }
   if (fields.Known("roots")) {  // older evidence does not say
     ForEachMember(fields, "roots",
                   [&](const std::string& name, const JsonValue& root, const std::string& at) {
@@ -230,6 +266,8 @@ Status WriteOracle(const std::string& directory, const OracleRecord& oracle) {
   for (const auto& [name, saved] : oracle.saved) AddCheckpoint(out.Key(name), saved);
   out.End('}').Begin("roots", '{');
   for (const auto& [name, root] : oracle.roots) AddRoot(out.Key(name), root);
+  out.End('}').Begin("left", '{');
+  for (const auto& [name, left] : oracle.left) AddLeft(out.Key(name), left);
   out.End('}').Add("ties", oracle.ties).Begin("derived", '{');
   for (const auto& [name, derived] : oracle.derived) AddDerived(out.Key(name), derived);
   out.End('}');

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "src/digest/digest.h"
 #include "verify/case/case_json.h"
 #include "verify/evidence/line_reader.h"
 #include "verify/evidence/reader.h"
@@ -252,6 +253,8 @@ class MeasuresReader {
     if (record == "process") {
       fields.Required("pid", rank_.process_id);
       fields.Required("host", rank_.host);
+    } else if (record == "leaks") {
+      fields.Required("what", rank_.leaks.emplace());
     } else if (record == "memory") {
       Memory(fields);
     } else if (record == "memory_summary") {
@@ -310,12 +313,22 @@ class MeasuresReader {
 };
 
 // Feeds every whole line to reader.Record. \returns what is damaged, or "".
+// \param digest  to which the bytes of the lines are added, or null
 template <typename Reader>
-std::string ReadStream(const std::string& path, const std::string& label, Reader& reader) {
+std::string ReadStream(const std::string& path, const std::string& label, Reader& reader,
+                       Digest* digest = nullptr) {
   LineReader lines(path);
   simdjson::dom::parser parser;
   std::string line;
+  uint64_t at = 0;
   while (lines.Next(line)) {
+    if (digest != nullptr) {
+      sp_summary sum = {};
+      const sp_run run{at, line.size(), 1, 0, line.data(), 0};
+      sp_digest_runs(&sum, &run, 1, SP_NO_FLOAT);
+      *digest += Digest(sum.digest);
+      at += line.size() + 1;
+    }
     const Result<JsonValue> value = ParseJson(parser, line);
     Complaint complaint;
     if (value.ok()) reader.Record(value.value(), complaint);
@@ -331,7 +344,7 @@ std::string ReadStream(const std::string& path, const std::string& label, Reader
 void ReadRank(const std::string& stem, const std::string& label, uint64_t& budget_bytes,
               RankEvidence& rank) {
   FactsReader facts(rank, budget_bytes);
-  rank.damage = ReadStream(stem + ".facts.jsonl", label + ".facts.jsonl", facts);
+  rank.damage = ReadStream(stem + ".facts.jsonl", label + ".facts.jsonl", facts, &rank.facts);
   facts.Finish();
   if (!rank.damage.empty()) rank.closed = false;
   // Nothing was measured, which is no damage.

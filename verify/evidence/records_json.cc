@@ -309,7 +309,8 @@ CollectiveRecord ParseCollective(FieldReader& fields) {
 }
 
 std::string FaultLine(const FaultRecord& r) {
-  return Record("fault").Add("id", r.id).Add("where", r.where).Add("detail", r.detail).End('}').text();
+  return Record("fault").Add("id", r.id).Add("where", r.where).Add("detail", r.detail).Add("model", r.model)
+      .End('}').text();
 }
 
 FaultRecord ParseFaultRecord(FieldReader& fields) {
@@ -317,6 +318,7 @@ FaultRecord ParseFaultRecord(FieldReader& fields) {
   fields.Required("id", r.id);
   fields.Optional("where", r.where);
   fields.Optional("detail", r.detail);
+  fields.Optional("model", r.model);
   return r;
 }
 

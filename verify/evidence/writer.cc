@@ -178,6 +178,10 @@ Status EvidenceWriter::Process(int64_t process_id, const std::string& host) {
   return measures_->Append(Line("process", "pid", process_id, "host", host));
 }
 
+Status EvidenceWriter::Leaks(const std::vector<std::string>& what) {
+  return measures_->Append(Line("leaks", "what", what));
+}
+
 void EvidenceWriter::SetStage(const std::string& name) {
   const std::lock_guard<std::mutex> lock(stage_mutex_);
   working_on_ = name;

@@ -63,6 +63,8 @@ class EvidenceWriter {
   Status End();
 
   Status Process(int64_t process_id, const std::string& host);
+  /// What the rank has not given back, a line each; none, if it looked and found nothing.
+  Status Leaks(const std::vector<std::string>& what);
   /// A sample without a stage gets the one last told to SetStage.
   Status Memory(const MemorySample& sample);
   Status MemorySummary(const MemoryRecord& record);  ///< all but the samples

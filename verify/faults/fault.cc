@@ -49,6 +49,34 @@ std::string Nearest(const std::vector<oracle::TensorLocation>& source, const std
 
 }  // namespace
 
+std::shared_ptr<FaultPoint> FaultSite::Point(const std::string& id, const std::string& where,
+                                             bool from_then_on) const {
+  return std::make_shared<FaultPoint>(
+      FaultPoint::Options{.name = id,
+                          .trigger = ParseTrigger(test_case, where).value(),
+                          .rank = world.rank(),
+                          .from_then_on = from_then_on,
+                          .stage = stage,
+                          .log = log});
+}
+
+const char* NameOf(FaultModel model) {
+  switch (model) {
+    case FaultModel::kMustBeSeen: return "seen";
+    case FaultModel::kMustGoOn: return "go-on";
+    case FaultModel::kMustRecover: return "recover";
+    case FaultModel::kMustAbortCleanly: return "abort";
+    case FaultModel::kMustEndTheRun: return "end-the-run";
+  }
+  return "";
+}
+
+Status CheckTrigger(const Case& test_case, const std::vector<oracle::TensorLocation>&,
+                    const std::string& where) {
+  SP_TRY(ParseTrigger(test_case, where));
+  return Ok();
+}
+
 const std::vector<Fault>& AllFaults() { return Faults().All(); }
 Result<Fault> FindFault(const std::string& id) { return Faults().Find(id); }
 FaultRegistration::FaultRegistration(Fault fault) { Faults().Add(std::move(fault)); }

@@ -13,6 +13,7 @@
 #include "src/pipeline/stages.h"
 #include "verify/case/case.h"
 #include "verify/evidence/evidence.h"
+#include "verify/faults/point.h"
 #include "verify/oracle/oracle.h"
 
 namespace shardproof {
@@ -20,11 +21,21 @@ namespace shardproof {
 /// What a correct pipeline must do when the fault strikes.
 enum class FaultModel {
   kMustBeSeen,        ///< data is damaged: nothing can be done about it, a property must say so
+  kMustGoOn,          ///< it only takes longer: every rank ends well, with what it would have had
   kMustRecover,       ///< a saved checkpoint is damaged: an older one that is whole must be restored, or if
                       ///< there is none every rank ends with an error that names file and tensor
-  kMustAbortCleanly,  ///< every rank ends with an error that names what failed; nothing is lost
-  kMustEndTheRun,     ///< a rank is lost or hangs: the others end within the deadline
+  kMustAbortCleanly,  ///< every rank ends with an error that names what failed, and the rank that it
+                      ///< failed on; nothing is lost
+  kMustEndTheRun,     ///< a rank is lost or hangs: the others end within the deadline and name it
 };
+
+/// As a fault's record in the evidence has it: "seen", "go-on", "recover", "abort", "end-the-run".
+const char* NameOf(FaultModel model);
+
+/// Whether ranks may end early under it.
+inline bool MayEnd(FaultModel model) {
+  return model == FaultModel::kMustAbortCleanly || model == FaultModel::kMustEndTheRun;
+}
 
 /// All a fault may use on one rank.
 struct FaultSite {
@@ -36,6 +47,15 @@ struct FaultSite {
   World& world;
   /// Puts the firing on record; to be called before the fault acts.
   std::function<void(const std::string& detail)> log;
+  /// The stage that the rank works towards.
+  std::function<std::string()> stage = [] { return std::string(); };
+  /// Ends the rank as a signal would, at once and without its doing; of simulated ranks, which share a
+  /// process. Null: a signal is sent.
+  std::function<void()> die = {};
+
+  /// Where the fault may strike on this rank, as `where` says (ParseTrigger).
+  std::shared_ptr<FaultPoint> Point(const std::string& id, const std::string& where,
+                                    bool from_then_on = false) const;
 };
 
 struct Fault {
@@ -52,6 +72,10 @@ struct Fault {
 };
 
 const std::vector<Fault>& AllFaults();
+/// Check of a Fault whose WHERE is a Trigger.
+Status CheckTrigger(const Case& test_case, const std::vector<oracle::TensorLocation>& source,
+                    const std::string& where);
+
 /// \error kBadInput for an unknown id, with the known ones.
 Result<Fault> FindFault(const std::string& id);
 

@@ -27,6 +27,7 @@ class LineChild {
   Status Fork(const std::function<void()>& prepare, const Answer& answer);
 
   bool IsThere() const { return pid_ >= 0; }
+  pid_t pid() const { return pid_; }      ///< -1 without a child
   int socket() const { return socket_; }  ///< to be polled for reading; -1 without a child
   /// Who is gone does not hear it; Hear says so.
   void Tell(const std::string& line);

@@ -1,6 +1,8 @@
 #include "verify/run/plan.h"
 
 #include <algorithm>
+#include <functional>
+#include <utility>
 
 #include "verify/faults/fault.h"
 #include "verify/run/subject.h"
@@ -15,14 +17,31 @@ int64_t PhasePlan::WorldSize() const {
 
 namespace {
 
-/// Whether the faults strike what a training job has saved, where it has older saves to go back to, and
-/// not a model that was loaded and saved.
+bool AnyFault(const Case& test_case, const std::function<bool(FaultModel)>& is) {
+  return std::any_of(test_case.faults.begin(), test_case.faults.end(), [&](const FaultCase& fault) {
+    const auto known = FindFault(fault.id);
+    return known.ok() && is(known.value().model);
+  });
+}
+
+/// Whether the faults strike a training job, which has older saves to go back to and more to lose, and not
+/// a model that is loaded and saved.
 bool IsOfTraining(const Case& test_case) {
-  return test_case.steps > 0 &&
-         std::any_of(test_case.faults.begin(), test_case.faults.end(), [](const FaultCase& fault) {
-           const auto known = FindFault(fault.id);
-           return known.ok() && known.value().model == FaultModel::kMustRecover;
-         });
+  return test_case.subject == kReference && test_case.steps > 0 &&
+         AnyFault(test_case, [](FaultModel model) { return model != FaultModel::kMustBeSeen; });
+}
+
+/// The phase that is struck, as it is without faults, and once more where nothing was before.
+void AddAfter(const Case& test_case, std::vector<PhasePlan>& phases) {
+  if (!Disrupts(test_case) || !phases.back().armed || !phases.back().saves) return;
+  PhasePlan after = phases.back();
+  after.armed = false;
+  after.follows = std::exchange(after.name, "after");
+  PhasePlan undisturbed = after;
+  undisturbed.name = "undisturbed";
+  undisturbed.follows.clear();
+  phases.push_back(std::move(after));
+  phases.push_back(std::move(undisturbed));
 }
 
 void AddTraining(const Case& test_case, const std::map<std::string, std::string>& cannot,
@@ -36,6 +55,7 @@ void AddTraining(const Case& test_case, const std::map<std::string, std::string>
                     .planted = true,
                     .saves = saves,
                     .trains = true});
+  AddAfter(test_case, phases);
   phases.push_back({.name = "again",
                     .strategy = test_case.strategy,
                     .mesh = test_case.mesh,
@@ -61,6 +81,16 @@ void AddTraining(const Case& test_case, const std::map<std::string, std::string>
 
 }  // namespace
 
+bool Disrupts(const Case& test_case) {
+  return AnyFault(test_case, [](FaultModel model) {
+    return MayEnd(model) || model == FaultModel::kMustGoOn;
+  });
+}
+
+std::string StruckPhase(const Case& test_case) {
+  return IsOfTraining(test_case) ? "train" : "values";
+}
+
 std::vector<PhasePlan> PlanPhases(const Case& test_case,
                                   const std::map<std::string, std::string>& cannot) {
   const bool saves = !cannot.contains("save");
@@ -71,6 +101,7 @@ std::vector<PhasePlan> PlanPhases(const Case& test_case,
                     .armed = !IsOfTraining(test_case),
                     .planted = true,
                     .saves = saves});
+  AddAfter(test_case, phases);
   if (test_case.strategy != "plain" && !cannot.contains("plain")) {
     phases.push_back({.name = "plain", .strategy = "plain", .mesh = test_case.mesh});
   }

@@ -19,6 +19,7 @@ struct PhasePlan {
   bool planted = false;  ///< a planted bug is in the pipeline here
   bool saves = false;    ///< saves a checkpoint, and in a values run restores it
   std::string resumes = {};  ///< does nothing but restore what the phase of this name saved
+  std::string follows = {};  ///< saves where the phase of this name has saved, whatever it left there
   bool trains = false;   ///< takes the Case's optimizer steps
   bool offloads = true;  ///< has the host do what the Case says of them; else its device has no limit
   bool only_shown = false;  ///< judged by nothing; a report shows it beside another phase
@@ -33,8 +34,16 @@ struct PhasePlan {
 /// tell whether they are deterministic. train_on_device: the same steps, none of them the host's.
 /// train_resume: restore what train saved on another mesh. memory: the values phase
 /// again, unpoisoned and measured. memory_plain: the reference by the plain strategy, measured so.
+/// Where faults strike that end ranks or hold them up (Disrupts): after: the phase that they strike once
+/// more, without them; undisturbed: the same where nothing was before.
 std::vector<PhasePlan> PlanPhases(const Case& test_case,
                                   const std::map<std::string, std::string>& cannot = {});
+
+/// Whether faults strike that say what must be true after them, and of the job without them.
+bool Disrupts(const Case& test_case);
+
+/// The phase that a Case's faults strike, by its name.
+std::string StruckPhase(const Case& test_case);
 
 std::string ToString(RunMode mode);
 

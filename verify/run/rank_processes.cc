@@ -16,6 +16,7 @@
 
 #include <fmt/format.h>
 
+#include "src/comm/process_state.h"
 #include "verify/process/program.h"
 
 namespace shardproof {
@@ -26,6 +27,10 @@ constexpr auto kPoll = std::chrono::milliseconds(2);
 constexpr auto kGraceAfterLoss = std::chrono::seconds(10);
 /// What a rank may take, however short the deadline, until its first record: it may import much.
 constexpr auto kStartAllowance = std::chrono::seconds(60);
+/// A rank that is stopped for so long is taken for lost, long before it could have missed the deadline: the
+/// others then know at once.
+constexpr auto kStoppedPatience = std::chrono::seconds(3);
+constexpr auto kStoppedPoll = std::chrono::milliseconds(100);
 constexpr size_t kTailBytes = 2000;
 
 /// One rank of a launch, as it is watched.
@@ -33,6 +38,7 @@ struct Watched {
   std::string facts;   ///< path of the stream whose growth is progress
   std::string errors;  ///< path of its stderr
   bool ended = false;
+  std::optional<Clock::time_point> stopped_since;
   RankExit exit;
 };
 
@@ -49,6 +55,23 @@ uint64_t SizeOf(const std::string& path) {
   return ::stat(path.c_str(), &facts) == 0 ? static_cast<uint64_t>(facts.st_size) : 0;
 }
 
+/// Ends ranks that have been stopped for too long.
+void EndStopped(std::vector<Watched>& ranks, RankProcesses& processes) {
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    Watched& watched = ranks[rank];
+    const pid_t pid = watched.ended ? -1 : processes.Pid(static_cast<int64_t>(rank));
+    if (pid < 0 || !IsStopped(pid)) {
+      watched.stopped_since.reset();
+    } else if (!watched.stopped_since) {
+      watched.stopped_since = Clock::now();
+    } else if (Clock::now() - *watched.stopped_since > kStoppedPatience) {
+      processes.End(static_cast<int64_t>(rank));
+      watched.ended = true;
+      watched.exit.exit = "hang";
+    }
+  }
+}
+
 /// Waits for all ranks: until none makes progress for `deadline`, or, once one failed, until the
 /// others have had their time to notice. Ends those that did not end by themselves.
 void Await(std::vector<Watched>& ranks, RankProcesses& processes,
@@ -56,7 +79,12 @@ void Await(std::vector<Watched>& ranks, RankProcesses& processes,
   uint64_t written = 0;
   Clock::time_point progress = Clock::now();
   Clock::time_point give_up = Clock::time_point::max();
+  Clock::time_point look_for_stopped = Clock::now();
   for (;;) {
+    if (Clock::now() >= look_for_stopped) {
+      EndStopped(ranks, processes);
+      look_for_stopped = Clock::now() + kStoppedPoll;
+    }
     bool running = false;
     bool all_started = true;
     uint64_t now_written = 0;

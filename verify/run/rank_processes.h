@@ -22,6 +22,8 @@ class RankProcesses {
   virtual std::optional<int> Ended(int64_t rank) = 0;
   /// Ends a rank that has not ended, and waits until it is gone.
   virtual void End(int64_t rank) = 0;
+  /// The process of a rank that has one of its own on this machine; else -1.
+  virtual pid_t Pid(int64_t) const { return -1; }
 };
 
 /// Children of this process, which must have no threads; they end when it does.
@@ -33,6 +35,7 @@ class ForkedProcesses : public RankProcesses {
   Status Start(const PhaseRun& run, int64_t rank) override;
   std::optional<int> Ended(int64_t rank) override;
   void End(int64_t rank) override;
+  pid_t Pid(int64_t rank) const override { return pids_[static_cast<size_t>(rank)]; }
 
  private:
   std::function<void(int64_t rank)> be_rank_;

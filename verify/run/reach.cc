@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "src/comm/roll_call.h"
 #include "src/comm/staging.h"
 #include "src/cuda/plugin.h"
 #include "verify/run/apart_device.h"
@@ -37,11 +38,19 @@ Result<const CudaPlugin*> LoadPlugin() {
   return get();
 }
 
+/// What a rank waits for the others' words, after all that it has waited for a collective.
+std::shared_ptr<Communicator> WithRoll(std::shared_ptr<Communicator> communicator,
+                                       c10::intrusive_ptr<c10d::Store> store,
+                                       const Rendezvous& rendezvous, std::shared_ptr<Clock> clock) {
+  return CallRoll(std::move(communicator), std::move(store), rendezvous.timeout / 4,
+                  std::move(clock));
+}
+
 Result<std::shared_ptr<Communicator>> OverGloo(const c10::intrusive_ptr<c10d::Store>& store,
                                                const Rendezvous& rendezvous,
                                                std::shared_ptr<Clock> clock) {
   SP_ASSIGN(auto backend, ConnectGloo(store, rendezvous));
-  return MakeCommunicator(std::move(backend), std::move(clock));
+  return WithRoll(MakeCommunicator(std::move(backend), clock), store, rendezvous, clock);
 }
 
 Result<Reach> ConnectCuda(const c10::intrusive_ptr<c10d::Store>& store, const Rendezvous& rendezvous,
@@ -59,9 +68,9 @@ Result<Reach> ConnectCuda(const c10::intrusive_ptr<c10d::Store>& store, const Re
     return reach;
   }
   SP_ASSIGN(auto backend, cuda->connect_nccl(store, rendezvous, index));
+  const at::Device gpu(at::kCUDA, static_cast<c10::DeviceIndex>(index));
   reach.communicator = StageThrough(
-      MakeCommunicator(std::move(backend), std::move(clock),
-                       at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index))),
+      WithRoll(MakeCommunicator(std::move(backend), clock, gpu), store, rendezvous, clock),
       *reach.device, true);
   return reach;
 }
@@ -72,12 +81,14 @@ Result<Reach> Connect(const std::string& device, const c10::intrusive_ptr<c10d::
                       const Rendezvous& rendezvous, std::shared_ptr<Clock> clock) {
   if (device == "cuda") return ConnectCuda(store, rendezvous, std::move(clock));
   SP_ASSIGN(auto backend, ConnectGloo(store, rendezvous));
-  return ReachOver(device, std::move(backend), std::move(clock));
+  return ReachOver(device, std::move(backend), store, rendezvous, std::move(clock));
 }
 
 Reach ReachOver(const std::string& device, c10::intrusive_ptr<c10d::Backend> backend,
+                c10::intrusive_ptr<c10d::Store> store, const Rendezvous& rendezvous,
                 std::shared_ptr<Clock> clock) {
-  Reach reach{MakeHostDevice(), MakeCommunicator(std::move(backend), std::move(clock))};
+  Reach reach{MakeHostDevice(), WithRoll(MakeCommunicator(std::move(backend), clock),
+                                         std::move(store), rendezvous, clock)};
   if (device == "cpu") return reach;
   reach.device = MakeApartDevice();
   reach.communicator = StageThrough(reach.communicator, *reach.device, false);

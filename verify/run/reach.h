@@ -22,7 +22,9 @@ Result<Reach> Connect(const std::string& device, const c10::intrusive_ptr<c10d::
                       const Rendezvous& rendezvous, std::shared_ptr<Clock> clock);
 
 /// The same over Gloo that is connected already: "cpu" or "apart".
+/// \param store  of this reach alone, by which lost ranks are named (src/comm/roll_call.h)
 Reach ReachOver(const std::string& device, c10::intrusive_ptr<c10d::Backend> backend,
+                c10::intrusive_ptr<c10d::Store> store, const Rendezvous& rendezvous,
                 std::shared_ptr<Clock> clock);
 
 /// Why no rank can have such a device on this machine, or empty. Touches no driver, so that processes

@@ -1,4 +1,5 @@
 // Ranks of the reference as threads of one process over the simulated transport.
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -61,12 +62,13 @@ void RunRanks(const PhaseRun& run, int* codes) {
           if (file == nullptr) return;
           fmt::print(file, "rank {}: {}\n", rank, line);
           std::fclose(file);
-        }};
+        },
+        .shares_process = true};
     codes[rank] = RunRank(run, seat);
   });
 }
 
-int WaitStatus(int exit_code) { return exit_code << 8; }
+int WaitStatus(int exit_code) { return exit_code == kRankDied ? SIGKILL : exit_code << 8; }
 
 /// Ranks of this very process: they have all ended when the last was started.
 class RanksHere : public RankProcesses {

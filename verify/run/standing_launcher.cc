@@ -10,6 +10,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
 #include "verify/process/line_child.h"
 #include "verify/run/order.h"
 #include "verify/run/rank_processes.h"
@@ -17,8 +19,17 @@
 namespace shardproof {
 namespace {
 
-/// One launch, in a rank that stands. \returns its exit code.
-int CarryOut(const PhaseRun& run, int64_t rank, const c10::intrusive_ptr<c10d::Backend>& backend) {
+/// What a rank that stands meets the others by.
+struct Meeting {
+  Rendezvous rendezvous;
+  c10::intrusive_ptr<c10d::Store> store;
+  c10::intrusive_ptr<c10d::Backend> backend;  // null: not connected
+  int64_t launches = 0;
+};
+
+/// One launch. \returns its exit code.
+int CarryOut(const PhaseRun& run, Meeting& meeting) {
+  const int64_t rank = meeting.rendezvous.rank;
   const int errors = ::open(ErrorsPath(run, rank).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (errors >= 0) {
     ::dup2(errors, STDERR_FILENO);
@@ -28,7 +39,11 @@ int CarryOut(const PhaseRun& run, int64_t rank, const c10::intrusive_ptr<c10d::B
   return RunRank(run, {.rank = rank,
                        .clock = clock,
                        .connect = [&]() -> Result<Reach> {
-                         return ReachOver(run.test_case.device, backend, clock);
+                         // Ranks are given the same launches in the same order.
+                         const auto store = c10::make_intrusive<c10d::PrefixStore>(
+                             std::to_string(++meeting.launches), meeting.store);
+                         return ReachOver(run.test_case.device, meeting.backend, store,
+                                          meeting.rendezvous, clock);
                        },
                        .adapt = {},
                        .complain = [&](const std::string& line) {
@@ -39,19 +54,19 @@ int CarryOut(const PhaseRun& run, int64_t rank, const c10::intrusive_ptr<c10d::B
 
 /// What a rank that stands has for as long as it does.
 struct Standing {
-  Rendezvous rendezvous;
+  Meeting meeting;
   std::string store_path;
-  c10::intrusive_ptr<c10d::Backend> backend;  // null: not connected
 
   void Connect() {
-    const auto store = MakeFileStore(store_path, rendezvous.world_size);
+    const auto store = MakeFileStore(store_path, meeting.rendezvous.world_size);
     if (!store.ok()) return;
-    auto connected = ConnectGloo(store.value(), rendezvous);
-    if (connected.ok()) backend = std::move(connected).value();
+    meeting.store = store.value();
+    auto connected = ConnectGloo(meeting.store, meeting.rendezvous);
+    if (connected.ok()) meeting.backend = std::move(connected).value();
   }
-  std::string Answer(const std::string& order) const {
+  std::string Answer(const std::string& order) {
     const auto run = RunFromOrder(nlohmann::json::parse(order, nullptr, false));
-    return std::to_string(run.ok() && backend ? CarryOut(run.value(), rendezvous.rank, backend) : 5);
+    return std::to_string(run.ok() && meeting.backend ? CarryOut(run.value(), meeting) : 5);
   }
 };
 
@@ -87,6 +102,10 @@ class Team : public RankProcesses {
     return member.ended;
   }
 
+  pid_t Pid(int64_t rank) const override {
+    return members_[static_cast<size_t>(rank)].process.pid();
+  }
+
   void End(int64_t rank) override {
     Member& member = members_[static_cast<size_t>(rank)];
     if (member.process.IsThere()) member.ended = member.process.End();
@@ -100,9 +119,11 @@ class Team : public RankProcesses {
 
   Status Fork(int64_t rank) {
     const auto standing = std::make_shared<Standing>(
-        Standing{{.rank = rank, .world_size = world_size_, .timeout = timeout_, .interface = "lo"},
-                 store_path_,
-                 {}});
+        Standing{{.rendezvous = {.rank = rank,
+                                 .world_size = world_size_,
+                                 .timeout = timeout_,
+                                 .interface = "lo"}},
+                 store_path_});
     return members_.emplace_back().process.Fork(
         [standing] { standing->Connect(); },
         [standing](const std::string& order) { return standing->Answer(order); });

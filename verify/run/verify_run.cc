@@ -16,6 +16,7 @@
 #include "verify/faults/fault.h"
 #include "verify/oracle/header.h"
 #include "verify/run/bug.h"
+#include "verify/run/left_behind.h"
 #include "verify/run/saved_state.h"
 #include "verify/process/outputs.h"
 
@@ -78,18 +79,21 @@ class Run {
 std::vector<PhasePlan> Run::Plans() const {
   std::vector<PhasePlan> plans = PlanPhases(test_case(), options_.subject.cannot);
   if (!options_.to_be_shown) std::erase_if(plans, [](const auto& plan) { return plan.only_shown; });
-  if (options_.properties.empty()) return plans;
-  const auto selected = SelectProperties(options_.properties);
+  const auto selected = SelectProperties(options_.properties);  // all, if none are named
   if (!selected.ok()) return plans;
   std::erase_if(plans, [&](const PhasePlan& plan) {
     const auto reads = [&](const Property* property) { return property->Reads(plan.name); };
-    return plan.name != "values" &&
-           std::none_of(selected.value().begin(), selected.value().end(), reads);
+    const auto& properties = selected.value();
+    const bool is_read = std::any_of(properties.begin(), properties.end(), reads);
+    // What follows a fault is judged in place of what it struck.
+    const bool is_of_fault = plan.armed || plan.name == "after" || plan.name == "undisturbed";
+    return plan.name != "values" && !is_of_fault && (test_case().as_stated || !is_read);
   });
   return plans;
 }
 
 std::string Run::SavedBy(const std::string& phase) const {
+  if (phase == "after") return SavedBy(StruckPhase(test_case()));
   // What is kept is a training job's state, if the reference is to train.
   const bool trains = test_case().subject == kReference && test_case().steps > 0;
   if (phase == (trains ? "train" : "values") && !options_.save_to.empty()) return options_.save_to;
@@ -148,44 +152,6 @@ Status CheckMesh(const std::vector<AxisCase>& mesh) {
   return Ok();
 }
 
-/// Puts a checkpoint of another model where a job saves, and beside it what is there of one whose save was
-/// killed: `<directory>.saving`.
-Status LeaveAsAnEarlierJob(const std::string& directory) {
-  namespace fs = std::filesystem;
-  Case earlier;
-  earlier.model.files = 2;
-  for (const char* name : {"an_earlier.weight", "an_earlier.bias"}) {
-    TensorCase& tensor = earlier.model.tensors.emplace_back();
-    tensor.name = name;
-    tensor.shape = {3};
-  }
-  const std::string killed = directory + ".saving";
-  std::error_code error;
-  fs::remove_all(killed, error);
-  for (const std::string& made : {directory, killed}) {
-    if (!fs::create_directory(made, error)) {
-      return BadInput(fmt::format("{}: cannot be made: {}", made, error.message()));
-    }
-    SP_TRY(oracle::WriteSynthetic(earlier, made));
-  }
-  fs::remove(killed + "/model.safetensors.index.json", error);  // what a save writes last
-  return Ok();
-}
-
-/// The same of a training job's root: the step that this one saves first is there, whole, and half of it
-/// once more, and a part of the file that names it.
-Status LeaveStepsAsAnEarlierJob(const std::string& root, int64_t step) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  if (!fs::create_directory(root, error)) {
-    return BadInput(fmt::format("{}: cannot be made: {}", root, error.message()));
-  }
-  const std::string name = StepName(step);
-  SP_TRY(LeaveAsAnEarlierJob(root + "/" + name));
-  SP_TRY(WriteFileAtomically(root + "/latest", name + "\n"));
-  return WriteFileAtomically(root + "/latest.saving", "ste");
-}
-
 /// Of the files of a directory, sorted; none if there is no such directory.
 std::vector<std::string> NamesIn(const std::string& directory) {
   std::vector<std::string> names;
@@ -230,13 +196,9 @@ Status CheckSaveTo(const std::string& save_to, const std::string& source, bool i
   return Ok();
 }
 
-/// What threads of one process cannot do.
+/// What threads of one process cannot do. (Of faults, they say it themselves.)
 Status CheckSimulated(const Case& test_case) {
   if (test_case.device == "cuda") return BadInput("transport sim: the device is cuda, not the host's");
-  for (const FaultCase& fault : test_case.faults) {
-    if (!fault.id.starts_with("rank/")) continue;
-    return BadInput(fmt::format("fault {} ends a process: simulated ranks share one", fault.id));
-  }
   return Ok();
 }
 
@@ -301,6 +263,9 @@ std::string Run::WhyNot(const PhasePlan& plan) const {
   if (!plan.resumes.empty() && !std::filesystem::exists(SavedBy(plan.resumes))) {
     return fmt::format("phase {} saved nothing to resume from", plan.resumes);
   }
+  if ((plan.name == "after" || plan.name == "undisturbed") && !options_.save_to.empty()) {
+    return "what the fault has left is where --save-to says, and stays as it is";
+  }
   if (plan.mode == RunMode::kMemory && !options_.measures_memory) {
     return "one of many cases, whose memory is not measured";
   }
@@ -319,10 +284,11 @@ Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
     had_steps_ = had_steps_ || (!launched_ && !NamesIn(options_.save_to).empty());
     launched_ = true;
   }
-  if (plan.saves && SavedBy(plan.name) != options_.save_to) {
+  const bool is_struck = plan.armed && Disrupts(test_case());
+  if (plan.saves && SavedBy(plan.name) != options_.save_to && plan.follows.empty()) {
     std::error_code error;  // of an earlier launch; a save that cannot replace it says so
     std::filesystem::remove_all(SavedBy(plan.name), error);
-    if (test_case().leftovers) {
+    if (test_case().leftovers || is_struck) {  // what a fault may cost
       SP_TRY(plan.trains ? LeaveStepsAsAnEarlierJob(SavedBy(plan.name), test_case().SavedSteps().front())
                          : LeaveAsAnEarlierJob(SavedBy(plan.name)));
     }
@@ -340,6 +306,10 @@ Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
     left.stderr_tail = exits[rank].stderr_tail;
   }
   if (plan.saves) phase.saved_files = NamesIn(SavedBy(plan.name));
+  if (is_struck || plan.name == "after" || plan.name == "undisturbed") {
+    evidence_.oracle.left[plan.name] = InspectLeft(SavedBy(plan.name), plan.trains,
+                                                      plan.name != "undisturbed");
+  }
   return Ok();
 }
 
@@ -354,7 +324,9 @@ Status Run::RunPhases() {
 Status Run::Consult() {
   Tell("oracle: reading the checkpoints");
   SP_ASSIGN(const auto declared, oracle::DeclareModel(test_case()));
+  const auto left = std::move(evidence_.oracle.left);  // looked at between the phases
   SP_ASSIGN(evidence_.oracle, oracle::Consult(test_case(), source_, captures_));
+  evidence_.oracle.left = left;
   for (const PhasePlan& plan : Plans()) {
     if (!plan.saves || plan.mode != RunMode::kValues) continue;
     if (!std::filesystem::exists(SavedBy(plan.name))) continue;

@@ -1,5 +1,7 @@
 #include "verify/run/worker.h"
 
+#include <csignal>
+
 #include <malloc.h>
 #include <unistd.h>
 
@@ -19,6 +21,7 @@
 #include "verify/run/reach.h"
 #include "verify/run/late_copies.h"
 #include "verify/run/late_tasks.h"
+#include "verify/run/leaks.h"
 #include "verify/run/memory_sampler.h"
 #include "verify/run/recorded_communicator.h"
 #include "verify/subjects/reference.h"
@@ -93,8 +96,13 @@ RankHeader HeaderOf(const PhaseRun& run, const Job& job, int64_t rank) {
           .seed = run.test_case.seed};
 }
 
+/// Ends a simulated rank as a signal would: nothing of it is done any more, and nobody is told. What its
+/// destructors do is that of a process that is gone: files that are open are closed.
+struct RankDied {};
+
 /// The faults and the planted bug that this launch is to have.
-Status Tamper(const PhaseRun& run, Stages& stages, World& world, EvidenceWriter& writer) {
+Status Tamper(const PhaseRun& run, const RankSeat& seat, const std::shared_ptr<Recorder>& recorder,
+              Stages& stages, World& world, EvidenceWriter& writer) {
   if (run.phase.planted && !run.test_case.bug.empty()) {
     SP_ASSIGN(const PlantedBug bug, FindBug(run.test_case.bug));
     bug.plant(stages, world);
@@ -102,10 +110,13 @@ Status Tamper(const PhaseRun& run, Stages& stages, World& world, EvidenceWriter&
   if (!run.phase.armed) return Ok();
   for (const FaultCase& asked : run.test_case.faults) {
     SP_ASSIGN(const Fault fault, FindFault(asked.id));
-    const auto log = [&writer, asked](const std::string& detail) {
-      if (!writer.Fault({asked.id, asked.where, detail}).ok()) std::abort();
+    const auto log = [&writer, asked, model = NameOf(fault.model)](const std::string& detail) {
+      if (!writer.Fault({asked.id, asked.where, detail, model}).ok()) std::abort();
     };
-    fault.arm({run.test_case, run.locations, run.source, run.save_to, stages, world, log}, asked.where);
+    FaultSite site{run.test_case, run.locations, run.source, run.save_to, stages, world, log};
+    site.stage = [recorder] { return recorder->working_on(); };
+    if (seat.shares_process) site.die = [] { throw RankDied(); };
+    fault.arm(site, asked.where);
   }
   return Ok();
 }
@@ -200,7 +211,7 @@ Status Work(const PhaseRun& run, const Job& job, const RankSeat& seat, EvidenceW
   }
   if (seat.rank == 0) world.observer = std::make_shared<TellingObserver>(world.observer, seat.complain);
   Stages stages = ReferenceStages(job.strategy);
-  SP_TRY(Tamper(run, stages, world, writer));
+  SP_TRY(Tamper(run, seat, recorder, stages, world, writer));
   SP_TRY(RunPipeline(run, job, stages, world));
   if (sampler) {
     SP_TRY(sampler->Finish(recorder->own_bytes(), recorder->own_device_bytes()));
@@ -231,9 +242,14 @@ int RunRank(const PhaseRun& run, const RankSeat& seat) {
   Status status = evidence.Rank(HeaderOf(run, job.value(), seat.rank));
   if (status.ok()) status = evidence.Process(::getpid(), HostName());
   const auto recorder = std::make_shared<Recorder>(evidence, run.phase.mode, run.captures);
+  // A peer that is gone is an error of the collective, which Gloo learns by writing to it.
+  if (!seat.shares_process) std::signal(SIGPIPE, SIG_IGN);
+  const LeakWatch leaks;
   if (status.ok()) {
     try {
       status = Work(run, job.value(), seat, evidence, recorder);
+    } catch (const RankDied&) {
+      return kRankDied;
     } catch (const std::exception& error) {  // where the pipeline lets one out, the mistake is its own
       const std::string what = error.what();
       const std::string line = "it threw " + what.substr(0, what.find('\n'));
@@ -247,6 +263,7 @@ int RunRank(const PhaseRun& run, const RankSeat& seat) {
     const Error& error = status.error();
     (void)evidence.Error({CodeName(error.code), recorder->working_on(), error.message});
   }
+  if (!seat.shares_process) (void)evidence.Leaks(leaks.Since());
   const Status ended = evidence.End();
   if (!status.ok()) return complain(status.error());
   return ended.ok() ? 0 : complain(ended.error());

@@ -39,7 +39,11 @@ struct RankSeat {
   std::function<void(World&)> adapt;
   /// Hears in one line why the rank did not end well.
   std::function<void(const std::string&)> complain;
+  bool shares_process = false;  ///< with other ranks: what ends one must not end its process
 };
+
+/// What RunRank returns of a rank of a shared process that was killed.
+inline constexpr int kRankDied = 128 + 9;
 
 /// Runs one rank to its end, in a thread of its own or a process. Everything that goes wrong is in the
 /// evidence, and complained of.

@@ -12,7 +12,12 @@ import unittest
 from command import REPOSITORY, CommandTest, without_device
 
 CASE = REPOSITORY / "fixtures" / "cases" / "everything.json"
-FAULTS = {"fault.every_fault_fires": "file/flip@odd.f32.weight:1", "fault.damage_recovered": "file/rot@1000"}
+FAULTS = {
+    "fault.every_fault_fires": ["--inject", "file/flip@odd.f32.weight:1"],
+    "fault.damage_recovered": ["--inject", "file/rot@1000"],
+    **dict.fromkeys(["fault.after_equals_undisturbed", "fault.ends_as_stated", "fault.nothing_leaks",
+                     "fault.nothing_lost"], ["--inject", "file/enospc@0", "--as-stated"]),
+}  # fmt: skip
 # Of the host's memory alone: where faults act and what commits pages; and of a device's.
 HOST_ONLY = {*FAULTS, "memory.no_page_commit"}
 DEVICE_ONLY = {"memory.device_peak", "offload.state_where_asked"}
@@ -27,7 +32,7 @@ class PropertyHolds(CommandTest):
         if len(expected) == 1:
             words += ["--property", *expected]
         if len(expected) == 1 and expected <= set(FAULTS):  # judges only a run that has a fault to fire
-            words += ["--inject", FAULTS[self.ids[0]]]
+            words += FAULTS[self.ids[0]]
         elif len(expected) > 1:
             expected -= set(FAULTS) | (DEVICE_ONLY if self.device == "cpu" else HOST_ONLY)
         document = self.judged(*words, code=0)

@@ -51,9 +51,6 @@ def bugs_on_disk():
 
 
 def faults_on_disk():
-    """The ids that the files of verify/faults register."""
-    ids = []
-    for path in sources_with("verify/faults/*.cc", "FaultRegistration"):
-        text = path.read_text(encoding="utf-8")
-        ids += re.findall(r'\.id = "([^"]+)"', text) + re.findall(r'{RankEnd\("([^"]+)"', text)
-    return sorted(ids)
+    """Ids, which are the file names with the first underscore a slash, and others hyphens."""
+    files = sources_with("verify/faults/*.cc", "const FaultRegistration")
+    return sorted(path.stem.replace("_", "/", 1).replace("_", "-") for path in files)

@@ -1,0 +1,85 @@
+// fault.after_equals_undisturbed: the job that runs after a fault is the job that never had one.
+#include <fmt/format.h>
+
+#include "verify/verdict/scope.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+/// The first stage at which two ranks do not say the same, and of what.
+std::string FirstDifference(const RankEvidence& after, const RankEvidence& undisturbed) {
+  if (after.stages.size() != undisturbed.stages.size()) {
+    return fmt::format("{} stages were reached, without a fault before it {}", after.stages.size(),
+                       undisturbed.stages.size());
+  }
+  for (size_t i = 0; i < after.stages.size(); ++i) {
+    const StageRecord& here = after.stages[i];
+    const StageRecord& there = undisturbed.stages[i];
+    if (here.Key() != there.Key())
+      return fmt::format("stage `{}` in place of `{}`", here.Key(), there.Key());
+    for (const auto& [name, state] : here.tensors) {
+      const auto other = there.tensors.find(name);
+      if (other == there.tensors.end()) return fmt::format("'{}' at `{}` is new", name, here.Key());
+      if (state.digest != other->second.digest)
+        return fmt::format("'{}' at `{}`", name, here.Key());
+    }
+  }
+  if (after.collectives.size() != undisturbed.collectives.size()) {
+    return fmt::format("{} collectives were made, without a fault before it {}",
+                       after.collectives.size(), undisturbed.collectives.size());
+  }
+  return "its facts, in what is neither a tensor's value nor a stage";
+}
+
+/// \claim      The facts of every rank of phase `after` (the struck job once more, where it has
+/// left what it
+///             left) equal, byte for byte, those of phase `undisturbed` (the same where nothing
+///             was).
+/// \needs      after, undisturbed: all facts
+/// \tolerance  none: facts are deterministic
+/// \killed_by  fault.draft_taken_for_whole
+/// \source     design: the run after the fault equals the run without it
+void Check(const Evidence& evidence, Judgement& judgement) {
+  if (evidence.test_case.faults.empty()) {
+    judgement.Skipped("no fault was to be injected");
+    return;
+  }
+  if (evidence.Phase("after") == nullptr) {
+    judgement.Skipped("the faults that were injected end no job");
+    return;
+  }
+  const PhaseEvidence* after = PhaseToJudge(evidence, "after", judgement);
+  const PhaseEvidence* undisturbed = PhaseToJudge(evidence, "undisturbed", judgement);
+  if (after == nullptr || undisturbed == nullptr) return;
+  for (size_t rank = 0; rank < after->ranks.size() && rank < undisturbed->ranks.size(); ++rank) {
+    const RankEvidence& here = after->ranks[rank];
+    const RankEvidence& there = undisturbed->ranks[rank];
+    if (!there.closed) {
+      judgement.Inconclusive(
+          fmt::format("rank {} left no whole evidence of the undisturbed job", rank));
+      continue;
+    }
+    judgement.Compared();
+    if (here.facts == there.facts) continue;
+    Finding finding =
+        FindingAt(*after, "", "", "differs", {here.rank},
+                  "is not the job without a fault before it: " + FirstDifference(here, there));
+    finding.seen = FirstDifference(here, there);
+    judgement.Found(std::move(finding));
+  }
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "fault.after_equals_undisturbed",
+    .claim = "The job that runs after a fault equals, fact by fact, the one that never had it.",
+    .needs = "after, undisturbed: every stage, collectives, errors",
+    .tolerance = "none",
+    .source = "what a fault leaves behind must have no effect",
+    .killed_by = {"fault.draft_taken_for_whole"},
+    .check = Check,
+    .capabilities = {"save"},
+}};
+
+}  // namespace
+}  // namespace shardproof

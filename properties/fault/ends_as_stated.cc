@@ -1,0 +1,175 @@
+// fault.ends_as_stated: where a fault strikes, ranks end as its model says: in time, and with an
+// error that names whom it struck.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+#include <set>
+
+#include "verify/verdict/scope.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+/// What struck a phase.
+struct Struck {
+  std::set<std::string> models;
+  /// What failed on a rank, by the records of faults of which a call fails: "fsync of f:
+  /// Input/output error".
+  std::vector<std::pair<int64_t, std::string>> failed;
+  std::set<int64_t> ended;  ///< ranks that a fault ends, stops or sets apart
+  std::string text;         ///< "rank/kill on rank 1 (at stage ready)"
+
+  bool MayEnd() const { return models.contains("abort") || models.contains("end-the-run"); }
+};
+
+Struck StruckIn(const PhaseEvidence& phase) {
+  Struck struck;
+  std::vector<std::string> texts;
+  for (const RankEvidence& rank : phase.ranks) {
+    for (const FaultRecord& fault : rank.faults) {
+      struck.models.insert(fault.model);
+      if (fault.model == "abort") struck.failed.emplace_back(rank.rank, fault.detail);
+      if (fault.model == "end-the-run") struck.ended.insert(rank.rank);
+      texts.push_back(fmt::format("{} on rank {} ({})", fault.id, rank.rank, fault.detail));
+    }
+  }
+  struck.text = ListSome(texts, 2);
+  return struck;
+}
+
+/// Whether the text has "rank N", and not as the begin of a longer number.
+bool NamesRank(const std::string& text, int64_t rank) {
+  const std::string name = fmt::format("rank {}", rank);
+  for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
+    const size_t end = at + name.size();
+    if (end == text.size() || std::isdigit(static_cast<unsigned char>(text[end])) == 0) return true;
+  }
+  return false;
+}
+
+constexpr size_t kUnderWayMax = 8;
+
+/// Whether the text has something that travels in a collective which the rank may have been waiting
+/// for, or it was waiting for none.
+bool NamesWhatWasUnderWay(const std::string& text, const RankEvidence& rank) {
+  const size_t count = std::min(kUnderWayMax, rank.collectives.size());
+  return count == 0 ||
+         std::any_of(rank.collectives.end() - static_cast<ptrdiff_t>(count), rank.collectives.end(),
+                     [&](const CollectiveRecord& collective) {
+                       return !collective.tensors.empty() &&
+                              text.find(collective.tensors.front()) != std::string::npos;
+                     });
+}
+
+class Judging {
+ public:
+  Judging(const PhaseEvidence& phase, const Struck& struck, Judgement& judgement)
+      : phase_(phase), struck_(struck), judgement_(judgement) {}
+
+  void Check() {
+    bool any_failed = false;
+    for (const RankEvidence& rank : phase_.ranks) any_failed = any_failed || !rank.errors.empty();
+    for (const RankEvidence& rank : phase_.ranks) {
+      judgement_.Compared();
+      if (struck_.ended.contains(rank.rank))
+        continue;  // killed, stopped, or out of step: so it was asked
+      if (rank.exit == "hang") {
+        Add(rank, "hang", "made no progress until the deadline");
+      } else if (rank.exit.starts_with("signal")) {
+        Add(rank, "lost", fmt::format("ended by {}", rank.exit));
+      } else if (!struck_.MayEnd() && rank.exit != "ok") {
+        Add(rank, "ended",
+            fmt::format("ended with {}, although all there was to do was to wait", rank.exit));
+      } else if (rank.errors.empty() && rank.exit != "ok") {
+        Add(rank, "silent", fmt::format("ended with {} and said nothing", rank.exit));
+      } else if (rank.errors.empty() && any_failed && struck_.models.contains("abort")) {
+        Add(rank, "not-told", "ended as if all were well, although another rank failed");
+      } else if (!rank.errors.empty()) {
+        CheckMessage(rank);
+      }
+    }
+  }
+
+ private:
+  /// Its first error: what comes after that is a consequence.
+  void CheckMessage(const RankEvidence& rank) {
+    const ErrorRecord& error = rank.errors.front();
+    judgement_.Compared();
+    if (TellsWhatFailed(rank.rank, error) || TellsWhoIsLost(rank, error)) return;
+    Add(rank, "not-named", "does not say which rank it was, and what: " + error.message);
+  }
+
+  bool TellsWhatFailed(int64_t own, const ErrorRecord& error) const {
+    return std::any_of(struck_.failed.begin(), struck_.failed.end(), [&](const auto& failed) {
+      const auto& [rank, what] = failed;
+      return (rank == own || NamesRank(error.message, rank)) &&
+             error.message.find(what) != std::string::npos;
+    });
+  }
+
+  /// And by what the rank was waiting for.
+  bool TellsWhoIsLost(const RankEvidence& rank, const ErrorRecord& error) const {
+    return NamesWhatWasUnderWay(error.message, rank) &&
+           std::any_of(struck_.ended.begin(), struck_.ended.end(),
+                       [&](int64_t lost) { return NamesRank(error.message, lost); });
+  }
+
+  void Add(const RankEvidence& rank, const std::string& kind, const std::string& what) {
+    const std::string stage = rank.stages.empty() ? "" : rank.stages.back().Key();
+    Finding finding =
+        FindingAt(phase_, stage, "", kind, {rank.rank}, what + "; injected: " + struck_.text);
+    finding.seen = what;
+    judgement_.Found(std::move(finding));
+  }
+
+  const PhaseEvidence& phase_;
+  const Struck& struck_;
+  Judgement& judgement_;
+};
+
+/// \claim      In a phase that is struck every other rank ends by itself before the deadline. Where
+/// the
+///             fault only holds up, well. Where it makes a call fail, all ranks end with an error
+///             or none does, and every error says which call of which rank it was. Where a rank is
+///             lost, every error names it, and what travels in the collective that waited for it.
+/// \needs      every phase: fault records with a model, the end of every rank, errors, collectives
+/// \tolerance  none
+/// \killed_by  fault.cause_not_told, fault.error_not_told, fault.waits_without_end
+/// \source     NVIDIA/nccl#582, NVIDIA/nvidia-resiliency-ext#170
+void Check(const Evidence& evidence, Judgement& judgement) {
+  if (evidence.test_case.faults.empty()) {
+    judgement.Skipped("no fault was to be injected");
+    return;
+  }
+  for (const PhaseEvidence& phase : evidence.phases) {
+    const Struck struck = StruckIn(phase);
+    if (struck.models.empty()) continue;
+    const bool is_judged = struck.MayEnd() || struck.models.contains("go-on");
+    if (!is_judged) {
+      judgement.Skipped("what was injected damages data, and ends no rank: " + struck.text);
+      continue;
+    }
+    Judging(phase, struck, judgement).Check();
+  }
+  if (judgement.comparisons() == 0 && judgement.verdict() != Verdict::kSkip) {
+    judgement.Inconclusive("no fault struck");
+  }
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "fault.ends_as_stated",
+    .claim =
+        "Under an injected fault every rank ends in time, as the fault's model says, and names the "
+        "rank that was struck.",
+    .needs = "every phase: fault records, the end of every rank, errors, collectives",
+    .tolerance = "none",
+    .source = "NVIDIA/nccl#582, NVIDIA/nvidia-resiliency-ext#170",
+    .killed_by = {"fault.cause_not_told", "fault.error_not_told", "fault.waits_without_end"},
+    .check = Check,
+}};
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,53 @@
+// fault.nothing_leaks: a rank that ends, whatever struck it, has given back its descriptors and
+// threads.
+#include "verify/verdict/scope.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+/// \claim      Every rank that came to its own end holds no descriptor and no thread that it had
+/// not when it
+///             began.
+/// \needs      every phase of a case with faults: leaks in the measures of processes
+/// \tolerance  none
+/// \killed_by  fault.file_left_open
+/// \source     design: nothing leaks after a fault
+void Check(const Evidence& evidence, Judgement& judgement) {
+  if (evidence.test_case.faults.empty()) {
+    judgement.Skipped("no fault was to be injected");
+    return;
+  }
+  for (const PhaseEvidence& phase : evidence.phases) {
+    if (phase.mode != "values") continue;
+    for (const RankEvidence& rank : phase.ranks) {
+      if (!rank.leaks) continue;
+      judgement.Compared();
+      if (rank.leaks->empty()) continue;
+      Finding finding = FindingAt(phase, "", "", "leak", {rank.rank},
+                                  "at its end it still holds " + ListSome(*rank.leaks));
+      finding.seen = ListSome(*rank.leaks);
+      judgement.Found(std::move(finding));
+    }
+  }
+  if (judgement.comparisons() > 0) return;
+  if (evidence.test_case.transport == "sim") {
+    judgement.Skipped("simulated ranks share one process");
+  } else {
+    judgement.Inconclusive("no rank came to its end and looked");
+  }
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "fault.nothing_leaks",
+    .claim =
+        "A rank that ends has given back every descriptor and thread, whatever fault struck it.",
+    .needs = "every phase: leaks",
+    .tolerance = "none",
+    .source = "a job that is restarted in its process must find what it needs",
+    .killed_by = {"fault.file_left_open"},
+    .check = Check,
+}};
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,135 @@
+// fault.nothing_lost: whatever a fault has cut short, a checkpoint that was there is whole, or a
+// newer one is.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "verify/verdict/scope.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+namespace {
+
+/// The phase that runs again where the struck one has left what it left.
+constexpr const char* kAfter = "after";
+constexpr const char* kUndisturbed = "undisturbed";
+
+bool WasStruck(const PhaseEvidence& phase) {
+  return std::any_of(phase.ranks.begin(), phase.ranks.end(),
+                     [](const RankEvidence& rank) { return !rank.faults.empty(); });
+}
+
+class Judging {
+ public:
+  /// \param undisturbed  what the job leaves where nothing was and nothing strikes it
+  Judging(const PhaseEvidence& phase, const LeftRecord& left, const LeftRecord& undisturbed,
+          Judgement& judgement)
+      : phase_(phase), left_(left), undisturbed_(undisturbed), judgement_(judgement) {}
+
+  void Check(bool is_over) {
+    for (const LeftCheckpoint& one : left_.checkpoints) {
+      judgement_.Compared();
+      if (!one.damage.empty()) {
+        Add("damaged", fmt::format("{} is not whole: {}", NameOf(one), ListSome(one.damage, 2)));
+      } else if (!one.is_previous) {
+        CheckContent(one);
+      }
+    }
+    if (left_.had_previous) {
+      judgement_.Compared();
+      if (left_.checkpoints.empty())
+        Add("lost", "the checkpoint of an earlier job is gone, and no other is there");
+    }
+    if (left_.latest) CheckLatest();
+    if (is_over) CheckOver();
+  }
+
+ private:
+  /// Against the one of that name; older ones it may have removed.
+  void CheckContent(const LeftCheckpoint& one) {
+    for (const LeftCheckpoint& other : undisturbed_.checkpoints) {
+      if (other.name != one.name) continue;
+      judgement_.Compared();
+      if (other.content == one.content) return;
+      Add("differs",
+          fmt::format("{} does not hold what the job saves without a fault", NameOf(one)));
+    }
+  }
+
+  void CheckLatest() {
+    judgement_.Compared();
+    const bool is_there = std::any_of(left_.checkpoints.begin(), left_.checkpoints.end(),
+                                      [&](const auto& one) { return one.name == *left_.latest; });
+    if (!is_there)
+      Add("latest", fmt::format("`latest` names '{}', which is not there", *left_.latest));
+  }
+
+  /// What a job that was not disturbed leaves after one that was.
+  void CheckOver() {
+    judgement_.Compared(2);
+    if (!left_.drafts.empty())
+      Add("draft", "a draft of a save is still there: " + ListSome(left_.drafts));
+    const bool is_new = std::any_of(left_.checkpoints.begin(), left_.checkpoints.end(),
+                                    [](const auto& one) { return !one.is_previous; });
+    if (!is_new) Add("not-saved", "the job that ran undisturbed afterwards has saved nothing");
+  }
+
+  static std::string NameOf(const LeftCheckpoint& one) {
+    const std::string whose = one.is_previous ? " of an earlier job" : "";
+    return one.name.empty() ? "the checkpoint" + whose : fmt::format("'{}'{}", one.name, whose);
+  }
+
+  void Add(const std::string& kind, const std::string& what) {
+    judgement_.Found(FindingAt(phase_, "", "", kind, {}, what));
+  }
+
+  const PhaseEvidence& phase_;
+  const LeftRecord& left_;
+  const LeftRecord& undisturbed_;
+  Judgement& judgement_;
+};
+
+/// \claim      When a phase that was struck is over, every checkpoint that lies where it saves is
+/// whole, by
+///             its manifest or against what an earlier job had saved there, and one of the job
+///             itself holds what it would without a fault; at least one is there; `latest` names
+///             one of them. After the same job has run there once more, undisturbed, there is a
+///             checkpoint of its own and no draft of a save.
+/// \needs      the oracle's record of what was left (phases values, train, after)
+/// \tolerance  none
+/// \killed_by  checkpoint.latest_before_data, fault.old_one_removed_first,
+/// fault.writer_error_swallowed \source     design: the last good checkpoint still loads
+void Check(const Evidence& evidence, Judgement& judgement) {
+  if (evidence.test_case.faults.empty()) {
+    judgement.Skipped("no fault was to be injected");
+    return;
+  }
+  const auto undisturbed = evidence.oracle.left.find(kUndisturbed);
+  for (const auto& [name, left] : evidence.oracle.left) {
+    const PhaseEvidence* phase = evidence.Phase(name);
+    if (phase == nullptr || (name != kAfter && !WasStruck(*phase))) continue;
+    const LeftRecord other =
+        undisturbed == evidence.oracle.left.end() ? LeftRecord() : undisturbed->second;
+    Judging(*phase, left, other, judgement).Check(name == kAfter);
+  }
+  if (judgement.comparisons() == 0) {
+    judgement.Skipped(
+        "the faults struck no job that leaves a checkpoint where it may be looked at");
+  }
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "fault.nothing_lost",
+    .claim =
+        "Whatever a fault has cut short, a whole checkpoint is there, and what is there is whole.",
+    .needs = "values, train, after: what was left",
+    .tolerance = "bit-exact",
+    .source = "a fault may cost what was being saved, and nothing that had been",
+    .killed_by = {"checkpoint.latest_before_data", "fault.old_one_removed_first",
+                  "fault.writer_error_swallowed"},
+    .check = Check,
+    .capabilities = {"save"},
+}};
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,12 @@
+// A rank leaves out a collective.
+#include "verify/faults/otherwise.h"
+
+namespace shardproof {
+namespace {
+
+const FaultRegistration kRegistration{
+    OtherwiseFault("comm/drop", "a rank leaves out one collective",
+                   "left out:", [](Communicator&) { return Ok(); })};
+
+}  // namespace
+}  // namespace shardproof

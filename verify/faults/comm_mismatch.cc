@@ -1,0 +1,17 @@
+// A rank makes another collective than the others.
+#include <vector>
+
+#include "verify/faults/otherwise.h"
+
+namespace shardproof {
+namespace {
+
+const FaultRegistration kRegistration{OtherwiseFault(
+    "comm/mismatch", "a rank makes another collective than the others: a sum of 1001 numbers",
+    "a sum of 1001 numbers instead of", [](Communicator& communicator) -> Status {
+      SP_TRY(communicator.Sum(std::vector<int64_t>(1001), "another collective"));
+      return Ok();
+    })};
+
+}  // namespace
+}  // namespace shardproof

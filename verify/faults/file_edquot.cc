@@ -1,0 +1,18 @@
+// A quota is used up while a checkpoint is being saved.
+#include <cerrno>
+
+#include "verify/faults/struck_files.h"
+
+namespace shardproof {
+namespace {
+
+const FaultRegistration kRegistration{MakeFileFault({
+    .id = "file/edquot",
+    .what = "one rank may write no more from its n-th write on: its quota is used up",
+    .ops = {FileOp::kWrite},
+    .error_number = EDQUOT,
+    .from_then_on = true,
+})};
+
+}  // namespace
+}  // namespace shardproof

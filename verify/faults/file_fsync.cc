@@ -1,0 +1,18 @@
+// A sync that fails: what was written since the last one counts as lost.
+#include <cerrno>
+
+#include "verify/faults/struck_files.h"
+
+namespace shardproof {
+namespace {
+
+const FaultRegistration kRegistration{MakeFileFault({
+    .id = "file/fsync",
+    .what = "one sync of a file or a directory by a rank fails with an I/O error, and what it was "
+            "to make durable is lost",
+    .ops = {FileOp::kSync, FileOp::kSyncDirectory},
+    .error_number = EIO,
+})};
+
+}  // namespace
+}  // namespace shardproof

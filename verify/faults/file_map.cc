@@ -1,0 +1,17 @@
+// A file that cannot be mapped.
+#include <cerrno>
+
+#include "verify/faults/struck_files.h"
+
+namespace shardproof {
+namespace {
+
+const FaultRegistration kRegistration{MakeFileFault({
+    .id = "file/map",
+    .what = "one mapping of a file by a rank fails for want of memory",
+    .ops = {FileOp::kMap},
+    .error_number = ENOMEM,
+})};
+
+}  // namespace
+}  // namespace shardproof

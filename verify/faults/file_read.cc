@@ -1,0 +1,17 @@
+// A disk that fails a read.
+#include <cerrno>
+
+#include "verify/faults/struck_files.h"
+
+namespace shardproof {
+namespace {
+
+const FaultRegistration kRegistration{MakeFileFault({
+    .id = "file/read",
+    .what = "one read of a small file by a rank fails with an I/O error",
+    .ops = {FileOp::kRead},
+    .error_number = EIO,
+})};
+
+}  // namespace
+}  // namespace shardproof

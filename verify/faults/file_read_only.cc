@@ -1,0 +1,19 @@
+// A file system that has become read-only, as the kernel makes one after an error.
+#include <cerrno>
+
+#include "verify/faults/struck_files.h"
+
+namespace shardproof {
+namespace {
+
+const FaultRegistration kRegistration{MakeFileFault({
+    .id = "file/read-only",
+    .what = "one rank can make and change no more files from its n-th attempt on",
+    .ops = {FileOp::kCreate, FileOp::kOpen, FileOp::kWrite, FileOp::kMakeDirectory,
+            FileOp::kRename},
+    .error_number = EROFS,
+    .from_then_on = true,
+})};
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,18 @@
+// A rename that fails.
+#include <cerrno>
+
+#include "verify/faults/struck_files.h"
+
+namespace shardproof {
+namespace {
+
+const FaultRegistration kRegistration{MakeFileFault({
+    .id = "file/rename",
+    .what = "one rename by a rank fails with an I/O error",
+    .ops = {FileOp::kRename},
+    .error_number = EIO,
+    .from_then_on = true,
+})};
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,34 @@
+// A disk that is slow.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <thread>
+
+#include "verify/faults/struck_files.h"
+
+namespace shardproof {
+namespace {
+
+constexpr auto kDelay = std::chrono::milliseconds(20);
+
+const FaultRegistration kRegistration{{
+    .id = "file/slow",
+    .what = "every write and sync of one rank takes 20 ms longer, from its n-th on",
+    .where = kTriggerHelp,
+    .model = FaultModel::kMustGoOn,
+    .check = CheckTrigger,
+    .arm =
+        [](FaultSite site, const std::string& where) {
+          const auto point = site.Point("file/slow", where, true);
+          site.world.files = AskBefore(site.world.files, [point](const FileCall& call) -> Status {
+            if (call.op != FileOp::kWrite && call.op != FileOp::kSync) return Ok();
+            if (point->Strikes({call.path, call.bytes}, call.action + ": late")) {
+              std::this_thread::sleep_for(kDelay);
+            }
+            return Ok();
+          });
+        },
+}};
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,61 @@
+// A device that has less memory than the model needs.
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "src/seam/decorators.h"
+#include "verify/faults/fault.h"
+#include "verify/run/devices.h"
+
+namespace shardproof {
+namespace {
+
+/// Puts on record what a limited device refuses.
+class Refusing : public DeviceDecorator {
+ public:
+  Refusing(std::shared_ptr<Device> inner, std::function<void(const std::string&)> log)
+      : DeviceDecorator(std::move(inner)), log_(std::move(log)) {}
+  Result<at::Tensor> Allocate(at::IntArrayRef shape, at::ScalarType dtype,
+                              const std::string& purpose) override {
+    auto allocated = inner_->Allocate(shape, dtype, purpose);
+    if (!allocated.ok()) log_(allocated.error().message);
+    return allocated;
+  }
+
+ private:
+  const std::function<void(const std::string&)> log_;
+};
+
+struct Target {
+  uint64_t bytes = 0;
+  int64_t rank = 0;
+};
+
+Result<Target> TargetOf(const Case& test_case, const std::string& where) {
+  SP_ASSIGN(const auto split, SplitRank(test_case, where));
+  SP_ASSIGN(const int64_t bytes,
+            ParseIndex(split.what, std::numeric_limits<int64_t>::max(), "the number of bytes"));
+  return Target{static_cast<uint64_t>(bytes), split.rank};
+}
+
+const FaultRegistration kRegistration{{
+    .id = "memory/device",
+    .what = "the device of one rank has so many bytes of memory, and no more",
+    .where = "BYTES, or BYTES:RANK (else the last rank): 4096:1",
+    .model = FaultModel::kMustAbortCleanly,
+    .check = [](const Case& test_case, const std::vector<oracle::TensorLocation>&,
+                const std::string& where) -> Status {
+      SP_TRY(TargetOf(test_case, where));
+      return Ok();
+    },
+    .arm =
+        [](FaultSite site, const std::string& where) {
+          const Target target = TargetOf(site.test_case, where).value();
+          if (site.world.rank() != target.rank) return;
+          site.world.device =
+              std::make_shared<Refusing>(LimitMemory(site.world.device, target.bytes), site.log);
+        },
+}};
+
+}  // namespace
+}  // namespace shardproof

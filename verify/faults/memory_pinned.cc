@@ -1,0 +1,35 @@
+// Pinned memory is used up.
+#include "src/seam/decorators.h"
+#include "verify/faults/struck_device.h"
+
+namespace shardproof {
+namespace {
+
+/// A device whose host memory is struck.
+class PinnedStruck : public DeviceDecorator {
+ public:
+  PinnedStruck(std::shared_ptr<Device> inner, std::shared_ptr<FaultPoint> point)
+      : DeviceDecorator(std::move(inner)), point_(std::move(point)) {}
+  std::shared_ptr<Device> Host() override { return FailAllocations(inner_->Host(), point_); }
+
+ private:
+  const std::shared_ptr<FaultPoint> point_;
+};
+
+const FaultRegistration kRegistration{{
+    .id = "memory/pinned",
+    .what =
+        "from its n-th allocation on a rank gets no more of the host's memory that side streams "
+        "reach",
+    .where = kTriggerHelp,
+    .model = FaultModel::kMustAbortCleanly,
+    .check = CheckTrigger,
+    .arm =
+        [](FaultSite site, const std::string& where) {
+          site.world.device = std::make_shared<PinnedStruck>(
+              site.world.device, site.Point("memory/pinned", where, true));
+        },
+}};
+
+}  // namespace
+}  // namespace shardproof

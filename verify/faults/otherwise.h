@@ -1,0 +1,18 @@
+// A rank that leaves out a collective, or makes another one than the others.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "verify/faults/fault.h"
+
+namespace shardproof {
+
+/// What is done in place of a collective.
+using Instead = std::function<Status(Communicator& communicator)>;
+
+/// \param verb  what is on record before the collective's name
+Fault OtherwiseFault(const std::string& id, const std::string& what, const std::string& verb,
+                     Instead instead);
+
+}  // namespace shardproof

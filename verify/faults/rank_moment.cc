@@ -1,0 +1,138 @@
+#include "verify/faults/rank_moment.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <optional>
+
+#include "src/seam/decorators.h"
+
+namespace shardproof {
+namespace {
+
+constexpr int64_t kCollectivesMax = int64_t{1} << 32;
+constexpr std::array kStages = {"built", "loaded", "bound",    "sharded", "materialized",
+                                "ready", "saved",  "restored", "stepped", "resumed"};
+
+struct Target {
+  int64_t rank = 0;
+  std::string stage;
+  std::optional<int64_t> step;        ///< of the stage; none: whichever comes first
+  std::optional<int64_t> collective;  ///< in place of a stage
+};
+
+Result<Target> TargetOf(const Case& test_case, const std::string& where) {
+  const size_t at = where.find('@');
+  Target target;
+  SP_ASSIGN(target.rank, ParseIndex(where.substr(0, at), test_case.WorldSize(), "the rank"));
+  std::string moment = at == std::string::npos ? "" : where.substr(at + 1);
+  if (moment.starts_with('#')) {
+    SP_ASSIGN(target.collective, ParseIndex(moment.substr(1), kCollectivesMax, "the collective"));
+    return target;
+  }
+  if (const size_t step = moment.find('@'); step != std::string::npos) {
+    SP_ASSIGN(target.step, ParseIndex(moment.substr(step + 1), test_case.steps + 1, "the step"));
+    moment.resize(step);
+  }
+  target.stage = moment;
+  for (const char* stage : kStages) {
+    if (moment == stage) return target;
+  }
+  return BadInput(
+      fmt::format("'{}' is not RANK@STAGE or RANK@STAGE@STEP with STAGE one of {}, nor "
+                  "RANK@#N with the number of a collective",
+                  where, fmt::join(kStages, ", ")));
+}
+
+using Act = std::function<void(const std::string& moment)>;
+
+class AtStage : public ObserverDecorator {
+ public:
+  AtStage(std::shared_ptr<Observer> inner, Target target, Act act)
+      : ObserverDecorator(std::move(inner)), target_(std::move(target)), act_(std::move(act)) {}
+  void Reached(const std::string& stage, int64_t step, const Model& model) override {
+    inner_->Reached(stage, step, model);
+    if (is_done_ || stage != target_.stage || target_.step.value_or(step) != step) return;
+    is_done_ = true;
+    act_("at stage " + stage);
+  }
+
+ private:
+  const Target target_;
+  const Act act_;
+  bool is_done_ = false;
+};
+
+class AtCollective : public CommunicatorDecorator {
+ public:
+  AtCollective(std::shared_ptr<Communicator> inner, int64_t number, Act act)
+      : CommunicatorDecorator(std::move(inner)), left_(number), act_(std::move(act)) {}
+  Result<std::unique_ptr<Pending>> Broadcast(at::Tensor payload, int64_t root,
+                                             std::vector<Piece> pieces) override {
+    Count("a broadcast");
+    return inner_->Broadcast(std::move(payload), root, std::move(pieces));
+  }
+  Result<std::unique_ptr<Pending>> Scatter(at::Tensor payload, std::vector<at::Tensor> payloads,
+                                           int64_t root,
+                                           std::vector<std::string> tensors) override {
+    Count("a scatter");
+    return inner_->Scatter(std::move(payload), std::move(payloads), root, std::move(tensors));
+  }
+  Result<int64_t> Max(int64_t value, const std::string& what) override {
+    Count(what);
+    return inner_->Max(value, what);
+  }
+  Result<std::vector<int64_t>> Sum(std::vector<int64_t> values, const std::string& what) override {
+    Count(what);
+    return inner_->Sum(std::move(values), what);
+  }
+
+ private:
+  void Count(const std::string& what) {
+    if (left_-- == 0) act_("before " + what);
+  }
+  int64_t left_;
+  const Act act_;
+};
+
+}  // namespace
+
+Fault RankFault(const std::string& id, const std::string& what, FaultModel model,
+                std::function<void(const FaultSite&)> act, bool needs_process) {
+  return {
+      .id = id,
+      .what = what,
+      .where =
+          "RANK@STAGE, RANK@STAGE@STEP, or RANK@#N, before the N-th of its collectives from 0: "
+          "1@sharded, 1@stepped@2, 0@#12",
+      .model = model,
+      .check = [needs_process](const Case& test_case, const std::vector<oracle::TensorLocation>&,
+                               const std::string& where) -> Status {
+        if (needs_process && test_case.transport == "sim") {
+          return BadInput("simulated ranks share one process: expected transport gloo");
+        }
+        SP_TRY(TargetOf(test_case, where));
+        return Ok();
+      },
+      .arm =
+          [id, act](FaultSite site, const std::string& where) {
+            const Target target = TargetOf(site.test_case, where).value();
+            if (site.world.rank() != target.rank) return;
+            // One call, when its moment has come; libfiu is asked as for any other fault.
+            const auto point = std::make_shared<FaultPoint>(
+                FaultPoint::Options{.name = id, .trigger = Trigger{}, .log = site.log});
+            const Act at = [=](const std::string& moment) {
+              if (point->Strikes({}, moment)) act(site);
+            };
+            if (target.collective) {
+              site.world.communicator =
+                  std::make_shared<AtCollective>(site.world.communicator, *target.collective, at);
+            } else {
+              site.world.observer = std::make_shared<AtStage>(site.world.observer, target, at);
+            }
+          },
+  };
+}
+
+}  // namespace shardproof

@@ -1,0 +1,17 @@
+// What happens to a rank when it has reached a stage, or before one of its collectives.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "verify/faults/fault.h"
+
+namespace shardproof {
+
+/// \param act  what happens to the rank; called once, on it
+/// \param needs_process  whether it happens to a process as a whole: not to simulated ranks, which
+/// share one
+Fault RankFault(const std::string& id, const std::string& what, FaultModel model,
+                std::function<void(const FaultSite&)> act, bool needs_process = false);
+
+}  // namespace shardproof

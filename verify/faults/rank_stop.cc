@@ -1,0 +1,16 @@
+// A rank stops answering.
+#include <unistd.h>
+
+#include <csignal>
+
+#include "verify/faults/rank_moment.h"
+
+namespace shardproof {
+namespace {
+
+const FaultRegistration kRegistration{RankFault(
+    "rank/stop", "a rank stops and never answers again", FaultModel::kMustEndTheRun,
+    [](const FaultSite&) { ::kill(::getpid(), SIGSTOP); }, /*needs_process=*/true)};
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,39 @@
+// When a fault strikes: the n-th of the calls that it is about, on one rank or on all.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "src/core/result.h"
+#include "verify/case/case.h"
+
+namespace shardproof {
+
+/// What is about to be done where a fault may strike.
+struct FaultCall {
+  std::string what;    ///< a path, a tensor, a collective
+  uint64_t bytes = 0;  ///< that are written or allocated, or travel
+};
+
+struct Trigger {
+  int64_t number = 0;           ///< of the calls that match, from 0
+  std::optional<int64_t> rank;  ///< nothing: all of them
+  std::string what;             ///< calls with this in their FaultCall::what; empty: all
+  uint64_t bytes_min = 0;       ///< calls of at least so many bytes
+  std::string stage;            ///< calls while the rank works towards this stage; empty: all
+
+  bool Matches(const FaultCall& call, const std::string& at) const;
+};
+
+/// "N", "N:RANK", or any of call=N, rank=R|all, what=TEXT, bytes=N and stage=NAME, with commas in
+/// between. The last rank and the first call, if they are not said.
+/// \error kBadInput saying what was expected.
+Result<Trigger> ParseTrigger(const Case& test_case, const std::string& where);
+
+/// How `where` is written, for a Fault.
+inline constexpr const char* kTriggerHelp =
+    "N, or N:RANK, the number of the call from 0 and the rank (else the last): 0, 3:1; or some of "
+    "call=N, rank=R (or all), what=TEXT, bytes=N (at least), stage=NAME: what=norm.weight,rank=0";
+
+}  // namespace shardproof

@@ -1,0 +1,53 @@
+#include "verify/run/leaks.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace shardproof {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What a descriptor stands for: "/tmp/a", "socket", "pipe", "anon_inode:[eventpoll]".
+std::string TargetOf(const fs::path& descriptor) {
+  std::error_code error;
+  const std::string target = fs::read_symlink(descriptor, error).string();
+  for (const std::string kind : {"socket", "pipe"}) {
+    if (target.starts_with(kind + ":")) return kind;  // numbers differ from one to the next
+  }
+  return target;
+}
+
+}  // namespace
+
+LeakWatch::Counts LeakWatch::Held() {
+  Counts held;
+  std::error_code error;
+  for (fs::directory_iterator it("/proc/self/fd", error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string target = TargetOf(it->path());
+    if (!target.empty() && !target.starts_with("/proc/")) ++held["descriptor of " + target];
+  }
+  for (fs::directory_iterator it("/proc/self/task", error), end; !error && it != end;
+       it.increment(error)) {
+    std::ifstream file(it->path() / "comm");
+    std::string name;
+    if (std::getline(file, name)) ++held["thread " + name];
+  }
+  return held;
+}
+
+std::vector<std::string> LeakWatch::Since() const {
+  std::vector<std::string> leaks;
+  for (const auto& [what, count] : Held()) {
+    const auto earlier = before_.find(what);
+    const int more = count - (earlier == before_.end() ? 0 : earlier->second);
+    if (more == 1) leaks.push_back(what);
+    if (more > 1) leaks.push_back(fmt::format("{} times: {}", more, what));
+  }
+  return leaks;
+}
+
+}  // namespace shardproof
