@@ -19,7 +19,10 @@ bool Fired(const FaultCase& fault, const Evidence& evidence) {
   return false;
 }
 
-/// \claim      every fault that the Case asks for is on record as having fired on some rank.
+/// \claim      every fault that the Case asks for is on record as having fired on some rank; where
+/// what
+///             comes of them is judged (as_stated), one of them: it may keep others from their
+///             place.
 /// \needs      fault records of any phase
 /// \tolerance  none
 /// \source     a fault that silently does not fire makes whatever follows meaningless
@@ -28,9 +31,16 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     judgement.Skipped("no fault was to be injected");
     return;
   }
-  for (const FaultCase& fault : evidence.test_case.faults) {
+  const auto& faults = evidence.test_case.faults;
+  const bool any_fired = std::any_of(
+      faults.begin(), faults.end(), [&](const FaultCase& fault) { return Fired(fault, evidence); });
+  for (const FaultCase& fault : faults) {
     if (Fired(fault, evidence)) {
       judgement.Compared();
+    } else if (fault.where == "never") {
+      judgement.Skipped(fmt::format("{} strikes only when fiu-ctrl enables it", fault.id));
+    } else if (evidence.test_case.as_stated && any_fired) {
+      judgement.Skipped(fmt::format("another fault came before {}@{}", fault.id, fault.where));
     } else {
       judgement.Inconclusive(fmt::format("{}@{} never fired", fault.id, fault.where));
     }

@@ -47,6 +47,7 @@ const PropertyRegistration kRegistration{{
     .source = "a job that is restarted in its process must find what it needs",
     .killed_by = {"fault.file_left_open"},
     .check = Check,
+    .needs_processes = true,
 }};
 
 }  // namespace

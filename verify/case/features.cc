@@ -187,6 +187,9 @@ void AddJob(std::vector<Feature>& features) {
   add("trained and resumed on another mesh", [](const Case& c) {
     return c.steps > 0 && !c.resume_mesh.empty();
   });
+  add("struck by a fault", [](const Case& c) { return c.as_stated; });
+  add("struck by two", [](const Case& c) { return c.as_stated && c.faults.size() > 1; });
+  add("struck while it trains", [](const Case& c) { return c.as_stated && c.steps > 0; });
   add("resumed", [](const Case& c) { return !c.resume_mesh.empty(); });
   add("resumed on another number of ranks", [](const Case& c) {
     return !c.resume_mesh.empty() && RanksOf(c.resume_mesh) != c.WorldSize();

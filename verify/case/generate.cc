@@ -370,6 +370,51 @@ void MakeSaves(Case& made) {
   made.faults.push_back({"file/rot", std::to_string(Between(0, 9999))});
 }
 
+/// Rank 0 comes by here whatever the case: it maps the checkpoint, makes what a save is written into, writes,
+/// syncs and renames it.
+FaultCase FaultThatStrikes(int64_t ranks) {
+  const std::string rank = std::to_string(Between(0, ranks - 1));
+  const std::string early = OneOf<std::string>({"built", "sharded", "materialized", "ready"});
+  return OneOf<FaultCase>({{"rank/kill", rank + "@" + early},
+                           {"rank/leave", rank + "@" + early},
+                           {"file/map", "0:0"},
+                           {"file/enospc", "0:0"},
+                           {"file/edquot", "0:0"},
+                           {"file/eio", "0:0"},
+                           {"file/short", "0:0"},
+                           {"file/fsync", "0:0"},
+                           {"file/rename", "0:0"},
+                           {"file/read-only", "0:0"}});
+}
+
+/// Anything, anywhere: it may never come to it.
+FaultCase FaultSomewhere(int64_t ranks, bool trains) {
+  const std::string rank = std::to_string(Between(0, ranks - 1));
+  if (Chance(30)) {
+    return {OneOf<std::string>({"rank/kill", "rank/leave"}),
+            fmt::format("{}@#{}", rank, Between(0, trains ? 80 : 30))};
+  }
+  std::vector<std::string> ids = {"file/map",    "file/read",   "file/enospc", "file/edquot",
+                                  "file/eio",    "file/short",  "file/fsync",  "file/rename",
+                                  "file/read-only", "memory/tensor", "memory/pinned"};
+  if (ranks > 1) ids.insert(ids.end(), {"comm/drop", "comm/mismatch"});
+  return {OneOf(ids), fmt::format("{}:{}", Between(0, trains ? 40 : 12), rank)};
+}
+
+/// One fault, or two of which either may come first: beside one that strikes early for certain, or one that
+/// strikes late if the other has not.
+void MakeFaults(Case& made) {
+  const int64_t ranks = made.WorldSize();
+  made.as_stated = true;
+  made.device = "cpu";
+  // What is lost without a process being gone is known after this, over real transports.
+  if (made.transport != "sim") made.deadline_ms = 6000;
+  const bool is_late = Chance(50);
+  const std::string at_the_end = std::to_string(Between(0, ranks - 1)) + "@saved";
+  made.faults = {is_late ? FaultCase{"rank/kill", at_the_end} : FaultThatStrikes(ranks)};
+  if (is_late || Chance(40)) made.faults.push_back(FaultSomewhere(ranks, made.steps > 0));
+}
+
 Case DrawCase(const GenerateOptions& options) {
   const bool reference = options.subject == "reference";
   const auto world = [&] {
@@ -419,6 +464,7 @@ Case DrawCase(const GenerateOptions& options) {
   }
   if (Chance(30)) made.max_file_bytes = std::max<uint64_t>(bytes / 8, Between(16, 4096));
   made.leftovers = Chance(25);
+  if (!options.large && Chance(10)) MakeFaults(made);
   return made;
 }
 

@@ -123,7 +123,15 @@ void SimplifyJob(Simplifier& to) {
   to.Try([&](Case& c) { c.training.async = false; });
   to.Try([&](Case& c) { c.training.format = plain.training.format; });
   to.Try([&](Case& c) { c.training.split_fused = false; });
-  to.Try([&](Case& c) { c.faults.clear(); });
+  to.Try([&](Case& c) {
+    c.faults.clear();
+    c.as_stated = false;
+  });
+  for (size_t i = 0; i < to.from().faults.size(); ++i) {
+    to.Try([&](Case& c) { c.faults.erase(c.faults.begin() + static_cast<std::ptrdiff_t>(i)); });
+    // The first call of the last rank, which is where most can be seen.
+    to.Try([&](Case& c) { c.faults[i].where = "0"; });
+  }
   to.Try([&](Case& c) { c.model.unexpected.clear(); });
   to.Try([&](Case& c) { c.model.ties.clear(); });
   to.Try([&](Case& c) { c.model.missing.clear(); });

@@ -1,7 +1,7 @@
 // A buffer turns NaN on one rank, as a reallocation that nobody fills does.
-#include <limits>
-
 #include <fmt/format.h>
+
+#include <limits>
 
 #include "verify/faults/fault.h"
 
@@ -20,8 +20,8 @@ Result<WhatAndRank> TargetOf(const Case& test_case, const std::string& where) {
     if (tensor.name != target.what) continue;
     known = true;
     if (tensor.dtype[0] != 'F' && tensor.dtype != "BF16") {
-      return BadInput(fmt::format("buffer '{}' is {}, which has no NaN", tensor.name,
-                                  tensor.dtype));
+      return BadInput(
+          fmt::format("buffer '{}' is {}, which has no NaN", tensor.name, tensor.dtype));
     }
   }
   if (!known) {

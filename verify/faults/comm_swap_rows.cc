@@ -1,9 +1,9 @@
 // Two rows of a tensor change places between rank 0 and one receiver.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-
-#include <fmt/format.h>
 
 #include "src/shard/shard.h"
 #include "verify/faults/decorators.h"
@@ -25,8 +25,8 @@ Result<std::string> NameInModel(const Case& test_case, const std::string& key) {
       for (const StoredCase& part : way) {
         if (part.key != key) continue;
         if (way.size() == 1) return tensor.name;
-        return BadInput(fmt::format("'{}' is a part of tensor '{}': it travels with the others", key,
-                                    tensor.name));
+        return BadInput(fmt::format("'{}' is a part of tensor '{}': it travels with the others",
+                                    key, tensor.name));
       }
     }
   }

@@ -1,11 +1,11 @@
 #include "verify/faults/fault.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <utility>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "verify/run/registry.h"
 
@@ -62,11 +62,16 @@ std::shared_ptr<FaultPoint> FaultSite::Point(const std::string& id, const std::s
 
 const char* NameOf(FaultModel model) {
   switch (model) {
-    case FaultModel::kMustBeSeen: return "seen";
-    case FaultModel::kMustGoOn: return "go-on";
-    case FaultModel::kMustRecover: return "recover";
-    case FaultModel::kMustAbortCleanly: return "abort";
-    case FaultModel::kMustEndTheRun: return "end-the-run";
+    case FaultModel::kMustBeSeen:
+      return "seen";
+    case FaultModel::kMustGoOn:
+      return "go-on";
+    case FaultModel::kMustRecover:
+      return "recover";
+    case FaultModel::kMustAbortCleanly:
+      return "abort";
+    case FaultModel::kMustEndTheRun:
+      return "end-the-run";
   }
   return "";
 }
@@ -110,9 +115,10 @@ Status CheckLoaded(const Case& test_case, const std::vector<oracle::TensorLocati
     if (std::find(group.begin(), group.end(), name) == group.end()) continue;
     const auto loaded = std::find_if(group.begin(), group.end(), in_source);
     if (loaded == group.end() || *loaded == name) return Ok();
-    return BadInput(fmt::format("the model does not load '{}': it is tied to '{}', which the "
-                                "checkpoint has too",
-                                name, *loaded));
+    return BadInput(
+        fmt::format("the model does not load '{}': it is tied to '{}', which the "
+                    "checkpoint has too",
+                    name, *loaded));
   }
   const auto holds = [&](const std::vector<StoredCase>& way) {
     return std::any_of(way.begin(), way.end(),
@@ -120,8 +126,9 @@ Status CheckLoaded(const Case& test_case, const std::vector<oracle::TensorLocati
   };
   const bool known =
       std::any_of(declared.tensors.begin(), declared.tensors.end(), [&](const TensorCase& tensor) {
-        return tensor.persistent && (tensor.name == name || std::any_of(tensor.stored.begin(),
-                                                                        tensor.stored.end(), holds));
+        return tensor.persistent &&
+               (tensor.name == name ||
+                std::any_of(tensor.stored.begin(), tensor.stored.end(), holds));
       });
   return known ? Ok() : BadInput(fmt::format("the model does not load tensor '{}'", name));
 }
@@ -139,8 +146,8 @@ Result<int64_t> ParseIndex(const std::string& text, int64_t limit, const std::st
   int64_t value = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 0 || value >= limit) {
-    return BadInput(fmt::format("{} is '{}': expected a whole number from 0 to {}", what, text,
-                                limit - 1));
+    return BadInput(
+        fmt::format("{} is '{}': expected a whole number from 0 to {}", what, text, limit - 1));
   }
   return value;
 }

@@ -1,5 +1,6 @@
-// A fault: something that happens to a job, injected by a decorator at a seam. One file a fault; the
-// file registers itself; its id is its path with a slash (verify/faults/file_flip.cc is file/flip).
+// A fault: something that happens to a job, injected by a decorator at a seam. One file a fault;
+// the file registers itself; its id is its path with a slash (verify/faults/file_flip.cc is
+// file/flip).
 #pragma once
 
 #include <functional>
@@ -20,13 +21,13 @@ namespace shardproof {
 
 /// What a correct pipeline must do when the fault strikes.
 enum class FaultModel {
-  kMustBeSeen,        ///< data is damaged: nothing can be done about it, a property must say so
-  kMustGoOn,          ///< it only takes longer: every rank ends well, with what it would have had
-  kMustRecover,       ///< a saved checkpoint is damaged: an older one that is whole must be restored, or if
-                      ///< there is none every rank ends with an error that names file and tensor
-  kMustAbortCleanly,  ///< every rank ends with an error that names what failed, and the rank that it
-                      ///< failed on; nothing is lost
-  kMustEndTheRun,     ///< a rank is lost or hangs: the others end within the deadline and name it
+  kMustBeSeen,   ///< data is damaged: nothing can be done about it, a property must say so
+  kMustGoOn,     ///< it only takes longer: every rank ends well, with what it would have had
+  kMustRecover,  ///< a saved checkpoint is damaged: an older one that is whole must be restored, or
+                 ///< if there is none every rank ends with an error that names file and tensor
+  kMustAbortCleanly,  ///< every rank ends with an error that names what failed, and the rank that
+                      ///< it failed on; nothing is lost
+  kMustEndTheRun,  ///< a rank is lost or hangs: the others end within the deadline and name it
 };
 
 /// As a fault's record in the evidence has it: "seen", "go-on", "recover", "abort", "end-the-run".
@@ -49,8 +50,8 @@ struct FaultSite {
   std::function<void(const std::string& detail)> log;
   /// The stage that the rank works towards.
   std::function<std::string()> stage = [] { return std::string(); };
-  /// Ends the rank as a signal would, at once and without its doing; of simulated ranks, which share a
-  /// process. Null: a signal is sent.
+  /// Ends the rank as a signal would, at once and without its doing; of simulated ranks, which
+  /// share a process. Null: a signal is sent.
   std::function<void()> die = {};
 
   /// Where the fault may strike on this rank, as `where` says (ParseTrigger).

@@ -1,7 +1,7 @@
 // Bit rot on read: one bit of one element is other than what the file holds.
-#include <numeric>
-
 #include <fmt/format.h>
+
+#include <numeric>
 
 #include "verify/faults/decorators.h"
 #include "verify/faults/fault.h"
@@ -36,8 +36,8 @@ Result<uint64_t> ElementOf(const TensorAndRest& where) {
   return index;
 }
 
-Result<std::pair<TensorAndRest, uint64_t>> Locate(
-    const std::vector<oracle::TensorLocation>& source, const std::string& where) {
+Result<std::pair<TensorAndRest, uint64_t>> Locate(const std::vector<oracle::TensorLocation>& source,
+                                                  const std::string& where) {
   SP_ASSIGN(const TensorAndRest split, SplitWhere(source, where));
   SP_ASSIGN(const uint64_t element, ElementOf(split));
   return std::pair(split, element);

@@ -28,8 +28,7 @@ Result<std::shared_ptr<const MappedFile>> PatchedFiles::Map(const std::string& p
   SP_ASSIGN(auto mapping, inner_->Map(path));
   if (path != path_ || offset_ >= mapping->size()) return mapping;
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  void* address =
-      ::mmap(nullptr, mapping->size(), PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+  void* address = ::mmap(nullptr, mapping->size(), PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
   ::close(fd);
   if (address == MAP_FAILED) return Internal("file/flip cannot map " + path + " privately");
   auto* bytes = static_cast<std::byte*>(address);

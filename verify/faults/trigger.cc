@@ -48,13 +48,14 @@ bool Trigger::Matches(const FaultCall& call, const std::string& at) const {
          (stage.empty() || stage == at);
 }
 
-Result<Trigger> ParseTrigger(const Case& test_case, const std::string& where) {
+Result<std::optional<Trigger>> ParseTrigger(const Case& test_case, const std::string& where) {
+  if (where == kNever) return std::optional<Trigger>();
   Trigger trigger{.rank = test_case.WorldSize() - 1};
   if (where.find('=') == std::string::npos) {
     const size_t colon = where.find(':');
     SP_TRY(SetField(test_case, "call", where.substr(0, colon), trigger));
     if (colon != std::string::npos) SP_TRY(SetRank(test_case, where.substr(colon + 1), trigger));
-    return trigger;
+    return std::optional(trigger);
   }
   std::istringstream parts(where);
   for (std::string part; std::getline(parts, part, ',');) {
@@ -62,7 +63,7 @@ Result<Trigger> ParseTrigger(const Case& test_case, const std::string& where) {
     SP_TRY(SetField(test_case, part.substr(0, equals),
                     equals == std::string::npos ? "" : part.substr(equals + 1), trigger));
   }
-  return trigger;
+  return std::optional(trigger);
 }
 
 }  // namespace shardproof

@@ -26,14 +26,19 @@ struct Trigger {
   bool Matches(const FaultCall& call, const std::string& at) const;
 };
 
+/// A place where only fiu-ctrl makes a fault strike.
+inline constexpr const char* kNever = "never";
+
 /// "N", "N:RANK", or any of call=N, rank=R|all, what=TEXT, bytes=N and stage=NAME, with commas in
-/// between. The last rank and the first call, if they are not said.
+/// between. The last rank and the first call, if they are not said. Of kNever nothing.
 /// \error kBadInput saying what was expected.
-Result<Trigger> ParseTrigger(const Case& test_case, const std::string& where);
+Result<std::optional<Trigger>> ParseTrigger(const Case& test_case, const std::string& where);
 
 /// How `where` is written, for a Fault.
 inline constexpr const char* kTriggerHelp =
     "N, or N:RANK, the number of the call from 0 and the rank (else the last): 0, 3:1; or some of "
-    "call=N, rank=R (or all), what=TEXT, bytes=N (at least), stage=NAME: what=norm.weight,rank=0";
+    "call=N, rank=R (or all), what=TEXT, bytes=N (at least), stage=NAME: what=norm.weight,rank=0; "
+    "or "
+    "never, but when fiu-ctrl enables it";
 
 }  // namespace shardproof

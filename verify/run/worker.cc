@@ -1,6 +1,7 @@
 #include "verify/run/worker.h"
 
 #include <csignal>
+#include <cstdlib>
 
 #include <malloc.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include "src/pipeline/pipeline.h"
 #include "src/seam/decorators.h"
 #include "verify/faults/fault.h"
+#include "verify/faults/point.h"
 #include "verify/run/bug.h"
 #include "verify/run/devices.h"
 #include "verify/run/files.h"
@@ -242,6 +244,11 @@ int RunRank(const PhaseRun& run, const RankSeat& seat) {
   Status status = evidence.Rank(HeaderOf(run, job.value(), seat.rank));
   if (status.ok()) status = evidence.Process(::getpid(), HostName());
   const auto recorder = std::make_shared<Recorder>(evidence, run.phase.mode, run.captures);
+  // As libfiu's own programs name it; before threads are counted, since its is one.
+  if (const char* pipes = std::getenv("FIU_CTRL_FIFO"); pipes != nullptr && *pipes != '\0') {
+    static const Status controlled = ControlPointsBy(pipes);
+    if (!controlled.ok()) return complain(controlled.error());
+  }
   // A peer that is gone is an error of the collective, which Gloo learns by writing to it.
   if (!seat.shares_process) std::signal(SIGPIPE, SIG_IGN);
   const LeakWatch leaks;

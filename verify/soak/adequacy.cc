@@ -21,12 +21,20 @@ constexpr uint64_t kLargeCasesMax = 40;
 constexpr uint64_t kLargeRunsMax = 60;  ///< to shrink one: each takes a second
 constexpr size_t kKindsTried = 3;
 
-/// Whether no property that must see the bug reads what simulated ranks leave.
-bool NeedsProcesses(const PlantedBug& bug) {
+/// Whether no property that must see the bug reads anything but what a memory run leaves.
+bool NeedsMemoryRuns(const PlantedBug& bug) {
   const auto selected = SelectProperties(bug.killed_by);
   if (!selected.ok()) return false;
   return std::none_of(selected.value().begin(), selected.value().end(),
                       [](const Property* property) { return property->Reads("values"); });
+}
+
+/// Whether one of them reads what simulated ranks do not leave.
+bool NeedsProcesses(const PlantedBug& bug) {
+  const auto selected = SelectProperties(bug.killed_by);
+  if (!selected.ok()) return false;
+  return std::any_of(selected.value().begin(), selected.value().end(),
+                     [](const Property* property) { return property->needs_processes; });
 }
 
 /// Runs the bug's cases, until `enough`; summed up in `summary`. Ends early if it is interrupted.
@@ -82,12 +90,12 @@ bool BugAdequacy::IsCaught() const {
 }
 
 Result<std::optional<BugAdequacy>> MeasureBug(const PlantedBug& bug, const AdequacyOptions& options) {
-  const bool large = NeedsProcesses(bug);
+  const bool large = NeedsMemoryRuns(bug);
   SoakOptions soak = options.soak;
   soak.bug = bug.id;
   soak.keep_going = true;
   soak.generate.large = large;
-  soak.generate.transport = large ? "gloo" : "sim";
+  soak.generate.transport = large || NeedsProcesses(bug) ? "gloo" : "sim";
   if (large) {
     soak.generate.world_max = 3;
     soak.jobs = 1;  // beside another case, its peaks would not be its own

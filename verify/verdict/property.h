@@ -53,6 +53,7 @@ struct Property {
   std::vector<std::string> killed_by;
   std::function<void(const Evidence&, Judgement&)> check;
   std::vector<std::string> capabilities = {};  ///< skipped for a subject that lacks one of them
+  bool needs_processes = false;  ///< reads what ranks that are threads of one process do not leave
 
   /// Whether `needs` names the phase, or all of them.
   bool Reads(const std::string& phase) const;
