@@ -46,13 +46,15 @@ class Roll {
   }
 
   /// Why this rank's collective failed, as far as it concerns other ranks: "rank 2 (its process
-  /// 4711 is gone)". Waits for the words of ranks that may still come, `patience` at most.
+  /// 4711 is gone)". Until one is known to be lost, waits for the words of ranks that may still
+  /// come, `patience` at most: those that wait for this one come only when it is gone.
   std::string WhoIsLost(const Word& own, std::chrono::milliseconds patience, Clock& clock) {
     LeaveWord(own);
     const auto give_up = clock.Now() + patience;
-    while (Look() && clock.Now() < give_up) std::this_thread::sleep_for(kPoll);
-    const std::string lost = Lost();
-    return lost.empty() ? Odd(own) : lost;
+    while (Look() && Lost().empty() && clock.Now() < give_up) std::this_thread::sleep_for(kPoll);
+    if (const std::string lost = Lost(); !lost.empty()) return lost;
+    const std::string unheard = Unheard();
+    return unheard.empty() ? Odd(own) : unheard;
   }
 
  private:
@@ -92,30 +94,34 @@ class Roll {
     return may_come;
   }
 
-  /// Ranks that take no part any more; else, if there are none, those that left no word.
+  /// Ranks that are known to take no part any more.
   std::string Lost() const {
-    std::vector<std::string> lost, unheard;
+    std::vector<std::string> lost;
     for (int64_t rank = 0; rank < world_size_; ++rank) {
-      const auto word = words_.find(rank);
-      if (word != words_.end()) {
-        if (word->second.what.empty()) {
-          lost.push_back(
-              fmt::format("rank {} (it has left after {} collectives)", rank, word->second.number));
+      if (const auto word = words_.find(rank); word != words_.end()) {
+        if (!word->second.what.empty()) continue;
+        lost.push_back(
+            fmt::format("rank {} (it has left after {} collectives)", rank, word->second.number));
+      } else if (const auto silent = silent_.find(rank); silent != silent_.end()) {
+        const auto& [state, pid] = silent->second;
+        if (state == ProcessState::kGone) {
+          lost.push_back(fmt::format("rank {} (its process {} is gone)", rank, pid));
+        } else if (state == ProcessState::kStopped) {
+          lost.push_back(fmt::format("rank {} (its process {} is stopped)", rank, pid));
         }
-        continue;
-      }
-      const auto silent = silent_.find(rank);
-      if (silent == silent_.end()) continue;
-      const auto& [state, pid] = silent->second;
-      if (state == ProcessState::kGone) {
-        lost.push_back(fmt::format("rank {} (its process {} is gone)", rank, pid));
-      } else if (state == ProcessState::kStopped) {
-        lost.push_back(fmt::format("rank {} (its process {} is stopped)", rank, pid));
-      } else {
-        unheard.push_back(fmt::format("rank {} (it does not answer)", rank));
       }
     }
-    return fmt::format("{}", fmt::join(lost.empty() ? unheard : lost, " and "));
+    return fmt::format("{}", fmt::join(lost, " and "));
+  }
+
+  /// Ranks that have left no word, although their time is up.
+  std::string Unheard() const {
+    std::vector<std::string> unheard;
+    for (int64_t rank = 0; rank < world_size_; ++rank) {
+      if (rank == rank_ || words_.contains(rank)) continue;
+      unheard.push_back(fmt::format("rank {} (it does not answer)", rank));
+    }
+    return fmt::format("{}", fmt::join(unheard, " and "));
   }
 
   /// All ranks are there: those whose collective is not that of most.
