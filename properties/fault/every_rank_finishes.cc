@@ -207,6 +207,7 @@ void CheckPhase(const PhaseEvidence& phase, Judgement& judgement) {
     Finding finding = FindingAt(phase, failure.stage, "", failure.kind, failure.ranks,
                                 failure.what + role + (is_first ? FaultText(phase) : ""));
     finding.failure_class = failure.failure_class;
+    finding.is_consequence = !role.empty();
     finding.seen = failure.what;
     judgement.Found(std::move(finding));
   }

@@ -8,6 +8,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 TEST(EveryRankFinishesTest, TheRootCauseComesFirst) {
   SoundEvidence sound;
@@ -69,6 +70,175 @@ TEST(EveryFaultFiresTest, AFaultThatNeverFiredIsInconclusive) {
   const PropertyResult result = JudgeOne(sound.evidence, "fault.every_fault_fires");
   EXPECT_EQ(result.judgement.verdict(), Verdict::kInconclusive);
   EXPECT_THAT(result.judgement.reason(), HasSubstr("disk/enospc@rank=1 never fired"));
+}
+
+/// Three ranks, of which a call of rank 1 failed, or rank 1 was lost, and what each of them says.
+class Struck {
+ public:
+  Struck(const std::string& model, const std::string& detail) {
+    sound_.evidence.test_case.faults = {{"some/fault", "0:1"}};
+    Ranks()[1].faults = {{"some/fault", "0:1", detail, model}};
+  }
+  std::vector<RankEvidence>& Ranks() { return sound_.Phase("values").ranks; }
+  Struck& Says(size_t rank, const std::string& code, const std::string& message) {
+    Ranks()[rank].errors = {{code, "ready", message}};
+    Ranks()[rank].exit = "exit 1";
+    return *this;
+  }
+  std::vector<std::string> Kinds() const {
+    const PropertyResult result = JudgeOne(sound_.evidence, "fault.ends_as_stated");
+    std::vector<std::string> kinds;
+    for (const Finding& finding : result.judgement.findings()) kinds.push_back(finding.kind);
+    EXPECT_EQ(result.judgement.verdict(), kinds.empty() ? Verdict::kPass : Verdict::kFail);
+    EXPECT_GT(result.judgement.comparisons(), 0u);
+    return kinds;
+  }
+
+ private:
+  SoundEvidence sound_;
+};
+
+constexpr const char* kFull = "writing 96 bytes at offset 0 of f: No space left on device";
+
+Struck FullDisk() {
+  Struck struck("abort", kFull);
+  struck.Says(1, "failed", std::string("saving tensor 'w': ") + kFull);
+  for (const size_t rank : {0, 2}) {
+    struck.Says(rank, "peer", std::string("saving: rank 1 failed: saving tensor 'w': ") + kFull);
+  }
+  return struck;
+}
+
+TEST(EndsAsStatedTest, AFailureThatEveryRankTells) {
+  EXPECT_THAT(FullDisk().Kinds(), ElementsAre());
+  Struck unharmed("abort", kFull);  // nobody fails: nothing came of it
+  EXPECT_THAT(unharmed.Kinds(), ElementsAre());
+}
+
+TEST(EndsAsStatedTest, WhatIsMissingInAnError) {
+  EXPECT_THAT(FullDisk().Says(0, "peer", "saving: rank 1 failed: ").Kinds(),
+              ElementsAre("not-named"));
+  EXPECT_THAT(FullDisk().Says(0, "peer", std::string("saving: rank 11 failed: ") + kFull).Kinds(),
+              ElementsAre("not-named"));
+  EXPECT_THAT(FullDisk().Says(0, "peer", std::string("saving: ") + kFull).Kinds(),
+              ElementsAre("not-named"));
+  EXPECT_THAT(FullDisk().Says(1, "failed", "saving failed").Kinds(), ElementsAre("not-named"));
+}
+
+TEST(EndsAsStatedTest, RanksThatEndOtherwise) {
+  const auto kinds = [](const std::string& exit, bool says) {
+    Struck struck = FullDisk();
+    if (!says) struck.Ranks()[2].errors.clear();
+    struck.Ranks()[2].exit = exit;
+    return struck.Kinds();
+  };
+  EXPECT_THAT(kinds("ok", false), ElementsAre("not-told"));
+  EXPECT_THAT(kinds("exit 1", false), ElementsAre("silent"));
+  EXPECT_THAT(kinds("hang", true), ElementsAre("hang"));
+  EXPECT_THAT(kinds("signal 11", true), ElementsAre("lost"));
+}
+
+TEST(EndsAsStatedTest, ARankThatIsLostIsNamedWithWhatWaitedForIt) {
+  const auto lost = [](const std::string& message) {
+    Struck struck("end-the-run", "at stage ready");
+    struck.Ranks()[1].exit = "signal 9";
+    for (const size_t rank : {0, 2}) {
+      struck.Ranks()[rank].collectives = {{0, "broadcast", 0, "U8", 8, {"w"}}};
+      struck.Says(rank, "peer", message);
+    }
+    return struck.Kinds();
+  };
+  EXPECT_THAT(lost("lost rank 1 (its process 7 is gone): broadcast from rank 0 of w: closed"),
+              ElementsAre());
+  EXPECT_THAT(lost("broadcast from rank 0 of w: closed"), ElementsAre("not-named"));
+  EXPECT_THAT(lost("lost rank 1 (its process 7 is gone)"), ElementsAre("not-named"));
+}
+
+TEST(EndsAsStatedTest, WhatOnlyHoldsUpEndsNobody) {
+  Struck slow("go-on", "late");
+  EXPECT_THAT(slow.Kinds(), ElementsAre());
+  EXPECT_THAT(slow.Says(0, "peer", "lost rank 1: w").Kinds(), ElementsAre("ended"));
+}
+
+TEST(NothingLostTest, WhatLiesThere) {
+  const auto kinds = [](const std::string& phase, const std::function<void(LeftRecord&)>& change) {
+    SoundEvidence sound;
+    sound.evidence.test_case.faults = {{"some/fault", "0"}};
+    sound.Phase("values").ranks[1].faults = {{"some/fault", "0", "", "abort"}};
+    PhaseEvidence after = sound.Phase("values");
+    after.name = "after";
+    sound.evidence.phases.push_back(after);
+    const LeftCheckpoint old{.is_previous = true, .content = "old"}, made{.content = "made"};
+    auto& left = sound.evidence.oracle.left;
+    left["undisturbed"] = {.checkpoints = {made}};
+    left["values"] = {.had_previous = true, .checkpoints = {old}, .drafts = {"x.saving"}};
+    left["after"] = {.had_previous = true, .checkpoints = {made}};
+    change(left[phase]);
+    const PropertyResult result = JudgeOne(sound.evidence, "fault.nothing_lost");
+    std::vector<std::string> found;
+    for (const Finding& finding : result.judgement.findings()) found.push_back(finding.kind);
+    EXPECT_GT(result.judgement.comparisons(), 4u);
+    return found;
+  };
+  EXPECT_THAT(kinds("values", [](LeftRecord&) {}), ElementsAre());
+  EXPECT_THAT(kinds("values", [](LeftRecord& left) { left.checkpoints.clear(); }),
+              ElementsAre("lost"));
+  EXPECT_THAT(kinds("values", [](LeftRecord& left) { left.checkpoints[0].damage = {"w is gone"}; }),
+              ElementsAre("damaged"));
+  EXPECT_THAT(kinds("values", [](LeftRecord& left) { left.checkpoints = {{.content = "other"}}; }),
+              ElementsAre("differs"));
+  EXPECT_THAT(kinds("values", [](LeftRecord& left) { left.latest = "step-00000007"; }),
+              ElementsAre("latest"));
+  EXPECT_THAT(kinds("after", [](LeftRecord& left) { left.drafts = {"x.saving"}; }),
+              ElementsAre("draft"));
+  EXPECT_THAT(kinds("after", [](LeftRecord& left) { left.checkpoints[0].is_previous = true; }),
+              ElementsAre("not-saved"));
+}
+
+TEST(NothingLeaksTest, WhatARankStillHolds) {
+  SoundEvidence sound;
+  sound.evidence.test_case.faults = {{"some/fault", "0"}};
+  for (RankEvidence& rank : sound.Phase("values").ranks) rank.leaks.emplace();
+  EXPECT_EQ(JudgeOne(sound.evidence, "fault.nothing_leaks").judgement.verdict(), Verdict::kPass);
+  sound.Phase("values").ranks[2].leaks = {"descriptor of /tmp/f"};
+  const PropertyResult result = JudgeOne(sound.evidence, "fault.nothing_leaks");
+  ASSERT_EQ(result.judgement.findings().size(), 1u);
+  EXPECT_THAT(result.judgement.findings()[0].ranks, ElementsAre(2));
+  EXPECT_THAT(result.judgement.findings()[0].message, HasSubstr("descriptor of /tmp/f"));
+}
+
+TEST(AfterEqualsUndisturbedTest, FactsAreComparedRankByRank) {
+  SoundEvidence sound;
+  sound.evidence.test_case.faults = {{"some/fault", "0"}};
+  for (const char* name : {"after", "undisturbed"}) {
+    PhaseEvidence phase = sound.Phase("values");
+    phase.name = name;
+    sound.evidence.phases.push_back(phase);
+  }
+  const auto judge = [&] { return JudgeOne(sound.evidence, "fault.after_equals_undisturbed"); };
+  EXPECT_EQ(judge().judgement.verdict(), Verdict::kPass);
+  EXPECT_EQ(judge().judgement.comparisons(), 3u);
+  sound.Phase("after").ranks[1].facts = Digest(1, 2);
+  const PropertyResult result = judge();
+  ASSERT_EQ(result.judgement.findings().size(), 1u);
+  EXPECT_THAT(result.judgement.findings()[0].ranks, ElementsAre(1));
+  sound.Phase("undisturbed").ranks[2].closed = false;
+  sound.Phase("after").ranks[1].facts = {};
+  EXPECT_EQ(judge().judgement.verdict(), Verdict::kInconclusive);
+}
+
+TEST(AsStatedTest, NothingButFaultsIsJudgedAndNotHowTheStruckPhaseEnds) {
+  SoundEvidence sound;
+  sound.evidence.test_case.faults = {{"some/fault", "0"}};
+  sound.evidence.test_case.as_stated = true;
+  RankEvidence& lost = sound.Phase("values").ranks[1];
+  lost.faults = {{"some/fault", "0", "at stage ready", "end-the-run"}};
+  lost.exit = "signal 9";
+  EXPECT_EQ(JudgeOne(sound.evidence, "loading.equals_source").judgement.verdict(), Verdict::kSkip);
+  EXPECT_THAT(JudgeOne(sound.evidence, "fault.every_rank_finishes").judgement.findings(),
+              IsEmpty());
+  sound.evidence.test_case.as_stated = false;
+  EXPECT_EQ(JudgeOne(sound.evidence, "fault.every_rank_finishes").judgement.findings().size(), 1u);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ using oracle::Printable;
 using oracle::Quote;
 
 constexpr int64_t kSchema = 2;
+constexpr char kDigestName[] = "src/digest/SPECIFICATION.md";
 constexpr char kSealName[] = "shardproof.seal.json";
 constexpr uint64_t kSealBytesMax = uint64_t{1} << 30;
 constexpr size_t kDimsMax = 64;
@@ -51,6 +52,12 @@ class SealReader {
       if (member.key == "schema") {
         SP_TRY(CheckSchema(member.value));
         ++found;
+      } else if (member.key == "digest") {
+        SP_ASSIGN(const std::string_view digest, oracle::AsString(path_, "digest", member.value));
+        if (digest != kDigestName) {
+          return BadInput(fmt::format("{}: digest: expected '{}', found {}", Printable(path_), kDigestName,
+                                      Quote(std::string(digest))));
+        }
       } else if (member.key == "tensors" || member.key == "values" || member.key == "files") {
         auto& out = member.key == "tensors" ? tensors : member.key == "values" ? values : files;
         SP_TRY(ReadEntries(std::string(member.key), member.value, out));
@@ -168,7 +175,7 @@ Status WriteSeal(const AuditResult& audited, const std::string& path) {
     files[file.name] = {{"bytes", file.bytes}, {"digest", file.digest.Hex()}};
   }
   const nlohmann::json document = {{"schema", kSchema},
-                                   {"digest", "src/digest/SPECIFICATION.md"},
+                                   {"digest", kDigestName},
                                    {"tensors", std::move(tensors)},
                                    {"values", std::move(values)},
                                    {"files", std::move(files)}};

@@ -388,7 +388,7 @@ FaultCase FaultThatStrikes(int64_t ranks) {
 }
 
 /// Anything, anywhere: it may never come to it.
-FaultCase FaultSomewhere(int64_t ranks, bool trains) {
+FaultCase FaultSomewhere(int64_t ranks, bool trains, bool is_simulated) {
   const std::string rank = std::to_string(Between(0, ranks - 1));
   if (Chance(30)) {
     return {OneOf<std::string>({"rank/kill", "rank/leave"}),
@@ -397,7 +397,7 @@ FaultCase FaultSomewhere(int64_t ranks, bool trains) {
   std::vector<std::string> ids = {"file/map",    "file/read",   "file/enospc", "file/edquot",
                                   "file/eio",    "file/short",  "file/fsync",  "file/rename",
                                   "file/read-only", "memory/tensor", "memory/pinned"};
-  if (ranks > 1) ids.insert(ids.end(), {"comm/drop", "comm/mismatch"});
+  if (ranks > 1 && is_simulated) ids.insert(ids.end(), {"comm/drop", "comm/mismatch"});
   return {OneOf(ids), fmt::format("{}:{}", Between(0, trains ? 40 : 12), rank)};
 }
 
@@ -412,7 +412,7 @@ void MakeFaults(Case& made) {
   const bool is_late = Chance(50);
   const std::string at_the_end = std::to_string(Between(0, ranks - 1)) + "@saved";
   made.faults = {is_late ? FaultCase{"rank/kill", at_the_end} : FaultThatStrikes(ranks)};
-  if (is_late || Chance(40)) made.faults.push_back(FaultSomewhere(ranks, made.steps > 0));
+  if (is_late || Chance(40)) made.faults.push_back(FaultSomewhere(ranks, made.steps > 0, made.transport == "sim"));
 }
 
 Case DrawCase(const GenerateOptions& options) {
@@ -464,7 +464,7 @@ Case DrawCase(const GenerateOptions& options) {
   }
   if (Chance(30)) made.max_file_bytes = std::max<uint64_t>(bytes / 8, Between(16, 4096));
   made.leftovers = Chance(25);
-  if (!options.large && Chance(10)) MakeFaults(made);
+  if (options.faults && !options.large && Chance(10)) MakeFaults(made);
   return made;
 }
 

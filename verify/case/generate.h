@@ -17,6 +17,7 @@ struct GenerateOptions {
   std::string transport = "sim";      ///< of the reference
   int64_t world = 0;                  ///< ranks of every case; 0: 1 to world_max
   int64_t world_max = 16;
+  bool faults = true;                 ///< some cases have faults, and are judged by what comes of them alone
   bool large = false;                 ///< one tensor is large enough for memory to be judged
 };
 

@@ -45,9 +45,12 @@ const char* ModelText(FaultModel model) {
 
 void PrintFaults() {
   for (const Fault& fault : AllFaults()) {
+    const bool is_call = fault.where == kTriggerHelp;
     fmt::print("{}@WHERE\n  {}; {}\n  WHERE: {}\n", fault.id, fault.what, ModelText(fault.model),
-               fault.where);
+               is_call ? "a call, as below" : fault.where);
   }
+  fmt::print("\n  A call is counted on its rank, among those that the fault is about, from the begin of the phase\n"
+             "  that is struck: {}\n", kTriggerHelp);
 }
 
 }  // namespace

@@ -81,6 +81,11 @@ Result<SoakOptions> OptionsFrom(const SoakArguments& arguments) {
   options.bug = arguments.bug;
   if (!options.bug.empty()) SP_TRY(FindBug(options.bug));
   options.properties = arguments.execute.properties;
+  const auto judges_faults = [](const std::string& id) {
+    return id.starts_with("fault.") && id != "fault.damage_recovered";
+  };
+  options.generate.faults = options.properties.empty() ||
+                            std::any_of(options.properties.begin(), options.properties.end(), judges_faults);
   SP_TRY(SelectProperties(options.properties));
   SP_ASSIGN(options.corpus, ReadCorpus(arguments.corpus));
   return options;

@@ -79,6 +79,11 @@ Fault OtherwiseFault(const std::string& id, const std::string& what, const std::
           .check = [](const Case& test_case, const std::vector<oracle::TensorLocation>& source,
                       const std::string& where) -> Status {
             if (test_case.WorldSize() == 1) return BadInput("one rank makes no collectives");
+            if (test_case.transport != "sim") {
+              return BadInput(
+                  "collectives of different sizes end a process from within Gloo: expected "
+                  "transport sim");
+            }
             return CheckTrigger(test_case, source, where);
           },
           .arm =

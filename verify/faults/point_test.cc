@@ -88,6 +88,9 @@ TEST(FaultPointTest, BadTriggersAreRefusedInOneLine) {
   EXPECT_THAT(refusal("call=-1"), HasSubstr("the call's number"));
   EXPECT_THAT(refusal("when=now"), HasSubstr("expected call=N, rank=R, what=TEXT"));
   EXPECT_THAT(refusal("what="), HasSubstr("expected call=N"));
+  EXPECT_THAT(refusal("call=1,call=2"), HasSubstr("'call' is given twice"));
+  EXPECT_THAT(refusal("call=1,"), HasSubstr("expected call=N"));
+  EXPECT_THAT(refusal("stage=nope"), HasSubstr("expected one of built, loaded"));
   EXPECT_THAT(refusal(""), HasSubstr("the call's number"));
 }
 

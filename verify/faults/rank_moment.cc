@@ -3,17 +3,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
 #include <optional>
 
 #include "src/seam/decorators.h"
+#include "verify/faults/trigger.h"
 
 namespace shardproof {
 namespace {
 
 constexpr int64_t kCollectivesMax = int64_t{1} << 32;
-constexpr std::array kStages = {"built", "loaded", "bound",    "sharded", "materialized",
-                                "ready", "saved",  "restored", "stepped", "resumed"};
 
 struct Target {
   int64_t rank = 0;

@@ -1,9 +1,11 @@
 #include "verify/faults/trigger.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <limits>
-#include <sstream>
+#include <set>
 
 #include "verify/faults/fault.h"
 
@@ -32,7 +34,12 @@ Status SetField(const Case& test_case, const std::string& key, const std::string
     trigger.bytes_min = static_cast<uint64_t>(bytes);
   } else if (key == "what" && !value.empty()) {
     trigger.what = value;
-  } else if (key == "stage" && !value.empty()) {
+  } else if (key == "stage") {
+    const bool is_known = std::find(kStages.begin(), kStages.end(), value) != kStages.end();
+    if (!is_known) {
+      return BadInput(
+          fmt::format("stage='{}': expected one of {}", value, fmt::join(kStages, ", ")));
+    }
     trigger.stage = value;
   } else {
     return BadInput(fmt::format(
@@ -57,11 +64,16 @@ Result<std::optional<Trigger>> ParseTrigger(const Case& test_case, const std::st
     if (colon != std::string::npos) SP_TRY(SetRank(test_case, where.substr(colon + 1), trigger));
     return std::optional(trigger);
   }
-  std::istringstream parts(where);
-  for (std::string part; std::getline(parts, part, ',');) {
+  std::set<std::string> keys;
+  for (size_t begin = 0; begin <= where.size();) {
+    const size_t end = std::min(where.find(',', begin), where.size());
+    const std::string part = where.substr(begin, end - begin);
     const size_t equals = part.find('=');
-    SP_TRY(SetField(test_case, part.substr(0, equals),
-                    equals == std::string::npos ? "" : part.substr(equals + 1), trigger));
+    const std::string key = part.substr(0, equals);
+    if (!keys.insert(key).second) return BadInput(fmt::format("'{}' is given twice", key));
+    SP_TRY(SetField(test_case, key, equals == std::string::npos ? "" : part.substr(equals + 1),
+                    trigger));
+    begin = end + 1;
   }
   return std::optional(trigger);
 }

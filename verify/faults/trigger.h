@@ -1,6 +1,7 @@
 // When a fault strikes: the n-th of the calls that it is about, on one rank or on all.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -15,6 +16,10 @@ struct FaultCall {
   std::string what;    ///< a path, a tensor, a collective
   uint64_t bytes = 0;  ///< that are written or allocated, or travel
 };
+
+/// Stages that a rank of the reference works towards.
+inline constexpr std::array kStages = {"built", "loaded", "bound",    "sharded", "materialized",
+                                       "ready", "saved",  "restored", "stepped", "resumed"};
 
 struct Trigger {
   int64_t number = 0;           ///< of the calls that match, from 0

@@ -45,7 +45,7 @@ std::vector<const Finding*> RunResult::Findings() const {
     for (const Finding& finding : property.judgement.findings()) findings.push_back(&finding);
   }
   const auto age = [this](const Finding* finding) {
-    return std::tuple(PlaceOf(finding->phase, compared.phases),
+    return std::tuple(PlaceOf(finding->phase, compared.phases), finding->is_consequence,
                       PlaceOf(finding->stage, compared.stages), finding->explanation.empty());
   };
   std::stable_sort(findings.begin(), findings.end(),

@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 namespace shardproof {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr auto kThreadsEndWithin = std::chrono::seconds(1);
 
 /// What a descriptor stands for: "/tmp/a", "socket", "pipe", "anon_inode:[eventpoll]".
 std::string TargetOf(const fs::path& descriptor) {
@@ -40,6 +44,17 @@ LeakWatch::Counts LeakWatch::Held() {
 }
 
 std::vector<std::string> LeakWatch::Since() const {
+  // The kernel still lists a thread for a moment after it was joined.
+  const auto give_up = std::chrono::steady_clock::now() + kThreadsEndWithin;
+  std::vector<std::string> leaks = Now();
+  while (!leaks.empty() && std::chrono::steady_clock::now() < give_up) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    leaks = Now();
+  }
+  return leaks;
+}
+
+std::vector<std::string> LeakWatch::Now() const {
   std::vector<std::string> leaks;
   for (const auto& [what, count] : Held()) {
     const auto earlier = before_.find(what);

@@ -17,6 +17,7 @@ class LeakWatch {
  private:
   using Counts = std::map<std::string, int>;
   static Counts Held();
+  std::vector<std::string> Now() const;
 
   Counts before_;
 };

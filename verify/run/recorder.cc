@@ -53,7 +53,9 @@ const char* KindName(Placement::Kind kind) {
   return "?";
 }
 
-TensorDescriptor Describe(const std::string& name, const Slot& slot, AliasGroups& aliases) {
+/// \param identities  numbers of those that were seen, by their own
+TensorDescriptor Describe(const std::string& name, const Slot& slot, AliasGroups& aliases,
+                          std::map<int64_t, int64_t>& identities) {
   TensorDescriptor d;
   d.name = name;
   d.kind = slot.spec.kind == TensorKind::kParameter ? "parameter" : "buffer";
@@ -69,7 +71,9 @@ TensorDescriptor Describe(const std::string& name, const Slot& slot, AliasGroups
     d.owned.push_back({run.start, run.length, run.count, run.stride});
   }
   d.alias_group = aliases.Of(slot.value);
-  d.identity = slot.identity;
+  // By when it was first seen: what a process has made before must not show in the facts.
+  const auto next = static_cast<int64_t>(identities.size());
+  d.identity = identities.try_emplace(slot.identity, next).first->second;
   d.requires_grad = slot.spec.requires_grad;
   d.attributes = slot.spec.attributes;
   return d;
@@ -244,7 +248,7 @@ void Recorder::Reached(const std::string& stage, int64_t step, const Model& mode
   Keep(writer_.BeginStage(stage, step));
   for (const auto& [name, slot] : model.Named()) {
     TensorState state = Observe(*slot, mode_, captures_, name);
-    state.descriptor = writer_.Describe(Describe(name, *slot, aliases));
+    state.descriptor = writer_.Describe(Describe(name, *slot, aliases, identities_));
     Keep(writer_.State(name, state));
     if (state.is_meta) continue;
     const bool elsewhere = IsElsewhere(*slot);
@@ -270,7 +274,7 @@ void Recorder::RecordOptimizer(const std::string& stage, int64_t step, const Mod
   for (const auto& [parameter, state] : model.optimizer->state) {
     for (const auto& [key, slot] : state.Parts()) {
       TensorState seen = Observe(*slot, mode_, captures_, slot->spec.name);
-      seen.descriptor = writer_.Describe(Describe(slot->spec.name, *slot, aliases));
+      seen.descriptor = writer_.Describe(Describe(slot->spec.name, *slot, aliases, identities_));
       Keep(writer_.State(slot->spec.name, seen));
       (IsElsewhere(*slot) ? own_device_bytes_ : own_bytes_) += slot->value.nbytes();
     }

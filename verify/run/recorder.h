@@ -52,6 +52,7 @@ class Recorder : public Observer {
   std::string working_on_ = "start";
   uint64_t own_bytes_ = 0;
   uint64_t own_device_bytes_ = 0;
+  std::map<int64_t, int64_t> identities_;  ///< of slots, numbered as they were first seen
   std::map<const void*, std::string> earlier_;  ///< names by object, for whoever holds one on
 };
 

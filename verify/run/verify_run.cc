@@ -248,6 +248,9 @@ Status Run::Prepare() {
   SP_ASSIGN(locations_, oracle::LocateSource(test_case(), source_));
   SP_TRY(CheckShapes());
   if (!test_case().bug.empty()) SP_TRY(FindBug(test_case().bug));
+  if (test_case().as_stated && test_case().faults.empty()) {
+    return BadInput("as_stated: expected a fault (--inject, --kill, --stop) to judge what comes of it, found none");
+  }
   for (const FaultCase& asked : test_case().faults) {
     SP_ASSIGN(const Fault fault, FindFault(asked.id));
     if (Status sound = fault.check(test_case(), locations_, asked.where); !sound.ok()) {

@@ -48,7 +48,7 @@ class Package(CommandTest):
             "html", "report_plots", "reproducer", "reproducer_parts", "embed", "reproducer_shared",
             "reproducer_reference", "reproducer_checks", "reproducer_job",
             "reproducer_training", "bundle")}  # fmt: skip
-        libraries = {name for name in found if re.fullmatch(r"_bin/lib(fmt|simdjson|isal)\.so\.\d+", name)}
+        libraries = {name for name in found if re.fullmatch(r"_bin/lib(fmt|simdjson|isal|fiu)\.so\.\d+", name)}
         expected |= {"_bin/shardproof", "_bin/shardproof-engine"}
         if (Path(os.environ["SHARDPROOF_BUILD"]) / "libshardproof_cuda.so").exists():
             expected.add("_bin/libshardproof_cuda.so")

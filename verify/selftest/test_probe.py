@@ -109,6 +109,7 @@ optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.1
 model(torch.ones(3)).sum().backward()
 optimizer.step()
 print(*[held.name for held in _model.optimizer_tensors(_model.tensors_of(model), optimizer)])
+del optimizer  # it holds the group, whose threads would run on into the interpreter's end
 dist.destroy_process_group()
 """
 
