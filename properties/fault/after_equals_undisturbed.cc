@@ -46,7 +46,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     return;
   }
   if (evidence.Phase("after") == nullptr) {
-    judgement.Skipped("the faults that were injected end no job");
+    judgement.Skipped("no fault was injected that ends a job or holds it up");
     return;
   }
   const PhaseEvidence* after = PhaseToJudge(evidence, "after", judgement);

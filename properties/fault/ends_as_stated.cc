@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <optional>
 #include <set>
 
@@ -40,12 +41,17 @@ Struck StruckIn(const PhaseEvidence& phase) {
   return struck;
 }
 
-/// Whether the text has "rank N", and not as the begin of a longer number.
+/// Whether the text has "rank N", or "ranks M, N" with any others.
 bool NamesRank(const std::string& text, int64_t rank) {
-  const std::string name = fmt::format("rank {}", rank);
-  for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
-    const size_t end = at + name.size();
-    if (end == text.size() || std::isdigit(static_cast<unsigned char>(text[end])) == 0) return true;
+  for (size_t at = text.find("rank"); at != std::string::npos; at = text.find("rank", at + 1)) {
+    const char* next = text.c_str() + at + 4;
+    if (*next == 's') ++next;
+    if (*next++ != ' ') continue;
+    while (std::isdigit(static_cast<unsigned char>(*next)) != 0) {
+      char* end = nullptr;
+      if (std::strtoll(next, &end, 10) == rank) return true;
+      next = std::string_view(end).starts_with(", ") ? end + 2 : end;
+    }
   }
   return false;
 }
@@ -149,7 +155,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     if (struck.models.empty()) continue;
     const bool is_judged = struck.MayEnd() || struck.models.contains("go-on");
     if (!is_judged) {
-      judgement.Skipped("what was injected damages data, and ends no rank: " + struck.text);
+      judgement.Skipped("no fault was injected that ends a job or holds it up");
       continue;
     }
     Judging(phase, struck, judgement).Check();

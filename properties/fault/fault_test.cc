@@ -154,6 +154,19 @@ TEST(EndsAsStatedTest, ARankThatIsLostIsNamedWithWhatWaitedForIt) {
   EXPECT_THAT(lost("lost rank 1 (its process 7 is gone)"), ElementsAre("not-named"));
 }
 
+TEST(EndsAsStatedTest, RanksAreNamedInListsToo) {
+  const auto kinds = [](const std::string& who) {
+    return FullDisk().Says(0, "peer", who + " failed: " + kFull).Kinds();
+  };
+  for (const char* who : {"ranks 0, 1", "ranks 1, 2", "ranks 10, 1 and more", "rank 1"}) {
+    EXPECT_THAT(kinds(who), ElementsAre()) << who;
+  }
+  for (const char* who :
+       {"ranks 0, 2", "ranks 10, 11", "rank1", "ranks", "rank ", "ranks 2 and 1"}) {
+    EXPECT_THAT(kinds(who), ElementsAre("not-named")) << who;
+  }
+}
+
 TEST(EndsAsStatedTest, WhatOnlyHoldsUpEndsNobody) {
   Struck slow("go-on", "late");
   EXPECT_THAT(slow.Kinds(), ElementsAre());

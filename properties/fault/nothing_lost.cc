@@ -113,8 +113,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     Judging(*phase, left, other, judgement).Check(name == kAfter);
   }
   if (judgement.comparisons() == 0) {
-    judgement.Skipped(
-        "the faults struck no job that leaves a checkpoint where it may be looked at");
+    judgement.Skipped("no fault was injected that ends a job or holds it up");
   }
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/text/quote.h"
 #include "verify/run/registry.h"
 
 namespace shardproof {
@@ -99,7 +100,7 @@ Result<TensorAndRest> SplitWhere(const std::vector<oracle::TensorLocation>& sour
     }
   }
   const std::string nearest = Nearest(source, name);
-  return BadInput(fmt::format("the checkpoint has no tensor '{}'{}", name,
+  return BadInput(fmt::format("the checkpoint has no tensor {}{}", text::Quote(name),
                               nearest.empty() ? "" : ": did you mean '" + nearest + "'?"));
 }
 

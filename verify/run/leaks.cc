@@ -24,6 +24,14 @@ std::string TargetOf(const fs::path& descriptor) {
   return target;
 }
 
+const std::string kThread = "thread ";
+
+int ThreadsOf(const std::map<std::string, int>& held) {
+  int threads = 0;
+  for (const auto& [what, count] : held) threads += what.starts_with(kThread) ? count : 0;
+  return threads;
+}
+
 }  // namespace
 
 LeakWatch::Counts LeakWatch::Held() {
@@ -38,7 +46,7 @@ LeakWatch::Counts LeakWatch::Held() {
        it.increment(error)) {
     std::ifstream file(it->path() / "comm");
     std::string name;
-    if (std::getline(file, name)) ++held["thread " + name];
+    if (std::getline(file, name)) ++held[kThread + name];
   }
   return held;
 }
@@ -55,8 +63,12 @@ std::vector<std::string> LeakWatch::Since() const {
 }
 
 std::vector<std::string> LeakWatch::Now() const {
+  const Counts held = Held();
+  // A thread may take its name only when it first runs: names tell nothing unless there are more.
+  const bool more_threads = ThreadsOf(held) > ThreadsOf(before_);
   std::vector<std::string> leaks;
-  for (const auto& [what, count] : Held()) {
+  for (const auto& [what, count] : held) {
+    if (what.starts_with(kThread) && !more_threads) continue;
     const auto earlier = before_.find(what);
     const int more = count - (earlier == before_.end() ? 0 : earlier->second);
     if (more == 1) leaks.push_back(what);

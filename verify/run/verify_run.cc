@@ -13,6 +13,7 @@
 #include "src/checkpoint/steps.h"
 #include "verify/evidence/line_file.h"
 #include "verify/evidence/reader.h"
+#include "src/text/quote.h"
 #include "verify/faults/fault.h"
 #include "verify/oracle/header.h"
 #include "verify/run/bug.h"
@@ -254,7 +255,7 @@ Status Run::Prepare() {
   for (const FaultCase& asked : test_case().faults) {
     SP_ASSIGN(const Fault fault, FindFault(asked.id));
     if (Status sound = fault.check(test_case(), locations_, asked.where); !sound.ok()) {
-      return sound.error().While(asked.id + "@" + asked.where);
+      return sound.error().While(text::Printable(asked.id + "@" + asked.where));
     }
   }
   SP_TRY(SelectProperties(options_.properties));
