@@ -251,6 +251,7 @@ void SimWorld::OfferTransfers(int64_t number, int64_t rank) {
 void SimWorld::Transfer(int64_t number, int64_t to) {
   Operation& operation = operations_.at(number);
   Request& receiver = operation.requests.at(to);
+  if (lost_.contains(to) || lost_.contains(receiver.root)) return;
   const Request& sender = operation.requests.at(receiver.root);
   CopyPayload(receiver.payload, sender.leaves.empty() ? sender.payload : sender.leaves.at(to));
   ++operation.sent;
@@ -262,6 +263,7 @@ void SimWorld::Transfer(int64_t number, int64_t to) {
 }
 
 void SimWorld::Reduce(int64_t number, int64_t to) {
+  if (lost_.contains(to)) return;
   Operation& operation = operations_.at(number);
   if (!operation.reduced.defined()) {
     for (const auto& [rank, request] : operation.requests) {

@@ -35,6 +35,8 @@ class SimWorld {
   std::shared_ptr<Communicator> CommunicatorOf(int64_t rank);
   /// Counts the choices that the scheduler has made, one a microsecond.
   std::shared_ptr<Clock> MakeClock() const;
+  /// From now on nothing travels to or from this rank, whose memory may go. Only in its thread.
+  void Lose(int64_t rank) { lost_.insert(rank); }
   /// Lets the scheduler choose who goes on. Only in a rank's thread.
   void Yield() { scheduler_.Yield(); }
 
@@ -81,6 +83,7 @@ class SimWorld {
 
   int64_t world_size_;
   SimScheduler scheduler_;
+  std::set<int64_t> lost_;
   std::map<int64_t, Operation> operations_;   ///< by number, until every rank's part is done
   std::vector<int64_t> posted_;               ///< how many each rank has asked for
   std::vector<int64_t> waits_for_;            ///< the number that each rank waits for, or -1

@@ -63,6 +63,7 @@ void RunRanks(const PhaseRun& run, int* codes) {
           fmt::print(file, "rank {}: {}\n", rank, line);
           std::fclose(file);
         },
+        .lose = [&world, rank] { world.Lose(rank); },
         .shares_process = true};
     codes[rank] = RunRank(run, seat);
   });

@@ -117,7 +117,12 @@ Status Tamper(const PhaseRun& run, const RankSeat& seat, const std::shared_ptr<R
     };
     FaultSite site{run.test_case, run.locations, run.source, run.save_to, stages, world, log};
     site.stage = [recorder] { return recorder->working_on(); };
-    if (seat.shares_process) site.die = [] { throw RankDied(); };
+    if (seat.shares_process) {
+      site.die = [lose = seat.lose] {
+        if (lose) lose();
+        throw RankDied();
+      };
+    }
     fault.arm(site, asked.where);
   }
   return Ok();

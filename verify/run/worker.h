@@ -39,6 +39,8 @@ struct RankSeat {
   std::function<void(World&)> adapt;
   /// Hears in one line why the rank did not end well.
   std::function<void(const std::string&)> complain;
+  /// Cuts it off from the others, as its end would; of a rank that shares its process.
+  std::function<void()> lose = {};
   bool shares_process = false;  ///< with other ranks: what ends one must not end its process
 };
 
