@@ -14,6 +14,7 @@
 
 #include "verify/process/line_child.h"
 #include "verify/run/order.h"
+#include "verify/run/plan.h"
 #include "verify/run/rank_processes.h"
 
 namespace shardproof {
@@ -146,7 +147,8 @@ class StandingLauncher : public Launcher {
   }
   bool IsStanding() const override { return true; }
   Result<std::vector<RankExit>> Launch(const PhaseRun& run) override {
-    if (run.fresh) return forked_->Launch(run);
+    // A rank that stands keeps its connections when its part has failed: the others would wait for it.
+    if (run.fresh || (run.phase.armed && Disrupts(run.test_case))) return forked_->Launch(run);
     SP_TRY(MakeEvidenceDirectory(run));
     const int64_t world = run.phase.WorldSize();
     std::unique_ptr<Team>& team = teams_[world];
