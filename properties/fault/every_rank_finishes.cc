@@ -184,11 +184,6 @@ std::string FaultText(const PhaseEvidence& phase) {
   return fired.empty() ? "" : "; injected: " + ListSome(fired, 3);
 }
 
-bool WasStruck(const PhaseEvidence& phase) {
-  return std::any_of(phase.ranks.begin(), phase.ranks.end(),
-                     [](const RankEvidence& rank) { return !rank.faults.empty(); });
-}
-
 void CheckPhase(const PhaseEvidence& phase, Judgement& judgement) {
   std::vector<Failure> failures;
   AddAbsent(phase, failures);

@@ -14,11 +14,6 @@ namespace {
 constexpr const char* kAfter = "after";
 constexpr const char* kUndisturbed = "undisturbed";
 
-bool WasStruck(const PhaseEvidence& phase) {
-  return std::any_of(phase.ranks.begin(), phase.ranks.end(),
-                     [](const RankEvidence& rank) { return !rank.faults.empty(); });
-}
-
 class Judging {
  public:
   /// \param undisturbed  what the job leaves where nothing was and nothing strikes it

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <vector>
 
+#include "src/checkpoint/paths.h"
 #include "src/checkpoint/steps.h"
 #include "verify/audit/audit.h"
 #include "verify/evidence/line_file.h"
@@ -16,8 +17,6 @@ namespace shardproof {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kDraftSuffix = ".saving";
 
 /// The model that an earlier job has saved.
 Case EarlierJob() {
@@ -93,6 +92,8 @@ std::optional<LeftCheckpoint> InspectOne(const std::string& directory, const std
   return left;
 }
 
+}  // namespace
+
 std::vector<std::string> NamesIn(const std::string& directory) {
   std::vector<std::string> names;
   std::error_code error;
@@ -102,8 +103,6 @@ std::vector<std::string> NamesIn(const std::string& directory) {
   std::sort(names.begin(), names.end());
   return names;
 }
-
-}  // namespace
 
 Status LeaveAsAnEarlierJob(const std::string& directory) {
   const Case earlier = EarlierJob();

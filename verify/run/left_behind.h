@@ -1,13 +1,16 @@
 // What lies where a phase saves, before it and after.
 #pragma once
 
-#include <map>
 #include <string>
+#include <vector>
 
 #include "src/core/result.h"
 #include "verify/evidence/evidence.h"
 
 namespace shardproof {
+
+/// Of what is in a directory, sorted; none if there is no such directory.
+std::vector<std::string> NamesIn(const std::string& directory);
 
 /// Puts a checkpoint of another model where a job saves, and beside it what is there of one whose
 /// save was killed: `<directory>.saving`.

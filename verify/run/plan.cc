@@ -36,6 +36,7 @@ void AddAfter(const Case& test_case, std::vector<PhasePlan>& phases) {
   if (!Disrupts(test_case) || !phases.back().armed || !phases.back().saves) return;
   PhasePlan after = phases.back();
   after.armed = false;
+  after.beside_struck = true;
   after.follows = std::exchange(after.name, "after");
   PhasePlan undisturbed = after;
   undisturbed.name = "undisturbed";

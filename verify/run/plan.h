@@ -20,6 +20,7 @@ struct PhasePlan {
   bool saves = false;    ///< saves a checkpoint, and in a values run restores it
   std::string resumes = {};  ///< does nothing but restore what the phase of this name saved
   std::string follows = {};  ///< saves where the phase of this name has saved, whatever it left there
+  bool beside_struck = false;  ///< held against the phase that a fault struck, by what both leave
   bool trains = false;   ///< takes the Case's optimizer steps
   bool offloads = true;  ///< has the host do what the Case says of them; else its device has no limit
   bool only_shown = false;  ///< judged by nothing; a report shows it beside another phase

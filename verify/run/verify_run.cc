@@ -87,7 +87,7 @@ std::vector<PhasePlan> Run::Plans() const {
     const auto& properties = selected.value();
     const bool is_read = std::any_of(properties.begin(), properties.end(), reads);
     // What follows a fault is judged in place of what it struck.
-    const bool is_of_fault = plan.armed || plan.name == "after" || plan.name == "undisturbed";
+    const bool is_of_fault = plan.armed || plan.beside_struck;
     return plan.name != "values" && !is_of_fault && (test_case().as_stated || !is_read);
   });
   return plans;
@@ -151,17 +151,6 @@ Status CheckMesh(const std::vector<AxisCase>& mesh) {
     return BadInput("mesh: axis pp: every rank of the reference has every layer");
   }
   return Ok();
-}
-
-/// Of the files of a directory, sorted; none if there is no such directory.
-std::vector<std::string> NamesIn(const std::string& directory) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
-    names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 /// Why what a subject saved is judged only by what it restores, or empty if the oracle reads it. An
@@ -267,7 +256,7 @@ std::string Run::WhyNot(const PhasePlan& plan) const {
   if (!plan.resumes.empty() && !std::filesystem::exists(SavedBy(plan.resumes))) {
     return fmt::format("phase {} saved nothing to resume from", plan.resumes);
   }
-  if ((plan.name == "after" || plan.name == "undisturbed") && !options_.save_to.empty()) {
+  if (plan.beside_struck && !options_.save_to.empty()) {
     return "what the fault has left is where --save-to says, and stays as it is";
   }
   if (plan.mode == RunMode::kMemory && !options_.measures_memory) {
@@ -310,9 +299,9 @@ Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
     left.stderr_tail = exits[rank].stderr_tail;
   }
   if (plan.saves) phase.saved_files = NamesIn(SavedBy(plan.name));
-  if (is_struck || plan.name == "after" || plan.name == "undisturbed") {
+  if (is_struck || plan.beside_struck) {
     evidence_.oracle.left[plan.name] = InspectLeft(SavedBy(plan.name), plan.trains,
-                                                      plan.name != "undisturbed");
+                                                      is_struck || !plan.follows.empty());
   }
   return Ok();
 }
@@ -333,7 +322,7 @@ Status Run::Consult() {
   evidence_.oracle.left = left;
   for (const PhasePlan& plan : Plans()) {
     if (!plan.saves || plan.mode != RunMode::kValues) continue;
-    if (plan.name == "after" || plan.name == "undisturbed") continue;  // judged by what they leave
+    if (plan.beside_struck) continue;  // judged by what they leave
     if (!std::filesystem::exists(SavedBy(plan.name))) continue;
     if (plan.trains) {
       // A framework's keys, and what its steps have changed, are held against no file.

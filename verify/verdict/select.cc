@@ -71,6 +71,11 @@ const PhaseEvidence* PhaseToJudge(const Evidence& evidence, const std::string& n
   return phase;
 }
 
+bool WasStruck(const PhaseEvidence& phase) {
+  return std::any_of(phase.ranks.begin(), phase.ranks.end(),
+                     [](const RankEvidence& rank) { return !rank.faults.empty(); });
+}
+
 std::vector<const PhaseEvidence*> LoadPhases(const Evidence& evidence, Judgement& judgement) {
   std::vector<const PhaseEvidence*> phases;
   for (const char* name : {"values", "plain", "resume"}) {

@@ -21,6 +21,9 @@ const PhaseEvidence* PhaseToJudge(const Evidence& evidence, const std::string& n
 /// Whether the reference pipeline ran, and not a framework.
 bool IsReference(const Evidence& evidence);
 
+/// Whether any fault struck a rank of the phase.
+bool WasStruck(const PhaseEvidence& phase);
+
 /// The phases that load a model and compare values: `values`, which must be there, and `plain` and
 /// `resume` if they ran.
 std::vector<const PhaseEvidence*> LoadPhases(const Evidence& evidence, Judgement& judgement);
