@@ -32,11 +32,25 @@ std::string FirstDifference(const RankEvidence& after, const RankEvidence& undis
   return "its facts, in what is neither a tensor's value nor a stage";
 }
 
+/// How the undisturbed job differs from itself, where it was run twice; empty if it does not.
+std::string WhyNotDeterministic(const Evidence& evidence, const PhaseEvidence& undisturbed) {
+  const PhaseEvidence* again = evidence.Phase("undisturbed_again");
+  if (again == nullptr) return "";
+  for (size_t rank = 0; rank < again->ranks.size() && rank < undisturbed.ranks.size(); ++rank) {
+    const RankEvidence& here = again->ranks[rank];
+    const RankEvidence& there = undisturbed.ranks[rank];
+    if (here.facts == there.facts) continue;
+    return fmt::format("the undisturbed job, run twice, is not deterministic on rank {}: {}", rank,
+                       FirstDifference(here, there));
+  }
+  return "";
+}
+
 /// \claim      The facts of every rank of phase `after` (the struck job once more, where it has
 /// left what it
 ///             left) equal, byte for byte, those of phase `undisturbed` (the same where nothing
 ///             was).
-/// \needs      after, undisturbed: all facts
+/// \needs      after, undisturbed, of a subject that trains undisturbed_again: all facts
 /// \tolerance  none: facts are deterministic
 /// \killed_by  fault.draft_taken_for_whole
 /// \source     design: the run after the fault equals the run without it
@@ -52,6 +66,10 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   const PhaseEvidence* after = PhaseToJudge(evidence, "after", judgement);
   const PhaseEvidence* undisturbed = PhaseToJudge(evidence, "undisturbed", judgement);
   if (after == nullptr || undisturbed == nullptr) return;
+  if (const std::string why = WhyNotDeterministic(evidence, *undisturbed); !why.empty()) {
+    judgement.Inconclusive(why);
+    return;
+  }
   for (size_t rank = 0; rank < after->ranks.size() && rank < undisturbed->ranks.size(); ++rank) {
     const RankEvidence& here = after->ranks[rank];
     const RankEvidence& there = undisturbed->ranks[rank];
@@ -73,10 +91,10 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "fault.after_equals_undisturbed",
     .claim = "The job that runs after a fault equals, fact by fact, the one that never had it.",
-    .needs = "after, undisturbed: every stage, collectives, errors",
+    .needs = "after, undisturbed, undisturbed_again: every stage, collectives, errors",
     .tolerance = "none",
     .source = "what a fault leaves behind must have no effect",
-    .killed_by = {"fault.draft_taken_for_whole"},
+    .killed_by = {"fault.draft_taken_for_whole", "subject.leaves_a_lock"},
     .check = Check,
     .capabilities = {"save"},
 }};

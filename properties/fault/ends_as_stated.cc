@@ -72,8 +72,9 @@ bool NamesWhatWasUnderWay(const std::string& text, const RankEvidence& rank) {
 
 class Judging {
  public:
-  Judging(const PhaseEvidence& phase, const Struck& struck, Judgement& judgement)
-      : phase_(phase), struck_(struck), judgement_(judgement) {}
+  /// \param names_ranks  whether errors must say whom they are about
+  Judging(const PhaseEvidence& phase, const Struck& struck, bool names_ranks, Judgement& judgement)
+      : phase_(phase), struck_(struck), names_ranks_(names_ranks), judgement_(judgement) {}
 
   void Check() {
     bool any_failed = false;
@@ -93,7 +94,7 @@ class Judging {
         Add(rank, "silent", fmt::format("ended with {} and said nothing", rank.exit));
       } else if (rank.errors.empty() && any_failed && struck_.models.contains("abort")) {
         Add(rank, "not-told", "ended as if all were well, although another rank failed");
-      } else if (!rank.errors.empty()) {
+      } else if (!rank.errors.empty() && names_ranks_) {
         CheckMessage(rank);
       }
     }
@@ -133,6 +134,7 @@ class Judging {
 
   const PhaseEvidence& phase_;
   const Struck& struck_;
+  const bool names_ranks_;
   Judgement& judgement_;
 };
 
@@ -150,6 +152,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     judgement.Skipped("no fault was to be injected");
     return;
   }
+  const std::string* nameless = evidence.WhyCannot("lost_ranks");
+  if (nameless != nullptr) judgement.Skipped("which rank errors name: " + *nameless);
   for (const PhaseEvidence& phase : evidence.phases) {
     const Struck struck = StruckIn(phase);
     if (struck.models.empty()) continue;
@@ -158,7 +162,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       judgement.Skipped("no fault was injected that ends a job or holds it up");
       continue;
     }
-    Judging(phase, struck, judgement).Check();
+    Judging(phase, struck, nameless == nullptr, judgement).Check();
   }
   if (judgement.comparisons() == 0 && judgement.verdict() != Verdict::kSkip) {
     judgement.Inconclusive("no fault struck");
@@ -173,7 +177,8 @@ const PropertyRegistration kRegistration{{
     .needs = "every phase: fault records, the end of every rank, errors, collectives",
     .tolerance = "none",
     .source = "NVIDIA/nccl#582, NVIDIA/nvidia-resiliency-ext#170",
-    .killed_by = {"fault.cause_not_told", "fault.error_not_told", "fault.waits_without_end"},
+    .killed_by = {"fault.cause_not_told", "fault.error_not_told", "fault.waits_without_end",
+                  "subject.not_slowed_down", "subject.waits_for_a_lost_rank"},
     .check = Check,
 }};
 

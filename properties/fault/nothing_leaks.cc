@@ -45,7 +45,7 @@ const PropertyRegistration kRegistration{{
     .needs = "every phase: leaks",
     .tolerance = "none",
     .source = "a job that is restarted in its process must find what it needs",
-    .killed_by = {"fault.file_left_open"},
+    .killed_by = {"fault.file_left_open", "subject.file_left_open"},
     .check = Check,
     .needs_processes = true,
 }};

@@ -84,6 +84,18 @@ class Judging {
   Judgement& judgement_;
 };
 
+/// Why what a subject saves cannot be told to be whole, or empty.
+std::string WhyNotAudited(const Evidence& evidence) {
+  const auto undisturbed = evidence.oracle.left.find(kUndisturbed);
+  if (IsReference(evidence) || undisturbed == evidence.oracle.left.end()) return "";
+  for (const LeftCheckpoint& one : undisturbed->second.checkpoints) {
+    if (!one.damage.empty()) {
+      return "what it saves is not whole for `audit`, without a fault too: " + one.damage.front();
+    }
+  }
+  return "";
+}
+
 /// \claim      When a phase that was struck is over, every checkpoint that lies where it saves is
 /// whole, by
 ///             its manifest or against what an earlier job had saved there, and one of the job
@@ -100,6 +112,10 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     return;
   }
   const auto undisturbed = evidence.oracle.left.find(kUndisturbed);
+  if (const std::string why = WhyNotAudited(evidence); !why.empty()) {
+    judgement.Skipped(why);
+    return;
+  }
   for (const auto& [name, left] : evidence.oracle.left) {
     const PhaseEvidence* phase = evidence.Phase(name);
     if (phase == nullptr || (name != kAfter && !WasStruck(*phase))) continue;
@@ -120,7 +136,7 @@ const PropertyRegistration kRegistration{{
     .tolerance = "bit-exact",
     .source = "a fault may cost what was being saved, and nothing that had been",
     .killed_by = {"checkpoint.latest_before_data", "fault.old_one_removed_first",
-                  "fault.writer_error_swallowed"},
+                  "fault.writer_error_swallowed", "subject.saves_what_it_has"},
     .check = Check,
     .capabilities = {"save"},
 }};

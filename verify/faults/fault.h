@@ -14,6 +14,7 @@
 #include "src/pipeline/stages.h"
 #include "verify/case/case.h"
 #include "verify/evidence/evidence.h"
+#include "verify/faults/in_subject.h"
 #include "verify/faults/point.h"
 #include "verify/oracle/oracle.h"
 
@@ -27,7 +28,7 @@ enum class FaultModel {
                  ///< if there is none every rank ends with an error that names file and tensor
   kMustAbortCleanly,  ///< every rank ends with an error that names what failed, and the rank that
                       ///< it failed on; nothing is lost
-  kMustEndTheRun,  ///< a rank is lost or hangs: the others end within the deadline and name it
+  kMustEndTheRun,     ///< a rank is lost or hangs: the others end within the deadline and name it
 };
 
 /// As a fault's record in the evidence has it: "seen", "go-on", "recover", "abort", "end-the-run".
@@ -70,6 +71,9 @@ struct Fault {
       check;
   /// Decorates the seams or leaves of `site`, on every rank.
   std::function<void(FaultSite site, const std::string& where)> arm;
+  /// How it strikes a subject, WHERE having been checked; null: it acts at seams, which only the
+  /// reference has. \error kBadInput for a WHERE that only the reference has.
+  std::function<Result<SubjectFault>(const Case&, const std::string& where)> in_subject = {};
 };
 
 const std::vector<Fault>& AllFaults();

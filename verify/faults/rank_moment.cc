@@ -130,6 +130,14 @@ Fault RankFault(const std::string& id, const std::string& what, FaultModel model
               site.world.observer = std::make_shared<AtStage>(site.world.observer, target, at);
             }
           },
+      .in_subject = [id](const Case& test_case, const std::string& where) -> Result<SubjectFault> {
+        SP_ASSIGN(const Target target, TargetOf(test_case, where));
+        return SubjectFault{.rank = target.rank,
+                            .moment = SubjectMoment{.act = id.substr(id.find('/') + 1),
+                                                    .stage = target.stage,
+                                                    .step = target.step,
+                                                    .collective = target.collective}};
+      },
   };
 }
 

@@ -8,6 +8,7 @@
 
 namespace shardproof {
 
+/// The id's last word is what a subject's rank is told to do to itself (shardproof/_faults.py).
 /// \param act  what happens to the rank; called once, on it
 /// \param needs_process  whether it happens to a process as a whole: not to simulated ranks, which
 /// share one

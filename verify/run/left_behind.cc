@@ -154,4 +154,20 @@ LeftRecord InspectLeft(const std::string& directory, bool trains, bool had_previ
   return left;
 }
 
+LeftRecord InspectLeftBySubject(const std::string& directory, bool may_be_cut_short) {
+  LeftRecord left;
+  std::error_code error;
+  if (!fs::exists(directory, error) || fs::is_empty(directory, error)) return left;
+  auto audited = Audit(directory);
+  if (!audited.ok() && may_be_cut_short) return left;
+  LeftCheckpoint& one = left.checkpoints.emplace_back();
+  if (!audited.ok()) {
+    one.damage.push_back(audited.error().message);
+    return left;
+  }
+  one.content = ContentOf(audited.value());
+  one.damage = std::move(audited.value().damage);
+  return left;
+}
+
 }  // namespace shardproof

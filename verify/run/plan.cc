@@ -24,10 +24,12 @@ bool AnyFault(const Case& test_case, const std::function<bool(FaultModel)>& is) 
   });
 }
 
-/// Whether the faults strike a training job, which has older saves to go back to and more to lose, and not
-/// a model that is loaded and saved.
-bool IsOfTraining(const Case& test_case) {
-  return test_case.subject == kReference && test_case.steps > 0 &&
+using Cannot = std::map<std::string, std::string>;
+
+/// Whether the faults strike a training job, which has older saves to go back to and more to lose,
+/// and not a model that is loaded and saved.
+bool IsOfTraining(const Case& test_case, const Cannot& cannot) {
+  return test_case.steps > 0 && !cannot.contains("train") &&
          AnyFault(test_case, [](FaultModel model) { return model != FaultModel::kMustBeSeen; });
 }
 
@@ -42,17 +44,19 @@ void AddAfter(const Case& test_case, std::vector<PhasePlan>& phases) {
   undisturbed.name = "undisturbed";
   undisturbed.follows.clear();
   phases.push_back(std::move(after));
+  phases.push_back(undisturbed);
+  if (test_case.subject == kReference || !undisturbed.trains) return;
+  undisturbed.name = "undisturbed_again";
   phases.push_back(std::move(undisturbed));
 }
 
-void AddTraining(const Case& test_case, const std::map<std::string, std::string>& cannot,
-                 std::vector<PhasePlan>& phases) {
+void AddTraining(const Case& test_case, const Cannot& cannot, std::vector<PhasePlan>& phases) {
   if (test_case.steps == 0 || cannot.contains("train")) return;
   const bool saves = !cannot.contains("save");
   phases.push_back({.name = "train",
                     .strategy = test_case.strategy,
                     .mesh = test_case.mesh,
-                    .armed = IsOfTraining(test_case),
+                    .armed = IsOfTraining(test_case, cannot),
                     .planted = true,
                     .saves = saves,
                     .trains = true});
@@ -83,23 +87,21 @@ void AddTraining(const Case& test_case, const std::map<std::string, std::string>
 }  // namespace
 
 bool Disrupts(const Case& test_case) {
-  return AnyFault(test_case, [](FaultModel model) {
-    return MayEnd(model) || model == FaultModel::kMustGoOn;
-  });
+  return AnyFault(test_case,
+                  [](FaultModel model) { return MayEnd(model) || model == FaultModel::kMustGoOn; });
 }
 
-std::string StruckPhase(const Case& test_case) {
-  return IsOfTraining(test_case) ? "train" : "values";
+std::string StruckPhase(const Case& test_case, const Cannot& cannot) {
+  return IsOfTraining(test_case, cannot) ? "train" : "values";
 }
 
-std::vector<PhasePlan> PlanPhases(const Case& test_case,
-                                  const std::map<std::string, std::string>& cannot) {
+std::vector<PhasePlan> PlanPhases(const Case& test_case, const Cannot& cannot) {
   const bool saves = !cannot.contains("save");
   std::vector<PhasePlan> phases;
   phases.push_back({.name = "values",
                     .strategy = test_case.strategy,
                     .mesh = test_case.mesh,
-                    .armed = !IsOfTraining(test_case),
+                    .armed = !IsOfTraining(test_case, cannot),
                     .planted = true,
                     .saves = saves});
   AddAfter(test_case, phases);

@@ -36,7 +36,8 @@ struct PhasePlan {
 /// train_resume: restore what train saved on another mesh. memory: the values phase
 /// again, unpoisoned and measured. memory_plain: the reference by the plain strategy, measured so.
 /// Where faults strike that end ranks or hold them up (Disrupts): after: the phase that they strike once
-/// more, without them; undisturbed: the same where nothing was before.
+/// more, without them; undisturbed: the same where nothing was before; undisturbed_again: that once
+/// more, of a subject that trains, to tell whether it is deterministic.
 std::vector<PhasePlan> PlanPhases(const Case& test_case,
                                   const std::map<std::string, std::string>& cannot = {});
 
@@ -44,7 +45,8 @@ std::vector<PhasePlan> PlanPhases(const Case& test_case,
 bool Disrupts(const Case& test_case);
 
 /// The phase that a Case's faults strike, by its name.
-std::string StruckPhase(const Case& test_case);
+std::string StruckPhase(const Case& test_case,
+                        const std::map<std::string, std::string>& cannot = {});
 
 std::string ToString(RunMode mode);
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "verify/case/case_json.h"
+#include "verify/faults/fault.h"
 #include "verify/run/rank_processes.h"
 #include "verify/run/subject.h"
 #include "verify/run/warm_processes.h"
@@ -18,6 +19,27 @@ namespace shardproof {
 namespace {
 
 using nlohmann::json;
+
+/// What strikes ranks of the phase, for the ranks themselves.
+json FaultsFor(const PhaseRun& run) {
+  json faults = json::array();
+  if (!run.phase.armed) return faults;
+  for (const FaultCase& asked : run.test_case.faults) {
+    const Fault fault = FindFault(asked.id).value();
+    const SubjectFault strikes = fault.in_subject(run.test_case, asked.where).value();
+    if (!strikes.moment) continue;
+    json one = {{"id", asked.id},
+                {"where", asked.where},
+                {"model", NameOf(fault.model)},
+                {"rank", *strikes.rank},
+                {"act", strikes.moment->act},
+                {"stage", strikes.moment->stage}};
+    if (strikes.moment->step) one["step"] = *strikes.moment->step;
+    if (strikes.moment->collective) one["collective"] = *strikes.moment->collective;
+    faults.push_back(std::move(one));
+  }
+  return faults;
+}
 
 json OrderFor(const PhaseRun& run) {
   json captures = json::array();
@@ -42,7 +64,8 @@ json OrderFor(const PhaseRun& run) {
           {"evidence", run.evidence},
           {"rendezvous", run.evidence + "/rendezvous"},
           {"timeout_ms", RankTimeout(run.test_case).count()},
-          {"captures", std::move(captures)}};
+          {"captures", std::move(captures)},
+          {"faults", FaultsFor(run)}};
 }
 
 /// Where libraries may cache: beside the evidence of the phases.
@@ -60,6 +83,7 @@ class WarmProcesses : public RankProcesses {
   }
   std::optional<int> Ended(int64_t rank) override { return python_.Ended(rank); }
   void End(int64_t rank) override { python_.End(rank); }
+  pid_t Pid(int64_t rank) const override { return python_.Pid(rank); }
 
  private:
   WarmPython& python_;

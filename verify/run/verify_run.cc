@@ -94,7 +94,12 @@ std::vector<PhasePlan> Run::Plans() const {
 }
 
 std::string Run::SavedBy(const std::string& phase) const {
-  if (phase == "after") return SavedBy(StruckPhase(test_case()));
+  const std::string struck = StruckPhase(test_case(), options_.subject.cannot);
+  if (phase == "after") return SavedBy(struck);
+  // Paths as long as that of the struck phase: a framework may send them to other ranks, and how many
+  // bytes travel is a fact.
+  if (phase == "undisturbed") return options_.directory + "/alone_" + struck;
+  if (phase == "undisturbed_again") return options_.directory + "/again_" + struck;
   // What is kept is a training job's state, if the reference is to train.
   const bool trains = test_case().subject == kReference && test_case().steps > 0;
   if (phase == (trains ? "train" : "values") && !options_.save_to.empty()) return options_.save_to;
@@ -217,7 +222,10 @@ Status Run::CheckReferenceOnly() const {
   if (test_case().training.offload > 0) return refuse("offload");
   if (test_case().device_bytes > 0) return refuse("device_bytes");
   if (test_case().transport != "gloo") return refuse("transport " + test_case().transport);
-  if (!test_case().faults.empty()) return refuse("fault " + test_case().faults[0].id);
+  for (const FaultCase& asked : test_case().faults) {
+    SP_ASSIGN(const Fault fault, FindFault(asked.id));
+    if (!fault.in_subject) return refuse("fault " + asked.id);
+  }
   return Ok();
 }
 
@@ -245,6 +253,10 @@ Status Run::Prepare() {
     SP_ASSIGN(const Fault fault, FindFault(asked.id));
     if (Status sound = fault.check(test_case(), locations_, asked.where); !sound.ok()) {
       return sound.error().While(text::Printable(asked.id + "@" + asked.where));
+    }
+    if (test_case().subject == kReference) continue;
+    if (const auto strikes = fault.in_subject(test_case(), asked.where); !strikes.ok()) {
+      return strikes.error().While(text::Printable(asked.id + "@" + asked.where));
     }
   }
   SP_TRY(SelectProperties(options_.properties));
@@ -281,7 +293,8 @@ Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
   if (plan.saves && SavedBy(plan.name) != options_.save_to && plan.follows.empty()) {
     std::error_code error;  // of an earlier launch; a save that cannot replace it says so
     std::filesystem::remove_all(SavedBy(plan.name), error);
-    if (test_case().leftovers || is_struck) {  // what a fault may cost
+    // What a fault may cost. What a subject saves over is its own affair: it is asked for a directory.
+    if (test_case().leftovers || (is_struck && test_case().subject == kReference)) {
       SP_TRY(plan.trains ? LeaveStepsAsAnEarlierJob(SavedBy(plan.name), test_case().SavedSteps().front())
                          : LeaveAsAnEarlierJob(SavedBy(plan.name)));
     }
@@ -300,8 +313,10 @@ Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
   }
   if (plan.saves) phase.saved_files = NamesIn(SavedBy(plan.name));
   if (is_struck || plan.beside_struck) {
-    evidence_.oracle.left[plan.name] = InspectLeft(SavedBy(plan.name), plan.trains,
-                                                      is_struck || !plan.follows.empty());
+    evidence_.oracle.left[plan.name] =
+        test_case().subject == kReference
+            ? InspectLeft(SavedBy(plan.name), plan.trains, is_struck || !plan.follows.empty())
+            : InspectLeftBySubject(SavedBy(plan.name), /*may_be_cut_short=*/is_struck);
   }
   return Ok();
 }
@@ -394,6 +409,8 @@ Result<std::vector<PropertyResult>> Run::Confirm(std::vector<PropertyResult> res
   }
   SP_TRY(LaunchAgain([&](const PhasePlan& plan) {
     if (plan.mode == RunMode::kMemory) return false;  // its ranks were fresh ones
+    // What a fault struck, and what is held against it, are one story.
+    if ((plan.armed && Disrupts(test_case())) || plan.beside_struck) return true;
     // What resumes depends on what was saved: it runs again after it.
     return failed.contains(plan.name) || failed.contains(plan.resumes);
   }));

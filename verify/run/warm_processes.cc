@@ -93,12 +93,14 @@ void WarmPython::Read(std::chrono::milliseconds patience) {
     if (!news.is_object()) continue;
     if (news.contains("ready")) ready_ = true;
     if (news.contains("refusal")) refusal_ = news.at("refusal");
+    if (news.contains("pid")) pids_[news.at("rank")] = news.at("pid");
     if (news.contains("status")) ended_[news.at("rank")] = news.at("status");
   }
 }
 
 Status WarmPython::Begin(const PhaseRun& run, const std::string& order, int64_t rank) {
   ended_.erase(rank);
+  pids_.erase(rank);
   const json line = {{"begin", rank},
                      {"order", order},
                      {"stdout", fmt::format("{}/rank_{}.stdout", run.evidence, rank)},
@@ -110,6 +112,11 @@ std::optional<int> WarmPython::Ended(int64_t rank) {
   Read(std::chrono::milliseconds(0));
   if (const auto found = ended_.find(rank); found != ended_.end()) return found->second;
   return gone_ ? std::optional<int>(SIGKILL) : std::nullopt;
+}
+
+pid_t WarmPython::Pid(int64_t rank) const {
+  const auto known = pids_.find(rank);
+  return known == pids_.end() ? -1 : known->second;
 }
 
 void WarmPython::End(int64_t rank) {

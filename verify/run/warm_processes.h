@@ -25,6 +25,8 @@ class WarmPython {
   std::optional<int> Ended(int64_t rank);
   /// Ends a rank and waits until it is gone.
   void End(int64_t rank);
+  /// The process of a rank that has begun; -1 if that is not known yet.
+  pid_t Pid(int64_t rank) const;
 
  private:
   WarmPython() = default;
@@ -39,6 +41,7 @@ class WarmPython {
   bool gone_ = false;
   std::string refusal_;
   std::map<int64_t, int> ended_;
+  std::map<int64_t, pid_t> pids_;
 };
 
 }  // namespace shardproof

@@ -11,6 +11,7 @@ from training import optimizer_of, train, unseen
 CANNOT = {
     "plain": "it has one way of loading",
     "host_bound": "every rank holds the whole model",
+    "lost_ranks": "Gloo says that a connection was closed, and torch not whose",
 }
 SHOWS = {"collectives": ["broadcast"], "files": ["model.safetensors"]}
 

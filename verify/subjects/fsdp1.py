@@ -14,6 +14,7 @@ CANNOT = {
     "plain": "it has one way of loading",
     "identity": "FSDP1 makes the original parameters views of flat ones",
     "host_bound": "every rank holds the whole model before it is sharded",
+    "lost_ranks": "Gloo says that a connection was closed, and torch not whose",
 }
 SHOWS = {
     "placements": ["flat_shard"],

@@ -16,6 +16,7 @@ CANNOT = {
     "plain": "it has one way of loading",
     "identity": "fully_shard replaces every parameter by a DTensor of its own",
     "host_bound": "set_model_state_dict makes no promise about host memory",
+    "lost_ranks": "Gloo says that a connection was closed, and torch not whose",
 }
 SHOWS = {
     "placements": ["shard"],

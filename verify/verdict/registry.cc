@@ -46,6 +46,9 @@ const std::vector<Capability>& KnownCapabilities() {
       {"train", "takes case.steps optimizer steps, and resumes from what it saves halfway"},
       {"rng", "restores the random number generator's state when it resumes training"},
       {"saved_files", "saves files that the verifier reads by itself"},
+      {"lost_ranks",
+       "names, where a rank is lost or fails, that rank and what was under way in the others' "
+       "errors"},
   };
   return capabilities;
 }

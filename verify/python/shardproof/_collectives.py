@@ -14,16 +14,21 @@ _OTHERS = {"wait_tensor", "send", "recv_", "recv_any_source_", "monitored_barrie
 
 
 class CollectiveRecorder(TorchDispatchMode):
-    """Writes each collective before it runs, numbered within its group."""
+    """Writes each collective before it runs, numbered within its group.
 
-    def __init__(self, writer):
+    before: called with the operation's name, before it is on record.
+    """
+
+    def __init__(self, writer, before=lambda op: None):
         super().__init__()
         self._writer = writer
+        self._before = before
         self._next: dict[tuple[int, ...], int] = {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func.namespace in _NAMESPACES and func._opname not in _OTHERS:
+            self._before(func._opname.strip("_"))
             self._record(func, args, kwargs)
         return func(*args, **kwargs)
 

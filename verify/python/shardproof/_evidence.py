@@ -97,8 +97,16 @@ class Writer:
         """Within a stage."""
         self._facts.write({"record": "rng", "cpu": cpu})
 
+    def fault(self, **fields):
+        """To be called before the fault acts."""
+        self._facts.write({"record": "fault", **fields})
+
     def error(self, code: str, stage: str, message: str):
         self._facts.write({"record": "error", "code": code, "stage": stage, "message": message})
+
+    def leaks(self, what: list[str]):
+        """What the rank holds when its part is over, and should have given back."""
+        self._measures.write({"record": "leaks", "what": what})
 
     def memory(self, time_ms: float, anonymous_bytes: int, stage: str):
         self._measures.write(

@@ -31,14 +31,19 @@ class Observer:
         self._mode = mode
         self._captures = captures
         self._on_stage = None
+        self._on_observed = None
         self._identities: dict[int, tuple[int, object]] = {}
         self.stage = "start"
         self._name_of: dict[int, str] = {}  # of an owner's identity: the first name that it had
         self.own_bytes = 0
 
     def on_stage(self, told):
-        """Calls told(stage) whenever a stage is observed."""
+        """Calls told(stage) whenever a stage is about to be observed."""
         self._on_stage = told
+
+    def on_observed(self, told):
+        """Calls told(stage, step) whenever a stage was observed, all of it being on record."""
+        self._on_observed = told
 
     @_digest.on_host
     def __call__(
@@ -76,6 +81,8 @@ class Observer:
             self._writer.begin_stage(stage, step, "state_dict")
             self._observe_tensors(stage, step, _model.state_dict_tensors(state_dict), content)
             self._writer.end_stage()
+        if self._on_observed:
+            self._on_observed(stage, step)
 
     def _observe_tensors(self, stage, step, tensors, content):
         aliases = _model.alias_groups(tensors)

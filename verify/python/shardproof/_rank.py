@@ -7,6 +7,7 @@ subject failed; 5 the verifier is at fault.
 import contextlib
 import ctypes
 import datetime
+import gc
 import importlib.util
 import os
 import pathlib
@@ -21,6 +22,7 @@ import torch.distributed as dist
 
 from ._collectives import CollectiveRecorder
 from ._evidence import Writer, coordinates_of, root_cause
+from ._faults import Faults
 from ._observer import Observer
 from .case import read_order
 
@@ -112,18 +114,33 @@ def run_rank(order_path: str, rank: int) -> int:
     writer.process(os.getpid(), socket.gethostname())
     observer = Observer(writer, list(case.mesh), order["mode"], order["captures"])
     own = os.getpid()
+    code = 0
     try:
         _run(case, order, writer, observer)
     except BaseException as error:  # noqa: BLE001: SystemExit and KeyboardInterrupt end a rank too
         if os.getpid() != own:
             os._exit(1)
         writer.error("subject", observer.stage, root_cause(error))
-        writer.end()
         traceback.print_exc()
         print(root_cause(error), file=sys.stderr)
-        return 1
+        code = 1
+    if order["case"]["faults"]:
+        gc.collect()  # what the error's frames held
+        writer.leaks(_held_below(order["save_to"]))
     writer.end()
-    return 0
+    return code
+
+
+def _held_below(directory: str) -> list[str]:
+    """Files that are still open where the subject saves. What else a framework keeps is its own affair."""
+    held = []
+    root = os.path.realpath(directory)
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            path = os.readlink(f"/proc/self/fd/{number}")
+            if path == root or path.startswith(root + os.sep):
+                held.append(f"descriptor of {os.path.relpath(path, os.path.dirname(root))}")
+    return sorted(held)
 
 
 def _run(case, order, writer, observer):
@@ -145,9 +162,11 @@ def _run(case, order, writer, observer):
     else:
         poison_fresh_memory()
     torch.manual_seed(case.seed)
+    faults = Faults(writer, case.rank, order["faults"])
+    observer.on_observed(faults.observed)
     recorder = contextlib.nullcontext()
     if case.world_size > 1 and "collectives" not in getattr(subject, "CANNOT", {}):
-        recorder = CollectiveRecorder(writer)
+        recorder = CollectiveRecorder(writer, faults.before_collective)
     own = os.getpid()
     with recorder:
         subject.run(case, observer)

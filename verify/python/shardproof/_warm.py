@@ -1,7 +1,8 @@
 """The standing process: imports once, then forks a rank for every order.
 
 Reads lines {"begin": rank, "order": path, "stdout": path, "stderr": path} and {"end": rank} from
-stdin; writes {"ready": true}, {"refusal": why} and {"rank": rank, "status": wait status} to stdout.
+stdin; writes {"ready": true}, {"refusal": why}, {"rank": rank, "pid": pid} and
+{"rank": rank, "status": wait status} to stdout.
 Ends when stdin does, and its ranks with it.
 """
 
@@ -58,6 +59,7 @@ class Forker:
         if pid:
             _lead_group(pid)
             self._ranks[pid] = order["begin"]
+            self._say({"rank": order["begin"], "pid": pid})
             return
         code = 5
         try:

@@ -1,0 +1,41 @@
+"""Faults in a framework: its ranks are killed, stop, leave and are slow, and what must hold then is judged."""
+
+from command import REPOSITORY, CommandTest, checkpoint
+
+JUDGED = {
+    "fault.ends_as_stated", "fault.every_fault_fires", "fault.nothing_leaks", "fault.nothing_lost",
+    "fault.after_equals_undisturbed",
+}  # fmt: skip
+
+
+class RanksOfFrameworks(CommandTest):
+    """As stated: all of it passes, and was judged."""
+
+    labels = "selftest multi-rank fault timed"
+    fixtures = "checkpoints"
+    timeout_s = 120
+
+    def ends_as_stated(self, subject, steps, *fault):
+        document = self.judged(
+            "verify", "--subject", REPOSITORY / "verify" / "subjects" / f"{subject}.py",
+            "--checkpoint", checkpoint("llama-tied-small"), "--world", 2, "--steps", steps,
+            "--deadline", 30, *fault, "--as-stated", code=0, timeout=110,
+        )  # fmt: skip
+        passed = {one["id"] for one in document["properties"] if one["verdict"] == "pass"}
+        self.assertEqual(JUDGED - passed, set())
+        return document
+
+    def test_fsdp2_killed_while_it_loads(self):
+        self.ends_as_stated("fsdp2", 0, "--kill", "1@sharded")
+
+    def test_fsdp2_killed_before_a_collective_of_its_save(self):
+        self.ends_as_stated("fsdp2", 4, "--inject", "rank/kill@0@#40")
+
+    def test_fsdp2_stopped_while_it_trains(self):
+        self.ends_as_stated("fsdp2", 4, "--stop", "0@stepped@2")
+
+    def test_ddp_left_by_a_rank(self):
+        self.ends_as_stated("ddp", 0, "--inject", "rank/leave@1@built")
+
+    def test_fsdp1_held_up(self):
+        self.ends_as_stated("fsdp1", 4, "--inject", "rank/slow@0@saved")
