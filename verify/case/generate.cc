@@ -401,14 +401,41 @@ FaultCase FaultSomewhere(int64_t ranks, bool trains, bool is_simulated) {
   return {OneOf(ids), fmt::format("{}:{}", Between(0, trains ? 40 : 12), rank)};
 }
 
-/// One fault, or two of which either may come first: beside one that strikes early for certain, or one that
-/// strikes late if the other has not.
+/// Two ranks of a world, another one each time.
+std::pair<std::string, std::string> TwoRanks(int64_t ranks) {
+  const int64_t one = Between(0, ranks - 1);
+  return {std::to_string(one), std::to_string((one + Between(1, ranks - 1)) % ranks)};
+}
+
+/// Two that both strike: the first does not end the job, or the other strikes before the job has heard of
+/// it, on another rank at the same stage.
+std::vector<FaultCase> BothStrike(Case& made) {
+  const int64_t ranks = made.WorldSize();
+  const std::string any = std::to_string(Between(0, ranks - 1));
+  if (!made.faults.empty()) return {made.faults[0], {"rank/kill", any + "@resumed"}};  // restored from an older save
+  if (ranks == 1 || Chance(10)) {
+    return {{"file/slow", "0:0"},
+            OneOf<FaultCase>({{"file/fsync", "0:0"}, {"file/rename", "0:0"}, {"rank/kill", any + "@saved"}})};
+  }
+  const auto [a, b] = TwoRanks(ranks);
+  if (Chance(50)) return {{"file/fsync", "0:" + a}, {OneOf<std::string>({"file/fsync", "file/enospc"}), "0:" + b}};
+  const std::string stage = OneOf<std::string>({"built", "sharded", "materialized", "ready"});
+  const std::vector<std::string> lost = {"rank/kill", "rank/leave"};
+  return {{OneOf(lost), a + "@" + stage}, {OneOf(lost), b + "@" + stage}};
+}
+
+/// One fault, or two: such that both strike, or of which either may come first, beside one that strikes early
+/// for certain, or one that strikes late if the other has not.
 void MakeFaults(Case& made) {
   const int64_t ranks = made.WorldSize();
   made.as_stated = true;
   made.device = "cpu";
   // What is lost without a process being gone is known after this, over real transports.
   if (made.transport != "sim") made.deadline_ms = 6000;
+  if (Chance(50)) {
+    made.faults = BothStrike(made);
+    return;
+  }
   const bool is_late = Chance(50);
   const std::string at_the_end = std::to_string(Between(0, ranks - 1)) + "@saved";
   made.faults = {is_late ? FaultCase{"rank/kill", at_the_end} : FaultThatStrikes(ranks)};

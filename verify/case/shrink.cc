@@ -1,7 +1,10 @@
 #include "verify/case/shrink.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <functional>
+#include <regex>
 #include <set>
 #include <string>
 
@@ -85,16 +88,72 @@ std::vector<std::vector<AxisCase>> SimplerMeshes(const std::vector<AxisCase>& me
   return simpler;
 }
 
+/// A WHERE of a fault as far as ranks and calls go: "2:1" and "2", "1@ready", "1@#12", "call=2,rank=1".
+struct Place {
+  std::smatch parts;
+  bool Matches(const std::string& where, const char* pattern) {
+    return std::regex_search(where, parts, std::regex(pattern));
+  }
+  /// The place with another number in place of the first group's.
+  std::string With(int64_t number) const {
+    return parts.prefix().str() + parts[0].str().substr(0, parts.position(1) - parts.position(0)) +
+           std::to_string(number) + parts[0].str().substr(parts.position(1) - parts.position(0) + parts.length(1)) +
+           parts.suffix().str();
+  }
+  int64_t Number() const { return std::strtoll(parts[1].str().c_str(), nullptr, 10); }
+};
+
+constexpr std::array kOfRank = {R"(^\d+:(\d+)$)", R"(^(\d+)@)", R"(\brank=(\d+))"};
+constexpr std::array kOfCall = {R"(^(\d+)(?::\d+)?$)", R"(@#(\d+)$)", R"(\bcall=(\d+))"};
+
+/// Strikes ranks that are still there: of those that are not, the last.
+void StrikeWithin(Case& c) {
+  for (FaultCase& fault : c.faults) {
+    for (const char* pattern : kOfRank) {
+      Place place;
+      const std::string where = fault.where;
+      if (!place.Matches(where, pattern) || place.Number() < c.WorldSize()) continue;
+      fault.where = place.With(c.WorldSize() - 1);
+      break;
+    }
+  }
+}
+
+/// The same on rank 0, at the first call, at a call half as late, at the one before; at whichever step comes
+/// first.
+std::vector<std::string> SimplerPlaces(const std::string& where) {
+  std::vector<std::string> simpler;
+  for (const char* pattern : kOfRank) {
+    Place place;
+    if (place.Matches(where, pattern) && place.Number() > 0) simpler.push_back(place.With(0));
+  }
+  for (const char* pattern : kOfCall) {
+    Place place;
+    if (!place.Matches(where, pattern)) continue;
+    const int64_t number = place.Number();
+    for (const int64_t earlier : {int64_t{0}, number / 2, number - 1}) {
+      if (earlier >= 0 && earlier < number) simpler.push_back(place.With(earlier));
+    }
+  }
+  const std::string of_step = std::regex_replace(where, std::regex(R"(^(\d+@[a-z]+)@\d+$)"), "$1");
+  if (of_step != where) simpler.push_back(of_step);
+  return simpler;
+}
+
 void SimplifyJob(Simplifier& to) {
   const Case plain;
   for (const auto& mesh : SimplerMeshes(to.from().mesh)) {
-    to.Try([&](Case& c) { c.mesh = mesh; });
+    to.Try([&](Case& c) {
+      c.mesh = mesh;
+      StrikeWithin(c);
+    });
     if (to.from().transport != "sim") continue;
     // Fewer ranks take other turns: what was seen may want another order to show.
     for (uint64_t seed = 1; seed <= kSeedsTried; ++seed) {
       to.Try([&](Case& c) {
         c.mesh = mesh;
         c.seed = seed;
+        StrikeWithin(c);
       });
     }
   }
@@ -131,6 +190,9 @@ void SimplifyJob(Simplifier& to) {
     to.Try([&](Case& c) { c.faults.erase(c.faults.begin() + static_cast<std::ptrdiff_t>(i)); });
     // The first call of the last rank, which is where most can be seen.
     to.Try([&](Case& c) { c.faults[i].where = "0"; });
+    for (const std::string& where : SimplerPlaces(to.from().faults[i].where)) {
+      to.Try([&](Case& c) { c.faults[i].where = where; });
+    }
   }
   to.Try([&](Case& c) { c.model.unexpected.clear(); });
   to.Try([&](Case& c) { c.model.ties.clear(); });

@@ -1,5 +1,7 @@
 #include "verify/case/shrink.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -63,6 +65,43 @@ TEST(SimplerCases, KeepWhatIsAskedFor) {
     EXPECT_EQ(smallest.model.tensors.size(), 2u);
   }
   EXPECT_GT(tried, 20);
+}
+
+/// The smallest case with a fault of which `wanted` holds, from one with these on four ranks.
+std::vector<FaultCase> SmallestFaults(const std::vector<FaultCase>& faults,
+                                      const std::function<bool(const Case&)>& wanted) {
+  Case from = GenerateCase({}, 4, 0);
+  from.mesh = {{"dp_shard", 4}};
+  from.faults = faults;
+  from.as_stated = true;
+  return Smallest(from, wanted).faults;
+}
+
+bool Has(const Case& c, const std::string& id) {
+  return std::any_of(c.faults.begin(), c.faults.end(), [&](const FaultCase& f) { return f.id == id; });
+}
+
+TEST(SimplerCases, OfTwoFaultsKeepTheOneThatMatters) {
+  const auto left = SmallestFaults({{"file/enospc", "7:3"}, {"rank/kill", "2@saved"}},
+                                   [](const Case& c) { return Has(c, "rank/kill") && c.faults.back().where.find('@') != std::string::npos; });
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_EQ(left[0].id, "rank/kill");
+  EXPECT_EQ(left[0].where, "0@saved");
+}
+
+TEST(SimplerCases, StrikeRanksThatAreStillThereAndEarlierCalls) {
+  // Where the place is needed as it is, the fault has to come along when ranks become fewer.
+  const auto is_on_second = [](const Case& c) {
+    return c.WorldSize() >= 2 && Has(c, "comm/drop") &&
+           c.faults[0].where == "5:" + std::to_string(c.WorldSize() - 1);
+  };
+  EXPECT_EQ(SmallestFaults({{"comm/drop", "5:3"}}, is_on_second).at(0).where, "5:1");
+  const auto is_late = [](const Case& c) {
+    return Has(c, "rank/kill") && c.faults[0].where.starts_with("0@#") && std::stoi(c.faults[0].where.substr(3)) >= 3;
+  };
+  EXPECT_EQ(SmallestFaults({{"rank/kill", "0@#40"}}, is_late).at(0).where, "0@#3");
+  const auto is_kill = [](const Case& c) { return Has(c, "rank/kill") && c.faults[0].where.starts_with("0@stepped"); };
+  EXPECT_EQ(SmallestFaults({{"rank/kill", "0@stepped@2"}}, is_kill).at(0).where, "0@stepped");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "verify/cli/execute.h"
 #include "verify/cli/places.h"
 #include "verify/evidence/reader.h"
+#include "verify/faults/words.h"
 #include "verify/oracle/oracle.h"
 #include "verify/process/program.h"
 #include "verify/report/text.h"
@@ -43,6 +44,7 @@ int RunReport(const std::string& path, const ExecuteOptions& options) {
   }
   RunResult result = MakeRunResult(evidence.value(), Judge(evidence.value(), options.properties),
                                    path);
+  result.faults = DescribeFaults(result.test_case);
   result.command_line = options.command_line;
   result.next_command.clear();
   if (!options.report.empty()) {

@@ -56,6 +56,12 @@ const FaultRegistration kRegistration{{
             return Ok();
           };
         },
+    .in_words = [](const Case& test_case, const std::string& where) -> std::string {
+      const auto target = SplitRank(test_case, where);
+      if (!target.ok()) return "";
+      return fmt::format("on rank {}, the elements of {} become NaN once buffers are computed",
+                         target.value().rank, target.value().what);
+    },
 }};
 
 }  // namespace

@@ -6,7 +6,7 @@ namespace {
 
 const FaultRegistration kRegistration{
     OtherwiseFault("comm/drop", "a rank leaves out one collective",
-                   "left out:", [](Communicator&) { return Ok(); })};
+                   "left out:", "is left out", [](Communicator&) { return Ok(); })};
 
 }  // namespace
 }  // namespace shardproof

@@ -4,6 +4,7 @@
 #include "src/comm/describe.h"
 #include "verify/faults/decorators.h"
 #include "verify/faults/fault.h"
+#include "verify/faults/words.h"
 
 namespace shardproof {
 namespace {
@@ -66,6 +67,8 @@ const FaultRegistration kRegistration{{
           site.world.communicator = std::make_shared<FlippedWire>(site.world.communicator,
                                                                   site.Point("comm/flip", where));
         },
+    .in_words = CallInWords("broadcast or scatter that brings it something",
+                            "arrives with the lowest bit of its middle byte flipped"),
 }};
 
 }  // namespace

@@ -74,6 +74,8 @@ struct Fault {
   /// How it strikes a subject, WHERE having been checked; null: it acts at seams, which only the
   /// reference has. \error kBadInput for a WHERE that only the reference has.
   std::function<Result<SubjectFault>(const Case&, const std::string& where)> in_subject = {};
+  /// What it does where WHERE says, as DescribeFault has it; "" of a WHERE that is none.
+  std::function<std::string(const Case&, const std::string& where)> in_words = {};
 };
 
 const std::vector<Fault>& AllFaults();

@@ -12,6 +12,7 @@ const FaultRegistration kRegistration{MakeFileFault({
     .ops = {FileOp::kWrite},
     .error_number = EDQUOT,
     .from_then_on = true,
+    .call = "write to a file",
 })};
 
 }  // namespace

@@ -11,6 +11,7 @@ const FaultRegistration kRegistration{MakeFileFault({
     .what = "one write of a rank fails with an I/O error",
     .ops = {FileOp::kWrite},
     .error_number = EIO,
+    .call = "write to a file",
 })};
 
 }  // namespace

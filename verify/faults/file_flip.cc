@@ -68,6 +68,14 @@ const FaultRegistration kRegistration{{
                 *data ^= std::byte{1};
               });
         },
+    .in_words = [](const Case&, const std::string& where) -> std::string {
+      const size_t colon = where.rfind(':');
+      if (colon == std::string::npos) return "";
+      const std::string element = where.substr(colon + 1);
+      const bool is_place = element.find(',') != std::string::npos;
+      return fmt::format("the lowest bit of element {} of {} is flipped on its way from the file",
+                         is_place ? "[" + element + "]" : element, where.substr(0, colon));
+    },
 }};
 
 }  // namespace

@@ -12,6 +12,8 @@ const FaultRegistration kRegistration{MakeFileFault({
             "to make durable is lost",
     .ops = {FileOp::kSync, FileOp::kSyncDirectory},
     .error_number = EIO,
+    .call = "sync of a file or directory",
+    .also = ", and what it was to make durable is lost",
 })};
 
 }  // namespace

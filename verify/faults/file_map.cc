@@ -11,6 +11,7 @@ const FaultRegistration kRegistration{MakeFileFault({
     .what = "one mapping of a file by a rank fails for want of memory",
     .ops = {FileOp::kMap},
     .error_number = ENOMEM,
+    .call = "mapping of a file",
 })};
 
 }  // namespace

@@ -11,6 +11,7 @@ const FaultRegistration kRegistration{MakeFileFault({
     .what = "one read of a small file by a rank fails with an I/O error",
     .ops = {FileOp::kRead},
     .error_number = EIO,
+    .call = "read of a small file",
 })};
 
 }  // namespace

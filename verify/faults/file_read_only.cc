@@ -13,6 +13,7 @@ const FaultRegistration kRegistration{MakeFileFault({
             FileOp::kRename},
     .error_number = EROFS,
     .from_then_on = true,
+    .call = "attempt to make or change a file",
 })};
 
 }  // namespace

@@ -12,6 +12,7 @@ const FaultRegistration kRegistration{MakeFileFault({
     .ops = {FileOp::kRename},
     .error_number = EIO,
     .from_then_on = true,
+    .call = "rename",
 })};
 
 }  // namespace

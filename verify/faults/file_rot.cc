@@ -7,6 +7,7 @@
 
 #include "verify/faults/decorators.h"
 #include "verify/faults/fault.h"
+#include "verify/faults/words.h"
 #include "verify/formats/stored.h"
 
 namespace shardproof {
@@ -107,6 +108,14 @@ const FaultRegistration kRegistration{{
               std::make_shared<RottenFiles>(site.world.files, site.save_to,
                                             static_cast<uint64_t>(ByteOf(where).value()), site.log);
         },
+    .in_words = [](const Case&, const std::string& where) -> std::string {
+      const auto byte = ByteOf(where);
+      if (!byte.ok()) return "";
+      return fmt::format(
+          "of the newest saved checkpoint, the lowest bit of the {} byte of all its tensors is "
+          "flipped when it is restored",
+          Ordinal(byte.value() + 1));
+    },
 }};
 
 }  // namespace

@@ -16,6 +16,8 @@ const FaultRegistration kRegistration{MakeFileFault({
           // Whether the half is written or not makes no difference to what must happen.
           (void)call.file->WriteAt(call.offset, call.data.substr(0, call.data.size() / 2));
         },
+    .call = "write to a file",
+    .also = ", when its first half is done",
 })};
 
 }  // namespace

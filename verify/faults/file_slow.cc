@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "verify/faults/struck_files.h"
+#include "verify/faults/words.h"
 
 namespace shardproof {
 namespace {
@@ -28,6 +29,7 @@ const FaultRegistration kRegistration{{
             return Ok();
           });
         },
+    .in_words = CallInWords("write to or sync of a file", "take 20 ms longer", true),
 }};
 
 }  // namespace

@@ -55,6 +55,12 @@ const FaultRegistration kRegistration{{
           site.world.device =
               std::make_shared<Refusing>(LimitMemory(site.world.device, target.bytes), site.log);
         },
+    .in_words = [](const Case& test_case, const std::string& where) -> std::string {
+      const auto target = TargetOf(test_case, where);
+      if (!target.ok()) return "";
+      return fmt::format("the device of rank {} has {} bytes of memory, and no more",
+                         target.value().rank, target.value().bytes);
+    },
 }};
 
 }  // namespace

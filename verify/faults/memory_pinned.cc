@@ -1,6 +1,9 @@
 // Pinned memory is used up.
+#include <cerrno>
+
 #include "src/seam/decorators.h"
 #include "verify/faults/struck_device.h"
+#include "verify/faults/words.h"
 
 namespace shardproof {
 namespace {
@@ -29,6 +32,8 @@ const FaultRegistration kRegistration{{
           site.world.device = std::make_shared<PinnedStruck>(
               site.world.device, site.Point("memory/pinned", where, true));
         },
+    .in_words = CallInWords("allocation of the host's memory that side streams reach",
+                            "fail with " + ErrnoInWords(ENOMEM), true),
 }};
 
 }  // namespace

@@ -1,8 +1,9 @@
 // There is no memory for a tensor, or for what tensors travel through.
-#include <fmt/format.h>
+#include <cerrno>
 
 #include "src/seam/decorators.h"
 #include "verify/faults/struck_device.h"
+#include "verify/faults/words.h"
 
 namespace shardproof {
 namespace {
@@ -18,6 +19,8 @@ const FaultRegistration kRegistration{{
           site.world.device =
               FailAllocations(site.world.device, site.Point("memory/tensor", where));
         },
+    .in_words = CallInWords("allocation of a tensor or of what tensors travel through",
+                            "fails with " + ErrnoInWords(ENOMEM)),
 }};
 
 }  // namespace

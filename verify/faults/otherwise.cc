@@ -2,6 +2,7 @@
 
 #include "src/comm/describe.h"
 #include "src/seam/decorators.h"
+#include "verify/faults/words.h"
 
 namespace shardproof {
 namespace {
@@ -71,7 +72,7 @@ class Otherwise : public CommunicatorDecorator {
 }  // namespace
 
 Fault OtherwiseFault(const std::string& id, const std::string& what, const std::string& verb,
-                     Instead instead) {
+                     const std::string& becomes, Instead instead) {
   return {.id = id,
           .what = what,
           .where = kTriggerHelp,
@@ -90,7 +91,8 @@ Fault OtherwiseFault(const std::string& id, const std::string& what, const std::
               [=](FaultSite site, const std::string& where) {
                 site.world.communicator = std::make_shared<Otherwise>(
                     site.world.communicator, site.Point(id, where), verb, instead);
-              }};
+              },
+          .in_words = CallInWords("collective", becomes)};
 }
 
 }  // namespace shardproof

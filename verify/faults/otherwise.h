@@ -12,7 +12,8 @@ namespace shardproof {
 using Instead = std::function<Status(Communicator& communicator)>;
 
 /// \param verb  what is on record before the collective's name
+/// \param becomes  what becomes of the collective, in words: "is left out"
 Fault OtherwiseFault(const std::string& id, const std::string& what, const std::string& verb,
-                     Instead instead);
+                     const std::string& becomes, Instead instead);
 
 }  // namespace shardproof

@@ -9,7 +9,7 @@ namespace shardproof {
 namespace {
 
 const FaultRegistration kRegistration{RankFault(
-    "rank/kill", "a rank is killed", FaultModel::kMustEndTheRun, [](const FaultSite& site) {
+    "rank/kill", "a rank is killed", FaultModel::kMustEndTheRun, "is killed", [](const FaultSite& site) {
       if (site.die) site.die();
       ::kill(::getpid(), SIGKILL);
     })};

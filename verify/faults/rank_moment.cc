@@ -7,6 +7,7 @@
 
 #include "src/seam/decorators.h"
 #include "verify/faults/trigger.h"
+#include "verify/faults/words.h"
 
 namespace shardproof {
 namespace {
@@ -41,6 +42,15 @@ Result<Target> TargetOf(const Case& test_case, const std::string& where) {
       fmt::format("'{}' is not RANK@STAGE or RANK@STAGE@STEP with STAGE one of {}, nor "
                   "RANK@#N with the number of a collective",
                   where, fmt::join(kStages, ", ")));
+}
+
+/// When it happens: "when it has reached stage `ready`".
+std::string InWords(const Target& target) {
+  if (target.collective) {
+    return fmt::format("before its {} collective", Ordinal(*target.collective + 1));
+  }
+  const std::string step = target.step ? fmt::format(" of step {}", *target.step) : "";
+  return fmt::format("when it has reached stage `{}`{}", target.stage, step);
 }
 
 using Act = std::function<void(const std::string& moment)>;
@@ -97,7 +107,8 @@ class AtCollective : public CommunicatorDecorator {
 }  // namespace
 
 Fault RankFault(const std::string& id, const std::string& what, FaultModel model,
-                std::function<void(const FaultSite&)> act, bool needs_process) {
+                const std::string& becomes, std::function<void(const FaultSite&)> act,
+                bool needs_process) {
   return {
       .id = id,
       .what = what,
@@ -137,6 +148,11 @@ Fault RankFault(const std::string& id, const std::string& what, FaultModel model
                                                     .stage = target.stage,
                                                     .step = target.step,
                                                     .collective = target.collective}};
+      },
+      .in_words = [becomes](const Case& test_case, const std::string& where) -> std::string {
+        const auto target = TargetOf(test_case, where);
+        if (!target.ok()) return "";
+        return fmt::format("rank {} {} {}", target.value().rank, becomes, InWords(target.value()));
       },
   };
 }

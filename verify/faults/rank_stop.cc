@@ -10,6 +10,7 @@ namespace {
 
 const FaultRegistration kRegistration{RankFault(
     "rank/stop", "a rank stops and never answers again", FaultModel::kMustEndTheRun,
+    "stops and never answers again,",
     [](const FaultSite&) { ::kill(::getpid(), SIGSTOP); }, /*needs_process=*/true)};
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "src/seam/decorators.h"
 #include "verify/faults/point.h"
+#include "verify/faults/words.h"
 
 namespace shardproof {
 namespace {
@@ -115,7 +116,11 @@ Fault MakeFileFault(FileFault fault) {
           .where = kTriggerHelp,
           .model = fault.model,
           .check = CheckTrigger,
-          .arm = arm};
+          .arm = arm,
+          .in_words = CallInWords(fault.call,
+                                  fmt::format("{} with {}{}", fault.from_then_on ? "fail" : "fails",
+                                              ErrnoInWords(fault.error_number), fault.also),
+                                  fault.from_then_on)};
 }
 
 }  // namespace shardproof

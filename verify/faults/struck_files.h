@@ -51,6 +51,8 @@ struct FileFault {
   FaultModel model = FaultModel::kMustAbortCleanly;
   /// Done before the call fails, if there is something.
   std::function<void(const FileCall&)> before = {};
+  std::string call;        ///< what is struck, in words: "write to a file"
+  std::string also = {};   ///< what else happens, likewise: ", and what was written is lost"
 };
 
 Fault MakeFileFault(FileFault fault);

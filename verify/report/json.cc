@@ -64,6 +64,7 @@ json RunResultToJson(const RunResult& result) {
           {"subject", result.test_case.subject},
           {"properties", std::move(properties)},
           {"findings", std::move(findings)},
+          {"faults", result.faults},
           {"compared", ComparedToJson(result.compared)},
           {"tensor_count", result.tensor_count},
           {"duration_ms", result.duration_ms},

@@ -7,8 +7,9 @@ import json
 import os
 import re
 
+import reproducer_faults as faults
 import reproducer_training as training
-from reproducer_shared import NotShown, age
+from reproducer_shared import NotShown, age, facts_of, quoted
 
 # Stages that only Save or Restore reaches.
 LATE_STAGES = ("saved", "restored")
@@ -21,7 +22,6 @@ NO_PROGRAM = {
     "input": "it is about the files of a checkpoint; the message says all there is",
     "memory": "it is about the memory of a process, and a program's ranks are threads of one, whose memory is "
               "not told apart",
-    "fault": "a fault was injected into the run, which is the verifier's doing",
     "other": "it was compared with what another rank has, which after a step may be what is wrong",
     "before": "what was there before the step was wrong already, as another finding says",
 }  # fmt: skip
@@ -36,11 +36,6 @@ COMPARED_WITH = r"differs from (?:its value at )?`([\w@.]+)`(?: of phase (\w+))?
 FIELD_EXPECTED = r"(?:the model declares|at `built` it was|its placements give|in memory the model's strides give|on rank \d+ it is) (.*)$"
 FIELDS = ("dtype", "shape", "local_shape", "kind", "persistent", "requires_grad", "attributes",
           "order of dims")  # fmt: skip
-
-
-def quoted(text):
-    """A literal of C++."""
-    return json.dumps(str(text), ensure_ascii=False)
 
 
 @dataclasses.dataclass
@@ -59,6 +54,9 @@ class Plan:
     signal: int = 0  # that ends a rank, and with it the process
     float_type: str = ""  # what the bits of an element are shown as, if a number
     safetensors: bool = False  # what is on disk, else DCP
+    seconds: int = 0  # that ranks have to come to their end
+    wait_ms: int = 0  # that a rank waits for another
+    hangs: bool = False  # whether ranks may have to be ended
     constants: dict = dataclasses.field(default_factory=dict)  # name -> {"type", "text"}, in C++
 
     def constant(self, cpp_type, name, text):
@@ -85,7 +83,12 @@ class Plan:
     @property
     def whole(self):
         """Whether it is about all that a phase does."""
-        return self.check in ("ends", "collective")
+        return self.check in ("ends", "collective") or self.judges
+
+    @property
+    def judges(self):
+        """Whether it is about what is left of a job that was struck by a fault."""
+        return self.check in [make.__name__ for make in faults.CHECKS.values()]
 
     @property
     def at_the_end(self):
@@ -289,6 +292,7 @@ def ends(finding, plan, run):
     if finding["kind"] not in ("error", "hang") and not (finding["kind"] == "lost" and signal):
         raise NotShown("it is about how a process ended")
     plan.expected, plan.tensor, plan.stage = "every rank to come to its end without an error", "", ""
+    plan.hangs = finding["kind"] == "hang"
     if finding["kind"] == "lost":
         plan.signal, plan.ranks = int(signal.group(1)), []
     return plan
@@ -491,12 +495,13 @@ def plan_for(finding, run):
     domain, kind = finding["property"].partition(".")[0], finding["kind"]
     if domain == "memory" or finding["class"] in ("verifier", "input"):
         raise NotShown(NO_PROGRAM["memory" if domain == "memory" else finding["class"]])
-    if run.case["faults"]:
-        raise NotShown(NO_PROGRAM["fault"])
+    faults.strikes_of(run)  # if it can be told
     trains = finding["phase"] in training.PHASES
     make = trained(finding) if trains else None
     make = make or CHECKS.get(kind)
-    if finding["property"] == "fault.every_rank_finishes":
+    if finding["property"] in faults.CHECKS:
+        make = faults.CHECKS[finding["property"]]
+    elif finding["property"] == "fault.every_rank_finishes":
         make = ends
     elif finding["property"] == "sharding.collectives_in_order":
         make = collective
@@ -510,7 +515,10 @@ def plan_for(finding, run):
     plan = Plan(make.__name__, "", stage, finding["tensor"], finding["ranks"], step=step)
     plan.state = finding["stage"].endswith(".optimizer") and \
                  all(finding["tensor"] != one["name"] for one in run.oracle["declared"])  # fmt: skip
+    plan.wait_ms, plan.seconds = faults.wait_ms(run.case), faults.seconds_of(run.case)
     plan = make(finding, plan, run)
+    if plan.judges:
+        plan.ranks, plan.stage, plan.step, plan.tensor = [], "", 0, ""
     if plan.watches and not plan.ranks:
         plan.ranks = list(range(finding["world_size"]))
     if plan.reads_saved or plan.at_disk or plan.check == "reloads":
@@ -519,19 +527,6 @@ def plan_for(finding, run):
 
 
 # ---- evidence ------------------------------------------------------------------------------------
-
-
-def facts_of(evidence, phase, rank):
-    """The facts that a rank left, as far as they can be read."""
-    path = os.path.join(evidence, phase, f"rank_{rank}.facts.jsonl")
-    if not os.path.exists(path):
-        return
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            try:
-                yield json.loads(line)
-            except ValueError:  # a torn last line
-                return
 
 
 def coordinates_of(evidence, phase, rank):

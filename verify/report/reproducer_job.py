@@ -4,8 +4,7 @@ import json
 import os
 import textwrap
 
-from reproducer_checks import quoted
-from reproducer_shared import NotShown
+from reproducer_shared import NotShown, quoted
 
 EMBEDDED_BYTES_MAX = 64 << 10
 HEX_PER_LINE = 88

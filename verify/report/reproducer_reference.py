@@ -31,11 +31,12 @@ import textwrap
 sys.path.append(sys.path.pop(0))
 
 import jinja2
+import reproducer_faults as faults
 import reproducer_training as training
-from reproducer_checks import LATE_STAGES, Plan, coordinates_of, descriptor_at, plan_for, quoted
+from reproducer_checks import LATE_STAGES, Plan, coordinates_of, descriptor_at, plan_for
 from reproducer_job import job_of, mesh_text, source_files
 from reproducer_shared import (
-    REPORTS_MAX, NotShown, age, read_result, report_text, templates, title_of, write_index,
+    REPORTS_MAX, NotShown, age, quoted, read_result, report_text, templates, title_of, write_index,
 )  # fmt: skip
 
 PROGRAMS_MAX = 3  # each takes most of a minute to compile
@@ -134,7 +135,9 @@ def phases_for(finding, plan, case, restored, *, saves_all):
     restored: the job that a restore is asked for
     saves_all: whether a training job makes every save on the way
     """
-    if finding["phase"] in training.PHASES:
+    if faults.is_of_struck_job(finding, plan, case):
+        phases = faults.phases_for(finding, plan, case, restored)
+    elif finding["phase"] in training.PHASES:
         phases = [{"name": name, "mesh": case["resume_mesh" if name == "train_resume" else "mesh"],
                    "work": training.work(name, finding, plan, case, restored, saves_all=saves_all)}
                   for name in training.phases_of(finding, plan)]  # fmt: skip
@@ -142,6 +145,13 @@ def phases_for(finding, plan, case, restored, *, saves_all):
         phases = loading_phases(finding, plan, case, restored)
     for phase in phases:
         words = "".join(word.capitalize() for word in phase["name"].split("_"))
+        # Where a fault strikes, and where it is asked for, something lies that can be lost.
+        struck = bool(case["faults"]) and phase["name"] == faults.struck_phase(case)
+        saves = any("Save(" in line for line in phase["work"])
+        left = struck and faults.disrupts(case) or case.get("leftovers", False) and phase["name"] != "after"
+        phase.setdefault("armed", struck)
+        phase["earlier"] = phase.get("earlier", False) or left and saves
+        phase.setdefault("save_to", "")
         phase |= {"seed": seed_of(case, phase["name"]), "mesh": mesh_text(phase["mesh"]), "function": f"Phase{words}"}
     return phases
 
@@ -170,9 +180,18 @@ def write_program(folder, group, run, attempt):
     phases = phases_for(finding, group.plan, case, restored, saves_all=attempt.saves_all)
     calls = " ".join(line for phase in phases for line in phase["work"])
     spec, job_lines = job_of(case, "plain" if is_plain else case["strategy"])
-    if finding["phase"] in training.PHASES:
+    if any("Train(" in line for phase in phases for line in phase["work"]) or finding["phase"] in training.PHASES:
         job_lines += training.job_lines(case)
+    strikes = faults.strikes_of(run) if any(phase["armed"] for phase in phases) else []
+    of_training = any("Train(" in line for phase in phases if phase["earlier"] for line in phase["work"])
+    earlier_step = training.step_name(training.saved_steps(case)[0]) if of_training else ""
     facts = {
+        "strikes": strikes, "processes": attempt.processes, "world": faults.world_of(case),
+        "told": bool(strikes) or attempt.processes or group.plan.judges, "earlier_step": earlier_step,
+        "earlier": any(phase["earlier"] for phase in phases) or group.plan.check == "left",
+        "working_on": any(one["seam"] != "rank" and one.get("stage") for one in strikes),
+        "loses_ranks": not attempt.processes and any(one["seam"] == "rank" and one["model"] == "lost" for one in strikes),
+        "is_after": finding["phase"] == "after",
         "bug": bug, "bug_file": bug.replace(".", "_", 1) + ".cc", "plan": group.plan, "spec": spec,
         "title": textwrap.wrap(title_of(finding), 96), "phases": phases,
         "redraws": "WithAnotherSeed(" in calls, "saves_async": "StartSave(" in calls,
@@ -224,10 +243,19 @@ class Attempt:
     yields: bool = False  # ranks have turns at files, which change the order of all that follows
     saves_all: bool = False  # a training job makes every save on the way
     loses: bool = False  # what took a file's place is gone if nobody has made that durable
+    processes: bool = False  # ranks are processes over Gloo, which have their time
 
 
-def attempts_for(group):
+def attempts_for(group, case):
     """Programs to try, one after the other: first the one that has the least."""
+    ids = {fault["id"] for fault in case["faults"]}
+    alone = Attempt(processes=True)
+    if ids & set(faults.PROCESSES_ONLY):
+        return (alone,)
+    if group.plan.check in ("as_stated", "ends") and case["transport"] == "gloo" and not ids & set(faults.THREADS_ONLY):
+        is_late = re.search(r"[Tt]imed out", group.findings[0]["message"])
+        threads = (Attempt(), Attempt(yields=True, saves_all=True))
+        return (alone, *threads) if is_late else (*threads, alone)
     if group.plan.check == "disk_latest":
         return Attempt(), Attempt(loses=True)
     return Attempt(), Attempt(yields=True, saves_all=True)
@@ -271,7 +299,7 @@ def reproduce(group, run, out, tools):
     if group.why_not:
         return None
     folder, seen = os.path.join(out, group.slug), None
-    for attempt in attempts_for(group):
+    for attempt in attempts_for(group, run.case):
         try:
             write_program(folder, group, run, attempt)
         except NotShown as reason:

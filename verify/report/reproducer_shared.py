@@ -21,12 +21,31 @@ def read_result(path):
     """The document of a run, each of its findings with every field."""
     with open(path, encoding="utf-8") as file:
         result = json.load(file)
+    result.setdefault("faults", [])  # in plain words
     for finding in result["findings"]:
         for field in ("phase", "stage", "tensor", "expected", "seen", "explanation", "message"):
             finding[field] = finding.get(field) or ""
         for field in ("hosts", "coordinates", "ranks"):
             finding.setdefault(field, [])
     return result
+
+
+def quoted(text):
+    """A literal of C++."""
+    return json.dumps(str(text), ensure_ascii=False)
+
+
+def facts_of(evidence, phase, rank):
+    """The facts that a rank left, as far as they can be read."""
+    path = os.path.join(evidence, phase, f"rank_{rank}.facts.jsonl")
+    if not os.path.exists(path):
+        return
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            try:
+                yield json.loads(line)
+            except ValueError:  # a torn last line
+                return
 
 
 def age(finding, compared):

@@ -31,6 +31,7 @@ struct RunResult {
   Verdict verdict = Verdict::kInconclusive;
   int exit_code = 3;
   std::vector<PropertyResult> properties;
+  std::vector<std::string> faults;  ///< of the case, each in plain words
   Compared compared;
   uint64_t tensor_count = 0;  ///< that the model must have
   double duration_ms = 0;

@@ -20,6 +20,7 @@ class Terminal {
 
   std::string Report() {
     Header();
+    for (const std::string& fault : result_.faults) Line(Printable("fault   " + fault), 8);
     Groups();
     Reasons(Verdict::kInconclusive);
     Reasons(Verdict::kSkip);

@@ -15,6 +15,7 @@
 #include "verify/evidence/reader.h"
 #include "src/text/quote.h"
 #include "verify/faults/fault.h"
+#include "verify/faults/words.h"
 #include "verify/oracle/header.h"
 #include "verify/run/bug.h"
 #include "verify/run/left_behind.h"
@@ -450,6 +451,7 @@ Result<RunResult> Verify(const Case& test_case, Launcher& launcher, const Verify
   SP_ASSIGN(results, run.Confirm(std::move(results)));
   run.NoteUnseenBug(results);
   RunResult result = MakeRunResult(run.evidence(), std::move(results), options.directory);
+  result.faults = DescribeFaults(result.test_case);
   result.duration_ms = std::chrono::duration<double, std::milli>(
                            std::chrono::steady_clock::now() - begin).count();
   result.versions["torch"] = SHARDPROOF_TORCH_VERSION;

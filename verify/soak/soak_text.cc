@@ -28,7 +28,10 @@ std::string InLines(const std::string& head, const std::vector<std::string>& wor
 std::string Features(const SoakSummary& summary) {
   std::vector<std::string> seen;
   std::vector<std::string> never;
-  for (const std::string& feature : KnownFeatures()) {
+  std::vector<std::string> known = KnownFeatures();
+  const std::string both_struck = kBothStruck;
+  known.insert(std::upper_bound(known.begin(), known.end(), both_struck), both_struck);
+  for (const std::string& feature : known) {
     const auto count = summary.features.find(feature);
     if (count == summary.features.end()) {
       never.push_back(feature);

@@ -43,7 +43,12 @@ void SoakSummary::Count(const Case& test_case, const CaseOutcome& outcome, bool 
     tally.inconclusive += property.verdict == Verdict::kInconclusive ? 1 : 0;
     tally.skipped += property.verdict == Verdict::kSkip ? 1 : 0;
   }
-  const std::vector<std::string> has = FeaturesOf(test_case);
+  std::vector<std::string> has = FeaturesOf(test_case);
+  const auto fired = outcome.properties.find("fault.every_fault_fires");
+  if (test_case.as_stated && fired != outcome.properties.end() && fired->second.comparisons > 1) {
+    const std::string both_struck = kBothStruck;
+    has.insert(std::upper_bound(has.begin(), has.end(), both_struck), both_struck);
+  }
   for (auto feature = has.begin(); feature != has.end(); ++feature) {
     ++features[*feature];
     beside[*feature].insert(feature + 1, has.end());
