@@ -56,6 +56,7 @@ class Plan:
     safetensors: bool = False  # what is on disk, else DCP
     seconds: int = 0  # that ranks have to come to their end
     wait_ms: int = 0  # that a rank waits for another
+    recovers: bool = False  # whether an older save is to be restored, since the newest is damaged
     hangs: bool = False  # whether ranks may have to be ended
     constants: dict = dataclasses.field(default_factory=dict)  # name -> {"type", "text"}, in C++
 
@@ -78,7 +79,7 @@ class Plan:
     @property
     def needs_saves(self):
         """Whether more than the last save matters."""
-        return self.check in ("disk_names", "disk_latest", "disk_manifest", "stale")
+        return self.recovers or self.check in ("disk_names", "disk_latest", "disk_manifest", "stale")
 
     @property
     def whole(self):
@@ -516,6 +517,7 @@ def plan_for(finding, run):
     plan.state = finding["stage"].endswith(".optimizer") and \
                  all(finding["tensor"] != one["name"] for one in run.oracle["declared"])  # fmt: skip
     plan.wait_ms, plan.seconds = faults.wait_ms(run.case), faults.seconds_of(run.case)
+    plan.recovers = trains and any(fault["id"] == "file/rot" for fault in run.case["faults"])
     plan = make(finding, plan, run)
     if plan.judges:
         plan.ranks, plan.stage, plan.step, plan.tensor = [], "", 0, ""

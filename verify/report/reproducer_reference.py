@@ -170,6 +170,12 @@ def loading_phases(finding, plan, case, restored):
              "work": load + save * saves + restore * restores}]  # fmt: skip
 
 
+def told_plainly(title, run):
+    """Without what was on record of the fault, which is said in plain words, and without where evidence lay."""
+    return title.partition("; injected: ")[0].replace(os.path.abspath(run.evidence) + os.sep, "").replace(
+        run.evidence + os.sep, "").rstrip()  # fmt: skip
+
+
 def write_program(folder, group, run, attempt):
     """main.cc and CMakeLists.txt. Raises NotShown."""
     finding, case = group.findings[0], run.case
@@ -193,7 +199,7 @@ def write_program(folder, group, run, attempt):
         "loses_ranks": not attempt.processes and any(one["seam"] == "rank" and one["model"] == "lost" for one in strikes),
         "is_after": finding["phase"] == "after",
         "bug": bug, "bug_file": bug.replace(".", "_", 1) + ".cc", "plan": group.plan, "spec": spec,
-        "title": textwrap.wrap(title_of(finding), 96), "phases": phases,
+        "title": textwrap.wrap(told_plainly(title_of(finding), run), 96), "phases": phases,
         "redraws": "WithAnotherSeed(" in calls, "saves_async": "StartSave(" in calls,
         "trains": "Train(" in calls,
         "copies": training.copies(finding, group.plan, case), "checkpoint": source_files(run), "job_lines": job_lines,

@@ -1,6 +1,6 @@
 """A program that shows a finding of the reference pipeline fails with its planted bug, and does not without.
 
-Any planted bug by hand, in the environment of the tests: test_reproducer_reference.py ID PROPERTY
+Any planted bug by hand, in the environment of the tests: test_reproducer_reference.py ID PROPERTY [TRANSPORT]
 """
 
 import json
@@ -55,15 +55,16 @@ class Reproducer(CommandTest):
                                 os.environ["SHARDPROOF_BUILD"], timeout=300)  # fmt: skip
         self.assert_exit(done, 0)
 
-    def reproduced(self, bug, property_id, *shows, case=None, phase=""):
+    def reproduced(self, bug, property_id, *shows, case=None, phase="", transport="sim"):
         """The finding's program: seen to fail as the report says, and it does not without the bug.
 
         case: what is run in place of the smallest case of the bug
         phase: whose findings are to have a program, where those of an earlier phase would have one in their place
         """
         words = ["--case", self.write("shown.json", case)] if case else []
+        words += ["--transport", transport]
         without_cmake = {"PATH": ""} if phase else {}
-        report = self.found(bug, *words, "--transport", "sim", "--property", property_id, **without_cmake)
+        report = self.found(bug, *words, "--property", property_id, **without_cmake)
         if phase:
             self.keep_phase(report, phase)
         out = report / "reproducers"
@@ -216,12 +217,12 @@ class Training(Reproducer):
                         "the host has the state of 0 of 30 elements")  # fmt: skip
 
 
-def by_hand(bug, property_id):
-    setattr(Reproducer, "test_by_hand", lambda self: self.reproduced(bug, property_id))
+def by_hand(bug, property_id, transport="sim"):
+    setattr(Reproducer, "test_by_hand", lambda self: self.reproduced(bug, property_id, transport=transport))
     unittest.main(argv=[sys.argv[0], "Reproducer.test_by_hand"])
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit(f"usage: {sys.argv[0]} ID PROPERTY")
+    if len(sys.argv) not in (3, 4):
+        sys.exit(f"usage: {sys.argv[0]} ID PROPERTY [TRANSPORT]")
     by_hand(*sys.argv[1:])
