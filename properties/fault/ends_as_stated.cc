@@ -20,10 +20,24 @@ struct Struck {
   /// What failed on a rank, by the records of faults of which a call fails: "fsync of f:
   /// Input/output error".
   std::vector<std::pair<int64_t, std::string>> failed;
-  std::set<int64_t> ended;  ///< ranks that a fault ends, stops or sets apart
-  std::string text;         ///< "rank/kill on rank 1 (at stage ready)"
+  std::set<int64_t> ended;    ///< ranks that a fault ends, stops or sets apart
+  std::set<int64_t> cut_off;  ///< ranks that nothing reaches, but which run
+  std::set<int64_t> shaken;   ///< ranks that may fail in any way, or get over it
+  std::string text;           ///< "rank/kill on rank 1 (at stage ready)"
 
-  bool MayEnd() const { return models.contains("abort") || models.contains("end-the-run"); }
+  bool MayEnd() const {
+    for (const char* model : {"abort", "end-the-run", "tell-all", "end-in-time"}) {
+      if (models.contains(model)) return true;
+    }
+    return false;
+  }
+  /// Of whom an error may speak.
+  std::set<int64_t> Whom() const {
+    std::set<int64_t> ranks = ended;
+    ranks.insert(cut_off.begin(), cut_off.end());
+    ranks.insert(shaken.begin(), shaken.end());
+    return ranks;
+  }
 };
 
 Struck StruckIn(const PhaseEvidence& phase) {
@@ -34,6 +48,8 @@ Struck StruckIn(const PhaseEvidence& phase) {
       struck.models.insert(fault.model);
       if (fault.model == "abort") struck.failed.emplace_back(rank.rank, fault.detail);
       if (fault.model == "end-the-run") struck.ended.insert(rank.rank);
+      if (fault.model == "tell-all") struck.cut_off.insert(rank.rank);
+      if (fault.model == "end-in-time") struck.shaken.insert(rank.rank);
       texts.push_back(fmt::format("{} on rank {} ({})", fault.id, rank.rank, fault.detail));
     }
   }
@@ -85,6 +101,8 @@ class Judging {
         continue;  // killed, stopped, or out of step: so it was asked
       if (rank.exit == "hang") {
         Add(rank, "hang", "made no progress until the deadline");
+      } else if (struck_.shaken.contains(rank.rank) && rank.exit != "signal 11") {
+        continue;  // an error, an exception that nobody caught, or nothing
       } else if (rank.exit.starts_with("signal")) {
         Add(rank, "lost", fmt::format("ended by {}", rank.exit));
       } else if (!struck_.MayEnd() && rank.exit != "ok") {
@@ -94,6 +112,11 @@ class Judging {
         Add(rank, "silent", fmt::format("ended with {} and said nothing", rank.exit));
       } else if (rank.errors.empty() && any_failed && struck_.models.contains("abort")) {
         Add(rank, "not-told", "ended as if all were well, although another rank failed");
+      } else if (rank.errors.empty() && !struck_.cut_off.empty()) {
+        Add(rank, "not-told", "ended as if all were well, although a rank was cut off");
+      } else if (!rank.errors.empty() && GotOverIt()) {
+        Add(rank, "ended",
+            "failed, although nothing came of what struck another: " + rank.errors[0].message);
       } else if (!rank.errors.empty() && names_ranks_) {
         CheckMessage(rank);
       }
@@ -117,11 +140,22 @@ class Judging {
     });
   }
 
-  /// And by what the rank was waiting for.
+  /// And by what the rank was waiting for, where the other was in no state to say more.
   bool TellsWhoIsLost(const RankEvidence& rank, const ErrorRecord& error) const {
-    return NamesWhatWasUnderWay(error.message, rank) &&
-           std::any_of(struck_.ended.begin(), struck_.ended.end(),
-                       [&](int64_t lost) { return NamesRank(error.message, lost); });
+    const std::set<int64_t> whom = struck_.Whom();
+    return (!struck_.shaken.empty() || NamesWhatWasUnderWay(error.message, rank)) &&
+           std::any_of(whom.begin(), whom.end(), [&](int64_t lost) {
+             return NamesRank(error.message, lost) ||
+                    (lost == rank.rank && error.message.find("this rank") != std::string::npos);
+           });
+  }
+
+  /// Whether ranks that might have failed have not, and nothing else has struck.
+  bool GotOverIt() const {
+    return struck_.models == std::set<std::string>{"end-in-time"} &&
+           std::all_of(phase_.ranks.begin(), phase_.ranks.end(), [&](const RankEvidence& rank) {
+             return !struck_.shaken.contains(rank.rank) || rank.exit == "ok";
+           });
   }
 
   void Add(const RankEvidence& rank, const std::string& kind, const std::string& what) {
@@ -142,7 +176,10 @@ class Judging {
 /// the
 ///             fault only holds up, well. Where it makes a call fail, all ranks end with an error
 ///             or none does, and every error says which call of which rank it was. Where a rank is
-///             lost, every error names it, and what travels in the collective that waited for it.
+///             lost or cut off, every error names it, and what travels in the collective that
+///             waited for it. Where one rank may fail in any way, all others end well if it does,
+///             or with an error that names it; it itself may be ended by an abort, and by no wrong
+///             access.
 /// \needs      every phase: fault records with a model, the end of every rank, errors, collectives
 /// \tolerance  none
 /// \killed_by  fault.cause_not_told, fault.error_not_told, fault.waits_without_end

@@ -5,11 +5,15 @@
 
 #include <map>
 #include <optional>
+#include <set>
+#include <sstream>
 #include <thread>
 #include <vector>
 
 #include "src/comm/describe.h"
 #include "src/comm/process_state.h"
+#include "src/comm/tcp_table.h"
+#include "src/comm/words.h"
 #include "src/core/torch_try.h"
 #include "src/seam/decorators.h"
 
@@ -18,26 +22,13 @@ namespace {
 
 constexpr auto kPoll = std::chrono::milliseconds(10);
 
-/// What a rank says of itself when it can go on no more.
-struct Word {
-  int64_t number = 0;  ///< of its last collective, from 1; 0: it made none
-  std::string what;    ///< that is, empty: it has left
-};
-
-std::string ToText(const Word& word) { return fmt::format("{} {}", word.number, word.what); }
-
-Word FromText(const std::string& text) {
-  const size_t space = text.find(' ');
-  return {std::strtoll(text.c_str(), nullptr, 10),
-          space == std::string::npos ? "" : text.substr(space + 1)};
-}
-
 /// The ranks of one world, as one of them finds them by the store.
 class Roll {
  public:
   Roll(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t world_size)
-      : store_(std::move(store)), rank_(rank), world_size_(world_size) {
+      : store_(std::move(store)), rank_(rank), world_size_(world_size), ends_(OwnTcpEnds()) {
     Leave("process", NameOfThisProcess());
+    Leave("ends", fmt::format("{}", fmt::join(ends_, " ")));
   }
 
   void LeaveWord(const Word& own) {
@@ -48,13 +39,18 @@ class Roll {
   /// Why this rank's collective failed, as far as it concerns other ranks: "rank 2 (its process
   /// 4711 is gone)". Until one is known to be lost, waits for the words of ranks that may still
   /// come, `patience` at most: those that wait for this one come only when it is gone.
-  std::string WhoIsLost(const Word& own, std::chrono::milliseconds patience, Clock& clock) {
+  std::string WhoIsLost(Word own, const std::string& error, std::chrono::milliseconds patience,
+                        Clock& clock) {
+    own.cut = CutOffFrom(error);
     LeaveWord(own);
     const auto give_up = clock.Now() + patience;
     while (Look() && Lost().empty() && clock.Now() < give_up) std::this_thread::sleep_for(kPoll);
     if (const std::string lost = Lost(); !lost.empty()) return lost;
-    const std::string unheard = Unheard();
-    return unheard.empty() ? Odd(own) : unheard;
+    if (const std::string unheard = Unheard(); !unheard.empty()) return unheard;
+    Words words = words_;
+    words[rank_] = own;
+    const std::string cut_off = WhoIsCutOff(words, rank_);
+    return cut_off.empty() ? WhoIsElsewhere(words, rank_) : cut_off;
   }
 
  private:
@@ -76,6 +72,27 @@ class Roll {
     return found.ok() ? found.value() : std::nullopt;
   }
 
+  /// Ranks with which this one's connection broke, by the error and by what the kernel still lists.
+  std::vector<int64_t> CutOffFrom(const std::string& error) {
+    std::set<TcpEnd> broken;
+    if (error.find("reset by peer") != std::string::npos) broken.insert(TcpEndIn(error));
+    for (const TcpConnection& one : TcpConnectionsHere()) {
+      if (one.is_unanswered && ends_.contains(one.local)) broken.insert(one.remote);
+    }
+    std::vector<int64_t> ranks;
+    if (broken.empty()) return ranks;
+    for (int64_t rank = 0; rank < world_size_; ++rank) {
+      if (rank == rank_) continue;
+      std::istringstream ends(Find(rank, "ends").value_or(""));
+      for (TcpEnd end; ends >> end;) {
+        if (!broken.contains(end)) continue;
+        ranks.push_back(rank);
+        break;
+      }
+    }
+    return ranks;
+  }
+
   /// Looks at all ranks that have left no word. \returns whether one of them may still.
   bool Look() {
     bool may_come = false;
@@ -85,7 +102,7 @@ class Roll {
       const auto process = Find(rank, "process");
       const ProcessState state = process ? StateOfProcess(*process) : ProcessState::kUnknown;
       if (const auto word = Find(rank, "word")) {
-        words_[rank] = FromText(*word);
+        words_[rank] = WordFromText(*word);
         continue;
       }
       silent_[rank] = {state, process ? PidOf(*process) : ""};
@@ -124,35 +141,12 @@ class Roll {
     return fmt::format("{}", fmt::join(unheard, " and "));
   }
 
-  /// All ranks are there: those whose collective is not that of most.
-  std::string Odd(const Word& own) const {
-    std::map<std::string, std::vector<int64_t>> by_collective = {{ToText(own), {rank_}}};
-    for (const auto& [rank, word] : words_) by_collective[ToText(word)].push_back(rank);
-    if (by_collective.size() < 2) return "";
-    size_t most = 0;
-    for (const auto& [collective, ranks] : by_collective) most = std::max(most, ranks.size());
-    std::vector<std::string> odd;
-    for (const auto& [collective, ranks] : by_collective) {
-      const bool is_own = collective == ToText(own);
-      // Where none is that of most, whatever is not this rank's.
-      if (ranks.size() == most ? most * 2 > static_cast<size_t>(world_size_) || is_own : false) {
-        continue;
-      }
-      const Word word = FromText(collective);
-      for (const int64_t rank : ranks) {
-        odd.push_back(fmt::format("{} (it is at its collective {}, {})",
-                                  rank == rank_ ? "this rank" : fmt::format("rank {}", rank),
-                                  word.number, word.what));
-      }
-    }
-    return fmt::format("{}", fmt::join(odd, " and "));
-  }
-
   c10::intrusive_ptr<c10d::Store> store_;
   const int64_t rank_;
   const int64_t world_size_;
   bool has_left_word_ = false;
-  std::map<int64_t, Word> words_;
+  const std::set<TcpEnd> ends_;  ///< of this rank's connections, which are made
+  Words words_;
   std::map<int64_t, std::pair<ProcessState, std::string>> silent_;  ///< and their PIDs
 };
 
@@ -220,7 +214,7 @@ class RollCaller : public CommunicatorDecorator {
   Result<T> Ended(const Word& word, Result<T> result) {
     if (result.ok() || result.error().code != ErrorCode::kPeer) return result;
     if (!failure_) {
-      const std::string lost = roll_.WhoIsLost(word, patience_, *clock_);
+      const std::string lost = roll_.WhoIsLost(word, result.error().message, patience_, *clock_);
       failure_ = PeerFailed(lost.empty() ? result.error().message + "; all ranks answer"
                                          : "lost " + lost + ": " + result.error().message);
     }

@@ -15,6 +15,7 @@
 #include "verify/process/scratch_directory.h"
 #include "verify/report/report.h"
 #include "verify/report/text.h"
+#include "verify/faults/fault.h"
 #include "verify/process/outputs.h"
 #include "verify/run/reach.h"
 #include "verify/run/verify_run.h"
@@ -198,6 +199,10 @@ int Execute(const Case& test_case, const ExecuteOptions& options) {
     fmt::print("skipped: device {}: {}\n", test_case.device, why);
     return kExitSkipped;
   }
+  if (const std::string why = WhyCannotStrike(test_case); !why.empty()) {
+    fmt::print("skipped: {}\n", why);
+    return kExitSkipped;
+  }
   const auto joined = JoinRanks(std::chrono::milliseconds(test_case.deadline_ms));
   if (!joined.ok()) return Complain(joined.error());
   if (!joined.value()) {
@@ -212,6 +217,13 @@ int Execute(const Case& test_case, const ExecuteOptions& options) {
   }
   if (test_case.subject != kReference) {
     return Complain(BadInput("RANK is set: a Python subject's ranks are started here, not joined"));
+  }
+  for (const FaultCase& asked : test_case.faults) {
+    const auto fault = FindFault(asked.id);
+    if (!fault.ok() || !fault.value().needs_own_network) continue;
+    return Complain(BadInput(fmt::format(
+        "fault {}: RANK is set: ranks that are started elsewhere have no network of their own",
+        asked.id)));
   }
   if (joined.value()->rank != 0) return FollowRank0(*joined.value(), kPatience);
   JoinedLauncher launcher(*joined.value());

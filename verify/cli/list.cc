@@ -39,6 +39,10 @@ const char* ModelText(FaultModel model) {
       return "an older checkpoint must be restored, or every rank must say what is damaged";
     case FaultModel::kMustAbortCleanly: return "every rank must end with a clear error, nothing lost";
     case FaultModel::kMustEndTheRun: return "the other ranks must end within the deadline and name the rank";
+    case FaultModel::kMustTellAll:
+      return "it and all others must end within the deadline and name the rank";
+    case FaultModel::kMustEndInTime:
+      return "all ranks must end within the deadline, and the others name it if it failed";
   }
   return "";
 }

@@ -140,7 +140,8 @@ struct FaultRecord {
   std::string id;
   std::string where;
   std::string detail;  ///< what it did: "bit 0 of byte 4096 of model.safetensors"
-  /// What must come of it: "seen", "go-on", "recover", "abort" or "end-the-run" (as in `list faults`).
+  /// What must come of it: "seen", "go-on", "recover", "abort", "end-the-run", "tell-all" or
+  /// "end-in-time" (as in `list faults`).
   std::string model = {};
 };
 

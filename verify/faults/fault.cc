@@ -73,6 +73,10 @@ const char* NameOf(FaultModel model) {
       return "abort";
     case FaultModel::kMustEndTheRun:
       return "end-the-run";
+    case FaultModel::kMustTellAll:
+      return "tell-all";
+    case FaultModel::kMustEndInTime:
+      return "end-in-time";
   }
   return "";
 }
@@ -85,6 +89,16 @@ Status CheckTrigger(const Case& test_case, const std::vector<oracle::TensorLocat
 
 const std::vector<Fault>& AllFaults() { return Faults().All(); }
 Result<Fault> FindFault(const std::string& id) { return Faults().Find(id); }
+std::string WhyCannotStrike(const Case& test_case) {
+  for (const FaultCase& asked : test_case.faults) {
+    const auto fault = FindFault(asked.id);
+    if (!fault.ok() || !fault.value().cannot) continue;  // of an unknown one Verify says so
+    const std::string why = fault.value().cannot();
+    if (!why.empty()) return fmt::format("fault {}: {}", asked.id, why);
+  }
+  return "";
+}
+
 FaultRegistration::FaultRegistration(Fault fault) { Faults().Add(std::move(fault)); }
 
 Result<TensorAndRest> SplitWhere(const std::vector<oracle::TensorLocation>& source,

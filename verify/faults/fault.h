@@ -28,15 +28,20 @@ enum class FaultModel {
                  ///< if there is none every rank ends with an error that names file and tensor
   kMustAbortCleanly,  ///< every rank ends with an error that names what failed, and the rank that
                       ///< it failed on; nothing is lost
-  kMustEndTheRun,     ///< a rank is lost or hangs: the others end within the deadline and name it
+  kMustEndTheRun,  ///< a rank is lost or hangs: the others end within the deadline and name it
+  kMustTellAll,    ///< a rank is cut off: it and all others end within the deadline and name it
+  kMustEndInTime,  ///< a rank may fail in any way, or get over it: it and all others end within the
+                   ///< deadline, and where it has failed they name it
 };
 
-/// As a fault's record in the evidence has it: "seen", "go-on", "recover", "abort", "end-the-run".
+/// As a fault's record in the evidence has it: "seen", "go-on", "recover", "abort", "end-the-run",
+/// "tell-all", "end-in-time".
 const char* NameOf(FaultModel model);
 
 /// Whether ranks may end early under it.
 inline bool MayEnd(FaultModel model) {
-  return model == FaultModel::kMustAbortCleanly || model == FaultModel::kMustEndTheRun;
+  return model == FaultModel::kMustAbortCleanly || model == FaultModel::kMustEndTheRun ||
+         model == FaultModel::kMustTellAll || model == FaultModel::kMustEndInTime;
 }
 
 /// All a fault may use on one rank.
@@ -76,7 +81,14 @@ struct Fault {
   std::function<Result<SubjectFault>(const Case&, const std::string& where)> in_subject = {};
   /// What it does where WHERE says, as DescribeFault has it; "" of a WHERE that is none.
   std::function<std::string(const Case&, const std::string& where)> in_words = {};
+  /// Why it cannot strike on this machine, in a line, or empty. Null: it can on any.
+  std::function<std::string()> cannot = {};
+  /// Whether the ranks that are struck must be in a network of their own (network_namespace.h).
+  bool needs_own_network = false;
 };
+
+/// Why one of a Case's faults cannot strike on this machine, with its id; empty: all can.
+std::string WhyCannotStrike(const Case& test_case);
 
 const std::vector<Fault>& AllFaults();
 /// Check of a Fault whose WHERE is a Trigger.

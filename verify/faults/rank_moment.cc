@@ -108,18 +108,21 @@ class AtCollective : public CommunicatorDecorator {
 
 Fault RankFault(const std::string& id, const std::string& what, FaultModel model,
                 const std::string& becomes, std::function<void(const FaultSite&)> act,
-                bool needs_process) {
-  return {
+                NeedsOf needs) {
+  Fault fault{
       .id = id,
       .what = what,
       .where =
           "RANK@STAGE, RANK@STAGE@STEP, or RANK@#N, before the N-th of its collectives from 0: "
           "1@sharded, 1@stepped@2, 0@#12",
       .model = model,
-      .check = [needs_process](const Case& test_case, const std::vector<oracle::TensorLocation>&,
-                               const std::string& where) -> Status {
-        if (needs_process && test_case.transport == "sim") {
+      .check = [needs](const Case& test_case, const std::vector<oracle::TensorLocation>&,
+                       const std::string& where) -> Status {
+        if (needs != NeedsOf::kRank && test_case.transport == "sim") {
           return BadInput("simulated ranks share one process: expected transport gloo");
+        }
+        if (needs == NeedsOf::kConnections && test_case.WorldSize() == 1) {
+          return BadInput("one rank has no connections");
         }
         SP_TRY(TargetOf(test_case, where));
         return Ok();
@@ -141,20 +144,22 @@ Fault RankFault(const std::string& id, const std::string& what, FaultModel model
               site.world.observer = std::make_shared<AtStage>(site.world.observer, target, at);
             }
           },
-      .in_subject = [id](const Case& test_case, const std::string& where) -> Result<SubjectFault> {
-        SP_ASSIGN(const Target target, TargetOf(test_case, where));
-        return SubjectFault{.rank = target.rank,
-                            .moment = SubjectMoment{.act = id.substr(id.find('/') + 1),
-                                                    .stage = target.stage,
-                                                    .step = target.step,
-                                                    .collective = target.collective}};
-      },
       .in_words = [becomes](const Case& test_case, const std::string& where) -> std::string {
         const auto target = TargetOf(test_case, where);
         if (!target.ok()) return "";
         return fmt::format("rank {} {} {}", target.value().rank, becomes, InWords(target.value()));
       },
   };
+  if (needs == NeedsOf::kConnections) return fault;  // a framework's own are not known
+  fault.in_subject = [id](const Case& test_case, const std::string& where) -> Result<SubjectFault> {
+    SP_ASSIGN(const Target target, TargetOf(test_case, where));
+    return SubjectFault{.rank = target.rank,
+                        .moment = SubjectMoment{.act = id.substr(id.find('/') + 1),
+                                                .stage = target.stage,
+                                                .step = target.step,
+                                                .collective = target.collective}};
+  };
+  return fault;
 }
 
 }  // namespace shardproof

@@ -10,8 +10,8 @@ namespace {
 
 const FaultRegistration kRegistration{RankFault(
     "rank/stop", "a rank stops and never answers again", FaultModel::kMustEndTheRun,
-    "stops and never answers again,",
-    [](const FaultSite&) { ::kill(::getpid(), SIGSTOP); }, /*needs_process=*/true)};
+    "stops and never answers again,", [](const FaultSite&) { ::kill(::getpid(), SIGSTOP); },
+    NeedsOf::kProcess)};
 
 }  // namespace
 }  // namespace shardproof

@@ -2,8 +2,12 @@
 // costs milliseconds.
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <optional>
 
+#include "verify/faults/fault.h"
+#include "verify/run/network_namespace.h"
 #include "verify/run/rank_processes.h"
 
 namespace shardproof {
@@ -24,6 +28,22 @@ namespace {
   ::_exit(code);
 }
 
+void Enter(const NetworkNamespace& network) {
+  const Status joined = network.Join();
+  if (joined.ok()) return;
+  std::fprintf(stderr, "%s\n", joined.error().message.c_str());
+  ::_exit(5);
+}
+
+/// Whether a fault strikes that must reach no connections but those of this launch.
+bool NeedsOwnNetwork(const PhaseRun& run) {
+  if (!run.phase.armed) return false;
+  return std::any_of(run.test_case.faults.begin(), run.test_case.faults.end(), [](const auto& asked) {
+    const auto fault = FindFault(asked.id);
+    return fault.ok() && fault.value().needs_own_network;
+  });
+}
+
 class ForkLauncher : public Launcher {
  public:
   std::string CannotRun(const PhasePlan&) const override { return ""; }
@@ -31,7 +51,15 @@ class ForkLauncher : public Launcher {
   Result<std::vector<RankExit>> Launch(const PhaseRun& run) override {
     SP_TRY(MakeEvidenceDirectory(run));
     const std::string store_path = run.evidence + "/rendezvous";
-    ForkedProcesses processes([&](int64_t rank) { BeRank(run, rank, store_path); });
+    std::optional<NetworkNamespace> network;
+    if (NeedsOwnNetwork(run)) {
+      SP_ASSIGN(NetworkNamespace made, NetworkNamespace::Make());
+      network.emplace(std::move(made));
+    }
+    ForkedProcesses processes([&](int64_t rank) {
+      if (network) Enter(*network);
+      BeRank(run, rank, store_path);
+    });
     SP_ASSIGN(auto exits, LaunchRanks(run, processes));
     std::error_code error;
     std::filesystem::remove(store_path, error);

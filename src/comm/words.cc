@@ -1,0 +1,107 @@
+#include "src/comm/words.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+#include <sstream>
+#include <utility>
+
+namespace shardproof {
+namespace {
+
+constexpr const char* kNone = "-";
+
+std::string NameOf(int64_t rank, int64_t own) {
+  return rank == own ? "this rank" : fmt::format("rank {}", rank);
+}
+
+std::string Ranks(const std::set<int64_t>& ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
+
+bool Has(const std::vector<int64_t>& ranks, int64_t rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+/// Whether every other rank whose connections broke has lost the one with `rank`.
+bool AllHaveLost(const Words& words, int64_t rank) {
+  return std::all_of(words.begin(), words.end(), [&](const auto& one) {
+    return one.first == rank || one.second.cut.empty() || Has(one.second.cut, rank);
+  });
+}
+
+}  // namespace
+
+std::string ToText(const Word& word) {
+  return fmt::format("{} {} {}", word.number,
+                     word.cut.empty() ? kNone : fmt::format("{}", fmt::join(word.cut, ",")),
+                     word.what);
+}
+
+Word WordFromText(const std::string& text) {
+  Word word;
+  std::istringstream parts(text);
+  std::string cut;
+  if (!(parts >> word.number >> cut)) return {};
+  parts.get();
+  std::getline(parts, word.what, '\0');
+  if (cut == kNone) return word;
+  std::istringstream ranks(cut);
+  for (std::string rank; std::getline(ranks, rank, ',');) {
+    word.cut.push_back(std::strtoll(rank.c_str(), nullptr, 10));
+  }
+  return word;
+}
+
+std::string WhoIsCutOff(const Words& words, int64_t own) {
+  std::map<int64_t, std::set<int64_t>> others;  // of each rank, those at the far ends
+  for (const auto& [rank, word] : words) {
+    for (const int64_t other : word.cut) {
+      if (other == rank) continue;
+      others[rank].insert(other);
+      others[other].insert(rank);
+    }
+  }
+  std::set<int64_t> all;
+  for (const auto& [rank, far] : others) all.insert(rank);
+  if (all.empty()) return "";
+  std::vector<int64_t> lost;
+  for (const auto& [rank, far] : others) {
+    if (far.size() > 1 && AllHaveLost(words, rank)) lost.push_back(rank);
+  }
+  if (lost.size() == 1) {
+    return fmt::format("{} (its connections with {} are broken)", NameOf(lost[0], own),
+                       Ranks(others[lost[0]]));
+  }
+  // Of one connection nobody can tell which end it is; this rank at least knows the other.
+  if (all.size() == 2 && all.contains(own)) {
+    all.erase(own);
+    return fmt::format("{} (this rank's connection with it is broken)", Ranks(all));
+  }
+  return fmt::format("the connection{} of {}", all.size() == 2 ? "" : "s", Ranks(all));
+}
+
+std::string WhoIsElsewhere(const Words& words, int64_t own) {
+  using Collective = std::pair<int64_t, std::string>;
+  std::map<Collective, std::vector<int64_t>> by_collective;
+  for (const auto& [rank, word] : words) by_collective[{word.number, word.what}].push_back(rank);
+  if (by_collective.size() < 2) return "";
+  size_t most = 0;
+  for (const auto& [collective, ranks] : by_collective) most = std::max(most, ranks.size());
+  std::vector<std::string> odd;
+  for (const auto& [collective, ranks] : by_collective) {
+    const bool is_own = Has(ranks, own);
+    // Where none is that of most, whatever is not this rank's.
+    if (ranks.size() == most && (most * 2 > words.size() || is_own)) continue;
+    for (const int64_t rank : ranks) {
+      odd.push_back(fmt::format("{} (it is at its collective {}, {})", NameOf(rank, own),
+                                collective.first, collective.second));
+    }
+  }
+  return fmt::format("{}", fmt::join(odd, " and "));
+}
+
+}  // namespace shardproof

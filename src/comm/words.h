@@ -1,0 +1,34 @@
+// What ranks for which a collective has failed say of themselves, and what all of it together tells.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace shardproof {
+
+/// What a rank says of itself when it can go on no more.
+struct Word {
+  int64_t number = 0;  ///< of its last collective, from 1; 0: it made none
+  std::string what;    ///< that is, empty: it has left
+  /// Ranks with which its connection broke: was reset, or carries nothing.
+  std::vector<int64_t> cut = {};
+};
+
+std::string ToText(const Word& word);
+/// The inverse; of what is no word's text, a word of number 0.
+Word WordFromText(const std::string& text);
+
+/// The words of all ranks, by rank.
+using Words = std::map<int64_t, Word>;
+
+/// The rank that all others with a broken connection have it with, "rank 2 (its connections with ranks
+/// 1, 3 are broken)"; or, where it may be either end of one or several, "the connections of ranks 1,
+/// 2"; or nothing, if none is broken. \param own  is called "this rank"
+std::string WhoIsCutOff(const Words& words, int64_t own);
+
+/// Ranks whose collective is not that of most: "rank 2 (it is at its collective 7, loading)".
+std::string WhoIsElsewhere(const Words& words, int64_t own);
+
+}  // namespace shardproof

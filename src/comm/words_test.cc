@@ -1,0 +1,61 @@
+#include "src/comm/words.h"
+
+#include <gtest/gtest.h>
+
+namespace shardproof {
+namespace {
+
+/// Words of ranks that are all at one collective, by the ranks that each is cut off from.
+Words Cut(const std::vector<std::vector<int64_t>>& cut) {
+  Words words;
+  for (size_t rank = 0; rank < cut.size(); ++rank) {
+    words[static_cast<int64_t>(rank)] = {3, "loading", cut[rank]};
+  }
+  return words;
+}
+
+TEST(WordsTest, TextAndBack) {
+  for (const Word& word : {Word{3, "broadcast from rank 0 of a, b", {1, 12}}, Word{0, "", {}},
+                           Word{7, "a", {}}, Word{1, "", {2}}}) {
+    const Word back = WordFromText(ToText(word));
+    EXPECT_EQ(back.number, word.number);
+    EXPECT_EQ(back.what, word.what);
+    EXPECT_EQ(back.cut, word.cut);
+  }
+  EXPECT_EQ(WordFromText("nonsense").number, 0);
+  EXPECT_EQ(WordFromText("").what, "");
+}
+
+TEST(WordsTest, ARankThatAllConnectionsLeadToIsCutOff) {
+  // In a ring only its neighbours have tried to reach it.
+  const Words ring = Cut({{}, {2}, {3}, {}});
+  EXPECT_EQ(WhoIsCutOff(ring, 0), "rank 2 (its connections with ranks 1, 3 are broken)");
+  EXPECT_EQ(WhoIsCutOff(ring, 2), "this rank (its connections with ranks 1, 3 are broken)");
+  EXPECT_EQ(WhoIsCutOff(Cut({{2}, {2}, {}, {}}), 0),
+            "rank 2 (its connections with ranks 0, 1 are broken)");
+}
+
+TEST(WordsTest, WhoGaveUpBecauseOfItIsNot) {
+  // Rank 3 is reset by ranks that gave up because of rank 2.
+  EXPECT_EQ(WhoIsCutOff(Cut({{2}, {2}, {0, 1}, {0, 1, 2}}), 0),
+            "rank 2 (its connections with ranks 0, 1, 3 are broken)");
+}
+
+TEST(WordsTest, OfOneConnectionEitherEndMayBe) {
+  const Words words = Cut({{}, {2}, {}});
+  EXPECT_EQ(WhoIsCutOff(words, 0), "the connection of ranks 1, 2");
+  EXPECT_EQ(WhoIsCutOff(words, 1), "rank 2 (this rank's connection with it is broken)");
+  EXPECT_EQ(WhoIsCutOff(words, 2), "rank 1 (this rank's connection with it is broken)");
+}
+
+TEST(WordsTest, OfSeveralThatHaveNothingInCommonAllAreTold) {
+  EXPECT_EQ(WhoIsCutOff(Cut({{1}, {}, {3}, {}}), 1), "the connections of ranks 0, 1, 2, 3");
+}
+
+TEST(WordsTest, NobodyIsCutOff) {
+  EXPECT_EQ(WhoIsCutOff(Cut({{}, {}, {}}), 0), "");
+  EXPECT_EQ(WhoIsCutOff(Cut({{0}, {}, {}}), 0), "");  // of itself a rank says nothing
+}
+
+}  // namespace
+}  // namespace shardproof
