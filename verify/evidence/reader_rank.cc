@@ -312,6 +312,28 @@ class MeasuresReader {
   RankEvidence& rank_;
 };
 
+/// What struck the rank from outside.
+class FaultsReader {
+ public:
+  explicit FaultsReader(RankEvidence& rank) : rank_(rank) {}
+
+  void Record(const JsonValue& value, Complaint& complaint) {
+    FieldReader fields(value, "", complaint);
+    std::string record;
+    fields.Required("record", record);
+    if (!complaint.ok()) return;
+    if (record == "fault") {
+      rank_.faults.push_back(ParseFaultRecord(fields));
+    } else {
+      complaint.Say("/record", fmt::format("expected \"fault\", found \"{}\"", record));
+    }
+    fields.Finish();
+  }
+
+ private:
+  RankEvidence& rank_;
+};
+
 // Feeds every whole line to reader.Record. \returns what is damaged, or "".
 // \param digest  to which the bytes of the lines are added, or null
 template <typename Reader>
@@ -347,12 +369,14 @@ void ReadRank(const std::string& stem, const std::string& label, uint64_t& budge
   rank.damage = ReadStream(stem + ".facts.jsonl", label + ".facts.jsonl", facts, &rank.facts);
   facts.Finish();
   if (!rank.damage.empty()) rank.closed = false;
-  // Nothing was measured, which is no damage.
-  if (access((stem + ".measures.jsonl").c_str(), F_OK) != 0) return;
-  MeasuresReader measures(rank);
-  const std::string damage =
-      ReadStream(stem + ".measures.jsonl", label + ".measures.jsonl", measures);
-  if (rank.damage.empty()) rank.damage = damage;
+  // Nothing was measured, nothing struck from outside: that is no damage.
+  const auto read = [&](const std::string& kind, auto reader) {
+    if (access((stem + kind).c_str(), F_OK) != 0) return;
+    const std::string damage = ReadStream(stem + kind, label + kind, reader);
+    if (rank.damage.empty()) rank.damage = damage;
+  };
+  read(".measures.jsonl", MeasuresReader(rank));
+  read(".faults.jsonl", FaultsReader(rank));
 }
 
 }  // namespace shardproof

@@ -11,11 +11,7 @@ const FaultRegistration kRegistration{MakeFileFault({
     .what = "of one write of a rank only the first half is done, and the disk is full",
     .ops = {FileOp::kWrite},
     .error_number = ENOSPC,
-    .before =
-        [](const FileCall& call) {
-          // Whether the half is written or not makes no difference to what must happen.
-          (void)call.file->WriteAt(call.offset, call.data.substr(0, call.data.size() / 2));
-        },
+    .half = true,
     .call = "write to a file",
     .also = ", when its first half is done",
 })};

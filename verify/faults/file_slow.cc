@@ -29,6 +29,8 @@ const FaultRegistration kRegistration{{
             return Ok();
           });
         },
+    .in_subject = InSystemCalls(
+        {.ops = {FileOp::kWrite, FileOp::kSync}, .from_then_on = true, .delay = kDelay}),
     .in_words = CallInWords("write to or sync of a file", "take 20 ms longer", true),
 }};
 

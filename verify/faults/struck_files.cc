@@ -100,6 +100,22 @@ std::shared_ptr<FileSystem> AskBefore(std::shared_ptr<FileSystem> inner, BeforeC
   return std::make_shared<AskedFiles>(std::move(inner), std::move(before));
 }
 
+std::function<Result<SubjectFault>(const Case&, const std::string& where)> InSystemCalls(
+    SubjectCalls calls) {
+  return [calls](const Case& test_case, const std::string& where) -> Result<SubjectFault> {
+    SubjectFault fault{.calls = calls};
+    SP_ASSIGN(fault.calls->trigger, ParseTrigger(test_case, where));
+    if (!fault.calls->trigger) return fault;
+    if (!fault.calls->trigger->stage.empty()) {
+      return BadInput(
+          "stage=: which stage a subject works towards is not known before it is there: "
+          "expected call=, rank=, what= or bytes=");
+    }
+    fault.rank = fault.calls->trigger->rank;
+    return fault;
+  };
+}
+
 Fault MakeFileFault(FileFault fault) {
   const auto arm = [fault](FaultSite site, const std::string& where) {
     const auto point = site.Point(fault.id, where, fault.from_then_on);
@@ -107,7 +123,10 @@ Fault MakeFileFault(FileFault fault) {
       if (!fault.ops.contains(call.op)) return Ok();
       const std::string why = std::strerror(fault.error_number);
       if (!point->Strikes({call.path, call.bytes}, call.action + ": " + why)) return Ok();
-      if (fault.before) fault.before(call);
+      // Whether the half is written or not makes no difference to what must happen.
+      if (fault.half) {
+        (void)call.file->WriteAt(call.offset, call.data.substr(0, call.data.size() / 2));
+      }
       return Failed(call.action + ": " + why);
     });
   };
@@ -117,6 +136,10 @@ Fault MakeFileFault(FileFault fault) {
           .model = fault.model,
           .check = CheckTrigger,
           .arm = arm,
+          .in_subject = InSystemCalls({.ops = fault.ops,
+                                       .error_number = fault.error_number,
+                                       .from_then_on = fault.from_then_on,
+                                       .half = fault.half}),
           .in_words = CallInWords(fault.call,
                                   fmt::format("{} with {}{}", fault.from_then_on ? "fail" : "fails",
                                               ErrnoInWords(fault.error_number), fault.also),

@@ -11,19 +11,6 @@
 
 namespace shardproof {
 
-enum class FileOp {
-  kMap,
-  kRead,
-  kCreate,
-  kOpen,
-  kWrite,
-  kSync,
-  kMakeDirectory,
-  kSyncDirectory,
-  kRename,  ///< and replace, and exchange
-  kRemove,
-};
-
 /// One call that is about to be made.
 struct FileCall {
   FileOp op = FileOp::kMap;
@@ -49,12 +36,16 @@ struct FileFault {
   int error_number = 0;
   bool from_then_on = false;  ///< or just the call that is hit
   FaultModel model = FaultModel::kMustAbortCleanly;
-  /// Done before the call fails, if there is something.
-  std::function<void(const FileCall&)> before = {};
-  std::string call;        ///< what is struck, in words: "write to a file"
-  std::string also = {};   ///< what else happens, likewise: ", and what was written is lost"
+  bool half = false;      ///< a write is done by half before it fails
+  std::string call;       ///< what is struck, in words: "write to a file"
+  std::string also = {};  ///< what else happens, likewise: ", and what was written is lost"
 };
 
 Fault MakeFileFault(FileFault fault);
+
+/// In_subject of a fault of files: the same done to system calls, as `calls` has it but for its
+/// trigger.
+std::function<Result<SubjectFault>(const Case&, const std::string& where)> InSystemCalls(
+    SubjectCalls calls);
 
 }  // namespace shardproof

@@ -40,9 +40,12 @@ Status CheckOptions(const Subject& subject, const std::map<std::string, std::str
 /// \param scratch   directory for what libraries cache, and for the way to the package.
 void SetSubjectEnvironment(const PythonOptions& options, const std::string& scratch);
 
-/// In a child: becomes `python`, which runs `code` with sys imported and `arguments` as sys.argv[1:].
-[[noreturn]] void ExecPython(const std::string& python, const std::string& code,
-                             const std::vector<std::string>& arguments);
+/// What starts `python`, which runs `code` with sys imported and `arguments` as sys.argv[1:].
+std::vector<std::string> PythonWords(const std::string& python, const std::string& code,
+                                     const std::vector<std::string>& arguments);
+
+/// In a child: becomes the program, looked up in PATH.
+[[noreturn]] void Exec(const std::vector<std::string>& words);
 
 /// Ranks that run a Python subject: forked by a standing process that has torch imported; in a
 /// memory run, or where PhaseRun asks for it, each starts from nothing.

@@ -12,6 +12,7 @@
 #include "verify/case/case_json.h"
 #include "verify/faults/fault.h"
 #include "verify/run/rank_processes.h"
+#include "verify/run/struck_program.h"
 #include "verify/run/subject.h"
 #include "verify/run/warm_processes.h"
 
@@ -68,6 +69,16 @@ json OrderFor(const PhaseRun& run) {
           {"faults", FaultsFor(run)}};
 }
 
+/// Whether a rank is struck by how its process is started.
+bool StartsStruck(const PhaseRun& run) {
+  if (!run.phase.armed) return false;
+  for (const FaultCase& asked : run.test_case.faults) {
+    const Fault fault = FindFault(asked.id).value();
+    if (fault.in_subject(run.test_case, asked.where).value().NeedsOwnProcess()) return true;
+  }
+  return false;
+}
+
 /// Where libraries may cache: beside the evidence of the phases.
 std::string ScratchOf(const PhaseRun& run) {
   return (std::filesystem::path(run.evidence).parent_path() / "scratch").string();
@@ -102,7 +113,8 @@ class SubjectLauncher : public Launcher {
     const std::string order = run.evidence + "/order.json";
     std::ofstream(order) << OrderFor(run).dump(1) << "\n";
     // What a memory run measures must not depend on what ran before.
-    if (run.fresh || run.phase.mode == RunMode::kMemory || !Warm(ScratchOf(run))) {
+    if (run.fresh || run.phase.mode == RunMode::kMemory || StartsStruck(run) ||
+        !Warm(ScratchOf(run))) {
       ForkedProcesses processes([&](int64_t rank) { BeRank(run, order, rank); });
       return LaunchRanks(run, processes);
     }
@@ -133,8 +145,15 @@ class SubjectLauncher : public Launcher {
     SetSubjectEnvironment(options_, ScratchOf(run));
     const std::string number = std::to_string(rank);
     ::setpgid(0, 0);  // what the subject starts and leaves behind ends with the rank
-    ExecPython(options_.python, "from shardproof._rank import main; main(*sys.argv[1:])",
-               {order, number});
+    for (const auto& [name, value] : EnvironmentOfFaults(run, rank)) {
+      const char* inherited = name == "LD_PRELOAD" ? std::getenv(name.c_str()) : nullptr;
+      ::setenv(name.c_str(), (inherited ? value + ":" + inherited : value).c_str(), 1);
+    }
+    const auto words = PythonWords(options_.python,
+                                   "from shardproof._rank import main; main(*sys.argv[1:])",
+                                   {order, number});
+    if (IsStruckInCalls(run, rank)) BeStruckProgram(run, rank, words);
+    Exec(words);
   }
 
   PythonOptions options_;
@@ -144,15 +163,21 @@ class SubjectLauncher : public Launcher {
 
 }  // namespace
 
-void ExecPython(const std::string& python, const std::string& code,
-                const std::vector<std::string>& arguments) {
+std::vector<std::string> PythonWords(const std::string& python, const std::string& code,
+                                     const std::vector<std::string>& arguments) {
   // Not -m, which puts the current directory first: what lies there could hide a standard module.
-  const std::string start = "import sys; sys.path[:] = [p for p in sys.path if p]; " + code;
-  std::vector<const char*> words = {python.c_str(), "-c", start.c_str()};
-  for (const std::string& argument : arguments) words.push_back(argument.c_str());
-  words.push_back(nullptr);
-  ::execvp(python.c_str(), const_cast<char* const*>(words.data()));
-  std::perror(python.c_str());
+  std::vector<std::string> words = {
+      python, "-c", "import sys; sys.path[:] = [p for p in sys.path if p]; " + code};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return words;
+}
+
+void Exec(const std::vector<std::string>& words) {
+  std::vector<const char*> pointers;
+  for (const std::string& word : words) pointers.push_back(word.c_str());
+  pointers.push_back(nullptr);
+  ::execvp(pointers[0], const_cast<char* const*>(pointers.data()));
+  std::perror(pointers[0]);
   ::_exit(5);
 }
 

@@ -8,12 +8,8 @@ JUDGED = {
 }  # fmt: skip
 
 
-class RanksOfFrameworks(CommandTest):
+class Framework(CommandTest):
     """As stated: all of it passes, and was judged."""
-
-    labels = "selftest multi-rank fault timed"
-    fixtures = "checkpoints"
-    timeout_s = 120
 
     def ends_as_stated(self, subject, steps, *fault):
         document = self.judged(
@@ -23,7 +19,12 @@ class RanksOfFrameworks(CommandTest):
         )  # fmt: skip
         passed = {one["id"] for one in document["properties"] if one["verdict"] == "pass"}
         self.assertEqual(JUDGED - passed, set())
-        return document
+
+
+class RanksOfFrameworks(Framework):
+    labels = "selftest multi-rank fault timed"
+    fixtures = "checkpoints"
+    timeout_s = 120
 
     def test_fsdp2_killed_while_it_loads(self):
         self.ends_as_stated("fsdp2", 0, "--kill", "1@sharded")
@@ -39,3 +40,38 @@ class RanksOfFrameworks(CommandTest):
 
     def test_fsdp1_held_up(self):
         self.ends_as_stated("fsdp1", 4, "--inject", "rank/slow@0@saved")
+
+
+class FilesOfFrameworks(Framework):
+    """The kernel refuses what a rank of a framework asks of its files."""
+
+    labels = "selftest multi-rank fault timed"
+    fixtures = "checkpoints"
+    timeout_s = 120
+
+    def test_fsdp2_finds_the_disk_full(self):
+        self.ends_as_stated("fsdp2", 0, "--inject", "file/enospc@0:1")
+
+    def test_ddp_cannot_rename(self):
+        self.ends_as_stated("ddp", 0, "--inject", "file/rename@0:0")
+
+    def test_fsdp1_with_a_slow_disk(self):
+        self.ends_as_stated("fsdp1", 0, "--inject", "file/slow@0:1")
+
+
+class Refusals(CommandTest):
+    labels = "selftest fast"
+    fixtures = "checkpoints"
+
+    def refuse(self, names, *fault):
+        self.refused("verify", "--subject", REPOSITORY / "verify" / "subjects" / "ddp.py", "--checkpoint",
+                     checkpoint("llama-tied-small"), "--world", 2, *fault, names=names)  # fmt: skip
+
+    def test_faults_of_seams_that_a_framework_has_not(self):
+        self.refuse(["memory/tensor", "reference"], "--inject", "memory/tensor@0")
+
+    def test_stages_of_calls(self):
+        self.refuse(["file/enospc", "stage="], "--inject", "file/enospc@stage=saved")
+
+    def test_ranks_that_are_not_there(self):
+        self.refuse(["rank", "2"], "--kill", "2@sharded")
