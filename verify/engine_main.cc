@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
       "Start with:\n"
       "  shardproof compare A B                     two checkpoints: the same, to the bit?\n"
       "  shardproof audit DIR                       one checkpoint: is it all there?\n"
+      "  shardproof crashtest --root DIR -- COMMAND a save of yours: what does a crash leave?\n"
       "  shardproof verify --checkpoint DIR         load, shard, save, restore it on 4 ranks\n"
       "  shardproof verify --checkpoint DIR --inject file/flip@model.norm.weight:3\n"
       "                                             see what a failure looks like\n"
@@ -26,6 +27,7 @@ int main(int argc, char** argv) {
   shardproof::AddCompare(app, &exit_code);
   shardproof::AddAudit(app, &exit_code);
   shardproof::AddSeal(app, &exit_code);
+  shardproof::AddCrashtest(app, &exit_code);
   shardproof::AddList(app, &exit_code);
   return shardproof::RunApp(app, command_line, exit_code);
 }

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "verify/cli/command.h"
-#include "verify/cli/places.h"
+#include "verify/cli/files/places.h"
 #include "verify/process/scratch_directory.h"
 #include "verify/report/report.h"
 #include "verify/report/text.h"

@@ -6,7 +6,7 @@
 
 #include "verify/cli/command.h"
 #include "verify/cli/execute.h"
-#include "verify/cli/places.h"
+#include "verify/cli/files/places.h"
 #include "verify/evidence/reader.h"
 #include "verify/faults/words.h"
 #include "verify/oracle/oracle.h"

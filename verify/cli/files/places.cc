@@ -1,4 +1,4 @@
-#include "verify/cli/places.h"
+#include "verify/cli/files/places.h"
 
 #include <cstdlib>
 #include <filesystem>

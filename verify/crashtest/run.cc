@@ -1,0 +1,307 @@
+#include "verify/crashtest/run.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <unordered_set>
+
+#include "verify/crash/traced.h"
+#include "verify/crashtest/found.h"
+#include "verify/process/program.h"
+#include "verify/trace/tracer.h"
+
+namespace shardproof::crashtest {
+namespace {
+
+namespace fs = std::filesystem;
+using crash::Disk;
+using crash::Loaded;
+using crash::LoadOutcome;
+
+constexpr int64_t kBadKept = 200000;
+constexpr size_t kTailBytes = 4096;
+
+/// What a program says, of which the end is kept.
+class SaidFile {
+ public:
+  SaidFile() : file_(::memfd_create("shardproof-said", MFD_CLOEXEC)) {}
+  SaidFile(const SaidFile&) = delete;
+  SaidFile& operator=(const SaidFile&) = delete;
+  ~SaidFile() { ::close(file_); }
+  int get() const { return file_; }
+  std::string Tail() const {
+    const off_t size = ::lseek(file_, 0, SEEK_END);
+    std::string text(std::min<size_t>(size < 0 ? 0 : static_cast<size_t>(size), kTailBytes), '\0');
+    const ssize_t got =
+        ::pread(file_, text.data(), text.size(), size - static_cast<off_t>(text.size()));
+    text.resize(got < 0 ? 0 : static_cast<size_t>(got));
+    return text;
+  }
+
+ private:
+  int file_;
+};
+
+/// `root` in memory. \error kUnsupported if it holds more than is looked at.
+Result<Disk> ReadRoot(const Options& options) {
+  int64_t bytes = 0;
+  std::error_code error;
+  fs::recursive_directory_iterator entry(options.root, error);
+  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    std::error_code no_file;
+    const auto size = entry->file_size(no_file);
+    if (!no_file) bytes += static_cast<int64_t>(size);
+  }
+  if (error) return BadInput(fmt::format("--root {}: {}", options.root, error.message()));
+  if (bytes > options.bytes_max) {
+    return Unsupported(fmt::format("--root {}: expected at most {} bytes (--max-bytes), found {}",
+                                   options.root, options.bytes_max, bytes));
+  }
+  return Disk::Read(options.root);
+}
+
+Error CommandFailed(const std::string& what, const std::string& how, const std::string& said) {
+  const std::string last = LastLine(said);
+  return BadInput(
+      fmt::format("{}: expected exit 0, found {}{}{}", what, how, last.empty() ? "" : ": ", last));
+}
+
+Status RunBefore(const Options& options) {
+  if (options.before.empty()) return Ok();
+  SP_ASSIGN(const ProgramEnd end, RunProgram(options.before, options.save_deadline));
+  if (end.ok()) return Ok();
+  return CommandFailed("--before", end.how, end.error_tail);
+}
+
+/// Runs the save, and records it.
+Status RunSave(const Options& options, Outcome& outcome) {
+  SP_ASSIGN(crash::TracedSave save, crash::TracedSave::Make(options.root, options.bytes_max));
+  const SaidFile said;
+  SP_ASSIGN(const trace::Outcome ended, trace::RunTraced({.words = options.command,
+                                                          .calls = crash::TracedSave::Calls(),
+                                                          .out = said.get(),
+                                                          .err = said.get(),
+                                                          .deadline = options.save_deadline},
+                                                         save));
+  outcome.notices.assign(save.notices().begin(), save.notices().end());
+  if (ended.left_behind > 0) {
+    outcome.notices.push_back(fmt::format("{} that outlived the command were ended",
+                                          ended.left_behind == 1 ? "a process" : "processes"));
+  }
+  // What could not be recorded is why it was ended.
+  auto operations = save.Operations(outcome.before);
+  if (!operations.ok() && WIFSIGNALED(ended.wait_status) && ended.in_time) {
+    return operations.error();
+  }
+  if (!ended.in_time) {
+    return CommandFailed("the command",
+                         fmt::format("no end within {} s", options.save_deadline.count() / 1000),
+                         said.Tail());
+  }
+  if (ended.wait_status != 0) {
+    return CommandFailed("the command", HowItEnded(ended.wait_status), said.Tail());
+  }
+  if (!operations.ok()) return operations.error();
+  outcome.operations = std::move(operations).value();
+  return Ok();
+}
+
+std::string Places(const std::vector<What>& found) {
+  std::vector<std::string> places;
+  for (const What& what : found) places.push_back(what.path.empty() ? "." : what.path);
+  return fmt::format("{}", fmt::join(places, ", "));
+}
+
+Result<What> TheOne(const std::vector<What>& found, const std::string& path,
+                    const std::string& option, const std::string& when) {
+  const std::vector<What> at = At(found, path);
+  if (!at.empty()) return at.front();
+  return BadInput(fmt::format("{} {}: expected a checkpoint there {} the command, found {}", option,
+                              path, when, found.empty() ? "none" : Places(found)));
+}
+
+/// What is loaded: what the command has changed, and what was there instead of it.
+Status FindCheckpoints(const Options& options, const Disk& after, Outcome& outcome) {
+  if (!options.loader.empty()) {
+    outcome.what = outcome.old_what = {"command", "", {}};
+    outcome.had_previous = true;  // if it loads
+    return Ok();
+  }
+  const auto found = CheckpointsOf(after, options.kind);
+  const auto found_before = CheckpointsOf(outcome.before, options.kind);
+  if (options.path) {
+    SP_ASSIGN(outcome.what, TheOne(found, *options.path, "--path", "after"));
+  } else {
+    std::vector<What> changed;
+    for (const What& what : found) {
+      if (Differs(what, outcome.before, after)) changed.push_back(what);
+    }
+    if (changed.empty()) {
+      outcome.inconclusive = fmt::format(
+          "the command changed no checkpoint{} below --root (of DCP, safetensors, .pt, .pth, .bin, "
+          ".ckpt); --load 'COMMAND {{}}' loads others",
+          options.kind.empty() ? "" : " of " + options.kind);
+      return Ok();
+    }
+    if (changed.size() > 1) {
+      return BadInput(
+          fmt::format("expected one checkpoint that the command saves, found {}: which "
+                      "one counts? --path says",
+                      Places(changed)));
+    }
+    outcome.what = changed.front();
+  }
+  if (options.old_path) {
+    SP_ASSIGN(outcome.old_what, TheOne(found_before, *options.old_path, "--old-path", "before"));
+    outcome.had_previous = true;
+    return Ok();
+  }
+  std::vector<What> same = At(found_before, outcome.what.path);
+  if (options.path) same = At(found_before, *options.path);
+  if (same.empty()) same = found_before;
+  if (same.size() > 1) {
+    return BadInput(
+        fmt::format("expected one previous checkpoint, found {}: which one is to be "
+                    "there if the save crashes? --old-path says",
+                    Places(same)));
+  }
+  outcome.had_previous = !same.empty();
+  if (outcome.had_previous) outcome.old_what = same.front();
+  return Ok();
+}
+
+/// Where the states will lie too, so that a loader that says where it loads from says the same.
+Result<Loading> LoadDisk(const Disk& disk, const What& what, Loader& loader,
+                         const std::string& scratch) {
+  const std::string directory = scratch + "/state";
+  std::error_code error;
+  if (!fs::create_directory(directory, error)) return Failed(directory + ": " + error.message());
+  SP_TRY(disk.WriteTo(directory));
+  auto loading = loader.Load(directory, what);
+  fs::remove_all(directory, error);
+  return loading;
+}
+
+/// Both checkpoints, whole; which must load.
+Status LoadBoth(const Options& options, const Disk& after, Loader& loader,
+                const std::string& scratch, Outcome& outcome) {
+  if (outcome.had_previous) {
+    SP_ASSIGN(const Loading old, LoadDisk(outcome.before, outcome.old_what, loader, scratch));
+    const bool is_loaded = old.end == Loading::End::kLoaded;
+    if (!is_loaded && (options.loader.empty() || old.end == Loading::End::kDied)) {
+      return BadInput(fmt::format("the previous checkpoint, {}: does not load: {}",
+                                  outcome.old_what.Text(), old.line));
+    }
+    outcome.had_previous = is_loaded;  // a loader of one's own says whether there is one
+    outcome.old_answer = old.answer;
+  }
+  SP_ASSIGN(const Loading saved, LoadDisk(after, outcome.what, loader, scratch));
+  if (saved.end != Loading::End::kLoaded) {
+    return BadInput(fmt::format("what the command saved, {}: does not load: {}",
+                                outcome.what.Text(), saved.line));
+  }
+  outcome.new_answer = saved.answer;
+  if (outcome.had_previous && outcome.new_answer == outcome.old_answer) {
+    outcome.inconclusive =
+        "what the command saved loads like the previous checkpoint: old and new cannot be told "
+        "apart; save other values";
+  }
+  return Ok();
+}
+
+/// Counts the states of each model, without loading any. \returns how many differ in what they
+/// hold.
+Result<int64_t> CountStates(const Options& options, Outcome& outcome) {
+  std::unordered_set<uint64_t> disks;
+  for (const crash::CrashModel model : options.states.models) {
+    crash::StateOptions alone = options.states;
+    alone.models = {model};
+    SP_ASSIGN(outcome.models[model].states,
+              crash::VisitStates(outcome.before, outcome.operations, alone,
+                                 [&](const crash::CrashState& state) {
+                                   disks.insert(state.disk.Hash());
+                                   return Ok();
+                                 }));
+  }
+  return static_cast<int64_t>(disks.size());
+}
+
+/// What a load of a state comes to.
+Result<LoadOutcome> Judge(const std::string& directory, Loader& loader, const Outcome& outcome) {
+  SP_ASSIGN(const Loading loaded, loader.Load(directory, outcome.what));
+  const bool is_loaded = loaded.end == Loading::End::kLoaded;
+  if (is_loaded && loaded.answer == outcome.new_answer) return LoadOutcome{Loaded::kNew, ""};
+  const bool is_same = outcome.what == outcome.old_what;
+  if (is_loaded && is_same && outcome.had_previous && loaded.answer == outcome.old_answer) {
+    return LoadOutcome{Loaded::kOld, ""};
+  }
+  if (loaded.end == Loading::End::kDied) {
+    return LoadOutcome{Loaded::kWrong, "the load died: " + loaded.line};
+  }
+  if (is_loaded) {
+    return LoadOutcome{Loaded::kWrong, outcome.had_previous
+                                           ? "loads without an error, and is neither the new "
+                                             "checkpoint nor the previous one"
+                                           : "loads without an error, and is not the checkpoint"};
+  }
+  if (!outcome.had_previous) return LoadOutcome{Loaded::kRefused, loaded.line};
+  if (!is_same) {
+    SP_ASSIGN(const Loading old, loader.Load(directory, outcome.old_what));
+    if (old.end == Loading::End::kLoaded && old.answer == outcome.old_answer) {
+      return LoadOutcome{Loaded::kOld, ""};
+    }
+  }
+  return LoadOutcome{Loaded::kWrong,
+                     "the load fails, and the previous checkpoint is gone: " + loaded.line};
+}
+
+}  // namespace
+
+Result<Outcome> Run(const Options& options, Loader& loader, const std::string& scratch,
+                    const Progress& progress) {
+  Outcome outcome;
+  outcome.versions = loader.versions();
+  progress("before the save");
+  SP_TRY(RunBefore(options));
+  SP_ASSIGN(outcome.before, ReadRoot(options));
+  progress("the save, traced");
+  SP_TRY(RunSave(options, outcome));
+  if (outcome.operations.empty()) {
+    outcome.inconclusive = "the command did nothing below --root " + options.root;
+    return outcome;
+  }
+  SP_ASSIGN(const Disk after, ReadRoot(options));
+  SP_TRY(FindCheckpoints(options, after, outcome));
+  if (!outcome.inconclusive.empty()) return outcome;
+  SP_TRY(LoadBoth(options, after, loader, scratch, outcome));
+  if (!outcome.inconclusive.empty()) return outcome;
+
+  progress("counting states");
+  SP_ASSIGN(const int64_t disks, CountStates(options, outcome));
+  int64_t done = 0;
+  int64_t wrong = 0;
+  const auto judge = [&](const std::string& directory) -> Result<LoadOutcome> {
+    SP_ASSIGN(LoadOutcome loaded, Judge(directory, loader, outcome));
+    wrong += loaded.loaded == Loaded::kWrong ? 1 : 0;
+    progress(fmt::format("loading states: {} of {}, {} bad", ++done, disks, wrong));
+    return loaded;
+  };
+  SP_ASSIGN(outcome.report,
+            crash::RunStates(outcome.before, outcome.operations, options.states, scratch, judge,
+                             {.had_previous = outcome.had_previous, .bad_max = kBadKept}));
+  outcome.loads = outcome.report.loads;
+  outcome.bad_count = outcome.report.bad_count;
+  for (const auto& [model, outcomes] : outcome.report.outcomes) {
+    outcome.models[model].outcomes = outcomes;
+  }
+  for (const crash::BadState& bad : outcome.report.bad) ++outcome.models[bad.model].bad;
+  outcome.groups = GroupsOf(outcome.report);
+  return outcome;
+}
+
+}  // namespace shardproof::crashtest

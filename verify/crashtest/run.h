@@ -1,0 +1,81 @@
+// Runs somebody else's save, and loads from every state that a crash of it may leave.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/core/result.h"
+#include "verify/crash/judge.h"
+#include "verify/crash/operation.h"
+#include "verify/crash/states.h"
+#include "verify/crashtest/loader.h"
+
+namespace shardproof::crashtest {
+
+struct Options {
+  std::vector<std::string> command;     ///< the save, and its arguments
+  std::vector<std::string> before;      ///< run before it, untraced; empty: nothing
+  std::string root;                     ///< the directory that is looked at
+  std::string kind;                     ///< "dcp", "torch", "safetensors"; empty: what is there
+  std::vector<std::string> loader;      ///< a command that loads; empty: the kinds above
+  std::optional<std::string> path;      ///< below root: what is saved; nothing: what has changed
+  std::optional<std::string> old_path;  ///< below root: the previous one; nothing: found likewise
+  crash::StateOptions states;
+  std::chrono::milliseconds deadline{60000};  ///< of a load
+  std::chrono::milliseconds save_deadline{600000};
+  int64_t bytes_max = int64_t{1} << 30;  ///< that `root` holds, and that the save writes
+  std::string python;
+  std::string package;  ///< folder of the Python package `shardproof`
+};
+
+/// Bad states that one cause explains: what was loaded of them is alike, and the weakest model that
+/// leaves them is the same.
+struct BadGroup {
+  crash::CrashModel model = crash::CrashModel::kKill;
+  std::string what;             ///< "lost", "wrong", "died", "not durable"
+  std::string line;             ///< in words
+  std::vector<size_t> members;  ///< indices of CrashReport::bad, the smallest state first
+};
+
+struct ModelCounts {
+  crash::StateCounts states;
+  std::map<crash::Loaded, int64_t> outcomes;
+  int64_t bad = 0;
+};
+
+struct Outcome {
+  std::vector<crash::FileOperation> operations;
+  std::vector<std::string> notices;
+  crash::Disk before;
+  What what;      ///< that was saved
+  What old_what;  ///< that was there before
+  bool had_previous = false;
+  std::string new_answer;
+  std::string old_answer;
+  std::map<std::string, std::string> versions;
+  std::map<crash::CrashModel, ModelCounts> models;  ///< those that were asked for
+  int64_t loads = 0;
+  int64_t bad_count = 0;
+  crash::CrashReport report;
+  std::vector<BadGroup> groups;  ///< those that need the weakest model first
+  /// Why nothing can be said; empty: it can.
+  std::string inconclusive;
+};
+
+using Progress = std::function<void(const std::string& line)>;
+
+/// \param scratch  an empty directory
+/// \error kBadInput if a command fails, a checkpoint does not load, or options do not fit what is
+///   there; kUnsupported if the save does what cannot be recorded.
+Result<Outcome> Run(const Options& options, Loader& loader, const std::string& scratch,
+                    const Progress& progress);
+
+/// Of `report`, whose states were bad with these outcomes.
+std::vector<BadGroup> GroupsOf(const crash::CrashReport& report);
+
+}  // namespace shardproof::crashtest

@@ -1,0 +1,38 @@
+// Another program that is told lines and answers each with a line.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "src/core/result.h"
+
+namespace shardproof {
+
+/// Ends when this does, if it ends with its stdin.
+class LineProgram {
+ public:
+  /// Starts `words[0]`, looked up in PATH; its stderr goes nowhere. \error kBadInput if it cannot
+  /// be.
+  static Result<LineProgram> Start(const std::vector<std::string>& words);
+  LineProgram(LineProgram&& other) noexcept { *this = std::move(other); }
+  LineProgram& operator=(LineProgram&& other) noexcept;
+  ~LineProgram();
+
+  /// \error kFailed if it is gone.
+  Status Tell(const std::string& line);
+  /// The next line, without its end. \error kFailed if it is gone, or says nothing in time.
+  Result<std::string> Hear(std::chrono::milliseconds patience);
+
+ private:
+  LineProgram() = default;
+
+  std::string name_;
+  pid_t pid_ = -1;
+  int socket_ = -1;
+  std::string heard_;
+};
+
+}  // namespace shardproof
