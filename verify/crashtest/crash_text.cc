@@ -16,7 +16,7 @@ using crash::CrashModel;
 using crash::Loaded;
 
 constexpr size_t kGroupsShown = 8;
-constexpr size_t kLostShown = 160;  // bytes
+constexpr size_t kTextShown = 200;  // bytes of an error, or of what was lost
 constexpr Loaded kOutcomes[] = {Loaded::kNew, Loaded::kOld, Loaded::kRefused, Loaded::kWrong};
 
 /// "7 operations of 1 process: 2 create, 3 write, 2 sync_file".
@@ -35,8 +35,8 @@ std::string OperationsText(const Outcome& outcome) {
 }
 
 std::string Shortened(const std::string& text) {
-  if (text.size() <= kLostShown) return text;
-  return text.substr(0, kLostShown) + fmt::format(" ... ({} more bytes)", text.size() - kLostShown);
+  if (text.size() <= kTextShown) return text;
+  return text.substr(0, kTextShown) + " ...";
 }
 
 std::string NeedsText(CrashModel model) {
@@ -67,18 +67,20 @@ std::string Table(const Outcome& outcome) {
   return text;
 }
 
-std::string Moment(const Outcome& outcome, const BadState& bad) {
-  return fmt::format("after {} of {} operations, last {}", bad.after, outcome.operations.size(),
-                     bad.last_operation);
+/// "process 0: write of ..." of "rank 0: write of ...".
+std::string LastText(const BadState& bad) {
+  const std::string& last = bad.last_operation;
+  return last.starts_with("rank ") ? "process " + last.substr(5) : last;
 }
 
 std::string GroupText(const Outcome& outcome, const BadGroup& group,
                       const std::vector<Script>& scripts) {
   const BadState& bad = outcome.report.bad[group.members.front()];
-  std::string text = fmt::format("\n  {}, {}: {}\n    {}\n    smallest: {}; {}\n", group.what,
-                                 NeedsText(group.model), Plural(group.members.size(), "state"),
-                                 Printable(group.line), Printable(Moment(outcome, bad)),
-                                 Printable(Shortened(bad.lost)));
+  std::string text = fmt::format(
+      "\n  {}, {}, {}: {}\n    {}\n    smallest: after {} of {} operations; last {}; {}\n",
+      group.what, NeedsText(group.model), Printable(group.cause),
+      Plural(group.members.size(), "state"), Printable(Shortened(group.line)), bad.after,
+      outcome.operations.size(), Printable(LastText(bad)), Printable(Shortened(bad.lost)));
   for (const Script& script : scripts) {
     if (script.bad != group.members.front()) continue;
     text += script.is_seen ? fmt::format("    shown by: {}\n", Printable(script.path))
@@ -196,6 +198,7 @@ nlohmann::json CrashJson(const Options& options, const Outcome& outcome,
     Json entry = {{"what", group.what},
                   {"needs", ToString(group.model)},
                   {"count", group.members.size()},
+                  {"cause", group.cause},
                   {"line", group.line},
                   {"after", bad.after},
                   {"last_operation", bad.last_operation},

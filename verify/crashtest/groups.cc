@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <tuple>
 
 #include "verify/crashtest/run.h"
@@ -12,21 +11,9 @@ namespace {
 
 using crash::BadState;
 using crash::CrashModel;
+using crash::FileOperation;
 using crash::Loaded;
-
-/// Without numbers, which differ from state to state.
-std::string Alike(const std::string& line) {
-  std::string alike;
-  for (size_t i = 0; i < line.size(); ++i) {
-    const bool is_digit = std::isdigit(static_cast<unsigned char>(line[i])) != 0;
-    if (!is_digit) {
-      alike += line[i];
-    } else if (alike.empty() || alike.back() != '#') {
-      alike += '#';
-    }
-  }
-  return alike;
-}
+using crash::OperationKind;
 
 std::string WhatOf(const BadState& bad) {
   if (bad.outcome.loaded != Loaded::kWrong) return "not durable";
@@ -44,12 +31,46 @@ std::string LineOf(const BadState& bad) {
                      bad.expected == "new" ? ", since the command had ended" : "");
 }
 
+/// "the bytes of a", "the name b".
+std::string Subject(const FileOperation& operation) {
+  const std::string path = operation.path.empty() ? "." : operation.path;
+  switch (operation.kind) {
+    case OperationKind::kWrite:
+    case OperationKind::kTruncate:
+      return "the bytes of " + path;
+    case OperationKind::kRename:
+    case OperationKind::kExchange:
+      return fmt::format("the {} of {} to {}", ToString(operation.kind), path, operation.other);
+    default:
+      return "the name " + path;
+  }
+}
+
+/// What the state lacks that was done first, or what was done last if it lacks nothing.
+std::string CauseOf(const BadState& bad, const std::vector<FileOperation>& operations) {
+  const FileOperation* first = nullptr;
+  size_t first_at = std::string::npos;
+  for (const FileOperation& operation : operations) {
+    const size_t at = bad.lost.find(Describe(operation));
+    if (at < first_at) {
+      first = &operation;
+      first_at = at;
+    }
+  }
+  const bool is_under_way = bad.last_operation.ends_with(", under way");
+  if (first != nullptr && !is_under_way) return "without " + Subject(*first);
+  const int64_t last = is_under_way ? bad.after : bad.after - 1;
+  if (last < 0) return "before anything is done";
+  return "after a change of " + Subject(operations[static_cast<size_t>(last)]);
+}
+
 /// What a reader understands first: little lost, and early.
 auto Size(const BadState& bad) { return std::make_tuple(bad.lost.size(), bad.after); }
 
 }  // namespace
 
-std::vector<BadGroup> GroupsOf(const crash::CrashReport& report) {
+std::vector<BadGroup> GroupsOf(const crash::CrashReport& report,
+                               const std::vector<FileOperation>& operations) {
   std::vector<BadGroup> groups;
   std::map<std::tuple<CrashModel, std::string, std::string>, size_t> known;
   // The same disk under a stronger model is no news: models are judged from the weakest on.
@@ -59,9 +80,9 @@ std::vector<BadGroup> GroupsOf(const crash::CrashReport& report) {
     const auto first = weakest.try_emplace({bad.disk.Hash(), bad.expected}, bad.model).first;
     if (first->second != bad.model) continue;
     const std::string what = WhatOf(bad);
-    const auto [at, is_new] =
-        known.try_emplace({bad.model, what, Alike(LineOf(bad))}, groups.size());
-    if (is_new) groups.push_back({bad.model, what, LineOf(bad), {}});
+    const std::string cause = CauseOf(bad, operations);
+    const auto [at, is_new] = known.try_emplace({bad.model, what, cause}, groups.size());
+    if (is_new) groups.push_back({bad.model, what, cause, "", {}});
     groups[at->second].members.push_back(i);
   }
   for (BadGroup& group : groups) {

@@ -300,7 +300,7 @@ Result<Outcome> Run(const Options& options, Loader& loader, const std::string& s
     outcome.models[model].outcomes = outcomes;
   }
   for (const crash::BadState& bad : outcome.report.bad) ++outcome.models[bad.model].bad;
-  outcome.groups = GroupsOf(outcome.report);
+  outcome.groups = GroupsOf(outcome.report, outcome.operations);
   return outcome;
 }
 

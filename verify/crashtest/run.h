@@ -29,16 +29,18 @@ struct Options {
   std::chrono::milliseconds deadline{60000};  ///< of a load
   std::chrono::milliseconds save_deadline{600000};
   int64_t bytes_max = int64_t{1} << 30;  ///< that `root` holds, and that the save writes
+  int64_t scripts_max = 20;              ///< bad states that are written down
   std::string python;
   std::string package;  ///< folder of the Python package `shardproof`
 };
 
-/// Bad states that one cause explains: what was loaded of them is alike, and the weakest model that
-/// leaves them is the same.
+/// Bad states that one cause explains: what they lack, or what was being done, concerns the same
+/// path; what comes of them is alike; and so is the weakest model that leaves them.
 struct BadGroup {
   crash::CrashModel model = crash::CrashModel::kKill;
   std::string what;             ///< "lost", "wrong", "died", "not durable"
-  std::string line;             ///< in words
+  std::string cause;            ///< "without the bytes of ckpt.pt", "after a change of the name a"
+  std::string line;             ///< what was loaded of the smallest, in words
   std::vector<size_t> members;  ///< indices of CrashReport::bad, the smallest state first
 };
 
@@ -75,7 +77,8 @@ using Progress = std::function<void(const std::string& line)>;
 Result<Outcome> Run(const Options& options, Loader& loader, const std::string& scratch,
                     const Progress& progress);
 
-/// Of `report`, whose states were bad with these outcomes.
-std::vector<BadGroup> GroupsOf(const crash::CrashReport& report);
+/// Of `report`, whose states are those of `operations`.
+std::vector<BadGroup> GroupsOf(const crash::CrashReport& report,
+                               const std::vector<crash::FileOperation>& operations);
 
 }  // namespace shardproof::crashtest

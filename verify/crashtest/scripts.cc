@@ -16,18 +16,17 @@ using crash::BadState;
 using Json = nlohmann::json;
 using std::chrono::milliseconds;
 
-constexpr size_t kScriptsMax = 20;
 constexpr size_t kScriptsOfGroup = 2;
 constexpr milliseconds kWritePatience{60000};
 /// Beyond the deadlines of its two loads: importing torch, twice.
 constexpr milliseconds kRunPatience{120000};
 
 /// The smallest of each group, then the next ones.
-std::vector<std::pair<size_t, const BadGroup*>> Chosen(const Outcome& outcome) {
+std::vector<std::pair<size_t, const BadGroup*>> Chosen(const Outcome& outcome, int64_t count_max) {
   std::vector<std::pair<size_t, const BadGroup*>> chosen;
   for (size_t i = 0; i < kScriptsOfGroup; ++i) {
     for (const BadGroup& group : outcome.groups) {
-      if (i < group.members.size() && chosen.size() < kScriptsMax) {
+      if (i < group.members.size() && static_cast<int64_t>(chosen.size()) < count_max) {
         chosen.emplace_back(group.members[i], &group);
       }
     }
@@ -55,7 +54,8 @@ Json TellState(const Options& options, const Outcome& outcome, const BadState& b
           {"crash", ModelText(bad.model)},
           {"after", bad.after},
           {"last_operation", bad.last_operation},
-          {"lost", bad.lost},
+          {"lost", bad.lost == "nothing lost" ? "nothing" : bad.lost},
+          {"cause", group.cause},
           {"operations", std::move(operations)},
           {"expected", bad.expected},
           {"seen", ToString(bad.outcome.loaded)},
@@ -98,7 +98,7 @@ Result<Script> WriteScript(const Options& options, const Outcome& outcome, size_
 Result<std::vector<Script>> WriteScripts(const Options& options, const Outcome& outcome,
                                          const std::string& directory, const Progress& progress) {
   std::vector<Script> scripts;
-  const auto chosen = Chosen(outcome);
+  const auto chosen = Chosen(outcome, options.scripts_max);
   for (const auto& [index, group] : chosen) {
     progress(
         fmt::format("writing and running scripts: {} of {}", scripts.size() + 1, chosen.size()));

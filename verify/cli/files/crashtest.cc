@@ -207,6 +207,11 @@ void AddOptions(CLI::App& command, Arguments& arguments) {
       .add_option("--report", arguments.report,
                   "New directory for bad states, each with a script that shows it")
       ->check(NotEmpty);
+  command
+      .add_option("--scripts", options.scripts_max,
+                  "So many of them; of each cause the smallest first")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   command.add_option("--json", arguments.json, "File for the result as JSON; - is stdout")
       ->check(NotEmpty);
 }

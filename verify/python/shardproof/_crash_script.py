@@ -25,13 +25,8 @@ SCRIPT = '''#!/usr/bin/env python3
 Exits with 1 if the state that lies beside it, in state/, is bad as told, and with 0 if it is not.
 """
 
-import json
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
-{imports}from pathlib import Path
+{imports}
+from pathlib import Path
 
 NEW = {new}
 OLD = {old}
@@ -91,8 +86,9 @@ if __name__ == "__main__":
 
 ENTRY = '''    if sys.argv[1:2] == ["--load"]:
         directory, what = sys.argv[2], json.loads(sys.argv[3])
+        load_it = {function}
         try:
-            answer = answer_of({function}(os.path.join(directory, what["path"]), what["files"]))
+            answer = answer_of(load_it(os.path.join(directory, what["path"]), what["files"]))
         except BaseException as error:
             sys.exit(reason_of(error, directory))
         sys.stdout.write(answer)
@@ -101,7 +97,7 @@ ENTRY = '''    if sys.argv[1:2] == ["--load"]:
 
 REPORT = """# {title}
 
-`{command}` saves a checkpoint. If {crash} at one moment of it, what is left is lost or wrong.
+`{command}` saves a checkpoint. If at one moment of it {crash}, {what_is_left}.
 
 - **Expected**: {expected}
 - **Seen**: {line}
@@ -119,6 +115,12 @@ Below the directory that is looked at, in this order; `>>>` marks the crash.
 
 Not on disk after the crash: {lost}
 """
+
+
+LEFT = {"lost": "neither the new checkpoint nor the previous one can be loaded",
+        "wrong": "what is left loads without an error, and is neither of the two",
+        "died": "loading what is left ends the process, or never ends",
+        "not durable": "the checkpoint is not there, though the command had ended"}  # fmt: skip
 
 
 def sources(names):
@@ -161,6 +163,11 @@ def literal(what):
     return "{\n" + "\n".join(lines) + "\n}"
 
 
+def imports_of(more):
+    names = ["json", "os", "shutil", "subprocess", "sys", "tempfile", *more]
+    return "\n".join(f"import {name}" for name in sorted(names))
+
+
 def script_of(told):
     kinds = [told[which]["kind"] for which in ("new", "old") if told[which]]
     story = (f"The save: {told['command']}\nThe crash ({told['model']}): {told['crash']}, after "
@@ -172,12 +179,12 @@ def script_of(told):
              "expected": expected_of(told["expected"]), "deadline_s": told["deadline_s"]}  # fmt: skip
     if told["loader"]:
         words = f'[word.replace("{{}}", directory) for word in {told["loader"]!r}]'
-        return SCRIPT.format(**parts, imports="", loader="", words=words, entry="")
+        return SCRIPT.format(**parts, imports=imports_of([]), loader="", words=words, entry="")
     needed = ["add", *dict.fromkeys(name for kind in kinds for name in FUNCTIONS[kind])]
     table = "{" + ", ".join(f'"{kind}": {FUNCTIONS[kind][-1]}' for kind in dict.fromkeys(kinds)) + "}"
     return SCRIPT.format(
         **parts,
-        imports="import ctypes\nimport hashlib\n",
+        imports=imports_of(["ctypes", "hashlib"]),
         loader="\n" + sources([*needed, "answer_of", "reason_of"]),
         words='[sys.executable, __file__, "--load", directory, json.dumps(what)]',
         entry=ENTRY.format(function=f'{table}[what["kind"]]'),
@@ -191,7 +198,7 @@ def main():
     versions = ", ".join(f"{name} {version}" for name, version in sorted(told["versions"].items()))
     report = REPORT.format(**told | {
         "title": title_of(told), "operations": operations_of(told),
-        "versions": versions or "none asked for"})  # fmt: skip
+        "what_is_left": LEFT[told["what"]], "versions": versions or "none asked for"})  # fmt: skip
     (directory / "report.md").write_text(report)
 
 

@@ -100,10 +100,12 @@ def answer_of(state):
 
 
 def reason_of(error, directory):
-    """One line. CheckpointException has the traceback of each rank in its text, the error last."""
-    lines = [line for line in str(error).splitlines() if line.strip()] or [""]
-    line = lines[-1] if type(error).__name__ == "CheckpointException" else lines[0]
-    line = line if line.startswith(type(error).__name__) else f"{type(error).__name__}: {line}"
+    """One line. CheckpointException holds the error of each rank."""
+    failures = getattr(error, "failures", None)
+    if failures:
+        error = next(iter(failures.values()))[0]
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    line = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     return line.replace(f"{directory}/", "").replace(str(directory), ".").strip()
 
 
