@@ -262,8 +262,8 @@ Result<LoadOutcome> Judge(const std::string& directory, Loader& loader, const Ou
 
 }  // namespace
 
-Result<Outcome> Run(const Options& options, Loader& loader, const std::string& scratch,
-                    const Progress& progress) {
+Result<Outcome> TestSave(const Options& options, Loader& loader, const std::string& scratch,
+                         const Progress& progress) {
   Outcome outcome;
   outcome.versions = loader.versions();
   progress("before the save");

@@ -74,8 +74,8 @@ using Progress = std::function<void(const std::string& line)>;
 /// \param scratch  an empty directory
 /// \error kBadInput if a command fails, a checkpoint does not load, or options do not fit what is
 ///   there; kUnsupported if the save does what cannot be recorded.
-Result<Outcome> Run(const Options& options, Loader& loader, const std::string& scratch,
-                    const Progress& progress);
+Result<Outcome> TestSave(const Options& options, Loader& loader, const std::string& scratch,
+                         const Progress& progress);
 
 /// Of `report`, whose states are those of `operations`.
 std::vector<BadGroup> GroupsOf(const crash::CrashReport& report,

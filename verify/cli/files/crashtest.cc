@@ -98,9 +98,7 @@ Status Understand(Arguments& arguments) {
   if (!fs::is_directory(options.root, error)) {
     return BadInput(fmt::format("--root {}: expected a directory", options.root));
   }
-  for (const auto& [output, name] : {std::pair{arguments.report, "--report"}}) {
-    if (!output.empty()) SP_TRY(CheckApart(output, options.root, name));
-  }
+  if (!arguments.report.empty()) SP_TRY(CheckApart(arguments.report, options.root, "--report"));
   return CheckNotOf(arguments.json, options.root, "--json");
 }
 
@@ -115,18 +113,31 @@ Result<std::unique_ptr<ScratchDirectory>> MakeScratch(const crashtest::Options& 
   return ScratchDirectory::Make();
 }
 
-Status MakeReport(const std::string& report) {
-  std::error_code error;
-  fs::create_directories(report, error);
-  if (error) return BadInput(fmt::format("--report {}: {}", report, error.message()));
-  if (fs::is_empty(report, error)) return Ok();
-  return BadInput(fmt::format("--report {}: expected an empty directory, or none yet", report));
-}
+/// Made before the save is run, and gone again if nothing comes into it.
+class ReportDirectory {
+ public:
+  Status Make(const std::string& path) {
+    std::error_code error;
+    path_ = path;
+    fs::create_directories(path, error);
+    if (error) return BadInput(fmt::format("--report {}: {}", path, error.message()));
+    if (fs::is_empty(path, error)) return Ok();
+    return BadInput(fmt::format("--report {}: expected an empty directory, or none yet", path));
+  }
+  ~ReportDirectory() {
+    std::error_code is_not_empty;
+    if (!path_.empty()) fs::remove(path_, is_not_empty);
+  }
+
+ private:
+  std::string path_;
+};
 
 Result<int> CrashTest(Arguments& arguments) {
   SP_TRY(Understand(arguments));
   const crashtest::Options& options = arguments.options;
-  if (!arguments.report.empty()) SP_TRY(MakeReport(arguments.report));
+  ReportDirectory report;
+  if (!arguments.report.empty()) SP_TRY(report.Make(arguments.report));
   SP_ASSIGN(const auto scratch, MakeScratch(options));
   std::optional<ProgressLine> line{std::in_place};
   const auto progress = [&](const std::string& text) { line->Show(text); };
@@ -139,7 +150,7 @@ Result<int> CrashTest(Arguments& arguments) {
     loader = crashtest::MakeCommandLoader(options.loader, options.deadline);
   }
   SP_ASSIGN(const crashtest::Outcome outcome,
-            crashtest::Run(options, *loader, scratch->path(), progress));
+            crashtest::TestSave(options, *loader, scratch->path(), progress));
   std::vector<crashtest::Script> scripts;
   if (!arguments.report.empty() && outcome.bad_count > 0) {
     SP_ASSIGN(scripts, crashtest::WriteScripts(options, outcome, arguments.report, progress));

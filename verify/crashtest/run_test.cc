@@ -1,0 +1,118 @@
+// The flow as a whole, with saves in sh and a loader that reads a file.
+#include "verify/crashtest/run.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "verify/crashtest/crash_text.h"
+
+namespace shardproof::crashtest {
+namespace {
+
+namespace fs = std::filesystem;
+using crash::CrashModel;
+using ::testing::HasSubstr;
+
+class CrashTestRun : public ::testing::Test {
+ protected:
+  CrashTestRun() : base_(fs::temp_directory_path() / fmt::format("shardproof-run-{}", ::getpid())) {
+    fs::create_directories(base_ / "root");
+    fs::create_directories(base_ / "scratch");
+    options_.root = base_ / "root";
+    options_.loader = {"cat", "{}/ckpt"};
+    std::ofstream(base_ / "root/ckpt") << "old";
+  }
+  ~CrashTestRun() override { fs::remove_all(base_); }
+
+  Result<Outcome> Save(const std::string& script) {
+    options_.command = {"sh", "-c", fmt::format("cd {} && {}", options_.root, script)};
+    const auto loader = MakeCommandLoader(options_.loader, options_.deadline);
+    return TestSave(options_, *loader, base_ / "scratch", [](const std::string&) {});
+  }
+
+  std::string ErrorOf(const Result<Outcome>& outcome) {
+    EXPECT_FALSE(outcome.ok());
+    if (outcome.ok()) return "";
+    EXPECT_NE(outcome.error().code, ErrorCode::kInternal);
+    return outcome.error().message;
+  }
+
+  const fs::path base_;
+  Options options_;
+};
+
+TEST_F(CrashTestRun, AWriteInPlaceIsLostByAKillAndItsStatesAreOneGroup) {
+  const auto outcome = Save("printf new > ckpt && sync ckpt && sync .");
+  ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+  ASSERT_FALSE(outcome.value().groups.empty());
+  const BadGroup& group = outcome.value().groups.front();
+  EXPECT_EQ(group.model, CrashModel::kKill);
+  EXPECT_EQ(group.what, "wrong");
+  EXPECT_EQ(group.cause, "after a change of the bytes of ckpt");
+  const std::string text = CrashText(options_, outcome.value(), {});
+  EXPECT_THAT(text, HasSubstr("wrong, needs only a kill, after a change of the bytes of ckpt"));
+  EXPECT_THAT(text, HasSubstr("the worst needs only a kill; --report DIR writes scripts"));
+}
+
+TEST_F(CrashTestRun, ASoundSavePasses) {
+  const auto outcome = Save("printf new > t && sync t && mv t ckpt && sync .");
+  ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+  EXPECT_EQ(outcome.value().bad_count, 0) << CrashText(options_, outcome.value(), {});
+  EXPECT_STREQ(VerdictOf(outcome.value()), "pass");
+  EXPECT_EQ(outcome.value().models.size(), 3u);
+}
+
+TEST_F(CrashTestRun, WhatIsNotSyncedIsNotDurable) {
+  const auto outcome = Save("printf new > t && sync t && mv t ckpt");
+  ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+  EXPECT_EQ(outcome.value().models.at(CrashModel::kKill).bad, 0);
+  ASSERT_FALSE(outcome.value().groups.empty());
+  for (const BadGroup& group : outcome.value().groups) EXPECT_EQ(group.what, "not durable");
+  EXPECT_EQ(outcome.value().groups.front().model, CrashModel::kExt4Ordered);
+  EXPECT_EQ(outcome.value().groups.front().cause, "without the rename of t to ckpt");
+}
+
+TEST_F(CrashTestRun, NothingDoneOrNothingToTellApartIsInconclusive) {
+  const auto nothing = Save("true");
+  ASSERT_TRUE(nothing.ok()) << nothing.error().message;
+  EXPECT_STREQ(VerdictOf(nothing.value()), "inconclusive");
+  EXPECT_THAT(nothing.value().inconclusive, HasSubstr("did nothing below --root"));
+  const auto same = Save("printf old > ckpt");
+  ASSERT_TRUE(same.ok()) << same.error().message;
+  EXPECT_THAT(same.value().inconclusive, HasSubstr("cannot be told apart"));
+}
+
+TEST_F(CrashTestRun, AFirstSaveMayBeRefused) {
+  fs::remove(base_ / "root/ckpt");
+  const auto outcome = Save("printf new > t && sync t && mv t ckpt && sync .");
+  ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+  EXPECT_FALSE(outcome.value().had_previous);
+  EXPECT_EQ(outcome.value().bad_count, 0) << CrashText(options_, outcome.value(), {});
+  EXPECT_GT(outcome.value().models.at(CrashModel::kKill).outcomes.at(crash::Loaded::kRefused), 0);
+}
+
+TEST_F(CrashTestRun, ACommandThatFailsIsTheUsersToMend) {
+  EXPECT_THAT(ErrorOf(Save("echo first >&2; echo no disk >&2; exit 3")),
+              HasSubstr("the command: expected exit 0, found exit 3: no disk"));
+  EXPECT_THAT(ErrorOf(Save("kill -9 $$")), HasSubstr("signal 9"));
+  EXPECT_THAT(ErrorOf(Save("rm ckpt")), HasSubstr("what the command saved"));
+  options_.save_deadline = std::chrono::milliseconds(200);
+  EXPECT_THAT(ErrorOf(Save("sleep 60")), HasSubstr("no end within"));
+}
+
+TEST_F(CrashTestRun, WhatCannotBeRecordedIsRefused) {
+  EXPECT_THAT(ErrorOf(Save("ln -s ckpt latest")), HasSubstr("root/latest: symlink"));
+  fs::remove(base_ / "root/latest");
+  options_.bytes_max = 2;
+  EXPECT_THAT(ErrorOf(Save("true")), HasSubstr("expected at most 2 bytes"));
+  options_.bytes_max = 100;
+  EXPECT_THAT(ErrorOf(Save("head -c 200 /dev/zero > ckpt")), HasSubstr("--max-bytes"));
+}
+
+}  // namespace
+}  // namespace shardproof::crashtest
