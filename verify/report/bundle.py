@@ -96,8 +96,9 @@ def readme(result, redact):
     left_out = ("Values were left out: what the archive says of them, it says by digests, which give away those of a "
                 "few bytes.\n" if redact else "")  # fmt: skip
     found = len(result.get("findings", []))
+    struck = "".join(f"Under a fault: {fault}.\n" for fault in result.get("faults", []))
     return (f"A run of Shardproof: {result.get('verdict')}, {found} findings ({versions}).\n"
-            f"{left_out}\n"
+            f"{struck}{left_out}\n"
             "result.json has the verdict and the findings, evidence/ what every rank left.\n"
             "  shardproof report .              judges the evidence again\n"
             "  shardproof replay evidence       runs the same case again\n")  # fmt: skip
