@@ -1,7 +1,6 @@
 #include "verify/case/shrink.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <functional>
 #include <regex>
@@ -91,8 +90,8 @@ std::vector<std::vector<AxisCase>> SimplerMeshes(const std::vector<AxisCase>& me
 /// A WHERE of a fault as far as ranks and calls go: "2:1" and "2", "1@ready", "1@#12", "call=2,rank=1".
 struct Place {
   std::smatch parts;
-  bool Matches(const std::string& where, const char* pattern) {
-    return std::regex_search(where, parts, std::regex(pattern));
+  bool Matches(const std::string& where, const std::regex& pattern) {
+    return std::regex_search(where, parts, pattern);
   }
   /// The place with another number in place of the first group's.
   std::string With(int64_t number) const {
@@ -103,13 +102,16 @@ struct Place {
   int64_t Number() const { return std::strtoll(parts[1].str().c_str(), nullptr, 10); }
 };
 
-constexpr std::array kOfRank = {R"(^\d+:(\d+)$)", R"(^(\d+)@)", R"(\brank=(\d+))"};
-constexpr std::array kOfCall = {R"(^(\d+)(?::\d+)?$)", R"(@#(\d+)$)", R"(\bcall=(\d+))"};
+const std::regex kOfRank[] = {std::regex(R"(^\d+:(\d+)$)"), std::regex(R"(^(\d+)@)"),
+                              std::regex(R"(\brank=(\d+))")};
+const std::regex kOfCall[] = {std::regex(R"(^(\d+)(?::\d+)?$)"), std::regex(R"(@#(\d+)$)"),
+                              std::regex(R"(\bcall=(\d+))")};
+const std::regex kOfStep(R"(^(\d+@[a-z]+)@\d+$)");
 
 /// Strikes ranks that are still there: of those that are not, the last.
 void StrikeWithin(Case& c) {
   for (FaultCase& fault : c.faults) {
-    for (const char* pattern : kOfRank) {
+    for (const std::regex& pattern : kOfRank) {
       Place place;
       const std::string where = fault.where;
       if (!place.Matches(where, pattern) || place.Number() < c.WorldSize()) continue;
@@ -123,11 +125,11 @@ void StrikeWithin(Case& c) {
 /// first.
 std::vector<std::string> SimplerPlaces(const std::string& where) {
   std::vector<std::string> simpler;
-  for (const char* pattern : kOfRank) {
+  for (const std::regex& pattern : kOfRank) {
     Place place;
     if (place.Matches(where, pattern) && place.Number() > 0) simpler.push_back(place.With(0));
   }
-  for (const char* pattern : kOfCall) {
+  for (const std::regex& pattern : kOfCall) {
     Place place;
     if (!place.Matches(where, pattern)) continue;
     const int64_t number = place.Number();
@@ -135,7 +137,7 @@ std::vector<std::string> SimplerPlaces(const std::string& where) {
       if (earlier >= 0 && earlier < number) simpler.push_back(place.With(earlier));
     }
   }
-  const std::string of_step = std::regex_replace(where, std::regex(R"(^(\d+@[a-z]+)@\d+$)"), "$1");
+  const std::string of_step = std::regex_replace(where, kOfStep, "$1");
   if (of_step != where) simpler.push_back(of_step);
   return simpler;
 }
