@@ -19,7 +19,7 @@ FILES = {
     "file/slow": (("write", "sync"), ""),
 }  # fmt: skip
 FROM_THEN_ON = ("file/enospc", "file/edquot", "file/read-only", "file/rename", "file/slow", "memory/pinned")
-RANKS = ("rank/kill", "rank/leave", "rank/stop", "rank/slow")
+RANKS = ("rank/kill", "rank/leave", "rank/stop", "rank/slow", "net/reset")
 OTHERWISE = ("comm/drop", "comm/mismatch")
 
 WAIT_MS_MAX = 6000
@@ -31,8 +31,10 @@ ENDS = ("rank/kill", "rank/leave", "rank/stop", *OTHERWISE)  # a rank is lost
 
 DTYPE_BYTES = {"BOOL": 1, "C64": 8}
 
+CUT_OFF = ("net/reset",)  # nothing reaches a rank, which runs on
+
 # Over which transport ranks can be struck so.
-PROCESSES_ONLY, THREADS_ONLY = ("rank/stop",), OTHERWISE
+PROCESSES_ONLY, THREADS_ONLY = ("rank/stop", "net/reset"), OTHERWISE
 
 
 def world_of(case):
@@ -122,7 +124,7 @@ def strike_of(fault, number, run):
     is_first = all(other["id"] != id_ for other in run.case["faults"][:number])
     strike = {"id": id_, "name": name if is_first else f"{name}{number}", "words": said[0].upper() + said[1:],
               "from_then_on": id_ in FROM_THEN_ON, "model": "slow" if id_ in GO_ON else "lost" if id_ in ENDS
-              else "seen" if id_ in (*SEEN, "file/rot") else "failed"}  # fmt: skip
+              else "cut" if id_ in CUT_OFF else "seen" if id_ in (*SEEN, "file/rot") else "failed"}  # fmt: skip
     if id_ in FILES:
         ops, error = FILES[id_]
         return strike | trigger_of(where, run.case) | {"seam": "files", "ops": ops, "error": error}
@@ -142,6 +144,8 @@ def strike_of(fault, number, run):
     if id_ == "buffer/nan":
         name, _, rank = where.rpartition(":") if ":" in where else (where, "", "")
         return strike | {"seam": "buffer", "buffer": name, "rank": int(rank) if rank else world_of(run.case) - 1}
+    if id_ == "net/blackhole":
+        raise NotShown("it needs a network of its own, which the verifier makes: `shardproof replay case.json`")
     raise NotShown(f"no program has the fault {id_}")
 
 

@@ -173,6 +173,9 @@ class EveryFault(Reproducer):
     def test_a_process_that_stops(self):
         self.ends("rank/stop@1@ready", "stops and never answers again", "rank 1", transport="gloo")
 
+    def test_connections_that_are_reset(self):
+        self.ends("net/reset@1@ready", "has all of its connections reset", "rank 1", transport="gloo")
+
     def test_a_collective_that_is_left_out(self):
         self.ends("comm/drop@1:1", "second collective is left out")
 
