@@ -50,8 +50,9 @@ class Package(CommandTest):
             "reproducer_training", "bundle")}  # fmt: skip
         libraries = {name for name in found if re.fullmatch(r"_bin/lib(fmt|simdjson|isal|fiu)\.so\.\d+", name)}
         expected |= {"_bin/shardproof", "_bin/shardproof-engine"}
-        if (Path(os.environ["SHARDPROOF_BUILD"]) / "libshardproof_cuda.so").exists():
-            expected.add("_bin/libshardproof_cuda.so")
+        for built in ("libshardproof_cuda.so", "libshardproof_interpose.so"):
+            if (Path(os.environ["SHARDPROOF_BUILD"]) / built).exists():
+                expected.add(f"_bin/{built}")
         self.assertEqual(found - libraries, expected)
 
     def test_it_needs_no_library_of_another_package_but_torch(self):
