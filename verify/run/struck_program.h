@@ -17,6 +17,10 @@ std::map<std::string, std::string> EnvironmentOfFaults(const PhaseRun& run, int6
 /// Where what strikes a rank from outside puts that on record, before it acts.
 std::string FaultsPath(const PhaseRun& run, int64_t rank);
 
+/// Puts what the library that stands before CUDA and NCCL has logged of a rank among its fault
+/// records; to be called once the rank has ended. \error kInternal if its log cannot be read.
+Status RecordInterposed(const PhaseRun& run, int64_t rank);
+
 /// In a child: runs `words`, its environment and output being this process's. Calls that concern
 /// files where the phase saves (the directory, what is below it, and what lies beside it with its
 /// name as a prefix) or, of reads and mappings, those of the source, are struck; no others are.

@@ -116,7 +116,11 @@ class SubjectLauncher : public Launcher {
     if (run.fresh || run.phase.mode == RunMode::kMemory || StartsStruck(run) ||
         !Warm(ScratchOf(run))) {
       ForkedProcesses processes([&](int64_t rank) { BeRank(run, order, rank); });
-      return LaunchRanks(run, processes);
+      auto exits = LaunchRanks(run, processes);
+      for (int64_t rank = 0; rank < run.phase.WorldSize(); ++rank) {
+        SP_TRY(RecordInterposed(run, rank));
+      }
+      return exits;
     }
     WarmProcesses processes(*warm_, order);
     auto exits = LaunchRanks(run, processes);
