@@ -146,7 +146,14 @@ std::string CrashText(const Options& options, const Outcome& outcome,
     if (outcome.had_previous && outcome.what != outcome.old_what) {
       text += "; before: " + Printable(outcome.old_what.Text());
     }
-    text += fmt::format("; {} loads\n\n", outcome.loads) + Table(outcome);
+    text += fmt::format("; {} loads\n", outcome.loads);
+    const int64_t points = static_cast<int64_t>(outcome.operations.size()) + 1;
+    if (outcome.points < points) {
+      text += fmt::format(
+          "  looked at {} of {} moments at which the machine may stop: --states asks for more\n",
+          outcome.points, points);
+    }
+    text += "\n" + Table(outcome);
   }
   for (size_t i = 0; i < std::min(outcome.groups.size(), kGroupsShown); ++i) {
     text += GroupText(outcome, outcome.groups[i], scripts);
@@ -173,6 +180,7 @@ nlohmann::json CrashJson(const Options& options, const Outcome& outcome,
                {"notices", outcome.notices},
                {"versions", outcome.versions},
                {"loads", outcome.loads},
+               {"points", outcome.points},
                {"bad_count", outcome.bad_count},
                {"inconclusive", outcome.inconclusive},
                {"operations", Json::array()},

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <unordered_set>
 
@@ -214,21 +215,60 @@ Status LoadBoth(const Options& options, const Disk& after, Loader& loader,
   return Ok();
 }
 
-/// Counts the states of each model, without loading any. \returns how many differ in what they
-/// hold.
-Result<int64_t> CountStates(const Options& options, Outcome& outcome) {
+/// States, none of them loaded yet.
+struct Counted {
+  std::map<crash::CrashModel, crash::StateCounts> models;
+  int64_t disks = 0;  ///< that differ
+};
+
+/// Nothing if there are more than `disks_max`.
+Result<std::optional<Counted>> CountStates(const crash::StateOptions& states,
+                                           const Outcome& outcome, int64_t disks_max) {
   std::unordered_set<uint64_t> disks;
-  for (const crash::CrashModel model : options.states.models) {
-    crash::StateOptions alone = options.states;
+  Counted counted;
+  bool is_too_much = false;
+  for (const crash::CrashModel model : states.models) {
+    crash::StateOptions alone = states;
     alone.models = {model};
-    SP_ASSIGN(outcome.models[model].states,
-              crash::VisitStates(outcome.before, outcome.operations, alone,
-                                 [&](const crash::CrashState& state) {
-                                   disks.insert(state.disk.Hash());
-                                   return Ok();
-                                 }));
+    const auto counts = crash::VisitStates(
+        outcome.before, outcome.operations, alone, [&](const crash::CrashState& state) -> Status {
+          disks.insert(state.disk.Hash());
+          is_too_much = static_cast<int64_t>(disks.size()) > disks_max;
+          return is_too_much ? Status(Internal("too many states")) : Ok();
+        });
+    if (is_too_much) return std::optional<Counted>();
+    if (!counts.ok()) return counts.error();
+    counted.models[model] = counts.value();
   }
-  return static_cast<int64_t>(disks.size());
+  counted.disks = static_cast<int64_t>(disks.size());
+  return std::optional(std::move(counted));
+}
+
+/// Looks at twice as many crash points for as long as the states do not get too many; if they are
+/// from the start, at fewer places where a write is torn.
+Result<Counted> FitStates(crash::StateOptions& states, int64_t states_max, const Outcome& outcome) {
+  constexpr int64_t kPointsMin = 4;
+  const int64_t points_all = static_cast<int64_t>(outcome.operations.size()) + 1;
+  const int64_t all = std::min(states.points_max, points_all);
+  if (states_max > 0) states.points_max = std::min(kPointsMin, all);
+  std::optional<Counted> counted;
+  if (states_max > 0) {
+    SP_ASSIGN(counted, CountStates(states, outcome, states_max));
+    if (!counted) states.tears_max = 1;
+  }
+  if (!counted) {
+    SP_ASSIGN(counted, CountStates(states, outcome, INT64_MAX));
+  }
+  while (states_max > 0 && states.points_max < all && counted->disks < states_max) {
+    crash::StateOptions more = states;
+    more.points_max = std::min(2 * states.points_max, all);
+    SP_ASSIGN(std::optional<Counted> next, CountStates(more, outcome, states_max));
+    if (!next) break;
+    states = more;
+    counted = std::move(next);
+  }
+  states.points_max = std::min(states.points_max, all);
+  return std::move(*counted);
 }
 
 /// What a load of a state comes to.
@@ -282,17 +322,20 @@ Result<Outcome> TestSave(const Options& options, Loader& loader, const std::stri
   if (!outcome.inconclusive.empty()) return outcome;
 
   progress("counting states");
-  SP_ASSIGN(const int64_t disks, CountStates(options, outcome));
+  crash::StateOptions states = options.states;
+  SP_ASSIGN(const Counted counted, FitStates(states, options.states_max, outcome));
+  for (const auto& [model, counts] : counted.models) outcome.models[model].states = counts;
+  outcome.points = states.points_max;
   int64_t done = 0;
   int64_t wrong = 0;
   const auto judge = [&](const std::string& directory) -> Result<LoadOutcome> {
     SP_ASSIGN(LoadOutcome loaded, Judge(directory, loader, outcome));
     wrong += loaded.loaded == Loaded::kWrong ? 1 : 0;
-    progress(fmt::format("loading states: {} of {}, {} bad", ++done, disks, wrong));
+    progress(fmt::format("loading states: {} of {}, {} bad", ++done, counted.disks, wrong));
     return loaded;
   };
   SP_ASSIGN(outcome.report,
-            crash::RunStates(outcome.before, outcome.operations, options.states, scratch, judge,
+            crash::RunStates(outcome.before, outcome.operations, states, scratch, judge,
                              {.had_previous = outcome.had_previous, .bad_max = kBadKept}));
   outcome.loads = outcome.report.loads;
   outcome.bad_count = outcome.report.bad_count;

@@ -26,6 +26,9 @@ struct Options {
   std::optional<std::string> path;      ///< below root: what is saved; nothing: what has changed
   std::optional<std::string> old_path;  ///< below root: the previous one; nothing: found likewise
   crash::StateOptions states;
+  /// So many states that differ are aimed at, by how many crash points are looked at; 0: all points
+  /// that `states` says.
+  int64_t states_max = 0;
   std::chrono::milliseconds deadline{60000};  ///< of a load
   std::chrono::milliseconds save_deadline{600000};
   int64_t bytes_max = int64_t{1} << 30;  ///< that `root` holds, and that the save writes
@@ -61,6 +64,7 @@ struct Outcome {
   std::string old_answer;
   std::map<std::string, std::string> versions;
   std::map<crash::CrashModel, ModelCounts> models;  ///< those that were asked for
+  int64_t points = 0;  ///< under ext4-ordered and posix, of 1 + operations.size()
   int64_t loads = 0;
   int64_t bad_count = 0;
   crash::CrashReport report;

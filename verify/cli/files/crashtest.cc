@@ -191,12 +191,17 @@ void AddOptions(CLI::App& command, Arguments& arguments) {
   command.add_option("--model", arguments.models,
                      "What crashes: kill, ext4-ordered, posix, joined by commas (default: all)");
   command
-      .add_option("--combinations", options.states.combinations_max,
-                  "Of losses at a crash point, so many are made all; else drawn ones")
-      ->capture_default_str();
+      .add_option(
+          "--states", options.states_max,
+          "About so many are loaded: of a larger save, fewer moments are looked at at which\n"
+          "the machine may stop; 0: no bound")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   command
-      .add_option("--points", options.states.points_max,
-                  "Crash points of ext4-ordered and posix that are looked at")
+      .add_option("--combinations", options.states.combinations_max,
+                  "Of losses at one moment, so many are made all; else drawn ones")
+      ->capture_default_str();
+  command.add_option("--points", options.states.points_max, "Moments at most")
       ->capture_default_str();
   command.add_option("--seed", options.states.seed, "Of what is drawn")->capture_default_str();
   command.add_option("--deadline", arguments.deadline_s, "Seconds that a load may take")
@@ -235,7 +240,7 @@ void AddCrashtest(CLI::App& app, int* exit_code) {
   arguments->options.python = places.python;
   arguments->options.package = places.package;
   arguments->options.states.combinations_max = 64;
-  arguments->options.states.points_max = 200;
+  arguments->options.states_max = 2000;
   CLI::App* command = app.add_subcommand(
       "crashtest", "Load from every state that a crash of a save may leave: -- COMMAND ...");
   AddOptions(*command, *arguments);
