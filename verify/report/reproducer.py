@@ -40,7 +40,7 @@ sys.path.append(PACKAGE)
 
 import embed
 from reproducer_shared import (
-    REPORTS_MAX, NotShown, age, read_result, report_text, templates, title_of, write_index,
+    REPORTS_MAX, NotShown, age, facts_of, read_result, report_text, templates, title_of, write_index,
 )  # fmt: skip
 from shardproof._dtypes import DTYPES
 
@@ -189,6 +189,11 @@ def plan_for(finding, oracle):
         raise NotShown("it is about what the subject says of itself")
     if finding["property"] == "fault.every_rank_finishes":
         return Plan("check_nothing", "look_at_ends")
+    if finding["property"] == "fault.ends_as_stated" and kind != "not-named":
+        return Plan("check_nothing", "look_at_struck")
+    if domain == "fault":
+        raise NotShown("no script shows what is left after a fault, or what is said of it; Shardproof does it again: "
+                       "`shardproof replay case.json`")  # fmt: skip
     if finding["property"] == "sharding.collectives_in_order":
         return Plan("check_nothing", "look_at_collectives")
     if (training := plan_training(finding)) is not None:
@@ -238,12 +243,33 @@ class Group:
     slug: str = ""
 
 
+ACTS = {"rank/kill": "kill", "rank/stop": "stop", "rank/leave": "leave", "rank/slow": "slow"}
+
+
+def faults_of(result, evidence):
+    """Where and how a script strikes its ranks itself. Raises NotShown of what only Shardproof can do."""
+    faults = []
+    for fault in result["case"]["faults"]:
+        said = re.fullmatch(r"(\d+)@([a-z]+)(?:@(\d+))?", fault["where"])
+        if fault["id"] not in ACTS or not said:
+            raise NotShown(f"it takes a fault that Shardproof injects: `shardproof verify --subject "
+                           f"{result['case']['subject']} --inject {fault['id']}@{fault['where']}`, with the rest "
+                           "as in case.json")  # fmt: skip
+        struck = [phase for phase in result["compared"]["phases"]
+                  for fact in facts_of(evidence, phase, int(said.group(1)))
+                  if (fact["record"], fact.get("id"), fact.get("where")) == ("fault", fault["id"], fault["where"])]
+        step = int(said.group(3)) if said.group(3) else None
+        faults += [(phase, int(said.group(1)), said.group(2), step, ACTS[fault["id"]]) for phase in struck[:1]]
+    return faults
+
+
 def groups_of(result, run):
     """All findings, each in one group."""
     groups, by_root, by_tensor = [], {}, {}
     for finding in sorted(result["findings"], key=lambda one: age(one, result["compared"])):
         try:
             plan, why_not = plan_for(finding, run.oracle), ""
+            faults_of(result, run.evidence)  # if it can
             run.phases_for(finding["phase"], plan.constants.get("REFERENCE"))
         except NotShown as reason:
             plan, why_not = None, str(reason)
@@ -369,7 +395,8 @@ def script_of(group, run, needs_checkpoint):
     scale = max(1.0, 1000 * least / order["case"]["deadline_ms"])  # a busy machine is not a hang
 
     ulp = "ULP" in plan.constants
-    facts = {'self.model.get("tensors")': run.is_synthetic, "REFERENCE": reference is not None,
+    faults = faults_of(run.result, run.evidence)
+    facts = {'self.model.get("tensors")': run.is_synthetic, "FAULTS": bool(faults), "REFERENCE": reference is not None,
              "here == REFERENCE": reference is not None, "STAGE is None": plan.at_the_end,
              "here == (PHASE, STAGE)": not plan.at_the_end, "CONFIG": not run.is_synthetic,
              'PHASE != "memory"': group.phase != "memory", "LIMITS": plan.check == "check_peak",
@@ -417,6 +444,7 @@ def script_of(group, run, needs_checkpoint):
         "TIMEOUT": literal(round(order["timeout_ms"] * scale / 1000, 1)),
         "DEADLINE": literal(round(order["case"]["deadline_ms"] * scale / 1000, 1)),
         "REFERENCE": literal(reference),
+        "FAULTS": literal(faults),
         "SUBJECT": literal(run.subject),
         "PRELOAD": literal(preload(run.imported, config, group.phase == "memory")),
         **checkpoint_constants(run.oracle),
@@ -429,7 +457,7 @@ def script_of(group, run, needs_checkpoint):
     return templates().get_template("reproducer.py.j2").render(
         first=first, group=group, plan=plan, run=run, constants=constants,
         imports=parts.import_lines(), definitions=parts.text(), needs_checkpoint=needs_checkpoint,
-        ulp=ulp, debug=plan.look == "look_at_collectives",
+        ulp=ulp, may_fail=any(act != "slow" for *_, act in faults), debug=plan.look == "look_at_collectives",
         remember=remember, phases=literal(asked), config=literal(config),
         title="\n".join(textwrap.wrap(title_of(first), 96)),
         versions=run.result["versions"], needs=needs_of(run.imported, config),
@@ -505,9 +533,9 @@ def is_of(line, finding):
     rank = re.match(r"FAIL: rank (\d+) of", line)
     if finding["ranks"] and (not rank or int(rank.group(1)) not in finding["ranks"]):
         return False
-    if finding["property"] == "fault.every_rank_finishes":
+    if finding["property"] in ("fault.every_rank_finishes", "fault.ends_as_stated"):
         raised = re.search(r"subject: (\w+)", finding["seen"] or finding["message"])
-        words = {"error": f"raised .*{raised.group(1) if raised else ''}", "hang": "still running",
+        words = {"silent": "exit code", "ended": "raised|ended", "error": f"raised .*{raised.group(1) if raised else ''}", "hang": "still running",
                  "lost": "ended by", "exit": "exit code", "unclosed": "before run"}  # fmt: skip
         return re.search(words.get(finding["kind"], "."), line) is not None
     if finding["property"] == "sharding.collectives_in_order":

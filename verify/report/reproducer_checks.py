@@ -57,6 +57,7 @@ class Plan:
     seconds: int = 0  # that ranks have to come to their end
     wait_ms: int = 0  # that a rank waits for another
     recovers: bool = False  # whether an older save is to be restored, since the newest is damaged
+    loses: bool = False  # whether ranks are lost by the fault itself
     hangs: bool = False  # whether ranks may have to be ended
     constants: dict = dataclasses.field(default_factory=dict)  # name -> {"type", "text"}, in C++
 
@@ -290,11 +291,12 @@ def collective(finding, plan, run):
 
 def ends(finding, plan, run):
     signal = re.search(r"ended by signal (\d+)", finding["message"])
-    if finding["kind"] not in ("error", "hang") and not (finding["kind"] == "lost" and signal):
+    plan.loses = faults.loses(finding, run.case)  # as it was asked
+    if finding["kind"] not in ("error", "hang") and not plan.loses and not (finding["kind"] == "lost" and signal):
         raise NotShown("it is about how a process ended")
     plan.expected, plan.tensor, plan.stage = "every rank to come to its end without an error", "", ""
-    plan.hangs = finding["kind"] == "hang"
-    if finding["kind"] == "lost":
+    plan.hangs = finding["kind"] == "hang" and not plan.loses
+    if finding["kind"] == "lost" and not plan.loses:
         plan.signal, plan.ranks = int(signal.group(1)), []
     return plan
 

@@ -46,6 +46,13 @@ def disrupts(case):
     return any(fault["id"] not in (*SEEN, "file/rot") for fault in case["faults"])
 
 
+def loses(finding, case):
+    """Whether a fault ends the finding's rank, or stops it."""
+    return finding["phase"] == struck_phase(case) and any(
+        fault["id"] in RANKS and fault["id"] in ENDS and moment_of(fault["where"])["rank"] in finding["ranks"]
+        for fault in case["faults"])  # fmt: skip
+
+
 def struck_phase(case):
     return "train" if case["steps"] and any(fault["id"] not in SEEN for fault in case["faults"]) else "values"
 

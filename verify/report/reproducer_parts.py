@@ -53,6 +53,7 @@ FIELD = ""  # of describe()
 SHARED, MUST_SHARE = {}, True
 KEY_REPORT = ""  # "missing" or "unexpected"
 LIMITS = {}  # rank: bytes that it may need while run() works
+FAULTS = []  # (phase, rank, stage, step or None, what happens to the rank then)
 SAVED = ""  # "absent", "extra", "twice" or "differs"
 
 # ---- checks: check(job, model) calls job.fail(tensor, what) for whatever does not hold -----------
@@ -487,6 +488,8 @@ class Job:
                 self.look_at(f"{name}.optimizer", state_of(model, optimizer))
             if state_dict is not None:
                 self.look_at(f"{name}.state_dict", state_dict)
+        if FAULTS:
+            strike(self, stage, step)
 
     def look_at(self, stage, model, content=None):
         here = (self.case.phase, stage)
@@ -498,6 +501,32 @@ class Job:
                 dist.barrier()
             check(self, model)
             self.say(checked=True)
+
+
+def strike(job, stage, step):
+    """What happens to this rank now that it has reached a stage, if anything does."""
+    for fault in list(FAULTS):
+        phase, rank, when, at_step, act = fault
+        if (phase, rank, when) == (job.case.phase, job.case.rank, stage) and at_step in (None, step):
+            FAULTS.remove(fault)
+            job.say(struck=act)
+            if act == "leave":
+                os._exit(0)
+            elif act == "slow":
+                time.sleep(0.3)
+            else:
+                os.kill(os.getpid(), signal.SIGKILL if act == "kill" else signal.SIGSTOP)
+
+
+def end_stopped(ranks, since):
+    """Ends ranks that have been stopped for 3 s, as whoever runs a job would."""
+    for process in ranks:
+        if process.exitcode is None:
+            with open(f"/proc/{process.pid}/stat") as file:
+                is_stopped = file.read().rpartition(")")[2].split()[0] == "T"
+            begin = since.setdefault(process.pid, time.monotonic()) if is_stopped else time.monotonic()
+            if time.monotonic() - begin > 3:
+                process.kill()
 
 
 def case_of(phase, rank, directory, checkpoint):
@@ -569,14 +598,19 @@ def run_phase(phase, directory, checkpoint, deadline):
     ]
     for process in ranks:
         process.start()
-    end = time.monotonic() + deadline
+    end, grace = time.monotonic() + deadline, 5
+    if FAULTS:
+        grace, stopped = deadline, {}
     while alive := [process for process in ranks if process.exitcode is None]:
         left = end - time.monotonic()
         if left <= 0:
             break
+        if FAULTS:
+            left = min(left, 0.1)
+            end_stopped(ranks, stopped)
         multiprocessing.connection.wait([process.sentinel for process in alive], left)
         if any(process.exitcode for process in ranks):  # what waits for it gets a little longer
-            end = min(end, time.monotonic() + 5)
+            end = min(end, time.monotonic() + grace)
     codes = [process.exitcode for process in ranks]
     for process in ranks:
         process.kill()
@@ -627,6 +661,18 @@ def look_at_ends(phase, code, said):
     """(what fails, what else went wrong) on one rank: here, how it ended."""
     how = how_it_ended(code, said)
     return ([("", how)], "") if how and phase == PHASE else ([], how)
+
+
+def look_at_struck(phase, code, said):
+    """(what fails, what else went wrong) on one rank: how it ended, if nothing was to end it."""
+    struck = [record["struck"] for record in said if "struck" in record]
+    if struck and struck != ["slow"]:
+        return [], ""
+    how = how_it_ended(code, said)
+    may_fail = any(act != "slow" for *_, act in FAULTS)
+    if phase != PHASE or may_fail and how.startswith("raised"):
+        return [], ""
+    return [("", how)] if how else [], ""
 
 
 def look_at_collectives(phase, code, said):

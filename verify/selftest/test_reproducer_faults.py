@@ -1,9 +1,11 @@
 """A program that shows a finding of a run under a fault carries the fault, and says it in plain words."""
 
 import json
+import sys
 import tarfile
 
-from command import CommandTest
+from command import REPOSITORY, CommandTest, checkpoint
+from subject import expectation
 from test_reproducer_reference import Reproducer
 
 FULL_DISK = "On rank 1, the first write to a file and all after it fail with ENOSPC: No space left on device."
@@ -193,6 +195,49 @@ class EveryFault(Reproducer):
 
     def test_a_buffer_that_turns_nan(self):
         self.shown("buffer/nan@b.table:0", "become NaN", "b.table")
+
+
+class Subjects(Reproducer):
+    """A rank of a framework does to itself what the fault says, in a script of torch and the standard library."""
+
+    labels = "selftest multi-rank fault nightly"
+    fixtures = "checkpoints"
+    timeout_s = 600
+
+    def report_on(self, subject):
+        """A failing run of a subject with a mistake, as its file says, and the first finding's entry of the index."""
+        file = REPOSITORY / "fixtures" / "subjects" / f"{subject}.py"
+        wanted = expectation(file)
+        done = self.shardproof(
+            "verify", "--subject", file, "--checkpoint", checkpoint("llama-tied-small"), "--world", 2, "--property",
+            wanted["property"], "--deadline", wanted.get("deadline", 60), *wanted["arguments"], "--report", "report",
+            timeout=550, PYTHONPATH=str(REPOSITORY / "verify" / "subjects"))  # fmt: skip
+        self.assertIn(done.code, (1, 4), str(done))
+        out = self.dir / "report" / "reproducers"
+        entry, _ = self.entry_of(self.dir / "report", property=wanted["property"])
+        return entry, (out / entry["report"]).read_text(), out
+
+    def test_a_rank_that_waits_for_one_that_was_killed(self):
+        entry, text, out = self.report_on("waits_for_a_lost_rank")
+        self.assertTrue(entry["seen"], text)
+        self.assertIn("was still running after `materialized` when its time was over", text)
+        self.assertIn("Rank 1 is killed when it has reached stage `sharded`.", (out / entry["script"]).read_text())
+
+    def test_a_rank_that_is_not_waited_for(self):
+        entry, text, out = self.report_on("not_slowed_down")
+        self.assertTrue(entry["seen"], text)
+        script = (out / entry["script"]).read_text()
+        self.assertIn("Rank 0 does nothing for 300 ms when it has reached stage `built`.", script)
+        mistake = 'raise TimeoutError("building took too long")'
+        self.assertIn(mistake, script)
+        sound = self.write("sound.py", script.replace(mistake, "pass"))
+        self.assert_exit(self.run_process(sys.executable, sound, timeout=200), 0)
+
+    def test_what_is_left_after_a_fault_is_shown_by_shardproof_alone(self):
+        entry, text, _ = self.report_on("leaves_a_lock")
+        self.assertIsNone(entry["script"])
+        self.assertIn("Shardproof does it again: `shardproof replay case.json`", text)
+        self.assertIn("| fault | rank 1 is killed when it has reached stage `built` |", text)
 
 
 class SameAgain(CommandTest):
