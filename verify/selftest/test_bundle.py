@@ -14,9 +14,9 @@ class Bundle(CommandTest):
     def setUp(self):
         super().setUp()
         smoke = REPOSITORY / "fixtures" / "cases" / "smoke.json"
-        # Of an injected fault there is no program to compile.
+        # Without cmake there is no program to compile.
         done = self.shardproof("verify", "--case", smoke, "--inject", "file/flip@embed.weight:3",
-                               "--report", "report")  # fmt: skip
+                               "--report", "report", PATH="")  # fmt: skip
         self.assert_exit(done, 1)
 
     def unpacked(self, *words):

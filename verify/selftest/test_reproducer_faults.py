@@ -152,7 +152,7 @@ class EveryFault(Reproducer):
         self.ends("file/read-only@0:0", "fail with EROFS", "Read-only file system")
 
     def test_a_rename_that_fails(self):
-        self.ends("file/rename@0:0", "first rename", "renaming ")
+        self.ends("file/rename@0:0", "first rename", "exchanging ")
 
     def test_no_memory_for_a_tensor(self):
         self.ends("memory/tensor@what=a.weight,rank=1", "fails with ENOMEM", "allocating ")
