@@ -1,5 +1,5 @@
 """What a program has of the faults of a case: what strikes at which seam, and what must be true of a job that
-was struck. main_faults.cc.j2 has the C++ of it.
+was struck. main_faults.cc.j2 and main_struck.cc.j2 have the C++ of it.
 """
 
 import math
