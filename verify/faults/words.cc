@@ -13,22 +13,29 @@ namespace {
 /// "the third write to a file whose name has 'norm.weight' in it"
 std::string WhichCall(const Trigger& trigger, const std::string& call) {
   std::string text = fmt::format("the {} {}", Ordinal(trigger.number + 1), call);
-  if (trigger.bytes_min > 0) text += fmt::format(", of those of at least {} bytes", trigger.bytes_min);
-  if (!trigger.what.empty()) text += fmt::format(", of those with '{}' in their name", trigger.what);
+  if (trigger.bytes_min > 0)
+    text += fmt::format(", of those of at least {} bytes", trigger.bytes_min);
+  if (!trigger.what.empty())
+    text += fmt::format(", of those with '{}' in their name", trigger.what);
   if (!trigger.stage.empty()) text += fmt::format(", of those on the way to `{}`", trigger.stage);
-  const bool has_conditions = trigger.bytes_min > 0 || !trigger.what.empty() || !trigger.stage.empty();
+  const bool has_conditions =
+      trigger.bytes_min > 0 || !trigger.what.empty() || !trigger.stage.empty();
   return has_conditions ? text + "," : text;
 }
 
 }  // namespace
 
 std::string Ordinal(int64_t number) {
-  constexpr std::array kFirst = {"first", "second", "third",   "fourth", "fifth",
+  constexpr std::array kFirst = {"first", "second",  "third",  "fourth", "fifth",
                                  "sixth", "seventh", "eighth", "ninth",  "tenth"};
   if (number >= 1 && number <= static_cast<int64_t>(kFirst.size())) return kFirst[number - 1];
   const int64_t last = number % 10;
   const bool is_teen = number % 100 / 10 == 1;
-  const char* ending = is_teen ? "th" : last == 1 ? "st" : last == 2 ? "nd" : last == 3 ? "rd" : "th";
+  const char* ending = is_teen     ? "th"
+                       : last == 1 ? "st"
+                       : last == 2 ? "nd"
+                       : last == 3 ? "rd"
+                                   : "th";
   return fmt::format("{}{}", number, ending);
 }
 

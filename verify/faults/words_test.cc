@@ -27,17 +27,21 @@ struct Said {
 const std::vector<Said>& SaidOfAll() {
   static const std::vector<Said> all = {
       {{"file/enospc", "2:1"},
-       "on rank 1, the third write to a file and all after it fail with ENOSPC: No space left on device"},
+       "on rank 1, the third write to a file and all after it fail with ENOSPC: No space left on "
+       "device"},
       {{"file/edquot", "0"},
-       "on rank 1, the first write to a file and all after it fail with EDQUOT: Disk quota exceeded"},
+       "on rank 1, the first write to a file and all after it fail with EDQUOT: Disk quota "
+       "exceeded"},
       {{"file/eio", "what=norm.weight,rank=all,bytes=64,stage=saved"},
        "on every rank, the first write to a file, of those of at least 64 bytes, of those with "
-       "'norm.weight' in their name, of those on the way to `saved`, fails with EIO: Input/output error"},
+       "'norm.weight' in their name, of those on the way to `saved`, fails with EIO: Input/output "
+       "error"},
       {{"file/short", "0:0"},
        "on rank 0, the first write to a file fails with ENOSPC: No space left on device, when its "
        "first half is done"},
       {{"file/fsync", "11:0"},
-       "on rank 0, the 12th sync of a file or directory fails with EIO: Input/output error, and what "
+       "on rank 0, the 12th sync of a file or directory fails with EIO: Input/output error, and "
+       "what "
        "it was to make durable is lost"},
       {{"file/map", "0:0"},
        "on rank 0, the first mapping of a file fails with ENOMEM: Cannot allocate memory"},
@@ -56,14 +60,17 @@ const std::vector<Said>& SaidOfAll() {
        "of the newest saved checkpoint, the lowest bit of the 1001st byte of all its tensors is "
        "flipped when it is restored"},
       {{"memory/tensor", "what=norm.weight,rank=0"},
-       "on rank 0, the first allocation of a tensor or of what tensors travel through, of those with "
+       "on rank 0, the first allocation of a tensor or of what tensors travel through, of those "
+       "with "
        "'norm.weight' in their name, fails with ENOMEM: Cannot allocate memory"},
       {{"memory/pinned", "3:0"},
-       "on rank 0, the fourth allocation of the host's memory that side streams reach and all after it "
+       "on rank 0, the fourth allocation of the host's memory that side streams reach and all "
+       "after it "
        "fail with ENOMEM: Cannot allocate memory"},
       {{"memory/device", "4096:1"}, "the device of rank 1 has 4096 bytes of memory, and no more"},
       {{"rank/kill", "1@sharded"}, "rank 1 is killed when it has reached stage `sharded`"},
-      {{"rank/leave", "0@#12"}, "rank 0 ends early, as if all were well, before its 13th collective"},
+      {{"rank/leave", "0@#12"},
+       "rank 0 ends early, as if all were well, before its 13th collective"},
       {{"rank/stop", "1@stepped@2"},
        "rank 1 stops and never answers again, when it has reached stage `stepped` of step 2"},
       {{"rank/slow", "1@ready"},
@@ -76,9 +83,11 @@ const std::vector<Said>& SaidOfAll() {
       {{"comm/mismatch", "0:0"},
        "on rank 0, the first collective is another one there, a sum of 1001 numbers"},
       {{"comm/flip", "0:1"},
-       "on rank 1, the first broadcast or scatter that brings it something arrives with the lowest bit "
+       "on rank 1, the first broadcast or scatter that brings it something arrives with the lowest "
+       "bit "
        "of its middle byte flipped"},
-      {{"comm/swap-rows", "lm_head.weight:1"}, "two rows of lm_head.weight arrive swapped at rank 1"},
+      {{"comm/swap-rows", "lm_head.weight:1"},
+       "two rows of lm_head.weight arrive swapped at rank 1"},
       {{"buffer/nan", "rotary.inv_freq:0"},
        "on rank 0, the elements of rotary.inv_freq become NaN once buffers are computed"}};
   return all;
@@ -95,9 +104,11 @@ TEST(FaultWords, EveryFaultOfTheCatalogueIsSaidInPlainWords) {
 }
 
 TEST(FaultWords, AWhereThatSaysNothingIsShownAsItIs) {
-  EXPECT_THAT(DescribeFault(TwoRanks(), {"rank/kill", "nowhere"}), HasSubstr("a rank is killed (nowhere)"));
+  EXPECT_THAT(DescribeFault(TwoRanks(), {"rank/kill", "nowhere"}),
+              HasSubstr("a rank is killed (nowhere)"));
   EXPECT_EQ(DescribeFault(TwoRanks(), {"no/such", "1"}), "no/such at 1");
-  EXPECT_THAT(DescribeFault(TwoRanks(), {"file/eio", "never"}), HasSubstr("unless fiu-ctrl has it"));
+  EXPECT_THAT(DescribeFault(TwoRanks(), {"file/eio", "never"}),
+              HasSubstr("unless fiu-ctrl has it"));
 }
 
 TEST(FaultWords, OrdinalsAreThoseOfEnglish) {

@@ -3,8 +3,11 @@
 import json
 import sys
 import tarfile
+from pathlib import Path
 
+import test_reproducer_reference
 from command import REPOSITORY, CommandTest, checkpoint
+from registry import listed_bugs
 from subject import expectation
 from test_reproducer_reference import Reproducer
 
@@ -238,6 +241,17 @@ class Subjects(Reproducer):
         self.assertIsNone(entry["script"])
         self.assertIn("Shardproof does it again: `shardproof replay case.json`", text)
         self.assertIn("| fault | rank 1 is killed when it has reached stage `built` |", text)
+
+
+class EveryBug(CommandTest):
+    labels = "selftest fast"
+
+    def test_every_bug_that_a_property_of_faults_finds_has_its_program_tested(self):
+        bugs = listed_bugs(self.shardproof("list", "bugs").out)
+        of_faults = {bug for bug, killers in bugs.items() if any(one.startswith("fault.") for one in killers)}
+        self.assertGreater(len(of_faults), 10)
+        text = Path(__file__).read_text() + Path(test_reproducer_reference.__file__).read_text()
+        self.assertEqual({bug for bug in of_faults if f'"{bug}"' not in text}, set())
 
 
 class SameAgain(CommandTest):
