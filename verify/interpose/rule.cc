@@ -40,9 +40,9 @@ Status CheckTogether(const Rule& rule) {
   if (info.kind == Kind::kPosix && (rule.act != Act::kError || rule.bytes_min > 0)) {
     return BadInput(name + ": libfiu's points take error=ERRNO, with call, rank and then-on");
   }
-  if (rule.act == Act::kDrop && info.kind == Kind::kGives) {
+  if (rule.act == Act::kDrop && (info.kind == Kind::kGives || info.kind == Kind::kAsks)) {
     return BadInput(name +
-                    " cannot be left out: its caller would go on with a pointer that nobody "
+                    " cannot be left out: its caller would go on with what nobody "
                     "has set; error=CODE makes it fail");
   }
   const bool fills = info.kind == Kind::kCopies || info.kind == Kind::kCollective;
@@ -50,7 +50,7 @@ Status CheckTogether(const Rule& rule) {
     return BadInput(name + " has no result in which a bit could be flipped");
   }
   const bool has_communicator = info.kind == Kind::kCollective || info.kind == Kind::kSends ||
-                                info.kind == Kind::kCommunicator;
+                                info.kind == Kind::kCommunicator || info.kind == Kind::kAsks;
   if (rule.act == Act::kAsyncError && !has_communicator) {
     return BadInput(name + " is not on a communicator, which an asynchronous error is of");
   }

@@ -42,7 +42,8 @@ enum class Kind {
   kWaits,         ///< for a stream, an event or the device
   kCollective,    ///< fills memory, on a communicator
   kSends,         ///< is on a communicator, and fills nothing here
-  kCommunicator,  ///< ends a communicator or asks for its state
+  kCommunicator,  ///< ends a communicator
+  kAsks,          ///< writes what a communicator reports
   kGroup,         ///< begins or ends a group of NCCL calls
   kPosix,
 };

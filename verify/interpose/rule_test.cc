@@ -118,6 +118,7 @@ TEST(InterposeRule, RefusesErrorsOfOtherLibraries) {
 TEST(InterposeRule, RefusesWhatCannotBeDone) {
   ExpectRefused("cudaMalloc:drop", "cannot be left out");
   ExpectRefused("ncclCommInitRank:drop", "cannot be left out");
+  ExpectRefused("ncclCommGetAsyncError:drop", "cannot be left out");
   ExpectRefused("cudaMalloc:flip=0", "has no result");
   ExpectRefused("ncclSend:flip=0", "has no result");
   ExpectRefused("cudaMemcpy:async-error=6",

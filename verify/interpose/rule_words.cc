@@ -97,7 +97,7 @@ Result<int64_t> ParseError(Family family, std::string_view text) {
     if (ErrnoName(code) == text) return code;
   }
   return BadInput("the error " + Shown(text) + ": expected a number or a name such as " +
-                  Example(family) + " (names: verify/interpose/README.md)");
+                  Example(family) + " (names: verify/interpose/errors.inc)");
 }
 
 std::string NameOfError(Family family, int64_t code) {
