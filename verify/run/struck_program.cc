@@ -6,15 +6,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 
-#include "src/text/quote.h"
 #include "verify/evidence/line_file.h"
 #include "verify/evidence/records_json.h"
 #include "verify/faults/fault.h"
+#include "verify/interpose/firings.h"
 #include "verify/interpose/rule.h"
 #include "verify/run/file_system_calls.h"
 
@@ -166,34 +165,20 @@ std::map<std::string, std::string> EnvironmentOfFaults(const PhaseRun& run, int6
 
 Status RecordInterposed(const PhaseRun& run, int64_t rank) {
   const std::string path = InterposedPath(run, rank);
-  std::ifstream log(path);
-  std::vector<FaultRecord> records;
-  const std::vector<Strike> strikes = StrikesOn(run, rank);
-  for (std::string line; std::getline(log, line);) {
-    const auto fired = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!fired.is_object() || !fired.contains("fault") || !fired.contains("function")) {
-      return Internal(fmt::format("{}: expected a firing, found {}", path, text::Quote(line)));
-    }
-    for (const Strike& strike : strikes) {
+  if (!std::filesystem::exists(path)) return Ok();  // never loaded: so nothing has fired
+  SP_ASSIGN(const auto firings, interpose::ReadFirings(path));
+  std::ofstream out(FaultsPath(run, rank), std::ios::app);
+  for (const interpose::Firing& firing : firings) {
+    for (const Strike& strike : StrikesOn(run, rank)) {
       const auto rule = strike.how.environment.find(interpose::kRulesVariable);
-      if (rule == strike.how.environment.end() || rule->second != fired["fault"]) continue;
-      if (fired.contains("undone")) {  // the last one has not fired after all
-        const auto last = std::find_if(records.rbegin(), records.rend(), [&](const auto& one) {
-          return one.where == strike.asked.where;
-        });
-        if (last != records.rend()) records.erase(std::next(last).base());
-        continue;
-      }
-      records.push_back({.id = strike.asked.id,
-                         .where = strike.asked.where,
-                         .detail = fmt::format("{}: {}", fired["function"].get<std::string>(),
-                                               fired.value("detail", "")),
-                         .model = NameOf(FindFault(strike.asked.id).value().model)});
+      if (rule == strike.how.environment.end() || rule->second != firing.rule) continue;
+      out << FaultLine({.id = strike.asked.id,
+                        .where = strike.asked.where,
+                        .detail = fmt::format("{}: {}", firing.function, firing.detail),
+                        .model = NameOf(FindFault(strike.asked.id).value().model)})
+          << "\n";
     }
   }
-  if (records.empty()) return Ok();
-  std::ofstream out(FaultsPath(run, rank), std::ios::app);
-  for (const FaultRecord& record : records) out << FaultLine(record) << "\n";
   out.flush();
   return out ? Ok() : Internal(FaultsPath(run, rank) + ": cannot be written");
 }

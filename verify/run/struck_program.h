@@ -18,7 +18,7 @@ std::map<std::string, std::string> EnvironmentOfFaults(const PhaseRun& run, int6
 std::string FaultsPath(const PhaseRun& run, int64_t rank);
 
 /// Puts what the library that stands before CUDA and NCCL has logged of a rank among its fault
-/// records; to be called once the rank has ended. \error kInternal if its log cannot be read.
+/// records; to be called once the rank has ended. \error if its log cannot be read.
 Status RecordInterposed(const PhaseRun& run, int64_t rank);
 
 /// In a child: runs `words`, its environment and output being this process's. Calls that concern
