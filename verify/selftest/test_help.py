@@ -5,7 +5,7 @@ from command import CommandTest
 
 class Help(CommandTest):
     def test_every_subcommand_explains_itself(self):
-        subcommands = ([], ["verify"], ["replay"], ["compare"], ["audit"], ["seal"], ["list"], ["list", "properties"],
+        subcommands = ([], ["verify"], ["replay"], ["compare"], ["audit"], ["seal"], ["crashtest"], ["list"], ["list", "properties"],
                        ["list", "bugs"], ["list", "faults"])  # fmt: skip
         for words in subcommands:
             with self.subTest(" ".join(words)):

@@ -103,7 +103,7 @@ REPORT = """# {title}
 - **Seen**: {line}
 - **Crash model**: {model} ({crash})
 - **Versions**: {versions}
-- **Shown by**: `python3 reproduce.py`, which loads `state/`, all that is left on disk then; {loaded}
+- **Shown by**: `python3 reproduce.py`, which loads `state/`, what is left on disk: {loaded}
 
 ## What the save did
 
@@ -174,14 +174,21 @@ def script_of(told):
              f"{told['after']} of {len(told['operations'])} operations.\n"
              f"The last one: {told['last_operation']}\nNot on disk: {told['lost']}")  # fmt: skip
     story = "\n".join(textwrap.fill(line, 98, subsequent_indent="  ") for line in story.split("\n"))
-    parts = {"title": title_of(told) + ".", "story": story.replace("\\", "\\\\").replace('"""', "'''"),
-             "new": literal(told["new"]), "old": literal(told["old"]),
-             "expected": expected_of(told["expected"]), "deadline_s": told["deadline_s"]}  # fmt: skip
+    story = story.replace("\\", "\\\\").replace('"""', "'''")
+    parts = {
+        "title": title_of(told) + ".",
+        "story": story,
+        "new": literal(told["new"]),
+        "old": literal(told["old"]),
+        "expected": expected_of(told["expected"]),
+        "deadline_s": told["deadline_s"],
+    }
     if told["loader"]:
         words = f'[word.replace("{{}}", directory) for word in {told["loader"]!r}]'
         return SCRIPT.format(**parts, imports=imports_of([]), loader="", words=words, entry="")
     needed = ["add", *dict.fromkeys(name for kind in kinds for name in FUNCTIONS[kind])]
-    table = "{" + ", ".join(f'"{kind}": {FUNCTIONS[kind][-1]}' for kind in dict.fromkeys(kinds)) + "}"
+    entries = [f'"{kind}": {FUNCTIONS[kind][-1]}' for kind in dict.fromkeys(kinds)]
+    table = "{" + ", ".join(entries) + "}"
     return SCRIPT.format(
         **parts,
         imports=imports_of(["ctypes", "hashlib"]),

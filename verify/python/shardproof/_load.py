@@ -1,8 +1,8 @@
 """Loads checkpoints with the libraries that wrote them, in a child that may die of it: _load.py
 
-Reads lines {"directory": path, "what": what, "deadline_s": seconds} from stdin and writes a line for
-each to stdout: {"end": "ok", "answer": digest, "line": what it is}, {"end": "error", "line": why},
-or {"end": "signal 11"}, {"end": "exit 3"}, {"end": "no end within 10 s"}. Before the first, it writes
+Reads lines {"directory": path, "what": what, "deadline_s": seconds} from stdin and writes a line
+for each to stdout: {"end": "ok", "answer": digest, "line": what it is}, {"end": "error", "line":
+why}, or {"end": "signal 11"}, {"end": "exit 3"}, {"end": "no end within 10 s"}. First it writes
 {"ready": versions} or {"refusal": why}. `what` is {"kind": "dcp" | "torch" | "safetensors" |
 "files", "path": where it lies in the directory, "files": [names there]}. Ends when stdin does.
 
@@ -64,8 +64,8 @@ def load_torch(directory, files):
     """Each file by torch.load."""
     import torch
 
-    return {name: torch.load(f"{directory}/{name}", map_location="cpu", weights_only=True, mmap=False)
-            for name in files}  # fmt: skip
+    options = {"map_location": "cpu", "weights_only": True, "mmap": False}
+    return {name: torch.load(f"{directory}/{name}", **options) for name in files}
 
 
 def load_safetensors(directory, files):
@@ -75,7 +75,8 @@ def load_safetensors(directory, files):
     state = {}
     for name in [name for name in files if name.endswith(".index.json")]:
         index = json.loads(Path(directory, name).read_text())["weight_map"]
-        shards = {shard: load_file(f"{directory}/{shard}") for shard in sorted(set(index.values()))}
+        names = sorted(set(index.values()))
+        shards = {shard: load_file(f"{directory}/{shard}") for shard in names}
         state[name] = {key: shards[shard][key] for key, shard in index.items()}
     if not state:
         state = {name: load_file(f"{directory}/{name}") for name in files}
@@ -85,8 +86,11 @@ def load_safetensors(directory, files):
 def load_files(directory, files):
     """Those of safetensors and those of torch.save."""
     ours = [name for name in files if name.endswith((".safetensors", ".index.json"))]
-    return {"safetensors": load_safetensors(directory, ours),
-            "torch": load_torch(directory, [name for name in files if name not in ours])}  # fmt: skip
+    others = [name for name in files if name not in ours]
+    return {
+        "safetensors": load_safetensors(directory, ours),
+        "torch": load_torch(directory, others),
+    }
 
 
 LOADERS = {"dcp": load_dcp, "torch": load_torch, "safetensors": load_safetensors,
