@@ -15,6 +15,7 @@
 
 #include "src/pipeline/pipeline.h"
 #include "src/seam/decorators.h"
+#include "verify/faults/confined.h"
 #include "verify/faults/fault.h"
 #include "verify/faults/point.h"
 #include "verify/run/bug.h"
@@ -215,6 +216,9 @@ Status Work(const PhaseRun& run, const Job& job, const RankSeat& seat, EvidenceW
     world.device = PoisonFresh(world.device);
     if (job.training.offload > 0) world.device = WithLateCopies(world.device, run);
     world.files = LoseUnsynced(world.files);
+  }
+  if (run.phase.armed && Disrupts(run.test_case)) {
+    world.files = ConfineTo(world.files, run.save_to);
   }
   if (seat.rank == 0) world.observer = std::make_shared<TellingObserver>(world.observer, seat.complain);
   Stages stages = ReferenceStages(job.strategy);
