@@ -18,10 +18,14 @@ inline std::string Contents(const std::vector<std::string>& tensors) {
   return text;
 }
 
-inline std::string BroadcastText(int64_t root, const std::vector<Piece>& pieces) {
+inline std::vector<std::string> NamesOf(const std::vector<Piece>& pieces) {
   std::vector<std::string> tensors;
   for (const Piece& piece : pieces) tensors.push_back(piece.tensor);
-  return fmt::format("broadcast from rank {} of {}", root, Contents(tensors));
+  return tensors;
+}
+
+inline std::string BroadcastText(int64_t root, const std::vector<Piece>& pieces) {
+  return fmt::format("broadcast from rank {} of {}", root, Contents(NamesOf(pieces)));
 }
 
 inline std::string ScatterText(int64_t root, const std::vector<std::string>& tensors) {

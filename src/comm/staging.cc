@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include "src/comm/describe.h"
 #include "src/seam/decorators.h"
 
 namespace shardproof {
@@ -44,7 +45,7 @@ class StagedCommunicator : public CommunicatorDecorator {
                                              std::vector<Piece> pieces) override {
     if (Takes(payload)) return inner_->Broadcast(std::move(payload), root, std::move(pieces));
     const bool is_root = rank() == root;
-    SP_ASSIGN(at::Tensor staged, Stage(payload, is_root));
+    SP_ASSIGN(at::Tensor staged, Stage(payload, is_root, Contents(NamesOf(pieces))));
     SP_ASSIGN(auto pending, inner_->Broadcast(staged, root, std::move(pieces)));
     return Staged(std::move(pending), std::move(payload), {std::move(staged)}, !is_root);
   }
@@ -55,12 +56,12 @@ class StagedCommunicator : public CommunicatorDecorator {
     std::vector<at::Tensor> staged;
     for (at::Tensor& each : payloads) {
       if (Takes(each)) continue;
-      SP_ASSIGN(each, Stage(each, true));
+      SP_ASSIGN(each, Stage(each, true, Contents(tensors)));
       staged.push_back(each);
     }
     at::Tensor own = payload;
     if (!Takes(payload)) {
-      SP_ASSIGN(own, Stage(payload, false));
+      SP_ASSIGN(own, Stage(payload, false, Contents(tensors)));
       staged.push_back(own);
     }
     const bool arrives = !own.is_same(payload);
@@ -73,10 +74,11 @@ class StagedCommunicator : public CommunicatorDecorator {
   bool Takes(const at::Tensor& tensor) const { return device_.Holds(tensor) == takes_device_; }
 
   /// Memory that the transport takes, with the payload's bytes if they are to leave from here.
-  Result<at::Tensor> Stage(const at::Tensor& payload, bool filled) {
+  Result<at::Tensor> Stage(const at::Tensor& payload, bool filled, const std::string& contents) {
     at::Tensor staged;
     if (takes_device_) {
-      SP_ASSIGN(staged, device_.Allocate(payload.sizes(), at::kByte, "bucket"));
+      SP_ASSIGN(staged, device_.Allocate(payload.sizes(), at::kByte,
+                                         "the bucket of " + contents));
     } else {
       staged = at::empty(payload.sizes(), at::kByte);
     }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "src/comm/describe.h"
 #include "src/load/load.h"
 #include "src/load/parcels.h"
 
@@ -55,11 +56,18 @@ class Scatterer {
       : source_(source), shards_of_(shards_of), world_(world) {}
 
   /// Staging is shared out over the parts, and on rank 0 over the ranks.
-  Status Allocate(uint64_t bytes, size_t parcel_count) {
-    for (size_t p = 0; p < std::min(kParts, parcel_count); ++p) {
-      SP_ASSIGN(parts_[p].received, Staging(bytes));
+  Status Allocate(uint64_t bytes, const std::vector<Parcel>& parcels) {
+    for (size_t p = 0; p < std::min(kParts, parcels.size()); ++p) {
+      std::vector<std::string> tensors;  // that come by this part, each once
+      for (size_t i = p; i < parcels.size(); i += kParts) {
+        for (const std::string& name : NamesIn(parcels[i])) {
+          if (tensors.empty() || tensors.back() != name) tensors.push_back(name);
+        }
+      }
+      const std::string purpose = "the bucket of " + Contents(tensors);
+      SP_ASSIGN(parts_[p].received, Staging(bytes, purpose));
       for (int64_t rank = 0; source_.mapped() && rank < world_.communicator->world_size(); ++rank) {
-        SP_ASSIGN(parts_[p].staged.emplace_back(), Staging(bytes));
+        SP_ASSIGN(parts_[p].staged.emplace_back(), Staging(bytes, purpose));
       }
     }
     return Ok();
@@ -68,8 +76,6 @@ class Scatterer {
   Status Send(const Parcel& parcel, size_t turn) {
     Part& part = parts_[turn % kParts];
     SP_TRY(Receive(part));  // the part is free again only now
-    std::vector<std::string> tensors;
-    for (const Window& window : parcel.windows) tensors.push_back(window.load->slot->spec.name);
     std::vector<at::Tensor> payloads;
     if (source_.mapped()) {
       std::vector<std::vector<Shard>> shards;  // by window, then by rank
@@ -82,7 +88,7 @@ class Scatterer {
     part.in_place = own.defined();
     if (!part.in_place) own = part.received.narrow(0, 0, static_cast<int64_t>(parcel.bytes));
     SP_ASSIGN(part.pending,
-              world_.communicator->Scatter(own, std::move(payloads), 0, std::move(tensors)));
+              world_.communicator->Scatter(own, std::move(payloads), 0, NamesIn(parcel)));
     part.parcel = &parcel;
     return Ok();
   }
@@ -93,8 +99,14 @@ class Scatterer {
   }
 
  private:
-  Result<at::Tensor> Staging(uint64_t bytes) {
-    return world_.device->Allocate({static_cast<int64_t>(bytes)}, at::kByte, "bucket");
+  static std::vector<std::string> NamesIn(const Parcel& parcel) {
+    std::vector<std::string> tensors;
+    for (const Window& window : parcel.windows) tensors.push_back(window.load->slot->spec.name);
+    return tensors;
+  }
+
+  Result<at::Tensor> Staging(uint64_t bytes, const std::string& purpose) {
+    return world_.device->Allocate({static_cast<int64_t>(bytes)}, at::kByte, purpose);
   }
 
   /// Rank 0: what `rank` gets of a parcel; a view of the mapping if it is one stretch of it.
@@ -172,7 +184,7 @@ Status FillByScatter(Model&, KeyMatch& keys, const Source& source, const Stages&
   uint64_t bytes = 0;
   for (const Parcel& parcel : parcels) bytes = std::max(bytes, parcel.bytes);
   Scatterer scatterer(source, shards_of, world);
-  SP_TRY(Agree(*world.communicator, scatterer.Allocate(bytes, parcels.size()),
+  SP_TRY(Agree(*world.communicator, scatterer.Allocate(bytes, parcels),
                "allocating the bucket"));
   for (size_t i = 0; i < parcels.size(); ++i) SP_TRY(scatterer.Send(parcels[i], i));
   SP_TRY(scatterer.Finish(parcels.size()));
