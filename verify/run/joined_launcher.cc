@@ -88,6 +88,10 @@ Result<std::optional<JoinedRanks>> JoinRanks(std::chrono::milliseconds timeout) 
 }
 
 std::string JoinedLauncher::CannotRun(const PhasePlan& phase) const {
+  // To wait for it once more, phase after phase, would tell nothing new.
+  for (const int64_t rank : silent_) {
+    if (rank < phase.WorldSize()) return fmt::format("rank {} did not report back before", rank);
+  }
   if (phase.WorldSize() <= ranks_.world_size) return "";
   return fmt::format("needs {} ranks and {} were started", phase.WorldSize(), ranks_.world_size);
 }
@@ -104,8 +108,12 @@ Result<std::vector<RankExit>> JoinedLauncher::Launch(const PhaseRun& run) {
   for (int64_t rank = 1; rank < run.phase.WorldSize(); ++rank) {
     const auto done = Await(ranks_, DoneKey(order, rank),
                             std::chrono::milliseconds(run.test_case.deadline_ms));
-    if (!done.ok()) exits.push_back({"hang", "it did not report back within the deadline"});
-    else exits.push_back({done.value() == "0" ? "ok" : "exit " + done.value(), ""});
+    if (!done.ok()) {
+      silent_.insert(rank);
+      exits.push_back({"hang", "it did not report back within the deadline"});
+      continue;
+    }
+    exits.push_back({done.value() == "0" ? "ok" : "exit " + done.value(), ""});
   }
   return exits;
 }
@@ -120,6 +128,7 @@ void JoinedLauncher::Dismiss(int exit_code) {
   if (!told.ok()) return;
   // The store may live in this process: it must not vanish before the others have read.
   for (int64_t rank = 1; rank < ranks_.world_size; ++rank) {
+    if (silent_.contains(rank)) continue;
     if (!Await(ranks_, fmt::format("gone/{}", rank), kFarewell).ok()) return;
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,7 @@ class JoinedLauncher : public Launcher {
  private:
   JoinedRanks ranks_;
   int64_t orders_ = 0;
+  std::set<int64_t> silent_;  ///< ranks that did not report back; nobody here can end or replace them
 };
 
 /// On every other rank: does what rank 0 says until dismissed. \returns the common exit code.

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
+import time
 import uuid
 
 from command import REPOSITORY, CommandTest, Done, checkpoint, command, processes_with
@@ -95,16 +97,18 @@ class ByHand(CommandTest):
                              **{**right, variable: value})  # fmt: skip
 
 
-class Torchrun(CommandTest):
-    labels = "selftest multi-rank"
-    fixtures = "checkpoints"
-    timeout_s = 150
-
+class UnderTorchrun(CommandTest):
     def torchrun(self, *words):
         return self.run_process(
             sys.executable, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node", 3,
             "--master-port", free_port(), command(), "verify", "--checkpoint",
             checkpoint("llama-tied-small"), *words, timeout=120)  # fmt: skip
+
+
+class Torchrun(UnderTorchrun):
+    labels = "selftest multi-rank"
+    fixtures = "checkpoints"
+    timeout_s = 150
 
     def test_torchrun_passes(self):
         done = self.torchrun("--report", "out")
@@ -120,3 +124,19 @@ class Torchrun(CommandTest):
         document = json.loads((self.dir / "result.json").read_text(encoding="utf-8"))
         failed = {one["property"] for one in document["findings"]}
         self.assertLessEqual({"loading.equals_source", "sharding.ranks_match_rank0"}, failed)
+
+
+class TorchrunOfAStoppedRank(UnderTorchrun):
+    labels = "selftest multi-rank nightly"
+    fixtures = "checkpoints"
+    timeout_s = 150
+
+    def test_a_stopped_rank_is_named_and_not_waited_for_twice(self):
+        # Nobody here can end it: torchrun does, half a minute after the others.
+        began = time.monotonic()
+        done = self.torchrun("--stop", "1@ready", "--deadline", 4)
+        self.assertNotEqual(done.code, 0)
+        self.assertEqual(len(re.findall(r"^rank [02]: lost rank 1 \(its process \d+ is stopped\)",
+                                        done.err, re.MULTILINE)), 2, done)  # fmt: skip
+        self.assertNotIn("connecting the ranks", done.err)
+        self.assertLess(time.monotonic() - began, 60)
