@@ -173,6 +173,47 @@ TEST(EndsAsStatedTest, WhatOnlyHoldsUpEndsNobody) {
   EXPECT_THAT(slow.Says(0, "peer", "lost rank 1: w").Kinds(), ElementsAre("ended"));
 }
 
+TEST(EndsAsStatedTest, ARankThatIsCutOffEndsAndTellsAsTheOthersDo) {
+  const auto kinds = [](const std::function<void(Struck&)>& change) {
+    Struck struck("tell-all", "at stage ready");
+    for (const size_t rank : {0, 1, 2}) {
+      struck.Ranks()[rank].collectives = {{0, "broadcast", 0, "U8", 8, {"w"}}};
+      struck.Says(rank, "peer", rank == 1 ? "lost this rank (its connections): w: late"
+                                          : "lost rank 1 (its connections): w: late");
+    }
+    change(struck);
+    return struck.Kinds();
+  };
+  EXPECT_THAT(kinds([](Struck&) {}), ElementsAre());
+  EXPECT_THAT(kinds([](Struck& struck) { struck.Ranks()[1].exit = "hang"; }), ElementsAre("hang"));
+  EXPECT_THAT(kinds([](Struck& struck) { struck.Says(1, "peer", "w: late; all ranks answer"); }),
+              ElementsAre("not-named"));
+  EXPECT_THAT(kinds([](Struck& struck) { struck.Says(2, "peer", "lost rank 0: w: late"); }),
+              ElementsAre("not-named"));
+  EXPECT_THAT(kinds([](Struck& struck) {
+                struck.Ranks()[2].errors.clear();
+                struck.Ranks()[2].exit = "ok";
+              }),
+              ElementsAre("not-told"));
+}
+
+TEST(EndsAsStatedTest, ARankThatMayFailInAnyWay) {
+  const auto kinds = [](const std::string& exit, const std::string& of_others) {
+    Struck struck("end-in-time", "operator new 7 of rank 1");
+    struck.Ranks()[1].exit = exit;
+    if (!of_others.empty()) struck.Says(0, "peer", of_others).Says(2, "peer", of_others);
+    return struck.Kinds();
+  };
+  for (const char* exit : {"signal 6", "exit 1", "exit 5", "ok"}) {
+    EXPECT_THAT(kinds(exit, ""), ElementsAre()) << exit;
+  }
+  EXPECT_THAT(kinds("signal 6", "lost rank 1: agreeing"), ElementsAre());
+  EXPECT_THAT(kinds("signal 6", "lost rank 2: agreeing"), ElementsAre("not-named", "not-named"));
+  EXPECT_THAT(kinds("hang", "lost rank 1: agreeing"), ElementsAre("hang"));
+  EXPECT_THAT(kinds("signal 11", "lost rank 1: agreeing"), ElementsAre("lost"));
+  EXPECT_THAT(kinds("ok", "lost rank 1: agreeing"), ElementsAre("ended", "ended"));
+}
+
 TEST(NothingLostTest, WhatLiesThere) {
   const auto kinds = [](const std::string& phase, const std::function<void(LeftRecord&)>& change) {
     SoundEvidence sound;

@@ -1,17 +1,17 @@
 // fault.nothing_leaks: a rank that ends, whatever struck it, has given back its descriptors and
-// threads.
+// threads, and has left no process, shared memory or temporary file.
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
 namespace shardproof {
 namespace {
 
-/// \claim      Every rank that came to its own end holds no descriptor and no thread that it had
-/// not when it
-///             began.
+/// \claim      Every rank that came to its own end holds no descriptor, thread, child, shared memory
+///             or temporary file that it had not when it began.
 /// \needs      every phase of a case with faults: leaks in the measures of processes
 /// \tolerance  none
-/// \killed_by  fault.file_left_open
+/// \killed_by  fault.file_left_open, fault.helper_left_running, fault.shared_memory_left,
+///             fault.temporary_file_left
 /// \source     design: nothing leaks after a fault
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (evidence.test_case.faults.empty()) {
@@ -41,11 +41,13 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "fault.nothing_leaks",
     .claim =
-        "A rank that ends has given back every descriptor and thread, whatever fault struck it.",
+        "A rank that ends has given back every descriptor, thread, process, shared memory and "
+        "temporary file, whatever fault struck it.",
     .needs = "every phase: leaks",
     .tolerance = "none",
     .source = "a job that is restarted in its process must find what it needs",
-    .killed_by = {"fault.file_left_open", "subject.file_left_open"},
+    .killed_by = {"fault.file_left_open", "fault.helper_left_running", "fault.shared_memory_left",
+                  "fault.temporary_file_left", "subject.file_left_open"},
     .check = Check,
     .needs_processes = true,
 }};

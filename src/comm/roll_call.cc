@@ -31,6 +31,16 @@ class Roll {
     Leave("ends", fmt::format("{}", fmt::join(ends_, " ")));
   }
 
+  /// Once all ranks are known to be there: notes who they are, since the store may not stay.
+  void Meet() {
+    for (int64_t rank = 0; rank < world_size_; ++rank) {
+      const auto name = rank == rank_ ? std::nullopt : Find(rank, "process");
+      if (name) processes_[rank] = *name;
+    }
+  }
+
+  bool store_is_gone() const { return store_is_gone_; }
+
   void LeaveWord(const Word& own) {
     if (std::exchange(has_left_word_, true)) return;
     Leave("word", ToText(own));
@@ -43,14 +53,17 @@ class Roll {
                         Clock& clock) {
     own.cut = CutOffFrom(error);
     LeaveWord(own);
+    words_[rank_] = own;
     const auto give_up = clock.Now() + patience;
-    while (Look() && Lost().empty() && clock.Now() < give_up) std::this_thread::sleep_for(kPoll);
+    while (Look() && Lost().empty() && !IsCutOffForCertain(words_) && clock.Now() < give_up) {
+      std::this_thread::sleep_for(kPoll);
+    }
     if (const std::string lost = Lost(); !lost.empty()) return lost;
+    if (IsCutOffForCertain(words_)) return WhoIsCutOff(words_, rank_);
+    if (store_is_gone_) return "";
     if (const std::string unheard = Unheard(); !unheard.empty()) return unheard;
-    Words words = words_;
-    words[rank_] = own;
-    const std::string cut_off = WhoIsCutOff(words, rank_);
-    return cut_off.empty() ? WhoIsElsewhere(words, rank_) : cut_off;
+    const std::string cut_off = WhoIsCutOff(words_, rank_);
+    return cut_off.empty() ? WhoIsElsewhere(words_, rank_) : cut_off;
   }
 
  private:
@@ -59,47 +72,63 @@ class Roll {
   }
   void Leave(const char* what, const std::string& text) {
     // Who cannot reach the store any more has no other way to tell.
-    (void)TorchTry(ErrorCode::kPeer, "the store", [&] {
+    const auto left = TorchTry(ErrorCode::kPeer, "the store", [&] {
       store_->set(KeyOf(rank_, what), text);
       return Unit{};
     });
+    store_is_gone_ = store_is_gone_ || !left.ok();
   }
   std::optional<std::string> Find(int64_t rank, const char* what) {
+    if (store_is_gone_) return std::nullopt;
     const auto found = TorchTry(ErrorCode::kPeer, "the store", [&] {
       const std::string key = KeyOf(rank, what);
       return store_->check({key}) ? std::optional(store_->get_to_str(key)) : std::nullopt;
     });
+    store_is_gone_ = !found.ok();
     return found.ok() ? found.value() : std::nullopt;
   }
 
   /// Ranks with which this one's connection broke, by the error and by what the kernel still lists.
   std::vector<int64_t> CutOffFrom(const std::string& error) {
-    std::set<TcpEnd> broken;
-    if (error.find("reset by peer") != std::string::npos) broken.insert(TcpEndIn(error));
+    std::set<TcpEnd> broken, alive;
     for (const TcpConnection& one : TcpConnectionsHere()) {
-      if (one.is_unanswered && ends_.contains(one.local)) broken.insert(one.remote);
+      if (!ends_.contains(one.local)) continue;
+      if (one.is_established) alive.insert(one.remote);
+      if (one.is_unanswered) broken.insert(one.remote);
     }
+    // Where the time is up, or a peer has failed, a transport closes its connections itself.
+    const bool was_reset = error.find("reset by peer") != std::string::npos;
+    if (was_reset) broken.insert(TcpEndIn(error));
     std::vector<int64_t> ranks;
     if (broken.empty()) return ranks;
     for (int64_t rank = 0; rank < world_size_; ++rank) {
       if (rank == rank_) continue;
-      std::istringstream ends(Find(rank, "ends").value_or(""));
-      for (TcpEnd end; ends >> end;) {
-        if (!broken.contains(end)) continue;
-        ranks.push_back(rank);
-        break;
-      }
+      const auto ends = Find(rank, "ends").value_or("");
+      const bool is_gone = was_reset && !ends.empty() && !AnyOf(ends, alive);
+      if (is_gone || AnyOf(ends, broken)) ranks.push_back(rank);
     }
     return ranks;
+  }
+  static bool AnyOf(const std::string& ends, const std::set<TcpEnd>& wanted) {
+    std::istringstream each(ends);
+    for (TcpEnd end; each >> end;) {
+      if (wanted.contains(end)) return true;
+    }
+    return false;
   }
 
   /// Looks at all ranks that have left no word. \returns whether one of them may still.
   bool Look() {
     bool may_come = false;
     for (int64_t rank = 0; rank < world_size_; ++rank) {
-      if (rank == rank_ || words_.contains(rank)) continue;
+      if (words_.contains(rank)) continue;
       // In this order: who leaves word and ends is not gone without one.
-      const auto process = Find(rank, "process");
+      if (!processes_.contains(rank)) {
+        if (const auto name = Find(rank, "process")) processes_[rank] = *name;
+      }
+      const auto known = processes_.find(rank);
+      const auto process =
+          known == processes_.end() ? std::nullopt : std::optional(known->second);
       const ProcessState state = process ? StateOfProcess(*process) : ProcessState::kUnknown;
       if (const auto word = Find(rank, "word")) {
         words_[rank] = WordFromText(*word);
@@ -135,7 +164,7 @@ class Roll {
   std::string Unheard() const {
     std::vector<std::string> unheard;
     for (int64_t rank = 0; rank < world_size_; ++rank) {
-      if (rank == rank_ || words_.contains(rank)) continue;
+      if (words_.contains(rank)) continue;
       unheard.push_back(fmt::format("rank {} (it does not answer)", rank));
     }
     return fmt::format("{}", fmt::join(unheard, " and "));
@@ -146,6 +175,8 @@ class Roll {
   const int64_t world_size_;
   bool has_left_word_ = false;
   const std::set<TcpEnd> ends_;  ///< of this rank's connections, which are made
+  bool store_is_gone_ = false;
+  std::map<int64_t, std::string> processes_;  ///< their names
   Words words_;
   std::map<int64_t, std::pair<ProcessState, std::string>> silent_;  ///< and their PIDs
 };
@@ -205,17 +236,22 @@ class RollCaller : public CommunicatorDecorator {
   Result<std::unique_ptr<Pending>> Failure() const { return *failure_; }
 
   Result<std::unique_ptr<Pending>> Begun(const Word& word, Result<std::unique_ptr<Pending>> begun) {
-    SP_ASSIGN(auto pending, Ended(word, std::move(begun)));
-    return std::unique_ptr<Pending>(std::make_unique<Called>(std::move(pending), word, *this));
+    if (!begun.ok()) return Ended(word, std::move(begun));
+    return std::unique_ptr<Pending>(
+        std::make_unique<Called>(std::move(begun).value(), word, *this));
   }
 
   /// What the collective gave, or why no other will give anything.
   template <typename T>
   Result<T> Ended(const Word& word, Result<T> result) {
+    if (result.ok() && !std::exchange(has_met_, true)) roll_.Meet();
     if (result.ok() || result.error().code != ErrorCode::kPeer) return result;
     if (!failure_) {
       const std::string lost = roll_.WhoIsLost(word, result.error().message, patience_, *clock_);
-      failure_ = PeerFailed(lost.empty() ? result.error().message + "; all ranks answer"
+      const char* const why = roll_.store_is_gone()
+                                  ? "; who is lost is not known: the store that ranks met by is gone"
+                                  : "; all ranks answer";
+      failure_ = PeerFailed(lost.empty() ? result.error().message + why
                                          : "lost " + lost + ": " + result.error().message);
     }
     return *failure_;
@@ -225,6 +261,7 @@ class RollCaller : public CommunicatorDecorator {
   const std::chrono::milliseconds patience_;
   const std::shared_ptr<Clock> clock_;
   int64_t made_ = 0;
+  bool has_met_ = false;
   std::optional<Error> failure_;
 };
 

@@ -7,11 +7,15 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
+#include <filesystem>
 #include <thread>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
 #include "src/comm/process_state.h"
+#include "src/comm/words.h"
 
 namespace shardproof {
 namespace {
@@ -236,6 +240,57 @@ TEST_F(RollCallTest, NamesAProcessThatIsGoneOrStoppedWithoutWaiting) {
                                  HasSubstr(stopped ? " is stopped): " : " is gone): ")));
     }
   }
+}
+
+/// A store in a file, in place of which there is a directory once it is gone.
+class LostStoreTest : public RollCallTest {
+ protected:
+  LostStoreTest() {
+    std::string folder = ::testing::TempDir() + "store-XXXXXX";
+    EXPECT_NE(::mkdtemp(folder.data()), nullptr);
+    folder_ = folder;
+    store_ = c10::make_intrusive<c10d::FileStore>(folder_ + "/store", 3);
+  }
+  ~LostStoreTest() override { std::filesystem::remove_all(folder_); }
+  void Lose() const {
+    std::filesystem::remove(folder_ + "/store");
+    std::filesystem::create_directory(folder_ + "/store");
+  }
+  /// What rank 0 says when its second collective fails and the store is gone.
+  std::string Fail(milliseconds patience) {
+    Rank first = Make(0, 2, patience);
+    first.transport->works = true;
+    EXPECT_TRUE(first.communicator->Max(0, "x").ok());
+    Lose();
+    first.transport->works = false;
+    return FailTogether({{&first, "x"}}).front();
+  }
+  std::string folder_;
+};
+
+TEST_F(LostStoreTest, WhoWasThereIsKnown) {
+  Child child;
+  store_->set("roll_call/1/process", child.name);
+  child.Kill();
+  EXPECT_THAT(Fail(std::chrono::hours(1)), HasSubstr("lost rank 1 (its process "));
+}
+
+TEST_F(LostStoreTest, WhoIsLostIsNotGuessed) {
+  store_->set("roll_call/1/process", NameOfThisProcess());
+  EXPECT_EQ(Fail(milliseconds(50)),
+            "agreeing: Connection closed by peer; who is lost is not known: the store that ranks met "
+            "by is gone");
+}
+
+TEST_F(RollCallTest, NamesWhoIsCutOff) {
+  // Rank 2 answers too: it has noticed that it is alone.
+  for (const int64_t rank : {1, 2}) {
+    const Word word{1, "loading", rank == 1 ? std::vector<int64_t>{2} : std::vector<int64_t>{0, 1}};
+    store_->set("roll_call/" + std::to_string(rank) + "/word", ToText(word));
+  }
+  Rank first = Make(0, 3, std::chrono::hours(1));
+  EXPECT_THAT(FailTogether({{&first, "loading"}}).front(),
+              HasSubstr("lost rank 2 (its connections with ranks 0, 1 are broken): "));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr unsigned kEstablished = 0x01;
 constexpr unsigned kListening = 0x0A;
 constexpr unsigned kRetransmitTimer = 1;
 constexpr unsigned kSentAgainMin = 2;  // once may be a packet that was late
@@ -57,8 +58,8 @@ std::vector<TcpConnection> ParseTcpTable(const std::string& text) {
     }
     if (found.local.find(':') == std::string::npos) continue;  // what heads the columns
     const auto hex = [](const std::string& digits) { return std::strtoul(digits.c_str(), nullptr, 16); };
-    found.is_connected = hex(state) != kListening;
-    found.is_unanswered = found.is_connected && hex(queues) > 0 &&
+    found.is_established = hex(state) == kEstablished;
+    found.is_unanswered = hex(state) != kListening && hex(queues) > 0 &&
                           hex(timer) == kRetransmitTimer && hex(again) >= kSentAgainMin;
     connections.push_back(std::move(found));
   }

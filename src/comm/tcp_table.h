@@ -14,7 +14,7 @@ using TcpEnd = std::string;
 struct TcpConnection {
   TcpEnd local;
   TcpEnd remote;
-  bool is_connected = false;     ///< or closing; a socket that listens is not
+  bool is_established = false;
   bool is_unanswered = false;    ///< what was sent was sent again, twice or more, and is not acknowledged
   std::string inode;             ///< of its socket; "0": no process has it any more
 };

@@ -23,7 +23,7 @@ TEST(TcpTableTest, AConnectionThatIsNotAnswered) {
   EXPECT_EQ(read[0].local, "0100007F:1F90");
   EXPECT_EQ(read[0].remote, "0200007F:0050");
   EXPECT_EQ(read[0].inode, "77");
-  EXPECT_TRUE(read[0].is_connected);
+  EXPECT_TRUE(read[0].is_established);
   EXPECT_TRUE(read[0].is_unanswered);
 }
 

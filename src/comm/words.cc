@@ -33,6 +33,21 @@ bool AllHaveLost(const Words& words, int64_t rank) {
   });
 }
 
+/// The ranks that most others, two at least, have lost the connection with.
+std::vector<int64_t> MostAccused(const Words& words) {
+  std::map<int64_t, int> accusers;
+  for (const auto& [rank, word] : words) {
+    for (const int64_t other : word.cut) ++accusers[other];
+  }
+  int most = 2;
+  for (const auto& [rank, count] : accusers) most = std::max(most, count);
+  std::vector<int64_t> ranks;
+  for (const auto& [rank, count] : accusers) {
+    if (count == most) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
 }  // namespace
 
 std::string ToText(const Word& word) {
@@ -72,6 +87,7 @@ std::string WhoIsCutOff(const Words& words, int64_t own) {
   for (const auto& [rank, far] : others) {
     if (far.size() > 1 && AllHaveLost(words, rank)) lost.push_back(rank);
   }
+  if (lost.empty()) lost = MostAccused(words);
   if (lost.size() == 1) {
     return fmt::format("{} (its connections with {} are broken)", NameOf(lost[0], own),
                        Ranks(others[lost[0]]));
@@ -82,6 +98,17 @@ std::string WhoIsCutOff(const Words& words, int64_t own) {
     return fmt::format("{} (this rank's connection with it is broken)", Ranks(all));
   }
   return fmt::format("the connection{} of {}", all.size() == 2 ? "" : "s", Ranks(all));
+}
+
+bool IsCutOffForCertain(const Words& words) {
+  std::map<int64_t, int> accusers;
+  for (const auto& [rank, word] : words) {
+    for (const int64_t other : word.cut) ++accusers[other];
+  }
+  const auto is_certain = [&](const auto& one) {
+    return one.second > 1 && AllHaveLost(words, one.first);
+  };
+  return std::count_if(accusers.begin(), accusers.end(), is_certain) == 1;
 }
 
 std::string WhoIsElsewhere(const Words& words, int64_t own) {

@@ -41,6 +41,12 @@ TEST(WordsTest, WhoGaveUpBecauseOfItIsNot) {
             "rank 2 (its connections with ranks 0, 1, 3 are broken)");
 }
 
+TEST(WordsTest, OfSeveralThatAreAccusedTheOneThatMostAccuse) {
+  // Rank 0 was reset by all that gave up before it did.
+  EXPECT_EQ(WhoIsCutOff(Cut({{1, 3}, {2}, {}, {2}}), 0),
+            "rank 2 (its connections with ranks 1, 3 are broken)");
+}
+
 TEST(WordsTest, OfOneConnectionEitherEndMayBe) {
   const Words words = Cut({{}, {2}, {}});
   EXPECT_EQ(WhoIsCutOff(words, 0), "the connection of ranks 1, 2");
@@ -50,6 +56,15 @@ TEST(WordsTest, OfOneConnectionEitherEndMayBe) {
 
 TEST(WordsTest, OfSeveralThatHaveNothingInCommonAllAreTold) {
   EXPECT_EQ(WhoIsCutOff(Cut({{1}, {}, {3}, {}}), 1), "the connections of ranks 0, 1, 2, 3");
+}
+
+TEST(WordsTest, TwoRanksThatSayTheSameAreEnough) {
+  EXPECT_TRUE(IsCutOffForCertain({{0, {3, "x", {2}}}, {1, {3, "x", {2}}}}));
+  EXPECT_TRUE(IsCutOffForCertain({{0, {3, "x", {2}}}, {1, {3, "x", {2, 0}}}}));
+  EXPECT_FALSE(IsCutOffForCertain({{0, {3, "x", {2}}}, {1, {3, "x", {}}}}));
+  EXPECT_FALSE(IsCutOffForCertain({{0, {3, "x", {2}}}, {1, {3, "x", {0}}}}));
+  EXPECT_FALSE(IsCutOffForCertain({{0, {3, "x", {2, 3}}}, {1, {3, "x", {2, 3}}}}));  // either
+  EXPECT_FALSE(IsCutOffForCertain({}));
 }
 
 TEST(WordsTest, NobodyIsCutOff) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -12,7 +13,7 @@
 namespace shardproof {
 
 /// Runs `function` and returns its value, or an Error of `code` that says what was being done.
-/// \error code, with the exception's first line, if `function` throws.
+/// \error code, with the exception's first line, if `function` throws; kFailed if there was no memory.
 template <typename Function>
 auto TorchTry(ErrorCode code, const std::string& action, Function&& function)
     -> Result<decltype(function())> {
@@ -20,6 +21,8 @@ auto TorchTry(ErrorCode code, const std::string& action, Function&& function)
     return std::forward<Function>(function)();
   } catch (const c10::Error& error) {
     return Error{code, action + ": " + error.what_without_backtrace()};
+  } catch (const std::bad_alloc&) {
+    return Failed(action + ": Cannot allocate memory");  // whatever it was, it is this rank's failure
   } catch (const std::exception& error) {
     std::string text = error.what();
     return Error{code, action + ": " + text.substr(0, text.find("\nException raised from"))};

@@ -218,13 +218,6 @@ int Execute(const Case& test_case, const ExecuteOptions& options) {
   if (test_case.subject != kReference) {
     return Complain(BadInput("RANK is set: a Python subject's ranks are started here, not joined"));
   }
-  for (const FaultCase& asked : test_case.faults) {
-    const auto fault = FindFault(asked.id);
-    if (!fault.ok() || !fault.value().needs_own_network) continue;
-    return Complain(BadInput(fmt::format(
-        "fault {}: RANK is set: ranks that are started elsewhere have no network of their own",
-        asked.id)));
-  }
   if (joined.value()->rank != 0) return FollowRank0(*joined.value(), kPatience);
   JoinedLauncher launcher(*joined.value());
   const int exit_code = Lead(test_case, options, launcher);

@@ -30,7 +30,7 @@ Fault BlackHole() {
         const Status dropped = DropPacketsOf(OwnPorts());
         SP_CHECK(dropped.ok(), "%s", dropped.ok() ? "" : dropped.error().message.c_str());
       },
-      NeedsOf::kConnections);
+      {.process = true, .child = true, .connections = true});
   fault.cannot = WhyNoBlackHole;
   fault.needs_own_network = true;
   return fault;

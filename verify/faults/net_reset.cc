@@ -31,7 +31,7 @@ void ResetAll(const FaultSite&) {
 
 const FaultRegistration kRegistration{
     RankFault("net/reset", "all connections of a rank are reset", FaultModel::kMustTellAll,
-              "has all of its connections reset", ResetAll, NeedsOf::kConnections)};
+              "has all of its connections reset", ResetAll, {.process = true, .connections = true})};
 
 }  // namespace
 }  // namespace shardproof

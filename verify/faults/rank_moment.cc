@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstdlib>
 #include <optional>
 
 #include "src/seam/decorators.h"
@@ -108,7 +109,7 @@ class AtCollective : public CommunicatorDecorator {
 
 Fault RankFault(const std::string& id, const std::string& what, FaultModel model,
                 const std::string& becomes, std::function<void(const FaultSite&)> act,
-                NeedsOf needs) {
+                RankNeeds needs) {
   Fault fault{
       .id = id,
       .what = what,
@@ -118,10 +119,13 @@ Fault RankFault(const std::string& id, const std::string& what, FaultModel model
       .model = model,
       .check = [needs](const Case& test_case, const std::vector<oracle::TensorLocation>&,
                        const std::string& where) -> Status {
-        if (needs != NeedsOf::kRank && test_case.transport == "sim") {
+        if (needs.process && test_case.transport == "sim") {
           return BadInput("simulated ranks share one process: expected transport gloo");
         }
-        if (needs == NeedsOf::kConnections && test_case.WorldSize() == 1) {
+        if (needs.child && std::getenv("RANK") != nullptr) {
+          return BadInput("RANK is set: expected ranks that are started here");
+        }
+        if (needs.connections && test_case.WorldSize() == 1) {
           return BadInput("one rank has no connections");
         }
         SP_TRY(TargetOf(test_case, where));
@@ -150,7 +154,7 @@ Fault RankFault(const std::string& id, const std::string& what, FaultModel model
         return fmt::format("rank {} {} {}", target.value().rank, becomes, InWords(target.value()));
       },
   };
-  if (needs == NeedsOf::kConnections) return fault;  // a framework's own are not known
+  if (!id.starts_with("rank/")) return fault;  // what no rank can do to itself by a word
   fault.in_subject = [id](const Case& test_case, const std::string& where) -> Result<SubjectFault> {
     SP_ASSIGN(const Target target, TargetOf(test_case, where));
     return SubjectFault{.rank = target.rank,

@@ -9,10 +9,10 @@
 namespace shardproof {
 
 /// What there must be for a fault of a rank.
-enum class NeedsOf {
-  kRank,         ///< any will do
-  kProcess,      ///< it happens to a process as a whole: not to simulated ranks, which share one
-  kConnections,  ///< it happens to a process and its connections with other ranks
+struct RankNeeds {
+  bool process = false;      ///< of its own: simulated ranks share one
+  bool child = false;        ///< which the launcher has started, and nobody else
+  bool connections = false;  ///< with other ranks
 };
 
 /// The id's last word is what a subject's rank is told to do to itself (shardproof/_faults.py).
@@ -20,6 +20,6 @@ enum class NeedsOf {
 /// \param act  what happens to the rank; called once, on it
 Fault RankFault(const std::string& id, const std::string& what, FaultModel model,
                 const std::string& becomes, std::function<void(const FaultSite&)> act,
-                NeedsOf needs = NeedsOf::kRank);
+                RankNeeds needs = {});
 
 }  // namespace shardproof

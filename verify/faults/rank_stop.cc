@@ -11,7 +11,7 @@ namespace {
 const FaultRegistration kRegistration{RankFault(
     "rank/stop", "a rank stops and never answers again", FaultModel::kMustEndTheRun,
     "stops and never answers again,", [](const FaultSite&) { ::kill(::getpid(), SIGSTOP); },
-    NeedsOf::kProcess)};
+    {.process = true})};
 
 }  // namespace
 }  // namespace shardproof

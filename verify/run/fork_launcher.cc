@@ -1,8 +1,10 @@
 // Ranks of the reference as forks of this process, which has LibTorch loaded already: a launch
 // costs milliseconds.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 
@@ -19,6 +21,10 @@ namespace {
     std::fprintf(stderr, "%s\n", store.error().message.c_str());
     ::_exit(5);
   }
+  // What it leaves there is seen as its own (leaks.h).
+  const std::string temporary = TemporaryPath(run, rank);
+  ::mkdir(temporary.c_str(), 0777);
+  ::setenv("TMPDIR", temporary.c_str(), 1);
   const int code = RunRank(run, store.value(),
                            {.rank = rank,
                             .world_size = run.phase.WorldSize(),
@@ -50,7 +56,7 @@ class ForkLauncher : public Launcher {
 
   Result<std::vector<RankExit>> Launch(const PhaseRun& run) override {
     SP_TRY(MakeEvidenceDirectory(run));
-    const std::string store_path = run.evidence + "/rendezvous";
+    const std::string store_path = StorePath(run);
     std::optional<NetworkNamespace> network;
     if (NeedsOwnNetwork(run)) {
       SP_ASSIGN(NetworkNamespace made, NetworkNamespace::Make());
@@ -63,6 +69,9 @@ class ForkLauncher : public Launcher {
     SP_ASSIGN(auto exits, LaunchRanks(run, processes));
     std::error_code error;
     std::filesystem::remove(store_path, error);
+    for (int64_t rank = 0; rank < run.phase.WorldSize(); ++rank) {
+      std::filesystem::remove_all(TemporaryPath(run, rank), error);
+    }
     return exits;
   }
 };

@@ -1,10 +1,14 @@
 #include "verify/run/leaks.h"
 
 #include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <sstream>
 #include <thread>
 
 namespace shardproof {
@@ -26,6 +30,75 @@ std::string TargetOf(const fs::path& descriptor) {
 
 const std::string kThread = "thread ";
 
+std::string FirstLine(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+void AddDescriptors(std::map<std::string, int>& held) {
+  std::error_code error;
+  for (fs::directory_iterator it("/proc/self/fd", error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string target = TargetOf(it->path());
+    if (!target.empty() && !target.starts_with("/proc/")) ++held["descriptor of " + target];
+  }
+}
+
+void AddThreads(std::map<std::string, int>& held) {
+  std::error_code error;
+  for (fs::directory_iterator it("/proc/self/task", error), end; !error && it != end;
+       it.increment(error)) {
+    if (const std::string name = FirstLine(it->path() / "comm"); !name.empty()) {
+      ++held[kThread + name];
+    }
+  }
+}
+
+/// Those that nobody has waited for are still there, whether they run or not.
+void AddChildren(std::map<std::string, int>& held) {
+  siginfo_t nobody{};
+  if (::waitid(P_ALL, 0, &nobody, WEXITED | WNOHANG | WNOWAIT) != 0) return;  // there are none
+  const std::string own = std::to_string(::getpid());
+  std::error_code error;
+  for (fs::directory_iterator it("/proc", error), end; !error && it != end; it.increment(error)) {
+    const std::string line = FirstLine(it->path() / "stat");
+    // proc(5): PID (name) state parent; the name may hold anything.
+    const size_t open = line.find('('), close = line.rfind(") ");
+    if (open == std::string::npos || close == std::string::npos) continue;
+    std::istringstream rest(line.substr(close + 2));
+    std::string state, parent;
+    if (rest >> state >> parent && parent == own) {
+      ++held["child process " + line.substr(open + 1, close - open - 1)];
+    }
+  }
+}
+
+/// What this process has mapped, or made and named by its PID; what others have is none of it.
+void AddSharedMemory(std::map<std::string, int>& held) {
+  const std::string own = std::to_string(::getpid());
+  const std::string folder = "/dev/shm/";
+  std::set<std::string> names;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (const size_t at = line.find(folder); at != std::string::npos) names.insert(line.substr(at));
+  }
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().filename().string().find(own) != std::string::npos) names.insert(it->path());
+  }
+  for (const std::string& name : names) ++held["shared memory " + name];
+  // proc(5): key shmid perms size cpid ..., the fifth is who made it.
+  std::ifstream segments("/proc/sysvipc/shm");
+  for (std::string line; std::getline(segments, line);) {
+    std::istringstream fields(line);
+    std::string key, id, permissions, size, maker;
+    fields >> key >> id >> permissions >> size >> maker;
+    if (maker == own) ++held[fmt::format("System V shared memory of {} bytes", size)];
+  }
+}
+
 int ThreadsOf(const std::map<std::string, int>& held) {
   int threads = 0;
   for (const auto& [what, count] : held) threads += what.starts_with(kThread) ? count : 0;
@@ -34,19 +107,16 @@ int ThreadsOf(const std::map<std::string, int>& held) {
 
 }  // namespace
 
-LeakWatch::Counts LeakWatch::Held() {
+LeakWatch::Counts LeakWatch::Held() const {
   Counts held;
+  AddDescriptors(held);
+  AddThreads(held);
+  AddChildren(held);
+  AddSharedMemory(held);
   std::error_code error;
-  for (fs::directory_iterator it("/proc/self/fd", error), end; !error && it != end;
+  for (fs::directory_iterator it(temporary_, error), end; !error && it != end;
        it.increment(error)) {
-    const std::string target = TargetOf(it->path());
-    if (!target.empty() && !target.starts_with("/proc/")) ++held["descriptor of " + target];
-  }
-  for (fs::directory_iterator it("/proc/self/task", error), end; !error && it != end;
-       it.increment(error)) {
-    std::ifstream file(it->path() / "comm");
-    std::string name;
-    if (std::getline(file, name)) ++held[kThread + name];
+    ++held["temporary file " + it->path().filename().string()];
   }
   return held;
 }

@@ -1,4 +1,4 @@
-// What a process has not given back: descriptors and threads.
+// What a process has not given back: descriptors, threads, children, shared memory, temporary files.
 #pragma once
 
 #include <map>
@@ -9,17 +9,20 @@ namespace shardproof {
 
 class LeakWatch {
  public:
-  /// Notes what the process has now.
-  LeakWatch() : before_(Held()) {}
-  /// What it has now besides, a line each: "descriptor of /tmp/a", "2 sockets", "thread gloo".
+  /// Notes what the process has now. \param temporary  where its temporary files are to be; those of
+  /// others are elsewhere
+  explicit LeakWatch(std::string temporary) : temporary_(std::move(temporary)), before_(Held()) {}
+  /// What it has now besides, a line each: "descriptor of /tmp/a", "thread gloo", "child process sleep",
+  /// "shared memory /dev/shm/a", "temporary file a".
   std::vector<std::string> Since() const;
 
  private:
   using Counts = std::map<std::string, int>;
-  static Counts Held();
+  Counts Held() const;
   std::vector<std::string> Now() const;
 
-  Counts before_;
+  const std::string temporary_;
+  const Counts before_;
 };
 
 }  // namespace shardproof

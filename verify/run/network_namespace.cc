@@ -85,7 +85,7 @@ Status DropPacketsOf(const std::string& ports) {
   // On their way in, so that whoever sends them hears nothing.
   const std::string rules = fmt::format(
       "table inet shardproof {{ chain input {{ type filter hook input priority 0; "
-      "tcp sport {{ {0} }} drop; tcp dport {{ {0} }} drop; }} }}",
+      "tcp sport {{ {0} }} drop; tcp dport {{ {0} }} drop; }}; }}",
       ports);
   SP_ASSIGN(const ProgramEnd end, RunProgram({"nft", rules}, kNftPatience));
   if (end.ok()) return Ok();

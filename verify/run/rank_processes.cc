@@ -18,6 +18,7 @@
 
 #include "src/comm/process_state.h"
 #include "verify/process/program.h"
+#include "verify/run/memory_cgroup.h"
 
 namespace shardproof {
 namespace {
@@ -32,6 +33,7 @@ constexpr auto kStartAllowance = std::chrono::seconds(60);
 constexpr auto kStoppedPatience = std::chrono::seconds(3);
 constexpr auto kStoppedPoll = std::chrono::milliseconds(100);
 constexpr size_t kTailBytes = 2000;
+const std::string kKilled = "signal 9";
 
 /// One rank of a launch, as it is watched.
 struct Watched {
@@ -76,6 +78,7 @@ void EndStopped(std::vector<Watched>& ranks, RankProcesses& processes) {
 /// others have had their time to notice. Ends those that did not end by themselves.
 void Await(std::vector<Watched>& ranks, RankProcesses& processes,
            std::chrono::milliseconds deadline) {
+  const OomWatch memory;
   uint64_t written = 0;
   Clock::time_point progress = Clock::now();
   Clock::time_point give_up = Clock::time_point::max();
@@ -94,6 +97,10 @@ void Await(std::vector<Watched>& ranks, RankProcesses& processes,
         const std::optional<int> status = processes.Ended(static_cast<int64_t>(rank));
         watched.ended = status.has_value();
         if (status) watched.exit.exit = HowItEnded(*status);
+        if (watched.exit.exit == kKilled) {
+          const std::string why = memory.WhyKilled(processes.Pid(static_cast<int64_t>(rank)));
+          if (!why.empty()) watched.exit.exit += " (" + why + ")";
+        }
       }
       running = running || !watched.ended;
       const uint64_t size = SizeOf(watched.facts);
@@ -136,6 +143,12 @@ void EndGroup(pid_t rank) { ::kill(-rank, SIGKILL); }
 std::string ErrorsPath(const PhaseRun& run, int64_t rank) {
   return fmt::format("{}/rank_{}.stderr", run.evidence, rank);
 }
+
+std::string TemporaryPath(const PhaseRun& run, int64_t rank) {
+  return fmt::format("{}/rank_{}.tmp", run.evidence, rank);
+}
+
+std::string StorePath(const PhaseRun& run) { return run.evidence + "/rendezvous"; }
 
 Status ForkedProcesses::Start(const PhaseRun& run, int64_t rank) {
   std::fflush(nullptr);
@@ -184,6 +197,7 @@ Result<std::vector<RankExit>> LaunchRanks(const PhaseRun& run, RankProcesses& pr
     ranks.push_back(std::move(watched));
   }
   Await(ranks, processes, std::chrono::milliseconds(run.test_case.deadline_ms));
+  RemoveCgroups();
   std::vector<RankExit> exits;
   for (Watched& watched : ranks) {
     if (watched.exit.exit != "ok") watched.exit.stderr_tail = Tail(watched.errors);

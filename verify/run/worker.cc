@@ -9,6 +9,8 @@
 #include <array>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
+#include <new>
 #include <optional>
 
 #include <ATen/Parallel.h>
@@ -26,6 +28,7 @@
 #include "verify/run/late_tasks.h"
 #include "verify/run/leaks.h"
 #include "verify/run/memory_sampler.h"
+#include "verify/run/rank_processes.h"
 #include "verify/run/recorded_communicator.h"
 #include "verify/subjects/reference.h"
 
@@ -116,7 +119,10 @@ Status Tamper(const PhaseRun& run, const RankSeat& seat, const std::shared_ptr<R
     const auto log = [&writer, asked, model = NameOf(fault.model)](const std::string& detail) {
       if (!writer.Fault({asked.id, asked.where, detail, model}).ok()) std::abort();
     };
-    FaultSite site{run.test_case, run.locations, run.source, run.save_to, stages, world, log};
+    std::error_code error;
+    const std::string store = std::filesystem::exists(StorePath(run), error) ? StorePath(run) : "";
+    FaultSite site{run.test_case, run.locations, run.source, run.save_to,
+                   stages,        world,         store,      log};
     site.stage = [recorder] { return recorder->working_on(); };
     if (seat.shares_process) {
       site.die = [lose = seat.lose] {
@@ -260,12 +266,14 @@ int RunRank(const PhaseRun& run, const RankSeat& seat) {
   }
   // A peer that is gone is an error of the collective, which Gloo learns by writing to it.
   if (!seat.shares_process) std::signal(SIGPIPE, SIG_IGN);
-  const LeakWatch leaks;
+  const LeakWatch leaks(TemporaryPath(run, seat.rank));
   if (status.ok()) {
     try {
       status = Work(run, job.value(), seat, evidence, recorder);
     } catch (const RankDied&) {
       return kRankDied;
+    } catch (const std::bad_alloc&) {
+      status = Failed("there is no memory left for this process (std::bad_alloc)");
     } catch (const std::exception& error) {  // where the pipeline lets one out, the mistake is its own
       const std::string what = error.what();
       const std::string line = "it threw " + what.substr(0, what.find('\n'));

@@ -49,9 +49,9 @@ Case Training(const std::string& transport, const std::string& format) {
       transport, format));
 }
 
-Outcome Try(Case test_case, const std::string& id, const std::string& where) {
-  const std::string name = fmt::format("{}@{}", id, where);
-  test_case.faults = {{id, where}};
+Outcome Try(Case test_case, const std::vector<FaultCase>& faults) {
+  const std::string name = fmt::format("{}@{}", faults[0].id, faults[0].where);
+  test_case.faults = faults;
   static const auto scratch = ScratchDirectory::Make();
   if (!scratch.ok()) {
     ADD_FAILURE() << scratch.error().message;
@@ -79,6 +79,17 @@ Outcome Try(Case test_case, const std::string& id, const std::string& where) {
   for (const Finding* finding : result.value().Findings()) why += "\n  " + finding->message;
   ADD_FAILURE() << name << ": not as stated: " << why;
   return Outcome::kWrong;
+}
+
+Outcome Try(const Case& test_case, const std::string& id, const std::string& where) {
+  return Try(test_case, {{id, where}});
+}
+
+/// Why a fault cannot strike on this machine.
+std::string WhyNot(const std::string& id) {
+  Case test_case;
+  test_case.faults = {{id, ""}};
+  return WhyCannotStrike(test_case);
 }
 
 /// Goes from place to place until one is never reached. \returns how many were struck.
@@ -173,6 +184,114 @@ void AtEveryStage(const std::string& id, const std::vector<int>& ranks) {
       EXPECT_EQ(Try(training, id, where), Outcome::kAsStated) << where;
     }
   }
+}
+
+/// As it is for four ranks over real processes, which end within `deadline_ms`.
+Case OnFourRanks(Case test_case, uint64_t deadline_ms) {
+  test_case.mesh = {{"dp_replicate", 2}, {"dp_shard", 2}};
+  test_case.deadline_ms = deadline_ms;
+  return test_case;
+}
+
+void AtPlaces(const Case& test_case, const std::string& id, const std::vector<std::string>& places) {
+  for (const std::string& where : places) {
+    EXPECT_EQ(Try(test_case, id, where), Outcome::kAsStated) << where;
+  }
+}
+
+#define SKIP_WHERE_IT_CANNOT(id)                                                          \
+  if (const std::string why = WhyNot(id); !why.empty()) GTEST_SKIP() << "skipped: " << why
+
+/// Time that a rank waits for one that is cut off passes in full.
+constexpr uint64_t kCutOffEndWithinMs = 4000;
+
+TEST(CutOff, BlackHoled) {
+  SKIP_WHERE_IT_CANNOT("net/blackhole");
+  AtPlaces(OnFourRanks(Loading("gloo"), kCutOffEndWithinMs), "net/blackhole",
+           {"1@sharded", "0@ready", "2@saved"});
+  AtPlaces(OnFourRanks(Training("gloo", "dcp"), kCutOffEndWithinMs), "net/blackhole",
+           {"3@stepped@1", "0@saved@2"});
+}
+
+TEST(CutOff, OneOfTwoIsBlackHoled) {
+  SKIP_WHERE_IT_CANNOT("net/blackhole");
+  Case loading = Loading("gloo");
+  loading.deadline_ms = kCutOffEndWithinMs;
+  AtPlaces(loading, "net/blackhole", {"1@materialized"});
+}
+
+TEST(CutOff, Reset) {
+  AtPlaces(OnFourRanks(Loading("gloo"), kCutOffEndWithinMs), "net/reset",
+           {"1@sharded", "0@ready", "2@saved"});
+  AtPlaces(OnFourRanks(Training("gloo", "dcp"), kCutOffEndWithinMs), "net/reset",
+           {"3@stepped@1", "0@saved@2"});
+}
+
+TEST(Nightly, CutOffAtEveryStage) {
+  SKIP_WHERE_IT_CANNOT("net/blackhole");
+  for (const char* id : {"net/blackhole", "net/reset"}) {
+    for (const int rank : {0, 1}) {
+      for (const char* stage :
+           {"built", "loaded", "sharded", "materialized", "ready", "saved", "restored"}) {
+        AtPlaces(OnFourRanks(Loading("gloo"), kEndWithinMs), id, {fmt::format("{}@{}", rank, stage)});
+      }
+    }
+  }
+}
+
+TEST(EveryStage, OutOfMemoryAtIt) {
+  SKIP_WHERE_IT_CANNOT("memory/oom-kill");
+  AtPlaces(OnFourRanks(Loading("gloo"), kEndWithinMs), "memory/oom-kill",
+           {"0@built", "1@loaded", "2@ready", "1@saved", "3@restored"});
+  AtPlaces(OnFourRanks(Training("gloo", "dcp"), kEndWithinMs), "memory/oom-kill",
+           {"1@stepped@1", "0@saved@2"});
+}
+
+TEST(EveryStage, StoreGoneAtIt) {
+  AtPlaces(OnFourRanks(Loading("gloo"), kEndWithinMs), "store/gone",
+           {"0@built", "1@sharded", "0@ready", "1@saved", "0@restored"});
+  AtPlaces(OnFourRanks(Training("gloo", "dcp"), kEndWithinMs), "store/gone", {"1@stepped@2"});
+}
+
+TEST(EveryStage, KilledAtItWhereTheStoreIsGone) {
+  for (const char* where : {"1@ready", "0@saved"}) {
+    EXPECT_EQ(Try(OnFourRanks(Loading("gloo"), kEndWithinMs),
+                  {{"rank/kill", where}, {"store/gone", "1@sharded"}}),
+              Outcome::kAsStated)
+        << where;
+  }
+}
+
+/// Allocations of a rank, evenly spread: `places` of them, after as many calls as it makes are known.
+void EvenlySpread(const Case& test_case, int64_t places) {
+  int64_t made = 1;  // or somewhat more
+  while (Try(test_case, "memory/new", std::to_string(made)) == Outcome::kAsStated) made *= 2;
+  EXPECT_GT(made, 1000);
+  int64_t struck = 0;
+  for (int64_t i = 0; i < places; ++i) {
+    const Outcome outcome = Try(test_case, "memory/new", std::to_string(made * i / places + i));
+    EXPECT_NE(outcome, Outcome::kWrong);
+    struck += outcome == Outcome::kAsStated ? 1 : 0;
+  }
+  EXPECT_GE(struck, places / 2 - 1);
+  std::printf("memory/new struck at %d places of %d looked at, up to allocation %d\n",
+              static_cast<int>(struck), static_cast<int>(places), static_cast<int>(made));
+}
+
+TEST(AnyAllocation, OfALoadAndASave) {
+  SKIP_WHERE_IT_CANNOT("memory/new");
+  EvenlySpread(Loading("gloo"), 24);
+}
+
+TEST(AnyAllocation, OfATrainingJob) {
+  SKIP_WHERE_IT_CANNOT("memory/new");
+  EvenlySpread(Training("gloo", "dcp"), 24);
+}
+
+TEST(Nightly, EveryAllocation) {
+  SKIP_WHERE_IT_CANNOT("memory/new");
+  EvenlySpread(Loading("gloo"), 600);
+  EvenlySpread(Training("gloo", "safetensors"), 600);
 }
 
 TEST(EveryStage, KilledAtIt) { AtEveryStage("rank/kill", {0, 1}); }

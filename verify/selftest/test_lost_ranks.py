@@ -1,5 +1,7 @@
 """A rank is killed, stops, or loses its launcher: the run ends in time and says which and where."""
 
+import glob
+import pathlib
 import signal
 import uuid
 
@@ -79,6 +81,49 @@ class HungRank(Endings):
 
     def test_rank_zero_stopped(self):
         self.hung(0, "loaded")
+
+
+class OutOfMemory(CommandTest):
+    labels = "selftest multi-rank fast timed"
+    fixtures = "checkpoints"
+
+    def test_the_kernels_kill_is_the_first_thing_told(self):
+        done = self.shardproof("verify", "--checkpoint", checkpoint("llama-tied-small"), "--world", 3,
+                               "--inject", "memory/oom-kill@1@ready", timeout=50)  # fmt: skip
+        if done.code == 77:
+            self.skipTest(done.out.strip())
+        self.assert_exit(done, 1)
+        told = [line for line in done.out.splitlines() if line.startswith("FAIL fault.every_rank")]
+        self.assertIn("on rank 1 of 3", told[0])
+        self.assertIn("ended by signal 9 (out of memory: the kernel's OOM kill in its cgroup, "
+                      "limit 16 MiB)", told[0])  # fmt: skip
+        own = [line for line in pathlib.Path("/proc/self/cgroup").read_text("ascii").splitlines()]
+        left = [path for line in own for path in
+                glob.glob(f"/sys/fs/cgroup/memory{line.split(':')[2]}/shardproof-*")]  # fmt: skip
+        self.assertEqual(left, [])
+
+
+class CutOff(CommandTest):
+    labels = "selftest multi-rank fast timed"
+    fixtures = "checkpoints"
+
+    def test_the_rank_that_nothing_reaches_is_named_by_all(self):
+        done = self.shardproof("verify", "--checkpoint", checkpoint("llama-tied-small"), "--world", 4,
+                               "--inject", "net/blackhole@2@ready", "--deadline", 4, "--json", "-",
+                               timeout=50)  # fmt: skip
+        if done.code == 77:
+            self.skipTest(done.out.strip())
+        self.assert_exit(done, 1)
+        told = [one for one in done.json()["findings"] if one["property"] == FINISHES]
+        self.assertEqual([one["ranks"] for one in told], [[0, 1, 2, 3]])
+        self.assertRegex(told[0]["message"], r"lost (rank 2|this rank) \(its connections with ")
+
+    def test_it_needs_ranks_of_its_own(self):
+        self.refused("verify", "--checkpoint", checkpoint("llama-tied-small"), "--world", 2,
+                     "--transport", "sim", "--inject", "net/reset@1@ready",
+                     names=["net/reset@1@ready", "expected transport gloo"])  # fmt: skip
+        self.refused("verify", "--checkpoint", checkpoint("llama-tied-small"), "--world", 1,
+                     "--inject", "net/reset@0@ready", names=["one rank has no connections"])  # fmt: skip
 
 
 class KilledLauncher(CommandTest):

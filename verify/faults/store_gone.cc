@@ -1,0 +1,25 @@
+// The store that ranks met by is gone: whoever needs it no more does not notice.
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "verify/faults/rank_moment.h"
+
+namespace shardproof {
+namespace {
+
+/// In place of the file a directory, which nobody opens as a file, nor makes anew.
+void Remove(const FaultSite& site) {
+  std::error_code error;
+  if (site.store.empty()) return;
+  std::filesystem::remove(site.store, error);
+  ::mkdir(site.store.c_str(), 0777);
+}
+
+const FaultRegistration kRegistration{
+    RankFault("store/gone", "the store that ranks met by is gone, when one has come so far",
+              FaultModel::kMustGoOn, "loses the store that all ranks met by,", Remove,
+              {.process = true, .child = true})};
+
+}  // namespace
+}  // namespace shardproof
