@@ -1,0 +1,16 @@
+// A copy fails, as after a kernel that went astray.
+#include "verify/faults/interposed.h"
+
+namespace shardproof {
+namespace {
+
+const FaultRegistration kRegistration{
+    MakeInterposedFault({.id = "cuda/copy",
+                         .what = "a copy to or from a device fails",
+                         .model = FaultModel::kMustAbortCleanly,
+                         .function = "cudaMemcpyAsync",
+                         .act = "error=cudaErrorIllegalAddress",
+                         .becomes = "returns cudaErrorIllegalAddress"})};
+
+}  // namespace
+}  // namespace shardproof

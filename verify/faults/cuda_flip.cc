@@ -1,0 +1,16 @@
+// A bit is flipped between host and device.
+#include "verify/faults/interposed.h"
+
+namespace shardproof {
+namespace {
+
+const FaultRegistration kRegistration{MakeInterposedFault(
+    {.id = "cuda/flip",
+     .what = "one bit of what a copy to or from a device brings is the other one",
+     .model = FaultModel::kMustBeSeen,
+     .function = "cudaMemcpyAsync",
+     .act = "flip=0",
+     .becomes = "has the lowest bit of its result flipped"})};
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,18 @@
+// A device that is full. PyTorch's allocator tries again after one failure, so there is no second
+// chance.
+#include "verify/faults/interposed.h"
+
+namespace shardproof {
+namespace {
+
+const FaultRegistration kRegistration{
+    MakeInterposedFault({.id = "cuda/memory",
+                         .what = "a device has no memory left, as of one allocation",
+                         .model = FaultModel::kMustAbortCleanly,
+                         .function = "cudaMalloc",
+                         .act = "error=cudaErrorMemoryAllocation",
+                         .from_then_on = true,
+                         .becomes = "return cudaErrorMemoryAllocation"})};
+
+}  // namespace
+}  // namespace shardproof

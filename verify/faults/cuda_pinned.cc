@@ -1,0 +1,16 @@
+// The host has no memory that can be pinned.
+#include "verify/faults/interposed.h"
+
+namespace shardproof {
+namespace {
+
+const FaultRegistration kRegistration{
+    MakeInterposedFault({.id = "cuda/pinned",
+                         .what = "one allocation of pinned memory fails",
+                         .model = FaultModel::kMustAbortCleanly,
+                         .function = "cudaHostAlloc",
+                         .act = "error=cudaErrorMemoryAllocation",
+                         .becomes = "returns cudaErrorMemoryAllocation"})};
+
+}  // namespace
+}  // namespace shardproof

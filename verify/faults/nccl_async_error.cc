@@ -1,0 +1,16 @@
+// What a watchdog that asks its communicators finds.
+#include "verify/faults/interposed.h"
+
+namespace shardproof {
+namespace {
+
+const FaultRegistration kRegistration{MakeInterposedFault(
+    {.id = "nccl/async-error",
+     .what = "a communicator reports an error after a collective that went well",
+     .model = FaultModel::kMustEndTheRun,
+     .function = "ncclAllReduce",
+     .act = "async-error=ncclRemoteError",
+     .becomes = "has its communicator report ncclRemoteError from then on"})};
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,16 @@
+// A rank leaves out a collective: its peers wait, or meet its next one.
+#include "verify/faults/interposed.h"
+
+namespace shardproof {
+namespace {
+
+const FaultRegistration kRegistration{
+    MakeInterposedFault({.id = "nccl/drop",
+                         .what = "a collective of NCCL is left out on one rank",
+                         .model = FaultModel::kMustEndTheRun,
+                         .function = "ncclAllReduce",
+                         .act = "drop",
+                         .becomes = "is left out, and returns success"})};
+
+}  // namespace
+}  // namespace shardproof

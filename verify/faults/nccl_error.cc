@@ -1,0 +1,16 @@
+// NCCL tells a rank that a peer has failed, as when a network card goes away.
+#include "verify/faults/interposed.h"
+
+namespace shardproof {
+namespace {
+
+const FaultRegistration kRegistration{MakeInterposedFault(
+    {.id = "nccl/error",
+     .what = "a collective of NCCL returns ncclRemoteError on one rank, and does not happen there",
+     .model = FaultModel::kMustEndTheRun,
+     .function = "ncclAllReduce",
+     .act = "error=ncclRemoteError",
+     .becomes = "returns ncclRemoteError"})};
+
+}  // namespace
+}  // namespace shardproof

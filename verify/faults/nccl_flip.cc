@@ -1,0 +1,16 @@
+// A bit is flipped on the way to one rank.
+#include "verify/faults/interposed.h"
+
+namespace shardproof {
+namespace {
+
+const FaultRegistration kRegistration{MakeInterposedFault(
+    {.id = "nccl/flip",
+     .what = "one bit of what a collective of NCCL brings to a rank is the other one",
+     .model = FaultModel::kMustBeSeen,
+     .function = "ncclAllReduce",
+     .act = "flip=0",
+     .becomes = "has the lowest bit of its result flipped"})};
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,16 @@
+// A rank that hangs within NCCL.
+#include "verify/faults/interposed.h"
+
+namespace shardproof {
+namespace {
+
+const FaultRegistration kRegistration{
+    MakeInterposedFault({.id = "nccl/hang",
+                         .what = "a collective of NCCL does not return on one rank",
+                         .model = FaultModel::kMustEndTheRun,
+                         .function = "ncclAllReduce",
+                         .act = "hang",
+                         .becomes = "does not return"})};
+
+}  // namespace
+}  // namespace shardproof

@@ -1,0 +1,16 @@
+// A rank does not come into a communicator: no shared memory, no socket, no file descriptor left.
+#include "verify/faults/interposed.h"
+
+namespace shardproof {
+namespace {
+
+const FaultRegistration kRegistration{
+    MakeInterposedFault({.id = "nccl/init",
+                         .what = "a rank's communicator cannot be made",
+                         .model = FaultModel::kMustEndTheRun,
+                         .function = "ncclCommInitRankConfig",
+                         .act = "error=ncclSystemError",
+                         .becomes = "returns ncclSystemError"})};
+
+}  // namespace
+}  // namespace shardproof

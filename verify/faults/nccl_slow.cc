@@ -1,0 +1,16 @@
+// A rank that others have to wait for in NCCL.
+#include "verify/faults/interposed.h"
+
+namespace shardproof {
+namespace {
+
+const FaultRegistration kRegistration{
+    MakeInterposedFault({.id = "nccl/slow",
+                         .what = "a collective of NCCL begins 300 ms late on one rank",
+                         .model = FaultModel::kMustGoOn,
+                         .function = "ncclAllReduce",
+                         .act = "delay=300",
+                         .becomes = "begins 300 ms late"})};
+
+}  // namespace
+}  // namespace shardproof
