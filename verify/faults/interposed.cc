@@ -58,6 +58,17 @@ Result<SubjectFault> InSubject(const InterposedFault& fault, const Case& test_ca
       .environment = {{"LD_PRELOAD", LibraryPath()}, {interpose::kRulesVariable, rule}}};
 }
 
+/// What is struck is a function, and not what has its name in its own.
+std::string InWords(const InterposedFault& fault, const Case& test_case, const std::string& where) {
+  const auto parsed = ParseTrigger(test_case, where);
+  if (!parsed.ok() || !parsed.value()) return "";
+  const Trigger& trigger = *parsed.value();
+  const std::string function = trigger.what.empty() ? fault.function : trigger.what;
+  const std::string rank = trigger.rank ? std::to_string(*trigger.rank) : "all";
+  return CallInWords("call of " + function, fault.becomes, fault.from_then_on)(
+      test_case, fmt::format("call={},rank={},bytes={}", trigger.number, rank, trigger.bytes_min));
+}
+
 }  // namespace
 
 Fault MakeInterposedFault(InterposedFault fault) {
@@ -81,7 +92,9 @@ Fault MakeInterposedFault(InterposedFault fault) {
   made.in_subject = [fault](const Case& test_case, const std::string& where) {
     return InSubject(fault, test_case, where);
   };
-  made.in_words = CallInWords("call of " + fault.function, fault.becomes, fault.from_then_on);
+  made.in_words = [fault](const Case& test_case, const std::string& where) {
+    return InWords(fault, test_case, where);
+  };
   made.cannot = WhyNoLibrary;
   return made;
 }

@@ -94,7 +94,28 @@ const std::vector<Said>& SaidOfAll() {
       {{"comm/swap-rows", "lm_head.weight:1"},
        "two rows of lm_head.weight arrive swapped at rank 1"},
       {{"buffer/nan", "rotary.inv_freq:0"},
-       "on rank 0, the elements of rotary.inv_freq become NaN once buffers are computed"}};
+       "on rank 0, the elements of rotary.inv_freq become NaN once buffers are computed"},
+      {{"nccl/error", "0"}, "on rank 1, the first call of ncclAllReduce returns ncclRemoteError"},
+      {{"nccl/init", "0:0"},
+       "on rank 0, the first call of ncclCommInitRankConfig returns ncclSystemError"},
+      {{"nccl/async-error", "0:0"},
+       "on rank 0, the first call of ncclAllReduce has its communicator report ncclRemoteError "
+       "from then on"},
+      {{"nccl/drop", "what=ncclBroadcast,rank=all"},
+       "on every rank, the first call of ncclBroadcast is left out, and returns success"},
+      {{"nccl/hang", "3:0"}, "on rank 0, the fourth call of ncclAllReduce does not return"},
+      {{"nccl/slow", "0:0"}, "on rank 0, the first call of ncclAllReduce begins 300 ms late"},
+      {{"nccl/flip", "0:0"},
+       "on rank 0, the first call of ncclAllReduce has the lowest bit of its result flipped"},
+      {{"cuda/memory", "bytes=64,rank=0"},
+       "on rank 0, the first call of cudaMalloc, of those of at least 64 bytes, and all after it "
+       "return cudaErrorMemoryAllocation"},
+      {{"cuda/pinned", "0:0"},
+       "on rank 0, the first call of cudaHostAlloc returns cudaErrorMemoryAllocation"},
+      {{"cuda/copy", "0:0"},
+       "on rank 0, the first call of cudaMemcpyAsync returns cudaErrorIllegalAddress"},
+      {{"cuda/flip", "0:0"},
+       "on rank 0, the first call of cudaMemcpyAsync has the lowest bit of its result flipped"}};
   return all;
 }
 
