@@ -6,7 +6,8 @@
 namespace shardproof {
 namespace {
 
-/// \claim      Every rank that came to its own end holds no descriptor, thread, child, shared memory
+/// \claim      Every rank that came to its own end holds no descriptor, thread, child, shared
+/// memory
 ///             or temporary file that it had not when it began.
 /// \needs      every phase of a case with faults: leaks in the measures of processes
 /// \tolerance  none
@@ -40,9 +41,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "fault.nothing_leaks",
-    .claim =
-        "A rank that ends has given back every descriptor, thread, process, shared memory and "
-        "temporary file, whatever fault struck it.",
+    .claim = "A rank that ends has given back every descriptor, thread, process, shared memory and "
+             "temporary file, whatever fault struck it.",
     .needs = "every phase: leaks",
     .tolerance = "none",
     .source = "a job that is restarted in its process must find what it needs",

@@ -127,8 +127,7 @@ class Roll {
         if (const auto name = Find(rank, "process")) processes_[rank] = *name;
       }
       const auto known = processes_.find(rank);
-      const auto process =
-          known == processes_.end() ? std::nullopt : std::optional(known->second);
+      const auto process = known == processes_.end() ? std::nullopt : std::optional(known->second);
       const ProcessState state = process ? StateOfProcess(*process) : ProcessState::kUnknown;
       if (const auto word = Find(rank, "word")) {
         words_[rank] = WordFromText(*word);
@@ -248,9 +247,9 @@ class RollCaller : public CommunicatorDecorator {
     if (result.ok() || result.error().code != ErrorCode::kPeer) return result;
     if (!failure_) {
       const std::string lost = roll_.WhoIsLost(word, result.error().message, patience_, *clock_);
-      const char* const why = roll_.store_is_gone()
-                                  ? "; who is lost is not known: the store that ranks met by is gone"
-                                  : "; all ranks answer";
+      const char* const why =
+          roll_.store_is_gone() ? "; who is lost is not known: the store that ranks met by is gone"
+                                : "; all ranks answer";
       failure_ = PeerFailed(lost.empty() ? result.error().message + why
                                          : "lost " + lost + ": " + result.error().message);
     }

@@ -277,9 +277,10 @@ TEST_F(LostStoreTest, WhoWasThereIsKnown) {
 
 TEST_F(LostStoreTest, WhoIsLostIsNotGuessed) {
   store_->set("roll_call/1/process", NameOfThisProcess());
-  EXPECT_EQ(Fail(milliseconds(50)),
-            "agreeing: Connection closed by peer; who is lost is not known: the store that ranks met "
-            "by is gone");
+  EXPECT_EQ(
+      Fail(milliseconds(50)),
+      "agreeing: Connection closed by peer; who is lost is not known: the store that ranks met "
+      "by is gone");
 }
 
 TEST_F(RollCallTest, NamesWhoIsCutOff) {

@@ -57,7 +57,9 @@ std::vector<TcpConnection> ParseTcpTable(const std::string& text) {
       continue;
     }
     if (found.local.find(':') == std::string::npos) continue;  // what heads the columns
-    const auto hex = [](const std::string& digits) { return std::strtoul(digits.c_str(), nullptr, 16); };
+    const auto hex = [](const std::string& digits) {
+      return std::strtoul(digits.c_str(), nullptr, 16);
+    };
     found.is_established = hex(state) == kEstablished;
     found.is_unanswered = hex(state) != kListening && hex(queues) > 0 &&
                           hex(timer) == kRetransmitTimer && hex(again) >= kSentAgainMin;

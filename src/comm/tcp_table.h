@@ -15,8 +15,9 @@ struct TcpConnection {
   TcpEnd local;
   TcpEnd remote;
   bool is_established = false;
-  bool is_unanswered = false;    ///< what was sent was sent again, twice or more, and is not acknowledged
-  std::string inode;             ///< of its socket; "0": no process has it any more
+  bool is_unanswered =
+      false;          ///< what was sent was sent again, twice or more, and is not acknowledged
+  std::string inode;  ///< of its socket; "0": no process has it any more
 };
 
 /// The lines of /proc/PID/net/tcp or tcp6. Lines of another form are left out.
@@ -29,8 +30,8 @@ std::vector<TcpConnection> TcpConnectionsHere();
 /// Local ends of the TCP sockets that this process has, those that listen among them.
 std::set<TcpEnd> OwnTcpEnds();
 
-/// The end that a text names as Gloo does, "... [127.0.0.1]:8080: Connection reset by peer"; empty if
-/// it names none.
+/// The end that a text names as Gloo does, "... [127.0.0.1]:8080: Connection reset by peer"; empty
+/// if it names none.
 TcpEnd TcpEndIn(const std::string& text);
 
 }  // namespace shardproof

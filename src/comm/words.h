@@ -1,4 +1,5 @@
-// What ranks for which a collective has failed say of themselves, and what all of it together tells.
+// What ranks for which a collective has failed say of themselves, and what all of it together
+// tells.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +24,13 @@ Word WordFromText(const std::string& text);
 /// The words of all ranks, by rank.
 using Words = std::map<int64_t, Word>;
 
-/// The rank that all others, or else the most, with a broken connection have it with, "rank 2 (its connections with ranks
-/// 1, 3 are broken)"; or, where it may be either end of one or several, "the connections of ranks 1,
-/// 2"; or nothing, if none is broken. \param own  is called "this rank"
+/// The rank that all others, or else the most, with a broken connection have it with, "rank 2 (its
+/// connections with ranks 1, 3 are broken)"; or, where it may be either end of one or several, "the
+/// connections of ranks 1, 2"; or nothing, if none is broken. \param own  is called "this rank"
 std::string WhoIsCutOff(const Words& words, int64_t own);
 
-/// Whether two ranks have lost the connection with the same one, and no rank another but not that one.
+/// Whether two ranks have lost the connection with the same one, and no rank another but not that
+/// one.
 bool IsCutOffForCertain(const Words& words);
 
 /// Ranks whose collective is not that of most: "rank 2 (it is at its collective 7, loading)".

@@ -43,7 +43,7 @@ class Device {
  public:
   virtual ~Device() = default;
   /// A contiguous tensor of undefined content.
-  /// \param purpose what it is for, for errors and fault points: an FQN or "bucket".
+  /// \param purpose what it is for, for errors and fault points: an FQN or "the bucket of w, b".
   /// \error kFailed naming purpose and bytes if there is no memory.
   virtual Result<at::Tensor> Allocate(at::IntArrayRef shape, at::ScalarType dtype,
                                       const std::string& purpose) = 0;

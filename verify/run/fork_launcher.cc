@@ -44,10 +44,11 @@ void Enter(const NetworkNamespace& network) {
 /// Whether a fault strikes that must reach no connections but those of this launch.
 bool NeedsOwnNetwork(const PhaseRun& run) {
   if (!run.phase.armed) return false;
-  return std::any_of(run.test_case.faults.begin(), run.test_case.faults.end(), [](const auto& asked) {
-    const auto fault = FindFault(asked.id);
-    return fault.ok() && fault.value().needs_own_network;
-  });
+  return std::any_of(run.test_case.faults.begin(), run.test_case.faults.end(),
+                     [](const auto& asked) {
+                       const auto fault = FindFault(asked.id);
+                       return fault.ok() && fault.value().needs_own_network;
+                     });
 }
 
 class ForkLauncher : public Launcher {

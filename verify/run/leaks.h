@@ -1,4 +1,5 @@
-// What a process has not given back: descriptors, threads, children, shared memory, temporary files.
+// What a process has not given back: descriptors, threads, children, shared memory, temporary
+// files.
 #pragma once
 
 #include <map>
@@ -9,11 +10,11 @@ namespace shardproof {
 
 class LeakWatch {
  public:
-  /// Notes what the process has now. \param temporary  where its temporary files are to be; those of
-  /// others are elsewhere
+  /// Notes what the process has now. \param temporary  where its temporary files are to be; those
+  /// of others are elsewhere
   explicit LeakWatch(std::string temporary) : temporary_(std::move(temporary)), before_(Held()) {}
-  /// What it has now besides, a line each: "descriptor of /tmp/a", "thread gloo", "child process sleep",
-  /// "shared memory /dev/shm/a", "temporary file a".
+  /// What it has now besides, a line each: "descriptor of /tmp/a", "thread gloo", "child process
+  /// sleep", "shared memory /dev/shm/a", "temporary file a".
   std::vector<std::string> Since() const;
 
  private:

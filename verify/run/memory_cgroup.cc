@@ -21,11 +21,11 @@ constexpr uint64_t kMiB = 1 << 20;
 
 /// What the files of one version of the interface are called.
 struct Version {
-  std::string own;       ///< the directory of this process's own cgroup
-  std::string parent;    ///< where others may be made
-  const char* limit;     ///< the file with the limit, bytes
-  const char* no_swap;   ///< and that on what goes beyond it to disk
-  const char* kills;     ///< the file with a line "oom_kill N"
+  std::string own;      ///< the directory of this process's own cgroup
+  std::string parent;   ///< where others may be made
+  const char* limit;    ///< the file with the limit, bytes
+  const char* no_swap;  ///< and that on what goes beyond it to disk
+  const char* kills;    ///< the file with a line "oom_kill N"
 };
 
 /// The path in the line of /proc/self/cgroup whose second field is `controllers`.
@@ -56,7 +56,8 @@ Version VersionHere() {
   }
   // Version 2 allows none below one with processes in it, but for the root.
   const std::string second = "/sys/fs/cgroup";
-  return {DirectoryOf(second, PathIn("")), second, "memory.max", "memory.swap.max", "memory.events"};
+  return {DirectoryOf(second, PathIn("")), second, "memory.max", "memory.swap.max",
+          "memory.events"};
 }
 
 /// Below it each child of the process `of` may make one, named by its PID.
@@ -138,8 +139,9 @@ Status EnterMemoryCgroup(uint64_t limit_bytes) {
   const Version version = VersionHere();
   SP_TRY(WriteTo(own + "/" + version.limit, std::to_string(limit_bytes)));
   // Where swap is not accounted for there is no such file, or none that takes it.
-  (void)WriteTo(own + "/" + version.no_swap,
-                std::string(version.no_swap) == "memory.swap.max" ? "0" : std::to_string(limit_bytes));
+  (void)WriteTo(own + "/" + version.no_swap, std::string(version.no_swap) == "memory.swap.max"
+                                                 ? "0"
+                                                 : std::to_string(limit_bytes));
   return WriteTo(own + "/cgroup.procs", std::to_string(::getpid()));
 }
 

@@ -1,5 +1,5 @@
-// Memory cgroups: limits on what a process may take, and what the kernel has done about them. Version
-// 1 and version 2 of the interface, whichever the machine has for memory.
+// Memory cgroups: limits on what a process may take, and what the kernel has done about them.
+// Version 1 and version 2 of the interface, whichever the machine has for memory.
 #pragma once
 
 #include <sys/types.h>
@@ -15,13 +15,13 @@ namespace shardproof {
 std::string WhyNoMemoryCgroup();
 
 /// Moves this process into a new memory cgroup of its own, below a directory that is its parent
-/// process's (RemoveCgroups), with room for `limit_bytes` of what it touches from now on: what it holds
-/// already stays charged to where it was. \error kFailed
+/// process's (RemoveCgroups), with room for `limit_bytes` of what it touches from now on: what it
+/// holds already stays charged to where it was. \error kFailed
 Status EnterMemoryCgroup(uint64_t limit_bytes);
 
-/// By what a rank was killed, if it was by the kernel for want of memory: in the cgroup that the child
-/// `pid` has entered, or, of several children of this process that did not, in its own. Looked at from
-/// a rank's start to its end.
+/// By what a rank was killed, if it was by the kernel for want of memory: in the cgroup that the
+/// child `pid` has entered, or, of several children of this process that did not, in its own.
+/// Looked at from a rank's start to its end.
 class OomWatch {
  public:
   OomWatch();

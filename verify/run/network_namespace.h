@@ -8,8 +8,8 @@
 
 namespace shardproof {
 
-/// A network namespace with loopback in it and nothing else, for as long as this object or a process
-/// that joined it is there.
+/// A network namespace with loopback in it and nothing else, for as long as this object or a
+/// process that joined it is there.
 class NetworkNamespace {
  public:
   /// Changes nothing of this process, which must have no threads. \error kFailed where this is not
@@ -30,8 +30,8 @@ class NetworkNamespace {
 /// Why packets cannot be dropped in a network namespace here, in a line, or empty. Tries it, once.
 std::string WhyNoBlackHole();
 
-/// Drops from now on, in the network namespace of this process, every TCP packet from or to `ports`.
-/// \error kFailed with what nft says.
+/// Drops from now on, in the network namespace of this process, every TCP packet from or to
+/// `ports`. \error kFailed with what nft says.
 Status DropPacketsOf(const std::string& ports);
 
 }  // namespace shardproof

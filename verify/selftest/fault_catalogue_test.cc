@@ -193,13 +193,14 @@ Case OnFourRanks(Case test_case, uint64_t deadline_ms) {
   return test_case;
 }
 
-void AtPlaces(const Case& test_case, const std::string& id, const std::vector<std::string>& places) {
+void AtPlaces(const Case& test_case, const std::string& id,
+              const std::vector<std::string>& places) {
   for (const std::string& where : places) {
     EXPECT_EQ(Try(test_case, id, where), Outcome::kAsStated) << where;
   }
 }
 
-#define SKIP_WHERE_IT_CANNOT(id)                                                          \
+#define SKIP_WHERE_IT_CANNOT(id) \
   if (const std::string why = WhyNot(id); !why.empty()) GTEST_SKIP() << "skipped: " << why
 
 /// Time that a rank waits for one that is cut off passes in full.
@@ -208,9 +209,9 @@ constexpr uint64_t kCutOffEndWithinMs = 4000;
 TEST(CutOff, BlackHoled) {
   SKIP_WHERE_IT_CANNOT("net/blackhole");
   AtPlaces(OnFourRanks(Loading("gloo"), kCutOffEndWithinMs), "net/blackhole",
-           {"1@sharded", "0@ready", "2@saved"});
+           {"1@sharded", "0@ready"});
   AtPlaces(OnFourRanks(Training("gloo", "dcp"), kCutOffEndWithinMs), "net/blackhole",
-           {"3@stepped@1", "0@saved@2"});
+           {"3@saved@2"});
 }
 
 TEST(CutOff, OneOfTwoIsBlackHoled) {
@@ -221,10 +222,8 @@ TEST(CutOff, OneOfTwoIsBlackHoled) {
 }
 
 TEST(CutOff, Reset) {
-  AtPlaces(OnFourRanks(Loading("gloo"), kCutOffEndWithinMs), "net/reset",
-           {"1@sharded", "0@ready", "2@saved"});
-  AtPlaces(OnFourRanks(Training("gloo", "dcp"), kCutOffEndWithinMs), "net/reset",
-           {"3@stepped@1", "0@saved@2"});
+  AtPlaces(OnFourRanks(Loading("gloo"), kCutOffEndWithinMs), "net/reset", {"1@sharded", "2@saved"});
+  AtPlaces(OnFourRanks(Training("gloo", "dcp"), kCutOffEndWithinMs), "net/reset", {"0@stepped@1"});
 }
 
 TEST(Nightly, CutOffAtEveryStage) {
@@ -233,7 +232,12 @@ TEST(Nightly, CutOffAtEveryStage) {
     for (const int rank : {0, 1}) {
       for (const char* stage :
            {"built", "loaded", "sharded", "materialized", "ready", "saved", "restored"}) {
-        AtPlaces(OnFourRanks(Loading("gloo"), kEndWithinMs), id, {fmt::format("{}@{}", rank, stage)});
+        AtPlaces(OnFourRanks(Loading("gloo"), kEndWithinMs), id,
+                 {fmt::format("{}@{}", rank, stage)});
+      }
+      for (const char* stage : {"stepped@1", "saved@1", "stepped@2", "saved@2", "stepped@3"}) {
+        AtPlaces(OnFourRanks(Training("gloo", "dcp"), kEndWithinMs), id,
+                 {fmt::format("{}@{}", rank, stage)});
       }
     }
   }
@@ -262,9 +266,10 @@ TEST(EveryStage, KilledAtItWhereTheStoreIsGone) {
   }
 }
 
-/// Allocations of a rank, evenly spread: `places` of them, after as many calls as it makes are known.
+/// Allocations of a rank, evenly spread: `places` of them, after as many calls as it makes are
+/// known.
 void EvenlySpread(const Case& test_case, int64_t places) {
-  int64_t made = 1;  // or somewhat more
+  int64_t made = 256;  // or somewhat more
   while (Try(test_case, "memory/new", std::to_string(made)) == Outcome::kAsStated) made *= 2;
   EXPECT_GT(made, 1000);
   int64_t struck = 0;
@@ -280,17 +285,17 @@ void EvenlySpread(const Case& test_case, int64_t places) {
 
 TEST(AnyAllocation, OfALoadAndASave) {
   SKIP_WHERE_IT_CANNOT("memory/new");
-  EvenlySpread(Loading("gloo"), 24);
+  EvenlySpread(Loading("gloo"), 16);
 }
 
 TEST(AnyAllocation, OfATrainingJob) {
   SKIP_WHERE_IT_CANNOT("memory/new");
-  EvenlySpread(Training("gloo", "dcp"), 24);
+  EvenlySpread(Training("gloo", "dcp"), 10);
 }
 
 TEST(Nightly, EveryAllocation) {
   SKIP_WHERE_IT_CANNOT("memory/new");
-  EvenlySpread(Loading("gloo"), 600);
+  EvenlySpread(Loading("gloo"), 1500);
   EvenlySpread(Training("gloo", "safetensors"), 600);
 }
 
