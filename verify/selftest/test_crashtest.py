@@ -6,10 +6,7 @@ import json
 import sys
 import unittest
 
-import torch
-import torch.distributed.checkpoint as dcp
 from command import CommandTest
-from safetensors.torch import save_file
 
 MODELS = ("kill", "ext4-ordered", "posix")
 
@@ -27,13 +24,13 @@ def durably(path, save):
 
 
 def old_state():
+    import torch  # here, since most of these tests do without it, and it takes its time
+
     return {"w": torch.full((700, 3), 1.0), "step": 1}
 
 
 class Crashes(CommandTest):
     """What every test here needs; has none itself."""
-
-    labels = "selftest fault fast"
 
     def setUp(self):
         super().setUp()
@@ -74,12 +71,15 @@ class Crashes(CommandTest):
 
 
 class OfLibraries(Crashes):
+    labels = "selftest fault fast"
     timeout_s = 240
 
     def save(self, code):
         return ("--", sys.executable, "-B", "-c", TORCH + code)
 
     def test_torch_save_over_an_old_file_needs_only_a_kill(self):
+        import torch
+
         torch.save(old_state(), self.dir / "root" / "ckpt.pt")
         document = self.crashes("--report", "report", "--scripts", 2,
                                 *self.save("torch.save(state, 'root/ckpt.pt')"), code=1)  # fmt: skip
@@ -90,6 +90,8 @@ class OfLibraries(Crashes):
         self.assert_scripts_show(document, 2)
 
     def test_safetensors_needs_a_machine_that_stops(self):
+        from safetensors.torch import save_file
+
         save_file({"w": old_state()["w"]}, self.dir / "root" / "model.safetensors")
         code = "from safetensors.torch import save_file\nsave_file({'w': state['w']}, 'root/model.safetensors')"
         document = self.crashes("--report", "report", "--scripts", 2, *self.save(code), code=1)
@@ -98,6 +100,8 @@ class OfLibraries(Crashes):
         self.assert_scripts_show(document, 1)
 
     def test_dcp_over_itself_needs_only_a_kill(self):
+        import torch.distributed.checkpoint as dcp
+
         dcp.save(old_state(), checkpoint_id=self.dir / "root" / "ckpt", no_dist=True)
         code = "import torch.distributed.checkpoint as dcp\ndcp.save(state, checkpoint_id='root/ckpt', no_dist=True)"
         document = self.crashes("--report", "report", "--scripts", 2, *self.save(code), code=1)
@@ -106,6 +110,8 @@ class OfLibraries(Crashes):
         self.assert_scripts_show(document, 2)
 
     def test_dcp_into_a_step_of_its_own_is_lost_by_no_kill(self):
+        import torch.distributed.checkpoint as dcp
+
         dcp.save(old_state(), checkpoint_id=self.dir / "root" / "step-1", no_dist=True)
         code = "import torch.distributed.checkpoint as dcp\ndcp.save(state, checkpoint_id='root/step-2', no_dist=True)"
         document = self.crashes(*self.save(code), code=1)
@@ -115,6 +121,8 @@ class OfLibraries(Crashes):
         self.assertEqual({group["what"] for group in document["groups"]}, {"not durable"})
 
     def test_torch_save_that_is_synced_renamed_and_synced_passes(self):
+        import torch
+
         torch.save(old_state(), self.dir / "root" / "ckpt.pt")
         code = DURABLY + "durably('root/ckpt.pt', lambda path: torch.save(state, path))"
         document = self.crashes(*self.save(code), code=0)
@@ -122,6 +130,7 @@ class OfLibraries(Crashes):
 
 
 class OfSmallSaves(Crashes):
+    labels = "selftest fault fast"
     timeout_s = 110
     put = "printf '%04000d' 2 > {0} && sync {0} && "
   
@@ -202,6 +211,7 @@ class OfSmallSaves(Crashes):
 
 
 class BadInput(Crashes):
+    labels = "selftest fault fast"
     timeout_s = 60
 
     def crashtest_refused(self, *words, names, root="root", unchanged=True):
@@ -243,6 +253,8 @@ class BadInput(Crashes):
                                unchanged=False)  # fmt: skip
 
     def test_two_checkpoints_need_a_path(self):
+        import torch
+
         code = "import torch\ntorch.save(2, 'root/a/x.pt')\ntorch.save(2, 'root/b/x.pt')"
         for name in "ab":
             (self.dir / "root" / name).mkdir()
