@@ -52,7 +52,7 @@ struct FaultSite {
   const std::string& save_to;  ///< where the phase saves: a checkpoint, or a training job's root
   Stages& stages;
   World& world;
-  const std::string& store;  ///< the file that the ranks met by; empty: they did so otherwise
+  std::string store;  ///< the file that the ranks met by; empty: they did so otherwise
   /// Puts the firing on record; to be called before the fault acts.
   std::function<void(const std::string& detail)> log;
   /// The stage that the rank works towards.

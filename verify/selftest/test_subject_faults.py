@@ -29,17 +29,26 @@ class RanksOfFrameworks(Framework):
     def test_fsdp2_killed_while_it_loads(self):
         self.ends_as_stated("fsdp2", 0, "--kill", "1@sharded")
 
-    def test_fsdp2_killed_before_a_collective_of_its_save(self):
-        self.ends_as_stated("fsdp2", 4, "--inject", "rank/kill@0@#40")
-
     def test_fsdp2_stopped_while_it_trains(self):
         self.ends_as_stated("fsdp2", 4, "--stop", "0@stepped@2")
+
+
+class MoreRanksOfFrameworks(Framework):
+    labels = "selftest multi-rank fault timed nightly"
+    fixtures = "checkpoints"
+    timeout_s = 120
+
+    def test_fsdp2_killed_before_a_collective_of_its_save(self):
+        self.ends_as_stated("fsdp2", 4, "--inject", "rank/kill@0@#40")
 
     def test_ddp_left_by_a_rank(self):
         self.ends_as_stated("ddp", 0, "--inject", "rank/leave@1@built")
 
     def test_fsdp1_held_up(self):
         self.ends_as_stated("fsdp1", 4, "--inject", "rank/slow@0@saved")
+
+    def test_fsdp1_with_a_slow_disk(self):
+        self.ends_as_stated("fsdp1", 0, "--inject", "file/slow@0:1")
 
 
 class FilesOfFrameworks(Framework):
@@ -54,9 +63,6 @@ class FilesOfFrameworks(Framework):
 
     def test_ddp_cannot_rename(self):
         self.ends_as_stated("ddp", 0, "--inject", "file/rename@0:0")
-
-    def test_fsdp1_with_a_slow_disk(self):
-        self.ends_as_stated("fsdp1", 0, "--inject", "file/slow@0:1")
 
 
 class Refusals(CommandTest):
