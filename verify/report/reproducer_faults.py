@@ -197,7 +197,8 @@ def undisturbed(finding, plan, run):
 
 def leaks(finding, plan, run):
     if "descriptor" not in finding["seen"]:
-        raise NotShown("it is about threads of a process, and a program's ranks are threads of one")
+        raise NotShown("it is about what a process leaves (threads, children, shared memory, temporary files), "
+                       "and a program's ranks are threads of one")
     plan.expected = "no descriptor to be open when the ranks have ended that was not open before"
     return plan
 

@@ -273,7 +273,7 @@ int RunRank(const PhaseRun& run, const RankSeat& seat) {
     } catch (const RankDied&) {
       return kRankDied;
     } catch (const std::bad_alloc&) {
-      status = Failed("there is no memory left for this process (std::bad_alloc)");
+      status = Failed("it threw std::bad_alloc: there is no memory left for this process");
     } catch (const std::exception& error) {  // where the pipeline lets one out, the mistake is its own
       const std::string what = error.what();
       const std::string line = "it threw " + what.substr(0, what.find('\n'));

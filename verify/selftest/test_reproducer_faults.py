@@ -245,13 +245,16 @@ class Subjects(Reproducer):
 
 class EveryBug(CommandTest):
     labels = "selftest fast"
+    # What a process leaves: a program's ranks are threads of one, and its report says that it shows none.
+    of_processes = {"fault.helper_left_running", "fault.shared_memory_left", "fault.temporary_file_left"}
 
     def test_every_bug_that_a_property_of_faults_finds_has_its_program_tested(self):
         bugs = listed_bugs(self.shardproof("list", "bugs").out)
         of_faults = {bug for bug, killers in bugs.items() if any(one.startswith("fault.") for one in killers)}
         self.assertGreater(len(of_faults), 10)
         text = Path(__file__).read_text() + Path(test_reproducer_reference.__file__).read_text()
-        self.assertEqual({bug for bug in of_faults if f'"{bug}"' not in text}, set())
+        shown = {bug for bug in of_faults - self.of_processes if f'"{bug}"' in text}
+        self.assertEqual(of_faults - shown, self.of_processes)
 
 
 class SameAgain(CommandTest):
