@@ -47,7 +47,7 @@ class Package(CommandTest):
         expected |= {f"_report/{name}.py" for name in (
             "html", "report_plots", "reproducer", "reproducer_parts", "embed", "reproducer_shared",
             "reproducer_reference", "reproducer_checks", "reproducer_job",
-            "reproducer_training", "bundle")}  # fmt: skip
+            "reproducer_training", "reproducer_faults", "bundle")}  # fmt: skip
         libraries = {name for name in found if re.fullmatch(r"_bin/lib(fmt|simdjson|isal|fiu)\.so\.\d+", name)}
         expected |= {"_bin/shardproof", "_bin/shardproof-engine"}
         for built in ("libshardproof_cuda.so", "libshardproof_interpose.so"):
