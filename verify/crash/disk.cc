@@ -6,6 +6,8 @@
 #include <functional>
 #include <optional>
 
+#include "verify/crash/link_target.h"
+
 namespace shardproof::crash {
 namespace {
 
@@ -23,11 +25,11 @@ std::optional<std::string> Printed(const std::string& bytes) {
 
 }  // namespace
 
-Disk::Disk() { Add(true); }
+Disk::Disk() { Add(Kind::kDirectory); }
 
-Inode Disk::Add(bool is_directory) {
+Inode Disk::Add(Kind kind) {
   nodes_.push_back(std::make_shared<Node>());
-  nodes_.back()->is_directory = is_directory;
+  nodes_.back()->kind = kind;
   return inode_count() - 1;
 }
 
@@ -38,7 +40,11 @@ Disk::Node& Disk::ToChange(Inode inode) {
 }
 
 void Disk::AddInode(const Change& change) {
-  while (inode_count() <= change.inode) Add(change.kind == OperationKind::kMakeDirectory);
+  const Kind kind = change.kind == OperationKind::kMakeDirectory ? Kind::kDirectory
+                    : change.kind == OperationKind::kSymlink     ? Kind::kLink
+                                                                 : Kind::kFile;
+  while (inode_count() <= change.inode) Add(kind);
+  if (kind == Kind::kLink) ToChange(change.inode).target = *change.bytes;
   if (change.size_after > 0) ToChange(change.inode).content.Resize(change.size_after);
 }
 
@@ -56,7 +62,7 @@ void Disk::SetContent(Inode file, FileContent content) {
 }
 
 void Disk::Apply(const Change& change) {
-  if (change.kind == OperationKind::kCreate || change.kind == OperationKind::kMakeDirectory) {
+  if (MakesInode(change.kind)) {
     AddInode(change);
   } else if (change.kind == OperationKind::kWrite) {
     ToChange(change.inode)
@@ -116,7 +122,8 @@ bool Disk::HasLoop() const {
 
 uint64_t Disk::HashOf(Inode inode) const {
   const Node& node = *nodes_[inode];
-  if (!node.is_directory) return node.content.Hash();
+  if (node.kind == Kind::kLink) return ~std::hash<std::string>()(node.target);
+  if (node.kind == Kind::kFile) return node.content.Hash();
   uint64_t hash = 0x452821e638d01377u;
   for (const auto& [name, child] : node.names) {
     for (const uint64_t part : {std::hash<std::string>()(name), HashOf(child)}) {
@@ -132,8 +139,8 @@ uint64_t Disk::Hash() const { return HashOf(kRootInode); }
 bool Disk::Same(Inode mine, const Disk& other, Inode theirs) const {
   const Node& a = *nodes_[mine];
   const Node& b = *other.nodes_[theirs];
-  if (a.is_directory != b.is_directory) return false;
-  if (!a.is_directory) return &a == &b || a.content == b.content;
+  if (a.kind != b.kind || a.target != b.target) return false;
+  if (a.kind == Kind::kFile) return &a == &b || a.content == b.content;
   return std::equal(a.names.begin(), a.names.end(), b.names.begin(), b.names.end(),
                     [&](const auto& left, const auto& right) {
                       return left.first == right.first && Same(left.second, other, right.second);
@@ -147,6 +154,10 @@ void Disk::AppendText(Inode inode, const std::string& prefix, std::string& text)
     if (IsDirectory(child)) {
       text += prefix + name + "/\n";
       AppendText(child, prefix + name + "/", text);
+      continue;
+    }
+    if (IsLink(child)) {
+      text += fmt::format("{}{} -> {}\n", prefix, name, TargetText(Target(child)));
       continue;
     }
     const FileContent& content = nodes_[child]->content;

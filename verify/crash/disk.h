@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/core/result.h"
@@ -34,7 +35,7 @@ struct Change {
   Inode other = kNoInode;         ///< that is replaced by a rename, or exchanged with `inode`
   std::vector<NameChange> names;  ///< one; of a rename or exchange two; none of what moves no name
   int64_t offset = 0;             ///< bytes; of a write
-  SharedBytes bytes;              ///< of a write
+  SharedBytes bytes;              ///< of a write; of a symlink its target
   int64_t size_before = 0;        ///< bytes of the file, of a create, write or truncate
   int64_t size_after = 0;         ///< likewise
 };
@@ -47,7 +48,7 @@ class Disk {
 
   /// What `directory` holds now. The files' bytes come into memory, and holes as zeros.
   /// \error kBadInput if something cannot be read; kUnsupported if there is anything but regular
-  ///   files with one name and directories.
+  ///   files, directories and symbolic links that stay below it or are absolute.
   static Result<Disk> Read(const std::string& directory);
 
   /// Makes `directory`, which must exist and be empty, hold the same. A file that two names stand
@@ -56,9 +57,8 @@ class Disk {
   Status WriteTo(const std::string& directory) const;
 
   /// What `operation` would do.
-
-  /// \error kBadInput if a file system would refuse it, naming sequence
-  /// number, operation, path, what was expected and what is there.
+  /// \error kBadInput if a file system would refuse it, naming sequence number, operation, path,
+  ///   what was expected and what is there.
   Result<Change> Resolve(const FileOperation& operation) const;
   /// What Resolve said, in full.
   void Apply(const Change& change);
@@ -68,18 +68,21 @@ class Disk {
 
   // In parts, as crash states need them.
 
-  /// Makes the inode of a create or mkdir, without a name.
+  /// Makes the inode of a create, mkdir or symlink, without a name.
   void AddInode(const Change& change);
   void SetName(const NameChange& change);
   void SetContent(Inode file, FileContent content);
 
   Inode inode_count() const { return static_cast<Inode>(nodes_.size()); }
-  bool IsDirectory(Inode inode) const { return nodes_[inode]->is_directory; }
+  bool IsDirectory(Inode inode) const { return nodes_[inode]->kind == Kind::kDirectory; }
+  bool IsLink(Inode inode) const { return nodes_[inode]->kind == Kind::kLink; }
+  /// Of a symbolic link, as in link_target.h.
+  const std::string& Target(Inode link) const { return nodes_[link]->target; }
   const std::map<std::string, Inode>& Names(Inode directory) const {
     return nodes_[directory]->names;
   }
   const FileContent& Content(Inode file) const { return nodes_[file]->content; }
-  /// kNoInode where nothing has this path.
+  /// kNoInode where nothing has this path, in which no symbolic link is followed.
   Inode Find(const std::string& path) const;
   /// By inode: whether it is the root or has a name below it.
   std::vector<bool> Linked() const;
@@ -92,23 +95,28 @@ class Disk {
   bool operator==(const Disk& other) const;
 
   /// For people and tests: one line a path, sorted, "a/" for a directory, "b: hello" for a file of
-  /// up to 32 printable bytes and zeros (as \0), "b: 4096 bytes, hash 0123456789abcdef" for others.
+  /// up to 32 printable bytes and zeros (as \0), "b: 4096 bytes, hash 0123456789abcdef" for others,
+  /// "c -> b" for a symbolic link.
   std::string Text() const;
 
  private:
+  enum class Kind { kFile, kDirectory, kLink };
   struct Node {
-    bool is_directory = false;
+    Kind kind = Kind::kFile;
     std::map<std::string, Inode> names;  ///< of a directory
     FileContent content;                 ///< of a file
+    std::string target;                  ///< of a symbolic link
   };
+  /// Where a file that has more names than one was met first, by device and inode.
+  using Met = std::map<std::pair<uint64_t, uint64_t>, Inode>;
 
-  Inode Add(bool is_directory);
+  Inode Add(Kind kind);
   Node& ToChange(Inode inode);
   uint64_t HashOf(Inode inode) const;
   bool Same(Inode mine, const Disk& other, Inode theirs) const;
   bool IsBelow(Inode inode, Inode directory) const;
-  Status ReadInto(Inode inode, const std::string& directory);
-  Status WriteFrom(Inode inode, const std::string& directory) const;
+  Status ReadInto(Inode inode, const std::string& root, const std::string& place, Met& met);
+  Status WriteFrom(Inode inode, const std::string& root, const std::string& place) const;
   void AppendText(Inode inode, const std::string& prefix, std::string& text) const;
 
   std::vector<std::shared_ptr<Node>> nodes_;  ///< by inode; one that others share is never changed

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "verify/crash/disk.h"
+#include "verify/crash/link_target.h"
 
 namespace shardproof::crash {
 namespace {
@@ -30,17 +31,17 @@ class Descriptor {
   int fd_;
 };
 
+std::string OtherKind(const std::string& path) {
+  return path + ": expected a regular file, a directory or a symbolic link, found something else";
+}
+
 Result<std::string> ReadWhole(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   struct stat facts {};
   if (file.get() < 0 || ::fstat(file.get(), &facts) != 0) {
     return BadInput(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
   }
-  if (!S_ISREG(facts.st_mode) || facts.st_nlink != 1) {
-    return Unsupported(
-        fmt::format("{}: expected a regular file of one name or a directory, found {}", path,
-                    S_ISREG(facts.st_mode) ? "more names" : "something else"));
-  }
+  if (!S_ISREG(facts.st_mode)) return Unsupported(OtherKind(path));
   std::string bytes(facts.st_size, '\0');
   for (size_t done = 0; done < bytes.size();) {
     const ssize_t count = ::pread(file.get(), bytes.data() + done, bytes.size() - done, done);
@@ -77,11 +78,16 @@ Status WriteContent(const FileContent& content, const std::string& path) {
 
 Result<Disk> Disk::Read(const std::string& directory) {
   Disk disk;
-  SP_TRY(disk.ReadInto(kRootInode, directory));
+  Met met;
+  std::error_code error;
+  const std::string root = fs::canonical(directory, error).string();
+  if (error) return BadInput(fmt::format("{}: cannot be read: {}", directory, error.message()));
+  SP_TRY(disk.ReadInto(kRootInode, root, "", met));
   return disk;
 }
 
-Status Disk::ReadInto(Inode inode, const std::string& directory) {
+Status Disk::ReadInto(Inode inode, const std::string& root, const std::string& place, Met& met) {
+  const std::string directory = place.empty() ? root : root + "/" + place;
   std::error_code error;
   std::set<std::string> names;  // in order, so that inodes are numbered alike each time
   fs::directory_iterator entry(directory, error);
@@ -91,40 +97,58 @@ Status Disk::ReadInto(Inode inode, const std::string& directory) {
   if (error) return BadInput(fmt::format("{}: cannot be read: {}", directory, error.message()));
   for (const std::string& name : names) {
     const std::string path = directory + "/" + name;
-    const fs::file_type type = fs::symlink_status(path, error).type();
-    if (type != fs::file_type::directory && type != fs::file_type::regular) {
-      return Unsupported(path + ": expected a regular file or a directory, found something else");
+    struct stat facts {};
+    if (::lstat(path.c_str(), &facts) != 0) {
+      return BadInput(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
     }
-    const Inode child = Add(type == fs::file_type::directory);
-    SetName({inode, name, kNoInode, child});
-    if (type == fs::file_type::directory) {
-      SP_TRY(ReadInto(child, path));
-      continue;
+    if (S_ISDIR(facts.st_mode)) {
+      const Inode child = Add(Kind::kDirectory);
+      SetName({inode, name, kNoInode, child});
+      SP_TRY(ReadInto(child, root, place.empty() ? name : place + "/" + name, met));
+    } else if (S_ISLNK(facts.st_mode)) {
+      const std::string target = fs::read_symlink(path, error).string();
+      if (error) return BadInput(fmt::format("{}: cannot be read: {}", path, error.message()));
+      auto told = TellTarget(root, place, target);
+      if (!told.ok()) return Unsupported(path + ": " + told.error().message);
+      const Inode child = Add(Kind::kLink);
+      ToChange(child).target = std::move(told).value();
+      SetName({inode, name, kNoInode, child});
+    } else if (S_ISREG(facts.st_mode)) {
+      const auto [known, is_new] = met.try_emplace({facts.st_dev, facts.st_ino}, inode_count());
+      if (is_new) {
+        Add(Kind::kFile);
+        SP_ASSIGN(std::string bytes, ReadWhole(path));
+        const int64_t size = static_cast<int64_t>(bytes.size());
+        FileContent content;
+        content.Write(0, std::make_shared<const std::string>(std::move(bytes)), 0, size);
+        SetContent(known->second, std::move(content));
+      }
+      SetName({inode, name, kNoInode, known->second});
+    } else {
+      return Unsupported(OtherKind(path));
     }
-    SP_ASSIGN(std::string bytes, ReadWhole(path));
-    const int64_t size = static_cast<int64_t>(bytes.size());
-    FileContent content;
-    content.Write(0, std::make_shared<const std::string>(std::move(bytes)), 0, size);
-    SetContent(child, std::move(content));
   }
   return Ok();
 }
 
 Status Disk::WriteTo(const std::string& directory) const {
-  return WriteFrom(kRootInode, directory);
+  return WriteFrom(kRootInode, directory, "");
 }
 
-Status Disk::WriteFrom(Inode inode, const std::string& directory) const {
+Status Disk::WriteFrom(Inode inode, const std::string& root, const std::string& place) const {
   for (const auto& [name, child] : Names(inode)) {
-    const std::string path = directory + "/" + name;
-    if (!IsDirectory(child)) {
+    const std::string below = place.empty() ? name : place + "/" + name;
+    const std::string path = root + "/" + below;
+    if (IsDirectory(child)) {
+      if (::mkdir(path.c_str(), 0777) != 0) {
+        return Failed(fmt::format("making directory {}: {}", path, std::strerror(errno)));
+      }
+      SP_TRY(WriteFrom(child, root, below));
+    } else if (!IsLink(child)) {
       SP_TRY(WriteContent(Content(child), path));
-      continue;
+    } else if (::symlink(TargetIn(place, Target(child)).c_str(), path.c_str()) != 0) {
+      return Failed(fmt::format("making link {}: {}", path, std::strerror(errno)));
     }
-    if (::mkdir(path.c_str(), 0777) != 0) {
-      return Failed(fmt::format("making directory {}: {}", path, std::strerror(errno)));
-    }
-    SP_TRY(WriteFrom(child, path));
   }
   return Ok();
 }

@@ -43,6 +43,7 @@ Place Locate(const Disk& disk, const std::string& path) {
 
 const char* WhatIs(const Disk& disk, Inode inode) {
   if (inode == kNoInode) return "nothing";
+  if (disk.IsLink(inode)) return "a symbolic link";
   if (!disk.IsDirectory(inode)) return "a file";
   return disk.Names(inode).empty() ? "an empty directory" : "a directory that is not empty";
 }
@@ -86,7 +87,9 @@ Result<Change> Disk::Resolve(const FileOperation& operation) const {
   switch (kind) {
     case kCreate:
     case kMakeDirectory:
+    case kSymlink:
       if (is_there) return wrong("nothing yet");
+      if (kind == kSymlink) change.bytes = std::make_shared<const std::string>(operation.other);
       change.inode = inode_count();
       change.size_after = operation.size;
       change.names = {{at.directory, at.name, kNoInode, change.inode}};
@@ -94,7 +97,7 @@ Result<Change> Disk::Resolve(const FileOperation& operation) const {
     case kWrite:
     case kTruncate:
     case kSyncFile:
-      if (!is_there || is_directory) return wrong("a file");
+      if (!is_there || is_directory || IsLink(at.inode)) return wrong("a file");
       change.size_before = Content(at.inode).size();
       change.size_after = change.size_before;
       if (kind == kTruncate) change.size_after = operation.size;
@@ -110,7 +113,7 @@ Result<Change> Disk::Resolve(const FileOperation& operation) const {
       if (!is_directory) return wrong("a directory");
       return change;
     case kUnlink:
-      if (!is_there || is_directory) return wrong("a file");
+      if (!is_there || is_directory) return wrong("a file or link");
       change.names = {{at.directory, at.name, at.inode, kNoInode}};
       return change;
     case kRemoveDirectory:
@@ -119,6 +122,7 @@ Result<Change> Disk::Resolve(const FileOperation& operation) const {
       return change;
     case kRename:
     case kExchange:
+    case kLink:
       break;
   }
 
@@ -130,6 +134,12 @@ Result<Change> Disk::Resolve(const FileOperation& operation) const {
   };
   if (!to.missing.empty()) return wrong_target(to.missing);
   if (to.name.empty()) return wrong_target("a name below the directory that is looked at");
+  if (kind == kLink) {
+    if (is_directory) return wrong("a file");
+    if (to.inode != kNoInode) return wrong_target("nothing yet");
+    change.names = {{to.directory, to.name, kNoInode, at.inode}};
+    return change;
+  }
   if (to.inode == at.inode) return change;  // rename(2): nothing is done
   if (IsBelow(to.directory, at.inode) ||
       (kind == kExchange && to.inode != kNoInode && IsBelow(at.directory, to.inode))) {

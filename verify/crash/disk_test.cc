@@ -16,6 +16,7 @@
 namespace shardproof::crash {
 namespace {
 
+namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 std::string ErrorOf(const Disk& disk, const FileOperation& operation) {
@@ -155,20 +156,80 @@ TEST(Disk, IsWrittenAndReadBack) {
   EXPECT_THAT(again.error().message, HasSubstr("/b: File exists"));
 }
 
-TEST(Disk, ReadsNeitherLinksNorWhatIsNotThere) {
+TEST(Disk, ReadsNoDevicesAndNotWhatIsNotThere) {
   const auto scratch = ScratchDirectory::Make();
   ASSERT_TRUE(scratch.ok());
   const std::string& path = scratch.value()->path();
   EXPECT_EQ(Disk::Read(path + "/x").error().code, ErrorCode::kBadInput);
-  std::ofstream(path + "/file") << "1";
-  ASSERT_EQ(::link((path + "/file").c_str(), (path + "/other").c_str()), 0);
-  EXPECT_EQ(Disk::Read(path).error().code, ErrorCode::kUnsupported);
-  ASSERT_EQ(::unlink((path + "/other").c_str()), 0);
-  ASSERT_EQ(::symlink("file", (path + "/other").c_str()), 0);
+  ASSERT_EQ(::mkfifo((path + "/other").c_str(), 0600), 0);
   const auto read = Disk::Read(path);
   ASSERT_FALSE(read.ok());
   EXPECT_EQ(read.error().code, ErrorCode::kUnsupported);
   EXPECT_THAT(read.error().message, HasSubstr("/other"));
+}
+
+TEST(Disk, AFileOfTwoNamesIsOneUntilItIsWrittenOut) {
+  const auto scratch = ScratchDirectory::Make();
+  ASSERT_TRUE(scratch.ok());
+  const std::string& path = scratch.value()->path();
+  std::ofstream(path + "/file") << "1";
+  ASSERT_EQ(::link((path + "/file").c_str(), (path + "/other").c_str()), 0);
+  auto read = Disk::Read(path);
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  Disk& disk = read.value();
+  EXPECT_EQ(disk.Find("file"), disk.Find("other"));
+  ASSERT_TRUE(disk.Apply(Write("file", 0, "2")).ok());
+  ASSERT_TRUE(disk.Apply(Link("other", "third")).ok());
+  ASSERT_TRUE(disk.Apply(Unlink("file")).ok());
+  EXPECT_EQ(disk.Text(), "other: 2\nthird: 2\n");
+  EXPECT_THAT(disk.Apply(Link("third", "other")).error().message, HasSubstr("nothing yet"));
+  EXPECT_THAT(disk.Apply(Link("gone", "new")).error().message, HasSubstr("'gone'"));
+}
+
+TEST(Disk, ALinkLeadsToTheSameInACopyElsewhere) {
+  const auto from = ScratchDirectory::Make();
+  const auto to = ScratchDirectory::Make();
+  ASSERT_TRUE(from.ok() && to.ok());
+  const fs::path path = from.value()->path();
+  fs::create_directories(path / "a/b");
+  std::ofstream(path / "a/step-1") << "one";
+  fs::create_symlink("step-1", path / "a/beside");
+  fs::create_symlink("../step-1", path / "a/b/above");
+  fs::create_symlink(path / "a/step-1", path / "a/b/absolute");
+  fs::create_symlink(path, path / "a/root");
+  fs::create_symlink("/nowhere/else", path / "outside");
+  fs::create_symlink("gone", path / "dangling");
+  const auto read = Disk::Read(path);
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read.value().Text(),
+            "a/\na/b/\na/b/above -> ../step-1\na/b/absolute -> ROOT/a/step-1\n"
+            "a/beside -> step-1\na/root -> ROOT/\na/step-1: one\ndangling -> gone\n"
+            "outside -> /nowhere/else\n");
+  ASSERT_TRUE(read.value().WriteTo(to.value()->path()).ok());
+  const fs::path copy = to.value()->path();
+  fs::remove_all(path / "a");
+  for (const char* link : {"a/beside", "a/b/above", "a/b/absolute", "a/root/a/step-1"}) {
+    std::ifstream file(copy / link);
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "one") << link;
+  }
+  EXPECT_EQ(fs::read_symlink(copy / "outside"), "/nowhere/else");
+  fs::create_symlink("../../x", copy / "a/out");
+  EXPECT_THAT(Disk::Read(copy).error().message, HasSubstr("a/out: expected a link that stays"));
+}
+
+TEST(Disk, ALinkIsNeitherWrittenNorTheFileOfTheSameText) {
+  Disk link = DiskOf({Symlink("a", "b")});
+  EXPECT_THAT(link.Apply(Write("a", 0, "x")).error().message,
+              HasSubstr("expected a file, found a symbolic link"));
+  EXPECT_THAT(link.Apply(Symlink("a", "c")).error().message, HasSubstr("nothing yet"));
+  const Disk file = DiskOf({Create("a"), Write("a", 0, "b")});
+  EXPECT_FALSE(link == file);
+  EXPECT_NE(link.Hash(), file.Hash());
+  EXPECT_FALSE(link == DiskOf({Symlink("a", "c")}));
+  EXPECT_NE(link.Hash(), DiskOf({Symlink("a", "c")}).Hash());
+  ASSERT_TRUE(link.Apply(Create("t")).ok());
+  ASSERT_TRUE(link.Apply(Rename("t", "a")).ok());
+  EXPECT_EQ(link.Text(), "a: \n");
 }
 
 }  // namespace

@@ -49,6 +49,13 @@ inline FileOperation RemoveDirectory(std::string path) {
   return {.kind = OperationKind::kRemoveDirectory, .path = std::move(path)};
 }
 
+inline FileOperation Link(std::string path, std::string name) {
+  return {.kind = OperationKind::kLink, .path = std::move(path), .other = std::move(name)};
+}
+inline FileOperation Symlink(std::string path, std::string target) {
+  return {.kind = OperationKind::kSymlink, .path = std::move(path), .other = std::move(target)};
+}
+
 using Operations = std::vector<FileOperation>;
 
 inline void Append(Operations& to, const Operations& more) {

@@ -26,9 +26,7 @@ Result<History> ResolveAll(const Disk& before, const std::vector<FileOperation>&
     Disk disk = history.after.back();
     SP_ASSIGN(Change change, disk.Resolve(operation));
     disk.Apply(change);
-    if (change.kind == OperationKind::kCreate || change.kind == OperationKind::kMakeDirectory) {
-      history.base.AddInode(change);
-    }
+    if (MakesInode(change.kind)) history.base.AddInode(change);
     history.changes.push_back(std::move(change));
     history.after.push_back(std::move(disk));
   }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "verify/crash/link_target.h"
+
 namespace shardproof::crash {
 
 const char* ToString(OperationKind kind) {
@@ -26,6 +28,10 @@ const char* ToString(OperationKind kind) {
       return "unlink";
     case OperationKind::kRemoveDirectory:
       return "remove_directory";
+    case OperationKind::kLink:
+      return "link";
+    case OperationKind::kSymlink:
+      return "symlink";
   }
   return "unknown";
 }
@@ -54,6 +60,10 @@ std::string Describe(const FileOperation& operation) {
       return "unlink of " + path;
     case OperationKind::kRemoveDirectory:
       return "rmdir of " + path;
+    case OperationKind::kLink:
+      return fmt::format("link of {} as {}", path, operation.other);
+    case OperationKind::kSymlink:
+      return fmt::format("symlink of {} to {}", path, TargetText(operation.other));
   }
   return path;
 }

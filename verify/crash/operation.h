@@ -19,6 +19,8 @@ enum class OperationKind {
   kExchange,         ///< renameat2(RENAME_EXCHANGE) of `path` and `other`
   kUnlink,           ///< unlink: a file's name
   kRemoveDirectory,  ///< rmdir: an empty directory
+  kLink,             ///< link(2): `other` becomes a name of the file `path` too
+  kSymlink,          ///< symlink(2): `path` is a link that leads to `other`
 };
 
 /// One operation that succeeded. Paths are relative to the directory that is looked at, parts
@@ -29,11 +31,17 @@ struct FileOperation {
   int64_t rank = 0;
   OperationKind kind = OperationKind::kCreate;
   std::string path;
-  std::string other;   ///< of kRename, kExchange
+  std::string other;   ///< of kRename, kExchange, kLink; of kSymlink as in link_target.h
   int64_t offset = 0;  ///< bytes; of kWrite
   std::string bytes;   ///< what a kWrite writes
   int64_t size = 0;    ///< bytes; of kCreate, kTruncate
 };
+
+/// Of kCreate, kMakeDirectory and kSymlink: what has the name afterwards was nowhere before.
+constexpr bool MakesInode(OperationKind kind) {
+  return kind == OperationKind::kCreate || kind == OperationKind::kMakeDirectory ||
+         kind == OperationKind::kSymlink;
+}
 
 /// "write", "sync_directory", ...
 const char* ToString(OperationKind kind);

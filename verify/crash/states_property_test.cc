@@ -24,7 +24,7 @@ Disk Before() {
 
 FileOperation AnyOperation() {
   FileOperation operation;
-  operation.kind = static_cast<OperationKind>(*rc::gen::inRange(0, 10));
+  operation.kind = static_cast<OperationKind>(*rc::gen::inRange(0, 12));
   operation.path = *rc::gen::elementOf(kPaths);
   operation.other = *rc::gen::elementOf(kPaths);
   operation.offset = *rc::gen::inRange(0, 7);
@@ -68,7 +68,7 @@ Operations SyncsOfAll(const Disk& disk, Inode directory = kRootInode,
     const std::string child = path.empty() ? name : path + "/" + name;
     if (disk.IsDirectory(inode))
       Append(operations, SyncsOfAll(disk, inode, child));
-    else
+    else if (!disk.IsLink(inode))
       operations.push_back(SyncFile(child));
   }
   return operations;

@@ -33,8 +33,9 @@ namespace shardproof::crash {
 /// | sync_file_range                  | nothing: it promises nothing                            |
 /// | io_uring_setup, io_setup, clones | nothing: the program is told that there is no such call |
 ///
-/// Refused, once done: links, a move across the directory's border or of itself, another root or
-/// mounts. A file that is changed through a shared mapping is found at the end, and refused.
+/// Refused, once done: a move across the directory's border or of itself, a link to what has no
+/// name in it, another root or mounts. A file that is changed through a shared mapping is found at
+/// the end, and refused.
 class TracedSave : public trace::Listener {
  public:
   /// \param root       the directory that is looked at
@@ -74,6 +75,9 @@ class TracedSave : public trace::Listener {
   Plan PlanOfSyncAll(const trace::Call& call);
   Plan PlanOfRename(const trace::Call& call, int from_directory, uint64_t from, int to_directory,
                     uint64_t to, uint64_t flags);
+  Plan PlanOfLink(const trace::Call& call, int from_directory, uint64_t from, int to_directory,
+                  uint64_t to, uint64_t flags);
+  Plan PlanOfSymlink(const trace::Call& call, uint64_t target, int directory, uint64_t path);
   Plan PlanOfName(OperationKind kind, const trace::Call& call, int directory, uint64_t path);
   Plan PlanOfRefusal(const trace::Call& call, int directory, uint64_t path,
                      const std::string& expected);

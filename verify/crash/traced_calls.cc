@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "verify/crash/link_target.h"
 #include "verify/crash/open_file.h"
 #include "verify/crash/traced.h"
 #include "verify/trace/tracee.h"
@@ -22,8 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using trace::Call;
-
-constexpr const char* kNoLinks = "expected no links";
 
 /// With a last name that is a link followed, as open does.
 std::string Followed(const std::string& path) {
@@ -126,13 +125,13 @@ TracedSave::Plan TracedSave::PlanOf(const Call& call) {
     case SYS_mknodat:
       return PlanOfRefusal(call, Fd(a[0]), a[1], "expected open to make files");
     case SYS_link:
-      return PlanOfRefusal(call, AT_FDCWD, a[1], kNoLinks);
+      return PlanOfLink(call, AT_FDCWD, a[0], AT_FDCWD, a[1], 0);
     case SYS_linkat:
-      return PlanOfRefusal(call, Fd(a[2]), a[3], kNoLinks);
+      return PlanOfLink(call, Fd(a[0]), a[1], Fd(a[2]), a[3], a[4]);
     case SYS_symlink:
-      return PlanOfRefusal(call, AT_FDCWD, a[1], kNoLinks);
+      return PlanOfSymlink(call, a[0], AT_FDCWD, a[1]);
     case SYS_symlinkat:
-      return PlanOfRefusal(call, Fd(a[1]), a[2], kNoLinks);
+      return PlanOfSymlink(call, a[0], Fd(a[1]), a[2]);
     case SYS_mmap:
       NoteMapping(call);
       return std::nullopt;
@@ -280,12 +279,12 @@ TracedSave::Plan TracedSave::PlanOfSyncAll(const Call& call) {
     fs::recursive_directory_iterator entry(root_, error);
     for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
       const std::string below = entry->path().string().substr(root_.size() + 1);
-      if (entry->is_directory(error)) {
+      struct stat facts {};
+      if (::lstat(entry->path().c_str(), &facts) != 0 || S_ISLNK(facts.st_mode)) continue;
+      if (S_ISDIR(facts.st_mode)) {
         directories.push_back(below);
         continue;
       }
-      struct stat facts {};
-      if (::lstat(entry->path().c_str(), &facts) != 0) continue;
       if (unsynced_.contains({facts.st_dev, facts.st_ino})) continue;
       Note(left, {.kind = OperationKind::kSyncFile, .path = below});
     }
@@ -317,6 +316,40 @@ TracedSave::Plan TracedSave::PlanOfRename(const Call& call, int from_directory, 
                                                        : OperationKind::kRename,
                 .path = *below_source,
                 .other = *below_target});
+  };
+}
+
+TracedSave::Plan TracedSave::PlanOfLink(const Call& call, int from_directory, uint64_t from,
+                                        int to_directory, uint64_t to, uint64_t flags) {
+  auto source = trace::ResolvePathAt(call.thread, from_directory, from);
+  const auto target = trace::ResolvePathAt(call.thread, to_directory, to);
+  if (!source || !target) return std::nullopt;
+  if ((flags & AT_SYMLINK_FOLLOW) != 0) source = Followed(*source);
+  const auto below_source = Below(*source);
+  const auto below_target = Below(*target);
+  if (!below_source && !below_target) return std::nullopt;
+  return [=, this](const Call& left) {
+    if (left.failed() || !below_target) return;  // a name elsewhere changes nothing here
+    struct stat facts {};
+    if (!below_source || ::lstat(source->c_str(), &facts) != 0) {
+      return Refuse(left, *target,
+                    "expected another name of what has one below " + root_ + ", found " + *source);
+    }
+    Note(left, {.kind = OperationKind::kLink, .path = *below_source, .other = *below_target});
+  };
+}
+
+TracedSave::Plan TracedSave::PlanOfSymlink(const Call& call, uint64_t target, int directory,
+                                           uint64_t path) {
+  const auto named = trace::ResolvePathAt(call.thread, directory, path);
+  const auto below = named ? Below(*named) : std::nullopt;
+  const auto text = trace::ReadText(call.thread, target);
+  if (!below || !text) return std::nullopt;
+  return [this, path = *named, below = *below, text = *text](const Call& left) {
+    if (left.failed()) return;
+    const auto told = TellTarget(root_, fs::path(below).parent_path().string(), text);
+    if (!told.ok()) return Refuse(left, path, told.error().message);
+    Note(left, {.kind = OperationKind::kSymlink, .path = below, .other = told.value()});
   };
 }
 

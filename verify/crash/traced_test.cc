@@ -149,6 +149,28 @@ TEST_F(Traced, NamesAreRecordedAsTheyChange) {
                                 "create of p", "create of q", "exchange of p and q"));
 }
 
+TEST_F(Traced, LinksAreRecorded) {
+  Put("there", "x");
+  fs::create_directory(base_ / "root/there.d");
+  const auto seen = Seen(
+      Python("os.symlink('there', 'latest')\n"
+             "os.symlink(os.getcwd() + '/there.d', 'there.d/self')\n"
+             "open('latest', 'a').write('y')\n"       // through the link
+             "open('there.d/self/z', 'w').close()\n"  // through a link to a directory
+             "os.symlink('there.d', 'l'); os.replace('l', 'latest')\n"
+             "os.link('there', 'there.d/twice'); os.unlink('there')\n"
+             "os.link('there.d/twice', '../elsewhere/thrice'); os.unlink('../elsewhere/thrice')\n"
+             "os.fsync(os.open('there.d/twice', os.O_RDONLY))\n"
+             "os.sync()\n"));
+  EXPECT_THAT(
+      seen,
+      ElementsAre("symlink of latest to there", "symlink of there.d/self to ROOT/there.d",
+                  "write of bytes [1, 2) of there", "create of there.d/z",
+                  "symlink of l to there.d", "rename of l to latest",
+                  "link of there as there.d/twice", "unlink of there", "sync of there.d/twice",
+                  "sync of there.d/twice", "sync of there.d/z", "sync of .", "sync of there.d"));
+}
+
 TEST_F(Traced, ProcessesAndThreadsAreOneOrder) {
   const auto recorded = Python(
       "import threading\n"
@@ -208,10 +230,12 @@ TEST_F(Traced, WhatIsElsewhereOrFailsIsNotRecorded) {
 TEST_F(Traced, WhatCannotBeToldIsRefusedByPathAndCall) {
   Put("there", "x");
   const std::string root = base_ / "root";
-  EXPECT_THAT(ErrorOf(Python("os.symlink('there', 'latest')")),
+  EXPECT_THAT(ErrorOf(Python("os.symlink('../elsewhere', 'latest')")),
               HasSubstr(root + "/latest: symlink"));
   fs::remove(base_ / "root/latest");
-  EXPECT_THAT(ErrorOf(Python("os.link('there', 'twice')")), HasSubstr(root + "/twice: link"));
+  std::ofstream(base_ / "elsewhere/file") << "x";
+  EXPECT_THAT(ErrorOf(Python("os.link('../elsewhere/file', 'twice')")),
+              HasSubstr(root + "/twice: link"));
   fs::remove(base_ / "root/twice");
   EXPECT_THAT(ErrorOf(Python("os.rename('there', '../elsewhere/x')")),
               HasSubstr("a --root above both"));

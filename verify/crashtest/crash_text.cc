@@ -167,16 +167,13 @@ std::string CrashText(const Options& options, const Outcome& outcome,
 nlohmann::json CrashJson(const Options& options, const Outcome& outcome,
                          const std::vector<Script>& scripts) {
   using Json = nlohmann::json;
-  const auto what_json = [](const What& what) {
-    return Json{{"kind", what.kind}, {"path", what.path}, {"files", what.files}};
-  };
   Json json = {{"schema", 1},
                {"verdict", VerdictOf(outcome)},
                {"command", options.command},
                {"root", options.root},
                {"had_previous", outcome.had_previous},
-               {"what", what_json(outcome.what)},
-               {"old_what", what_json(outcome.old_what)},
+               {"what", outcome.what.Json()},
+               {"old_what", outcome.old_what.Json()},
                {"notices", outcome.notices},
                {"versions", outcome.versions},
                {"loads", outcome.loads},

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <tuple>
+
+#include "verify/crash/link_target.h"
 
 namespace shardproof::crashtest {
 namespace {
@@ -15,6 +18,10 @@ std::string Joined(const std::string& directory, const std::string& name) {
   return directory.empty() ? name : directory + "/" + name;
 }
 
+std::string Folder(const std::string& path) {
+  return std::filesystem::path(path).parent_path().string();
+}
+
 bool IsSafetensors(const std::string& name) {
   return name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json");
 }
@@ -24,51 +31,145 @@ bool IsTorch(const std::string& name) {
          name.ends_with(".ckpt");
 }
 
-void Find(const Disk& disk, Inode inode, const std::string& path, const std::string& kind,
-          std::vector<What>& found) {
-  const auto& names = disk.Names(inode);
-  if (names.contains(".metadata")) {
-    if (kind.empty() || kind == "dcp") found.push_back({"dcp", path, {}});
-    return;
+/// Where a link leads, and what is there.
+struct Behind {
+  std::string path;
+  Inode inode = kNoInode;
+};
+
+Behind Follow(const Disk& disk, const std::string& link) {
+  constexpr int kLinksMax = 8;
+  Behind behind{link, disk.Find(link)};
+  for (int i = 0; i < kLinksMax && behind.inode != kNoInode && disk.IsLink(behind.inode); ++i) {
+    behind.path = crash::PathOfTarget(Folder(behind.path), disk.Target(behind.inode));
+    behind.inode = disk.Find(behind.path);
   }
-  What files{.kind = "", .path = path};
-  bool has_torch = false;
-  bool has_safetensors = false;
-  for (const auto& [name, child] : names) {
-    if (disk.IsDirectory(child)) {
-      Find(disk, child, Joined(path, name), kind, found);
-      continue;
-    }
-    if (name.starts_with(".")) continue;  // what is not done yet is often called so
-    const bool is_safetensors = IsSafetensors(name) && (kind.empty() || kind == "safetensors");
-    const bool is_torch = IsTorch(name) && (kind.empty() || kind == "torch");
-    if (!is_safetensors && !is_torch) continue;
-    has_safetensors = has_safetensors || is_safetensors;
-    has_torch = has_torch || is_torch;
-    files.files.push_back(name);
-  }
-  if (files.files.empty()) return;
-  files.kind = has_torch && has_safetensors ? "files" : has_torch ? "torch" : "safetensors";
-  found.push_back(std::move(files));
+  if (behind.inode != kNoInode && disk.IsLink(behind.inode)) behind.inode = kNoInode;
+  return behind;
 }
+
+/// Of the name, or of what it leads to.
+std::string KindOf(const std::string& name, const std::string& behind) {
+  for (const std::string& known : {name, behind}) {
+    if (IsSafetensors(known)) return "safetensors";
+    if (IsTorch(known)) return "torch";
+  }
+  return "";
+}
+
+class Finder {
+ public:
+  Finder(const Disk& disk, const std::string& kind) : disk_(disk), kind_(kind) {}
+
+  void Find(Inode inode, const std::string& path, bool is_link) {
+    const auto& names = disk_.Names(inode);
+    if (names.contains(".metadata")) {
+      if (IsWanted("dcp")) found.push_back({"dcp", path, {}});
+      return;
+    }
+    What files{.kind = "", .path = path};
+    for (const auto& [name, child] : names) {
+      const Behind behind = disk_.IsLink(child) ? Follow(disk_, Joined(path, name))
+                                                : Behind{Joined(path, name), child};
+      if (behind.inode == kNoInode) continue;
+      if (disk_.IsDirectory(behind.inode)) {
+        // What is behind a link is found where it lies too; more links there may lead back.
+        if (!is_link) Find(behind.inode, Joined(path, name), disk_.IsLink(child));
+        continue;
+      }
+      if (name.starts_with(".")) continue;  // what is not done yet is often called so
+      const std::string kind = KindOf(name, behind.path);
+      if (kind.empty() || !IsWanted(kind)) continue;
+      if (disk_.IsLink(child) && Folder(behind.path) == path) {
+        found.push_back({kind, path, {name}});
+        continue;
+      }
+      files.kind = files.kind.empty() || files.kind == kind ? kind : "files";
+      files.files.push_back(name);
+    }
+    if (!files.files.empty()) found.push_back(std::move(files));
+  }
+
+  std::vector<What> found;
+
+ private:
+  bool IsWanted(const std::string& kind) const { return kind_.empty() || kind_ == kind; }
+
+  const Disk& disk_;
+  const std::string& kind_;
+};
 
 /// Everything below, files with their bytes.
 std::string Contents(const Disk& disk, Inode inode) {
   if (inode == kNoInode) return "none";
+  if (disk.IsLink(inode)) return disk.Target(inode);
   if (!disk.IsDirectory(inode)) return std::to_string(disk.Content(inode).Hash());
   std::string text;
   for (const auto& [name, child] : disk.Names(inode)) text += name + "/" + Contents(disk, child);
   return "{" + text + "}";
 }
 
+std::string ContentsAt(const Disk& disk, const std::string& path) {
+  return Contents(disk, Follow(disk, path).inode);
+}
+
+std::vector<std::string> Paths(const What& what) {
+  if (what.files.empty()) return {what.path};
+  std::vector<std::string> paths;
+  for (const std::string& file : what.files) paths.push_back(Joined(what.path, file));
+  return paths;
+}
+
+/// The link that it is found by; nothing if it is found by none.
+std::optional<std::string> LinkOf(const What& what, const Disk& disk) {
+  if (what.files.size() > 1) return std::nullopt;
+  for (const std::string& path : {what.path, what.FirstPath()}) {
+    const Inode inode = path.empty() ? kNoInode : disk.Find(path);
+    if (inode != kNoInode && disk.IsLink(inode)) return path;
+  }
+  return std::nullopt;
+}
+
+/// Whether a path is its own, or that of one of its files.
+bool Holds(const What& what, const std::string& path) {
+  const auto paths = Paths(what);
+  return what.path == path || std::find(paths.begin(), paths.end(), path) != paths.end();
+}
+
+/// What a small file says, as a path below the root; empty if it says none.
+std::string PathIn(const Disk& disk, const std::string& file) {
+  constexpr int64_t kTextMax = 4096;
+  const Inode inode = disk.Find(file);
+  if (inode == kNoInode || disk.IsDirectory(inode) || disk.IsLink(inode)) return "";
+  if (disk.Content(inode).size() > kTextMax) return "";
+  std::string text = disk.Content(inode).Text();
+  const size_t end = text.find_last_not_of(" \t\r\n");
+  text.resize(end == std::string::npos ? 0 : end + 1);
+  text.erase(0, text.find_first_not_of(" \t\r\n"));
+  if (text.empty() || text.starts_with('/')) return "";
+  return crash::PathOfTarget(Folder(file), text);
+}
+
+void AddFiles(const Disk& disk, Inode inode, const std::string& path,
+              std::vector<std::string>& files) {
+  for (const auto& [name, child] : disk.Names(inode)) {
+    if (disk.IsDirectory(child)) {
+      AddFiles(disk, child, Joined(path, name), files);
+    } else {
+      files.push_back(Joined(path, name));
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<What> CheckpointsOf(const Disk& disk, const std::string& kind) {
-  std::vector<What> found;
-  Find(disk, kRootInode, "", kind, found);
-  std::sort(found.begin(), found.end(),
-            [](const What& a, const What& b) { return a.path < b.path; });
-  return found;
+  Finder finder(disk, kind);
+  finder.Find(kRootInode, "", false);
+  std::sort(finder.found.begin(), finder.found.end(), [](const What& a, const What& b) {
+    return std::tie(a.path, a.files) < std::tie(b.path, b.files);
+  });
+  return finder.found;
 }
 
 std::vector<What> At(const std::vector<What>& found, const std::string& path) {
@@ -80,20 +181,60 @@ std::vector<What> At(const std::vector<What>& found, const std::string& path) {
     if (what.path == wanted) at.push_back(what);
     for (const std::string& file : what.files) {
       if (Joined(what.path, file) != wanted) continue;
-      const std::string kind = IsTorch(file) ? "torch" : "safetensors";
-      at.push_back({kind, what.path, {file}});
+      at.push_back({what.kind == "files" ? KindOf(file, "") : what.kind, what.path, {file}});
     }
   }
   return at;
 }
 
-bool Differs(const What& what, const Disk& a, const Disk& b) {
-  if (what.kind == "dcp") {
-    return Contents(a, a.Find(what.path)) != Contents(b, b.Find(what.path));
+bool IsByLink(const What& what, const Disk& disk) { return LinkOf(what, disk).has_value(); }
+
+std::vector<What> Entrances(const std::vector<What>& changed, const Disk& before,
+                            const Disk& after) {
+  std::vector<std::string> reached;  // by links that have moved
+  std::vector<What> left;
+  for (const What& what : changed) {
+    const auto link = LinkOf(what, after);
+    const bool has_moved =
+        link && Contents(before, before.Find(*link)) != after.Target(after.Find(*link));
+    if (link && !has_moved) continue;
+    if (link) reached.push_back(Follow(after, *link).path);
+    left.push_back(what);
   }
-  return std::any_of(what.files.begin(), what.files.end(), [&](const std::string& file) {
-    const std::string path = Joined(what.path, file);
-    return Contents(a, a.Find(path)) != Contents(b, b.Find(path));
+  std::erase_if(left, [&](const What& what) {
+    return !LinkOf(what, after) &&
+           std::any_of(reached.begin(), reached.end(),
+                       [&](const std::string& path) { return Holds(what, path); });
+  });
+  return left;
+}
+
+std::optional<What> NamedBy(const std::string& named_by, const std::vector<What>& found,
+                            const Disk& disk) {
+  const std::string path = PathIn(disk, named_by);
+  if (path.empty()) return std::nullopt;
+  for (const What& what : At(found, path)) {
+    const bool is_directory = what.path == path;
+    return What{what.kind, "", is_directory ? what.files : std::vector<std::string>(), named_by};
+  }
+  return std::nullopt;
+}
+
+std::optional<What> ByName(const What& what, const Disk& before, const Disk& after) {
+  std::vector<std::string> files;
+  AddFiles(after, kRootInode, "", files);
+  for (const std::string& file : files) {
+    if (Holds(what, file) || file.starts_with(what.path + "/")) continue;
+    if (Contents(before, before.Find(file)) == Contents(after, after.Find(file))) continue;
+    if (auto named = NamedBy(file, {what}, after)) return named;
+  }
+  return std::nullopt;
+}
+
+bool Differs(const What& what, const Disk& a, const Disk& b) {
+  const auto paths = Paths(what);
+  return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) {
+    return ContentsAt(a, path) != ContentsAt(b, path);
   });
 }
 

@@ -1,5 +1,6 @@
 #include "verify/crashtest/found.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "verify/crash/fixture_operations.h"
@@ -7,11 +8,13 @@
 namespace shardproof::crashtest {
 namespace {
 
+using crash::Append;
 using crash::Create;
 using crash::Disk;
 using crash::DiskOf;
 using crash::MakeDirectory;
 using crash::Operations;
+using crash::Symlink;
 using crash::Write;
 
 const Operations kMany = {MakeDirectory("step-1"),
@@ -61,6 +64,62 @@ TEST(Found, WhatDiffersHasOtherBytesOrFiles) {
   more.push_back(Create("step-1/__1_0.distcp"));
   EXPECT_TRUE(Differs(step, DiskOf(kMany), DiskOf(more)));
   EXPECT_TRUE(Differs(ckpt, Disk(), DiskOf(kMany)));
+}
+
+const Operations kSteps = {MakeDirectory("step-1"), Create("step-1/.metadata"),
+                           MakeDirectory("step-2"), Create("step-2/.metadata"),
+                           Create("a.pt"),          Create("b.pt")};
+
+Operations With(Operations operations, const Operations& more) {
+  Append(operations, more);
+  return operations;
+}
+
+TEST(Found, ALinkToACheckpointIsOneToo) {
+  const auto found = CheckpointsOf(
+      DiskOf(With(kSteps, {Symlink("latest", "//step-1"), Symlink("last.pt", "b.pt"),
+                           Symlink("newest", "a.pt"), Symlink("gone", "step-3"),
+                           Symlink("loop", "loop"), MakeDirectory("runs"), Symlink("runs/up", ".."),
+                           Symlink("runs/far.pt", "../a.pt")})),
+      "");
+  std::vector<std::string> texts;
+  for (const What& what : found) texts.push_back(what.Text());
+  const std::string dcp = " by torch.distributed.checkpoint.load";
+  EXPECT_THAT(texts,
+              ::testing::IsSupersetOf(
+                  {"latest" + dcp, "step-1" + dcp, std::string("last.pt by torch.load"),
+                   std::string("newest by torch.load"), std::string("a.pt, b.pt by torch.load"),
+                   std::string("runs/far.pt by torch.load")}));
+  EXPECT_EQ(At(found, "newest").front().kind, "torch");
+}
+
+TEST(Found, WhatALinkThatMovedLeadsToIsEnteredByIt) {
+  const Disk before = DiskOf(With(kSteps, {Symlink("latest", "step-1"), Symlink("l.pt", "a.pt")}));
+  const What step{"dcp", "step-2", {}};
+  const What latest{"dcp", "latest", {}};
+  const Disk after = DiskOf(With(kSteps, {Symlink("latest", "step-2"), Symlink("l.pt", "a.pt")}));
+  EXPECT_EQ(Entrances({latest, step}, before, after), std::vector<What>{latest});
+  EXPECT_EQ(Entrances({latest, step}, after, after), std::vector<What>{step});
+  const What both{"torch", "", {"a.pt", "b.pt"}};
+  const What link{"torch", "", {"l.pt"}};
+  EXPECT_EQ(Entrances({both, link}, before, after), std::vector<What>{both});
+  EXPECT_EQ(Entrances({both, link}, DiskOf(kSteps), after), std::vector<What>{link});
+}
+
+TEST(Found, ASmallFileThatChangedNamesIt) {
+  const Operations text = {Create("latest"), Write("latest", 0, " step-1\n")};
+  const Disk before = DiskOf(With(kSteps, text));
+  const Disk after = DiskOf(With(With(kSteps, text), {Write("latest", 0, " step-2\n")}));
+  const What step{"dcp", "step-2", {}};
+  const What named{"dcp", "", {}, "latest"};
+  EXPECT_EQ(ByName(step, before, after), named);
+  EXPECT_EQ(ByName(step, after, after), std::nullopt);
+  EXPECT_EQ(ByName({"dcp", "step-1", {}}, before, after), std::nullopt);
+  EXPECT_EQ(NamedBy("latest", CheckpointsOf(before, ""), before), named);
+  EXPECT_EQ(NamedBy("a.pt", CheckpointsOf(before, ""), before), std::nullopt);
+  EXPECT_EQ(named.Text(), "what latest names by torch.distributed.checkpoint.load");
+  const Disk file = DiskOf(With(kSteps, {Create("last"), Write("last", 0, "./b.pt")}));
+  EXPECT_EQ(ByName({"torch", "", {"a.pt", "b.pt"}}, before, file), (What{"torch", "", {}, "last"}));
 }
 
 }  // namespace

@@ -40,7 +40,9 @@ std::string Subject(const FileOperation& operation) {
       return "the bytes of " + path;
     case OperationKind::kRename:
     case OperationKind::kExchange:
-      return fmt::format("the {} of {} to {}", ToString(operation.kind), path, operation.other);
+    case OperationKind::kLink:
+    case OperationKind::kSymlink:
+      return "the " + Describe(operation);
     default:
       return "the name " + path;
   }

@@ -36,7 +36,7 @@ class PythonLoader : public Loader {
 
   Result<Loading> Load(const std::string& directory, const What& what) override {
     const Json order = {{"directory", directory},
-                        {"what", {{"kind", what.kind}, {"path", what.path}, {"files", what.files}}},
+                        {"what", what.Json()},
                         {"deadline_s", static_cast<double>(deadline_.count()) / 1000}};
     SP_TRY(program_.Tell(order.dump(-1, ' ', true, Json::error_handler_t::replace)));
     SP_ASSIGN(const Json answer, Hear(deadline_ + kPatience));
@@ -97,16 +97,27 @@ class CommandLoader : public Loader {
 
 }  // namespace
 
+std::string What::FirstPath() const {
+  if (files.empty()) return path;
+  return path.empty() ? files.front() : path + "/" + files.front();
+}
+
 std::string What::Text() const {
   if (kind == "command") return "what the command makes of it";
   const std::string place = path.empty() ? "" : path + "/";
-  if (kind == "dcp") return (path.empty() ? "." : path) + " by torch.distributed.checkpoint.load";
-  std::vector<std::string> whole;
-  for (const std::string& file : files) whole.push_back(place + file);
-  const char* by = kind == "torch"         ? "torch.load"
+  const char* by = kind == "dcp"           ? "torch.distributed.checkpoint.load"
+                   : kind == "torch"       ? "torch.load"
                    : kind == "safetensors" ? "safetensors"
                                            : "safetensors and torch.load";
+  if (!named_by.empty()) return fmt::format("what {} names by {}", named_by, by);
+  if (kind == "dcp") return fmt::format("{} by {}", path.empty() ? "." : path, by);
+  std::vector<std::string> whole;
+  for (const std::string& file : files) whole.push_back(place + file);
   return fmt::format("{} by {}", fmt::join(whole, ", "), by);
+}
+
+nlohmann::json What::Json() const {
+  return {{"kind", kind}, {"path", path}, {"files", files}, {"named_by", named_by}};
 }
 
 std::string LastLine(const std::string& text) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -16,10 +17,17 @@ struct What {
   std::string kind;  ///< "dcp", "torch", "safetensors", "files" (of the two), or "command"
   std::string path;  ///< where it lies in the directory; empty: it is the directory
   std::vector<std::string> files;  ///< names there; of "dcp" and "command" none
+  /// A small file that says where it lies, from its own directory on: either a directory, of which
+  /// `files` are then the names, or the one file. Empty: `path` says it.
+  std::string named_by = "";
 
   bool operator==(const What&) const = default;
+  /// Below the directory: of the first file, or of all.
+  std::string FirstPath() const;
   /// For people: "step-2 by torch.distributed.checkpoint", "model.pt by torch.load".
   std::string Text() const;
+  /// As _load.py and the scripts read it.
+  nlohmann::json Json() const;
 };
 
 struct Loading {

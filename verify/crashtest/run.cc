@@ -126,6 +126,69 @@ Result<What> TheOne(const std::vector<What>& found, const std::string& path,
                               path, when, found.empty() ? "none" : Places(found)));
 }
 
+/// Files of one directory, of which the command has only added some: these are what it saves, and
+/// those that it left alone what was there before. If it writes over any, they are one checkpoint.
+void SplitFiles(const Disk& before, const Disk& after, What& what, What& old_what) {
+  const auto of_one = [&](const What& of, const std::string& file) {
+    return What{of.kind, of.path, {file}};
+  };
+  const auto had = [&](const std::string& file) {
+    const auto& files = old_what.files;
+    return std::find(files.begin(), files.end(), file) != files.end();
+  };
+  What added{what.kind, what.path, {}};
+  What kept{old_what.kind, old_what.path, {}};
+  for (const std::string& file : what.files) {
+    if (!had(file)) {
+      added.files.push_back(file);
+    } else if (Differs(of_one(what, file), before, after)) {
+      return;
+    } else {
+      kept.files.push_back(file);
+    }
+  }
+  if (added.files.empty()) return;
+  what = added;
+  if (!kept.files.empty()) old_what = kept;
+}
+
+/// What was there before the command, and is expected to be there if the command does not get far.
+Status FindPrevious(const Options& options, const std::vector<What>& found, const Disk& after,
+                    Outcome& outcome) {
+  if (options.old_path) {
+    SP_ASSIGN(outcome.old_what, TheOne(found, *options.old_path, "--old-path", "before"));
+    outcome.had_previous = true;
+    return Ok();
+  }
+  std::vector<What> before;
+  if (!outcome.what.named_by.empty()) {
+    const auto named = NamedBy(outcome.what.named_by, found, outcome.before);
+    if (named) before = {*named};
+  } else {
+    if (outcome.what.files.size() == 1) before = At(found, outcome.what.FirstPath());
+    if (before.empty()) before = At(found, options.path.value_or(outcome.what.path));
+  }
+  if (before.empty()) {
+    std::copy_if(found.begin(), found.end(), std::back_inserter(before),
+                 [&](const What& what) { return !IsByLink(what, outcome.before); });
+  }
+  // Of many steps, the command may remove the oldest one.
+  std::vector<What> kept;
+  for (const What& what : before) {
+    if (!Differs(what, outcome.before, after)) kept.push_back(what);
+  }
+  if (before.size() > 1 && !kept.empty()) before = kept;
+  if (before.size() > 1) {
+    return BadInput(
+        fmt::format("expected one previous checkpoint, found {}: which one is to be "
+                    "there if the save crashes? --old-path says",
+                    Places(before)));
+  }
+  outcome.had_previous = !before.empty();
+  if (outcome.had_previous) outcome.old_what = before.front();
+  return Ok();
+}
+
 /// What is loaded: what the command has changed, and what was there instead of it.
 Status FindCheckpoints(const Options& options, const Disk& after, Outcome& outcome) {
   if (!options.loader.empty()) {
@@ -137,42 +200,38 @@ Status FindCheckpoints(const Options& options, const Disk& after, Outcome& outco
   const auto found_before = CheckpointsOf(outcome.before, options.kind);
   if (options.path) {
     SP_ASSIGN(outcome.what, TheOne(found, *options.path, "--path", "after"));
-  } else {
-    std::vector<What> changed;
-    for (const What& what : found) {
-      if (Differs(what, outcome.before, after)) changed.push_back(what);
-    }
-    if (changed.empty()) {
-      outcome.inconclusive = fmt::format(
-          "the command changed no checkpoint{} below --root (of DCP, safetensors, .pt, .pth, .bin, "
-          ".ckpt); --load 'COMMAND {{}}' loads others",
-          options.kind.empty() ? "" : " of " + options.kind);
-      return Ok();
-    }
-    if (changed.size() > 1) {
-      return BadInput(
-          fmt::format("expected one checkpoint that the command saves, found {}: which "
-                      "one counts? --path says",
-                      Places(changed)));
-    }
-    outcome.what = changed.front();
+    return FindPrevious(options, found_before, after, outcome);
   }
-  if (options.old_path) {
-    SP_ASSIGN(outcome.old_what, TheOne(found_before, *options.old_path, "--old-path", "before"));
-    outcome.had_previous = true;
+  std::vector<What> changed;
+  for (const What& what : found) {
+    if (Differs(what, outcome.before, after)) changed.push_back(what);
+  }
+  changed = Entrances(changed, outcome.before, after);
+  if (changed.empty()) {
+    outcome.inconclusive = fmt::format(
+        "the command changed no checkpoint{} below --root (of DCP, safetensors, .pt, .pth, .bin, "
+        ".ckpt); --load 'COMMAND {{}}' loads others",
+        options.kind.empty() ? "" : " of " + options.kind);
     return Ok();
   }
-  std::vector<What> same = At(found_before, outcome.what.path);
-  if (options.path) same = At(found_before, *options.path);
-  if (same.empty()) same = found_before;
-  if (same.size() > 1) {
+  if (changed.size() > 1) {
     return BadInput(
-        fmt::format("expected one previous checkpoint, found {}: which one is to be "
-                    "there if the save crashes? --old-path says",
-                    Places(same)));
+        fmt::format("expected one checkpoint that the command saves, found {}: which "
+                    "one counts? --path says",
+                    Places(changed)));
   }
-  outcome.had_previous = !same.empty();
-  if (outcome.had_previous) outcome.old_what = same.front();
+  outcome.what = changed.front();
+  const std::vector<What> same = At(found_before, outcome.what.path);
+  if (outcome.what.files.size() > 1 && same.size() == 1 && same.front().path == outcome.what.path &&
+      !options.old_path) {
+    outcome.old_what = same.front();
+    SplitFiles(outcome.before, after, outcome.what, outcome.old_what);
+  }
+  if (auto named = ByName(outcome.what, outcome.before, after)) outcome.what = *named;
+  if (outcome.old_what.kind.empty() || !outcome.what.named_by.empty()) {
+    return FindPrevious(options, found_before, after, outcome);
+  }
+  outcome.had_previous = true;
   return Ok();
 }
 

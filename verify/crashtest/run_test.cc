@@ -77,6 +77,24 @@ TEST_F(CrashTestRun, WhatIsNotSyncedIsNotDurable) {
   EXPECT_EQ(outcome.value().groups.front().cause, "without the rename of t to ckpt");
 }
 
+TEST_F(CrashTestRun, ALinkThatMovesBeforeTheDataIsLostByAKillAndOneThatMovesAfterItIsNot) {
+  options_.loader = {"cat", "{}/latest"};
+  fs::create_symlink("ckpt", base_ / "root/latest");
+  const std::string data = "printf new > ckpt-2 && sync ckpt-2 && sync . && ";
+  const std::string move = "ln -s ckpt-2 l && mv l latest && sync . && ";
+  const auto early = Save(move + data + "true");
+  ASSERT_TRUE(early.ok()) << early.error().message;
+  ASSERT_FALSE(early.value().groups.empty());
+  EXPECT_EQ(early.value().groups.front().model, CrashModel::kKill);
+  EXPECT_EQ(early.value().groups.front().cause, "after a change of the rename of l to latest");
+  fs::remove(base_ / "root/ckpt-2");
+  fs::remove(base_ / "root/latest");
+  fs::create_symlink("ckpt", base_ / "root/latest");
+  const auto late = Save(data + move + "true");
+  ASSERT_TRUE(late.ok()) << late.error().message;
+  EXPECT_STREQ(VerdictOf(late.value()), "pass") << CrashText(options_, late.value(), {});
+}
+
 TEST_F(CrashTestRun, NothingDoneOrNothingToTellApartIsInconclusive) {
   const auto nothing = Save("true");
   ASSERT_TRUE(nothing.ok()) << nothing.error().message;
@@ -106,7 +124,7 @@ TEST_F(CrashTestRun, ACommandThatFailsIsTheUsersToMend) {
 }
 
 TEST_F(CrashTestRun, WhatCannotBeRecordedIsRefused) {
-  EXPECT_THAT(ErrorOf(Save("ln -s ckpt latest")), HasSubstr("root/latest: symlink"));
+  EXPECT_THAT(ErrorOf(Save("ln -s ../scratch latest")), HasSubstr("root/latest: symlink"));
   fs::remove(base_ / "root/latest");
   options_.bytes_max = 2;
   EXPECT_THAT(ErrorOf(Save("true")), HasSubstr("expected at most 2 bytes"));

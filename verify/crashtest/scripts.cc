@@ -35,7 +35,9 @@ std::vector<std::pair<size_t, const BadGroup*>> Chosen(const Outcome& outcome, i
 }
 
 Json WhatJson(const What& what, const std::string& answer) {
-  return {{"kind", what.kind}, {"path", what.path}, {"files", what.files}, {"answer", answer}};
+  Json json = what.Json();
+  json["answer"] = answer;
+  return json;
 }
 
 /// All that the script and the report say; _crash_script.py writes both from it.

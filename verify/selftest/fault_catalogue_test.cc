@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cctype>
+#include <chrono>
 #include <filesystem>
 #include <functional>
 
@@ -301,8 +302,70 @@ TEST(Nightly, EveryAllocation) {
 
 TEST(EveryStage, KilledAtIt) { AtEveryStage("rank/kill", {0, 1}); }
 TEST(EveryStage, LeftAtIt) { AtEveryStage("rank/leave", {0, 1}); }
-TEST(EveryStage, SlowAtIt) { AtEveryStage("rank/slow", {1}); }
-TEST(EveryStage, StoppedAtIt) { AtEveryStage("rank/stop", {1}); }
+TEST(EveryStage, SlowAtIt) { AtEveryStage("rank/slow", {0, 1}); }
+TEST(EveryStage, StoppedAtIt) { AtEveryStage("rank/stop", {0, 1}); }
+
+/// What ranks do, each of them at each place, in one table: seconds until all ranks had ended.
+class TableOfRanks {
+ public:
+  TableOfRanks() {
+    std::string line = fmt::format("{:<18}", "seconds to the end");
+    for (const std::string& id : kIds) {
+      for (const int rank : kRanks) line += fmt::format("{:>14}", fmt::format("{} {}", id, rank));
+    }
+    std::printf("%s\n", line.c_str());
+  }
+
+  /// One row. \returns how many were struck; the others never came there.
+  int Row(const Case& test_case, const std::string& name, const std::string& place) {
+    std::string line = fmt::format("{:<18}", name);
+    int struck = 0;
+    for (const std::string& id : kIds) {
+      for (const int rank : kRanks) {
+        const auto begun = std::chrono::steady_clock::now();
+        const Outcome outcome = Try(test_case, id, fmt::format("{}@{}", rank, place));
+        const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begun;
+        struck += outcome == Outcome::kNeverStruck ? 0 : 1;
+        line += fmt::format("{:>14}", outcome == Outcome::kWrong ? "WRONG"
+                                      : outcome == Outcome::kNeverStruck
+                                          ? "-"
+                                          : fmt::format("{:.2f}", passed.count()));
+      }
+    }
+    std::printf("%s\n", line.c_str());
+    std::fflush(stdout);
+    return struck;
+  }
+
+  int Columns() const { return static_cast<int>(kIds.size() * kRanks.size()); }
+
+ private:
+  const std::vector<std::string> kIds = {"rank/kill", "rank/stop", "rank/leave", "rank/slow"};
+  const std::vector<int> kRanks = {0, 1};
+};
+
+TEST(Nightly, EveryRankAtEveryStageAndEveryCollective) {
+  TableOfRanks table;
+  const auto rows = [&](Case test_case, const std::string& what,
+                        const std::vector<std::string>& stages) {
+    test_case.deadline_ms = kCutOffEndWithinMs;
+    for (const std::string& stage : stages) {
+      EXPECT_EQ(table.Row(test_case, what + " " + stage, stage), table.Columns()) << stage;
+    }
+    int64_t collective = 0;
+    while (collective < kCallsMax) {
+      const std::string place = fmt::format("#{}", collective);
+      if (table.Row(test_case, what + " " + place, place) == 0) break;
+      ++collective;
+    }
+    EXPECT_GT(collective, 5) << what;
+    EXPECT_LT(collective, kCallsMax) << what;
+  };
+  rows(Loading("gloo"), "load",
+       {"built", "loaded", "sharded", "materialized", "ready", "saved", "restored"});
+  rows(Training("gloo", "dcp"), "train",
+       {"stepped@1", "saved@1", "stepped@2", "saved@2", "stepped@3"});
+}
 
 }  // namespace
 }  // namespace shardproof

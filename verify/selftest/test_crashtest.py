@@ -106,7 +106,7 @@ class OfLibraries(Crashes):
         code = "import torch.distributed.checkpoint as dcp\ndcp.save(state, checkpoint_id='root/ckpt', no_dist=True)"
         document = self.crashes("--report", "report", "--scripts", 2, *self.save(code), code=1)
         self.assertGreater(self.bad(document)["kill"], 0)
-        self.assertEqual(document["what"], {"kind": "dcp", "path": "ckpt", "files": []})
+        self.assertEqual(document["what"], {"kind": "dcp", "path": "ckpt", "files": [], "named_by": ""})
         self.assert_scripts_show(document, 2)
 
     def test_dcp_into_a_step_of_its_own_is_lost_by_no_kill(self):
@@ -127,6 +127,73 @@ class OfLibraries(Crashes):
         code = DURABLY + "durably('root/ckpt.pt', lambda path: torch.save(state, path))"
         document = self.crashes(*self.save(code), code=0)
         self.assertGreater(document["models"]["posix"]["distinct"], 5)
+
+
+class OfPointers(Crashes):
+    """A job loads what `latest` leads to, be it a link or a small file; so the command does."""
+
+    labels = "selftest fault fast"
+    timeout_s = 110
+    saves = """
+def fsync(path):
+    file = os.open(path, os.O_RDONLY)
+    os.fsync(file)
+def data(n):
+    durably(f'root/step-{n}.pt', lambda path: torch.save({'w': torch.full((700, 3), float(n)), 'step': n}, path))
+def link(n):
+    os.symlink(TARGET % n, 'root/l')
+    os.replace('root/l', 'root/latest.pt')
+    fsync('root')
+def text(n):
+    with open('root/t', 'w') as file:
+        file.write(f'step-{n}.pt')
+    fsync('root/t')
+    os.replace('root/t', 'root/latest')
+    fsync('root')
+"""
+
+    def save(self, *steps):
+        """-- and a command that does these."""
+        code = TORCH + DURABLY + f"TARGET = {self.target!r}\n" + self.saves + "\n".join(steps)
+        return ("--", sys.executable, "-B", "-c", code)
+
+    def setUp(self):
+        super().setUp()
+        self.target = "step-%d.pt"
+
+    def judged(self, first, *steps, code):
+        self.assert_exit(self.run_process(*self.save(*first)[1:], timeout=60), 0)
+        return self.crashes("--report", "report", "--scripts", 1, *self.save(*steps), code=code)
+
+    def test_a_link_that_moves_after_the_data_passes(self):
+        for target in ("step-%d.pt", str(self.dir / "root" / "step-%d.pt")):
+            self.target = target
+            document = self.judged(("data(1)", "link(1)"), "data(2)", "link(2)", code=0)
+            self.assertEqual(document["what"]["files"], ["latest.pt"])
+            self.assertEqual(document["what"], document["old_what"])
+            self.assertGreater(document["models"]["kill"]["outcomes"]["old"], 3)
+            for path in (self.dir / "root").iterdir():
+                path.unlink()
+
+    def test_a_link_that_moves_before_the_data_needs_only_a_kill(self):
+        document = self.judged(("data(1)", "link(1)"), "link(2)", "data(2)", code=1)
+        self.assertGreater(self.bad(document)["kill"], 0)
+        self.assert_scripts_show(document, 1)
+
+    def test_a_file_that_names_the_checkpoint_is_read(self):
+        document = self.judged(("data(1)", "text(1)"), "data(2)", "text(2)", code=0)
+        self.assertEqual(document["what"]["named_by"], "latest")
+        self.assertIn("what latest names by torch.load", self.shown)
+
+    def test_a_file_that_names_it_too_early_needs_only_a_kill(self):
+        document = self.judged(("data(1)", "text(1)"), "text(2)", "data(2)", code=1)
+        self.assertGreater(self.bad(document)["kill"], 0)
+        self.assert_scripts_show(document, 1)
+
+    def test_the_oldest_of_many_may_go(self):
+        document = self.judged(("data(1)", "data(2)"), "data(3)", "os.unlink('root/step-1.pt')", code=0)
+        self.assertEqual(document["what"]["files"], ["step-3.pt"])
+        self.assertEqual(document["old_what"]["files"], ["step-2.pt"])
 
 
 class OfSmallSaves(Crashes):
@@ -247,10 +314,11 @@ class BadInput(Crashes):
     def test_what_cannot_be_recorded_is_named(self):
         (self.dir / "root" / "a").write_text("1")
         load = ("--load", "cat {}/a")
-        self.crashtest_refused(*load, "--", "ln", "-s", "a", "root/latest", names=["root/latest", "symlink"],
+        self.crashtest_refused(*load, "--", "ln", "-s", "../x", "root/latest", names=["root/latest", "symlink"],
                                unchanged=False)  # fmt: skip
-        self.crashtest_refused(*load, "--", "touch", "root/b", names=["root/latest", "something else"],
-                               unchanged=False)  # fmt: skip
+        (self.dir / "root" / "latest").unlink()
+        self.crashtest_refused(*load, "--", "mkfifo", "root/b", names=["root/b", "mknod"], unchanged=False)
+        self.crashtest_refused(*load, "--", "touch", "root/c", names=["root/b", "something else"], unchanged=False)
 
     def test_two_checkpoints_need_a_path(self):
         import torch

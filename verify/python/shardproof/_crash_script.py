@@ -54,7 +54,7 @@ def judge(directory):
     end, said = load(directory, NEW)
     if end == "loaded" and said == NEW["answer"]:
         return "new", ""
-    is_same = OLD and all(OLD[key] == NEW[key] for key in ("kind", "path", "files"))
+    is_same = OLD and OLD | {{"answer": NEW["answer"]}} == NEW
     if end == "loaded" and is_same and said == OLD["answer"]:
         return "old", ""
     if end == "died":
@@ -71,7 +71,7 @@ def judge(directory):
 def main():
     with tempfile.TemporaryDirectory() as scratch:
         directory = os.path.join(scratch, "state")
-        shutil.copytree(Path(__file__).resolve().parent / "state", directory)
+        shutil.copytree(Path(__file__).resolve().parent / "state", directory, symlinks=True)
         loaded, line = judge(directory)
     print("expected:", " or ".join(EXPECTED))
     print("loaded:  ", loaded, line)
@@ -88,7 +88,7 @@ ENTRY = '''    if sys.argv[1:2] == ["--load"]:
         directory, what = sys.argv[2], json.loads(sys.argv[3])
         load_it = {function}
         try:
-            answer = answer_of(load_it(os.path.join(directory, what["path"]), what["files"]))
+            answer = answer_of(load_it(*place_of(directory, what)))
         except BaseException as error:
             sys.exit(reason_of(error, directory))
         sys.stdout.write(answer)
@@ -192,7 +192,7 @@ def script_of(told):
     return SCRIPT.format(
         **parts,
         imports=imports_of(["ctypes", "hashlib"]),
-        loader="\n" + sources([*needed, "answer_of", "reason_of"]),
+        loader="\n" + sources([*needed, "place_of", "answer_of", "reason_of"]),
         words='[sys.executable, __file__, "--load", directory, json.dumps(what)]',
         entry=ENTRY.format(function=f'{table}[what["kind"]]'),
     )

@@ -4,7 +4,8 @@ Reads lines {"directory": path, "what": what, "deadline_s": seconds} from stdin 
 for each to stdout: {"end": "ok", "answer": digest, "line": what it is}, {"end": "error", "line":
 why}, or {"end": "signal 11"}, {"end": "exit 3"}, {"end": "no end within 10 s"}. First it writes
 {"ready": versions} or {"refusal": why}. `what` is {"kind": "dcp" | "torch" | "safetensors" |
-"files", "path": where it lies in the directory, "files": [names there]}. Ends when stdin does.
+"files", "path": where it lies in the directory, "files": [names there], "named_by": a small file
+that says where it lies, or ""}. Ends when stdin does.
 
 The functions down to `reason_of` stand in the scripts that reproduce a state, as they are.
 """
@@ -97,6 +98,18 @@ LOADERS = {"dcp": load_dcp, "torch": load_torch, "safetensors": load_safetensors
            "files": load_files}  # fmt: skip
 
 
+def place_of(directory, what):
+    """The directory that holds it, and the names there; both as a small file says, if one does."""
+    if not what["named_by"]:
+        return os.path.normpath(os.path.join(directory, what["path"])), what["files"]
+    pointer = os.path.join(directory, what["named_by"])
+    with open(pointer) as file:
+        place = os.path.normpath(os.path.join(os.path.dirname(pointer), file.read().strip()))
+    if os.path.isfile(place):
+        return os.path.split(place)[0], [os.path.basename(place)]
+    return place, what["files"]
+
+
 def answer_of(state):
     sha = hashlib.sha256()
     add(sha, state)
@@ -116,7 +129,7 @@ def reason_of(error, directory):
 def load(order):
     directory, what = order["directory"], order["what"]
     try:
-        state = LOADERS[what["kind"]](os.path.join(directory, what["path"]), what["files"])
+        state = LOADERS[what["kind"]](*place_of(directory, what))
         return {"end": "ok", "answer": answer_of(state), "line": f"{len(state)} names"}
     except BaseException as error:  # noqa: BLE001: CheckpointException is no Exception
         return {"end": "error", "line": reason_of(error, directory)}
