@@ -12,11 +12,18 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 extern char** environ;
 
 namespace shardproof {
+namespace {
+
+constexpr std::chrono::milliseconds kEndPatience{2000};
+constexpr std::chrono::milliseconds kPause{5};
+
+}  // namespace
 
 Result<LineProgram> LineProgram::Start(const std::vector<std::string>& words) {
   LineProgram program;
@@ -56,6 +63,11 @@ LineProgram& LineProgram::operator=(LineProgram&& other) noexcept {
 LineProgram::~LineProgram() {
   if (socket_ >= 0) ::close(socket_);
   if (pid_ < 0) return;
+  using std::chrono::milliseconds;
+  for (milliseconds waited{0}; waited < kEndPatience; waited += kPause) {
+    if (::waitpid(pid_, nullptr, WNOHANG) != 0) return;
+    std::this_thread::sleep_for(kPause);
+  }
   ::kill(pid_, SIGKILL);
   ::waitpid(pid_, nullptr, 0);
 }

@@ -19,6 +19,7 @@ class LineProgram {
   static Result<LineProgram> Start(const std::vector<std::string>& words);
   LineProgram(LineProgram&& other) noexcept { *this = std::move(other); }
   LineProgram& operator=(LineProgram&& other) noexcept;
+  /// Ends its stdin, and it if that does not do so within two seconds: it may have children to end.
   ~LineProgram();
 
   /// \error kFailed if it is gone.

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <filesystem>
+#include <string>
+
 namespace shardproof {
 namespace {
 
@@ -18,6 +22,28 @@ TEST(LineProgram, AnswersLineByLine) {
     ASSERT_TRUE(heard.ok()) << heard.error().message;
     EXPECT_EQ(heard.value(), "<" + line + ">");
   }
+}
+
+TEST(LineProgram, MayEndWhatItHasStarted) {
+  const std::string done = ::testing::TempDir() + "/line-program-ended";
+  std::filesystem::remove(done);
+  {
+    auto program =
+        LineProgram::Start({"sh", "-c", "echo go; cat; sleep 0.3; echo > '" + done + "'"});
+    ASSERT_TRUE(program.ok());
+    ASSERT_TRUE(program.value().Hear(std::chrono::seconds(10)).ok());
+  }
+  EXPECT_TRUE(std::filesystem::remove(done));
+}
+
+TEST(LineProgram, OneThatDoesNotEndIsEnded) {
+  const auto begun = std::chrono::steady_clock::now();
+  {
+    auto program = LineProgram::Start({"sh", "-c", "echo go; sleep 60"});
+    ASSERT_TRUE(program.ok());
+    ASSERT_TRUE(program.value().Hear(std::chrono::seconds(10)).ok());
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(30));
 }
 
 TEST(LineProgram, SaysWhoIsGoneOrSilent) {
