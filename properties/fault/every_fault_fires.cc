@@ -1,7 +1,10 @@
 // Whether what was to be injected was: a fault that never fired tests nothing.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "verify/verdict/property.h"
 
@@ -19,9 +22,26 @@ bool Fired(const FaultCase& fault, const Evidence& evidence) {
   return false;
 }
 
+/// Where a fault of a stage could have struck: "; stages that were reached: ready, stepped".
+std::string Reached(const FaultCase& fault, const Evidence& evidence) {
+  if (fault.where.find('@') == std::string::npos && fault.where.find("stage=") == std::string::npos)
+    return "";
+  std::vector<std::string> names;
+  for (const PhaseEvidence& phase : evidence.phases) {
+    for (const RankEvidence& rank : phase.ranks) {
+      for (const StageRecord& stage : rank.stages) {
+        if (std::find(names.begin(), names.end(), stage.name) == names.end()) {
+          names.push_back(stage.name);
+        }
+      }
+    }
+  }
+  if (names.empty()) return "; no stage was reached";
+  return fmt::format("; stages that were reached: {}", fmt::join(names, ", "));
+}
+
 /// \claim      every fault that the Case asks for is on record as having fired on some rank; where
-/// what
-///             comes of them is judged (as_stated), one of them: it may keep others from their
+///             what comes of them is judged (as_stated), one of them: it may keep others from their
 ///             place.
 /// \needs      fault records of any phase
 /// \tolerance  none
@@ -42,7 +62,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     } else if (evidence.test_case.as_stated && any_fired) {
       judgement.Skipped(fmt::format("another fault came before {}@{}", fault.id, fault.where));
     } else {
-      judgement.Inconclusive(fmt::format("{}@{} never fired", fault.id, fault.where));
+      judgement.Inconclusive(
+          fmt::format("{}@{} never fired{}", fault.id, fault.where, Reached(fault, evidence)));
     }
   }
 }

@@ -72,6 +72,16 @@ TEST(EveryFaultFiresTest, AFaultThatNeverFiredIsInconclusive) {
   EXPECT_THAT(result.judgement.reason(), HasSubstr("disk/enospc@rank=1 never fired"));
 }
 
+TEST(EveryFaultFiresTest, OfAStageThatIsNotReachedItSaysWhichAre) {
+  SoundEvidence sound;
+  sound.evidence.test_case.faults = {{"rank/stop", "1@no-such-stage"}};
+  const PropertyResult result = JudgeOne(sound.evidence, "fault.every_fault_fires");
+  EXPECT_THAT(result.judgement.reason(), HasSubstr("; stages that were reached: "));
+  for (const StageRecord& stage : sound.Phase("values").ranks[0].stages) {
+    EXPECT_THAT(result.judgement.reason(), HasSubstr(stage.name));
+  }
+}
+
 /// Three ranks, of which a call of rank 1 failed, or rank 1 was lost, and what each of them says.
 class Struck {
  public:
