@@ -370,11 +370,25 @@ void MakeSaves(Case& made) {
   made.faults.push_back({"file/rot", std::to_string(Between(0, 9999))});
 }
 
+/// A stage that every rank comes to, whatever the case.
+std::string EarlyStage() { return OneOf<std::string>({"built", "sharded", "materialized", "ready"}); }
+
+/// What strikes processes alone: simulated ranks share one, and have no connections.
+FaultCase FaultOfAProcess(int64_t ranks) {
+  const std::string place = fmt::format("{}@{}", Between(0, ranks - 1), EarlyStage());
+  std::vector<FaultCase> faults = {{"rank/stop", place},
+                                   {"memory/new", fmt::format("{}:0", Between(0, 800))}};
+  if (ranks > 1) faults.push_back({"net/reset", place});
+  return OneOf(faults);
+}
+
 /// Rank 0 comes by here whatever the case: it maps the checkpoint, makes what a save is written into, writes,
 /// syncs and renames it.
-FaultCase FaultThatStrikes(int64_t ranks) {
+FaultCase FaultThatStrikes(const Case& made) {
+  const int64_t ranks = made.WorldSize();
+  if (made.transport != "sim" && Chance(40)) return FaultOfAProcess(ranks);
   const std::string rank = std::to_string(Between(0, ranks - 1));
-  const std::string early = OneOf<std::string>({"built", "sharded", "materialized", "ready"});
+  const std::string early = EarlyStage();
   return OneOf<FaultCase>({{"rank/kill", rank + "@" + early},
                            {"rank/leave", rank + "@" + early},
                            {"file/map", "0:0"},
@@ -418,8 +432,12 @@ std::vector<FaultCase> BothStrike(Case& made) {
             OneOf<FaultCase>({{"file/fsync", "0:0"}, {"file/rename", "0:0"}, {"rank/kill", any + "@saved"}})};
   }
   const auto [a, b] = TwoRanks(ranks);
+  if (made.transport != "sim" && Chance(30)) {
+    return {{OneOf<std::string>({"store/gone", "rank/slow"}), a + "@built"},
+            {OneOf<std::string>({"rank/kill", "rank/stop"}), b + "@" + OneOf<std::string>({"ready", "saved"})}};
+  }
   if (Chance(50)) return {{"file/fsync", "0:" + a}, {OneOf<std::string>({"file/fsync", "file/enospc"}), "0:" + b}};
-  const std::string stage = OneOf<std::string>({"built", "sharded", "materialized", "ready"});
+  const std::string stage = EarlyStage();
   const std::vector<std::string> lost = {"rank/kill", "rank/leave"};
   return {{OneOf(lost), a + "@" + stage}, {OneOf(lost), b + "@" + stage}};
 }
@@ -438,7 +456,7 @@ void MakeFaults(Case& made) {
   }
   const bool is_late = Chance(50);
   const std::string at_the_end = std::to_string(Between(0, ranks - 1)) + "@saved";
-  made.faults = {is_late ? FaultCase{"rank/kill", at_the_end} : FaultThatStrikes(ranks)};
+  made.faults = {is_late ? FaultCase{"rank/kill", at_the_end} : FaultThatStrikes(made)};
   if (is_late || Chance(40)) made.faults.push_back(FaultSomewhere(ranks, made.steps > 0, made.transport == "sim"));
 }
 
