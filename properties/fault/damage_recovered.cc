@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "verify/verdict/select.h"
 
@@ -20,13 +23,18 @@ const FaultRecord* DamageOf(const PhaseEvidence& phase) {
   return nullptr;
 }
 
-/// "w" of "bit 0 of byte 8 of f, of tensor 'w'".
-std::string TensorOf(const FaultRecord& damage) {
-  const std::string before = "of tensor '";
-  const size_t at = damage.detail.rfind(before);
-  if (at == std::string::npos) return "";
-  const std::string name = damage.detail.substr(at + before.size());
-  return name.substr(0, name.size() - 1);
+/// "v" and "w" of "bit 0 of byte 8 of f, of tensor 'v' and 'w'": the names of one that is tied.
+std::vector<std::string> NamesOf(const FaultRecord& damage) {
+  const std::string before = "of tensor ";
+  const size_t at = damage.detail.find(before);
+  std::vector<std::string> names;
+  if (at == std::string::npos) return names;
+  std::stringstream words(damage.detail.substr(at + before.size()));
+  for (std::string outside, name;
+       std::getline(words, outside, '\'') && std::getline(words, name, '\'');) {
+    names.push_back(name);
+  }
+  return names;
 }
 
 void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, const FaultRecord& damage,
@@ -47,13 +55,15 @@ void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, const Faul
       evidence.test_case.training.keep > 1) {
     return found("not-recovered", "an older save is whole, and was not restored");
   }
-  const std::string tensor = TensorOf(damage);
+  const std::vector<std::string> tensors = NamesOf(damage);
   for (const RankEvidence& rank : phase.ranks) {
     judgement.Compared();
     const bool names =
         std::any_of(rank.errors.begin(), rank.errors.end(), [&](const ErrorRecord& error) {
-          return error.message.find(tensor) != std::string::npos &&
-                 error.message.find("digest") != std::string::npos;
+          return error.message.find("digest") != std::string::npos &&
+                 std::any_of(tensors.begin(), tensors.end(), [&](const std::string& name) {
+                   return error.message.find("'" + name + "'") != std::string::npos;
+                 });
         });
     if (!names) {
       found("not-named",

@@ -61,9 +61,16 @@ class Roll {
     if (const std::string lost = Lost(); !lost.empty()) return lost;
     if (IsCutOffForCertain(words_)) return WhoIsCutOff(words_, rank_);
     if (store_is_gone_) return "";
-    if (const std::string unheard = Unheard(); !unheard.empty()) return unheard;
-    const std::string cut_off = WhoIsCutOff(words_, rank_);
-    return cut_off.empty() ? WhoIsElsewhere(words_, rank_) : cut_off;
+    if (const std::string unheard = Unheard(); !unheard.empty()) {
+      // Who comes later learns from it why this rank is gone.
+      own.missed = Missing();
+      Leave("word", ToText(own));
+      return unheard;
+    }
+    for (const auto& who : {WhoIsCutOff, WhoIsElsewhere, WhoWasMissed}) {
+      if (const std::string lost = who(words_, rank_); !lost.empty()) return lost;
+    }
+    return "";
   }
 
  private:
@@ -160,10 +167,16 @@ class Roll {
   }
 
   /// Ranks that have left no word, although their time is up.
+  std::vector<int64_t> Missing() const {
+    std::vector<int64_t> missing;
+    for (int64_t rank = 0; rank < world_size_; ++rank) {
+      if (!words_.contains(rank)) missing.push_back(rank);
+    }
+    return missing;
+  }
   std::string Unheard() const {
     std::vector<std::string> unheard;
-    for (int64_t rank = 0; rank < world_size_; ++rank) {
-      if (words_.contains(rank)) continue;
+    for (const int64_t rank : Missing()) {
       unheard.push_back(fmt::format("rank {} (it does not answer)", rank));
     }
     return fmt::format("{}", fmt::join(unheard, " and "));

@@ -108,6 +108,15 @@ TEST_F(RollCallTest, NamesWhoDoesNotAnswer) {
   }
 }
 
+TEST_F(RollCallTest, WhoComesTooLateIsToldWhoHasWaited) {
+  Rank first = Make(0, 3), second = Make(1, 3), third = Make(2, 3);
+  FailTogether({{&first, "agreeing"}, {&second, "agreeing"}});
+  EXPECT_EQ(
+      FailTogether({{&third, "agreeing"}}).front(),
+      "lost this rank (ranks 0, 1 have waited for it in vain): agreeing: Connection closed by "
+      "peer");
+}
+
 TEST_F(RollCallTest, NamesWhoIsAtAnotherCollective) {
   Rank first = Make(0, 3), second = Make(1, 3), third = Make(2, 3);
   third.transport->works = true;

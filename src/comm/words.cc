@@ -22,6 +22,17 @@ std::string Ranks(const std::set<int64_t>& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
+/// Of "1,2" or kNone.
+std::vector<int64_t> RanksIn(const std::string& text) {
+  std::vector<int64_t> ranks;
+  if (text == kNone) return ranks;
+  std::istringstream each(text);
+  for (std::string rank; std::getline(each, rank, ',');) {
+    ranks.push_back(std::strtoll(rank.c_str(), nullptr, 10));
+  }
+  return ranks;
+}
+
 bool Has(const std::vector<int64_t>& ranks, int64_t rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
@@ -51,23 +62,21 @@ std::vector<int64_t> MostAccused(const Words& words) {
 }  // namespace
 
 std::string ToText(const Word& word) {
-  return fmt::format("{} {} {}", word.number,
-                     word.cut.empty() ? kNone : fmt::format("{}", fmt::join(word.cut, ",")),
-                     word.what);
+  const auto list = [](const std::vector<int64_t>& ranks) {
+    return ranks.empty() ? kNone : fmt::format("{}", fmt::join(ranks, ","));
+  };
+  return fmt::format("{} {} {} {}", word.number, list(word.cut), list(word.missed), word.what);
 }
 
 Word WordFromText(const std::string& text) {
   Word word;
   std::istringstream parts(text);
-  std::string cut;
-  if (!(parts >> word.number >> cut)) return {};
+  std::string cut, missed;
+  if (!(parts >> word.number >> cut >> missed)) return {};
   parts.get();
   std::getline(parts, word.what, '\0');
-  if (cut == kNone) return word;
-  std::istringstream ranks(cut);
-  for (std::string rank; std::getline(ranks, rank, ',');) {
-    word.cut.push_back(std::strtoll(rank.c_str(), nullptr, 10));
-  }
+  word.cut = RanksIn(cut);
+  word.missed = RanksIn(missed);
   return word;
 }
 
@@ -129,6 +138,19 @@ std::string WhoIsElsewhere(const Words& words, int64_t own) {
     }
   }
   return fmt::format("{}", fmt::join(odd, " and "));
+}
+
+std::string WhoWasMissed(const Words& words, int64_t own) {
+  std::map<int64_t, std::set<int64_t>> by;
+  for (const auto& [rank, word] : words) {
+    for (const int64_t missed : word.missed) by[missed].insert(rank);
+  }
+  std::vector<std::string> missed;
+  for (const auto& [rank, ranks] : by) {
+    missed.push_back(fmt::format("{} ({} {} waited for it in vain)", NameOf(rank, own),
+                                 Ranks(ranks), ranks.size() == 1 ? "has" : "have"));
+  }
+  return fmt::format("{}", fmt::join(missed, " and "));
 }
 
 }  // namespace shardproof

@@ -15,6 +15,8 @@ struct Word {
   std::string what;    ///< that is, empty: it has left
   /// Ranks with which its connection broke: was reset, or carries nothing.
   std::vector<int64_t> cut = {};
+  /// Ranks that it has waited for in vain.
+  std::vector<int64_t> missed = {};
 };
 
 std::string ToText(const Word& word);
@@ -35,5 +37,9 @@ bool IsCutOffForCertain(const Words& words);
 
 /// Ranks whose collective is not that of most: "rank 2 (it is at its collective 7, loading)".
 std::string WhoIsElsewhere(const Words& words, int64_t own);
+
+/// Ranks that others have waited for in vain, though they have left word since: "this rank (rank 0
+/// has waited for it in vain)".
+std::string WhoWasMissed(const Words& words, int64_t own);
 
 }  // namespace shardproof

@@ -16,11 +16,12 @@ Words Cut(const std::vector<std::vector<int64_t>>& cut) {
 
 TEST(WordsTest, TextAndBack) {
   for (const Word& word : {Word{3, "broadcast from rank 0 of a, b", {1, 12}}, Word{0, "", {}},
-                           Word{7, "a", {}}, Word{1, "", {2}}}) {
+                           Word{7, "a", {}, {3}}, Word{1, "", {2}, {0, 5}}}) {
     const Word back = WordFromText(ToText(word));
     EXPECT_EQ(back.number, word.number);
     EXPECT_EQ(back.what, word.what);
     EXPECT_EQ(back.cut, word.cut);
+    EXPECT_EQ(back.missed, word.missed);
   }
   EXPECT_EQ(WordFromText("nonsense").number, 0);
   EXPECT_EQ(WordFromText("").what, "");
@@ -65,6 +66,16 @@ TEST(WordsTest, TwoRanksThatSayTheSameAreEnough) {
   EXPECT_FALSE(IsCutOffForCertain({{0, {3, "x", {2}}}, {1, {3, "x", {0}}}}));
   EXPECT_FALSE(IsCutOffForCertain({{0, {3, "x", {2, 3}}}, {1, {3, "x", {2, 3}}}}));  // either
   EXPECT_FALSE(IsCutOffForCertain({}));
+}
+
+TEST(WordsTest, WhoWasWaitedForInVainIsTold) {
+  const Words words = {
+      {0, {1, "x", {}, {2}}}, {1, {1, "x", {}, {2, 3}}}, {2, {1, "x"}}, {3, {1, "x"}}};
+  EXPECT_EQ(
+      WhoWasMissed(words, 2),
+      "this rank (ranks 0, 1 have waited for it in vain) and rank 3 (rank 1 has waited for it "
+      "in vain)");
+  EXPECT_EQ(WhoWasMissed({{0, {1, "x"}}, {1, {1, "x"}}}, 0), "");
 }
 
 TEST(WordsTest, NobodyIsCutOff) {

@@ -1,5 +1,6 @@
 // Bit rot in what was saved: one bit of a tensor is other than what was written.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 #include <fstream>
@@ -30,6 +31,21 @@ struct Target {
   std::string what;
 };
 
+/// Of every tensor that has the byte among its own: "'a'", or "'a' and 'b'" where they are tied.
+std::string NamesAt(const formats::StoredCheckpoint& stored, uint32_t file, uint64_t offset) {
+  std::vector<std::string> names;
+  for (const formats::StoredTensor& tensor : stored.tensors) {
+    const uint64_t width = tensor.Elements() == 0 ? 0 : tensor.Bytes() / tensor.Elements();
+    for (const formats::Chunk& chunk : tensor.chunks) {
+      const uint64_t end = chunk.file_offset + chunk.Elements() * width;
+      if (chunk.file != file || offset < chunk.file_offset || offset >= end) continue;
+      names.push_back(fmt::format("'{}'", tensor.name));
+      break;
+    }
+  }
+  return fmt::format("{}", fmt::join(names, " and "));
+}
+
 /// The n-th byte of all the tensors of the checkpoint in `directory`, by their names, from the
 /// first on again where there are no more. Read by the verifier's own readers.
 std::optional<Target> TargetIn(const std::string& directory, uint64_t n) {
@@ -49,9 +65,9 @@ std::optional<Target> TargetIn(const std::string& directory, uint64_t n) {
       }
       const formats::StoredFile& file = opened.value().files[chunk.file];
       const uint64_t offset = chunk.file_offset + left;
-      return Target{
-          file.path, offset,
-          fmt::format("bit 0 of byte {} of {}, of tensor '{}'", offset, file.name, tensor.name)};
+      return Target{file.path, offset,
+                    fmt::format("bit 0 of byte {} of {}, of tensor {}", offset, file.name,
+                                NamesAt(opened.value(), chunk.file, offset))};
     }
   }
   return std::nullopt;

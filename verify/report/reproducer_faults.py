@@ -206,13 +206,14 @@ def leaks(finding, plan, run):
 def recovered(finding, plan, run):
     has_older = finding["phase"] == "train" and len(training.saved_steps(run.case)) > 1 and \
                 run.case["training"]["keep"] > 1  # fmt: skip
-    said = re.search(r"of tensor '(.*)'$", next(detail_of(fault, run) for fault in run.case["faults"]
-                                               if fault["id"] == "file/rot"))  # fmt: skip
-    tensor = said.group(1) if said else ""
+    detail = next(detail_of(fault, run) for fault in run.case["faults"] if fault["id"] == "file/rot")
+    tensors = re.findall(r"'([^']*)'", detail.partition("of tensor ")[2])  # those that are tied share the byte
     plan.expected = "an older save to be restored in place of the one that is damaged" if has_older else \
-                    f"what is damaged not to be restored, and every rank to name {tensor} and its digest"  # fmt: skip
+                    f"what is damaged not to be restored, and every rank to name {' or '.join(tensors)} " \
+                    "and its digest"  # fmt: skip
+    names = ", ".join(quoted(f"'{tensor}'") for tensor in tensors)
     return plan.constant("bool", "kHasOlder", str(has_older).lower()) \
-               .constant("std::string", "kDamaged", quoted(tensor))  # fmt: skip
+               .constant("std::vector<std::string>", "kDamaged", f"{{{names}}}")  # fmt: skip
 
 
 CHECKS = {"fault.ends_as_stated": as_stated, "fault.nothing_lost": left, "fault.nothing_leaks": leaks,
