@@ -37,6 +37,15 @@ std::vector<std::string> NamesOf(const FaultRecord& damage) {
   return names;
 }
 
+/// Whether a fault struck in the phase that ends jobs: which of the two came first is left open.
+bool IsEndedByAnother(const PhaseEvidence& phase) {
+  return std::any_of(phase.ranks.begin(), phase.ranks.end(), [](const RankEvidence& rank) {
+    return std::any_of(rank.faults.begin(), rank.faults.end(), [](const FaultRecord& record) {
+      return record.id != kRot && record.model != "go-on" && record.model != "seen";
+    });
+  });
+}
+
 void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, const FaultRecord& damage,
                 Judgement& judgement) {
   const auto last = LastStepOf(phase, "saved");
@@ -50,6 +59,7 @@ void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, const Faul
     if (last && *restored >= *last) found("restored", "what is damaged was restored");
     return;
   }
+  if (IsEndedByAnother(phase)) return;
   const bool trains = phase.name == "train";
   if (trains && evidence.test_case.SavedSteps().size() > 1 &&
       evidence.test_case.training.keep > 1) {
@@ -94,7 +104,12 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     any = true;
     CheckPhase(evidence, phase, *damage, judgement);
   }
-  if (!any) judgement.Inconclusive("nothing was damaged");
+  if (any) return;
+  if (std::any_of(evidence.phases.begin(), evidence.phases.end(), IsEndedByAnother)) {
+    judgement.Skipped("another fault came before the damage");
+  } else {
+    judgement.Inconclusive("nothing was damaged");
+  }
 }
 
 const PropertyRegistration kRegistration{{

@@ -82,6 +82,40 @@ TEST(EveryFaultFiresTest, OfAStageThatIsNotReachedItSaysWhichAre) {
   }
 }
 
+/// What is found where a byte of tied tensors is damaged and each rank ends saying `error`.
+std::vector<std::string> KindsOfDamage(const std::string& error,
+                                       const std::vector<FaultRecord>& more = {}) {
+  SoundEvidence sound;
+  sound.evidence.test_case.faults = {{"file/rot", "7"}};
+  auto& ranks = sound.Phase("values").ranks;
+  for (RankEvidence& rank : ranks) {
+    std::erase_if(rank.stages, [](const StageRecord& stage) { return stage.name == "restored"; });
+    rank.errors = {{"bad-input", "restored", error}};
+  }
+  ranks[0].faults = {{"file/rot", "7", "bit 0 of byte 9 of f, of tensor 'v' and 'w'", "recover"}};
+  ranks[1].faults = more;
+  const PropertyResult result = JudgeOne(sound.evidence, "fault.damage_recovered");
+  EXPECT_GT(result.judgement.comparisons(), 0u);
+  std::vector<std::string> kinds;
+  for (const Finding& finding : result.judgement.findings()) kinds.push_back(finding.kind);
+  return kinds;
+}
+
+TEST(DamageRecoveredTest, EachNameOfWhatIsDamagedWillDo) {
+  EXPECT_THAT(KindsOfDamage("tensor 'v': another digest"), ElementsAre());
+  EXPECT_THAT(KindsOfDamage("tensor 'w': another digest"), ElementsAre());
+  EXPECT_THAT(KindsOfDamage("tensor 'x': another digest"), ElementsAre("not-named"));
+  EXPECT_THAT(KindsOfDamage("tensor 'vw': another digest"), ElementsAre("not-named"));
+  EXPECT_THAT(KindsOfDamage("tensor 'w' is wrong"), ElementsAre("not-named"));
+}
+
+TEST(DamageRecoveredTest, WhoHasEndedByAnotherFaultNeedNotTell) {
+  EXPECT_THAT(KindsOfDamage("", {{"rank/kill", "1@saved", "at stage saved", "end-the-run"}}),
+              ElementsAre());
+  EXPECT_THAT(KindsOfDamage("", {{"file/slow", "0:1", "write 0", "go-on"}}),
+              ElementsAre("not-named"));
+}
+
 /// Three ranks, of which a call of rank 1 failed, or rank 1 was lost, and what each of them says.
 class Struck {
  public:

@@ -382,13 +382,21 @@ FaultCase FaultOfAProcess(int64_t ranks) {
   return OneOf(faults);
 }
 
+/// Whether there is a byte to be damaged in what it saves.
+bool SavesBytes(const Case& made) {
+  return std::any_of(made.model.tensors.begin(), made.model.tensors.end(), [](const TensorCase& tensor) {
+    return tensor.persistent && TensorBytes(tensor.dtype, tensor.shape).value_or(0) > 0;
+  });
+}
+
 /// Rank 0 comes by here whatever the case: it maps the checkpoint, makes what a save is written into, writes,
-/// syncs and renames it.
+/// syncs and renames it, and reads it back.
 FaultCase FaultThatStrikes(const Case& made) {
   const int64_t ranks = made.WorldSize();
   if (made.transport != "sim" && Chance(40)) return FaultOfAProcess(ranks);
   const std::string rank = std::to_string(Between(0, ranks - 1));
   const std::string early = EarlyStage();
+  if (SavesBytes(made) && Chance(8)) return {"file/rot", std::to_string(Between(0, 9999))};
   return OneOf<FaultCase>({{"rank/kill", rank + "@" + early},
                            {"rank/leave", rank + "@" + early},
                            {"file/map", "0:0"},
