@@ -40,13 +40,22 @@ struct Struck {
   }
 };
 
-Struck StruckIn(const PhaseEvidence& phase) {
+/// "No space left on device" of "writing 4 bytes to f: No space left on device". How a call is
+/// called is each program's own, and the error's words are not.
+std::string ErrorIn(const std::string& detail) {
+  const size_t at = detail.rfind(": ");
+  return at == std::string::npos ? detail : detail.substr(at + 2);
+}
+
+Struck StruckIn(const PhaseEvidence& phase, bool is_reference) {
   Struck struck;
   std::vector<std::string> texts;
   for (const RankEvidence& rank : phase.ranks) {
     for (const FaultRecord& fault : rank.faults) {
       struck.models.insert(fault.model);
-      if (fault.model == "abort") struck.failed.emplace_back(rank.rank, fault.detail);
+      if (fault.model == "abort") {
+        struck.failed.emplace_back(rank.rank, is_reference ? fault.detail : ErrorIn(fault.detail));
+      }
       if (fault.model == "end-the-run") struck.ended.insert(rank.rank);
       if (fault.model == "tell-all") struck.cut_off.insert(rank.rank);
       if (fault.model == "end-in-time") struck.shaken.insert(rank.rank);
@@ -192,7 +201,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   const std::string* nameless = evidence.WhyCannot("lost_ranks");
   if (nameless != nullptr) judgement.Skipped("which rank errors name: " + *nameless);
   for (const PhaseEvidence& phase : evidence.phases) {
-    const Struck struck = StruckIn(phase);
+    const Struck struck = StruckIn(phase, IsReference(evidence));
     if (struck.models.empty()) continue;
     const bool is_judged = struck.MayEnd() || struck.models.contains("go-on");
     if (!is_judged) {

@@ -124,6 +124,10 @@ class Struck {
     Ranks()[1].faults = {{"some/fault", "0:1", detail, model}};
   }
   std::vector<RankEvidence>& Ranks() { return sound_.Phase("values").ranks; }
+  Struck& InSubject() {
+    sound_.evidence.test_case.subject = "mine";
+    return *this;
+  }
   Struck& Says(size_t rank, const std::string& code, const std::string& message) {
     Ranks()[rank].errors = {{code, "ready", message}};
     Ranks()[rank].exit = "exit 1";
@@ -242,6 +246,17 @@ TEST(EndsAsStatedTest, ARankThatIsCutOffEndsAndTellsAsTheOthersDo) {
               ElementsAre("not-told"));
 }
 
+TEST(EndsAsStatedTest, OfASubjectTheWordsOfTheErrorAreEnough) {
+  const auto kinds = [](const std::string& of_others) {
+    Struck struck("abort", "writing 4 bytes to f: No space left on device");
+    struck.InSubject().Says(1, "subject", "OSError: [Errno 28] No space left on device");
+    return struck.Says(0, "subject", of_others).Says(2, "subject", of_others).Kinds();
+  };
+  EXPECT_THAT(kinds("rank 1: OSError: [Errno 28] No space left on device"), ElementsAre());
+  EXPECT_THAT(kinds("rank 1: OSError"), ElementsAre("not-named"));
+  EXPECT_THAT(kinds("rank 2: No space left on device"), ElementsAre("not-named"));
+}
+
 TEST(EndsAsStatedTest, ARankThatMayFailInAnyWay) {
   const auto kinds = [](const std::string& exit, const std::string& of_others) {
     Struck struck("end-in-time", "operator new 7 of rank 1");
@@ -260,12 +275,17 @@ TEST(EndsAsStatedTest, ARankThatMayFailInAnyWay) {
 }
 
 TEST(NothingLostTest, WhatLiesThere) {
-  const auto kinds = [](const std::string& phase, const std::function<void(LeftRecord&)>& change) {
+  bool ended_well = false;
+  const auto kinds = [&](const std::string& phase, const std::function<void(LeftRecord&)>& change) {
     SoundEvidence sound;
     sound.evidence.test_case.faults = {{"some/fault", "0"}};
-    sound.Phase("values").ranks[1].faults = {{"some/fault", "0", "", "abort"}};
     PhaseEvidence after = sound.Phase("values");
     after.name = "after";
+    sound.Phase("values").ranks[1].faults = {{"some/fault", "0", "", "abort"}};
+    for (RankEvidence& rank : sound.Phase("values").ranks) {
+      rank.stages.push_back({.name = "saved", .complete = true});
+    }
+    if (!ended_well) sound.Phase("values").ranks[1].errors = {{"failed", "saved", "no space"}};
     sound.evidence.phases.push_back(after);
     const LeftCheckpoint old{.is_previous = true, .content = "old"}, made{.content = "made"};
     auto& left = sound.evidence.oracle.left;
@@ -292,6 +312,10 @@ TEST(NothingLostTest, WhatLiesThere) {
               ElementsAre("draft"));
   EXPECT_THAT(kinds("after", [](LeftRecord& left) { left.checkpoints[0].is_previous = true; }),
               ElementsAre("not-saved"));
+  ended_well = true;
+  EXPECT_THAT(kinds("values", [](LeftRecord&) {}), ElementsAre("not-saved"));
+  EXPECT_THAT(kinds("values", [](LeftRecord& left) { left.checkpoints = {{.content = "made"}}; }),
+              ElementsAre());
 }
 
 TEST(NothingLeaksTest, WhatARankStillHolds) {

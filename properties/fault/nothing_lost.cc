@@ -37,6 +37,7 @@ class Judging {
     }
     if (left_.latest) CheckLatest();
     if (is_over) CheckOver();
+    if (!is_over && EndedAsIfAllWereWell()) CheckAllIsThere();
   }
 
  private:
@@ -57,6 +58,27 @@ class Judging {
                                       [&](const auto& one) { return one.name == *left_.latest; });
     if (!is_there)
       Add("latest", fmt::format("`latest` names '{}', which is not there", *left_.latest));
+  }
+
+  bool EndedAsIfAllWereWell() const {
+    return LastStepOf(phase_, "saved") &&
+           std::all_of(phase_.ranks.begin(), phase_.ranks.end(), [](const RankEvidence& rank) {
+             return rank.closed && rank.exit == "ok" && rank.errors.empty();
+           });
+  }
+
+  /// Whether an error of what it saved was swallowed: all that it would have saved is to be there.
+  void CheckAllIsThere() {
+    for (const LeftCheckpoint& other : undisturbed_.checkpoints) {
+      judgement_.Compared();
+      const bool is_there =
+          std::any_of(left_.checkpoints.begin(), left_.checkpoints.end(),
+                      [&](const auto& one) { return !one.is_previous && one.name == other.name; });
+      if (is_there) continue;
+      Add("not-saved", fmt::format("every rank ended as if all were well, and {} that it saves is "
+                                   "not there",
+                                   NameOf(other)));
+    }
   }
 
   /// What a job that was not disturbed leaves after one that was.
@@ -101,11 +123,13 @@ std::string WhyNotAudited(const Evidence& evidence) {
 ///             its manifest or against what an earlier job had saved there, and one of the job
 ///             itself holds what it would without a fault; at least one is there; `latest` names
 ///             one of them. After the same job has run there once more, undisturbed, there is a
-///             checkpoint of its own and no draft of a save.
+///             checkpoint of its own and no draft of a save. Where all ranks
+///             of a struck phase end well, all is there that they save without a fault.
 /// \needs      the oracle's record of what was left (phases values, train, after)
 /// \tolerance  none
 /// \killed_by  checkpoint.latest_before_data, fault.old_one_removed_first,
-/// fault.writer_error_swallowed \source     design: the last good checkpoint still loads
+///             fault.writer_error_swallowed
+/// \source     design: the last good checkpoint still loads
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (evidence.test_case.faults.empty()) {
     judgement.Skipped("no fault was to be injected");
@@ -136,7 +160,8 @@ const PropertyRegistration kRegistration{{
     .tolerance = "bit-exact",
     .source = "a fault may cost what was being saved, and nothing that had been",
     .killed_by = {"checkpoint.latest_before_data", "fault.old_one_removed_first",
-                  "fault.writer_error_swallowed", "subject.saves_what_it_has"},
+                  "fault.writer_error_swallowed", "subject.goes_on_without_its_save",
+                  "subject.saves_what_it_has"},
     .check = Check,
     .capabilities = {"save"},
 }};

@@ -1,5 +1,6 @@
 #include "verify/crash/choices.h"
 
+#include <algorithm>
 #include <array>
 #include <random>
 
@@ -40,15 +41,27 @@ Picks Draw(const std::vector<int64_t>& counts, int64_t turn, std::mt19937_64& ra
   return picks;
 }
 
+/// i * some / all, which may be great numbers.
+int64_t Share(int64_t i, int64_t some, int64_t all) {
+  return static_cast<int64_t>(static_cast<double>(i) * static_cast<double>(some) /
+                              static_cast<double>(all));
+}
+
 }  // namespace
 
-Status VisitChoices(const Choices& choices, int64_t all_max, uint64_t seed, const Make& make) {
+Status VisitChoices(const Choices& choices, const ChoiceLimits& limits, uint64_t seed,
+                    const Make& make) {
   const std::vector<int64_t>& counts = choices.counts;
-  if (AreFew(counts, all_max)) return MakeAll(counts, make);
+  if (AreFew(counts, std::min(limits.all_max, limits.some_max))) return MakeAll(counts, make);
+  int64_t told = 2 + static_cast<int64_t>(choices.also.size());
+  for (const int64_t count : counts) told += count > 1 ? count : 0;
+  told = std::max(told, limits.all_max);
   int64_t made = 0;
   const auto counted = [&](const Picks& picks) {
-    ++made;
-    return make(picks);
+    const int64_t i = made++;
+    const bool is_one = told <= limits.some_max || i < 2 ||
+                        Share(i, limits.some_max, told) != Share(i - 1, limits.some_max, told);
+    return is_one ? make(picks) : Ok();
   };
   const Picks kept(counts.size(), 0);
   Picks lost = kept;
@@ -65,7 +78,7 @@ Status VisitChoices(const Choices& choices, int64_t all_max, uint64_t seed, cons
   }
   for (const Picks& picks : choices.also) SP_TRY(counted(picks));
   std::mt19937_64 random(seed);
-  for (int64_t turn = 0; made < all_max; ++turn) SP_TRY(counted(Draw(counts, turn, random)));
+  for (int64_t turn = 0; made < limits.all_max; ++turn) SP_TRY(counted(Draw(counts, turn, random)));
   return Ok();
 }
 

@@ -9,9 +9,10 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::UnorderedElementsAre;
 
-std::vector<Picks> Made(const Choices& choices, int64_t all_max, uint64_t seed = 1) {
+std::vector<Picks> Made(const Choices& choices, int64_t all_max, uint64_t seed = 1,
+                        int64_t some_max = INT64_MAX) {
   std::vector<Picks> made;
-  const Status visited = VisitChoices(choices, all_max, seed, [&](const Picks& picks) {
+  const Status visited = VisitChoices(choices, {all_max, some_max}, seed, [&](const Picks& picks) {
     made.push_back(picks);
     return Ok();
   });
@@ -42,9 +43,19 @@ TEST(Choices, DrawnOnesFollowFromTheSeed) {
   }
 }
 
+TEST(Choices, OfTooManySomeAreMadeEvenly) {
+  const Choices choices{std::vector<int64_t>(1000, 2), {}};
+  const std::vector<Picks> made = Made(choices, 64, 1, 50);
+  EXPECT_NEAR(static_cast<double>(made.size()), 50, 3);
+  EXPECT_EQ(made[0], Picks(1000, 0));
+  EXPECT_EQ(made[1], Picks(1000, 1));
+  EXPECT_EQ(made, Made(choices, 64, 1, 50));
+  EXPECT_EQ(Made(choices, 64).size(), 2002u);
+}
+
 TEST(Choices, EndWithTheFirstError) {
   int64_t count = 0;
-  const Status visited = VisitChoices({{2, 2}, {}}, 4, 1, [&](const Picks&) -> Status {
+  const Status visited = VisitChoices({{2, 2}, {}}, {4}, 1, [&](const Picks&) -> Status {
     if (++count == 2) return Failed("enough");
     return Ok();
   });

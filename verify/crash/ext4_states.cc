@@ -151,7 +151,7 @@ class Point {
       choices.counts.push_back(static_cast<int64_t>(file.cuts.size()));
     }
     const uint64_t seed = options_.seed * 1000003 + after_ * 1009 + commit_;
-    return VisitChoices(choices, options_.combinations_max, seed,
+    return VisitChoices(choices, {options_.combinations_max, options_.choices_max}, seed,
                         [&](const Picks& picks) { return visit(Make(picks, contents)); });
   }
 
@@ -235,7 +235,7 @@ class Point {
 Status VisitExt4States(const History& history, const StateOptions& options,
                        const MakeVisitor& visit) {
   Contents contents(history);
-  const std::vector<int64_t> points = CrashPoints(history, options);
+  const std::vector<int64_t> points = CrashPoints(history, options.points_max);
   for (const int64_t after : points) {
     const int64_t first_commit = FirstCommit(history, after);
     for (const int64_t commit : points) {

@@ -33,7 +33,7 @@ Result<History> ResolveAll(const Disk& before, const std::vector<FileOperation>&
   return history;
 }
 
-std::vector<int64_t> CrashPoints(const History& history, const StateOptions& options) {
+std::vector<int64_t> CrashPoints(const History& history, int64_t points_max) {
   std::set<int64_t> points = {0, history.count()};
   std::vector<int64_t> first;  // after what is no write
   std::vector<int64_t> others;
@@ -44,7 +44,7 @@ std::vector<int64_t> CrashPoints(const History& history, const StateOptions& opt
   for (const std::vector<int64_t>& some : {first, others}) {
     const int64_t count = static_cast<int64_t>(some.size());
     const int64_t taken =
-        std::clamp<int64_t>(options.points_max - static_cast<int64_t>(points.size()), 0, count);
+        std::clamp<int64_t>(points_max - static_cast<int64_t>(points.size()), 0, count);
     for (int64_t i = 0; i < taken; ++i) points.insert(some[i * count / taken]);
   }
   return {points.begin(), points.end()};

@@ -31,9 +31,9 @@ struct History {
 /// \error as Disk::Resolve.
 Result<History> ResolveAll(const Disk& before, const std::vector<FileOperation>& operations);
 
-/// After how many operations it crashes, ascending; with 0 and all, and at most options.points_max
-/// if that is 2 or more.
-std::vector<int64_t> CrashPoints(const History& history, const StateOptions& options);
+/// After how many operations it crashes, ascending; with 0 and all, and at most `points_max` if
+/// that is 2 or more.
+std::vector<int64_t> CrashPoints(const History& history, int64_t points_max);
 
 /// By inode, the number of operations up to its last sync among the first `after`: those with a
 /// smaller index were done when that began. 0 where it was not synced.

@@ -10,7 +10,7 @@ namespace shardproof::crash {
 
 Status VisitKillStates(const History& history, const StateOptions& options,
                        const MakeVisitor& visit) {
-  for (int64_t after = 0; after <= history.count(); ++after) {
+  for (const int64_t after : CrashPoints(history, options.kill_points_max)) {
     CrashState state;
     state.after = after;
     state.disk = history.after[after];

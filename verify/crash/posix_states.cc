@@ -40,7 +40,8 @@ class Point {
   }
 
   Status Visit(const MakeVisitor& visit) const {
-    return VisitChoices(ChoicesOf(history_, items_), options_.combinations_max,
+    return VisitChoices(ChoicesOf(history_, items_),
+                        {options_.combinations_max, options_.choices_max},
                         options_.seed * 1000003 + after_, [&](const Picks& picks) -> Status {
                           CrashState state;
                           state.after = after_;
@@ -197,7 +198,7 @@ class Point {
 
 Status VisitPosixStates(const History& history, const StateOptions& options,
                         const MakeVisitor& visit) {
-  for (const int64_t after : CrashPoints(history, options)) {
+  for (const int64_t after : CrashPoints(history, options.points_max)) {
     const Point point(history, options, after);
     SP_TRY(point.Visit(visit));
   }

@@ -72,7 +72,7 @@ Result<CrashModel> ParseCrashModel(const std::string& name) {
 Result<StateCounts> VisitStates(const Disk& before, const std::vector<FileOperation>& operations,
                                 const StateOptions& options, const StateVisitor& visit) {
   if (options.combinations_max < 1 || options.points_max < 1 || options.block_bytes < 1 ||
-      options.tears_max < 1) {
+      options.tears_max < 1 || options.kill_points_max < 1 || options.choices_max < 1) {
     return BadInput(fmt::format(
         "crash states: expected positive numbers, found {} combinations, {} "
         "points, blocks of {} bytes, {} tears",

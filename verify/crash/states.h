@@ -63,6 +63,11 @@ struct StateOptions {
   /// more. Those after what is no write come first, with the start and the end; then others,
   /// evenly.
   int64_t points_max = 1000;
+  /// Of kill: likewise.
+  int64_t kill_points_max = INT64_MAX;
+  /// Of ext4-ordered and posix: where there are more combinations at a crash point than this, so
+  /// many of them, evenly, with nothing lost and everything lost.
+  int64_t choices_max = INT64_MAX;
   int64_t block_bytes = 4096;
   /// At so many block boundaries a write is torn at most: the first, the last, and evenly between.
   int64_t tears_max = 4;

@@ -1,6 +1,7 @@
 #include "verify/crash/traced.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include <cerrno>
@@ -125,7 +126,8 @@ Result<std::vector<FileOperation>> TracedSave::Operations(const Disk& before) co
   if (recorded == found) return operations_;
   const Difference difference = FirstDifference(recorded, found);
   const std::string path = root_ + "/" + difference.path;
-  if (mapped_.contains(difference.path)) {
+  struct stat facts {};
+  if (::lstat(path.c_str(), &facts) == 0 && mapped_.contains({facts.st_dev, facts.st_ino})) {
     return Unsupported(path +
                        ": was changed through a shared mapping, whose stores are no calls: "
                        "expected writes");

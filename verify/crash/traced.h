@@ -96,7 +96,8 @@ class TracedSave : public trace::Listener {
   std::optional<pid_t> in_flight_;                    ///< the thread whose call is being done
   Finish finish_;                                     ///< of that call
   std::set<std::pair<uint64_t, uint64_t>> unsynced_;  ///< device and inode: a sync has failed
-  std::set<std::string> mapped_;                      ///< shared and to be written, by path
+  /// Shared and to be written: device and inode, since a file may be renamed.
+  std::set<std::pair<uint64_t, uint64_t>> mapped_;
   std::set<std::string> notices_;
   std::optional<Error> error_;
 };

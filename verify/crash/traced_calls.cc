@@ -333,7 +333,8 @@ TracedSave::Plan TracedSave::PlanOfLink(const Call& call, int from_directory, ui
     struct stat facts {};
     if (!below_source || ::lstat(source->c_str(), &facts) != 0) {
       return Refuse(left, *target,
-                    "expected another name of what has one below " + root_ + ", found " + *source);
+                    "expected another name of a file that has one below " + root_ +
+                        " (one of O_TMPFILE has none), found " + *source);
     }
     Note(left, {.kind = OperationKind::kLink, .path = *below_source, .other = *below_target});
   };
@@ -379,7 +380,7 @@ void TracedSave::NoteMapping(const Call& call) {
   if ((kind != MAP_SHARED && kind != MAP_SHARED_VALIDATE) || Fd(call.arguments[4]) < 0) return;
   const auto file = LookAt(call.thread, Fd(call.arguments[4]));
   if (!file || !file->can_write) return;
-  if (const auto below = Below(file->path)) mapped_.insert(*below);
+  if (Below(file->path)) mapped_.insert(file->id());
 }
 
 }  // namespace shardproof::crash

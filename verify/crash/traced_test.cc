@@ -257,6 +257,11 @@ TEST_F(Traced, StoresIntoASharedMappingAreRefusedAndLooksAreNot) {
                              "f = os.open('there', os.O_RDWR)\n"
                              "m = mmap.mmap(f, 10)\nm[0] = 65\n")),
               HasSubstr("there: was changed through a shared mapping"));
+  EXPECT_THAT(ErrorOf(Python("import mmap\n"
+                             "f = os.open('there', os.O_RDWR)\n"
+                             "m = mmap.mmap(f, 10)\nm[0] = 66\n"
+                             "os.rename('there', 'elsewhere')\n")),
+              HasSubstr("elsewhere: was changed through a shared mapping"));
 }
 
 TEST_F(Traced, AnotherProgramThatWritesIsNoticed) {

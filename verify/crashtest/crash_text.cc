@@ -148,10 +148,17 @@ std::string CrashText(const Options& options, const Outcome& outcome,
     }
     text += fmt::format("; {} loads\n", outcome.loads);
     const int64_t points = static_cast<int64_t>(outcome.operations.size()) + 1;
+    if (outcome.kill_points < points) {
+      text += fmt::format(
+          "  looked at {} of {} moments at which the processes may be killed: --states asks for "
+          "more\n",
+          outcome.kill_points, points);
+    }
     if (outcome.points < points) {
       text += fmt::format(
-          "  looked at {} of {} moments at which the machine may stop: --states asks for more\n",
-          outcome.points, points);
+          "  looked at {} of {} moments at which the machine may stop{}: --states asks for more\n",
+          outcome.points, points,
+          outcome.choices_max == INT64_MAX ? "" : ", and at some of what each may lose");
     }
     text += "\n" + Table(outcome);
   }
@@ -178,6 +185,7 @@ nlohmann::json CrashJson(const Options& options, const Outcome& outcome,
                {"versions", outcome.versions},
                {"loads", outcome.loads},
                {"points", outcome.points},
+               {"kill_points", outcome.kill_points},
                {"bad_count", outcome.bad_count},
                {"inconclusive", outcome.inconclusive},
                {"operations", Json::array()},

@@ -31,21 +31,37 @@ bool IsTorch(const std::string& name) {
          name.ends_with(".ckpt");
 }
 
-/// Where a link leads, and what is there.
+/// Where a path leads, and what is there.
 struct Behind {
-  std::string path;
+  std::string path;  ///< without links
   Inode inode = kNoInode;
 };
 
-Behind Follow(const Disk& disk, const std::string& link) {
+/// With the links on the way followed, and one that it ends in.
+Behind Follow(const Disk& disk, const std::string& path) {
   constexpr int kLinksMax = 8;
-  Behind behind{link, disk.Find(link)};
-  for (int i = 0; i < kLinksMax && behind.inode != kNoInode && disk.IsLink(behind.inode); ++i) {
-    behind.path = crash::PathOfTarget(Folder(behind.path), disk.Target(behind.inode));
-    behind.inode = disk.Find(behind.path);
+  std::string left = path;
+  std::string done;
+  for (int links = 0; links <= kLinksMax;) {
+    const size_t slash = left.find('/');
+    const std::string here = Joined(done, left.substr(0, slash));
+    const std::string rest = slash == std::string::npos ? "" : left.substr(slash + 1);
+    const Inode inode = disk.Find(here);
+    if (inode == kNoInode) break;
+    if (disk.IsLink(inode)) {
+      const std::string target = crash::PathOfTarget(done, disk.Target(inode));
+      if (target.starts_with('/')) break;  // elsewhere
+      left = rest.empty() ? target : target.empty() ? rest : target + "/" + rest;
+      done.clear();
+      ++links;
+      if (left.empty()) return {"", kRootInode};
+      continue;
+    }
+    if (rest.empty()) return {here, inode};
+    done = here;
+    left = rest;
   }
-  if (behind.inode != kNoInode && disk.IsLink(behind.inode)) behind.inode = kNoInode;
-  return behind;
+  return {path, kNoInode};
 }
 
 /// Of the name, or of what it leads to.
@@ -122,8 +138,8 @@ std::vector<std::string> Paths(const What& what) {
 
 /// The link that it is found by; nothing if it is found by none.
 std::optional<std::string> LinkOf(const What& what, const Disk& disk) {
-  if (what.files.size() > 1) return std::nullopt;
   for (const std::string& path : {what.path, what.FirstPath()}) {
+    if (path != what.path && what.files.size() > 1) continue;
     const Inode inode = path.empty() ? kNoInode : disk.Find(path);
     if (inode != kNoInode && disk.IsLink(inode)) return path;
   }

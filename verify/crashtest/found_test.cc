@@ -100,6 +100,18 @@ TEST(Found, WhatALinkThatMovedLeadsToIsEnteredByIt) {
   const Disk after = DiskOf(With(kSteps, {Symlink("latest", "step-2"), Symlink("l.pt", "a.pt")}));
   EXPECT_EQ(Entrances({latest, step}, before, after), std::vector<What>{latest});
   EXPECT_EQ(Entrances({latest, step}, after, after), std::vector<What>{step});
+  const Operations files = {Create("step-1/c.pt"), Create("step-2/c.pt"),
+                            Write("step-2/c.pt", 0, "2")};
+  const What through{"torch", "latest", {"c.pt"}};
+  const Disk was = DiskOf(With(With(kSteps, files), {Symlink("latest", "step-1")}));
+  const Disk is = DiskOf(With(With(kSteps, files), {Symlink("latest", "step-2")}));
+  EXPECT_TRUE(Differs(through, was, is));
+  EXPECT_FALSE(Differs(through, is, is));
+  EXPECT_EQ(Entrances({through, {"torch", "step-2", {"c.pt"}}}, was, is),
+            std::vector<What>{through});
+  const What shards{"safetensors", "latest", {"a", "b"}};
+  EXPECT_EQ(Entrances({shards, {"safetensors", "step-2", {"a", "b"}}}, was, is),
+            std::vector<What>{shards});
   const What both{"torch", "", {"a.pt", "b.pt"}};
   const What link{"torch", "", {"l.pt"}};
   EXPECT_EQ(Entrances({both, link}, before, after), std::vector<What>{both});

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <tuple>
 
 #include "verify/crashtest/run.h"
@@ -23,10 +25,12 @@ std::string WhatOf(const BadState& bad) {
 
 std::string LineOf(const BadState& bad) {
   if (bad.outcome.loaded == Loaded::kWrong) return bad.outcome.line;
-  const std::string seen = bad.outcome.loaded == Loaded::kOld ? "the previous checkpoint is loaded"
-                           : bad.outcome.loaded == Loaded::kNew
-                               ? "the new checkpoint is loaded"
-                               : "the load fails: " + bad.outcome.line;
+  const std::string seen =
+      bad.outcome.loaded == Loaded::kOld ? "the previous checkpoint is loaded"
+      : bad.outcome.loaded == Loaded::kNew
+          ? "the new checkpoint is loaded"
+          : "the load fails" +
+                (bad.outcome.line.empty() ? " without a word" : ": " + bad.outcome.line);
   return fmt::format("{}, expected {}{}", seen, bad.expected,
                      bad.expected == "new" ? ", since the command had ended" : "");
 }
@@ -48,23 +52,64 @@ std::string Subject(const FileOperation& operation) {
   }
 }
 
-/// What the state lacks that was done first, or what was done last if it lacks nothing.
-std::string CauseOf(const BadState& bad, const std::vector<FileOperation>& operations) {
-  const FileOperation* first = nullptr;
-  size_t first_at = std::string::npos;
-  for (const FileOperation& operation : operations) {
-    const size_t at = bad.lost.find(Describe(operation));
-    if (at < first_at) {
-      first = &operation;
-      first_at = at;
+bool ChangesNothing(const FileOperation& operation) {
+  return operation.kind == OperationKind::kSyncFile ||
+         operation.kind == OperationKind::kSyncDirectory;
+}
+
+/// What explains bad states of one model.
+class Causes {
+ public:
+  Causes(const std::vector<BadState>& bad, const std::vector<FileOperation>& operations)
+      : operations_(operations) {
+    for (const BadState& one : bad) {
+      if (one.lost == "nothing lost") whole_[one.model].insert(Settled(one.after));
     }
   }
-  const bool is_under_way = bad.last_operation.ends_with(", under way");
-  if (first != nullptr && !is_under_way) return "without " + Subject(*first);
-  const int64_t last = is_under_way ? bad.after : bad.after - 1;
-  if (last < 0) return "before anything is done";
-  return "after a change of " + Subject(operations[static_cast<size_t>(last)]);
-}
+
+  /// What the state lacks that was done first. If it lacks nothing: from which operation on states
+  /// are bad, since that is the one that should have waited.
+  std::string Of(const BadState& bad) const {
+    const FileOperation* first = nullptr;
+    size_t first_at = std::string::npos;
+    for (const FileOperation& operation : operations_) {
+      const size_t at = bad.lost.find(Describe(operation));
+      if (at < first_at) {
+        first = &operation;
+        first_at = at;
+      }
+    }
+    const bool is_under_way = bad.last_operation.ends_with(", under way");
+    if (first != nullptr && !is_under_way) return "without " + Subject(*first);
+    const int64_t begin = BeginOfRun(bad);
+    if (begin > 0)
+      return "from the " + Describe(operations_[static_cast<size_t>(begin - 1)]) + " on";
+    if (is_under_way)
+      return "during a change of " + Subject(operations_[static_cast<size_t>(bad.after)]);
+    return "before anything is done";
+  }
+
+ private:
+  /// After so many operations the first of the states was bad that lead up to this one, all of them
+  /// bad; 0: the one before it is none, or nothing was done.
+  int64_t BeginOfRun(const BadState& bad) const {
+    const auto whole = whole_.find(bad.model);
+    if (whole == whole_.end() || !whole->second.contains(Settled(bad.after))) return 0;
+    int64_t begin = Settled(bad.after);
+    while (begin > 0 && whole->second.contains(Settled(begin - 1))) begin = Settled(begin - 1);
+    return begin;
+  }
+
+  /// Without syncs behind it: they leave the same disk, which is judged once.
+  int64_t Settled(int64_t after) const {
+    while (after > 0 && ChangesNothing(operations_[static_cast<size_t>(after - 1)])) --after;
+    return after;
+  }
+
+  const std::vector<FileOperation>& operations_;
+  /// By model, after how many operations states are bad that lack nothing.
+  std::map<CrashModel, std::set<int64_t>> whole_;
+};
 
 /// What a reader understands first: little lost, and early.
 auto Size(const BadState& bad) { return std::make_tuple(bad.lost.size(), bad.after); }
@@ -73,6 +118,7 @@ auto Size(const BadState& bad) { return std::make_tuple(bad.lost.size(), bad.aft
 
 std::vector<BadGroup> GroupsOf(const crash::CrashReport& report,
                                const std::vector<FileOperation>& operations) {
+  const Causes causes(report.bad, operations);
   std::vector<BadGroup> groups;
   std::map<std::tuple<CrashModel, std::string, std::string>, size_t> known;
   // The same disk under a stronger model is no news: models are judged from the weakest on.
@@ -82,7 +128,7 @@ std::vector<BadGroup> GroupsOf(const crash::CrashReport& report,
     const auto first = weakest.try_emplace({bad.disk.Hash(), bad.expected}, bad.model).first;
     if (first->second != bad.model) continue;
     const std::string what = WhatOf(bad);
-    const std::string cause = CauseOf(bad, operations);
+    const std::string cause = causes.Of(bad);
     const auto [at, is_new] = known.try_emplace({bad.model, what, cause}, groups.size());
     if (is_new) groups.push_back({bad.model, what, cause, "", {}});
     groups[at->second].members.push_back(i);

@@ -79,7 +79,14 @@ class CommandLoader : public Loader {
         word.replace(at, 2, directory);
       }
     }
-    SP_ASSIGN(const ProgramEnd end, RunProgram(words, deadline_));
+    const auto run = RunProgram(words, deadline_);
+    if (!run.ok()) return BadInput("--load: " + run.error().message);
+    const ProgramEnd& end = run.value();
+    if (end.output_is_cut) {
+      return BadInput(fmt::format(
+          "--load: expected at most {} bytes to be printed, found more: a digest will do",
+          kProgramOutputBytesMax));
+    }
     if (end.ok()) return Loading{Loading::End::kLoaded, end.output, "exit 0"};
     if (end.how.starts_with("exit ")) {
       return Loading{Loading::End::kRefused, "", LastLine(end.error_tail)};

@@ -74,9 +74,10 @@ Error CommandFailed(const std::string& what, const std::string& how, const std::
 
 Status RunBefore(const Options& options) {
   if (options.before.empty()) return Ok();
-  SP_ASSIGN(const ProgramEnd end, RunProgram(options.before, options.save_deadline));
-  if (end.ok()) return Ok();
-  return CommandFailed("--before", end.how, end.error_tail);
+  const auto end = RunProgram(options.before, options.save_deadline);
+  if (!end.ok()) return BadInput("--before: " + end.error().message);
+  if (end.value().ok()) return Ok();
+  return CommandFailed("--before", end.value().how, end.value().error_tail);
 }
 
 /// Runs the save, and records it.
@@ -91,8 +92,9 @@ Status RunSave(const Options& options, Outcome& outcome) {
                                                          save));
   outcome.notices.assign(save.notices().begin(), save.notices().end());
   if (ended.left_behind > 0) {
-    outcome.notices.push_back(fmt::format("{} that outlived the command were ended",
-                                          ended.left_behind == 1 ? "a process" : "processes"));
+    outcome.notices.push_back(ended.left_behind == 1
+                                  ? "a process that outlived the command was ended"
+                                  : "processes that outlived the command were ended");
   }
   // What could not be recorded is why it was ended.
   auto operations = save.Operations(outcome.before);
@@ -100,9 +102,7 @@ Status RunSave(const Options& options, Outcome& outcome) {
     return operations.error();
   }
   if (!ended.in_time) {
-    return CommandFailed("the command",
-                         fmt::format("no end within {} s", options.save_deadline.count() / 1000),
-                         said.Tail());
+    return CommandFailed("the command", NoEndWithin(options.save_deadline), said.Tail());
   }
   if (ended.wait_status != 0) {
     return CommandFailed("the command", HowItEnded(ended.wait_status), said.Tail());
@@ -247,6 +247,19 @@ Result<Loading> LoadDisk(const Disk& disk, const What& what, Loader& loader,
   return loading;
 }
 
+/// The same twice: of a loader that tells of other things than the checkpoint nothing follows.
+Result<std::optional<std::string>> TellsAlike(const Disk& disk, const What& what,
+                                              const std::string& answer, Loader& loader,
+                                              const std::string& scratch) {
+  SP_ASSIGN(const Loading again, LoadDisk(disk, what, loader, scratch));
+  if (again.end == Loading::End::kLoaded && again.answer == answer)
+    return std::optional<std::string>();
+  return std::optional(fmt::format(
+      "loading {} twice gives two answers, the second one {}: a load must print the same "
+      "of the same checkpoint",
+      what.Text(), again.end == Loading::End::kLoaded ? "another" : again.line));
+}
+
 /// Both checkpoints, whole; which must load.
 Status LoadBoth(const Options& options, const Disk& after, Loader& loader,
                 const std::string& scratch, Outcome& outcome) {
@@ -266,6 +279,12 @@ Status LoadBoth(const Options& options, const Disk& after, Loader& loader,
                                 outcome.what.Text(), saved.line));
   }
   outcome.new_answer = saved.answer;
+  SP_ASSIGN(const auto unlike,
+            TellsAlike(after, outcome.what, outcome.new_answer, loader, scratch));
+  if (unlike) {
+    outcome.inconclusive = *unlike;
+    return Ok();
+  }
   if (outcome.had_previous && outcome.new_answer == outcome.old_answer) {
     outcome.inconclusive =
         "what the command saved loads like the previous checkpoint: old and new cannot be told "
@@ -303,30 +322,39 @@ Result<std::optional<Counted>> CountStates(const crash::StateOptions& states,
   return std::optional(std::move(counted));
 }
 
-/// Looks at twice as many crash points for as long as the states do not get too many; if they are
-/// from the start, at fewer places where a write is torn.
+/// Looks at twice as many moments at which the machine may stop for as long as the states do not
+/// get too many. If they are from the start: at fewer places where a write is torn, then at fewer
+/// combinations of losses. Those of a kill are as many again, at most.
 Result<Counted> FitStates(crash::StateOptions& states, int64_t states_max, const Outcome& outcome) {
   constexpr int64_t kPointsMin = 4;
+  constexpr int64_t kModels = 2;  // under which machines stop
   const int64_t points_all = static_cast<int64_t>(outcome.operations.size()) + 1;
+  if (states_max == 0) {
+    SP_ASSIGN(std::optional<Counted> all, CountStates(states, outcome, INT64_MAX));
+    return std::move(*all);
+  }
   const int64_t all = std::min(states.points_max, points_all);
-  if (states_max > 0) states.points_max = std::min(kPointsMin, all);
-  std::optional<Counted> counted;
-  if (states_max > 0) {
-    SP_ASSIGN(counted, CountStates(states, outcome, states_max));
-    if (!counted) states.tears_max = 1;
+  states.kill_points_max = std::min(states_max, points_all);
+  states.points_max = std::min(kPointsMin, all);
+  const int64_t disks_max = 2 * states_max;
+  SP_ASSIGN(std::optional<Counted> counted, CountStates(states, outcome, disks_max));
+  if (!counted) {
+    states.tears_max = 1;
+    SP_ASSIGN(counted, CountStates(states, outcome, disks_max));
   }
   if (!counted) {
+    states.choices_max = std::max<int64_t>(1, states_max / (kModels * kPointsMin));
     SP_ASSIGN(counted, CountStates(states, outcome, INT64_MAX));
+    return std::move(*counted);
   }
-  while (states_max > 0 && states.points_max < all && counted->disks < states_max) {
+  while (states.points_max < all && counted->disks < disks_max) {
     crash::StateOptions more = states;
     more.points_max = std::min(2 * states.points_max, all);
-    SP_ASSIGN(std::optional<Counted> next, CountStates(more, outcome, states_max));
+    SP_ASSIGN(std::optional<Counted> next, CountStates(more, outcome, disks_max));
     if (!next) break;
     states = more;
     counted = std::move(next);
   }
-  states.points_max = std::min(states.points_max, all);
   return std::move(*counted);
 }
 
@@ -384,7 +412,10 @@ Result<Outcome> TestSave(const Options& options, Loader& loader, const std::stri
   crash::StateOptions states = options.states;
   SP_ASSIGN(const Counted counted, FitStates(states, options.states_max, outcome));
   for (const auto& [model, counts] : counted.models) outcome.models[model].states = counts;
-  outcome.points = states.points_max;
+  const int64_t moments = static_cast<int64_t>(outcome.operations.size()) + 1;
+  outcome.points = std::min(states.points_max, moments);
+  outcome.kill_points = std::min(states.kill_points_max, moments);
+  outcome.choices_max = states.choices_max;
   int64_t done = 0;
   int64_t wrong = 0;
   const auto judge = [&](const std::string& directory) -> Result<LoadOutcome> {

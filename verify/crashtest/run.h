@@ -42,7 +42,7 @@ struct Options {
 struct BadGroup {
   crash::CrashModel model = crash::CrashModel::kKill;
   std::string what;             ///< "lost", "wrong", "died", "not durable"
-  std::string cause;            ///< "without the bytes of ckpt.pt", "after a change of the name a"
+  std::string cause;            ///< "without the bytes of ckpt.pt", "from the rename of a to b on"
   std::string line;             ///< what was loaded of the smallest, in words
   std::vector<size_t> members;  ///< indices of CrashReport::bad, the smallest state first
 };
@@ -64,7 +64,9 @@ struct Outcome {
   std::string old_answer;
   std::map<std::string, std::string> versions;
   std::map<crash::CrashModel, ModelCounts> models;  ///< those that were asked for
-  int64_t points = 0;  ///< under ext4-ordered and posix, of 1 + operations.size()
+  int64_t points = 0;               ///< under ext4-ordered and posix, of 1 + operations.size()
+  int64_t kill_points = 0;          ///< under kill, likewise
+  int64_t choices_max = INT64_MAX;  ///< of the combinations of losses at one of them
   int64_t loads = 0;
   int64_t bad_count = 0;
   crash::CrashReport report;

@@ -53,9 +53,9 @@ TEST_F(CrashTestRun, AWriteInPlaceIsLostByAKillAndItsStatesAreOneGroup) {
   const BadGroup& group = outcome.value().groups.front();
   EXPECT_EQ(group.model, CrashModel::kKill);
   EXPECT_EQ(group.what, "wrong");
-  EXPECT_EQ(group.cause, "after a change of the bytes of ckpt");
+  EXPECT_EQ(group.cause, "from the truncate of ckpt to 0 bytes on");
   const std::string text = CrashText(options_, outcome.value(), {});
-  EXPECT_THAT(text, HasSubstr("wrong, needs only a kill, after a change of the bytes of ckpt"));
+  EXPECT_THAT(text, HasSubstr("wrong, needs only a kill, from the truncate of ckpt to 0 bytes on"));
   EXPECT_THAT(text, HasSubstr("the worst needs only a kill; --report DIR writes scripts"));
 }
 
@@ -86,7 +86,7 @@ TEST_F(CrashTestRun, ALinkThatMovesBeforeTheDataIsLostByAKillAndOneThatMovesAfte
   ASSERT_TRUE(early.ok()) << early.error().message;
   ASSERT_FALSE(early.value().groups.empty());
   EXPECT_EQ(early.value().groups.front().model, CrashModel::kKill);
-  EXPECT_EQ(early.value().groups.front().cause, "after a change of the rename of l to latest");
+  EXPECT_EQ(early.value().groups.front().cause, "from the rename of l to latest on");
   fs::remove(base_ / "root/ckpt-2");
   fs::remove(base_ / "root/latest");
   fs::create_symlink("ckpt", base_ / "root/latest");
@@ -103,6 +103,44 @@ TEST_F(CrashTestRun, NothingDoneOrNothingToTellApartIsInconclusive) {
   const auto same = Save("printf old > ckpt");
   ASSERT_TRUE(same.ok()) << same.error().message;
   EXPECT_THAT(same.value().inconclusive, HasSubstr("cannot be told apart"));
+}
+
+TEST_F(CrashTestRun, WhatIsRemovedTooEarlyIsTheCauseOfAllThatFollows) {
+  const auto outcome = Save("rm ckpt && printf new > t && sync t && mv t ckpt && sync .");
+  ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+  ASSERT_FALSE(outcome.value().groups.empty());
+  EXPECT_EQ(outcome.value().groups.front().cause, "from the unlink of ckpt on");
+  EXPECT_NE(outcome.value().groups[1].model, CrashModel::kKill);
+}
+
+TEST_F(CrashTestRun, ALoadThatTellsOfOtherThingsSaysNothing) {
+  options_.loader = {"sh", "-c", "cat {}/ckpt && date +%N"};
+  const auto outcome = Save("printf new > t && sync t && mv t ckpt && sync .");
+  ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+  EXPECT_THAT(outcome.value().inconclusive, HasSubstr("twice gives two answers"));
+}
+
+TEST_F(CrashTestRun, ALoadIsReadToItsEnd) {
+  options_.states.models = {CrashModel::kKill};
+  std::ofstream(base_ / "root/ckpt") << std::string(3 << 20, '1') << "old";
+  const auto outcome = Save("cat ckpt > t && printf new >> t && sync t && mv t ckpt && sync .");
+  ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+  EXPECT_STREQ(VerdictOf(outcome.value()), "pass") << CrashText(options_, outcome.value(), {});
+  std::ofstream(base_ / "root/ckpt") << std::string(17 << 20, '1');
+  EXPECT_THAT(ErrorOf(Save("printf x >> ckpt")), HasSubstr("a digest will do"));
+}
+
+TEST_F(CrashTestRun, OfVeryManyFilesSomeStatesAreLookedAt) {
+  options_.states_max = 20;
+  const auto outcome = Save(
+      "mkdir d && for i in $(seq 300); do printf $i > d/$i; done; printf new > t && sync t d/* d "
+      "&& "
+      "mv t ckpt && sync .");
+  ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+  EXPECT_LT(outcome.value().loads, 100);
+  const std::string text = CrashText(options_, outcome.value(), {});
+  EXPECT_THAT(text, HasSubstr("looked at 20 of "));
+  EXPECT_THAT(text, HasSubstr("and at some of what each may lose"));
 }
 
 TEST_F(CrashTestRun, AFirstSaveMayBeRefused) {

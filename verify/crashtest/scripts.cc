@@ -51,6 +51,7 @@ Json TellState(const Options& options, const Outcome& outcome, const BadState& b
           {"new", WhatJson(outcome.what, outcome.new_answer)},
           {"old", outcome.had_previous ? WhatJson(outcome.old_what, outcome.old_answer) : Json()},
           {"loader", options.loader},
+          {"loader_runs_in", options.loader.empty() ? "" : fs::current_path().string()},
           {"loaded", outcome.what.Text()},
           {"model", ToString(bad.model)},
           {"crash", ModelText(bad.model)},

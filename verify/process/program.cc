@@ -8,10 +8,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <optional>
+
+#include "verify/process/process_tree.h"
 
 extern char** environ;
 
@@ -54,18 +56,32 @@ bool Drain(int fd, std::string& text) {
   return length > 0;
 }
 
-/// Reads both streams until both have ended. \returns false if the deadline came first.
-bool ReadUntil(Clock::time_point deadline, Pipe& output, Pipe& errors, ProgramEnd& end) {
+bool HasEnded(pid_t child) {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == child;
+}
+
+/// Reads both streams until both have ended, or the child has and nothing more comes. \returns false
+/// if the deadline came first.
+bool ReadUntil(Clock::time_point deadline, pid_t child, Pipe& output, Pipe& errors,
+               ProgramEnd& end) {
+  constexpr std::chrono::milliseconds kLook{100};
   while (output.read_end() >= 0 || errors.read_end() >= 0) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     if (left.count() <= 0) return false;
+    const bool has_ended = HasEnded(child);  // before the look, so that nothing it said is missed
     std::array<pollfd, 2> waits{{{output.read_end(), POLLIN, 0}, {errors.read_end(), POLLIN, 0}}};
-    if (::poll(waits.data(), waits.size(), static_cast<int>(left.count())) < 0 && errno != EINTR) {
-      return false;
-    }
+    const int ready =
+        ::poll(waits.data(), waits.size(), static_cast<int>(std::min(left, kLook).count()));
+    if (ready < 0 && errno != EINTR) return false;
+    if (ready == 0 && has_ended) return true;
     if (waits[0].revents != 0 && !Drain(output.read_end(), end.output)) output.CloseRead();
     if (waits[1].revents != 0 && !Drain(errors.read_end(), end.error_tail)) errors.CloseRead();
-    if (end.output.size() > kProgramOutputBytesMax) end.output.resize(kProgramOutputBytesMax);
+    if (end.output.size() > kProgramOutputBytesMax) {
+      end.output.resize(kProgramOutputBytesMax);
+      end.output_is_cut = true;
+    }
     if (end.error_tail.size() > kErrorTailBytes) {
       end.error_tail.erase(0, end.error_tail.size() - kErrorTailBytes);
     }
@@ -74,6 +90,10 @@ bool ReadUntil(Clock::time_point deadline, Pipe& output, Pipe& errors, ProgramEn
 }
 
 }  // namespace
+
+std::string NoEndWithin(std::chrono::milliseconds deadline) {
+  return fmt::format("no end within {:g} s", static_cast<double>(deadline.count()) / 1000);
+}
 
 std::string HowItEnded(int wait_status) {
   if (WIFSIGNALED(wait_status)) return fmt::format("signal {}", WTERMSIG(wait_status));
@@ -101,15 +121,15 @@ Result<ProgramEnd> RunProgram(const std::vector<std::string>& words,
   errors.CloseWrite();
   if (spawned != 0) return BadInput(fmt::format("starting {}: {}", words[0], strerror(spawned)));
   ProgramEnd end;
-  const bool finished = ReadUntil(Clock::now() + deadline, output, errors, end);
-  if (!finished) ::kill(child, SIGKILL);
+  const bool finished = ReadUntil(Clock::now() + deadline, child, output, errors, end);
+  if (!finished) KillTree(child);
   int status = 0;
   pid_t waited = 0;
   do {
     waited = ::waitpid(child, &status, 0);
   } while (waited < 0 && errno == EINTR);
   if (waited < 0) return BadInput(fmt::format("waiting for {}: {}", words[0], strerror(errno)));
-  end.how = finished ? HowItEnded(status) : fmt::format("no end within {} s", deadline.count() / 1000);
+  end.how = finished ? HowItEnded(status) : NoEndWithin(deadline);
   return end;
 }
 

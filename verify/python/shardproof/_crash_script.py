@@ -39,7 +39,7 @@ def load(directory, what):
     """("loaded", answer), ("refused", why) or ("died", how), of a process of its own."""
     words = {words}
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S + 60)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S + 60{options})
     except subprocess.TimeoutExpired:
         return "died", "no end in time"
     if done.returncode < 0:
@@ -69,7 +69,7 @@ def judge(directory):
 
 
 def main():
-    with tempfile.TemporaryDirectory() as scratch:
+{check}    with tempfile.TemporaryDirectory() as scratch:
         directory = os.path.join(scratch, "state")
         shutil.copytree(Path(__file__).resolve().parent / "state", directory, symlinks=True)
         loaded, line = judge(directory)
@@ -82,6 +82,11 @@ def main():
 
 if __name__ == "__main__":
 {entry}    sys.exit(main())
+'''
+
+CHECK = '''    if not os.path.isdir(RUNS_IN):
+        print(f"{RUNS_IN} is gone, from where the load was run: RUNS_IN is to name another directory")
+        return 2
 '''
 
 ENTRY = '''    if sys.argv[1:2] == ["--load"]:
@@ -185,7 +190,15 @@ def script_of(told):
     }
     if told["loader"]:
         words = f'[word.replace("{{}}", directory) for word in {told["loader"]!r}]'
-        return SCRIPT.format(**parts, imports=imports_of([]), loader="", words=words, entry="")
+        return SCRIPT.format(
+            **parts,
+            imports=imports_of([]),
+            loader=f"RUNS_IN = {told['loader_runs_in']!r}  # what loads may be told by a path from there\n",
+            words=words,
+            options=", cwd=RUNS_IN",
+            check=CHECK,
+            entry="",
+        )
     needed = ["add", *dict.fromkeys(name for kind in kinds for name in FUNCTIONS[kind])]
     entries = [f'"{kind}": {FUNCTIONS[kind][-1]}' for kind in dict.fromkeys(kinds)]
     table = "{" + ", ".join(entries) + "}"
@@ -194,6 +207,8 @@ def script_of(told):
         imports=imports_of(["ctypes", "hashlib"]),
         loader="\n" + sources([*needed, "place_of", "answer_of", "reason_of"]),
         words='[sys.executable, __file__, "--load", directory, json.dumps(what)]',
+        options="",
+        check="",
         entry=ENTRY.format(function=f'{table}[what["kind"]]'),
     )
 

@@ -141,5 +141,12 @@ def root_cause(error: BaseException) -> str:
     """The exception in one line, and where in whose code."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({pathlib.Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:500]}{where}"
+    # CheckpointException holds the error of each rank, each with a stack that says less.
+    failures = getattr(error, "failures", None)
+    text = str(error)
+    if isinstance(failures, dict) and failures:
+        text = "; ".join(f"rank {rank}: {type(one[0]).__name__}: {one[0]}" for rank, one in failures.items())
+    text = " ".join(text.split())
+    if len(text) > 600:  # what happened stands at the end of most
+        text = f"{text[:200]} ... {text[-400:]}"
+    return f"{type(error).__name__}: {text}{where}"
