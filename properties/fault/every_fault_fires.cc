@@ -6,21 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "verify/verdict/property.h"
+#include "verify/verdict/select.h"
 
 namespace shardproof {
 namespace {
-
-bool Fired(const FaultCase& fault, const Evidence& evidence) {
-  for (const PhaseEvidence& phase : evidence.phases) {
-    for (const RankEvidence& rank : phase.ranks) {
-      for (const FaultRecord& record : rank.faults) {
-        if (record.id == fault.id && record.where == fault.where) return true;
-      }
-    }
-  }
-  return false;
-}
 
 /// Where a fault of a stage could have struck: "; stages that were reached: ready, stepped".
 std::string Reached(const FaultCase& fault, const Evidence& evidence) {
@@ -53,9 +42,9 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   }
   const auto& faults = evidence.test_case.faults;
   const bool any_fired = std::any_of(
-      faults.begin(), faults.end(), [&](const FaultCase& fault) { return Fired(fault, evidence); });
+      faults.begin(), faults.end(), [&](const FaultCase& fault) { return HasStruck(fault, evidence); });
   for (const FaultCase& fault : faults) {
-    if (Fired(fault, evidence)) {
+    if (HasStruck(fault, evidence)) {
       judgement.Compared();
     } else if (fault.where == "never") {
       judgement.Skipped(fmt::format("{} strikes only when fiu-ctrl enables it", fault.id));

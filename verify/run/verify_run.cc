@@ -21,6 +21,7 @@
 #include "verify/run/left_behind.h"
 #include "verify/run/saved_state.h"
 #include "verify/process/outputs.h"
+#include "verify/verdict/select.h"
 
 namespace shardproof {
 namespace {
@@ -452,6 +453,10 @@ Result<RunResult> Verify(const Case& test_case, Launcher& launcher, const Verify
   run.NoteUnseenBug(results);
   RunResult result = MakeRunResult(run.evidence(), std::move(results), options.directory);
   result.faults = DescribeFaults(result.test_case);
+  for (size_t i = 0; i < result.faults.size(); ++i) {
+    const FaultCase& fault = result.test_case.faults[i];
+    if (!HasStruck(fault, run.evidence())) result.faults[i] += " (it did not come to this)";
+  }
   result.duration_ms = std::chrono::duration<double, std::milli>(
                            std::chrono::steady_clock::now() - begin).count();
   result.versions["torch"] = SHARDPROOF_TORCH_VERSION;

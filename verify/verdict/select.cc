@@ -283,4 +283,15 @@ void FindingsByRank::Report(Judgement& judgement) const {
   }
 }
 
+bool HasStruck(const FaultCase& fault, const Evidence& evidence) {
+  for (const PhaseEvidence& phase : evidence.phases) {
+    for (const RankEvidence& rank : phase.ranks) {
+      for (const FaultRecord& record : rank.faults) {
+        if (record.id == fault.id && record.where == fault.where) return true;
+      }
+    }
+  }
+  return false;
+}
+
 }  // namespace shardproof

@@ -67,6 +67,9 @@ std::string KeyAt(const PhaseEvidence& phase, const std::string& name, int64_t s
 /// The last step at which any rank reached a stage of this name with the model; nothing if none did.
 std::optional<int64_t> LastStepOf(const PhaseEvidence& phase, const std::string& name);
 
+/// Whether the fault is on record of any rank of any phase.
+bool HasStruck(const FaultCase& fault, const Evidence& evidence);
+
 /// Every tensor that any rank has at the stage, sorted.
 std::vector<std::string> TensorNames(const PhaseEvidence& phase, const std::string& stage);
 

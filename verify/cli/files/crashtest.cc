@@ -167,7 +167,7 @@ Result<int> CrashTest(Arguments& arguments) {
 
 void AddOptions(CLI::App& command, Arguments& arguments) {
   crashtest::Options& options = arguments.options;
-  command.add_option("COMMAND", options.command, "The save and its arguments, after --")
+  command.add_option("COMMAND", options.command, "The save and its arguments, after --; its stdin is empty")
       ->required();
   command
       .add_option("--root", options.root,
@@ -175,14 +175,14 @@ void AddOptions(CLI::App& command, Arguments& arguments) {
                   "checkpoint")
       ->required()
       ->check(NotEmpty);
-  command.add_option("--before", arguments.before, "A command that is run first, untraced")
+  command.add_option("--before", arguments.before, "A command that is run first, untraced; no shell reads it, as none reads COMMAND")
       ->check(NotEmpty);
   command
       .add_option(
           "--load", arguments.load,
           "dcp, torch or safetensors, if not what is found there; or a command in which {}\n"
-          "is the directory: what it prints is what it loaded, an exit code that is not 0\n"
-          "a refusal")
+          "is the directory: what it prints, up to 16 MiB, is what it loaded, an exit code\n"
+          "that is not 0 a refusal")
       ->check(NotEmpty);
   command.add_option("--path", arguments.path, "Where in --root the saved checkpoint lies")
       ->check(NotEmpty);
