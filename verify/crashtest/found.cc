@@ -77,26 +77,29 @@ class Finder {
  public:
   Finder(const Disk& disk, const std::string& kind) : disk_(disk), kind_(kind) {}
 
+  /// \param is_link  whether a link is on the way there
   void Find(Inode inode, const std::string& path, bool is_link) {
     const auto& names = disk_.Names(inode);
     if (names.contains(".metadata")) {
       if (IsWanted("dcp")) found.push_back({"dcp", path, {}});
       return;
     }
+    const std::string real = is_link ? Follow(disk_, path).path : path;
     What files{.kind = "", .path = path};
     for (const auto& [name, child] : names) {
       const Behind behind = disk_.IsLink(child) ? Follow(disk_, Joined(path, name))
                                                 : Behind{Joined(path, name), child};
       if (behind.inode == kNoInode) continue;
       if (disk_.IsDirectory(behind.inode)) {
-        // What is behind a link is found where it lies too; more links there may lead back.
-        if (!is_link) Find(behind.inode, Joined(path, name), disk_.IsLink(child));
+        // Links that are behind a link may lead back.
+        if (is_link && disk_.IsLink(child)) continue;
+        Find(behind.inode, Joined(path, name), is_link || disk_.IsLink(child));
         continue;
       }
       if (name.starts_with(".")) continue;  // what is not done yet is often called so
       const std::string kind = KindOf(name, behind.path);
       if (kind.empty() || !IsWanted(kind)) continue;
-      if (disk_.IsLink(child) && Folder(behind.path) == path) {
+      if (disk_.IsLink(child) && Folder(behind.path) == real) {
         found.push_back({kind, path, {name}});
         continue;
       }
@@ -136,11 +139,13 @@ std::vector<std::string> Paths(const What& what) {
   return paths;
 }
 
-/// The link that it is found by; nothing if it is found by none.
+/// The first link on the way to it; nothing if there is none.
 std::optional<std::string> LinkOf(const What& what, const Disk& disk) {
-  for (const std::string& path : {what.path, what.FirstPath()}) {
-    if (path != what.path && what.files.size() > 1) continue;
-    const Inode inode = path.empty() ? kNoInode : disk.Find(path);
+  const std::string way = what.files.size() > 1 ? what.path : what.FirstPath();
+  for (size_t end = 0; end < way.size();) {
+    end = std::min(way.find('/', end + 1), way.size());
+    const std::string path = way.substr(0, end);
+    const Inode inode = disk.Find(path);
     if (inode != kNoInode && disk.IsLink(inode)) return path;
   }
   return std::nullopt;
@@ -214,7 +219,11 @@ std::vector<What> Entrances(const std::vector<What>& changed, const Disk& before
     const bool has_moved =
         link && Contents(before, before.Find(*link)) != after.Target(after.Find(*link));
     if (link && !has_moved) continue;
-    if (link) reached.push_back(Follow(after, *link).path);
+    if (link) {
+      for (const std::string& path : {what.path, what.FirstPath()}) {
+        reached.push_back(Follow(after, path).path);
+      }
+    }
     left.push_back(what);
   }
   std::erase_if(left, [&](const What& what) {

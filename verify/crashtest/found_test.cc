@@ -15,6 +15,7 @@ using crash::DiskOf;
 using crash::MakeDirectory;
 using crash::Operations;
 using crash::Symlink;
+using crash::Unlink;
 using crash::Write;
 
 const Operations kMany = {MakeDirectory("step-1"),
@@ -109,6 +110,14 @@ TEST(Found, WhatALinkThatMovedLeadsToIsEnteredByIt) {
   EXPECT_FALSE(Differs(through, is, is));
   EXPECT_EQ(Entrances({through, {"torch", "step-2", {"c.pt"}}}, was, is),
             std::vector<What>{through});
+  const What below{"dcp", "latest/model", {}};
+  const Operations deep = {MakeDirectory("step-1/model"), Create("step-1/model/.metadata"),
+                           MakeDirectory("step-2/model"), Create("step-2/model/.metadata"),
+                           Unlink("step-1/.metadata"),    Unlink("step-2/.metadata")};
+  const Disk then = DiskOf(With(With(kSteps, deep), {Symlink("latest", "step-1")}));
+  const Disk now = DiskOf(With(With(kSteps, deep), {Symlink("latest", "step-2")}));
+  EXPECT_EQ(At(CheckpointsOf(now, ""), "latest/model"), std::vector<What>{below});
+  EXPECT_EQ(Entrances({below, {"dcp", "step-2/model", {}}}, then, now), std::vector<What>{below});
   const What shards{"safetensors", "latest", {"a", "b"}};
   EXPECT_EQ(Entrances({shards, {"safetensors", "step-2", {"a", "b"}}}, was, is),
             std::vector<What>{shards});
