@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -16,19 +17,19 @@ using crash::BadState;
 using Json = nlohmann::json;
 using std::chrono::milliseconds;
 
-constexpr size_t kScriptsOfGroup = 2;
 constexpr milliseconds kWritePatience{60000};
 /// Beyond the deadlines of its two loads: importing torch, twice.
 constexpr milliseconds kRunPatience{120000};
 
-/// The smallest of each group, then the next ones.
+/// The smallest of each group, then the next ones; each disk once, whichever models leave it.
 std::vector<std::pair<size_t, const BadGroup*>> Chosen(const Outcome& outcome, int64_t count_max) {
   std::vector<std::pair<size_t, const BadGroup*>> chosen;
-  for (size_t i = 0; i < kScriptsOfGroup; ++i) {
+  size_t most = 0;
+  for (const BadGroup& group : outcome.groups) most = std::max(most, group.members.size());
+  for (size_t i = 0; i < most; ++i) {
     for (const BadGroup& group : outcome.groups) {
-      if (i < group.members.size() && static_cast<int64_t>(chosen.size()) < count_max) {
-        chosen.emplace_back(group.members[i], &group);
-      }
+      if (static_cast<int64_t>(chosen.size()) == count_max) return chosen;
+      if (i < group.members.size()) chosen.emplace_back(group.members[i], &group);
     }
   }
   return chosen;

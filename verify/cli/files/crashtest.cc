@@ -225,7 +225,8 @@ void AddOptions(CLI::App& command, Arguments& arguments) {
       ->check(NotEmpty);
   command
       .add_option("--scripts", options.scripts_max,
-                  "So many of them; of each cause the smallest first")
+                  "So many of them; of each cause the smallest first. A number above that of the\n"
+                  "bad states: all of them")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   command.add_option("--json", arguments.json, "File for the result as JSON; - is stdout")

@@ -145,7 +145,8 @@ def root_cause(error: BaseException) -> str:
     failures = getattr(error, "failures", None)
     text = str(error)
     if isinstance(failures, dict) and failures:
-        text = "; ".join(f"rank {rank}: {type(one[0]).__name__}: {one[0]}" for rank, one in failures.items())
+        errors = {rank: one[0] if isinstance(one, tuple) else one for rank, one in failures.items()}
+        text = "; ".join(f"rank {rank}: {type(one).__name__}: {one}" for rank, one in errors.items())
     text = " ".join(text.split())
     if len(text) > 600:  # what happened stands at the end of most
         text = f"{text[:200]} ... {text[-400:]}"
