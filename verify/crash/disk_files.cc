@@ -104,7 +104,7 @@ Status Disk::ReadInto(Inode inode, const std::string& root, const std::string& p
     if (S_ISDIR(facts.st_mode)) {
       const Inode child = Add(Kind::kDirectory);
       SetName({inode, name, kNoInode, child});
-      SP_TRY(ReadInto(child, root, place.empty() ? name : place + "/" + name, met));
+      SP_TRY(ReadInto(child, root, Joined(place, name), met));
     } else if (S_ISLNK(facts.st_mode)) {
       const std::string target = fs::read_symlink(path, error).string();
       if (error) return BadInput(fmt::format("{}: cannot be read: {}", path, error.message()));
@@ -137,7 +137,7 @@ Status Disk::WriteTo(const std::string& directory) const {
 
 Status Disk::WriteFrom(Inode inode, const std::string& root, const std::string& place) const {
   for (const auto& [name, child] : Names(inode)) {
-    const std::string below = place.empty() ? name : place + "/" + name;
+    const std::string below = Joined(place, name);
     const std::string path = root + "/" + below;
     if (IsDirectory(child)) {
       if (::mkdir(path.c_str(), 0777) != 0) {

@@ -55,6 +55,10 @@ std::string PathOfTarget(const std::string& place, const std::string& told) {
   return Normal(fs::path(place) / told);
 }
 
+std::string Joined(const std::string& place, const std::string& name) {
+  return place.empty() ? name : place + "/" + name;
+}
+
 std::string TargetText(const std::string& told) {
   return IsFromRoot(told) ? "ROOT/" + PathOfTarget("", told) : told;
 }

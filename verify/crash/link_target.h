@@ -26,6 +26,9 @@ std::string TargetIn(const std::string& place, const std::string& told);
 /// root. Of a link that leads elsewhere what no path is: its absolute target.
 std::string PathOfTarget(const std::string& place, const std::string& told);
 
+/// Of a name in a directory at `place`; empty: that is the root.
+std::string Joined(const std::string& place, const std::string& name);
+
 /// For people: "step-1", "ROOT/step-1".
 std::string TargetText(const std::string& told);
 

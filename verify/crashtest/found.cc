@@ -11,12 +11,9 @@ namespace {
 
 using crash::Disk;
 using crash::Inode;
+using crash::Joined;
 using crash::kNoInode;
 using crash::kRootInode;
-
-std::string Joined(const std::string& directory, const std::string& name) {
-  return directory.empty() ? name : directory + "/" + name;
-}
 
 std::string Folder(const std::string& path) {
   return std::filesystem::path(path).parent_path().string();
@@ -194,9 +191,7 @@ std::vector<What> CheckpointsOf(const Disk& disk, const std::string& kind) {
 }
 
 std::vector<What> At(const std::vector<What>& found, const std::string& path) {
-  const std::string normal = std::filesystem::path(path).lexically_normal().string();
-  std::string wanted = normal == "." ? "" : normal;
-  while (wanted.ends_with('/')) wanted.pop_back();
+  const std::string wanted = crash::PathOfTarget("", path);
   std::vector<What> at;
   for (const What& what : found) {
     if (what.path == wanted) at.push_back(what);

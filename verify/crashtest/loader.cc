@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "verify/crash/link_target.h"
 #include "verify/process/line_program.h"
 #include "verify/process/program.h"
 
@@ -105,13 +106,11 @@ class CommandLoader : public Loader {
 }  // namespace
 
 std::string What::FirstPath() const {
-  if (files.empty()) return path;
-  return path.empty() ? files.front() : path + "/" + files.front();
+  return files.empty() ? path : crash::Joined(path, files.front());
 }
 
 std::string What::Text() const {
   if (kind == "command") return "what the command makes of it";
-  const std::string place = path.empty() ? "" : path + "/";
   const char* by = kind == "dcp"           ? "torch.distributed.checkpoint.load"
                    : kind == "torch"       ? "torch.load"
                    : kind == "safetensors" ? "safetensors"
@@ -119,7 +118,7 @@ std::string What::Text() const {
   if (!named_by.empty()) return fmt::format("what {} names by {}", named_by, by);
   if (kind == "dcp") return fmt::format("{} by {}", path.empty() ? "." : path, by);
   std::vector<std::string> whole;
-  for (const std::string& file : files) whole.push_back(place + file);
+  for (const std::string& file : files) whole.push_back(crash::Joined(path, file));
   return fmt::format("{} by {}", fmt::join(whole, ", "), by);
 }
 

@@ -56,7 +56,7 @@ Result<Disk> ReadRoot(const Options& options) {
   for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
     std::error_code no_file;
     const auto size = entry->file_size(no_file);
-    if (!no_file) bytes += static_cast<int64_t>(size);
+    if (!no_file && !entry->is_symlink(no_file)) bytes += static_cast<int64_t>(size);
   }
   if (error) return BadInput(fmt::format("--root {}: {}", options.root, error.message()));
   if (bytes > options.bytes_max) {

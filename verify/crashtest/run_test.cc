@@ -130,6 +130,14 @@ TEST_F(CrashTestRun, ALoadIsReadToItsEnd) {
   EXPECT_THAT(ErrorOf(Save("printf x >> ckpt")), HasSubstr("a digest will do"));
 }
 
+TEST_F(CrashTestRun, ALinkIsNotWeighedAsWhatItLeadsTo) {
+  fs::create_symlink("ckpt", base_ / "root/latest");
+  options_.bytes_max = 5;  // ckpt has 3
+  const auto outcome = Save("true");
+  ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+  EXPECT_THAT(outcome.value().inconclusive, HasSubstr("did nothing below --root"));
+}
+
 TEST_F(CrashTestRun, OfVeryManyFilesSomeStatesAreLookedAt) {
   options_.states_max = 20;
   const auto outcome = Save(

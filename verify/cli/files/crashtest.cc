@@ -167,7 +167,9 @@ Result<int> CrashTest(Arguments& arguments) {
 
 void AddOptions(CLI::App& command, Arguments& arguments) {
   crashtest::Options& options = arguments.options;
-  command.add_option("COMMAND", options.command, "The save and its arguments, after --; its stdin is empty")
+  command
+      .add_option("COMMAND", options.command,
+                  "The save and its arguments, after --; its stdin is empty")
       ->required();
   command
       .add_option("--root", options.root,
@@ -175,7 +177,10 @@ void AddOptions(CLI::App& command, Arguments& arguments) {
                   "checkpoint")
       ->required()
       ->check(NotEmpty);
-  command.add_option("--before", arguments.before, "A command that is run first, untraced; no shell reads it, as none reads COMMAND")
+  command
+      .add_option("--before", arguments.before,
+                  "A command that is run first, untraced; no shell reads it, as none reads\n"
+                  "COMMAND")
       ->check(NotEmpty);
   command
       .add_option(
