@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,8 +18,10 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "verify/trace/tracee.h"
+#include "verify/trace/tree.h"
 
 namespace shardproof::trace {
 namespace {
@@ -265,6 +268,63 @@ TEST_F(Tracer, FollowsForksThreadsAndPrograms) {
   for (const auto& [process, count] : writes) counts.push_back(count);
   EXPECT_THAT(counts, ::testing::UnorderedElementsAre(200, 50, 1, 1));
   EXPECT_EQ(Text("out-3").size(), 50u);
+}
+
+/// That a thread was made is told only once that thread has ended, as on a busy machine.
+class ForksAreToldLast {
+ public:
+  int64_t count() const { return count_; }
+  pid_t operator()(int* wait_status) {
+    if (told_by_ > 0 && has_ended_) {
+      *wait_status = held_;
+      return std::exchange(told_by_, -1);
+    }
+    const pid_t thread = Tree::WaitForAny(wait_status);
+    const int event = *wait_status >> 16;
+    const bool is_made = thread > 0 && WIFSTOPPED(*wait_status) && told_by_ < 0 &&
+                         (event == PTRACE_EVENT_FORK || event == PTRACE_EVENT_VFORK ||
+                          event == PTRACE_EVENT_CLONE);
+    if (is_made) {
+      unsigned long made = 0;
+      ::ptrace(PTRACE_GETEVENTMSG, thread, 0, &made);
+      told_by_ = thread;
+      held_ = *wait_status;
+      made_ = static_cast<pid_t>(made);
+      has_ended_ = false;
+      ++count_;
+      return (*this)(wait_status);
+    }
+    has_ended_ = has_ended_ || (thread == made_ && !WIFSTOPPED(*wait_status));
+    return thread;
+  }
+
+ private:
+  pid_t told_by_ = -1;
+  pid_t made_ = -1;
+  int held_ = 0;
+  bool has_ended_ = false;
+  int64_t count_ = 0;
+};
+
+TEST_F(Tracer, IsNotMisledByWhatEndsBeforeItIsToldOf) {
+  for (const std::string program : {"(exit 3) && exit 9; (exit 0) || exit 8; (:); (:); (:)",
+                                    "for i in 1 2 3 4 5; do /bin/true || exit 9; done; :"}) {
+    Told told;
+    ForksAreToldLast order;
+    const Options options{.words = {"sh", "-c", program},
+                          .calls = {SYS_fsync},
+                          .out = output_,
+                          .err = output_,
+                          .deadline = milliseconds(20000)};
+    std::optional<Result<Outcome>> outcome;
+    std::thread([&] { outcome = Tree(options, told, std::ref(order)).Run(); }).join();
+    ASSERT_TRUE(outcome->ok()) << outcome->error().message;
+    EXPECT_TRUE(outcome->value().in_time);
+    EXPECT_EQ(outcome->value().wait_status, 0) << Output();
+    EXPECT_EQ(outcome->value().left_behind, 0);
+    EXPECT_EQ(order.count(), 5);
+    EXPECT_EQ(told.processes.size(), 5U);
+  }
 }
 
 TEST_F(Tracer, FollowsAThreadThatBecomesAProgram) {

@@ -48,7 +48,7 @@ Result<Outcome> Tree::Run() {
       for (const auto& [clock, thread] : delayed_) ::kill(clock, SIGKILL);
     }
     int wait_status = 0;
-    const pid_t thread = ::waitpid(-1, &wait_status, __WALL | __WNOTHREAD);
+    const pid_t thread = wait_(&wait_status);
     if (thread < 0 && errno == EINTR) continue;
     if (thread < 0) break;
     Handle(thread, wait_status);
@@ -56,6 +56,10 @@ Result<Outcome> Tree::Run() {
   if (error_) return *error_;
   if (!is_program_ && outcome_.in_time) return child_.WhyNot();
   return outcome_;
+}
+
+pid_t Tree::WaitForAny(int* wait_status) {
+  return ::waitpid(-1, wait_status, __WALL | __WNOTHREAD);
 }
 
 Status Tree::Start() {
@@ -82,7 +86,7 @@ void Tree::Handle(pid_t thread, int wait_status) {
   if (is_clock) {
     ClockRang(thread);
   } else if (WIFSTOPPED(wait_status)) {
-    Meet(thread, -1);
+    MeetItself(thread);
     HandleStop(thread, wait_status);
   } else {
     HandleEnd(thread, wait_status);
@@ -118,7 +122,7 @@ void Tree::HandleStop(pid_t thread, int wait_status) {
     case PTRACE_EVENT_FORK:
     case PTRACE_EVENT_VFORK:
       if (::ptrace(PTRACE_GETEVENTMSG, thread, 0, &message) == 0) {
-        Meet(static_cast<pid_t>(message), threads_.at(thread).process);
+        MeetByParent(static_cast<pid_t>(message), threads_.at(thread).process);
       }
       return Resume(thread);
     case PTRACE_EVENT_EXEC:
@@ -137,11 +141,20 @@ void Tree::HandleStop(pid_t thread, int wait_status) {
   Resume(thread, signal == SIGTRAP && (wait_status >> 16) != 0 ? 0 : signal);
 }
 
-void Tree::Meet(pid_t thread, pid_t parent_process) {
+void Tree::MeetItself(pid_t thread) {
   if (threads_.contains(thread)) return;
+  before_parent_.insert(thread);
+  Meet(thread, FromStatus(thread, "PPid"));
+}
+
+void Tree::MeetByParent(pid_t thread, pid_t parent_process) {
+  // One that has been seen may have ended since, and then nothing more is heard of it.
+  if (before_parent_.erase(thread) == 0) Meet(thread, parent_process);
+}
+
+void Tree::Meet(pid_t thread, pid_t parent_process) {
   const pid_t process = FromStatus(thread, "Tgid");
   if (process < 0) return void(threads_[thread].process = thread);  // ended already; is reaped
-  if (parent_process < 0) parent_process = FromStatus(thread, "PPid");
   threads_[thread].process = process;
   processes_.insert(process);
   const bool is_thread = process != thread;
@@ -253,7 +266,7 @@ void Tree::AskThoseWhoWait() {
 
 void Tree::HandleEnd(pid_t thread, int wait_status) {
   const auto found = threads_.find(thread);
-  if (found == threads_.end()) return;
+  if (found == threads_.end()) return void(before_parent_.insert(thread));
   const pid_t process = found->second.process;
   threads_.erase(found);
   std::erase(waiting_, thread);

@@ -6,9 +6,11 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "src/core/result.h"
 #include "verify/trace/child.h"
@@ -18,10 +20,14 @@ namespace shardproof::trace {
 
 class Tree {
  public:
-  Tree(const Options& options, Listener& listener)
-      : options_(options), listener_(listener), child_(options) {}
+  /// The next stop or end of any of them, as waitpid gives it. They come in no order across threads.
+  using Wait = std::function<pid_t(int* wait_status)>;
+
+  Tree(const Options& options, Listener& listener, Wait wait = WaitForAny)
+      : options_(options), listener_(listener), wait_(std::move(wait)), child_(options) {}
 
   Result<Outcome> Run();
+  static pid_t WaitForAny(int* wait_status);
 
  private:
   struct Thread {
@@ -35,7 +41,10 @@ class Tree {
   void HandleStop(pid_t thread, int wait_status);
   void ClockRang(pid_t clock);
 
-  /// Known from now on, if it was not.
+  /// A thread has stopped. It is known from now on, if it was not.
+  void MeetItself(pid_t thread);
+  /// The call that made a thread has been told of.
+  void MeetByParent(pid_t thread, pid_t parent_process);
   void Meet(pid_t thread, pid_t parent_process);
   void HandleExec(pid_t process);
   void HandleCall(pid_t thread);
@@ -51,11 +60,13 @@ class Tree {
 
   const Options& options_;
   Listener& listener_;
+  Wait wait_;
   Child child_;
   Outcome outcome_;
   std::optional<Error> error_;
   std::map<pid_t, Thread> threads_;
   std::set<pid_t> processes_;
+  std::set<pid_t> before_parent_;   ///< seen, even to their end, before MeetByParent
   std::deque<pid_t> waiting_;       ///< of whom Enter said kWait
   std::map<pid_t, pid_t> delayed_;  ///< clock, and the thread that goes on when it rings
   pid_t deadline_ = -1;             ///< clock
