@@ -67,8 +67,10 @@ class Roll {
       Leave("word", ToText(own));
       return unheard;
     }
-    for (const auto& who : {WhoIsCutOff, WhoIsElsewhere, WhoWasMissed}) {
-      if (const std::string lost = who(words_, rank_); !lost.empty()) return lost;
+    for (const std::string& lost :
+         {WhoIsCutOff(words_, rank_), WhoIsElsewhere(words_, rank_), WhoWasMissed(words_, rank_),
+          WhoCameLate(words_, rank_, patience)}) {
+      if (!lost.empty()) return lost;
     }
     return "";
   }
@@ -201,64 +203,75 @@ class RollCaller : public CommunicatorDecorator {
         roll_(std::move(store), rank(), world_size()),
         patience_(patience),
         clock_(std::move(clock)) {}
-  ~RollCaller() override { roll_.LeaveWord({made_, ""}); }
+  ~RollCaller() override { roll_.LeaveWord({count_, ""}); }
 
   Result<std::unique_ptr<Pending>> Broadcast(at::Tensor payload, int64_t root,
                                              std::vector<Piece> pieces) override {
-    const Word word = Begin(BroadcastText(root, pieces));
-    return Begun(word, failure_ ? Failure()
+    const Made made = Begin(BroadcastText(root, pieces));
+    return Begun(made, failure_ ? Failure()
                                 : inner_->Broadcast(std::move(payload), root, std::move(pieces)));
   }
   Result<std::unique_ptr<Pending>> Scatter(at::Tensor payload, std::vector<at::Tensor> payloads,
                                            int64_t root,
                                            std::vector<std::string> tensors) override {
-    const Word word = Begin(ScatterText(root, tensors));
-    return Begun(word, failure_ ? Failure()
+    const Made made = Begin(ScatterText(root, tensors));
+    return Begun(made, failure_ ? Failure()
                                 : inner_->Scatter(std::move(payload), std::move(payloads), root,
                                                   std::move(tensors)));
   }
   Result<int64_t> Max(int64_t value, const std::string& what) override {
-    const Word word = Begin(what);
+    const Made made = Begin(what);
     if (failure_) return *failure_;
-    return Ended(word, inner_->Max(value, what));
+    return Ended(made, inner_->Max(value, what));
   }
   Result<std::vector<int64_t>> Sum(std::vector<int64_t> values, const std::string& what) override {
-    const Word word = Begin(what);
+    const Made made = Begin(what);
     if (failure_) return *failure_;
-    return Ended(word, inner_->Sum(std::move(values), what));
+    return Ended(made, inner_->Sum(std::move(values), what));
   }
 
  private:
+  /// A collective that has begun.
+  struct Made {
+    int64_t number = 0;  ///< from 1
+    std::string what;
+    std::chrono::steady_clock::time_point begin;
+  };
+
   class Called : public Pending {
    public:
-    Called(std::unique_ptr<Pending> inner, Word word, RollCaller& caller)
-        : inner_(std::move(inner)), word_(std::move(word)), caller_(caller) {}
+    Called(std::unique_ptr<Pending> inner, Made made, RollCaller& caller)
+        : inner_(std::move(inner)), made_(std::move(made)), caller_(caller) {}
     Result<at::Tensor> Wait() override {
       if (caller_.failure_) return *caller_.failure_;
-      return caller_.Ended(word_, inner_->Wait());
+      return caller_.Ended(made_, inner_->Wait());
     }
 
    private:
     std::unique_ptr<Pending> inner_;
-    Word word_;
+    Made made_;
     RollCaller& caller_;
   };
 
-  Word Begin(const std::string& what) { return {++made_, what}; }
+  Made Begin(const std::string& what) { return {++count_, what, clock_->Now()}; }
   Result<std::unique_ptr<Pending>> Failure() const { return *failure_; }
 
-  Result<std::unique_ptr<Pending>> Begun(const Word& word, Result<std::unique_ptr<Pending>> begun) {
-    if (!begun.ok()) return Ended(word, std::move(begun));
+  Result<std::unique_ptr<Pending>> Begun(const Made& made, Result<std::unique_ptr<Pending>> begun) {
+    if (!begun.ok()) return Ended(made, std::move(begun));
     return std::unique_ptr<Pending>(
-        std::make_unique<Called>(std::move(begun).value(), word, *this));
+        std::make_unique<Called>(std::move(begun).value(), made, *this));
   }
 
   /// What the collective gave, or why no other will give anything.
   template <typename T>
-  Result<T> Ended(const Word& word, Result<T> result) {
+  Result<T> Ended(const Made& made, Result<T> result) {
     if (result.ok() && !std::exchange(has_met_, true)) roll_.Meet();
     if (result.ok() || result.error().code != ErrorCode::kPeer) return result;
     if (!failure_) {
+      const Word word{.number = made.number,
+                      .what = made.what,
+                      .waited = std::chrono::duration_cast<std::chrono::milliseconds>(
+                          clock_->Now() - made.begin)};
       const std::string lost = roll_.WhoIsLost(word, result.error().message, patience_, *clock_);
       const char* const why =
           roll_.store_is_gone() ? "; who is lost is not known: the store that ranks met by is gone"
@@ -272,7 +285,7 @@ class RollCaller : public CommunicatorDecorator {
   Roll roll_;
   const std::chrono::milliseconds patience_;
   const std::shared_ptr<Clock> clock_;
-  int64_t made_ = 0;
+  int64_t count_ = 0;
   bool has_met_ = false;
   std::optional<Error> failure_;
 };

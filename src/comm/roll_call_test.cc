@@ -22,6 +22,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -141,6 +142,34 @@ TEST_F(RollCallTest, WhereAllAreThereAConnectionIsLost) {
   for (const std::string& message : FailTogether({{&first, "loading"}, {&second, "loading"}})) {
     EXPECT_EQ(message, "agreeing: Connection closed by peer; all ranks answer");
   }
+}
+
+TEST_F(RollCallTest, NamesWhoCameToItLate) {
+  /// Waits for a rank that does not come in time.
+  class Waits : public Transport {
+   public:
+    using Transport::Transport;
+    Result<int64_t> Max(int64_t value, const std::string& what) override {
+      std::this_thread::sleep_for(milliseconds(2000));
+      return Transport::Max(value, what);
+    }
+  };
+  std::vector<std::string> messages(3);
+  std::vector<std::thread> threads;
+  for (const int64_t rank : {0, 1, 2}) {
+    threads.emplace_back([&, rank] {
+      const bool is_late = rank == 1;
+      const auto transport =
+          is_late ? std::make_shared<Transport>(rank, 3) : std::make_shared<Waits>(rank, 3);
+      const auto own = CallRoll(transport, store_, milliseconds(1500), MakeSteadyClock());
+      if (is_late) std::this_thread::sleep_for(milliseconds(2000));
+      messages[rank] = own->Max(0, "loading").error().message;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(messages[0], ContainsRegex("lost rank 1 \\(it came [12].. s after "));
+  EXPECT_THAT(messages[1], ContainsRegex("lost this rank \\(it came [12].. s after rank [02]"));
+  EXPECT_THAT(messages[2], ContainsRegex("lost rank 1 \\(it came [12].. s after "));
 }
 
 TEST_F(RollCallTest, AfterAFailureEveryCollectiveFailsAtOnce) {

@@ -65,18 +65,21 @@ std::string ToText(const Word& word) {
   const auto list = [](const std::vector<int64_t>& ranks) {
     return ranks.empty() ? kNone : fmt::format("{}", fmt::join(ranks, ","));
   };
-  return fmt::format("{} {} {} {}", word.number, list(word.cut), list(word.missed), word.what);
+  return fmt::format("{} {} {} {} {}", word.number, list(word.cut), list(word.missed),
+                     word.waited.count(), word.what);
 }
 
 Word WordFromText(const std::string& text) {
   Word word;
   std::istringstream parts(text);
   std::string cut, missed;
-  if (!(parts >> word.number >> cut >> missed)) return {};
+  int64_t waited = 0;
+  if (!(parts >> word.number >> cut >> missed >> waited)) return {};
   parts.get();
   std::getline(parts, word.what, '\0');
   word.cut = RanksIn(cut);
   word.missed = RanksIn(missed);
+  word.waited = std::chrono::milliseconds(waited);
   return word;
 }
 
@@ -138,6 +141,21 @@ std::string WhoIsElsewhere(const Words& words, int64_t own) {
     }
   }
   return fmt::format("{}", fmt::join(odd, " and "));
+}
+
+std::string WhoCameLate(const Words& words, int64_t own, std::chrono::milliseconds patience) {
+  if (words.empty()) return "";
+  const auto& [first, longest] = *std::max_element(
+      words.begin(), words.end(),
+      [](const auto& a, const auto& b) { return a.second.waited < b.second.waited; });
+  std::vector<std::string> late;
+  for (const auto& [rank, word] : words) {
+    const auto after = longest.waited - word.waited;
+    if (after <= patience) continue;
+    late.push_back(fmt::format("{} (it came {:.1f} s after {})", NameOf(rank, own),
+                               std::chrono::duration<double>(after).count(), NameOf(first, own)));
+  }
+  return fmt::format("{}", fmt::join(late, " and "));
 }
 
 std::string WhoWasMissed(const Words& words, int64_t own) {

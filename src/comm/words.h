@@ -2,6 +2,7 @@
 // tells.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -17,6 +18,8 @@ struct Word {
   std::vector<int64_t> cut = {};
   /// Ranks that it has waited for in vain.
   std::vector<int64_t> missed = {};
+  /// From when it began its last collective until that failed.
+  std::chrono::milliseconds waited{0};
 };
 
 std::string ToText(const Word& word);
@@ -37,6 +40,10 @@ bool IsCutOffForCertain(const Words& words);
 
 /// Ranks whose collective is not that of most: "rank 2 (it is at its collective 7, loading)".
 std::string WhoIsElsewhere(const Words& words, int64_t own);
+
+/// Ranks that came to the collective of all more than `patience` after the first: "rank 2 (it came
+/// 5.2 s after rank 0)". As all fail at about the same time, who has waited less has come later.
+std::string WhoCameLate(const Words& words, int64_t own, std::chrono::milliseconds patience);
 
 /// Ranks that others have waited for in vain, though they have left word since: "this rank (rank 0
 /// has waited for it in vain)".

@@ -15,13 +15,15 @@ Words Cut(const std::vector<std::vector<int64_t>>& cut) {
 }
 
 TEST(WordsTest, TextAndBack) {
-  for (const Word& word : {Word{3, "broadcast from rank 0 of a, b", {1, 12}}, Word{0, "", {}},
-                           Word{7, "a", {}, {3}}, Word{1, "", {2}, {0, 5}}}) {
+  for (const Word& word :
+       {Word{3, "broadcast from rank 0 of a, b", {1, 12}}, Word{0, "", {}}, Word{7, "a", {}, {3}},
+        Word{1, "", {2}, {0, 5}}, Word{2, "b", {}, {}, std::chrono::milliseconds(5200)}}) {
     const Word back = WordFromText(ToText(word));
     EXPECT_EQ(back.number, word.number);
     EXPECT_EQ(back.what, word.what);
     EXPECT_EQ(back.cut, word.cut);
     EXPECT_EQ(back.missed, word.missed);
+    EXPECT_EQ(back.waited, word.waited);
   }
   EXPECT_EQ(WordFromText("nonsense").number, 0);
   EXPECT_EQ(WordFromText("").what, "");
@@ -81,6 +83,26 @@ TEST(WordsTest, WhoWasWaitedForInVainIsTold) {
 TEST(WordsTest, NobodyIsCutOff) {
   EXPECT_EQ(WhoIsCutOff(Cut({{}, {}, {}}), 0), "");
   EXPECT_EQ(WhoIsCutOff(Cut({{0}, {}, {}}), 0), "");  // of itself a rank says nothing
+}
+
+TEST(WordsTest, WhoCameMuchLaterThanTheFirstCameLate) {
+  const auto waited = [](const std::vector<int64_t>& each) {
+    Words words;
+    for (size_t rank = 0; rank < each.size(); ++rank) {
+      words[static_cast<int64_t>(rank)] = {
+          3, "loading", {}, {}, std::chrono::milliseconds(each[rank])};
+    }
+    return words;
+  };
+  const std::chrono::milliseconds patience(1000);
+  EXPECT_EQ(WhoCameLate(waited({5000, 4900, 20, 4500}), 0, patience),
+            "rank 2 (it came 5.0 s after this rank)");
+  EXPECT_EQ(WhoCameLate(waited({5000, 4900, 20, 4500}), 2, patience),
+            "this rank (it came 5.0 s after rank 0)");
+  EXPECT_EQ(WhoCameLate(waited({10, 5230, 1000}), 1, patience),
+            "rank 0 (it came 5.2 s after this rank) and rank 2 (it came 4.2 s after this rank)");
+  EXPECT_EQ(WhoCameLate(waited({1000, 20, 500}), 1, patience), "");
+  EXPECT_EQ(WhoCameLate({}, 0, patience), "");
 }
 
 }  // namespace

@@ -281,9 +281,9 @@ class ForksAreToldLast {
     }
     const pid_t thread = Tree::WaitForAny(wait_status);
     const int event = *wait_status >> 16;
-    const bool is_made = thread > 0 && WIFSTOPPED(*wait_status) && told_by_ < 0 &&
-                         (event == PTRACE_EVENT_FORK || event == PTRACE_EVENT_VFORK ||
-                          event == PTRACE_EVENT_CLONE);
+    const bool is_made =
+        thread > 0 && WIFSTOPPED(*wait_status) && told_by_ < 0 &&
+        (event == PTRACE_EVENT_FORK || event == PTRACE_EVENT_VFORK || event == PTRACE_EVENT_CLONE);
     if (is_made) {
       unsigned long made = 0;
       ::ptrace(PTRACE_GETEVENTMSG, thread, 0, &made);

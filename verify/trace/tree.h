@@ -20,7 +20,8 @@ namespace shardproof::trace {
 
 class Tree {
  public:
-  /// The next stop or end of any of them, as waitpid gives it. They come in no order across threads.
+  /// The next stop or end of any of them, as waitpid gives it. They come in no order across
+  /// threads.
   using Wait = std::function<pid_t(int* wait_status)>;
 
   Tree(const Options& options, Listener& listener, Wait wait = WaitForAny)
