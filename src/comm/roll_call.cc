@@ -52,6 +52,7 @@ class Roll {
   std::string WhoIsLost(Word own, const std::string& error, std::chrono::milliseconds patience,
                         Clock& clock) {
     own.cut = CutOffFrom(error);
+    own.order = NextOrder();
     LeaveWord(own);
     words_[rank_] = own;
     const auto give_up = clock.Now() + patience;
@@ -59,6 +60,10 @@ class Roll {
       std::this_thread::sleep_for(kPoll);
     }
     if (const std::string lost = Lost(); !lost.empty()) return lost;
+    // Before connections, which those whose time is up have closed.
+    if (const std::string late = WhoCameLate(words_, rank_, 2 * patience); !late.empty()) {
+      return late;
+    }
     if (IsCutOffForCertain(words_)) return WhoIsCutOff(words_, rank_);
     if (store_is_gone_) return "";
     if (const std::string unheard = Unheard(); !unheard.empty()) {
@@ -68,8 +73,7 @@ class Roll {
       return unheard;
     }
     for (const std::string& lost :
-         {WhoIsCutOff(words_, rank_), WhoIsElsewhere(words_, rank_), WhoWasMissed(words_, rank_),
-          WhoCameLate(words_, rank_, patience)}) {
+         {WhoIsCutOff(words_, rank_), WhoIsElsewhere(words_, rank_), WhoWasMissed(words_, rank_)}) {
       if (!lost.empty()) return lost;
     }
     return "";
@@ -86,6 +90,12 @@ class Roll {
       return Unit{};
     });
     store_is_gone_ = store_is_gone_ || !left.ok();
+  }
+  int64_t NextOrder() {
+    const auto order =
+        TorchTry(ErrorCode::kPeer, "the store", [&] { return store_->add("roll_call/order", 1); });
+    store_is_gone_ = store_is_gone_ || !order.ok();
+    return order.ok() ? order.value() : 0;
   }
   std::optional<std::string> Find(int64_t rank, const char* what) {
     if (store_is_gone_) return std::nullopt;

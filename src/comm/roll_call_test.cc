@@ -161,8 +161,10 @@ TEST_F(RollCallTest, NamesWhoCameToItLate) {
       const bool is_late = rank == 1;
       const auto transport =
           is_late ? std::make_shared<Transport>(rank, 3) : std::make_shared<Waits>(rank, 3);
-      const auto own = CallRoll(transport, store_, milliseconds(1500), MakeSteadyClock());
-      if (is_late) std::this_thread::sleep_for(milliseconds(2000));
+      const auto own = CallRoll(transport, store_, milliseconds(900), MakeSteadyClock());
+      while (is_late && !store_->check({"roll_call/0/word", "roll_call/2/word"})) {
+        std::this_thread::sleep_for(milliseconds(10));
+      }
       messages[rank] = own->Max(0, "loading").error().message;
     });
   }

@@ -65,8 +65,8 @@ std::string ToText(const Word& word) {
   const auto list = [](const std::vector<int64_t>& ranks) {
     return ranks.empty() ? kNone : fmt::format("{}", fmt::join(ranks, ","));
   };
-  return fmt::format("{} {} {} {} {}", word.number, list(word.cut), list(word.missed),
-                     word.waited.count(), word.what);
+  return fmt::format("{} {} {} {} {} {}", word.number, list(word.cut), list(word.missed),
+                     word.waited.count(), word.order, word.what);
 }
 
 Word WordFromText(const std::string& text) {
@@ -74,7 +74,7 @@ Word WordFromText(const std::string& text) {
   std::istringstream parts(text);
   std::string cut, missed;
   int64_t waited = 0;
-  if (!(parts >> word.number >> cut >> missed >> waited)) return {};
+  if (!(parts >> word.number >> cut >> missed >> waited >> word.order)) return {};
   parts.get();
   std::getline(parts, word.what, '\0');
   word.cut = RanksIn(cut);
@@ -143,17 +143,21 @@ std::string WhoIsElsewhere(const Words& words, int64_t own) {
   return fmt::format("{}", fmt::join(odd, " and "));
 }
 
-std::string WhoCameLate(const Words& words, int64_t own, std::chrono::milliseconds patience) {
-  if (words.empty()) return "";
-  const auto& [first, longest] = *std::max_element(
-      words.begin(), words.end(),
-      [](const auto& a, const auto& b) { return a.second.waited < b.second.waited; });
+std::string WhoCameLate(const Words& words, int64_t own, std::chrono::milliseconds bound) {
   std::vector<std::string> late;
   for (const auto& [rank, word] : words) {
-    const auto after = longest.waited - word.waited;
-    if (after <= patience) continue;
+    std::chrono::milliseconds longest{0};
+    int64_t first = rank;
+    for (const auto& [other, theirs] : words) {
+      const bool is_same = theirs.number == word.number && theirs.what == word.what;
+      const bool was_before = theirs.order > 0 && theirs.order < word.order;
+      if (!is_same || !was_before || theirs.waited - word.waited <= longest) continue;
+      longest = theirs.waited - word.waited;
+      first = other;
+    }
+    if (longest <= bound) continue;
     late.push_back(fmt::format("{} (it came {:.1f} s after {})", NameOf(rank, own),
-                               std::chrono::duration<double>(after).count(), NameOf(first, own)));
+                               std::chrono::duration<double>(longest).count(), NameOf(first, own)));
   }
   return fmt::format("{}", fmt::join(late, " and "));
 }

@@ -20,6 +20,7 @@ struct Word {
   std::vector<int64_t> missed = {};
   /// From when it began its last collective until that failed.
   std::chrono::milliseconds waited{0};
+  int64_t order = 0;  ///< among the words that have been left, from 1; 0: not known
 };
 
 std::string ToText(const Word& word);
@@ -41,9 +42,9 @@ bool IsCutOffForCertain(const Words& words);
 /// Ranks whose collective is not that of most: "rank 2 (it is at its collective 7, loading)".
 std::string WhoIsElsewhere(const Words& words, int64_t own);
 
-/// Ranks that came to the collective of all more than `patience` after the first: "rank 2 (it came
-/// 5.2 s after rank 0)". As all fail at about the same time, who has waited less has come later.
-std::string WhoCameLate(const Words& words, int64_t own, std::chrono::milliseconds patience);
+/// Ranks that came to a collective more than `bound` after another came to it: "rank 2 (it came 5.2
+/// s after rank 0)". Certain for one that has failed after the other, and has waited so much less.
+std::string WhoCameLate(const Words& words, int64_t own, std::chrono::milliseconds bound);
 
 /// Ranks that others have waited for in vain, though they have left word since: "this rank (rank 0
 /// has waited for it in vain)".

@@ -17,13 +17,14 @@ Words Cut(const std::vector<std::vector<int64_t>>& cut) {
 TEST(WordsTest, TextAndBack) {
   for (const Word& word :
        {Word{3, "broadcast from rank 0 of a, b", {1, 12}}, Word{0, "", {}}, Word{7, "a", {}, {3}},
-        Word{1, "", {2}, {0, 5}}, Word{2, "b", {}, {}, std::chrono::milliseconds(5200)}}) {
+        Word{1, "", {2}, {0, 5}}, Word{2, "b", {}, {}, std::chrono::milliseconds(5200), 4}}) {
     const Word back = WordFromText(ToText(word));
     EXPECT_EQ(back.number, word.number);
     EXPECT_EQ(back.what, word.what);
     EXPECT_EQ(back.cut, word.cut);
     EXPECT_EQ(back.missed, word.missed);
     EXPECT_EQ(back.waited, word.waited);
+    EXPECT_EQ(back.order, word.order);
   }
   EXPECT_EQ(WordFromText("nonsense").number, 0);
   EXPECT_EQ(WordFromText("").what, "");
@@ -85,24 +86,32 @@ TEST(WordsTest, NobodyIsCutOff) {
   EXPECT_EQ(WhoIsCutOff(Cut({{0}, {}, {}}), 0), "");  // of itself a rank says nothing
 }
 
-TEST(WordsTest, WhoCameMuchLaterThanTheFirstCameLate) {
-  const auto waited = [](const std::vector<int64_t>& each) {
+TEST(WordsTest, WhoCameMuchLaterThanAnotherCameLate) {
+  const std::chrono::milliseconds bound(1000);
+  /// Of ranks that have failed in the order that is said.
+  const auto late = [&](const std::vector<int64_t>& waited, const std::vector<int64_t>& order,
+                        int64_t own) {
     Words words;
-    for (size_t rank = 0; rank < each.size(); ++rank) {
+    for (size_t rank = 0; rank < waited.size(); ++rank) {
       words[static_cast<int64_t>(rank)] = {
-          3, "loading", {}, {}, std::chrono::milliseconds(each[rank])};
+          3, "loading", {}, {}, std::chrono::milliseconds(waited[rank]), order[rank]};
     }
-    return words;
+    return WhoCameLate(words, own, bound);
   };
-  const std::chrono::milliseconds patience(1000);
-  EXPECT_EQ(WhoCameLate(waited({5000, 4900, 20, 4500}), 0, patience),
+  EXPECT_EQ(late({5000, 4900, 20, 4500}, {1, 2, 4, 3}, 0),
             "rank 2 (it came 5.0 s after this rank)");
-  EXPECT_EQ(WhoCameLate(waited({5000, 4900, 20, 4500}), 2, patience),
+  EXPECT_EQ(late({5000, 4900, 20, 4500}, {1, 2, 4, 3}, 2),
             "this rank (it came 5.0 s after rank 0)");
-  EXPECT_EQ(WhoCameLate(waited({10, 5230, 1000}), 1, patience),
+  EXPECT_EQ(late({10, 5230, 1000}, {3, 1, 2}, 1),
             "rank 0 (it came 5.2 s after this rank) and rank 2 (it came 4.2 s after this rank)");
-  EXPECT_EQ(WhoCameLate(waited({1000, 20, 500}), 1, patience), "");
-  EXPECT_EQ(WhoCameLate({}, 0, patience), "");
+  EXPECT_EQ(late({1000, 20, 500}, {1, 3, 2}, 1), "");
+  // Who has failed long before the others need not have come after them.
+  EXPECT_EQ(late({5000, 4900, 20}, {2, 3, 1}, 0), "");
+  EXPECT_EQ(late({5000, 20}, {0, 0}, 0), "");
+  const std::chrono::milliseconds longer(5000);
+  EXPECT_EQ(WhoCameLate({{0, {3, "a", {}, {}, longer, 1}}, {1, {4, "b", {}, {}, {}, 2}}}, 0, bound),
+            "");
+  EXPECT_EQ(WhoCameLate({}, 0, bound), "");
 }
 
 }  // namespace
