@@ -1,5 +1,6 @@
 // FileSystem by POSIX calls.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,8 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-
-#include <fmt/format.h>
+#include <utility>
 
 #include "src/seam/file_system.h"
 
@@ -24,6 +24,7 @@ class Descriptor {
   explicit Descriptor(int fd) : fd_(fd) {}
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   ~Descriptor() {
     if (fd_ >= 0) ::close(fd_);
   }
@@ -35,23 +36,31 @@ class Descriptor {
 
 class PosixMapping : public MappedFile {
  public:
-  PosixMapping(void* address, uint64_t size) : address_(address), size_(size) {}
+  PosixMapping() = default;
   PosixMapping(const PosixMapping&) = delete;
   PosixMapping& operator=(const PosixMapping&) = delete;
   ~PosixMapping() override {
     if (size_ > 0) ::munmap(address_, size_);
   }
+  bool Map(int fd, uint64_t size) {
+    void* const address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
+    if (address == MAP_FAILED) return false;
+    address_ = address;
+    size_ = size;
+    return true;
+  }
   const std::byte* data() const override { return static_cast<const std::byte*>(address_); }
   uint64_t size() const override { return size_; }
 
  private:
-  void* address_;
-  uint64_t size_;
+  void* address_ = nullptr;
+  uint64_t size_ = 0;
 };
 
 class PosixOutputFile : public OutputFile {
  public:
-  PosixOutputFile(int fd, std::string path) : file_(fd), path_(std::move(path)) {}
+  PosixOutputFile(Descriptor file, std::string path)
+      : file_(std::move(file)), path_(std::move(path)) {}
 
   Status WriteAt(uint64_t offset, std::string_view bytes) override {
     while (!bytes.empty()) {
@@ -68,7 +77,8 @@ class PosixOutputFile : public OutputFile {
   }
 
   Status Sync() override {
-    if (::fsync(file_.get()) != 0) return Failed(fmt::format("fsync of {}: {}", path_, ErrnoText()));
+    if (::fsync(file_.get()) != 0)
+      return Failed(fmt::format("fsync of {}: {}", path_, ErrnoText()));
     return Ok();
   }
 
@@ -88,14 +98,11 @@ class PosixFileSystem : public FileSystem {
     }
     if (!S_ISREG(facts.st_mode)) return BadInput(fmt::format("{}: is not a regular file", path));
     const uint64_t size = facts.st_size;
-    void* address = nullptr;
-    if (size > 0) {
-      address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
-      if (address == MAP_FAILED) {
-        return Failed(fmt::format("{}: mapping {} bytes: {}", path, size, ErrnoText()));
-      }
+    const auto mapping = std::make_shared<PosixMapping>();
+    if (size > 0 && !mapping->Map(file.get(), size)) {
+      return Failed(fmt::format("{}: mapping {} bytes: {}", path, size, ErrnoText()));
     }
-    return std::shared_ptr<const MappedFile>(std::make_shared<PosixMapping>(address, size));
+    return std::shared_ptr<const MappedFile>(mapping);
   }
 
   Result<std::string> ReadText(const std::string& path, uint64_t bytes_max) override {
@@ -131,9 +138,9 @@ class PosixFileSystem : public FileSystem {
   }
 
   Result<std::unique_ptr<OutputFile>> OpenForWrite(const std::string& path) override {
-    const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-    if (fd < 0) return Failed(fmt::format("opening {} for writing: {}", path, ErrnoText()));
-    return std::unique_ptr<OutputFile>(std::make_unique<PosixOutputFile>(fd, path));
+    Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));  // closed if there is no memory
+    if (file.get() < 0) return Failed(fmt::format("opening {} for writing: {}", path, ErrnoText()));
+    return std::unique_ptr<OutputFile>(std::make_unique<PosixOutputFile>(std::move(file), path));
   }
 
   Status MakeDirectory(const std::string& path) override {

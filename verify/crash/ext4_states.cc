@@ -218,7 +218,7 @@ class Point {
           losses.Lost(file.writes[i]);
       }
     }
-    state.what = losses.Line();
+    losses.TellIn(state);
     return state;
   }
 

@@ -1,7 +1,6 @@
 #include "verify/crash/history.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -10,13 +9,6 @@ namespace shardproof::crash {
 namespace {
 
 constexpr size_t kNamedMax = 6;  // losses in a line
-
-std::string Join(const std::vector<std::string>& all) {
-  const size_t named = std::min(all.size(), kNamedMax);
-  std::string line = fmt::format("{}", fmt::join(all.begin(), all.begin() + named, ", "));
-  if (named < all.size()) line += fmt::format(" and {} more", all.size() - named);
-  return line;
-}
 
 }  // namespace
 
@@ -89,11 +81,22 @@ std::vector<int64_t> Tears(const Change& write, const StateOptions& options) {
   return tears;
 }
 
-std::string Losses::Line() const {
-  if (lost_.empty() && torn_.empty()) return "nothing lost";
-  std::string line = lost_.empty() ? "" : "lost: " + Join(lost_);
-  if (torn_.empty()) return line;
-  return (line.empty() ? "torn: " : line + "; torn: ") + Join(torn_);
+std::string Losses::Join(const std::vector<Loss>& losses) {
+  std::string line;
+  for (size_t i = 0; i < losses.size() && i < kNamedMax; ++i) {
+    line += (i == 0 ? "" : ", ") + losses[i].what;
+  }
+  if (losses.size() > kNamedMax) line += fmt::format(" and {} more", losses.size() - kNamedMax);
+  return line;
+}
+
+void Losses::TellIn(CrashState& state) const {
+  state.what = "nothing lost";
+  if (lost_.empty() && torn_.empty()) return;
+  state.lacks = (lost_.empty() ? torn_ : lost_).front().index;
+  state.what = lost_.empty() ? "" : "lost: " + Join(lost_);
+  if (torn_.empty()) return;
+  state.what += (lost_.empty() ? "torn: " : "; torn: ") + Join(torn_);
 }
 
 }  // namespace shardproof::crash

@@ -50,17 +50,27 @@ std::vector<int64_t> Tears(const Change& write, const StateOptions& options);
 class Losses {
  public:
   explicit Losses(const History& history) : history_(history) {}
-  void Lost(int64_t index) { lost_.push_back(Describe(history_.operations[index])); }
+  void Lost(int64_t index) { Other(index, Words(index)); }
   void Torn(int64_t index, const std::string& how) {
-    torn_.push_back(Describe(history_.operations[index]) + " " + how);
+    torn_.push_back({index, Words(index) + " " + how});
   }
-  void Other(const std::string& what) { lost_.push_back(what); }
-  std::string Line() const;
+  /// A part of what an operation did.
+  void Other(int64_t index, const std::string& what) { lost_.push_back({index, what}); }
+  std::string Words(int64_t index) const { return Describe(history_.operations[index]); }
+
+  /// CrashState::what and CrashState::lacks.
+  void TellIn(CrashState& state) const;
 
  private:
+  struct Loss {
+    int64_t index;
+    std::string what;
+  };
+  static std::string Join(const std::vector<Loss>& losses);
+
   const History& history_;
-  std::vector<std::string> lost_;
-  std::vector<std::string> torn_;
+  std::vector<Loss> lost_;
+  std::vector<Loss> torn_;
 };
 
 using MakeVisitor = std::function<Status(CrashState&&)>;

@@ -111,8 +111,9 @@ Result<CrashReport> RunStates(const Disk& before, const std::vector<FileOperatio
     if (expected.empty()) return Ok();
     ++report.bad_count;
     if (static_cast<int64_t>(report.bad.size()) >= judge_options.bad_max) return Ok();
-    report.bad.push_back({state.model, state.after, LastOperation(state, operations), state.what,
-                          std::move(outcome), std::move(expected), state.disk});
+    report.bad.push_back({state.model, state.after, LastOperation(state, operations),
+                          state.in_flight, state.what, state.lacks, std::move(outcome),
+                          std::move(expected), state.disk});
     return Ok();
   };
   SP_ASSIGN(report.states, VisitStates(before, operations, options, visit));

@@ -47,7 +47,9 @@ struct BadState {
   CrashModel model = CrashModel::kKill;
   int64_t after = 0;           ///< operations that had been done
   std::string last_operation;  ///< in words, with its rank; "none" before the first
+  bool in_flight = false;      ///< that is, it was under way
   std::string lost;            ///< CrashState::what
+  int64_t lacks = -1;          ///< CrashState::lacks
   LoadOutcome outcome;
   std::string expected;  ///< "new", "old", "new, old or refused with a line", ...
   Disk disk;             ///< what was loaded from

@@ -14,7 +14,7 @@ Status VisitKillStates(const History& history, const StateOptions& options,
     CrashState state;
     state.after = after;
     state.disk = history.after[after];
-    state.what = Losses(history).Line();
+    Losses(history).TellIn(state);
     SP_TRY(visit(CrashState(state)));
     if (after == history.count() || history.change(after).kind != OperationKind::kWrite) continue;
     const Change& write = history.change(after);
@@ -26,7 +26,7 @@ Status VisitKillStates(const History& history, const StateOptions& options,
       state.disk.SetContent(write.inode, std::move(content));
       Losses losses(history);
       losses.Torn(after, fmt::format("at {}", tear));
-      state.what = losses.Line();
+      losses.TellIn(state);
       SP_TRY(visit(CrashState(state)));
     }
   }

@@ -51,7 +51,7 @@ class Point {
                           // Of changes that are possible one by one, no file system makes a loop.
                           if (state.disk.HasLoop()) return Ok();
                           MakeContents(picks, state.disk, losses);
-                          state.what = losses.Line();
+                          losses.TellIn(state);
                           return visit(std::move(state));
                         });
   }
@@ -106,8 +106,8 @@ class Point {
     if (lost[0] && lost.back()) return losses.Lost(index);
     for (size_t half = 0; half < names.size(); ++half) {
       if (!lost[half]) continue;
-      losses.Other(fmt::format("of {}, what it does to the name '{}' in one directory",
-                               Describe(history_.operations[index]), names[half].name));
+      losses.Other(index, fmt::format("of {}, what it does to the name '{}' in one directory",
+                                      losses.Words(index), names[half].name));
     }
   }
 
@@ -135,8 +135,9 @@ class Point {
       sizes[item.inode] = item.moments[pick];
       lost.try_emplace(item.inode);
       if (!linked[item.inode]) continue;
-      losses.Other(fmt::format("the size behind {} bytes that {} gave", item.moments[pick].size,
-                               Describe(history_.operations[item.moments[pick - 1].done - 1])));
+      const int64_t index = item.moments[pick - 1].done - 1;
+      losses.Other(index, fmt::format("the size behind {} bytes that {} gave",
+                                      item.moments[pick].size, losses.Words(index)));
     }
     for (const auto& [inode, bytes] : lost) {
       const SizeMoment latest{kNever, history_.after[after_].Content(inode).size()};

@@ -84,6 +84,8 @@ struct CrashState {
   /// For people, one line: "lost: create of a; torn: write of bytes [0, 8192) of b at 4096".
   /// "nothing lost" if so.
   std::string what;
+  /// Index of the operation that `what` begins with; -1: nothing is lost.
+  int64_t lacks = -1;
 };
 
 struct StateCounts {

@@ -63,29 +63,17 @@ class Causes {
   Causes(const std::vector<BadState>& bad, const std::vector<FileOperation>& operations)
       : operations_(operations) {
     for (const BadState& one : bad) {
-      if (one.lost == "nothing lost") whole_[one.model].insert(Settled(one.after));
+      if (one.lacks < 0) whole_[one.model].insert(Settled(one.after));
     }
   }
 
   /// What the state lacks that was done first. If it lacks nothing: from which operation on states
   /// are bad, since that is the one that should have waited.
   std::string Of(const BadState& bad) const {
-    const FileOperation* first = nullptr;
-    size_t first_at = std::string::npos;
-    for (const FileOperation& operation : operations_) {
-      const size_t at = bad.lost.find(Describe(operation));
-      if (at < first_at) {
-        first = &operation;
-        first_at = at;
-      }
-    }
-    const bool is_under_way = bad.last_operation.ends_with(", under way");
-    if (first != nullptr && !is_under_way) return "without " + Subject(*first);
+    if (bad.lacks >= 0 && !bad.in_flight) return "without " + Subject(At(bad.lacks));
     const int64_t begin = BeginOfRun(bad);
-    if (begin > 0)
-      return "from the " + Describe(operations_[static_cast<size_t>(begin - 1)]) + " on";
-    if (is_under_way)
-      return "during a change of " + Subject(operations_[static_cast<size_t>(bad.after)]);
+    if (begin > 0) return "from the " + Describe(At(begin - 1)) + " on";
+    if (bad.in_flight) return "during a change of " + Subject(At(bad.after));
     return "before anything is done";
   }
 
@@ -102,9 +90,11 @@ class Causes {
 
   /// Without syncs behind it: they leave the same disk, which is judged once.
   int64_t Settled(int64_t after) const {
-    while (after > 0 && ChangesNothing(operations_[static_cast<size_t>(after - 1)])) --after;
+    while (after > 0 && ChangesNothing(At(after - 1))) --after;
     return after;
   }
+
+  const FileOperation& At(int64_t index) const { return operations_[static_cast<size_t>(index)]; }
 
   const std::vector<FileOperation>& operations_;
   /// By model, after how many operations states are bad that lack nothing.

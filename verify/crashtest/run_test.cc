@@ -16,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using crash::CrashModel;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 class CrashTestRun : public ::testing::Test {
@@ -111,6 +112,17 @@ TEST_F(CrashTestRun, WhatIsRemovedTooEarlyIsTheCauseOfAllThatFollows) {
   ASSERT_FALSE(outcome.value().groups.empty());
   EXPECT_EQ(outcome.value().groups.front().cause, "from the unlink of ckpt on");
   EXPECT_NE(outcome.value().groups[1].model, CrashModel::kKill);
+}
+
+TEST_F(CrashTestRun, TheCauseIsNotAnotherFileWhoseNameBeginsAlike) {
+  options_.states.models = {CrashModel::kPosix};
+  const auto outcome = Save("printf new > ck && sync ck . && printf new > ckpt && sync ckpt .");
+  ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+  ASSERT_FALSE(outcome.value().groups.empty());
+  for (const BadGroup& group : outcome.value().groups) {
+    EXPECT_THAT(group.cause,
+                AnyOf("without the bytes of ckpt", HasSubstr("of ckpt to 0 bytes on")));
+  }
 }
 
 TEST_F(CrashTestRun, ALoadThatTellsOfOtherThingsSaysNothing) {

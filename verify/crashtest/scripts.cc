@@ -58,7 +58,7 @@ Json TellState(const Options& options, const Outcome& outcome, const BadState& b
           {"crash", ModelText(bad.model)},
           {"after", bad.after},
           {"last_operation", bad.last_operation},
-          {"lost", bad.lost == "nothing lost" ? "nothing" : bad.lost},
+          {"lost", bad.lacks < 0 ? "nothing" : bad.lost},
           {"cause", group.cause},
           {"operations", std::move(operations)},
           {"expected", bad.expected},
