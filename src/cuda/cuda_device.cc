@@ -19,21 +19,28 @@ namespace {
 
 constexpr uint64_t kPinnedBytes = 4u << 20;  // of each of two buffers: one is filled while one travels
 
+/// When the GPU is done with what was given to it.
+class Event {
+ public:
+  Event() { C10_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+  ~Event() { (void)cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 /// Host memory that the GPU reads and writes by itself, and when it is done with it.
 struct Pinned {
-  Pinned() {
-    C10_CUDA_CHECK(cudaMallocHost(&data, kPinnedBytes));
-    C10_CUDA_CHECK(cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
-  }
-  ~Pinned() {
-    (void)cudaEventDestroy(done);
-    (void)cudaFreeHost(data);
-  }
+  Pinned() { C10_CUDA_CHECK(cudaMallocHost(&data, kPinnedBytes)); }
+  ~Pinned() { (void)cudaFreeHost(data); }
   Pinned(const Pinned&) = delete;
   Pinned& operator=(const Pinned&) = delete;
 
+  Event done;  // made first, since only what is made whole is freed
   void* data = nullptr;
-  cudaEvent_t done = nullptr;
 };
 
 /// The host's memory that GPUs read and write by themselves.
@@ -52,21 +59,19 @@ class CudaCopy : public PendingCopy {
  public:
   CudaCopy(cudaStream_t stream, TensorStretch to, TensorStretch from)
       : to_(std::move(to)), from_(std::move(from)) {
-    C10_CUDA_CHECK(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming));
-    C10_CUDA_CHECK(cudaEventRecord(done_, stream));
+    C10_CUDA_CHECK(cudaEventRecord(done_.get(), stream));
   }
   ~CudaCopy() override {
-    (void)cudaEventSynchronize(done_);  // the memory may go now
-    (void)cudaEventDestroy(done_);
+    (void)cudaEventSynchronize(done_.get());  // the memory may go now
   }
   CudaCopy(const CudaCopy&) = delete;
   CudaCopy& operator=(const CudaCopy&) = delete;
-  void Wait() override { C10_CUDA_CHECK(cudaEventSynchronize(done_)); }
+  void Wait() override { C10_CUDA_CHECK(cudaEventSynchronize(done_.get())); }
 
  private:
   TensorStretch to_;
   TensorStretch from_;
-  cudaEvent_t done_ = nullptr;
+  Event done_;
 };
 
 class CudaDevice : public Device {
@@ -138,11 +143,11 @@ class CudaDevice : public Device {
     for (uint64_t done = 0; done < bytes; done += kPinnedBytes) {
       Pinned& buffer = pinned_[turn++ % pinned_.size()];
       const uint64_t length = std::min(kPinnedBytes, bytes - done);
-      C10_CUDA_CHECK(cudaEventSynchronize(buffer.done));  // free again only now
+      C10_CUDA_CHECK(cudaEventSynchronize(buffer.done.get()));  // free again only now
       std::memcpy(buffer.data, from + done, length);
       C10_CUDA_CHECK(
           cudaMemcpyAsync(to + done, buffer.data, length, cudaMemcpyHostToDevice, stream));
-      C10_CUDA_CHECK(cudaEventRecord(buffer.done, stream));
+      C10_CUDA_CHECK(cudaEventRecord(buffer.done.get(), stream));
     }
   }
 
@@ -150,7 +155,7 @@ class CudaDevice : public Device {
     Pinned& buffer = pinned_[0];
     for (uint64_t done = 0; done < bytes; done += kPinnedBytes) {
       const uint64_t length = std::min(kPinnedBytes, bytes - done);
-      C10_CUDA_CHECK(cudaEventSynchronize(buffer.done));
+      C10_CUDA_CHECK(cudaEventSynchronize(buffer.done.get()));
       C10_CUDA_CHECK(
           cudaMemcpyAsync(buffer.data, from + done, length, cudaMemcpyDeviceToHost, stream));
       C10_CUDA_CHECK(cudaStreamSynchronize(stream));
