@@ -72,9 +72,8 @@ class Roll {
       Leave("word", ToText(own));
       return unheard;
     }
-    for (const std::string& lost :
-         {WhoIsCutOff(words_, rank_), WhoIsElsewhere(words_, rank_), WhoWasMissed(words_, rank_)}) {
-      if (!lost.empty()) return lost;
+    for (const auto& who : {WhoIsCutOff, WhoIsElsewhere, WhoWasMissed}) {
+      if (const std::string lost = who(words_, rank_); !lost.empty()) return lost;
     }
     return "";
   }
@@ -83,27 +82,30 @@ class Roll {
   std::string KeyOf(int64_t rank, const char* what) const {
     return fmt::format("roll_call/{}/{}", rank, what);
   }
+  /// What it gives to `ask`. Once that fails it is gone.
+  template <typename Ask>
+  auto OfStore(Ask ask) {
+    auto given = TorchTry(ErrorCode::kPeer, "the store", ask);
+    store_is_gone_ = store_is_gone_ || !given.ok();
+    return given;
+  }
   void Leave(const char* what, const std::string& text) {
     // Who cannot reach the store any more has no other way to tell.
-    const auto left = TorchTry(ErrorCode::kPeer, "the store", [&] {
+    (void)OfStore([&] {
       store_->set(KeyOf(rank_, what), text);
       return Unit{};
     });
-    store_is_gone_ = store_is_gone_ || !left.ok();
   }
   int64_t NextOrder() {
-    const auto order =
-        TorchTry(ErrorCode::kPeer, "the store", [&] { return store_->add("roll_call/order", 1); });
-    store_is_gone_ = store_is_gone_ || !order.ok();
+    const auto order = OfStore([&] { return store_->add("roll_call/order", 1); });
     return order.ok() ? order.value() : 0;
   }
   std::optional<std::string> Find(int64_t rank, const char* what) {
     if (store_is_gone_) return std::nullopt;
-    const auto found = TorchTry(ErrorCode::kPeer, "the store", [&] {
+    const auto found = OfStore([&] {
       const std::string key = KeyOf(rank, what);
       return store_->check({key}) ? std::optional(store_->get_to_str(key)) : std::nullopt;
     });
-    store_is_gone_ = !found.ok();
     return found.ok() ? found.value() : std::nullopt;
   }
 

@@ -14,12 +14,11 @@
 namespace shardproof {
 
 /// Passes everything on. Where a collective fails, its error names the ranks that are lost: whose
-/// process is gone or stopped, as far as it is on this machine; that have left; that are at another
-/// collective; that came to it more than twice `patience` after another; or else that have left no
-/// word within `patience`. After that every collective fails
-/// at once with the same error, so that no rank waits for its time to run out again and again. A
-/// rank that lets go of its communicator has left. \param store  that no other communicator calls
-/// the roll by.
+/// process is gone or stopped, as far as it is on this machine; that have left; that came more than
+/// twice `patience` after another; that are at another collective; or else that have left no word
+/// within `patience`. After that every collective fails at once with the same error, so that no
+/// rank waits for its time to run out again and again. A rank that lets go of its communicator has
+/// left. \param store  that no other communicator calls the roll by.
 std::shared_ptr<Communicator> CallRoll(std::shared_ptr<Communicator> inner,
                                        c10::intrusive_ptr<c10d::Store> store,
                                        std::chrono::milliseconds patience,

@@ -347,7 +347,7 @@ TEST(EveryStage, KilledAtItWhereTheStoreIsGone) {
 /// Allocations of a rank, evenly spread: `places` of them, after as many calls as it makes are
 /// known.
 void EvenlySpread(const Case& test_case, int64_t places) {
-  int64_t made = 256;  // or somewhat more; it is not the same in every run
+  int64_t made = 256;  // or somewhat more
   while (Try(test_case, "memory/new", std::to_string(made)) == Outcome::kAsStated) made *= 2;
   EXPECT_GT(made, 1000);
   int64_t struck = 0;
@@ -356,7 +356,7 @@ void EvenlySpread(const Case& test_case, int64_t places) {
     EXPECT_NE(outcome, Outcome::kWrong);
     struck += outcome == Outcome::kAsStated ? 1 : 0;
   }
-  EXPECT_GE(struck, places * 2 / 5);
+  EXPECT_GE(struck, places / 2 - 1);
   std::printf("memory/new struck at %d places of %d looked at, up to allocation %d\n",
               static_cast<int>(struck), static_cast<int>(places), static_cast<int>(made));
 }
