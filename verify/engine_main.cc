@@ -1,12 +1,14 @@
-// The command's engine: a table of all subcommands. It is linked to LibTorch, which takes a third of a
-// second to load; `shardproof` (main.cc) becomes it for what needs that.
+// The command's engine: a table of all subcommands. It is linked to LibTorch, which takes a third
+// of a second to load; `shardproof` (main.cc) becomes it for what needs that.
 #include "verify/cli/command.h"
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Shardproof checks, bit for bit, that a model's weights survive load, shard, save and restore.");
+      "Shardproof checks, bit for bit, that a model's weights survive load, shard, save and "
+      "restore.");
   app.name("shardproof");
-  app.set_version_flag("--version", "shardproof " SHARDPROOF_VERSION ", torch " SHARDPROOF_TORCH_VERSION);
+  app.set_version_flag("--version",
+                       "shardproof " SHARDPROOF_VERSION ", torch " SHARDPROOF_TORCH_VERSION);
   app.require_subcommand(1);
   app.footer(
       "Start with:\n"

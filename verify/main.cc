@@ -1,5 +1,5 @@
-// The command. What is about files alone runs here; for all else this becomes the engine, which lies beside
-// it and is linked to LibTorch.
+// The command. What is about files alone runs here; for all else this becomes the engine, which
+// lies beside it and is linked to LibTorch.
 #include <unistd.h>
 
 #include <cerrno>
@@ -35,7 +35,8 @@ int main(int argc, char** argv) {
   shardproof::AddCrashtest(app, &exit_code);
   const std::vector<std::string> command_line(argv, argv + argc);
   for (const CLI::App* ours : app.get_subcommands({})) {
-    if (argc > 1 && ours->get_name() == command_line[1]) return shardproof::RunApp(app, command_line, exit_code);
+    if (argc > 1 && ours->get_name() == command_line[1])
+      return shardproof::RunApp(app, command_line, exit_code);
   }
   return BecomeEngine(argv);
 }

@@ -80,15 +80,18 @@ TEST(FilesWellFormedTest, DataBeginsAtAMultipleOfEight) {
 TEST(FilesWellFormedTest, OnlyOneTensorAloneMayBeLargerThanTheLimit) {
   SoundEvidence sound;
   sound.evidence.test_case.max_file_bytes = 100;
-  EXPECT_EQ(FirstFinding(JudgeOne(sound.evidence, "checkpoint.files_well_formed")).kind, "too-large");
+  EXPECT_EQ(FirstFinding(JudgeOne(sound.evidence, "checkpoint.files_well_formed")).kind,
+            "too-large");
   SavedOf(sound).files["model-00001-of-00002.safetensors"].tensors = 1;
-  EXPECT_EQ(JudgeOne(sound.evidence, "checkpoint.files_well_formed").judgement.verdict(), Verdict::kPass);
+  EXPECT_EQ(JudgeOne(sound.evidence, "checkpoint.files_well_formed").judgement.verdict(),
+            Verdict::kPass);
 }
 
 TEST(FilesWellFormedTest, TheIndexHasTheSizeOfAllTensorsButTheAdapters) {
   SoundEvidence sound;
   SavedOf(sound).files["adapter/adapter_model.safetensors"] = {64, 8, 1};
-  EXPECT_EQ(JudgeOne(sound.evidence, "checkpoint.files_well_formed").judgement.verdict(), Verdict::kPass);
+  EXPECT_EQ(JudgeOne(sound.evidence, "checkpoint.files_well_formed").judgement.verdict(),
+            Verdict::kPass);
   SavedOf(sound).total_size = 12108 + 576;
   EXPECT_EQ(FirstFinding(JudgeOne(sound.evidence, "checkpoint.files_well_formed")).kind, "total");
   SavedOf(sound).total_size.reset();

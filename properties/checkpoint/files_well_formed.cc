@@ -28,7 +28,8 @@ class FormCheck {
   /// Adapters are in files of their own, which PEFT reads without an index and whole.
   static bool IsOfAdapter(const std::string& name) { return name.starts_with("adapter/"); }
 
-  void Wrong(const std::string& kind, const std::string& what, uint64_t expected, const std::string& seen) {
+  void Wrong(const std::string& kind, const std::string& what, uint64_t expected,
+             const std::string& seen) {
     Finding finding = FindingAt(phase_, "saved", "", kind, {}, what);
     finding.expected = std::to_string(expected);
     finding.seen = seen;
@@ -40,9 +41,10 @@ class FormCheck {
     const uint64_t past = form.data_start % kDataAlignment;
     if (past == 0) return;
     Wrong("unaligned",
-          fmt::format("{}: its data begins at byte {}: expected a multiple of {}, which a header is padded "
-                      "to, so that a mapped file can be read in place",
-                      name, form.data_start, kDataAlignment),
+          fmt::format(
+              "{}: its data begins at byte {}: expected a multiple of {}, which a header is padded "
+              "to, so that a mapped file can be read in place",
+              name, form.data_start, kDataAlignment),
           form.data_start - past + kDataAlignment, std::to_string(form.data_start));
   }
 
@@ -51,11 +53,13 @@ class FormCheck {
     if (limit == 0 || IsOfAdapter(name)) return;
     judgement_.Compared();
     if (form.data_bytes <= limit || form.tensors == 1) return;
-    Wrong("too-large",
-          fmt::format("{}: holds {} bytes of {} tensors: expected at most max_file_bytes, {}, where it holds "
-                      "more than one",
-                      name, form.data_bytes, form.tensors, limit),
-          limit, std::to_string(form.data_bytes));
+    Wrong(
+        "too-large",
+        fmt::format(
+            "{}: holds {} bytes of {} tensors: expected at most max_file_bytes, {}, where it holds "
+            "more than one",
+            name, form.data_bytes, form.tensors, limit),
+        limit, std::to_string(form.data_bytes));
   }
 
   void CheckTotal() {
@@ -67,8 +71,9 @@ class FormCheck {
     if (saved_.total_size == total) return;
     const std::string found = saved_.total_size ? std::to_string(*saved_.total_size) : "none";
     Wrong("total",
-          fmt::format("the index has total_size {}: expected {}, the bytes of all tensors that it lists", found,
-                      total),
+          fmt::format(
+              "the index has total_size {}: expected {}, the bytes of all tensors that it lists",
+              found, total),
           total, found);
   }
 
@@ -78,9 +83,10 @@ class FormCheck {
   Judgement& judgement_;
 };
 
-/// \claim      In a saved checkpoint the data of every safetensors file begins at a multiple of 8 bytes; of
-///             the reference, no file of more than one tensor has more bytes than the case allows, and the
-///             index has the sum of all tensors' bytes.
+/// \claim      In a saved checkpoint the data of every safetensors file begins at a multiple of 8
+/// bytes; of
+///             the reference, no file of more than one tensor has more bytes than the case allows,
+///             and the index has the sum of all tensors' bytes.
 /// \needs      values: the saved checkpoint
 /// \tolerance  exact
 /// \killed_by  checkpoint.header_not_padded, checkpoint.total_size_of_files,
@@ -99,19 +105,22 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   for (const auto& [name, saved] : SavedModels(evidence.oracle)) {
     const PhaseEvidence* phase = evidence.Phase(name);
     if (!saved->error.empty() || phase == nullptr) {
-      judgement.Inconclusive(fmt::format("the checkpoint of phase {} cannot be judged: {}", name,
-                                         phase == nullptr ? "there is no evidence of it" : saved->error));
+      judgement.Inconclusive(
+          fmt::format("the checkpoint of phase {} cannot be judged: {}", name,
+                      phase == nullptr ? "there is no evidence of it" : saved->error));
       continue;
     }
     FormCheck(evidence, *phase, *saved, judgement).Run();
     // A model without a tensor that is saved, or evidence from before files were on record.
-    if (saved->files.empty() && !saved->indexed) judgement.Skipped("no file of a tensor is on record");
+    if (saved->files.empty() && !saved->indexed)
+      judgement.Skipped("no file of a tensor is on record");
   }
 }
 
 const PropertyRegistration kRegistration{{
     .id = "checkpoint.files_well_formed",
-    .claim = "A saved checkpoint's files are aligned, within their limit, and as large as the index says.",
+    .claim = "A saved checkpoint's files are aligned, within their limit, and as large as the "
+             "index says.",
     .needs = "values: saved checkpoints",
     .tolerance = "exact",
     .source = "safetensors' and Transformers' own writers",

@@ -47,15 +47,19 @@ void CheckResumed(const Evidence& evidence, const PhaseEvidence& train, const Ph
   }
 }
 
-/// \claim      Every step after a resume leaves the model and the optimizer as the same step leaves them
-///             in the job that went on; those of the reference on any mesh. Held only against a job that
-///             does the same twice.
+/// \claim      Every step after a resume leaves the model and the optimizer as the same step leaves
+/// them
+///             in the job that went on; those of the reference on any mesh. Held only against a job
+///             that does the same twice.
 /// \needs      train: stepped, resumed; again: stepped; of the reference train_resume: resumed
-/// \tolerance  bit-exact: the same operations on the same values in the same order, as the second run of
+/// \tolerance  bit-exact: the same operations on the same values in the same order, as the second
+/// run of
 ///             the undisturbed job shows
-/// \killed_by  training.options_not_restored, training.step_not_restored, training.state_by_position,
-///             training.masters_rebuilt, training.master_not_refreshed, training.moments_through_bf16,
-///             checkpoint.load_not_verified, fixtures/subjects/resumes_at_another_step.py, not_deterministic.py
+/// \killed_by  training.options_not_restored, training.step_not_restored,
+/// training.state_by_position,
+///             training.masters_rebuilt, training.master_not_refreshed,
+///             training.moments_through_bf16, checkpoint.load_not_verified,
+///             fixtures/subjects/resumes_at_another_step.py, not_deterministic.py
 /// \source     NVIDIA/Megatron-LM#5071, ISEEKYAN/Megatron-LM#104
 void Check(const Evidence& evidence, Judgement& judgement) {
   const PhaseEvidence* train = PhaseToJudge(evidence, "train", judgement);

@@ -68,7 +68,8 @@ class SavedCheck {
     for (const std::string& name : group) {
       const auto source = evidence_.oracle.source.tensors.find(name);
       const auto saved = saved_.tensors.find(name);
-      if (source == evidence_.oracle.source.tensors.end() || saved == saved_.tensors.end()) continue;
+      if (source == evidence_.oracle.source.tensors.end() || saved == saved_.tensors.end())
+        continue;
       judgement_.Compared();
       if (source->second.keys == saved->second.keys) continue;
       Finding finding = Wrong("keys", name, "it is saved under other keys than it was loaded from");
@@ -152,13 +153,13 @@ void CheckLeft(const Evidence& evidence, const PhaseEvidence& values, Judgement&
 }
 
 /// \claim      A saved checkpoint has each tensor of the state dict once, and no other, with the
-///             dtype, shape and bits that were loaded or initialised; the reference saves it under the keys
-///             that it was loaded from; restoring it gives the digests of `ready`.
+///             dtype, shape and bits that were loaded or initialised; the reference saves it under
+///             the keys that it was loaded from; restoring it gives the digests of `ready`.
 /// \needs      values: ready, restored; the saved checkpoints of all phases
 /// \tolerance  bit-exact: saving moves bytes
 /// \killed_by  checkpoint.drops_frozen, checkpoint.ignores_shard_offset, checkpoint.not_synced,
-///             checkpoint.names_not_synced, checkpoint.old_removed_first (in a values run what was not
-///             synced is lost), checkpoint.tie_saved_twice
+///             checkpoint.names_not_synced, checkpoint.old_removed_first (in a values run what was
+///             not synced is lost), checkpoint.tie_saved_twice
 /// \source     deepspeedai/DeepSpeed#3090, safetensors/safetensors#17, pytorch/pytorch#120356
 void Check(const Evidence& evidence, Judgement& judgement) {
   const PhaseEvidence* values = PhaseToJudge(evidence, "values", judgement);

@@ -14,7 +14,10 @@ class StateDictCheck {
  public:
   StateDictCheck(const Evidence& evidence, const PhaseEvidence& phase, const StageRecord& stage,
                  Judgement& judgement)
-      : evidence_(evidence), phase_(phase), key_(stage.Key()), model_key_(stage.ModelKey()),
+      : evidence_(evidence),
+        phase_(phase),
+        key_(stage.Key()),
+        model_key_(stage.ModelKey()),
         judgement_(judgement) {}
 
   void Run() {
@@ -45,8 +48,8 @@ class StateDictCheck {
       CheckValue(name);
     }
     if (!any) {
-      judgement_.Found(FindingAt(phase_, key_, group.front(), "absent", {},
-                                 "no rank's state dict has it"));
+      judgement_.Found(
+          FindingAt(phase_, key_, group.front(), "absent", {}, "no rank's state dict has it"));
     }
   }
 
@@ -73,7 +76,8 @@ class StateDictCheck {
   Judgement& judgement_;
 };
 
-/// \claim      A state dict that is observed has every persistent tensor of the model, under one name at
+/// \claim      A state dict that is observed has every persistent tensor of the model, under one
+/// name at
 ///             least if it is tied, with the value that the model has at that stage; and no other.
 /// \needs      every phase: state dicts
 /// \tolerance  bit-exact: a state dict refers to or copies the model's tensors

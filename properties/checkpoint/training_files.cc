@@ -20,7 +20,8 @@ class FilesCheck {
   void Run() {
     const std::vector<int64_t> steps = evidence_.test_case.SavedSteps();
     if (steps.empty() || LastStepOf(phase_, "saved") != steps.back()) {
-      judgement_.Inconclusive("the job did not come to its last save: what is on disk may be another's");
+      judgement_.Inconclusive(
+          "the job did not come to its last save: what is on disk may be another's");
       return;
     }
     judgement_.Compared();
@@ -97,7 +98,8 @@ class FilesCheck {
 ///             saved it.
 /// \needs      train: saved; the saved checkpoint
 /// \tolerance  bit-exact: saving moves bytes
-/// \killed_by  checkpoint.optimizer_only, checkpoint.moments_swapped, checkpoint.piece_names_swapped,
+/// \killed_by  checkpoint.optimizer_only, checkpoint.moments_swapped,
+/// checkpoint.piece_names_swapped,
 ///             checkpoint.snapshot_is_live, checkpoint.halves_of_state_swapped
 /// \source     torch.distributed.checkpoint; deepspeedai/DeepSpeed#3090
 void Check(const Evidence& evidence, Judgement& judgement) {

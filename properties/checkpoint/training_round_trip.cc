@@ -67,19 +67,22 @@ class RestoredCheck {
   }
 
  private:
-  /// The save that was restored: the last one, unless that one is damaged. (A framework may count its
-  /// steps otherwise when it saves.)
+  /// The save that was restored: the last one, unless that one is damaged. (A framework may count
+  /// its steps otherwise when it saves.)
   std::string SavedKey(const char* of) {
     const auto restored = LastStepOf(to_, "restored");
     const auto last = LastStepOf(from_, "saved");
     const std::string same = restored ? KeyAt(from_, "saved", *restored, of) : "";
     if (same.empty()) return last ? KeyAt(from_, "saved", *last, of) : "";
-    if (IsReference(evidence_) && evidence_.test_case.faults.empty() && std::string(of) == "model") {
+    if (IsReference(evidence_) && evidence_.test_case.faults.empty() &&
+        std::string(of) == "model") {
       judgement_.Compared();
       if (*restored != *last) {
-        judgement_.Found(FindingAt(to_, KeyOf(to_, "restored", of), "", "stale", {},
-                                   fmt::format("the save after step {} was restored, and the last one "
-                                               "is of step {}", *restored, *last)));
+        judgement_.Found(
+            FindingAt(to_, KeyOf(to_, "restored", of), "", "stale", {},
+                      fmt::format("the save after step {} was restored, and the last one "
+                                  "is of step {}",
+                                  *restored, *last)));
       }
     }
     return same;
@@ -105,8 +108,8 @@ class RestoredCheck {
       return;
     }
     if (expected.empty() || seen.empty()) return;  // DefinedImages has said so
-    const Comparison comparison{evidence_, to_,      restored, name, "`" + saved + "` of phase train",
-                                {from_.name, to_.name}};
+    const Comparison comparison{
+        evidence_, to_, restored, name, "`" + saved + "` of phase train", {from_.name, to_.name}};
     for (Finding& finding : CompareAll(comparison, expected[0], seen)) {
       judgement_.Found(std::move(finding));
     }
@@ -155,16 +158,18 @@ class RestoredCheck {
   Judgement& judgement_;
 };
 
-/// \claim      After a resume the model, the optimizer's state, the options of its groups and the state
+/// \claim      After a resume the model, the optimizer's state, the options of its groups and the
+/// state
 ///             of the random number generator are what they were when they were saved; model and
 ///             optimizer also on another mesh.
 /// \needs      train: saved, restored; train_resume: restored
 /// \tolerance  bit-exact: saving and restoring move bytes
-/// \killed_by  training.options_not_restored, training.step_not_restored, training.state_by_position,
-///             training.masters_rebuilt, training.master_not_refreshed, training.moments_through_bf16,
-///             training.rng_reseeded, checkpoint.rng_taken_for_replicas,
-///             checkpoint.rng_of_rank0_for_all, checkpoint.optimizer_only,
-///             checkpoint.moments_swapped, checkpoint.load_not_verified,
+/// \killed_by  training.options_not_restored, training.step_not_restored,
+/// training.state_by_position,
+///             training.masters_rebuilt, training.master_not_refreshed,
+///             training.moments_through_bf16, training.rng_reseeded,
+///             checkpoint.rng_taken_for_replicas, checkpoint.rng_of_rank0_for_all,
+///             checkpoint.optimizer_only, checkpoint.moments_swapped, checkpoint.load_not_verified,
 ///             checkpoint.snapshot_is_live, checkpoint.halves_of_state_swapped,
 ///             fixtures/subjects/resumes_without_momentum.py, resumes_with_another_rate.py,
 ///             resumes_without_rng.py, moments_swapped.py
@@ -180,18 +185,20 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "checkpoint.training_round_trip",
-    .claim = "A resumed job starts from the model, optimizer state, options and RNG that were saved.",
+    .claim =
+        "A resumed job starts from the model, optimizer state, options and RNG that were saved.",
     .needs = "train: saved, restored; train_resume: restored",
     .tolerance = "bit-exact",
     .source = "PrimeIntellect-ai/prime-rl#3560, NVIDIA/Megatron-LM#1359, pytorch/pytorch#6031",
     .killed_by = {"training.options_not_restored", "training.step_not_restored",
                   "training.state_by_position", "training.masters_rebuilt",
                   "training.master_not_refreshed", "training.moments_through_bf16",
-                  "training.rng_reseeded", "checkpoint.rng_taken_for_replicas", "checkpoint.rng_of_rank0_for_all",
-                  "checkpoint.optimizer_only", "checkpoint.moments_swapped",
-                  "checkpoint.load_not_verified", "checkpoint.snapshot_is_live",
-                  "checkpoint.halves_of_state_swapped",
-                  "subject.resumes_without_momentum", "subject.resumes_with_another_rate", "subject.resumes_without_rng", "subject.moments_swapped"},
+                  "training.rng_reseeded", "checkpoint.rng_taken_for_replicas",
+                  "checkpoint.rng_of_rank0_for_all", "checkpoint.optimizer_only",
+                  "checkpoint.moments_swapped", "checkpoint.load_not_verified",
+                  "checkpoint.snapshot_is_live", "checkpoint.halves_of_state_swapped",
+                  "subject.resumes_without_momentum", "subject.resumes_with_another_rate",
+                  "subject.resumes_without_rng", "subject.moments_swapped"},
     .check = Check,
     .capabilities = {"train", "save"},
 }};

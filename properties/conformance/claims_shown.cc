@@ -88,9 +88,9 @@ class ClaimsCheck {
 };
 
 /// \claim      Every placement, collective and file that the subject's SHOWS names was seen: the
-///             placements on tensors at `ready`, the collectives in any phase, the files (patterns) in
-///             a checkpoint that it left. So a subject that does not run what it is named after is
-///             told.
+///             placements on tensors at `ready`, the collectives in any phase, the files (patterns)
+///             in a checkpoint that it left. So a subject that does not run what it is named after
+///             is told.
 /// \needs      values: ready; every phase: collectives, saved files
 /// \tolerance  none: sets
 /// \killed_by  fixtures/subjects/claims_to_shard.py, claims_dcp.py

@@ -41,8 +41,9 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     return;
   }
   const auto& faults = evidence.test_case.faults;
-  const bool any_fired = std::any_of(
-      faults.begin(), faults.end(), [&](const FaultCase& fault) { return HasStruck(fault, evidence); });
+  const bool any_fired = std::any_of(faults.begin(), faults.end(), [&](const FaultCase& fault) {
+    return HasStruck(fault, evidence);
+  });
   for (const FaultCase& fault : faults) {
     if (HasStruck(fault, evidence)) {
       judgement.Compared();

@@ -97,7 +97,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       for (const std::string& name : Buffers(*phase, stage)) {
         any = true;
         CheckBuffer(evidence, *phase, stage, name, judgement);
-        if (stage == "ready" && !evidence.WhyCannot("identity")) CheckIdentity(*phase, name, judgement);
+        if (stage == "ready" && !evidence.WhyCannot("identity"))
+          CheckIdentity(*phase, name, judgement);
       }
     }
   }

@@ -89,8 +89,10 @@ std::vector<int64_t> LocalShape(const PhaseEvidence& phase, const RankEvidence& 
   return local;
 }
 
-/// The dims of more than one element here, from the outermost in memory on; nothing to tell of fewer.
-std::string OrderText(const std::vector<int64_t>& local_shape, const std::vector<int64_t>& strides) {
+/// The dims of more than one element here, from the outermost in memory on; nothing to tell of
+/// fewer.
+std::string OrderText(const std::vector<int64_t>& local_shape,
+                      const std::vector<int64_t>& strides) {
   std::vector<std::string> dims;
   for (const size_t dim : OrderInMemory(strides)) {
     if (local_shape[dim] > 1) dims.push_back(std::to_string(dim));
@@ -155,8 +157,8 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const Ran
 
 /// \claim      dtype, global shape, kind, persistence, requires_grad and attributes at `ready` and
 ///             `restored` are those of `built` and of the declared model; the parameter object is
-///             the same at `ready`; the local shape is what the placements give; where the model declares
-///             strides, dims lie in memory in the order that they give.
+///             the same at `ready`; the local shape is what the placements give; where the model
+///             declares strides, dims lie in memory in the order that they give.
 /// \needs      values, plain, resume: built, ready, restored
 /// \tolerance  none: equality
 /// \killed_by  sharding.attributes_dropped, sharding.requires_grad_reset, loading.buffers_cast,

@@ -204,8 +204,8 @@ void CheckInput(const Evidence& evidence, const PhaseEvidence& phase, const Keys
   }
 }
 
-/// One tensor of the model has one value. A file that has two leaves open which, and whoever ties them
-/// loses one without a word.
+/// One tensor of the model has one value. A file that has two leaves open which, and whoever ties
+/// them loses one without a word.
 void CheckTiedValues(const OracleRecord& oracle, const PhaseEvidence& phase, Judgement& judgement) {
   for (const std::vector<std::string>& group : oracle.ties) {
     const FileTensor* first = nullptr;
@@ -221,16 +221,17 @@ void CheckTiedValues(const OracleRecord& oracle, const PhaseEvidence& phase, Jud
       if (tensor.dtype == first->dtype && tensor.digest == first->digest) continue;
       judgement.Found(InputFinding(
           phase, "tied-differ", name,
-          fmt::format("{} is tied to {}, and the checkpoint has another value for it: a model that ties "
-                      "them has no place for both",
-                      name, first->name)));
+          fmt::format(
+              "{} is tied to {}, and the checkpoint has another value for it: a model that ties "
+              "them has no place for both",
+              name, first->name)));
     }
   }
 }
 
 /// \claim      The model's tensors are those it declares; the keys that the pipeline reports as
-///             missing and unexpected are those that are; none is that the case does not allow; tied
-///             names have one value in the checkpoint.
+///             missing and unexpected are those that are; none is that the case does not allow;
+///             tied names have one value in the checkpoint.
 /// \needs      values, plain, resume: ready or restored; key reports; the source checkpoint
 /// \tolerance  none: sets. Files of older Llama models may hold `*.rotary_emb.inv_freq`.
 /// \killed_by  loading.missing_not_reported, loading.prefix_never_matches

@@ -25,17 +25,25 @@ TEST(SoundEvidenceTest, EveryPropertyPassesWithComparisonsOrSaysWhyNot) {
     for (const PropertyResult& result : Judge(sound.evidence, {})) {
       const Judgement& judgement = result.judgement;
       // Nothing is injected here, no step is taken, and the reference claims nothing.
-      static const std::set<std::string> kOthers = {
-          "fault.every_fault_fires",        "fault.damage_recovered",
-          "fault.ends_as_stated",           "fault.nothing_lost",
-          "fault.nothing_leaks",            "fault.after_equals_undisturbed",
-          "memory.device_peak",             "checkpoint.commit_whole",
-          "training.optimizer_live",        "training.groups_kept",
-          "training.steps_act",             "training.steps_by_formula",
-          "checkpoint.training_round_trip", "checkpoint.training_files",
-          "checkpoint.resume_exact",        "checkpoint.state_dict_whole",
-          "conformance.claims_shown",       "offload.equals_on_device",
-          "offload.state_where_asked"};
+      static const std::set<std::string> kOthers = {"fault.every_fault_fires",
+                                                    "fault.damage_recovered",
+                                                    "fault.ends_as_stated",
+                                                    "fault.nothing_lost",
+                                                    "fault.nothing_leaks",
+                                                    "fault.after_equals_undisturbed",
+                                                    "memory.device_peak",
+                                                    "checkpoint.commit_whole",
+                                                    "training.optimizer_live",
+                                                    "training.groups_kept",
+                                                    "training.steps_act",
+                                                    "training.steps_by_formula",
+                                                    "checkpoint.training_round_trip",
+                                                    "checkpoint.training_files",
+                                                    "checkpoint.resume_exact",
+                                                    "checkpoint.state_dict_whole",
+                                                    "conformance.claims_shown",
+                                                    "offload.equals_on_device",
+                                                    "offload.state_where_asked"};
       if (kOthers.contains(result.id)) {
         EXPECT_EQ(judgement.verdict(), Verdict::kSkip) << result.id;
         continue;

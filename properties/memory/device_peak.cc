@@ -14,8 +14,8 @@ void CheckRank(const Case& test_case, const PhaseEvidence& phase, const RankEvid
     return;
   }
   const MemoryRecord& memory = *rank.memory;
-  const uint64_t limit = memory.device_own_shard_bytes + test_case.bucket_bytes +
-                         test_case.host_slack_bytes;
+  const uint64_t limit =
+      memory.device_own_shard_bytes + test_case.bucket_bytes + test_case.host_slack_bytes;
   judgement.Compared();
   if (memory.device_peak_bytes <= limit) return;
   Finding finding = FindingAt(
@@ -28,7 +28,8 @@ void CheckRank(const Case& test_case, const PhaseEvidence& phase, const RankEvid
   judgement.Found(std::move(finding));
 }
 
-/// \claim      device_peak_bytes <= device_own_shard_bytes + bucket_bytes + host_slack_bytes, on every
+/// \claim      device_peak_bytes <= device_own_shard_bytes + bucket_bytes + host_slack_bytes, on
+/// every
 ///             rank.
 /// \needs      memory: the memory record of every rank; tensors on a device; any strategy but plain
 /// \tolerance  host_slack_bytes of the case: what a model makes on the device itself before it is

@@ -29,8 +29,8 @@ std::string FirstBeyond(const MemoryRecord& memory, uint64_t limit) {
   return "";
 }
 
-/// One finding for all ranks, told by the one furthest beyond: no two peaks need be alike to the page,
-/// and some are.
+/// One finding for all ranks, told by the one furthest beyond: no two peaks need be alike to the
+/// page, and some are.
 void CheckRanks(const Case& test_case, const PhaseEvidence& phase, Judgement& judgement) {
   const uint64_t model_bytes = ModelBytes(phase);
   const uint64_t allowed = test_case.bucket_bytes + test_case.host_slack_bytes;
@@ -43,9 +43,10 @@ void CheckRanks(const Case& test_case, const PhaseEvidence& phase, Judgement& ju
       continue;
     }
     if (model_bytes <= allowed) {
-      judgement.Skipped(fmt::format("the model has {}, less than one bucket and the slack ({}): a "
-                                    "full copy would not show",
-                                    MiB(model_bytes), MiB(allowed)));
+      judgement.Skipped(
+          fmt::format("the model has {}, less than one bucket and the slack ({}): a "
+                      "full copy would not show",
+                      MiB(model_bytes), MiB(allowed)));
       continue;
     }
     const MemoryRecord& memory = *rank.memory;
@@ -75,7 +76,8 @@ void CheckRanks(const Case& test_case, const PhaseEvidence& phase, Judgement& ju
   judgement.Found(std::move(finding));
 }
 
-/// \claim      peak_bytes - idle_bytes <= own_shard_bytes + bucket_bytes + host_slack_bytes, on every
+/// \claim      peak_bytes - idle_bytes <= own_shard_bytes + bucket_bytes + host_slack_bytes, on
+/// every
 ///             rank; anonymous memory, so that the page cache of mapped files is not counted.
 /// \needs      memory: the memory record of every rank; any strategy but plain; a model of which a
 ///             full copy would be beyond the bound

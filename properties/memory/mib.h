@@ -1,10 +1,10 @@
 // Sizes as the memory properties show them.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <string>
-
-#include <fmt/format.h>
 
 namespace shardproof {
 

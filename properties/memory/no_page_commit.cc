@@ -54,14 +54,16 @@ void CheckStage(const PhaseEvidence& phase, const std::string& stage, Judgement&
 /// \claim      At `built`, `loaded`, `sharded` and `materialized` a tensor without a value has no
 ///             committed pages.
 /// \needs      memory: built, loaded, sharded, materialized
-/// \tolerance  8192 bytes a tensor: the first and the last page are shared with neighbours; storages
+/// \tolerance  8192 bytes a tensor: the first and the last page are shared with neighbours;
+/// storages
 ///             below 128 KiB are not judged, since the heap reuses pages that are committed
 /// \killed_by  memory.placeholders_zeroed, memory.materialize_zero_fills,
 ///             fixtures/subjects/zeros_before_loading.py
 /// \source     huggingface/transformers#45649, modelscope/ms-swift#9982
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (evidence.test_case.device != "cpu") {
-    judgement.Skipped("placeholders are in a device's memory, whose pages the kernel does not count");
+    judgement.Skipped(
+        "placeholders are in a device's memory, whose pages the kernel does not count");
     return;
   }
   const PhaseEvidence* phase = PhaseToJudge(evidence, "memory", judgement);

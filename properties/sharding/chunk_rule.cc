@@ -16,7 +16,8 @@ namespace {
 using Indices = std::vector<Stretch>;
 
 /// Chunk `coordinate` of `axis_size` of the indices end to end: chunks of ceil(length / axis_size),
-/// so that trailing ones are shorter or empty. An implementation of its own, from the documentation.
+/// so that trailing ones are shorter or empty. An implementation of its own, from the
+/// documentation.
 Indices ChunkOf(const Indices& indices, uint64_t axis_size, uint64_t coordinate) {
   uint64_t length = 0;
   for (const Stretch& part : indices) length += part.end - part.begin;
@@ -41,8 +42,10 @@ Indices StridedChunkOf(const Indices& indices, uint64_t pieces, uint64_t axis_si
   for (uint64_t piece = 0; piece < pieces; ++piece) {
     for (const Stretch& part : ChunkOf(ChunkOf(indices, pieces, piece), axis_size, coordinate)) {
       const bool touches = !taken.empty() && taken.back().end == part.begin;
-      if (touches) taken.back().end = part.end;
-      else taken.push_back(part);
+      if (touches)
+        taken.back().end = part.end;
+      else
+        taken.push_back(part);
     }
   }
   return taken;
@@ -52,15 +55,16 @@ bool IsCut(const PlacementRecord& placement) {
   return placement.kind == "shard" || placement.kind == "strided_shard";
 }
 
-/// Whether axes further right that cut the same dim, some of them or all, make so many pieces of it as the
-/// strided shard on `axis` says: no other axis can have cut it before.
+/// Whether axes further right that cut the same dim, some of them or all, make so many pieces of it
+/// as the strided shard on `axis` says: no other axis can have cut it before.
 bool HasItsPieces(const PhaseEvidence& phase, const TensorDescriptor& descriptor, size_t axis) {
   const PlacementRecord& strided = descriptor.placements[axis];
   std::set<int64_t> pieces = {1};
   for (size_t right = axis + 1; right < descriptor.placements.size(); ++right) {
     const PlacementRecord& placement = descriptor.placements[right];
     if (!IsCut(placement) || placement.dim != strided.dim) continue;
-    for (const int64_t fewer : std::set<int64_t>(pieces)) pieces.insert(fewer * phase.mesh[right].size);
+    for (const int64_t fewer : std::set<int64_t>(pieces))
+      pieces.insert(fewer * phase.mesh[right].size);
   }
   return pieces.contains(strided.split_factor);
 }
@@ -84,9 +88,10 @@ std::string Malformed(const PhaseEvidence& phase, const RankEvidence& rank,
       return fmt::format("sharded on dim {} of {} dims", placement.dim, descriptor.shape.size());
     }
     if (placement.kind == "strided_shard" && !HasItsPieces(phase, descriptor, axis)) {
-      return fmt::format("a strided shard on axis {} of {} pieces of dim {}, which the axes to its right "
-                         "do not make",
-                         phase.mesh[axis].name, placement.split_factor, placement.dim);
+      return fmt::format(
+          "a strided shard on axis {} of {} pieces of dim {}, which the axes to its right "
+          "do not make",
+          phase.mesh[axis].name, placement.split_factor, placement.dim);
     }
   }
   return "";
@@ -164,13 +169,14 @@ bool Has(const TensorDescriptor& descriptor, const std::string& kind) {
 
 /// \claim      On every rank the owned runs of a sharded tensor are the block that its placements
 ///             give its mesh coordinate: Shard(d) by torch.chunk(dim d, axis size), a strided shard
-///             by torch.chunk of each of the split_factor pieces, which are those that axes further right
-///             make of the dim.
+///             by torch.chunk of each of the split_factor pieces, which are those that axes further
+///             right make of the dim.
 /// \needs      values, plain, resume: sharded, materialized, ready, restored
 /// \tolerance  none: sets of elements
 /// \killed_by  sharding.floor_plus_remainder, sharding.ceil_on_every_rank,
 ///             sharding.strided_taken_for_plain, sharding.strided_split_ignores_padding
-/// \source     torch.chunk documentation; DTensor's _StridedShard; pytorch/pytorch#136228 (two chunk
+/// \source     torch.chunk documentation; DTensor's _StridedShard; pytorch/pytorch#136228 (two
+/// chunk
 ///             rules in one program), #168134 (uneven strided shards)
 void Check(const Evidence& evidence, Judgement& judgement) {
   bool other_rule = false;
@@ -191,15 +197,13 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       }
     }
   }
-  judgement.Skipped(other_rule ? "flat shards are cut by no dim"
-                               : "nothing is sharded");
+  judgement.Skipped(other_rule ? "flat shards are cut by no dim" : "nothing is sharded");
 }
 
 const PropertyRegistration kRegistration{{
     .id = "sharding.chunk_rule",
-    .claim =
-        "Shards are cut as torch.chunk does, strided ones piece by piece: ceil-sized chunks, "
-        "trailing ones short or empty.",
+    .claim = "Shards are cut as torch.chunk does, strided ones piece by piece: ceil-sized chunks, "
+             "trailing ones short or empty.",
     .needs = "values, plain, resume: every stage with sharded tensors",
     .tolerance = "none: sets of elements",
     .source = "torch.chunk documentation; DTensor's _StridedShard; pytorch/pytorch#136228, #168134",

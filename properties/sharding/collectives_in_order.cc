@@ -130,7 +130,8 @@ void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, Judgement&
   }
 }
 
-/// \claim      For every sequence number, op, root, dtype, element count and logical tensors are the
+/// \claim      For every sequence number, op, root, dtype, element count and logical tensors are
+/// the
 ///             same on all ranks, and all ranks make the same number of collectives.
 /// \needs      values, plain, resume, memory, train, again, train_resume: collectives
 /// \tolerance  none: equality

@@ -90,7 +90,8 @@ void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std:
   findings.Report(judgement);
 }
 
-/// \claim      At `ready` and `restored`, and at every stage of training, every replica has rank 0's
+/// \claim      At `ready` and `restored`, and at every stage of training, every replica has rank
+/// 0's
 ///             digest, the shards of a tensor add up to what rank 0 had at `loaded`, and dtype,
 ///             shape, placements, requires_grad and kind are alike on all ranks.
 /// \needs      values, plain, resume: loaded, ready, restored; train, again, train_resume: every

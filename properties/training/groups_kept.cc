@@ -27,8 +27,8 @@ std::string Shown(const std::map<std::string, std::string>& options) {
   return words.empty() ? "none" : fmt::format("{}", fmt::join(words, ", "));
 }
 
-/// The parameters of a group by the names that they had when the optimizer was made: also those whose
-/// object the model has no more.
+/// The parameters of a group by the names that they had when the optimizer was made: also those
+/// whose object the model has no more.
 std::vector<std::string> Members(const OptimizerRecord& optimizer, size_t group) {
   std::vector<std::string> names = optimizer.groups[group].parameters;
   for (const Stranger& stranger : optimizer.strangers) {  // in the order of their places
@@ -64,21 +64,24 @@ void Compare(const OptimizerRecord& first, const StageRecord& later, int64_t ran
     if (had == has) continue;
     const auto differs = std::mismatch(had.begin(), had.end(), has.begin(), has.end());
     const std::string& name = differs.first != had.end() ? *differs.first : *differs.second;
-    findings.Add(name, "members",
-                 fmt::format("group {} had {} parameters and has {}: the first that differs is number "
-                             "{}",
-                             group, had.size(), has.size(), differs.first - had.begin()),
-                 {rank});
+    findings.Add(
+        name, "members",
+        fmt::format("group {} had {} parameters and has {}: the first that differs is number "
+                    "{}",
+                    group, had.size(), has.size(), differs.first - had.begin()),
+        {rank});
   }
 }
 
-/// \claim      An optimizer that was made before its model was sharded has the same groups afterwards,
+/// \claim      An optimizer that was made before its model was sharded has the same groups
+/// afterwards,
 ///             before any step: as many, with the same options and the same parameters in the same
 ///             order.
 /// \needs      every phase: optimizer records of two stages at step 0
 /// \tolerance  none
 /// \killed_by  training.groups_merged, training.group_order_of_names
-/// \source     modelscope/twinkle#117; torch.optim.Optimizer.param_groups, whose order is what a state
+/// \source     modelscope/twinkle#117; torch.optim.Optimizer.param_groups, whose order is what a
+/// state
 ///             dict counts by
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence& phase : evidence.phases) {

@@ -26,8 +26,8 @@ std::vector<Trainable> TrainablesOf(const OracleRecord& oracle, const RankEviden
   for (const auto& [name, state] : model.tensors) {
     const TensorDescriptor& descriptor = rank.Descriptor(state);
     if (descriptor.kind != "parameter" || !descriptor.requires_grad) continue;
-    const auto [place, is_new] = place_of.emplace(TieGroup(oracle, name).front(),
-                                                  trainables.size());
+    const auto [place, is_new] =
+        place_of.emplace(TieGroup(oracle, name).front(), trainables.size());
     if (is_new) trainables.emplace_back();
     trainables[place->second].names.push_back(name);
   }
@@ -42,8 +42,9 @@ std::set<std::string> StaleNames(const OptimizerRecord& optimizer) {
   return names;
 }
 
-/// An optimizer that holds them takes memory for their state, and its weight decay changes them as soon as
-/// they have a gradient. Frameworks are often given all parameters, which is their users' own matter.
+/// An optimizer that holds them takes memory for their state, and its weight decay changes them as
+/// soon as they have a gradient. Frameworks are often given all parameters, which is their users'
+/// own matter.
 void CheckFrozen(const RankEvidence& rank, const StageRecord& model,
                  const std::map<std::string, int64_t>& held, FindingsByRank& findings,
                  Judgement& judgement) {
@@ -52,7 +53,8 @@ void CheckFrozen(const RankEvidence& rank, const StageRecord& model,
     if (descriptor.kind == "parameter" && descriptor.requires_grad) continue;
     judgement.Compared();
     if (!held.contains(name)) continue;
-    findings.Add(name, "frozen", "it is not trainable, and a group of the optimizer holds it", {rank.rank});
+    findings.Add(name, "frozen", "it is not trainable, and a group of the optimizer holds it",
+                 {rank.rank});
   }
 }
 
@@ -102,12 +104,14 @@ void CheckRank(const OracleRecord& oracle, bool is_reference, const RankEvidence
                {rank.rank});
 }
 
-/// \claim      At every stage at which an optimizer is observed, it holds each trainable parameter of
-///             the model, the very object, exactly once, and nothing that is not the model's; that of the
-///             reference nothing that is frozen.
+/// \claim      At every stage at which an optimizer is observed, it holds each trainable parameter
+/// of
+///             the model, the very object, exactly once, and nothing that is not the model's; that
+///             of the reference nothing that is frozen.
 /// \needs      every phase: optimizer records
 /// \tolerance  none: identity
-/// \killed_by  training.optimizer_not_rebound, training.optimizer_holds_frozen, loading.parameters_replaced,
+/// \killed_by  training.optimizer_not_rebound, training.optimizer_holds_frozen,
+/// loading.parameters_replaced,
 ///             training.unfrozen_not_held,
 ///             fixtures/subjects/stale_optimizer.py, optimizer_misses_a_parameter.py
 /// \source     modelscope/twinkle#117 (an optimizer made before sharding has to be bound anew);

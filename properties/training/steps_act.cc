@@ -41,17 +41,19 @@ void CheckStep(const Evidence& evidence, const PhaseEvidence& phase, const std::
   if (trainable == 0 || IsReference(evidence)) return;
   judgement.Compared();
   if (changed > 0) return;
-  judgement.Found(FindingAt(phase, after, "", "idle", {},
-                            fmt::format("none of {} trainable parameters is another than at `{}`",
-                                        trainable, before)));
+  judgement.Found(FindingAt(
+      phase, after, "", "idle", {},
+      fmt::format("none of {} trainable parameters is another than at `{}`", trainable, before)));
 }
 
-/// \claim      Between one step and the next some trainable parameter changes, and no parameter that
+/// \claim      Between one step and the next some trainable parameter changes, and no parameter
+/// that
 ///             does not require a gradient does.
 /// \needs      train, again: ready, stepped, restored, resumed
-/// \tolerance  bit-exact for what is frozen. Of what is trainable any change is enough: in bf16 a small
-///             step may round away on most tensors. Of the reference nothing is asked of it here: another
-///             property says what its steps make.
+/// \tolerance  bit-exact for what is frozen. Of what is trainable any change is enough: in bf16 a
+/// small
+///             step may round away on most tensors. Of the reference nothing is asked of it here:
+///             another property says what its steps make.
 /// \killed_by  fixtures/subjects/stale_optimizer_steps.py, steps_change_frozen.py
 /// \source     torch.optim documentation: a step updates the parameters that the optimizer holds
 void Check(const Evidence& evidence, Judgement& judgement) {
@@ -70,7 +72,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       judgement.Inconclusive(fmt::format("no rank of phase {} reached `stepped`", phase->name));
     }
   }
-  judgement.Skipped(IsReference(evidence) ? "the model has no frozen parameter" : "the model has no parameter");
+  judgement.Skipped(IsReference(evidence) ? "the model has no frozen parameter"
+                                          : "the model has no parameter");
 }
 
 const PropertyRegistration kRegistration{{

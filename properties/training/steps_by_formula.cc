@@ -241,7 +241,8 @@ class StepCheck {
       if (seen.why_not.empty()) {
         Hold(key, after_ + ".optimizer", seen.values, bytes);
       } else if (seen.is_there) {  // of a narrow parameter, which itself is on record
-        why_not_ = fmt::format("{} at `{}` of phase {}: {}", key, after_, phase_.name, seen.why_not);
+        why_not_ =
+            fmt::format("{} at `{}` of phase {}: {}", key, after_, phase_.name, seen.why_not);
       } else if (!bytes.empty()) {
         judgement_.Compared();
         judgement_.Found(FindingAt(phase_, after_ + ".optimizer", key, "absent", {}, seen.why_not));

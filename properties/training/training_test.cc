@@ -150,7 +150,8 @@ TEST(ResumeExactTest, IsHeldOnlyAgainstAJobThatDoesTheSameTwice) {
 }
 
 /// A file that holds what the ranks have at a stage.
-FileTensor HeldAsFile(const PhaseEvidence& phase, const std::string& stage, const std::string& name) {
+FileTensor HeldAsFile(const PhaseEvidence& phase, const std::string& stage,
+                      const std::string& name) {
   const Image image = ImagesOf(phase, stage, name).at(0);
   return {.name = name,
           .dtype = image.dtype,
@@ -233,7 +234,10 @@ TEST(CommitWholeTest, NamesWhatIsNotAsItWasToBe) {
   EXPECT_EQ(kind([](RootEvidence& e) { e.Root().names.push_back("latest.saving"); }), "leftover");
   EXPECT_EQ(kind([](RootEvidence& e) { e.Root().names = {"latest"}; }), "absent");
   EXPECT_EQ(kind([](RootEvidence& e) { e.Root().steps[0].sealed = false; }), "unsealed");
-  EXPECT_EQ(kind([](RootEvidence& e) { e.Root().steps[0].damage = {"a", "b", "c", "d"}; }), "damaged");
+  EXPECT_EQ(kind([](RootEvidence& e) {
+              e.Root().steps[0].damage = {"a", "b", "c", "d"};
+            }),
+            "damaged");
 
   RootEvidence others;  // a user's directory, which held steps before
   others.Root().was_empty = false;
@@ -249,7 +253,8 @@ TEST(DamageRecoveredTest, WhatIsDamagedIsNotRestored) {
   const std::string id = "fault.damage_recovered";
   const auto damaged = [](TrainingEvidence& e) {
     e.evidence.test_case.faults = {{"file/rot", "2"}};
-    e.Phase("train").ranks[0].faults = {{"file/rot", "2", "bit 0 of byte 9 of f, of tensor 'model.w'"}};
+    e.Phase("train").ranks[0].faults = {
+        {"file/rot", "2", "bit 0 of byte 9 of f, of tensor 'model.w'"}};
   };
   TrainingEvidence restored;
   restored.evidence.test_case.faults = {{"file/rot", "2"}};
@@ -268,7 +273,8 @@ TEST(DamageRecoveredTest, WhatIsDamagedIsNotRestored) {
   damaged(refused);
   for (RankEvidence& rank : refused.Phase("train").ranks) {
     std::erase_if(rank.stages, [](const StageRecord& stage) { return stage.name == "restored"; });
-    rank.errors = {{"bad-input", "restored", "tensor 'model.w' in 'f': expected the bytes of digest 1, found 2"}};
+    rank.errors = {{"bad-input", "restored",
+                    "tensor 'model.w' in 'f': expected the bytes of digest 1, found 2"}};
   }
   EXPECT_EQ(JudgeOne(refused.evidence, id).judgement.verdict(), Verdict::kPass);
   refused.Phase("train").ranks[1].errors[0].message = "something is wrong";

@@ -1,7 +1,7 @@
 // Which tensor goes where in which file.
-#include <cstring>
-
 #include <fmt/format.h>
+
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "src/checkpoint/save.h"
@@ -40,7 +40,8 @@ void AddFiles(std::vector<SavedTensor> tensors, uint64_t max_file_bytes, int64_t
               const std::string& folder, const std::string& stem, std::vector<SavedFile>& planned) {
   uint64_t total = 0;
   for (const SavedTensor& tensor : tensors) total += tensor.state.bytes();
-  const uint64_t limit = max_file_bytes > 0 ? max_file_bytes : (total + world_size - 1) / world_size;
+  const uint64_t limit =
+      max_file_bytes > 0 ? max_file_bytes : (total + world_size - 1) / world_size;
   std::vector<SavedFile> files(1);
   uint64_t filled = 0;
   for (SavedTensor& tensor : tensors) {

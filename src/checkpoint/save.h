@@ -51,15 +51,15 @@ class SaveUnderWay {
 };
 
 /// Begins a save in job.format: looks at what is to be replaced, and makes the staging directory,
-/// "<save_to>.saving". Collective. The model must not change before Finish, which it and `stages` outlive.
-/// \error as SaveModel.
+/// "<save_to>.saving". Collective. The model must not change before Finish, which it and `stages`
+/// outlive. \error as SaveModel.
 Result<std::unique_ptr<SaveUnderWay>> BeginSave(const Model& model, const Stages& stages,
                                                 const Job& job, World& world);
 
-/// Saves in job.format. Writes into "<save_to>.saving", then commits. The previous checkpoint at save_to
-/// stays whole until the rename, and for good if anything fails before it. Needs a file system that all
-/// ranks share.
-/// \error kBadInput if save_to exists and is no checkpoint; kFailed, kPeer otherwise.
+/// Saves in job.format. Writes into "<save_to>.saving", then commits. The previous checkpoint at
+/// save_to stays whole until the rename, and for good if anything fails before it. Needs a file
+/// system that all ranks share. \error kBadInput if save_to exists and is no checkpoint; kFailed,
+/// kPeer otherwise.
 Status SaveModel(const Model& model, const Stages& stages, const Job& job, World& world);
 
 /// Writes what this rank owns of planned files, and rank 0 the headers and replicated tensors;

@@ -1,4 +1,3 @@
-#include "src/checkpoint/manifest.h"
 #include "src/checkpoint/save.h"
 
 #include <ATen/ATen.h>
@@ -15,6 +14,7 @@
 #include <set>
 #include <sstream>
 
+#include "src/checkpoint/manifest.h"
 #include "src/core/dtype.h"
 #include "src/load/initial_value.h"
 #include "src/seam/decorators.h"
@@ -493,8 +493,9 @@ TEST_F(SaveModelTest, RanksTogetherWriteEveryByteOnce) {
     }
     for (int64_t rank = world; rank-- > 0;) {
       world_.communicator = std::make_shared<OneOf>(rank, world);
-      const auto written = WriteShards(PlanOf(MakeModel(5, rank, world), job_.max_file_bytes, world),
-                                       job_, ReferenceStages(job_.strategy), directory, world_);
+      const auto written =
+          WriteShards(PlanOf(MakeModel(5, rank, world), job_.max_file_bytes, world), job_,
+                      ReferenceStages(job_.strategy), directory, world_);
       ASSERT_TRUE(written.ok()) << written.error().message;
     }
     for (const auto& [name, text] : Contents(directory)) {

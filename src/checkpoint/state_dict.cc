@@ -81,7 +81,8 @@ StatePath Renamed(StatePath path, size_t at, const std::string& name) {
   return path;
 }
 
-/// What stands for an entry of which the name at `at` of its path is a tensor that is kept as `keys`.
+/// What stands for an entry of which the name at `at` of its path is a tensor that is kept as
+/// `keys`.
 void AddParts(const StateTensor& whole, size_t at, const std::vector<StoredKey>& keys,
               const std::vector<int64_t>& shape, StateDict& state) {
   const StatePath& path = whole.paths.front();
@@ -130,7 +131,8 @@ StateDict StateOf(const Model& model, const World& world) {
     const auto own = rank == world.rank() ? StateOfRng(*model.rng) : nullptr;
     state.tensors.push_back({{{RngKey(rank)}}, own ? own : RngSlot(), rank});
   }
-  for (const KeptTensor& kept : model.kept.tensors) state.tensors.push_back({{kept.path}, kept.slot});
+  for (const KeptTensor& kept : model.kept.tensors)
+    state.tensors.push_back({{kept.path}, kept.slot});
   state.values.insert(state.values.end(), model.kept.values.begin(), model.kept.values.end());
   return state;
 }

@@ -222,13 +222,14 @@ Result<StepsToTry> FindSteps(FileSystem& files, const std::string& root) {
   }
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     if (step->first > newest) continue;
-    // It is written before a step gets its name. What is older than a whole step may be on its way out.
+    // It is written before a step gets its name. What is older than a whole step may be on its way
+    // out.
     if (files.Exists(root + "/" + step->second + "/" + kManifestName)) {
       found.names.push_back(step->second);
     } else if (found.names.empty()) {
-      found.complaint += fmt::format("{}{}/{}: expected {}, found none",
-                                     found.complaint.empty() ? "" : "; ", Printable(root),
-                                     step->second, kManifestName);
+      found.complaint +=
+          fmt::format("{}{}/{}: expected {}, found none", found.complaint.empty() ? "" : "; ",
+                      Printable(root), step->second, kManifestName);
     }
   }
   if (!found.names.empty()) return found;

@@ -457,7 +457,8 @@ TEST_F(StepsTest, SafetensorsWithDamagedTrainingStateIsPassedOver) {
   const std::string folder = root_ + "/step-00000004/training/";
   const std::vector<std::pair<std::string, std::function<void()>>> damage = {
       {"values.json", [&] { fs::remove(folder + "values.json"); }},
-      {"state.safetensors.index.json", [&] { fs::remove(folder + "state.safetensors.index.json"); }},
+      {"state.safetensors.index.json",
+       [&] { fs::remove(folder + "state.safetensors.index.json"); }},
       {"state-00001-of-00001.safetensors",
        [&] { fs::resize_file(folder + "state-00001-of-00001.safetensors", 200); }},
       {"expected the bytes of digest",
@@ -518,7 +519,8 @@ TEST_F(StepsTest, TrainingStateBesideAModelIsReadWithSuspicion) {
       {R"({"schema": 2, "values": {}})", "expected schema 1"},
       {R"({"schema": 1, "values": []})", "an object values"},
       {R"({"schema": 1, "values": {"step": {"set": [1]}}})", "'step': expected null"},
-      {R"({"schema": 1, "values": {"step": -1}})", "value 'step': expected an integer of at least 0"},
+      {R"({"schema": 1, "values": {"step": -1}})",
+       "value 'step': expected an integer of at least 0"},
       {R"({"schema": 1, "values": {"step": 2}})", "no value 'optimizer.param_groups.0.params'"},
   };
   for (const auto& [text, told] : of_values) {

@@ -96,8 +96,8 @@ class BackendCommunicator : public Communicator {
   Result<std::vector<int64_t>> Reduce(std::vector<int64_t> values, c10d::ReduceOp::RedOpType how,
                                       const std::string& what) {
     const auto count = static_cast<int64_t>(values.size());
-    at::Tensor tensor = at::from_blob(values.data(), {count}, at::kLong).to(device_, at::kLong,
-                                                                            false, /*copy=*/true);
+    at::Tensor tensor = at::from_blob(values.data(), {count}, at::kLong)
+                            .to(device_, at::kLong, false, /*copy=*/true);
     SP_ASSIGN(auto work, TorchTry(ErrorCode::kPeer, what, [&] {
                 std::vector<at::Tensor> tensors = {tensor};
                 c10d::AllreduceOptions options;

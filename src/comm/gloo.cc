@@ -33,16 +33,15 @@ Result<c10::intrusive_ptr<c10d::Store>> MakeFileStore(const std::string& path, i
 Result<c10::intrusive_ptr<c10d::Store>> MakeTcpStore(const std::string& host, uint16_t port,
                                                      bool serve,
                                                      std::chrono::milliseconds timeout) {
-  return TorchTry(ErrorCode::kPeer, "reaching the store at " + host + ":" + std::to_string(port),
-                  [&] {
-                    c10d::TCPStoreOptions options;
-                    options.port = port;
-                    options.isServer = serve;
-                    options.waitWorkers = false;
-                    options.timeout = timeout;
-                    return c10::intrusive_ptr<c10d::Store>(
-                        c10::make_intrusive<c10d::TCPStore>(host, options));
-                  });
+  return TorchTry(
+      ErrorCode::kPeer, "reaching the store at " + host + ":" + std::to_string(port), [&] {
+        c10d::TCPStoreOptions options;
+        options.port = port;
+        options.isServer = serve;
+        options.waitWorkers = false;
+        options.timeout = timeout;
+        return c10::intrusive_ptr<c10d::Store>(c10::make_intrusive<c10d::TCPStore>(host, options));
+      });
 }
 
 }  // namespace shardproof

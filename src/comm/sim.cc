@@ -1,13 +1,13 @@
 #include "src/comm/sim.h"
 
-#include <algorithm>
-#include <utility>
-
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+
+#include <algorithm>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+#include <utility>
 
 #include "src/comm/gloo.h"
 #include "src/core/dtype.h"
@@ -35,10 +35,14 @@ std::string ListNames(const std::vector<std::string>& tensors) {
 
 std::string ReductionName(const c10d::ReduceOp& op) {
   switch (op) {
-    case c10d::ReduceOp::MAX: return "MAX";
-    case c10d::ReduceOp::MIN: return "MIN";
-    case c10d::ReduceOp::SUM: return "SUM";
-    default: break;
+    case c10d::ReduceOp::MAX:
+      return "MAX";
+    case c10d::ReduceOp::MIN:
+      return "MIN";
+    case c10d::ReduceOp::SUM:
+      return "SUM";
+    default:
+      break;
   }
   C10_THROW_ERROR(NotImplementedError, "the simulated transport reduces by SUM, MAX and MIN only");
 }
@@ -208,7 +212,8 @@ std::string SimWorld::Described(int64_t number, const Request& request) const {
   std::string text = fmt::format("{} {}", request.op, number);
   if (request.root >= 0) text += fmt::format(" from rank {}", request.root);
   if (!request.reduction.empty()) text += " " + request.reduction;
-  text += fmt::format(" of {} {}", request.payload.numel(), DtypeName(request.payload.scalar_type()));
+  text +=
+      fmt::format(" of {} {}", request.payload.numel(), DtypeName(request.payload.scalar_type()));
   return request.tensors.empty() ? text : fmt::format("{} ({})", text, ListNames(request.tensors));
 }
 
@@ -220,11 +225,16 @@ void SimWorld::Match(int64_t number, const Operation& operation, int64_t rank,
     return fmt::format("collectives differ in {}: {} on rank {}, {} on rank {}", how,
                        Described(number, other), other_rank, Described(number, request), rank);
   };
-  if (other.op != request.op || other.reduction != request.reduction) Fail(differs("order"));
-  else if (other.root != request.root) Fail(differs("root"));
-  else if (other.payload.scalar_type() != request.payload.scalar_type()) Fail(differs("dtype"));
-  else if (other.payload.numel() != request.payload.numel()) Fail(differs("shape"));
-  else if (other.tensors != request.tensors) other_tensors_.push_back(differs("tensors"));
+  if (other.op != request.op || other.reduction != request.reduction)
+    Fail(differs("order"));
+  else if (other.root != request.root)
+    Fail(differs("root"));
+  else if (other.payload.scalar_type() != request.payload.scalar_type())
+    Fail(differs("dtype"));
+  else if (other.payload.numel() != request.payload.numel())
+    Fail(differs("shape"));
+  else if (other.tensors != request.tensors)
+    other_tensors_.push_back(differs("tensors"));
 }
 
 void SimWorld::OfferTransfers(int64_t number, int64_t rank) {
@@ -267,11 +277,16 @@ void SimWorld::Reduce(int64_t number, int64_t to) {
   Operation& operation = operations_.at(number);
   if (!operation.reduced.defined()) {
     for (const auto& [rank, request] : operation.requests) {
-      if (!operation.reduced.defined()) operation.reduced = request.payload.clone();
-      else if (request.payload.is_meta()) continue;
-      else if (request.reduction == "SUM") operation.reduced.add_(request.payload);
-      else if (request.reduction == "MAX") operation.reduced = at::maximum(operation.reduced, request.payload);
-      else operation.reduced = at::minimum(operation.reduced, request.payload);
+      if (!operation.reduced.defined())
+        operation.reduced = request.payload.clone();
+      else if (request.payload.is_meta())
+        continue;
+      else if (request.reduction == "SUM")
+        operation.reduced.add_(request.payload);
+      else if (request.reduction == "MAX")
+        operation.reduced = at::maximum(operation.reduced, request.payload);
+      else
+        operation.reduced = at::minimum(operation.reduced, request.payload);
     }
   }
   CopyPayload(operation.requests.at(to).payload, operation.reduced);
@@ -315,7 +330,8 @@ std::string SimWorld::WhoWaits() const {
       const Operation& operation = operations_.at(number);
       alike[fmt::format("in {}, to which {} of {} ranks have come",
                         Described(number, operation.requests.at(rank)), operation.requests.size(),
-                        world_size_)].push_back(rank);
+                        world_size_)]
+          .push_back(rank);
     } else {
       alike[fmt::format("(after {} operations)", posted_[rank])].push_back(rank);
     }

@@ -1,7 +1,8 @@
-// A simulated transport: ranks are threads of one process of which one runs at a time. Who runs, and
-// when what travels is read and written, follows from a seed alone, so that any run can be had again.
-// A collective under way reads its input and writes its output at some moment before its Wait returns,
-// as a network does: what is used too early, or reused too early, is wrong here, and always alike.
+// A simulated transport: ranks are threads of one process of which one runs at a time. Who runs,
+// and when what travels is read and written, follows from a seed alone, so that any run can be had
+// again. A collective under way reads its input and writes its output at some moment before its
+// Wait returns, as a network does: what is used too early, or reused too early, is wrong here, and
+// always alike.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +11,8 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <vector>
-
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
 
 #include "src/comm/sim_scheduler.h"
 #include "src/seam/clock.h"
@@ -24,9 +24,9 @@ class SimWorld {
  public:
   SimWorld(int64_t world_size, uint64_t seed);
 
-  /// Calls be_rank(rank) for every rank in a thread of its own, which must not throw, and returns when
-  /// all have returned. Where ranks wait for what never comes, each one's wait throws, with the
-  /// operation, its number and its tensors of every rank; likewise in what does not match.
+  /// Calls be_rank(rank) for every rank in a thread of its own, which must not throw, and returns
+  /// when all have returned. Where ranks wait for what never comes, each one's wait throws, with
+  /// the operation, its number and its tensors of every rank; likewise in what does not match.
   void Run(const std::function<void(int64_t rank)>& be_rank);
 
   /// This rank's end of the transport. Tensors on meta travel without data.
@@ -52,10 +52,10 @@ class SimWorld {
 
   /// What a rank asks for.
   struct Request {
-    std::string op;         ///< "broadcast", "scatter", "allreduce"
+    std::string op;  ///< "broadcast", "scatter", "allreduce"
     int64_t root = -1;
-    std::string reduction;  ///< "MAX", of a reduction only
-    at::Tensor payload;     ///< what arrives; of a broadcast's root, what leaves
+    std::string reduction;             ///< "MAX", of a reduction only
+    at::Tensor payload;                ///< what arrives; of a broadcast's root, what leaves
     std::vector<at::Tensor> leaves;    ///< scatter's root: one a rank
     std::vector<std::string> tensors;  ///< which logical tensors travel
   };
@@ -63,7 +63,7 @@ class SimWorld {
   struct Operation {
     std::map<int64_t, Request> requests;  ///< by rank
     std::set<int64_t> arrived;            ///< ranks whose part is done
-    int64_t sent = 0;       ///< by root, of a broadcast or scatter
+    int64_t sent = 0;                     ///< by root, of a broadcast or scatter
     at::Tensor reduced;
   };
 
@@ -84,9 +84,9 @@ class SimWorld {
   int64_t world_size_;
   SimScheduler scheduler_;
   std::set<int64_t> lost_;
-  std::map<int64_t, Operation> operations_;   ///< by number, until every rank's part is done
-  std::vector<int64_t> posted_;               ///< how many each rank has asked for
-  std::vector<int64_t> waits_for_;            ///< the number that each rank waits for, or -1
+  std::map<int64_t, Operation> operations_;          ///< by number, until every rank's part is done
+  std::vector<int64_t> posted_;                      ///< how many each rank has asked for
+  std::vector<int64_t> waits_for_;                   ///< the number that each rank waits for, or -1
   std::vector<std::vector<std::string>> announced_;  ///< tensors of each rank's next request
   std::string failure_;
   std::vector<std::string> other_tensors_;

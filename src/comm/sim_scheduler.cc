@@ -66,9 +66,12 @@ bool SimScheduler::IsEventsTurn() {
   if (events_.empty()) return false;
   if (runnable_.empty()) return true;
   switch (leaning_) {
-    case Leaning::kEventsFirst: return true;
-    case Leaning::kEventsLast: return false;
-    case Leaning::kNone: break;
+    case Leaning::kEventsFirst:
+      return true;
+    case Leaning::kEventsLast:
+      return false;
+    case Leaning::kNone:
+      break;
   }
   return random_.Below(events_.size() + runnable_.size()) < events_.size();
 }

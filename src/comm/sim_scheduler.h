@@ -21,8 +21,8 @@ class SimRandom {
   uint64_t state_;
 };
 
-/// What one thread waits for and another gives. The standard library's semaphore looks again for a while
-/// before it sleeps, which here takes the time of the one that is waited for.
+/// What one thread waits for and another gives. The standard library's semaphore looks again for a
+/// while before it sleeps, which here takes the time of the one that is waited for.
 class Turn {
  public:
   Turn() { sem_init(&given_, 0, 0); }
@@ -41,9 +41,9 @@ class SimScheduler {
  public:
   SimScheduler(int64_t ranks, uint64_t seed);
 
-  /// Calls be_rank(rank) for every rank in a thread of its own, which must not throw, and returns when all
-  /// have returned.
-  /// \param stuck  called when ranks are left and none can go on; must wake one.
+  /// Calls be_rank(rank) for every rank in a thread of its own, which must not throw, and returns
+  /// when all have returned. \param stuck  called when ranks are left and none can go on; must wake
+  /// one.
   void Run(const std::function<void(int64_t rank)>& be_rank, std::function<void()> stuck);
 
   // All below: only of the rank whose turn it is, or in an event.
@@ -78,9 +78,9 @@ class SimScheduler {
   SimRandom random_;
   Leaning leaning_;
   std::vector<State> states_;
-  std::vector<int64_t> runnable_;   // in no order that means anything
-  std::vector<size_t> place_;       // of a runnable rank in runnable_
-  std::vector<Turn> turns_;         // by rank
+  std::vector<int64_t> runnable_;  // in no order that means anything
+  std::vector<size_t> place_;      // of a runnable rank in runnable_
+  std::vector<Turn> turns_;        // by rank
   Turn all_done_;
   std::vector<std::function<void()>> events_;
   std::function<void()> stuck_;

@@ -1,12 +1,12 @@
 #include "src/comm/sim.h"
 
-#include <set>
-
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <set>
 
 namespace shardproof {
 namespace {
@@ -98,10 +98,11 @@ TEST(SimWorld, NamesWhatEveryRankWaitsForInADeadlock) {
   });
   EXPECT_EQ(outcome.errors[2], "");
   for (const int64_t rank : {0, 1}) {
-    EXPECT_THAT(outcome.errors[rank],
-                AllOf(HasSubstr("deadlock: rank 2 has ended (after 1 operations); ranks 0, 1 wait in "
-                                "broadcast 1 from rank 2 of 8 U8 (model.norm.weight), to which 2 of 3 "
-                                "ranks have come")));
+    EXPECT_THAT(
+        outcome.errors[rank],
+        AllOf(HasSubstr("deadlock: rank 2 has ended (after 1 operations); ranks 0, 1 wait in "
+                        "broadcast 1 from rank 2 of 8 U8 (model.norm.weight), to which 2 of 3 "
+                        "ranks have come")));
   }
 }
 
@@ -129,7 +130,8 @@ TEST(SimWorld, TellsInWhatCollectivesDiffer) {
                 SP_TRY(at.Max(1, "vote"));
                 return Ok();
               }),
-              AllOf(HasSubstr("differ in order"), HasSubstr("broadcast 0 from rank 0 of 4 U8 (w) on rank 0"),
+              AllOf(HasSubstr("differ in order"),
+                    HasSubstr("broadcast 0 from rank 0 of 4 U8 (w) on rank 0"),
                     HasSubstr("allreduce 0 MAX of 1 I64 (vote) on rank 1")));
   EXPECT_THAT(Mismatch([](Communicator& at) { return BroadcastAndWait(at, Bytes(5, 1), 0, "w"); }),
               HasSubstr("differ in shape"));
@@ -147,8 +149,8 @@ TEST(SimWorld, CarriesOtherTensorsOfOneSizeAndSaysSo) {
   });
   EXPECT_THAT(outcome.errors, testing::Each(""));
   ASSERT_EQ(outcome.other_tensors.size(), 1u);
-  EXPECT_THAT(outcome.other_tensors[0], AllOf(HasSubstr("differ in tensors"), HasSubstr("(a)"),
-                                              HasSubstr("(b)")));
+  EXPECT_THAT(outcome.other_tensors[0],
+              AllOf(HasSubstr("differ in tensors"), HasSubstr("(a)"), HasSubstr("(b)")));
 }
 
 TEST(SimWorld, ShowsWhatIsReadBeforeItHasCome) {
@@ -185,7 +187,8 @@ TEST(SimWorld, ShowsABufferThatIsReusedBeforeItHasGone) {
 
 TEST(SimWorld, RunsAThousandRanksWithoutData) {
   const Outcome outcome = RunWorld(1000, 2, [](int64_t, Communicator& at, SimWorld&) -> Status {
-    const at::Tensor payload = at::empty({1 << 20}, at::TensorOptions().dtype(at::kByte).device(at::kMeta));
+    const at::Tensor payload =
+        at::empty({1 << 20}, at::TensorOptions().dtype(at::kByte).device(at::kMeta));
     for (int i = 0; i < 3; ++i) SP_TRY(BroadcastAndWait(at, payload, i, "w"));
     return Ok();
   });

@@ -77,8 +77,7 @@ class StagedCommunicator : public CommunicatorDecorator {
   Result<at::Tensor> Stage(const at::Tensor& payload, bool filled, const std::string& contents) {
     at::Tensor staged;
     if (takes_device_) {
-      SP_ASSIGN(staged, device_.Allocate(payload.sizes(), at::kByte,
-                                         "the bucket of " + contents));
+      SP_ASSIGN(staged, device_.Allocate(payload.sizes(), at::kByte, "the bucket of " + contents));
     } else {
       staged = at::empty(payload.sizes(), at::kByte);
     }

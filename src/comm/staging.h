@@ -1,5 +1,5 @@
-// Collectives on a transport that takes the other kind of memory than what is to travel: Gloo takes the
-// host's, NCCL a GPU's.
+// Collectives on a transport that takes the other kind of memory than what is to travel: Gloo takes
+// the host's, NCCL a GPU's.
 #pragma once
 
 #include <memory>

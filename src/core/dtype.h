@@ -1,11 +1,11 @@
 // Dtypes by safetensors' names, the only names that Shardproof uses outside ATen.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <optional>
 #include <string>
 #include <string_view>
-
-#include <c10/core/ScalarType.h>
 
 namespace shardproof {
 

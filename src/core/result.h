@@ -1,5 +1,5 @@
-// Errors as values. Every operation of the pipeline that the world can make fail returns a Status or
-// a Result<T>; programmer errors use SP_CHECK (check.h); foreign exceptions are converted at one
+// Errors as values. Every operation of the pipeline that the world can make fail returns a Status
+// or a Result<T>; programmer errors use SP_CHECK (check.h); foreign exceptions are converted at one
 // boundary each (core/torch_try.h).
 #pragma once
 
@@ -11,11 +11,11 @@ namespace shardproof {
 
 /// Why an operation failed. A code exists only where a caller reacts to it.
 enum class ErrorCode {
-  kBadInput,  ///< a file, option or case that the user gave is wrong: exit code 2
+  kBadInput,     ///< a file, option or case that the user gave is wrong: exit code 2
   kUnsupported,  ///< what the user gave may be right, and is more than is known here: exit code 2
-  kFailed,    ///< the pipeline met a failure of the world (disk, memory): exit code 1
-  kPeer,      ///< another rank failed, vanished or did not answer
-  kInternal,  ///< the verifier itself is at fault: exit code 5
+  kFailed,       ///< the pipeline met a failure of the world (disk, memory): exit code 1
+  kPeer,         ///< another rank failed, vanished or did not answer
+  kInternal,     ///< the verifier itself is at fault: exit code 5
 };
 
 /// An operating error: a code and one sentence that says what was wrong, where, what was expected
@@ -40,7 +40,7 @@ inline Error Internal(std::string message) { return {ErrorCode::kInternal, std::
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}  // NOLINT: implicit, so that functions return T
+  Result(T value) : state_(std::move(value)) {}      // NOLINT: implicit, so that functions return T
   Result(Error error) : state_(std::move(error)) {}  // NOLINT: likewise
 
   bool ok() const { return std::holds_alternative<T>(state_); }
@@ -61,8 +61,8 @@ inline Status Ok() { return Unit{}; }
 }  // namespace shardproof
 
 /// Returns the error of `expression` from the enclosing function if there is one.
-#define SP_TRY(expression)                                              \
-  do {                                                                  \
+#define SP_TRY(expression)                                                        \
+  do {                                                                            \
     if (auto sp_status = (expression); !sp_status.ok()) return sp_status.error(); \
   } while (false)
 

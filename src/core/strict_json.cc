@@ -23,8 +23,8 @@ std::string Ascii(const json& value) {
   return value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
 }
 
-/// Looks for what the library would build silently, and builds nothing. (Its parser with a callback does
-/// both in one go, in time that grows with the square of an object's members.)
+/// Looks for what the library would build silently, and builds nothing. (Its parser with a callback
+/// does both in one go, in time that grows with the square of an object's members.)
 class Watcher : public nlohmann::json_sax<json> {
  public:
   bool null() override { return true; }
@@ -79,7 +79,8 @@ Result<json> ParseStrictObject(std::string_view text, const std::string& origin)
   }
   if (!valid) return BadInput(fmt::format("{}: is not valid JSON", origin));
   if (watcher.duplicate()) {
-    return BadInput(fmt::format("{}: key {} occurs twice", origin, ShownText(*watcher.duplicate())));
+    return BadInput(
+        fmt::format("{}: key {} occurs twice", origin, ShownText(*watcher.duplicate())));
   }
   json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!document.is_object()) return BadInput(fmt::format("{}: is not a JSON object", origin));

@@ -1,6 +1,4 @@
 // A GPU's memory.
-#include <array>
-
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -11,13 +9,16 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <array>
+
 #include "src/core/torch_try.h"
 #include "src/cuda/plugin.h"
 
 namespace shardproof {
 namespace {
 
-constexpr uint64_t kPinnedBytes = 4u << 20;  // of each of two buffers: one is filled while one travels
+constexpr uint64_t kPinnedBytes = 4u
+                                  << 20;  // of each of two buffers: one is filled while one travels
 
 /// When the GPU is done with what was given to it.
 class Event {
@@ -48,9 +49,9 @@ class PinnedHost : public Device {
  public:
   Result<at::Tensor> Allocate(at::IntArrayRef shape, at::ScalarType dtype,
                               const std::string& purpose) override {
-    return TorchTry(ErrorCode::kFailed, fmt::format("allocating pinned memory for {}", purpose), [&] {
-      return at::empty(shape, at::TensorOptions().dtype(dtype).pinned_memory(true));
-    });
+    return TorchTry(
+        ErrorCode::kFailed, fmt::format("allocating pinned memory for {}", purpose),
+        [&] { return at::empty(shape, at::TensorOptions().dtype(dtype).pinned_memory(true)); });
   }
 };
 
@@ -85,11 +86,11 @@ class CudaDevice : public Device {
 
   Result<at::Tensor> Allocate(at::IntArrayRef shape, at::ScalarType dtype,
                               const std::string& purpose) override {
-    return TorchTry(ErrorCode::kFailed, fmt::format("allocating for {} on GPU {}", purpose, index_),
-                    [&] {
-                      return at::empty(shape, at::TensorOptions().dtype(dtype).device(
-                                                  at::Device(at::kCUDA, index_)));
-                    });
+    return TorchTry(
+        ErrorCode::kFailed, fmt::format("allocating for {} on GPU {}", purpose, index_), [&] {
+          return at::empty(shape,
+                           at::TensorOptions().dtype(dtype).device(at::Device(at::kCUDA, index_)));
+        });
   }
 
   void Copy(void* to, const void* from, uint64_t bytes) override {

@@ -1,8 +1,8 @@
 // Ranks on GPUs over NCCL.
-#include <stdlib.h>
-
 #include <c10/cuda/CUDAFunctions.h>
+#include <stdlib.h>
 #include <torch/csrc/cuda/nccl.h>
+
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "src/core/torch_try.h"
@@ -12,12 +12,12 @@ namespace shardproof {
 
 int64_t NcclVersion() {
   const uint64_t version = torch::cuda::nccl::version();  // 16 bits each
-  return static_cast<int64_t>(((version >> 32) & 0xffff) * 10000 + ((version >> 16) & 0xffff) * 100 +
-                              (version & 0xffff));
+  return static_cast<int64_t>(((version >> 32) & 0xffff) * 10000 +
+                              ((version >> 16) & 0xffff) * 100 + (version & 0xffff));
 }
 
-Result<c10::intrusive_ptr<c10d::Backend>> ConnectNccl(
-    const c10::intrusive_ptr<c10d::Store>& store, const Rendezvous& rendezvous, int index) {
+Result<c10::intrusive_ptr<c10d::Backend>> ConnectNccl(const c10::intrusive_ptr<c10d::Store>& store,
+                                                      const Rendezvous& rendezvous, int index) {
   return TorchTry(ErrorCode::kPeer, "connecting the ranks over NCCL", [&] {
     // Waiting is to wait, and to say when it was too long, as with Gloo.
     ::setenv("TORCH_NCCL_BLOCKING_WAIT", "1", 1);

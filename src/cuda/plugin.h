@@ -1,5 +1,5 @@
-// What needs CUDA, in a library of its own: loading the wheel's CUDA libraries takes seconds that a run
-// on the host should not spend, and a wheel without CUDA has none.
+// What needs CUDA, in a library of its own: loading the wheel's CUDA libraries takes seconds that a
+// run on the host should not spend, and a wheel without CUDA has none.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct CudaPlugin {
   int (*device_count)();
   /// NCCL's version as major * 10000 + minor * 100 + patch.
   int64_t (*nccl_version)();
-  /// Memory of one GPU, through LibTorch's caching allocator. Copies to and from pageable host memory go
-  /// through pinned buffers. \error kFailed.
+  /// Memory of one GPU, through LibTorch's caching allocator. Copies to and from pageable host
+  /// memory go through pinned buffers. \error kFailed.
   Result<std::shared_ptr<Device>> (*make_device)(int index);
   /// Connects all ranks of `store`. Collective. \error kPeer if they do not all come in time.
   Result<c10::intrusive_ptr<c10d::Backend>> (*connect_nccl)(
@@ -31,7 +31,7 @@ using CudaPluginGetter = const CudaPlugin* (*)();
 int CudaDeviceCount();
 Result<std::shared_ptr<Device>> MakeCudaDevice(int index);
 int64_t NcclVersion();
-Result<c10::intrusive_ptr<c10d::Backend>> ConnectNccl(
-    const c10::intrusive_ptr<c10d::Store>& store, const Rendezvous& rendezvous, int index);
+Result<c10::intrusive_ptr<c10d::Backend>> ConnectNccl(const c10::intrusive_ptr<c10d::Store>& store,
+                                                      const Rendezvous& rendezvous, int index);
 
 }  // namespace shardproof

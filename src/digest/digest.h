@@ -57,8 +57,8 @@ typedef struct sp_summary {
 void sp_digest_runs(sp_summary* summary, const sp_run* runs, size_t run_count,
                     sp_float_format format);
 
-/* Adds the NaN and Inf among the whole elements of data[0, length) to *summary, and no digest: for who
- * does not need one, a third of the time. Units: bytes. */
+/* Adds the NaN and Inf among the whole elements of data[0, length) to *summary, and no digest: for
+ * who does not need one, a third of the time. Units: bytes. */
 void sp_count_non_finite(sp_summary* summary, const void* data, uint64_t length,
                          sp_float_format format);
 

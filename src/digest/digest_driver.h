@@ -86,14 +86,13 @@ DIGEST_TARGET void CountAll(sp_summary* summary, const uint8_t* data, uint64_t l
   CountPart<kFormat>(data, static_cast<uint32_t>(length / kSize * kSize), *summary);
 }
 
-#define DIGEST_KERNEL(name)                                                                 \
-  {                                                                                         \
-    name, {                                                                                 \
-      DigestRuns<SP_NO_FLOAT>, DigestRuns<SP_F16>, DigestRuns<SP_BF16>, DigestRuns<SP_F32>, \
-          DigestRuns<SP_F64>, DigestRuns<SP_F8_E4M3FN>, DigestRuns<SP_F8_E5M2>              \
-    },                                                                                      \
-    {                                                                                       \
-      CountAll<SP_NO_FLOAT>, CountAll<SP_F16>, CountAll<SP_BF16>, CountAll<SP_F32>,         \
-          CountAll<SP_F64>, CountAll<SP_F8_E4M3FN>, CountAll<SP_F8_E5M2>                    \
-    }                                                                                       \
+#define DIGEST_KERNEL(name)                                                         \
+  {                                                                                 \
+    name, {DigestRuns<SP_NO_FLOAT>, DigestRuns<SP_F16>, DigestRuns<SP_BF16>,        \
+           DigestRuns<SP_F32>,      DigestRuns<SP_F64>, DigestRuns<SP_F8_E4M3FN>,   \
+           DigestRuns<SP_F8_E5M2>},                                                 \
+    {                                                                               \
+      CountAll<SP_NO_FLOAT>, CountAll<SP_F16>, CountAll<SP_BF16>, CountAll<SP_F32>, \
+          CountAll<SP_F64>, CountAll<SP_F8_E4M3FN>, CountAll<SP_F8_E5M2>            \
+    }                                                                               \
   }

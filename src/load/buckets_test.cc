@@ -1,13 +1,12 @@
 #include "src/load/buckets.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-
-#include <ATen/ATen.h>
 
 namespace shardproof {
 namespace {
@@ -167,8 +166,7 @@ TEST(Unpack, EqualsADirectSliceAtEveryCut) {
         }
         for (uint64_t capacity = 1; capacity <= std::max<uint64_t>(1, full.nbytes()); ++capacity) {
           Place(*slot, layout, rank);
-          for (const Bucket& bucket :
-               PlanBuckets(checkpoint.keys, checkpoint.source, capacity)) {
+          for (const Bucket& bucket : PlanBuckets(checkpoint.keys, checkpoint.source, capacity)) {
             std::vector<std::byte> payload(bucket.bytes);
             for (const Piece& piece : bucket.pieces) {
               std::memcpy(payload.data() + piece.offset,

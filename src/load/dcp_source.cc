@@ -472,8 +472,10 @@ class Reader {
       if (!source_.values.contains(key) && !source_.state.contains(key)) continue;
       StatePath path;
       for (const PickleValue* part : paths->items[i + 1]->items) {
-        if (part->Is(Kind::kText)) path.emplace_back(std::string(part->text));
-        else if (part->Is(Kind::kInteger) && !part->is_big) path.emplace_back(part->integer);
+        if (part->Is(Kind::kText))
+          path.emplace_back(std::string(part->text));
+        else if (part->Is(Kind::kInteger) && !part->is_big)
+          path.emplace_back(part->integer);
       }
       if (path.size() > 1 && FlatKey(path) == key) source_.paths_of_state[key] = std::move(path);
     }

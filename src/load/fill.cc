@@ -1,8 +1,8 @@
 // Filling shards by broadcast, bucket by bucket.
+#include <ATen/ops/from_blob.h>
+
 #include <algorithm>
 #include <array>
-
-#include <ATen/ops/from_blob.h>
 
 #include "src/comm/describe.h"
 #include "src/load/buckets.h"
@@ -23,7 +23,8 @@ at::Tensor MappedPayload(const Bucket& bucket, const Source& source) {
   const auto& file = source.files.at(bucket.file);
   // ATen has no const views; a broadcast only reads root's payload.
   auto* bytes = const_cast<std::byte*>(file->data()) + bucket.offset;
-  return at::from_blob(bytes, {static_cast<int64_t>(bucket.bytes)}, [file](void*) {}, at::kByte);
+  return at::from_blob(
+      bytes, {static_cast<int64_t>(bucket.bytes)}, [file](void*) {}, at::kByte);
 }
 
 /// Memory for the parts in which payloads arrive; none where they are sent.
@@ -72,8 +73,8 @@ Status FillByBroadcast(Model&, KeyMatch& keys, const Source& source, const Stage
     const Bucket& bucket = buckets[i];
     Part& part = parts[i % kParts];
     SP_TRY(receive(part));  // the part is free again only now
-    at::Tensor payload = source.mapped() ? MappedPayload(bucket, source)
-                                         : part.memory.narrow(0, 0, bucket.bytes);
+    at::Tensor payload =
+        source.mapped() ? MappedPayload(bucket, source) : part.memory.narrow(0, 0, bucket.bytes);
     SP_ASSIGN(part.pending, world.communicator->Broadcast(payload, 0, bucket.pieces));
     part.bucket = &bucket;
   }

@@ -1,8 +1,8 @@
 #include "src/load/initial_value.h"
 
-#include <algorithm>
-
 #include <ATen/ops/empty.h>
+
+#include <algorithm>
 
 #include "src/core/check.h"
 #include "src/model/model.h"
@@ -26,7 +26,8 @@ void UniformChunk(at::Tensor& chunk, uint64_t base, uint64_t start, at::ScalarTy
   }
 }
 
-/// What draws are rounded to: the tensor's own dtype, but for the exponents that F8_E8M0 is made of.
+/// What draws are rounded to: the tensor's own dtype, but for the exponents that F8_E8M0 is made
+/// of.
 at::ScalarType DtypeOfDraws(at::ScalarType dtype) {
   return dtype == at::kFloat8_e8m0fnu ? at::kByte : dtype;
 }

@@ -1,10 +1,10 @@
 #include "src/load/key_match.h"
 
-#include <algorithm>
-#include <set>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
 
 #include "src/core/dtype.h"
 
@@ -55,9 +55,8 @@ class Matcher {
                         slot.spec.name, count, way.size(),
                         std::find_if_not(way.begin(), way.end(), present)->key);
     }
-    const bool own = std::any_of(slot.names.begin(), slot.names.end(), [&](const auto& name) {
-      return source_.tensors.contains(name);
-    });
+    const bool own = std::any_of(slot.names.begin(), slot.names.end(),
+                                 [&](const auto& name) { return source_.tensors.contains(name); });
     if (gap && !own) return BadInput(*gap);
     return std::optional<std::vector<StoredKey>>();
   }

@@ -16,8 +16,8 @@ namespace shardproof {
 /// A key that fills a stretch of a slot's global byte image.
 struct KeyPart {
   std::string key;
-  uint64_t start = 0;   ///< within the image, bytes
-  uint64_t length = 0;  ///< bytes
+  uint64_t start = 0;                 ///< within the image, bytes
+  uint64_t length = 0;                ///< bytes
   std::optional<Digest> digest = {};  ///< what this rank has filled of it, if it was taken already
 };
 
@@ -34,9 +34,10 @@ struct KeyMatch {
 };
 
 /// A slot takes the first way of its `stored` that the source has whole, else its own name; a tied
-/// one the first of its names that the source has, and further names are no surprise. Non-persistent
-/// slots are never loaded. What a slot is loaded from, a save will write: sets Slot::saved_as.
-/// \error kBadInput if a key's shape or dtype is not what its slot needs, or a source has some of the
+/// one the first of its names that the source has, and further names are no surprise.
+/// Non-persistent slots are never loaded. What a slot is loaded from, a save will write: sets
+/// Slot::saved_as. \error kBadInput if a key's shape or dtype is not what its slot needs, or a
+/// source has some of the
 ///   keys that make a tensor and lacks others, naming them.
 Result<KeyMatch> MatchKeys(const Model& model, const Source& source);
 

@@ -1,10 +1,10 @@
 #include "src/load/load.h"
 
-#include <cstring>
-#include <string_view>
-
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
+
+#include <cstring>
+#include <string_view>
 
 #include "src/checkpoint/verify.h"
 #include "src/core/torch_try.h"
@@ -18,8 +18,8 @@
 namespace shardproof {
 namespace {
 
-/// PEFT keeps a copy of some layers that have an adapter (lm_head) in the adapter's file, and puts it in
-/// the base's place when it loads. A copy of a layer without one has no place.
+/// PEFT keeps a copy of some layers that have an adapter (lm_head) in the adapter's file, and puts
+/// it in the base's place when it loads. A copy of a layer without one has no place.
 void TakeBaseLayers(Source& source) {
   constexpr std::string_view kPrefix = kAdapterKeyPrefix;
   constexpr std::string_view kLayer = ".base_layer.";
@@ -47,8 +47,8 @@ Result<Source> OpenSourceOf(const Job& job, FileSystem& files) {
   Source source;
   if (!job.from_scratch) {
     const bool is_dcp = HoldsDcp(files, job.checkpoint);
-    SP_ASSIGN(source, is_dcp ? OpenDcpSource(files, job.checkpoint)
-                             : OpenSource(files, job.checkpoint));
+    SP_ASSIGN(source,
+              is_dcp ? OpenDcpSource(files, job.checkpoint) : OpenSource(files, job.checkpoint));
     if (!is_dcp) SP_TRY(AddTrainingState(files, job.checkpoint, source));
     SP_TRY(HoldAgainstManifest(files, job.checkpoint, 0, source));
     if (is_dcp) return source;  // an adapter is among the model's own tensors

@@ -11,8 +11,8 @@ namespace {
 
 uint64_t ElementBytes(const SlotKeys& load) { return c10::elementSize(load.slot->spec.dtype); }
 
-/// Calls visit(global begin, length) for the stretches of a slot's global image that make local bytes
-/// [begin, end) of `shard`, in local order.
+/// Calls visit(global begin, length) for the stretches of a slot's global image that make local
+/// bytes [begin, end) of `shard`, in local order.
 template <typename Visit>
 void VisitStretches(const Shard& shard, uint64_t element, uint64_t begin, uint64_t end,
                     Visit visit) {
@@ -52,11 +52,10 @@ void VisitKeys(const SlotKeys& load, const Source& source, uint64_t begin, uint6
       continue;
     }
     CopyOrder order;
-    tensor.VisitStretches(
-        from - part->start, to - part->start,
-        [&](uint64_t at, int64_t file, uint64_t offset, uint64_t count) {
-          order.push_back({at, source.BytesAt(file, offset), count});
-        });
+    tensor.VisitStretches(from - part->start, to - part->start,
+                          [&](uint64_t at, int64_t file, uint64_t offset, uint64_t count) {
+                            order.push_back({at, source.BytesAt(file, offset), count});
+                          });
     std::sort(order.begin(), order.end());
     for (const auto& [at, bytes, count] : order) visit(bytes, count);
   }
@@ -99,9 +98,8 @@ std::vector<Parcel> PlanParcels(const KeyMatch& keys, const Source& source,
     const SourceTensor& first = source.tensors.at(load->parts.front().key);
     return std::tie(first.file, first.offset, load->slot->spec.name);
   };
-  std::sort(loads.begin(), loads.end(), [&](const SlotKeys* a, const SlotKeys* b) {
-    return place(a) < place(b);
-  });
+  std::sort(loads.begin(), loads.end(),
+            [&](const SlotKeys* a, const SlotKeys* b) { return place(a) < place(b); });
 
   std::vector<Parcel> parcels;
   for (const SlotKeys* load : loads) {
@@ -113,8 +111,8 @@ std::vector<Parcel> PlanParcels(const KeyMatch& keys, const Source& source,
     for (uint64_t done = 0; done < most;) {
       if (parcels.empty() || parcels.back().bytes + element > capacity) parcels.emplace_back();
       Parcel& parcel = parcels.back();
-      const uint64_t room = std::max(element, (capacity - std::min(capacity, parcel.bytes)) /
-                                                  element * element);
+      const uint64_t room =
+          std::max(element, (capacity - std::min(capacity, parcel.bytes)) / element * element);
       const uint64_t length = std::min(most - done, room);
       parcel.windows.push_back({load, done, done + length});
       parcel.bytes += length;

@@ -41,8 +41,7 @@ struct World {
   std::vector<Shard> ShardsOf(const Slot& slot) const {
     std::vector<Shard> shards;
     for (int64_t rank = 0; rank < mesh.WorldSize(); ++rank) {
-      shards.push_back(
-          ShardOf(slot.spec.shape, slot.placements, mesh, mesh.CoordinatesOf(rank)));
+      shards.push_back(ShardOf(slot.spec.shape, slot.placements, mesh, mesh.CoordinatesOf(rank)));
     }
     return shards;
   }
@@ -84,17 +83,20 @@ World Make(const std::vector<Stored>& tensors, const Mesh& mesh) {
 
 World SomeTensors() {
   const Placement whole = Placement::Replicate();
-  return Make({{"w", at::kFloat, {7, 3}, {Placement::Shard(0), whole}, {7}},
-               {"columns", at::kBFloat16, {5, 6}, {Placement::Shard(0), Placement::Shard(1)}, {5}},
-               {"strided", at::kFloat, {11, 2}, {Placement::StridedShard(0, 2), Placement::Shard(0)},
-                {11}},
-               {"packed", at::kByte, {6, 2, 3}, {Placement::StridedShard(0, 2), Placement::Shard(0)},
-                {1, 2, 1, 2}},
-               {"packed_columns", at::kHalf, {4, 6}, {whole, Placement::Shard(1)}, {3, 1}},
-               {"scalar", at::kDouble, {}, {whole, whole}, {1}},
-               {"none", at::kFloat, {0, 4}, {Placement::Shard(0), whole}, {0}},
-               {"norm", at::kFloat, {3}, {whole, whole}, {3}}},
-              {{{"dp_shard", 3}, {"tp", 2}}});
+  return Make(
+      {{"w", at::kFloat, {7, 3}, {Placement::Shard(0), whole}, {7}},
+       {"columns", at::kBFloat16, {5, 6}, {Placement::Shard(0), Placement::Shard(1)}, {5}},
+       {"strided", at::kFloat, {11, 2}, {Placement::StridedShard(0, 2), Placement::Shard(0)}, {11}},
+       {"packed",
+        at::kByte,
+        {6, 2, 3},
+        {Placement::StridedShard(0, 2), Placement::Shard(0)},
+        {1, 2, 1, 2}},
+       {"packed_columns", at::kHalf, {4, 6}, {whole, Placement::Shard(1)}, {3, 1}},
+       {"scalar", at::kDouble, {}, {whole, whole}, {1}},
+       {"none", at::kFloat, {0, 4}, {Placement::Shard(0), whole}, {0}},
+       {"norm", at::kFloat, {3}, {whole, whole}, {3}}},
+      {{{"dp_shard", 3}, {"tp", 2}}});
 }
 
 /// What a rank holds of a tensor, by ATen's own indexing.
@@ -167,7 +169,7 @@ TEST(StretchOfSource, IsFoundWhereRowsLieEndToEndAndNowhereElse) {
   };
   EXPECT_EQ(stretch(0, 2, 0, 36), start_of("w.0") + 36);  // dp_shard 1: rows 3 to 5
   EXPECT_EQ(stretch(0, 2, 12, 24), start_of("w.0") + 48);
-  EXPECT_EQ(stretch(1, 0, 0, 12), nullptr);               // two rows of three columns each
+  EXPECT_EQ(stretch(1, 0, 0, 12), nullptr);  // two rows of three columns each
   EXPECT_EQ(stretch(1, 1, 6, 12), start_of("columns.0") + 18);
   EXPECT_EQ(stretch(4, 0, 0, 24), nullptr);
 }

@@ -1,9 +1,5 @@
 #include "src/load/rope.h"
 
-#include <algorithm>
-#include <cmath>
-#include <numbers>
-
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bitwise_not.h>
 #include <ATen/ops/clamp.h>
@@ -11,6 +7,10 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
 
 #include "src/core/check.h"
 #include "src/model/model.h"
@@ -32,8 +32,8 @@ at::Tensor Llama3(const RopeSpec& rope, const at::Tensor& plain) {
   const at::Tensor smooth = wavelength.reciprocal().mul(length).sub(low).div(high - low);
   const at::Tensor blended =
       smooth.neg().add(1).mul(scaled).div(rope.factor).add(smooth.mul(scaled));
-  const at::Tensor between =
-      at::bitwise_not(wavelength.lt(length / high)).mul(at::bitwise_not(wavelength.gt(length / low)));
+  const at::Tensor between = at::bitwise_not(wavelength.lt(length / high))
+                                 .mul(at::bitwise_not(wavelength.gt(length / low)));
   return at::where(between, blended, scaled);
 }
 
@@ -70,21 +70,26 @@ at::Tensor InverseFrequencies(const RopeSpec& rope, int64_t count) {
   if (rope.kind == RopeKind::kProportional) return Proportional(rope, dim, count);
   const at::Tensor powers = Powers(rope, dim, count);
   switch (rope.kind) {
-    case RopeKind::kLinear: return powers.reciprocal().div(rope.factor);
-    case RopeKind::kYarn: return Yarn(rope, dim, powers);
+    case RopeKind::kLinear:
+      return powers.reciprocal().div(rope.factor);
+    case RopeKind::kYarn:
+      return Yarn(rope, dim, powers);
     case RopeKind::kLongrope: {
       SP_CHECK(static_cast<int64_t>(rope.short_factor.size()) == count);
       return at::tensor(rope.short_factor, at::kFloat).mul(powers).reciprocal();
     }
-    case RopeKind::kLlama3: return Llama3(rope, powers.reciprocal());
-    default: return powers.reciprocal();
+    case RopeKind::kLlama3:
+      return Llama3(rope, powers.reciprocal());
+    default:
+      return powers.reciprocal();
   }
 }
 
 }  // namespace
 
 void FillInverseFrequencies(Slot& slot) {
-  const at::Tensor frequencies = InverseFrequencies(*slot.spec.rope, slot.value.numel()).contiguous();
+  const at::Tensor frequencies =
+      InverseFrequencies(*slot.spec.rope, slot.value.numel()).contiguous();
   SP_CHECK(frequencies.nbytes() == slot.value.nbytes(), "%s", slot.spec.name.c_str());
   slot.CopyIn(0, frequencies.const_data_ptr(), frequencies.nbytes());
   slot.content = SlotContent::kDefined;

@@ -308,8 +308,10 @@ Result<Source> SourceFromDescription(const std::string& text) {
   for (const auto& [name, keys] : document[3].items()) {
     StatePath& path = source.paths_of_state[name];
     for (const json& key : keys) {
-      if (key.is_string()) path.emplace_back(key.get<std::string>());
-      else path.emplace_back(key.get<int64_t>());
+      if (key.is_string())
+        path.emplace_back(key.get<std::string>());
+      else
+        path.emplace_back(key.get<int64_t>());
     }
   }
   for (const auto& [name, bytes] : document[2].items()) {

@@ -1,6 +1,8 @@
-// Reading safetensors: one file, or shards with an index. Everything in a header is hostile until it
-// has been checked against the file it stands in.
+// Reading safetensors: one file, or shards with an index. Everything in a header is hostile until
+// it has been checked against the file it stands in.
 #pragma once
+
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -10,8 +12,6 @@
 #include <string>
 #include <vector>
 
-#include <ATen/core/Tensor.h>
-
 #include "src/core/result.h"
 #include "src/core/state_path.h"
 #include "src/digest/digest.hpp"
@@ -19,7 +19,8 @@
 
 namespace shardproof {
 
-/// `count` equal stretches of a tensor's global byte image that lie one after the other in a file. Bytes.
+/// `count` equal stretches of a tensor's global byte image that lie one after the other in a file.
+/// Bytes.
 struct SourcePiece {
   uint64_t start = 0;   ///< of the first in the image
   uint64_t length = 0;  ///< of each
@@ -33,9 +34,9 @@ struct SourcePiece {
 struct SourceTensor {
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> shape;
-  int64_t file = 0;       ///< index into Source::files
-  uint64_t offset = 0;    ///< absolute, bytes
-  uint64_t length = 0;    ///< bytes
+  int64_t file = 0;     ///< index into Source::files
+  uint64_t offset = 0;  ///< absolute, bytes
+  uint64_t length = 0;  ///< bytes
   /// Where its bytes lie if not in one stretch from `offset` on: together its whole image.
   std::vector<SourcePiece> pieces;
   std::string key = {};  ///< in its file, if that is not its name here
@@ -43,8 +44,8 @@ struct SourceTensor {
   std::optional<Digest> sealed = {};
 
   bool IsOneStretch() const { return pieces.empty(); }
-  /// Calls visit(start in the image, file, offset, length) for the stretches of a file that make bytes
-  /// [begin, end) of the image, piece by piece.
+  /// Calls visit(start in the image, file, offset, length) for the stretches of a file that make
+  /// bytes [begin, end) of the image, piece by piece.
   template <typename Visit>
   void VisitStretches(uint64_t begin, uint64_t end, Visit visit) const {
     if (IsOneStretch()) {
@@ -60,7 +61,8 @@ struct SourceTensor {
         const uint64_t at = piece.start + i * piece.stride;
         const uint64_t from = std::max(begin, at);
         const uint64_t to = std::min(end, at + piece.length);
-        if (from < to) visit(from, piece.file, piece.offset + i * piece.length + (from - at), to - from);
+        if (from < to)
+          visit(from, piece.file, piece.offset + i * piece.length + (from - at), to - from);
       }
     }
   }
@@ -77,7 +79,7 @@ struct Source {
   std::map<std::string, StatePath> paths_of_state;
   std::vector<std::shared_ptr<const MappedFile>> files;
   std::vector<std::string> paths;  ///< of the files
-  bool sealed = false;             ///< whether a manifest says what is in it; also where it is not open
+  bool sealed = false;  ///< whether a manifest says what is in it; also where it is not open
 
   bool mapped() const { return !files.empty(); }
   const std::byte* BytesAt(int64_t file, uint64_t offset) const {
@@ -89,10 +91,9 @@ struct Source {
   }
 };
 
-/// Opens the checkpoint in `directory`: model.safetensors, else model.safetensors.index.json and the
-/// files it names. Maps the files; reads no tensor data.
-/// \error kBadInput naming file, offset or key, what was expected and what was found.
-/// \source the safetensors format description.
+/// Opens the checkpoint in `directory`: model.safetensors, else model.safetensors.index.json and
+/// the files it names. Maps the files; reads no tensor data. \error kBadInput naming file, offset
+/// or key, what was expected and what was found. \source the safetensors format description.
 Result<Source> OpenSource(FileSystem& files, const std::string& directory);
 
 /// The same of the files that `index` names, which is in `directory`.

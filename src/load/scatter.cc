@@ -184,8 +184,7 @@ Status FillByScatter(Model&, KeyMatch& keys, const Source& source, const Stages&
   uint64_t bytes = 0;
   for (const Parcel& parcel : parcels) bytes = std::max(bytes, parcel.bytes);
   Scatterer scatterer(source, shards_of, world);
-  SP_TRY(Agree(*world.communicator, scatterer.Allocate(bytes, parcels),
-               "allocating the bucket"));
+  SP_TRY(Agree(*world.communicator, scatterer.Allocate(bytes, parcels), "allocating the bucket"));
   for (size_t i = 0; i < parcels.size(); ++i) SP_TRY(scatterer.Send(parcels[i], i));
   SP_TRY(scatterer.Finish(parcels.size()));
   for (const SlotKeys& load : keys.loads) load.slot->content = SlotContent::kDefined;

@@ -98,7 +98,8 @@ Shard PartOfShard(const Shard& shard, uint64_t start, uint64_t count, uint64_t& 
     // Stretches [first, last) reach into the part; only the outermost two may reach out of it.
     const auto count_below = [&](uint64_t place) {  // of stretches that begin there or before
       if (place < run.start) return uint64_t{0};
-      return run.stride == 0 ? run.count : std::min(run.count, (place - run.start) / run.stride + 1);
+      return run.stride == 0 ? run.count
+                             : std::min(run.count, (place - run.start) / run.stride + 1);
     };
     uint64_t first = start < run.length ? 0 : count_below(start - run.length);
     const uint64_t last = end == 0 ? 0 : count_below(end - 1);

@@ -24,9 +24,9 @@ struct Box {
 /// \param shape  global; 0-dim: one box without dims.
 std::vector<Box> BoxesOf(const std::vector<int64_t>& shape, const Shard& shard);
 
-/// What a shard has of elements [start, start + count) of its tensor, as a shard of a tensor of these
-/// alone; without a local shape. \param local_start  set to the first of them in the shard's local
-/// order; the others follow it.
+/// What a shard has of elements [start, start + count) of its tensor, as a shard of a tensor of
+/// these alone; without a local shape. \param local_start  set to the first of them in the shard's
+/// local order; the others follow it.
 Shard PartOfShard(const Shard& shard, uint64_t start, uint64_t count, uint64_t& local_start);
 
 /// The stretches of the global row-major order that make a box, in its own order.

@@ -56,8 +56,10 @@ int64_t SizeOf(const Ranges& ranges) {
 
 void Append(const IndexRange& range, Ranges& ranges) {
   if (range.size() == 0) return;
-  if (!ranges.empty() && ranges.back().end == range.begin) ranges.back().end = range.end;
-  else ranges.push_back(range);
+  if (!ranges.empty() && ranges.back().end == range.begin)
+    ranges.back().end = range.end;
+  else
+    ranges.push_back(range);
 }
 
 /// The part of `ranges`, end to end, that a coordinate gets.
@@ -107,9 +109,7 @@ class RunsOf {
   }
 
  private:
-  bool IsWhole(size_t d) const {
-    return owned_[d].size() == 1 && owned_[d][0].size() == shape_[d];
-  }
+  bool IsWhole(size_t d) const { return owned_[d].size() == 1 && owned_[d][0].size() == shape_[d]; }
 
   void Visit(size_t d, uint64_t base) {
     if (d == repeat_) return AddRuns(base);
@@ -126,8 +126,8 @@ class RunsOf {
     }
     for (const IndexRange& range : owned_[cut_ - 1]) {
       const uint64_t length = range.size() * stride_[cut_];
-      runs_.push_back({base + range.begin * stride_[cut_], length, count,
-                       count > 1 ? stride_[cut_ - 1] : 0});
+      runs_.push_back(
+          {base + range.begin * stride_[cut_], length, count, count > 1 ? stride_[cut_ - 1] : 0});
     }
   }
 

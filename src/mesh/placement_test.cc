@@ -152,12 +152,11 @@ at::Tensor LocalOf(at::Tensor tensor, const std::vector<Placement>& placements, 
 }
 
 TEST(ShardOf, FollowsAnyPlacementsOverThreeAxes) {
-  const std::vector<std::vector<int64_t>> shapes = {{7},       {13, 5},   {4, 6},      {1, 9},
+  const std::vector<std::vector<int64_t>> shapes = {{7},       {13, 5},   {4, 6},       {1, 9},
                                                     {5, 3, 4}, {3, 7, 5}, {2, 5, 3, 4}, {0, 3}};
-  const std::vector<Placement> kinds = {Placement::Replicate(), Placement::Shard(0),
-                                        Placement::Shard(-1), Placement::StridedShard(0, 2),
-                                        Placement::StridedShard(0, 3),
-                                        Placement::StridedShard(-1, 2)};
+  const std::vector<Placement> kinds = {
+      Placement::Replicate(),        Placement::Shard(0),           Placement::Shard(-1),
+      Placement::StridedShard(0, 2), Placement::StridedShard(0, 3), Placement::StridedShard(-1, 2)};
   const Mesh mesh{{{"dp_shard", 2}, {"ep", 3}, {"tp", 2}}};
   size_t compared = 0;
   for (const auto& shape : shapes) {
@@ -187,8 +186,7 @@ TEST(ShardOf, FollowsAnyPlacementsOverThreeAxes) {
 
 TEST(ShardOf, KeepsRowsOfOneBlockInOneRun) {
   const Mesh mesh{{{"dp_shard", 2}, {"tp", 2}}};
-  const Shard block =
-      ShardOf({1000, 64}, {Placement::Shard(0), Placement::Shard(1)}, mesh, {1, 1});
+  const Shard block = ShardOf({1000, 64}, {Placement::Shard(0), Placement::Shard(1)}, mesh, {1, 1});
   ASSERT_EQ(block.runs.size(), 1u);
   EXPECT_EQ(block.runs[0].start, 500u * 64 + 32);
   EXPECT_EQ(block.runs[0].length, 32u);
@@ -196,8 +194,8 @@ TEST(ShardOf, KeepsRowsOfOneBlockInOneRun) {
   EXPECT_EQ(block.runs[0].stride, 64u);
 }
 
-/// No test holds so much, so it is held against a small one: what lies within one index is `within` times
-/// as much, and so is everything that is counted in elements.
+/// No test holds so much, so it is held against a small one: what lies within one index is `within`
+/// times as much, and so is everything that is counted in elements.
 TEST(ShardOf, CutsWhatHasMoreElementsThan32BitsCountAsWhatHasFew) {
   constexpr int64_t within = int64_t{1} << 40;
   const Mesh mesh{{{"dp_shard", 2}, {"tp", 3}}};

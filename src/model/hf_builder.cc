@@ -20,7 +20,7 @@ void SpecBuilder::Norm(const std::string& module, int64_t size, bool bias) {
 }
 
 TensorSpec& SpecBuilder::Matrix(const std::string& name, std::vector<int64_t> shape,
-                         std::vector<StoredKey> stored, const QuantisedForm* form) {
+                                std::vector<StoredKey> stored, const QuantisedForm* form) {
   const size_t index = spec_.tensors.size();
   TensorSpec& matrix = Weight(name, shape);
   if (!stored.empty()) matrix.stored = {stored};

@@ -33,9 +33,9 @@ class SpecBuilder {
   void Norm(const std::string& module, int64_t size, bool bias = false);
   /// A linear layer's weight, quantised if it is to be, and with `bias` its bias.
   void Linear(const std::string& module, int64_t out, int64_t in, bool bias);
-  /// All experts of a layer, packed: gate_up_proj [count, 2 * inner, hidden] with each expert's gate
-  /// before its up, and down_proj [count, hidden, inner]. Checkpoints keep every projection of every
-  /// expert under a key of its own.
+  /// All experts of a layer, packed: gate_up_proj [count, 2 * inner, hidden] with each expert's
+  /// gate before its up, and down_proj [count, hidden, inner]. Checkpoints keep every projection of
+  /// every expert under a key of its own.
   void Experts(const std::string& module, int64_t count, int64_t inner, int64_t hidden,
                const ExpertNames& names);
   /// inv_freq, and original_inv_freq, which keeps it as it was when the module was made.
@@ -49,8 +49,8 @@ class SpecBuilder {
  private:
   TensorSpec& Add(TensorSpec tensor);
   /// \param stored  the keys that make it; none: its own name. \param form  null: as it is.
-  TensorSpec& Matrix(const std::string& name, std::vector<int64_t> shape, std::vector<StoredKey> stored,
-              const QuantisedForm* form);
+  TensorSpec& Matrix(const std::string& name, std::vector<int64_t> shape,
+                     std::vector<StoredKey> stored, const QuantisedForm* form);
 
   at::ScalarType dtype_;
   Quantisation quantisation_;

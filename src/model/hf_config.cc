@@ -1,9 +1,9 @@
 // A Hugging Face config.json becomes a ModelSpec.
-#include <array>
-#include <cmath>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <array>
+#include <cmath>
 
 #include "src/core/strict_json.h"
 #include "src/model/hf_models.h"
@@ -24,7 +24,8 @@ constexpr std::array kArchitectures = {
     Architecture{"Qwen3ForCausalLM", "qwen3", DescribeQwen3, {kMethodFp8, kMethodCompressed}},
     Architecture{"Qwen3MoeForCausalLM", "qwen3_moe", DescribeQwen3Moe, {kMethodFp8}},
     Architecture{"Lfm2MoeForCausalLM", "lfm2_moe", DescribeLfm2Moe},
-    Architecture{"Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", DescribeQwen25Vl, {kMethodFp8}},
+    Architecture{
+        "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", DescribeQwen25Vl, {kMethodFp8}},
     Architecture{"Qwen3VLForConditionalGeneration", "qwen3_vl", DescribeQwen3Vl, {kMethodFp8}},
 };
 
@@ -44,9 +45,10 @@ Result<std::string> NameOf(const Fields& config) {
   }
   SP_ASSIGN(const std::string type, config.Text("model_type", ""));
   if (type.empty()) {
-    return BadInput(fmt::format("{}: fields 'architectures' and 'model_type' are missing: expected "
-                                "one that names the architecture",
-                                config.origin()));
+    return BadInput(
+        fmt::format("{}: fields 'architectures' and 'model_type' are missing: expected "
+                    "one that names the architecture",
+                    config.origin()));
   }
   for (const Architecture& one : kArchitectures) {
     if (type == one.model_type) return std::string(one.name);
@@ -65,9 +67,9 @@ Status CheckQuantMethod(const Fields& config, const Architecture& architecture) 
     known += (known.empty() ? "" : " or ") + std::string(one);
   }
   if (known.empty()) known = "no quantization_config";
-  return BadInput(fmt::format(
-      "{}: field 'quantization_config' has quant_method {}: expected {} for {}", config.origin(),
-      ShownText(method), known, architecture.name));
+  return BadInput(
+      fmt::format("{}: field 'quantization_config' has quant_method {}: expected {} for {}",
+                  config.origin(), ShownText(method), known, architecture.name));
 }
 
 /// Sizes that are each possible can make a tensor that is not.
@@ -77,9 +79,10 @@ Result<ModelSpec> WithinBounds(ModelSpec spec, const std::string& origin) {
     double elements = 1;
     for (const int64_t size : tensor.shape) elements *= static_cast<double>(size);
     if (elements <= kElementsMax) continue;
-    return BadInput(fmt::format("{}: tensor '{}' would have shape [{}]: expected at most 2^56 "
-                                "elements",
-                                origin, tensor.name, fmt::join(tensor.shape, ", ")));
+    return BadInput(
+        fmt::format("{}: tensor '{}' would have shape [{}]: expected at most 2^56 "
+                    "elements",
+                    origin, tensor.name, fmt::join(tensor.shape, ", ")));
   }
   return spec;
 }

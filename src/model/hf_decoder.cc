@@ -1,8 +1,8 @@
 #include "src/model/hf_decoder.h"
 
-#include <cmath>
-
 #include <fmt/format.h>
+
+#include <cmath>
 
 #include "src/model/hf_models.h"
 
@@ -14,26 +14,28 @@ Status CheckHeads(const Fields& config, const DecoderFamily& family, const Decod
   const bool derived = !config.Has("head_dim") && !family.head_dim_default;
   const bool must_divide = family.heads_fill_hidden || family.hidden_divides || derived;
   if (must_divide && d.hidden % d.heads != 0) {
-    return config.Wrong("hidden_size", fmt::format("a multiple of num_attention_heads {}", d.heads));
+    return config.Wrong("hidden_size",
+                        fmt::format("a multiple of num_attention_heads {}", d.heads));
   }
   if (d.heads % d.kv_heads != 0) {
-    return BadInput(fmt::format("{}: field 'num_key_value_heads' is {}: expected a divisor of "
-                                "num_attention_heads {}",
-                                config.origin(), d.kv_heads, d.heads));
+    return BadInput(
+        fmt::format("{}: field 'num_key_value_heads' is {}: expected a divisor of "
+                    "num_attention_heads {}",
+                    config.origin(), d.kv_heads, d.heads));
   }
   if (d.head_dim % 2 != 0) {
     return BadInput(fmt::format("{}: head_dim is {}: expected an even number, RoPE turns pairs",
                                 config.origin(), d.head_dim));
   }
   if (family.heads_fill_hidden && d.head_dim * d.heads != d.hidden) {
-    return config.Wrong("head_dim", fmt::format("hidden_size / num_attention_heads = {}",
-                                                d.hidden / d.heads));
+    return config.Wrong("head_dim",
+                        fmt::format("hidden_size / num_attention_heads = {}", d.hidden / d.heads));
   }
   return Ok();
 }
 
-/// For a config without num_key_value_heads. That they are null says: as many as heads, whatever the
-/// library's default is.
+/// For a config without num_key_value_heads. That they are null says: as many as heads, whatever
+/// the library's default is.
 int64_t DefaultKvHeads(const Fields& config, const DecoderFamily& family, int64_t heads) {
   if (config.object().contains("num_key_value_heads")) return heads;
   return family.kv_heads_default.value_or(heads);
@@ -48,8 +50,8 @@ Result<DecoderSizes> DecoderSizesFrom(const Fields& config, const DecoderFamily&
   SP_ASSIGN(d.intermediate, config.Count("intermediate_size"));
   SP_ASSIGN(d.layers, config.Count("num_hidden_layers", {}, kLayersMax));
   SP_ASSIGN(d.heads, config.Count("num_attention_heads", {}, kHeadsMax));
-  SP_ASSIGN(d.kv_heads, config.Count("num_key_value_heads",
-                                     DefaultKvHeads(config, family, d.heads), kHeadsMax));
+  SP_ASSIGN(d.kv_heads, config.Count("num_key_value_heads", DefaultKvHeads(config, family, d.heads),
+                                     kHeadsMax));
   const int64_t derived = std::max<int64_t>(d.hidden / d.heads, 1);
   SP_ASSIGN(d.head_dim,
             config.Count("head_dim", family.head_dim_default.value_or(derived), kHeadsMax));

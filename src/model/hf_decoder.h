@@ -12,11 +12,11 @@ namespace shardproof {
 
 /// How an architecture differs from Llama.
 struct DecoderFamily {
-  bool qk_norm = false;           ///< a norm on each head's queries and keys
-  bool has_mlp_bias = false;      ///< whether its config knows `mlp_bias`
-  bool has_attention_bias = true; ///< whether its config knows `attention_bias`
-  bool qkv_bias = false;          ///< queries, keys and values always have a bias, outputs never
-  bool hidden_divides = false;    ///< whether heads must divide hidden_size even with a head_dim
+  bool qk_norm = false;            ///< a norm on each head's queries and keys
+  bool has_mlp_bias = false;       ///< whether its config knows `mlp_bias`
+  bool has_attention_bias = true;  ///< whether its config knows `attention_bias`
+  bool qkv_bias = false;           ///< queries, keys and values always have a bias, outputs never
+  bool hidden_divides = false;     ///< whether heads must divide hidden_size even with a head_dim
   bool heads_fill_hidden = false;  ///< whether head_dim is hidden_size / heads, whatever it says
   RopeDefaults rope = {};
   /// The Transformers library's own defaults where they are constants, for a config that is silent;

@@ -120,9 +120,10 @@ Result<at::ScalarType> DtypeFromConfig(const Fields& config) {
   if (name == "bfloat16") return at::kBFloat16;
   if (name == "float16") return at::kHalf;
   if (name == "float64") return at::kDouble;
-  return BadInput(fmt::format("{}: dtype {} is unknown: known are float32, bfloat16, float16, "
-                              "float64",
-                              config.origin(), ShownText(name)));
+  return BadInput(
+      fmt::format("{}: dtype {} is unknown: known are float32, bfloat16, float16, "
+                  "float64",
+                  config.origin(), ShownText(name)));
 }
 
 }  // namespace shardproof

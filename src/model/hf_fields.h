@@ -1,14 +1,14 @@
-// The fields of a Hugging Face config.json, read with suspicion: every complaint names the file, the
-// field, what was expected and what was found.
+// The fields of a Hugging Face config.json, read with suspicion: every complaint names the file,
+// the field, what was expected and what was found.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <c10/core/ScalarType.h>
-#include <nlohmann/json.hpp>
 
 #include "src/core/result.h"
 

@@ -1,7 +1,7 @@
 // Mixtures of experts: Qwen3-MoE and LFM2-MoE.
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "src/core/strict_json.h"
 #include "src/model/hf_decoder.h"
@@ -23,8 +23,7 @@ Status CheckExperts(const Fields& config, int64_t experts, int64_t layers) {
 }  // namespace
 
 Result<ModelSpec> DescribeQwen3Moe(const Fields& config) {
-  const DecoderFamily family{
-      .qk_norm = true, .rope = {.positions = 32768}, .kv_heads_default = 4};
+  const DecoderFamily family{.qk_norm = true, .rope = {.positions = 32768}, .kv_heads_default = 4};
   SP_ASSIGN(const DecoderSizes d, DecoderSizesFrom(config, family));
   SP_ASSIGN(const at::ScalarType dtype, DtypeFromConfig(config));
   SP_ASSIGN(const bool tied, config.Flag("tie_word_embeddings", false));

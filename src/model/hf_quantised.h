@@ -33,8 +33,8 @@ class Quantisation {
   /// \returns null if the module stays as it is.
   const QuantisedForm* Of(const std::string& module) const;
 
-  /// Of an architecture whose checkpoints name modules otherwise than the model does: what is kept goes
-  /// by the model's names from here on.
+  /// Of an architecture whose checkpoints name modules otherwise than the model does: what is kept
+  /// goes by the model's names from here on.
   void RenameKept(std::string (*to_model)(const std::string&));
 
   /// \error kBadInput if the rows of one expert's gate share a block with its up's.

@@ -63,9 +63,10 @@ Result<int64_t> OriginalLength(const RopeFields& fields) {
 
 Status ReadYarn(const RopeFields& fields, RopeSpec& spec) {
   if (spec.dim % 2 != 0) {
-    return BadInput(fmt::format("{}: field 'partial_rotary_factor' leaves {} dims to rotate: "
-                                "expected an even number for yarn",
-                                fields.rope.origin(), spec.dim));
+    return BadInput(
+        fmt::format("{}: field 'partial_rotary_factor' leaves {} dims to rotate: "
+                    "expected an even number for yarn",
+                    fields.rope.origin(), spec.dim));
   }
   if (spec.theta <= 1) {
     return BadInput(fmt::format("{}: field 'rope_theta' is {}: expected more than 1 for yarn",
@@ -103,9 +104,10 @@ Status ReadLinear(const RopeFields& fields, RopeSpec& spec) {
 Status CheckDynamic(const RopeFields& fields, const RopeSpec& spec) {
   SP_TRY(fields.rope.Positive("factor"));
   if (spec.dim > 2) return Ok();
-  return BadInput(fmt::format("{}: field 'partial_rotary_factor' leaves {} dims to rotate: expected "
-                              "more than 2 for dynamic",
-                              fields.rope.origin(), spec.dim));
+  return BadInput(
+      fmt::format("{}: field 'partial_rotary_factor' leaves {} dims to rotate: expected "
+                  "more than 2 for dynamic",
+                  fields.rope.origin(), spec.dim));
 }
 
 Status ReadLongrope(const RopeFields& fields, int64_t frequencies, RopeSpec& spec) {
@@ -117,13 +119,20 @@ Status ReadLongrope(const RopeFields& fields, int64_t frequencies, RopeSpec& spe
 /// What only some kinds have.
 Status ReadOfKind(const RopeFields& fields, double partial, Rotary& rotary) {
   switch (rotary.rope.kind) {
-    case RopeKind::kDefault: return Ok();
-    case RopeKind::kDynamic: return CheckDynamic(fields, rotary.rope);
-    case RopeKind::kLinear: return ReadLinear(fields, rotary.rope);
-    case RopeKind::kProportional: return ReadProportional(fields, partial, rotary.rope);
-    case RopeKind::kLongrope: return ReadLongrope(fields, rotary.frequencies, rotary.rope);
-    case RopeKind::kYarn: return ReadYarn(fields, rotary.rope);
-    case RopeKind::kLlama3: return ReadLlama3(fields, rotary.rope);
+    case RopeKind::kDefault:
+      return Ok();
+    case RopeKind::kDynamic:
+      return CheckDynamic(fields, rotary.rope);
+    case RopeKind::kLinear:
+      return ReadLinear(fields, rotary.rope);
+    case RopeKind::kProportional:
+      return ReadProportional(fields, partial, rotary.rope);
+    case RopeKind::kLongrope:
+      return ReadLongrope(fields, rotary.frequencies, rotary.rope);
+    case RopeKind::kYarn:
+      return ReadYarn(fields, rotary.rope);
+    case RopeKind::kLlama3:
+      return ReadLlama3(fields, rotary.rope);
   }
   return Ok();
 }
@@ -144,9 +153,10 @@ Result<Rotary> RotaryFromConfig(const Fields& config, int64_t head_dim,
   rotary.rope.dim =
       whole ? head_dim : static_cast<int64_t>(static_cast<double>(head_dim) * partial);
   if (rotary.rope.dim < 2) {
-    return BadInput(fmt::format("{}: field 'partial_rotary_factor' is {}: expected one that leaves "
-                                "2 dims of {} or more",
-                                rope.origin(), partial, head_dim));
+    return BadInput(
+        fmt::format("{}: field 'partial_rotary_factor' is {}: expected one that leaves "
+                    "2 dims of {} or more",
+                    rope.origin(), partial, head_dim));
   }
   rotary.frequencies = (rotary.rope.dim + 1) / 2;
   SP_TRY(ReadOfKind(fields, partial, rotary));

@@ -13,10 +13,10 @@ struct RopeDefaults {
   bool knows_mrope = false;  ///< an older name for "default", whose sections change no frequency
 };
 
-/// Of a text decoder: `rope_scaling`, the older way of writing it, wins over `rope_parameters`; what
-/// neither says, `rope_theta` and `partial_rotary_factor` beside them do.
-/// \error kBadInput naming the field; an unknown kind with the list of the known ones.
-/// \source modeling_rope_utils.py of the Transformers library.
+/// Of a text decoder: `rope_scaling`, the older way of writing it, wins over `rope_parameters`;
+/// what neither says, `rope_theta` and `partial_rotary_factor` beside them do. \error kBadInput
+/// naming the field; an unknown kind with the list of the known ones. \source
+/// modeling_rope_utils.py of the Transformers library.
 Result<Rotary> RotaryFromConfig(const Fields& config, int64_t head_dim,
                                 const RopeDefaults& defaults);
 

@@ -38,9 +38,10 @@ Result<TowerSizes> TowerSizesFrom(const Fields& config, const TowerDefaults& def
   SP_ASSIGN(d.merge, config.Count("spatial_merge_size", 2, 256));
   const int64_t head_dim = d.hidden / d.heads;
   if (d.hidden % d.heads != 0 || head_dim < 2) {
-    return BadInput(fmt::format("{}: hidden_size is {}: expected a multiple of {} {}, at "
-                                "least 2 a head",
-                                config.origin(), d.hidden, heads, d.heads));
+    return BadInput(
+        fmt::format("{}: hidden_size is {}: expected a multiple of {} {}, at "
+                    "least 2 a head",
+                    config.origin(), d.hidden, heads, d.heads));
   }
   SP_ASSIGN(d.rotary, TowerRotaryFromConfig(config, head_dim));
   return d;
@@ -123,14 +124,14 @@ std::string Qwen25Module(const std::string& name) {
 }  // namespace
 
 Result<ModelSpec> DescribeQwen25Vl(const Fields& config) {
-  const DecoderFamily family{
-      .has_attention_bias = false,
-      .qkv_bias = true,
-      .heads_fill_hidden = true,
-      .rope = {.theta = 1e6, .positions = 32768, .knows_mrope = true},
-      .kv_heads_default = 8};
+  const DecoderFamily family{.has_attention_bias = false,
+                             .qkv_bias = true,
+                             .heads_fill_hidden = true,
+                             .rope = {.theta = 1e6, .positions = 32768, .knows_mrope = true},
+                             .kv_heads_default = 8};
   nlohmann::json flat = config.object();  // older configs are, and these mean nothing in them
-  for (const char* name : {"head_dim", "partial_rotary_factor", "original_max_position_embeddings"}) {
+  for (const char* name :
+       {"head_dim", "partial_rotary_factor", "original_max_position_embeddings"}) {
     flat.erase(name);
   }
   const bool nested = config.Has("text_config");
@@ -163,8 +164,7 @@ Result<ModelSpec> DescribeQwen3Vl(const Fields& config) {
   SP_ASSIGN(const Fields vision, VisionFields(config));
   SP_ASSIGN(const TowerSizes tower, TowerSizesFrom(vision, {27, 1152, 4304, 16, 3584, 16}));
   SP_ASSIGN(const int64_t positions, vision.Count("num_position_embeddings", 2304));
-  SP_ASSIGN(const auto deep,
-            vision.Indices("deepstack_visual_indexes", {8, 16, 24}, kLayersMax));
+  SP_ASSIGN(const auto deep, vision.Indices("deepstack_visual_indexes", {8, 16, 24}, kLayersMax));
   SP_ASSIGN(const at::ScalarType dtype, DtypeOfVision(config, text));
   SP_ASSIGN(const bool tied, config.Flag("tie_word_embeddings", false));
   SP_ASSIGN(Quantisation quantisation, QuantisationFromConfig(config, tied));

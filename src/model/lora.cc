@@ -1,13 +1,13 @@
 #include "src/model/lora.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
 #include <optional>
 #include <set>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "src/core/strict_json.h"
 
@@ -44,8 +44,8 @@ bool IsWithin(const std::string& module, const std::string& outer) {
   return module == outer || module.starts_with(outer + ".");
 }
 
-/// Whether one of the names stands in the module's for it or for one that it is in: then it is no target.
-/// PEFT takes the names for patterns here, so that a dot is any character.
+/// Whether one of the names stands in the module's for it or for one that it is in: then it is no
+/// target. PEFT takes the names for patterns here, so that a dot is any character.
 bool IsInSaved(const std::string& module, const std::vector<std::string>& saved) {
   const std::string dotted = "." + module + ".";
   const auto same = [](char found, char wanted) { return wanted == '.' || found == wanted; };
@@ -77,8 +77,8 @@ Result<std::set<std::string>> Chosen(const Modules& modules, const LoraSpec& lor
     if (!is_target.ok()) return is_target.error().While(origin);
     if (!is_target.value()) continue;
     if (!linear) {
-      return BadInput(fmt::format("{}: targets have the module '{}': expected linear layers only", origin,
-                                  module));
+      return BadInput(fmt::format("{}: targets have the module '{}': expected linear layers only",
+                                  origin, module));
     }
     chosen.insert(module);
   }
@@ -86,8 +86,8 @@ Result<std::set<std::string>> Chosen(const Modules& modules, const LoraSpec& lor
   std::vector<std::string> shown;
   for (const std::string& one : lora.targets.names) shown.push_back(ShownText(one));
   if (shown.empty()) shown = {"by their pattern"};
-  return BadInput(fmt::format("{}: targets {} are no module of the model", origin,
-                              fmt::join(shown, ", ")));
+  return BadInput(
+      fmt::format("{}: targets {} are no module of the model", origin, fmt::join(shown, ", ")));
 }
 
 Result<int64_t> RankOf(const std::string& module, const LoraSpec& lora, const std::string& origin) {
@@ -99,8 +99,8 @@ Result<int64_t> RankOf(const std::string& module, const LoraSpec& lora, const st
   return lora.rank;
 }
 
-/// Packed experts have parameters for what other models have linear layers for, and what PEFT makes of
-/// targets that name these differs by architecture.
+/// Packed experts have parameters for what other models have linear layers for, and what PEFT makes
+/// of targets that name these differs by architecture.
 Status CheckExperts(const ModelSpec& model, const LoraSpec& lora, const std::string& origin) {
   for (const TensorSpec& tensor : model.tensors) {
     for (const auto& way : tensor.stored) {
@@ -109,9 +109,10 @@ Status CheckExperts(const ModelSpec& model, const LoraSpec& lora, const std::str
         const std::string module = ModuleOf(part.key);
         SP_ASSIGN(const bool named, IsTarget(module, true, lora));
         if (!named) continue;
-        return BadInput(fmt::format("{}: targets have '{}', a projection of an expert: expected linear "
-                                    "layers",
-                                    origin, module));
+        return BadInput(
+            fmt::format("{}: targets have '{}', a projection of an expert: expected linear "
+                        "layers",
+                        origin, module));
       }
     }
   }
@@ -125,16 +126,17 @@ bool IsQuantised(const TensorSpec& tensor) {
 
 Status CheckTarget(const ModelSpec& model, const TensorSpec& weight, const std::string& origin) {
   if (IsQuantised(weight)) {
-    return BadInput(fmt::format("{}: target '{}' is quantised: adapters are known beside F64, F32, "
-                                "BF16 and F16",
-                                origin, ModuleOf(weight.name)));
+    return BadInput(
+        fmt::format("{}: target '{}' is quantised: adapters are known beside F64, F32, "
+                    "BF16 and F16",
+                    origin, ModuleOf(weight.name)));
   }
   for (const auto& tie : model.ties) {
     if (std::find(tie.begin(), tie.end(), weight.name) == tie.end()) continue;
-    return BadInput(fmt::format("{}: target '{}' is tied to '{}': expected a layer with a weight of "
-                                "its own",
-                                origin, ModuleOf(weight.name),
-                                tie[0] == weight.name ? tie[1] : tie[0]));
+    return BadInput(
+        fmt::format("{}: target '{}' is tied to '{}': expected a layer with a weight of "
+                    "its own",
+                    origin, ModuleOf(weight.name), tie[0] == weight.name ? tie[1] : tie[0]));
   }
   return Ok();
 }
@@ -164,18 +166,19 @@ Result<std::map<std::string, std::vector<TensorSpec>>> ChosenExperts(const Model
                                   [&](const auto& one) { return EndsAsModule(tensor.name, one); });
     if (end == lora.experts.end()) continue;
     if (!IsPacked(tensor)) {
-      return BadInput(fmt::format("{}: field 'target_parameters' has '{}': expected packed experts", origin,
-                                  tensor.name));
+      return BadInput(fmt::format("{}: field 'target_parameters' has '{}': expected packed experts",
+                                  origin, tensor.name));
     }
     if (IsQuantised(tensor)) {
-      return BadInput(fmt::format("{}: field 'target_parameters' has '{}', which is quantised", origin,
-                                  tensor.name));
+      return BadInput(fmt::format("{}: field 'target_parameters' has '{}', which is quantised",
+                                  origin, tensor.name));
     }
     chosen[ModuleOf(tensor.name)].push_back(tensor);
   }
   if (!chosen.empty() || lora.experts.empty()) return chosen;
-  return BadInput(fmt::format("{}: field 'target_parameters' has {}: expected packed experts of the model",
-                              origin, ShownText(lora.experts[0])));
+  return BadInput(
+      fmt::format("{}: field 'target_parameters' has {}: expected packed experts of the model",
+                  origin, ShownText(lora.experts[0])));
 }
 
 /// The module by the name that it has within so many wrappers.
@@ -218,7 +221,8 @@ std::vector<std::string> SavedModules(const Modules& modules, const LoraSpec& lo
 Status CheckSaved(const ModelSpec& model, const std::vector<std::string>& saved,
                   const std::set<std::string>& chosen, const std::string& origin) {
   const auto complain = [&](const std::string& module, const std::string& why) {
-    return BadInput(fmt::format("{}: field 'modules_to_save' has the module '{}', {}", origin, module, why));
+    return BadInput(
+        fmt::format("{}: field 'modules_to_save' has the module '{}', {}", origin, module, why));
   };
   for (const std::string& module : saved) {
     for (const std::string& other : saved) {
@@ -234,7 +238,8 @@ Status CheckSaved(const ModelSpec& model, const std::vector<std::string>& saved,
     for (const auto& tie : model.ties) {
       for (const std::string& name : tie) {
         if (IsWithin(ModuleOf(name), module)) {
-          return complain(module, fmt::format("where '{}' is tied: expected tensors of its own", name));
+          return complain(module,
+                          fmt::format("where '{}' is tied: expected tensors of its own", name));
         }
       }
     }

@@ -1,5 +1,6 @@
-// Low-rank adapters (LoRA): a linear layer's own weight is frozen and two small matrices are trained
-// beside it. Names are those that the PEFT library gives them when it injects an adapter into a model.
+// Low-rank adapters (LoRA): a linear layer's own weight is frozen and two small matrices are
+// trained beside it. Names are those that the PEFT library gives them when it injects an adapter
+// into a model.
 #pragma once
 
 #include <cstdint>
@@ -35,12 +36,14 @@ struct ModuleChoice {
 
 struct LoraSpec {
   int64_t rank = 0;
-  ModuleChoice targets;        ///< or just kAllLinear
-  ModuleChoice excluded = {};  ///< no targets, even so
+  ModuleChoice targets;                                 ///< or just kAllLinear
+  ModuleChoice excluded = {};                           ///< no targets, even so
   std::vector<std::pair<Pattern, int64_t>> ranks = {};  ///< of modules that fit, in place of `rank`
-  std::vector<std::string> saved = {};  ///< modules that are trained whole: how they end, from anywhere
-  bool magnitudes = false;              ///< of each row, beside A and B (DoRA)
-  std::vector<std::string> experts = {};  ///< packed experts: whole names, or how they end, from a dot on
+  std::vector<std::string> saved =
+      {};                   ///< modules that are trained whole: how they end, from anywhere
+  bool magnitudes = false;  ///< of each row, beside A and B (DoRA)
+  std::vector<std::string> experts =
+      {};  ///< packed experts: whole names, or how they end, from a dot on
 };
 
 /// What a PEFT adapter_config.json says.
@@ -54,15 +57,15 @@ std::string LoraToConfig(const LoraSpec& lora);
 
 /// The model with every parameter frozen, and of every linear layer that is a target: its tensors
 /// below base_layer, and lora_A.default.weight F32 [rank, in] and lora_B.default.weight F32
-/// [out, rank], trained, with magnitudes also lora_magnitude_vector.default.weight F32 [out]. What no
-/// adapter file holds begins uniform (A), zero (B) and one. Of every module that is trained whole: its
-/// tensors below original_module, and once more, trained if they are parameters, below
-/// modules_to_save.default. Of packed experts [count, out, in] that are targets: lora_A F32 [count * rank,
-/// in] and lora_B F32 [out, count * rank] of the module, which PEFT wraps once for each of them.
-/// \param origin  what asks for the adapter, for errors.
-/// \error kBadInput if a target is no linear layer, is tied or quantised, or none is one; if one names
-///   what is packed in experts; if what is trained whole is tied, quantised, has packed experts, or overlaps with a target or another such module; if what is to be
-///   packed experts is not.
+/// [out, rank], trained, with magnitudes also lora_magnitude_vector.default.weight F32 [out]. What
+/// no adapter file holds begins uniform (A), zero (B) and one. Of every module that is trained
+/// whole: its tensors below original_module, and once more, trained if they are parameters, below
+/// modules_to_save.default. Of packed experts [count, out, in] that are targets: lora_A F32 [count
+/// * rank, in] and lora_B F32 [out, count * rank] of the module, which PEFT wraps once for each of
+/// them. \param origin  what asks for the adapter, for errors. \error kBadInput if a target is no
+/// linear layer, is tied or quantised, or none is one; if one names
+///   what is packed in experts; if what is trained whole is tied, quantised, has packed experts, or
+///   overlaps with a target or another such module; if what is to be packed experts is not.
 Result<ModelSpec> WithAdapter(ModelSpec model, const LoraSpec& lora, const std::string& origin);
 
 }  // namespace shardproof

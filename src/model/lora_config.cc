@@ -1,14 +1,13 @@
 // What PEFT's adapter_config.json says of a LoRA adapter, read and written.
-#include "src/model/lora.h"
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
 
-#include <fmt/format.h>
-
 #include "src/core/strict_json.h"
 #include "src/model/hf_fields.h"
+#include "src/model/lora.h"
 
 namespace shardproof {
 namespace {
@@ -20,12 +19,13 @@ constexpr size_t kRanksMax = 256;
 
 /// Fields that decide about no tensor's name, shape or dtype, whatever they say.
 constexpr std::array kOfNoTensor = {
-    "task_type",    "auto_mapping", "peft_version",      "base_model_name_or_path", "revision",
-    "lora_alpha",   "lora_dropout", "inference_mode",    "use_rslora",              "alpha_pattern",
-    "loftq_config", "eva_config",   "init_lora_weights", "corda_config",            "megatron_core",
-    "lora_ga_config", "qalora_group_size", "ensure_weight_tying", "fan_in_fan_out"};
-constexpr std::array kRead = {"peft_type",    "r",    "target_modules",  "exclude_modules",
-                              "rank_pattern", "bias", "modules_to_save", "use_dora",
+    "task_type",         "auto_mapping",        "peft_version",  "base_model_name_or_path",
+    "revision",          "lora_alpha",          "lora_dropout",  "inference_mode",
+    "use_rslora",        "alpha_pattern",       "loftq_config",  "eva_config",
+    "init_lora_weights", "corda_config",        "megatron_core", "lora_ga_config",
+    "qalora_group_size", "ensure_weight_tying", "fan_in_fan_out"};
+constexpr std::array kRead = {"peft_type",        "r",    "target_modules",  "exclude_modules",
+                              "rank_pattern",     "bias", "modules_to_save", "use_dora",
                               "target_parameters"};
 
 bool SaysNothing(const json& value) {
@@ -43,7 +43,8 @@ Result<Pattern> PatternOf(const std::string& text, const Fields& config, const c
 bool IsAllLinear(const json& value) {
   if (!value.is_string()) return false;
   std::string text = value.get<std::string>();
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
   return text == kAllLinear;
 }
 
@@ -69,10 +70,11 @@ Result<ModuleChoice> Targets(const Fields& config) {
   return config.Missing("target_modules", "names of modules, a pattern, or all-linear");
 }
 
-/// PEFT takes what is before a rank for a pattern that a whole name or its end from a dot on fits; the
-/// first in the file that does decides.
-/// \param text  the file's, which `config` is of and which has their order.
-Result<std::vector<std::pair<Pattern, int64_t>>> Ranks(const Fields& config, const std::string& text) {
+/// PEFT takes what is before a rank for a pattern that a whole name or its end from a dot on fits;
+/// the first in the file that does decides. \param text  the file's, which `config` is of and which
+/// has their order.
+Result<std::vector<std::pair<Pattern, int64_t>>> Ranks(const Fields& config,
+                                                       const std::string& text) {
   std::vector<std::pair<Pattern, int64_t>> ranks;
   if (!config.Has("rank_pattern")) return ranks;
   SP_ASSIGN(const Fields pattern, config.Object("rank_pattern"));
@@ -113,8 +115,8 @@ Result<LoraSpec> LoraFromConfig(const std::string& text, const std::string& orig
   const Fields config(document, origin);
   SP_ASSIGN(const std::string type, config.Text("peft_type", ""));
   if (type != "LORA") {
-    return BadInput(fmt::format("{}: field 'peft_type' is {}: expected LORA", origin,
-                                ShownText(type)));
+    return BadInput(
+        fmt::format("{}: field 'peft_type' is {}: expected LORA", origin, ShownText(type)));
   }
   SP_ASSIGN(const std::string bias, config.Text("bias", "none"));
   if (bias != "none") return config.Wrong("bias", "none");
@@ -124,9 +126,10 @@ Result<LoraSpec> LoraFromConfig(const std::string& text, const std::string& orig
         std::any_of(kRead.begin(), kRead.end(), is_name)) {
       continue;
     }
-    return BadInput(fmt::format("{}: field {} is {}: expected none, as it may mean other tensors than "
-                                "A and B",
-                                origin, ShownText(name), Shown(value)));
+    return BadInput(
+        fmt::format("{}: field {} is {}: expected none, as it may mean other tensors than "
+                    "A and B",
+                    origin, ShownText(name), Shown(value)));
   }
   LoraSpec lora;
   SP_ASSIGN(lora.rank, config.Count("r", 8, kRankMax));
@@ -148,13 +151,10 @@ Result<LoraSpec> LoraFromConfig(const std::string& text, const std::string& orig
 }
 
 std::string LoraToConfig(const LoraSpec& lora) {
-  nlohmann::ordered_json config = {{"peft_type", "LORA"},
-                                   {"task_type", nullptr},
-                                   {"base_model_name_or_path", nullptr},
-                                   {"r", lora.rank},
-                                   {"lora_alpha", lora.rank},
-                                   {"target_modules", lora.targets.names},
-                                   {"bias", "none"}};
+  nlohmann::ordered_json config = {
+      {"peft_type", "LORA"}, {"task_type", nullptr},    {"base_model_name_or_path", nullptr},
+      {"r", lora.rank},      {"lora_alpha", lora.rank}, {"target_modules", lora.targets.names},
+      {"bias", "none"}};
   if (lora.targets.IsAllLinear()) config["target_modules"] = kAllLinear;
   return config.dump(2, ' ', true) + "\n";
 }

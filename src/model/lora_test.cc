@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <map>
-
 #include <nlohmann/json.hpp>
 
 namespace shardproof {
@@ -20,9 +19,12 @@ using Shapes = std::map<std::string, std::vector<int64_t>>;
 constexpr const char* kOrigin = "adapter_config.json";
 
 ModelSpec Model() {
-  const ordered_json config = {{"architectures", {"LlamaForCausalLM"}}, {"vocab_size", 11},
-                               {"hidden_size", 8},                      {"intermediate_size", 12},
-                               {"num_hidden_layers", 2},                {"num_attention_heads", 4}};
+  const ordered_json config = {{"architectures", {"LlamaForCausalLM"}},
+                               {"vocab_size", 11},
+                               {"hidden_size", 8},
+                               {"intermediate_size", 12},
+                               {"num_hidden_layers", 2},
+                               {"num_attention_heads", 4}};
   return SpecFromConfig(config.dump(), "config.json").value();
 }
 
@@ -68,7 +70,8 @@ TEST(WithAdapter, FreezesTheModelAndTrainsAAndB) {
   const auto adapted = Adapted({{"target_modules", {"q_proj"}}});
   ASSERT_TRUE(adapted.ok()) << adapted.error().message;
   const std::string module = "model.layers.1.self_attn.q_proj";
-  for (const TensorSpec& tensor : adapted.value().tensors) EXPECT_EQ(tensor.requires_grad, tensor.adapter) << tensor.name;
+  for (const TensorSpec& tensor : adapted.value().tensors)
+    EXPECT_EQ(tensor.requires_grad, tensor.adapter) << tensor.name;
   EXPECT_EQ(Find(adapted.value(), module + ".weight"), nullptr);
   const TensorSpec* base = Find(adapted.value(), module + ".base_layer.weight");
   ASSERT_NE(base, nullptr);
@@ -85,14 +88,17 @@ TEST(WithAdapter, FreezesTheModelAndTrainsAAndB) {
 }
 
 TEST(WithAdapter, TheFirstPatternThatFitsSaysTheRank) {
-  const Shapes ranks = RanksOf({{"target_modules", {"q_proj", "v_proj"}},
-                                {"rank_pattern", {{"layers.1.self_attn.q_proj", 2}, {"q_proj", 3}}}});
+  const Shapes ranks =
+      RanksOf({{"target_modules", {"q_proj", "v_proj"}},
+               {"rank_pattern", {{"layers.1.self_attn.q_proj", 2}, {"q_proj", 3}}}});
   EXPECT_EQ(ranks, (Shapes{{"model.layers.0.self_attn.q_proj", {3, 8}},
                            {"model.layers.1.self_attn.q_proj", {2, 8}},
                            {"model.layers.0.self_attn.v_proj", {4, 8}},
                            {"model.layers.1.self_attn.v_proj", {4, 8}}}));
-  EXPECT_EQ(RanksOf({{"target_modules", {"q_proj"}}, {"rank_pattern", {{"q_proj", 3}, {"layers.1.self_attn.q_proj", 2}}}}),
-            (Shapes{{"model.layers.0.self_attn.q_proj", {3, 8}}, {"model.layers.1.self_attn.q_proj", {3, 8}}}));
+  EXPECT_EQ(RanksOf({{"target_modules", {"q_proj"}},
+                     {"rank_pattern", {{"q_proj", 3}, {"layers.1.self_attn.q_proj", 2}}}}),
+            (Shapes{{"model.layers.0.self_attn.q_proj", {3, 8}},
+                    {"model.layers.1.self_attn.q_proj", {3, 8}}}));
 }
 
 TEST(WithAdapter, ANameIsAWholeModuleOrTheEndOfOneFromADotOn) {
@@ -105,7 +111,8 @@ TEST(WithAdapter, ANameIsAWholeModuleOrTheEndOfOneFromADotOn) {
 TEST(WithAdapter, AllLinearIsAllButTheHeadAndWhatIsExcluded) {
   EXPECT_EQ(RanksOf({{"target_modules", "all-linear"}}).size(), 2u * 7);
   EXPECT_EQ(RanksOf({{"target_modules", "all-linear"}}).count("lm_head"), 0u);
-  const Shapes ranks = RanksOf({{"target_modules", "all-linear"}, {"exclude_modules", {"up_proj", "layers.1.mlp.down_proj"}}});
+  const Shapes ranks = RanksOf({{"target_modules", "all-linear"},
+                                {"exclude_modules", {"up_proj", "layers.1.mlp.down_proj"}}});
   EXPECT_EQ(ranks.size(), 2u * 7 - 3);
   EXPECT_EQ(ranks.count("model.layers.0.mlp.down_proj"), 1u);
 }
@@ -121,7 +128,8 @@ TEST(WithAdapter, AModuleThatIsTrainedWholeIsThereTwice) {
   EXPECT_FALSE(original->adapter);
   EXPECT_TRUE(copy->adapter);
   EXPECT_EQ(copy->stored.at(0).at(0).key, "base_model.model.lm_head.weight");
-  EXPECT_THAT(RefusalOf({{"target_modules", {"lm_head"}}, {"modules_to_save", {"head"}}}), HasSubstr("expected one of them"));
+  EXPECT_THAT(RefusalOf({{"target_modules", {"lm_head"}}, {"modules_to_save", {"head"}}}),
+              HasSubstr("expected one of them"));
 }
 
 TEST(WithAdapter, MagnitudesAreOneForEachRow) {
@@ -135,15 +143,18 @@ TEST(WithAdapter, MagnitudesAreOneForEachRow) {
 }
 
 TEST(LoraFromConfig, RefusesWhatMayMeanOtherTensors) {
-  EXPECT_THAT(RefusalOf({{"peft_type", "IA3"}, {"target_modules", {"q_proj"}}}), HasSubstr("'peft_type'"));
+  EXPECT_THAT(RefusalOf({{"peft_type", "IA3"}, {"target_modules", {"q_proj"}}}),
+              HasSubstr("'peft_type'"));
   EXPECT_THAT(RefusalOf({{"bias", "all"}, {"target_modules", {"q_proj"}}}), HasSubstr("'bias'"));
   EXPECT_THAT(RefusalOf({{"target_modules", {"q_proj"}}, {"r", 0}}), HasSubstr("'r'"));
-  EXPECT_THAT(RefusalOf({{"target_modules", {"q_proj"}}, {"layer_replication", {{0, 1}}}}), HasSubstr("layer_replication"));
+  EXPECT_THAT(RefusalOf({{"target_modules", {"q_proj"}}, {"layer_replication", {{0, 1}}}}),
+              HasSubstr("layer_replication"));
   EXPECT_THAT(RefusalOf(ordered_json::object()), HasSubstr("'target_modules'"));
 }
 
 TEST(LoraToConfig, IsReadBackAsItWas) {
-  for (const std::vector<std::string>& targets : {std::vector<std::string>{"q_proj", "v_proj"}, {kAllLinear}}) {
+  for (const std::vector<std::string>& targets :
+       {std::vector<std::string>{"q_proj", "v_proj"}, {kAllLinear}}) {
     const auto read = LoraFromConfig(LoraToConfig({.rank = 5, .targets = {targets}}), kOrigin);
     ASSERT_TRUE(read.ok()) << read.error().message;
     EXPECT_EQ(read.value().rank, 5);

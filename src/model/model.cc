@@ -46,8 +46,10 @@ Module& ModuleOf(Module& root, const std::string& name, std::string* leaf) {
 
 Status BuildReal(Slot& slot, uint64_t seed, double scale, Device& device) {
   SP_ASSIGN(slot.value, slot.Allocate(slot.spec.shape, device));
-  if (slot.spec.rope) FillInverseFrequencies(slot);
-  else FillInitialValue(slot, seed, scale);
+  if (slot.spec.rope)
+    FillInverseFrequencies(slot);
+  else
+    FillInitialValue(slot, seed, scale);
   return Ok();
 }
 
@@ -73,8 +75,8 @@ std::vector<int64_t> ShapeInMemory(at::IntArrayRef shape, const std::vector<int6
   return permuted;
 }
 
-/// Calls visit(byte in memory, byte from `begin` on, bytes) for every stretch of a tensor's bytes [begin,
-/// begin + bytes) in row-major order that is one stretch of its memory.
+/// Calls visit(byte in memory, byte from `begin` on, bytes) for every stretch of a tensor's bytes
+/// [begin, begin + bytes) in row-major order that is one stretch of its memory.
 template <typename Visit>
 void VisitMemory(const at::Tensor& value, uint64_t begin, uint64_t bytes, Visit visit) {
   if (value.is_contiguous()) return visit(begin, 0, bytes);
@@ -123,8 +125,10 @@ void Slot::CopyIn(uint64_t begin, const void* from, uint64_t bytes) const {
   auto* memory = static_cast<std::byte*>(value.mutable_data_ptr());
   VisitMemory(value, begin, bytes, [&](uint64_t place, uint64_t done, uint64_t length) {
     const auto* part = static_cast<const std::byte*>(from) + done;
-    if (device != nullptr) device->Copy(memory + place, part, length);
-    else std::memcpy(memory + place, part, length);
+    if (device != nullptr)
+      device->Copy(memory + place, part, length);
+    else
+      std::memcpy(memory + place, part, length);
   });
 }
 
@@ -132,8 +136,10 @@ void Slot::CopyOut(uint64_t begin, void* to, uint64_t bytes) const {
   const auto* memory = static_cast<const std::byte*>(value.const_data_ptr());
   VisitMemory(value, begin, bytes, [&](uint64_t place, uint64_t done, uint64_t length) {
     auto* part = static_cast<std::byte*>(to) + done;
-    if (device != nullptr) device->Copy(part, memory + place, length);
-    else std::memcpy(part, memory + place, length);
+    if (device != nullptr)
+      device->Copy(part, memory + place, length);
+    else
+      std::memcpy(part, memory + place, length);
   });
 }
 

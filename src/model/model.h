@@ -3,14 +3,14 @@
 // survives, which at::Tensor cannot give (set_data from meta to CPU throws).
 #pragma once
 
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <ATen/core/Generator.h>
-#include <ATen/core/Tensor.h>
 
 #include "src/core/state_path.h"
 #include "src/mesh/placement.h"
@@ -32,24 +32,24 @@ enum class SlotContent { kNone, kUndefined, kDefined };
 struct Slot {
   explicit Slot(TensorSpec tensor_spec);
 
-  TensorSpec spec;                    ///< of the canonical name
-  std::vector<std::string> names;     ///< canonical first; more than one if tied
-  std::vector<StoredKey> saved_as;    ///< keys that a save writes; empty: under its own name
-  at::Tensor value;                   ///< meta, the full tensor, or this rank's shard
+  TensorSpec spec;                  ///< of the canonical name
+  std::vector<std::string> names;   ///< canonical first; more than one if tied
+  std::vector<StoredKey> saved_as;  ///< keys that a save writes; empty: under its own name
+  at::Tensor value;                 ///< meta, the full tensor, or this rank's shard
   SlotContent content = SlotContent::kNone;
   std::vector<Placement> placements;  ///< one per mesh axis; empty until sharded
   Shard shard;                        ///< what `value` holds of the global tensor
-  Device* device = nullptr;           ///< that copies to and from `value`, and outlives it; null: the host
-  const int64_t identity;             ///< counts up in the order in which handles are made
+  Device* device = nullptr;  ///< that copies to and from `value`, and outlives it; null: the host
+  const int64_t identity;    ///< counts up in the order in which handles are made
 
   uint64_t ElementBytes() const { return value.element_size(); }
-  /// Memory of undefined content for a part of the tensor that has `shape`, its dims in the order that
-  /// they have in the model. \error as Device::Allocate.
+  /// Memory of undefined content for a part of the tensor that has `shape`, its dims in the order
+  /// that they have in the model. \error as Device::Allocate.
   Result<at::Tensor> Allocate(at::IntArrayRef shape, Device& on) const;
   /// Shape, dtype and order of dims of such a part.
   at::Tensor OnMeta(at::IntArrayRef shape) const;
-  /// Copies host or device memory to byte `begin` of `value` in row-major order, or from there, however
-  /// `value` lies in memory.
+  /// Copies host or device memory to byte `begin` of `value` in row-major order, or from there,
+  /// however `value` lies in memory.
   void CopyIn(uint64_t begin, const void* from, uint64_t bytes) const;
   void CopyOut(uint64_t begin, void* to, uint64_t bytes) const;
 };
@@ -62,8 +62,8 @@ struct Module {
 
 struct Optimizer;
 
-/// What a job was restored with beside model and optimizer: nobody here knows what it is, but the next
-/// save has it too. The state of a learning-rate scheduler, a module's extra state.
+/// What a job was restored with beside model and optimizer: nobody here knows what it is, but the
+/// next save has it too. The state of a learning-rate scheduler, a module's extra state.
 struct KeptTensor {
   StatePath path;
   std::shared_ptr<Slot> slot;
@@ -77,8 +77,8 @@ struct Model {
   Module root;
   double init_scale = 0.0;
   std::shared_ptr<Optimizer> optimizer = nullptr;  ///< what trains it, if anything does
-  int64_t step = 0;                   ///< optimizer steps that it has taken
-  std::optional<at::Generator> rng;   ///< this rank's own, of a job that trains
+  int64_t step = 0;                                ///< optimizer steps that it has taken
+  std::optional<at::Generator> rng;                ///< this rank's own, of a job that trains
   Kept kept = {};
 
   /// Every distinct slot once, in module order.

@@ -119,8 +119,9 @@ TEST(SpecFromConfig, RefusesEveryWrongField) {
     EXPECT_NE(Refusal(std::string(text)), "accepted") << text;
   }
   EXPECT_THAT(Refusal(json::object()), HasSubstr("'architectures' and 'model_type' are missing"));
-  EXPECT_THAT(Refusal(json{{"architectures", {"GPT2LMHeadModel"}}}),
-              HasSubstr("'GPT2LMHeadModel' is unknown: known are LlamaForCausalLM, Qwen3ForCausalLM"));
+  EXPECT_THAT(
+      Refusal(json{{"architectures", {"GPT2LMHeadModel"}}}),
+      HasSubstr("'GPT2LMHeadModel' is unknown: known are LlamaForCausalLM, Qwen3ForCausalLM"));
   for (const json& list : {json("LlamaForCausalLM"), json::array({1}), json(3)}) {
     EXPECT_THAT(Refusal(With(Llama(), {{"architectures", list}})), HasSubstr("a list of strings"));
   }
@@ -153,7 +154,8 @@ TEST(SpecFromConfig, RefusesEveryWrongField) {
 TEST(SpecFromConfig, RefusesRopesThatSayTooLittle) {
   for (const char* field : {"rope_parameters", "rope_scaling"}) {
     const auto refusal = [&](const json& rope) { return Refusal(With(Llama(), {{field, rope}})); };
-    EXPECT_THAT(refusal({{"rope_type", "axial"}}), HasSubstr("'axial' is unknown: known are default"));
+    EXPECT_THAT(refusal({{"rope_type", "axial"}}),
+                HasSubstr("'axial' is unknown: known are default"));
     EXPECT_THAT(refusal({{"type", "linear"}}), HasSubstr("'factor' is missing"));
     EXPECT_THAT(refusal({{"rope_type", "dynamic"}, {"factor", 0}}), HasSubstr("'factor' is 0"));
     EXPECT_THAT(refusal({{"rope_type", "yarn"}}), HasSubstr("'factor' is missing"));
@@ -161,11 +163,15 @@ TEST(SpecFromConfig, RefusesRopesThatSayTooLittle) {
                 HasSubstr("more than 1 for yarn"));
     EXPECT_THAT(refusal({{"rope_type", "longrope"}, {"short_factor", {1.0, 2.0}}}),
                 HasSubstr("'short_factor' is [1.0,2.0]: expected a list of 1 positive"));
-    EXPECT_THAT(refusal({{"rope_type", "llama3"}, {"factor", 8},
-                         {"original_max_position_embeddings", 64}, {"low_freq_factor", 1}}),
+    EXPECT_THAT(refusal({{"rope_type", "llama3"},
+                         {"factor", 8},
+                         {"original_max_position_embeddings", 64},
+                         {"low_freq_factor", 1}}),
                 HasSubstr("'high_freq_factor' is missing"));
-    EXPECT_THAT(refusal({{"rope_type", "llama3"}, {"factor", 8},
-                         {"original_max_position_embeddings", 64}, {"low_freq_factor", 1},
+    EXPECT_THAT(refusal({{"rope_type", "llama3"},
+                         {"factor", 8},
+                         {"original_max_position_embeddings", 64},
+                         {"low_freq_factor", 1},
                          {"high_freq_factor", 1}}),
                 HasSubstr("another number than low_freq_factor"));
     EXPECT_THAT(refusal({{"rope_type", "linear"}, {"factor", 2}, {"partial_rotary_factor", 1.5}}),
@@ -330,9 +336,7 @@ TEST(Model, HasMetaCountsBuffersAndParameters) {
 }
 
 /// A parameter [2, 3] of F32 whose columns lie one after the other, and gaps between them.
-Slot Transposed() {
-  return Slot(TensorSpec{.name = "w", .shape = {2, 3}, .strides = {1, 4}});
-}
+Slot Transposed() { return Slot(TensorSpec{.name = "w", .shape = {2, 3}, .strides = {1, 4}}); }
 
 TEST(Slot, IsAllocatedInTheOrderOfItsStridesWithoutGaps) {
   const Slot slot = Transposed();

@@ -17,10 +17,10 @@ namespace shardproof {
 
 struct ParameterGroup {
   AdamWSettings settings;
-  std::map<std::string, std::string> attributes;  ///< users' own: "name" -> "matrices"
+  std::map<std::string, std::string> attributes;   ///< users' own: "name" -> "matrices"
   std::map<std::string, std::string> others = {};  ///< of other kinds, as pickles: "initial_lr"
-  std::vector<at::Tensor> tensors;                ///< empty while it is unbound
-  std::vector<std::shared_ptr<Slot>> slots = {};  ///< whose they are, in the same order
+  std::vector<at::Tensor> tensors;                 ///< empty while it is unbound
+  std::vector<std::shared_ptr<Slot>> slots = {};   ///< whose they are, in the same order
 };
 
 /// What is kept of one parameter from its first step on, each cut and placed as the parameter is.

@@ -120,8 +120,10 @@ Result<ParameterGroup> ReadGroup(const Values& values, const std::string& prefix
   for (const std::string& name : values.Below(prefix)) {
     if (IsTorchOption(name) || name.find('.') != std::string::npos) continue;
     SP_ASSIGN(const Pickle value, values.Read(prefix + name));
-    if (value.root().Is(Kind::kText)) group.attributes[name] = std::string(value.root().text);
-    else group.others[name] = values.Bytes(prefix + name);
+    if (value.root().Is(Kind::kText))
+      group.attributes[name] = std::string(value.root().text);
+    else
+      group.others[name] = values.Bytes(prefix + name);
   }
   return group;
 }
@@ -219,8 +221,8 @@ std::vector<StoredKey> KeysOfState(const Slot& parameter, const std::string& pre
     if (has(name)) return {{name, parameter.spec.shape}};
   }
   const std::vector<StoredKey>& parts = parameter.saved_as;
-  const bool any = std::any_of(parts.begin(), parts.end(),
-                               [&](const StoredKey& part) { return has(part.key); });
+  const bool any =
+      std::any_of(parts.begin(), parts.end(), [&](const StoredKey& part) { return has(part.key); });
   return any ? parts : std::vector<StoredKey>();
 }
 
@@ -314,8 +316,8 @@ Status Keep(Model& model, const Source& source, const Source& state, const Stage
   const std::vector<int64_t> coordinates = job.mesh.CoordinatesOf(world.rank());
   for (const auto& [key, tensor] : state.tensors) {
     if (taken.contains(key) || IsRngKey(key)) continue;
-    auto slot = std::make_shared<Slot>(
-        TensorSpec{.name = key, .dtype = tensor.dtype, .shape = tensor.shape, .requires_grad = false});
+    auto slot = std::make_shared<Slot>(TensorSpec{
+        .name = key, .dtype = tensor.dtype, .shape = tensor.shape, .requires_grad = false});
     slot->placements = stages.place(*slot, job.mesh);
     slot->shard = stages.chunk(*slot, slot->placements, job.mesh, coordinates);
     slot->device = world.device->IsHost() ? nullptr : world.device.get();

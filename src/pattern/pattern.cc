@@ -1,9 +1,8 @@
 #include "src/pattern/pattern.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include <fmt/format.h>
+#include <pcre2.h>
 
 #include <cctype>
 
@@ -40,7 +39,8 @@ Result<std::string> Translated(const std::string& text) {
       continue;
     }
     if (in_class) {
-      const bool is_first = out.size() == class_at + 1 || (out.size() == class_at + 2 && out.back() == '^');
+      const bool is_first =
+          out.size() == class_at + 1 || (out.size() == class_at + 2 && out.back() == '^');
       in_class = text[i] != ']' || is_first;
       if (rest.starts_with("[:")) return refuse();
     } else if (text[i] == '[') {
@@ -83,7 +83,8 @@ struct Pattern::Compiled {
 
 Result<Pattern> Pattern::Of(const std::string& text) {
   if (text.size() > kTextMax) {
-    return BadInput(fmt::format("a pattern of {} characters: expected at most {}", text.size(), kTextMax));
+    return BadInput(
+        fmt::format("a pattern of {} characters: expected at most {}", text.size(), kTextMax));
   }
   int error = 0;
   PCRE2_SIZE at = 0;
@@ -107,11 +108,13 @@ Result<Pattern> Pattern::Of(const std::string& text) {
 
 Result<bool> Pattern::Fits(std::string_view name) const {
   pcre2_match_data* data = pcre2_match_data_create_from_pattern(compiled_->code, nullptr);
-  const int found = pcre2_match(compiled_->code, Units(name), name.size(), 0, 0, data, compiled_->limits);
+  const int found =
+      pcre2_match(compiled_->code, Units(name), name.size(), 0, 0, data, compiled_->limits);
   pcre2_match_data_free(data);
   if (found >= 0) return true;
   if (found == PCRE2_ERROR_NOMATCH) return false;
-  return BadInput(fmt::format("a pattern that cannot be held against '{}': {}", name, Reason(found)));
+  return BadInput(
+      fmt::format("a pattern that cannot be held against '{}': {}", name, Reason(found)));
 }
 
 }  // namespace shardproof

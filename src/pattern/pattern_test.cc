@@ -39,8 +39,8 @@ TEST(Pattern, WhatPythonReadsOtherwiseIsReadAsPythonDoes) {
   EXPECT_TRUE(Fits("[^]a]+", "bc"));
   EXPECT_TRUE(Fits("[a[]b{,2}", "[bb"));
   EXPECT_TRUE(Fits("(?i)Q_PROJ", "q_proj"));
-  for (const char* other : {R"(\z)", R"(\K)", R"(\Q.\E)", R"(\p{L})", "(?<n>a)", "(?|a)", "(?R)", "(*UTF)a",
-                            "[[:alpha:]]", "a(?i)b", "(?C1)a"}) {
+  for (const char* other : {R"(\z)", R"(\K)", R"(\Q.\E)", R"(\p{L})", "(?<n>a)", "(?|a)", "(?R)",
+                            "(*UTF)a", "[[:alpha:]]", "a(?i)b", "(?C1)a"}) {
     EXPECT_FALSE(Pattern::Of(other).ok()) << other;
   }
 }

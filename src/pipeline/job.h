@@ -37,15 +37,16 @@ enum class SaveFormat {
 /// Optimizer steps, as AdamW takes them.
 struct Training {
   int64_t steps = 0;
-  double clip_norm = 1.0;      ///< of all gradients; 0: they are not clipped
-  double rate_decay = 0.9375;  ///< what a step multiplies the learning rate of every group by, for the next
+  double clip_norm = 1.0;  ///< of all gradients; 0: they are not clipped
+  double rate_decay =
+      0.9375;  ///< what a step multiplies the learning rate of every group by, for the next
   at::ScalarType moments = at::kFloat;  ///< or BFloat16
-  bool masters = true;         ///< F32 ones of BF16 parameters
+  bool masters = true;                  ///< F32 ones of BF16 parameters
   int64_t unfreeze_after = 0;  ///< the step after which frozen parameters are trained; 0: never
-  double offload = 0;          ///< the fraction of the optimizer's work that the host does, of [0, 1]
-  bool overlap = true;         ///< whether it steps one piece while another is being copied
-  int64_t keep = 2;            ///< so many of the newest saved steps stay on disk; at least 1
-  bool async = false;          ///< whether files are written while the job takes its steps
+  double offload = 0;   ///< the fraction of the optimizer's work that the host does, of [0, 1]
+  bool overlap = true;  ///< whether it steps one piece while another is being copied
+  int64_t keep = 2;     ///< so many of the newest saved steps stay on disk; at least 1
+  bool async = false;   ///< whether files are written while the job takes its steps
   /// Whether DCP has fused tensors, and their state, under the keys that their parts are kept under
   /// elsewhere, as safetensors always has.
   bool split_fused = false;
@@ -60,14 +61,14 @@ struct Job {
   bool from_scratch = false;       ///< every tensor is initialised: of checkpoint, only config.json
   Mesh mesh;
   Strategy strategy = Strategy::kRank0Broadcast;
-  uint64_t seed = 0;               ///< of initial values
+  uint64_t seed = 0;                  ///< of initial values
   uint64_t bucket_bytes = 16u << 20;  ///< staging bytes a rank may hold at once
   /// Directory of the saved checkpoint; of a job that trains, the root below which each save is a
   /// directory of its own (checkpoint/steps.h). Empty: do not save.
   std::string save_to;
   Training training;
   SaveFormat format = SaveFormat::kSafetensors;
-  uint64_t max_file_bytes = 0;     ///< of saved files; 0: about one file a rank
+  uint64_t max_file_bytes = 0;  ///< of saved files; 0: about one file a rank
 
   bool HasAdapter() const { return lora || !adapter.empty(); }
 };

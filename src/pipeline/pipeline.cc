@@ -42,22 +42,27 @@ void ReportKeys(const KeyMatch& keys, Observer& observer) {
   observer.Keys(missing, keys.unexpected);
 }
 
-/// What to try if job.checkpoint is the root of a job's steps; nothing if it is a checkpoint. Rank 0
-/// looks, so that all ranks try the same.
+/// What to try if job.checkpoint is the root of a job's steps; nothing if it is a checkpoint. Rank
+/// 0 looks, so that all ranks try the same.
 Result<StepsToTry> StepsOf(const Job& job, World& world) {
   if (job.from_scratch) return StepsToTry{};
   StepsToTry steps;
   Status looked = Ok();
   if (world.rank() == 0 && IsStepRoot(*world.files, job.checkpoint)) {
     auto found = FindSteps(*world.files, job.checkpoint);
-    if (found.ok()) steps = std::move(found).value();
-    else looked = found.error();
+    if (found.ok())
+      steps = std::move(found).value();
+    else
+      looked = found.error();
   }
   SP_TRY(Agree(*world.communicator, looked, "looking for saved steps"));
   nlohmann::json told = steps.names;
   told.push_back(steps.complaint);
   SP_ASSIGN(const std::string text,
-            ShareText(*world.communicator, steps.names.empty() ? "" : told.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
+            ShareText(*world.communicator,
+                      steps.names.empty()
+                          ? ""
+                          : told.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
                       0, "saved steps"));
   if (text.empty() || world.rank() == 0) return steps;
   steps.names = nlohmann::json::parse(text).get<std::vector<std::string>>();
@@ -103,7 +108,8 @@ Result<Model> LoadOne(const Job& job, const Stages& stages, World& world) {
   observer.Enter("sharded");
   // What the optimizer holds would stay in memory beside the shards.
   if (model.optimizer) {
-    SP_TRY(Agreed(world, stages.unbind_optimizer(*model.optimizer, model), "unbinding the optimizer"));
+    SP_TRY(
+        Agreed(world, stages.unbind_optimizer(*model.optimizer, model), "unbinding the optimizer"));
   }
   SP_TRY(Agreed(world, stages.shard(model, keys, stages, job, world), "sharding"));
   observer.Reached("sharded", 0, model);
@@ -119,7 +125,8 @@ Result<Model> LoadOne(const Job& job, const Stages& stages, World& world) {
   SP_TRY(Agreed(world, stages.init_missing(model, keys, job, world), "initialising missing keys"));
   SP_TRY(Agreed(world, stages.compute_buffers(model, job, world), "computing buffers"));
   if (model.optimizer) {
-    SP_TRY(Agreed(world, stages.rebind_optimizer(*model.optimizer, model), "binding the optimizer"));
+    SP_TRY(
+        Agreed(world, stages.rebind_optimizer(*model.optimizer, model), "binding the optimizer"));
   }
   if (job.training.steps > 0) SP_TRY(stages.start_training(model, source, stages, job, world));
   observer.Reached("ready", model.step, model);
@@ -137,8 +144,8 @@ Result<Model> Load(const Job& job, const Stages& stages, World& world) {
     Result<Model> model = LoadOne(AtStep(job, step), stages, world);
     if (model.ok()) {
       if (!refused.empty()) {
-        world.observer->Notice(fmt::format("{}: loaded {}, the newest that is whole: {}", job.checkpoint,
-                                           step, fmt::join(refused, "; ")));
+        world.observer->Notice(fmt::format("{}: loaded {}, the newest that is whole: {}",
+                                           job.checkpoint, step, fmt::join(refused, "; ")));
       }
       return model;
     }
@@ -148,15 +155,16 @@ Result<Model> Load(const Job& job, const Stages& stages, World& world) {
     refused.push_back(model.error().message);
   }
   if (steps.names.size() == 1 && steps.complaint.empty()) return BadInput(refused.front());
-  return BadInput(fmt::format("{}: no saved step can be loaded: {}", job.checkpoint,
-                              fmt::join(refused, "; ")));
+  return BadInput(
+      fmt::format("{}: no saved step can be loaded: {}", job.checkpoint, fmt::join(refused, "; ")));
 }
 
 Status Train(Model& model, int64_t last, const std::string& stage, const Job& job,
              const Stages& stages, World& world) {
   while (model.step < last) {
     world.observer->Enter(stage);
-    SP_TRY(Agreed(world, StepOptimizer(model, model.step + 1, stages, job, world), "the optimizer's step"));
+    SP_TRY(Agreed(world, StepOptimizer(model, model.step + 1, stages, job, world),
+                  "the optimizer's step"));
     for (ParameterGroup& group : model.optimizer->groups) {
       group.settings.learning_rate *= job.training.rate_decay;
     }
@@ -179,7 +187,8 @@ Result<std::unique_ptr<PendingSave>> StartSave(const Model& model, const Job& jo
                                                const Stages& stages, World& world) {
   world.observer->Enter("saved");
   auto pending = std::make_unique<PendingSave>();
-  SP_ASSIGN(pending->snapshot_, Agreed(world, stages.snapshot(model, world), "taking the snapshot"));
+  SP_ASSIGN(pending->snapshot_,
+            Agreed(world, stages.snapshot(model, world), "taking the snapshot"));
   SP_ASSIGN(pending->save_, BeginStepSave(pending->snapshot_, stages, job, world));
   pending->writing_ =
       world.background->Start([save = pending->save_.get()] { return save->Write(); });

@@ -57,8 +57,10 @@ Result<ModelSpec> DescribeModel(const Job& job, const Source& source, World& wor
   for (TensorSpec& tensor : spec.tensors) {
     const auto entry = FindStored(tensor, source);
     const auto tied = tied_dtype.find(tensor.name);
-    if (tied != tied_dtype.end()) tensor.dtype = tied->second;
-    else if (tensor.persistent && entry != source.tensors.end()) tensor.dtype = entry->second.dtype;
+    if (tied != tied_dtype.end())
+      tensor.dtype = tied->second;
+    else if (tensor.persistent && entry != source.tensors.end())
+      tensor.dtype = entry->second.dtype;
   }
   return spec;
 }
@@ -77,10 +79,14 @@ struct Loading {
 
 Loading LoadingBy(Strategy strategy) {
   switch (strategy) {
-    case Strategy::kRank0Broadcast: return {OpenSourceOnRank0, LoadViews, FillByBroadcast, FillByBroadcast};
-    case Strategy::kRank0Scatter: return {OpenSourceOnRank0, LoadViews, FillByScatter, FillByScatter};
-    case Strategy::kEachReadsOwn: return {OpenSourceOnEveryRank, LoadViews, FillFromSource, FillFromSource};
-    case Strategy::kPlain: break;
+    case Strategy::kRank0Broadcast:
+      return {OpenSourceOnRank0, LoadViews, FillByBroadcast, FillByBroadcast};
+    case Strategy::kRank0Scatter:
+      return {OpenSourceOnRank0, LoadViews, FillByScatter, FillByScatter};
+    case Strategy::kEachReadsOwn:
+      return {OpenSourceOnEveryRank, LoadViews, FillFromSource, FillFromSource};
+    case Strategy::kPlain:
+      break;
   }
   return {OpenSourceOnEveryRank, LoadCopies, FillNothing, FillFromSource};
 }

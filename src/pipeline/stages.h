@@ -33,19 +33,19 @@ struct Stages {
   /// The spec of job.model or of config.json, with the dtypes of the source.
   std::function<Result<ModelSpec>(const Job&, const Source&, World&)> describe;
   std::function<Result<Model>(const ModelSpec&, const Job&, World&)> build;
-  /// Opens the checkpoint: on rank 0, which tells the others, if only that rank reads; else on every
-  /// rank. Collective, and agrees on the outcome itself.
+  /// Opens the checkpoint: on rank 0, which tells the others, if only that rank reads; else on
+  /// every rank. Collective, and agrees on the outcome itself.
   std::function<Result<Source>(const Job&, World&)> open_source;
   std::function<Result<KeyMatch>(const Model&, const Source&)> match_keys;
   /// Puts the source's full tensors into the model, on the ranks that read.
   std::function<Status(Model&, const KeyMatch&, const Source&, const Job&, World&)> load;
-  /// The optimizer of the model as it is now, and how it lets go of that and takes the model as it is
-  /// later.
+  /// The optimizer of the model as it is now, and how it lets go of that and takes the model as it
+  /// is later.
   std::function<Optimizer(const Model&)> make_optimizer;
   std::function<Status(Optimizer&, const Model&)> unbind_optimizer;
   std::function<Status(Optimizer&, const Model&)> rebind_optimizer;
-  /// What gradients are multiplied by in a step; one parameter's step; and how what is frozen becomes
-  /// trainable.
+  /// What gradients are multiplied by in a step; one parameter's step; and how what is frozen
+  /// becomes trainable.
   std::function<Result<float>(const Model&, int64_t step, const Job&, World&)> clip_gradients;
   std::function<Status(Slot& parameter, const AdamWSettings&, int64_t step, float gradient_scale,
                        Optimizer&, World&)>
@@ -55,7 +55,8 @@ struct Stages {
                        const Job&, World&)>
       step_on_host;
   std::function<Status(Model&)> unfreeze;
-  /// Makes what a training job needs besides its model, or restores it if the source has it. Collective.
+  /// Makes what a training job needs besides its model, or restores it if the source has it.
+  /// Collective.
   std::function<Status(Model&, const Source&, const Stages&, const Job&, World&)> start_training;
   /// Which placement each slot gets on the mesh.
   std::function<std::vector<Placement>(const Slot&, const Mesh&)> place;
@@ -74,7 +75,8 @@ struct Stages {
   std::function<Status(Model&, KeyMatch&, const Source&, const Stages&, const Job&, World&)>
       fill_state;
   /// Which bytes travel together, and in which order: a pure function, alike on all ranks.
-  std::function<std::vector<Bucket>(const KeyMatch&, const Source&, uint64_t capacity)> plan_buckets;
+  std::function<std::vector<Bucket>(const KeyMatch&, const Source&, uint64_t capacity)>
+      plan_buckets;
   /// The same for what is sent to each rank on its own.
   std::function<std::vector<Parcel>(const KeyMatch&, const Source&, const ShardsOf&,
                                     uint64_t capacity)>
@@ -87,14 +89,15 @@ struct Stages {
   /// the outcome itself.
   std::function<Status(const KeyMatch&, const Source&, const Stages&, const Job&, World&)>
       verify_loaded;
-  /// What the bytes `local` of this rank's shard hold of the bytes `image` of a slot's global image,
-  /// as a part of the digest of these.
+  /// What the bytes `local` of this rank's shard hold of the bytes `image` of a slot's global
+  /// image, as a part of the digest of these.
   std::function<Digest(const Slot&, ByteSpan image, ByteSpan local)> digest;
   std::function<Status(Model&, const KeyMatch&, const Job&, World&)> init_missing;
   std::function<Status(Model&, const Job&, World&)> compute_buffers;
   /// Writes the model, and what trains it, in the job's format and commits it by one rename.
   std::function<Status(const Model&, const Stages&, const Job&, World&)> save;
-  /// What an async save writes: the model and what trains it, as they are now, in memory of its own.
+  /// What an async save writes: the model and what trains it, as they are now, in memory of its
+  /// own.
   std::function<Result<Model>(const Model&, World&)> snapshot;
   /// Writes this rank's bytes of planned files of safetensors; durable on return. \returns what it
   /// adds to the manifest.

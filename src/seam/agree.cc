@@ -1,8 +1,8 @@
 // Collectives built from the two of the seam.
-#include <cstring>
-
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
+
+#include <cstring>
 
 #include "src/seam/communicator.h"
 

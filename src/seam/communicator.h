@@ -2,12 +2,12 @@
 // identity of what travels in it, which no transport carries.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <ATen/core/Tensor.h>
 
 #include "src/core/result.h"
 
@@ -15,10 +15,10 @@ namespace shardproof {
 
 /// A stretch of one tensor's global byte image inside a payload. Bytes.
 struct Piece {
-  std::string tensor;        ///< canonical FQN, or a label for what is no tensor
-  uint64_t global_start = 0; ///< within the tensor's global byte image
+  std::string tensor;         ///< canonical FQN, or a label for what is no tensor
+  uint64_t global_start = 0;  ///< within the tensor's global byte image
   uint64_t length = 0;
-  uint64_t offset = 0;       ///< within the payload
+  uint64_t offset = 0;  ///< within the payload
 };
 
 /// A collective under way. The payload must not be touched before Wait returns.
@@ -39,9 +39,8 @@ class Communicator {
   /// is only read, so it may be a mapped file.
   virtual Result<std::unique_ptr<Pending>> Broadcast(at::Tensor payload, int64_t root,
                                                      std::vector<Piece> pieces) = 0;
-  /// Starts sending every rank its own of root's payloads [bytes] (U8, contiguous, all of one size).
-  /// Root's are only read.
-  /// \param payload   where this rank's own arrives; of that size.
+  /// Starts sending every rank its own of root's payloads [bytes] (U8, contiguous, all of one
+  /// size). Root's are only read. \param payload   where this rank's own arrives; of that size.
   /// \param payloads  root: one a rank; elsewhere empty.
   /// \param tensors   canonical FQNs of what travels, alike on all ranks.
   virtual Result<std::unique_ptr<Pending>> Scatter(at::Tensor payload,
@@ -50,12 +49,14 @@ class Communicator {
   /// The largest of the ranks' values. \param what the label it goes by in errors and evidence.
   virtual Result<int64_t> Max(int64_t value, const std::string& what) = 0;
   /// Number by number the sum of the ranks' values, as many on every rank; modulo 2^64.
-  virtual Result<std::vector<int64_t>> Sum(std::vector<int64_t> values, const std::string& what) = 0;
+  virtual Result<std::vector<int64_t>> Sum(std::vector<int64_t> values,
+                                           const std::string& what) = 0;
 };
 
-/// Waits until every rank has come here with its own outcome of `what`, and gives all ranks the same
-/// answer: Ok if all succeeded; this rank's own error if it failed; else the error of the lowest
-/// failed rank as kPeer (kBadInput stays kBadInput, which kUnsupported becomes: the input is as wrong for every rank).
+/// Waits until every rank has come here with its own outcome of `what`, and gives all ranks the
+/// same answer: Ok if all succeeded; this rank's own error if it failed; else the error of the
+/// lowest failed rank as kPeer (kBadInput stays kBadInput, which kUnsupported becomes: the input is
+/// as wrong for every rank).
 Status Agree(Communicator& communicator, const Status& own, const std::string& what);
 
 /// Gives every rank root's text. Collective.

@@ -1,13 +1,13 @@
 // The seam to memory. Every tensor and staging buffer of the pipeline is allocated here, so poison,
-// budgets and failing allocations are decorators; and every byte that goes into one or comes out of it
-// is copied here, so that memory may be where the host cannot reach.
+// budgets and failing allocations are decorators; and every byte that goes into one or comes out of
+// it is copied here, so that memory may be where the host cannot reach.
 #pragma once
+
+#include <ATen/core/Tensor.h>
 
 #include <cstring>
 #include <memory>
 #include <string>
-
-#include <ATen/core/Tensor.h>
 
 #include "src/core/result.h"
 
@@ -47,11 +47,11 @@ class Device {
   /// \error kFailed naming purpose and bytes if there is no memory.
   virtual Result<at::Tensor> Allocate(at::IntArrayRef shape, at::ScalarType dtype,
                                       const std::string& purpose) = 0;
-  /// Copies between any two of the host's memory and this one, in order with what was copied before;
-  /// done on return. The stretches do not overlap.
+  /// Copies between any two of the host's memory and this one, in order with what was copied
+  /// before; done on return. The stretches do not overlap.
   virtual void Copy(void* to, const void* from, uint64_t bytes) { std::memcpy(to, from, bytes); }
-  /// Starts copying `bytes` between this memory and that of Host(), on a side stream. It comes after
-  /// all that Copy has copied before. Where there are no streams, it is done on return.
+  /// Starts copying `bytes` between this memory and that of Host(), on a side stream. It comes
+  /// after all that Copy has copied before. Where there are no streams, it is done on return.
   virtual std::unique_ptr<PendingCopy> StartCopy(CopyStream stream, const TensorStretch& to,
                                                  const TensorStretch& from, uint64_t bytes);
   /// The host's memory that side streams reach by themselves: pinned, where this memory is not the

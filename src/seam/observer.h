@@ -19,7 +19,8 @@ class Observer {
   /// Keys the source lacks and keys it has besides, as the pipeline matched them.
   virtual void Keys(const std::vector<std::string>& missing,
                     const std::vector<std::string>& unexpected) = 0;
-  /// Something that nobody asked for and that is no error, in one line: an older checkpoint was loaded.
+  /// Something that nobody asked for and that is no error, in one line: an older checkpoint was
+  /// loaded.
   virtual void Notice(const std::string&) {}
 };
 

@@ -66,7 +66,8 @@ TEST(PosixOutputFile, AShortWriteGoesOnWhereItEnded) {
   ASSERT_TRUE(opened.ok());
   {
     const FileSizeLimit limit(600);
-    const Status written = opened.value()->WriteAt(0, std::string(500, 'a') + std::string(500, 'b'));
+    const Status written =
+        opened.value()->WriteAt(0, std::string(500, 'a') + std::string(500, 'b'));
     ASSERT_FALSE(written.ok());
     EXPECT_THAT(written.error().message, HasSubstr("400 bytes at offset 600"));
   }

@@ -10,11 +10,13 @@ namespace shardproof {
 namespace {
 
 /// Modules whose weight maps back into the residual stream: their input is what is cut.
-constexpr std::array kRowWise = {"o_proj", "out_proj", "down_proj", "w2", "linear_fc2", "attn.proj"};
+constexpr std::array kRowWise = {"o_proj", "out_proj",   "down_proj",
+                                 "w2",     "linear_fc2", "attn.proj"};
 
 bool IsExpert(const std::string& name) { return name.find(".experts.") != std::string::npos; }
 
-/// Whether `name` is `module`, or a tensor right below it: "x.o_proj.weight", "x.experts.down_proj".
+/// Whether `name` is `module`, or a tensor right below it: "x.o_proj.weight",
+/// "x.experts.down_proj".
 bool IsOf(std::string_view name, std::string_view module) {
   const size_t at = name.rfind(module);
   if (at == std::string_view::npos || (at > 0 && name[at - 1] != '.')) return false;

@@ -9,7 +9,8 @@ namespace shardproof {
 /// - "tp" cuts what a tensor-parallel plan cuts: dim 0 (the output) of most matrices and of their
 ///   biases, dim 1 (the input) of projections back into the residual stream; vectors stay whole.
 ///   Only the data are laid out so: nothing is computed.
-/// - "ep" gives each coordinate whole experts (dim 0 of tensors under ".experts."); what is no expert
+/// - "ep" gives each coordinate whole experts (dim 0 of tensors under ".experts."); what is no
+/// expert
 ///   is cut further along dim 0, as if "ep" were one more axis of "dp_shard".
 /// - "dp_shard" cuts dim 0 of what those leave, as FSDP2 does.
 /// - Any other axis replicates.

@@ -55,8 +55,8 @@ class SealReader {
       } else if (member.key == "digest") {
         SP_ASSIGN(const std::string_view digest, oracle::AsString(path_, "digest", member.value));
         if (digest != kDigestName) {
-          return BadInput(fmt::format("{}: digest: expected '{}', found {}", Printable(path_), kDigestName,
-                                      Quote(std::string(digest))));
+          return BadInput(fmt::format("{}: digest: expected '{}', found {}", Printable(path_),
+                                      kDigestName, Quote(std::string(digest))));
         }
       } else if (member.key == "tensors" || member.key == "values" || member.key == "files") {
         auto& out = member.key == "tensors" ? tensors : member.key == "values" ? values : files;

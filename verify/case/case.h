@@ -1,14 +1,14 @@
-// The one input of a run. Everything that every rank does follows from a Case, so a Case is all that
-// `replay` needs. The JSON form is fixtures/schema/case.schema.json; this file is its C++ side.
+// The one input of a run. Everything that every rank does follows from a Case, so a Case is all
+// that `replay` needs. The JSON form is fixtures/schema/case.schema.json; this file is its C++
+// side.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json_fwd.hpp>
 
 #include "src/core/result.h"
 
@@ -19,21 +19,21 @@ struct AxisCase {
   int64_t size = 1;  ///< ranks, >= 1
 };
 
-/// What decides the inverse frequencies of rotary position embeddings, as the field's configurations
-/// name it. Fields that a kind does not use are ignored.
+/// What decides the inverse frequencies of rotary position embeddings, as the field's
+/// configurations name it. Fields that a kind does not use are ignored.
 struct RopeCase {
   std::string type = "default";  ///< one of KnownRopes()
   double theta = 10000.0;
   int64_t dim = 0;               ///< rotary dims, the divisor of the exponents; 0: twice the length
   double factor = 1.0;           ///< linear, yarn, llama3, proportional
   double low_freq_factor = 1.0;  ///< llama3
-  double high_freq_factor = 4.0; ///< llama3
+  double high_freq_factor = 4.0;                 ///< llama3
   int64_t original_max_position_embeddings = 0;  ///< yarn, llama3
-  double beta_fast = 32.0;       ///< yarn
-  double beta_slow = 1.0;        ///< yarn
-  bool truncate = true;          ///< yarn: whether the ramp's ends are whole
-  std::vector<double> short_factor;  ///< longrope: one a frequency
-  int64_t rotated = 0;           ///< proportional: leading frequencies that are not 0
+  double beta_fast = 32.0;                       ///< yarn
+  double beta_slow = 1.0;                        ///< yarn
+  bool truncate = true;                          ///< yarn: whether the ramp's ends are whole
+  std::vector<double> short_factor;              ///< longrope: one a frequency
+  int64_t rotated = 0;  ///< proportional: leading frequencies that are not 0
 };
 
 /// One key of a checkpoint that holds a part of a tensor.
@@ -44,29 +44,32 @@ struct StoredCase {
 
 /// One tensor of a synthetic model. Dtypes are safetensors' names ("F32", "BF16", "I64", ...).
 struct TensorCase {
-  std::string name;                        ///< FQN; dots make the module tree
-  std::string kind = "parameter";          ///< "parameter" or "buffer"
-  bool persistent = true;                  ///< buffers only: in the state dict or not
+  std::string name;                ///< FQN; dots make the module tree
+  std::string kind = "parameter";  ///< "parameter" or "buffer"
+  bool persistent = true;          ///< buffers only: in the state dict or not
   std::string dtype = "F32";
-  std::vector<int64_t> shape;              ///< global
-  /// Of the model that is built, in elements, one a dim; empty: row-major. No two elements share memory.
+  std::vector<int64_t> shape;  ///< global
+  /// Of the model that is built, in elements, one a dim; empty: row-major. No two elements share
+  /// memory.
   std::vector<int64_t> strides;
-  bool requires_grad = true;               ///< parameters only
+  bool requires_grad = true;                      ///< parameters only
   std::map<std::string, std::string> attributes;  ///< user attributes that must survive
   /// How a key that the checkpoint lacks, or a buffer built on a real device, gets its value:
   /// "uniform", "ones" or "zeros"; see src/load/initial_value.h for the formula.
   std::string init = "uniform";
-  /// Synthetic: "normal", no two neighbours alike and none of them 0, NaN or infinite; or "special": of
-  /// floating-point ones, some are NaN (of several payloads), infinite, -0.0 or subnormal.
+  /// Synthetic: "normal", no two neighbours alike and none of them 0, NaN or infinite; or
+  /// "special": of floating-point ones, some are NaN (of several payloads), infinite, -0.0 or
+  /// subnormal.
   std::string values = "normal";
   bool built_real = false;  ///< true: created on the real device although the model is on meta
   /// Set for a buffer of RoPE inverse frequencies, F32 [n], non-persistent.
   std::optional<RopeCase> rope;
   /// How checkpoints keep it if not under its own name: ways in order of preference, each the keys
-  /// whose tensors make it, one after the other in row-major order (packed experts, other prefixes).
-  /// Its own name is tried last.
+  /// whose tensors make it, one after the other in row-major order (packed experts, other
+  /// prefixes). Its own name is tried last.
   std::vector<std::vector<StoredCase>> stored;
-  int64_t stored_as = 0;    ///< the way that a synthetic checkpoint uses; from their number on: its own name
+  int64_t stored_as =
+      0;  ///< the way that a synthetic checkpoint uses; from their number on: its own name
 };
 
 /// Low-rank adapters (LoRA) that a run makes of linear layers, without a file of their values.
@@ -76,8 +79,8 @@ struct LoraCase {
   std::vector<std::string> targets;
 };
 
-/// Where the model and its values come from: exactly one of a checkpoint and tensors. The fields down
-/// to from_scratch are of a checkpoint.
+/// Where the model and its values come from: exactly one of a checkpoint and tensors. The fields
+/// down to from_scratch are of a checkpoint.
 struct ModelCase {
   std::string checkpoint;           ///< Hugging Face directory: config.json and safetensors
   std::string adapter;              ///< PEFT directory of a LoRA adapter of it, or empty
@@ -85,10 +88,13 @@ struct ModelCase {
   bool from_scratch = false;        ///< only config.json is read: every tensor begins here
   std::vector<TensorCase> tensors;  ///< synthetic: the verifier writes the checkpoint from `seed`
   std::vector<std::vector<std::string>> ties;  ///< synthetic: names that share one storage
-  std::vector<std::string> missing;     ///< names that the checkpoint is allowed to lack (a synthetic one does)
-  std::vector<std::string> unexpected;  ///< names the checkpoint may hold besides (a synthetic one does)
-  int64_t files = 1;                ///< synthetic: number of safetensors files
-  bool every_tied_name = false;     ///< synthetic: the files hold tied tensors under each of their names
+  std::vector<std::string>
+      missing;  ///< names that the checkpoint is allowed to lack (a synthetic one does)
+  std::vector<std::string>
+      unexpected;     ///< names the checkpoint may hold besides (a synthetic one does)
+  int64_t files = 1;  ///< synthetic: number of safetensors files
+  bool every_tied_name =
+      false;  ///< synthetic: the files hold tied tensors under each of their names
 };
 
 /// A fault to inject: `id` as in `list faults`, `where` as that fault reads it.
@@ -108,17 +114,18 @@ struct CaptureRequest {
 
 /// Optimizer steps of the reference, by AdamW.
 struct TrainingCase {
-  double clip_norm = 1.0;      ///< of all gradients; 0: they are not clipped
-  std::string moments = "F32"; ///< dtype of the moments: or "BF16"
-  bool masters = true;         ///< F32 masters of BF16 parameters
+  double clip_norm = 1.0;       ///< of all gradients; 0: they are not clipped
+  std::string moments = "F32";  ///< dtype of the moments: or "BF16"
+  bool masters = true;          ///< F32 masters of BF16 parameters
   int64_t unfreeze_after = 0;  ///< the step after which frozen parameters are trained too; 0: never
-  double offload = 0;          ///< the fraction of the optimizer's work that the host does, of [0, 1]
-  bool overlap = true;         ///< whether the host steps one piece while another is being copied
-  int64_t save_every = 0;      ///< steps from one save to the next; 0: one save, halfway through
-  int64_t keep = 2;            ///< so many of the newest saves stay on disk
-  bool async = false;          ///< whether files are written while the job takes its steps
+  double offload = 0;      ///< the fraction of the optimizer's work that the host does, of [0, 1]
+  bool overlap = true;     ///< whether the host steps one piece while another is being copied
+  int64_t save_every = 0;  ///< steps from one save to the next; 0: one save, halfway through
+  int64_t keep = 2;        ///< so many of the newest saves stay on disk
+  bool async = false;      ///< whether files are written while the job takes its steps
   std::string format = "dcp";  ///< what it saves: or "safetensors"
-  bool split_fused = false;    ///< whether DCP has the parts of fused tensors, as safetensors always has
+  bool split_fused =
+      false;  ///< whether DCP has the parts of fused tensors, as safetensors always has
 };
 
 struct Case {
@@ -127,34 +134,35 @@ struct Case {
   uint64_t seed = 0;
   std::string subject = "reference";
   ModelCase model;
-  std::vector<AxisCase> mesh;                  ///< 1-D for now: {"dp_shard", world size}
-  std::string strategy = "rank0-broadcast";    ///< or "plain"
-  /// Of the reference: "gloo", ranks are processes; "sim", they are threads of one process, in an order
-  /// that follows from `seed`.
+  std::vector<AxisCase> mesh;                ///< 1-D for now: {"dp_shard", world size}
+  std::string strategy = "rank0-broadcast";  ///< or "plain"
+  /// Of the reference: "gloo", ranks are processes; "sim", they are threads of one process, in an
+  /// order that follows from `seed`.
   std::string transport = "gloo";
-  std::string device = "cpu";                  ///< of the reference: "cpu", "apart" or "cuda"
-  std::string optimizer = "none";              ///< of the reference: or "before-sharding"
-  uint64_t bucket_bytes = 16u << 20;           ///< staging bytes a rank may hold at once
-  uint64_t device_bytes = 0;                   ///< of the reference: memory that its device has; 0: no limit
-  uint64_t max_file_bytes = 0;                 ///< saved file size limit; 0: about one file a rank
-  /// Of the reference: whether an earlier job has left a checkpoint where this one saves, and a part of one
-  /// that it was killed in.
+  std::string device = "cpu";         ///< of the reference: "cpu", "apart" or "cuda"
+  std::string optimizer = "none";     ///< of the reference: or "before-sharding"
+  uint64_t bucket_bytes = 16u << 20;  ///< staging bytes a rank may hold at once
+  uint64_t device_bytes = 0;          ///< of the reference: memory that its device has; 0: no limit
+  uint64_t max_file_bytes = 0;        ///< saved file size limit; 0: about one file a rank
+  /// Of the reference: whether an earlier job has left a checkpoint where this one saves, and a
+  /// part of one that it was killed in.
   bool leftovers = false;
-  std::vector<AxisCase> resume_mesh;           ///< mesh to restore on besides; empty: skip that phase
-  int64_t steps = 0;                           ///< optimizer steps of the train phases; 0: none
-  TrainingCase training;                       ///< of the reference: how it takes them
-  std::map<std::string, std::string> options;  ///< what the subject declares in OPTIONS: name, value
+  std::vector<AxisCase> resume_mesh;  ///< mesh to restore on besides; empty: skip that phase
+  int64_t steps = 0;                  ///< optimizer steps of the train phases; 0: none
+  TrainingCase training;              ///< of the reference: how it takes them
+  std::map<std::string, std::string>
+      options;  ///< what the subject declares in OPTIONS: name, value
   std::vector<FaultCase> faults;
-  /// Whether what is judged is what comes of the faults, as each of them states it, and nothing else: a
-  /// job that ends as it must under them then passes.
+  /// Whether what is judged is what comes of the faults, as each of them states it, and nothing
+  /// else: a job that ends as it must under them then passes.
   bool as_stated = false;
-  std::string bug;                             ///< id of a planted bug, or empty
-  uint64_t host_slack_bytes = 8u << 20;        ///< what host peak may exceed shards + bucket by
-  uint64_t deadline_ms = 60000;                ///< a rank that shows no progress for so long hangs
+  std::string bug;                       ///< id of a planted bug, or empty
+  uint64_t host_slack_bytes = 8u << 20;  ///< what host peak may exceed shards + bucket by
+  uint64_t deadline_ms = 60000;          ///< a rank that shows no progress for so long hangs
 
   int64_t WorldSize() const;
-  /// The steps after which a job that trains saves, in order; the last step is none of them, so that
-  /// something is left to do after a resume.
+  /// The steps after which a job that trains saves, in order; the last step is none of them, so
+  /// that something is left to do after a resume.
   std::vector<int64_t> SavedSteps() const;
 };
 

@@ -1,7 +1,7 @@
 // What a Case must satisfy beyond the type of each field.
-#include <algorithm>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <tuple>
@@ -61,7 +61,8 @@ int64_t CheckMesh(const std::vector<AxisCase>& mesh, const std::string& pointer,
 void CheckRopeFields(const RopeCase& rope, const std::string& at, Complaint& complaint) {
   const auto positive = [&](const char* name, double value) {
     if (std::isfinite(value) && value > 0) return;
-    complaint.Say(at + "/" + name, fmt::format("expected a finite number above 0, found {}", value));
+    complaint.Say(at + "/" + name,
+                  fmt::format("expected a finite number above 0, found {}", value));
   };
   positive("rope_theta", rope.theta);
   positive("factor", rope.factor);
@@ -98,8 +99,9 @@ void CheckRope(const TensorCase& tensor, const std::string& pointer, Complaint& 
                                            count, rope.dim));
   }
   if (rope.type == "longrope" && static_cast<int64_t>(rope.short_factor.size()) != count) {
-    complaint.Say(at + "/short_factor", fmt::format("expected {} factors, one a frequency, found {}",
-                                                    count, rope.short_factor.size()));
+    complaint.Say(at + "/short_factor",
+                  fmt::format("expected {} factors, one a frequency, found {}", count,
+                              rope.short_factor.size()));
   }
   if (rope.rotated > count) {
     complaint.Say(at + "/rotated",
@@ -111,7 +113,8 @@ void CheckRope(const TensorCase& tensor, const std::string& pointer, Complaint& 
 void CheckStored(const TensorCase& tensor, const std::string& pointer, std::set<std::string>& keys,
                  Complaint& complaint) {
   if (!tensor.stored.empty() && !tensor.persistent) {
-    complaint.Say(pointer + "/stored", "expected none: no checkpoint keeps a non-persistent buffer");
+    complaint.Say(pointer + "/stored",
+                  "expected none: no checkpoint keeps a non-persistent buffer");
   }
   for (size_t i = 0; i < tensor.stored.size(); ++i) {
     const std::string at = fmt::format("{}/stored/{}", pointer, i);
@@ -136,15 +139,16 @@ void CheckStored(const TensorCase& tensor, const std::string& pointer, std::set<
   }
 }
 
-// One a dim, and memory for every element: from the dim of the least stride on, each steps over all that
-// the ones before it reach.
+// One a dim, and memory for every element: from the dim of the least stride on, each steps over all
+// that the ones before it reach.
 void CheckStrides(const TensorCase& tensor, const std::string& at, Complaint& complaint) {
   if (tensor.strides.empty()) return;
   if (tensor.strides.size() != tensor.shape.size()) {
     return complaint.Say(at + "/strides", fmt::format("expected one a dim, {}, found {}",
                                                       tensor.shape.size(), tensor.strides.size()));
   }
-  std::vector<std::pair<int64_t, int64_t>> dims;  // stride and size, of those that have elements to reach
+  std::vector<std::pair<int64_t, int64_t>>
+      dims;  // stride and size, of those that have elements to reach
   for (size_t i = 0; i < tensor.shape.size(); ++i) {
     if (tensor.shape[i] > 1) dims.emplace_back(tensor.strides[i], tensor.shape[i]);
   }
@@ -152,15 +156,19 @@ void CheckStrides(const TensorCase& tensor, const std::string& at, Complaint& co
   uint64_t reached = 1;
   for (const auto& [stride, size] : dims) {
     if (static_cast<uint64_t>(stride) < reached) {
-      return complaint.Say(at + "/strides",
-                           fmt::format("expected a stride of at least {} for {} elements, found {}: "
-                                       "elements would share memory",
-                                       reached, size, stride));
+      return complaint.Say(
+          at + "/strides",
+          fmt::format("expected a stride of at least {} for {} elements, found {}: "
+                      "elements would share memory",
+                      reached, size, stride));
     }
-    if (__builtin_mul_overflow(static_cast<uint64_t>(stride), static_cast<uint64_t>(size), &reached) ||
+    if (__builtin_mul_overflow(static_cast<uint64_t>(stride), static_cast<uint64_t>(size),
+                               &reached) ||
         reached > kModelBytesMax) {
-      return complaint.Say(at + "/strides", fmt::format("expected them to reach over at most {} elements, "
-                                                        "found more", kModelBytesMax));
+      return complaint.Say(at + "/strides",
+                           fmt::format("expected them to reach over at most {} elements, "
+                                       "found more",
+                                       kModelBytesMax));
     }
   }
 }
@@ -258,8 +266,9 @@ void CheckKeys(const ModelCase& model, const TensorsByName& tensors, Complaint& 
     if (!fault.empty()) complaint.Say(at, fault);
     const auto tensor = tensors.find(model.unexpected[i]);
     if (tensor != tensors.end() && tensor->second->persistent) {
-      complaint.Say(at, fmt::format("expected a name that no tensor of the state dict has, found \"{}\"",
-                                    model.unexpected[i]));
+      complaint.Say(
+          at, fmt::format("expected a name that no tensor of the state dict has, found \"{}\"",
+                          model.unexpected[i]));
     }
     if (!seen.insert(model.unexpected[i]).second) {
       complaint.Say(at, fmt::format("\"{}\" is given twice", model.unexpected[i]));
@@ -321,7 +330,8 @@ void CheckCase(const Case& test_case, Complaint& complaint) {
   CheckMesh(test_case.resume_mesh, "/resume_mesh", complaint);
   CheckModel(test_case.model, complaint);
   if (test_case.steps == 1) {
-    complaint.Say("/steps", "expected 0, or at least 2, one before the save and one after, found 1");
+    complaint.Say("/steps",
+                  "expected 0, or at least 2, one before the save and one after, found 1");
   }
 }
 

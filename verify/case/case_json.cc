@@ -2,11 +2,11 @@
 #include "verify/case/case_json.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 namespace shardproof {
@@ -119,8 +119,9 @@ TrainingCase ParseTraining(FieldReader& of_case) {
   fields.Optional("split_fused", training.split_fused);
   fields.Finish();
   if (fields.ok() && !(training.offload >= 0 && training.offload <= 1)) {
-    of_case.complaint().Say("/training/offload",
-                            fmt::format("expected a number from 0 to 1, found {}", training.offload));
+    of_case.complaint().Say(
+        "/training/offload",
+        fmt::format("expected a number from 0 to 1, found {}", training.offload));
   }
   if (fields.ok() && !(training.clip_norm >= 0)) {
     of_case.complaint().Say("/training/clip_norm", "expected a number of at least 0");
@@ -247,7 +248,8 @@ std::vector<AxisCase> ParseAxes(FieldReader& fields, const char* name) {
   return mesh;
 }
 
-TensorCase ParseTensorCase(const JsonValue& value, const std::string& pointer, Complaint& complaint) {
+TensorCase ParseTensorCase(const JsonValue& value, const std::string& pointer,
+                           Complaint& complaint) {
   TensorCase tensor;
   FieldReader fields(value, pointer, complaint);
   fields.Required("name", tensor.name);

@@ -16,7 +16,8 @@ nlohmann::json TensorCaseToJson(const TensorCase& tensor);
 Result<Case> ParseCase(const JsonValue& value);
 
 /// Reads the fields; whether they make sense together is CheckTensorCase's matter.
-TensorCase ParseTensorCase(const JsonValue& value, const std::string& pointer, Complaint& complaint);
+TensorCase ParseTensorCase(const JsonValue& value, const std::string& pointer,
+                           Complaint& complaint);
 
 nlohmann::json AxesToJson(const std::vector<AxisCase>& mesh);
 std::vector<AxisCase> ParseAxes(FieldReader& fields, const char* name);

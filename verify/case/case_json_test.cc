@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <fstream>
 #include <limits>
-
 #include <nlohmann/json.hpp>
 
 namespace shardproof {
@@ -116,7 +115,8 @@ TEST(CaseJson, RefusesWrongTypes) {
   EXPECT_THAT(RefusalWith("/seed", 1.5), HasSubstr("found 1.5"));
   EXPECT_THAT(RefusalWith("/seed", 1e300), HasSubstr("/seed: expected an integer"));
   EXPECT_THAT(RefusalWith("/why", 3), HasSubstr("/why: expected a string, found 3"));
-  EXPECT_THAT(RefusalWith("/subject", ""), HasSubstr("/subject: expected \"reference\" or the path"));
+  EXPECT_THAT(RefusalWith("/subject", ""),
+              HasSubstr("/subject: expected \"reference\" or the path"));
   EXPECT_THAT(RefusalWith("/model", 3), HasSubstr("/model: expected an object, found 3"));
   EXPECT_THAT(RefusalWith("/mesh", json::object()), HasSubstr("expected an array"));
   EXPECT_THAT(RefusalWith("/mesh/0", 4), HasSubstr("/mesh/0: expected an object"));
@@ -135,7 +135,8 @@ TEST(CaseJson, RefusesStridesThatDoNotFitTheShape) {
   EXPECT_THAT(RefusalWith(at, 3), HasSubstr("expected an array"));
   EXPECT_THAT(RefusalWith(at, {1}), HasSubstr("/strides: expected one a dim, 2, found 1"));
   EXPECT_THAT(RefusalWith(at, {0, 8}), HasSubstr("/strides/0: expected an integer from 1"));
-  EXPECT_THAT(RefusalWith(at, {1, 7}), HasSubstr("expected a stride of at least 8 for 3 elements, found 7"));
+  EXPECT_THAT(RefusalWith(at, {1, 7}),
+              HasSubstr("expected a stride of at least 8 for 3 elements, found 7"));
   EXPECT_THAT(RefusalWith(at, {2, 2}), HasSubstr("elements would share memory"));
   EXPECT_THAT(RefusalWith(at, {int64_t{1} << 40, 1}), HasSubstr("found more"));
   json value = SmallCase();
@@ -203,8 +204,8 @@ TEST(CaseJson, RefusesRopesWithoutFrequencies) {
   EXPECT_THAT(RefusalWith("/model/tensors/2/persistent", true), HasSubstr("non-persistent F32"));
   EXPECT_THAT(RefusalWith(rope, json::object()), HasSubstr("\"rope_type\" is missing"));
   EXPECT_THAT(RefusalWith(rope + "/rope_type", "yarm"), HasSubstr("llama3 or proportional"));
-  for (const char* name : {"rope_theta", "factor", "low_freq_factor", "high_freq_factor",
-                           "beta_fast", "beta_slow"}) {
+  for (const char* name :
+       {"rope_theta", "factor", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow"}) {
     EXPECT_THAT(RefusalWith(rope + "/" + name, -1.0), HasSubstr("finite number above 0")) << name;
     EXPECT_THAT(RefusalWith(rope + "/" + name, 0), HasSubstr("finite number above 0")) << name;
   }
@@ -246,7 +247,8 @@ TEST(CaseJson, RefusesTiesAndKeysThatNameNoTensor) {
   EXPECT_THAT(RefusalWith("/model/ties/0/1", "nobody"), HasSubstr("found \"nobody\""));
   EXPECT_THAT(RefusalWith("/model/ties/0", {"embed.weight"}), HasSubstr("two names or more"));
   EXPECT_THAT(RefusalWith("/model/ties/1", {"embed.weight", "rope.inv_freq"}), HasSubstr("twice"));
-  EXPECT_THAT(RefusalWith("/model/tensors/1/requires_grad", false), HasSubstr("tied tensors are one"));
+  EXPECT_THAT(RefusalWith("/model/tensors/1/requires_grad", false),
+              HasSubstr("tied tensors are one"));
   EXPECT_THAT(RefusalWith("/model/tensors/1/kind", "buffer"), HasSubstr("tied tensors are one"));
   EXPECT_THAT(RefusalWith("/model/tensors/1/shape", {3, 8}), HasSubstr("found BF16 and [3, 8]"));
   EXPECT_THAT(RefusalWith("/model/tensors/1/dtype", "F16"), HasSubstr("found F16"));
@@ -262,9 +264,11 @@ TEST(JsonText, RefusesDepthAndWhatIsNotJson) {
               HasSubstr("too deep"));
   const Error error = ParseJson(parser, "{\"a\": \"\xff\x1b\"}").error();
   EXPECT_THAT(error.message, HasSubstr("not JSON"));
-  EXPECT_THAT(ParseJson(parser, "{\"a\": 1,\n \"b\" 2}").error().message, HasSubstr("line 2, column 6"));
+  EXPECT_THAT(ParseJson(parser, "{\"a\": 1,\n \"b\" 2}").error().message,
+              HasSubstr("line 2, column 6"));
   EXPECT_EQ(error.message.find('\x1b'), std::string::npos);
-  for (const char* text : {"", "{", "[[", "nul", "{} {}", "[1,]", "\"\\ud800\"", "18446744073709551616"}) {
+  for (const char* text :
+       {"", "{", "[[", "nul", "{} {}", "[1,]", "\"\\ud800\"", "18446744073709551616"}) {
     EXPECT_FALSE(ParseJson(parser, text).ok()) << text;
   }
   EXPECT_TRUE(ParseJson(parser, R"({"a": {"b": 1}, "c": {"b": "]}{[\"["}})").ok());
@@ -272,7 +276,8 @@ TEST(JsonText, RefusesDepthAndWhatIsNotJson) {
 
 TEST(JsonText, KeysThatAreGivenTwiceAreRefused) {
   simdjson::dom::parser parser;
-  const JsonValue value = ParseJson(parser, R"({"a": 1, "b": {"c": "x", "c": "y"}, "a": 2})").value();
+  const JsonValue value =
+      ParseJson(parser, R"({"a": 1, "b": {"c": "x", "c": "y"}, "a": 2})").value();
   Complaint of_fields;
   FieldReader fields(value, "", of_fields);
   int64_t number = 0;

@@ -126,7 +126,8 @@ void AddModel(std::vector<Feature>& features) {
                       }});
   features.push_back({"ties", [](const Case& c) { return !c.model.ties.empty(); }});
   features.push_back({"missing keys", [](const Case& c) { return !c.model.missing.empty(); }});
-  features.push_back({"unexpected keys", [](const Case& c) { return !c.model.unexpected.empty(); }});
+  features.push_back(
+      {"unexpected keys", [](const Case& c) { return !c.model.unexpected.empty(); }});
   features.push_back({"every tied name", [](const Case& c) { return c.model.every_tied_name; }});
   features.push_back({"many files", [](const Case& c) { return c.model.files > 1; }});
 }
@@ -140,17 +141,14 @@ void AddJob(std::vector<Feature>& features) {
   add("ranks.5 or more", [](const Case& c) { return c.WorldSize() > 4; });
   add("optimizer.before-sharding", [](const Case& c) { return c.optimizer == "before-sharding"; });
   add("trained", [](const Case& c) { return c.steps > 0; });
-  add("trained, clipped by nothing", [](const Case& c) {
-    return c.steps > 0 && c.training.clip_norm == 0;
-  });
-  add("trained with BF16 moments", [](const Case& c) {
-    return c.steps > 0 && c.training.moments == "BF16";
-  });
+  add("trained, clipped by nothing",
+      [](const Case& c) { return c.steps > 0 && c.training.clip_norm == 0; });
+  add("trained with BF16 moments",
+      [](const Case& c) { return c.steps > 0 && c.training.moments == "BF16"; });
   add("trained without masters", [](const Case& c) { return c.steps > 0 && !c.training.masters; });
   add("trained, saved more than once", [](const Case& c) { return c.SavedSteps().size() > 1; });
-  add("trained, old saves removed", [](const Case& c) {
-    return static_cast<int64_t>(c.SavedSteps().size()) > c.training.keep;
-  });
+  add("trained, old saves removed",
+      [](const Case& c) { return static_cast<int64_t>(c.SavedSteps().size()) > c.training.keep; });
   add("trained, the newest save damaged", [](const Case& c) {
     return c.steps > 0 && !c.faults.empty() && c.faults[0].id == "file/rot";
   });
@@ -160,10 +158,10 @@ void AddJob(std::vector<Feature>& features) {
   add("trained, unfrozen after the save", [](const Case& c) {
     return c.training.unfreeze_after > 0 && c.training.unfreeze_after >= c.steps / 2;
   });
-  add("trained, saved beside its steps", [](const Case& c) { return c.steps > 0 && c.training.async; });
-  add("trained, saved as safetensors", [](const Case& c) {
-    return c.steps > 0 && c.training.format == "safetensors";
-  });
+  add("trained, saved beside its steps",
+      [](const Case& c) { return c.steps > 0 && c.training.async; });
+  add("trained, saved as safetensors",
+      [](const Case& c) { return c.steps > 0 && c.training.format == "safetensors"; });
   add("trained, fused tensors saved in parts", [](const Case& c) {
     const auto is_fused = [](const TensorCase& tensor) {
       return std::any_of(tensor.stored.begin(), tensor.stored.end(),
@@ -172,21 +170,17 @@ void AddJob(std::vector<Feature>& features) {
     return c.steps > 0 && (c.training.split_fused || c.training.format == "safetensors") &&
            std::any_of(c.model.tensors.begin(), c.model.tensors.end(), is_fused);
   });
-  add("trained, all of it by the host", [](const Case& c) {
-    return c.steps > 0 && c.training.offload == 1;
-  });
+  add("trained, all of it by the host",
+      [](const Case& c) { return c.steps > 0 && c.training.offload == 1; });
   add("trained, some of it by the host", [](const Case& c) {
     return c.steps > 0 && c.training.offload > 0 && c.training.offload < 1;
   });
-  add("trained by the host without overlap", [](const Case& c) {
-    return c.steps > 0 && c.training.offload > 0 && !c.training.overlap;
-  });
-  add("trained by the host from apart", [](const Case& c) {
-    return c.steps > 0 && c.training.offload > 0 && c.device == "apart";
-  });
-  add("trained and resumed on another mesh", [](const Case& c) {
-    return c.steps > 0 && !c.resume_mesh.empty();
-  });
+  add("trained by the host without overlap",
+      [](const Case& c) { return c.steps > 0 && c.training.offload > 0 && !c.training.overlap; });
+  add("trained by the host from apart",
+      [](const Case& c) { return c.steps > 0 && c.training.offload > 0 && c.device == "apart"; });
+  add("trained and resumed on another mesh",
+      [](const Case& c) { return c.steps > 0 && !c.resume_mesh.empty(); });
   add("struck by a fault", [](const Case& c) { return c.as_stated; });
   add("struck by two", [](const Case& c) { return c.as_stated && c.faults.size() > 1; });
   add("struck while it trains", [](const Case& c) { return c.as_stated && c.steps > 0; });

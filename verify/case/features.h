@@ -14,7 +14,8 @@ std::vector<std::string> FeaturesOf(const Case& test_case);
 /// Every word that FeaturesOf can give, sorted: what a set of cases might have had.
 std::vector<std::string> KnownFeatures();
 
-/// What a case turns out to have had only when it has run: of two faults that were to strike it, both did.
+/// What a case turns out to have had only when it has run: of two faults that were to strike it,
+/// both did.
 inline constexpr const char* kBothStruck = "struck by two, and both came to it";
 
 }  // namespace shardproof

@@ -1,12 +1,12 @@
 #include "verify/case/generate.h"
 
+#include <fmt/format.h>
+#include <rapidcheck.h>
+
 #include <algorithm>
 #include <functional>
 #include <set>
 #include <utility>
-
-#include <fmt/format.h>
-#include <rapidcheck.h>
 
 #include "verify/case/names.h"
 
@@ -38,14 +38,16 @@ bool HasGradient(const std::string& dtype) {
 
 std::string AnyDtype() {
   const NameTable& known = KnownDtypes();
-  return std::string(known[static_cast<size_t>(Between(0, static_cast<int64_t>(known.size()) - 1))]);
+  return std::string(
+      known[static_cast<size_t>(Between(0, static_cast<int64_t>(known.size()) - 1))]);
 }
 
 /// The model while it is drawn.
 class ModelMaker {
  public:
   explicit ModelMaker(const GenerateOptions& options)
-      : options_(options), dtype_(OneOf<std::string>({"F32", "F32", "BF16", "BF16", "F16", "F64"})) {}
+      : options_(options),
+        dtype_(OneOf<std::string>({"F32", "F32", "BF16", "BF16", "F16", "F64"})) {}
 
   ModelCase Make() {
     const int64_t modules = OneOf<int64_t>({1, 1, 2, 2, 3, 4, 5, 8});
@@ -58,7 +60,8 @@ class ModelMaker {
     if (Chance(20)) AddUnexpected();
     if (Chance(20)) StoreByOtherWays();
     if (Chance(20)) model_.files = Between(2, 4);
-    if (Chance(15)) for (TensorCase& tensor : model_.tensors) tensor.values = "special";
+    if (Chance(15))
+      for (TensorCase& tensor : model_.tensors) tensor.values = "special";
     if (Chance(20)) Freeze();
     if (!IsReference()) KeepWhatFrameworksHave();
     return std::move(model_);
@@ -72,8 +75,8 @@ class ModelMaker {
     std::string path;
     const int64_t depth = OneOf<int64_t>({0, 0, 1, 1, 2, 3, 5});
     for (int64_t i = 0; i < depth; ++i) {
-      const std::string word = OneOf<std::string>({"model", "language_model", "layers", "blocks",
-                                                   "self_attn", "mlp", "visual", "encoder"});
+      const std::string word = OneOf<std::string>(
+          {"model", "language_model", "layers", "blocks", "self_attn", "mlp", "visual", "encoder"});
       path += word + (word.back() == 's' ? fmt::format(".{}", Between(0, 11)) : "") + ".";
     }
     return path + fmt::format("{}_{}", own, made_++);
@@ -85,13 +88,14 @@ class ModelMaker {
     tensor.shape = std::move(shape);
     tensor.dtype = dtype;
     tensor.requires_grad = HasGradient(dtype);
-    if (options_.attributes && Chance(12)) tensor.attributes["tensor_model_parallel"] = Chance(50) ? "true" : "false";
+    if (options_.attributes && Chance(12))
+      tensor.attributes["tensor_model_parallel"] = Chance(50) ? "true" : "false";
     if (Chance(5)) tensor.init = OneOf<std::string>({"ones", "zeros"});
     return tensor;
   }
 
-  TensorCase& AddBuffer(const std::string& name, std::vector<int64_t> shape, const std::string& dtype,
-                        bool persistent) {
+  TensorCase& AddBuffer(const std::string& name, std::vector<int64_t> shape,
+                        const std::string& dtype, bool persistent) {
     TensorCase& buffer = Add(name, std::move(shape), dtype);
     buffer.kind = "buffer";
     buffer.persistent = persistent;
@@ -103,11 +107,11 @@ class ModelMaker {
   void AddModule() {
     using Maker = void (ModelMaker::*)();
     static const std::vector<Maker> kinds = {
-        &ModelMaker::AddLinear,  &ModelMaker::AddLinear,  &ModelMaker::AddLinear,
-        &ModelMaker::AddNorm,    &ModelMaker::AddEmbedding, &ModelMaker::AddAnything,
-        &ModelMaker::AddAnything, &ModelMaker::AddExperts, &ModelMaker::AddRouter,
-        &ModelMaker::AddRotary,  &ModelMaker::AddRotary,  &ModelMaker::AddStatistics,
-        &ModelMaker::AddAdapter, &ModelMaker::AddCodes,   &ModelMaker::AddCache,
+        &ModelMaker::AddLinear,   &ModelMaker::AddLinear,    &ModelMaker::AddLinear,
+        &ModelMaker::AddNorm,     &ModelMaker::AddEmbedding, &ModelMaker::AddAnything,
+        &ModelMaker::AddAnything, &ModelMaker::AddExperts,   &ModelMaker::AddRouter,
+        &ModelMaker::AddRotary,   &ModelMaker::AddRotary,    &ModelMaker::AddStatistics,
+        &ModelMaker::AddAdapter,  &ModelMaker::AddCodes,     &ModelMaker::AddCache,
         &ModelMaker::AddPrefixed};
     (this->*OneOf(kinds))();
   }
@@ -126,7 +130,8 @@ class ModelMaker {
 
   void AddEmbedding() { Add(Path("embed_tokens") + ".weight", {Size(), Size()}, dtype_); }
 
-  /// Any dtype, up to five dims, 0-dim and one element too; sometimes larger than what is kept inline.
+  /// Any dtype, up to five dims, 0-dim and one element too; sometimes larger than what is kept
+  /// inline.
   void AddAnything() {
     const int64_t dims = OneOf<int64_t>({0, 0, 1, 1, 2, 3, 4, 5});
     std::vector<int64_t> shape;
@@ -138,15 +143,16 @@ class ModelMaker {
     if (Chance(30)) LayOut(model_.tensors.back());
   }
 
-  /// Dims in memory in any order, such as that of a transposed matrix or of images with channels last; now
-  /// and then with gaps, as a slice of something larger has.
+  /// Dims in memory in any order, such as that of a transposed matrix or of images with channels
+  /// last; now and then with gaps, as a slice of something larger has.
   void LayOut(TensorCase& tensor) {
     std::vector<size_t> order;
     for (size_t dim = 0; dim < tensor.shape.size(); ++dim) {
       order.insert(order.begin() + Between(0, static_cast<int64_t>(dim)), dim);
     }
     tensor.strides = StridesInOrder(tensor.shape, order);
-    if (Chance(25)) for (int64_t& stride : tensor.strides) stride *= 2;
+    if (Chance(25))
+      for (int64_t& stride : tensor.strides) stride *= 2;
   }
 
   /// Packed in memory, one key an expert (or two) in the checkpoint.
@@ -183,7 +189,8 @@ class ModelMaker {
     rope.theta = OneOf<double>({10000.0, 500000.0, 1000000.0, 100.0});
     const int64_t count = Between(1, 32);
     static const NameTable& kinds = KnownRopes();
-    if (Chance(50)) rope.type = std::string(kinds[Between(0, static_cast<int64_t>(kinds.size()) - 1)]);
+    if (Chance(50))
+      rope.type = std::string(kinds[Between(0, static_cast<int64_t>(kinds.size()) - 1)]);
     if (rope.type != "default") rope.factor = OneOf<double>({2.0, 4.0, 8.0});
     if (rope.type == "yarn" || rope.type == "llama3") {
       rope.original_max_position_embeddings = OneOf<int64_t>({64, 4096, 8192});
@@ -209,8 +216,8 @@ class ModelMaker {
     AddBuffer(module + ".num_batches_tracked", {}, "I64", true);
   }
 
-  /// A frozen layer under its own key, and a low-rank one that mostly begins here; now and then a row of it
-  /// is longer than what is initialised at a time.
+  /// A frozen layer under its own key, and a low-rank one that mostly begins here; now and then a
+  /// row of it is longer than what is initialised at a time.
   void AddAdapter() {
     const std::string module = Path("adapted") + ".q_proj";
     const int64_t rows = Between(1, 9);
@@ -233,9 +240,7 @@ class ModelMaker {
     Add(module + ".weight_scale", {rows, 1}, "F32").requires_grad = false;
   }
 
-  void AddCache() {
-    AddBuffer(Path("cache") + ".mask", {Size(), Size()}, AnyDtype(), Chance(30));
-  }
+  void AddCache() { AddBuffer(Path("cache") + ".mask", {Size(), Size()}, AnyDtype(), Chance(30)); }
 
   /// A part of a composite model that checkpoints keep under another prefix.
   void AddPrefixed() {
@@ -262,14 +267,16 @@ class ModelMaker {
     const TensorCase tied = model_.tensors[OneOf(able)];
     std::vector<std::string> names = {tied.name};
     const int64_t more = Chance(25) ? 2 : 1;
-    // The first name of a tie decides about the tensor, also where the model has another one earlier.
+    // The first name of a tie decides about the tensor, also where the model has another one
+    // earlier.
     const bool earlier = Chance(40);
     for (int64_t i = 0; i < more; ++i) {
       TensorCase other = tied;
       other.stored.clear();
       other.name = Path(OneOf<std::string>({"lm_head", "shared"})) + ".weight";
       names.push_back(other.name);
-      model_.tensors.insert(earlier ? model_.tensors.begin() : model_.tensors.end(), std::move(other));
+      model_.tensors.insert(earlier ? model_.tensors.begin() : model_.tensors.end(),
+                            std::move(other));
     }
     model_.ties.push_back(std::move(names));
   }
@@ -299,8 +306,9 @@ class ModelMaker {
     }
   }
 
-  /// Frameworks shard contiguous floating-point parameters of at least one dim, from keys of the same names.
-  /// One without an element is none to them: FSDP2 gives it a shard of no rows, and then cannot fill that.
+  /// Frameworks shard contiguous floating-point parameters of at least one dim, from keys of the
+  /// same names. One without an element is none to them: FSDP2 gives it a shard of no rows, and
+  /// then cannot fill that.
   void KeepWhatFrameworksHave() {
     for (TensorCase& tensor : model_.tensors) {
       tensor.stored.clear();
@@ -340,14 +348,16 @@ std::vector<AxisCase> MeshOf(int64_t ranks, bool reference) {
     return {{"dp_shard", ranks}};
   }
   std::vector<std::string> names = {"dp_shard", "dp_replicate", "tp", "ep", "cp"};
-  const int64_t axes = ranks < 8 ? OneOf<int64_t>({1, 1, 2, 2, 3}) : OneOf<int64_t>({1, 2, 2, 3, 3});
+  const int64_t axes =
+      ranks < 8 ? OneOf<int64_t>({1, 1, 2, 2, 3}) : OneOf<int64_t>({1, 2, 2, 3, 3});
   std::vector<AxisCase> mesh;
   for (int64_t axis = 0; axis < axes; ++axis) {
     std::vector<int64_t> sizes;
     for (int64_t size = 1; size <= ranks; ++size) {
       if (ranks % size == 0) sizes.push_back(size);
     }
-    // Neither this axis nor the rest of them has one rank, mostly: an axis of one rank cuts nothing.
+    // Neither this axis nor the rest of them has one rank, mostly: an axis of one rank cuts
+    // nothing.
     if (sizes.size() > 2 && Chance(80)) sizes = {sizes.begin() + 1, sizes.end() - 1};
     const int64_t size = axis + 1 == axes ? ranks : OneOf(sizes);
     ranks /= size;
@@ -371,7 +381,9 @@ void MakeSaves(Case& made) {
 }
 
 /// A stage that every rank comes to, whatever the case.
-std::string EarlyStage() { return OneOf<std::string>({"built", "sharded", "materialized", "ready"}); }
+std::string EarlyStage() {
+  return OneOf<std::string>({"built", "sharded", "materialized", "ready"});
+}
 
 /// What strikes processes alone: simulated ranks share one, and have no connections.
 FaultCase FaultOfAProcess(int64_t ranks) {
@@ -384,13 +396,14 @@ FaultCase FaultOfAProcess(int64_t ranks) {
 
 /// Whether there is a byte to be damaged in what it saves.
 bool SavesBytes(const Case& made) {
-  return std::any_of(made.model.tensors.begin(), made.model.tensors.end(), [](const TensorCase& tensor) {
-    return tensor.persistent && TensorBytes(tensor.dtype, tensor.shape).value_or(0) > 0;
-  });
+  return std::any_of(
+      made.model.tensors.begin(), made.model.tensors.end(), [](const TensorCase& tensor) {
+        return tensor.persistent && TensorBytes(tensor.dtype, tensor.shape).value_or(0) > 0;
+      });
 }
 
-/// Rank 0 comes by here whatever the case: it maps the checkpoint, makes what a save is written into, writes,
-/// syncs and renames it, and reads it back.
+/// Rank 0 comes by here whatever the case: it maps the checkpoint, makes what a save is written
+/// into, writes, syncs and renames it, and reads it back.
 FaultCase FaultThatStrikes(const Case& made) {
   const int64_t ranks = made.WorldSize();
   if (made.transport != "sim" && Chance(40)) return FaultOfAProcess(ranks);
@@ -416,8 +429,8 @@ FaultCase FaultSomewhere(int64_t ranks, bool trains, bool is_simulated) {
     return {OneOf<std::string>({"rank/kill", "rank/leave"}),
             fmt::format("{}@#{}", rank, Between(0, trains ? 80 : 30))};
   }
-  std::vector<std::string> ids = {"file/map",    "file/read",   "file/enospc", "file/edquot",
-                                  "file/eio",    "file/short",  "file/fsync",  "file/rename",
+  std::vector<std::string> ids = {"file/map",       "file/read",     "file/enospc",  "file/edquot",
+                                  "file/eio",       "file/short",    "file/fsync",   "file/rename",
                                   "file/read-only", "memory/tensor", "memory/pinned"};
   if (ranks > 1 && is_simulated) ids.insert(ids.end(), {"comm/drop", "comm/mismatch"});
   return {OneOf(ids), fmt::format("{}:{}", Between(0, trains ? 40 : 12), rank)};
@@ -429,29 +442,34 @@ std::pair<std::string, std::string> TwoRanks(int64_t ranks) {
   return {std::to_string(one), std::to_string((one + Between(1, ranks - 1)) % ranks)};
 }
 
-/// Two that both strike: the first does not end the job, or the other strikes before the job has heard of
-/// it, on another rank at the same stage.
+/// Two that both strike: the first does not end the job, or the other strikes before the job has
+/// heard of it, on another rank at the same stage.
 std::vector<FaultCase> BothStrike(Case& made) {
   const int64_t ranks = made.WorldSize();
   const std::string any = std::to_string(Between(0, ranks - 1));
-  if (!made.faults.empty()) return {made.faults[0], {"rank/kill", any + "@resumed"}};  // restored from an older save
+  if (!made.faults.empty())
+    return {made.faults[0], {"rank/kill", any + "@resumed"}};  // restored from an older save
   if (ranks == 1 || Chance(10)) {
     return {{"file/slow", "0:0"},
-            OneOf<FaultCase>({{"file/fsync", "0:0"}, {"file/rename", "0:0"}, {"rank/kill", any + "@saved"}})};
+            OneOf<FaultCase>(
+                {{"file/fsync", "0:0"}, {"file/rename", "0:0"}, {"rank/kill", any + "@saved"}})};
   }
   const auto [a, b] = TwoRanks(ranks);
   if (made.transport != "sim" && Chance(30)) {
     return {{OneOf<std::string>({"store/gone", "rank/slow"}), a + "@built"},
-            {OneOf<std::string>({"rank/kill", "rank/stop"}), b + "@" + OneOf<std::string>({"ready", "saved"})}};
+            {OneOf<std::string>({"rank/kill", "rank/stop"}),
+             b + "@" + OneOf<std::string>({"ready", "saved"})}};
   }
-  if (Chance(50)) return {{"file/fsync", "0:" + a}, {OneOf<std::string>({"file/fsync", "file/enospc"}), "0:" + b}};
+  if (Chance(50))
+    return {{"file/fsync", "0:" + a},
+            {OneOf<std::string>({"file/fsync", "file/enospc"}), "0:" + b}};
   const std::string stage = EarlyStage();
   const std::vector<std::string> lost = {"rank/kill", "rank/leave"};
   return {{OneOf(lost), a + "@" + stage}, {OneOf(lost), b + "@" + stage}};
 }
 
-/// One fault, or two: such that both strike, or of which either may come first, beside one that strikes early
-/// for certain, or one that strikes late if the other has not.
+/// One fault, or two: such that both strike, or of which either may come first, beside one that
+/// strikes early for certain, or one that strikes late if the other has not.
 void MakeFaults(Case& made) {
   const int64_t ranks = made.WorldSize();
   made.as_stated = true;
@@ -465,7 +483,8 @@ void MakeFaults(Case& made) {
   const bool is_late = Chance(50);
   const std::string at_the_end = std::to_string(Between(0, ranks - 1)) + "@saved";
   made.faults = {is_late ? FaultCase{"rank/kill", at_the_end} : FaultThatStrikes(made)};
-  if (is_late || Chance(40)) made.faults.push_back(FaultSomewhere(ranks, made.steps > 0, made.transport == "sim"));
+  if (is_late || Chance(40))
+    made.faults.push_back(FaultSomewhere(ranks, made.steps > 0, made.transport == "sim"));
 }
 
 Case DrawCase(const GenerateOptions& options) {
@@ -508,11 +527,12 @@ Case DrawCase(const GenerateOptions& options) {
     if (Chance(40)) made.training.format = "safetensors";
     made.training.split_fused = Chance(30);
   }
-  // What is restored with a training job besides its model: up to three tensors a parameter, and every rank's
-  // generator.
+  // What is restored with a training job besides its model: up to three tensors a parameter, and
+  // every rank's generator.
   if (made.steps > 0) bytes = 4 * bytes + 5056 * static_cast<uint64_t>(ranks);
   if (Chance(60)) {
-    const auto bucket = static_cast<uint64_t>(OneOf<int64_t>({1, 7, 60, 120, 256, 1000, 4096, 65536}));
+    const auto bucket =
+        static_cast<uint64_t>(OneOf<int64_t>({1, 7, 60, 120, 256, 1000, 4096, 65536}));
     made.bucket_bytes = std::max(bucket, bytes / 64);  // a case has no thousands of collectives
   }
   if (Chance(30)) made.max_file_bytes = std::max<uint64_t>(bytes / 8, Between(16, 4096));

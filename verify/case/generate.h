@@ -1,5 +1,5 @@
-// Cases that nobody wrote: everything that a Case can say of a model, a mesh and a way of loading, drawn
-// from a seed. generate.cc is the one file that knows rapidcheck.
+// Cases that nobody wrote: everything that a Case can say of a model, a mesh and a way of loading,
+// drawn from a seed. generate.cc is the one file that knows rapidcheck.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 namespace shardproof {
 
 struct GenerateOptions {
-  /// Or a Python file: then what frameworks do not have is left out (parameters that are scalars, integers
-  /// or codes, tensors under other keys), and what only the reference reads.
+  /// Or a Python file: then what frameworks do not have is left out (parameters that are scalars,
+  /// integers or codes, tensors under other keys), and what only the reference reads.
   std::string subject = "reference";
-  bool attributes = true;             ///< user attributes on tensors, which a subject may not keep
-  std::string transport = "sim";      ///< of the reference
-  int64_t world = 0;                  ///< ranks of every case; 0: 1 to world_max
+  bool attributes = true;         ///< user attributes on tensors, which a subject may not keep
+  std::string transport = "sim";  ///< of the reference
+  int64_t world = 0;              ///< ranks of every case; 0: 1 to world_max
   int64_t world_max = 16;
-  bool faults = true;                 ///< some cases have faults, and are judged by what comes of them alone
-  bool large = false;                 ///< one tensor is large enough for memory to be judged
+  bool faults = true;  ///< some cases have faults, and are judged by what comes of them alone
+  bool large = false;  ///< one tensor is large enough for memory to be judged
 };
 
-/// The case number `index` of the stream that `seed` begins: a pure function of its arguments, and always
-/// a valid Case (ParseCase takes its JSON).
+/// The case number `index` of the stream that `seed` begins: a pure function of its arguments, and
+/// always a valid Case (ParseCase takes its JSON).
 Case GenerateCase(const GenerateOptions& options, uint64_t seed, uint64_t index);
 
 }  // namespace shardproof

@@ -1,9 +1,9 @@
 #include "verify/case/generate.h"
 
-#include <set>
-
 #include <gtest/gtest.h>
+
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "verify/case/case_json.h"
 #include "verify/case/features.h"

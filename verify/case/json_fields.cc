@@ -24,7 +24,9 @@ std::string Readable(std::string_view text) {
 
 /// Where and why it is not, which simdjson does not say; `otherwise` if this library would take it.
 std::string WhyNotJson(const std::string& text, const char* otherwise) {
-  const auto keep_nothing = [](int, nlohmann::json::parse_event_t, nlohmann::json&) { return false; };
+  const auto keep_nothing = [](int, nlohmann::json::parse_event_t, nlohmann::json&) {
+    return false;
+  };
   try {
     [[maybe_unused]] const auto nothing = nlohmann::json::parse(text, keep_nothing);
   } catch (const nlohmann::json::exception& error) {
@@ -86,11 +88,13 @@ void Complaint::Say(const std::string& pointer, const std::string& what) {
   text_ = Readable(pointer.empty() ? std::string("document") : pointer) + ": " + Readable(what);
 }
 
-void Complaint::Expected(const std::string& pointer, const std::string& expected, const JsonValue& found) {
+void Complaint::Expected(const std::string& pointer, const std::string& expected,
+                         const JsonValue& found) {
   Say(pointer, fmt::format("expected {}, found {}", expected, DescribeJson(found)));
 }
 
-void Complaint::Expected(const std::string& pointer, const std::string& expected, std::string_view found) {
+void Complaint::Expected(const std::string& pointer, const std::string& expected,
+                         std::string_view found) {
   Say(pointer, fmt::format("expected {}, found {}", expected, Quoted(found)));
 }
 
@@ -193,11 +197,12 @@ void FieldReader::Required(const char* name, std::vector<double>& target) {
 
 void FieldReader::Required(const char* name, std::map<std::string, std::string>& target) {
   std::map<std::string, std::string> read;
-  ForEachMember(*this, name, [&](const std::string& key, const JsonValue& value, const std::string& pointer) {
-    std::string_view text;
-    if (value.get(text)) return complaint_.Expected(pointer, "a string", value);
-    read[key] = text;
-  });
+  ForEachMember(*this, name,
+                [&](const std::string& key, const JsonValue& value, const std::string& pointer) {
+                  std::string_view text;
+                  if (value.get(text)) return complaint_.Expected(pointer, "a string", value);
+                  read[key] = text;
+                });
   if (ok()) target = std::move(read);
 }
 
@@ -237,8 +242,8 @@ void FieldReader::Finish() {
   std::set<std::string_view> keys;
   for (const auto member : object_) {
     if (!std::binary_search(known_.begin(), known_.end(), member.key)) {
-      return complaint_.Say(pointer_, fmt::format("unknown field {}, expected one of {}", Quoted(member.key),
-                                                  ListNames(known_)));
+      return complaint_.Say(pointer_, fmt::format("unknown field {}, expected one of {}",
+                                                  Quoted(member.key), ListNames(known_)));
     }
     if (!keys.insert(member.key).second) return complaint_.GivenTwice(pointer_, member.key);
   }

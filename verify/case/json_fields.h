@@ -3,16 +3,16 @@
 // cases and for evidence, both of which are hostile until read.
 #pragma once
 
+#include <simdjson.h>
+
 #include <cstdint>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <nlohmann/json_fwd.hpp>
-#include <simdjson.h>
 
 #include "src/core/result.h"
 #include "verify/case/names.h"
@@ -22,8 +22,8 @@ namespace shardproof {
 /// A value of a parsed text. The parser owns it, until it parses another or ends.
 using JsonValue = simdjson::dom::element;
 
-/// Parses text that anybody may have written. \error kBadInput on a syntax error, a byte that is not
-/// UTF-8, a number that fits neither 64 bits nor a double, or nesting deeper than 1024.
+/// Parses text that anybody may have written. \error kBadInput on a syntax error, a byte that is
+/// not UTF-8, a number that fits neither 64 bits nor a double, or nesting deeper than 1024.
 Result<JsonValue> ParseJson(simdjson::dom::parser& parser, const std::string& text);
 
 /// The text for a file or a terminal; bytes that are not UTF-8 become U+FFFD rather than an error.
@@ -51,9 +51,8 @@ class Complaint {
   std::string text_;
 };
 
-/// Reads one object. Every call names a field; Finish refuses all fields that no call named, and any
-/// that is given twice.
-/// After the first complaint the calls leave their targets alone.
+/// Reads one object. Every call names a field; Finish refuses all fields that no call named, and
+/// any that is given twice. After the first complaint the calls leave their targets alone.
 class FieldReader {
  public:
   FieldReader(const JsonValue& value, std::string pointer, Complaint& complaint);
@@ -110,8 +109,8 @@ class FieldReader {
 /// Calls read(element, pointer) for each element of an array until there is a complaint.
 /// \param expected  what is told if it is no array
 template <typename Read>
-void ForEachElement(const JsonValue& value, const std::string& pointer, Complaint& complaint, Read read,
-                    const char* expected = "an array") {
+void ForEachElement(const JsonValue& value, const std::string& pointer, Complaint& complaint,
+                    Read read, const char* expected = "an array") {
   simdjson::dom::array array;
   if (value.get(array)) return complaint.Expected(pointer, expected, value);
   size_t i = 0;
@@ -132,15 +131,16 @@ void ForEach(FieldReader& fields, const char* name, Read read) {
 void ParseStrings(const JsonValue& value, const std::string& pointer, Complaint& complaint,
                   std::vector<std::string>& target, const char* expected = "an array");
 
-/// Calls read(key, value, pointer) for each member of an object until there is a complaint, which there is
-/// of a key that is given twice.
+/// Calls read(key, value, pointer) for each member of an object until there is a complaint, which
+/// there is of a key that is given twice.
 template <typename Read>
 void ForEachMember(FieldReader& fields, const char* name, Read read) {
   const std::optional<JsonValue> object = fields.Object(name);
   if (!object) return;
   std::set<std::string_view> keys;
   for (const auto member : simdjson::dom::object(*object)) {
-    if (!keys.insert(member.key).second) fields.complaint().GivenTwice(fields.PointerTo(name), member.key);
+    if (!keys.insert(member.key).second)
+      fields.complaint().GivenTwice(fields.PointerTo(name), member.key);
     if (!fields.ok()) return;
     const std::string key(member.key);
     read(key, JsonValue(member.value), JoinPointer(fields.PointerTo(name), key));

@@ -130,7 +130,8 @@ std::vector<size_t> OrderInMemory(const std::vector<int64_t>& strides) {
   return order;
 }
 
-std::vector<int64_t> StridesInOrder(const std::vector<int64_t>& shape, const std::vector<size_t>& order) {
+std::vector<int64_t> StridesInOrder(const std::vector<int64_t>& shape,
+                                    const std::vector<size_t>& order) {
   std::vector<int64_t> strides(shape.size());
   int64_t stride = 1;
   for (size_t i = order.size(); i-- > 0;) {

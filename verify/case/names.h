@@ -11,18 +11,18 @@ namespace shardproof {
 
 using NameTable = std::vector<std::string_view>;
 
-const NameTable& KnownDtypes();      ///< safetensors' names
-const NameTable& KnownStrategies();  ///< load strategies of the reference pipeline
-const NameTable& KnownTransports();  ///< what carries the reference's collectives
-const NameTable& KnownValues();      ///< of synthetic tensors
-const NameTable& KnownDevices();     ///< whose memory the reference's tensors are in
-const NameTable& KnownOptimizers();  ///< when the reference pipeline makes one
-const NameTable& KnownMoments();     ///< dtypes of an optimizer's moments
+const NameTable& KnownDtypes();       ///< safetensors' names
+const NameTable& KnownStrategies();   ///< load strategies of the reference pipeline
+const NameTable& KnownTransports();   ///< what carries the reference's collectives
+const NameTable& KnownValues();       ///< of synthetic tensors
+const NameTable& KnownDevices();      ///< whose memory the reference's tensors are in
+const NameTable& KnownOptimizers();   ///< when the reference pipeline makes one
+const NameTable& KnownMoments();      ///< dtypes of an optimizer's moments
 const NameTable& KnownSaveFormats();  ///< of a training job's saves
-const NameTable& KnownKinds();       ///< "parameter", "buffer"
-const NameTable& KnownInits();       ///< "uniform", "ones", "zeros"
-const NameTable& KnownAxes();        ///< mesh axes
-const NameTable& KnownRopes();       ///< kinds of rotary position embeddings
+const NameTable& KnownKinds();        ///< "parameter", "buffer"
+const NameTable& KnownInits();        ///< "uniform", "ones", "zeros"
+const NameTable& KnownAxes();         ///< mesh axes
+const NameTable& KnownRopes();        ///< kinds of rotary position embeddings
 
 /// \returns bytes an element, or nullopt for a dtype that is not known.
 std::optional<uint64_t> DtypeBytes(std::string_view dtype);
@@ -34,9 +34,11 @@ std::string ListNames(const NameTable& names);
 /// does not fit.
 std::optional<uint64_t> TensorBytes(std::string_view dtype, const std::vector<int64_t>& shape);
 
-/// Dims from the outermost in memory on, by the strides of a tensor; of equal strides the first is outer.
+/// Dims from the outermost in memory on, by the strides of a tensor; of equal strides the first is
+/// outer.
 std::vector<size_t> OrderInMemory(const std::vector<int64_t>& strides);
 /// Strides, in elements, of a tensor whose dims lie in memory in that order, without gaps.
-std::vector<int64_t> StridesInOrder(const std::vector<int64_t>& shape, const std::vector<size_t>& order);
+std::vector<int64_t> StridesInOrder(const std::vector<int64_t>& shape,
+                                    const std::vector<size_t>& order);
 
 }  // namespace shardproof

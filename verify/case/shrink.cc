@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 #include <string>
-
-#include <nlohmann/json.hpp>
 
 #include "verify/case/case_json.h"
 #include "verify/case/names.h"
@@ -87,7 +86,8 @@ std::vector<std::vector<AxisCase>> SimplerMeshes(const std::vector<AxisCase>& me
   return simpler;
 }
 
-/// A WHERE of a fault as far as ranks and calls go: "2:1" and "2", "1@ready", "1@#12", "call=2,rank=1".
+/// A WHERE of a fault as far as ranks and calls go: "2:1" and "2", "1@ready", "1@#12",
+/// "call=2,rank=1".
 struct Place {
   std::smatch parts;
   bool Matches(const std::string& where, const std::regex& pattern) {
@@ -96,7 +96,8 @@ struct Place {
   /// The place with another number in place of the first group's.
   std::string With(int64_t number) const {
     return parts.prefix().str() + parts[0].str().substr(0, parts.position(1) - parts.position(0)) +
-           std::to_string(number) + parts[0].str().substr(parts.position(1) - parts.position(0) + parts.length(1)) +
+           std::to_string(number) +
+           parts[0].str().substr(parts.position(1) - parts.position(0) + parts.length(1)) +
            parts.suffix().str();
   }
   int64_t Number() const { return std::strtoll(parts[1].str().c_str(), nullptr, 10); }
@@ -121,8 +122,8 @@ void StrikeWithin(Case& c) {
   }
 }
 
-/// The same on rank 0, at the first call, at a call half as late, at the one before; at whichever step comes
-/// first.
+/// The same on rank 0, at the first call, at a call half as late, at the one before; at whichever
+/// step comes first.
 std::vector<std::string> SimplerPlaces(const std::string& where) {
   std::vector<std::string> simpler;
   for (const std::regex& pattern : kOfRank) {
@@ -204,8 +205,8 @@ void SimplifyJob(Simplifier& to) {
   }
 }
 
-/// Changes a tensor to a shape of one dim fewer or smaller, its dims in the order that its strides gave
-/// them, without gaps.
+/// Changes a tensor to a shape of one dim fewer or smaller, its dims in the order that its strides
+/// gave them, without gaps.
 std::vector<std::function<void(TensorCase&)>> SimplerShapes(const std::vector<int64_t>& shape) {
   std::vector<std::function<void(TensorCase&)>> simpler;
   const auto laid_out_anew = [](TensorCase& t) {
@@ -220,7 +221,8 @@ std::vector<std::function<void(TensorCase&)>> SimplerShapes(const std::vector<in
     });
   }
   for (size_t dim = 0; dim < shape.size(); ++dim) {
-    for (const int64_t size : {int64_t{1}, int64_t{2}, int64_t{3}, shape[dim] / 2, shape[dim] - 1}) {
+    for (const int64_t size :
+         {int64_t{1}, int64_t{2}, int64_t{3}, shape[dim] / 2, shape[dim] - 1}) {
       if (size < 1 || size >= shape[dim]) continue;
       simpler.push_back([=](TensorCase& t) {
         t.shape[dim] = size;
@@ -247,7 +249,8 @@ void SimplifyTensor(Simplifier& to, size_t index) {
   const TensorCase& tensor = to.from().model.tensors[index];
   std::set<std::string> tied = {tensor.name};
   for (const auto& tie : to.from().model.ties) {
-    if (std::find(tie.begin(), tie.end(), tensor.name) != tie.end()) tied.insert(tie.begin(), tie.end());
+    if (std::find(tie.begin(), tie.end(), tensor.name) != tie.end())
+      tied.insert(tie.begin(), tie.end());
   }
   // What is tied is one tensor.
   const auto change = [&](const std::function<void(TensorCase&)>& how) {
@@ -262,10 +265,14 @@ void SimplifyTensor(Simplifier& to, size_t index) {
     t.stored_as = plain.stored_as;
   });
   change([&](TensorCase& t) { t.stored_as = plain.stored_as; });
-  change([](TensorCase& t) { if (t.stored.size() > 1) t.stored.resize(1); });
+  change([](TensorCase& t) {
+    if (t.stored.size() > 1) t.stored.resize(1);
+  });
   change(HalvePacked);
   change([&](TensorCase& t) { t.rope.reset(); });
-  change([&](TensorCase& t) { if (t.rope && t.rope->type != "default") t.rope = RopeCase(); });
+  change([&](TensorCase& t) {
+    if (t.rope && t.rope->type != "default") t.rope = RopeCase();
+  });
   change([&](TensorCase& t) { t.built_real = false; });
   change([](TensorCase& t) { t.strides.clear(); });
   change([&](TensorCase& t) { t.attributes.clear(); });
@@ -287,7 +294,8 @@ void SimplifyTensor(Simplifier& to, size_t index) {
 void ShortenName(Simplifier& to, const std::string& name) {
   const size_t dot = name.find('.');
   if (dot == std::string::npos) return;
-  for (const std::string& shorter : {name.substr(name.rfind('.', name.rfind('.') - 1) + 1), name.substr(dot + 1)}) {
+  for (const std::string& shorter :
+       {name.substr(name.rfind('.', name.rfind('.') - 1) + 1), name.substr(dot + 1)}) {
     to.Try([&](Case& c) {
       const auto rename = [&](std::string& text) { text = text == name ? shorter : text; };
       for (TensorCase& tensor : c.model.tensors) rename(tensor.name);

@@ -1,8 +1,8 @@
 #include "verify/case/shrink.h"
 
-#include <algorithm>
-
 #include <gtest/gtest.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "verify/case/case_json.h"
@@ -78,12 +78,15 @@ std::vector<FaultCase> SmallestFaults(const std::vector<FaultCase>& faults,
 }
 
 bool Has(const Case& c, const std::string& id) {
-  return std::any_of(c.faults.begin(), c.faults.end(), [&](const FaultCase& f) { return f.id == id; });
+  return std::any_of(c.faults.begin(), c.faults.end(),
+                     [&](const FaultCase& f) { return f.id == id; });
 }
 
 TEST(SimplerCases, OfTwoFaultsKeepTheOneThatMatters) {
-  const auto left = SmallestFaults({{"file/enospc", "7:3"}, {"rank/kill", "2@saved"}},
-                                   [](const Case& c) { return Has(c, "rank/kill") && c.faults.back().where.find('@') != std::string::npos; });
+  const auto left =
+      SmallestFaults({{"file/enospc", "7:3"}, {"rank/kill", "2@saved"}}, [](const Case& c) {
+        return Has(c, "rank/kill") && c.faults.back().where.find('@') != std::string::npos;
+      });
   ASSERT_EQ(left.size(), 1u);
   EXPECT_EQ(left[0].id, "rank/kill");
   EXPECT_EQ(left[0].where, "0@saved");
@@ -97,10 +100,13 @@ TEST(SimplerCases, StrikeRanksThatAreStillThereAndEarlierCalls) {
   };
   EXPECT_EQ(SmallestFaults({{"comm/drop", "5:3"}}, is_on_second).at(0).where, "5:1");
   const auto is_late = [](const Case& c) {
-    return Has(c, "rank/kill") && c.faults[0].where.starts_with("0@#") && std::stoi(c.faults[0].where.substr(3)) >= 3;
+    return Has(c, "rank/kill") && c.faults[0].where.starts_with("0@#") &&
+           std::stoi(c.faults[0].where.substr(3)) >= 3;
   };
   EXPECT_EQ(SmallestFaults({{"rank/kill", "0@#40"}}, is_late).at(0).where, "0@#3");
-  const auto is_kill = [](const Case& c) { return Has(c, "rank/kill") && c.faults[0].where.starts_with("0@stepped"); };
+  const auto is_kill = [](const Case& c) {
+    return Has(c, "rank/kill") && c.faults[0].where.starts_with("0@stepped");
+  };
   EXPECT_EQ(SmallestFaults({{"rank/kill", "0@stepped@2"}}, is_kill).at(0).where, "0@stepped");
 }
 

@@ -1,22 +1,21 @@
 #include "verify/cli/execute.h"
 
+#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "verify/cli/command.h"
 #include "verify/cli/files/places.h"
+#include "verify/faults/fault.h"
+#include "verify/process/outputs.h"
 #include "verify/process/scratch_directory.h"
 #include "verify/report/report.h"
 #include "verify/report/text.h"
-#include "verify/faults/fault.h"
-#include "verify/process/outputs.h"
 #include "verify/run/reach.h"
 #include "verify/run/verify_run.h"
 
@@ -73,13 +72,15 @@ void ShowProgress(const std::string& line) {
   std::fflush(stderr);
 }
 
-/// What writes scripts or programs that show the findings; empty where nobody knows how to run it again,
-/// as of a script that was only observed.
+/// What writes scripts or programs that show the findings; empty where nobody knows how to run it
+/// again, as of a script that was only observed.
 std::vector<std::string> ReproducerCommand(const RunResult& result, const ExecuteOptions& options,
                                            const Places& places) {
   if (result.test_case.subject == kReference) {
-    return {places.python, places.report + "/reproducer_reference.py",
-            "--source", places.source, "--build", places.build, "--torch-python", places.python};
+    return {places.python,    places.report + "/reproducer_reference.py",
+            "--source",       places.source,
+            "--build",        places.build,
+            "--torch-python", places.python};
   }
   if (!fs::exists(result.evidence_directory + "/values/order.json")) return {};
   return {places.python, places.report + "/reproducer.py", "--python", PythonFrom(options).python};
@@ -170,7 +171,8 @@ int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launche
 
 int Complain(const Error& error) {
   std::fprintf(stderr, "shardproof: %s\n", error.message.c_str());
-  if (error.code == ErrorCode::kBadInput || error.code == ErrorCode::kUnsupported) return kExitBadInput;
+  if (error.code == ErrorCode::kBadInput || error.code == ErrorCode::kUnsupported)
+    return kExitBadInput;
   return error.code == ErrorCode::kInternal ? kExitBroken : 1;
 }
 
@@ -212,8 +214,9 @@ int Execute(const Case& test_case, const ExecuteOptions& options) {
     return Lead(test_case, options, *launcher);
   }
   if (test_case.transport == "sim") {
-    return Complain(BadInput("RANK is set: simulated ranks are threads of one process, and cannot be "
-                             "joined"));
+    return Complain(
+        BadInput("RANK is set: simulated ranks are threads of one process, and cannot be "
+                 "joined"));
   }
   if (test_case.subject != kReference) {
     return Complain(BadInput("RANK is set: a Python subject's ranks are started here, not joined"));

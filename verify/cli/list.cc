@@ -33,12 +33,16 @@ void PrintBugs() {
 
 const char* ModelText(FaultModel model) {
   switch (model) {
-    case FaultModel::kMustBeSeen: return "a property must see it";
-    case FaultModel::kMustGoOn: return "every rank must end well, as without it";
+    case FaultModel::kMustBeSeen:
+      return "a property must see it";
+    case FaultModel::kMustGoOn:
+      return "every rank must end well, as without it";
     case FaultModel::kMustRecover:
       return "an older checkpoint must be restored, or every rank must say what is damaged";
-    case FaultModel::kMustAbortCleanly: return "every rank must end with a clear error, nothing lost";
-    case FaultModel::kMustEndTheRun: return "the other ranks must end within the deadline and name the rank";
+    case FaultModel::kMustAbortCleanly:
+      return "every rank must end with a clear error, nothing lost";
+    case FaultModel::kMustEndTheRun:
+      return "the other ranks must end within the deadline and name the rank";
     case FaultModel::kMustTellAll:
       return "it and all others must end within the deadline and name the rank";
     case FaultModel::kMustEndInTime:
@@ -53,14 +57,18 @@ void PrintFaults() {
     fmt::print("{}@WHERE\n  {}; {}\n  WHERE: {}\n", fault.id, fault.what, ModelText(fault.model),
                is_call ? "a call, as below" : fault.where);
   }
-  fmt::print("\n  A call is counted on its rank, among those that the fault is about, from the begin of the phase\n"
-             "  that is struck: {}\n", kTriggerHelp);
+  fmt::print(
+      "\n  A call is counted on its rank, among those that the fault is about, from the begin of "
+      "the phase\n"
+      "  that is struck: {}\n",
+      kTriggerHelp);
 }
 
 }  // namespace
 
 void AddList(CLI::App& app, int* exit_code) {
-  CLI::App* command = app.add_subcommand("list", "List what there is to judge, to plant, to inject");
+  CLI::App* command =
+      app.add_subcommand("list", "List what there is to judge, to plant, to inject");
   command->require_subcommand(1);
   command->add_subcommand("properties", "What is judged")->callback([exit_code] {
     PrintProperties();

@@ -1,10 +1,10 @@
 // shardproof replay: the run of a case file, or the one that a report or evidence directory holds.
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <fstream>
-#include <sstream>
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "verify/cli/command.h"
 #include "verify/cli/execute.h"

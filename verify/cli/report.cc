@@ -1,8 +1,8 @@
 // shardproof report: judges evidence that is there already, such as that of a script which calls
 // shardproof.observe, or of an earlier run.
-#include <filesystem>
-
 #include <fmt/format.h>
+
+#include <filesystem>
 
 #include "verify/cli/command.h"
 #include "verify/cli/execute.h"
@@ -42,8 +42,8 @@ int RunReport(const std::string& path, const ExecuteOptions& options) {
   if (const Status apart = CheckOutputs(evidence.value().test_case, options); !apart.ok()) {
     return Complain(apart.error());
   }
-  RunResult result = MakeRunResult(evidence.value(), Judge(evidence.value(), options.properties),
-                                   path);
+  RunResult result =
+      MakeRunResult(evidence.value(), Judge(evidence.value(), options.properties), path);
   result.faults = DescribeFaults(result.test_case);
   result.command_line = options.command_line;
   result.next_command.clear();
@@ -51,8 +51,8 @@ int RunReport(const std::string& path, const ExecuteOptions& options) {
     std::error_code error;
     std::filesystem::create_directories(options.report, error);
     if (error) {
-      return Complain(BadInput(fmt::format("report directory {}: cannot be made: {}",
-                                           options.report, error.message())));
+      return Complain(BadInput(
+          fmt::format("report directory {}: cannot be made: {}", options.report, error.message())));
     }
   }
   return Present(result, options);
@@ -85,15 +85,18 @@ void AddReport(CLI::App& app, const std::vector<std::string>& command_line, int*
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command =
       app.add_subcommand("report", "Judge evidence that a script or an earlier run left");
-  command->add_option("DIR", arguments->path,
-                      "Directory that shardproof.observe wrote, or of a report")
+  command
+      ->add_option("DIR", arguments->path,
+                   "Directory that shardproof.observe wrote, or of a report")
       ->required();
   CLI::Option* bundle =
-      command->add_option("--bundle", arguments->bundle,
-                          "Pack the report of DIR, its evidence and its reproducers into this .tar.gz")
+      command
+          ->add_option("--bundle", arguments->bundle,
+                       "Pack the report of DIR, its evidence and its reproducers into this .tar.gz")
           ->check(NotEmpty);
-  command->add_flag("--redact", arguments->redact,
-                    "In the bundle, keep names, shapes and digests and leave out every value")
+  command
+      ->add_flag("--redact", arguments->redact,
+                 "In the bundle, keep names, shapes and digests and leave out every value")
       ->needs(bundle);
   AddOutputOptions(*command, arguments->execute);
   // What is packed was judged.

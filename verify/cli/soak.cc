@@ -1,5 +1,6 @@
 #include "verify/cli/soak.h"
 
+#include <fmt/format.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -8,10 +9,8 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <sstream>
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "verify/cli/command.h"
 #include "verify/evidence/line_file.h"
@@ -64,8 +63,9 @@ Result<SoakOptions> OptionsFrom(const SoakArguments& arguments) {
   if (!arguments.subject.empty()) options.generate.subject = arguments.subject;
   SP_ASSIGN(options.subject, DeclareSubject(options.generate.subject, options.python));
   const bool reference = options.generate.subject == kReference;
-  options.generate.transport =
-      !arguments.transport.empty() ? arguments.transport : reference ? "sim" : "gloo";
+  options.generate.transport = !arguments.transport.empty() ? arguments.transport
+                               : reference                  ? "sim"
+                                                            : "gloo";
   options.generate.world = arguments.world;
   options.generate.attributes = !options.subject.cannot.contains("identity");
   // Ranks that are processes take cores and seconds.
@@ -84,8 +84,9 @@ Result<SoakOptions> OptionsFrom(const SoakArguments& arguments) {
   const auto judges_faults = [](const std::string& id) {
     return id.starts_with("fault.") && id != "fault.damage_recovered";
   };
-  options.generate.faults = options.properties.empty() ||
-                            std::any_of(options.properties.begin(), options.properties.end(), judges_faults);
+  options.generate.faults =
+      options.properties.empty() ||
+      std::any_of(options.properties.begin(), options.properties.end(), judges_faults);
   SP_TRY(SelectProperties(options.properties));
   SP_ASSIGN(options.corpus, ReadCorpus(arguments.corpus));
   return options;
@@ -131,7 +132,8 @@ Result<SoakSummary> GoOnFrom(const std::string& path, const SoakOptions& options
   return summary;
 }
 
-/// What was done so far can be replaced by what was done later: not what another program reads, such as a pipe.
+/// What was done so far can be replaced by what was done later: not what another program reads,
+/// such as a pipe.
 bool IsReplaced(const std::string& path) {
   std::error_code error;
   const fs::file_status there = fs::status(path, error);
@@ -143,16 +145,18 @@ Status CheckReportCanBeWritten(const std::string& directory) {
   if (directory.empty()) return Ok();
   std::error_code error;
   fs::path outermost;  // of what does not exist yet
-  for (fs::path path = fs::absolute(directory); !fs::exists(path, error) && path.has_relative_path();
-       path = path.parent_path()) {
+  for (fs::path path = fs::absolute(directory);
+       !fs::exists(path, error) && path.has_relative_path(); path = path.parent_path()) {
     outermost = path;
   }
   fs::create_directories(directory, error);
-  if (!error && ::access(directory.c_str(), W_OK | X_OK) != 0) error = {errno, std::generic_category()};
+  if (!error && ::access(directory.c_str(), W_OK | X_OK) != 0)
+    error = {errno, std::generic_category()};
   std::error_code unmade;
   if (!outermost.empty()) fs::remove_all(outermost, unmade);
   if (!error) return Ok();
-  return BadInput(fmt::format("report directory {}: cannot be written: {}", directory, error.message()));
+  return BadInput(
+      fmt::format("report directory {}: cannot be written: {}", directory, error.message()));
 }
 
 /// The same for a file. \param option  that names it.
@@ -161,11 +165,12 @@ Status CheckFileCanBeWritten(const char* option, const std::string& path) {
   std::error_code error;
   const fs::path folder = fs::absolute(path).parent_path();
   if (fs::is_directory(path, error)) {
-    return BadInput(fmt::format("{} {}: expected a file to write, found a directory", option, path));
+    return BadInput(
+        fmt::format("{} {}: expected a file to write, found a directory", option, path));
   }
   if (fs::is_directory(folder, error) && ::access(folder.c_str(), W_OK | X_OK) == 0) return Ok();
-  return BadInput(fmt::format("{} {}: cannot be written: {} is no directory that can be written in", option,
-                              path, folder.string()));
+  return BadInput(fmt::format("{} {}: cannot be written: {} is no directory that can be written in",
+                              option, path, folder.string()));
 }
 
 Status WriteDocument(const std::string& path, const json& document) {
@@ -198,7 +203,8 @@ class ProgressLines {
 /// Tells how a soak stands, and keeps its document up to date.
 class Watcher {
  public:
-  Watcher(const SoakOptions& options, std::string json) : options_(options), json_(std::move(json)) {}
+  Watcher(const SoakOptions& options, std::string json)
+      : options_(options), json_(std::move(json)) {}
   void operator()(const SoakSummary& summary) {
     const auto now = std::chrono::steady_clock::now();
     lines_.Tell(SoakProgress(summary));
@@ -229,7 +235,8 @@ struct Smallest {
   Shrunk shrunk;
 };
 
-/// \returns nothing if the case, run in processes of its own, has no finding, or none of `property`.
+/// \returns nothing if the case, run in processes of its own, has no finding, or none of
+/// `property`.
 Result<std::optional<Smallest>> FindSmallest(const Case& failing, const std::string& property,
                                              uint64_t runs_max, const SoakOptions& options) {
   CaseRunner isolated(options, options.directory + "/isolated", true);
@@ -238,8 +245,10 @@ Result<std::optional<Smallest>> FindSmallest(const Case& failing, const std::str
     if (!property.empty() && finding.property != property) continue;
     Smallest smallest{.signature = SignatureOf(finding), .shrunk = {}};
     SoakOptions told = options;
-    told.shrink_progress = [lines = ProgressLines()](const Case& smallest_yet, uint64_t runs) mutable {
-      lines.Tell(fmt::format("shrinking: {} after {}", SizeText(smallest_yet), Plural(runs, "run")));
+    told.shrink_progress = [lines = ProgressLines()](const Case& smallest_yet,
+                                                     uint64_t runs) mutable {
+      lines.Tell(
+          fmt::format("shrinking: {} after {}", SizeText(smallest_yet), Plural(runs, "run")));
     };
     auto shrunk = Shrink(failing, smallest.signature, runs_max, told);
     ClearProgress();
@@ -256,7 +265,8 @@ const char* WhyItEnded(const Shrunk& shrunk) {
 }
 
 /// Shrinks the first failing case, and shows the smallest as `verify` would.
-void ShowFailure(const SoakArguments& arguments, const SoakOptions& options, const FailedCase& failure) {
+void ShowFailure(const SoakArguments& arguments, const SoakOptions& options,
+                 const FailedCase& failure) {
   const uint64_t index = failure.outcome.index;
   fmt::print("case {} of seed {} fails ({})", index, options.seed, SizeText(failure.test_case));
   if (failure.outcome.findings.empty()) {
@@ -265,7 +275,8 @@ void ShowFailure(const SoakArguments& arguments, const SoakOptions& options, con
   }
   fmt::print(": {}\n", failure.outcome.findings[0].message);
   std::fflush(stdout);
-  const uint64_t runs_max = arguments.shrink_runs.value_or(ShrinkRunsFor(failure.test_case.subject));
+  const uint64_t runs_max =
+      arguments.shrink_runs.value_or(ShrinkRunsFor(failure.test_case.subject));
   const auto smallest = FindSmallest(failure.test_case, "", runs_max, options);
   if (!smallest.ok()) {
     Complain(smallest.error());
@@ -277,8 +288,7 @@ void ShowFailure(const SoakArguments& arguments, const SoakOptions& options, con
   }
   const Shrunk& shrunk = smallest.value()->shrunk;
   fmt::print("shrunk to {} in {} runs ({}; {}):\n", SizeText(shrunk.test_case), shrunk.runs,
-             WhyItEnded(shrunk),
-             smallest.value()->signature.Text());
+             WhyItEnded(shrunk), smallest.value()->signature.Text());
   std::fflush(stdout);
   ExecuteOptions execute = arguments.execute;
   execute.json.clear();
@@ -286,13 +296,15 @@ void ShowFailure(const SoakArguments& arguments, const SoakOptions& options, con
     std::error_code error;
     fs::create_directories(execute.report, error);
     const std::string path = execute.report + "/case.json";
-    if (const Status written = WriteFileAtomically(path, CaseToJson(shrunk.test_case).dump(1) + "\n");
+    if (const Status written =
+            WriteFileAtomically(path, CaseToJson(shrunk.test_case).dump(1) + "\n");
         !written.ok()) {
       Complain(written.error());
     }
   }
   if (Execute(shrunk.test_case, execute) == 0) {
-    fmt::print("it passes this time: what was found ({}) comes and goes\n", smallest.value()->signature.Text());
+    fmt::print("it passes this time: what was found ({}) comes and goes\n",
+               smallest.value()->signature.Text());
   }
   if (!execute.report.empty()) return;
   fmt::print("the case, for `shardproof replay FILE`:\n{}\n", CaseToJson(shrunk.test_case).dump());
@@ -313,24 +325,24 @@ Result<int> SoakOf(const SoakArguments& arguments) {
                          Document(options, summary, Verdict::kInconclusive, "not finished")));
   }
   options.progress = Watcher(options, arguments.execute.json);
-  fmt::print("shardproof: generated cases of seed {}{}, {}, transport {}{}, torch {}\n", options.seed,
-             options.first == 0 ? "" : fmt::format(" from {} on", options.first),
+  fmt::print("shardproof: generated cases of seed {}{}, {}, transport {}{}, torch {}\n",
+             options.seed, options.first == 0 ? "" : fmt::format(" from {} on", options.first),
              options.subject.name, options.generate.transport,
              options.bug.empty() ? "" : ", planted bug " + options.bug, SHARDPROOF_TORCH_VERSION);
   std::fflush(stdout);
   SP_ASSIGN(const SoakEnd end, Soak(options, summary));
   ClearProgress();
   const Verdict verdict = SoakVerdict(summary, end);
-  const Status written =
-      WriteDocument(arguments.execute.json,
-                    Document(options, summary, verdict, SoakReason(summary, end)));
+  const Status written = WriteDocument(
+      arguments.execute.json, Document(options, summary, verdict, SoakReason(summary, end)));
   if (arguments.execute.json != "-") fmt::print("{}", SoakReport(summary, end));
   std::fflush(stdout);
   SP_TRY(Status(written));
   if (!summary.failures.empty() && arguments.execute.json != "-") {
     ShowFailure(arguments, options, summary.failures.front());
   } else if (summary.failures.empty() && fs::exists(arguments.execute.report + "/result.json")) {
-    fmt::print("report {}: is of an earlier run; nothing failed in this one\n", arguments.execute.report);
+    fmt::print("report {}: is of an earlier run; nothing failed in this one\n",
+               arguments.execute.report);
   }
   return ExitCodeOf(verdict);
 }
@@ -388,7 +400,8 @@ Result<int> AdequacyOf(const SoakArguments& arguments) {
                 {"versions", {{"torch", SHARDPROOF_TORCH_VERSION}}}};
   };
   std::vector<BugAdequacy> measured;
-  if (IsReplaced(arguments.execute.json)) SP_TRY(WriteDocument(arguments.execute.json, document(measured)));
+  if (IsReplaced(arguments.execute.json))
+    SP_TRY(WriteDocument(arguments.execute.json, document(measured)));
   bool all = true;
   for (const PlantedBug& bug : bugs) {
     std::fflush(stdout);
@@ -403,8 +416,10 @@ Result<int> AdequacyOf(const SoakArguments& arguments) {
   std::fflush(stdout);
   SP_TRY(WriteDocument(arguments.execute.json, document(measured)));
   if (!arguments.execute.report.empty()) {
-    fmt::print("smallest cases: {0}/ID.json; `shardproof replay {0}/ID.json --report DIR` makes reproducers\n",
-               arguments.execute.report);
+    fmt::print(
+        "smallest cases: {0}/ID.json; `shardproof replay {0}/ID.json --report DIR` makes "
+        "reproducers\n",
+        arguments.execute.report);
   }
   if (!all || measured.size() == bugs.size()) return all ? 0 : 1;
   fmt::print("inconclusive: time limit; {} of {} were not planted\n", bugs.size() - measured.size(),
@@ -422,9 +437,11 @@ int RunAdequacy(const SoakArguments& arguments) {
 int RunShrink(const Case& failing, const std::string& property, std::optional<uint64_t> runs_max,
               const std::string& out, const ExecuteOptions& execute) {
   if (!property.empty()) {
-    if (const auto known = SelectProperties({property}); !known.ok()) return Complain(known.error());
+    if (const auto known = SelectProperties({property}); !known.ok())
+      return Complain(known.error());
   }
-  if (const Status can = CheckFileCanBeWritten("--out", out); !can.ok()) return Complain(can.error());
+  if (const Status can = CheckFileCanBeWritten("--out", out); !can.ok())
+    return Complain(can.error());
   SoakOptions options;
   options.python = PythonFrom(execute);
   const auto subject = DeclareSubject(failing.subject, options.python);
@@ -433,8 +450,8 @@ int RunShrink(const Case& failing, const std::string& property, std::optional<ui
   const auto scratch = MakeScratch();
   if (!scratch.ok()) return Complain(scratch.error());
   options.directory = scratch.value()->path();
-  const auto smallest = FindSmallest(failing, property,
-                                     runs_max.value_or(ShrinkRunsFor(failing.subject)), options);
+  const auto smallest =
+      FindSmallest(failing, property, runs_max.value_or(ShrinkRunsFor(failing.subject)), options);
   if (!smallest.ok()) return Complain(smallest.error());
   if (!smallest.value()) {
     return Complain(BadInput(property.empty() ? "the case does not fail: there is nothing to shrink"

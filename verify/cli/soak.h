@@ -16,11 +16,11 @@ struct SoakArguments {
   uint64_t seed = 0;
   int64_t world = 0;
   std::string transport;
-  std::string subject;   ///< absolute path, or empty
+  std::string subject;  ///< absolute path, or empty
   std::string bug;
-  std::string corpus;    ///< directory of case files, or empty
+  std::string corpus;  ///< directory of case files, or empty
   bool keep_going = false;
-  bool resume = false;   ///< go on from what `execute.json` has
+  bool resume = false;  ///< go on from what `execute.json` has
   size_t jobs = 0;
   std::optional<uint64_t> shrink_runs;  ///< not given: as is usual for the subject
   ExecuteOptions execute;
@@ -35,7 +35,8 @@ int RunSoak(const SoakArguments& arguments);
 int RunAdequacy(const SoakArguments& arguments);
 
 /// Shrinks a case that fails, tells how far, and prints or writes the smallest.
-/// \param property  whose finding is to stay; empty: the first one. \param out  a file, or empty: stdout.
+/// \param property  whose finding is to stay; empty: the first one. \param out  a file, or empty:
+/// stdout.
 int RunShrink(const Case& failing, const std::string& property, std::optional<uint64_t> runs_max,
               const std::string& out, const ExecuteOptions& execute);
 

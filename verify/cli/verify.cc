@@ -1,14 +1,14 @@
 // shardproof verify: load, shard, save and restore a model on several ranks, and judge it.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <tuple>
-
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "verify/cli/command.h"
 #include "verify/cli/execute.h"
@@ -69,7 +69,8 @@ std::optional<int64_t> StartedRanks() {
 Result<int64_t> WorldFrom(const std::optional<int64_t>& asked) {
   const std::optional<int64_t> started = StartedRanks();
   if (asked && started && *asked > *started) {
-    return BadInput(fmt::format("--world {}: {} ranks were started (WORLD_SIZE)", *asked, *started));
+    return BadInput(
+        fmt::format("--world {}: {} ranks were started (WORLD_SIZE)", *asked, *started));
   }
   return asked.value_or(started.value_or(4));
 }
@@ -77,10 +78,11 @@ Result<int64_t> WorldFrom(const std::optional<int64_t>& asked) {
 /// "dp_replicate=2,dp_shard=2"; or "2x2", which names the axes so. Sizes are checked with the Case.
 Result<std::vector<AxisCase>> ParseMesh(const char* option, const std::string& text) {
   const auto complain = [&] {
-    return BadInput(fmt::format("{} {}: expected AXIS=RANKS,... such as "
-                                "dp_replicate=2,dp_shard=2, or 2x2 for just that and 2x2x2 with a "
-                                "third axis, tp",
-                                option, text));
+    return BadInput(
+        fmt::format("{} {}: expected AXIS=RANKS,... such as "
+                    "dp_replicate=2,dp_shard=2, or 2x2 for just that and 2x2x2 with a "
+                    "third axis, tp",
+                    option, text));
   };
   const bool named = text.find('=') != std::string::npos;
   const std::vector<std::string> plain_names = {"dp_replicate", "dp_shard", "tp"};
@@ -111,9 +113,10 @@ Result<LoraCase> ParseLora(const std::string& text) {
   LoraCase lora;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), lora.rank);
   if (error != std::errc() || end + 1 >= text.data() + text.size() || *end != ':') {
-    return BadInput(fmt::format("--lora {}: expected RANK:TARGET,..., such as 8:q_proj,v_proj or "
-                                "8:all-linear",
-                                text));
+    return BadInput(
+        fmt::format("--lora {}: expected RANK:TARGET,..., such as 8:q_proj,v_proj or "
+                    "8:all-linear",
+                    text));
   }
   std::istringstream targets(end + 1);
   for (std::string target; std::getline(targets, target, ',');) lora.targets.push_back(target);
@@ -123,9 +126,10 @@ Result<LoraCase> ParseLora(const std::string& text) {
 Result<FaultCase> ParseInject(const std::string& text) {
   const size_t at = text.find('@');
   if (at == std::string::npos || at == 0 || at + 1 == text.size()) {
-    return BadInput(fmt::format("--inject {}: expected ID@WHERE, such as "
-                                "file/flip@model.norm.weight:3; see 'shardproof list faults'",
-                                text));
+    return BadInput(
+        fmt::format("--inject {}: expected ID@WHERE, such as "
+                    "file/flip@model.norm.weight:3; see 'shardproof list faults'",
+                    text));
   }
   return FaultCase{text.substr(0, at), text.substr(at + 1)};
 }
@@ -134,8 +138,8 @@ Result<FaultCase> ParseInject(const std::string& text) {
 Status AddOption(const std::string& text, std::map<std::string, std::string>& options) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
-    return BadInput(fmt::format("--option {}: expected NAME=VALUE, as the subject's OPTIONS says",
-                                text));
+    return BadInput(
+        fmt::format("--option {}: expected NAME=VALUE, as the subject's OPTIONS says", text));
   }
   options[text.substr(0, equals)] = text.substr(equals + 1);
   return Ok();
@@ -145,8 +149,9 @@ Status AddOption(const std::string& text, std::map<std::string, std::string>& op
 Status SetModel(const VerifyArguments& arguments, ModelCase& model) {
   const bool any = !arguments.adapter.empty() || !arguments.lora.empty() || arguments.from_scratch;
   if (any && model.checkpoint.empty()) {
-    return BadInput("--adapter, --lora and --from-scratch are of a model with a config.json: expected "
-                    "--checkpoint, or a case that names one");
+    return BadInput(
+        "--adapter, --lora and --from-scratch are of a model with a config.json: expected "
+        "--checkpoint, or a case that names one");
   }
   if (!arguments.adapter.empty()) {
     model.adapter = std::filesystem::absolute(arguments.adapter).string();
@@ -250,14 +255,16 @@ std::string IsNatural(const std::string& text) {
   uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error == std::errc() && end == text.data() + text.size()) return "";
-  return fmt::format("expected an integer from 0 to {}, found {}", std::numeric_limits<uint64_t>::max(), text);
+  return fmt::format("expected an integer from 0 to {}, found {}",
+                     std::numeric_limits<uint64_t>::max(), text);
 }
 
 /// For CLI11, whose own range of real numbers lets NaN through.
 auto RealFrom(double low, double high, const char* unit) {
   return [=](const std::string& text) {
     double number = 0;
-    if (CLI::detail::lexical_cast(text, number) && number >= low && number <= high) return std::string();
+    if (CLI::detail::lexical_cast(text, number) && number >= low && number <= high)
+      return std::string();
     return fmt::format("expected {} from {} to {}, found {}", unit, low, high, text);
   };
 }
@@ -266,7 +273,8 @@ auto RealFrom(double low, double high, const char* unit) {
 Result<SoakArguments> SoakFrom(const VerifyArguments& arguments) {
   SoakArguments soak = arguments.soak;
   if (arguments.world && (*arguments.world < 1 || *arguments.world > kWorldMax)) {
-    return BadInput(fmt::format("--world: expected 1 to {} ranks, found {}", kWorldMax, *arguments.world));
+    return BadInput(
+        fmt::format("--world: expected 1 to {} ranks, found {}", kWorldMax, *arguments.world));
   }
   soak.seed = arguments.seed.value_or(0);
   soak.world = arguments.world.value_or(0);
@@ -304,15 +312,18 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
   auto arguments = std::make_shared<VerifyArguments>();
   CLI::App* command = app.add_subcommand(
       "verify", "Load, shard, save and restore a model on several ranks, and judge every step");
-  command->add_option("--checkpoint", arguments->checkpoint,
-                      "Hugging Face directory: config.json and safetensors")
+  command
+      ->add_option("--checkpoint", arguments->checkpoint,
+                   "Hugging Face directory: config.json and safetensors")
       ->check(NotEmpty);
-  command->add_option("--adapter", arguments->adapter,
-                      "PEFT directory of a LoRA adapter of that model, loaded with it")
+  command
+      ->add_option("--adapter", arguments->adapter,
+                   "PEFT directory of a LoRA adapter of that model, loaded with it")
       ->check(NotEmpty);
-  command->add_option("--lora", arguments->lora,
-                      "RANK:TARGET,...: a LoRA adapter that begins here, such as 8:q_proj,v_proj or\n"
-                      "8:all-linear");
+  command->add_option(
+      "--lora", arguments->lora,
+      "RANK:TARGET,...: a LoRA adapter that begins here, such as 8:q_proj,v_proj or\n"
+      "8:all-linear");
   command->add_flag("--from-scratch", arguments->from_scratch,
                     "Of the checkpoint, read only config.json: every tensor is initialised");
   command->add_option("--case", arguments->case_file,
@@ -320,96 +331,120 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
   command->add_option("--world", arguments->world, "Ranks: default 4, or what torchrun started");
   command->add_option("--resume-world", arguments->resume_world,
                       "Ranks to restore on besides (default: one fewer; 2 if there is one)");
-  command->add_option("--resume-mesh", arguments->resume_mesh,
-                      "Mesh to restore on besides instead, as --mesh has it: 2x2, tp=4")
+  command
+      ->add_option("--resume-mesh", arguments->resume_mesh,
+                   "Mesh to restore on besides instead, as --mesh has it: 2x2, tp=4")
       ->excludes("--resume-world");
-  command->add_option("--mesh", arguments->mesh,
-                      "Ranks as a mesh instead: dp_replicate=2,dp_shard=2, or 2x2 for\njust that; 2x2x2: tp besides")
+  command
+      ->add_option("--mesh", arguments->mesh,
+                   "Ranks as a mesh instead: dp_replicate=2,dp_shard=2, or 2x2 for\njust that; "
+                   "2x2x2: tp besides")
       ->excludes("--world");
   command->add_option("--subject", arguments->subject,
                       "What to verify: reference (default), or a Python file with\n"
                       "def run(case, observe); see verify/subjects/README.md");
-  command->add_option("--python", arguments->execute.python,
-                      "Python that runs the subject (default: the one with the torch built against)");
+  command->add_option(
+      "--python", arguments->execute.python,
+      "Python that runs the subject (default: the one with the torch built against)");
   command->add_option("--option", arguments->options,
                       "NAME=VALUE: a way of working that the subject declares in OPTIONS.\n"
                       "May be repeated");
   command->add_option("--steps", arguments->steps,
                       "Optimizer steps of a subject that trains (default 4; 0: none). Halfway it\n"
                       "saves, and goes on once as it is and once from what was saved");
-  command->add_option("--strategy", arguments->strategy,
-                      "rank0-broadcast (default): rank 0 reads, the others take their shards off\n"
-                      "the same buckets; rank0-scatter: rank 0 sends each its own; each-reads-own:\n"
-                      "every rank reads its shards; plain: every rank reads everything");
-  command->add_option("--transport", arguments->transport,
-                      "gloo (default): ranks are processes; sim: threads of one process over a\n"
-                      "simulated transport, in an order that follows from --seed")
+  command->add_option(
+      "--strategy", arguments->strategy,
+      "rank0-broadcast (default): rank 0 reads, the others take their shards off\n"
+      "the same buckets; rank0-scatter: rank 0 sends each its own; each-reads-own:\n"
+      "every rank reads its shards; plain: every rank reads everything");
+  command
+      ->add_option("--transport", arguments->transport,
+                   "gloo (default): ranks are processes; sim: threads of one process over a\n"
+                   "simulated transport, in an order that follows from --seed")
       ->check(CLI::IsMember({"gloo", "sim"}));
-  command->add_option("--device", arguments->device,
-                      "Where tensors are: cpu (default); cuda, over NCCL; apart: host memory that only\n"
-                      "copies reach, as a GPU's, for machines without one");
-  command->add_option("--optimizer", arguments->optimizer,
-                      "before-sharding: an optimizer of the loaded model is unbound, and bound to its\n"
-                      "shards when they are ready. Default: none");
+  command->add_option(
+      "--device", arguments->device,
+      "Where tensors are: cpu (default); cuda, over NCCL; apart: host memory that only\n"
+      "copies reach, as a GPU's, for machines without one");
+  command->add_option(
+      "--optimizer", arguments->optimizer,
+      "before-sharding: an optimizer of the loaded model is unbound, and bound to its\n"
+      "shards when they are ready. Default: none");
   command->add_option("--inject", arguments->inject,
                       "Inject a fault, ID@WHERE: file/flip@TENSOR:INDEX, comm/swap-rows@TENSOR,\n"
                       "buffer/nan@NAME; see 'shardproof list faults'. May be repeated");
-  command->add_option("--kill", arguments->kill,
-                      "RANK@STAGE: that rank is killed when it has reached the stage; likewise\n"
-                      "RANK@STAGE@STEP, and RANK@#N before its N-th collective. As --inject rank/kill@...");
+  command->add_option(
+      "--kill", arguments->kill,
+      "RANK@STAGE: that rank is killed when it has reached the stage; likewise\n"
+      "RANK@STAGE@STEP, and RANK@#N before its N-th collective. As --inject rank/kill@...");
   command->add_option("--stop", arguments->stop,
                       "RANK@STAGE: that rank stops then, and never answers again");
-  command->add_flag("--as-stated", arguments->as_stated,
-                    "Judge what comes of the faults, as 'list faults' states it of each, and nothing else:\n"
-                    "a job that ends as it must under them passes");
-  command->add_option("--bug", arguments->bug,
-                      "Plant a known mistake in the reference pipeline; see 'shardproof list bugs'.\n"
-                      "Without --checkpoint or --case: on the smallest case that shows it");
+  command->add_flag(
+      "--as-stated", arguments->as_stated,
+      "Judge what comes of the faults, as 'list faults' states it of each, and nothing else:\n"
+      "a job that ends as it must under them passes");
+  command->add_option(
+      "--bug", arguments->bug,
+      "Plant a known mistake in the reference pipeline; see 'shardproof list bugs'.\n"
+      "Without --checkpoint or --case: on the smallest case that shows it");
   command->add_option("--seed", arguments->seed, "Seed of initial values (default 0)")
       ->check(IsNatural);
-  command->add_option("--bucket-bytes", arguments->bucket_bytes,
-                      "Staging bytes a rank may hold at once (default 16 MiB)")
+  command
+      ->add_option("--bucket-bytes", arguments->bucket_bytes,
+                   "Staging bytes a rank may hold at once (default 16 MiB)")
       ->check(IsNatural);
-  command->add_option("--deadline", arguments->deadline_seconds,
-                      "Seconds without progress after which a rank hangs (default 60)")
+  command
+      ->add_option("--deadline", arguments->deadline_seconds,
+                   "Seconds without progress after which a rank hangs (default 60)")
       ->check(RealFrom(kDeadlineMin, kDeadlineMax, "seconds"));
   command->add_option("--allow-missing", arguments->allow_missing,
                       "A tensor that the checkpoint may lack: it is initialised. May be repeated");
   command->add_option("--allow-unexpected", arguments->allow_unexpected,
                       "A tensor that the checkpoint may hold besides. May be repeated");
   CLI::App* soak = command->add_option_group("Generated cases");
-  soak->add_option("--generate", arguments->soak.cases, "Run so many generated cases of --seed, of any "
+  soak->add_option("--generate", arguments->soak.cases,
+                   "Run so many generated cases of --seed, of any "
                    "model, mesh and strategy;\n--world and --transport (default sim) hold for all")
       ->check(CLI::Range(uint64_t{1}, kCasesMax));
   soak->add_option("--minutes", arguments->soak.minutes, "Run generated cases for so long")
       ->check(RealFrom(kMinutesMin, kMinutesMax, "minutes"));
-  soak->add_option("--first", arguments->soak.first, "Begin with the case of this index (default 0)")
+  soak->add_option("--first", arguments->soak.first,
+                   "Begin with the case of this index (default 0)")
       ->check(CLI::Range(uint64_t{0}, kCasesMax));
-  soak->add_option("--corpus", arguments->soak.corpus, "Directory of case files that are run before")
+  soak->add_option("--corpus", arguments->soak.corpus,
+                   "Directory of case files that are run before")
       ->check(CLI::ExistingDirectory);
   soak->add_flag("--keep-going", arguments->soak.keep_going,
                  "Do not end with the first case that does not pass");
   soak->add_flag("--resume", arguments->soak.resume, "Go on from what the file of --json has");
   soak->add_option("--jobs", arguments->soak.jobs,
-                   "Cases side by side (default: one a core, two where ranks are processes; one of a subject)")
+                   "Cases side by side (default: one a core, two where ranks are processes; one of "
+                   "a subject)")
       ->check(CLI::Range(uint64_t{1}, kJobsMax));
   soak->add_option("--shrink-runs", arguments->soak.shrink_runs,
                    "Runs to find the smallest failing case in (default 500, of a subject 60)")
       ->check(CLI::Range(uint64_t{0}, kCasesMax));
   soak->add_option("--bugs", arguments->bugs,
-                   "all, or ids: plant each in generated cases (--generate: at most so many of each, default\n"
-                   "400), shrink, and tell which properties see it; --report: directory for the smallest cases")
+                   "all, or ids: plant each in generated cases (--generate: at most so many of "
+                   "each, default\n"
+                   "400), shrink, and tell which properties see it; --report: directory for the "
+                   "smallest cases")
       ->check(NotEmpty)
       ->excludes(command->get_option("--bug"));
   AddOutputOptions(*command, arguments->execute);
-  command->add_option("--save-to", arguments->execute.save_to,
-                      "Keep the saved checkpoint in this directory; of a reference that takes steps,\n"
-                      "each save in a directory of its own below it, and latest names the newest")
+  command
+      ->add_option("--save-to", arguments->execute.save_to,
+                   "Keep the saved checkpoint in this directory; of a reference that takes steps,\n"
+                   "each save in a directory of its own below it, and latest names the newest")
       ->check(NotEmpty);
-  for (const char* of_one : {"--checkpoint", "--case", "--adapter", "--lora", "--from-scratch", "--mesh",
-                             "--resume-mesh", "--resume-world", "--strategy", "--device", "--optimizer",
-                             "--inject", "--kill", "--stop", "--as-stated", "--bucket-bytes", "--allow-missing", "--allow-unexpected",
-                             "--steps", "--option", "--deadline", "--save-to"}) {
+  for (const char* of_one : {"--checkpoint",   "--case",          "--adapter",
+                             "--lora",         "--from-scratch",  "--mesh",
+                             "--resume-mesh",  "--resume-world",  "--strategy",
+                             "--device",       "--optimizer",     "--inject",
+                             "--kill",         "--stop",          "--as-stated",
+                             "--bucket-bytes", "--allow-missing", "--allow-unexpected",
+                             "--steps",        "--option",        "--deadline",
+                             "--save-to"}) {
     soak->get_option("--generate")->excludes(command->get_option(of_one));
     soak->get_option("--minutes")->excludes(command->get_option(of_one));
     soak->get_option("--bugs")->excludes(command->get_option(of_one));
@@ -422,7 +457,8 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
     soak->get_option("--bugs")->excludes(command->get_option(of_subject));
   }
   command->footer(
-      "Every difference is named to the rank, the tensor and the element. Ranks are forked here, or,\n"
+      "Every difference is named to the rank, the tensor and the element. Ranks are forked here, "
+      "or,\n"
       "if RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set, are the ones that were started:\n"
       "  torchrun --no-python --nproc-per-node 4 shardproof verify --checkpoint DIR");
   command->callback([arguments, command_line, exit_code, soak] {
@@ -430,8 +466,9 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
     const bool many = arguments->soak.cases || arguments->soak.minutes || !arguments->bugs.empty();
     for (const CLI::Option* option : soak->get_options()) {
       if (option->count() == 0 || many) continue;
-      *exit_code = Complain(BadInput(option->get_name() + " is about generated cases: expected --generate N or "
-                                                          "--minutes M beside it"));
+      *exit_code = Complain(BadInput(option->get_name() +
+                                     " is about generated cases: expected --generate N or "
+                                     "--minutes M beside it"));
       return;
     }
     *exit_code = RunVerify(*arguments);

@@ -66,9 +66,11 @@ Result<Checkpoint> Checkpoint::Open(const std::string& path, const std::string& 
 }
 
 const formats::StoredTensor* Checkpoint::Find(const std::string& name) const {
-  const auto found = std::lower_bound(
-      tensors().begin(), tensors().end(), name,
-      [](const formats::StoredTensor& tensor, const std::string& wanted) { return tensor.name < wanted; });
+  const auto found =
+      std::lower_bound(tensors().begin(), tensors().end(), name,
+                       [](const formats::StoredTensor& tensor, const std::string& wanted) {
+                         return tensor.name < wanted;
+                       });
   return found == tensors().end() || found->name != name ? nullptr : &*found;
 }
 

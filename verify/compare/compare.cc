@@ -65,8 +65,8 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 
 /// A difference of shape or dtype: said as such, values are not held against each other.
 Result<bool> FoundTagDifference(Comparison& run, const TensorPair& pair, Reader& a, Reader& b) {
-  const bool casts =
-      run.inputs.cast != nullptr && &b->dtype() == run.inputs.cast && a->dtype().kind == NumberKind::kFloat;
+  const bool casts = run.inputs.cast != nullptr && &b->dtype() == run.inputs.cast &&
+                     a->dtype().kind == NumberKind::kFloat;
   TensorDifference difference = Describe(pair, *b);
   if (a->shape() != b->shape()) {
     difference.kind = "shape";
@@ -112,8 +112,8 @@ Status AddValueDifference(Comparison& run, const TensorPair& pair, compare::Tens
 /// With a cast, a tensor that B keeps in A's own dtype may be as it was, or may have gone through
 /// the cast and back.
 Result<bool> EqualAfterRoundTrip(Comparison& run, const TensorPair& pair, Reader& b) {
-  const bool applies =
-      run.inputs.cast != nullptr && &b->dtype() != run.inputs.cast && b->dtype().kind == NumberKind::kFloat;
+  const bool applies = run.inputs.cast != nullptr && &b->dtype() != run.inputs.cast &&
+                       b->dtype().kind == NumberKind::kFloat;
   if (!applies) return false;
   SP_ASSIGN(Reader a, compare::ReadSource(run.inputs.a, pair));
   const DtypeInfo& own = a->dtype();
@@ -152,7 +152,8 @@ Status ComparePairs(const std::vector<TensorPair>& pairs, Comparison& run) {
   std::vector<std::thread> threads;
   for (Comparison& part : parts) {
     threads.emplace_back([&] {
-      for (size_t i = next++; i < pairs.size(); i = next++) outcomes[i] = ComparePair(part, pairs[i]);
+      for (size_t i = next++; i < pairs.size(); i = next++)
+        outcomes[i] = ComparePair(part, pairs[i]);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -183,7 +184,8 @@ void CompareValues(Comparison& run, const compare::NameMap* map) {
     return;
   }
   std::map<std::string, const std::string*> unpaired;
-  for (const formats::StoredValue& value : run.inputs.b.values()) unpaired.emplace(value.name, &value.text);
+  for (const formats::StoredValue& value : run.inputs.b.values())
+    unpaired.emplace(value.name, &value.text);
   for (const formats::StoredValue& value : run.inputs.a.values()) {
     const std::string name = map == nullptr ? value.name : WithPrefix(*map, value.name);
     const auto partner = unpaired.find(name);
@@ -193,7 +195,9 @@ void CompareValues(Comparison& run, const compare::NameMap* map) {
     }
     ++result.values;
     if (*partner->second != value.text) {
-      result.differences.push_back({.kind = "value", .tensor = name, .expected = oracle::Printable(value.text),
+      result.differences.push_back({.kind = "value",
+                                    .tensor = name,
+                                    .expected = oracle::Printable(value.text),
                                     .seen = oracle::Printable(*partner->second)});
     }
     unpaired.erase(partner);

@@ -1,5 +1,6 @@
 // A comparison for machines.
 #include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "verify/compare/compare.h"

@@ -2,10 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include <bit>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "verify/oracle/digest_scalar.h"
 #include "verify/oracle/fixture_files.h"

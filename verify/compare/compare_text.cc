@@ -15,7 +15,8 @@ constexpr size_t kNamesShownMax = 20;
 /// "2 tensors and 1 value differ".
 std::string Differ(const CompareResult& result) {
   uint64_t values = 0;
-  for (const TensorDifference& difference : result.differences) values += difference.kind == "value";
+  for (const TensorDifference& difference : result.differences)
+    values += difference.kind == "value";
   const uint64_t tensors = result.differences.size() - values;
   std::string text = tensors == 0 ? "" : Count(tensors, "tensor");
   if (values > 0) text += (tensors == 0 ? "" : " and ") + Count(values, "value");
@@ -33,8 +34,7 @@ std::string Headline(const CompareResult& result) {
                              tensors, verb, result.cast_tensors, result.cast);
   }
   std::vector<std::string> parts;
-  if (!result.differences.empty())
-    parts.push_back(Differ(result));
+  if (!result.differences.empty()) parts.push_back(Differ(result));
   if (!result.only_in_a.empty())
     parts.push_back(fmt::format("{} only in A", Count(result.only_in_a.size(), "name")));
   if (!result.only_in_b.empty())

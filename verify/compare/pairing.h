@@ -26,8 +26,8 @@ class Checkpoint {
   bool HoldsValues() const { return stored_.format != "safetensors" || !values().empty(); }
   const formats::StoredTensor* Find(const std::string& name) const;
 
-  /// \pre `tensor` is of this checkpoint, which outlives the reader. An error of a file that cannot be
-  /// opened any more comes with the first read.
+  /// \pre `tensor` is of this checkpoint, which outlives the reader. An error of a file that cannot
+  /// be opened any more comes with the first read.
   Reader Read(const formats::StoredTensor& tensor, uint64_t window_bytes = 0) const;
 
  private:

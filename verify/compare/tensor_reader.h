@@ -40,9 +40,9 @@ using Reader = std::unique_ptr<TensorReader>;
 /// A checkpoint's file by its index, opened. \error kBadInput if it cannot be any more.
 using FileOpener = std::function<Result<std::shared_ptr<const oracle::InputFile>>(uint32_t)>;
 
-/// A tensor as it lies in its checkpoint's files. `window_bytes` > 0 reads ahead so far, for callers
-/// that ask for small pieces one after the other. Holds at most 4 MiB and 64 open files besides.
-/// \pre `tensor` outlives the reader.
+/// A tensor as it lies in its checkpoint's files. `window_bytes` > 0 reads ahead so far, for
+/// callers that ask for small pieces one after the other. Holds at most 4 MiB and 64 open files
+/// besides. \pre `tensor` outlives the reader.
 Reader ReadStored(FileOpener open, const formats::StoredTensor& tensor, uint64_t window_bytes);
 
 /// The parts joined along `dim`. \pre at least one, of equal dtype and, but for `dim`, shape.

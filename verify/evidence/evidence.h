@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "verify/case/case.h"
 #include "src/digest/digest.hpp"
+#include "verify/case/case.h"
 
 namespace shardproof {
 
@@ -20,8 +20,8 @@ enum class Content { kNone, kUndefined, kDefined };
 
 /// How a tensor lies on one mesh axis.
 struct PlacementRecord {
-  std::string kind;        ///< "replicate", "shard", "partial", "strided_shard", "flat_shard"
-  int64_t dim = 0;         ///< tensor dim, for the shard kinds
+  std::string kind;          ///< "replicate", "shard", "partial", "strided_shard", "flat_shard"
+  int64_t dim = 0;           ///< tensor dim, for the shard kinds
   int64_t split_factor = 1;  ///< strided_shard only
 };
 
@@ -37,10 +37,10 @@ struct OwnedRun {
 /// say) makes a new descriptor.
 struct TensorDescriptor {
   int64_t id = 0;
-  std::string name;        ///< canonical FQN
-  std::string kind;        ///< "parameter" or "buffer"
+  std::string name;  ///< canonical FQN
+  std::string kind;  ///< "parameter" or "buffer"
   bool persistent = true;
-  std::string dtype;       ///< safetensors' name
+  std::string dtype;           ///< safetensors' name
   std::vector<int64_t> shape;  ///< global
   std::vector<int64_t> local_shape;
   std::vector<int64_t> local_stride;
@@ -71,7 +71,7 @@ struct ByteRange {
 /// One tensor on one rank at one stage.
 struct TensorState {
   int64_t descriptor = 0;
-  std::string device;      ///< "cpu", "cuda:0", "meta"
+  std::string device;  ///< "cpu", "cuda:0", "meta"
   bool is_meta = false;
   Content content = Content::kNone;
   std::string unreadable;  ///< why its bytes cannot be read in place, or empty; then not defined
@@ -108,12 +108,13 @@ struct OptimizerRecord {
   std::map<std::string, std::string> values;  ///< state that is no tensor: "<FQN>.<key>" -> value
 };
 
-/// All tensors of one rank at one stage, keyed by FQN (every name of a tied tensor has an entry). The
-/// state of an optimizer at a stage is a record of its own, its tensors keyed "<FQN>.<key>".
+/// All tensors of one rank at one stage, keyed by FQN (every name of a tied tensor has an entry).
+/// The state of an optimizer at a stage is a record of its own, its tensors keyed "<FQN>.<key>".
 struct StageRecord {
-  std::string name;   ///< built, loaded, sharded, materialized, ready, stepped, saved, restored, ...
+  std::string name;  ///< built, loaded, sharded, materialized, ready, stepped, saved, restored, ...
   int64_t step = 0;
-  std::string of = "model";  ///< or "optimizer", or "state_dict": as the framework gives it for saving
+  std::string of =
+      "model";            ///< or "optimizer", or "state_dict": as the framework gives it for saving
   bool complete = false;  ///< false: the rank ended while writing it
   std::map<std::string, TensorState> tensors;
   std::optional<OptimizerRecord> optimizer;  ///< only of "optimizer"
@@ -128,10 +129,10 @@ struct StageRecord {
 
 struct CollectiveRecord {
   int64_t sequence = 0;  ///< counts up within the group
-  std::string op;      ///< "broadcast", "allreduce", "allgather", "barrier"
+  std::string op;        ///< "broadcast", "allreduce", "allgather", "barrier"
   int64_t root = -1;
   std::string dtype;
-  uint64_t count = 0;  ///< elements
+  uint64_t count = 0;                ///< elements
   std::vector<std::string> tensors;  ///< the logical tensors that travel in it
   std::vector<int64_t> group = {};   ///< ranks that take part; empty: all
 };
@@ -146,8 +147,8 @@ struct FaultRecord {
 };
 
 struct ErrorRecord {
-  std::string code;    ///< "bad-input", "failed", "peer", "internal"
-  std::string stage;   ///< the last stage reached or being worked on
+  std::string code;   ///< "bad-input", "failed", "peer", "internal"
+  std::string stage;  ///< the last stage reached or being worked on
   std::string message;
 };
 
@@ -158,19 +159,19 @@ struct KeyReport {
 };
 
 struct MemorySample {
-  double time_ms = 0;          ///< since the rank's first sample
+  double time_ms = 0;  ///< since the rank's first sample
   uint64_t anonymous_bytes = 0;
-  uint64_t device_bytes = 0;   ///< allocated on the rank's device
-  std::string stage;           ///< the stage being worked on
+  uint64_t device_bytes = 0;  ///< allocated on the rank's device
+  std::string stage;          ///< the stage being worked on
 };
 
 /// Memory runs only.
 struct MemoryRecord {
-  uint64_t idle_bytes = 0;   ///< anonymous, group connected, before the pipeline starts
-  uint64_t peak_bytes = 0;   ///< highest anonymous total seen
+  uint64_t idle_bytes = 0;  ///< anonymous, group connected, before the pipeline starts
+  uint64_t peak_bytes = 0;  ///< highest anonymous total seen
   std::string peak_stage;
-  uint64_t own_shard_bytes = 0;  ///< what the rank must hold at the end, by the descriptors
-  uint64_t device_peak_bytes = 0;       ///< most that was allocated at once on a device; 0: none was
+  uint64_t own_shard_bytes = 0;    ///< what the rank must hold at the end, by the descriptors
+  uint64_t device_peak_bytes = 0;  ///< most that was allocated at once on a device; 0: none was
   uint64_t device_own_shard_bytes = 0;  ///< what the rank must hold of it at the end
   std::vector<MemorySample> samples;
 };
@@ -188,14 +189,14 @@ struct RankEvidence {
   std::vector<ErrorRecord> errors;
   std::optional<KeyReport> keys;
   std::optional<MemoryRecord> memory;
-  /// What the rank had and had not given back when its part was over: descriptors, threads; nothing:
-  /// it did not look.
+  /// What the rank had and had not given back when its part was over: descriptors, threads;
+  /// nothing: it did not look.
   std::optional<std::vector<std::string>> leaks;
-  Digest facts;              ///< of the bytes of its facts, as far as they could be read
-  bool closed = false;       ///< the rank wrote its last record
-  std::string damage;        ///< how the stream is damaged, or empty; file and line named
-  std::string exit;          ///< by the launcher: "ok", "exit 3", "signal 9", "hang"
-  std::string stderr_tail;   ///< last lines, for a rank that did not end well
+  Digest facts;             ///< of the bytes of its facts, as far as they could be read
+  bool closed = false;      ///< the rank wrote its last record
+  std::string damage;       ///< how the stream is damaged, or empty; file and line named
+  std::string exit;         ///< by the launcher: "ok", "exit 3", "signal 9", "hang"
+  std::string stderr_tail;  ///< last lines, for a rank that did not end well
 
   const StageRecord* Stage(const std::string& key) const;  ///< by StageRecord::Key
   const TensorDescriptor& Descriptor(const TensorState& state) const;
@@ -203,11 +204,11 @@ struct RankEvidence {
 
 /// One launch of the subject: one mesh, one strategy, one mode.
 struct PhaseEvidence {
-  std::string name;      ///< "values", "plain", "resume", "memory", "fault"
-  std::string mode;      ///< "values" (fresh allocations poisoned) or "memory" (nothing poisoned)
+  std::string name;  ///< "values", "plain", "resume", "memory", "fault"
+  std::string mode;  ///< "values" (fresh allocations poisoned) or "memory" (nothing poisoned)
   std::string strategy;
   std::vector<AxisCase> mesh;
-  std::string skipped;   ///< why this phase did not run, or empty
+  std::string skipped;                        ///< why this phase did not run, or empty
   std::vector<std::string> saved_files = {};  ///< names in the checkpoint that it left, sorted
   std::vector<RankEvidence> ranks;
 
@@ -217,7 +218,7 @@ struct PhaseEvidence {
 /// A tensor as the verifier's own reader sees it in a checkpoint directory.
 struct FileTensor {
   std::string name;
-  std::string file;      ///< within the directory; of several keys, the first one's
+  std::string file;          ///< within the directory; of several keys, the first one's
   uint64_t file_offset = 0;  ///< likewise
   std::string dtype;
   std::vector<int64_t> shape;
@@ -239,8 +240,8 @@ struct FileForm {
   int64_t tensors = 0;
 };
 
-/// A checkpoint directory as the oracle sees it; `error` if it cannot be read. Tensors that the model
-/// declares go by its names, whatever keys hold them; other keys by themselves.
+/// A checkpoint directory as the oracle sees it; `error` if it cannot be read. Tensors that the
+/// model declares go by its names, whatever keys hold them; other keys by themselves.
 struct CheckpointRecord {
   std::string error;
   std::map<std::string, FileTensor> tensors;
@@ -251,8 +252,8 @@ struct CheckpointRecord {
 
 /// One saved step of a training job, as the verifier's own audit finds it.
 struct SavedStep {
-  std::string name;                 ///< of its directory
-  bool sealed = false;              ///< whether it has a manifest
+  std::string name;     ///< of its directory
+  bool sealed = false;  ///< whether it has a manifest
   int64_t tensors = 0;
   std::vector<std::string> damage;  ///< a line each, what differs from the manifest among them
 };
@@ -260,10 +261,10 @@ struct SavedStep {
 /// The directory below which a training job saves its steps; `error` if it cannot be read.
 struct SavedRoot {
   std::string error;
-  bool was_empty = true;            ///< before the job began
-  std::string latest;               ///< the text of the file `latest`
-  std::vector<std::string> names;   ///< all that is in it, sorted
-  std::vector<SavedStep> steps;     ///< those directories that are named as steps, sorted
+  bool was_empty = true;           ///< before the job began
+  std::string latest;              ///< the text of the file `latest`
+  std::vector<std::string> names;  ///< all that is in it, sorted
+  std::vector<SavedStep> steps;    ///< those directories that are named as steps, sorted
 };
 
 /// A checkpoint that lies where a phase saves, when the phase is over.
@@ -276,17 +277,17 @@ struct LeftCheckpoint {
 
 /// All that lies there, read by the verifier's own readers.
 struct LeftRecord {
-  bool had_previous = false;        ///< whether an earlier job had left a checkpoint before the phase
+  bool had_previous = false;  ///< whether an earlier job had left a checkpoint before the phase
   std::vector<LeftCheckpoint> checkpoints;
   std::optional<std::string> latest;  ///< the text of that file, of a root of steps
-  std::vector<std::string> drafts;  ///< names of what saves have begun and not ended
+  std::vector<std::string> drafts;    ///< names of what saves have begun and not ended
 };
 
 /// What must be true of a buffer that a formula defines. Values are the formula's, rounded to F32.
 struct DerivedExpectation {
-  std::string formula;           ///< for people: "rope default, theta 10000, dim 64"
+  std::string formula;  ///< for people: "rope default, theta 10000, dim 64"
   std::vector<float> values;
-  int64_t ulp_max = 0;           ///< derived bound, see verify/oracle/derived.cc
+  int64_t ulp_max = 0;  ///< derived bound, see verify/oracle/derived.cc
 };
 
 /// What the oracle says, from the Case and the files alone, without the pipeline.
@@ -294,8 +295,9 @@ struct OracleRecord {
   CheckpointRecord source;
   std::map<std::string, CheckpointRecord> saved;  ///< by phase name: what that phase saved last
   std::map<std::string, SavedRoot> roots = {};    ///< by phase name: where a job that trains saved
-  std::map<std::string, LeftRecord> left = {};    ///< by phase name: of what a fault struck, and of what follows
-  std::vector<std::vector<std::string>> ties;     ///< expected alias groups of two or more names
+  std::map<std::string, LeftRecord> left =
+      {};  ///< by phase name: of what a fault struck, and of what follows
+  std::vector<std::vector<std::string>> ties;  ///< expected alias groups of two or more names
   std::map<std::string, DerivedExpectation> derived;
   /// Keys the model has and the source lacks: the bytes that initialisation must give, as tensors.
   std::map<std::string, FileTensor> missing;
@@ -310,7 +312,8 @@ struct Evidence {
   Case test_case;
   /// What the subject said, before it ran, that it cannot do: capability -> why.
   std::map<std::string, std::string> cannot;
-  /// What it said must be seen if it really does what it is for: "placements", "collectives" or "files"
+  /// What it said must be seen if it really does what it is for: "placements", "collectives" or
+  /// "files"
   /// -> their names.
   std::map<std::string, std::vector<std::string>> shows;
   OracleRecord oracle;

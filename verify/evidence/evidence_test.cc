@@ -185,9 +185,8 @@ TEST_F(EvidenceFiles, KeepsModelAndOptimizerApart) {
       R"({"record":"optimizer","groups":[{"options":{"lr":"0.1"},"parameters":["w"]}],)"
       R"("strangers":[{"group":0,"index":1,"was":"old","shape":[2,3]}],"values":{"w.step":"3"}})"
       "\n";
-  const RankEvidence rank =
-      ReadLines(Tensor(0) + stage + "}\n" + StateLine(0) + rng + end(1) + stage +
-                ",\"of\":\"optimizer\"}\n" + optimizer + end(0));
+  const RankEvidence rank = ReadLines(Tensor(0) + stage + "}\n" + StateLine(0) + rng + end(1) +
+                                      stage + ",\"of\":\"optimizer\"}\n" + optimizer + end(0));
   EXPECT_EQ(rank.damage, "");
   ASSERT_EQ(rank.stages.size(), 2u);
   EXPECT_EQ(rank.stages[1].Key(), "stepped@1.optimizer");
@@ -204,9 +203,8 @@ TEST_F(EvidenceFiles, KeepsModelAndOptimizerApart) {
 }
 
 TEST_F(EvidenceFiles, RefusesAnOptimizerOutsideItsStage) {
-  const std::string record =
-      R"({"record":"optimizer","groups":[],"strangers":[],"values":{}})"
-      "\n";
+  const std::string record = R"({"record":"optimizer","groups":[],"strangers":[],"values":{}})"
+                             "\n";
   EXPECT_THAT(ReadLines(record).damage, HasSubstr("within a stage of the optimizer"));
   const std::string stage = "{\"record\":\"stage\",\"name\":\"ready\",\"step\":0}\n";
   EXPECT_THAT(ReadLines(stage + record).damage, HasSubstr("within a stage of the optimizer"));

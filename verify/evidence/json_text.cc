@@ -1,7 +1,6 @@
 #include "verify/evidence/json_text.h"
 
 #include <algorithm>
-
 #include <nlohmann/json.hpp>
 
 #include "verify/case/json_fields.h"
@@ -37,12 +36,14 @@ JsonText& JsonText::Key(std::string_view key) {
 
 // What stands last tells whether something stands before: no value ends in one of these.
 void JsonText::Separate() {
-  if (!text_.empty() && std::string_view("{[:").find(text_.back()) == std::string_view::npos) text_ += ',';
+  if (!text_.empty() && std::string_view("{[:").find(text_.back()) == std::string_view::npos)
+    text_ += ',';
 }
 
 void JsonText::AppendQuoted(std::string_view value) {
-  const bool is_plain = std::all_of(value.begin(), value.end(),
-                                    [](char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; });
+  const bool is_plain = std::all_of(value.begin(), value.end(), [](char c) {
+    return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+  });
   if (is_plain) {
     text_ += '"';
     text_ += value;

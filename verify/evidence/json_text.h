@@ -1,6 +1,8 @@
-// JSON written as it goes, without a tree of values: most of what a simulated case costs would go into
-// such trees of its evidence.
+// JSON written as it goes, without a tree of values: most of what a simulated case costs would go
+// into such trees of its evidence.
 #pragma once
+
+#include <fmt/format.h>
 
 #include <concepts>
 #include <map>
@@ -8,12 +10,10 @@
 #include <string_view>
 #include <vector>
 
-#include <fmt/format.h>
-
 namespace shardproof {
 
-/// The text of one JSON value on one line. Members stand in the order they are added in; that a key is
-/// added once, and every bracket closed, is the caller's matter.
+/// The text of one JSON value on one line. Members stand in the order they are added in; that a key
+/// is added once, and every bracket closed, is the caller's matter.
 class JsonText {
  public:
   JsonText& Begin(char bracket);
@@ -38,8 +38,7 @@ class JsonText {
     return AddRaw(value ? "true" : "false");
   }
   template <std::integral T>
-    requires(!std::same_as<T, bool>)
-  JsonText& Add(T value) {
+  requires(!std::same_as<T, bool>) JsonText& Add(T value) {
     const fmt::format_int digits(value);
     return AddRaw({digits.data(), digits.size()});
   }

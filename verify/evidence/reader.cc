@@ -2,11 +2,11 @@
 #include "verify/evidence/reader.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "verify/case/case_json.h"
@@ -85,9 +85,10 @@ Result<Evidence> ParseRun(const JsonValue& value) {
   const std::optional<JsonValue> test_case = fields.Object("case");
   fields.Optional("cannot", evidence.cannot);
   if (fields.Known("shows")) {
-    ForEachMember(fields, "shows", [&](const std::string& what, const JsonValue& names, const std::string& at) {
-      ParseStrings(names, at, complaint, evidence.shows[what]);
-    });
+    ForEachMember(fields, "shows",
+                  [&](const std::string& what, const JsonValue& names, const std::string& at) {
+                    ParseStrings(names, at, complaint, evidence.shows[what]);
+                  });
   }
   std::set<std::string> names;
   ForEach(fields, "phases", [&](const JsonValue& phase, const std::string& pointer) {

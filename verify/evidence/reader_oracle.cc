@@ -1,10 +1,10 @@
 // oracle.json: what the verifier's own reader and formulas said.
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "verify/case/case_json.h"
 #include "verify/evidence/line_file.h"
@@ -29,8 +29,8 @@ void AddFileTensor(JsonText& out, const FileTensor& t) {
   out.End('}');
 }
 
-FileTensor ParseFileTensor(const std::string& name, const JsonValue& value, const std::string& pointer,
-                           Complaint& complaint) {
+FileTensor ParseFileTensor(const std::string& name, const JsonValue& value,
+                           const std::string& pointer, Complaint& complaint) {
   FileTensor t;
   t.name = name;
   FieldReader fields(value, pointer, complaint);
@@ -97,9 +97,10 @@ CheckpointRecord ParseCheckpoint(const JsonValue& value, const std::string& poin
   fields.Required("error", record.error);
   record.tensors = ParseFileTensors(fields, "tensors");
   if (fields.Known("files")) {  // older evidence does not say
-    ForEachMember(fields, "files", [&](const std::string& name, const JsonValue& form, const std::string& at) {
-      record.files[name] = ParseForm(form, at, complaint);
-    });
+    ForEachMember(fields, "files",
+                  [&](const std::string& name, const JsonValue& form, const std::string& at) {
+                    record.files[name] = ParseForm(form, at, complaint);
+                  });
   }
   fields.Optional("indexed", record.indexed);
   fields.Optional("total_size", record.total_size);
@@ -194,7 +195,10 @@ std::optional<float> ParseFloat(const JsonValue& value) {
 }
 
 void AddDerived(JsonText& out, const DerivedExpectation& derived) {
-  out.Begin('{').Add("formula", derived.formula).Add("ulp_max", derived.ulp_max).Begin("values", '[');
+  out.Begin('{')
+      .Add("formula", derived.formula)
+      .Add("ulp_max", derived.ulp_max)
+      .Begin("values", '[');
   for (const float value : derived.values) AddFloat(out, value);
   out.End(']').End('}');
 }
@@ -272,7 +276,8 @@ Status WriteOracle(const std::string& directory, const OracleRecord& oracle) {
   for (const auto& [name, derived] : oracle.derived) AddDerived(out.Key(name), derived);
   out.End('}');
   AddFileTensors(out, "missing", oracle.missing);
-  out.Add("missing_allowed", oracle.missing_allowed).Add("unexpected_allowed", oracle.unexpected_allowed);
+  out.Add("missing_allowed", oracle.missing_allowed)
+      .Add("unexpected_allowed", oracle.unexpected_allowed);
   out.Begin("declared", '[');
   for (const auto& [name, tensor] : oracle.declared) out.AddRaw(DumpJson(TensorCaseToJson(tensor)));
   out.End(']').End('}');

@@ -25,8 +25,7 @@ const NameTable& EvidenceKinds() {
 }
 
 const NameTable& PlacementNames() {
-  static const NameTable names = {"replicate", "shard", "partial", "strided_shard",
-                                  "flat_shard"};
+  static const NameTable names = {"replicate", "shard", "partial", "strided_shard", "flat_shard"};
   return names;
 }
 
@@ -125,7 +124,8 @@ void AddPlacements(JsonText& out, const std::vector<PlacementRecord>& placements
   out.Begin("placements", '[');
   for (const PlacementRecord& placement : placements) {
     out.Begin('{').Add("kind", placement.kind);
-    if (placement.kind == "shard" || placement.kind == "strided_shard") out.Add("dim", placement.dim);
+    if (placement.kind == "shard" || placement.kind == "strided_shard")
+      out.Add("dim", placement.dim);
     if (placement.kind == "strided_shard") out.Add("split_factor", placement.split_factor);
     out.End('}');
   }
@@ -188,7 +188,9 @@ void AddBlocks(JsonText& out, const BlockDigests& blocks) {
   std::string hex;
   hex.reserve(kDigestDigits * blocks.blocks.size());
   for (const Digest& block : blocks.blocks) hex += block.Hex();
-  out.Add("block_bytes", blocks.block_bytes).Add("first_block", blocks.first_block).Add("blocks", hex);
+  out.Add("block_bytes", blocks.block_bytes)
+      .Add("first_block", blocks.first_block)
+      .Add("blocks", hex);
 }
 
 void ParseBlocks(FieldReader& fields, BlockDigests& blocks) {
@@ -245,8 +247,8 @@ void ParseDigest(FieldReader& fields, const char* name, Digest& digest) {
   if (!fields.ok()) return;
   const std::optional<Digest> parsed = Digest::FromHex(hex);
   if (!parsed) {
-    return fields.complaint().Expected(
-        fields.PointerTo(name), fmt::format("{} hexadecimal digits", kDigestDigits), hex);
+    return fields.complaint().Expected(fields.PointerTo(name),
+                                       fmt::format("{} hexadecimal digits", kDigestDigits), hex);
   }
   digest = *parsed;
 }
@@ -309,8 +311,13 @@ CollectiveRecord ParseCollective(FieldReader& fields) {
 }
 
 std::string FaultLine(const FaultRecord& r) {
-  return Record("fault").Add("id", r.id).Add("where", r.where).Add("detail", r.detail).Add("model", r.model)
-      .End('}').text();
+  return Record("fault")
+      .Add("id", r.id)
+      .Add("where", r.where)
+      .Add("detail", r.detail)
+      .Add("model", r.model)
+      .End('}')
+      .text();
 }
 
 FaultRecord ParseFaultRecord(FieldReader& fields) {
@@ -323,7 +330,12 @@ FaultRecord ParseFaultRecord(FieldReader& fields) {
 }
 
 std::string ErrorLine(const ErrorRecord& r) {
-  return Record("error").Add("code", r.code).Add("stage", r.stage).Add("message", r.message).End('}').text();
+  return Record("error")
+      .Add("code", r.code)
+      .Add("stage", r.stage)
+      .Add("message", r.message)
+      .End('}')
+      .text();
 }
 
 ErrorRecord ParseErrorRecord(FieldReader& fields) {

@@ -1,5 +1,5 @@
-// Evidence structs <-> lines of JSON, one pair a record of FORMAT.md. The readers complain of everything
-// that is not as FORMAT.md says.
+// Evidence structs <-> lines of JSON, one pair a record of FORMAT.md. The readers complain of
+// everything that is not as FORMAT.md says.
 #pragma once
 
 #include <string>

@@ -55,7 +55,8 @@ Status EvidenceWriter::Rank(const RankHeader& header) {
   JsonText line;
   line.Begin('{').Add("record", "rank").Add("schema", kSchema);
   line.Add("rank", header.rank).Add("world_size", header.world_size).Begin("mesh", '[');
-  for (const AxisCase& axis : header.mesh) line.Begin('{').Add("name", axis.name).Add("size", axis.size).End('}');
+  for (const AxisCase& axis : header.mesh)
+    line.Begin('{').Add("name", axis.name).Add("size", axis.size).End('}');
   line.End(']').Add("coordinates", header.coordinates).Add("subject", header.subject);
   line.Add("mode", header.mode).Add("strategy", header.strategy).Add("seed", header.seed).End('}');
   return facts_->Append(line.text());
@@ -131,7 +132,8 @@ Status EvidenceWriter::EndStage() {
     }
   }
   stage_open_ = false;
-  return facts_->Append(Line("stage_end", "name", stage_, "step", step_, "tensors", last_states.size()));
+  return facts_->Append(
+      Line("stage_end", "name", stage_, "step", step_, "tensors", last_states.size()));
 }
 
 Status EvidenceWriter::Stage(const StageRecord& stage) {
@@ -164,9 +166,7 @@ Status EvidenceWriter::Error(const ErrorRecord& record) {
   return facts_->Append(ErrorLine(record));
 }
 
-Status EvidenceWriter::Keys(const KeyReport& record) {
-  return facts_->Append(KeysLine(record));
-}
+Status EvidenceWriter::Keys(const KeyReport& record) { return facts_->Append(KeysLine(record)); }
 
 Status EvidenceWriter::End() {
   if (ended_) return Internal("evidence: End twice");
@@ -201,19 +201,18 @@ Status EvidenceWriter::Memory(const MemorySample& sample) {
 }
 
 Status EvidenceWriter::MemorySummary(const MemoryRecord& record) {
-  return measures_->Append(Line("memory_summary",
-                                "idle_bytes", record.idle_bytes,
-                                "peak_bytes", record.peak_bytes,
-                                "peak_stage", record.peak_stage,
-                                "own_shard_bytes", record.own_shard_bytes,
-                                "device_peak_bytes", record.device_peak_bytes,
-                                "device_own_shard_bytes", record.device_own_shard_bytes));
+  return measures_->Append(Line("memory_summary", "idle_bytes", record.idle_bytes, "peak_bytes",
+                                record.peak_bytes, "peak_stage", record.peak_stage,
+                                "own_shard_bytes", record.own_shard_bytes, "device_peak_bytes",
+                                record.device_peak_bytes, "device_own_shard_bytes",
+                                record.device_own_shard_bytes));
 }
 
 Status EvidenceWriter::Pages(const std::string& stage, int64_t step, const std::string& name,
                              uint64_t storage_bytes, uint64_t committed_bytes) {
   return measures_->Append(Line("pages", "stage", stage, "step", step, "name", name,
-                                "storage_bytes", storage_bytes, "committed_bytes", committed_bytes));
+                                "storage_bytes", storage_bytes, "committed_bytes",
+                                committed_bytes));
 }
 
 }  // namespace shardproof

@@ -90,7 +90,7 @@ class EvidenceWriter {
   using Fingerprints = std::map<std::string, uint64_t>;  // of each name's last state line
   std::map<std::string, Fingerprints> last_states_;      // by what stages are of
   std::set<std::string> seen_;                           // names of the open stage
-  std::string stage_;                            // of the open stage
+  std::string stage_;                                    // of the open stage
   int64_t step_ = 0;
   std::string of_;
   bool stage_open_ = false;

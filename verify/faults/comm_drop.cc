@@ -5,8 +5,8 @@ namespace shardproof {
 namespace {
 
 const FaultRegistration kRegistration{
-    OtherwiseFault("comm/drop", "a rank leaves out one collective",
-                   "left out:", "is left out", [](Communicator&) { return Ok(); })};
+    OtherwiseFault("comm/drop", "a rank leaves out one collective", "left out:", "is left out",
+                   [](Communicator&) { return Ok(); })};
 
 }  // namespace
 }  // namespace shardproof

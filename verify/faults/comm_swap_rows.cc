@@ -164,13 +164,12 @@ const FaultRegistration kRegistration{{
     .in_words = [](const Case& test_case, const std::string& where) -> std::string {
       // Without the source a colon may be the name's own: then what follows it is no rank.
       const size_t colon = where.rfind(':');
-      const auto rank = colon == std::string::npos
-                            ? Result<int64_t>(BadInput(""))
-                            : ParseIndex(where.substr(colon + 1), test_case.WorldSize(), "the rank");
-      return fmt::format("two rows of {} arrive swapped at {}",
-                         rank.ok() ? where.substr(0, colon) : where,
-                         rank.ok() ? fmt::format("rank {}", rank.value())
-                                   : "the last rank that owns any of it");
+      const auto rank = colon == std::string::npos ? Result<int64_t>(BadInput(""))
+                                                   : ParseIndex(where.substr(colon + 1),
+                                                                test_case.WorldSize(), "the rank");
+      return fmt::format(
+          "two rows of {} arrive swapped at {}", rank.ok() ? where.substr(0, colon) : where,
+          rank.ok() ? fmt::format("rank {}", rank.value()) : "the last rank that owns any of it");
     },
 }};
 

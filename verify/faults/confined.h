@@ -8,8 +8,8 @@
 
 namespace shardproof {
 
-/// Refuses to make, change, rename or remove anything but `save_to`, what is below it, and what lies
-/// beside it with its name as a prefix (drafts). Reads and syncs go anywhere.
+/// Refuses to make, change, rename or remove anything but `save_to`, what is below it, and what
+/// lies beside it with its name as a prefix (drafts). Reads and syncs go anywhere.
 std::shared_ptr<FileSystem> ConfineTo(std::shared_ptr<FileSystem> inner,
                                       const std::string& save_to);
 

@@ -38,7 +38,8 @@ TEST_F(ConfinedTest, NothingElseIsMadeChangedOrRemoved) {
         files_->RemoveTree(At("other")), files_->Rename(At("other"), At("saved")),
         files_->Create(At("saved/../another"), 1)}) {
     ASSERT_FALSE(refused.ok());
-    EXPECT_THAT(refused.error().message, ::testing::HasSubstr("changes nothing but " + At("saved")));
+    EXPECT_THAT(refused.error().message,
+                ::testing::HasSubstr("changes nothing but " + At("saved")));
   }
   EXPECT_FALSE(files_->OpenForWrite(At("other")).ok());
   EXPECT_TRUE(std::filesystem::exists(At("other")));

@@ -28,8 +28,8 @@ enum class FaultModel {
                  ///< if there is none every rank ends with an error that names file and tensor
   kMustAbortCleanly,  ///< every rank ends with an error that names what failed, and the rank that
                       ///< it failed on; nothing is lost
-  kMustEndTheRun,  ///< a rank is lost or hangs: the others end within the deadline and name it
-  kMustTellAll,    ///< a rank is cut off: it and all others end within the deadline and name it
+  kMustEndTheRun,     ///< a rank is lost or hangs: the others end within the deadline and name it
+  kMustTellAll,       ///< a rank is cut off: it and all others end within the deadline and name it
   kMustEndInTime,  ///< a rank may fail in any way, or get over it: it and all others end within the
                    ///< deadline, and where it has failed they name it
 };

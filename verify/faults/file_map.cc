@@ -8,7 +8,8 @@ namespace {
 
 const FaultRegistration kRegistration{MakeFileFault({
     .id = "file/map",
-    .what = "one mapping of a file by a rank fails for want of memory; ranks other than 0 map files only "
+    .what = "one mapping of a file by a rank fails for want of memory; ranks other than 0 map "
+            "files only "
             "where each reads its own",
     .ops = {FileOp::kMap},
     .error_number = ENOMEM,

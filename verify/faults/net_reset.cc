@@ -29,9 +29,9 @@ void ResetAll(const FaultSite&) {
   ::closedir(descriptors);
 }
 
-const FaultRegistration kRegistration{
-    RankFault("net/reset", "all connections of a rank are reset", FaultModel::kMustTellAll,
-              "has all of its connections reset", ResetAll, {.process = true, .connections = true})};
+const FaultRegistration kRegistration{RankFault(
+    "net/reset", "all connections of a rank are reset", FaultModel::kMustTellAll,
+    "has all of its connections reset", ResetAll, {.process = true, .connections = true})};
 
 }  // namespace
 }  // namespace shardproof

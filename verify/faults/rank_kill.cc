@@ -8,11 +8,12 @@
 namespace shardproof {
 namespace {
 
-const FaultRegistration kRegistration{RankFault(
-    "rank/kill", "a rank is killed", FaultModel::kMustEndTheRun, "is killed", [](const FaultSite& site) {
-      if (site.die) site.die();
-      ::kill(::getpid(), SIGKILL);
-    })};
+const FaultRegistration kRegistration{RankFault("rank/kill", "a rank is killed",
+                                                FaultModel::kMustEndTheRun, "is killed",
+                                                [](const FaultSite& site) {
+                                                  if (site.die) site.die();
+                                                  ::kill(::getpid(), SIGKILL);
+                                                })};
 
 }  // namespace
 }  // namespace shardproof

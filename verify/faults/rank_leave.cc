@@ -8,8 +8,7 @@ namespace {
 
 const FaultRegistration kRegistration{
     RankFault("rank/leave", "a rank ends early, as if all were well", FaultModel::kMustEndTheRun,
-              "ends early, as if all were well,",
-              [](const FaultSite& site) {
+              "ends early, as if all were well,", [](const FaultSite& site) {
                 if (site.die) site.die();
                 ::_exit(0);
               })};

@@ -8,10 +8,10 @@
 namespace shardproof {
 namespace {
 
-const FaultRegistration kRegistration{RankFault(
-    "rank/stop", "a rank stops and never answers again", FaultModel::kMustEndTheRun,
-    "stops and never answers again,", [](const FaultSite&) { ::kill(::getpid(), SIGSTOP); },
-    {.process = true})};
+const FaultRegistration kRegistration{
+    RankFault("rank/stop", "a rank stops and never answers again", FaultModel::kMustEndTheRun,
+              "stops and never answers again,",
+              [](const FaultSite&) { ::kill(::getpid(), SIGSTOP); }, {.process = true})};
 
 }  // namespace
 }  // namespace shardproof

@@ -126,8 +126,8 @@ class Reader {
     return CheckApart();
   }
 
-  /// Pieces that share bytes would let a small directory stand for any amount. Names of one tied tensor
-  /// may have one place, a few of them.
+  /// Pieces that share bytes would let a small directory stand for any amount. Names of one tied
+  /// tensor may have one place, a few of them.
   Status CheckApart() const {
     std::vector<std::pair<Place, std::string_view>> sorted;
     for (const auto& [key, place] : places_) sorted.emplace_back(place, key.first);

@@ -1,5 +1,5 @@
-// A fuzz target of libFuzzer over all that reads checkpoints. Any bytes are read as something or refused
-// in one line; the sanitizers and these checks say when not. ci/fuzz builds and runs it.
+// A fuzz target of libFuzzer over all that reads checkpoints. Any bytes are read as something or
+// refused in one line; the sanitizers and these checks say when not. ci/fuzz builds and runs it.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -8,11 +8,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "src/checkpoint/value_json.h"
 #include "src/core/strict_json.h"
@@ -33,26 +32,30 @@ void Require(bool holds, const char* what) {
 void CheckRefusal(const Error& error) {
   Require(error.code == ErrorCode::kBadInput || error.code == ErrorCode::kUnsupported,
           "a refusal is about the input");
-  Require(!error.message.empty() && error.message.find('\n') == std::string::npos, "a refusal is one line");
+  Require(!error.message.empty() && error.message.find('\n') == std::string::npos,
+          "a refusal is one line");
 }
 
 void WriteFile(const std::string& path, std::string_view content) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   Require(fd >= 0, "the scratch file can be made");
-  Require(::write(fd, content.data(), content.size()) == static_cast<ssize_t>(content.size()), "and written");
+  Require(::write(fd, content.data(), content.size()) == static_cast<ssize_t>(content.size()),
+          "and written");
   ::close(fd);
 }
 
 /// A directory of this process, in memory if there is such a place.
 const std::string& Scratch() {
   static const std::string path = [] {
-    std::string pattern = ::access("/dev/shm", W_OK) == 0 ? "/dev/shm/fuzz-XXXXXX" : "/tmp/fuzz-XXXXXX";
+    std::string pattern =
+        ::access("/dev/shm", W_OK) == 0 ? "/dev/shm/fuzz-XXXXXX" : "/tmp/fuzz-XXXXXX";
     Require(::mkdtemp(pattern.data()) != nullptr, "there is a scratch directory");
     for (const char* folder : {"/dcp", "/trained", "/trained/training", "/sealed"}) {
       Require(::mkdir((pattern + folder).c_str(), 0700) == 0, "and one for each format");
     }
     for (const char* folder : {"/trained", "/sealed"}) {
-      WriteFile(pattern + folder + "/model.safetensors", std::string_view("\x02\0\0\0\0\0\0\0{}", 10));
+      WriteFile(pattern + folder + "/model.safetensors",
+                std::string_view("\x02\0\0\0\0\0\0\0{}", 10));
     }
     return pattern;
   }();
@@ -90,7 +93,8 @@ void ReadAsFile(std::string_view bytes, const char* name) {
 /// Two bytes say where .metadata ends and the one file of data begins.
 void ReadAsDcp(std::string_view bytes) {
   if (bytes.size() < 2) return;
-  const size_t length = static_cast<uint8_t>(bytes[0]) | static_cast<size_t>(static_cast<uint8_t>(bytes[1])) << 8;
+  const size_t length =
+      static_cast<uint8_t>(bytes[0]) | static_cast<size_t>(static_cast<uint8_t>(bytes[1])) << 8;
   bytes.remove_prefix(2);
   WriteFile(Scratch() + "/dcp/.metadata", bytes.substr(0, length));
   WriteFile(Scratch() + "/dcp/__0_0.distcp", length < bytes.size() ? bytes.substr(length) : "");
@@ -100,12 +104,14 @@ void ReadAsDcp(std::string_view bytes) {
 /// Two bytes say where values.json ends and the file of tensors begins.
 void ReadAsTrainingState(std::string_view bytes) {
   if (bytes.size() < 2) return;
-  const size_t length = static_cast<uint8_t>(bytes[0]) | static_cast<size_t>(static_cast<uint8_t>(bytes[1])) << 8;
+  const size_t length =
+      static_cast<uint8_t>(bytes[0]) | static_cast<size_t>(static_cast<uint8_t>(bytes[1])) << 8;
   bytes.remove_prefix(2);
   const std::string_view values = bytes.substr(0, length);
   const std::string folder = Scratch() + "/trained/training/";
   WriteFile(folder + "values.json", values);
-  WriteFile(folder + "state-00001-of-00001.safetensors", length < bytes.size() ? bytes.substr(length) : "");
+  WriteFile(folder + "state-00001-of-00001.safetensors",
+            length < bytes.size() ? bytes.substr(length) : "");
   CheckAudit(Scratch() + "/trained");
   // And as the pipeline reads it.
   const auto document = ParseStrictObject(values, "fuzz");
@@ -127,7 +133,8 @@ void ReadAsSeal(std::string_view bytes) {
   WriteFile(path, bytes);
   auto audited = Audit(Scratch() + "/sealed");
   Require(audited.ok(), "the checkpoint is sound");
-  if (const Status held = HoldAgainstSeal(path, audited.value()); !held.ok()) CheckRefusal(held.error());
+  if (const Status held = HoldAgainstSeal(path, audited.value()); !held.ok())
+    CheckRefusal(held.error());
   for (const std::string& line : audited.value().damage) {
     Require(line.find('\n') == std::string::npos, "damage is one line each");
   }
@@ -136,19 +143,31 @@ void ReadAsSeal(std::string_view bytes) {
 }  // namespace
 }  // namespace shardproof
 
-/// The first byte says as what the others are read: with the CRC-32 of archives if its third bit is set,
-/// and else without, or hardly any input would get beyond them.
+/// The first byte says as what the others are read: with the CRC-32 of archives if its third bit is
+/// set, and else without, or hardly any input would get beyond them.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   if ((data[0] & 4) == 0) bytes = shardproof::formats::WithoutCrcs(std::move(bytes));
   switch (data[0] % 4 + ((data[0] & 8) != 0 ? 4 : 0)) {
-    case 0: shardproof::ReadAsPickle(bytes); break;
-    case 1: shardproof::ReadAsFile(bytes, "one.pt"); break;
-    case 2: shardproof::ReadAsFile(bytes, "one.safetensors"); break;
-    case 3: shardproof::ReadAsDcp(bytes); break;
-    case 4: shardproof::ReadAsSeal(bytes); break;
-    default: shardproof::ReadAsTrainingState(bytes); break;
+    case 0:
+      shardproof::ReadAsPickle(bytes);
+      break;
+    case 1:
+      shardproof::ReadAsFile(bytes, "one.pt");
+      break;
+    case 2:
+      shardproof::ReadAsFile(bytes, "one.safetensors");
+      break;
+    case 3:
+      shardproof::ReadAsDcp(bytes);
+      break;
+    case 4:
+      shardproof::ReadAsSeal(bytes);
+      break;
+    default:
+      shardproof::ReadAsTrainingState(bytes);
+      break;
   }
   return 0;
 }

@@ -40,14 +40,34 @@ struct Adapter {
 
 /// What may stand in the file and adds or changes no tensor.
 bool ChangesNoTensor(std::string_view field) {
-  static constexpr std::string_view kFields[] = {
-      "task_type",         "auto_mapping",         "peft_version",  "base_model_name_or_path",
-      "revision",          "inference_mode",       "lora_alpha",    "lora_dropout",
-      "use_rslora",        "init_lora_weights",    "alpha_pattern", "loftq_config",
-      "eva_config",        "corda_config",         "lora_ga_config", "megatron_core",
-      "qalora_group_size", "ensure_weight_tying",  "peft_type",     "r",
-      "target_modules",    "rank_pattern",         "bias",          "exclude_modules",
-      "modules_to_save",   "use_dora",             "target_parameters", "fan_in_fan_out"};
+  static constexpr std::string_view kFields[] = {"task_type",
+                                                 "auto_mapping",
+                                                 "peft_version",
+                                                 "base_model_name_or_path",
+                                                 "revision",
+                                                 "inference_mode",
+                                                 "lora_alpha",
+                                                 "lora_dropout",
+                                                 "use_rslora",
+                                                 "init_lora_weights",
+                                                 "alpha_pattern",
+                                                 "loftq_config",
+                                                 "eva_config",
+                                                 "corda_config",
+                                                 "lora_ga_config",
+                                                 "megatron_core",
+                                                 "qalora_group_size",
+                                                 "ensure_weight_tying",
+                                                 "peft_type",
+                                                 "r",
+                                                 "target_modules",
+                                                 "rank_pattern",
+                                                 "bias",
+                                                 "exclude_modules",
+                                                 "modules_to_save",
+                                                 "use_dora",
+                                                 "target_parameters",
+                                                 "fan_in_fan_out"};
   return std::find(std::begin(kFields), std::end(kFields), field) != std::end(kFields);
 }
 
@@ -74,11 +94,12 @@ Status CheckPlain(const Fields& fields) {
   return Ok();
 }
 
-Result<Pattern> ReadExpression(const Fields& fields, const std::string& field, const std::string& text) {
+Result<Pattern> ReadExpression(const Fields& fields, const std::string& field,
+                               const std::string& text) {
   auto expression = Pattern::Of(text);
   if (expression.ok()) return expression;
-  return BadInput(fmt::format("{}: {}: expected a regular expression, found {}: {}", fields.where(), field,
-                              Quote(text), expression.error().message));
+  return BadInput(fmt::format("{}: {}: expected a regular expression, found {}: {}", fields.where(),
+                              field, Quote(text), expression.error().message));
 }
 
 Result<Listed> ReadListed(const Fields& fields, const std::string& field) {
@@ -102,8 +123,8 @@ Result<std::vector<std::string>> ReadRetrained(const Fields& fields) {
                                             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                             "0123456789_.") == std::string::npos;
     if (plain) continue;
-    return BadInput(fmt::format("{}: {}: expected names of modules, found {}", fields.where(), field,
-                                Quote(name)));
+    return BadInput(fmt::format("{}: {}: expected names of modules, found {}", fields.where(),
+                                field, Quote(name)));
   }
   return names;
 }
@@ -184,8 +205,8 @@ Result<bool> IsListed(const Adapter& adapter, const Listed& listed, std::string_
                      [&](const std::string& name) { return IsNamed(module, name); });
 }
 
-/// Whether the module, or one that it is in, has one of the names: no adapter goes there. PEFT reads a
-/// dot in a name as any character here.
+/// Whether the module, or one that it is in, has one of the names: no adapter goes there. PEFT
+/// reads a dot in a name as any character here.
 bool IsInRetrained(const Adapter& adapter, std::string_view module) {
   const auto fits = [](char wanted, char found) { return wanted == '.' || wanted == found; };
   for (std::string_view outer = module;; outer = Module(outer)) {
@@ -237,10 +258,10 @@ Status CheckExperts(const DeclaredModel& model, const Adapter& adapter) {
     for (const StoredCase& part : tensor.stored[0]) {
       SP_ASSIGN(const bool target, IsTarget(adapter, Module(part.key), true));
       if (!target) continue;
-      return BadInput(fmt::format("{}: targets: expected none of an expert's projections, found {}, a "
-                                  "part of {}",
-                                  adapter.where, Quote(std::string(Module(part.key))),
-                                  Quote(tensor.name)));
+      return BadInput(
+          fmt::format("{}: targets: expected none of an expert's projections, found {}, a "
+                      "part of {}",
+                      adapter.where, Quote(std::string(Module(part.key))), Quote(tensor.name)));
     }
   }
   return Ok();
@@ -261,12 +282,14 @@ Status CheckLayer(const DeclaredModel& model, const Adapter& adapter, const Tens
                                 adapter.where, Quote(std::string(module))));
   }
   if (!IsQuantised(weight)) return Ok();
-  return BadInput(fmt::format("{}: targets: expected weights of F64, F32, BF16 or F16, found {} in {}",
-                              adapter.where, weight.dtype, Quote(std::string(module))));
+  return BadInput(
+      fmt::format("{}: targets: expected weights of F64, F32, BF16 or F16, found {} in {}",
+                  adapter.where, weight.dtype, Quote(std::string(module))));
 }
 
 Result<int64_t> RankOf(const Adapter& adapter, std::string_view module) {
-  for (const auto& [expression, own] : adapter.ranks) {  // in the file's order, of which the first counts
+  for (const auto& [expression, own] :
+       adapter.ranks) {  // in the file's order, of which the first counts
     SP_ASSIGN(const bool fits, Fits(adapter, expression, module));
     if (fits) return own;
   }
@@ -285,12 +308,13 @@ TensorCase Beside(const std::string& module, const std::string& which, std::vect
   return tensor;
 }
 
-/// Of a tensor, the module that the adapter has whole; empty if there is none. Refused where what PEFT
-/// makes of it depends on more than names.
+/// Of a tensor, the module that the adapter has whole; empty if there is none. Refused where what
+/// PEFT makes of it depends on more than names.
 Result<std::string> RetrainedModule(const DeclaredModel& model, const Adapter& adapter,
                                     const TensorCase& tensor) {
   std::string found;
-  for (size_t dot = tensor.name.find('.'); dot != std::string::npos; dot = tensor.name.find('.', dot + 1)) {
+  for (size_t dot = tensor.name.find('.'); dot != std::string::npos;
+       dot = tensor.name.find('.', dot + 1)) {
     const std::string module = tensor.name.substr(0, dot);
     if (!IsRetrained(adapter, module)) continue;
     if (!found.empty()) {
@@ -306,13 +330,14 @@ Result<std::string> RetrainedModule(const DeclaredModel& model, const Adapter& a
                                 adapter.where, Quote(tensor.name)));
   }
   if (IsQuantised(tensor)) {
-    return BadInput(fmt::format("{}: modules_to_save: expected what can be trained, found {} of dtype {}",
-                                adapter.where, Quote(tensor.name), tensor.dtype));
+    return BadInput(
+        fmt::format("{}: modules_to_save: expected what can be trained, found {} of dtype {}",
+                    adapter.where, Quote(tensor.name), tensor.dtype));
   }
   for (const auto& way : tensor.stored) {
     if (way.size() < 2) continue;
-    return BadInput(fmt::format("{}: modules_to_save: expected no packed experts, found {}", adapter.where,
-                                Quote(tensor.name)));
+    return BadInput(fmt::format("{}: modules_to_save: expected no packed experts, found {}",
+                                adapter.where, Quote(tensor.name)));
   }
   return found;
 }
@@ -333,25 +358,28 @@ TensorCase Retrained(const std::string& module, TensorCase& tensor) {
   return own;
 }
 
-/// Packed experts [count, out, in] that have adapters, module by module. Each adapter is a layer around
-/// the module as it then is, so that the first is the innermost.
+/// Packed experts [count, out, in] that have adapters, module by module. Each adapter is a layer
+/// around the module as it then is, so that the first is the innermost.
 Status AdaptPacked(DeclaredModel& model, const Adapter& adapter, std::vector<TensorCase>& added) {
   std::map<std::string, std::vector<TensorCase>> by_module;
   for (const TensorCase& tensor : model.tensors) {
-    const bool named = std::any_of(adapter.parameters.begin(), adapter.parameters.end(),
-                                   [&](const std::string& end) { return IsNamed(tensor.name, end); });
+    const bool named =
+        std::any_of(adapter.parameters.begin(), adapter.parameters.end(),
+                    [&](const std::string& end) { return IsNamed(tensor.name, end); });
     if (!named) continue;
     const bool packed = !tensor.stored.empty() && tensor.stored[0].size() > 1;
     if (!packed || IsQuantised(tensor)) {
-      return BadInput(fmt::format("{}: target_parameters: expected packed experts that are not quantised, "
-                                  "found {}",
-                                  adapter.where, Quote(tensor.name)));
+      return BadInput(
+          fmt::format("{}: target_parameters: expected packed experts that are not quantised, "
+                      "found {}",
+                      adapter.where, Quote(tensor.name)));
     }
     by_module[std::string(Module(tensor.name))].push_back(tensor);
   }
   if (by_module.empty() && !adapter.parameters.empty()) {
-    return BadInput(fmt::format("{}: target_parameters: expected packed experts of the model, found {}",
-                                adapter.where, Quote(adapter.parameters.front())));
+    return BadInput(
+        fmt::format("{}: target_parameters: expected packed experts of the model, found {}",
+                    adapter.where, Quote(adapter.parameters.front())));
   }
   for (const auto& [module, targets] : by_module) {
     std::string inside = module;
@@ -400,8 +428,9 @@ Result<DeclaredModel> Adapt(DeclaredModel model, const ModelCase& asked) {
     SP_ASSIGN(const bool target, IsTarget(adapter, module, true));
     const bool adapted = target && model.linears.contains(module);
     if (adapted && !whole.empty()) {
-      return BadInput(fmt::format("{}: modules_to_save: expected modules without a target, found {} with {}",
-                                  adapter.where, Quote(whole), Quote(module)));
+      return BadInput(
+          fmt::format("{}: modules_to_save: expected modules without a target, found {} with {}",
+                      adapter.where, Quote(whole), Quote(module)));
     }
     if (!whole.empty()) retrained.push_back(Retrained(whole, tensor));
     if (!adapted) continue;

@@ -119,7 +119,8 @@ Status ReadInto(const std::string& checkpoint, const std::vector<TensorLocation>
   return Ok();
 }
 
-/// Each file's header ends where its first tensor begins: ReadHeader has seen that nothing is between.
+/// Each file's header ends where its first tensor begins: ReadHeader has seen that nothing is
+/// between.
 std::map<std::string, FileForm> FormsOf(const std::vector<TensorLocation>& places) {
   std::map<std::string, FileForm> forms;
   for (const TensorLocation& place : places) {
@@ -138,9 +139,9 @@ CheckpointRecord ReadCheckpoint(const std::string& checkpoint,
                                 const std::vector<CaptureRequest>& captures,
                                 const std::vector<TensorCase>& declared) {
   CheckpointRecord record;
-  const Status status = places.ok() ? ReadInto(checkpoint, places.value(), captures, declared,
-                                               record.tensors)
-                                    : Status(places.error());
+  const Status status =
+      places.ok() ? ReadInto(checkpoint, places.value(), captures, declared, record.tensors)
+                  : Status(places.error());
   if (!status.ok()) {
     record.error = status.error().message;
     record.tensors.clear();

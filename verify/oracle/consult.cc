@@ -143,13 +143,13 @@ Result<OracleRecord> Consult(const Case& test_case, const std::string& source,
   SP_TRY(Declare(model, record));
   record.missing_allowed = MayLack(test_case, model);
   record.unexpected_allowed = test_case.model.unexpected;
-  record.source =
-      ReadCheckpoint(source, LocateSource(test_case, source), captures, model.tensors);
+  record.source = ReadCheckpoint(source, LocateSource(test_case, source), captures, model.tensors);
   if (!record.source.error.empty()) return BadInput(record.source.error);
   for (auto& [name, tensor] : record.declared) {
     const bool saved = tensor.kind != "buffer" || tensor.persistent;
     const FileTensor* present = InSource(record, name);
-    // A key of the name of a buffer that is not loaded, as older files have them, says nothing of it.
+    // A key of the name of a buffer that is not loaded, as older files have them, says nothing of
+    // it.
     if (present != nullptr && saved) tensor.dtype = present->dtype;
     if (tensor.rope) SP_TRY(AddDerived(tensor, record));
     // How a framework initialises what is missing is its own matter.

@@ -105,8 +105,9 @@ TEST_F(SyntheticTest, ValuesAreAFunctionOfSeedAndNameAndNotOfTheFiles) {
   case_.seed = 10;
   const TemporaryDirectory other;
   ASSERT_TRUE(WriteSynthetic(case_, other.path()).ok());
-  EXPECT_NE(ReadCheckpoint(other.path(), Locate(other.path()), {}, {}).tensors.at("a.weight").digest,
-            one.tensors.at("a.weight").digest);
+  EXPECT_NE(
+      ReadCheckpoint(other.path(), Locate(other.path()), {}, {}).tensors.at("a.weight").digest,
+      one.tensors.at("a.weight").digest);
 }
 
 TEST_F(SyntheticTest, NeighboursDifferAlongEveryDim) {
@@ -156,7 +157,8 @@ TEST_F(SyntheticTest, AStoredWayHoldsStretchesOfTheTensor) {
   ASSERT_TRUE(WriteSynthetic(case_, directory.path()).ok());
   EXPECT_THAT(Names(ReadCheckpoint(directory.path(), Locate(directory.path()), {}, {})),
               ElementsAre("a.0", "a.1", "b.weight", "d.count", "e.mask", "h.fp8", "x.extra"));
-  const CheckpointRecord parts = ReadCheckpoint(directory.path(), Locate(directory.path()), {}, case_.model.tensors);
+  const CheckpointRecord parts =
+      ReadCheckpoint(directory.path(), Locate(directory.path()), {}, case_.model.tensors);
   EXPECT_EQ(Names(parts), Names(whole));
   EXPECT_EQ(parts.tensors.at("a.weight").digest, whole.tensors.at("a.weight").digest);
   const auto consulted = Consult(case_, directory.path(), {});

@@ -22,8 +22,8 @@ constexpr uint64_t kHeaderBytesMax = 100'000'000;
 Result<std::vector<TensorLocation>> ReadHeader(const InputFile& file, const std::string& file_name,
                                                bool* parsed = nullptr);
 
-/// Takes an error down as damage, if there is somewhere to take it down to; returns it else, and if it
-/// only says that something is not known.
+/// Takes an error down as damage, if there is somewhere to take it down to; returns it else, and if
+/// it only says that something is not known.
 Status Note(Error error, Damage* damage);
 
 /// The index of that name that says where a checkpoint's tensors are; empty if none does.
@@ -33,8 +33,8 @@ std::string IndexOf(const std::string& checkpoint, const std::string& index = kM
 /// \error kBadInput naming the index, the key, what was expected and found.
 Result<std::map<std::string, std::string>> ReadIndex(const std::string& path);
 
-/// Where the file of a located tensor lies: `checkpoint` is a directory or that very file, unless the
-/// location says by itself where.
+/// Where the file of a located tensor lies: `checkpoint` is a directory or that very file, unless
+/// the location says by itself where.
 std::string PathOf(const std::string& checkpoint, const TensorLocation& where);
 
 }  // namespace shardproof::oracle

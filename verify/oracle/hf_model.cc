@@ -28,8 +28,7 @@ constexpr std::array kArchitectures = {
     Architecture{"Qwen3ForCausalLM", "qwen3", DeclareQwen3, true},
     Architecture{"Qwen3MoeForCausalLM", "qwen3_moe", DeclareQwen3Moe, true},
     Architecture{"Lfm2MoeForCausalLM", "lfm2_moe", DeclareLfm2Moe},
-    Architecture{"Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", DeclareQwen25Vl,
-                 true},
+    Architecture{"Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", DeclareQwen25Vl, true},
     Architecture{"Qwen3VLForConditionalGeneration", "qwen3_vl", DeclareQwen3Vl, true},
 };
 

@@ -37,7 +37,8 @@ class InputFile {
   uint64_t size_;
 };
 
-/// Whether a name that a file gives is a relative path that stays inside its directory, part by part.
+/// Whether a name that a file gives is a relative path that stays inside its directory, part by
+/// part.
 bool StaysInside(std::string_view name);
 
 /// The whole file. \error kBadInput if it is larger than `bytes_max`.

@@ -92,12 +92,13 @@ Result<std::vector<int64_t>> AsSizes(const std::string& where, const std::string
                                      const JsonElement& value) {
   simdjson::dom::array array;
   if (value.get_array().get(array)) {
-    return BadInput(fmt::format("{}: {}: expected an array of integers, found {}", Printable(where), field,
-                                Describe(value)));
+    return BadInput(fmt::format("{}: {}: expected an array of integers, found {}", Printable(where),
+                                field, Describe(value)));
   }
   std::vector<int64_t> numbers;
   for (const JsonElement item : array) {
-    SP_ASSIGN(const int64_t number, AsInteger(where, field, item, 0, std::numeric_limits<int64_t>::max()));
+    SP_ASSIGN(const int64_t number,
+              AsInteger(where, field, item, 0, std::numeric_limits<int64_t>::max()));
     numbers.push_back(number);
   }
   return numbers;

@@ -35,8 +35,8 @@ Result<Fields> TextFields(const Fields& config) {
   return config.Without({"head_dim", "partial_rotary_factor", "original_max_position_embeddings"});
 }
 
-/// Checkpoints have `visual` and `model` for what the model has in one `model`, and their lists of layers
-/// may say either.
+/// Checkpoints have `visual` and `model` for what the model has in one `model`, and their lists of
+/// layers may say either.
 std::string ModelName(const std::string& name) {
   for (const char* whole : {"model.visual", "model.language_model"}) {
     if (name.starts_with(whole)) return name;

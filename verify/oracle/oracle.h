@@ -17,10 +17,10 @@ namespace shardproof::oracle {
 /// One tensor's place in a safetensors checkpoint.
 struct TensorLocation {
   std::string name;
-  std::string file;         ///< within the directory
-  uint64_t file_offset = 0; ///< absolute byte offset of its first byte
+  std::string file;          ///< within the directory
+  uint64_t file_offset = 0;  ///< absolute byte offset of its first byte
   uint64_t byte_length = 0;
-  std::string dtype;        ///< safetensors' name
+  std::string dtype;  ///< safetensors' name
   std::vector<int64_t> shape;
 };
 
@@ -32,10 +32,12 @@ inline constexpr const char* kModelIndexName = "model.safetensors.index.json";
 /// The tensors of a checkpoint directory (model.safetensors, or the files that
 /// model.safetensors.index.json names; else every *.safetensors file), or of one .safetensors file,
 /// sorted by name. Validated: every offset, size, dtype and duplicate.
-/// \param damage  if given, takes what is wrong with what could be read, and the tensors concerned are
-///   left out: a file that an index names and that is not there, offsets beyond a file's end, a key in
-///   another file than the index says, keys twice.
-/// \param index  the name of the index; if it is another than a model's, model.safetensors is no more
+/// \param damage  if given, takes what is wrong with what could be read, and the tensors concerned
+/// are
+///   left out: a file that an index names and that is not there, offsets beyond a file's end, a key
+///   in another file than the index says, keys twice.
+/// \param index  the name of the index; if it is another than a model's, model.safetensors is no
+/// more
 ///   than any file.
 /// \error kBadInput naming file, offset or key, what was expected and what was found.
 Result<std::vector<TensorLocation>> Locate(const std::string& checkpoint, Damage* damage = nullptr,
@@ -45,8 +47,8 @@ Result<std::vector<TensorLocation>> Locate(const std::string& checkpoint, Damage
 /// (whose `file` is then absolute); none if it begins from scratch. \error kBadInput likewise.
 Result<std::vector<TensorLocation>> LocateSource(const Case& test_case, const std::string& source);
 
-/// The tensors of a checkpoint that a Case's run saved: of an adapter in its folder `adapter` too, if
-/// the Case has one. \error kBadInput likewise.
+/// The tensors of a checkpoint that a Case's run saved: of an adapter in its folder `adapter` too,
+/// if the Case has one. \error kBadInput likewise.
 Result<std::vector<TensorLocation>> LocateSaved(const Case& test_case, const std::string& saved);
 
 /// Reads bytes [start, start+length) of a located tensor. \error kBadInput on a short read.
@@ -89,22 +91,24 @@ CheckpointRecord ReadCheckpoint(const std::string& checkpoint,
                                 const std::vector<CaptureRequest>& captures,
                                 const std::vector<TensorCase>& declared);
 
-/// The sum of the tensors' bytes as the index of a checkpoint directory has it, `total_size`; nothing if
-/// there is no index or it does not say. `indexed` tells whether there is one.
+/// The sum of the tensors' bytes as the index of a checkpoint directory has it, `total_size`;
+/// nothing if there is no index or it does not say. `indexed` tells whether there is one.
 std::optional<uint64_t> ClaimedSize(const std::string& checkpoint, bool& indexed);
 
-/// Every tensor that the model of a Hugging Face config.json has (parameters and buffers, tied names
-/// each on their own), by the public definition of the architecture: an implementation of its own,
-/// not the pipeline's. Dtype is the config's (`dtype` or `torch_dtype`, else F32), but for codes and
-/// scales of quantised layers (quantised_config.h); buffers are F32. Which are known: the table in hf_model.cc.
+/// Every tensor that the model of a Hugging Face config.json has (parameters and buffers, tied
+/// names each on their own), by the public definition of the architecture: an implementation of its
+/// own, not the pipeline's. Dtype is the config's (`dtype` or `torch_dtype`, else F32), but for
+/// codes and scales of quantised layers (quantised_config.h); buffers are F32. Which are known: the
+/// table in hf_model.cc.
 struct DeclaredModel {
   std::vector<TensorCase> tensors;
   std::vector<std::vector<std::string>> ties;
-  double init_scale = 0;  ///< half-width of the "uniform" initial values
+  double init_scale = 0;               ///< half-width of the "uniform" initial values
   std::set<std::string> linears = {};  ///< the modules of a config.json that are linear layers
   std::set<std::string> adapted = {};  ///< the tensors of its adapter
 };
-/// \error kBadInput naming config.json (or adapter_config.json), the field, what was expected and found;
+/// \error kBadInput naming config.json (or adapter_config.json), the field, what was expected and
+/// found;
 ///   an unknown architecture with the list of the known ones.
 Result<DeclaredModel> DeclareModel(const Case& test_case);
 
@@ -113,17 +117,16 @@ Result<DeclaredModel> DeclareModel(const Case& test_case);
 Result<OracleRecord> Consult(const Case& test_case, const std::string& source,
                              const std::vector<CaptureRequest>& captures);
 
-/// Writes a synthetic model's checkpoint (files safetensors, index, no config.json) into `directory`,
-/// which must exist and be empty. Values are a pure function of (seed, name, index); every element
-/// of every tensor differs from its neighbours. Names in `missing` are left out, names in
-/// `unexpected` are added as F32 [4].
+/// Writes a synthetic model's checkpoint (files safetensors, index, no config.json) into
+/// `directory`, which must exist and be empty. Values are a pure function of (seed, name, index);
+/// every element of every tensor differs from its neighbours. Names in `missing` are left out,
+/// names in `unexpected` are added as F32 [4].
 Status WriteSynthetic(const Case& test_case, const std::string& directory);
 
 /// The bytes that a key missing from the source must be initialised to (src/load/initial_value.h
 /// states the formula; this is a second, independent implementation of it).
 std::string InitialBytes(uint64_t seed, const std::string& name, const std::string& dtype,
-                         const std::vector<int64_t>& shape, const std::string& init,
-                         double scale);
+                         const std::vector<int64_t>& shape, const std::string& init, double scale);
 
 /// Inverse frequencies of RoPE kind "default": F32 [dim/2]; none if F32 cannot hold them.
 std::vector<float> DefaultInverseFrequencies(double theta, int64_t dim);

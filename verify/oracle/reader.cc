@@ -52,19 +52,20 @@ Result<std::vector<TensorLocation>> LocateIndexed(const std::string& directory,
   for (const TensorLocation& tensor : tensors) {
     const auto listed = index.find(tensor.name);
     if (listed == index.end() || listed->second != tensor.file) {
-      SP_TRY(Note(
-          BadInput(fmt::format("{}: {} holds key {}: expected weight_map to say so, found {}",
-                               Printable(index_path), Quote(tensor.file), Quote(tensor.name),
-                               listed == index.end() ? "no entry" : "the file " + Quote(listed->second))),
-          damage));
+      SP_TRY(Note(BadInput(fmt::format(
+                      "{}: {} holds key {}: expected weight_map to say so, found {}",
+                      Printable(index_path), Quote(tensor.file), Quote(tensor.name),
+                      listed == index.end() ? "no entry" : "the file " + Quote(listed->second))),
+                  damage));
     }
     present.emplace(tensor.name, tensor.file);
   }
   for (const auto& [key, file] : index) {
     if (!present.count({key, file})) {
-      SP_TRY(Note(BadInput(fmt::format("{}: weight_map {}: expected the key in {}, found none there",
-                                       Printable(index_path), Quote(key), Quote(file))),
-                  damage));
+      SP_TRY(
+          Note(BadInput(fmt::format("{}: weight_map {}: expected the key in {}, found none there",
+                                    Printable(index_path), Quote(key), Quote(file))),
+               damage));
     }
   }
   return tensors;
@@ -85,7 +86,8 @@ Result<std::vector<TensorLocation>> LocateAll(const std::string& directory, Dama
   }
   std::sort(files.begin(), files.end());
   std::vector<TensorLocation> tensors;
-  for (const std::string& file : files) SP_TRY(Append(directory + "/" + file, file, damage, tensors));
+  for (const std::string& file : files)
+    SP_TRY(Append(directory + "/" + file, file, damage, tensors));
   return tensors;
 }
 
@@ -117,8 +119,8 @@ Result<std::vector<TensorLocation>> LocateUnsorted(const std::string& checkpoint
                                   : LocateAll(checkpoint, damage);
 }
 
-/// The layer that a key of an adapter's file is a copy of, "lm_head.weight": PEFT writes and reads one
-/// where the output layer has an adapter. Empty if it is none.
+/// The layer that a key of an adapter's file is a copy of, "lm_head.weight": PEFT writes and reads
+/// one where the output layer has an adapter. Empty if it is none.
 std::string CopiedLayer(const std::string& key) {
   constexpr std::string_view kBefore = "base_model.model.";
   if (!key.starts_with(kBefore)) return "";
@@ -145,7 +147,9 @@ Result<std::vector<TensorLocation>> Sorted(const std::string& checkpoint,
                                      Printable(checkpoint), Quote(twice->name), Quote(twice->file),
                                      Quote((twice + 1)->file))),
                 damage));
-    const auto same = [](const TensorLocation& a, const TensorLocation& b) { return a.name == b.name; };
+    const auto same = [](const TensorLocation& a, const TensorLocation& b) {
+      return a.name == b.name;
+    };
     tensors.erase(std::unique(tensors.begin(), tensors.end(), same), tensors.end());
   }
   return tensors;
@@ -204,8 +208,8 @@ Result<std::vector<TensorLocation>> LocateSource(const Case& test_case, const st
     std::error_code error;
     const bool named = Holds(source, kSingleName) || Holds(source, kModelIndexName);
     if (fs::is_directory(source, error) && !named) {
-      return BadInput(fmt::format("{}: expected {} or {}, found neither", Printable(source), kSingleName,
-                                  kModelIndexName));
+      return BadInput(fmt::format("{}: expected {} or {}, found neither", Printable(source),
+                                  kSingleName, kModelIndexName));
     }
     SP_ASSIGN(tensors, LocateUnsorted(source));
   }
@@ -219,7 +223,8 @@ Result<std::vector<TensorLocation>> LocateSource(const Case& test_case, const st
     for (TensorLocation& tensor : found) {
       const std::string layer = CopiedLayer(tensor.name);
       const std::string module = layer.substr(0, layer.rfind('.'));
-      if (layer.empty() || !keys.contains("base_model.model." + module + ".lora_A.weight")) continue;
+      if (layer.empty() || !keys.contains("base_model.model." + module + ".lora_A.weight"))
+        continue;
       tensor.name = layer;
       std::erase_if(tensors, [&](const TensorLocation& base) { return base.name == layer; });
     }
@@ -244,7 +249,8 @@ std::optional<uint64_t> ClaimedSize(const std::string& checkpoint, bool& indexed
   const auto text = ReadWholeFile(index, kIndexBytesMax);
   simdjson::dom::parser parser;
   uint64_t bytes = 0;
-  if (!text.ok() || parser.parse(text.value())["metadata"]["total_size"].get(bytes)) return std::nullopt;
+  if (!text.ok() || parser.parse(text.value())["metadata"]["total_size"].get(bytes))
+    return std::nullopt;
   return bytes;
 }
 

@@ -60,7 +60,8 @@ void WriteTensor(const PlannedTensor& tensor, std::ofstream& out) {
 std::optional<uint64_t> BytesOf(const PlannedTensor& tensor) {
   const auto elements = CheckedElements(tensor.shape.data(), tensor.shape.size());
   uint64_t bytes = 0;
-  if (!elements || __builtin_mul_overflow(*elements, uint64_t(tensor.dtype->bytes), &bytes)) return std::nullopt;
+  if (!elements || __builtin_mul_overflow(*elements, uint64_t(tensor.dtype->bytes), &bytes))
+    return std::nullopt;
   return bytes;
 }
 

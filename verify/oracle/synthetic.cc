@@ -45,18 +45,23 @@ uint64_t ValueBits(const DtypeInfo& dtype, uint64_t draw, uint64_t checker) {
   return sign << (format.Bits() - 1) | exponent << format.mantissa_bits | mantissa;
 }
 
-/// One that has no normal number: NaN, quiet or signalling, with a payload of its own, infinite, -0.0
-/// or subnormal. Never all ones, which is what fresh memory is filled with.
+/// One that has no normal number: NaN, quiet or signalling, with a payload of its own, infinite,
+/// -0.0 or subnormal. Never all ones, which is what fresh memory is filled with.
 uint64_t SpecialBits(const FloatFormat& format, uint64_t draw) {
   const uint64_t sign = (draw >> 63) << (format.Bits() - 1);
   const uint64_t mantissa_mask = (uint64_t{1} << format.mantissa_bits) - 1;
   const uint64_t top_exponent = ((uint64_t{1} << format.exponent_bits) - 1) << format.mantissa_bits;
   const uint64_t subnormal = std::max<uint64_t>(1, draw & mantissa_mask);
   switch (draw >> 42 & 3) {
-    case 0: return uint64_t{1} << (format.Bits() - 1);  // -0.0
-    case 1: return sign | subnormal;
-    case 2: if (format.has_infinity) return sign | top_exponent; break;
-    default: break;
+    case 0:
+      return uint64_t{1} << (format.Bits() - 1);  // -0.0
+    case 1:
+      return sign | subnormal;
+    case 2:
+      if (format.has_infinity) return sign | top_exponent;
+      break;
+    default:
+      break;
   }
   if (!format.has_infinity) return top_exponent | mantissa_mask;  // the one payload that it has
   const uint64_t payload = std::max<uint64_t>(1, draw & mantissa_mask);
@@ -87,7 +92,8 @@ PlannedTensor PlanWhole(uint64_t seed, const TensorCase& tensor) {
   return {tensor.name, dtype, tensor.shape, fill};
 }
 
-/// The keys that hold the tensor: those of the way that the case says, each a stretch of its elements.
+/// The keys that hold the tensor: those of the way that the case says, each a stretch of its
+/// elements.
 Result<std::vector<PlannedTensor>> Plan(uint64_t seed, const TensorCase& tensor) {
   const PlannedTensor whole = PlanWhole(seed, tensor);
   const auto way = static_cast<size_t>(tensor.stored_as);
@@ -109,16 +115,19 @@ Result<std::vector<PlannedTensor>> Plan(uint64_t seed, const TensorCase& tensor)
   return parts;
 }
 
-/// Names that another name of their tie stands for, all but the first that is not missing: the other name
-/// by each.
-std::map<std::string, std::string> Aliases(const Case& test_case, const std::set<std::string>& missing) {
+/// Names that another name of their tie stands for, all but the first that is not missing: the
+/// other name by each.
+std::map<std::string, std::string> Aliases(const Case& test_case,
+                                           const std::set<std::string>& missing) {
   std::map<std::string, std::string> aliases;
   for (const std::vector<std::string>& tie : test_case.model.ties) {
     const std::string* written = nullptr;
     for (const std::string& name : tie) {
       if (missing.count(name)) continue;
-      if (written != nullptr) aliases.emplace(name, *written);
-      else written = &name;
+      if (written != nullptr)
+        aliases.emplace(name, *written);
+      else
+        written = &name;
     }
   }
   return aliases;
@@ -183,13 +192,14 @@ Status CheckFits(const std::vector<PlannedTensor>& plans, const std::string& dir
   uint64_t needed = 0;
   for (const PlannedTensor& plan : plans) {
     const std::optional<uint64_t> bytes = BytesOf(plan);
-    if (!bytes || __builtin_add_overflow(needed, *bytes, &needed)) return Ok();  // the writer names the tensor
+    if (!bytes || __builtin_add_overflow(needed, *bytes, &needed))
+      return Ok();  // the writer names the tensor
   }
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(directory, error);
   if (error || needed <= space.available) return Ok();
-  return BadInput(fmt::format("case: its checkpoint has {} MiB, and {} has room for {} MiB", needed >> 20,
-                              directory, space.available >> 20));
+  return BadInput(fmt::format("case: its checkpoint has {} MiB, and {} has room for {} MiB",
+                              needed >> 20, directory, space.available >> 20));
 }
 
 std::string IndexText(const std::map<std::string, std::string>& files) {

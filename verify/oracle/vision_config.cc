@@ -22,8 +22,9 @@ Result<VisionConfig> ReadVision(const Fields& vision, VisionConfig config) {
   SP_ASSIGN(config.hidden_size, vision.IntegerOr(config.hidden_size, "hidden_size", kSizeMax));
   SP_ASSIGN(config.intermediate_size,
             vision.IntegerOr(config.intermediate_size, "intermediate_size", kSizeMax));
-  SP_ASSIGN(config.head_count, vision.IntegerOr(config.head_count,
-                                                name("num_attention_heads", "num_heads"), kHeadsMax));
+  SP_ASSIGN(
+      config.head_count,
+      vision.IntegerOr(config.head_count, name("num_attention_heads", "num_heads"), kHeadsMax));
   SP_ASSIGN(config.channels, vision.IntegerOr(config.channels, "in_channels", kPatchMax));
   SP_ASSIGN(config.patch_size, vision.IntegerOr(config.patch_size, "patch_size", kPatchMax));
   SP_ASSIGN(config.temporal_patch_size,

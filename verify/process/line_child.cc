@@ -1,5 +1,6 @@
 #include "verify/process/line_child.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -10,8 +11,6 @@
 #include <cstdio>
 #include <cstring>
 #include <utility>
-
-#include <fmt/format.h>
 
 namespace shardproof {
 namespace {

@@ -22,8 +22,8 @@ class LineChild {
   LineChild& operator=(LineChild&& other) noexcept;
 
   /// Forks it; this process must have no threads. It ends when this one does.
-  /// \param prepare  called in the child, before the first line. \param answer  called there for each.
-  /// \error kInternal if there can be no child.
+  /// \param prepare  called in the child, before the first line. \param answer  called there for
+  /// each. \error kInternal if there can be no child.
   Status Fork(const std::function<void()>& prepare, const Answer& answer);
 
   bool IsThere() const { return pid_ >= 0; }
@@ -31,7 +31,8 @@ class LineChild {
   int socket() const { return socket_; }  ///< to be polled for reading; -1 without a child
   /// Who is gone does not hear it; Hear says so.
   void Tell(const std::string& line);
-  /// Appends the whole lines that have come. \returns false if the child is gone; its end is not reaped yet.
+  /// Appends the whole lines that have come. \returns false if the child is gone; its end is not
+  /// reaped yet.
   bool Hear(std::vector<std::string>& lines);
   /// Ends it, if it has not ended. \returns its wait status; 0 without a child.
   int End();

@@ -1,9 +1,9 @@
 #include "verify/process/outputs.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
-
-#include <fmt/format.h>
 
 namespace shardproof {
 namespace {
@@ -31,8 +31,10 @@ Status CheckApart(const std::string& output, const std::string& input, const std
   const fs::path out = Real(output);
   const fs::path in = Real(input);
   if (out == in) return BadInput(fmt::format("{} {}: is the source itself", what, output));
-  if (Within(out, in)) return BadInput(fmt::format("{} {}: lies in the source {}", what, output, input));
-  if (Within(in, out)) return BadInput(fmt::format("{} {}: contains the source {}", what, output, input));
+  if (Within(out, in))
+    return BadInput(fmt::format("{} {}: lies in the source {}", what, output, input));
+  if (Within(in, out))
+    return BadInput(fmt::format("{} {}: contains the source {}", what, output, input));
   return Ok();
 }
 
@@ -40,7 +42,8 @@ Status CheckNotOf(const std::string& output, const std::string& input, const std
   if (output.empty() || output == "-" || input.empty()) return Ok();
   std::error_code error;
   if (!fs::exists(output, error) || !Within(Real(output), Real(input))) return Ok();
-  return BadInput(fmt::format("{} {}: would overwrite a file of the input {}", what, output, input));
+  return BadInput(
+      fmt::format("{} {}: would overwrite a file of the input {}", what, output, input));
 }
 
 }  // namespace shardproof

@@ -62,13 +62,14 @@ bool HasEnded(pid_t child) {
          info.si_pid == child;
 }
 
-/// Reads both streams until both have ended, or the child has and nothing more comes. \returns false
-/// if the deadline came first.
+/// Reads both streams until both have ended, or the child has and nothing more comes. \returns
+/// false if the deadline came first.
 bool ReadUntil(Clock::time_point deadline, pid_t child, Pipe& output, Pipe& errors,
                ProgramEnd& end) {
   constexpr std::chrono::milliseconds kLook{100};
   while (output.read_end() >= 0 || errors.read_end() >= 0) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     if (left.count() <= 0) return false;
     const bool has_ended = HasEnded(child);  // before the look, so that nothing it said is missed
     std::array<pollfd, 2> waits{{{output.read_end(), POLLIN, 0}, {errors.read_end(), POLLIN, 0}}};

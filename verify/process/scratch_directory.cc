@@ -1,6 +1,7 @@
 #include "verify/process/scratch_directory.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -12,13 +13,11 @@
 #include <cstring>
 #include <filesystem>
 
-#include <fmt/format.h>
-
 namespace shardproof {
 namespace {
 
-/// Reads until every process that holds the other end is gone, which forked ranks do too. What signals the
-/// whole group, as a terminal does, must not end it first.
+/// Reads until every process that holds the other end is gone, which forked ranks do too. What
+/// signals the whole group, as a terminal does, must not end it first.
 constexpr const char* kGuard = "trap '' HUP INT QUIT TERM; read -r nothing; rm -rf -- \"$1\"";
 
 }  // namespace

@@ -11,11 +11,12 @@
 namespace shardproof {
 
 /// Removed when this object is destroyed; and where that never happens, as when a signal ends the
-/// process, by a process that waits for it. Only the process that made it destroys it, no fork of it.
+/// process, by a process that waits for it. Only the process that made it destroys it, no fork of
+/// it.
 class ScratchDirectory {
  public:
-  /// A new one in `parent`; empty: in the directory for such files, TMPDIR or /tmp. \error kBadInput if it
-  /// cannot be made.
+  /// A new one in `parent`; empty: in the directory for such files, TMPDIR or /tmp. \error
+  /// kBadInput if it cannot be made.
   static Result<std::unique_ptr<ScratchDirectory>> Make(const std::string& parent = "");
   ~ScratchDirectory();
   ScratchDirectory(const ScratchDirectory&) = delete;

@@ -35,13 +35,12 @@ Status WriteHtml(const std::string& python, const std::string& script,
                  const std::string& out);
 
 /// A Markdown report for each finding and, where one was seen to fail in the same way, a standalone
-/// script of a Python subject or a C++ program of the reference. Takes minutes where there are many.
-/// \param command  interpreter, reproducer.py or reproducer_reference.py, which say how, and options
-/// \returns the path of the first script, or "" if none was seen to fail.
-/// \error kBadInput naming the directory and quoting what the script said.
+/// script of a Python subject or a C++ program of the reference. Takes minutes where there are
+/// many. \param command  interpreter, reproducer.py or reproducer_reference.py, which say how, and
+/// options \returns the path of the first script, or "" if none was seen to fail. \error kBadInput
+/// naming the directory and quoting what the script said.
 Result<std::string> WriteReproducers(std::vector<std::string> command,
                                      const std::string& result_json,
-                                     const std::string& evidence_directory,
-                                     const std::string& out);
+                                     const std::string& evidence_directory, const std::string& out);
 
 }  // namespace shardproof

@@ -1,8 +1,8 @@
 // Runs reproducer.py, or that of the reference.
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <fstream>
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "verify/process/program.h"

@@ -84,9 +84,10 @@ void Terminal::Header() {
   const Case& c = result_.test_case;
   std::string model = Plural(result_.tensor_count, "tensor");
   if (!c.model.checkpoint.empty()) model = c.model.checkpoint + ", " + model;
-  std::string line = fmt::format("shardproof: {} on {} ({}), {}, {}, seed {}", SubjectName(c.subject),
-                                 Plural(static_cast<uint64_t>(result_.compared.ranks), "rank"),
-                                 MeshText(c.mesh), model, c.strategy, c.seed);
+  std::string line =
+      fmt::format("shardproof: {} on {} ({}), {}, {}, seed {}", SubjectName(c.subject),
+                  Plural(static_cast<uint64_t>(result_.compared.ranks), "rank"), MeshText(c.mesh),
+                  model, c.strategy, c.seed);
   if (c.device != "cpu") line += ", device " + c.device;
   if (c.optimizer != "none") line += ", optimizer " + c.optimizer;
   if (!c.bug.empty()) line += ", planted bug " + c.bug;

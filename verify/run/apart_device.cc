@@ -1,5 +1,8 @@
 #include "verify/run/apart_device.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -8,10 +11,6 @@
 #include <cstdio>
 #include <map>
 #include <mutex>
-
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-#include <fmt/format.h>
 
 namespace shardproof {
 namespace {
@@ -43,7 +42,8 @@ class ApartMemory {
       return nullptr;
     }
     const std::lock_guard lock(mutex_);
-    mapped_[reinterpret_cast<uintptr_t>(outside)] = {bytes, static_cast<std::byte*>(inside), purpose};
+    mapped_[reinterpret_cast<uintptr_t>(outside)] = {bytes, static_cast<std::byte*>(inside),
+                                                     purpose};
     held_.now += bytes;
     held_.peak = std::max(held_.peak, held_.now);
     return outside;
@@ -69,8 +69,8 @@ class ApartMemory {
     return entry->second.inside + (address - entry->first);
   }
 
-  /// What it was allocated for that has this address; null if nothing was. For a process that ends: it
-  /// waits for nobody.
+  /// What it was allocated for that has this address; null if nothing was. For a process that ends:
+  /// it waits for nobody.
   const std::string* PurposeAt(const void* data) const {
     const auto address = reinterpret_cast<uintptr_t>(data);
     auto entry = mapped_.upper_bound(address);
@@ -102,7 +102,8 @@ const ApartMemory* of_process = nullptr;
 /// Says which tensor was reached into, and lets the process end as it would have.
 void ReportReach(int signal, siginfo_t* info, void*) {
   if (const std::string* purpose = of_process ? of_process->PurposeAt(info->si_addr) : nullptr) {
-    std::fprintf(stderr, "reached into the device's memory of %s, not by a copy\n", purpose->c_str());
+    std::fprintf(stderr, "reached into the device's memory of %s, not by a copy\n",
+                 purpose->c_str());
     std::fflush(stderr);
   }
   ::signal(signal, SIG_DFL);  // what is done again ends the process now
@@ -112,7 +113,7 @@ class ApartDevice : public Device {
  public:
   ApartDevice() {
     of_process = memory_.get();
-    struct sigaction action{};
+    struct sigaction action {};
     action.sa_sigaction = ReportReach;
     action.sa_flags = SA_SIGINFO;
     ::sigaction(SIGSEGV, &action, nullptr);
@@ -131,7 +132,8 @@ class ApartDevice : public Device {
     if (bytes == 0) return at::empty(shape, options);
     void* data = memory_->Map(bytes, purpose);
     if (data == nullptr) return Failed(fmt::format("allocating {} bytes for {}", bytes, purpose));
-    return at::from_blob(data, shape, [memory = memory_](void* at) { memory->Unmap(at); }, options);
+    return at::from_blob(
+        data, shape, [memory = memory_](void* at) { memory->Unmap(at); }, options);
   }
 
   void Copy(void* to, const void* from, uint64_t bytes) override {

@@ -16,10 +16,10 @@ namespace shardproof {
 
 struct PlantedBug {
   std::string id;
-  std::string mistake;   ///< one sentence: what is done wrong
-  std::string seen_in;   ///< public reports of it, or the kind it belongs to
-  std::vector<std::string> killed_by;  ///< properties that must turn red, each on its own
-  std::string smallest_case;  ///< case JSON, the smallest that shows it
+  std::string mistake;                         ///< one sentence: what is done wrong
+  std::string seen_in;                         ///< public reports of it, or the kind it belongs to
+  std::vector<std::string> killed_by;          ///< properties that must turn red, each on its own
+  std::string smallest_case;                   ///< case JSON, the smallest that shows it
   std::function<void(Stages&, World&)> plant;  ///< called on every rank before the pipeline runs
 };
 

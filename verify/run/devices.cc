@@ -1,11 +1,11 @@
 #include "verify/run/devices.h"
 
+#include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <vector>
-
-#include <ATen/ops/from_blob.h>
-#include <fmt/format.h>
 
 #include "src/seam/decorators.h"
 
@@ -65,8 +65,9 @@ class LimitedDevice : public DeviceDecorator {
     uint64_t bytes = c10::elementSize(dtype);
     for (const int64_t size : shape) bytes *= static_cast<uint64_t>(size);
     if (bytes > limit_ - *in_use_) {
-      return Failed(fmt::format("allocating {} bytes for {}: {} of the device's {} bytes are in use",
-                                bytes, purpose, *in_use_, limit_));
+      return Failed(
+          fmt::format("allocating {} bytes for {}: {} of the device's {} bytes are in use", bytes,
+                      purpose, *in_use_, limit_));
     }
     SP_ASSIGN(at::Tensor tensor, inner_->Allocate(shape, dtype, purpose));
     if (bytes == 0) return tensor;
@@ -80,7 +81,8 @@ class LimitedDevice : public DeviceDecorator {
 
  private:
   const uint64_t limit_;
-  std::shared_ptr<uint64_t> in_use_ = std::make_shared<uint64_t>(0);  // tensors may outlive the device
+  std::shared_ptr<uint64_t> in_use_ =
+      std::make_shared<uint64_t>(0);  // tensors may outlive the device
 };
 
 }  // namespace

@@ -9,8 +9,8 @@
 
 namespace shardproof {
 
-/// Fills every fresh allocation with bytes 0xff: NaN in every float dtype, -1 or the largest value in
-/// every integer one. What is never written then shows.
+/// Fills every fresh allocation with bytes 0xff: NaN in every float dtype, -1 or the largest value
+/// in every integer one. What is never written then shows.
 std::shared_ptr<Device> PoisonFresh(std::shared_ptr<Device> inner);
 
 /// Calls `before_release` just before an allocation is given back, when all of it that was ever
@@ -18,8 +18,8 @@ std::shared_ptr<Device> PoisonFresh(std::shared_ptr<Device> inner);
 std::shared_ptr<Device> WatchReleases(std::shared_ptr<Device> inner,
                                       std::function<void()> before_release);
 
-/// A device that has `bytes` of memory: an allocation beyond that fails, and says how much was in use.
-/// Host() is not part of it.
+/// A device that has `bytes` of memory: an allocation beyond that fails, and says how much was in
+/// use. Host() is not part of it.
 std::shared_ptr<Device> LimitMemory(std::shared_ptr<Device> inner, uint64_t bytes);
 
 }  // namespace shardproof

@@ -23,8 +23,10 @@ class UnsyncedFile : public OutputFile {
   }
 
   Status WriteAt(uint64_t offset, std::string_view bytes) override {
-    if (!unsynced_.empty() && unsynced_.back().end == offset) unsynced_.back().end += bytes.size();
-    else unsynced_.push_back({offset, offset + bytes.size()});
+    if (!unsynced_.empty() && unsynced_.back().end == offset)
+      unsynced_.back().end += bytes.size();
+    else
+      unsynced_.push_back({offset, offset + bytes.size()});
     return inner_->WriteAt(offset, bytes);
   }
 
@@ -94,7 +96,8 @@ class LossyFiles : public FilesDecorator {
     const std::string directory = WithoutSlashAtEnd(path);
     std::erase_if(names_, [&](const std::string& name) { return DirectoryOf(name) == directory; });
     std::erase_if(moves_, [&](const Move& move) { return DirectoryOf(move.to) == directory; });
-    std::erase_if(replaced_, [&](const auto& file) { return DirectoryOf(file.first) == directory; });
+    std::erase_if(replaced_,
+                  [&](const auto& file) { return DirectoryOf(file.first) == directory; });
     return Ok();
   }
 
@@ -123,9 +126,10 @@ class LossyFiles : public FilesDecorator {
 
   Status RemoveTree(const std::string& path) override {
     SP_TRY(inner_->RemoveTree(path));
-    std::erase_if(names_, [&](const std::string& name) { return name == path || IsBelow(name, path); });
-    // The removal may be durable where the exchange before it is not: then what is gone went by the other
-    // name.
+    std::erase_if(names_,
+                  [&](const std::string& name) { return name == path || IsBelow(name, path); });
+    // The removal may be durable where the exchange before it is not: then what is gone went by the
+    // other name.
     for (const Move& move : moves_) {
       if (move.exchanged && move.from == path) (void)inner_->Rename(move.to, move.from);
     }
@@ -153,8 +157,10 @@ class LossyFiles : public FilesDecorator {
   }
 
   void Undo(const Move& move) {
-    if (move.exchanged) (void)inner_->Exchange(move.from, move.to);
-    else (void)inner_->Rename(move.to, move.from);
+    if (move.exchanged)
+      (void)inner_->Exchange(move.from, move.to);
+    else
+      (void)inner_->Rename(move.to, move.from);
   }
 
   void PutBack(const std::string& path, const std::optional<std::string>& content) {

@@ -1,12 +1,12 @@
 // Ranks that torchrun, srun or a shell started, each with this very command. Rank 0 leads: it
 // publishes orders in the store, the others carry them out and report back. Evidence goes to a
 // directory that all ranks share.
+#include <fmt/format.h>
+
 #include <charconv>
 #include <cstdlib>
-
-#include <fmt/format.h>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <nlohmann/json.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "src/core/torch_try.h"
 #include "verify/run/launcher.h"
@@ -22,8 +22,8 @@ std::vector<uint8_t> Bytes(const std::string& text) { return {text.begin(), text
 /// Runs this rank's part of one order, in a group of the phase's ranks only.
 int CarryOut(const PhaseRun& run, int64_t order, const JoinedRanks& ranks) {
   if (ranks.rank >= run.phase.WorldSize()) return 0;
-  const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::PrefixStore>(
-      fmt::format("phase/{}", order), ranks.store);
+  const c10::intrusive_ptr<c10d::Store> store =
+      c10::make_intrusive<c10d::PrefixStore>(fmt::format("phase/{}", order), ranks.store);
   return RunRank(run, store,
                  {.rank = ranks.rank,
                   .world_size = run.phase.WorldSize(),
@@ -46,9 +46,10 @@ Result<std::string> Await(const JoinedRanks& ranks, const std::string& key,
 Result<int64_t> IntegerFrom(const char* variable, int64_t low, int64_t high) {
   const char* text = std::getenv(variable);
   if (text == nullptr) {
-    return BadInput(fmt::format("RANK is set but {} is not: a rank that is started by hand needs "
-                                "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
-                                variable));
+    return BadInput(
+        fmt::format("RANK is set but {} is not: a rank that is started by hand needs "
+                    "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
+                    variable));
   }
   int64_t value = 0;
   const char* end = text + std::string_view(text).size();
@@ -106,8 +107,8 @@ Result<std::vector<RankExit>> JoinedLauncher::Launch(const PhaseRun& run) {
   std::vector<RankExit> exits;
   exits.push_back({code == 0 ? "ok" : fmt::format("exit {}", code), ""});
   for (int64_t rank = 1; rank < run.phase.WorldSize(); ++rank) {
-    const auto done = Await(ranks_, DoneKey(order, rank),
-                            std::chrono::milliseconds(run.test_case.deadline_ms));
+    const auto done =
+        Await(ranks_, DoneKey(order, rank), std::chrono::milliseconds(run.test_case.deadline_ms));
     if (!done.ok()) {
       silent_.insert(rank);
       exits.push_back({"hang", "it did not report back within the deadline"});

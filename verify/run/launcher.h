@@ -48,7 +48,8 @@ struct JoinedRanks {
 };
 
 /// Finds them by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
-/// \returns nullopt if RANK is not set. \error kBadInput naming the variable that is wrong or absent;
+/// \returns nullopt if RANK is not set. \error kBadInput naming the variable that is wrong or
+/// absent;
 ///   kPeer if the store cannot be reached.
 Result<std::optional<JoinedRanks>> JoinRanks(std::chrono::milliseconds timeout);
 
@@ -64,7 +65,8 @@ class JoinedLauncher : public Launcher {
  private:
   JoinedRanks ranks_;
   int64_t orders_ = 0;
-  std::set<int64_t> silent_;  ///< ranks that did not report back; nobody here can end or replace them
+  std::set<int64_t>
+      silent_;  ///< ranks that did not report back; nobody here can end or replace them
 };
 
 /// On every other rank: does what rank 0 says until dismissed. \returns the common exit code.

@@ -24,8 +24,9 @@ Status LeaveStepsAsAnEarlierJob(const std::string& root, int64_t step);
 /// was. \param trains  whether it is the root of a job's steps, and not one checkpoint
 LeftRecord InspectLeft(const std::string& directory, bool trains, bool had_previous);
 
-/// The same of what a subject has saved, in whatever format: one checkpoint, without a manifest. Where
-/// its save may have been cut short, what `audit` cannot read is none, since nobody would load it.
+/// The same of what a subject has saved, in whatever format: one checkpoint, without a manifest.
+/// Where its save may have been cut short, what `audit` cannot read is none, since nobody would
+/// load it.
 LeftRecord InspectLeftBySubject(const std::string& directory, bool may_be_cut_short);
 
 }  // namespace shardproof

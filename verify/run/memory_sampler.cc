@@ -43,7 +43,8 @@ void MemorySampler::Sample() {
   if (bytes > record_.peak_bytes) {
     record_.peak_bytes = bytes;
     record_.peak_stage = stage_;
-  } else if (device_bytes <= record_.device_peak_bytes && now - last_written_ms_ < kWrittenEveryMs) {
+  } else if (device_bytes <= record_.device_peak_bytes &&
+             now - last_written_ms_ < kWrittenEveryMs) {
     return;
   }
   record_.device_peak_bytes = std::max(record_.device_peak_bytes, device_bytes);

@@ -1,5 +1,5 @@
-// Memory of this rank over time, the host's anonymous and what it has of a device: a thread that samples
-// every millisecond, and anyone who knows a moment that matters.
+// Memory of this rank over time, the host's anonymous and what it has of a device: a thread that
+// samples every millisecond, and anyone who knows a moment that matters.
 #pragma once
 
 #include <atomic>
@@ -34,8 +34,8 @@ class MemorySampler {
   const std::shared_ptr<const Device> device_;
   const std::chrono::steady_clock::time_point begin_;
   std::mutex mutex_;
-  MemoryRecord record_;          // guarded by mutex_; samples go straight to the writer
-  std::string stage_ = "start";  // guarded by mutex_
+  MemoryRecord record_;            // guarded by mutex_; samples go straight to the writer
+  std::string stage_ = "start";    // guarded by mutex_
   double last_written_ms_ = -1e9;  // guarded by mutex_
   std::atomic<bool> stop_{false};
   std::thread thread_;

@@ -11,9 +11,12 @@ json OrderFor(const PhaseRun& run) {
   for (const CaptureRequest& c : run.captures) {
     captures.push_back({c.phase, c.tensor, c.byte_start, c.byte_length});
   }
-  return {{"case", CaseToJson(run.test_case)}, {"phase", run.phase.name},
-          {"source", run.source},              {"save_to", run.save_to},
-          {"evidence", run.evidence},          {"captures", captures}};
+  return {{"case", CaseToJson(run.test_case)},
+          {"phase", run.phase.name},
+          {"source", run.source},
+          {"save_to", run.save_to},
+          {"evidence", run.evidence},
+          {"captures", captures}};
 }
 
 Result<PhaseRun> RunFromOrder(const json& order) {

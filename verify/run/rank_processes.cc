@@ -1,6 +1,7 @@
 #include "verify/run/rank_processes.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -14,8 +15,6 @@
 #include <sstream>
 #include <thread>
 
-#include <fmt/format.h>
-
 #include "src/comm/process_state.h"
 #include "verify/process/program.h"
 #include "verify/run/memory_cgroup.h"
@@ -28,8 +27,8 @@ constexpr auto kPoll = std::chrono::milliseconds(2);
 constexpr auto kGraceAfterLoss = std::chrono::seconds(10);
 /// What a rank may take, however short the deadline, until its first record: it may import much.
 constexpr auto kStartAllowance = std::chrono::seconds(60);
-/// A rank that is stopped for so long is taken for lost, long before it could have missed the deadline: the
-/// others then know at once.
+/// A rank that is stopped for so long is taken for lost, long before it could have missed the
+/// deadline: the others then know at once.
 constexpr auto kStoppedPatience = std::chrono::seconds(3);
 constexpr auto kStoppedPoll = std::chrono::milliseconds(100);
 constexpr size_t kTailBytes = 2000;
@@ -113,9 +112,8 @@ void Await(std::vector<Watched>& ranks, RankProcesses& processes,
     if (!running) return;
     if (now_written != written) progress = Clock::now();
     written = now_written;
-    const auto patience =
-        all_started ? Clock::duration(deadline)
-                    : std::max<Clock::duration>(deadline, kStartAllowance);
+    const auto patience = all_started ? Clock::duration(deadline)
+                                      : std::max<Clock::duration>(deadline, kStartAllowance);
     if (Clock::now() > std::min(give_up, progress + patience)) break;
     std::this_thread::sleep_for(kPoll);
   }

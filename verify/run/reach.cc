@@ -1,12 +1,11 @@
 #include "verify/run/reach.h"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <array>
 #include <filesystem>
-
-#include <fmt/format.h>
 
 #include "src/comm/roll_call.h"
 #include "src/comm/staging.h"
@@ -26,7 +25,8 @@ std::string LibraryPath() {
   std::array<char, 4096> path{};
   const ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size() - 1);
   if (length <= 0) return kLibrary;
-  return (std::filesystem::path(std::string(path.data(), length)).parent_path() / kLibrary).string();
+  return (std::filesystem::path(std::string(path.data(), length)).parent_path() / kLibrary)
+      .string();
 }
 
 Result<const CudaPlugin*> LoadPlugin() {
@@ -53,8 +53,8 @@ Result<std::shared_ptr<Communicator>> OverGloo(const c10::intrusive_ptr<c10d::St
   return WithRoll(MakeCommunicator(std::move(backend), clock), store, rendezvous, clock);
 }
 
-Result<Reach> ConnectCuda(const c10::intrusive_ptr<c10d::Store>& store, const Rendezvous& rendezvous,
-                          std::shared_ptr<Clock> clock) {
+Result<Reach> ConnectCuda(const c10::intrusive_ptr<c10d::Store>& store,
+                          const Rendezvous& rendezvous, std::shared_ptr<Clock> clock) {
   SP_ASSIGN(const CudaPlugin* cuda, LoadPlugin());
   const int count = cuda->device_count();
   if (count == 0) return Failed("device cuda: the driver has no GPU");

@@ -15,7 +15,8 @@ struct Reach {
 };
 
 /// Connects all ranks of `store`. Collective.
-/// \param device  "cpu": Gloo. "apart": Gloo, staged. "cuda": NCCL, or Gloo, staged, where more ranks
+/// \param device  "cpu": Gloo. "apart": Gloo, staged. "cuda": NCCL, or Gloo, staged, where more
+/// ranks
 ///   share a GPU than its NCCL allows.
 /// \error kPeer if they do not all come in time; kFailed if there is no such device.
 Result<Reach> Connect(const std::string& device, const c10::intrusive_ptr<c10d::Store>& store,
@@ -27,8 +28,8 @@ Reach ReachOver(const std::string& device, c10::intrusive_ptr<c10d::Backend> bac
                 c10::intrusive_ptr<c10d::Store> store, const Rendezvous& rendezvous,
                 std::shared_ptr<Clock> clock);
 
-/// Why no rank can have such a device on this machine, or empty. Touches no driver, so that processes
-/// can be forked afterwards.
+/// Why no rank can have such a device on this machine, or empty. Touches no driver, so that
+/// processes can be forked afterwards.
 std::string WhyNoDevice(const std::string& device);
 
 }  // namespace shardproof

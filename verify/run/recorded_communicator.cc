@@ -13,8 +13,12 @@ class RecordedCommunicator : public CommunicatorDecorator {
 
   Result<std::unique_ptr<Pending>> Broadcast(at::Tensor payload, int64_t root,
                                              std::vector<Piece> pieces) override {
-    CollectiveRecord record{sequence_++, "broadcast", root, DtypeName(payload.scalar_type()),
-                            static_cast<uint64_t>(payload.numel()), {}};
+    CollectiveRecord record{sequence_++,
+                            "broadcast",
+                            root,
+                            DtypeName(payload.scalar_type()),
+                            static_cast<uint64_t>(payload.numel()),
+                            {}};
     for (const Piece& piece : pieces) record.tensors.push_back(piece.tensor);
     SP_TRY(writer_.Collective(record));
     return inner_->Broadcast(std::move(payload), root, std::move(pieces));

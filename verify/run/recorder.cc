@@ -19,14 +19,21 @@ constexpr uint64_t kInlineBytesMax = 4096;  // smaller tensors are on record in 
 
 sp_float_format FloatFormat(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kHalf: return SP_F16;
-    case at::kBFloat16: return SP_BF16;
+    case at::kHalf:
+      return SP_F16;
+    case at::kBFloat16:
+      return SP_BF16;
     case at::kFloat:
-    case at::kComplexFloat: return SP_F32;  // each part counts
-    case at::kDouble: return SP_F64;
-    case at::kFloat8_e4m3fn: return SP_F8_E4M3FN;
-    case at::kFloat8_e5m2: return SP_F8_E5M2;
-    default: return SP_NO_FLOAT;
+    case at::kComplexFloat:
+      return SP_F32;  // each part counts
+    case at::kDouble:
+      return SP_F64;
+    case at::kFloat8_e4m3fn:
+      return SP_F8_E4M3FN;
+    case at::kFloat8_e5m2:
+      return SP_F8_E5M2;
+    default:
+      return SP_NO_FLOAT;
   }
 }
 
@@ -46,9 +53,12 @@ class AliasGroups {
 
 const char* KindName(Placement::Kind kind) {
   switch (kind) {
-    case Placement::Kind::kReplicate: return "replicate";
-    case Placement::Kind::kShard: return "shard";
-    case Placement::Kind::kStridedShard: return "strided_shard";
+    case Placement::Kind::kReplicate:
+      return "replicate";
+    case Placement::Kind::kShard:
+      return "shard";
+    case Placement::Kind::kStridedShard:
+      return "strided_shard";
   }
   return "?";
 }
@@ -106,8 +116,8 @@ OwnedBytes BytesOf(const Slot& slot, const std::byte* data) {
   return owned;
 }
 
-/// A slot's bytes in row-major order where the host reads them: a copy, if they are elsewhere or lie in
-/// another order, and it is `read`.
+/// A slot's bytes in row-major order where the host reads them: a copy, if they are elsewhere or
+/// lie in another order, and it is `read`.
 class HostView {
  public:
   HostView(const Slot& slot, bool read) {
@@ -156,16 +166,16 @@ void RecordBytes(const OwnedBytes& owned, uint64_t begin, uint64_t end, TensorSt
 std::optional<uint64_t> FirstNonfinite(const OwnedBytes& owned, uint64_t element,
                                        sp_float_format format) {
   std::optional<uint64_t> first;
-  VisitStretches(owned, 0, owned.global_bytes, [&](uint64_t start, const char* data,
-                                                   uint64_t length) {
-    for (uint64_t at = 0; at < length && (!first || (start + at) / element < *first);
-         at += element) {
-      const sp_run run{start + at, element, 1, 0, data + at, 0};
-      sp_summary one{};
-      sp_digest_runs(&one, &run, 1, format);
-      if (one.nan_count + one.inf_count > 0) first = (start + at) / element;
-    }
-  });
+  VisitStretches(owned, 0, owned.global_bytes,
+                 [&](uint64_t start, const char* data, uint64_t length) {
+                   for (uint64_t at = 0; at < length && (!first || (start + at) / element < *first);
+                        at += element) {
+                     const sp_run run{start + at, element, 1, 0, data + at, 0};
+                     sp_summary one{};
+                     sp_digest_runs(&one, &run, 1, format);
+                     if (one.nan_count + one.inf_count > 0) first = (start + at) / element;
+                   }
+                 });
   return first;
 }
 

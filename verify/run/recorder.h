@@ -1,5 +1,6 @@
-// The observer that turns what the pipeline reaches into evidence: descriptors, digests, counts and,
-// in a memory run, committed pages. It reads tensors in place and allocates nothing of their size.
+// The observer that turns what the pipeline reaches into evidence: descriptors, digests, counts
+// and, in a memory run, committed pages. It reads tensors in place and allocates nothing of their
+// size.
 #pragma once
 
 #include <map>
@@ -34,8 +35,8 @@ class Recorder : public Observer {
   Status status() const { return status_; }
   /// The stage being worked on.
   const std::string& working_on() const { return working_on_; }
-  /// Bytes that this rank's tensors take at the last stage observed, each storage once: of the host's
-  /// memory, and of a device's.
+  /// Bytes that this rank's tensors take at the last stage observed, each storage once: of the
+  /// host's memory, and of a device's.
   uint64_t own_bytes() const { return own_bytes_; }
   uint64_t own_device_bytes() const { return own_device_bytes_; }
 
@@ -52,7 +53,7 @@ class Recorder : public Observer {
   std::string working_on_ = "start";
   uint64_t own_bytes_ = 0;
   uint64_t own_device_bytes_ = 0;
-  std::map<int64_t, int64_t> identities_;  ///< of slots, numbered as they were first seen
+  std::map<int64_t, int64_t> identities_;       ///< of slots, numbered as they were first seen
   std::map<const void*, std::string> earlier_;  ///< names by object, for whoever holds one on
 };
 

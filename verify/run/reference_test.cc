@@ -4,10 +4,10 @@
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 
@@ -269,8 +269,9 @@ std::string PipelineModel(const std::string& config) {
   std::string text;
   for (const TensorSpec& t : spec.value().tensors) {
     text += fmt::format(
-        "{} {} {} {} {} {} {} {}{}\n", t.name, t.kind == TensorKind::kBuffer ? "buffer" : "parameter",
-        t.persistent, DtypeName(t.dtype), json(t.shape).dump(), t.requires_grad,
+        "{} {} {} {} {} {} {} {}{}\n", t.name,
+        t.kind == TensorKind::kBuffer ? "buffer" : "parameter", t.persistent, DtypeName(t.dtype),
+        json(t.shape).dump(), t.requires_grad,
         t.init == InitialValue::kUniform ? "uniform"
                                          : (t.init == InitialValue::kOnes ? "ones" : "zeros"),
         t.rope ? RopeText(t.rope->kind, *t.rope, t.rope->original_length, t.shape[0]) : "",
@@ -364,10 +365,11 @@ std::vector<json> EveryArchitecture() {
     json text = BaseConfig("");
     text.erase("architectures");
     text.update({{"num_key_value_heads", 2}});
-    const json vision = {{"depth", 2},           {"hidden_size", 8}, {"intermediate_size", 6},
-                         {"num_heads", 2},       {"patch_size", 2},  {"out_hidden_size", 16},
-                         {"spatial_merge_size", 2}};
-    configs.push_back({{"architectures", {name}}, {"text_config", text}, {"vision_config", vision}});
+    const json vision = {
+        {"depth", 2},      {"hidden_size", 8},      {"intermediate_size", 6}, {"num_heads", 2},
+        {"patch_size", 2}, {"out_hidden_size", 16}, {"spatial_merge_size", 2}};
+    configs.push_back(
+        {{"architectures", {name}}, {"text_config", text}, {"vision_config", vision}});
   }
   return configs;
 }
@@ -386,13 +388,21 @@ TEST(SpecFromConfig, DeclaresTheOraclesModelOfEveryArchitectureAndRope) {
       {{"rope_type", "linear"}, {"factor", 2.5}, {"partial_rotary_factor", 0.5}},
       {{"rope_type", "dynamic"}, {"factor", 2.5}},
       {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 64}},
-      {{"rope_type", "yarn"}, {"original_max_position_embeddings", 64}, {"beta_fast", 8},
+      {{"rope_type", "yarn"},
+       {"original_max_position_embeddings", 64},
+       {"beta_fast", 8},
        {"truncate", false}},
       {{"rope_type", "yarn"}, {"factor", 2}},
-      {{"rope_type", "longrope"}, {"short_factor", {1.0, 1.5}}, {"long_factor", {2.0, 3.0}},
-       {"factor", 4.0}, {"original_max_position_embeddings", 64}},
+      {{"rope_type", "longrope"},
+       {"short_factor", {1.0, 1.5}},
+       {"long_factor", {2.0, 3.0}},
+       {"factor", 4.0},
+       {"original_max_position_embeddings", 64}},
       {{"rope_type", "longrope"}, {"short_factor", {1.0}}},
-      {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}, {"high_freq_factor", 4},
+      {{"rope_type", "llama3"},
+       {"factor", 8},
+       {"low_freq_factor", 1},
+       {"high_freq_factor", 4},
        {"original_max_position_embeddings", 64}},
       {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}, {"high_freq_factor", 4}},
       {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}},
@@ -542,18 +552,29 @@ TEST(SpecFromConfig, AgreesWhereThetaIsWrittenTwice) {
 // ---- Quantised models ----
 
 json Fp8Config() {
-  return {{"quant_method", "fp8"},          {"activation_scheme", "dynamic"},
-          {"weight_block_size", {4, 3}},    {"modules_to_not_convert", nullptr},
-          {"modules_to_convert", nullptr},  {"dequantize", false},
-          {"scale_fmt", "float"},           {"expert_dtype", "fp8"},
+  return {{"quant_method", "fp8"},
+          {"activation_scheme", "dynamic"},
+          {"weight_block_size", {4, 3}},
+          {"modules_to_not_convert", nullptr},
+          {"modules_to_convert", nullptr},
+          {"dequantize", false},
+          {"scale_fmt", "float"},
+          {"expert_dtype", "fp8"},
           {"fmt", "e4m3"}};
 }
 
 json Int8Config() {
-  const json weights = {{"num_bits", 8},          {"type", "int"},      {"symmetric", true},
-                        {"strategy", "channel"},  {"dynamic", false},   {"group_size", nullptr},
-                        {"block_structure", nullptr}, {"actorder", nullptr}, {"observer", "minmax"},
-                        {"observer_kwargs", json::object()}, {"scale_dtype", nullptr},
+  const json weights = {{"num_bits", 8},
+                        {"type", "int"},
+                        {"symmetric", true},
+                        {"strategy", "channel"},
+                        {"dynamic", false},
+                        {"group_size", nullptr},
+                        {"block_structure", nullptr},
+                        {"actorder", nullptr},
+                        {"observer", "minmax"},
+                        {"observer_kwargs", json::object()},
+                        {"scale_dtype", nullptr},
                         {"zp_dtype", nullptr}};
   json activations = weights;
   activations.update({{"strategy", "token"}, {"dynamic", true}});
@@ -583,11 +604,31 @@ json Int8Config() {
 std::vector<json> ListsOfModules() {
   std::vector<json> lists = {json(), json::array(), json("lm_head"), json::array({1}),
                              json::array({nullptr})};
-  for (const char* name :
-       {"lm_head", "head", "model", "model.", "model.layers.0", "model.layers.1.", "proj", "q_proj",
-        "model.layers.0.mlp", "model.layers.1.mlp.up_proj", "model.layers.1.mlp.experts",
-        "mlp.experts.0.gate_proj", "model.layers.1.mlp.gate", "odel", "model-layers", "", ".",
-        "model.layers..", "model.layers.0.mlp.up", "re:.*", "Linear", "a b", "\n", "(", "\u00e9"}) {
+  for (const char* name : {"lm_head",
+                           "head",
+                           "model",
+                           "model.",
+                           "model.layers.0",
+                           "model.layers.1.",
+                           "proj",
+                           "q_proj",
+                           "model.layers.0.mlp",
+                           "model.layers.1.mlp.up_proj",
+                           "model.layers.1.mlp.experts",
+                           "mlp.experts.0.gate_proj",
+                           "model.layers.1.mlp.gate",
+                           "odel",
+                           "model-layers",
+                           "",
+                           ".",
+                           "model.layers..",
+                           "model.layers.0.mlp.up",
+                           "re:.*",
+                           "Linear",
+                           "a b",
+                           "\n",
+                           "(",
+                           "\u00e9"}) {
     lists.push_back(json::array({name}));
     lists.push_back(json::array({name, "lm_head"}));
   }
@@ -636,17 +677,45 @@ TEST(SpecFromConfig, DeclaresTheOraclesQuantisedModel) {
 }
 
 TEST(SpecFromConfig, AgreesWithTheOracleOnEveryFieldOfAQuantisationLeftOutOrWrong) {
-  const std::vector<json> odd = {
-      json(),         json(0),           json(8),        json(8.0),         json(-1),
-      json(true),     json(false),       json(""),       json("x"),         json("dynamic"),
-      json("static"), json("float"),     json("ue8m0"),  json("fp4"),       json("fp8"),
-      json("e5m2"),   json("float8_e4m3fn"), json("int-quantized"), json("pack-quantized"),
-      json("tensor"), json("channel"),   json("frozen"), json("awq"),       json("compressed-tensors"),
-      json::array(),  json::object(),    json({{"a", 1}}), json::array({"Linear"}),
-      json::array({8, 8}), json::array({8, 0}), json::array({8}), json::array({8, 8, 8}),
-      json::array({8.0, 8}), json::array({"8", 8}), json::array({true, 8}),
-      json::array({8, 1 << 25}), json::array({8, UINT64_MAX}), json::array({"Linear", "Linear"}),
-      json::array({"lm_head"})};
+  const std::vector<json> odd = {json(),
+                                 json(0),
+                                 json(8),
+                                 json(8.0),
+                                 json(-1),
+                                 json(true),
+                                 json(false),
+                                 json(""),
+                                 json("x"),
+                                 json("dynamic"),
+                                 json("static"),
+                                 json("float"),
+                                 json("ue8m0"),
+                                 json("fp4"),
+                                 json("fp8"),
+                                 json("e5m2"),
+                                 json("float8_e4m3fn"),
+                                 json("int-quantized"),
+                                 json("pack-quantized"),
+                                 json("tensor"),
+                                 json("channel"),
+                                 json("frozen"),
+                                 json("awq"),
+                                 json("compressed-tensors"),
+                                 json::array(),
+                                 json::object(),
+                                 json({{"a", 1}}),
+                                 json::array({"Linear"}),
+                                 json::array({8, 8}),
+                                 json::array({8, 0}),
+                                 json::array({8}),
+                                 json::array({8, 8, 8}),
+                                 json::array({8.0, 8}),
+                                 json::array({"8", 8}),
+                                 json::array({true, 8}),
+                                 json::array({8, 1 << 25}),
+                                 json::array({8, UINT64_MAX}),
+                                 json::array({"Linear", "Linear"}),
+                                 json::array({"lm_head"})};
   std::string disagreements;
   int declared = 0;
   int refused = 0;
@@ -656,8 +725,8 @@ TEST(SpecFromConfig, AgreesWithTheOracleOnEveryFieldOfAQuantisationLeftOutOrWron
     const std::string seen = PipelineModel(text);
     (expected == "refused" ? refused : declared) += 1;
     if (Sorted(seen) == Sorted(expected)) return;
-    disagreements += fmt::format("{}: the oracle {}, the pipeline {}\n", what, Gist(expected),
-                                 Gist(seen));
+    disagreements +=
+        fmt::format("{}: the oracle {}, the pipeline {}\n", what, Gist(expected), Gist(seen));
   };
   for (const json& base : EveryArchitecture()) {
     for (const json& quantisation : {Fp8Config(), Int8Config()}) {
@@ -692,8 +761,8 @@ TEST(SpecFromConfig, AgreesWithTheOracleOnEveryFieldOfAQuantisationLeftOutOrWron
         json& parent = config[at.parent_pointer()];
         if (!parent.is_object()) continue;
         parent.erase(at.back());
-        compare(config, fmt::format("{} without {}", base["architectures"][0].dump(),
-                                    at.to_string()));
+        compare(config,
+                fmt::format("{} without {}", base["architectures"][0].dump(), at.to_string()));
       }
     }
   }

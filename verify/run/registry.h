@@ -1,11 +1,11 @@
 // What self-registering things with an id share: sorted, unique, found by id.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "src/core/check.h"
 #include "src/core/result.h"

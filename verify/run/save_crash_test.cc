@@ -60,11 +60,10 @@ Job JobOf(SaveFormat format, int64_t ranks, uint64_t seed, const std::string& sa
 using WrapFiles =
     std::function<std::shared_ptr<FileSystem>(std::shared_ptr<FileSystem>, int64_t rank)>;
 
-/// Loads, takes steps if it is to and saves after each, on simulated ranks; those up to `quiet_steps` by a
-/// file system of its own. An async save goes on over one more step.
-void RunSave(const Job& job, const WrapFiles& wrap,
-             const std::function<void(Stages&)>& plant = {}, int64_t quiet_steps = 0,
-             const std::function<void()>& begin = {}) {
+/// Loads, takes steps if it is to and saves after each, on simulated ranks; those up to
+/// `quiet_steps` by a file system of its own. An async save goes on over one more step.
+void RunSave(const Job& job, const WrapFiles& wrap, const std::function<void(Stages&)>& plant = {},
+             int64_t quiet_steps = 0, const std::function<void()>& begin = {}) {
   SimWorld sim(job.mesh.WorldSize(), job.seed);  // which decides who writes when
   sim.Run([&](int64_t rank) {
     at::set_num_threads(1);
@@ -215,10 +214,11 @@ class SaveCrash : public ::testing::Test {
     return report.value();
   }
 
-  /// The states of the save after step 3 of a job that has saved steps 1 and 2, of which `keep` stay.
-  CrashReport CrashSteps(int64_t ranks, int64_t keep, const std::function<void(Stages&)>& plant = {},
-                         uint64_t seed = 2, bool async = false,
-                         SaveFormat format = SaveFormat::kDcp) {
+  /// The states of the save after step 3 of a job that has saved steps 1 and 2, of which `keep`
+  /// stay.
+  CrashReport CrashSteps(int64_t ranks, int64_t keep,
+                         const std::function<void(Stages&)>& plant = {}, uint64_t seed = 2,
+                         bool async = false, SaveFormat format = SaveFormat::kDcp) {
     const std::string disk = root_ + "/disk";
     const std::string target = disk + "/saved";
     fs::remove_all(disk);
@@ -278,7 +278,8 @@ class SaveCrash : public ::testing::Test {
   }
 
   /// The operations up to the sync after which the file "latest" names the new step.
-  static std::vector<crash::FileOperation> UpToLatest(const std::vector<crash::FileOperation>& all) {
+  static std::vector<crash::FileOperation> UpToLatest(
+      const std::vector<crash::FileOperation>& all) {
     size_t end = 0;
     for (size_t i = 0; i < all.size(); ++i) {
       if (all[i].kind == crash::OperationKind::kRename && all[i].other == "saved/latest") end = i;
@@ -387,7 +388,8 @@ TEST_F(SaveCrash, ALatestThatIsMovedBeforeTheDataIsFound) {
                                        World& world) -> Status {
       const size_t slash = job.save_to.find_last_of('/');
       if (world.rank() == 0) {
-        SP_TRY(table.move_latest(job.save_to.substr(0, slash), job.save_to.substr(slash + 1), world));
+        SP_TRY(
+            table.move_latest(job.save_to.substr(0, slash), job.save_to.substr(slash + 1), world));
       }
       return save(model, table, job, world);
     };
@@ -410,8 +412,8 @@ TEST_F(SaveCrash, ARetentionBeforeTheCommitIsFound) {
 TEST_F(SaveCrash, DataThatAreNotSyncedAreFound) {
   const CrashReport report = Crash(SaveFormat::kDcp, 2, true, [](Stages& stages) {
     stages.write_dcp = [write = stages.write_dcp](const StateDict& state, const DcpFile& planned,
-                                                  const Stages& table,
-                                                  const std::string& directory, World& world) {
+                                                  const Stages& table, const std::string& directory,
+                                                  World& world) {
       class Unsynced : public OutputFile {
        public:
         explicit Unsynced(std::unique_ptr<OutputFile> inner) : inner_(std::move(inner)) {}

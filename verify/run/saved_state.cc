@@ -59,7 +59,8 @@ Status ReadTensors(const StoredCheckpoint& checkpoint, const std::vector<TensorC
   for (const WholeTensor& kept : TensorsKept(checkpoint, declared)) {
     SP_ASSIGN(FileTensor tensor, ReadTensor(checkpoint, kept));
     for (const StoredTensor* alike : kept.alike) {
-      SP_ASSIGN(const FileTensor other, ReadTensor(checkpoint, {alike->name, alike->shape, {alike}}));
+      SP_ASSIGN(const FileTensor other,
+                ReadTensor(checkpoint, {alike->name, alike->shape, {alike}}));
       if (other.digest == tensor.digest && other.dtype == tensor.dtype) continue;
       return BadInput(fmt::format("'{}' differs from '{}': parts of one tensor take the same steps",
                                   alike->name, kept.parts[0]->name));
@@ -142,8 +143,10 @@ SavedRoot ReadSavedRoot(const std::string& root, bool was_empty) {
   }
   std::sort(found.names.begin(), found.names.end());
   const auto latest = oracle::ReadWholeFile(root + "/latest", kLatestBytesMax);
-  if (latest.ok()) found.latest = latest.value();
-  else if (std::filesystem::exists(root + "/latest")) found.error = latest.error().message;
+  if (latest.ok())
+    found.latest = latest.value();
+  else if (std::filesystem::exists(root + "/latest"))
+    found.error = latest.error().message;
   for (const std::string& name : found.names) {
     if (IsNamedAsStep(name)) found.steps.push_back(AuditStep(root + "/" + name, name));
   }

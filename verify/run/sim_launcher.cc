@@ -1,12 +1,11 @@
 // Ranks of the reference as threads of one process over the simulated transport.
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <memory>
-
-#include <fmt/format.h>
 
 #include "src/comm/sim.h"
 #include "src/comm/staging.h"
@@ -17,8 +16,8 @@
 namespace shardproof {
 namespace {
 
-/// Before a rank touches the file system, others may have their turn: who is first is what a missing
-/// barrier leaves open.
+/// Before a rank touches the file system, others may have their turn: who is first is what a
+/// missing barrier leaves open.
 class YieldingFiles : public FilesDecorator {
  public:
   YieldingFiles(std::shared_ptr<FileSystem> inner, SimWorld& world)
@@ -56,13 +55,15 @@ void RunRanks(const PhaseRun& run, int* codes) {
         .rank = rank,
         .clock = world.MakeClock(),
         .connect = [&]() -> Result<Reach> { return ReachIn(world, rank, run.test_case.device); },
-        .adapt = [&](World& seen) { seen.files = std::make_shared<YieldingFiles>(seen.files, world); },
-        .complain = [&](const std::string& line) {
-          std::FILE* file = std::fopen(ErrorsPath(run, rank).c_str(), "a");
-          if (file == nullptr) return;
-          fmt::print(file, "rank {}: {}\n", rank, line);
-          std::fclose(file);
-        },
+        .adapt =
+            [&](World& seen) { seen.files = std::make_shared<YieldingFiles>(seen.files, world); },
+        .complain =
+            [&](const std::string& line) {
+              std::FILE* file = std::fopen(ErrorsPath(run, rank).c_str(), "a");
+              if (file == nullptr) return;
+              fmt::print(file, "rank {}: {}\n", rank, line);
+              std::fclose(file);
+            },
         .lose = [&world, rank] { world.Lose(rank); },
         .shares_process = true};
     codes[rank] = RunRank(run, seat);
@@ -96,7 +97,8 @@ class RanksInChild : public RankProcesses {
   Status Start(const PhaseRun& run, int64_t rank) override {
     if (rank > 0) return Ok();
     bytes_ = static_cast<size_t>(run.phase.WorldSize()) * sizeof(int);
-    void* shared = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* shared =
+        ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) return Failed("no memory for the ends of ranks");
     codes_ = static_cast<int*>(shared);
     for (int64_t other = 0; other < run.phase.WorldSize(); ++other) codes_[other] = 5;

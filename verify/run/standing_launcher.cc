@@ -1,15 +1,13 @@
-// Ranks of the reference as processes that stay from launch to launch, and stay connected: what a launch
-// costs is what its ranks do. After a launch that did not end well they are replaced.
+// Ranks of the reference as processes that stay from launch to launch, and stay connected: what a
+// launch costs is what its ranks do. After a launch that did not end well they are replaced.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
 #include <map>
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "verify/process/line_child.h"
@@ -31,7 +29,8 @@ struct Meeting {
 /// One launch. \returns its exit code.
 int CarryOut(const PhaseRun& run, Meeting& meeting) {
   const int64_t rank = meeting.rendezvous.rank;
-  const int errors = ::open(ErrorsPath(run, rank).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const int errors =
+      ::open(ErrorsPath(run, rank).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (errors >= 0) {
     ::dup2(errors, STDERR_FILENO);
     ::close(errors);
@@ -47,10 +46,12 @@ int CarryOut(const PhaseRun& run, Meeting& meeting) {
                                           meeting.rendezvous, clock);
                        },
                        .adapt = {},
-                       .complain = [&](const std::string& line) {
-                         std::fprintf(stderr, "rank %ld: %s\n", static_cast<long>(rank), line.c_str());
-                         std::fflush(stderr);
-                       }});
+                       .complain =
+                           [&](const std::string& line) {
+                             std::fprintf(stderr, "rank %ld: %s\n", static_cast<long>(rank),
+                                          line.c_str());
+                             std::fflush(stderr);
+                           }});
 }
 
 /// What a rank that stands has for as long as it does.
@@ -119,12 +120,10 @@ class Team : public RankProcesses {
   };
 
   Status Fork(int64_t rank) {
-    const auto standing = std::make_shared<Standing>(
-        Standing{{.rendezvous = {.rank = rank,
-                                 .world_size = world_size_,
-                                 .timeout = timeout_,
-                                 .interface = "lo"}},
-                 store_path_});
+    const auto standing = std::make_shared<Standing>(Standing{
+        {.rendezvous =
+             {.rank = rank, .world_size = world_size_, .timeout = timeout_, .interface = "lo"}},
+        store_path_});
     return members_.emplace_back().process.Fork(
         [standing] { standing->Connect(); },
         [standing](const std::string& order) { return standing->Answer(order); });
@@ -147,7 +146,8 @@ class StandingLauncher : public Launcher {
   }
   bool IsStanding() const override { return true; }
   Result<std::vector<RankExit>> Launch(const PhaseRun& run) override {
-    // A rank that stands keeps its connections when its part has failed: the others would wait for it.
+    // A rank that stands keeps its connections when its part has failed: the others would wait for
+    // it.
     if (run.fresh || (run.phase.armed && Disrupts(run.test_case))) return forked_->Launch(run);
     SP_TRY(MakeEvidenceDirectory(run));
     const int64_t world = run.phase.WorldSize();

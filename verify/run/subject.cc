@@ -1,10 +1,10 @@
 #include "verify/run/subject.h"
 
-#include <algorithm>
-#include <filesystem>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "verify/process/program.h"
@@ -47,9 +47,9 @@ Result<Subject> DeclareSubject(const std::string& subject, const PythonOptions& 
     return BadInput(fmt::format("subject {}: there is no such file", subject));
   }
   // -I: nothing of the environment or the current directory decides what is read.
-  SP_ASSIGN(const ProgramEnd end,
-            RunProgram({options.python, "-I", options.package + "/_declare.py", subject},
-                       kDeadline));
+  SP_ASSIGN(
+      const ProgramEnd end,
+      RunProgram({options.python, "-I", options.package + "/_declare.py", subject}, kDeadline));
   if (end.how == "exit 2") {
     std::string line = end.error_tail;
     while (!line.empty() && line.back() == '\n') line.pop_back();
@@ -68,8 +68,9 @@ Status CheckOptions(const Subject& subject, const std::map<std::string, std::str
     if (declared == subject.options.end()) {
       std::vector<std::string> known;
       for (const auto& [other, values] : subject.options) known.push_back(other);
-      return BadInput(fmt::format("option {}: subject {} declares {}", name, subject.name,
-                                  known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
+      return BadInput(
+          fmt::format("option {}: subject {} declares {}", name, subject.name,
+                      known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
     }
     const std::vector<std::string>& values = declared->second;
     if (std::find(values.begin(), values.end(), value) == values.end()) {

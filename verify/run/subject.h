@@ -14,7 +14,7 @@ namespace shardproof {
 inline constexpr const char* kReference = "reference";
 
 struct Subject {
-  std::string name;                           ///< "reference", or the file's name without ".py"
+  std::string name;  ///< "reference", or the file's name without ".py"
   std::map<std::string, std::string> cannot = {};  ///< capability -> why it lacks it
   /// Ways of working that it lets one choose: name -> values, the first of which is the default.
   std::map<std::string, std::vector<std::string>> options = {};
@@ -23,8 +23,8 @@ struct Subject {
 
 /// How Python subjects are run.
 struct PythonOptions {
-  std::string python;   ///< interpreter, with torch
-  std::string package;  ///< folder of the package `shardproof`
+  std::string python;     ///< interpreter, with torch
+  std::string package;    ///< folder of the package `shardproof`
   std::string digest_op;  ///< the built torch.ops.shardproof.digest
 };
 

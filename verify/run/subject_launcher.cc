@@ -1,12 +1,11 @@
 // Ranks of a Python subject: forks of a standing Python process, or, where that matters, processes
 // that start from nothing.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "verify/case/case_json.h"
@@ -29,12 +28,9 @@ json FaultsFor(const PhaseRun& run) {
     const Fault fault = FindFault(asked.id).value();
     const SubjectFault strikes = fault.in_subject(run.test_case, asked.where).value();
     if (!strikes.moment) continue;
-    json one = {{"id", asked.id},
-                {"where", asked.where},
-                {"model", NameOf(fault.model)},
-                {"rank", *strikes.rank},
-                {"act", strikes.moment->act},
-                {"stage", strikes.moment->stage}};
+    json one = {
+        {"id", asked.id},        {"where", asked.where},       {"model", NameOf(fault.model)},
+        {"rank", *strikes.rank}, {"act", strikes.moment->act}, {"stage", strikes.moment->stage}};
     if (strikes.moment->step) one["step"] = *strikes.moment->step;
     if (strikes.moment->collective) one["collective"] = *strikes.moment->collective;
     faults.push_back(std::move(one));
@@ -153,9 +149,8 @@ class SubjectLauncher : public Launcher {
       const char* inherited = name == "LD_PRELOAD" ? std::getenv(name.c_str()) : nullptr;
       ::setenv(name.c_str(), (inherited ? value + ":" + inherited : value).c_str(), 1);
     }
-    const auto words = PythonWords(options_.python,
-                                   "from shardproof._rank import main; main(*sys.argv[1:])",
-                                   {order, number});
+    const auto words = PythonWords(
+        options_.python, "from shardproof._rank import main; main(*sys.argv[1:])", {order, number});
     if (IsStruckInCalls(run, rank)) BeStruckProgram(run, rank, words);
     Exec(words);
   }

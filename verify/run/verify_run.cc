@@ -1,26 +1,26 @@
 #include "verify/run/verify_run.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <map>
 #include <set>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "src/checkpoint/save.h"
 #include "src/checkpoint/steps.h"
+#include "src/text/quote.h"
 #include "verify/evidence/line_file.h"
 #include "verify/evidence/reader.h"
-#include "src/text/quote.h"
 #include "verify/faults/fault.h"
 #include "verify/faults/words.h"
 #include "verify/oracle/header.h"
+#include "verify/process/outputs.h"
 #include "verify/run/bug.h"
 #include "verify/run/left_behind.h"
 #include "verify/run/saved_state.h"
-#include "verify/process/outputs.h"
 #include "verify/verdict/select.h"
 
 namespace shardproof {
@@ -98,8 +98,8 @@ std::vector<PhasePlan> Run::Plans() const {
 std::string Run::SavedBy(const std::string& phase) const {
   const std::string struck = StruckPhase(test_case(), options_.subject.cannot);
   if (phase == "after") return SavedBy(struck);
-  // Paths as long as that of the struck phase: a framework may send them to other ranks, and how many
-  // bytes travel is a fact.
+  // Paths as long as that of the struck phase: a framework may send them to other ranks, and how
+  // many bytes travel is a fact.
   if (phase == "undisturbed") return options_.directory + "/alone_" + struck;
   if (phase == "undisturbed_again") return options_.directory + "/again_" + struck;
   // What is kept is a training job's state, if the reference is to train.
@@ -108,8 +108,8 @@ std::string Run::SavedBy(const std::string& phase) const {
   return options_.directory + "/saved_" + phase;
 }
 
-/// Whether a tensor that the model has as `declared` may come as `found`. Files say which floating-point
-/// type; no other type is one, and codes are of the type that their config says.
+/// Whether a tensor that the model has as `declared` may come as `found`. Files say which
+/// floating-point type; no other type is one, and codes are of the type that their config says.
 bool MayBe(const std::string& declared, const std::string& found) {
   static const std::set<std::string> floats = {"F64", "F32", "F16", "BF16"};
   return declared == found || (floats.contains(declared) && floats.contains(found));
@@ -172,8 +172,8 @@ std::string WhyNotRead(const std::string& directory) {
   return any ? "it saves no safetensors, and this version reads nothing else" : "";
 }
 
-/// The saved checkpoint may replace what a save may replace, but never the source. Of a training job it
-/// is the root of its steps.
+/// The saved checkpoint may replace what a save may replace, but never the source. Of a training
+/// job it is the root of its steps.
 Status CheckSaveTo(const std::string& save_to, const std::string& source, bool is_root,
                    const std::vector<int64_t>& steps) {
   namespace fs = std::filesystem;
@@ -183,7 +183,8 @@ Status CheckSaveTo(const std::string& save_to, const std::string& source, bool i
   if (!fs::exists(target)) {
     const fs::path parent = (target.has_filename() ? target : target.parent_path()).parent_path();
     if (fs::is_directory(parent)) return Ok();
-    return BadInput(fmt::format("{}: cannot be made: {} is no directory", save_to, parent.string()));
+    return BadInput(
+        fmt::format("{}: cannot be made: {} is no directory", save_to, parent.string()));
   }
   if (!fs::is_directory(target)) return BadInput(save_to + ": exists and is no directory");
   const auto files = MakePosixFileSystem();
@@ -195,7 +196,8 @@ Status CheckSaveTo(const std::string& save_to, const std::string& source, bool i
 
 /// What threads of one process cannot do. (Of faults, they say it themselves.)
 Status CheckSimulated(const Case& test_case) {
-  if (test_case.device == "cuda") return BadInput("transport sim: the device is cuda, not the host's");
+  if (test_case.device == "cuda")
+    return BadInput("transport sim: the device is cuda, not the host's");
   return Ok();
 }
 
@@ -249,7 +251,9 @@ Status Run::Prepare() {
   SP_TRY(CheckShapes());
   if (!test_case().bug.empty()) SP_TRY(FindBug(test_case().bug));
   if (test_case().as_stated && test_case().faults.empty()) {
-    return BadInput("as_stated: expected a fault (--inject, --kill, --stop) to judge what comes of it, found none");
+    return BadInput(
+        "as_stated: expected a fault (--inject, --kill, --stop) to judge what comes of it, found "
+        "none");
   }
   for (const FaultCase& asked : test_case().faults) {
     SP_ASSIGN(const Fault fault, FindFault(asked.id));
@@ -295,10 +299,12 @@ Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
   if (plan.saves && SavedBy(plan.name) != options_.save_to && plan.follows.empty()) {
     std::error_code error;  // of an earlier launch; a save that cannot replace it says so
     std::filesystem::remove_all(SavedBy(plan.name), error);
-    // What a fault may cost. What a subject saves over is its own affair: it is asked for a directory.
+    // What a fault may cost. What a subject saves over is its own affair: it is asked for a
+    // directory.
     if (test_case().leftovers || (is_struck && test_case().subject == kReference)) {
-      SP_TRY(plan.trains ? LeaveStepsAsAnEarlierJob(SavedBy(plan.name), test_case().SavedSteps().front())
-                         : LeaveAsAnEarlierJob(SavedBy(plan.name)));
+      SP_TRY(plan.trains
+                 ? LeaveStepsAsAnEarlierJob(SavedBy(plan.name), test_case().SavedSteps().front())
+                 : LeaveAsAnEarlierJob(SavedBy(plan.name)));
     }
   }
   Tell(fmt::format("{}: {} ranks, {}", plan.name, plan.WorldSize(), plan.strategy));
@@ -351,7 +357,7 @@ Status Run::Consult() {
         const auto is_last = [&](const SavedStep& step) { return step.name == StepName(last); };
         // What is not there, checkpoint.commit_whole says.
         if (std::any_of(found.steps.begin(), found.steps.end(), is_last)) {
-          evidence_.oracle.saved[plan.name] = 
+          evidence_.oracle.saved[plan.name] =
               ReadSavedState(root + "/" + StepName(last), declared.tensors);
         }
       }
@@ -434,9 +440,10 @@ void Run::NoteUnseenBug(std::vector<PropertyResult>& results) const {
   const auto& killers = bug.value().killed_by;
   for (PropertyResult& result : results) {
     if (std::find(killers.begin(), killers.end(), result.id) == killers.end()) continue;
-    result.judgement.Inconclusive(fmt::format(
-        "bug {} is planted and nothing of it was seen: it does not act on this model, mesh or strategy",
-        test_case().bug));
+    result.judgement.Inconclusive(
+        fmt::format("bug {} is planted and nothing of it was seen: it does not act on this model, "
+                    "mesh or strategy",
+                    test_case().bug));
   }
 }
 
@@ -457,8 +464,8 @@ Result<RunResult> Verify(const Case& test_case, Launcher& launcher, const Verify
     const FaultCase& fault = result.test_case.faults[i];
     if (!HasStruck(fault, run.evidence())) result.faults[i] += " (it did not come to this)";
   }
-  result.duration_ms = std::chrono::duration<double, std::milli>(
-                           std::chrono::steady_clock::now() - begin).count();
+  result.duration_ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   result.versions["torch"] = SHARDPROOF_TORCH_VERSION;
   return result;
 }

@@ -1,6 +1,6 @@
-// One verification from a Case to a judged result: launch the phases, consult the oracle, judge; where
-// a difference is known only to its block, run that phase again with those bytes captured and judge
-// again.
+// One verification from a Case to a judged result: launch the phases, consult the oracle, judge;
+// where a difference is known only to its block, run that phase again with those bytes captured and
+// judge again.
 #pragma once
 
 #include <functional>
@@ -15,11 +15,11 @@ namespace shardproof {
 
 struct VerifyOptions {
   Subject subject;
-  std::string directory;  ///< for evidence and scratch files; must exist
-  std::string save_to;    ///< keeps the saved checkpoint here; empty: in `directory`
+  std::string directory;                ///< for evidence and scratch files; must exist
+  std::string save_to;                  ///< keeps the saved checkpoint here; empty: in `directory`
   std::vector<std::string> properties;  ///< judge only these; empty: all
-  bool measures_memory = true;  ///< false: no phase is run for its memory alone
-  bool to_be_shown = false;  ///< runs what only a report shows, too
+  bool measures_memory = true;          ///< false: no phase is run for its memory alone
+  bool to_be_shown = false;             ///< runs what only a report shows, too
   std::function<void(const std::string& line)> progress;  ///< told what begins
 };
 

@@ -1,19 +1,17 @@
 #include "verify/run/worker.h"
 
-#include <csignal>
-#include <cstdlib>
-
+#include <ATen/Parallel.h>
 #include <malloc.h>
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <new>
 #include <optional>
-
-#include <ATen/Parallel.h>
 
 #include "src/pipeline/pipeline.h"
 #include "src/seam/decorators.h"
@@ -23,12 +21,12 @@
 #include "verify/run/bug.h"
 #include "verify/run/devices.h"
 #include "verify/run/files.h"
-#include "verify/run/reach.h"
 #include "verify/run/late_copies.h"
 #include "verify/run/late_tasks.h"
 #include "verify/run/leaks.h"
 #include "verify/run/memory_sampler.h"
 #include "verify/run/rank_processes.h"
+#include "verify/run/reach.h"
 #include "verify/run/recorded_communicator.h"
 #include "verify/subjects/reference.h"
 
@@ -54,8 +52,8 @@ class SamplingObserver : public ObserverDecorator {
   SamplingObserver(std::shared_ptr<Observer> inner, MemorySampler& sampler)
       : ObserverDecorator(std::move(inner)), sampler_(sampler) {}
   void Enter(const std::string& stage) override {
-    // Blocks of the heap that are free and committed, some from before the fork, would pass for pages that
-    // the tensors of this stage have committed.
+    // Blocks of the heap that are free and committed, some from before the fork, would pass for
+    // pages that the tensors of this stage have committed.
     ::malloc_trim(0);
     sampler_.SetStage(stage);
     inner_->Enter(stage);
@@ -72,10 +70,14 @@ class SamplingObserver : public ObserverDecorator {
 std::string CodeName(ErrorCode code) {
   switch (code) {
     case ErrorCode::kBadInput:
-    case ErrorCode::kUnsupported: return "bad-input";
-    case ErrorCode::kFailed: return "failed";
-    case ErrorCode::kPeer: return "peer";
-    case ErrorCode::kInternal: return "internal";
+    case ErrorCode::kUnsupported:
+      return "bad-input";
+    case ErrorCode::kFailed:
+      return "failed";
+    case ErrorCode::kPeer:
+      return "peer";
+    case ErrorCode::kInternal:
+      return "internal";
   }
   return "internal";
 }
@@ -102,8 +104,8 @@ RankHeader HeaderOf(const PhaseRun& run, const Job& job, int64_t rank) {
           .seed = run.test_case.seed};
 }
 
-/// Ends a simulated rank as a signal would: nothing of it is done any more, and nobody is told. What its
-/// destructors do is that of a process that is gone: files that are open are closed.
+/// Ends a simulated rank as a signal would: nothing of it is done any more, and nobody is told.
+/// What its destructors do is that of a process that is gone: files that are open are closed.
 struct RankDied {};
 
 /// The faults and the planted bug that this launch is to have.
@@ -135,7 +137,8 @@ Status Tamper(const PhaseRun& run, const RankSeat& seat, const std::shared_ptr<R
   return Ok();
 }
 
-/// Steps with the saves that the Case asks for: each is done when the next one begins, or the steps end.
+/// Steps with the saves that the Case asks for: each is done when the next one begins, or the steps
+/// end.
 Status TrainAndSave(const PhaseRun& run, const Job& job, const Stages& stages, World& world) {
   SP_ASSIGN(Model model, Load(job, stages, world));
   std::unique_ptr<PendingSave> under_way;
@@ -169,8 +172,8 @@ Status RunTraining(const PhaseRun& run, const Job& job, const Job& restored, con
 }
 
 Status RunPipeline(const PhaseRun& run, const Job& job, const Stages& stages, World& world) {
-  // What is initialised where it should be read must not come out alike. A tensor list may have buffers that
-  // are in no checkpoint and drawn from the seed; these models have none.
+  // What is initialised where it should be read must not come out alike. A tensor list may have
+  // buffers that are in no checkpoint and drawn from the seed; these models have none.
   Job restored = job;
   if (job.from_scratch || job.lora) restored.seed = ~job.seed;
   if (run.phase.trains) return RunTraining(run, job, restored, stages, world);
@@ -186,7 +189,8 @@ Status RunPipeline(const PhaseRun& run, const Job& job, const Stages& stages, Wo
   return Ok();
 }
 
-/// Copies that are late show what does not wait for them; copies that are early, what they overwrite.
+/// Copies that are late show what does not wait for them; copies that are early, what they
+/// overwrite.
 std::shared_ptr<Device> WithLateCopies(std::shared_ptr<Device> device, const PhaseRun& run) {
   if (run.phase.name == "again") return device;  // as it makes them: the host's at once
   const bool is_first = run.phase.name == "train";
@@ -226,7 +230,8 @@ Status Work(const PhaseRun& run, const Job& job, const RankSeat& seat, EvidenceW
   if (run.phase.armed && Disrupts(run.test_case)) {
     world.files = ConfineTo(world.files, run.save_to);
   }
-  if (seat.rank == 0) world.observer = std::make_shared<TellingObserver>(world.observer, seat.complain);
+  if (seat.rank == 0)
+    world.observer = std::make_shared<TellingObserver>(world.observer, seat.complain);
   Stages stages = ReferenceStages(job.strategy);
   SP_TRY(Tamper(run, seat, recorder, stages, world, writer));
   SP_TRY(RunPipeline(run, job, stages, world));
@@ -274,7 +279,8 @@ int RunRank(const PhaseRun& run, const RankSeat& seat) {
       return kRankDied;
     } catch (const std::bad_alloc&) {
       status = Failed("it threw std::bad_alloc: there is no memory left for this process");
-    } catch (const std::exception& error) {  // where the pipeline lets one out, the mistake is its own
+    } catch (
+        const std::exception& error) {  // where the pipeline lets one out, the mistake is its own
       const std::string what = error.what();
       const std::string line = "it threw " + what.substr(0, what.find('\n'));
       (void)evidence.Error({"subject", recorder->working_on(), line});
@@ -298,13 +304,15 @@ int RunRank(const PhaseRun& run, const c10::intrusive_ptr<c10d::Store>& store,
   // Large blocks go back to the system when freed; otherwise a peak would be the heap's, not ours.
   ::mallopt(M_MMAP_THRESHOLD, kMmapThresholdBytes);
   const std::shared_ptr<Clock> clock = MakeSteadyClock();
-  return RunRank(run, {.rank = rendezvous.rank,
-                       .clock = clock,
-                       .connect = [&] { return Connect(run.test_case.device, store, rendezvous, clock); },
-                       .complain = [&](const std::string& line) {
-                         std::fprintf(stderr, "rank %ld: %s\n", static_cast<long>(rendezvous.rank),
-                                      line.c_str());
-                       }});
+  return RunRank(
+      run, {.rank = rendezvous.rank,
+            .clock = clock,
+            .connect = [&] { return Connect(run.test_case.device, store, rendezvous, clock); },
+            .complain =
+                [&](const std::string& line) {
+                  std::fprintf(stderr, "rank %ld: %s\n", static_cast<long>(rendezvous.rank),
+                               line.c_str());
+                }});
 }
 
 }  // namespace shardproof

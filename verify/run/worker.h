@@ -1,4 +1,5 @@
-// What one rank does in one launch: connect, run the pipeline under observation, close its evidence.
+// What one rank does in one launch: connect, run the pipeline under observation, close its
+// evidence.
 #pragma once
 
 #include <functional>
@@ -18,16 +19,16 @@ namespace shardproof {
 struct PhaseRun {
   Case test_case;
   PhasePlan phase;
-  std::string source;        ///< checkpoint directory
+  std::string source;                             ///< checkpoint directory
   std::vector<oracle::TensorLocation> locations;  ///< the source's tensors, for faults
-  std::string save_to;       ///< where "values" saves; "resume" reads it
-  std::string evidence;      ///< directory of this phase's streams
+  std::string save_to;                            ///< where "values" saves; "resume" reads it
+  std::string evidence;                           ///< directory of this phase's streams
   std::vector<CaptureRequest> captures;
-  bool fresh = false;        ///< every rank starts from nothing
+  bool fresh = false;  ///< every rank starts from nothing
 };
 
-/// How long a rank waits for others before it gives up by itself: less than the launcher's deadline,
-/// so that it can still say whom it waited for.
+/// How long a rank waits for others before it gives up by itself: less than the launcher's
+/// deadline, so that it can still say whom it waited for.
 std::chrono::milliseconds RankTimeout(const Case& test_case);
 
 /// Where one rank runs, and how it reaches the others.
@@ -47,9 +48,9 @@ struct RankSeat {
 /// What RunRank returns of a rank of a shared process that was killed.
 inline constexpr int kRankDied = 128 + 9;
 
-/// Runs one rank to its end, in a thread of its own or a process. Everything that goes wrong is in the
-/// evidence, and complained of.
-/// \returns an exit code: 0, or 1 pipeline failed, 2 bad input, 5 the verifier is at fault.
+/// Runs one rank to its end, in a thread of its own or a process. Everything that goes wrong is in
+/// the evidence, and complained of. \returns an exit code: 0, or 1 pipeline failed, 2 bad input, 5
+/// the verifier is at fault.
 int RunRank(const PhaseRun& run, const RankSeat& seat);
 
 /// The rank that this process is, over the transport of its device. Complains on stderr.

@@ -1,11 +1,11 @@
 #include "verify/soak/adequacy.h"
 
-#include <algorithm>
-#include <set>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "verify/report/text.h"
 #include "verify/soak/interruption.h"
@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kStep = 32;       ///< cases between two looks at how far it is
+constexpr uint64_t kStep = 32;  ///< cases between two looks at how far it is
 constexpr uint64_t kLargeStep = 4;
 constexpr uint64_t kLargeCasesMax = 40;
 constexpr uint64_t kLargeRunsMax = 60;  ///< to shrink one: each takes a second
@@ -41,7 +41,7 @@ bool NeedsProcesses(const PlantedBug& bug) {
 template <typename Enough>
 Status RunCases(SoakOptions soak, uint64_t step, uint64_t cases_max, SoakSummary& summary,
                 Enough enough) {
-  for (uint64_t cases = 0; cases < cases_max && !enough(); ) {
+  for (uint64_t cases = 0; cases < cases_max && !enough();) {
     cases = std::min(cases + step, cases_max);
     soak.cases = cases;
     SP_ASSIGN(const SoakEnd end, Soak(soak, summary));
@@ -64,16 +64,18 @@ int64_t SizeOf(const Case& c) {
 
 /// Shrinks one failing case of each kind, until one is small, and keeps the smallest.
 Status KeepSmallest(const std::vector<FailedCase>& failures, uint64_t runs_max,
-                    const AdequacyOptions& options, const SoakOptions& soak, BugAdequacy& measured) {
+                    const AdequacyOptions& options, const SoakOptions& soak,
+                    BugAdequacy& measured) {
   std::set<std::string> tried;
   for (const FailedCase& failed : failures) {
     if (measured.smallest && IsSmall(measured.smallest->test_case)) return Ok();
     if (options.shrink_runs == 0 || tried.size() == kKindsTried) return Ok();
     const Signature signature = SignatureOf(failed.outcome.findings.at(0));
     if (!tried.insert(signature.Text()).second) continue;
-    SP_ASSIGN(Shrunk shrunk, Shrink(failed.test_case, signature,
-                                    std::min(runs_max, options.shrink_runs), soak));
-    if (measured.smallest && SizeOf(measured.smallest->test_case) <= SizeOf(shrunk.test_case)) continue;
+    SP_ASSIGN(Shrunk shrunk,
+              Shrink(failed.test_case, signature, std::min(runs_max, options.shrink_runs), soak));
+    if (measured.smallest && SizeOf(measured.smallest->test_case) <= SizeOf(shrunk.test_case))
+      continue;
     measured.smallest = std::move(shrunk);
     measured.how = signature.Text();
   }
@@ -89,7 +91,8 @@ bool BugAdequacy::IsCaught() const {
   });
 }
 
-Result<std::optional<BugAdequacy>> MeasureBug(const PlantedBug& bug, const AdequacyOptions& options) {
+Result<std::optional<BugAdequacy>> MeasureBug(const PlantedBug& bug,
+                                              const AdequacyOptions& options) {
   const bool large = NeedsMemoryRuns(bug);
   SoakOptions soak = options.soak;
   soak.bug = bug.id;
@@ -102,15 +105,15 @@ Result<std::optional<BugAdequacy>> MeasureBug(const PlantedBug& bug, const Adequ
     soak.properties = bug.killed_by;
   }
   const uint64_t step = large ? kLargeStep : kStep;
-  const uint64_t cases_max = large ? std::min(options.cases_max, kLargeCasesMax) : options.cases_max;
+  const uint64_t cases_max =
+      large ? std::min(options.cases_max, kLargeCasesMax) : options.cases_max;
   const uint64_t catches = large ? 1 : options.catches;
 
   BugAdequacy measured{.bug = bug.id, .transport = soak.generate.transport};
   SoakSummary together;
   SP_TRY(RunCases(soak, step, cases_max, together, [&] {
-    return std::all_of(bug.killed_by.begin(), bug.killed_by.end(), [&](const auto& id) {
-      return CatchOf(together, id).cases >= catches;
-    });
+    return std::all_of(bug.killed_by.begin(), bug.killed_by.end(),
+                       [&](const auto& id) { return CatchOf(together, id).cases >= catches; });
   }));
   if (Interruption::WasSeen()) return std::optional<BugAdequacy>();
   measured.cases = together.cases();
@@ -124,7 +127,8 @@ Result<std::optional<BugAdequacy>> MeasureBug(const PlantedBug& bug, const Adequ
     SP_TRY(RunCases(soak, step, measured.cases, alone,
                     [&] { return CatchOf(alone, id).cases >= catches; }));
     measured.alone[id] = CatchOf(alone, id);
-    SP_TRY(KeepSmallest(alone.failures, large ? kLargeRunsMax : UINT64_MAX, options, soak, measured));
+    SP_TRY(
+        KeepSmallest(alone.failures, large ? kLargeRunsMax : UINT64_MAX, options, soak, measured));
     if (Interruption::WasSeen()) return std::optional<BugAdequacy>();
   }
   return std::optional(std::move(measured));
@@ -166,8 +170,9 @@ std::string AdequacyLine(const BugAdequacy& bug) {
                                               alone.cases, *alone.first)
                                 : fmt::format("{} {} (alone never)", id, cases));
   }
-  std::string line = fmt::format("{:<9} {:<46} {:>4} cases: {}", bug.IsCaught() ? "caught" : "NOT SEEN",
-                                 bug.bug, bug.cases, fmt::join(named, ", "));
+  std::string line =
+      fmt::format("{:<9} {:<46} {:>4} cases: {}", bug.IsCaught() ? "caught" : "NOT SEEN", bug.bug,
+                  bug.cases, fmt::join(named, ", "));
   if (!bug.smallest) return line;
   const Case& c = bug.smallest->test_case;
   return line + fmt::format("; smallest {}, {} after {} runs",
@@ -189,13 +194,16 @@ std::string AdequacyTable(const std::vector<BugAdequacy>& bugs) {
     text += fmt::format("\n{:<46}", bug.bug);
     for (const std::string& id : columns) {
       const auto caught = bug.together.find(id);
-      const std::string count = caught == bug.together.end() ? "." : std::to_string(caught->second.cases);
+      const std::string count =
+          caught == bug.together.end() ? "." : std::to_string(caught->second.cases);
       text += fmt::format("{:>5}{}", count, bug.alone.contains(id) ? "*" : " ");
     }
   }
-  const auto all = std::count_if(bugs.begin(), bugs.end(), [](const auto& b) { return b.IsCaught(); });
-  return text + fmt::format("\n{} of {} bugs are caught by every property that must see them, alone too\n",
-                            all, bugs.size());
+  const auto all =
+      std::count_if(bugs.begin(), bugs.end(), [](const auto& b) { return b.IsCaught(); });
+  return text +
+         fmt::format("\n{} of {} bugs are caught by every property that must see them, alone too\n",
+                     all, bugs.size());
 }
 
 }  // namespace shardproof

@@ -4,11 +4,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json_fwd.hpp>
 
 #include "verify/run/bug.h"
 #include "verify/soak/shrink.h"
@@ -25,12 +24,12 @@ struct Catch {
 struct BugAdequacy {
   std::string bug;
   std::string transport;
-  uint64_t cases = 0;    ///< that were run with it
-  uint64_t pointless = 0;///< of them, in which it did nothing that any property is about
+  uint64_t cases = 0;      ///< that were run with it
+  uint64_t pointless = 0;  ///< of them, in which it did nothing that any property is about
   std::map<std::string, Catch> together;  ///< by property, all judged in one run
   std::map<std::string, Catch> alone;     ///< by property that must see it, with all others off
-  std::string how;       ///< how the smallest case shows it: Signature::Text
-  std::optional<Shrunk> smallest;  ///< that the first named property sees it in
+  std::string how;                        ///< how the smallest case shows it: Signature::Text
+  std::optional<Shrunk> smallest;         ///< that the first named property sees it in
 
   /// Every property that must see it did, alone too.
   bool IsCaught() const;
@@ -44,9 +43,10 @@ struct AdequacyOptions {
   std::function<void(const BugAdequacy&)> progress;  ///< told of each bug that is done
 };
 
-/// Bugs that only memory shows are planted in large cases of processes, all others in simulated ones.
-/// \returns nothing if a signal came meanwhile. \error kInternal if no worker can be made.
-Result<std::optional<BugAdequacy>> MeasureBug(const PlantedBug& bug, const AdequacyOptions& options);
+/// Bugs that only memory shows are planted in large cases of processes, all others in simulated
+/// ones. \returns nothing if a signal came meanwhile. \error kInternal if no worker can be made.
+Result<std::optional<BugAdequacy>> MeasureBug(const PlantedBug& bug,
+                                              const AdequacyOptions& options);
 
 /// By bug: in how many cases which property saw it, together and alone, and its smallest case.
 nlohmann::json AdequacyToJson(const std::vector<BugAdequacy>& bugs);

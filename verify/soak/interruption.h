@@ -13,7 +13,8 @@ class Interruption {
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
 
-  /// Whether one came, ever: whoever asked for the end of one thing does not want the next to begin.
+  /// Whether one came, ever: whoever asked for the end of one thing does not want the next to
+  /// begin.
   static bool WasSeen();
 
  private:

@@ -3,10 +3,9 @@
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
-
-#include <nlohmann/json_fwd.hpp>
 
 #include "verify/report/result.h"
 
@@ -26,7 +25,8 @@ struct FindingOutcome {
   std::string stage;
   std::string tensor;
   std::string failure_class;
-  std::string cause;  ///< of the explanation, or of how a rank ended, what does not depend on sizes and names
+  std::string cause;  ///< of the explanation, or of how a rank ended, what does not depend on sizes
+                      ///< and names
   std::string message;
 };
 

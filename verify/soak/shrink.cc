@@ -1,11 +1,11 @@
 #include "verify/soak/shrink.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
-
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "verify/case/shrink.h"
 #include "verify/soak/interruption.h"
@@ -16,8 +16,8 @@ namespace {
 
 constexpr auto kPatience = std::chrono::milliseconds(200);
 
-/// The first of `simpler` that shows the signature, whichever worker is done first; nothing if none does
-/// or the runs are used up.
+/// The first of `simpler` that shows the signature, whichever worker is done first; nothing if none
+/// does or the runs are used up.
 Result<std::optional<size_t>> FirstThatShows(const std::vector<Case>& simpler,
                                              const Signature& signature, uint64_t runs_max,
                                              Workers& workers, uint64_t& runs,
@@ -71,13 +71,13 @@ Result<Shrunk> Shrink(const Case& failing, const Signature& signature, uint64_t 
   // How ranks end is seen from outside of their processes.
   const bool isolated = signature.property == "fault.every_rank_finishes";
   Shrunk shrunk{.test_case = failing};
-  Workers workers = CaseWorkers(
-      narrow, "shrink", isolated, failing.transport == "sim",
-      [](const std::string& order) { return ParseCaseText(order); });
+  Workers workers = CaseWorkers(narrow, "shrink", isolated, failing.transport == "sim",
+                                [](const std::string& order) { return ParseCaseText(order); });
   const Interruption interruption;
   while (!shrunk.is_smallest) {
     const std::vector<Case> simpler = SimplerCases(shrunk.test_case);
-    SP_ASSIGN(const auto found, FirstThatShows(simpler, signature, runs_max, workers, shrunk.runs, [&] {
+    SP_ASSIGN(const auto found,
+              FirstThatShows(simpler, signature, runs_max, workers, shrunk.runs, [&] {
                 if (options.shrink_progress) options.shrink_progress(shrunk.test_case, shrunk.runs);
               }));
     if (found) shrunk.test_case = simpler[*found];

@@ -1,5 +1,6 @@
 #include "verify/soak/soak.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -8,8 +9,6 @@
 #include <map>
 #include <memory>
 #include <thread>
-
-#include <fmt/format.h>
 
 #include "verify/soak/interruption.h"
 
@@ -30,8 +29,8 @@ Case SoakCase(const SoakOptions& options, uint64_t index) {
   return made;
 }
 
-/// Keeps this process on one core: of the threads that simulated ranks are only one runs at a time, and
-/// what passes from one to the next need not pass from core to core.
+/// Keeps this process on one core: of the threads that simulated ranks are only one runs at a time,
+/// and what passes from one to the next need not pass from core to core.
 void StayOnOneCore(size_t slot) {
   cpu_set_t allowed;
   if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
@@ -77,13 +76,12 @@ CaseOutcome CaseRunner::Run(const Case& test_case) {
   return result.ok() ? OutcomeOf(result.value()) : NotJudged(0, result.error().message);
 }
 
-Workers CaseWorkers(const SoakOptions& options, const std::string& name, bool isolated, bool simulated,
-                    std::function<Result<Case>(const std::string& order)> case_of) {
+Workers CaseWorkers(const SoakOptions& options, const std::string& name, bool isolated,
+                    bool simulated, std::function<Result<Case>(const std::string& order)> case_of) {
   // Ranks that are processes wait for one another most of the time.
   const size_t a_core = simulated ? 1 : 2;
-  const size_t jobs = options.jobs != 0
-                          ? options.jobs
-                          : a_core * std::max(1u, std::thread::hardware_concurrency());
+  const size_t jobs =
+      options.jobs != 0 ? options.jobs : a_core * std::max(1u, std::thread::hardware_concurrency());
   // Made in the worker, with its first case.
   const auto runner = std::make_shared<std::unique_ptr<CaseRunner>>();
   return Workers(
@@ -104,11 +102,10 @@ Workers CaseWorkers(const SoakOptions& options, const std::string& name, bool is
 
 namespace {
 
-/// What becomes of a case that took its worker along: run again where its ranks are processes of their own,
-/// whose end is evidence.
+/// What becomes of a case that took its worker along: run again where its ranks are processes of
+/// their own, whose end is evidence.
 CaseOutcome Judged(const Case& test_case, const CaseOutcome& lost, const SoakOptions& options) {
-  CaseOutcome outcome =
-      CaseRunner(options, options.directory + "/isolated", true).Run(test_case);
+  CaseOutcome outcome = CaseRunner(options, options.directory + "/isolated", true).Run(test_case);
   outcome.index = lost.index;
   if (outcome.verdict == Verdict::kFail) return outcome;
   outcome.verdict = Verdict::kInconclusive;
@@ -139,8 +136,10 @@ Result<SoakEnd> Soak(const SoakOptions& options, SoakSummary& summary) {
   std::optional<SoakEnd> ending;
   while (!ending || !workers.IsIdle()) {
     const bool time_over = options.time && Steady::now() - begin > *options.time;
-    if (Interruption::WasSeen()) ending = SoakEnd::kSignal;
-    else if (!ending && time_over) ending = SoakEnd::kTime;
+    if (Interruption::WasSeen())
+      ending = SoakEnd::kSignal;
+    else if (!ending && time_over)
+      ending = SoakEnd::kTime;
     if (ending == SoakEnd::kSignal || ending == SoakEnd::kFailure) break;
     while (!ending && workers.HasRoom()) {
       if (place >= corpus) {

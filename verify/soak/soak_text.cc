@@ -1,10 +1,10 @@
 #include "verify/soak/soak_text.h"
 
-#include <algorithm>
-#include <vector>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <algorithm>
+#include <vector>
 
 #include "verify/case/features.h"
 #include "verify/report/text.h"
@@ -15,14 +15,16 @@ namespace {
 constexpr int kLineWidth = 118;
 
 double CasesAMinute(const SoakSummary& summary) {
-  return summary.duration_ms == 0 ? 0
-                                  : static_cast<double>(summary.cases()) / summary.duration_ms * 60000;
+  return summary.duration_ms == 0
+             ? 0
+             : static_cast<double>(summary.cases()) / summary.duration_ms * 60000;
 }
 
 /// Words in lines that begin with `head` or as many blanks.
 std::string InLines(const std::string& head, const std::vector<std::string>& words) {
   return Wrapped(fmt::format("{} {}", head, fmt::join(words, ", ")), kLineWidth,
-                 static_cast<int>(head.size()) + 1) + "\n";
+                 static_cast<int>(head.size()) + 1) +
+         "\n";
 }
 
 std::string Features(const SoakSummary& summary) {
@@ -37,7 +39,8 @@ std::string Features(const SoakSummary& summary) {
       never.push_back(feature);
       continue;
     }
-    const double share = 100.0 * static_cast<double>(count->second) / static_cast<double>(summary.cases());
+    const double share =
+        100.0 * static_cast<double>(count->second) / static_cast<double>(summary.cases());
     seen.push_back(fmt::format("{} {}", feature, share < 1 ? "<1" : fmt::format("{:.0f}", share)));
   }
   std::string text = InLines("features (% of cases):", seen);
@@ -54,9 +57,9 @@ std::string Properties(const SoakSummary& summary) {
       never.push_back(id);
       continue;
     }
-    text += fmt::format("{:<36} {:>12} {:>16} {:>8} {:>12}\n", id, Grouped(tally.judged),
-                        Grouped(tally.comparisons), Grouped(tally.failed),
-                        Grouped(tally.inconclusive));
+    text +=
+        fmt::format("{:<36} {:>12} {:>16} {:>8} {:>12}\n", id, Grouped(tally.judged),
+                    Grouped(tally.comparisons), Grouped(tally.failed), Grouped(tally.inconclusive));
   }
   if (!never.empty()) text += InLines("not judged in any case:", never);
   return text;
@@ -65,9 +68,9 @@ std::string Properties(const SoakSummary& summary) {
 }  // namespace
 
 std::string SoakProgress(const SoakSummary& summary) {
-  return fmt::format("{} cases, {} failed, {} inconclusive, {:.0f} a minute", Grouped(summary.cases()),
-                     Grouped(summary.failed), Grouped(summary.inconclusive),
-                     CasesAMinute(summary));
+  return fmt::format("{} cases, {} failed, {} inconclusive, {:.0f} a minute",
+                     Grouped(summary.cases()), Grouped(summary.failed),
+                     Grouped(summary.inconclusive), CasesAMinute(summary));
 }
 
 Verdict SoakVerdict(const SoakSummary& summary, SoakEnd end) {
@@ -89,18 +92,19 @@ std::string SoakReason(const SoakSummary& summary, SoakEnd end) {
 std::string SoakReport(const SoakSummary& summary, SoakEnd end) {
   std::string text;
   // What ended with the first case that failed says little of the stream, and the case is shown.
-  if (summary.cases() > 0 && end != SoakEnd::kFailure) text = Features(summary) + Properties(summary);
+  if (summary.cases() > 0 && end != SoakEnd::kFailure)
+    text = Features(summary) + Properties(summary);
   const std::string reason = SoakReason(summary, end);
-  text += fmt::format("{}: {}{} of {} generated cases passed, {} failed, {} inconclusive; {} comparisons, "
-                      "{:.1f} ranks a case; {:.0f} cases a minute, {:.1f} s\n",
-                      ToString(SoakVerdict(summary, end)), reason.empty() ? "" : reason + "; ",
-                      Grouped(summary.passed), Grouped(summary.cases()),
-                      Grouped(summary.failed), Grouped(summary.inconclusive),
-                      Grouped(summary.comparisons),
-                      summary.cases() == 0 ? 0.0
-                                           : static_cast<double>(summary.ranks) /
-                                                 static_cast<double>(summary.cases()),
-                      CasesAMinute(summary), summary.duration_ms / 1000);
+  text += fmt::format(
+      "{}: {}{} of {} generated cases passed, {} failed, {} inconclusive; {} comparisons, "
+      "{:.1f} ranks a case; {:.0f} cases a minute, {:.1f} s\n",
+      ToString(SoakVerdict(summary, end)), reason.empty() ? "" : reason + "; ",
+      Grouped(summary.passed), Grouped(summary.cases()), Grouped(summary.failed),
+      Grouped(summary.inconclusive), Grouped(summary.comparisons),
+      summary.cases() == 0
+          ? 0.0
+          : static_cast<double>(summary.ranks) / static_cast<double>(summary.cases()),
+      CasesAMinute(summary), summary.duration_ms / 1000);
   return text;
 }
 

@@ -1,8 +1,8 @@
 #include "verify/soak/summary.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "verify/case/case_json.h"
@@ -38,7 +38,8 @@ void SoakSummary::Count(const Case& test_case, const CaseOutcome& outcome, bool 
     comparisons += property.comparisons;
     if (property.verdict == Verdict::kFail) {
       ++tally.failed;
-      if (numbered) tally.first_failed = std::min(tally.first_failed.value_or(outcome.index), outcome.index);
+      if (numbered)
+        tally.first_failed = std::min(tally.first_failed.value_or(outcome.index), outcome.index);
     }
     tally.inconclusive += property.verdict == Verdict::kInconclusive ? 1 : 0;
     tally.skipped += property.verdict == Verdict::kSkip ? 1 : 0;
@@ -115,16 +116,17 @@ namespace {
 constexpr uint64_t kCountMax = 1'000'000'000'000'000;
 
 void ReadTallies(FieldReader& summary, std::map<std::string, PropertyTally>& tallies) {
-  ForEachMember(summary, "properties", [&](const std::string& id, const JsonValue& value, const std::string& at) {
-    FieldReader fields(value, at, summary.complaint());
-    PropertyTally& tally = tallies[id];
-    fields.Required("judged", tally.judged, uint64_t{0}, kCountMax);
-    fields.Required("comparisons", tally.comparisons, uint64_t{0}, kCountMax);
-    fields.Required("failed", tally.failed, uint64_t{0}, kCountMax);
-    fields.Required("inconclusive", tally.inconclusive, uint64_t{0}, kCountMax);
-    fields.Required("skipped", tally.skipped, uint64_t{0}, kCountMax);
-    fields.Optional("first_failed", tally.first_failed, uint64_t{0}, kCountMax);
-  });
+  ForEachMember(summary, "properties",
+                [&](const std::string& id, const JsonValue& value, const std::string& at) {
+                  FieldReader fields(value, at, summary.complaint());
+                  PropertyTally& tally = tallies[id];
+                  fields.Required("judged", tally.judged, uint64_t{0}, kCountMax);
+                  fields.Required("comparisons", tally.comparisons, uint64_t{0}, kCountMax);
+                  fields.Required("failed", tally.failed, uint64_t{0}, kCountMax);
+                  fields.Required("inconclusive", tally.inconclusive, uint64_t{0}, kCountMax);
+                  fields.Required("skipped", tally.skipped, uint64_t{0}, kCountMax);
+                  fields.Optional("first_failed", tally.first_failed, uint64_t{0}, kCountMax);
+                });
 }
 
 /// What it holds besides counts; says what is wrong by an exception of the JSON library.
@@ -161,8 +163,9 @@ Result<SoakSummary> SummaryFromJson(const json& value) {
   }
   if ((summary.failed > 0) == summary.failures.empty() ||
       (summary.inconclusive > 0) == summary.unclear.empty()) {
-    return BadInput("is not what a soak left: its failures and what could not be judged are not as many as it "
-                    "counts");
+    return BadInput(
+        "is not what a soak left: its failures and what could not be judged are not as many as it "
+        "counts");
   }
   return summary;
 }

@@ -3,13 +3,12 @@
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <nlohmann/json_fwd.hpp>
 
 #include "verify/soak/outcome.h"
 
@@ -17,11 +16,11 @@ namespace shardproof {
 
 /// One property over all cases.
 struct PropertyTally {
-  uint64_t judged = 0;        ///< cases in which it made comparisons
+  uint64_t judged = 0;  ///< cases in which it made comparisons
   uint64_t comparisons = 0;
-  uint64_t failed = 0;        ///< cases
-  uint64_t inconclusive = 0;  ///< cases
-  uint64_t skipped = 0;       ///< cases
+  uint64_t failed = 0;                   ///< cases
+  uint64_t inconclusive = 0;             ///< cases
+  uint64_t skipped = 0;                  ///< cases
   std::optional<uint64_t> first_failed;  ///< index of the first of the stream's
 };
 
@@ -38,11 +37,12 @@ struct SoakSummary {
   uint64_t comparisons = 0;
   uint64_t ranks = 0;  ///< over all cases
   double duration_ms = 0;
-  uint64_t next = 0;                 ///< every case below this index is counted
-  std::set<uint64_t> counted_beyond; ///< and these
+  uint64_t next = 0;                  ///< every case below this index is counted
+  std::set<uint64_t> counted_beyond;  ///< and these
   std::map<std::string, PropertyTally> properties;
-  std::map<std::string, uint64_t> features;                 ///< cases that had it
-  std::map<std::string, std::set<std::string>> beside;      ///< features seen in one case, by the lesser
+  std::map<std::string, uint64_t> features;  ///< cases that had it
+  std::map<std::string, std::set<std::string>>
+      beside;                        ///< features seen in one case, by the lesser
   std::vector<FailedCase> failures;  ///< the first few that failed
   std::vector<FailedCase> unclear;   ///< and of those that could not be judged
 

@@ -1,15 +1,14 @@
 #include "verify/soak/workers.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <utility>
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "verify/case/json_fields.h"
 #include "verify/process/program.h"
@@ -83,8 +82,8 @@ CaseOutcome Workers::Lose(size_t slot, const std::string& why) {
   workers_[slot] = Worker();
   // What it had not begun is given anew.
   for (size_t i = 1; i < given.size(); ++i) (void)Give(given[i].index, given[i].order);
-  CaseOutcome outcome = NotJudged(
-      given[0].index, why.empty() ? "its process ended: " + HowItEnded(status) : why);
+  CaseOutcome outcome =
+      NotJudged(given[0].index, why.empty() ? "its process ended: " + HowItEnded(status) : why);
   outcome.lost = true;
   return outcome;
 }

@@ -22,8 +22,8 @@ Expectation ExpectedOf(const OracleRecord& oracle, const std::string& name);
 /// The names of the tie group that `name` is in; `name` alone if it is in none.
 std::vector<std::string> TieGroup(const OracleRecord& oracle, const std::string& name);
 
-/// The checkpoints of models alone, by the phase that saved them. (What a training job saves has keys of
-/// its own, and steps have changed it.)
+/// The checkpoints of models alone, by the phase that saved them. (What a training job saves has
+/// keys of its own, and steps have changed it.)
 std::map<std::string, const CheckpointRecord*> SavedModels(const OracleRecord& oracle);
 
 /// Whether the state dict holds it, as declared; true for what is not declared.

@@ -35,7 +35,8 @@ struct Finding {
   std::string seen;
   std::string explanation;  ///< the likely cause, from the data
   std::string message;      ///< the first line: enough for a chat alert
-  /// Whether it follows from another one of its phase, which is told first. Not part of the JSON form.
+  /// Whether it follows from another one of its phase, which is told first. Not part of the JSON
+  /// form.
   bool is_consequence = false;
   /// Bytes that a second run of the same case must record for the exact element to be named. Empty
   /// if it is named already, or cannot be. Not part of the JSON form.

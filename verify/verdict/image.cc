@@ -8,9 +8,7 @@
 namespace shardproof {
 namespace {
 
-bool IsShard(const PlacementRecord& placement) {
-  return placement.kind.ends_with("shard");
-}
+bool IsShard(const PlacementRecord& placement) { return placement.kind.ends_with("shard"); }
 
 /// Equal for the ranks that hold parts of one replica: the coordinates on the axes that do not cut
 /// the tensor, and how it lies, so that ranks which disagree about that are not added up.

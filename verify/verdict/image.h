@@ -33,9 +33,9 @@ struct Image {
   uint64_t nan_count = 0;
   uint64_t inf_count = 0;
   std::optional<uint64_t> first_nonfinite;
-  bool defined = true;   ///< every part's content is defined, on a real device
+  bool defined = true;     ///< every part's content is defined, on a real device
   std::string unreadable;  ///< why a part's bytes could not be read, or empty
-  bool partial = false;  ///< a placement says that the values await a reduction
+  bool partial = false;    ///< a placement says that the values await a reduction
   std::vector<Part> parts;
 
   std::vector<int64_t> Ranks() const;

@@ -64,7 +64,8 @@ std::optional<std::vector<Stretch>> ExpandBox(const std::vector<int64_t>& shape,
                                               const std::vector<std::vector<Stretch>>& box,
                                               uint64_t stretch_count_max) {
   for (const std::vector<Stretch>& parts : box) {
-    if (parts.empty()) return std::vector<Stretch>{};  // an empty dim, whatever rows the others have
+    if (parts.empty())
+      return std::vector<Stretch>{};  // an empty dim, whatever rows the others have
   }
   std::vector<Stretch> stretches = {{0, 1}};
   for (size_t dim = 0; dim < shape.size(); ++dim) {

@@ -16,8 +16,8 @@ const RankEvidence* FindRank(const PhaseEvidence& phase, int64_t rank) {
   return nullptr;
 }
 
-/// The mesh coordinates that all of these ranks have: ", all dp_shard coordinate 3". Others may have them
-/// too, and they still narrow the search.
+/// The mesh coordinates that all of these ranks have: ", all dp_shard coordinate 3". Others may
+/// have them too, and they still narrow the search.
 std::string SharedCoordinates(const PhaseEvidence& phase, const std::vector<int64_t>& ranks) {
   std::string shared;
   for (size_t axis = 0; axis < phase.mesh.size(); ++axis) {

@@ -186,7 +186,8 @@ std::optional<int64_t> LastStepOf(const PhaseEvidence& phase, const std::string&
   std::optional<int64_t> last;
   for (const RankEvidence& rank : phase.ranks) {
     for (const StageRecord& stage : rank.stages) {
-      if (stage.name == name && stage.of == "model") last = std::max(last.value_or(stage.step), stage.step);
+      if (stage.name == name && stage.of == "model")
+        last = std::max(last.value_or(stage.step), stage.step);
     }
   }
   return last;
@@ -213,8 +214,8 @@ TensorOnRank FindTensor(const RankEvidence& rank, const std::string& stage,
 
 void NoteUnreadable(const PhaseEvidence& phase, const std::string& stage, const std::string& tensor,
                     const std::string& why, Judgement& judgement) {
-  judgement.Inconclusive(fmt::format("{} at `{}` of phase {} cannot be read: {}", tensor, stage,
-                                     phase.name, why));
+  judgement.Inconclusive(
+      fmt::format("{} at `{}` of phase {} cannot be read: {}", tensor, stage, phase.name, why));
 }
 
 std::vector<Image> DefinedImages(const PhaseEvidence& phase, const std::string& stage,

@@ -40,12 +40,13 @@ bool StageToJudge(const PhaseEvidence& phase, const std::string& stage, Judgemen
 /// there is for the checkpoint properties to say.)
 std::vector<std::string> FinalStages(const PhaseEvidence& phase, Judgement& judgement);
 
-/// The phases in which optimizer steps may be taken, as far as they ran: the training phases and, of a
-/// script that was observed, `values`. That there is none is for the training properties to say.
+/// The phases in which optimizer steps may be taken, as far as they ran: the training phases and,
+/// of a script that was observed, `values`. That there is none is for the training properties to
+/// say.
 std::vector<const PhaseEvidence*> TrainPhases(const Evidence& evidence);
 
-/// Keys of the stages of such a phase at which everything must have its value, in the order in which
-/// they were reached; of the model in `values` only those that FinalStages does not give.
+/// Keys of the stages of such a phase at which everything must have its value, in the order in
+/// which they were reached; of the model in `values` only those that FinalStages does not give.
 /// \param of "model" or "optimizer"
 std::vector<std::string> TrainStages(const PhaseEvidence& phase, const std::string& of,
                                      Judgement& judgement);
@@ -64,7 +65,8 @@ std::string KeyOf(const PhaseEvidence& phase, const std::string& name, const std
 std::string KeyAt(const PhaseEvidence& phase, const std::string& name, int64_t step,
                   const std::string& of);
 
-/// The last step at which any rank reached a stage of this name with the model; nothing if none did.
+/// The last step at which any rank reached a stage of this name with the model; nothing if none
+/// did.
 std::optional<int64_t> LastStepOf(const PhaseEvidence& phase, const std::string& name);
 
 /// Whether the fault is on record of any rank of any phase.

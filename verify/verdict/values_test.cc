@@ -47,7 +47,8 @@ TEST(RunsTest, ExpandTouchAndCover) {
   EXPECT_EQ(Expand(runs)->size(), 3u);
   EXPECT_EQ(*Expand({{0, 4, 5, 4}}), (std::vector<Stretch>{{0, 20}}));
   EXPECT_EQ(Expand({{0, 1, 1u << 30, 2}}), std::nullopt);
-  EXPECT_EQ(*ExpandBox({3, 4}, {{{0, 3}}, {{1, 3}}}), (std::vector<Stretch>{{1, 3}, {5, 7}, {9, 11}}));
+  EXPECT_EQ(*ExpandBox({3, 4}, {{{0, 3}}, {{1, 3}}}),
+            (std::vector<Stretch>{{1, 3}, {5, 7}, {9, 11}}));
   EXPECT_EQ(*ExpandBox({3, 4}, {{{1, 3}}, {{0, 4}}}), (std::vector<Stretch>{{4, 12}}));
   EXPECT_EQ(*ExpandBox({}, {}), (std::vector<Stretch>{{0, 1}}));
   EXPECT_TRUE(ExpandBox({3, 4}, {{}, {{0, 4}}})->empty());

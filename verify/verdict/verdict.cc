@@ -1,5 +1,6 @@
 // Verdicts, findings and judgements as values: how they merge and what they are called.
 #include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "verify/verdict/property.h"

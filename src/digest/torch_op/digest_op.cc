@@ -1,5 +1,5 @@
-// torch.ops.shardproof.digest: the digest core as a PyTorch operator, on the stable ABI, so that one
-// build serves every torch from 2.10 on. For Python: verify/python/shardproof/_digest.py.
+// torch.ops.shardproof.digest: the digest core as a PyTorch operator, on the stable ABI, so that
+// one build serves every torch from 2.10 on. For Python: verify/python/shardproof/_digest.py.
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
@@ -72,8 +72,7 @@ Tensor DigestOp(const Tensor data, const Tensor runs, int64_t float_format, int6
                   "shardproof::digest: blocks: expected a multiple of 4096 bytes and at most 2^24 "
                   "blocks");
   const auto format = static_cast<sp_float_format>(float_format);
-  const auto read =
-      RunsOf(runs, static_cast<const char*>(data.const_data_ptr()), data.numel());
+  const auto read = RunsOf(runs, static_cast<const char*>(data.const_data_ptr()), data.numel());
   sp_summary summary{};
   std::vector<sp_digest> blocks(static_cast<size_t>(block_count));
   if (blocks.empty()) {
@@ -110,8 +109,9 @@ Tensor CoverageOp(const Tensor runs) {
 }  // namespace
 
 STABLE_TORCH_LIBRARY(shardproof, m) {
-  m.def("digest(Tensor data, Tensor runs, int float_format, int block_bytes, int first_block, "
-        "int block_count) -> Tensor");
+  m.def(
+      "digest(Tensor data, Tensor runs, int float_format, int block_bytes, int first_block, "
+      "int block_count) -> Tensor");
   m.def("coverage(Tensor runs) -> Tensor");
 }
 

@@ -1,9 +1,9 @@
 // Parsing of the command line, and one line for each way in which it can be wrong.
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <exception>
 #include <fstream>
-
-#include <fmt/format.h>
 
 #include "verify/cli/files/files.h"
 
@@ -32,7 +32,8 @@ std::string Usage(const CLI::App& app, const CLI::ParseError& error,
 }  // namespace
 
 int RunApp(CLI::App& app, const std::vector<std::string>& command_line, const int& exit_code) {
-  std::vector<std::string> words(command_line.rbegin(), command_line.rend());  // as CLI11 takes them
+  std::vector<std::string> words(command_line.rbegin(),
+                                 command_line.rend());  // as CLI11 takes them
   if (!words.empty()) words.pop_back();
   try {
     app.parse(words);

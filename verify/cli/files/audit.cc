@@ -51,8 +51,8 @@ Result<AuditResult> AuditAsAsked(const std::string& path, const Arguments& argum
     if (is_sealed) SP_TRY(HoldAgainstSeal(seal, result));
     return result;
   };
-  // One sum of every byte is enough to tell that none has changed. Of one that has, the CRC-32 of an
-  // archive's entry says where it is.
+  // One sum of every byte is enough to tell that none has changed. Of one that has, the CRC-32 of
+  // an archive's entry says where it is.
   const bool is_for_machines = !arguments.json.empty();
   const AuditSums enough{.digests = is_sealed || is_for_machines,
                          .crcs = !is_sealed || seal != own || is_for_machines};

@@ -1,11 +1,13 @@
 // shardproof compare: are two checkpoints the same, to the bit?
+#include "verify/compare/compare.h"
+
 #include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "verify/cli/files/files.h"
-#include "verify/compare/compare.h"
-#include "verify/report/result.h"
 #include "verify/process/outputs.h"
+#include "verify/report/result.h"
 
 namespace shardproof {
 namespace {
@@ -37,11 +39,15 @@ void AddCompare(CLI::App& app, int* exit_code) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand(
       "compare", "Compare two checkpoints bit for bit, of any format and however they are sharded");
-  command->add_option("A", arguments->a, "What is expected: a directory or file of safetensors or torch.save,\na directory of DCP")
+  command
+      ->add_option(
+          "A", arguments->a,
+          "What is expected: a directory or file of safetensors or torch.save,\na directory of DCP")
       ->required();
   command->add_option("B", arguments->b, "The other one: what is seen")->required();
-  command->add_option("--in-a", arguments->options.below_a,
-                      "Of A only what has names that begin so, without that beginning: --in-a model.");
+  command->add_option(
+      "--in-a", arguments->options.below_a,
+      "Of A only what has names that begin so, without that beginning: --in-a model.");
   command->add_option("--in-b", arguments->options.below_b, "Of B likewise");
   command->add_option("--map", arguments->options.map_file,
                       "JSON that pairs A's names with B's: renamed, prefixed, split, fused or\n"

@@ -1,10 +1,9 @@
 // The subcommands about files alone, which need no LibTorch, and what every subcommand shares.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
-
-#include <CLI/CLI.hpp>
 
 #include "src/core/result.h"
 
@@ -23,12 +22,12 @@ void AddAudit(CLI::App& app, int* exit_code);
 void AddSeal(CLI::App& app, int* exit_code);
 void AddCrashtest(CLI::App& app, int* exit_code);
 
-/// Parses, and so runs the subcommand called. \returns the exit code of the process: exit_code, unless
-/// the words are wrong or the verifier fails.
+/// Parses, and so runs the subcommand called. \returns the exit code of the process: exit_code,
+/// unless the words are wrong or the verifier fails.
 int RunApp(CLI::App& app, const std::vector<std::string>& command_line, const int& exit_code);
 
-/// Shows a result, as JSON if `json` is "-" and else as text, and writes it to the file `json` if that is
-/// one. \error kBadInput if the file cannot be written.
+/// Shows a result, as JSON if `json` is "-" and else as text, and writes it to the file `json` if
+/// that is one. \error kBadInput if the file cannot be written.
 Status ShowResult(const std::string& text, const std::string& document, const std::string& json);
 
 /// Says what is wrong. \returns the exit code for it.
