@@ -1,10 +1,11 @@
 # One folder is one module: every *.cc of it is compiled, every *_test.cc becomes its unit tests.
 
-# shardproof_module(NAME name [TORCH] [OBJECT] [FOLDERS f ...] [DEPENDS target ...])
+# shardproof_module(NAME name [TORCH] [OBJECT] [ALONE] [FOLDERS f ...] [DEPENDS target ...])
 # TORCH: the module may include ATen and c10d. OBJECT: its files register themselves, so they must be
-# linked whole. FOLDERS: default is the current one.
+# linked whole. ALONE: each file is compiled by itself, also with SHARDPROOF_UNITY; those that
+# register themselves always are, since they have names in common. FOLDERS: default is the current one.
 function(shardproof_module)
-  cmake_parse_arguments(module "TORCH;OBJECT" "NAME" "FOLDERS;DEPENDS" ${ARGN})
+  cmake_parse_arguments(module "TORCH;OBJECT;ALONE" "NAME" "FOLDERS;DEPENDS" ${ARGN})
   if(NOT module_FOLDERS)
     set(module_FOLDERS .)
   endif()
@@ -29,6 +30,9 @@ function(shardproof_module)
       add_library(${module_NAME} STATIC ${sources})
     endif()
     target_link_libraries(${module_NAME} PUBLIC ${module_DEPENDS})
+    if(SHARDPROOF_UNITY AND NOT module_OBJECT AND NOT module_ALONE)
+      set_target_properties(${module_NAME} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
+    endif()
     if(module_TORCH)
       target_link_libraries(${module_NAME} PUBLIC libtorch)
       target_precompile_headers(${module_NAME} REUSE_FROM torch_headers)
