@@ -9,7 +9,6 @@ import json
 import os
 import sys
 
-
 _SHOWABLE = {"placements", "collectives", "files"}
 
 

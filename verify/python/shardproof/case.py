@@ -11,6 +11,7 @@ from torch import nn
 
 from ._dtypes import DTYPES
 
+
 @dataclasses.dataclass
 class Case:
     """What one launch asks of a subject.
