@@ -329,9 +329,7 @@ def _judge_values(name, held, finite):
             if record.nan or record.inf:
                 what = f"{record.nan} NaN and {record.inf} Inf, the first at element " \
                        f"{record.first_non_finite}"  # fmt: skip
-                findings.append(
-                    Finding("non-finite", name, (rank,), what, record.first_non_finite)
-                )
+                findings.append(Finding("non-finite", name, (rank,), what, record.first_non_finite))
     return findings, comparisons
 
 

@@ -142,4 +142,3 @@ def serve():
             *lines, unread = unread.split(b"\n")
             for line in lines:
                 forker.obey(json.loads(line))
-
