@@ -7,7 +7,6 @@ RESULTS is ctest's --output-junit, CATALOGUE its --show-only=json-v1. A skipped 
 follows "skipped: " in its output, or what GoogleTest prints for GTEST_SKIP, or its last line.
 """
 
-import itertools
 import json
 import re
 import sys
@@ -21,7 +20,7 @@ def reason_of(testcase):
     for line in lines:
         if match := re.search(r"\bskip(?:ped)?: (.+)", line, re.IGNORECASE):
             return match[1]
-    for line, following in itertools.pairwise(lines):
+    for line, following in zip(lines, lines[1:]):
         if line.endswith(": Skipped"):
             return following
     told = [line for line in lines if line]

@@ -87,15 +87,23 @@ def grown(now: dict[str, Allowed], before: dict[str, Allowed]) -> list[Finding]:
 
 
 def shrunk(text: str, findings_by_rule: dict) -> str:
-    """The list with each size lowered to what there is, and lines taken out that excuse nothing."""
-    rule, kept = None, []
+    """The list with each size lowered to what there is, and lines taken out that excuse nothing.
+
+    An exception follows a file that has moved to another folder under its own name.
+    """
+    listed, rule, kept = parse(text), None, []
     for line in text.split("\n"):
         stripped = line.strip()
         if stripped.startswith("[") and stripped.endswith("]"):
             rule = stripped[1:-1]
         elif stripped and not stripped.startswith("#") and rule in findings_by_rule:
             key, _, size = stripped.partition("#")[0].strip().rpartition(" ")
-            now = min(int(size), sizes(findings_by_rule[rule])[key])
+            found = sizes(findings_by_rule[rule])
+            if key not in found:
+                tail = key.rpartition("/")[2]
+                moved = [k for k in found if k.rpartition("/")[2] == tail and k not in listed[rule]]
+                key = moved[0] if len(moved) == 1 else key
+            now = min(int(size), found[key])
             if now == 0:
                 continue
             line = f"{key} {now}"

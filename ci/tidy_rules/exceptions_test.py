@@ -53,6 +53,15 @@ def test_shrinking_takes_back_what_is_not_needed_and_adds_nothing():
     assert shrunk(LIST, found) == "# why\n[sizes]\na.cc 550\n[columns]\na.cc 2\n"
 
 
+def test_an_exception_follows_a_file_to_another_folder():
+    moved = {"sizes": [of("x/y/a.cc", 600)]}
+    assert shrunk("[sizes]\na.cc 600\n", moved) == "[sizes]\nx/y/a.cc 600\n"
+    two = {"sizes": [of("x/a.cc", 600), of("y/a.cc", 600)]}  # which of them is it?
+    assert shrunk("[sizes]\na.cc 600\n", two) == "[sizes]\n"
+    other = {"sizes": [of("x/a.cc", 600)]}
+    assert shrunk("[sizes]\na.cc 600\nx/a.cc 600\n", other) == "[sizes]\nx/a.cc 600\n"
+
+
 def test_rules_that_were_not_looked_at_keep_their_exceptions():
     assert shrunk(LIST, {"sizes": []}) == "# why\n[sizes]\n[columns]\na.cc 2\nb.cc 1\n"
 
