@@ -60,7 +60,9 @@ def of_fault(document, unpatched):
     the same from run to run."""
     here, there = ({one["fingerprint"]: one["property"] for one in each["findings"]}
                    for each in (document, unpatched))  # fmt: skip
-    changed = [here.get(one) or there[one] for one in [*here, *there] if (one in here) != (one in there)]
+    changed = [
+        here.get(one) or there[one] for one in [*here, *there] if (one in here) != (one in there)
+    ]
     if not changed:
         return "pass", "", None
     return "caught", f"other findings of {properties_of(changed)}", document["case"]
@@ -116,13 +118,16 @@ def of_unit(log, exit_code):
     failed = re.findall(r"^\[  FAILED  \] (\w[\w/]*\.\w[\w/]*)", log, re.MULTILINE)
     if failed:
         return "caught", f"unit {properties_of(failed)}"
-    return "caught", f"unit: crash ({f'signal {code - 128}' if code > 128 else f'exit code {code}'})"
+    return (
+        "caught",
+        f"unit: crash ({f'signal {code - 128}' if code > 128 else f'exit code {code}'})",
+    )
 
 
 def document_of(lines):
     """The patches, in order."""
     keys = ("patch", "verdict", "by", "where", "seconds")
-    patches = [dict(zip(keys, line.rstrip("\n").split("\t"))) for line in lines]
+    patches = [dict(zip(keys, line.rstrip("\n").split("\t"), strict=True)) for line in lines]
     for patch in patches:
         patch["verdict"] = patch["verdict"].lower()
         patch["seconds"] = int(patch["seconds"])

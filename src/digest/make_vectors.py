@@ -39,7 +39,7 @@ def digest(image):
     for position, value in image:
         for lane in range(2):
             lanes[lane] = (lanes[lane] + contribution(lane, position, value)) & MASK
-    return "%016x%016x" % tuple(lanes)
+    return "".join(f"{lane:016x}" for lane in lanes)
 
 
 def byte_of(data, position, index):
@@ -111,10 +111,10 @@ def constants():
     for lane in range(2):
         for word in (0, 1, 1023):
             yield {"name": f"key({lane}, {word})", "lane": lane, "word": word,
-                   "key": "%08x" % key(lane, word)}
+                   "key": f"{key(lane, word):08x}"}
         for block in (0, 1, 2**32 + 1):
             yield {"name": f"factor({lane}, {block})", "lane": lane, "block": block,
-                   "factor": "%016x" % factor(lane, block)}
+                   "factor": f"{factor(lane, block):016x}"}
 
 
 def main():

@@ -23,8 +23,17 @@ from pathlib import Path
 
 from files import files_of, forget
 from run import (
-    BUCKET_BYTES, MIB, Fsdp, LoadBench, machine, make_checkpoint, paired_ratio, progress, table,
-    together, warm_page_cache,
+    BUCKET_BYTES,
+    MIB,
+    Fsdp,
+    LoadBench,
+    machine,
+    make_checkpoint,
+    paired_ratio,
+    progress,
+    table,
+    together,
+    warm_page_cache,
 )  # fmt: skip
 
 STATE_OF_PARAMETER = 3  # itself and two moments

@@ -1,8 +1,8 @@
 """Shardproof for Python: what a training job asks of it.
 
-    import shardproof
-    shardproof.check(model)    # on every rank: raises if the ranks do not hold one and the same model
-    shardproof.observe("ready", model=model)    # or records it, for `shardproof report` to judge
+import shardproof
+shardproof.check(model)    # on every rank: raises if the ranks do not hold one and the same model
+shardproof.observe("ready", model=model)    # or records it, for `shardproof report` to judge
 """
 
 from typing import TYPE_CHECKING

@@ -104,7 +104,7 @@ def check(model: nn.Module, *, optimizer=None, ignore=(), finite=True, deadline=
     try:
         tensors = _tensors(model, optimizer, ignore)
         own = _records(tensors)
-    except Exception as error:  # noqa: BLE001: whatever it is, the other ranks wait to be told
+    except Exception as error:  # whatever it is, the other ranks wait to be told
         own, cause = f"{type(error).__name__}: {error}", error
     records = gather(own)
     failed = [f"rank {rank}: {record}" for rank, record in enumerate(records)
@@ -329,9 +329,7 @@ def _judge_values(name, held, finite):
             if record.nan or record.inf:
                 what = f"{record.nan} NaN and {record.inf} Inf, the first at element " \
                        f"{record.first_non_finite}"  # fmt: skip
-                findings.append(
-                    Finding("non-finite", name, (rank,), what, record.first_non_finite)
-                )
+                findings.append(Finding("non-finite", name, (rank,), what, record.first_non_finite))
     return findings, comparisons
 
 

@@ -84,12 +84,12 @@ if __name__ == "__main__":
 {entry}    sys.exit(main())
 '''
 
-CHECK = '''    if not os.path.isdir(RUNS_IN):
+CHECK = """    if not os.path.isdir(RUNS_IN):
         print(f"{RUNS_IN} is gone, from where the load was run: RUNS_IN is to name another directory")
         return 2
-'''
+"""
 
-ENTRY = '''    if sys.argv[1:2] == ["--load"]:
+ENTRY = """    if sys.argv[1:2] == ["--load"]:
         directory, what = sys.argv[2], json.loads(sys.argv[3])
         load_it = {function}
         try:
@@ -98,7 +98,7 @@ ENTRY = '''    if sys.argv[1:2] == ["--load"]:
             sys.exit(reason_of(error, directory))
         sys.stdout.write(answer)
         sys.exit(0)
-'''
+"""
 
 REPORT = """# {title}
 

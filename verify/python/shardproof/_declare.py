@@ -9,7 +9,6 @@ import json
 import os
 import sys
 
-
 _SHOWABLE = {"placements", "collectives", "files"}
 
 
@@ -111,7 +110,12 @@ def _literal(node):
         value = ast.literal_eval(node.value)
         json.dumps(value, ensure_ascii=False).encode()
         return value
-    except (ValueError, TypeError, RecursionError, MemoryError):  # UnicodeEncodeError is a ValueError
+    except (
+        ValueError,
+        TypeError,
+        RecursionError,
+        MemoryError,
+    ):  # UnicodeEncodeError is a ValueError
         return None
 
 

@@ -74,9 +74,7 @@ class Writer:
         for gone in sorted(set(states) - seen, key=lambda text: text.encode()):
             del states[gone]
             self._facts.write({"record": "gone", "name": gone})
-        self._facts.write(
-            {"record": "stage_end", "name": name, "step": step, "tensors": len(seen)}
-        )
+        self._facts.write({"record": "stage_end", "name": name, "step": step, "tensors": len(seen)})
         self._stage = None
 
     def collective(self, **fields):
@@ -146,7 +144,9 @@ def root_cause(error: BaseException) -> str:
     text = str(error)
     if isinstance(failures, dict) and failures:
         errors = {rank: one[0] if isinstance(one, tuple) else one for rank, one in failures.items()}
-        text = "; ".join(f"rank {rank}: {type(one).__name__}: {one}" for rank, one in errors.items())
+        text = "; ".join(
+            f"rank {rank}: {type(one).__name__}: {one}" for rank, one in errors.items()
+        )
     text = " ".join(text.split())
     if len(text) > 600:  # what happened stands at the end of most
         text = f"{text[:200]} ... {text[-400:]}"

@@ -27,9 +27,11 @@ class Faults:
 
     def observed(self, stage: str, step: int):
         self._strike(
-            lambda order: "collective" not in order
-            and order["stage"] == stage
-            and order.get("step", step) == step,
+            lambda order: (
+                "collective" not in order
+                and order["stage"] == stage
+                and order.get("step", step) == step
+            ),
             f"at stage {stage}",
         )
 

@@ -131,7 +131,7 @@ def load(order):
     try:
         state = LOADERS[what["kind"]](*place_of(directory, what))
         return {"end": "ok", "answer": answer_of(state), "line": f"{len(state)} names"}
-    except BaseException as error:  # noqa: BLE001: CheckpointException is no Exception
+    except BaseException as error:  # CheckpointException is no Exception
         return {"end": "error", "line": reason_of(error, directory)}
 
 
@@ -213,7 +213,7 @@ def serve():
 
     try:
         versions = preload()
-    except Exception as error:  # noqa: BLE001: whatever an import raises
+    except Exception as error:  # whatever an import raises
         say({"refusal": reason_of(error, "")})
         return
     gc.collect()

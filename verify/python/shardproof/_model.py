@@ -12,8 +12,7 @@ from . import _layout
 from ._layout import Placement, Run
 
 try:
-    from torch.distributed.tensor import DTensor
-    from torch.distributed.tensor import Partial, Replicate, Shard
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
     from torch.distributed.tensor.placement_types import _StridedShard
 except ImportError:  # a build without distributed
     DTensor = None

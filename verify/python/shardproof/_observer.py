@@ -55,7 +55,9 @@ class Observer:
         if all(given is None for given in (model, state_dict, missing, unexpected)):
             raise ValueError(f"observe({stage!r}): nothing to observe: give model=")
         if optimizer is not None and model is None:
-            raise ValueError(f"observe({stage!r}): an optimizer is held against its model: give model=")
+            raise ValueError(
+                f"observe({stage!r}): an optimizer is held against its model: give model="
+            )
         if stage in ("stepped", "resumed") and step < 1:
             raise ValueError(f"observe({stage!r}): which step? give step=1 after the first")
         self.stage = stage

@@ -117,7 +117,7 @@ def run_rank(order_path: str, rank: int) -> int:
     code = 0
     try:
         _run(case, order, writer, observer)
-    except BaseException as error:  # noqa: BLE001: SystemExit and KeyboardInterrupt end a rank too
+    except BaseException as error:  # SystemExit and KeyboardInterrupt end a rank too
         if os.getpid() != own:
             os._exit(1)
         writer.error("subject", observer.stage, root_cause(error))

@@ -33,7 +33,7 @@ def preload():
     import torch.distributed.tensor  # noqa: F401
 
     try:
-        import safetensors.torch
+        import safetensors.torch  # noqa: F401
         from transformers import AutoModelForCausalLM  # noqa: F401
         from transformers.models.llama import modeling_llama  # noqa: F401
         from transformers.models.qwen3 import modeling_qwen3  # noqa: F401
@@ -142,4 +142,3 @@ def serve():
             *lines, unread = unread.split(b"\n")
             for line in lines:
                 forker.obey(json.loads(line))
-

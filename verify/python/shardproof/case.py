@@ -11,6 +11,7 @@ from torch import nn
 
 from ._dtypes import DTYPES
 
+
 @dataclasses.dataclass
 class Case:
     """What one launch asks of a subject.
@@ -63,9 +64,7 @@ class Case:
         """A DeviceMesh of `mesh` on the CPU."""
         from torch.distributed.device_mesh import init_device_mesh
 
-        return init_device_mesh(
-            "cpu", tuple(self.mesh.values()), mesh_dim_names=tuple(self.mesh)
-        )
+        return init_device_mesh("cpu", tuple(self.mesh.values()), mesh_dim_names=tuple(self.mesh))
 
     def build(self, device="meta") -> nn.Module:
         """The model with every tensor as its class makes it on `device`; values mean nothing yet.

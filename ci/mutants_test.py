@@ -1,0 +1,124 @@
+import json
+
+import mutants
+import pytest
+
+CASES = {"case": {"why": "case 3 of seed 0"}}
+
+
+@pytest.fixture
+def judged(tmp_path):
+    """judged(what the command left or None, its exit code, step, what was left unpatched)."""
+
+    def of(document, code, step="simulated", unpatched=None):
+        paths = []
+        for name, left in (("r.json", document), ("u.json", unpatched)):
+            if left is not None:
+                (tmp_path / name).write_text(json.dumps(left))
+            paths.append(str(tmp_path / name))
+        for name in ("b.json", "a.json"):
+            (tmp_path / name).write_text("{}")
+        unpatched = [paths[1]] if unpatched is not None else []
+        return mutants.judge(paths[0], code, step, tmp_path / "..", "400", *unpatched)
+
+    return of
+
+
+def generated(**outcome):
+    common = {"verdict": mutants.FAIL, "findings": [], "reason": "", "index": 0}
+    return {"summary": {"failures": [{**CASES, "outcome": common | outcome}]}, "reason": ""}
+
+
+def of_one(*properties, verdicts=()):
+    findings = [{"property": one, "fingerprint": f"f-{one}"} for one in properties]
+    return {"findings": findings, "properties": list(verdicts), "case": {"seed": 1}}
+
+
+def test_what_passes_is_not_caught(judged):
+    assert judged(None, "0") == ("pass", "", "simulated", None)
+
+
+def test_a_generated_case_is_named_with_its_properties_once(judged):
+    found = [["loading.a", 1], ["loading.b", 1], ["loading.a", 2]]
+    verdict, by, where, case = judged(generated(findings=found), "1")
+    assert (verdict, by) == ("caught", "loading.a, loading.b")
+    assert where == "simulated, first in case 3 of 400" and case == CASES["case"]
+
+
+def test_of_many_properties_four_are_named(judged):
+    found = [[f"p.{i}", 1] for i in range(6)]
+    assert judged(generated(findings=found), "1")[1] == "p.0, p.1, p.2, p.3 and 2 more"
+
+
+@pytest.mark.parametrize(
+    ("reason", "verdict", "by"),
+    [
+        ("its process ended: signal 11", "caught", "crash (signal 11)"),
+        ("it did not end within 9 s", "caught", "hang (it did not end within 9 s)"),
+        ("no space", "inconclusive", "no space"),
+    ],
+)
+def test_a_case_that_was_not_judged(judged, reason, verdict, by):
+    assert judged(generated(reason=reason), "1")[:2] == (verdict, by)
+
+
+def test_a_failure_comes_before_what_was_not_judged(judged):
+    document = generated(findings=[["p.x", 1]])
+    other = {**CASES, "outcome": {"verdict": 0, "findings": [], "reason": "no space", "index": 0}}
+    document["summary"]["failures"].insert(0, other)
+    assert judged(document, "1")[:2] == ("caught", "p.x")
+
+
+def test_one_case(judged):
+    assert judged(of_one("memory.peak"), "1")[:2] == ("caught", "memory.peak")
+    inconclusive = {"verdict": "inconclusive", "reason": "no cgroup"}
+    assert judged(of_one(verdicts=[inconclusive]), "3")[:2] == ("inconclusive", "no cgroup")
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict", "by"),
+    [
+        ("124", "caught", "hang (the command did not end)"),
+        ("139", "caught", "crash (signal 11 of the command)"),
+        ("2", "inconclusive", "exit code 2"),
+    ],
+)
+def test_a_command_that_left_nothing(judged, code, verdict, by):
+    assert judged(None, code)[:2] == (verdict, by)
+
+
+def test_of_a_fault_other_findings_than_without_the_patch_are_what_catches(judged):
+    same = of_one("fault.a", "fault.b")
+    assert judged(same, "1", "faults", same)[0] == "pass"
+    assert judged(of_one("fault.a"), "1", "faults", same)[:2] == (
+        "caught", "other findings of fault.b",
+    )  # fmt: skip
+    assert judged(of_one("fault.a", "fault.b", "fault.c"), "1", "faults", same)[1].endswith(
+        "fault.c"
+    )
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "expected"),
+    [
+        ("", "0", ("pass", "")),
+        (
+            "[  FAILED  ] Save.Keeps (3 ms)\n[  FAILED  ] Save.Keeps\n",
+            "1",
+            ("caught", "unit Save.Keeps"),
+        ),
+        ("", "137", ("caught", "unit: hang (the tests did not end)")),
+        ("", "134", ("caught", "unit: crash (signal 6)")),
+        ("", "3", ("caught", "unit: crash (exit code 3)")),
+    ],
+)
+def test_unit_tests(log, code, expected):
+    assert mutants.of_unit(log, code) == expected
+
+
+def test_the_document_has_a_row_a_line():
+    assert mutants.document_of(["a.patch\tSURVIVED\t\tunit\t12\n"]) == [
+        {"patch": "a.patch", "verdict": "survived", "by": "", "where": "unit", "seconds": 12}
+    ]
+    with pytest.raises(ValueError, match="zip"):
+        mutants.document_of(["a.patch\tSURVIVED\n"])

@@ -1,0 +1,149 @@
+import pytest
+import torch
+from torch import nn
+
+from shardproof import _model
+from shardproof._layout import Run
+from shardproof._model import (
+    alias_groups,
+    bytes_of,
+    optimizer_tensors,
+    state_dict_tensors,
+    tensors_of,
+)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.b = nn.Linear(3, 2)
+        self.a = nn.Linear(3, 2, bias=False)
+        self.register_buffer("kept", torch.arange(3))
+        self.register_buffer("passing", torch.ones(2), persistent=False)
+        self.register_buffer("none", None)
+
+
+def by_name(model):
+    return {held.name: held for held in tensors_of(model)}
+
+
+def test_parameters_and_buffers_in_byte_order_of_their_names():
+    assert [held.name for held in tensors_of(Net())] == [
+        "a.weight", "b.bias", "b.weight", "kept", "passing",
+    ]  # fmt: skip
+    letters = nn.ParameterDict({name: torch.zeros(1) for name in ("é", "a", "Zb")})
+    assert [held.name for held in tensors_of(letters)] == ["Zb", "a", "é"]
+
+
+def test_what_is_told_of_one():
+    model = Net()
+    model.a.weight.requires_grad_(False)
+    held = by_name(model)
+    assert (held["kept"].kind, held["kept"].persistent, held["kept"].dtype) == (
+        "buffer", True, torch.int64,
+    )  # fmt: skip
+    assert not held["passing"].persistent
+    assert not held["a.weight"].requires_grad and held["b.weight"].requires_grad
+    assert held["a.weight"].shape == (2, 3) and held["a.weight"].runs == [Run(0, 6)]
+    assert held["a.weight"].owner is model.a.weight
+
+
+def test_what_users_hang_on_a_parameter_is_kept():
+    model = Net()
+    model.a.weight.sequence_parallel = True
+    model.a.weight._hidden = 1
+    model.a.weight.callback = print
+    assert by_name(model)["a.weight"].attributes == {"sequence_parallel": "True"}
+
+
+def test_a_tensor_on_meta_is_said_to_be():
+    held = by_name(nn.Linear(2, 2, device="meta"))["weight"]
+    assert held.is_meta and held.device == "meta" and not held.unreadable
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: torch.zeros(2, 2).to_sparse(), "sparse"),
+        (lambda: torch.complex(torch.ones(2), torch.ones(2)).conj(), "conjugate"),
+        (lambda: nn.UninitializedBuffer(), "lazy"),
+    ],
+)
+def test_what_has_no_plain_memory_is_unreadable_and_says_why(make, said):
+    model = nn.Module()
+    model.register_buffer("x", make())
+    held = by_name(model)["x"]
+    assert held.local is None and said in held.unreadable
+
+
+def test_memory_that_was_freed_is_told():
+    model = nn.Linear(4, 4)
+    model.weight.untyped_storage().resize_(0)
+    assert by_name(model)["weight"].unreadable == "its memory was freed"
+
+
+def test_names_of_wrappers_are_left_out():
+    inner = nn.Linear(1, 1)
+    checkpointed, compiled = nn.Module(), nn.Module()
+    checkpointed._checkpoint_wrapped_module = inner
+    compiled._orig_mod = checkpointed
+    top = nn.ModuleDict({"layer": compiled, "module": nn.Linear(1, 1, bias=False)})
+    assert list(by_name(top)) == ["layer.bias", "layer.weight", "module.weight"]
+
+
+def test_tensors_that_share_memory_have_one_group_others_their_own():
+    model = Net()
+    model.a.weight = model.b.weight
+    whole = torch.zeros(10)
+    for name, part in (("v1", whole[:5]), ("v2", whole[5:]), ("v3", whole[4:6])):
+        model.register_buffer(name, part)
+    groups = alias_groups(tensors_of(model))
+    assert groups["a.weight"] == groups["b.weight"] != groups["b.bias"]
+    assert groups["v1"] == groups["v2"] == groups["v3"]  # by way of v3
+    del model.v3
+    groups = alias_groups(tensors_of(model))
+    assert groups["v1"] != groups["v2"]
+
+
+def test_groups_are_numbered_in_the_order_of_names():
+    assert list(alias_groups(tensors_of(Net())).values()) == [0, 1, 2, 3, 4]
+
+
+def test_bytes_of_a_stretch_and_those_that_touch_are_joined():
+    tensor = torch.arange(8, dtype=torch.uint8)
+    held = _model.Held("x", "buffer", tensor.dtype, (16,), tensor, [], tensor)
+    held.runs = [Run(0, 2, 2, 8, 0, 2), Run(2, 4, local_start=4)]
+    assert bytes_of(held, 0, 16) == [(0, bytes([0, 1, 4, 5, 6, 7])), (8, bytes([2, 3]))]
+    assert bytes_of(held, 1, 3) == [(1, bytes([1, 4]))]
+    assert bytes_of(held, 9, 16) == [(9, bytes([3]))]
+    assert bytes_of(held, 6, 8) == []
+
+
+def test_bytes_are_counted_in_bytes_whatever_the_dtype():
+    tensor = torch.tensor([1, 256], dtype=torch.int16)
+    held = _model.Held("x", "buffer", tensor.dtype, (2,), tensor, [Run(0, 2)], tensor)
+    assert bytes_of(held, 1, 4) == [(1, bytes([0, 0, 1]))]
+
+
+def test_a_state_dict_keeps_its_tensors_only():
+    state = {"b": torch.zeros(1), "a": torch.ones(2), "step": 3, 4: torch.zeros(1)}
+    assert [held.name for held in state_dict_tensors(state)] == ["a", "b"]
+
+
+def test_optimizer_state_is_named_by_the_parameter():
+    model = nn.Linear(2, 2, bias=False)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    found = optimizer_tensors(tensors_of(model), optimizer)
+    assert [held.name for held in found] == ["weight.exp_avg", "weight.exp_avg_sq", "weight.step"]
+    assert found[0].shape == (2, 2)
+
+
+def test_state_of_a_parameter_that_the_model_does_not_have_is_told():
+    stranger = nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([stranger], momentum=0.9)
+    stranger.sum().backward()
+    optimizer.step()
+    (held,) = optimizer_tensors(tensors_of(nn.Linear(1, 1)), optimizer)
+    assert held.name == "<parameter 0, not of the model>.momentum_buffer"

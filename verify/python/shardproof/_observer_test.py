@@ -1,0 +1,135 @@
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from shardproof._evidence import Writer
+from shardproof._layout import Placement
+from shardproof._model import Held
+from shardproof._observer import Observer
+
+
+@pytest.fixture
+def watch(tmp_path):
+    """(observe, records()): an Observer, and what it has written of one kind."""
+    writer = Writer(str(tmp_path), 0)
+    observe = Observer(writer, ["dp_replicate", "dp_shard"], "values", [])
+
+    def records(kind):
+        lines = (tmp_path / "rank_0.facts.jsonl").read_text().splitlines()
+        return [record for record in map(json.loads, lines) if record["record"] == kind]
+
+    return observe, records
+
+
+def test_a_stage_has_every_tensor_and_ends_with_their_number(watch):
+    observe, records = watch
+    observe("ready", model=nn.Linear(2, 3))
+    assert [state["name"] for state in records("state")] == ["bias", "weight"]
+    assert records("stage_end")[0]["tensors"] == 2
+    assert len(records("rng")) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (dict(stage=""), "a name"),
+        (dict(stage="ready"), "nothing to observe"),
+        (dict(stage="ready", state_dict={}, optimizer=object()), "held against its model"),
+        (dict(stage="stepped", model=nn.Linear(1, 1)), "which step"),
+        (dict(stage="ready", model=nn.Linear(1, 1), content="maybe"), "expected"),
+    ],
+)
+def test_a_call_that_makes_no_sense_is_refused(watch, arguments, said):
+    with pytest.raises(ValueError, match=said):
+        watch[0](**arguments)
+
+
+def test_small_tensors_go_along_byte_by_byte(watch):
+    observe, records = watch
+    model = nn.Module()
+    model.register_buffer("x", torch.tensor([1, 2], dtype=torch.int16))
+    observe("ready", model=model)
+    assert records("state")[0]["bytes"] == [{"start": 0, "hex": "01000200"}]
+
+
+def test_large_ones_do_not_but_for_what_was_asked_for(tmp_path):
+    captures = [{"tensor": "x", "byte_start": 4, "byte_length": 2}]
+    observe = Observer(Writer(str(tmp_path), 0), [], "values", captures)
+    model = nn.Module()
+    model.register_buffer("x", torch.arange(5000, dtype=torch.int32))
+    model.register_buffer("y", torch.arange(5000, dtype=torch.int32))
+    observe("ready", model=model)
+    lines = (tmp_path / "rank_0.facts.jsonl").read_text().splitlines()
+    states = {r["name"]: r for r in map(json.loads, lines) if r["record"] == "state"}
+    assert states["x"]["bytes"] == [{"start": 4, "hex": "0100"}]
+    assert "bytes" not in states["y"]
+
+
+def test_what_is_not_finite_is_counted_and_placed(watch):
+    observe, records = watch
+    model = nn.Module()
+    model.register_buffer("x", torch.tensor([0, float("inf"), float("nan")]))
+    observe("ready", model=model)
+    (state,) = records("state")
+    assert (state["nan"], state["inf"], state["first_nonfinite"]) == (1, 1, 1)
+
+
+def test_content_is_what_the_caller_says_but_on_meta_there_is_none(watch):
+    observe, records = watch
+    observe("built", model=nn.Linear(1, 1, device="meta"), content="defined")
+    observe(
+        "loaded",
+        model=nn.Linear(1, 1),
+        content=lambda name: "undefined" if name == "bias" else "none",
+    )
+    assert [state["content"] for state in records("state")] == ["none", "none", "undefined", "none"]
+    assert {state.get("digest") for state in records("state")[2:]} == {"0" * 32}
+
+
+def test_an_object_keeps_its_identity_and_a_new_one_gets_another(watch):
+    observe, records = watch
+    model = nn.Linear(1, 1, bias=False)
+    observe("built", model=model)
+    observe("loaded", model=model)
+    model.weight = nn.Parameter(torch.ones(1, 1))
+    observe("ready", model=model)
+    assert [tensor["identity"] for tensor in records("tensor")] == [0, 1]
+
+
+def test_an_optimizer_that_holds_a_parameter_that_was_replaced_is_told(watch):
+    observe, records = watch
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    observe("built", model=model, optimizer=optimizer)
+    model.weight = nn.Parameter(torch.ones(1, 2))
+    observe("ready", model=model, optimizer=optimizer)
+    first, second = records("optimizer")
+    assert first["strangers"] == []
+    assert first["groups"][0]["options"]["lr"] == "0.5"
+    assert second["strangers"] == [{"group": 0, "index": 0, "was": "weight", "shape": [1, 2]}]
+    assert second["groups"][0]["parameters"] == ["bias"]
+
+
+def test_keys_are_on_record_without_a_model(watch):
+    observe, records = watch
+    observe("loaded", missing=["b", "a"])
+    assert records("keys") == [{"record": "keys", "missing": ["a", "b"], "unexpected": []}]
+
+
+def test_a_mesh_that_lacks_an_axis_of_the_case_replicates_over_it(watch):
+    observe, _ = watch
+    tensor = torch.zeros(2)
+    held = Held("w", "parameter", tensor.dtype, (4,), tensor, [], tensor)
+    held.placements, held.mesh_names = [Placement("shard", 0)], ("dp_shard",)
+    assert observe._placements(held) == [{"kind": "replicate"}, {"kind": "shard", "dim": 0}]
+
+
+def test_those_who_wait_are_told_before_and_after(watch):
+    observe, records = watch
+    told = []
+    observe.on_stage(lambda stage: told.append(("begins", stage, len(records("stage")))))
+    observe.on_observed(lambda stage, step: told.append((stage, step, len(records("stage_end")))))
+    observe("stepped", model=nn.Linear(1, 1), step=2)
+    assert told == [("begins", "stepped", 0), ("stepped", 2, 1)]

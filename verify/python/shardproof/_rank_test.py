@@ -1,0 +1,51 @@
+import pytest
+
+from shardproof._rank import MemorySampler, _held_below, anonymous_bytes, load_subject
+
+MIB = 1 << 20
+
+
+def test_memory_that_is_written_is_counted():
+    before = anonymous_bytes()
+    kept = bytearray(b"x") * (64 * MIB)
+    grown = anonymous_bytes() - before
+    assert 60 * MIB < grown < 80 * MIB
+    del kept
+
+
+def test_a_peak_between_two_stages_is_seen_with_the_stage_it_fell_in():
+    told = []
+
+    class Writer:
+        def memory(self, *_):
+            pass
+
+        def memory_summary(self, **fields):
+            told.append(fields)
+
+    sampler = MemorySampler(Writer())
+    sampler.stage("loaded")
+    kept = bytearray(b"x") * (64 * MIB)
+    sampler.sample()
+    del kept
+    sampler.stage("ready")
+    sampler.finish(own_bytes=7)
+    (summary,) = told
+    assert summary["peak_bytes"] - summary["idle_bytes"] > 50 * MIB
+    assert (summary["peak_stage"], summary["own_shard_bytes"]) == ("loaded", 7)
+
+
+def test_files_that_are_still_open_below_a_directory_are_named(tmp_path):
+    (tmp_path / "save").mkdir()
+    with open(tmp_path / "save/a", "w"), open(tmp_path / "save2", "w"):
+        assert _held_below(str(tmp_path / "save")) == ["descriptor of save/a"]
+    assert _held_below(str(tmp_path / "save")) == []
+
+
+def test_a_subject_may_import_what_lies_beside_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.path", list(__import__("sys").path))
+    (tmp_path / "beside_it.py").write_text("VALUE = 3\n")
+    (tmp_path / "subject.py").write_text("from beside_it import VALUE\n")
+    assert load_subject(str(tmp_path / "subject.py")).VALUE == 3
+    with pytest.raises(FileNotFoundError):
+        load_subject(str(tmp_path / "none.py"))

@@ -1,0 +1,44 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import shardproof
+from shardproof._script import _axes_of
+
+JOB = """
+import sys, torch, shardproof
+model = torch.nn.Linear(2, 2)
+shardproof.observe("ready", model=model)
+if len(sys.argv) > 1:
+    raise RuntimeError("lost my way")
+"""
+
+
+def job(tmp_path, *words):
+    (tmp_path / "job.py").write_text(JOB)
+    environment = {"PYTHONPATH": str(Path(shardproof.__file__).parents[1]), "PATH": ""}
+    done = subprocess.run([sys.executable, "job.py", *words], cwd=tmp_path, env=environment)
+    lines = (tmp_path / "shardproof-evidence/values/rank_0.facts.jsonl").read_text().splitlines()
+    return done.returncode, [json.loads(line) for line in lines]
+
+
+def test_without_a_mesh_all_ranks_are_on_one_axis():
+    assert _axes_of(None, 4) == [{"name": "dp_shard", "size": 4}]
+
+
+def test_a_script_leaves_evidence_that_ends(tmp_path):
+    code, records = job(tmp_path)
+    assert code == 0
+    assert [r["record"] for r in records[:2]] == ["rank", "stage"]
+    assert records[-1] == {"record": "end", "lines": len(records)}
+    run = json.loads((tmp_path / "shardproof-evidence/run.json").read_text())
+    assert run["case"]["mesh"] == [{"name": "dp_shard", "size": 1}]
+    assert run["case"]["model"] == {"checkpoint": "none was named"}
+
+
+def test_what_ends_it_is_on_record_with_its_stage(tmp_path):
+    code, records = job(tmp_path, "fail")
+    assert code == 1
+    (error,) = [r for r in records if r["record"] == "error"]
+    assert error["stage"] == "ready" and "lost my way" in error["message"]
