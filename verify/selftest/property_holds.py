@@ -16,7 +16,7 @@ FAULTS = {
     "fault.every_fault_fires": ["--inject", "file/flip@odd.f32.weight:1"],
     "fault.damage_recovered": ["--inject", "file/rot@1000"],
     **dict.fromkeys(["fault.after_equals_undisturbed", "fault.ends_as_stated", "fault.nothing_leaks",
-                     "fault.nothing_lost"], ["--inject", "file/enospc@0", "--as-stated"]),
+                     "fault.nothing_lost"], ["--inject", "file/enospc@0", "--judge-faults"]),
 }  # fmt: skip
 # Of the host's memory alone: where faults act and what commits pages; and of a device's.
 HOST_ONLY = {*FAULTS, "memory.no_page_commit"}
