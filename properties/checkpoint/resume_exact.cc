@@ -79,7 +79,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "checkpoint.resume_exact",
-    .claim = "Every step after a resume does what it does in the job that was not interrupted.",
+    .claim = "Every step after a resume is bit-identical to the same step of the "
+             "uninterrupted job.",
     .needs = "train: stepped, resumed; again: stepped; train_resume: resumed",
     .tolerance = "bit-exact, if the undisturbed job does the same twice",
     .source = "NVIDIA/Megatron-LM#5071, ISEEKYAN/Megatron-LM#104",

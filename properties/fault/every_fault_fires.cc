@@ -60,7 +60,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "fault.every_fault_fires",
-    .claim = "every fault that was to be injected fired",
+    .claim = "Every fault that the case injects fires.",
     .needs = "every phase: fault records",
     .tolerance = "none",
     .source = "a fault that does not fire tests nothing",

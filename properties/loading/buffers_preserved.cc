@@ -108,7 +108,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "loading.buffers_preserved",
-    .claim = "A buffer that has its value already keeps it: materialisation touches only meta.",
+    .claim = "A buffer that already has its value keeps it: only meta tensors are "
+             "materialised.",
     .needs = "values, plain, resume: built, ready, restored",
     .tolerance = "bit-exact",
     .source = "NVIDIA/Megatron-LM#4155, huggingface/transformers#48932, "

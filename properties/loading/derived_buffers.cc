@@ -128,7 +128,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "loading.derived_buffers",
-    .claim = "A buffer that a formula defines has the formula's values on every rank.",
+    .claim = "A buffer that a formula defines holds the formula's values on every rank.",
     .needs = "values, plain, resume: ready, restored",
     .tolerance = "the oracle's ulp_max: pow and reciprocal may round differently",
     .source = "huggingface/transformers#45902, unslothai/unsloth#4112, macwiatrak/Bacformer#36",

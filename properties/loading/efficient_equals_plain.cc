@@ -51,7 +51,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "loading.efficient_equals_plain",
-    .claim = "The memory-saving path ends with the same bits as the plain path, tensor by tensor.",
+    .claim = "The memory-saving path ends with the same bits in every tensor as the plain "
+             "path.",
     .needs = "values, plain: ready",
     .tolerance = "bit-exact",
     .source = "areal-project/AReaL#1182",

@@ -119,7 +119,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "loading.equals_source",
-    .claim = "What the checkpoint holds is what the model holds, bit for bit, on every replica.",
+    .claim = "The model holds the values of the checkpoint, bit for bit, on every replica.",
     .needs = "values, plain, resume: loaded (where defined), ready, restored; train, again: ready",
     .tolerance = "bit-exact",
     .source = "facebookresearch/metaseq#254, pytorch/pytorch#187138; the safetensors format",

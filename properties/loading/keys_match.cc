@@ -258,9 +258,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "loading.keys_match",
-    .claim =
-        "The model has the tensors it declares, and missing and unexpected keys are allowed and "
-        "truly reported.",
+    .claim = "The model has the tensors it declares, and every missing or unexpected key is "
+             "allowed and reported.",
     .needs = "values, plain, resume: ready or restored; key reports; the source checkpoint",
     .tolerance = "none: sets; *.rotary_emb.inv_freq in old Llama files is allowed",
     .source = "huggingface/transformers#48744, torchgeo/torchgeo#4036, deepspeedai/DeepSpeed#7848",

@@ -102,7 +102,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "loading.no_new_nan",
-    .claim = "Loading adds no NaN and no Inf to what the source or the formula gives.",
+    .claim = "Loading adds no NaN and no Inf to the values of the checkpoint or the formula.",
     .needs = "values, plain, resume: ready, restored; train, again, train_resume: stepped, resumed",
     .tolerance = "none: counts",
     .source = "huggingface/transformers#45050, NVIDIA/Megatron-LM#4155",

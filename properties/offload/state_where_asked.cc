@@ -116,7 +116,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "offload.state_where_asked",
-    .claim = "The host has as much of the optimizer's state as was asked for.",
+    .claim = "The host holds the requested fraction of the optimizer state.",
     .needs = "train, again, train_resume, train_on_device: stepped, resumed; tensors on a device",
     .tolerance = "one parameter: none is split",
     .source = "NVIDIA/Megatron-LM's hybrid device optimizer",

@@ -155,7 +155,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "sharding.collectives_in_order",
-    .claim = "All ranks make the same collectives, on the same tensors, in the same order.",
+    .claim = "All ranks issue the same collectives, on the same tensors, in the same order.",
     .needs = "values, plain, resume, memory, train, again, train_resume: collectives",
     .tolerance = "none: equality",
     .source = "verl-project/verl#6365, pytorch/pytorch#75902, huggingface/accelerate#3921",

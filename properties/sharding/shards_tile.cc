@@ -215,7 +215,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "sharding.shards_tile",
-    .claim = "The ranks' shards are a disjoint, exact cover of every tensor, on every replica.",
+    .claim = "The shards of the ranks tile every tensor on every replica: no gap and no "
+             "overlap.",
     .needs = "values, plain, resume: sharded, materialized, ready, restored; "
              "train, again, train_resume: stepped, resumed",
     .tolerance = "none: sets of elements",

@@ -102,7 +102,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "training.groups_kept",
-    .claim = "Sharding a model changes no group of its optimizer: options, parameters, order.",
+    .claim = "Sharding a model changes no parameter group of its optimizer: not its "
+             "options, its parameters or their order.",
     .needs = "every phase: optimizer records of two stages at step 0",
     .tolerance = "none",
     .source = "modelscope/twinkle#117; torch.optim.Optimizer.param_groups",

@@ -357,7 +357,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "training.steps_by_formula",
-    .claim = "Every optimizer step of the reference is AdamW's, to the bit.",
+    .claim = "Every optimizer step of the reference is bit-identical to AdamW.",
     .needs = "train, again, train_on_device, train_resume: ready, restored, stepped, resumed",
     .tolerance = "bit-exact",
     .source = "Loshchilov and Hutter, Decoupled Weight Decay Regularization, algorithm 2",

@@ -4,13 +4,13 @@
 namespace shardproof {
 namespace {
 
-const FaultRegistration kRegistration{MakeInterposedFault(
-    {.id = "cuda/flip",
-     .what = "one bit of what a copy to or from a device brings is the other one",
-     .model = FaultModel::kMustBeSeen,
-     .function = "cudaMemcpyAsync",
-     .act = "flip=0",
-     .becomes = "has the lowest bit of its result flipped"})};
+const FaultRegistration kRegistration{
+    MakeInterposedFault({.id = "cuda/flip",
+                         .what = "one bit is flipped in a copy to or from a device",
+                         .model = FaultModel::kMustBeSeen,
+                         .function = "cudaMemcpyAsync",
+                         .act = "flip=0",
+                         .becomes = "has the lowest bit of its result flipped"})};
 
 }  // namespace
 }  // namespace shardproof

@@ -7,7 +7,7 @@ namespace {
 
 const FaultRegistration kRegistration{
     MakeInterposedFault({.id = "cuda/memory",
-                         .what = "a device has no memory left, as of one allocation",
+                         .what = "a device has no memory left from one allocation on",
                          .model = FaultModel::kMustAbortCleanly,
                          .function = "cudaMalloc",
                          .act = "error=cudaErrorMemoryAllocation",

@@ -8,7 +8,7 @@ namespace {
 
 const FaultRegistration kRegistration{MakeFileFault({
     .id = "file/edquot",
-    .what = "one rank may write no more from its n-th write on: its quota is used up",
+    .what = "the disk quota of one rank is exhausted from its n-th write on",
     .ops = {FileOp::kWrite},
     .error_number = EDQUOT,
     .from_then_on = true,

@@ -8,7 +8,7 @@ namespace {
 
 const FaultRegistration kRegistration{MakeFileFault({
     .id = "file/read-only",
-    .what = "one rank can make and change no more files from its n-th attempt on",
+    .what = "one rank can neither create nor change files from its n-th attempt on",
     .ops = {FileOp::kCreate, FileOp::kOpen, FileOp::kWrite, FileOp::kMakeDirectory,
             FileOp::kRename},
     .error_number = EROFS,

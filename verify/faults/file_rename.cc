@@ -8,7 +8,7 @@ namespace {
 
 const FaultRegistration kRegistration{MakeFileFault({
     .id = "file/rename",
-    .what = "one rename by a rank fails with an I/O error; ranks other than 0 make none",
+    .what = "one rename by a rank fails with an I/O error; only rank 0 renames files",
     .ops = {FileOp::kRename},
     .error_number = EIO,
     .from_then_on = true,

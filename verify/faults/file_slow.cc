@@ -14,7 +14,7 @@ constexpr auto kDelay = std::chrono::milliseconds(20);
 
 const FaultRegistration kRegistration{{
     .id = "file/slow",
-    .what = "every write and sync of one rank takes 20 ms longer, from its n-th on",
+    .what = "every write and fsync of one rank takes 20 ms longer, from the n-th on",
     .where = kTriggerHelp,
     .model = FaultModel::kMustGoOn,
     .check = CheckTrigger,

@@ -10,7 +10,7 @@ namespace {
 
 const FaultRegistration kRegistration{{
     .id = "memory/tensor",
-    .what = "one allocation of a rank, of a tensor or of what tensors travel through, fails",
+    .what = "one allocation of a rank, for a tensor or for a staging buffer, fails",
     .where = kTriggerHelp,
     .model = FaultModel::kMustAbortCleanly,
     .check = CheckTrigger,

@@ -6,7 +6,7 @@ namespace {
 
 const FaultRegistration kRegistration{MakeInterposedFault(
     {.id = "nccl/async-error",
-     .what = "a communicator reports an error after a collective that went well",
+     .what = "a communicator reports an error after a collective that succeeded",
      .model = FaultModel::kMustEndTheRun,
      .function = "ncclAllReduce",
      .act = "async-error=ncclRemoteError",

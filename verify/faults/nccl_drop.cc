@@ -6,7 +6,7 @@ namespace {
 
 const FaultRegistration kRegistration{
     MakeInterposedFault({.id = "nccl/drop",
-                         .what = "a collective of NCCL is left out on one rank",
+                         .what = "one NCCL collective is skipped on one rank",
                          .model = FaultModel::kMustEndTheRun,
                          .function = "ncclAllReduce",
                          .act = "drop",

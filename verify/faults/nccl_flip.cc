@@ -4,13 +4,13 @@
 namespace shardproof {
 namespace {
 
-const FaultRegistration kRegistration{MakeInterposedFault(
-    {.id = "nccl/flip",
-     .what = "one bit of what a collective of NCCL brings to a rank is the other one",
-     .model = FaultModel::kMustBeSeen,
-     .function = "ncclAllReduce",
-     .act = "flip=0",
-     .becomes = "has the lowest bit of its result flipped"})};
+const FaultRegistration kRegistration{
+    MakeInterposedFault({.id = "nccl/flip",
+                         .what = "one bit is flipped in what an NCCL collective delivers to a rank",
+                         .model = FaultModel::kMustBeSeen,
+                         .function = "ncclAllReduce",
+                         .act = "flip=0",
+                         .becomes = "has the lowest bit of its result flipped"})};
 
 }  // namespace
 }  // namespace shardproof

@@ -6,7 +6,7 @@ namespace {
 
 const FaultRegistration kRegistration{
     MakeInterposedFault({.id = "nccl/hang",
-                         .what = "a collective of NCCL does not return on one rank",
+                         .what = "one NCCL collective does not return on one rank",
                          .model = FaultModel::kMustEndTheRun,
                          .function = "ncclAllReduce",
                          .act = "hang",

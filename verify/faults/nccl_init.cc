@@ -6,7 +6,7 @@ namespace {
 
 const FaultRegistration kRegistration{
     MakeInterposedFault({.id = "nccl/init",
-                         .what = "a rank's communicator cannot be made",
+                         .what = "a rank's NCCL communicator cannot be created",
                          .model = FaultModel::kMustEndTheRun,
                          .function = "ncclCommInitRankConfig",
                          .act = "error=ncclSystemError",

@@ -6,7 +6,7 @@ namespace {
 
 const FaultRegistration kRegistration{
     MakeInterposedFault({.id = "nccl/slow",
-                         .what = "a collective of NCCL begins 300 ms late on one rank",
+                         .what = "one NCCL collective starts 300 ms late on one rank",
                          .model = FaultModel::kMustGoOn,
                          .function = "ncclAllReduce",
                          .act = "delay=300",

@@ -7,7 +7,7 @@ namespace shardproof {
 namespace {
 
 const FaultRegistration kRegistration{
-    RankFault("rank/leave", "a rank ends early, as if all were well", FaultModel::kMustEndTheRun,
+    RankFault("rank/leave", "a rank exits early, as if it had finished", FaultModel::kMustEndTheRun,
               "ends early, as if all were well,", [](const FaultSite& site) {
                 if (site.die) site.die();
                 ::_exit(0);

@@ -9,7 +9,7 @@ namespace shardproof {
 namespace {
 
 const FaultRegistration kRegistration{
-    RankFault("rank/stop", "a rank stops and never answers again", FaultModel::kMustEndTheRun,
+    RankFault("rank/stop", "a rank stops and never responds again", FaultModel::kMustEndTheRun,
               "stops and never answers again,",
               [](const FaultSite&) { ::kill(::getpid(), SIGSTOP); }, {.process = true})};
 

@@ -17,7 +17,7 @@ void Remove(const FaultSite& site) {
 }
 
 const FaultRegistration kRegistration{
-    RankFault("store/gone", "the store that ranks met by is gone, when one has come so far",
+    RankFault("store/gone", "the rendezvous store is removed once a rank reaches STAGE",
               FaultModel::kMustGoOn, "loses the store that all ranks met by,", Remove,
               {.process = true, .child = true})};
 
