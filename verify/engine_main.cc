@@ -11,25 +11,25 @@ int main(int argc, char** argv) {
                        "shardproof " SHARDPROOF_VERSION ", torch " SHARDPROOF_TORCH_VERSION);
   app.require_subcommand(1);
   app.footer(
-      "Start with:\n"
-      "  shardproof compare A B                     two checkpoints: the same, to the bit?\n"
-      "  shardproof audit DIR                       one checkpoint: is it all there?\n"
-      "  shardproof crashtest --root DIR -- COMMAND a save of yours: what does a crash leave?\n"
-      "  shardproof verify --checkpoint DIR         load, shard, save, restore it on 4 ranks\n"
+      "Examples:\n"
+      "  shardproof compare A B                      are two checkpoints equal, bit for bit?\n"
+      "  shardproof audit DIR                        is a checkpoint complete?\n"
+      "  shardproof crashtest --root DIR -- COMMAND  what does a crash of this save leave behind?\n"
+      "  shardproof verify --checkpoint DIR          load, shard, save and restore it on 4 ranks\n"
       "  shardproof verify --checkpoint DIR --inject file/flip@model.norm.weight:3\n"
-      "                                             see what a failure looks like\n"
+      "                                              see what a failure looks like\n"
       "Exit codes: 0 pass, 1 fail, 2 usage or bad input, 3 inconclusive, 4 hang, 5 the verifier\n"
       "itself is broken, 77 skipped.");
   int exit_code = 0;
   const std::vector<std::string> command_line(argv, argv + argc);
-  shardproof::AddVerify(app, command_line, &exit_code);
-  shardproof::AddReplay(app, command_line, &exit_code);
-  shardproof::AddShrink(app, &exit_code);
-  shardproof::AddReport(app, command_line, &exit_code);
   shardproof::AddCompare(app, &exit_code);
   shardproof::AddAudit(app, &exit_code);
   shardproof::AddSeal(app, &exit_code);
-  shardproof::AddCrashtest(app, &exit_code);
+  shardproof::AddReport(app, command_line, &exit_code);
+  shardproof::AddVerify(app, command_line, &exit_code);
+  shardproof::AddReplay(app, command_line, &exit_code);
+  shardproof::AddShrink(app, &exit_code);
   shardproof::AddList(app, &exit_code);
+  shardproof::AddCrashtest(app, &exit_code);
   return shardproof::RunApp(app, command_line, exit_code);
 }

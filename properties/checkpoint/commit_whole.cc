@@ -116,8 +116,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "checkpoint.commit_whole",
-    .claim = "What a training job leaves on disk is what it was asked to keep, each save as its "
-             "manifest says.",
+    .claim = "A training job leaves exactly the checkpoints on disk that it was asked to "
+             "keep, and each matches its manifest.",
     .reads = {{{"train"}, {"saved"}, "what is on disk"}},
     .tolerance = "bit-exact",
     .source = "the CK-notracker and CK-commitearly families",

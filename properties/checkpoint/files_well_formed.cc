@@ -112,8 +112,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "checkpoint.files_well_formed",
-    .claim = "A saved checkpoint's files are aligned, within their limit, and as large as the "
-             "index says.",
+    .claim = "The files of a saved checkpoint are aligned, within the size limit, and as "
+             "large as the index says.",
     .reads = {{{"values"}, {}, "saved checkpoints"}},
     .tolerance = "exact",
     .source = "safetensors: serialize pads the header to 8 bytes; huggingface_hub: "

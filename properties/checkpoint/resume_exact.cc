@@ -68,7 +68,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "checkpoint.resume_exact",
-    .claim = "Every step after a resume does what it does in the job that was not interrupted.",
+    .claim = "Every step after a resume is bit-identical to the same step of the "
+             "uninterrupted job.",
     .reads = {{{"train"}, {"stepped", "resumed"}},
               {{"again"}, {"stepped"}},
               {{"train_resume"}, {"resumed"}}},

@@ -94,7 +94,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "checkpoint.state_dict_whole",
-    .claim = "A state dict has every persistent tensor of the model, as the model has it.",
+    .claim = "A state dict holds every persistent tensor of the model, bit for bit.",
     .reads = {{{kEveryPhase}, {}, "state dicts"}},
     .tolerance = "bit-exact: a state dict refers to or copies the model's tensors",
     .source = "deepspeedai/DeepSpeed#3090; torch.nn.Module.state_dict documentation",

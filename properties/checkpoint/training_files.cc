@@ -111,7 +111,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "checkpoint.training_files",
-    .claim = "What a training job saves is on disk what it was in memory, each tensor once.",
+    .claim = "A training job writes every tensor to disk once, as it was in memory.",
     .reads = {{{"train"}, {"saved"}, "the saved checkpoint"}},
     .tolerance = "bit-exact: saving moves bytes",
     .source = "torch.distributed.checkpoint; deepspeedai/DeepSpeed#3090",

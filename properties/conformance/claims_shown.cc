@@ -104,7 +104,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "conformance.claims_shown",
-    .claim = "What the subject says it does has left its traces: placements, collectives, files.",
+    .claim = "What the subject declares that it does shows in its placements, collectives "
+             "and files.",
     .reads = {{{"values"}, {"ready"}}, {{kEveryPhase}, {}, "collectives, saved files"}},
     .tolerance = "none: sets",
     .source = "the definition of a conformance test",

@@ -84,7 +84,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "fault.after_equals_undisturbed",
-    .claim = "The job that runs after a fault equals, fact by fact, the one that never had it.",
+    .claim = "The job that runs after a fault matches, in everything recorded, a job that "
+             "never had the fault.",
     .reads = {{{"after", "undisturbed", "undisturbed_again"}, {}, "all facts"}},
     .tolerance = "none: facts are deterministic",
     .source = "what a fault leaves behind must have no effect",

@@ -109,8 +109,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "fault.damage_recovered",
-    .claim = "A saved checkpoint that is damaged is never restored: an older one is, or every rank "
-             "says why.",
+    .claim = "A damaged checkpoint is never restored: an older one is restored instead, or "
+             "every rank says why.",
     .reads = {{{"values", "train"}, {"saved", "restored"}, "fault records, errors"}},
     .tolerance = "none",
     .source = "the CK-noverify family",

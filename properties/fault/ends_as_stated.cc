@@ -211,9 +211,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "fault.ends_as_stated",
-    .claim =
-        "Under an injected fault every rank ends in time, as the fault's model says, and names the "
-        "rank that was struck.",
+    .claim = "Under an injected fault every rank ends in time and as the fault requires, "
+             "and names the faulted rank.",
     .reads = {{{kEveryPhase}, {}, "fault records, how every rank ends, errors, collectives"}},
     .tolerance = "none",
     .source = "NVIDIA/nccl#582, NVIDIA/nvidia-resiliency-ext#170",

@@ -56,7 +56,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "fault.every_fault_fires",
-    .claim = "Every fault that was to be injected fired.",
+    .claim = "Every fault that the case injects fires.",
     .reads = {{{kEveryPhase}, {}, "fault records"}},
     .tolerance = "none",
     .source = "a fault that does not fire tests nothing",

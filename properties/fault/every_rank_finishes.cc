@@ -228,8 +228,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "fault.every_rank_finishes",
-    .claim =
-        "Every rank of every phase ends by itself, without an error, and leaves whole evidence.",
+    .claim = "Every rank of every phase ends by itself, without an error, and leaves "
+             "complete evidence.",
     .reads = {{{kEveryPhase}, {}, "how every rank ends"}},
     .tolerance = "none",
     .source = "NVIDIA/nccl#582, alan-turing-institute/autocast#386, radixark/miles#1763",

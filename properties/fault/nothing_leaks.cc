@@ -42,8 +42,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "fault.nothing_leaks",
-    .claim = "A rank that ends has given back every descriptor, thread, process, shared memory and "
-             "temporary file, whatever fault struck it.",
+    .claim = "A rank that ends has released every descriptor, thread, process, shared "
+             "memory segment and temporary file, whatever fault was injected.",
     .reads = {{{kEveryPhase}, {}, "what processes hold when they end"}},
     .tolerance = "none",
     .source = "a job that is restarted in its process must find what it needs",

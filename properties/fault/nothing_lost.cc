@@ -148,8 +148,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "fault.nothing_lost",
-    .claim =
-        "Whatever a fault has cut short, a whole checkpoint is there, and what is there is whole.",
+    .claim = "Whatever a fault interrupts, a complete checkpoint remains, and no incomplete "
+             "one looks complete.",
     .reads = {{{"values", "train", "after"}, {}, "checkpoints that were left"}},
     .tolerance = "bit-exact",
     .source = "a fault may cost what was being saved, and nothing that had been",

@@ -103,7 +103,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "loading.buffers_preserved",
-    .claim = "A buffer that has its value already keeps it: materialisation touches only meta.",
+    .claim = "A buffer that already has its value keeps it: only meta tensors are "
+             "materialised.",
     .reads = {{{"values", "plain", "resume"}, {"built", "ready", "restored"}}},
     .tolerance = "bit-exact: only meta tensors may be materialised, so nothing may write such a "
                  "buffer",

@@ -122,7 +122,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "loading.derived_buffers",
-    .claim = "A buffer that a formula defines has the formula's values on every rank.",
+    .claim = "A buffer that a formula defines holds the formula's values on every rank.",
     .reads = {{{"values", "plain", "resume"}, {"ready", "restored"}}},
     .tolerance = "the oracle's ulp_max: pow and reciprocal may round differently",
     .source = "huggingface/transformers#45902 (original_inv_freq is 0), unslothai/unsloth#4112, "

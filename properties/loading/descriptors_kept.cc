@@ -183,9 +183,9 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "loading.descriptors_kept",
-    .claim =
-        "dtype, shape, kind, persistence, requires_grad, attributes, order of dims in memory and "
-        "parameter identity are kept from built to ready.",
+    .claim = "The dtype, shape, kind, persistence, requires_grad, attributes, memory order "
+             "of dims and identity of each parameter do not change between the stages built "
+             "and ready.",
     .reads = {{{"values", "plain", "resume"}, {"built", "ready", "restored"}}},
     .tolerance = "none: equality",
     .source = "pytorch/pytorch#136929, pytorch/torchtitan#4593, NVIDIA/Megatron-LM#1482, #5790",

@@ -47,7 +47,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "loading.efficient_equals_plain",
-    .claim = "The memory-saving path ends with the same bits as the plain path, tensor by tensor.",
+    .claim = "The memory-saving path ends with the same bits in every tensor as the plain "
+             "path.",
     .reads = {{{"values", "plain"}, {"ready"}}},
     .tolerance = "bit-exact: both paths move the same bytes and run the same formulas on one "
                  "machine",

@@ -112,7 +112,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "loading.equals_source",
-    .claim = "What the checkpoint holds is what the model holds, bit for bit, on every replica.",
+    .claim = "The model holds the values of the checkpoint, bit for bit, on every replica.",
     .reads = {{{"values", "plain", "resume"}, {"loaded", "ready", "restored"}},
               {{"train", "again", "train_on_device"}, {"ready"}}},
     .tolerance = "bit-exact: loading moves bytes and does no arithmetic",

@@ -254,9 +254,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "loading.keys_match",
-    .claim =
-        "The model has the tensors it declares, and missing and unexpected keys are allowed and "
-        "truly reported.",
+    .claim = "The model has the tensors it declares, and every missing or unexpected key is "
+             "allowed and reported.",
     .reads = {{{"values", "plain", "resume"},
                {"ready", "restored"},
                "key reports, the source checkpoint"}},

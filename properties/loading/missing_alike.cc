@@ -59,7 +59,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "loading.missing_alike",
-    .claim = "Keys that the checkpoint lacks hold their initial value, the same on every rank.",
+    .claim = "Tensors that the checkpoint lacks hold their initial values, the same on "
+             "every rank.",
     .reads = {{{"values", "plain", "resume"}, {"ready", "restored"}}},
     .tolerance = "bit-exact: a pure function of seed, name and index",
     .source = "huggingface/transformers#28245, deepspeedai/Megatron-DeepSpeed#193, "

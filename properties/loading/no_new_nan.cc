@@ -98,7 +98,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "loading.no_new_nan",
-    .claim = "Loading adds no NaN and no Inf to what the source or the formula gives.",
+    .claim = "Loading adds no NaN and no Inf to the values of the checkpoint or the formula.",
     .reads = {{{"values", "plain", "resume"}, {"ready", "restored"}},
               {{"train", "again", "train_on_device", "train_resume"},
                {"ready", "stepped", "saved", "restored", "resumed"}}},

@@ -32,7 +32,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "offload.equals_on_device",
-    .claim = "Steps of which the host does a part are those of the device alone, to the bit.",
+    .claim = "A step partly offloaded to the host is bit-identical to the same step on the "
+             "device.",
     .reads = {{{"train", "again", "train_on_device"}, {"stepped"}}},
     .tolerance = "bit-exact: the same operations on the same values in the same order",
     .source = "pytorch/pytorch#180666, deepspeedai/DeepSpeed#7805, NVIDIA/Megatron-LM#5071",

@@ -20,7 +20,7 @@ class OffloadEvidence : public TrainingEvidence {
  public:
   OffloadEvidence() {
     evidence.test_case.subject = "reference";
-    evidence.test_case.device = "apart";
+    evidence.test_case.device = "isolated";
     evidence.test_case.training.offload = 0.5;
     PhaseEvidence on_device = Phase("again");
     on_device.name = "train_on_device";
@@ -40,7 +40,7 @@ class OffloadEvidence : public TrainingEvidence {
       }
       for (auto& [name, state] : record.tensors) {
         const bool is_largest = rank.Descriptor(state).ElementCount() == most;
-        state.device = phase != "train_on_device" && is_largest ? "cpu" : "apart";
+        state.device = phase != "train_on_device" && is_largest ? "cpu" : "isolated";
       }
     }
   }
@@ -90,7 +90,7 @@ TEST(OffloadTest, NamesStateThatIsNotWhereItWasAskedFor) {
   OffloadEvidence none;
   for (RankEvidence& rank : none.Phase("train").ranks) {
     for (StageRecord& record : rank.stages) {
-      for (auto& [name, state] : record.tensors) state.device = "apart";
+      for (auto& [name, state] : record.tensors) state.device = "isolated";
     }
   }
   EXPECT_EQ(First(none.evidence, kWhere).kind, "too-little");
@@ -105,7 +105,7 @@ TEST(OffloadTest, NamesStateThatIsNotWhereItWasAskedFor) {
 
   OffloadEvidence split;
   auto& state = split.At("train", 1, "stepped@1.optimizer").tensors.at("w.exp_avg");
-  state.device = state.device == "cpu" ? "apart" : "cpu";
+  state.device = state.device == "cpu" ? "isolated" : "cpu";
   const Finding finding = First(split.evidence, kWhere);
   EXPECT_EQ(finding.kind, "apart");
   EXPECT_THAT(finding.ranks, ElementsAre(1));

@@ -109,7 +109,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "offload.state_where_asked",
-    .claim = "The host has as much of the optimizer's state as was asked for.",
+    .claim = "The host holds the requested fraction of the optimizer state.",
     .reads = {{{"train", "again", "train_on_device", "train_resume"}, {"stepped", "resumed"}}},
     .tolerance = "one parameter: none is split",
     .source = "NVIDIA/Megatron-LM's hybrid device optimizer (--optimizer-offload-fraction)",

@@ -194,8 +194,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "sharding.chunk_rule",
-    .claim = "Shards are cut as torch.chunk does, strided ones piece by piece: ceil-sized chunks, "
-             "trailing ones short or empty.",
+    .claim = "Tensors are sharded as torch.chunk does it, strided ones piece by piece: "
+             "chunks have ceil size, and trailing ones are shorter or empty.",
     .reads = {{{"values", "plain", "resume"}, {"sharded", "materialized", "ready", "restored"}}},
     .tolerance = "none: sets of elements",
     .source = "torch.chunk documentation; DTensor's _StridedShard; pytorch/pytorch#136228 (two "

@@ -149,7 +149,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "sharding.collectives_in_order",
-    .claim = "All ranks make the same collectives, on the same tensors, in the same order.",
+    .claim = "All ranks issue the same collectives, on the same tensors, in the same order.",
     .reads = {{{"values", "plain", "resume", "memory", "train", "again", "train_on_device",
                 "train_resume"},
                {},

@@ -107,7 +107,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "sharding.ranks_match_rank0",
-    .claim = "Replicas equal rank 0, shards add up to what rank 0 loaded, descriptors are alike.",
+    .claim = "Replicas equal rank 0, the shards together equal what rank 0 loaded, and the "
+             "descriptors agree.",
     .reads = {{{"values", "plain", "resume"}, {"loaded", "ready", "restored"}},
               {{"train", "again", "train_on_device", "train_resume"},
                {"ready", "stepped", "saved", "restored", "resumed"}}},

@@ -209,7 +209,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "sharding.shards_tile",
-    .claim = "The ranks' shards are a disjoint, exact cover of every tensor, on every replica.",
+    .claim = "The shards of the ranks tile every tensor on every replica: no gap and no "
+             "overlap.",
     .reads = {{{"values", "plain", "resume"}, {"sharded", "materialized", "ready", "restored"}},
               {{"train", "again", "train_on_device", "train_resume"},
                {"ready", "stepped", "saved", "restored", "resumed"}}},

@@ -94,7 +94,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "training.groups_kept",
-    .claim = "Sharding a model changes no group of its optimizer: options, parameters, order.",
+    .claim = "Sharding a model changes no parameter group of its optimizer: not its "
+             "options, its parameters or their order.",
     .reads = {{{kEveryPhase}, {}, "the optimizer at two stages before its first step"}},
     .tolerance = "none",
     .source = "modelscope/twinkle#117; torch.optim.Optimizer.param_groups, whose order is what "

@@ -349,7 +349,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "training.steps_by_formula",
-    .claim = "Every optimizer step of the reference is AdamW's, to the bit.",
+    .claim = "Every optimizer step of the reference is bit-identical to AdamW.",
     .reads = {{{"train", "again", "train_on_device", "train_resume"},
                {"ready", "restored", "stepped", "resumed"}}},
     .tolerance = "bit-exact",

@@ -141,7 +141,7 @@ TEST_F(AuditTest, TheCrcOfAnEntryShowsEveryFlippedByteOfATensor) {
     ASSERT_TRUE(sound.ok());
     EXPECT_GT(sound.value().entries_checked, 20u);
     EXPECT_EQ(sound.value().entries_unchecked, 0u);
-    EXPECT_THAT(AuditText(sound.value(), false), HasSubstr("SOUND, structure and CRC-32  all"));
+    EXPECT_THAT(AuditText(sound.value(), false), HasSubstr("SOUND, structure and CRC-32  complete"));
     const std::vector<bool> is_tensor = BytesOfTensors(checkpoint, file);
     EXPECT_GT(std::count(is_tensor.begin(), is_tensor.end(), true), 60);
     std::fstream patch(file, std::ios::in | std::ios::out | std::ios::binary);
@@ -234,7 +234,7 @@ TEST_F(AuditTest, ASealShowsEveryFlippedByteOfATensor) {
   ASSERT_TRUE(HoldAgainstSeal(SealPath(path), rotten.value()).ok());
   EXPECT_THAT(rotten.value().damage,
               ElementsAre(HasSubstr("expected CRC-32"),
-                          HasSubstr("tensor 'rows': its bytes are not those")));
+                          HasSubstr("tensor 'rows': the bytes differ from the sealed ones")));
   EXPECT_THAT(AuditText(rotten.value(), false), HasSubstr("NOT SOUND  2 findings"));
 }
 

@@ -21,18 +21,18 @@ constexpr size_t kValueBytesMax = 100;
 std::string Headline(const AuditResult& result) {
   if (!result.IsSound())
     return fmt::format("NOT SOUND  {}", Count(result.damage.size(), "finding"));
-  if (!result.seal.empty()) return "SOUND  all of it is there, with the bytes that were sealed";
+  if (!result.seal.empty()) return "SOUND  complete, with the bytes that were sealed";
   if (result.entries_checked == 0) {
-    return "SOUND, structure only  all of it is there and can be read; no seal says what the bytes "
-           "were";
+    return "SOUND, structure only  complete and readable; there is no seal to check the bytes "
+           "against";
   }
   if (result.entries_unchecked == 0) {
-    return "SOUND, structure and CRC-32  all of it is there, and every entry of its archives has "
-           "the CRC-32 that was written with it";
+    return "SOUND, structure and CRC-32  complete, and every entry of its archives matches its "
+           "CRC-32";
   }
   return fmt::format(
-      "SOUND, structure and CRC-32 of {} of {} entries  all of it is there and can be read; no "
-      "seal says what the other bytes were",
+      "SOUND, structure and CRC-32 of {} of {} entries  complete and readable; there is no seal to "
+      "check the other bytes against",
       result.entries_checked, result.entries_checked + result.entries_unchecked);
 }
 
@@ -95,7 +95,7 @@ std::string AuditText(const AuditResult& result, bool all) {
       ++left;
       continue;
     }
-    if (shown++ == 0) text += all ? "\ntensors:\n" : "\ntensors that are not finite:\n";
+    if (shown++ == 0) text += all ? "\ntensors:\n" : "\ntensors with NaN or Inf:\n";
     text += TensorLine(tensor);
   }
   if (left > 0) text += fmt::format("  and {} more\n", left);
@@ -108,7 +108,7 @@ std::string AuditText(const AuditResult& result, bool all) {
     }
   }
   if (!result.unread.empty()) {
-    text += fmt::format("not read, being no part of it: {}\n",
+    text += fmt::format("not read, not part of the checkpoint: {}\n",
                         Printable(fmt::format("{}", fmt::join(result.unread, ", "))));
   }
   if (!result.seal.empty()) text += fmt::format("seal: {}\n", Printable(result.seal));

@@ -159,7 +159,7 @@ std::string SealPath(const std::string& checkpoint) {
 
 Status WriteSeal(const AuditResult& audited, const std::string& path) {
   if (!audited.IsSound()) {
-    return BadInput(fmt::format("{}: not sealed, since it is not sound: {}",
+    return BadInput(fmt::format("{}: not sealed because it is not sound: {}",
                                 Printable(audited.path), audited.damage.front()));
   }
   nlohmann::json tensors = nlohmann::json::object();
@@ -192,25 +192,25 @@ Status HoldAgainstSeal(const std::string& path, AuditResult& audited) {
     const auto sealed = seal.tensors.extract(tensor.name);
     const std::string what = "tensor " + Quote(tensor.name);
     if (sealed.empty()) {
-      damage.push_back(what + ": the seal has none of that name");
+      damage.push_back(what + ": not in the seal");
     } else if (sealed.mapped().dtype != tensor.dtype || sealed.mapped().shape != tensor.shape) {
       damage.push_back(fmt::format("{}: sealed as {}, found {}", what,
                                    TagText(sealed.mapped().dtype, sealed.mapped().shape),
                                    TagText(tensor.dtype, tensor.shape)));
     } else if (sealed.mapped().digest != tensor.digest) {
       damage.push_back(
-          fmt::format("{}: its bytes are not those that were sealed (digest {}, found {})", what,
-                      sealed.mapped().digest.Hex(), tensor.digest.Hex()));
+          fmt::format("{}: the bytes differ from the sealed ones (expected digest {}, found {})",
+                      what, sealed.mapped().digest.Hex(), tensor.digest.Hex()));
     }
   }
   for (const AuditedValue& value : audited.values) {
     const auto sealed = seal.values.extract(value.name);
     const std::string what = "value " + Quote(value.name);
     if (sealed.empty()) {
-      damage.push_back(what + ": the seal has none of that name");
+      damage.push_back(what + ": not in the seal");
     } else if (sealed.mapped().digest != value.digest) {
       damage.push_back(
-          fmt::format("{}: not what was sealed, found {}", what, Printable(value.text)));
+          fmt::format("{}: differs from the sealed value, found {}", what, Printable(value.text)));
     }
   }
   for (const auto& [name, sealed] : seal.tensors) {
@@ -226,14 +226,14 @@ Status HoldAgainstSeal(const std::string& path, AuditResult& audited) {
   for (const AuditedFile& file : audited.files) {
     const auto sealed = seal.files.extract(file.name);
     if (sealed.empty()) {
-      damage.push_back(fmt::format("file {}: the seal has none of that name", Quote(file.name)));
+      damage.push_back(fmt::format("file {}: not in the seal", Quote(file.name)));
     } else if (static_cast<uint64_t>(sealed.mapped().bytes) != file.bytes) {
       damage.push_back(fmt::format("file {}: sealed with {} bytes, found {}", Quote(file.name),
                                    sealed.mapped().bytes, file.bytes));
     } else if (sealed.mapped().digest != file.digest) {
-      damage.push_back(
-          fmt::format("file {}: what it holds beside tensors and values is not what was sealed",
-                      Quote(file.name)));
+      damage.push_back(fmt::format(
+          "file {}: its content other than tensors and values differs from what was sealed",
+          Quote(file.name)));
     }
   }
   for (const auto& [name, sealed] : seal.files) {

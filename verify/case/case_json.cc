@@ -176,6 +176,18 @@ FaultCase ParseFault(const JsonValue& value, const std::string& pointer, Complai
   return fault;
 }
 
+/// "apart" is what "isolated" was called.
+void ReadDevice(FieldReader& fields, std::string& device) {
+  if (!fields.Known("device")) return;
+  std::string read;
+  fields.Required("device", read);
+  if (read == "apart") {
+    device = "isolated";
+  } else {
+    fields.OneOf("device", KnownDevices(), device);
+  }
+}
+
 Case ParseFields(const JsonValue& value, Complaint& complaint) {
   Case c;
   FieldReader fields(value, "", complaint);
@@ -188,7 +200,7 @@ Case ParseFields(const JsonValue& value, Complaint& complaint) {
   c.mesh = ParseAxes(fields, "mesh");
   if (fields.Known("strategy")) fields.OneOf("strategy", KnownStrategies(), c.strategy);
   if (fields.Known("transport")) fields.OneOf("transport", KnownTransports(), c.transport);
-  if (fields.Known("device")) fields.OneOf("device", KnownDevices(), c.device);
+  ReadDevice(fields, c.device);
   if (fields.Known("optimizer")) fields.OneOf("optimizer", KnownOptimizers(), c.optimizer);
   fields.Optional("bucket_bytes", c.bucket_bytes, 1, kBytesMax);
   fields.Optional("device_bytes", c.device_bytes, 0, kBytesMax);

@@ -85,6 +85,16 @@ TEST(CaseJson, RoundTripsACheckpointModel) {
   EXPECT_EQ(CaseToJson(ParseCase(CaseToJson(c)).value()), CaseToJson(c));
 }
 
+TEST(CaseJson, ReadsTheFormerNameOfADevice) {
+  json value = SmallCase();
+  value["device"] = "apart";
+  const Result<Case> read = ParseCase(value);
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read.value().device, "isolated");
+  EXPECT_EQ(CaseToJson(read.value())["device"], "isolated");
+  EXPECT_THAT(RefusalWith("/device", "beside"), HasSubstr("/device: expected one of"));
+}
+
 TEST(CaseJson, RefusesUnknownFieldsAtEveryLevelAndListsTheKnown) {
   EXPECT_THAT(RefusalWith("/meshh", 1), HasSubstr("unknown field \"meshh\", expected one of"));
   EXPECT_THAT(RefusalWith("/model/tensors/1/dtyp", 1),

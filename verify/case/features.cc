@@ -177,8 +177,9 @@ void AddJob(std::vector<Feature>& features) {
   });
   add("trained by the host without overlap",
       [](const Case& c) { return c.steps > 0 && c.training.offload > 0 && !c.training.overlap; });
-  add("trained by the host from apart",
-      [](const Case& c) { return c.steps > 0 && c.training.offload > 0 && c.device == "apart"; });
+  add("trained by the host from isolated", [](const Case& c) {
+    return c.steps > 0 && c.training.offload > 0 && c.device == "isolated";
+  });
   add("trained and resumed on another mesh",
       [](const Case& c) { return c.steps > 0 && !c.resume_mesh.empty(); });
   add("struck by a fault", [](const Case& c) { return c.as_stated; });

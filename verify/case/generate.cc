@@ -534,7 +534,7 @@ Case DrawCase(const GenerateOptions& options) {
   made.transport = options.transport;
   const NameTable& strategies = KnownStrategies();
   made.strategy = std::string(strategies[Between(0, static_cast<int64_t>(strategies.size()) - 1)]);
-  if (Chance(15)) made.device = "apart";
+  if (Chance(15)) made.device = "isolated";
   if (Chance(30)) made.optimizer = "before-sharding";
   uint64_t bytes = 0;
   for (const TensorCase& tensor : made.model.tensors) {

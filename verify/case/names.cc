@@ -53,7 +53,7 @@ const NameTable& KnownValues() {
 }
 
 const NameTable& KnownDevices() {
-  static const NameTable names = {"cpu", "apart", "cuda"};
+  static const NameTable names = {"cpu", "isolated", "cuda"};
   return names;
 }
 

@@ -20,7 +20,10 @@ void AddList(CLI::App& app, int* exit_code);
 /// The case of a file, or of the run that a report or evidence directory holds. \error kBadInput
 Result<Case> ReadCaseOf(const std::string& path);
 
-/// --property, --report and --json, of every subcommand that judges.
+/// Heading of the options below.
+inline constexpr const char* kResults = "Results";
+
+/// --property, --report, --json and --explain, of every subcommand that judges.
 void AddOutputOptions(CLI::App& command, ExecuteOptions& options);
 
 }  // namespace shardproof

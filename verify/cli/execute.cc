@@ -95,7 +95,7 @@ Status WriteReports(RunResult& result, const ExecuteOptions& options) {
     const Places places = FindPlaces();
     const auto reproducers = ReproducerCommand(result, options, places);
     if (!reproducers.empty() && !result.Findings().empty()) {
-      ShowProgress("reproducers of the findings: writing and running them");
+      ShowProgress("writing reproducers of the findings and running them");
       SP_ASSIGN(const std::string script,
                 WriteReproducers(reproducers, json, result.evidence_directory,
                                  options.report + "/reproducers"));
@@ -185,7 +185,9 @@ Status CheckOutputs(const Case& test_case, const ExecuteOptions& options) {
 int Present(RunResult& result, const ExecuteOptions& options) {
   const Status written = WriteReports(result, options);
   if (options.json != "-") {
-    fmt::print("{}", TerminalReport(result, ::isatty(STDOUT_FILENO) != 0, TerminalWidth()));
+    fmt::print("{}", TerminalReport(result, {.color = ::isatty(STDOUT_FILENO) != 0,
+                                             .width = TerminalWidth(),
+                                             .explain = options.explain}));
   }
   if (!written.ok()) return Complain(written.error());
   return result.exit_code;
@@ -216,11 +218,12 @@ int Execute(const Case& test_case, const ExecuteOptions& options) {
   }
   if (test_case.transport == "sim") {
     return Complain(
-        BadInput("RANK is set: simulated ranks are threads of one process, and cannot be "
-                 "joined"));
+        BadInput("RANK is set, but simulated ranks are threads of one process and cannot join a "
+                 "launcher's ranks: unset RANK, or use --transport gloo"));
   }
   if (test_case.subject != kReference) {
-    return Complain(BadInput("RANK is set: a Python subject's ranks are started here, not joined"));
+    return Complain(BadInput(
+        "RANK is set, but Shardproof itself starts the ranks of a Python subject: unset RANK"));
   }
   if (joined.value()->rank != 0) return FollowRank0(*joined.value(), kPatience);
   JoinedLauncher launcher(*joined.value());

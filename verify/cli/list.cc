@@ -83,19 +83,21 @@ void PrintBugTable() {
 const char* ModelText(FaultModel model) {
   switch (model) {
     case FaultModel::kMustBeSeen:
-      return "a property must see it";
+      return "a property must see the damage";
     case FaultModel::kMustGoOn:
-      return "every rank must end well, as without it";
+      return "every rank must end well, as without the fault";
     case FaultModel::kMustRecover:
       return "an older checkpoint must be restored, or every rank must say what is damaged";
     case FaultModel::kMustAbortCleanly:
-      return "every rank must end with a clear error, nothing lost";
+      return "every rank must end with a clear error, and nothing may be lost";
     case FaultModel::kMustEndTheRun:
-      return "the other ranks must end within the deadline and name the rank";
+      return "the other ranks must end within the deadline and name the faulted rank";
     case FaultModel::kMustTellAll:
-      return "it and all others must end within the deadline and name the rank";
+      return "every rank must end within the deadline and name the faulted rank";
     case FaultModel::kMustEndInTime:
-      return "all ranks must end within the deadline, and the others name it if it failed";
+      return "every rank must end within the deadline, and the others must name the faulted rank "
+             "if it "
+             "failed";
   }
   return "";
 }
@@ -104,12 +106,12 @@ void PrintFaults() {
   for (const Fault& fault : AllFaults()) {
     const bool is_call = fault.where == kTriggerHelp;
     fmt::print("{}@WHERE\n  {}; {}\n  WHERE: {}\n", fault.id, fault.what, ModelText(fault.model),
-               is_call ? "a call, as below" : fault.where);
+               is_call ? "a call, see below" : fault.where);
   }
   fmt::print(
-      "\n  A call is counted on its rank, among those that the fault is about, from the begin of "
-      "the phase\n"
-      "  that is struck: {}\n",
+      "\n  Calls are counted per rank, from the start of the faulted phase, and only those the "
+      "fault\n"
+      "  applies to: {}\n",
       kTriggerHelp);
 }
 
@@ -136,15 +138,17 @@ struct Listing {
 
 void AddList(CLI::App& app, int* exit_code) {
   CLI::App* command =
-      app.add_subcommand("list", "List what there is to judge, to plant, to inject");
+      app.add_subcommand("list", "List the properties, faults, planted bugs and capabilities");
+  command->group(kFrameworkDoor);
+  command->footer("Example:\n  shardproof list faults");
   command->require_subcommand(1);
   const std::vector<Listing> listings = {
-      {"properties", "What is judged", PrintProperties, "--json", "Print all fields as JSON",
+      {"properties", "What is judged, with what each property reads and compares", PrintProperties, "--json", "Print all fields as JSON",
        PrintPropertiesAsJson},
-      {"capabilities", "What a subject may declare that it cannot do", PrintCapabilities},
-      {"bugs", "Known mistakes that can be planted", PrintBugs, "--markdown",
+      {"capabilities", "What a subject can declare that it does not support", PrintCapabilities},
+      {"bugs", "Known bugs that --bug and --bugs can plant in the reference pipeline", PrintBugs, "--markdown",
        "Print a table of the kinds of mistake", PrintBugTable},
-      {"faults", "What can be injected", PrintFaults, "--markdown", "Print a table",
+      {"faults", "Faults that --inject can inject, and what a correct job must do", PrintFaults, "--markdown", "Print a table",
        PrintFaultTable}};
   for (const Listing& listing : listings) {
     CLI::App* list = command->add_subcommand(listing.name, listing.what);

@@ -3,13 +3,25 @@
 namespace shardproof {
 
 void AddOutputOptions(CLI::App& command, ExecuteOptions& options) {
-  command.add_option("--property", options.properties, "Judge only this property; may be repeated");
+  command
+      .add_option("--property", options.properties,
+                  "Judge only this property (see 'shardproof list properties'); may be repeated")
+      ->type_name("ID")
+      ->group(kResults);
+  command
+      .add_flag("--explain", options.explain,
+                "Show each property that was skipped, with the reason")
+      ->group(kResults);
   command
       .add_option("--report", options.report,
-                  "Directory for report.html, junit.xml, result.json and the evidence")
-      ->check(NotEmpty);
-  command.add_option("--json", options.json, "File for the result as JSON; - is stdout")
-      ->check(NotEmpty);
+                  "Write report.html, junit.xml, result.json and the evidence to this directory")
+      ->check(NotEmpty)
+      ->type_name("DIR")
+      ->group(kResults);
+  command.add_option("--json", options.json, "Write the result as JSON to this file; - is stdout")
+      ->check(NotEmpty)
+      ->type_name("FILE")
+      ->group(kResults);
 }
 
 }  // namespace shardproof

@@ -39,10 +39,13 @@ void AddReplay(CLI::App& app, const std::vector<std::string>& command_line, int*
     ExecuteOptions execute;
   };
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("replay", "Run a case again, exactly");
-  command->add_option("CASE", arguments->path, "Case JSON, or the directory of a report")
+  CLI::App* command =
+      app.add_subcommand("replay", "Run a case again, exactly as it was run before");
+  command->group(kFrameworkDoor);
+  command->add_option("CASE", arguments->path, "Case file, or the directory of a report")
       ->required();
   AddOutputOptions(*command, arguments->execute);
+  command->footer("Example:\n  shardproof replay out --report again");
   command->callback([arguments, command_line, exit_code] {
     arguments->execute.command_line = command_line;
     const auto test_case = ReadCaseOf(arguments->path);

@@ -51,8 +51,8 @@ int RunReport(const std::string& path, const ExecuteOptions& options) {
     std::error_code error;
     std::filesystem::create_directories(options.report, error);
     if (error) {
-      return Complain(BadInput(
-          fmt::format("report directory {}: cannot be made: {}", options.report, error.message())));
+      return Complain(BadInput(fmt::format("report directory {}: cannot be created: {}",
+                                           options.report, error.message())));
     }
   }
   return Present(result, options);
@@ -84,23 +84,29 @@ void AddReport(CLI::App& app, const std::vector<std::string>& command_line, int*
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command =
-      app.add_subcommand("report", "Judge evidence that a script or an earlier run left");
+      app.add_subcommand("report", "Judge the evidence that a job or an earlier run left");
+  command->group(kJobDoor);
   command
       ->add_option("DIR", arguments->path,
-                   "Directory that shardproof.observe wrote, or of a report")
+                   "Directory that shardproof.observe wrote, or one of --report")
       ->required();
   CLI::Option* bundle =
       command
           ->add_option("--bundle", arguments->bundle,
-                       "Pack the report of DIR, its evidence and its reproducers into this .tar.gz")
-          ->check(NotEmpty);
+                       "Pack the report in DIR, its evidence and its reproducers into this .tar.gz")
+          ->check(NotEmpty)
+          ->type_name("FILE");
   command
       ->add_flag("--redact", arguments->redact,
-                 "In the bundle, keep names, shapes and digests and leave out every value")
+                 "Leave every value out of the bundle; names, shapes and digests stay")
       ->needs(bundle);
   AddOutputOptions(*command, arguments->execute);
+  command->footer(
+      "Examples:\n"
+      "  shardproof report evidence --report out\n"
+      "  shardproof report out --bundle out.tar.gz --redact");
   // What is packed was judged.
-  for (const char* judging : {"--property", "--report", "--json"}) {
+  for (const char* judging : {"--property", "--explain", "--report", "--json"}) {
     bundle->excludes(command->get_option(judging));
   }
   command->callback([arguments, command_line, exit_code] {

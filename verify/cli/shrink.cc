@@ -21,20 +21,31 @@ void AddShrink(CLI::App& app, int* exit_code) {
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command =
-      app.add_subcommand("shrink", "Find the smallest case that fails in the same way as a case");
-  command->add_option("CASE", arguments->path, "Case JSON, or the directory of a report")
+      app.add_subcommand("shrink", "Find the smallest case that still fails in the same way");
+  command->group(kFrameworkDoor);
+  command->add_option("CASE", arguments->path, "Case file, or the directory of a report")
       ->required();
-  command->add_option("--property", arguments->property,
-                      "Whose finding is to stay (default: the first one)");
+  command
+      ->add_option("--property", arguments->property,
+                   "Keep the finding of this property (default: of the first that fails)")
+      ->type_name("ID");
   command
       ->add_option("--runs", arguments->runs,
-                   "Run at most so many cases (default 500, of a subject 60)")
-      ->check(CLI::Range(uint64_t{0}, kRunsMax));
-  command->add_option("--out", arguments->out, "File for the smallest case (default: stdout)")
-      ->check(NotEmpty);
-  command->add_option(
-      "--python", arguments->execute.python,
-      "Python that runs the subject (default: the one with the torch built against)");
+                   "Run at most N cases (default 500, or 60 for a subject)")
+      ->check(CLI::Range(uint64_t{0}, kRunsMax))
+      ->type_name("N");
+  command
+      ->add_option("--out", arguments->out,
+                   "Write the smallest case to this file (default: stdout)")
+      ->check(NotEmpty)
+      ->type_name("FILE");
+  command
+      ->add_option(
+          "--python", arguments->execute.python,
+          "Python interpreter for the subject (default: the one whose torch Shardproof was "
+          "built against)")
+      ->type_name("FILE");
+  command->footer("Example:\n  shardproof shrink out --out smallest.json");
   command->callback([arguments, exit_code] {
     const auto test_case = ReadCaseOf(arguments->path);
     *exit_code = test_case.ok() ? RunShrink(test_case.value(), arguments->property, arguments->runs,

@@ -123,11 +123,11 @@ Result<SoakSummary> GoOnFrom(const std::string& path, const SoakOptions& options
   text << file.rdbuf();
   const json document = json::parse(text.str(), nullptr, false);
   if (!document.is_object() || !document.contains("summary") || !document.contains("stream")) {
-    return BadInput(fmt::format("{}: is not what a soak left", path));
+    return BadInput(fmt::format("{}: expected the --json file of a run of generated cases", path));
   }
   if (document["stream"] != StreamOf(options)) {
-    return BadInput(fmt::format("{}: is of another stream of cases: expected {}, found {}", path,
-                                StreamOf(options).dump(), document["stream"].dump()));
+    return BadInput(fmt::format("{}: holds a run of other generated cases: expected {}, found {}",
+                                path, StreamOf(options).dump(), document["stream"].dump()));
   }
   auto summary = SummaryFromJson(document["summary"]);
   if (!summary.ok()) return summary.error().While(path);
@@ -171,8 +171,8 @@ Status CheckFileCanBeWritten(const char* option, const std::string& path) {
         fmt::format("{} {}: expected a file to write, found a directory", option, path));
   }
   if (fs::is_directory(folder, error) && ::access(folder.c_str(), W_OK | X_OK) == 0) return Ok();
-  return BadInput(fmt::format("{} {}: cannot be written: {} is no directory that can be written in",
-                              option, path, folder.string()));
+  return BadInput(fmt::format("{} {}: cannot be written: {} is not a writable directory", option,
+                              path, folder.string()));
 }
 
 Status WriteDocument(const std::string& path, const json& document) {
@@ -262,8 +262,8 @@ Result<std::optional<Smallest>> FindSmallest(const Case& failing, const std::str
 }
 
 const char* WhyItEnded(const Shrunk& shrunk) {
-  if (shrunk.is_smallest) return "no simpler case shows it";
-  return Interruption::WasSeen() ? "interrupted" : "no more runs were allowed";
+  if (shrunk.is_smallest) return "no simpler case fails so";
+  return Interruption::WasSeen() ? "interrupted" : "the limit on runs was reached";
 }
 
 /// Shrinks the first failing case, and shows the smallest as `verify` would.
@@ -285,7 +285,7 @@ void ShowFailure(const SoakArguments& arguments, const SoakOptions& options,
     return;
   }
   if (!smallest.value()) {
-    fmt::print("run again in processes of its own it does not fail\n");
+    fmt::print("passed when re-run in separate processes: the failure is not deterministic\n");
     return;
   }
   const Shrunk& shrunk = smallest.value()->shrunk;
@@ -305,11 +305,12 @@ void ShowFailure(const SoakArguments& arguments, const SoakOptions& options,
     }
   }
   if (Execute(shrunk.test_case, execute) == 0) {
-    fmt::print("it passes this time: what was found ({}) comes and goes\n",
+    fmt::print("passed when re-run: the failure ({}) is not deterministic\n",
                smallest.value()->signature.Text());
   }
   if (!execute.report.empty()) return;
-  fmt::print("the case, for `shardproof replay FILE`:\n{}\n", CaseToJson(shrunk.test_case).dump());
+  fmt::print("the smallest case, for `shardproof replay FILE`:\n{}\n",
+             CaseToJson(shrunk.test_case).dump());
 }
 
 Result<int> SoakOf(const SoakArguments& arguments) {
@@ -337,13 +338,18 @@ Result<int> SoakOf(const SoakArguments& arguments) {
   const Verdict verdict = SoakVerdict(summary, end);
   const Status written = WriteDocument(
       arguments.execute.json, Document(options, summary, verdict, SoakReason(summary, end)));
-  if (arguments.execute.json != "-") fmt::print("{}", SoakReport(summary, end));
-  std::fflush(stdout);
   SP_TRY(Status(written));
-  if (!summary.failures.empty() && arguments.execute.json != "-") {
+  if (arguments.execute.json == "-") return ExitCodeOf(verdict);
+  // A failure is shown first; else the verdict is the last line.
+  const std::string tables = SoakTables(summary, end, arguments.execute.explain);
+  const std::string line = SoakLine(summary, end);
+  fmt::print("{}", summary.failures.empty() ? tables + line : line);
+  std::fflush(stdout);
+  if (!summary.failures.empty()) {
     ShowFailure(arguments, options, summary.failures.front());
+    fmt::print("{}", tables);
   } else if (summary.failures.empty() && fs::exists(arguments.execute.report + "/result.json")) {
-    fmt::print("report {}: is of an earlier run; nothing failed in this one\n",
+    fmt::print("{} holds the report of an earlier run; nothing failed in this one\n",
                arguments.execute.report);
   }
   return ExitCodeOf(verdict);
@@ -353,7 +359,7 @@ Result<int> SoakOf(const SoakArguments& arguments) {
 
 int RunSoak(const SoakArguments& arguments) {
   if (arguments.resume && (arguments.execute.json.empty() || arguments.execute.json == "-")) {
-    return Complain(BadInput("--resume needs --json FILE, the file that it goes on from"));
+    return Complain(BadInput("--resume: expected --json FILE with it, the file to continue from"));
   }
   const auto code = SoakOf(arguments);
   return code.ok() ? code.value() : Complain(code.error());
@@ -419,13 +425,14 @@ Result<int> AdequacyOf(const SoakArguments& arguments) {
   SP_TRY(WriteDocument(arguments.execute.json, document(measured)));
   if (!arguments.execute.report.empty()) {
     fmt::print(
-        "smallest cases: {0}/ID.json; `shardproof replay {0}/ID.json --report DIR` makes "
+        "the smallest cases are in {0}/ID.json; `shardproof replay {0}/ID.json --report DIR` "
+        "writes "
         "reproducers\n",
         arguments.execute.report);
   }
   if (!all || measured.size() == bugs.size()) return all ? 0 : 1;
-  fmt::print("inconclusive: time limit; {} of {} were not planted\n", bugs.size() - measured.size(),
-             Plural(bugs.size(), "bug"));
+  fmt::print("inconclusive: the time limit was reached; {} of {} were not planted\n",
+             bugs.size() - measured.size(), Plural(bugs.size(), "bug"));
   return ExitCodeOf(Verdict::kInconclusive);
 }
 
@@ -456,8 +463,9 @@ int RunShrink(const Case& failing, const std::string& property, std::optional<ui
       FindSmallest(failing, property, runs_max.value_or(ShrinkRunsFor(failing.subject)), options);
   if (!smallest.ok()) return Complain(smallest.error());
   if (!smallest.value()) {
-    return Complain(BadInput(property.empty() ? "the case does not fail: there is nothing to shrink"
-                                              : "the case has no finding of " + property));
+    return Complain(BadInput(property.empty()
+                                 ? "the case does not fail, so there is nothing to shrink"
+                                 : "the case has no finding of " + property));
   }
   const Shrunk& shrunk = smallest.value()->shrunk;
   std::fprintf(stderr, "%s to %s in %lu runs (%s; %s)\n", SizeText(failing).c_str(),

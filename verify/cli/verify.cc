@@ -69,8 +69,9 @@ std::optional<int64_t> StartedRanks() {
 Result<int64_t> WorldFrom(const std::optional<int64_t>& asked) {
   const std::optional<int64_t> started = StartedRanks();
   if (asked && started && *asked > *started) {
-    return BadInput(
-        fmt::format("--world {}: {} ranks were started (WORLD_SIZE)", *asked, *started));
+    return BadInput(fmt::format(
+        "--world: expected at most the {} ranks that were started (WORLD_SIZE), found {}", *started,
+        *asked));
   }
   return asked.value_or(started.value_or(4));
 }
@@ -80,7 +81,7 @@ Result<std::vector<AxisCase>> ParseMesh(const char* option, const std::string& t
   const auto complain = [&] {
     return BadInput(
         fmt::format("{} {}: expected AXIS=RANKS,... such as "
-                    "dp_replicate=2,dp_shard=2, or 2x2 for just that and 2x2x2 with a "
+                    "dp_replicate=2,dp_shard=2, or 2x2 for the same, or 2x2x2 with a "
                     "third axis, tp",
                     option, text));
   };
@@ -138,8 +139,8 @@ Result<FaultCase> ParseInject(const std::string& text) {
 Status AddOption(const std::string& text, std::map<std::string, std::string>& options) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
-    return BadInput(
-        fmt::format("--option {}: expected NAME=VALUE, as the subject's OPTIONS says", text));
+    return BadInput(fmt::format(
+        "--option {}: expected NAME=VALUE with a name from the subject's OPTIONS", text));
   }
   options[text.substr(0, equals)] = text.substr(equals + 1);
   return Ok();
@@ -150,8 +151,8 @@ Status SetModel(const VerifyArguments& arguments, ModelCase& model) {
   const bool any = !arguments.adapter.empty() || !arguments.lora.empty() || arguments.from_scratch;
   if (any && model.checkpoint.empty()) {
     return BadInput(
-        "--adapter, --lora and --from-scratch are of a model with a config.json: expected "
-        "--checkpoint, or a case that names one");
+        "--adapter, --lora and --from-scratch need a model with a config.json: expected "
+        "--checkpoint, or a case that names a checkpoint");
   }
   if (!arguments.adapter.empty()) {
     model.adapter = std::filesystem::absolute(arguments.adapter).string();
@@ -295,8 +296,9 @@ int RunVerify(const VerifyArguments& arguments) {
   }
   const int sources = !arguments.checkpoint.empty() + !arguments.case_file.empty();
   if (sources > 1 || (sources == 0 && arguments.bug.empty())) {
-    fmt::print(stderr, "shardproof: verify needs one of --checkpoint DIR, --case FILE, --bug ID\n");
-    return kExitBadInput;
+    return Complain(BadInput(fmt::format(
+        "verify: expected one of --checkpoint DIR, --case FILE, --bug ID or --generate N, found {}",
+        sources > 1 ? "--checkpoint and --case" : "none")));
   }
   const auto test_case = CaseFrom(arguments);
   if (!test_case.ok()) {
@@ -308,167 +310,304 @@ int RunVerify(const VerifyArguments& arguments) {
 
 }  // namespace
 
+namespace {
+
+constexpr const char* kModel = "Model";
+constexpr const char* kRanks = "Ranks";
+constexpr const char* kPipeline = "Reference pipeline";
+constexpr const char* kFramework = "A framework instead of the reference pipeline";
+constexpr const char* kFaults = "Faults";
+constexpr const char* kGenerated = "Generated cases";
+
+void AddModelOptions(CLI::App& command, VerifyArguments& arguments) {
+  command
+      .add_option("--checkpoint", arguments.checkpoint,
+                  "Hugging Face directory: config.json and safetensors files")
+      ->check(NotEmpty)
+      ->type_name("DIR")
+      ->group(kModel);
+  command
+      .add_option("--case", arguments.case_file,
+                  "Run a case file instead (fixtures/schema/case.schema.json)")
+      ->type_name("FILE")
+      ->group(kModel);
+  command
+      .add_option("--adapter", arguments.adapter,
+                  "PEFT directory of a LoRA adapter to load with the model")
+      ->check(NotEmpty)
+      ->type_name("DIR")
+      ->group(kModel);
+  command
+      .add_option("--lora", arguments.lora,
+                  "Add a newly initialised LoRA adapter to the model: RANK:TARGET,..., such as "
+                  "8:q_proj,v_proj or 8:all-linear")
+      ->type_name("LORA")
+      ->group(kModel);
+  command
+      .add_flag("--from-scratch", arguments.from_scratch,
+                "Read only config.json of the checkpoint and initialise every tensor")
+      ->group(kModel);
+  command
+      .add_option("--allow-missing", arguments.allow_missing,
+                  "The checkpoint may lack this tensor, which is then initialised; may be repeated")
+      ->type_name("TENSOR")
+      ->group(kModel);
+  command
+      .add_option("--allow-unexpected", arguments.allow_unexpected,
+                  "The checkpoint may hold this tensor, which the model lacks; may be repeated")
+      ->type_name("TENSOR")
+      ->group(kModel);
+}
+
+void AddRankOptions(CLI::App& command, VerifyArguments& arguments) {
+  command
+      .add_option("--world", arguments.world,
+                  "Number of ranks (default 4, or as many as torchrun started)")
+      ->type_name("N")
+      ->group(kRanks);
+  command
+      .add_option("--mesh", arguments.mesh,
+                  "Ranks as a mesh: dp_replicate=2,dp_shard=2, or 2x2 for the same; 2x2x2 adds a "
+                  "third axis, tp")
+      ->excludes("--world")
+      ->type_name("MESH")
+      ->group(kRanks);
+  command
+      .add_option("--resume-world", arguments.resume_world,
+                  "Also restore what was saved on this number of ranks (default: one rank fewer, "
+                  "or 2 if the save had 1)")
+      ->type_name("N")
+      ->group(kRanks);
+  command
+      .add_option("--resume-mesh", arguments.resume_mesh,
+                  "Also restore what was saved on this mesh, such as 2x2 or tp=4")
+      ->excludes("--resume-world")
+      ->type_name("MESH")
+      ->group(kRanks);
+  command
+      .add_option("--transport", arguments.transport,
+                  "gloo (default): ranks are processes. sim: ranks are threads of one process over "
+                  "a simulated transport, scheduled in an order that follows from --seed")
+      ->check(CLI::IsMember({"gloo", "sim"}))
+      ->type_name("NAME")
+      ->group(kRanks);
+  command
+      .add_option("--device", arguments.device,
+                  "Where tensors live: cpu (default), cuda (over NCCL), or isolated: host memory "
+                  "that, like a GPU's, only device copies can reach, for machines without a GPU")
+      ->type_name("NAME")
+      ->group(kRanks);
+  command
+      .add_option("--deadline", arguments.deadline_seconds,
+                  "A rank that makes no progress for this long hangs (default 60)")
+      ->check(RealFrom(kDeadlineMin, kDeadlineMax, "seconds"))
+      ->type_name("SECONDS")
+      ->group(kRanks);
+}
+
+void AddPipelineOptions(CLI::App& command, VerifyArguments& arguments) {
+  command
+      .add_option(
+          "--strategy", arguments.strategy,
+          "Who reads the checkpoint. rank0-broadcast (default): rank 0 reads and broadcasts, "
+          "each rank keeps its shards. rank0-scatter: rank 0 reads and sends each rank its "
+          "shards. each-reads-own: each rank reads its shards. plain: each rank reads "
+          "everything")
+      ->type_name("NAME")
+      ->group(kPipeline);
+  command
+      .add_option("--optimizer", arguments.optimizer,
+                  "before-sharding: create the optimizer on the loaded model and bind it to the "
+                  "shards when they are ready (default: none)")
+      ->type_name("NAME")
+      ->group(kPipeline);
+  command
+      .add_option("--bucket-bytes", arguments.bucket_bytes,
+                  "Staging bytes that a rank may hold at once (default 16 MiB)")
+      ->check(IsNatural)
+      ->type_name("BYTES")
+      ->group(kPipeline);
+  command
+      .add_option("--seed", arguments.seed,
+                  "Seed of initial values, or of the generated cases (default 0)")
+      ->check(IsNatural)
+      ->type_name("N")
+      ->group(kPipeline);
+  command
+      .add_option("--bug", arguments.bug,
+                  "Plant a known bug (see 'shardproof list bugs'). Without --checkpoint or --case, "
+                  "the smallest case that shows the bug is run")
+      ->type_name("ID")
+      ->group(kPipeline);
+}
+
+void AddFrameworkOptions(CLI::App& command, VerifyArguments& arguments) {
+  command
+      .add_option("--subject", arguments.subject,
+                  "Python file with def run(case, observe), see verify/subjects/README.md; or "
+                  "reference (default)")
+      ->type_name("FILE")
+      ->group(kFramework);
+  command
+      .add_option("--python", arguments.execute.python,
+                  "Python interpreter for the subject (default: the one whose torch Shardproof was "
+                  "built against)")
+      ->type_name("FILE")
+      ->group(kFramework);
+  command
+      .add_option("--option", arguments.options,
+                  "Set an option that the subject declares in OPTIONS; may be repeated")
+      ->type_name("NAME=VALUE")
+      ->group(kFramework);
+  command
+      .add_option(
+          "--steps", arguments.steps,
+          "Optimizer steps (default 4 for a subject that trains; 0: none). The subject saves "
+          "halfway and then continues twice: uninterrupted, and from what was saved")
+      ->type_name("N")
+      ->group(kFramework);
+}
+
+void AddFaultOptions(CLI::App& command, VerifyArguments& arguments) {
+  command
+      .add_option("--inject", arguments.inject,
+                  "Inject a fault, ID@WHERE, such as file/flip@TENSOR:INDEX (see 'shardproof list "
+                  "faults'); may be repeated")
+      ->type_name("FAULT")
+      ->group(kFaults);
+  command
+      .add_option("--kill", arguments.kill,
+                  "Kill a rank when it reaches a stage: RANK@STAGE or RANK@STAGE@STEP; or before "
+                  "its N-th collective: RANK@#N. The same as --inject rank/kill@...")
+      ->type_name("RANK@STAGE")
+      ->group(kFaults);
+  command
+      .add_option("--stop", arguments.stop,
+                  "Stop a rank when it reaches a stage: it stays alive but never responds again")
+      ->type_name("RANK@STAGE")
+      ->group(kFaults);
+  command
+      .add_flag(
+          "--judge-faults", arguments.as_stated,
+          "Judge only whether the job handles the faults as it must ('shardproof list faults' "
+          "says how): a job that aborts as it must passes")
+      ->group(kFaults);
+  command.add_flag("--as-stated", arguments.as_stated)->group("");  // its former name
+}
+
+void AddGeneratedOptions(CLI::App& command, VerifyArguments& arguments) {
+  SoakArguments& soak = arguments.soak;
+  command
+      .add_option("--generate", soak.cases,
+                  "Run N generated cases with models, meshes and strategies that follow from "
+                  "--seed; --world and --transport (default sim) apply to all of them")
+      ->check(CLI::Range(uint64_t{1}, kCasesMax))
+      ->type_name("N")
+      ->group(kGenerated);
+  command.add_option("--minutes", soak.minutes, "Run generated cases for this long")
+      ->check(RealFrom(kMinutesMin, kMinutesMax, "minutes"))
+      ->type_name("MINUTES")
+      ->group(kGenerated);
+  command.add_option("--first", soak.first, "Index of the first generated case (default 0)")
+      ->check(CLI::Range(uint64_t{0}, kCasesMax))
+      ->type_name("INDEX")
+      ->group(kGenerated);
+  command.add_option("--corpus", soak.corpus, "Run the case files of this directory first")
+      ->check(CLI::ExistingDirectory)
+      ->type_name("DIR")
+      ->group(kGenerated);
+  command.add_flag("--keep-going", soak.keep_going, "Continue after a case that does not pass")
+      ->group(kGenerated);
+  command.add_flag("--resume", soak.resume, "Continue the run that the file of --json holds")
+      ->group(kGenerated);
+  command
+      .add_option("--jobs", soak.jobs,
+                  "Number of cases to run at once (default: one per core, two per core where ranks "
+                  "are processes, one for a subject)")
+      ->check(CLI::Range(uint64_t{1}, kJobsMax))
+      ->type_name("N")
+      ->group(kGenerated);
+  command
+      .add_option("--shrink-runs", soak.shrink_runs,
+                  "Shrink a failing case with at most N runs (default 500, or 60 for a subject)")
+      ->check(CLI::Range(uint64_t{0}, kCasesMax))
+      ->type_name("N")
+      ->group(kGenerated);
+  command
+      .add_option("--bugs", arguments.bugs,
+                  "Plant each of these bugs (all, or ids joined by commas) in generated cases, "
+                  "shrink the cases, and report which properties catch it. --generate limits the "
+                  "cases of a bug (default 400); --report keeps the smallest cases")
+      ->check(NotEmpty)
+      ->excludes("--bug")
+      ->type_name("IDS")
+      ->group(kGenerated);
+}
+
+/// The options that are only about generated cases.
+constexpr const char* kOfGenerated[] = {"--first",  "--corpus", "--keep-going",
+                                        "--resume", "--jobs",   "--shrink-runs"};
+
+/// What has no meaning together is told when it is used.
+void ExcludeCombinations(CLI::App& command) {
+  for (const char* of_one : {"--checkpoint",  "--case",         "--adapter",
+                             "--lora",        "--from-scratch", "--mesh",
+                             "--resume-mesh", "--resume-world", "--strategy",
+                             "--device",      "--optimizer",    "--inject",
+                             "--kill",        "--stop",         "--judge-faults",
+                             "--as-stated",   "--bucket-bytes", "--allow-missing",
+                             "--option",      "--steps",        "--allow-unexpected",
+                             "--deadline",    "--save-to"}) {
+    for (const char* of_many : {"--generate", "--minutes", "--bugs"}) {
+      command.get_option(of_many)->excludes(command.get_option(of_one));
+    }
+  }
+  // Each bug is planted in the reference, and judged by every property.
+  for (const char* other : {"--minutes", "--corpus", "--keep-going", "--resume", "--first",
+                            "--subject", "--property"}) {
+    command.get_option("--bugs")->excludes(command.get_option(other));
+  }
+}
+
+}  // namespace
+
 void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int* exit_code) {
   auto arguments = std::make_shared<VerifyArguments>();
   CLI::App* command = app.add_subcommand(
       "verify", "Load, shard, save and restore a model on several ranks, and judge every step");
-  command
-      ->add_option("--checkpoint", arguments->checkpoint,
-                   "Hugging Face directory: config.json and safetensors")
-      ->check(NotEmpty);
-  command
-      ->add_option("--adapter", arguments->adapter,
-                   "PEFT directory of a LoRA adapter of that model, loaded with it")
-      ->check(NotEmpty);
-  command->add_option(
-      "--lora", arguments->lora,
-      "RANK:TARGET,...: a LoRA adapter that begins here, such as 8:q_proj,v_proj or\n"
-      "8:all-linear");
-  command->add_flag("--from-scratch", arguments->from_scratch,
-                    "Of the checkpoint, read only config.json: every tensor is initialised");
-  command->add_option("--case", arguments->case_file,
-                      "Case JSON (fixtures/schema/case.schema.json)");
-  command->add_option("--world", arguments->world, "Ranks: default 4, or what torchrun started");
-  command->add_option("--resume-world", arguments->resume_world,
-                      "Ranks to restore on besides (default: one fewer; 2 if there is one)");
-  command
-      ->add_option("--resume-mesh", arguments->resume_mesh,
-                   "Mesh to restore on besides instead, as --mesh has it: 2x2, tp=4")
-      ->excludes("--resume-world");
-  command
-      ->add_option("--mesh", arguments->mesh,
-                   "Ranks as a mesh instead: dp_replicate=2,dp_shard=2, or 2x2 for\njust that; "
-                   "2x2x2: tp besides")
-      ->excludes("--world");
-  command->add_option("--subject", arguments->subject,
-                      "What to verify: reference (default), or a Python file with\n"
-                      "def run(case, observe); see verify/subjects/README.md");
-  command->add_option(
-      "--python", arguments->execute.python,
-      "Python that runs the subject (default: the one with the torch built against)");
-  command->add_option("--option", arguments->options,
-                      "NAME=VALUE: a way of working that the subject declares in OPTIONS.\n"
-                      "May be repeated");
-  command->add_option("--steps", arguments->steps,
-                      "Optimizer steps of a subject that trains (default 4; 0: none). Halfway it\n"
-                      "saves, and goes on once as it is and once from what was saved");
-  command->add_option(
-      "--strategy", arguments->strategy,
-      "rank0-broadcast (default): rank 0 reads, the others take their shards off\n"
-      "the same buckets; rank0-scatter: rank 0 sends each its own; each-reads-own:\n"
-      "every rank reads its shards; plain: every rank reads everything");
-  command
-      ->add_option("--transport", arguments->transport,
-                   "gloo (default): ranks are processes; sim: threads of one process over a\n"
-                   "simulated transport, in an order that follows from --seed")
-      ->check(CLI::IsMember({"gloo", "sim"}));
-  command->add_option(
-      "--device", arguments->device,
-      "Where tensors are: cpu (default); cuda, over NCCL; apart: host memory that only\n"
-      "copies reach, as a GPU's, for machines without one");
-  command->add_option(
-      "--optimizer", arguments->optimizer,
-      "before-sharding: an optimizer of the loaded model is unbound, and bound to its\n"
-      "shards when they are ready. Default: none");
-  command->add_option("--inject", arguments->inject,
-                      "Inject a fault, ID@WHERE: file/flip@TENSOR:INDEX, comm/swap-rows@TENSOR,\n"
-                      "buffer/nan@NAME; see 'shardproof list faults'. May be repeated");
-  command->add_option(
-      "--kill", arguments->kill,
-      "RANK@STAGE: that rank is killed when it has reached the stage; likewise\n"
-      "RANK@STAGE@STEP, and RANK@#N before its N-th collective. As --inject rank/kill@...");
-  command->add_option("--stop", arguments->stop,
-                      "RANK@STAGE: that rank stops then, and never answers again");
-  command->add_flag(
-      "--as-stated", arguments->as_stated,
-      "Judge what comes of the faults, as 'list faults' states it of each, and nothing else:\n"
-      "a job that ends as it must under them passes");
-  command->add_option(
-      "--bug", arguments->bug,
-      "Plant a known mistake in the reference pipeline; see 'shardproof list bugs'.\n"
-      "Without --checkpoint or --case: on the smallest case that shows it");
-  command->add_option("--seed", arguments->seed, "Seed of initial values (default 0)")
-      ->check(IsNatural);
-  command
-      ->add_option("--bucket-bytes", arguments->bucket_bytes,
-                   "Staging bytes a rank may hold at once (default 16 MiB)")
-      ->check(IsNatural);
-  command
-      ->add_option("--deadline", arguments->deadline_seconds,
-                   "Seconds without progress after which a rank hangs (default 60)")
-      ->check(RealFrom(kDeadlineMin, kDeadlineMax, "seconds"));
-  command->add_option("--allow-missing", arguments->allow_missing,
-                      "A tensor that the checkpoint may lack: it is initialised. May be repeated");
-  command->add_option("--allow-unexpected", arguments->allow_unexpected,
-                      "A tensor that the checkpoint may hold besides. May be repeated");
-  CLI::App* soak = command->add_option_group("Generated cases");
-  soak->add_option("--generate", arguments->soak.cases,
-                   "Run so many generated cases of --seed, of any "
-                   "model, mesh and strategy;\n--world and --transport (default sim) hold for all")
-      ->check(CLI::Range(uint64_t{1}, kCasesMax));
-  soak->add_option("--minutes", arguments->soak.minutes, "Run generated cases for so long")
-      ->check(RealFrom(kMinutesMin, kMinutesMax, "minutes"));
-  soak->add_option("--first", arguments->soak.first,
-                   "Begin with the case of this index (default 0)")
-      ->check(CLI::Range(uint64_t{0}, kCasesMax));
-  soak->add_option("--corpus", arguments->soak.corpus,
-                   "Directory of case files that are run before")
-      ->check(CLI::ExistingDirectory);
-  soak->add_flag("--keep-going", arguments->soak.keep_going,
-                 "Do not end with the first case that does not pass");
-  soak->add_flag("--resume", arguments->soak.resume, "Go on from what the file of --json has");
-  soak->add_option("--jobs", arguments->soak.jobs,
-                   "Cases side by side (default: one a core, two where ranks are processes; one of "
-                   "a subject)")
-      ->check(CLI::Range(uint64_t{1}, kJobsMax));
-  soak->add_option("--shrink-runs", arguments->soak.shrink_runs,
-                   "Runs to find the smallest failing case in (default 500, of a subject 60)")
-      ->check(CLI::Range(uint64_t{0}, kCasesMax));
-  soak->add_option("--bugs", arguments->bugs,
-                   "all, or ids: plant each in generated cases (--generate: at most so many of "
-                   "each, default\n"
-                   "400), shrink, and tell which properties see it; --report: directory for the "
-                   "smallest cases")
-      ->check(NotEmpty)
-      ->excludes(command->get_option("--bug"));
+  command->group(kFrameworkDoor);
+  AddModelOptions(*command, *arguments);
+  AddRankOptions(*command, *arguments);
+  AddPipelineOptions(*command, *arguments);
+  AddFrameworkOptions(*command, *arguments);
+  AddFaultOptions(*command, *arguments);
   AddOutputOptions(*command, arguments->execute);
   command
       ->add_option("--save-to", arguments->execute.save_to,
-                   "Keep the saved checkpoint in this directory; of a reference that takes steps,\n"
-                   "each save in a directory of its own below it, and latest names the newest")
-      ->check(NotEmpty);
-  for (const char* of_one : {"--checkpoint",   "--case",          "--adapter",
-                             "--lora",         "--from-scratch",  "--mesh",
-                             "--resume-mesh",  "--resume-world",  "--strategy",
-                             "--device",       "--optimizer",     "--inject",
-                             "--kill",         "--stop",          "--as-stated",
-                             "--bucket-bytes", "--allow-missing", "--allow-unexpected",
-                             "--steps",        "--option",        "--deadline",
-                             "--save-to"}) {
-    soak->get_option("--generate")->excludes(command->get_option(of_one));
-    soak->get_option("--minutes")->excludes(command->get_option(of_one));
-    soak->get_option("--bugs")->excludes(command->get_option(of_one));
-  }
-  // Each bug is planted in the reference, and judged by every property.
-  for (const char* of_stream : {"--minutes", "--corpus", "--keep-going", "--resume", "--first"}) {
-    soak->get_option("--bugs")->excludes(soak->get_option(of_stream));
-  }
-  for (const char* of_subject : {"--subject", "--property"}) {
-    soak->get_option("--bugs")->excludes(command->get_option(of_subject));
-  }
+                   "Keep the saved checkpoint in this directory. If the reference takes optimizer "
+                   "steps, each save has its own subdirectory and the file latest names the newest")
+      ->check(NotEmpty)
+      ->type_name("DIR")
+      ->group(kResults);
+  AddGeneratedOptions(*command, *arguments);
+  ExcludeCombinations(*command);
   command->footer(
-      "Every difference is named to the rank, the tensor and the element. Ranks are forked here, "
-      "or,\n"
-      "if RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set, are the ones that were started:\n"
-      "  torchrun --no-python --nproc-per-node 4 shardproof verify --checkpoint DIR");
-  command->callback([arguments, command_line, exit_code, soak] {
+      "Every difference is reported with its rank, tensor and element. Shardproof starts the "
+      "ranks\n"
+      "itself, or uses those of a launcher that sets RANK, WORLD_SIZE, MASTER_ADDR and "
+      "MASTER_PORT.\n"
+      "Examples:\n"
+      "  shardproof verify --checkpoint DIR --world 4 --report out\n"
+      "  shardproof verify --subject verify/subjects/fsdp2.py --checkpoint DIR\n"
+      "  torchrun --no-python --nproc-per-node 4 shardproof verify --checkpoint DIR\n"
+      "  shardproof verify --generate 100");
+  command->callback([arguments, command_line, exit_code, command] {
     arguments->execute.command_line = command_line;
     const bool many = arguments->soak.cases || arguments->soak.minutes || !arguments->bugs.empty();
-    for (const CLI::Option* option : soak->get_options()) {
-      if (option->count() == 0 || many) continue;
-      *exit_code = Complain(BadInput(option->get_name() +
-                                     " is about generated cases: expected --generate N or "
-                                     "--minutes M beside it"));
+    for (const char* option : kOfGenerated) {
+      if (command->get_option(option)->count() == 0 || many) continue;
+      *exit_code = Complain(BadInput(fmt::format(
+          "{} applies to generated cases: expected --generate N or --minutes M with it", option)));
       return;
     }
     *exit_code = RunVerify(*arguments);

@@ -85,7 +85,7 @@ std::string CompareText(const CompareResult& result) {
     text += "\n" + DifferenceText(result.differences[i]);
   }
   if (result.differences.size() > kDifferencesShownMax) {
-    text += fmt::format("\nand {} more tensors that differ\n",
+    text += fmt::format("\nand {} more differences\n",
                         result.differences.size() - kDifferencesShownMax);
   }
   text += NamesText("A", result.only_in_a) + NamesText("B", result.only_in_b);
@@ -98,8 +98,9 @@ std::string CompareText(const CompareResult& result) {
                       result.values == 0 ? "" : ", " + Count(result.values, "value"),
                       oracle::Printable(result.a), oracle::Printable(result.b));
   if (result.values_left > 0) {
-    text += fmt::format("not compared: {} that {} no tensor; safetensors can hold none\n",
-                        Count(result.values_left, "value"), result.values_left == 1 ? "is" : "are");
+    text += fmt::format(
+        "not compared: {} that {} not a tensor, because safetensors holds only tensors\n",
+        Count(result.values_left, "value"), result.values_left == 1 ? "is" : "are");
   }
   return text;
 }

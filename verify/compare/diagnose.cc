@@ -60,7 +60,7 @@ Result<std::string> DiagnoseValues(TensorReader& a, TensorReader& b, uint64_t fi
   const uint64_t start = count == b.elements() ? 0 : WindowStart(b, first, count);
   if (count < b.elements() && b.shape().size() == 2 && b.shape()[0] == b.shape()[1]) {
     SP_ASSIGN(const bool transposed, LooksTransposed(a, b));
-    if (transposed) return std::string("transposed (judged by 512 elements all over it)");
+    if (transposed) return std::string("transposed (judged by 512 elements throughout the tensor)");
   }
   std::string expected(count * b.width(), '\0');
   std::string seen(count * b.width(), '\0');

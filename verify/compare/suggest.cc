@@ -190,7 +190,7 @@ Result<Suggestion> Suggest(const Checkpoint& a, const Checkpoint& b, const Pairi
   RenameWrapped(names_a, names_b, suggestion.map);
   const size_t unwrapped = suggestion.map.rename.size() - by_prefix;
   if (unwrapped > 0) {
-    reasons.push_back(fmt::format("{} agree without the names of wrappers in them", unwrapped));
+    reasons.push_back(fmt::format("{} agree once the names of wrappers are removed", unwrapped));
   }
   SP_TRY(RenameByValue(a, b, names_a, names_b, suggestion.map));
   const size_t by_value = suggestion.map.rename.size() - by_prefix - unwrapped;

@@ -44,9 +44,9 @@ std::string NeedsText(CrashModel model) {
     case CrashModel::kKill:
       return "needs only a kill";
     case CrashModel::kExt4Ordered:
-      return "needs a machine that stops, on ext4";
+      return "needs a machine crash, on ext4";
     case CrashModel::kPosix:
-      return "needs a machine that stops, on some file system";
+      return "needs a machine crash, on some file system";
   }
   return "";
 }
@@ -102,7 +102,7 @@ std::string Conclusion(const Outcome& outcome, const std::vector<Script>& script
   size_t seen = 0;
   for (const Script& script : scripts) seen += script.is_seen ? 1 : 0;
   const std::string shown = scripts.empty() ? "--report DIR writes scripts that show them"
-                                            : fmt::format("{} of {} fail as told", seen,
+                                            : fmt::format("{} of {} fail as described", seen,
                                                           Plural(scripts.size(), "script"));
   return fmt::format("\nfail: {} bad states of {}; the worst {}; {}\n", outcome.bad_count,
                      outcome.report.states.distinct, NeedsText(outcome.groups.front().model),
@@ -122,9 +122,9 @@ std::string ModelText(CrashModel model) {
     case CrashModel::kKill:
       return "the processes are killed";
     case CrashModel::kExt4Ordered:
-      return "the machine stops, on ext4 as it is mounted by default";
+      return "the machine crashes, on ext4 with its default mount options";
     case CrashModel::kPosix:
-      return "the machine stops, on a file system that keeps no more than POSIX says";
+      return "the machine crashes, on a file system that guarantees no more than POSIX does";
   }
   return "";
 }
@@ -142,7 +142,7 @@ std::string CrashText(const Options& options, const Outcome& outcome,
   if (!outcome.operations.empty()) text += "  recorded " + OperationsText(outcome) + "\n";
   if (outcome.loads > 0) {
     text += "  loaded   " + Printable(outcome.what.Text());
-    if (!outcome.had_previous) text += "; there was none before";
+    if (!outcome.had_previous) text += "; there was no previous checkpoint";
     if (outcome.had_previous && outcome.what != outcome.old_what) {
       text += "; before: " + Printable(outcome.old_what.Text());
     }
@@ -150,15 +150,15 @@ std::string CrashText(const Options& options, const Outcome& outcome,
     const int64_t points = static_cast<int64_t>(outcome.operations.size()) + 1;
     if (outcome.kill_points < points) {
       text += fmt::format(
-          "  looked at {} of {} moments at which the processes may be killed: --states asks for "
+          "  sampled {} of {} points at which the processes may be killed; --states N samples "
           "more\n",
           outcome.kill_points, points);
     }
     if (outcome.points < points) {
       text += fmt::format(
-          "  looked at {} of {} moments at which the machine may stop{}: --states asks for more\n",
+          "  sampled {} of {} points at which the machine may crash{}; --states N samples more\n",
           outcome.points, points,
-          outcome.choices_max == INT64_MAX ? "" : ", and at some of what each may lose");
+          outcome.choices_max == INT64_MAX ? "" : ", and the losses at each");
     }
     text += "\n" + Table(outcome);
   }

@@ -58,8 +58,7 @@ class PythonLoader : public Loader {
   Result<Json> Hear(milliseconds patience) {
     SP_ASSIGN(const std::string line, program_.Hear(patience));
     Json answer = Json::parse(line, nullptr, false);
-    if (!answer.is_object())
-      return Internal("the loader answered something else than JSON: " + line);
+    if (!answer.is_object()) return Internal("the loader: expected JSON, found: " + line);
     return answer;
   }
 
@@ -84,9 +83,10 @@ class CommandLoader : public Loader {
     if (!run.ok()) return BadInput("--load: " + run.error().message);
     const ProgramEnd& end = run.value();
     if (end.output_is_cut) {
-      return BadInput(fmt::format(
-          "--load: expected at most {} bytes to be printed, found more: a digest will do",
-          kProgramOutputBytesMax));
+      return BadInput(
+          fmt::format("--load: expected the command to print at most {} bytes, found more; it can "
+                      "print a digest",
+                      kProgramOutputBytesMax));
     }
     if (end.ok()) return Loading{Loading::End::kLoaded, end.output, "exit 0"};
     if (end.how.starts_with("exit ")) {

@@ -92,9 +92,10 @@ Status RunSave(const Options& options, Outcome& outcome) {
                                                          save));
   outcome.notices.assign(save.notices().begin(), save.notices().end());
   if (ended.left_behind > 0) {
-    outcome.notices.push_back(ended.left_behind == 1
-                                  ? "a process that outlived the command was ended"
-                                  : "processes that outlived the command were ended");
+    outcome.notices.push_back(
+        ended.left_behind == 1
+            ? "a process was still running after the command ended, and was killed"
+            : "processes were still running after the command ended, and were killed");
   }
   // What could not be recorded is why it was ended.
   auto operations = save.Operations(outcome.before);
@@ -180,8 +181,8 @@ Status FindPrevious(const Options& options, const std::vector<What>& found, cons
   if (before.size() > 1 && !kept.empty()) before = kept;
   if (before.size() > 1) {
     return BadInput(
-        fmt::format("expected one previous checkpoint, found {}: which one is to be "
-                    "there if the save crashes? --old-path says",
+        fmt::format("expected one previous checkpoint, found {}: name with --old-path the one "
+                    "that must survive a crash",
                     Places(before)));
   }
   outcome.had_previous = !before.empty();
@@ -255,7 +256,7 @@ Result<std::optional<std::string>> TellsAlike(const Disk& disk, const What& what
   if (again.end == Loading::End::kLoaded && again.answer == answer)
     return std::optional<std::string>();
   return std::optional(fmt::format(
-      "loading {} twice gives two answers, the second one {}: a load must print the same "
+      "loading {} twice gives two results, the second being {}: a load must print the same "
       "of the same checkpoint",
       what.Text(), again.end == Loading::End::kLoaded ? "another" : again.line));
 }
@@ -287,8 +288,8 @@ Status LoadBoth(const Options& options, const Disk& after, Loader& loader,
   }
   if (outcome.had_previous && outcome.new_answer == outcome.old_answer) {
     outcome.inconclusive =
-        "what the command saved loads like the previous checkpoint: old and new cannot be told "
-        "apart; save other values";
+        "what the command saved loads like the previous checkpoint, so old and new cannot be told "
+        "apart; save different values";
   }
   return Ok();
 }
@@ -399,7 +400,7 @@ Result<Outcome> TestSave(const Options& options, Loader& loader, const std::stri
   progress("the save, traced");
   SP_TRY(RunSave(options, outcome));
   if (outcome.operations.empty()) {
-    outcome.inconclusive = "the command did nothing below --root " + options.root;
+    outcome.inconclusive = "the command changed nothing below --root " + options.root;
     return outcome;
   }
   SP_ASSIGN(const Disk after, ReadRoot(options));

@@ -376,6 +376,16 @@ TEST_F(EvidenceFiles, RefusesDescriptorsThatPropertiesCouldNotSurvive) {
   EXPECT_THAT(damage("[4]", R"({"start":18446744073709551615,"length":2})"), HasSubstr("within 4"));
 }
 
+TEST_F(EvidenceFiles, ReadsTheFormerNameOfADevice) {
+  const RankEvidence rank =
+      ReadLines(Tensor(0) + "{\"record\":\"stage\",\"name\":\"s\",\"step\":0}\n" +
+                R"({"record":"state","name":"w","tensor":0,"device":"apart","is_meta":false,)"
+                R"("content":"none"})"
+                "\n");
+  ASSERT_EQ(rank.damage, "");
+  EXPECT_EQ(rank.stages.at(0).tensors.at("w").device, "isolated");
+}
+
 TEST_F(EvidenceFiles, RefusesStatesThatDoNotParse) {
   const auto damage = [&](const std::string& fields) {
     return ReadLines(Tensor(0) + "{\"record\":\"stage\",\"name\":\"s\",\"step\":0}\n" +

@@ -270,6 +270,7 @@ TensorState ParseState(FieldReader& fields) {
   TensorState state;
   fields.Required("tensor", state.descriptor, 0);
   fields.Required("device", state.device);
+  if (state.device == "apart") state.device = "isolated";  // its former name
   fields.Required("is_meta", state.is_meta);
   std::string content;
   fields.OneOf("content", ContentNames(), content);

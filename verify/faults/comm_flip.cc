@@ -51,7 +51,8 @@ class FlippedWire : public CommunicatorDecorator {
 
 const FaultRegistration kRegistration{{
     .id = "comm/flip",
-    .what = "the lowest bit of a byte in the middle of what a rank receives is flipped on the wire",
+    .what = "the lowest bit of a byte in the middle of a message to a rank is flipped on "
+            "the wire",
     .where = kTriggerHelp,
     .example = {"0:1",
                 "on rank 1, the first broadcast or scatter that brings it something arrives "

@@ -8,7 +8,7 @@ namespace {
 
 const FaultRegistration kRegistration{MakeFileFault({
     .id = "file/edquot",
-    .what = "one rank may write no more from its n-th write on: its quota is used up",
+    .what = "the disk quota of one rank is exhausted from its n-th write on",
     .example = {"0",
                 "on rank 1, the first write to a file and all after it fail with EDQUOT: Disk "
                 "quota exceeded"},

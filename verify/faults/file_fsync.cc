@@ -8,8 +8,8 @@ namespace {
 
 const FaultRegistration kRegistration{MakeFileFault({
     .id = "file/fsync",
-    .what = "one sync of a file or a directory by a rank fails with an I/O error, and what it was "
-            "to make durable is lost",
+    .what = "one fsync of a file or directory by a rank fails with an I/O error, and the "
+            "data it covers is lost",
     .example = {"11:0",
                 "on rank 0, the 12th sync of a file or directory fails with EIO: Input/output "
                 "error, and what it was to make durable is lost"},

@@ -8,9 +8,8 @@ namespace {
 
 const FaultRegistration kRegistration{MakeFileFault({
     .id = "file/map",
-    .what = "one mapping of a file by a rank fails for want of memory; ranks other than 0 map "
-            "files only "
-            "where each reads its own",
+    .what = "one mmap of a file by a rank fails with out of memory; ranks other than 0 map "
+            "files only with the strategy each-reads-own",
     .example = {"0:0",
                 "on rank 0, the first mapping of a file fails with ENOMEM: Cannot allocate "
                 "memory"},

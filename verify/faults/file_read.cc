@@ -8,8 +8,8 @@ namespace {
 
 const FaultRegistration kRegistration{MakeFileFault({
     .id = "file/read",
-    .what =
-        "one read of a small file by a rank fails with an I/O error; ranks other than 0 read none",
+    .what = "one read of a small file by a rank fails with an I/O error; only rank 0 reads "
+            "small files",
     .example = {"1:0",
                 "on rank 0, the second read of a small file fails with EIO: Input/output error"},
     .ops = {FileOp::kRead},

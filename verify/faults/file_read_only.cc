@@ -8,7 +8,7 @@ namespace {
 
 const FaultRegistration kRegistration{MakeFileFault({
     .id = "file/read-only",
-    .what = "one rank can make and change no more files from its n-th attempt on",
+    .what = "one rank can neither create nor change files from its n-th attempt on",
     .example = {"0:0",
                 "on rank 0, the first attempt to make or change a file and all after it fail "
                 "with EROFS: Read-only file system"},

@@ -8,7 +8,7 @@ namespace {
 
 const FaultRegistration kRegistration{MakeFileFault({
     .id = "file/rename",
-    .what = "one rename by a rank fails with an I/O error; ranks other than 0 make none",
+    .what = "one rename by a rank fails with an I/O error; only rank 0 renames files",
     .example = {"0:0",
                 "on rank 0, the first rename and all after it fail with EIO: Input/output error"},
     .ops = {FileOp::kRename},

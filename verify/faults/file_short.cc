@@ -8,7 +8,7 @@ namespace {
 
 const FaultRegistration kRegistration{MakeFileFault({
     .id = "file/short",
-    .what = "of one write of a rank only the first half is done, and the disk is full",
+    .what = "one write of a rank is cut off after its first half because the disk is full",
     .example = {"0:0",
                 "on rank 0, the first write to a file fails with ENOSPC: No space left on "
                 "device, when its first half is done"},

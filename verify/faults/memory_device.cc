@@ -40,7 +40,7 @@ Result<Target> TargetOf(const Case& test_case, const std::string& where) {
 
 const FaultRegistration kRegistration{{
     .id = "memory/device",
-    .what = "the device of one rank has so many bytes of memory, and no more",
+    .what = "the device of one rank has only this many bytes of memory",
     .where = "BYTES, or BYTES:RANK (else the last rank): 4096:1",
     .example = {"4096:1", "the device of rank 1 has 4096 bytes of memory, and no more"},
     .model = FaultModel::kMustAbortCleanly,

@@ -90,7 +90,7 @@ Result<Target> TargetOf(const Case& test_case, const std::string& where) {
 
 const FaultRegistration kRegistration{{
     .id = "memory/new",
-    .what = "one allocation of a rank that is for no tensor, an operator new, fails",
+    .what = "one operator new of a rank, which is not for a tensor, fails",
     .where =
         "N, or N:RANK, the number of the allocation from 0, from the begin of the phase that is "
         "struck, and the rank (else the last): 120:1",

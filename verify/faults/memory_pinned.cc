@@ -21,9 +21,7 @@ class PinnedStruck : public DeviceDecorator {
 
 const FaultRegistration kRegistration{{
     .id = "memory/pinned",
-    .what =
-        "from its n-th allocation on a rank gets no more of the host's memory that side streams "
-        "reach",
+    .what = "a rank gets no more pinned host memory from its n-th such allocation on",
     .where = kTriggerHelp,
     .example = {"3:0",
                 "on rank 0, the fourth allocation of the host's memory that side streams reach "

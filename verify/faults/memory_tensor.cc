@@ -10,7 +10,7 @@ namespace {
 
 const FaultRegistration kRegistration{{
     .id = "memory/tensor",
-    .what = "one allocation of a rank, of a tensor or of what tensors travel through, fails",
+    .what = "one allocation of a rank, for a tensor or for a staging buffer, fails",
     .where = kTriggerHelp,
     .example = {"what=norm.weight,rank=0",
                 "on rank 0, the first allocation of a tensor or of what tensors travel through, "

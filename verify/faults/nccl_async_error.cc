@@ -6,7 +6,7 @@ namespace {
 
 const FaultRegistration kRegistration{MakeInterposedFault(
     {.id = "nccl/async-error",
-     .what = "a communicator reports an error after a collective that went well",
+     .what = "a communicator reports an error after a collective that succeeded",
      .example = {"0:0",
                  "on rank 0, the first call of ncclAllReduce has its communicator report "
                  "ncclRemoteError from then on"},

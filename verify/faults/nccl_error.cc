@@ -6,7 +6,8 @@ namespace {
 
 const FaultRegistration kRegistration{MakeInterposedFault(
     {.id = "nccl/error",
-     .what = "a collective of NCCL returns ncclRemoteError on one rank, and does not happen there",
+     .what = "one NCCL collective returns ncclRemoteError on one rank and is not performed "
+             "there",
      .example = {"0", "on rank 1, the first call of ncclAllReduce returns ncclRemoteError"},
      .model = FaultModel::kMustEndTheRun,
      .function = "ncclAllReduce",

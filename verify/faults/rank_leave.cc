@@ -8,7 +8,7 @@ namespace {
 
 const FaultRegistration kRegistration{RankFault(
     {.id = "rank/leave",
-     .what = "a rank ends early, as if all were well",
+     .what = "a rank exits early, as if it had finished",
      .example = {"0@#12", "rank 0 ends early, as if all were well, before its 13th collective"},
      .model = FaultModel::kMustEndTheRun,
      .becomes = "ends early, as if all were well,",

@@ -10,7 +10,7 @@ namespace {
 
 const FaultRegistration kRegistration{RankFault(
     {.id = "rank/stop",
-     .what = "a rank stops and never answers again",
+     .what = "a rank stops and never responds again",
      .example = {"1@stepped@2",
                  "rank 1 stops and never answers again, when it has reached stage `stepped` of "
                  "step 2"},

@@ -18,7 +18,7 @@ void Remove(const FaultSite& site) {
 
 const FaultRegistration kRegistration{RankFault(
     {.id = "store/gone",
-     .what = "the store that ranks met by is gone, when one has come so far",
+     .what = "the rendezvous store is removed once a rank reaches STAGE",
      .example = {"0@sharded",
                  "rank 0 loses the store that all ranks met by, when it has reached stage "
                  "`sharded`"},

@@ -19,6 +19,7 @@ import tempfile
 import typing
 
 import jinja2
+import markupsafe
 
 import report_plots as plots
 
@@ -54,6 +55,11 @@ def printable(text):
     """Control characters as escapes: they are not allowed in HTML and hide things in a browser."""
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffe\uffff]",
                   lambda match: f"\\x{ord(match.group()):02x}", str(text))
+
+
+def with_code(text):
+    """What stands between backticks as code; the rest escaped."""
+    return markupsafe.Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(markupsafe.escape(printable(text)))))
 
 
 def records(path, notes):
@@ -297,16 +303,47 @@ def plain_name(name):
     return name
 
 
+def share_a_cause(first, other):
+    """Whether two findings likely have one cause: the other follows from the first, both name one element,
+    or one property found the same in several tensors or phases."""
+    if other.get("is_consequence") and first["phase"] == other["phase"]:
+        return True
+    if first["tensor"] and first["tensor"] == other["tensor"]:
+        return "index" not in first or "index" not in other or first["index"] == other["index"]
+    same = lambda *fields: all(first[field] == other[field] for field in fields)
+    if not first["tensor"] and same("fingerprint", "seen"):
+        return True  # in another phase
+    return bool(other["explanation"]) and same("property", "kind", "phase", "stage", "explanation")
+
+
+def by_cause(findings):
+    """[[first, what likely has its cause, ...], ...], in the order of the findings."""
+    groups = []
+    for finding in findings:
+        group = next((group for group in groups if share_a_cause(group[0], finding)), None)
+        if group:
+            group.append(finding)
+        else:
+            groups.append([finding])
+    return groups
+
+
+def relative(path, folder):
+    """The path from this folder, if it is below it."""
+    absolute, folder = os.path.abspath(path), os.path.abspath(folder)
+    return os.path.relpath(absolute, folder) if absolute.startswith(folder + os.sep) else path
+
+
 def headline(result):
     worst = {"fail": f"{len(result['findings'])} finding" +
                      ("" if len(result["findings"]) == 1 else "s"),
              "pass": "every property that was judged holds",
-             "inconclusive": "something could not be judged",
-             "skip": "nothing was judged"}
+             "inconclusive": "some properties could not be judged",
+             "skip": "no property was judged"}
     return worst.get(result["verdict"], "")
 
 
-def render(result, evidence, reproducers):
+def render(result, evidence, folder):
     notes = []
     for finding in result["findings"]:
         for field in ("phase", "stage", "tensor", "expected", "seen", "explanation"):
@@ -316,19 +353,25 @@ def render(result, evidence, reproducers):
     shards, memory = read_phases(evidence, result, notes)
     places = [(place, phases) for place in (HOST, DEVICE) if (phases := in_place(memory, place))]
     columns, rows = property_table(result)
+    groups = by_cause(result["findings"])
+    here = lambda path: relative(path, os.getcwd()) if os.path.isabs(path) else path
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(os.path.dirname(os.path.abspath(__file__))),
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined,
         finalize=lambda value: value if hasattr(value, "__html__") else printable(value))
+    environment.filters["code"] = with_code
     mesh = result["case"]["mesh"]
     shard_map = plots.shard_map(shards["ranks"], "shards", [axis["name"] for axis in mesh]) if shards else None
     counts = {}
     for prop in result["properties"]:
         counts[prop["verdict"]] = counts.get(prop["verdict"], 0) + 1
     return environment.get_template("report.html.j2").render(
-        reproducers=read_reproducers(reproducers, notes),
+        reproducers=read_reproducers(os.path.join(folder, "reproducers"), notes),
+        groups=groups, subject=here(result["subject"]), here=here, evidence=relative(result["evidence"], folder),
         result=result, case=result["case"], compared=result["compared"], headline=headline(result),
-        counts=counts, columns=columns, rows=rows, shard_map=shard_map,
+        counts=counts, columns=columns,
+        rows=[row for row in rows if row["verdict"] != "skip"],
+        skipped=[row for row in rows if row["verdict"] == "skip"], shard_map=shard_map,
         shard_phase=shards.get("phase", "") if shards else "",
         mesh_grid=mesh_grid(mesh, compared_ranks(shards)),
         overlays=[overlay for place, phases in places
@@ -365,8 +408,8 @@ def main(arguments):
     try:
         with open(arguments[1], encoding="utf-8") as file:
             result = json.load(file)
-        reproducers = os.path.join(os.path.dirname(os.path.abspath(arguments[3])), "reproducers")
-        write_atomically(arguments[3], render(result, arguments[2], reproducers))
+        folder = os.path.dirname(os.path.abspath(arguments[3]))
+        write_atomically(arguments[3], render(result, arguments[2], folder))
     except (OSError, ValueError, KeyError, TypeError, jinja2.TemplateError) as error:
         sys.exit(f"{arguments[1]}: {type(error).__name__}: {error}")
 

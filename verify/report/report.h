@@ -10,11 +10,17 @@
 
 namespace shardproof {
 
-/// For people at a terminal and for logs: one line of what ran, one of what passed, a few a
-/// finding, and a last line that says what the verdict rests on. \param width  columns to wrap at;
-/// 0: never. A finding's first line is never wrapped: it is made
-///               to be copied.
-std::string TerminalReport(const RunResult& result, bool color, int width);
+struct TerminalStyle {
+  bool color = false;
+  int width = 0;         ///< columns to wrap at; 0: never
+  bool explain = false;  ///< each property that was skipped, with its reason, not their number
+};
+
+/// For people at a terminal and for logs: the verdict and what ran, a few lines a finding, what
+/// could not be judged, then one line of what passed, one of what was skipped, and a last line that
+/// says what the verdict rests on. A finding's first line is never wrapped: it is made to be
+/// copied.
+std::string TerminalReport(const RunResult& result, const TerminalStyle& style);
 
 /// The `--json` document; fixtures/schema/verdict.schema.json.
 nlohmann::json RunResultToJson(const RunResult& result);

@@ -69,12 +69,13 @@ TEST_F(Reports, ResultFollowsFromTheEvidence) {
 }
 
 TEST_F(Reports, TerminalFailureIsAboutTenLinesAndStandsAlone) {
-  const std::string text = TerminalReport(failing_, false, 0);
+  const std::string text = TerminalReport(failing_, {});
   EXPECT_THAT(text, HasSubstr("\nFAIL loading.equals_source: model.layers.0.mlp.up_proj.weight["
                               "100,17] on rank 2 of 4 is nan (0xffff), expected"));
   EXPECT_THAT(text, HasSubstr("passed  checkpoint 1, loading 2 of 3, memory 0 of 1, sharding 1\n"));
   EXPECT_THAT(text, HasSubstr("inconclusive memory.host_peak_within_bound: rank 3 left no"));
-  EXPECT_THAT(text, HasSubstr("skipped checkpoint.reshard_exact: phase resume did not run"));
+  EXPECT_THAT(text, HasSubstr("\nskipped 1 property (--explain shows why)\n"));
+  EXPECT_THAT(text, Not(HasSubstr("checkpoint.reshard_exact")));
   EXPECT_THAT(text, HasSubstr("  likely    never written (poison)"));
   EXPECT_THAT(text, HasSubstr("  next      shardproof replay "));
   EXPECT_THAT(text, HasSubstr("fail: 840 comparisons, 4 ranks, 4 stages, phases values, memory"));
@@ -84,14 +85,30 @@ TEST_F(Reports, TerminalFailureIsAboutTenLinesAndStandsAlone) {
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
 }
 
+TEST_F(Reports, TerminalBeginsWithTheVerdictAndTheFindings) {
+  const std::string text = TerminalReport(failing_, {});
+  EXPECT_EQ(text.find("shardproof: fail, 1 finding: reference on 4 ranks (dp_shard 4)"), 0u);
+  EXPECT_EQ(text.find("FAIL loading.equals_source"), text.find('\n') + 1);
+  EXPECT_LT(text.find("  next      "), text.find("inconclusive memory.host_peak_within_bound"));
+  EXPECT_LT(text.find("inconclusive memory.host_peak_within_bound"), text.find("\npassed"));
+  EXPECT_LT(text.find("\npassed"), text.find("\nskipped"));
+  EXPECT_EQ(TerminalReport(passing_, {}).find("shardproof: pass: reference on 4 ranks"), 0u);
+}
+
+TEST_F(Reports, TerminalExplainsEachSkip) {
+  const std::string text = TerminalReport(failing_, {.explain = true});
+  EXPECT_THAT(text, HasSubstr("\nskipped checkpoint.reshard_exact: phase resume did not run"));
+  EXPECT_THAT(text, Not(HasSubstr("--explain")));
+}
+
 TEST_F(Reports, TerminalPassIsShort) {
-  const std::string text = TerminalReport(passing_, false, 0);
+  const std::string text = TerminalReport(passing_, {});
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4);
   EXPECT_THAT(text, HasSubstr("passed  checkpoint 1, loading 3, memory 1, sharding 1\n"));
 }
 
 TEST_F(Reports, TerminalWrapsAllButWhatIsCopied) {
-  std::istringstream lines(TerminalReport(failing_, false, 72));
+  std::istringstream lines(TerminalReport(failing_, {.width = 72}));
   for (std::string line; std::getline(lines, line);) {
     if (line.rfind("FAIL", 0) == 0 || line.find("  next") == 0) continue;
     EXPECT_LE(line.size(), 72u) << line;
@@ -99,27 +116,29 @@ TEST_F(Reports, TerminalWrapsAllButWhatIsCopied) {
 }
 
 TEST_F(Reports, TerminalColorsOnlyWhenAsked) {
-  EXPECT_THAT(TerminalReport(failing_, true, 100), HasSubstr("\x1b[1;31mFAIL\x1b[0m loading"));
-  EXPECT_THAT(TerminalReport(failing_, true, 100), HasSubstr("\x1b[1;31mfail\x1b[0m: "));
+  EXPECT_THAT(TerminalReport(failing_, {.color = true, .width = 100}),
+              HasSubstr("\x1b[1;31mFAIL\x1b[0m loading"));
+  EXPECT_THAT(TerminalReport(failing_, {.color = true, .width = 100}),
+              HasSubstr("\x1b[1;31mfail\x1b[0m: "));
 }
 
 TEST_F(Reports, TerminalCountsTheFindingsItDoesNotShow) {
   Judgement& judgement = failing_.properties[2].judgement;
   for (int i = 0; i < 2000; ++i) judgement.Found(SampleFinding());
-  const std::string text = TerminalReport(failing_, false, 0);
+  const std::string text = TerminalReport(failing_, {});
   EXPECT_THAT(text, HasSubstr("and 1,999 more findings: loading.equals_source 1999"));
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 35);
 }
 
 TEST_F(Reports, TerminalLineIsMadeFromTheFieldsWhenThereIsNoMessage) {
   failing_.properties[2].judgement.findings()[0].message.clear();
-  EXPECT_THAT(TerminalReport(failing_, false, 0),
+  EXPECT_THAT(TerminalReport(failing_, {}),
               HasSubstr("FAIL loading.equals_source: model.layers.0.mlp.up_proj.weight[100,17] on "
                         "rank 2 of 4 is nan (0xffff), expected 0.01446533203125 (0x3c6d)\n"));
 }
 
 TEST_F(Reports, HostileTextCannotSteerATerminal) {
-  const std::string text = TerminalReport(HostileResult("d"), false, 80);
+  const std::string text = TerminalReport(HostileResult("d"), {.width = 80});
   for (const char c : text) {
     EXPECT_TRUE(c == '\n' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f));
   }

@@ -15,16 +15,15 @@ constexpr int kIndent = 2;
 
 class Terminal {
  public:
-  Terminal(const RunResult& result, bool color, int width)
-      : result_(result), color_(color), width_(width) {}
+  Terminal(const RunResult& result, const TerminalStyle& style) : result_(result), style_(style) {}
 
   std::string Report() {
     Header();
+    Findings();
+    Reasons(Verdict::kInconclusive);
     for (const std::string& fault : result_.faults) Line(Printable("fault   " + fault), 8);
     Groups();
-    Reasons(Verdict::kInconclusive);
-    Reasons(Verdict::kSkip);
-    Findings();
+    Skipped();
     Footer();
     return std::move(out_);
   }
@@ -32,17 +31,18 @@ class Terminal {
  private:
   void Header();
   void Groups();
+  void Skipped();
   void Reasons(Verdict verdict);
   void Findings();
   void OneFinding(const Finding& finding);
   void Footer();
 
   void Line(const std::string& text, int indent = kIndent) {
-    out_ += Wrapped(text, width_, indent) + "\n";
+    out_ += Wrapped(text, style_.width, indent) + "\n";
   }
 
   std::string Paint(const char* code, const std::string& text) const {
-    return color_ ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : text;
+    return style_.color ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : text;
   }
 
   static const char* ColorOf(Verdict verdict) {
@@ -60,8 +60,7 @@ class Terminal {
   }
 
   const RunResult& result_;
-  const bool color_;
-  const int width_;
+  const TerminalStyle style_;
   std::string out_;
 };
 
@@ -84,8 +83,11 @@ void Terminal::Header() {
   const Case& c = result_.test_case;
   std::string model = Plural(result_.tensor_count, "tensor");
   if (!c.model.checkpoint.empty()) model = c.model.checkpoint + ", " + model;
+  const size_t findings = result_.Findings().size();
+  const std::string verdict = ToString(result_.verdict);
   std::string line =
-      fmt::format("shardproof: {} on {} ({}), {}, {}, seed {}", SubjectName(c.subject),
+      fmt::format("{}{}: {} on {} ({}), {}, {}, seed {}", verdict,
+                  findings == 0 ? "" : ", " + Plural(findings, "finding"), SubjectName(c.subject),
                   Plural(static_cast<uint64_t>(result_.compared.ranks), "rank"), MeshText(c.mesh),
                   model, c.strategy, c.seed);
   if (c.device != "cpu") line += ", device " + c.device;
@@ -94,7 +96,10 @@ void Terminal::Header() {
   for (const FaultCase& fault : c.faults) line += ", fault " + fault.id;
   const auto torch = result_.versions.find("torch");
   if (torch != result_.versions.end()) line += ", torch " + torch->second;
-  Line(Printable(line));
+  const std::string wrapped = Wrapped("shardproof: " + Printable(line), style_.width, kIndent);
+  const size_t prefix = std::string("shardproof: ").size();
+  out_ += "shardproof: " + Paint(ColorOf(result_.verdict), verdict) +
+          wrapped.substr(prefix + verdict.size()) + "\n";
 }
 
 // "passed  loading 11 of 12, sharding 6": how many of each group passed, of those that were judged.
@@ -119,6 +124,17 @@ void Terminal::Groups() {
   Line(line.empty() ? "no property was judged" : Printable(line), 8);
 }
 
+// An ordinary run skips many, and their number is enough.
+void Terminal::Skipped() {
+  if (style_.explain) return Reasons(Verdict::kSkip);
+  const auto count = std::count_if(
+      result_.properties.begin(), result_.properties.end(),
+      [](const auto& property) { return property.judgement.verdict() == Verdict::kSkip; });
+  if (count == 0) return;
+  Line(fmt::format("skipped {} {} (--explain shows why)", count,
+                   count == 1 ? "property" : "properties"));
+}
+
 // Properties that share a reason share a line: a phase that did not run skips many.
 void Terminal::Reasons(Verdict verdict) {
   std::vector<std::pair<std::string, std::string>> reasons;
@@ -135,7 +151,7 @@ void Terminal::Reasons(Verdict verdict) {
   }
   const std::string label = verdict == Verdict::kSkip ? "skipped" : "inconclusive";
   for (const auto& [reason, ids] : reasons) {
-    std::string line = Wrapped(label + " " + Printable(ids + ": " + reason), width_, kIndent);
+    std::string line = Wrapped(label + " " + Printable(ids + ": " + reason), style_.width, kIndent);
     out_ += Paint(ColorOf(verdict), label) + line.substr(label.size()) + "\n";
   }
 }
@@ -206,7 +222,11 @@ void Terminal::Findings() {
     std::map<std::string, size_t> rest;
     for (size_t i = shown; i < findings.size(); ++i) ++rest[findings[i]->property];
     std::string line = fmt::format("and {}:", Plural(findings.size() - shown, "more finding"));
-    for (const auto& [id, count] : rest) line += fmt::format(" {} {}", id, count);
+    const char* separator = "";
+    for (const auto& [id, count] : rest) {
+      line += fmt::format("{} {} {}", separator, id, count);
+      separator = ",";
+    }
     Line(Printable(line));
   }
   if (!findings.empty() && !result_.next_command.empty()) {
@@ -228,14 +248,14 @@ void Terminal::Footer() {
                         compared.skipped[i].reason);
   }
   if (!result_.report_path.empty()) line += "; report " + result_.report_path;
-  const std::string wrapped = Wrapped(Printable(line), width_, kIndent);
+  const std::string wrapped = Wrapped(Printable(line), style_.width, kIndent);
   out_ += Paint(ColorOf(result_.verdict), verdict) + wrapped.substr(verdict.size()) + "\n";
 }
 
 }  // namespace
 
-std::string TerminalReport(const RunResult& result, bool color, int width) {
-  return Terminal(result, color, width).Report();
+std::string TerminalReport(const RunResult& result, const TerminalStyle& style) {
+  return Terminal(result, style).Report();
 }
 
 }  // namespace shardproof

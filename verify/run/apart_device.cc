@@ -102,8 +102,7 @@ const ApartMemory* of_process = nullptr;
 /// Says which tensor was reached into, and lets the process end as it would have.
 void ReportReach(int signal, siginfo_t* info, void*) {
   if (const std::string* purpose = of_process ? of_process->PurposeAt(info->si_addr) : nullptr) {
-    std::fprintf(stderr, "reached into the device's memory of %s, not by a copy\n",
-                 purpose->c_str());
+    std::fprintf(stderr, "accessed device memory of %s without a copy\n", purpose->c_str());
     std::fflush(stderr);
   }
   ::signal(signal, SIG_DFL);  // what is done again ends the process now

@@ -92,7 +92,7 @@ Result<std::optional<JoinedRanks>> JoinRanks(std::chrono::milliseconds timeout) 
 std::string JoinedLauncher::CannotRun(const PhasePlan& phase) const {
   // To wait for it once more, phase after phase, would tell nothing new.
   for (const int64_t rank : silent_) {
-    if (rank < phase.WorldSize()) return fmt::format("rank {} did not report back before", rank);
+    if (rank < phase.WorldSize()) return fmt::format("rank {} had not reported back before", rank);
   }
   if (phase.WorldSize() <= ranks_.world_size) return "";
   return fmt::format("needs {} ranks and {} were started", phase.WorldSize(), ranks_.world_size);
@@ -139,7 +139,7 @@ int FollowRank0(const JoinedRanks& ranks, std::chrono::milliseconds patience) {
   for (int64_t number = 0;; ++number) {
     const auto text = Await(ranks, fmt::format("order/{}", number), patience);
     if (!text.ok()) {
-      std::fprintf(stderr, "rank %ld: rank 0 gave no further order: %s\n",
+      std::fprintf(stderr, "rank %ld: rank 0 sent no further order: %s\n",
                    static_cast<long>(ranks.rank), text.error().message.c_str());
       return 1;
     }

@@ -36,7 +36,8 @@ Result<const CudaPlugin*> LoadPlugin() {
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) return Failed(fmt::format("device cuda: {}", ::dlerror()));
   const auto get = reinterpret_cast<CudaPluginGetter>(::dlsym(library, kCudaPluginSymbol));
-  if (get == nullptr) return Failed(fmt::format("device cuda: {} is another library", path));
+  if (get == nullptr)
+    return Failed(fmt::format("device cuda: {} is not the expected library", path));
   return get();
 }
 
@@ -59,7 +60,7 @@ Result<Reach> ConnectCuda(const c10::intrusive_ptr<c10d::Store>& store,
                           const Rendezvous& rendezvous, std::shared_ptr<Clock> clock) {
   SP_ASSIGN(const CudaPlugin* cuda, LoadPlugin());
   const int count = cuda->device_count();
-  if (count == 0) return Failed("device cuda: the driver has no GPU");
+  if (count == 0) return Failed("device cuda: the driver found no GPU");
   const int index = static_cast<int>(rendezvous.rank % count);
   Reach reach;
   SP_ASSIGN(reach.device, cuda->make_device(index));
@@ -106,7 +107,7 @@ std::string WhyNoDevice(const std::string& device) {
   for (int index = 0; index < 64; ++index) {
     if (std::filesystem::exists(fmt::format("/dev/nvidia{}", index), error)) return "";
   }
-  return "no CUDA device seen (/dev/nvidia*)";
+  return "no CUDA device found (/dev/nvidia*)";
 }
 
 }  // namespace shardproof

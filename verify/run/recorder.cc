@@ -209,7 +209,7 @@ TensorState Observe(const Slot& slot, RunMode mode, const std::vector<CaptureReq
                     const std::string& name) {
   TensorState state;
   state.is_meta = slot.value.is_meta();
-  state.device = IsElsewhere(slot) && slot.value.is_cpu() ? "apart" : slot.value.device().str();
+  state.device = IsElsewhere(slot) && slot.value.is_cpu() ? "isolated" : slot.value.device().str();
   state.content = slot.content == SlotContent::kDefined     ? Content::kDefined
                   : slot.content == SlotContent::kUndefined ? Content::kUndefined
                                                             : Content::kNone;

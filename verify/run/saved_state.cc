@@ -107,7 +107,7 @@ bool AddAudit(const std::string& directory, SavedStep& step) {
   }
   std::move(found.damage.begin(), found.damage.end(), std::back_inserter(step.damage));
   for (const std::string& file : found.unread) {
-    step.damage.push_back(fmt::format("file '{}' is no part of the checkpoint", file));
+    step.damage.push_back(fmt::format("file '{}' is not part of the checkpoint", file));
   }
   return true;
 }

@@ -131,7 +131,7 @@ class SimLauncher : public Launcher {
   explicit SimLauncher(bool here) : here_(here) {}
   std::string CannotRun(const PhasePlan& phase) const override {
     return phase.mode == RunMode::kMemory
-               ? "ranks are threads of one process here, whose memory is not told apart"
+               ? "the ranks are threads of one process, so their memory cannot be told apart"
                : "";
   }
   Result<std::vector<RankExit>> Launch(const PhaseRun& run) override {

@@ -141,9 +141,9 @@ class StandingLauncher : public Launcher {
  public:
   explicit StandingLauncher(std::string directory) : directory_(std::move(directory)) {}
   std::string CannotRun(const PhasePlan& phase) const override {
-    return phase.mode == RunMode::kMemory
-               ? "ranks stand from case to case here, and their memory has what others left"
-               : "";
+    return phase.mode == RunMode::kMemory ? "the rank processes are reused between cases, so their "
+                                            "memory holds what earlier cases left"
+                                          : "";
   }
   bool IsStanding() const override { return true; }
   Result<std::vector<RankExit>> Launch(const PhaseRun& run) override {

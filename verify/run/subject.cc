@@ -21,8 +21,8 @@ Result<Subject> SubjectFrom(const std::string& file, const std::string& python,
                             const std::string& text) {
   const auto declared = nlohmann::json::parse(text, nullptr, false);
   if (!declared.is_object() || !declared.contains("cannot") || !declared.contains("options")) {
-    return BadInput(fmt::format("{}: {} printed no declaration of it, but '{}'", file, python,
-                                Printable(text.substr(0, 200))));
+    return BadInput(fmt::format("{}: expected {} to print the subject's declaration, found '{}'",
+                                file, python, Printable(text.substr(0, 200))));
   }
   Subject subject{.name = std::filesystem::path(file).stem().string()};
   std::vector<std::string> known;
@@ -44,7 +44,7 @@ Result<Subject> SubjectFrom(const std::string& file, const std::string& python,
 Result<Subject> DeclareSubject(const std::string& subject, const PythonOptions& options) {
   if (subject == kReference) return Subject{.name = kReference};
   if (!std::filesystem::is_regular_file(subject)) {
-    return BadInput(fmt::format("subject {}: there is no such file", subject));
+    return BadInput(fmt::format("subject {}: no such file", subject));
   }
   // -I: nothing of the environment or the current directory decides what is read.
   SP_ASSIGN(

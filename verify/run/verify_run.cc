@@ -165,11 +165,12 @@ Status CheckMesh(const std::vector<AxisCase>& mesh) {
 std::string WhyNotRead(const std::string& directory) {
   bool any = false;
   for (const std::string& name : NamesIn(directory)) {
-    if (name == ".metadata") return "it saves DCP directories, which this version does not read";
+    if (name == ".metadata")
+      return "the subject saves DCP directories, which this version does not read";
     if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")) return "";
     any = true;
   }
-  return any ? "it saves no safetensors, and this version reads nothing else" : "";
+  return any ? "the subject saves no safetensors files, and this version reads nothing else" : "";
 }
 
 /// The saved checkpoint may replace what a save may replace, but never the source. Of a training
@@ -184,9 +185,9 @@ Status CheckSaveTo(const std::string& save_to, const std::string& source, bool i
     const fs::path parent = (target.has_filename() ? target : target.parent_path()).parent_path();
     if (fs::is_directory(parent)) return Ok();
     return BadInput(
-        fmt::format("{}: cannot be made: {} is no directory", save_to, parent.string()));
+        fmt::format("{}: cannot be created: {} is not a directory", save_to, parent.string()));
   }
-  if (!fs::is_directory(target)) return BadInput(save_to + ": exists and is no directory");
+  if (!fs::is_directory(target)) return BadInput(save_to + ": exists and is not a directory");
   const auto files = MakePosixFileSystem();
   if (!is_root) return CheckReplaceable(*files, save_to);
   SP_TRY(CheckStepRoot(*files, save_to));
@@ -197,7 +198,7 @@ Status CheckSaveTo(const std::string& save_to, const std::string& source, bool i
 /// What threads of one process cannot do. (Of faults, they say it themselves.)
 Status CheckSimulated(const Case& test_case) {
   if (test_case.device == "cuda")
-    return BadInput("transport sim: the device is cuda, not the host's");
+    return BadInput("transport sim: expected device cpu or isolated, found cuda");
   return Ok();
 }
 
@@ -252,7 +253,7 @@ Status Run::Prepare() {
   if (!test_case().bug.empty()) SP_TRY(FindBug(test_case().bug));
   if (test_case().as_stated && test_case().faults.empty()) {
     return BadInput(
-        "as_stated: expected a fault (--inject, --kill, --stop) to judge what comes of it, found "
+        "--judge-faults: expected a fault to judge (--inject, --kill or --stop), found "
         "none");
   }
   for (const FaultCase& asked : test_case().faults) {
@@ -275,10 +276,10 @@ std::string Run::WhyNot(const PhasePlan& plan) const {
     return fmt::format("phase {} saved nothing to resume from", plan.resumes);
   }
   if (plan.beside_struck && !options_.save_to.empty()) {
-    return "what the fault has left is where --save-to says, and stays as it is";
+    return "the directory of --save-to keeps what the fault left there";
   }
   if (plan.mode == RunMode::kMemory && !options_.measures_memory) {
-    return "one of many cases, whose memory is not measured";
+    return "memory is not measured in runs of many cases";
   }
   return launcher_.CannotRun(plan);
 }
@@ -395,7 +396,7 @@ Result<std::vector<PropertyResult>> Run::JudgeAll() {
   for (int round = 0; round < kCaptureRounds; ++round) {
     captures_ = WantedCaptures(results);
     if (captures_.empty()) break;
-    Tell(fmt::format("capture: running again for the bytes of {} tensors", captures_.size()));
+    Tell(fmt::format("capture: running again to record the bytes of {} tensors", captures_.size()));
     SP_TRY(LaunchAgain([&](const PhasePlan& plan) {
       return std::any_of(captures_.begin(), captures_.end(),
                          [&](const auto& c) { return c.phase == plan.name; });
@@ -427,7 +428,7 @@ Result<std::vector<PropertyResult>> Run::Confirm(std::vector<PropertyResult> res
   for (size_t i = 0; i < confirmed.size(); ++i) {
     const auto& findings = results[i].judgement.findings();
     if (findings.empty()) continue;
-    confirmed[i].judgement.Inconclusive("failed in a standing process and not in a fresh one: " +
+    confirmed[i].judgement.Inconclusive("failed in a reused process but not in a fresh one: " +
                                         findings.front().message);
   }
   return confirmed;
@@ -441,7 +442,7 @@ void Run::NoteUnseenBug(std::vector<PropertyResult>& results) const {
   for (PropertyResult& result : results) {
     if (std::find(killers.begin(), killers.end(), result.id) == killers.end()) continue;
     result.judgement.Inconclusive(
-        fmt::format("bug {} is planted and nothing of it was seen: it does not act on this model, "
+        fmt::format("bug {} is planted but has no effect: it does not act on this model, "
                     "mesh or strategy",
                     test_case().bug));
   }
@@ -462,7 +463,7 @@ Result<RunResult> Verify(const Case& test_case, Launcher& launcher, const Verify
   result.faults = DescribeFaults(result.test_case);
   for (size_t i = 0; i < result.faults.size(); ++i) {
     const FaultCase& fault = result.test_case.faults[i];
-    if (!HasStruck(fault, run.evidence())) result.faults[i] += " (it did not come to this)";
+    if (!HasStruck(fault, run.evidence())) result.faults[i] += " (did not fire)";
   }
   result.duration_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();

@@ -56,7 +56,7 @@ Result<std::unique_ptr<WarmPython>> WarmPython::Start(const PythonOptions& optio
     made->Read(std::chrono::milliseconds(100));
   }
   if (made->ready_) return made;
-  return Failed(made->refusal_.empty() ? "the standing Python process did not come up"
+  return Failed(made->refusal_.empty() ? "the reused Python process did not start"
                                        : made->refusal_);
 }
 
@@ -104,7 +104,7 @@ Status WarmPython::Begin(const PhaseRun& run, const std::string& order, int64_t 
                      {"order", order},
                      {"stdout", fmt::format("{}/rank_{}.stdout", run.evidence, rank)},
                      {"stderr", ErrorsPath(run, rank)}};
-  return Write(line.dump() + "\n") ? Ok() : Failed("the standing Python process is gone");
+  return Write(line.dump() + "\n") ? Ok() : Failed("the reused Python process has ended");
 }
 
 std::optional<int> WarmPython::Ended(int64_t rank) {

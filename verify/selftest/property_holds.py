@@ -27,7 +27,7 @@ class PropertyHolds(CommandTest):
         if self.named:
             case |= properties[self.named]["case_needs"]
             if properties[self.named]["judged_on"] == "device" and device == "cpu":
-                device = "apart"
+                device = "isolated"
             expected = {self.named}
         else:
             other = "device" if device == "cpu" else "host"

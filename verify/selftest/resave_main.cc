@@ -81,11 +81,11 @@ int Run(const std::vector<std::string>& words) {
   sim.Run([&](int64_t rank) {
     at::set_num_threads(1);
     World world{.files = files,
-                .device = words[4] == "apart" ? MakeApartDevice() : MakeHostDevice(),
+                .device = words[4] == "isolated" ? MakeApartDevice() : MakeHostDevice(),
                 .communicator = sim.CommunicatorOf(rank),
                 .clock = sim.MakeClock(),
                 .observer = std::make_shared<NoObserver>()};
-    if (words[4] == "apart")
+    if (words[4] == "isolated")
       world.communicator = StageThrough(world.communicator, *world.device, false);
     const Status status = Resave(job, world);
     if (status.ok()) return;

@@ -45,9 +45,16 @@ class BadOptions(CommandTest):
         self.refused_options("--resume-mesh", "2y2", names=["--resume-mesh", "2y2"])
 
     def test_reaching_into_a_devices_memory_is_told(self):
-        done = self.shardproof("verify", "--bug", "loading.tie_broken_by_materialize", "--device", "apart")
+        done = self.shardproof("verify", "--bug", "loading.tie_broken_by_materialize", "--device", "isolated")
         self.assert_exit(done, 1)
-        self.assertIn("reached into the device's memory of", done.out)
+        self.assertIn("accessed device memory of", done.out)
+
+    def test_former_names_are_accepted(self):
+        verify = ["verify", "--checkpoint", "good", "--world", 2]
+        killed = self.judged(*verify, "--kill", "1@sharded", "--as-stated", "--deadline", 10, code=0)
+        self.assertIs(killed["case"]["as_stated"], True)
+        isolated = self.judged(*verify, "--device", "apart", code=0)
+        self.assertEqual(isolated["case"]["device"], "isolated")
 
     def test_unknown_fault_lists_the_known(self):
         self.refused_inject("file/flop@x:1", "file/flop", "file/flip", "comm/swap-rows")

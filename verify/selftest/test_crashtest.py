@@ -258,7 +258,7 @@ class OfSmallSaves(Crashes):
         scripts = [script for group in document["groups"] for script in group["scripts"]]
         self.assertEqual([script["seen"] for script in scripts], [False] * len(scripts))
         self.assertIn("not shown by report/01/reproduce.py: ok: not bad", self.shown)
-        self.assertIn(f"0 of {len(scripts)} scripts fail as told", self.shown.replace("script ", "scripts "))
+        self.assertIn(f"0 of {len(scripts)} scripts fail as described", self.shown.replace("script ", "scripts "))
 
     def test_the_same_seed_finds_the_same(self):
         script = "printf '%09000d' 2 > a; printf 3 > b; printf 4 > c; mv a ckpt"
@@ -272,7 +272,7 @@ class OfSmallSaves(Crashes):
 
     def test_what_says_nothing_is_inconclusive(self):
         done = self.crashes(*self.save("true"), code=3)
-        self.assertIn("did nothing below --root", done["inconclusive"])
+        self.assertIn("changed nothing below --root", done["inconclusive"])
         done = self.crashes(*self.save("cp ckpt t && mv t ckpt"), code=3)
         self.assertIn("cannot be told apart", done["inconclusive"])
 

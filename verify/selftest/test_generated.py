@@ -62,7 +62,7 @@ class Stream(CommandTest):
     def test_it_goes_on_from_nothing_else(self):
         self.generate("--generate", 3, "--json", "soak.json")
         self.refused("verify", "--generate", 3, "--seed", 5, "--resume", "--json", "soak.json",
-                     names=["soak.json", "another stream"])  # fmt: skip
+                     names=["soak.json", "other generated cases"])  # fmt: skip
         self.write("soak.json", "[]")
         self.refused("verify", "--generate", 3, "--resume", "--json", "soak.json", names=["soak.json"])
         self.refused("verify", "--generate", 3, "--resume", names=["--json"])
@@ -103,7 +103,7 @@ class Stream(CommandTest):
     def test_a_report_of_an_earlier_run_is_not_taken_for_this_ones(self):
         self.write("report/result.json", "{}")
         done = self.generate("--generate", 3, "--report", "report")
-        self.assertIn("report report: is of an earlier run", done.out)
+        self.assertIn("report holds the report of an earlier run", done.out)
 
     def test_sigterm_ends_it_with_a_verdict(self):
         words = [command(), "verify", "--minutes", "5", "--json", "soak.json"]
@@ -112,9 +112,9 @@ class Stream(CommandTest):
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate(timeout=30)
         self.assertEqual(process.returncode, 3, out)
-        self.assertIn("inconclusive: time limit", out)
+        self.assertIn("inconclusive: the time limit was reached", out)
         document = outcome_of(self.dir / "soak.json")
-        self.assertEqual((document["verdict"], document["reason"]), ("inconclusive", "time limit"))
+        self.assertEqual((document["verdict"], document["reason"]), ("inconclusive", "the time limit was reached"))
         self.assertGreater(document["summary"]["passed"], 0)
 
     def test_minutes_end_it_well(self):
@@ -185,7 +185,7 @@ class Interrupted(CommandTest):
         words = ["verify", "--bugs", "all", "--json", "bugs.json"]
         code, out = self.ended_by(signal.SIGTERM, words, self.phase_begun)
         self.assertEqual(code, 3, out)
-        self.assertIn("inconclusive: time limit", out)
+        self.assertIn("inconclusive: the time limit was reached", out)
         self.assertGreater(json.loads((self.dir / "bugs.json").read_text())["bugs_left"], 0)
 
     def test_shrinking_ends_with_what_it_has(self):
@@ -228,7 +228,7 @@ class Failure(CommandTest):
         self.write("case.json", json.dumps(case))
         done = self.shardproof("shrink", "case.json", "--runs", 5)
         self.assert_exit(done, 0)
-        self.assertIn("in 5 runs (no more runs were allowed", done.err)
+        self.assertIn("in 5 runs (the limit on runs was reached", done.err)
 
     def test_what_does_not_fail_cannot_be_shrunk(self):
         smoke = REPOSITORY / "fixtures" / "cases" / "smoke.json"

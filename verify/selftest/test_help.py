@@ -26,6 +26,31 @@ class Help(CommandTest):
                        "property", "save-to", "deadline"):  # fmt: skip
             self.assertIn(f"--{option} ", text)
 
+    def test_help_is_grouped_and_fits_a_terminal(self):
+        doors = self.shardproof("--help").out
+        for door, command in (("You have checkpoints", "compare"), ("You have a job", "report"),
+                              ("You have a framework", "verify"), ("You have a program", "crashtest")):  # fmt: skip
+            self.assertIn(f"  {command} ", doors[doors.index(door):].split("\n\n")[0])
+        for words in ([], ["verify"], ["replay"], ["shrink"], ["report"], ["compare"], ["audit"], ["seal"],
+                      ["crashtest"], ["list"]):  # fmt: skip
+            with self.subTest(" ".join(words)):
+                text = self.shardproof(*words, "--help").out
+                self.assertNotIn("Excludes:", text)
+                self.assertRegex(text, r"Examples?:\n  shardproof ")
+                self.assertLessEqual(max(map(len, text.splitlines())), 100)
+
+    def test_former_names_are_not_shown(self):
+        text = self.shardproof("verify", "--help").out
+        self.assertNotIn("--as-stated", text)
+        self.assertNotRegex(text, r"\bapart\b")
+
+    def test_a_wrong_combination_is_told(self):
+        for words in (["--world", 2, "--mesh", "2x2"], ["--generate", 5, "--checkpoint", "x"],
+                      ["--generate", 5, "--judge-faults"], ["--bugs", "all", "--property", "x"]):  # fmt: skip
+            with self.subTest(words):
+                self.usage_error("verify", *words, names=" cannot be combined with ")
+        self.usage_error("verify", "--jobs", 2, names="expected --generate N or --minutes M with it")
+
     def usage_error(self, *words, names):
         done = self.shardproof(*words)
         self.assert_exit(done, 2)

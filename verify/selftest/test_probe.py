@@ -248,16 +248,16 @@ class Checks(CommandTest):
             "buffer_of_one_rank": "1.running_mean on rank 1: element 4 is 0x40000000",
             "no_bias_on_one_rank": "0.bias on rank 1: there is no such tensor",
             "bf16_on_one_rank": "0.bias on rank 1: it is a parameter torch.bfloat16 [65]",
-            "meta_on_one_rank": "2.bias on rank 1: it is on meta",
+            "meta_on_one_rank": "2.bias on rank 1: it is still on the meta device",
             "tied_on_one_rank": "1.weight on rank 1: it shares memory with 0.weight",
             "fsdp2": "ok",
             "fsdp2_nan": "2.weight on rank 1: 1 NaN and 0 Inf, the first at element 130",
             "fsdp2_stale_moment": "optimizer.0.weight.exp_avg on ranks ",
-            "fsdp2_shards_of_another_size": "0.weight on rank 1: its placement gives it 561 elements",
+            "fsdp2_shards_of_another_size": "0.weight on rank 1: its placement assigns it 561 elements",
             "hsdp_replicas_differ": "0.weight on ranks 2, 3: element",
             "fsdp1": "ok",
             "subclass": "Quantised)",
-            "absent_rank": "not every rank came",
+            "absent_rank": "not every rank called check in time",
         }
         for scenario, words in says.items():
             with self.subTest(scenario):

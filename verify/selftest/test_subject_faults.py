@@ -15,7 +15,7 @@ class Framework(CommandTest):
         document = self.judged(
             "verify", "--subject", REPOSITORY / "verify" / "subjects" / f"{subject}.py",
             "--checkpoint", checkpoint("llama-tied-small"), "--world", 2, "--steps", steps,
-            "--deadline", 30, *fault, "--as-stated", code=0, timeout=110,
+            "--deadline", 30, *fault, "--judge-faults", code=0, timeout=110,
         )  # fmt: skip
         passed = {one["id"] for one in document["properties"] if one["verdict"] == "pass"}
         self.assertEqual(JUDGED - passed, set())

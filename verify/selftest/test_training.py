@@ -126,18 +126,18 @@ class Resumes(Trained):
             self.assertIn("expected the bytes of digest", document["findings"][0]["message"])
 
     def test_from_memory_that_only_copies_reach(self):
-        self.passes(case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), device="apart"))
+        self.passes(case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), device="isolated"))
 
     def test_with_steps_that_the_host_takes(self):
         for n, (offload, overlap, bucket) in enumerate(((0.3, True, 1 << 20), (0.5, False, 64), (1, True, 64),
                                                         (1, True, 2))):  # fmt: skip
-            for device in ("cpu", "apart"):
+            for device in ("cpu", "isolated"):
                 with self.subTest(offload=offload, overlap=overlap, bucket=bucket, device=device):
                     training = {"offload": offload, "overlap": overlap, "unfreeze_after": 1 if n % 2 else 0}
                     made = case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), device=device, seed=n,
                                 training=training, bucket_bytes=bucket)  # fmt: skip
                     verdicts = {each["id"]: each for each in self.passes(made)["properties"]}
-                    wanted = ["offload.equals_on_device"] + ["offload.state_where_asked"] * (device == "apart")
+                    wanted = ["offload.equals_on_device"] + ["offload.state_where_asked"] * (device == "isolated")
                     for name in wanted:
                         self.assertEqual(verdicts[name]["verdict"], "pass", verdicts[name])
                         self.assertGreaterEqual(verdicts[name]["comparisons"], 100)
@@ -186,7 +186,7 @@ class Resumes(Trained):
         tensors = [{"name": "a.weight", "dtype": "F32", "shape": [64, 64]}]
         # Two models of 16 KiB, of which one restores the other, and a bucket; or one and its moments.
         room = {"device_bytes": 40 << 10, "bucket_bytes": 1024, "steps": 2}
-        for device in ("cpu", "apart"):
+        for device in ("cpu", "isolated"):
             self.write("case.json", case(tensors, "dp_shard=1", device=device, training={"offload": 1}, **room))
             verdicts = {each["id"]: each["verdict"] for each in
                         self.judged("verify", "--case", "case.json", code=0)["properties"]}  # fmt: skip
@@ -334,7 +334,7 @@ class KeptAsSafetensors(BetweenTorchAndUs):
             (folder / "state.safetensors.index.json", index.replace("rng_1", "rng_7"), False, "rng_7"),
             (folder / "state.safetensors.index.json", None, False, "state.safetensors.index.json"),
             (first, data[:-1], False, first.name),
-            (first, data[:-1] + bytes([data[-1] ^ 1]), True, "its bytes are not those that were sealed"),
+            (first, data[:-1] + bytes([data[-1] ^ 1]), True, "the bytes differ from the sealed ones"),
         ):  # fmt: skip
             with self.subTest(path=path.name, told=told):
                 before = path.read_bytes()

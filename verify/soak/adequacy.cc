@@ -185,7 +185,7 @@ std::string AdequacyTable(const std::vector<BugAdequacy>& bugs) {
   for (const BugAdequacy& bug : bugs) {
     for (const auto& [id, caught] : bug.together) columns.insert(id);
   }
-  std::string text = "cases in which each property saw each bug; * must see it\n";
+  std::string text = "cases in which each property caught each bug; *: must catch it\n";
   size_t number = 0;
   for (const std::string& id : columns) text += fmt::format("  {:>2} {}\n", ++number, id);
   text += fmt::format("{:<46}", "");
@@ -201,9 +201,13 @@ std::string AdequacyTable(const std::vector<BugAdequacy>& bugs) {
   }
   const auto all =
       std::count_if(bugs.begin(), bugs.end(), [](const auto& b) { return b.IsCaught(); });
-  return text +
-         fmt::format("\n{} of {} bugs are caught by every property that must see them, alone too\n",
-                     all, bugs.size());
+  text += fmt::format(
+      "\n{} of {} bugs are caught by every property that must catch them, also on its own\n", all,
+      bugs.size());
+  for (const BugAdequacy& bug : bugs) {
+    if (!bug.IsCaught()) text += fmt::format("not caught: {}\n", bug.bug);
+  }
+  return text;
 }
 
 }  // namespace shardproof

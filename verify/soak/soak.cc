@@ -109,7 +109,7 @@ CaseOutcome Judged(const Case& test_case, const CaseOutcome& lost, const SoakOpt
   outcome.index = lost.index;
   if (outcome.verdict == Verdict::kFail) return outcome;
   outcome.verdict = Verdict::kInconclusive;
-  outcome.reason = lost.reason + "; not when it was run again";
+  outcome.reason = lost.reason + "; not reproduced when re-run";
   return outcome;
 }
 

@@ -27,7 +27,14 @@ std::string InLines(const std::string& head, const std::vector<std::string>& wor
          "\n";
 }
 
-std::string Features(const SoakSummary& summary) {
+/// What no case had: one folded line, or all of it.
+std::string Never(const std::string& head, const std::vector<std::string>& never, bool explain) {
+  if (never.empty()) return "";
+  if (explain) return InLines(head, never);
+  return fmt::format("{} {} (--explain lists them)\n", head, never.size());
+}
+
+std::string Features(const SoakSummary& summary, bool explain) {
   std::vector<std::string> seen;
   std::vector<std::string> never;
   std::vector<std::string> known = KnownFeatures();
@@ -44,11 +51,11 @@ std::string Features(const SoakSummary& summary) {
     seen.push_back(fmt::format("{} {}", feature, share < 1 ? "<1" : fmt::format("{:.0f}", share)));
   }
   std::string text = InLines("features (% of cases):", seen);
-  if (!never.empty()) text += InLines("features never seen:  ", never);
+  text += Never("features never seen:  ", never, explain);
   return text + fmt::format("two features together:  {} pairs\n", Grouped(summary.PairsSeen()));
 }
 
-std::string Properties(const SoakSummary& summary) {
+std::string Properties(const SoakSummary& summary, bool explain) {
   std::string text = fmt::format("{:<36} {:>12} {:>16} {:>8} {:>12}\n", "property", "cases judged",
                                  "comparisons", "failed", "inconclusive");
   std::vector<std::string> never;
@@ -61,14 +68,14 @@ std::string Properties(const SoakSummary& summary) {
         fmt::format("{:<36} {:>12} {:>16} {:>8} {:>12}\n", id, Grouped(tally.judged),
                     Grouped(tally.comparisons), Grouped(tally.failed), Grouped(tally.inconclusive));
   }
-  if (!never.empty()) text += InLines("not judged in any case:", never);
+  text += Never("properties not judged:", never, explain);
   return text;
 }
 
 }  // namespace
 
 std::string SoakProgress(const SoakSummary& summary) {
-  return fmt::format("{} cases, {} failed, {} inconclusive, {:.0f} a minute",
+  return fmt::format("{} cases, {} failed, {} inconclusive, {:.0f} per minute",
                      Grouped(summary.cases()), Grouped(summary.failed),
                      Grouped(summary.inconclusive), CasesAMinute(summary));
 }
@@ -85,19 +92,20 @@ std::string SoakReason(const SoakSummary& summary, SoakEnd end) {
     return fmt::format("{} could not be judged: case {}: {}", Plural(summary.inconclusive, "case"),
                        first.index, first.reason);
   }
-  if (end == SoakEnd::kSignal) return "time limit";
+  if (end == SoakEnd::kSignal) return "the time limit was reached";
   return summary.cases() == 0 ? "no case was run" : "";
 }
 
-std::string SoakReport(const SoakSummary& summary, SoakEnd end) {
-  std::string text;
-  // What ended with the first case that failed says little of the stream, and the case is shown.
-  if (summary.cases() > 0 && end != SoakEnd::kFailure)
-    text = Features(summary) + Properties(summary);
+std::string SoakTables(const SoakSummary& summary, SoakEnd end, bool explain) {
+  if (summary.cases() == 0 || end == SoakEnd::kFailure) return "";
+  return Features(summary, explain) + Properties(summary, explain);
+}
+
+std::string SoakLine(const SoakSummary& summary, SoakEnd end) {
   const std::string reason = SoakReason(summary, end);
-  text += fmt::format(
+  return fmt::format(
       "{}: {}{} of {} generated cases passed, {} failed, {} inconclusive; {} comparisons, "
-      "{:.1f} ranks a case; {:.0f} cases a minute, {:.1f} s\n",
+      "{:.1f} ranks per case; {:.0f} cases per minute, {:.1f} s\n",
       ToString(SoakVerdict(summary, end)), reason.empty() ? "" : reason + "; ",
       Grouped(summary.passed), Grouped(summary.cases()), Grouped(summary.failed),
       Grouped(summary.inconclusive), Grouped(summary.comparisons),
@@ -105,7 +113,6 @@ std::string SoakReport(const SoakSummary& summary, SoakEnd end) {
           ? 0.0
           : static_cast<double>(summary.ranks) / static_cast<double>(summary.cases()),
       CasesAMinute(summary), summary.duration_ms / 1000);
-  return text;
 }
 
 }  // namespace shardproof

@@ -155,17 +155,18 @@ Result<SoakSummary> SummaryFromJson(const json& value) {
   fields.Required("duration_ms", summary.duration_ms);
   fields.Required("next", summary.next, uint64_t{0}, kCountMax);
   ReadTallies(fields, summary.properties);
-  if (!complaint.ok()) return BadInput("is not what a soak left: " + complaint.text());
+  if (!complaint.ok())
+    return BadInput("expected a summary of generated cases: " + complaint.text());
   try {
     SP_TRY(ReadRest(value, summary));
   } catch (const json::exception& error) {
-    return BadInput(fmt::format("is not what a soak left: {}", error.what()));
+    return BadInput(fmt::format("expected a summary of generated cases: {}", error.what()));
   }
   if ((summary.failed > 0) == summary.failures.empty() ||
       (summary.inconclusive > 0) == summary.unclear.empty()) {
     return BadInput(
-        "is not what a soak left: its failures and what could not be judged are not as many as it "
-        "counts");
+        "expected a summary of generated cases; found counts of failed and inconclusive cases that "
+        "do not match the cases it lists");
   }
   return summary;
 }

@@ -70,7 +70,7 @@ std::string CannotText(const std::string& capability, const std::string& why) {
 PropertyResult JudgeOne(const Property& property, const Evidence& evidence) {
   PropertyResult result{property.id, {}};
   if (evidence.test_case.as_stated && !property.id.starts_with("fault.")) {
-    result.judgement.Skipped("only what comes of the faults is judged (as_stated)");
+    result.judgement.Skipped("only the handling of the faults is judged (--judge-faults)");
     return result;
   }
   for (const std::string& capability : property.capabilities) {

@@ -43,6 +43,7 @@ nlohmann::json FindingToJson(const Finding& finding) {
   const auto add_text = [&](const char* name, const std::string& value) {
     if (!value.empty()) json[name] = value;
   };
+  if (finding.is_consequence) json["is_consequence"] = true;
   add_text("phase", finding.phase);
   add_text("stage", finding.stage);
   add_text("tensor", finding.tensor);

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "verify/cli/files/files.h"
+#include "verify/cli/files/help.h"
 
 namespace shardproof {
 namespace {
@@ -19,12 +20,18 @@ std::string Usage(const CLI::App& app, const CLI::ParseError& error,
     known += (known.empty() ? "" : ", ") + command->get_name();
     is_known = is_known || (command_line.size() > 1 && command->get_name() == command_line[1]);
   }
-  if (command_line.size() < 2) return "a subcommand is needed: " + known + "; see --help";
+  if (command_line.size() < 2) return "expected a subcommand: " + known + "; see --help";
   const std::string& word = command_line[1];
   if (word[0] != '-' && !is_known) {
-    return "subcommand '" + word + "' is unknown: known are " + known;
+    return "unknown subcommand '" + word + "': expected one of " + known;
   }
   std::string text = error.what();
+  // CLI11 says "--a excludes --b".
+  const std::string excludes = " excludes ";
+  if (const size_t at = text.find(excludes);
+      error.get_name() == "ExcludesError" && at != std::string::npos) {
+    text.replace(at, excludes.size(), " cannot be combined with ");
+  }
   for (char& c : text) c = c == '\n' ? ' ' : c;
   return text + "; see 'shardproof " + word + " --help'";
 }
@@ -35,6 +42,7 @@ int RunApp(CLI::App& app, const std::vector<std::string>& command_line, const in
   std::vector<std::string> words(command_line.rbegin(),
                                  command_line.rend());  // as CLI11 takes them
   if (!words.empty()) words.pop_back();
+  UseHelp(app);
   try {
     app.parse(words);
   } catch (const CLI::ParseError& error) {

@@ -81,7 +81,7 @@ int RunLatestGood(const AuditArguments& arguments) {
   if (!checkpoints.ok()) return Refuse(checkpoints.error());
   const auto& [paths, others] = checkpoints.value();
   if (!others.empty()) {
-    fmt::print(stderr, "shardproof: {}: passed over, being no checkpoints: {}\n", arguments.path,
+    fmt::print(stderr, "shardproof: {}: skipped, not checkpoints: {}\n", arguments.path,
                oracle::Printable(fmt::format("{}", fmt::join(others, ", "))));
   }
   for (const std::string& path : paths) {
@@ -111,7 +111,10 @@ int RunSeal(const AuditArguments& arguments) {
     AuditResult held = audited;
     if (const Status read = HoldAgainstSeal(path, held); !read.ok()) return Refuse(read.error());
     if (!held.IsSound() && !arguments.replace) {
-      fmt::print(stderr, "shardproof: {}: does not hold: {}; --replace seals what is there now\n",
+      fmt::print(stderr,
+                 "shardproof: {}: the checkpoint does not match this seal: {}; --replace seals it "
+                 "as it is "
+                 "now\n",
                  path, held.damage.front());
       return kExitNotSound;
     }
@@ -130,25 +133,34 @@ int RunSeal(const AuditArguments& arguments) {
 
 void AddAudit(CLI::App& app, int* exit_code) {
   auto arguments = std::make_shared<AuditArguments>();
-  CLI::App* command =
-      app.add_subcommand("audit", "Is a checkpoint complete, readable, and what was sealed?");
+  CLI::App* command = app.add_subcommand(
+      "audit",
+      "Check that a checkpoint is complete and readable, and still has the bytes of its seal");
+  command->group(kCheckpointDoor);
   command
       ->add_option("CHECKPOINT", arguments->path,
-                   "A directory or file of safetensors or torch.save, a directory of DCP;\n"
-                   "with --latest-good the directory that has them")
+                   "A directory or file of safetensors or torch.save, or a DCP directory; with "
+                   "--latest-good, the directory that contains the checkpoints")
       ->required()
       ->check(NotEmpty);
-  command->add_option("--seal", arguments->seal, "The seal to hold it against, if not its own")
-      ->check(NotEmpty);
-  command->add_flag("--finite", arguments->finite, "NaN and Inf make it unsound");
+  command
+      ->add_option("--seal", arguments->seal,
+                   "Check against this seal instead of the checkpoint's own")
+      ->check(NotEmpty)
+      ->type_name("FILE");
+  command->add_flag("--finite", arguments->finite, "Report NaN and Inf as damage");
   command->add_flag("--all", arguments->all, "Show every tensor and value");
-  command->add_option("--json", arguments->json, "File for the result as JSON; - is stdout")
-      ->check(NotEmpty);
   command->add_flag("--latest-good", arguments->latest_good,
-                    "Print the newest checkpoint in the directory that is sound");
+                    "Print the newest sound checkpoint in the directory");
+  command
+      ->add_option("--json", arguments->json, "Write the result as JSON to this file; - is stdout")
+      ->check(NotEmpty)
+      ->type_name("FILE");
   command->footer(
-      "Exit codes: 0 sound, 1 not (what is there can be read, and is not as it says), 2 "
-      "unreadable.");
+      "Examples:\n"
+      "  shardproof audit checkpoint/\n"
+      "  shardproof audit runs/ --latest-good\n"
+      "Exit codes: 0 sound, 1 not sound (readable, but damaged or changed), 2 unreadable.");
   command->callback([arguments, exit_code] {
     *exit_code = arguments->latest_good ? RunLatestGood(*arguments) : RunAudit(*arguments);
   });
@@ -156,16 +168,26 @@ void AddAudit(CLI::App& app, int* exit_code) {
 
 void AddSeal(CLI::App& app, int* exit_code) {
   auto arguments = std::make_shared<AuditArguments>();
-  CLI::App* command =
-      app.add_subcommand("seal", "Write a checkpoint's digests down, for audit to hold it against");
-  command->add_option("CHECKPOINT", arguments->path, "As for audit")->required()->check(NotEmpty);
+  CLI::App* command = app.add_subcommand(
+      "seal", "Write the digests of a checkpoint to a file that audit checks it against");
+  command->group(kCheckpointDoor);
+  command
+      ->add_option("CHECKPOINT", arguments->path,
+                   "A directory or file of safetensors or torch.save, or a DCP directory")
+      ->required()
+      ->check(NotEmpty);
   command
       ->add_option("--to", arguments->seal,
-                   "The seal's file, if not shardproof.seal.json in the directory\n"
-                   "(FILE.shardproof.seal.json beside a file)")
-      ->check(NotEmpty);
-  command->add_flag("--replace", arguments->replace, "Also over a seal that does not hold");
-  command->footer("Exit codes: 0 sealed, 1 not sound and so not sealed, 2 unreadable.");
+                   "Write the seal to this file (default: shardproof.seal.json in a directory, "
+                   "FILE.shardproof.seal.json beside a file)")
+      ->check(NotEmpty)
+      ->type_name("FILE");
+  command->add_flag("--replace", arguments->replace,
+                    "Replace an existing seal that the checkpoint no longer matches");
+  command->footer(
+      "Example:\n"
+      "  shardproof seal checkpoint/\n"
+      "Exit codes: 0 sealed, 1 not sound and therefore not sealed, 2 unreadable.");
   command->callback([arguments, exit_code] { *exit_code = RunSeal(*arguments); });
 }
 

@@ -38,24 +38,39 @@ int RunCompare(const CompareArguments& arguments) {
 void AddCompare(CLI::App& app, int* exit_code) {
   auto arguments = std::make_shared<CompareArguments>();
   CLI::App* command = app.add_subcommand(
-      "compare", "Compare two checkpoints bit for bit, of any format and however they are sharded");
+      "compare", "Compare two checkpoints bit for bit, whatever their formats and sharding");
+  command->group(kCheckpointDoor);
   command
       ->add_option(
           "A", arguments->a,
-          "What is expected: a directory or file of safetensors or torch.save,\na directory of DCP")
+          "The expected checkpoint: a directory or file of safetensors or torch.save, or a DCP "
+          "directory")
       ->required();
-  command->add_option("B", arguments->b, "The other one: what is seen")->required();
-  command->add_option(
-      "--in-a", arguments->options.below_a,
-      "Of A only what has names that begin so, without that beginning: --in-a model.");
-  command->add_option("--in-b", arguments->options.below_b, "Of B likewise");
-  command->add_option("--map", arguments->options.map_file,
-                      "JSON that pairs A's names with B's: renamed, prefixed, split, fused or\n"
-                      "transposed tensors (verify/compare/MAP.md)");
-  command->add_option("--cast", arguments->options.cast,
-                      "Equal after A is cast to this dtype: F64, F32, F16, BF16, F8_E4M3, F8_E5M2");
-  command->add_option("--json", arguments->json, "File for the result as JSON; - is stdout");
-  command->footer("Exit codes: 0 equal, 1 different, 2 bad input, 3 nothing was compared.");
+  command->add_option("B", arguments->b, "The checkpoint to compare with it")->required();
+  command
+      ->add_option("--in-a", arguments->options.below_a,
+                   "Compare only tensors of A whose names start with PREFIX, with PREFIX removed "
+                   "(e.g. --in-a model.)")
+      ->type_name("PREFIX");
+  command->add_option("--in-b", arguments->options.below_b, "The same for B")->type_name("PREFIX");
+  command
+      ->add_option(
+          "--map", arguments->options.map_file,
+          "JSON file that pairs names of A with names of B, for tensors that were renamed, "
+          "prefixed, split, fused or transposed (verify/compare/MAP.md)")
+      ->type_name("FILE");
+  command
+      ->add_option("--cast", arguments->options.cast,
+                   "Cast A to this dtype before comparing: F64, F32, F16, BF16, F8_E4M3 or F8_E5M2")
+      ->type_name("DTYPE");
+  command
+      ->add_option("--json", arguments->json, "Write the result as JSON to this file; - is stdout")
+      ->type_name("FILE");
+  command->footer(
+      "Examples:\n"
+      "  shardproof compare before/ after/\n"
+      "  shardproof compare hf/ step_1000.pt --in-b model. --cast BF16\n"
+      "Exit codes: 0 equal, 1 different, 2 bad input, 3 nothing was compared.");
   command->callback([arguments, exit_code] { *exit_code = RunCompare(*arguments); });
 }
 

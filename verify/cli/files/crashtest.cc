@@ -80,7 +80,10 @@ Status Understand(CrashtestArguments& arguments) {
         arguments.load));
   }
   if (!options.loader.empty() && !(arguments.path + arguments.old_path).empty()) {
-    return BadInput("--path and --old-path: a command of --load decides itself what it loads");
+    return BadInput(
+        "--path and --old-path cannot be combined with a command of --load, which decides itself "
+        "what "
+        "it loads");
   }
   if (!arguments.path.empty()) options.path = arguments.path;
   if (!arguments.old_path.empty()) options.old_path = arguments.old_path;
@@ -165,77 +168,132 @@ Result<int> CrashTest(CrashtestArguments& arguments) {
   return outcome.inconclusive.empty() ? kExitPass : kExitInconclusive;
 }
 
+constexpr const char* kSave = "The save";
+constexpr const char* kLoad = "The load of each state";
+constexpr const char* kBounds = "Which states";
+constexpr const char* kResults = "Results";
+
+void AddSaveOptions(CLI::App& command, CrashtestArguments& arguments) {
+  crashtest::Options& options = arguments.options;
+  command
+      .add_option("--root", options.root,
+                  "Directory that the save writes to; what it contains before is the previous "
+                  "checkpoint")
+      ->required()
+      ->check(NotEmpty)
+      ->type_name("DIR")
+      ->group(kSave);
+  command
+      .add_option("--before", arguments.before,
+                  "Run this command first, untraced, to write the previous checkpoint. Neither it "
+                  "nor COMMAND is passed to a shell")
+      ->check(NotEmpty)
+      ->type_name("COMMAND")
+      ->group(kSave);
+  command.add_option("--save-deadline", arguments.save_deadline_s, "Time limit of the save")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 86400.0))
+      ->type_name("SECONDS")
+      ->group(kSave);
+  command
+      .add_option("--max-bytes", options.bytes_max,
+                  "Limit on the size of --root and on what the save writes; memory use is about "
+                  "four times that")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber)
+      ->type_name("BYTES")
+      ->group(kSave);
+  command
+      .add_option("--load", arguments.load,
+                  "How a state is loaded: dcp, torch or safetensors (default: the format that is "
+                  "found), or a command in which {} is replaced by the directory. What the command "
+                  "prints, up to 16 MiB, is what it loaded; a nonzero exit code is a refusal")
+      ->check(NotEmpty)
+      ->type_name("HOW")
+      ->group(kLoad);
+  command.add_option("--path", arguments.path, "Path of the saved checkpoint within --root")
+      ->check(NotEmpty)
+      ->type_name("PATH")
+      ->group(kLoad);
+  command
+      .add_option("--old-path", arguments.old_path,
+                  "Path of the previous checkpoint within --root, if it differs")
+      ->check(NotEmpty)
+      ->type_name("PATH")
+      ->group(kLoad);
+  command.add_option("--deadline", arguments.deadline_s, "Time limit of one load")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 86400.0))
+      ->type_name("SECONDS")
+      ->group(kLoad);
+  command.add_option("--python", options.python, "Python interpreter, with torch, that loads")
+      ->check(NotEmpty)
+      ->type_name("FILE")
+      ->group(kLoad);
+}
+
+void AddBoundOptions(CLI::App& command, crashtest::Options& options) {
+  command
+      .add_option("--states", options.states_max,
+                  "Load about N crash states; for a large save, sample the crash points (0: no "
+                  "limit)")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N")
+      ->group(kBounds);
+  command
+      .add_option("--combinations", options.states.combinations_max,
+                  "Enumerate up to N combinations of lost operations per crash point; beyond N, "
+                  "sample")
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(kBounds);
+  command.add_option("--points", options.states.points_max, "Look at no more than N crash points")
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(kBounds);
+  command.add_option("--seed", options.states.seed, "Seed of the samples")
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(kBounds);
+}
+
+void AddOutputs(CLI::App& command, CrashtestArguments& arguments) {
+  command
+      .add_option("--report", arguments.report,
+                  "Write the bad states, each with a script that shows it, to this new directory")
+      ->check(NotEmpty)
+      ->type_name("DIR")
+      ->group(kResults);
+  command
+      .add_option("--scripts", arguments.options.scripts_max,
+                  "Write at most N scripts, the smallest state of each cause first")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N")
+      ->group(kResults);
+  command
+      .add_option("--json", arguments.json, "Write the result as JSON to this file; - is stdout")
+      ->check(NotEmpty)
+      ->type_name("FILE")
+      ->group(kResults);
+}
+
 void AddOptions(CLI::App& command, CrashtestArguments& arguments) {
   crashtest::Options& options = arguments.options;
   command
       .add_option("COMMAND", options.command,
-                  "The save and its arguments, after --; its stdin is empty")
+                  "The command that saves, and its arguments, after --; its stdin is empty")
       ->required();
+  AddSaveOptions(command, arguments);
   command
-      .add_option("--root", options.root,
-                  "The directory that is looked at; what lies there before is the previous\n"
-                  "checkpoint")
-      ->required()
-      ->check(NotEmpty);
-  command
-      .add_option("--before", arguments.before,
-                  "A command that is run first, untraced; no shell reads it, as none reads\n"
-                  "COMMAND")
-      ->check(NotEmpty);
-  command
-      .add_option(
-          "--load", arguments.load,
-          "dcp, torch or safetensors, if not what is found there; or a command in which {}\n"
-          "is the directory: what it prints, up to 16 MiB, is what it loaded, an exit code\n"
-          "that is not 0 a refusal")
-      ->check(NotEmpty);
-  command.add_option("--path", arguments.path, "Where in --root the saved checkpoint lies")
-      ->check(NotEmpty);
-  command.add_option("--old-path", arguments.old_path, "Where the previous one lies, if elsewhere")
-      ->check(NotEmpty);
-  command.add_option("--model", arguments.models,
-                     "What crashes: kill, ext4-ordered, posix, joined by commas (default: all)");
-  command
-      .add_option(
-          "--states", options.states_max,
-          "About so many are loaded: of a larger save, fewer moments are looked at at which\n"
-          "the machine may stop; 0: no bound")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  command
-      .add_option("--combinations", options.states.combinations_max,
-                  "Of losses at one moment, so many are made all; else drawn ones")
-      ->capture_default_str();
-  command.add_option("--points", options.states.points_max, "Moments at most")
-      ->capture_default_str();
-  command.add_option("--seed", options.states.seed, "Of what is drawn")->capture_default_str();
-  command.add_option("--deadline", arguments.deadline_s, "Seconds that a load may take")
-      ->capture_default_str()
-      ->check(CLI::Range(0.01, 86400.0));
-  command
-      .add_option("--save-deadline", arguments.save_deadline_s, "Seconds that the save may take")
-      ->capture_default_str()
-      ->check(CLI::Range(0.01, 86400.0));
-  command
-      .add_option("--max-bytes", options.bytes_max,
-                  "That --root may hold, and the save write; memory is about four times that")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  command
-      .add_option("--python", options.python, "A Python with torch, for the states to be loaded by")
-      ->check(NotEmpty);
-  command
-      .add_option("--report", arguments.report,
-                  "New directory for bad states, each with a script that shows it")
-      ->check(NotEmpty);
-  command
-      .add_option("--scripts", options.scripts_max,
-                  "So many of them; of each cause the smallest first. A number above that of the\n"
-                  "bad states: all of them")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  command.add_option("--json", arguments.json, "File for the result as JSON; - is stdout")
-      ->check(NotEmpty);
+      .add_option("--model", arguments.models,
+                  "What crashes: kill (the processes), ext4-ordered or posix (the machine, on ext4 "
+                  "or on any file system), joined by commas (default: all)")
+      ->type_name("MODELS")
+      ->group(kBounds);
+  AddBoundOptions(command, options);
+  AddOutputs(command, arguments);
 }
 
 }  // namespace
@@ -248,14 +306,16 @@ void AddCrashtest(CLI::App& app, int* exit_code) {
   arguments->options.states.combinations_max = 64;
   arguments->options.states_max = 2000;
   CLI::App* command = app.add_subcommand(
-      "crashtest", "Load from every state that a crash of a save may leave: -- COMMAND ...");
+      "crashtest", "Load from every state that a crash during a save can leave on disk");
+  command->group(kCrashDoor);
   AddOptions(*command, *arguments);
   command->positionals_at_end();
   command->footer(
-      "shardproof crashtest --root ckpt --before 'python save.py 1' -- python save.py 2\n"
-      "Exit codes: 0 no bad state, 1 bad states, 2 bad input or the command failed, 3 nothing can "
-      "be\n"
-      "said, 5 the verifier itself is broken.");
+      "Example:\n"
+      "  shardproof crashtest --root ckpt --before 'python save.py 1' -- python save.py 2\n"
+      "Exit codes: 0 no bad state, 1 bad states, 2 bad input or the command failed, 3 "
+      "inconclusive,\n"
+      "5 the verifier itself is broken.");
   command->callback([arguments, exit_code] {
     const auto code = CrashTest(*arguments);
     *exit_code = code.ok() ? code.value() : Refuse(code.error());

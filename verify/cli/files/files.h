@@ -15,6 +15,13 @@ inline constexpr int kExitHang = 4;
 inline constexpr int kExitBroken = 5;
 inline constexpr int kExitSkipped = 77;
 
+/// Headings of the list of subcommands: what a user has.
+inline constexpr const char* kCheckpointDoor = "You have checkpoints";
+inline constexpr const char* kJobDoor =
+    "You have a job (in it, call shardproof.check or shardproof.observe)";
+inline constexpr const char* kFrameworkDoor = "You have a framework, or a change to one";
+inline constexpr const char* kCrashDoor = "You have a program that saves, and machines that crash";
+
 /// Each adds its subcommand to `app`; when that is the one called, *exit_code is set by the time
 /// parsing returns.
 void AddCompare(CLI::App& app, int* exit_code);

@@ -34,7 +34,7 @@ def main():
     package = pathlib.Path(__file__).resolve().parent
     program = package / "_bin" / "shardproof"
     if not program.exists():
-        refuse(f"{program}: there is no such file; the package was not installed by pip")
+        refuse(f"{program}: no such file; expected a package that pip installed")
     from ._built import TORCH_VERSION
 
     check_torch(TORCH_VERSION)

@@ -110,7 +110,7 @@ def check(model: nn.Module, *, optimizer=None, ignore=(), finite=True, deadline=
     failed = [f"rank {rank}: {record}" for rank, record in enumerate(records)
               if isinstance(record, str)]  # fmt: skip
     if failed:
-        raise RuntimeError(f"shardproof.check: cannot look at the model: {failed[0]}") from cause
+        raise RuntimeError(f"shardproof.check: cannot read the model: {failed[0]}") from cause
     findings, comparisons, inconclusive = judge(records, finite)
     located = []
     for number, finding in enumerate(findings):
@@ -184,7 +184,7 @@ class _Gather:
             yield
         except RuntimeError as error:
             raise TimeoutError(
-                f"shardproof.check: rank {self.rank}: not every rank came: {error}"
+                f"shardproof.check: rank {self.rank}: not every rank called check in time: {error}"
             ) from error
 
 
@@ -198,7 +198,7 @@ def _record(held: _model.Held, shared_with: str) -> _Record:
     if held.is_meta or held.local is None or common["unreadable"]:
         return _Record(**common)
     if owned != held.local.numel():
-        what = f"its placement gives it {owned} elements, it holds {held.local.numel()}"
+        what = f"its placement assigns it {owned} elements, but it holds {held.local.numel()}"
         return _Record(**common, misfit=what)
     summary = _digest.digest_runs(held.local, held.runs)
     bad = summary.nan_count + summary.inf_count
@@ -254,7 +254,7 @@ def judge(records: list[dict[str, _Record]], finite: bool):
             findings.append(Finding("untied", name, ranks, what))
         meta = tuple(rank for rank, record in held.items() if record.meta)
         if meta:
-            findings.append(Finding("meta", name, meta, "it is on meta: nothing gave it memory"))
+            findings.append(Finding("meta", name, meta, "it is still on the meta device"))
             continue
         misfits = [rank for rank, record in held.items() if record.misfit]
         if misfits:
@@ -310,7 +310,7 @@ def _judge_values(name, held, finite):
     for replica, ranks in replicas.items():
         comparisons += 1
         if _total(held[rank].coverage for rank in ranks) != whole:
-            what = "the shards of these ranks do not make up the tensor: a gap or an overlap"
+            what = "the shards of these ranks do not tile the tensor: there is a gap or an overlap"
             findings.append(Finding("incomplete", name, tuple(ranks), what))
         else:
             digests[replica] = _total(held[rank].digest for rank in ranks)
@@ -322,7 +322,7 @@ def _judge_values(name, held, finite):
             for rank in replicas[replica]
         )  # fmt: skip
         if odd:
-            findings.append(Finding("differs", name, odd, "other values than on the other ranks"))
+            findings.append(Finding("differs", name, odd, "its values differ from those on the other ranks"))
     if finite:
         comparisons += len(held)
         for rank, record in held.items():

@@ -34,7 +34,7 @@ def declare(path: str) -> dict:
         if isinstance(node, ast.ImportFrom | ast.Import) and _names_run(node):
             has_run = True
     if not has_run:
-        raise NoSubject(f"{path}: has no def run(case, observe)")
+        raise NoSubject(f"{path}: expected def run(case, observe), found none")
     trees = _with_imports(path, tree)
     if not any(_reads_steps(tree) for tree in trees.values()):
         cannot.setdefault("train", "it never asks for case.steps, so it takes none")

@@ -53,13 +53,11 @@ class Observer:
         if not isinstance(stage, str) or not stage:
             raise ValueError(f"observe: the stage is a name, not {stage!r}")
         if all(given is None for given in (model, state_dict, missing, unexpected)):
-            raise ValueError(f"observe({stage!r}): nothing to observe: give model=")
+            raise ValueError(f"observe({stage!r}): expected model=, found nothing to observe")
         if optimizer is not None and model is None:
-            raise ValueError(
-                f"observe({stage!r}): an optimizer is held against its model: give model="
-            )
+            raise ValueError(f"observe({stage!r}): expected model= with optimizer=, found none")
         if stage in ("stepped", "resumed") and step < 1:
-            raise ValueError(f"observe({stage!r}): which step? give step=1 after the first")
+            raise ValueError(f"observe({stage!r}): expected step=, counted from 1, found none")
         self.stage = stage
         if self._on_stage:
             self._on_stage(stage)
