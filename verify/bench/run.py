@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Speed and memory beside their rivals, in one run and one table; `--target bench` calls it.
 
-The reference pipeline by each of its strategies, a bare Gloo broadcast of the same bytes and PyTorch's
-FSDP2 load one checkpoint in turn, round after round on the same machine, files in the page cache;
-then the digest is timed beside a plain sum, and `shardproof verify` measures memory. Starting
-programs, importing and connecting are in no figure. Nothing here passes or fails: the last column
-says which bounds were met. Needs torch, transformers and safetensors.
+The reference pipeline by each of its strategies, the loaders of shard_rank.py that read by shard too, a
+bare Gloo broadcast of the same bytes and PyTorch's FSDP2, which reads on rank 0, load one checkpoint in
+turn, round after round on the same machine, files in the page cache; then the digest is timed beside a
+plain sum, and `shardproof verify` measures memory. Starting programs, importing and connecting are in no
+figure. Nothing here passes or fails: the last column says which bounds were met. Needs torch,
+transformers and safetensors; fastsafetensors is measured if it is installed.
 """
 
 import argparse
 import functools
+import importlib.util
 import json
 import os
 import platform
@@ -31,6 +33,14 @@ MIB = 1 << 20
 
 # Strategy, least speed as a multiple of FSDP2's.
 STRATEGIES = [("rank0-broadcast", 1.0), ("rank0-scatter", 1.8), ("each-reads-own", 5.0), ("plain", None)]
+
+# Loaders of shard_rank.py, the package each needs, what it is.
+RIVALS = [
+    ("dcp-hf", "torch", "DCP's HuggingFaceStorageReader into FSDP2's shards"),
+    ("transformers", "transformers", "Transformers' from_pretrained by a tensor-parallel plan"),
+    ("fastsafetensors", "fastsafetensors", "fastsafetensors: each rank its files, then a scatter"),
+]
+FILES = 8  # of the checkpoint that is loaded: fastsafetensors deals whole files out to ranks
 
 # Benchmark of digest_bench, what it is, least share of the plain sum's speed.
 DIGESTS = [
@@ -113,11 +123,14 @@ def progress(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def make_checkpoint(work, total_bytes):
-    checkpoint = work / f"checkpoint-{total_bytes}"
+def make_checkpoint(work, total_bytes, files=1):
+    """In one file, or about so many."""
+    checkpoint = work / (f"checkpoint-{total_bytes}" + (f"-in-{files}" if files > 1 else ""))
     if not checkpoint.exists():
         progress(f"making a checkpoint of {total_bytes} bytes")
         command = [sys.executable, MAKE_CHECKPOINT, "--preset", "bench"]
+        if files > 1:
+            command += ["--max-shard-size", f"{max(1, total_bytes // files // 1000)}KB"]
         subprocess.run(
             [*command, "--bytes", str(total_bytes), checkpoint], check=True, stdout=sys.stderr
         )
@@ -135,14 +148,25 @@ def warm_page_cache(checkpoint):
     return tensor_bytes
 
 
+def rivals_here():
+    """Those of RIVALS whose package is installed."""
+    here = [name for name, package, _ in RIVALS if importlib.util.find_spec(package)]
+    for name, package, _ in RIVALS:
+        if name not in here:
+            progress(f"not measured: {name}, since the package {package} is not installed")
+    return here
+
+
 def time_loads(arguments, checkpoint):
     """Seconds of every contender, one value a round; the first round, a warm-up, is not kept."""
     bench = LoadBench(arguments.load_bench, checkpoint, arguments.world)
     fsdp = Fsdp(checkpoint, arguments.world)
+    by_shard = Fsdp(checkpoint, arguments.world, "shard_rank.py")
     contenders = {
         "broadcast": lambda: bench.round("broadcast"),
         "chunked": lambda: bench.round("chunked"),
         **{name: functools.partial(bench.round, name) for name, _ in STRATEGIES},
+        **{name: functools.partial(by_shard.round, name) for name in rivals_here()},
         "fsdp2": fsdp.round,
     }
     seconds = {name: [] for name in contenders}
@@ -155,6 +179,7 @@ def time_loads(arguments, checkpoint):
         names.append(names.pop(0))  # so that no one always follows the same other
     bench.close()
     fsdp.close()
+    by_shard.close()
     return {name: values[1:] for name, values in seconds.items()}
 
 
@@ -179,13 +204,27 @@ def load_rows(seconds, tensor_bytes):
         ("(b) rank0-broadcast, open to ready", "", f"{to_bare:.2f} of (a)", ">= 0.90",
          to_bare >= 0.9),
         ("(b) against (a')", "", f"{paired_ratio(seconds['chunked'], load):.2f} of (a')", "", None),
-        ("(c) FSDP2, open to loaded", speed("fsdp2"),
+        *rival_rows(seconds, speed),
+        ("(c) FSDP2, rank 0 reads and broadcasts, open to loaded", speed("fsdp2"),
          f"{paired_ratio(bare, seconds['fsdp2']):.2f} of (a)", "", None),
     ]  # fmt: skip
     for name, least in STRATEGIES:
         times = paired_ratio(seconds["fsdp2"], seconds[name])
         bound, met = (f">= {least}x", times >= least) if least else ("", None)
         rows.append((f"{name}, open to ready", speed(name), f"{times:.2f}x (c)", bound, met))
+    return rows
+
+
+def rival_rows(seconds, speed):
+    """Those that read by shard, and each-reads-own against each of them."""
+    rows = []
+    for name, _, what in RIVALS:
+        if name not in seconds:
+            rows.append((what, "not installed", "", "", None))
+            continue
+        times = paired_ratio(seconds[name], seconds["each-reads-own"])
+        rows.append((what, speed(name), "", "", None))
+        rows.append((f"each-reads-own against {name}", "", f"{times:.2f}x {name}", "", None))
     return rows
 
 
@@ -316,7 +355,7 @@ def main():
     arguments.work.mkdir(parents=True, exist_ok=True)
 
     facts = machine()
-    checkpoint = make_checkpoint(arguments.work, arguments.bytes)
+    checkpoint = make_checkpoint(arguments.work, arguments.bytes, FILES)
     tensor_bytes = warm_page_cache(checkpoint)
     seconds = time_loads(arguments, checkpoint)
     kernel, digests = run_digest_bench(arguments.digest_bench, arguments.bytes)
@@ -346,7 +385,7 @@ def main():
     print(
         f"{facts['cpu']}, {facts['cores']} cores (load {facts['load_average_1min']:.1f} at the "
         f"start), Linux {facts['kernel']}, torch {facts['torch']}, digest kernel {kernel}; "
-        f"{tensor_bytes} bytes of fp32, {arguments.world} Gloo ranks on loopback, files in the "
+        f"{tensor_bytes} bytes of fp32 in about {FILES} files, {arguments.world} Gloo ranks on loopback, files in the "
         f"page cache; medians of {arguments.rounds} alternating rounds, ratios round by round\n"
     )
     print(table(rows))
