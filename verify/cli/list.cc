@@ -59,6 +59,7 @@ void PrintCapabilities() {
 }
 
 void PrintBugs() {
+  if (AllBugs().empty()) fmt::print("{}\n", kWithoutBugs);
   for (const PlantedBug& bug : AllBugs()) {
     fmt::print("{}\n  {}\n  kind: {}\n  seen in: {}\n  must turn red: {}\n", bug.id, bug.mistake,
                bug.kind.empty() ? "none" : bug.kind, bug.seen_in, fmt::join(bug.killed_by, ", "));
@@ -143,13 +144,13 @@ void AddList(CLI::App& app, int* exit_code) {
   command->footer("Example:\n  shardproof list faults");
   command->require_subcommand(1);
   const std::vector<Listing> listings = {
-      {"properties", "What is judged, with what each property reads and compares", PrintProperties, "--json", "Print all fields as JSON",
-       PrintPropertiesAsJson},
+      {"properties", "What is judged, with what each property reads and compares", PrintProperties,
+       "--json", "Print all fields as JSON", PrintPropertiesAsJson},
       {"capabilities", "What a subject can declare that it does not support", PrintCapabilities},
-      {"bugs", "Known bugs that --bug and --bugs can plant in the reference pipeline", PrintBugs, "--markdown",
-       "Print a table of the kinds of mistake", PrintBugTable},
-      {"faults", "Faults that --inject can inject, and what a correct job must do", PrintFaults, "--markdown", "Print a table",
-       PrintFaultTable}};
+      {"bugs", "Known bugs that --bug and --bugs can plant in the reference pipeline", PrintBugs,
+       "--markdown", "Print a table of the kinds of mistake", PrintBugTable},
+      {"faults", "Faults that --inject can inject, and what a correct job must do", PrintFaults,
+       "--markdown", "Print a table", PrintFaultTable}};
   for (const Listing& listing : listings) {
     CLI::App* list = command->add_subcommand(listing.name, listing.what);
     const CLI::Option* otherwise =

@@ -368,7 +368,10 @@ int RunSoak(const SoakArguments& arguments) {
 namespace {
 
 Result<std::vector<PlantedBug>> BugsNamed(const std::string& ids) {
-  if (ids == "all") return AllBugs();
+  if (ids == "all") {
+    if (AllBugs().empty()) return BadInput(fmt::format("--bugs: {}", kWithoutBugs));
+    return AllBugs();
+  }
   std::vector<PlantedBug> bugs;
   std::istringstream list(ids);
   for (std::string id; std::getline(list, id, ',');) {

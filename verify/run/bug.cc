@@ -1,5 +1,7 @@
 #include "verify/run/bug.h"
 
+#include <fmt/format.h>
+
 #include "verify/run/registry.h"
 
 namespace shardproof {
@@ -63,7 +65,10 @@ const std::vector<KindOfMistake>& KnownKinds() {
 }
 
 const std::vector<PlantedBug>& AllBugs() { return Bugs().All(); }
-Result<PlantedBug> FindBug(const std::string& id) { return Bugs().Find(id); }
+Result<PlantedBug> FindBug(const std::string& id) {
+  if (AllBugs().empty()) return BadInput(fmt::format("planted bug {}: {}", id, kWithoutBugs));
+  return Bugs().Find(id);
+}
 BugRegistration::BugRegistration(PlantedBug bug) { Bugs().Add(std::move(bug)); }
 
 }  // namespace shardproof

@@ -33,7 +33,12 @@ struct KindOfMistake {
 
 const std::vector<KindOfMistake>& KnownKinds();
 
-/// All registered bugs, sorted by id. Two with one id end the process.
+/// What a build without tests says of them.
+inline constexpr const char* kWithoutBugs =
+    "this build has no planted bugs; they are compiled with SHARDPROOF_TESTS, as ci/test does";
+
+/// All registered bugs, sorted by id. Two with one id end the process. None in a build without
+/// tests.
 const std::vector<PlantedBug>& AllBugs();
 /// \error kBadInput for an unknown id, with the known ones.
 Result<PlantedBug> FindBug(const std::string& id);
