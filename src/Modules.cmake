@@ -1,5 +1,18 @@
 # One folder is one module: every *.cc of it is compiled, every *_test.cc becomes its unit tests.
 
+# Every test has one label that says what it costs: fast, process, framework or nightly. One that has
+# none is of the tier "framework" if it is about a subject, else "process".
+function(shardproof_tier labels)
+  set(tiers ${${labels}})
+  list(FILTER tiers INCLUDE REGEX "^(fast|process|framework|nightly)$")
+  if(NOT tiers AND "subject" IN_LIST ${labels})
+    list(APPEND ${labels} framework)
+  elseif(NOT tiers)
+    list(APPEND ${labels} process)
+  endif()
+  set(${labels} ${${labels}} PARENT_SCOPE)
+endfunction()
+
 # shardproof_gtest(NAME TARGET LABELS label ... TIMEOUT SECONDS [FILTER PATTERN])
 # The test cases of a program as one ctest, since each start of one that is linked to LibTorch costs a
 # third of a second. gtest/NAME.xml has the time, and the reason of a skip, of each.
@@ -8,6 +21,7 @@ function(shardproof_gtest name target)
   if(NOT test_FILTER)
     set(test_FILTER "*")
   endif()
+  shardproof_tier(test_LABELS)
   add_test(NAME ${name} COMMAND ${target} --gtest_brief=1 "--gtest_filter=${test_FILTER}"
            "--gtest_output=xml:${CMAKE_BINARY_DIR}/gtest/${name}.xml")
   set_tests_properties(${name} PROPERTIES LABELS "${test_LABELS}" TIMEOUT ${test_TIMEOUT})

@@ -8,7 +8,7 @@ from command import REPOSITORY, CommandTest
 
 
 class Bundle(CommandTest):
-    labels = "selftest fast"
+    labels = "selftest"
     timeout_s = 120
 
     def setUp(self):

@@ -14,7 +14,7 @@ def owner_of_row(row, rows, world):
 
 
 class Canary(CommandTest):
-    labels = "selftest multi-rank fast"
+    labels = "selftest multi-rank"
     fixtures = "checkpoints"
 
     def findings(self, world, fault, model="qwen3-small"):

@@ -71,7 +71,7 @@ class Crashes(CommandTest):
 
 
 class OfLibraries(Crashes):
-    labels = "selftest fault fast"
+    labels = "selftest fault"
     timeout_s = 240
 
     def save(self, code):
@@ -132,7 +132,7 @@ class OfLibraries(Crashes):
 class OfPointers(Crashes):
     """A job loads what `latest` leads to, be it a link or a small file; so the command does."""
 
-    labels = "selftest fault fast"
+    labels = "selftest fault"
     timeout_s = 110
     saves = """
 def fsync(path):
@@ -197,7 +197,7 @@ def text(n):
 
 
 class OfSmallSaves(Crashes):
-    labels = "selftest fault fast"
+    labels = "selftest fault"
     timeout_s = 110
     put = "printf '%04000d' 2 > {0} && sync {0} && "
   
@@ -278,7 +278,7 @@ class OfSmallSaves(Crashes):
 
 
 class BadInput(Crashes):
-    labels = "selftest fault fast"
+    labels = "selftest fault"
     timeout_s = 60
 
     def crashtest_refused(self, *words, names, root="root", unchanged=True):

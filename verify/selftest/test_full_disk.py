@@ -10,7 +10,7 @@ SOURCE_BYTES = 500_000
 
 
 class FullDisk(CommandTest):
-    labels = "selftest multi-rank fast"
+    labels = "selftest multi-rank"
     fixtures = "checkpoints"
 
     def small_disk(self, size_bytes):

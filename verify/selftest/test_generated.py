@@ -18,7 +18,7 @@ def outcome_of(path):
 
 
 class Stream(CommandTest):
-    labels = "selftest multi-rank fast"
+    labels = "selftest multi-rank"
     timeout_s = 120
 
     def generate(self, *words, code=0):
@@ -199,7 +199,7 @@ class Interrupted(CommandTest):
 
 
 class Failure(CommandTest):
-    labels = "selftest multi-rank fast"
+    labels = "selftest multi-rank"
     timeout_s = 240
 
     def test_a_failing_case_is_shrunk_and_shown(self):

@@ -24,7 +24,7 @@ def lines(done):
 
 
 class EveryFunction(InterposedTest):
-    labels = "selftest fault fast"
+    labels = "selftest fault"
 
     def test_is_one_that_the_program_calls(self):
         called = self.double(None, "names").out.split()
@@ -106,7 +106,7 @@ class EveryFunction(InterposedTest):
 class Ranks(InterposedTest):
     """Two ranks that all-reduce: rank + 1 times round + 1, so 3 and 6."""
 
-    labels = "selftest fault fast"
+    labels = "selftest fault"
     WHOLE = ["rank 0 async 0", "rank 0 round 0 code 0 value 3", "rank 0 round 1 code 0 value 6",
              "rank 1 async 0", "rank 1 round 0 code 0 value 3", "rank 1 round 1 code 0 value 6"]  # fmt: skip
 
@@ -198,7 +198,7 @@ class Ranks(InterposedTest):
 
 
 class Counting(InterposedTest):
-    labels = "selftest fault fast"
+    labels = "selftest fault"
 
     def test_one_call_of_many_threads_is_the_nth(self):
         done = self.double("cudaDeviceSynchronize:error=719,call=2500", "threads", 4, 1000)
@@ -226,7 +226,7 @@ class Counting(InterposedTest):
 class NotStruck(InterposedTest):
     """What cannot be done is told, and does not look as if it had been."""
 
-    labels = "selftest fault fast"
+    labels = "selftest fault"
 
     def refused(self, rules, *names, **more):
         done = self.double(rules, "call", "cudaMalloc", **more)

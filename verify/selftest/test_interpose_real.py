@@ -17,7 +17,7 @@ INIT = LOADED + ("print(every.ncclCommInitRankConfig(ctypes.byref(ctypes.c_void_
 class Loaded(InterposedTest):
     """Libraries that are not there when the program begins."""
 
-    labels = "selftest fault fast"
+    labels = "selftest fault framework"
     SCRIPT = ("import ctypes, os\n"
               "call = lambda: ctypes.CDLL(None).cudaDeviceSynchronize()\n"
               "print(call(), ctypes.CDLL(None).ncclGroupStart())\n"
@@ -38,7 +38,7 @@ class Loaded(InterposedTest):
 
 
 class Torch(InterposedTest):
-    labels = "selftest fault"
+    labels = "selftest fault framework"
     timeout_s = 180
 
     def python(self, rules, script):
@@ -75,7 +75,7 @@ class Torch(InterposedTest):
 class Posix(InterposedTest):
     """libfiu's points, struck at the n-th call and on record."""
 
-    labels = "selftest fault"
+    labels = "selftest fault framework"
     timeout_s = 120
     SCRIPT = ("import os, sys\n"
               "pipe = os.pipe()[1]\n"
@@ -130,7 +130,7 @@ class Posix(InterposedTest):
 class Gpus(InterposedTest):
     """The real libraries, doing their work."""
 
-    labels = "selftest fault multi-gpu"
+    labels = "selftest fault multi-gpu framework"
     timeout_s = 240
     ALONE = """
 import os, torch, torch.distributed as dist

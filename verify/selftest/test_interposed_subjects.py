@@ -23,7 +23,7 @@ def run(case, observe):
 
 
 class Subjects(InterposedTest):
-    labels = "selftest multi-rank fault"
+    labels = "selftest multi-rank fault framework"
     fixtures = "checkpoints"
     timeout_s = 120
 
@@ -52,7 +52,7 @@ class Subjects(InterposedTest):
 
 
 class Refusals(InterposedTest):
-    labels = "selftest fast"
+    labels = "selftest framework"
     fixtures = "checkpoints"
 
     def refuse(self, fault, *names, subject=True):

@@ -20,7 +20,7 @@ def free_port():
 
 
 class ByHand(CommandTest):
-    labels = "selftest multi-rank fast"
+    labels = "selftest multi-rank framework"
     fixtures = "checkpoints"
 
     def started(self, world, *words, drop=None):
@@ -106,7 +106,7 @@ class UnderTorchrun(CommandTest):
 
 
 class Torchrun(UnderTorchrun):
-    labels = "selftest multi-rank"
+    labels = "selftest multi-rank framework"
     fixtures = "checkpoints"
     timeout_s = 150
 

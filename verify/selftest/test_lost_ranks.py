@@ -21,7 +21,7 @@ class Endings(CommandTest):
 
 
 class LostRank(Endings):
-    labels = "selftest multi-rank fast timed"
+    labels = "selftest multi-rank timed"
     fixtures = "checkpoints"
 
     def lost_at(self, stage):
@@ -63,7 +63,7 @@ class LostRank(Endings):
 
 
 class HungRank(Endings):
-    labels = "selftest multi-rank fast timed"
+    labels = "selftest multi-rank timed"
     fixtures = "checkpoints"
 
     def hung(self, rank, stage):
@@ -84,7 +84,7 @@ class HungRank(Endings):
 
 
 class OutOfMemory(CommandTest):
-    labels = "selftest multi-rank fast timed"
+    labels = "selftest multi-rank timed"
     fixtures = "checkpoints"
 
     def test_the_kernels_kill_is_the_first_thing_told(self):
@@ -104,7 +104,7 @@ class OutOfMemory(CommandTest):
 
 
 class CutOff(CommandTest):
-    labels = "selftest multi-rank fast timed"
+    labels = "selftest multi-rank timed"
     fixtures = "checkpoints"
 
     def test_the_rank_that_nothing_reaches_is_named_by_all(self):
@@ -127,7 +127,7 @@ class CutOff(CommandTest):
 
 
 class KilledLauncher(CommandTest):
-    labels = "selftest multi-rank fast timed"
+    labels = "selftest multi-rank timed"
     fixtures = "checkpoints"
 
     def ends_with(self, number):

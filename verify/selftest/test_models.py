@@ -44,7 +44,7 @@ def values_of(state):
 
 
 class Models(CommandTest):
-    labels = "selftest multi-rank"
+    labels = "selftest multi-rank framework"
     fixtures = "checkpoints"
     timeout_s = 400
 

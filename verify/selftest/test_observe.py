@@ -7,7 +7,7 @@ from command import REPOSITORY, CommandTest, checkpoint
 
 
 class Observed(CommandTest):
-    labels = "selftest multi-rank"
+    labels = "selftest multi-rank framework"
     timeout_s = 150
     fixtures = "checkpoints"
 

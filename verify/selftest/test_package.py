@@ -18,7 +18,7 @@ SOURCE = REPOSITORY / "verify" / "python" / "shardproof"
 
 
 class Package(CommandTest):
-    labels = "selftest fast"
+    labels = "selftest framework"
     timeout_s = 210
 
     def setUp(self):
@@ -106,7 +106,7 @@ class Package(CommandTest):
 
 
 class Command(Package):
-    labels = "selftest multi-rank"
+    labels = "selftest multi-rank framework"
     fixtures = "checkpoints"
     timeout_s = 300
 

@@ -39,7 +39,7 @@ def dtensor_indices(descriptor, mesh, coordinates):
 
 
 class Placements(CommandTest):
-    labels = "selftest multi-rank"
+    labels = "selftest multi-rank framework"
     fixtures = "checkpoints"
     timeout_s = 240
 

@@ -18,7 +18,7 @@ POSITION_MAX = 1 << 60  # PyTorch has no unsigned 64-bit arithmetic to go beyond
 
 
 class Digests(unittest.TestCase):
-    labels = "selftest fast"
+    labels = "selftest framework"
     timeout_s = 120
 
     def judge(self, **environment):
@@ -48,7 +48,7 @@ class Digests(unittest.TestCase):
 class OddTensors(CommandTest):
     """Kinds of tensor that are not simply floats in memory."""
 
-    labels = "selftest fast"
+    labels = "selftest framework"
 
     def test_what_cannot_be_read_is_named(self):
         done = self.run_process(sys.executable, "-W", "ignore", "-c", UNREADABLE,
@@ -73,7 +73,7 @@ class OddTensors(CommandTest):
 class Models(CommandTest):
     """What a job has in hand beside plain modules and optimizers."""
 
-    labels = "selftest fast"
+    labels = "selftest framework"
     fixtures = "checkpoints"
 
     def test_ties_of_a_hugging_face_model_are_those_of_its_class(self):
@@ -155,7 +155,7 @@ print(seen)
 
 
 class Layouts(unittest.TestCase):
-    labels = "selftest fast"
+    labels = "selftest framework"
 
     def test_runs_are_what_indexing_gives(self):
         sys.path.insert(0, str(PACKAGE))
@@ -221,7 +221,7 @@ class Layouts(unittest.TestCase):
 class Checks(CommandTest):
     """shardproof.check in jobs that torchrun starts."""
 
-    labels = "selftest multi-rank"
+    labels = "selftest multi-rank framework"
     timeout_s = 300
 
     def torchrun(self, ranks, script, **variables):

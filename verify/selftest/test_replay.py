@@ -15,7 +15,7 @@ def facts_of(report):
 
 
 class Replay(CommandTest):
-    labels = "selftest multi-rank fast"
+    labels = "selftest multi-rank"
     fixtures = "checkpoints"
     timeout_s = 120
 

@@ -33,7 +33,7 @@ def with_sound_subject(script):
 
 
 class Reproducer(CommandTest):
-    labels = "selftest multi-rank"
+    labels = "selftest multi-rank framework"
     timeout_s = 300
     fixtures = "checkpoints"
 

@@ -244,7 +244,7 @@ class Subjects(Reproducer):
 
 
 class EveryBug(CommandTest):
-    labels = "selftest fast"
+    labels = "selftest"
     # What a process leaves: a program's ranks are threads of one, and its report says that it shows none.
     of_processes = {"fault.helper_left_running", "fault.shared_memory_left", "fault.temporary_file_left"}
 

@@ -42,7 +42,7 @@ class SavedByFsdp(CommandTest):
 
 
 class OfFsdp(SavedByFsdp):
-    labels = "selftest"
+    labels = "selftest framework"
     timeout_s = 240
 
     def test_three_ranks(self):
@@ -536,7 +536,7 @@ def attacks(proof):
 class MaliciousPickles(CommandTest):
     """In each of the places that hold one: refused in one line, nothing run, little memory taken."""
 
-    labels = "selftest"
+    labels = "selftest framework"
     timeout_s = 240
 
     def setUp(self):

@@ -22,7 +22,7 @@ class Framework(CommandTest):
 
 
 class RanksOfFrameworks(Framework):
-    labels = "selftest multi-rank fault timed"
+    labels = "selftest multi-rank fault timed framework"
     fixtures = "checkpoints"
     timeout_s = 120
 
@@ -54,7 +54,7 @@ class MoreRanksOfFrameworks(Framework):
 class FilesOfFrameworks(Framework):
     """The kernel refuses what a rank of a framework asks of its files."""
 
-    labels = "selftest multi-rank fault timed"
+    labels = "selftest multi-rank fault timed framework"
     fixtures = "checkpoints"
     timeout_s = 120
 
@@ -66,7 +66,7 @@ class FilesOfFrameworks(Framework):
 
 
 class Refusals(CommandTest):
-    labels = "selftest fast"
+    labels = "selftest framework"
     fixtures = "checkpoints"
 
     def refuse(self, names, *fault):

@@ -8,7 +8,7 @@ SOUND = "def run(case, observe):\n    pass\n"
 
 
 class BadSubjects(CommandTest):
-    labels = "selftest fast"
+    labels = "selftest framework"
     fixtures = "checkpoints"
 
     def refuse(self, names, subject, *more):
@@ -121,7 +121,7 @@ def run(case, observe):
 class OwnWay(CommandTest):
     """A sound subject that goes about it otherwise than those of this repository."""
 
-    labels = "selftest multi-rank"
+    labels = "selftest multi-rank framework"
     timeout_s = 150
     fixtures = "checkpoints"
 
@@ -139,7 +139,7 @@ class OwnWay(CommandTest):
 class MissingKeys(CommandTest):
     """FSDP2 on a checkpoint that lacks a key: the framework's own initial value, the same on all ranks."""
 
-    labels = "selftest multi-rank"
+    labels = "selftest multi-rank framework"
     timeout_s = 150
     fixtures = "checkpoints"
     missing = "model.norm.weight"

@@ -76,7 +76,7 @@ class Trained(CommandTest):
 
 
 class Resumes(Trained):
-    labels = "selftest multi-rank"
+    labels = "selftest multi-rank framework"
 
     def test_on_every_kind_of_mesh(self):
         for mesh, other in (("dp_shard=3", "dp_replicate=2,dp_shard=2"), ("dp_replicate=2,dp_shard=2", "dp_shard=5"),
@@ -213,7 +213,7 @@ def meshes(most):
 
 
 class OnPairs(Trained):
-    labels = "selftest multi-rank"
+    labels = "selftest multi-rank framework"
     timeout_s = 120
 
     def test_of_neighbours(self):
@@ -267,7 +267,7 @@ class BetweenTorchAndUs(Trained):
 
 
 class KeptAsSafetensors(BetweenTorchAndUs):
-    labels = "selftest multi-rank"
+    labels = "selftest multi-rank framework"
 
     def saved(self, name, **training):
         self.passes(case(FUSED, "dp_shard=2", training=training, max_file_bytes=900), "--save-to", name)
@@ -352,7 +352,7 @@ class KeptAsSafetensors(BetweenTorchAndUs):
 
 
 class WithTorch(BetweenTorchAndUs):
-    labels = "selftest multi-rank interchange"
+    labels = "selftest multi-rank interchange framework"
     timeout_s = 240
 
     def test_it_loads_what_three_ranks_saved(self):

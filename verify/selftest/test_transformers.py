@@ -8,7 +8,7 @@ CHECK = REPOSITORY / "fixtures" / "checkpoints" / "check_loads.py"
 
 
 class Loads(CommandTest):
-    labels = "selftest multi-rank"
+    labels = "selftest multi-rank framework"
     fixtures = "checkpoints"
     timeout_s = 180
 

@@ -25,7 +25,7 @@ SHOWS = {
 }
 RUNS = (
     "on_1 nightly: 1 qwen3-small",
-    "on_2 fast: 2 llama-tied-small",
+    "on_2: 2 llama-tied-small",
     "on_3 nightly: 3 llama-tied-small",
     "on_2x2: 2x2 qwen3-small",
     # Its other ways of working, several at once.
