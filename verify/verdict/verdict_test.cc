@@ -13,11 +13,11 @@ namespace {
 using ::testing::HasSubstr;
 
 const PropertyRegistration kThrows{
-    {"test.throws", "c", "n", "t", "s", {}, [](const Evidence&, Judgement&) {
+    {.id = "test.throws", .claim = "c", .check = [](const Evidence&, Judgement&) {
        throw std::runtime_error("descriptor 7 of 3");
      }}};
 const PropertyRegistration kFinds{
-    {"test.finds", "c", "n", "t", "s", {}, [](const Evidence&, Judgement& judgement) {
+    {.id = "test.finds", .claim = "c", .check = [](const Evidence&, Judgement& judgement) {
        for (int i = 0; i < 30; ++i) {
          Finding finding;
          finding.kind = "differs";
@@ -27,7 +27,7 @@ const PropertyRegistration kFinds{
        }
      }}};
 const PropertyRegistration kNothing{
-    {"test.a_nothing", "c", "n", "t", "s", {}, [](const Evidence&, Judgement&) {}}};
+    {.id = "test.a_nothing", .claim = "c", .check = [](const Evidence&, Judgement&) {}}};
 
 TEST(VerdictTest, WorseIsTheWorse) {
   EXPECT_EQ(Worse(Verdict::kPass, Verdict::kInconclusive), Verdict::kInconclusive);
@@ -93,7 +93,7 @@ TEST(JudgeTest, FindingsAreCappedAndCapturesWantedOnce) {
 }
 
 TEST(RegistryDeathTest, TwoPropertiesWithOneIdEndTheProcess) {
-  EXPECT_DEATH(PropertyRegistration({"test.finds", "other claim", "", "", "", {}, {}}),
+  EXPECT_DEATH(PropertyRegistration({.id = "test.finds", .claim = "other claim"}),
                "two properties have the id test.finds.*other claim");
 }
 
