@@ -13,7 +13,8 @@ from command import REPOSITORY, CommandTest, checkpoint
 
 SUBJECTS = REPOSITORY / "fixtures" / "subjects"
 SOUND = REPOSITORY / "verify" / "subjects" / "fsdp2.py"
-REPORT = REPOSITORY / "verify" / "report"
+REPORT = REPOSITORY / "verify" / "report" / "report_html.py"
+REPRODUCE = REPOSITORY / "verify" / "reproduce" / "subject.py"
 
 
 def expectation(name):
@@ -61,7 +62,7 @@ class Reproducer(CommandTest):
         report, result = self.verified(name, *source)
         out = report / "reproducers"
         done = self.python(
-            REPORT / "reproducer.py", report / "result.json", report / "evidence", out,
+            REPRODUCE, report / "result.json", report / "evidence", out,
             PYTHONPATH=str(SOUND.parent),
         )  # fmt: skip
         self.assert_exit(done, 0)
@@ -103,7 +104,7 @@ class Reproducer(CommandTest):
         )
         html = report / "report.html"
         done = self.python(
-            REPORT / "html.py", report / "result.json", report / "evidence", html
+            REPORT, report / "result.json", report / "evidence", html
         )
         self.assert_exit(done, 0)
         self.assertIn(f'href="reproducers/{entry["script"]}"', html.read_text())
@@ -130,7 +131,7 @@ class OtherKinds(Reproducer):
         out = report / "reproducers"
         result["findings"] = [one for one in result["findings"] if one["kind"] == "damage"]
         (report / "result.json").write_text(json.dumps(result))
-        done = self.python(REPORT / "reproducer.py", report / "result.json", report / "evidence", out,
+        done = self.python(REPRODUCE, report / "result.json", report / "evidence", out,
                            PYTHONPATH=str(SOUND.parent))  # fmt: skip
         self.assert_exit(done, 0)
         (entry, *_) = json.loads((out / "reproducers.json").read_text())["findings"].values()

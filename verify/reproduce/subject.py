@@ -1,6 +1,6 @@
 """Writes a Markdown report and a standalone script for the findings of a run of a Python subject:
 
-    python reproducer.py RESULT.json EVIDENCE_DIR OUT_DIR [--python PYTHON]
+    python subject.py RESULT.json EVIDENCE_DIR OUT_DIR [--python PYTHON]
 
 PYTHON is the subject's own (this one, unless given). Findings of one root share a script. A script
 is run, in an empty directory and without Shardproof, and is kept only if it was seen to fail as the
@@ -34,15 +34,31 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGE = os.path.join(os.path.dirname(HERE), "python")
 if not os.path.isdir(PACKAGE):
     PACKAGE = os.path.dirname(os.path.dirname(HERE))
-# After this folder, whose html.py would hide the standard module html.
-sys.path.append(sys.path.pop(0))
 sys.path.append(PACKAGE)
 
 import embed
-from reproducer_shared import (
-    REPORTS_MAX, NotShown, age, facts_of, read_result, report_text, templates, title_of, write_index,
-)  # fmt: skip
+import markdown
+from markdown import REPORTS_MAX, read_result, templates, title_of, write_index, write_report
 from shardproof._dtypes import DTYPES
+
+
+
+class NotShown(Exception):
+    """Why nothing is written that shows a finding."""
+
+
+def facts_of(evidence, phase, rank):
+    """The facts that a rank left, as far as they can be read."""
+    path = os.path.join(evidence, phase, f"rank_{rank}.facts.jsonl")
+    if not os.path.exists(path):
+        return
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            try:
+                yield json.loads(line)
+            except ValueError:  # a torn last line
+                return
+
 
 TENSORS_MAX = 50  # in one script
 MADE_BYTES_MAX = 2 << 30  # of a checkpoint that a script makes by itself
@@ -55,7 +71,7 @@ STARTUP_SECONDS = 120  # imports, and the making of a checkpoint
 
 @dataclasses.dataclass
 class Plan:
-    """What a script does about a finding: functions of reproducer_parts.py and their constants."""
+    """What a script does about a finding: functions of harness.py and their constants."""
 
     check: str
     look: str = "look_at_values"
@@ -231,16 +247,13 @@ def check_own_keys(finding, oracle):
 
 
 @dataclasses.dataclass
-class Group:
+class Group(markdown.Group):
     """Findings of one root: those that a script checks, and those that follow from them."""
 
-    plan: Plan | None
-    phase: str
-    stage: str
+    plan: Plan | None = None
+    phase: str = ""
+    stage: str = ""
     why_not: str = ""
-    findings: list = dataclasses.field(default_factory=list)
-    also: list = dataclasses.field(default_factory=list)
-    slug: str = ""
 
 
 ACTS = {"rank/kill": "kill", "rank/stop": "stop", "rank/leave": "leave", "rank/slow": "slow"}
@@ -266,7 +279,7 @@ def faults_of(result, evidence):
 def groups_of(result, run):
     """All findings, each in one group."""
     groups, by_root, by_tensor = [], {}, {}
-    for finding in sorted(result["findings"], key=lambda one: age(one, result["compared"])):
+    for finding in result["findings"]:  # from the cause on
         try:
             plan, why_not = plan_for(finding, run.oracle), ""
             faults_of(result, run.evidence)  # if it can
@@ -285,17 +298,14 @@ def groups_of(result, run):
             continue
         group = by_root.get(root)
         if group is None or len(group.findings) >= TENSORS_MAX:
-            group = by_root[root] = Group(plan, finding["phase"], finding["stage"], why_not)
+            group = by_root[root] = Group([], [], "", plan, finding["phase"], finding["stage"], why_not)
             groups.append(group)
         group.findings.append(finding)
         if plan and group.plan:
             for name, values in plan.of_tensor.items():
                 group.plan.of_tensor.setdefault(name, {}).update(values)
         by_tensor[same] = group
-    for number, group in enumerate(groups):
-        first = group.findings[0]
-        group.slug = re.sub(r"[^\w-]+", "-", f"{number + 1:02d}-{first['property']}-{first['kind']}")
-    return groups
+    return markdown.name_groups(groups)
 
 
 # ---- writing a script ----------------------------------------------------------------------------
@@ -323,7 +333,7 @@ class Run:
         self.modules, self.imported, self.left = embed.modules_of(subject, self.folders)
         self.subject = os.path.basename(subject)
         self.case_source = embed.Source(os.path.join(PACKAGE, "shardproof", "case.py"))
-        self.parts_source = embed.Source(os.path.join(HERE, "reproducer_parts.py"))
+        self.parts_source = embed.Source(os.path.join(HERE, "harness.py"))
 
     @property
     def is_synthetic(self):
@@ -454,7 +464,7 @@ def script_of(group, run, needs_checkpoint):
     constants = {**CONSTANTS, **constants}
     constants = {name: value for name, value in constants.items()
                  if re.search(rf"\b{name}\b", parts.text())}  # fmt: skip
-    return templates().get_template("reproducer.py.j2").render(
+    return templates().get_template("script.py.j2").render(
         first=first, group=group, plan=plan, run=run, constants=constants,
         imports=parts.import_lines(), definitions=parts.text(), needs_checkpoint=needs_checkpoint,
         ulp=ulp, may_fail=any(act != "slow" for *_, act in faults), debug=plan.look == "look_at_collectives",
@@ -576,17 +586,17 @@ def python_version(python):
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def report_of(group, run, seen, needs_checkpoint, python):
+def report_of(out, group, run, seen, needs_checkpoint, python):
     offered = seen is not None and seen.code == 1 and len(seen.missing) < len(group.findings)
     source = run.orders[group.phase][1]["source"] if group.phase in run.orders else ""
     output = seen.output if seen else ""
     output = output.replace(os.path.abspath(source), "DIR") if source else output
-    return offered, report_text(
-        "reproducer_script.md.j2", group, run.result, output, offered=offered, seen=seen,
+    write_report(
+        out, "subject.md.j2", group, run.result, output, offered=offered, seen=seen,
         needs_checkpoint=needs_checkpoint, python=python_version(python), left=run.left,
         needs=needs_of(run.imported, {} if run.is_synthetic else 1), subject=run.subject,
-        reproducer="the script",
     )  # fmt: skip
+    return offered
 
 
 def write_all(result, evidence, out, python):
@@ -597,9 +607,7 @@ def write_all(result, evidence, out, python):
     index = {}
     for group in groups[:REPORTS_MAX]:
         seen, needs_checkpoint = reproduce(group, run, out, python)
-        offered, text = report_of(group, run, seen, needs_checkpoint, python)
-        with open(os.path.join(out, group.slug + ".md"), "w", encoding="utf-8") as file:
-            file.write(text)
+        offered = report_of(out, group, run, seen, needs_checkpoint, python)
         for finding in [*group.findings, *group.also]:
             is_seen = offered and not (finding in group.also or finding in seen.missing)
             entry = {"script": f"{group.slug}.py" if offered else None,
