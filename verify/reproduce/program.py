@@ -1,4 +1,4 @@
-"""The C++ program that shows a failing case: `python program.py CASE.json [PROPERTY ...]` prints it.
+"""Prints the C++ program that shows a failing case: `python program.py CASE.json [PROPERTY ...]`.
 
 It is one fixed text (program.cc.in) with the case in it, and the ids of the properties that are to
 judge it; of a case file alone these are all that apply.

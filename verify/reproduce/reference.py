@@ -2,10 +2,10 @@
 
     python reference.py RESULT.json OUT_DIR --command SHARDPROOF
 
-OUT_DIR/case.json is the case, for `shardproof replay`; OUT_DIR/program.cc has it in a C++ program, for
-`ci/reproduce`; a Markdown report is there of every group of findings with one cause. The case is run
-again with SHARDPROOF, so that a report can say whether it fails again. OUT_DIR/reproducers.json says
-what came of each finding, by its fingerprint:
+OUT_DIR/case.json is the case, for `shardproof replay`; OUT_DIR/program.cc has it in a C++ program,
+for `ci/reproduce`; every group of findings with one cause has a Markdown report. The case is run
+again with SHARDPROOF, so that a report can say whether it fails again. OUT_DIR/reproducers.json
+says what came of each finding, by its fingerprint:
 
     {"schema": 1, "left_out": 0, "findings": {"63d598fe15a2f407": {"script": null,
         "program": "program.cc", "report": "01-loading-ties_kept-untied.md", "seen": true}}}
@@ -21,15 +21,17 @@ import subprocess
 import sys
 
 import jinja2
-import markdown
+import reports
 from program import program_of
 
 REPLAY_SECONDS = 900
 
 
 def groups_of(findings):
-    """Findings of one kind at one place in the run, from the cause on. A tensor that is wrong once is
-    likely to stay so: what else is found of it is a consequence."""
+    """Findings of one kind at one place in the run, from the cause on.
+
+    A tensor that is wrong once is likely to stay so: what else is found of it is a consequence.
+    """
     by_root, by_tensor = {}, {}
     for finding in findings:
         tensor = finding["tensor"] or finding["property"]
@@ -37,9 +39,9 @@ def groups_of(findings):
             by_tensor[tensor].also.append(finding)
             continue
         root = tuple(finding[key] for key in ("property", "kind", "phase", "stage"))
-        by_tensor[tensor] = by_root.setdefault(root, markdown.Group())
+        by_tensor[tensor] = by_root.setdefault(root, reports.Group())
         by_tensor[tensor].findings.append(finding)
-    return markdown.name_groups(list(by_root.values()))
+    return reports.name_groups(list(by_root.values()))
 
 
 def fingerprints_again(command, case_path, properties):
@@ -67,18 +69,18 @@ def write_all(result, out, command):
         json.dump(result["case"], file, indent=1)
         file.write("\n")
     with open(os.path.join(out, "program.cc"), "w", encoding="utf-8") as file:
-        file.write(program_of(result["case"], properties, markdown.title_of(findings[0])))
+        file.write(program_of(result["case"], properties, reports.title_of(findings[0])))
     again = fingerprints_again(command, case_path, properties)
     groups, index = groups_of(findings), {}
-    for group in groups[: markdown.REPORTS_MAX]:
-        report = markdown.write_report(
+    for group in groups[: reports.REPORTS_MAX]:
+        report = reports.write_report(
             out, "reference.md.j2", group, result, subject="reference", python="", again=again
         )
         for finding in [*group.findings, *group.also]:
             is_seen = again is not None and finding["fingerprint"] in again
             entry = {"script": None, "program": "program.cc", "report": report, "seen": is_seen}
             index.setdefault(finding["fingerprint"], entry)
-    markdown.write_index(out, index, len(groups[markdown.REPORTS_MAX :]))
+    reports.write_index(out, index, len(groups[reports.REPORTS_MAX :]))
 
 
 def main():
@@ -90,7 +92,7 @@ def main():
     parser.add_argument("--command", required=True)
     arguments = parser.parse_args()
     try:
-        result = markdown.read_result(arguments.result)
+        result = reports.read_result(arguments.result)
         write_all(result, os.path.abspath(arguments.out), arguments.command)
     except (OSError, ValueError, KeyError, TypeError, jinja2.TemplateError) as error:
         print(f"{arguments.result}: {type(error).__name__}: {error}", file=sys.stderr)

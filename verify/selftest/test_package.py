@@ -46,9 +46,9 @@ class Package(CommandTest):
         expected |= {f"_report/{path.name}" for path in report.glob("*.j2")}
         expected |= {f"_report/{name}.py" for name in ("report_html", "report_plots", "bundle")}
         reproduce = REPOSITORY / "verify" / "reproduce"
-        expected |= {f"_reproduce/{path.name}" for ending in ("j2", "in", "py")
-                     for path in reproduce.glob(f"*.{ending}")
-                     if not path.name.startswith("test_")}  # fmt: skip
+        expected |= {f"_reproduce/{path.relative_to(reproduce)}" for ending in ("j2", "in", "py")
+                     for path in reproduce.rglob(f"*.{ending}")
+                     if not path.name.endswith("_test.py")}  # fmt: skip
         libraries = {name for name in found if re.fullmatch(r"_bin/lib(fmt|simdjson|isal|fiu)\.so\.\d+", name)}
         expected |= {"_bin/shardproof", "_bin/shardproof-engine"}
         for built in ("libshardproof_cuda.so", "libshardproof_interpose.so"):

@@ -42,7 +42,7 @@ class Group:
 
 
 def name_groups(groups):
-    """Gives each group the name of its files, in order: they are numbered from cause to consequence."""
+    """Gives each group the name of its files, numbered from cause to consequence."""
     for number, group in enumerate(groups):
         name = f"{number + 1:02d}-{group.first['property']}-{group.first['kind']}"
         group.slug = re.sub(r"[^\w-]+", "-", name)
@@ -83,18 +83,22 @@ def write_report(out, template, group, result, output="", **more):
     """
     prop = next((one for one in result["properties"] if one["id"] == group.first["property"]), {})
     shown = [line for line in output.splitlines() if line.strip()]
-    text = templates().get_template(template).render(
-        group=group,
-        first=group.first,
-        title=title_of(group.first),
-        prop=prop,
-        result=result,
-        case=result["case"],
-        compared=result["compared"],
-        output=shown[-LINES_SHOWN:],
-        cut=max(0, len(shown) - LINES_SHOWN),
-        machine=machine(),
-        **more,
+    text = (
+        templates()
+        .get_template(template)
+        .render(
+            group=group,
+            first=group.first,
+            title=title_of(group.first),
+            prop=prop,
+            result=result,
+            case=result["case"],
+            compared=result["compared"],
+            output=shown[-LINES_SHOWN:],
+            cut=max(0, len(shown) - LINES_SHOWN),
+            machine=machine(),
+            **more,
+        )
     )
     with open(os.path.join(out, group.slug + ".md"), "w", encoding="utf-8") as file:
         file.write(text)
