@@ -17,6 +17,7 @@
 #include "verify/report/report.h"
 #include "verify/report/text.h"
 #include "verify/reproduce/reproduce.h"
+#include "verify/run/joined_launcher.h"
 #include "verify/run/reach.h"
 #include "verify/run/verify_run.h"
 

@@ -13,7 +13,7 @@
 namespace shardproof {
 namespace {
 
-constexpr auto kDeadline = std::chrono::minutes(30);
+constexpr auto kReproducersDeadline = std::chrono::minutes(30);
 
 /// The script of lowest number: they are numbered from cause to consequence.
 std::string FirstScript(const std::string& out) {
@@ -35,7 +35,7 @@ Result<std::string> WriteReproducers(const std::vector<std::string>& command,
                                      const std::string& out) {
   std::error_code error;  // scripts of an earlier report are not this run's
   if (std::filesystem::exists(out + "/reproducers.json")) std::filesystem::remove_all(out, error);
-  const auto end = RunProgram(command, kDeadline);
+  const auto end = RunProgram(command, kReproducersDeadline);
   if (!end.ok()) return end.error().While("reproducers " + out);
   if (end.value().ok()) return FirstScript(out);
   return BadInput(fmt::format("reproducers {}: {} ended with {}: {}", out, command.at(1),
