@@ -16,6 +16,7 @@
 #include "verify/process/scratch_directory.h"
 #include "verify/report/report.h"
 #include "verify/report/text.h"
+#include "verify/reproduce/reproduce.h"
 #include "verify/run/joined_launcher.h"
 #include "verify/run/reach.h"
 #include "verify/run/verify_run.h"
@@ -73,18 +74,19 @@ void ShowProgress(const std::string& line) {
   std::fflush(stderr);
 }
 
-/// What writes scripts or programs that show the findings; empty where nobody knows how to run it
+/// What writes scripts or a program that show the findings; empty where nobody knows how to run it
 /// again, as of a script that was only observed.
 std::vector<std::string> ReproducerCommand(const RunResult& result, const ExecuteOptions& options,
-                                           const Places& places) {
+                                           const std::string& json, const std::string& out) {
+  const Places places = FindPlaces();
   if (result.test_case.subject == kReference) {
-    return {places.python,    places.report + "/reproducer_reference.py",
-            "--source",       places.source,
-            "--build",        places.build,
-            "--torch-python", places.python};
+    std::error_code unknown;
+    return {places.python, places.reproduce + "/reference.py",         json, out,
+            "--command",   fs::read_symlink("/proc/self/exe", unknown)};
   }
   if (!fs::exists(result.evidence_directory + "/values/order.json")) return {};
-  return {places.python, places.report + "/reproducer.py", "--python", PythonFrom(options).python};
+  return {places.python, places.reproduce + "/subject.py", json, result.evidence_directory, out,
+          "--python",    PythonFrom(options).python};
 }
 
 Status WriteReports(RunResult& result, const ExecuteOptions& options) {
@@ -93,12 +95,11 @@ Status WriteReports(RunResult& result, const ExecuteOptions& options) {
     result.report_path = options.report + "/report.html";
     SP_TRY(WriteResultJson(result, json));
     const Places places = FindPlaces();
-    const auto reproducers = ReproducerCommand(result, options, places);
+    const std::string out = options.report + "/reproducers";
+    const auto reproducers = ReproducerCommand(result, options, json, out);
     if (!reproducers.empty() && !result.Findings().empty()) {
       ShowProgress("writing reproducers of the findings and running them");
-      SP_ASSIGN(const std::string script,
-                WriteReproducers(reproducers, json, result.evidence_directory,
-                                 options.report + "/reproducers"));
+      SP_ASSIGN(const std::string script, WriteReproducers(reproducers, out));
       ShowProgress("");
       if (!script.empty()) {
         result.next_command = ShellQuoted(PythonFrom(options).python) + " " + ShellQuoted(script);
@@ -106,8 +107,8 @@ Status WriteReports(RunResult& result, const ExecuteOptions& options) {
       }
     }
     SP_TRY(WriteJUnit(result, options.report + "/junit.xml"));
-    SP_TRY(WriteHtml(places.python, places.report + "/html.py", json, result.evidence_directory,
-                     result.report_path));
+    SP_TRY(WriteHtml(places.python, places.report + "/report_html.py", json,
+                     result.evidence_directory, result.report_path));
   }
   if (options.json == "-") {
     fmt::print("{}\n", RunResultToJson(result).dump(2));

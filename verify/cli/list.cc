@@ -73,7 +73,7 @@ void PrintBugTable() {
     planted[bug.kind].push_back(fmt::format("`{}`", bug.id));
   }
   fmt::print("| kind | the mistake | planted |\n| --- | --- | --- |\n");
-  for (const KindOfMistake& kind : KnownKinds()) {
+  for (const KindOfMistake& kind : KindsOfMistake()) {
     const auto& ids = planted[kind.name];
     fmt::print("| {} | {} | {} |\n", kind.name, kind.mistake,
                ids.empty() ? "-" : fmt::to_string(fmt::join(ids, ", ")));

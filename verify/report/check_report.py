@@ -4,14 +4,11 @@ REPORT_TEST is the built test program. Needs jsonschema, jinja2 and matplotlib. 
 holds, 1 with one line a fault.
 """
 
-import sys
-
-sys.path.append(sys.path.pop(0))  # this folder's html.py would hide the standard module
-
 import glob
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import xml.etree.ElementTree
 from html.parser import HTMLParser
@@ -114,7 +111,7 @@ def check_html(folder):
         pages = []
         for attempt in (1, 2):
             out = f"{folder}/{name}.{attempt}.html"
-            done = subprocess.run([sys.executable, os.path.join(HERE, "html.py"),
+            done = subprocess.run([sys.executable, os.path.join(HERE, "report_html.py"),
                                    f"{folder}/{name}.json", f"{folder}/evidence", out],
                                   capture_output=True, text=True)
             if done.returncode:

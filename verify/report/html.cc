@@ -1,4 +1,4 @@
-// Runs html.py.
+// Runs report_html.py.
 #include <fmt/format.h>
 
 #include "verify/process/program.h"

@@ -3,7 +3,6 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <vector>
 
 #include "src/core/result.h"
 #include "verify/report/result.h"
@@ -32,21 +31,12 @@ std::string JUnitReport(const RunResult& result);
 /// \error kBadInput naming the file. Atomic.
 Status WriteJUnit(const RunResult& result, const std::string& path);
 
-/// One self-contained HTML file, made by html.py from the JSON document and the evidence.
+/// One self-contained HTML file, made by report_html.py from the JSON document and the evidence.
 /// \param python  interpreter that has jinja2 and matplotlib
-/// \param script  verify/report/html.py
+/// \param script  verify/report/report_html.py
 /// \error kBadInput naming the file and quoting what the script said.
 Status WriteHtml(const std::string& python, const std::string& script,
                  const std::string& result_json, const std::string& evidence_directory,
                  const std::string& out);
-
-/// A Markdown report for each finding and, where one was seen to fail in the same way, a standalone
-/// script of a Python subject or a C++ program of the reference. Takes minutes where there are
-/// many. \param command  interpreter, reproducer.py or reproducer_reference.py, which say how, and
-/// options \returns the path of the first script, or "" if none was seen to fail. \error kBadInput
-/// naming the directory and quoting what the script said.
-Result<std::string> WriteReproducers(std::vector<std::string> command,
-                                     const std::string& result_json,
-                                     const std::string& evidence_directory, const std::string& out);
 
 }  // namespace shardproof

@@ -185,7 +185,7 @@ def stage_marks(samples):
 def overlay_plot(peaks_by_strategy, place, prefix):
     """Peaks stage by stage: the ranks' sum as lines, and the rank that held most, dashed.
     \param peaks_by_strategy {strategy: [(stage, total bytes, highest bytes)]}
-    \param place html.HOST or html.DEVICE"""
+    \param place report_html.HOST or report_html.DEVICE"""
     mib = 1 << 20
     stages = list(dict.fromkeys(stage for peaks in peaks_by_strategy.values() for stage, *_ in peaks))
     figure = Figure(figsize=(8.2, 3.0))

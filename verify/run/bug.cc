@@ -14,7 +14,7 @@ Registry<PlantedBug>& Bugs() {
 
 }  // namespace
 
-const std::vector<KindOfMistake>& KnownKinds() {
+const std::vector<KindOfMistake>& KindsOfMistake() {
   static const std::vector<KindOfMistake> kinds = {
       {"MAT-allranks", "every rank makes a full copy of the model"},
       {"MAT-clobber", "materialising also replaces tensors that have their value"},

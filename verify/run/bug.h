@@ -31,7 +31,7 @@ struct KindOfMistake {
   std::string mistake;
 };
 
-const std::vector<KindOfMistake>& KnownKinds();
+const std::vector<KindOfMistake>& KindsOfMistake();
 
 /// What a build without tests says of them.
 inline constexpr const char* kWithoutBugs =

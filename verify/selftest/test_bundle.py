@@ -14,9 +14,8 @@ class Bundle(CommandTest):
     def setUp(self):
         super().setUp()
         smoke = REPOSITORY / "fixtures" / "cases" / "smoke.json"
-        # Without cmake there is no program to compile.
         done = self.shardproof("verify", "--case", smoke, "--inject", "file/flip@embed.weight:3",
-                               "--report", "report", PATH="")  # fmt: skip
+                               "--report", "report")  # fmt: skip
         self.assert_exit(done, 1)
 
     def unpacked(self, *words):

@@ -44,10 +44,11 @@ class Package(CommandTest):
         expected |= {f"subjects/{path.name}" for path in subjects}
         report = REPOSITORY / "verify" / "report"
         expected |= {f"_report/{path.name}" for path in report.glob("*.j2")}
-        expected |= {f"_report/{name}.py" for name in (
-            "html", "report_plots", "reproducer", "reproducer_parts", "embed", "reproducer_shared",
-            "reproducer_reference", "reproducer_checks", "reproducer_job",
-            "reproducer_training", "reproducer_faults", "bundle")}  # fmt: skip
+        expected |= {f"_report/{name}.py" for name in ("report_html", "report_plots", "bundle")}
+        reproduce = REPOSITORY / "verify" / "reproduce"
+        expected |= {f"_reproduce/{path.relative_to(reproduce)}" for ending in ("j2", "in", "py")
+                     for path in reproduce.rglob(f"*.{ending}")
+                     if not path.name.endswith("_test.py")}  # fmt: skip
         libraries = {name for name in found if re.fullmatch(r"_bin/lib(fmt|simdjson|isal|fiu)\.so\.\d+", name)}
         expected |= {"_bin/shardproof", "_bin/shardproof-engine"}
         for built in ("libshardproof_cuda.so", "libshardproof_interpose.so"):
@@ -98,7 +99,7 @@ class Package(CommandTest):
             "print(d.has_op(), d.digest_runs(torch.arange(5.0), [Run(0, 5)]).hex())"
         )
         with_op = self.python("-W", "error", "-c", digest)
-        shutil.copy(self.package / "_report" / "html.py", self.package / "_digest_op.so")
+        shutil.copy(self.package / "_report" / "report_html.py", self.package / "_digest_op.so")
         without = self.python("-c", digest)
         self.assertEqual(with_op.out.split()[0], "True", str(with_op))
         self.assertEqual(without.out.split(), ["False", with_op.out.split()[1]], str(without))

@@ -6,6 +6,7 @@ Any of fixtures/subjects/ by hand, in the environment of the tests: test_reprodu
 
 import ast
 import json
+import shutil
 import sys
 import unittest
 
@@ -13,7 +14,8 @@ from command import REPOSITORY, CommandTest, checkpoint
 
 SUBJECTS = REPOSITORY / "fixtures" / "subjects"
 SOUND = REPOSITORY / "verify" / "subjects" / "fsdp2.py"
-REPORT = REPOSITORY / "verify" / "report"
+REPORT = REPOSITORY / "verify" / "report" / "report_html.py"
+REPRODUCE = REPOSITORY / "verify" / "reproduce" / "subject.py"
 
 
 def expectation(name):
@@ -24,12 +26,16 @@ def expectation(name):
     raise SystemExit(f"{name}: has no EXPECT")
 
 
-def with_sound_subject(script):
-    """The same script, but for the job that it runs."""
-    main = '\nif __name__ == "__main__":'
-    modules = {"fsdp2.py": SOUND.read_text()}
-    change = f'MODULES |= {modules!r} | {{SUBJECT: "from fsdp2 import run"}}'
-    return script.replace(main, f"\n{change}\n{main}")
+def sound_subject(path):
+    """Puts a sound job in place of a subject that a script runs."""
+    shutil.copy(SOUND, path.parent / "fsdp2.py")
+    path.write_text("from fsdp2 import run\n")
+
+
+def without_its_copies(path):
+    """Mends every_rank_loads_all."""
+    text = path.read_text()
+    path.write_text(text.replace("tensor.clone()", "tensor"))
 
 
 class Reproducer(CommandTest):
@@ -53,15 +59,15 @@ class Reproducer(CommandTest):
     def python(self, *words, timeout=250, **variables):
         return self.run_process(sys.executable, *words, timeout=timeout, **variables)
 
-    def reproduced(self, name, *source, shows=(), mend=with_sound_subject):
+    def reproduced(self, name, *source, shows=(), mend=sound_subject):
         """Finding, script and report of a subject: all as they should be. \\returns the report's directory
 
-        mend: of the text of the script, that without the mistake
+        mend: takes the mistake out of the subject, a file of the script
         """
         report, result = self.verified(name, *source)
         out = report / "reproducers"
         done = self.python(
-            REPORT / "reproducer.py", report / "result.json", report / "evidence", out,
+            REPRODUCE, report / "result.json", report / "evidence", out,
             PYTHONPATH=str(SOUND.parent),
         )  # fmt: skip
         self.assert_exit(done, 0)
@@ -74,14 +80,15 @@ class Reproducer(CommandTest):
             self.assertIn(words, text)
 
         # As whoever gets it would run it: elsewhere, and without anything of ours.
-        script = self.root / "script.py"
-        script.write_text((out / entry["script"]).read_text())
+        elsewhere = self.root / "elsewhere"
+        shutil.copytree(out, elsewhere)
+        script = elsewhere / entry["script"]
         done = self.alone(script)
         self.assert_exit(done, 1)
         self.assertIn("FAIL: rank ", done.out)
         for words in (first.get("tensor"), *shows):
             self.assertIn(words or "", done.out)
-        script.write_text(mend(script.read_text()))
+        mend(elsewhere / "subject" / f"{name}.py")
         done = self.alone(script)
         self.assert_exit(done, 0)
         self.assertNotIn("FAIL", done.out)
@@ -103,7 +110,7 @@ class Reproducer(CommandTest):
         )
         html = report / "report.html"
         done = self.python(
-            REPORT / "html.py", report / "result.json", report / "evidence", html
+            REPORT, report / "result.json", report / "evidence", html
         )
         self.assert_exit(done, 0)
         self.assertIn(f'href="reproducers/{entry["script"]}"', html.read_text())
@@ -122,7 +129,7 @@ class OtherKinds(Reproducer):
     def test_memory_beyond_the_bound_is_shown(self):
         case = REPOSITORY / "fixtures" / "cases" / "large.json"
         self.reproduced("every_rank_loads_all", "--case", case, shows=["its host memory rose by "],
-                        mend=lambda script: script.replace("tensor.clone()", "tensor"))  # fmt: skip
+                        mend=without_its_copies)  # fmt: skip
 
     def test_what_is_about_the_evidence_has_a_report_and_no_script(self):
         model = checkpoint("llama-tied-small")
@@ -130,13 +137,13 @@ class OtherKinds(Reproducer):
         out = report / "reproducers"
         result["findings"] = [one for one in result["findings"] if one["kind"] == "damage"]
         (report / "result.json").write_text(json.dumps(result))
-        done = self.python(REPORT / "reproducer.py", report / "result.json", report / "evidence", out,
+        done = self.python(REPRODUCE, report / "result.json", report / "evidence", out,
                            PYTHONPATH=str(SOUND.parent))  # fmt: skip
         self.assert_exit(done, 0)
         (entry, *_) = json.loads((out / "reproducers.json").read_text())["findings"].values()
         self.assertEqual((entry["script"], entry["seen"]), (None, False))
         self.assertIn("No script reproduces it", (out / entry["report"]).read_text())
-        self.assertEqual(list(out.glob("*.py")), [])
+        self.assertEqual(list(out.rglob("*.py")), [])
 
 
 def by_hand(name):

@@ -1,4 +1,4 @@
-"""How much of a stretch of memory is backed by pages."""
+"""How much memory of this process is backed by pages."""
 
 import mmap
 import os
@@ -7,6 +7,15 @@ _ENTRY_BYTES = 8
 _PRESENT = 1 << 63
 _SWAPPED = 1 << 62
 _FILE_OR_SHARED = 1 << 61
+
+
+def anonymous_bytes() -> int:
+    """Resident anonymous memory of this process."""
+    with open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    raise OSError("/proc/self/status: no RssAnon")
 
 
 def committed_bytes(address: int, length: int) -> int:

@@ -24,6 +24,7 @@ from ._collectives import CollectiveRecorder
 from ._evidence import Writer, coordinates_of, root_cause
 from ._faults import Faults
 from ._observer import Observer
+from ._pages import anonymous_bytes
 from .case import read_order
 
 _SAMPLE_SECONDS = 0.002
@@ -35,15 +36,6 @@ def poison_fresh_memory():
     library = ctypes.CDLL("libc10.so")
     flag = ctypes.c_bool.in_dll(library, "FLAGS_caffe2_cpu_allocator_do_junk_fill")
     flag.value = True
-
-
-def anonymous_bytes() -> int:
-    """Resident anonymous memory of this process."""
-    with open("/proc/self/status") as status:
-        for line in status:
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) * 1024
-    raise OSError("/proc/self/status: no RssAnon")
 
 
 class MemorySampler:

@@ -1,20 +1,16 @@
-"""Makes the HTML report of a run: python html.py RESULT.json EVIDENCE_DIR OUT.html
+"""Makes the HTML report of a run: python report_html.py RESULT.json EVIDENCE_DIR OUT.html
 
 RESULT.json is the document of `--json`, EVIDENCE_DIR what verify/evidence/FORMAT.md describes. The
 output is one file that asks the network for nothing, and equal input gives equal bytes. Evidence may
-be damaged: what cannot be read is left out and said to be. What reproducer.py has written into the
-folder `reproducers` beside the output is linked.
+be damaged: what cannot be read is left out and said to be. What verify/reproduce/ has written
+into the folder `reproducers` beside the output is linked.
 """
-
-import sys
-
-# Python puts this folder first, where this file would hide the standard module html.
-sys.path.append(sys.path.pop(0))
 
 import json
 import math
 import os
 import re
+import sys
 import tempfile
 import typing
 
@@ -282,7 +278,7 @@ def property_table(result):
 
 
 def read_reproducers(folder, notes):
-    """fingerprint -> script, program and report, as reproducer.py left them in this folder, if it did."""
+    """fingerprint -> script, program and report, as verify/reproduce/ left them in this folder, if it did."""
     path = os.path.join(folder, "reproducers.json")
     if not os.path.exists(path):
         return {}

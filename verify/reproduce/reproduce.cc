@@ -1,4 +1,6 @@
-// Runs reproducer.py, or that of the reference.
+// Runs subject.py or reference.py.
+#include "verify/reproduce/reproduce.h"
+
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -6,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "verify/process/program.h"
-#include "verify/report/report.h"
 #include "verify/report/text.h"
 
 namespace shardproof {
@@ -30,19 +31,15 @@ std::string FirstScript(const std::string& out) {
 
 }  // namespace
 
-Result<std::string> WriteReproducers(std::vector<std::string> command,
-                                     const std::string& result_json,
-                                     const std::string& evidence_directory,
+Result<std::string> WriteReproducers(const std::vector<std::string>& command,
                                      const std::string& out) {
   std::error_code error;  // scripts of an earlier report are not this run's
   if (std::filesystem::exists(out + "/reproducers.json")) std::filesystem::remove_all(out, error);
-  const std::string script = command.at(1);
-  command.insert(command.end(), {result_json, evidence_directory, out});
   const auto end = RunProgram(command, kReproducersDeadline);
   if (!end.ok()) return end.error().While("reproducers " + out);
   if (end.value().ok()) return FirstScript(out);
-  return BadInput(fmt::format("reproducers {}: {} ended with {}: {}", out, script, end.value().how,
-                              Printable(end.value().error_tail, true)));
+  return BadInput(fmt::format("reproducers {}: {} ended with {}: {}", out, command.at(1),
+                              end.value().how, Printable(end.value().error_tail, true)));
 }
 
 }  // namespace shardproof
