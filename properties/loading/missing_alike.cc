@@ -48,7 +48,7 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const std
 /// \tolerance  bit-exact: initial values are a pure function of (seed, name, index)
 /// \killed_by  loading.init_seed_of_rank, loading.missing_not_initialised
 /// \source     huggingface/transformers#28245, deepspeedai/Megatron-DeepSpeed#193,
-///             pytorch/torchtitan#166; src/load/initial_value.h states the formula
+///             pytorch/torchtitan#166; src/model/initial_value.h states the formula
 void Check(const Evidence& evidence, Judgement& judgement) {
   const std::vector<std::string> names = MissingNames(evidence.oracle);
   if (names.empty()) {
@@ -67,7 +67,7 @@ const PropertyRegistration kRegistration{{
     .claim = "Keys that the checkpoint lacks hold their initial value, the same on every rank.",
     .needs = "values, plain, resume: ready, restored",
     .tolerance = "bit-exact: a pure function of seed, name and index",
-    .source = "huggingface/transformers#28245, pytorch/torchtitan#166; src/load/initial_value.h",
+    .source = "huggingface/transformers#28245, pytorch/torchtitan#166; src/model/initial_value.h",
     .killed_by = {"loading.init_seed_of_rank", "loading.missing_not_initialised"},
     .check = Check,
 }};

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "src/checkpoint/manifest.h"
+#include "src/manifest/manifest.h"
 #include "src/checkpoint/state_dict.h"
-#include "src/checkpoint/torch_item.h"
+#include "src/format/torch_item.h"
 #include "src/mesh/boxes.h"
-#include "src/pipeline/stages.h"
+#include "src/contract/stages.h"
 
 namespace shardproof {
 

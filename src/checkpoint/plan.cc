@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/checkpoint/save.h"
-#include "src/core/dtype.h"
+#include "src/aten/dtype.h"
 #include "src/load/training_source.h"
 #include "src/model/lora.h"
 

@@ -14,9 +14,9 @@
 #include <set>
 #include <sstream>
 
-#include "src/checkpoint/manifest.h"
-#include "src/core/dtype.h"
-#include "src/load/initial_value.h"
+#include "src/manifest/manifest.h"
+#include "src/aten/dtype.h"
+#include "src/model/initial_value.h"
 #include "src/seam/decorators.h"
 
 namespace shardproof {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "src/model/model.h"
-#include "src/pipeline/job.h"
+#include "src/contract/job.h"
 
 namespace shardproof {
 

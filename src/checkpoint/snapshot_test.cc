@@ -6,7 +6,7 @@
 #include <map>
 
 #include "src/optim/optimizer.h"
-#include "src/pipeline/rng.h"
+#include "src/model/rng.h"
 
 namespace shardproof {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "src/optim/optimizer.h"
 #include "src/pickle/pickle_writer.h"
-#include "src/pipeline/rng.h"
+#include "src/model/rng.h"
 
 namespace shardproof {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "src/core/state_path.h"
 #include "src/model/model.h"
-#include "src/pipeline/job.h"
+#include "src/contract/job.h"
 
 namespace shardproof {
 

@@ -4,7 +4,7 @@
 
 #include "src/comm/describe.h"
 #include "src/comm/gloo.h"
-#include "src/core/torch_try.h"
+#include "src/aten/torch_try.h"
 
 namespace shardproof {
 namespace {

@@ -13,8 +13,8 @@
 #include "src/comm/describe.h"
 #include "src/comm/process_state.h"
 #include "src/comm/tcp_table.h"
-#include "src/comm/words.h"
-#include "src/core/torch_try.h"
+#include "src/comm/peer_reports.h"
+#include "src/aten/torch_try.h"
 #include "src/seam/decorators.h"
 
 namespace shardproof {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "src/comm/process_state.h"
-#include "src/comm/words.h"
+#include "src/comm/peer_reports.h"
 
 namespace shardproof {
 namespace {

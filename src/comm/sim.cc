@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "src/comm/gloo.h"
-#include "src/core/dtype.h"
+#include "src/aten/dtype.h"
 #include "src/seam/decorators.h"
 
 namespace shardproof {

@@ -1,7 +1,7 @@
 // The leaves that bring values into a model; pipeline/stages.h says what each is for.
 #pragma once
 
-#include "src/pipeline/stages.h"
+#include "src/contract/stages.h"
 
 namespace shardproof {
 

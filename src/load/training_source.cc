@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/checkpoint/value_json.h"
+#include "src/format/value_json.h"
 #include "src/core/strict_json.h"
 #include "src/text/quote.h"
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "src/load/safetensors.h"
+#include "src/format/safetensors.h"
 
 namespace shardproof {
 

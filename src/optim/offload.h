@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "src/pipeline/stages.h"
+#include "src/contract/stages.h"
 
 namespace shardproof {
 

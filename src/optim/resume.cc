@@ -8,9 +8,9 @@
 #include <optional>
 #include <set>
 
-#include "src/core/dtype.h"
+#include "src/aten/dtype.h"
 #include "src/pickle/pickle.h"
-#include "src/pipeline/rng.h"
+#include "src/model/rng.h"
 #include "src/text/quote.h"
 
 namespace shardproof {

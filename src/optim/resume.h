@@ -1,7 +1,7 @@
 // A training job begins, or goes on from what it saved.
 #pragma once
 
-#include "src/pipeline/stages.h"
+#include "src/contract/stages.h"
 
 namespace shardproof {
 

@@ -3,7 +3,7 @@
 // on every mesh.
 #pragma once
 
-#include "src/pipeline/stages.h"
+#include "src/contract/stages.h"
 
 namespace shardproof {
 

@@ -8,7 +8,7 @@
 
 #include "src/checkpoint/steps.h"
 #include "src/optim/step.h"
-#include "src/pipeline/rng.h"
+#include "src/model/rng.h"
 
 namespace shardproof {
 namespace {

@@ -11,13 +11,13 @@
 
 #include "verify/cli/command.h"
 #include "verify/cli/files/places.h"
-#include "verify/faults/fault.h"
+#include "verify/fault/fault.h"
 #include "verify/process/outputs.h"
 #include "verify/process/scratch_directory.h"
 #include "verify/report/report.h"
-#include "verify/report/text.h"
-#include "verify/run/reach.h"
-#include "verify/run/verify_run.h"
+#include "src/text/printable.h"
+#include "verify/rank/transport_for_device.h"
+#include "verify/engine/verification.h"
 
 namespace shardproof {
 namespace {

@@ -3,8 +3,8 @@
 #include <fmt/ranges.h>
 
 #include "verify/cli/command.h"
-#include "verify/faults/fault.h"
-#include "verify/run/bug.h"
+#include "verify/fault/fault.h"
+#include "verify/bug/bug.h"
 #include "verify/verdict/property.h"
 
 namespace shardproof {

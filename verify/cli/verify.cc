@@ -12,9 +12,9 @@
 
 #include "verify/cli/command.h"
 #include "verify/cli/execute.h"
-#include "verify/cli/soak.h"
-#include "verify/run/bug.h"
-#include "verify/run/subject.h"
+#include "verify/cli/generated.h"
+#include "verify/bug/bug.h"
+#include "verify/launch/subject.h"
 
 namespace shardproof {
 namespace {

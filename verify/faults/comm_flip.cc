@@ -3,8 +3,8 @@
 
 #include "src/comm/describe.h"
 #include "verify/faults/decorators.h"
-#include "verify/faults/fault.h"
-#include "verify/faults/words.h"
+#include "verify/fault/fault.h"
+#include "verify/fault/fault_descriptions.h"
 
 namespace shardproof {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "src/shard/shard.h"
 #include "verify/faults/decorators.h"
-#include "verify/faults/fault.h"
+#include "verify/fault/fault.h"
 
 namespace shardproof {
 namespace {

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "verify/faults/decorators.h"
-#include "verify/faults/fault.h"
+#include "verify/fault/fault.h"
 
 namespace shardproof {
 namespace {

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "verify/faults/decorators.h"
-#include "verify/faults/fault.h"
-#include "verify/faults/words.h"
+#include "verify/fault/fault.h"
+#include "verify/fault/fault_descriptions.h"
 #include "verify/formats/stored.h"
 
 namespace shardproof {

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "verify/faults/struck_files.h"
-#include "verify/faults/words.h"
+#include "verify/fault/fault_descriptions.h"
 
 namespace shardproof {
 namespace {

@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "src/seam/decorators.h"
-#include "verify/faults/fault.h"
-#include "verify/run/devices.h"
+#include "verify/fault/fault.h"
+#include "verify/decorators/devices.h"
 
 namespace shardproof {
 namespace {

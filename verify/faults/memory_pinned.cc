@@ -3,7 +3,7 @@
 
 #include "src/seam/decorators.h"
 #include "verify/faults/struck_device.h"
-#include "verify/faults/words.h"
+#include "verify/fault/fault_descriptions.h"
 
 namespace shardproof {
 namespace {

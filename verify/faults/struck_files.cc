@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "src/seam/decorators.h"
-#include "verify/faults/point.h"
-#include "verify/faults/words.h"
+#include "verify/fault/point.h"
+#include "verify/fault/fault_descriptions.h"
 
 namespace shardproof {
 namespace {

@@ -6,8 +6,8 @@
 #include <set>
 #include <string>
 
-#include "src/seam/file_system.h"
-#include "verify/faults/fault.h"
+#include "src/storage/file_system.h"
+#include "verify/fault/fault.h"
 
 namespace shardproof {
 

@@ -3,7 +3,7 @@
 
 #include "verify/process/program.h"
 #include "verify/report/report.h"
-#include "verify/report/text.h"
+#include "src/text/printable.h"
 
 namespace shardproof {
 namespace {

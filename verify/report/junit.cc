@@ -5,7 +5,7 @@
 
 #include "verify/evidence/line_file.h"
 #include "verify/report/report.h"
-#include "verify/report/text.h"
+#include "src/text/printable.h"
 
 namespace shardproof {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "src/core/result.h"
-#include "verify/report/result.h"
+#include "verify/verdict/run_result.h"
 
 namespace shardproof {
 

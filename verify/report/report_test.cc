@@ -13,7 +13,7 @@
 
 #include "verify/evidence/line_file.h"
 #include "verify/report/sample_run.h"
-#include "verify/report/text.h"
+#include "src/text/printable.h"
 
 namespace shardproof {
 namespace {

@@ -42,7 +42,7 @@ def world_of(case):
 
 
 def disrupts(case):
-    """As in verify/run/plan.cc: whether a fault ends a job or holds it up."""
+    """As in verify/plan/plan.cc: whether a fault ends a job or holds it up."""
     return any(fault["id"] not in (*SEEN, "file/rot") for fault in case["faults"])
 
 
@@ -61,7 +61,7 @@ def struck_phase(case):
 
 
 def trigger_of(where, case):
-    """As ParseTrigger in verify/faults/trigger.cc: the number of the call, the rank (None: all), and conditions."""
+    """As ParseTrigger in verify/fault/trigger.cc: the number of the call, the rank (None: all), and conditions."""
     if where == "never":
         raise NotShown("the fault strikes only when fiu-ctrl has it")
     found = {"number": 0, "rank": world_of(case) - 1, "what": "", "bytes": 0, "stage": ""}
@@ -164,7 +164,7 @@ def strikes_of(run):
 
 
 def wait_ms(case):
-    """What a rank waits for another: as RankTimeout in verify/run/worker.cc, and not for long."""
+    """What a rank waits for another: as RankTimeout in verify/rank/worker.cc, and not for long."""
     return min(WAIT_MS_MAX, max(500, case["deadline_ms"] * 3 // 4))
 
 

@@ -122,7 +122,7 @@ def groups_of(run):
 
 
 def seed_of(case, phase):
-    """Of the order of the ranks, as verify/run/sim_launcher.cc has it."""
+    """Of the order of the ranks, as verify/launch/sim_launcher.cc has it."""
     seed = case["seed"]
     for char in phase.encode():
         seed = (seed * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF) ^ char
@@ -181,7 +181,7 @@ def write_program(folder, group, run, attempt):
     finding, case = group.findings[0], run.case
     is_plain = finding["phase"] == "plain"  # the yardstick, without the bug
     bug = "" if is_plain else case["bug"]
-    redraws = bool(case["model"].get("from_scratch") or case["model"].get("lora"))  # as verify/run/worker.cc
+    redraws = bool(case["model"].get("from_scratch") or case["model"].get("lora"))  # as verify/rank/worker.cc
     restored = "WithAnotherSeed(job)" if redraws else "job"
     phases = phases_for(finding, group.plan, case, restored, saves_all=attempt.saves_all)
     calls = " ".join(line for phase in phases for line in phase["work"])
@@ -230,7 +230,7 @@ class Tools:
         lacks = [one for one in LIBRARIES if self.build and not os.path.exists(os.path.join(self.build, one))]
         if lacks:
             return f"the build tree of the command lacks {lacks[0]}"
-        if bug and not os.path.exists(os.path.join(self.source, "verify/run/bug.cc")):
+        if bug and not os.path.exists(os.path.join(self.source, "verify/bug/bug.cc")):
             return "the sources of the planted bug are not here"
         return ""
 

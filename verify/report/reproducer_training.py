@@ -88,7 +88,7 @@ def resumed(last, restored):
 
 
 def copies(finding, plan, case):
-    """When copies on side streams happen: "" for at once, "late" or "seeded", as verify/run/worker.cc has them."""
+    """When copies on side streams happen: "" for at once, "late" or "seeded", as verify/rank/worker.cc has them."""
     if plan.check == "places" or not case["training"]["offload"]:
         return ""
     return {"train": "late", "train_resume": "seeded"}.get(finding["phase"], "")

@@ -11,10 +11,10 @@
 #include <map>
 
 #include "verify/case/case.h"
-#include "verify/faults/fault.h"
+#include "verify/fault/fault.h"
 #include "verify/process/scratch_directory.h"
-#include "verify/run/subject.h"
-#include "verify/run/verify_run.h"
+#include "verify/launch/subject.h"
+#include "verify/engine/verification.h"
 
 namespace shardproof {
 namespace {

@@ -11,8 +11,8 @@
 #include "src/comm/staging.h"
 #include "src/load/dcp_source.h"
 #include "src/pipeline/pipeline.h"
-#include "verify/run/apart_device.h"
-#include "verify/run/reach.h"
+#include "verify/decorators/isolated_device.h"
+#include "verify/rank/transport_for_device.h"
 
 namespace shardproof {
 namespace {

@@ -1,0 +1,35 @@
+// A planted bug: one mistake that people really make, put into the reference pipeline by replacing
+// one leaf or decorating one seam. One file a bug, under fixtures/bugs/; the file registers itself;
+// its id is its file name with the first underscore as a dot (loading_buffers_reallocated.cc is
+// loading.buffers_reallocated).
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "src/core/result.h"
+#include "src/contract/job.h"
+#include "src/contract/stages.h"
+
+namespace shardproof {
+
+struct PlantedBug {
+  std::string id;
+  std::string mistake;                         ///< one sentence: what is done wrong
+  std::string seen_in;                         ///< public reports of it, or the kind it belongs to
+  std::vector<std::string> killed_by;          ///< properties that must turn red, each on its own
+  std::string smallest_case;                   ///< case JSON, the smallest that shows it
+  std::function<void(Stages&, World&)> plant;  ///< called on every rank before the pipeline runs
+};
+
+/// All registered bugs, sorted by id. Two with one id end the process.
+const std::vector<PlantedBug>& AllBugs();
+/// \error kBadInput for an unknown id, with the known ones.
+Result<PlantedBug> FindBug(const std::string& id);
+
+struct BugRegistration {
+  explicit BugRegistration(PlantedBug bug);
+};
+
+}  // namespace shardproof
