@@ -1,10 +1,32 @@
 # One folder is one module: every *.cc of it is compiled, every *_test.cc becomes its unit tests.
 
-# shardproof_module(NAME name [TORCH] [OBJECT] [FOLDERS f ...] [DEPENDS target ...])
+# Ends the configuration if a module depends on one that is not declared above it.
+function(shardproof_check_ground name)
+  foreach(target IN LISTS ARGN)
+    if(NOT TARGET ${target})
+      message(FATAL_ERROR "${name}: ${target} is not declared above it: a folder depends on lower ones only")
+    endif()
+  endforeach()
+endfunction()
+
+# A folder whose files other targets compile: the module is what they link.
+function(shardproof_interface)
+  cmake_parse_arguments(module "" "NAME" "FOLDERS;DEPENDS" ${ARGN})
+  shardproof_check_ground(${module_NAME} ${module_DEPENDS})
+  add_library(${module_NAME} INTERFACE)
+  target_link_libraries(${module_NAME} INTERFACE ${module_DEPENDS})
+endfunction()
+
+# shardproof_module(NAME name [TORCH] [OBJECT] [ALONE] [FOLDERS f ...] [DEPENDS target ...]
+#                   [TEST_DEPENDS target ...])
+# DEPENDS: all that its files may include (ci/layers.py). TEST_DEPENDS: what its tests may besides,
+# which may be higher ones.
 # TORCH: the module may include ATen and c10d. OBJECT: its files register themselves, so they must be
-# linked whole. FOLDERS: default is the current one.
+# linked whole. ALONE: each file is compiled by itself, also with SHARDPROOF_UNITY; those that
+# register themselves always are, since they have names in common. FOLDERS: default is the current one.
 function(shardproof_module)
-  cmake_parse_arguments(module "TORCH;OBJECT" "NAME" "FOLDERS;DEPENDS" ${ARGN})
+  cmake_parse_arguments(module "TORCH;OBJECT;ALONE" "NAME" "FOLDERS;DEPENDS;TEST_DEPENDS" ${ARGN})
+  shardproof_check_ground(${module_NAME} ${module_DEPENDS})
   if(NOT module_FOLDERS)
     set(module_FOLDERS .)
   endif()
@@ -29,6 +51,9 @@ function(shardproof_module)
       add_library(${module_NAME} STATIC ${sources})
     endif()
     target_link_libraries(${module_NAME} PUBLIC ${module_DEPENDS})
+    if(SHARDPROOF_UNITY AND NOT module_OBJECT AND NOT module_ALONE)
+      set_target_properties(${module_NAME} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
+    endif()
     if(module_TORCH)
       target_link_libraries(${module_NAME} PUBLIC libtorch)
       target_precompile_headers(${module_NAME} REUSE_FROM torch_headers)
@@ -37,7 +62,13 @@ function(shardproof_module)
 
   if(tests AND SHARDPROOF_TESTS)
     add_executable(${module_NAME}_test ${tests})
-    target_link_libraries(${module_NAME}_test PRIVATE ${module_NAME} GTest::gmock GTest::gtest_main)
+    target_link_libraries(${module_NAME}_test PRIVATE ${module_NAME} ${module_TEST_DEPENDS}
+                          GTest::gmock GTest::gtest_main)
+    list(GET module_FOLDERS 0 first)
+    string(REGEX REPLACE "/.*" "" top ${first})
+    set_target_properties(${module_NAME}_test PROPERTIES
+                          RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/${top})
+    set_property(GLOBAL APPEND PROPERTY SHARDPROOF_TESTS_OF_${top} ${module_NAME}_test)
     if(module_TORCH)
       target_link_libraries(${module_NAME}_test PRIVATE libtorch)
       target_precompile_headers(${module_NAME}_test REUSE_FROM torch_headers)

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <map>
 
-#include "src/optim/optimizer.h"
 #include "src/model/rng.h"
+#include "src/optim/optimizer.h"
 
 namespace shardproof {
 namespace {

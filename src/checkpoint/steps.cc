@@ -7,8 +7,9 @@
 #include <map>
 
 #include "src/checkpoint/dcp.h"
-#include "src/manifest/manifest.h"
 #include "src/checkpoint/paths.h"
+#include "src/format/file_names.h"
+#include "src/manifest/manifest.h"
 #include "src/storage/write_whole.h"
 #include "src/text/quote.h"
 

@@ -2,9 +2,9 @@
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
+#include "src/aten/torch_try.h"
 #include "src/comm/describe.h"
 #include "src/comm/gloo.h"
-#include "src/aten/torch_try.h"
 
 namespace shardproof {
 namespace {

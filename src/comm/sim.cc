@@ -9,8 +9,8 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 
-#include "src/comm/gloo.h"
 #include "src/aten/dtype.h"
+#include "src/comm/gloo.h"
 #include "src/seam/decorators.h"
 
 namespace shardproof {

@@ -7,27 +7,26 @@
 #include <string>
 #include <vector>
 
-#include "src/core/result.h"
-#include "src/load/buckets.h"
-#include "src/load/key_match.h"
-#include "src/load/parcels.h"
-#include "src/format/safetensors.h"
-#include "src/model/model.h"
-#include "src/optim/optimizer.h"
 #include "src/contract/job.h"
+#include "src/core/result.h"
+#include "src/digest/digest.hpp"
+#include "src/model/model.h"
+#include "src/seam/device.h"
 
 namespace shardproof {
 
+// What leaves pass to each other, which whoever calls or replaces them includes.
+struct AdamWSettings;
+struct Bucket;
 struct DcpFile;
+struct HostStep;
+struct KeyMatch;
+struct Optimizer;
+struct Parcel;
 struct SaveDigests;
 struct SavedFile;
+struct Source;
 struct StateDict;
-
-/// A parameter that the host steps.
-struct HostStep {
-  Slot* parameter = nullptr;
-  AdamWSettings settings;
-};
 
 struct Stages {
   /// The spec of job.model or of config.json, with the dtypes of the source.
@@ -78,7 +77,8 @@ struct Stages {
   std::function<std::vector<Bucket>(const KeyMatch&, const Source&, uint64_t capacity)>
       plan_buckets;
   /// The same for what is sent to each rank on its own.
-  std::function<std::vector<Parcel>(const KeyMatch&, const Source&, const ShardsOf&,
+  std::function<std::vector<Parcel>(const KeyMatch&, const Source&,
+                                    const std::function<std::vector<Shard>(const Slot&)>&,
                                     uint64_t capacity)>
       plan_parcels;
   /// Copies what this rank owns out of one received payload.
@@ -121,8 +121,5 @@ struct Stages {
   std::function<Status(const std::string& root, const std::string& step, World&)> move_latest;
   std::function<Status(const std::string& root, int64_t keep, World&)> retain;
 };
-
-/// The reference's own leaves for a strategy.
-Stages ReferenceStages(Strategy strategy);
 
 }  // namespace shardproof

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <set>
 
-#include "src/manifest/manifest.h"
 #include "src/aten/dtype.h"
+#include "src/manifest/manifest.h"
 #include "src/pickle/pickle.h"
 #include "src/text/quote.h"
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "src/contract/stages.h"
+#include "src/load/key_match.h"
 
 namespace shardproof {
 

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "src/storage/write_whole.h"
 #include "src/aten/dtype.h"
 #include "src/core/strict_json.h"
 #include "src/model/host_bytes.h"
+#include "src/storage/write_whole.h"
 
 namespace shardproof {
 namespace {

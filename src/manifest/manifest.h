@@ -10,8 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "src/contract/job.h"
 #include "src/digest/digest.hpp"
-#include "src/contract/stages.h"
+#include "src/model/model.h"
 
 namespace shardproof {
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/contract/stages.h"
+#include "src/optim/optimizer.h"
 
 namespace shardproof {
 

@@ -9,8 +9,10 @@
 #include <set>
 
 #include "src/aten/dtype.h"
-#include "src/pickle/pickle.h"
+#include "src/format/safetensors.h"
+#include "src/load/key_match.h"
 #include "src/model/rng.h"
+#include "src/pickle/pickle.h"
 #include "src/text/quote.h"
 
 namespace shardproof {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "src/contract/stages.h"
+#include "src/optim/optimizer.h"
 
 namespace shardproof {
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "src/contract/stages.h"
+#include "src/optim/optimizer.h"
 
 namespace shardproof {
 

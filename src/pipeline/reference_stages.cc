@@ -1,14 +1,17 @@
-#include "src/contract/stages.h"
+#include "src/pipeline/reference_stages.h"
 
 #include "src/checkpoint/dcp.h"
-#include "src/manifest/manifest.h"
 #include "src/checkpoint/save.h"
 #include "src/checkpoint/snapshot.h"
 #include "src/checkpoint/steps.h"
-#include "src/load/verify.h"
 #include "src/load/buckets.h"
+#include "src/load/key_match.h"
 #include "src/load/load.h"
+#include "src/load/parcels.h"
+#include "src/load/verify.h"
+#include "src/manifest/manifest.h"
 #include "src/optim/offload.h"
+#include "src/optim/optimizer.h"
 #include "src/optim/resume.h"
 #include "src/optim/step.h"
 #include "src/shard/shard.h"
@@ -92,14 +95,6 @@ Loading LoadingBy(Strategy strategy) {
 }
 
 }  // namespace
-
-std::optional<Strategy> StrategyFromName(std::string_view name) {
-  if (name == "rank0-broadcast") return Strategy::kRank0Broadcast;
-  if (name == "rank0-scatter") return Strategy::kRank0Scatter;
-  if (name == "each-reads-own") return Strategy::kEachReadsOwn;
-  if (name == "plain") return Strategy::kPlain;
-  return std::nullopt;
-}
 
 Stages ReferenceStages(Strategy strategy) {
   Loading loading = LoadingBy(strategy);

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "src/core/result.h"
 #include "src/contract/job.h"
 #include "src/contract/stages.h"
+#include "src/core/result.h"
 
 namespace shardproof {
 

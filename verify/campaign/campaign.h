@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "verify/generate/generate.h"
-#include "verify/launch/subject.h"
-#include "verify/engine/verification.h"
 #include "verify/campaign/summary.h"
 #include "verify/campaign/workers.h"
+#include "verify/engine/verification.h"
+#include "verify/generate/generate.h"
+#include "verify/launch/subject.h"
 
 namespace shardproof {
 

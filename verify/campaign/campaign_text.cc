@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "verify/generate/features.h"
 #include "src/text/printable.h"
+#include "verify/generate/features.h"
 
 namespace shardproof {
 namespace {

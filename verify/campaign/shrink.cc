@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "verify/generate/shrink.h"
 #include "verify/campaign/interruption.h"
+#include "verify/generate/shrink.h"
 
 namespace shardproof {
 

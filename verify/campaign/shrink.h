@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "verify/case/case.h"
 #include "verify/campaign/campaign.h"
+#include "verify/case/case.h"
 
 namespace shardproof {
 

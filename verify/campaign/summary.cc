@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "verify/case/case_json.h"
-#include "verify/generate/features.h"
 #include "verify/case/json_fields.h"
+#include "verify/generate/features.h"
 
 namespace shardproof {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "src/core/result.h"
-#include "verify/process/line_child.h"
 #include "verify/campaign/outcome.h"
+#include "verify/process/line_child.h"
 
 namespace shardproof {
 

@@ -14,6 +14,9 @@
 
 namespace shardproof {
 
+/// The Case's `subject` for the reference pipeline; any other value is a Python file.
+inline constexpr const char* kReference = "reference";
+
 struct AxisCase {
   std::string name;  ///< "dp_shard", "dp_replicate", "tp", "ep"
   int64_t size = 1;  ///< ranks, >= 1

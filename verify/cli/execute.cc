@@ -9,15 +9,15 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "src/text/printable.h"
 #include "verify/cli/command.h"
 #include "verify/cli/files/places.h"
+#include "verify/engine/verification.h"
 #include "verify/fault/fault.h"
 #include "verify/process/outputs.h"
 #include "verify/process/scratch_directory.h"
-#include "verify/report/report.h"
-#include "src/text/printable.h"
 #include "verify/rank/transport_for_device.h"
-#include "verify/engine/verification.h"
+#include "verify/report/report.h"
 
 namespace shardproof {
 namespace {

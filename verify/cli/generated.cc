@@ -12,16 +12,16 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "verify/cli/command.h"
-#include "verify/evidence/line_file.h"
-#include "verify/process/scratch_directory.h"
 #include "src/text/printable.h"
 #include "verify/bug/bug.h"
 #include "verify/campaign/adequacy.h"
-#include "verify/campaign/interruption.h"
-#include "verify/campaign/shrink.h"
 #include "verify/campaign/campaign.h"
 #include "verify/campaign/campaign_text.h"
+#include "verify/campaign/interruption.h"
+#include "verify/campaign/shrink.h"
+#include "verify/cli/command.h"
+#include "verify/evidence/line_file.h"
+#include "verify/process/scratch_directory.h"
 
 namespace shardproof {
 namespace {

@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "verify/bug/bug.h"
 #include "verify/cli/command.h"
 #include "verify/fault/fault.h"
-#include "verify/bug/bug.h"
 #include "verify/verdict/property.h"
 
 namespace shardproof {

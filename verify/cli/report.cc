@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "src/text/printable.h"
 #include "verify/cli/command.h"
 #include "verify/cli/execute.h"
 #include "verify/cli/files/places.h"
@@ -11,7 +12,6 @@
 #include "verify/fault/fault_descriptions.h"
 #include "verify/oracle/oracle.h"
 #include "verify/process/program.h"
-#include "src/text/printable.h"
 
 namespace shardproof {
 namespace {

@@ -10,10 +10,10 @@
 #include <sstream>
 #include <tuple>
 
+#include "verify/bug/bug.h"
 #include "verify/cli/command.h"
 #include "verify/cli/execute.h"
 #include "verify/cli/generated.h"
-#include "verify/bug/bug.h"
 #include "verify/launch/subject.h"
 
 namespace shardproof {

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <set>
 
-#include "verify/faults/struck_files.h"
+#include "verify/decorators/asked_files.h"
 
 namespace shardproof {
 namespace {

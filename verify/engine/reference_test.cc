@@ -12,8 +12,8 @@
 #include <set>
 
 #include "src/aten/dtype.h"
-#include "src/model/initial_value.h"
 #include "src/load/load.h"
+#include "src/model/initial_value.h"
 #include "verify/oracle/fixture_files.h"
 #include "verify/oracle/oracle.h"
 

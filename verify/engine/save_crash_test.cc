@@ -15,6 +15,7 @@
 #include "src/comm/sim.h"
 #include "src/load/dcp_source.h"
 #include "src/pipeline/pipeline.h"
+#include "src/pipeline/reference_stages.h"
 #include "src/seam/decorators.h"
 #include "verify/crash_states/judge.h"
 #include "verify/crash_states/recorder.h"

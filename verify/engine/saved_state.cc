@@ -8,9 +8,9 @@
 
 #include "verify/audit/audit.h"
 #include "verify/compare/tensor_reader.h"
+#include "verify/engine/tensors_in_checkpoint.h"
 #include "verify/formats/stored.h"
 #include "verify/oracle/digest_scalar.h"
-#include "verify/engine/tensors_in_checkpoint.h"
 
 namespace shardproof {
 namespace {

@@ -12,15 +12,15 @@
 #include "src/checkpoint/save.h"
 #include "src/checkpoint/steps.h"
 #include "src/text/quote.h"
+#include "verify/bug/bug.h"
+#include "verify/engine/disk_after_phase.h"
+#include "verify/engine/saved_state.h"
 #include "verify/evidence/line_file.h"
 #include "verify/evidence/reader.h"
 #include "verify/fault/fault.h"
 #include "verify/fault/fault_descriptions.h"
 #include "verify/oracle/header.h"
 #include "verify/process/outputs.h"
-#include "verify/bug/bug.h"
-#include "verify/engine/disk_after_phase.h"
-#include "verify/engine/saved_state.h"
 #include "verify/verdict/select.h"
 
 namespace shardproof {

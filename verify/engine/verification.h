@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "verify/verdict/run_result.h"
 #include "verify/launch/launcher.h"
 #include "verify/launch/subject.h"
+#include "verify/verdict/run_result.h"
 
 namespace shardproof {
 

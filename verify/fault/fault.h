@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "src/core/result.h"
 #include "src/contract/job.h"
 #include "src/contract/stages.h"
+#include "src/core/result.h"
 #include "verify/case/case.h"
 #include "verify/evidence/evidence.h"
 #include "verify/fault/in_subject.h"

@@ -10,22 +10,9 @@
 #include <string>
 
 #include "verify/fault/trigger.h"
+#include "verify/trace/file_op.h"
 
 namespace shardproof {
-
-/// What is done with files, as the pipeline asks its seam for it or a program the kernel.
-enum class FileOp {
-  kMap,
-  kRead,
-  kCreate,
-  kOpen,
-  kWrite,
-  kSync,
-  kMakeDirectory,
-  kSyncDirectory,
-  kRename,  ///< and replace, and exchange
-  kRemove,
-};
 
 /// What a rank does to itself when it has observed a stage, or before one of its collectives.
 struct SubjectMoment {

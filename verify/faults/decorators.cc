@@ -1,8 +1,8 @@
+#include "verify/faults/decorators.h"
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include "verify/faults/decorators.h"
 
 namespace shardproof {
 namespace {

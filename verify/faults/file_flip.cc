@@ -3,8 +3,8 @@
 
 #include <numeric>
 
-#include "verify/faults/decorators.h"
 #include "verify/fault/fault.h"
+#include "verify/faults/decorators.h"
 
 namespace shardproof {
 namespace {

@@ -6,9 +6,9 @@
 #include <fstream>
 #include <optional>
 
-#include "verify/faults/decorators.h"
 #include "verify/fault/fault.h"
 #include "verify/fault/fault_descriptions.h"
+#include "verify/faults/decorators.h"
 #include "verify/formats/stored.h"
 
 namespace shardproof {

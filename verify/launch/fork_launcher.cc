@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <optional>
 
-#include "verify/fault/fault.h"
 #include "verify/confine/network_namespace.h"
+#include "verify/fault/fault.h"
 #include "verify/launch/rank_processes.h"
 
 namespace shardproof {

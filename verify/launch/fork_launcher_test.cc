@@ -8,8 +8,8 @@
 
 #include "verify/evidence/reader.h"
 #include "verify/fault/fault.h"
-#include "verify/oracle/fixture_files.h"
 #include "verify/launch/launcher.h"
+#include "verify/oracle/fixture_files.h"
 
 namespace shardproof {
 namespace {

@@ -16,8 +16,8 @@
 #include <thread>
 
 #include "src/comm/process_state.h"
-#include "verify/process/program.h"
 #include "verify/confine/memory_cgroup.h"
+#include "verify/process/program.h"
 
 namespace shardproof {
 namespace {
@@ -137,16 +137,6 @@ void BecomeChild(const std::string& errors, pid_t parent) {
 void EndGroup(pid_t rank) { ::kill(-rank, SIGKILL); }
 
 }  // namespace
-
-std::string ErrorsPath(const PhaseRun& run, int64_t rank) {
-  return fmt::format("{}/rank_{}.stderr", run.evidence, rank);
-}
-
-std::string TemporaryPath(const PhaseRun& run, int64_t rank) {
-  return fmt::format("{}/rank_{}.tmp", run.evidence, rank);
-}
-
-std::string StorePath(const PhaseRun& run) { return run.evidence + "/rendezvous"; }
 
 Status ForkedProcesses::Start(const PhaseRun& run, int64_t rank) {
   std::fflush(nullptr);

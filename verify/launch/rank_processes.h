@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "verify/launch/launcher.h"
+#include "verify/rank/evidence_paths.h"
 
 namespace shardproof {
 
@@ -44,15 +45,6 @@ class ForkedProcesses : public RankProcesses {
 
 /// An empty directory for the evidence of one launch. \error kBadInput if it cannot be made.
 Status MakeEvidenceDirectory(const PhaseRun& run);
-
-/// <run.evidence>/rank_<k>.stderr
-std::string ErrorsPath(const PhaseRun& run, int64_t rank);
-
-/// <run.evidence>/rank_<k>.tmp, which TMPDIR is in ranks that are forked for one launch.
-std::string TemporaryPath(const PhaseRun& run, int64_t rank);
-
-/// <run.evidence>/rendezvous, the file that forked ranks meet by.
-std::string StorePath(const PhaseRun& run);
 
 /// Starts all ranks of `run` and waits for their ends, as Launcher::Launch promises.
 Result<std::vector<RankExit>> LaunchRanks(const PhaseRun& run, RankProcesses& processes);

@@ -10,10 +10,10 @@
 #include <nlohmann/json.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "verify/process/line_child.h"
 #include "verify/launch/order.h"
-#include "verify/plan/plan.h"
 #include "verify/launch/rank_processes.h"
+#include "verify/plan/plan.h"
+#include "verify/process/line_child.h"
 
 namespace shardproof {
 namespace {

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "verify/process/program.h"
 #include "src/text/printable.h"
+#include "verify/process/program.h"
 #include "verify/verdict/property.h"
 
 namespace shardproof {

@@ -10,9 +10,6 @@
 
 namespace shardproof {
 
-/// The Case's `subject` for the reference pipeline; any other value is a Python file.
-inline constexpr const char* kReference = "reference";
-
 struct Subject {
   std::string name;  ///< "reference", or the file's name without ".py"
   std::map<std::string, std::string> cannot = {};  ///< capability -> why it lacks it

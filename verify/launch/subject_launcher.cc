@@ -11,8 +11,8 @@
 #include "verify/case/case_json.h"
 #include "verify/fault/fault.h"
 #include "verify/launch/rank_processes.h"
-#include "verify/launch/traced_subject_rank.h"
 #include "verify/launch/subject.h"
+#include "verify/launch/traced_subject_rank.h"
 #include "verify/launch/warm_processes.h"
 
 namespace shardproof {

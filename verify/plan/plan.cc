@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "verify/fault/fault.h"
-#include "verify/launch/subject.h"
 
 namespace shardproof {
 

@@ -5,9 +5,10 @@
 #include <vector>
 
 #include "verify/case/case.h"
-#include "verify/rank/recorder.h"
 
 namespace shardproof {
+
+enum class RunMode { kValues, kMemory };
 
 /// One launch of the subject.
 struct PhasePlan {

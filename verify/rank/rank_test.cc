@@ -12,8 +12,8 @@
 #include "src/aten/dtype.h"
 #include "verify/decorators/devices.h"
 #include "verify/decorators/files.h"
-#include "verify/rank/pages.h"
 #include "verify/plan/plan.h"
+#include "verify/rank/pages.h"
 #include "verify/registry/registry.h"
 
 namespace shardproof {

@@ -13,12 +13,11 @@
 #include "src/seam/observer.h"
 #include "verify/case/case.h"
 #include "verify/evidence/writer.h"
+#include "verify/plan/plan.h"
 
 namespace shardproof {
 
 struct Optimizer;
-
-enum class RunMode { kValues, kMemory };
 
 class Recorder : public Observer {
  public:

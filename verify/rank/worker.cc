@@ -14,21 +14,23 @@
 #include <optional>
 
 #include "src/pipeline/pipeline.h"
+#include "src/pipeline/reference_stages.h"
 #include "src/seam/decorators.h"
-#include "verify/decorators/confined_files.h"
-#include "verify/fault/fault.h"
-#include "verify/fault/point.h"
 #include "verify/bug/bug.h"
+#include "verify/decorators/confined_files.h"
 #include "verify/decorators/devices.h"
 #include "verify/decorators/files.h"
 #include "verify/decorators/late_copies.h"
 #include "verify/decorators/late_tasks.h"
+#include "verify/fault/fault.h"
+#include "verify/fault/point.h"
+#include "verify/rank/evidence_paths.h"
+#include "verify/rank/job_from_case.h"
 #include "verify/rank/leaks.h"
 #include "verify/rank/memory_sampler.h"
-#include "verify/launch/rank_processes.h"
-#include "verify/rank/transport_for_device.h"
 #include "verify/rank/recorded_communicator.h"
-#include "verify/rank/job_from_case.h"
+#include "verify/rank/recorder.h"
+#include "verify/rank/transport_for_device.h"
 
 namespace shardproof {
 namespace {

@@ -1,9 +1,9 @@
 // Runs html.py.
 #include <fmt/format.h>
 
+#include "src/text/printable.h"
 #include "verify/process/program.h"
 #include "verify/report/report.h"
-#include "src/text/printable.h"
 
 namespace shardproof {
 namespace {

@@ -5,9 +5,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "src/text/printable.h"
 #include "verify/process/program.h"
 #include "verify/report/report.h"
-#include "src/text/printable.h"
 
 namespace shardproof {
 namespace {

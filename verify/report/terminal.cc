@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <map>
 
-#include "verify/report/report.h"
 #include "src/text/printable.h"
+#include "verify/report/report.h"
 
 namespace shardproof {
 namespace {

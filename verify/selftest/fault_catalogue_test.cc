@@ -11,10 +11,10 @@
 #include <map>
 
 #include "verify/case/case.h"
-#include "verify/fault/fault.h"
-#include "verify/process/scratch_directory.h"
-#include "verify/launch/subject.h"
 #include "verify/engine/verification.h"
+#include "verify/fault/fault.h"
+#include "verify/launch/subject.h"
+#include "verify/process/scratch_directory.h"
 
 namespace shardproof {
 namespace {

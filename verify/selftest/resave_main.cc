@@ -11,6 +11,7 @@
 #include "src/comm/staging.h"
 #include "src/load/dcp_source.h"
 #include "src/pipeline/pipeline.h"
+#include "src/pipeline/reference_stages.h"
 #include "verify/decorators/isolated_device.h"
 #include "verify/rank/transport_for_device.h"
 

@@ -82,7 +82,7 @@ class Reproducer(CommandTest):
                 self.assertNotIn(place, code)
         included = set(re.findall(r'#include "(verify|properties|fixtures)/(.+)"',
                                   (out / entry["program"] / "main.cc").read_text()))  # fmt: skip
-        self.assertEqual(included, {("verify", "run/bug.h")})
+        self.assertEqual(included, {("verify", "bug/bug.h")})
         done = self.built(out / entry["program"], "-DNO_BUG=ON")
         self.assert_exit(done, 0)
         self.assertIn("ok: it does not show here", done.out)

@@ -3,10 +3,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
-#include "verify/fault/in_subject.h"
+#include "verify/trace/file_op.h"
 #include "verify/trace/tracer.h"
 
 namespace shardproof {
