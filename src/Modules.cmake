@@ -17,6 +17,19 @@ function(shardproof_interface)
   target_link_libraries(${module_NAME} INTERFACE ${module_DEPENDS})
 endfunction()
 
+# shardproof_gtest(NAME TARGET LABELS label ... TIMEOUT SECONDS [FILTER PATTERN])
+# The test cases of a program as one ctest, since each start of one that is linked to LibTorch costs a
+# third of a second. gtest/NAME.xml has the time, and the reason of a skip, of each.
+function(shardproof_gtest name target)
+  cmake_parse_arguments(test "" "FILTER;TIMEOUT" "LABELS" ${ARGN})
+  if(NOT test_FILTER)
+    set(test_FILTER "*")
+  endif()
+  add_test(NAME ${name} COMMAND ${target} --gtest_brief=1 "--gtest_filter=${test_FILTER}"
+           "--gtest_output=xml:${CMAKE_BINARY_DIR}/gtest/${name}.xml")
+  set_tests_properties(${name} PROPERTIES LABELS "${test_LABELS}" TIMEOUT ${test_TIMEOUT})
+endfunction()
+
 # shardproof_module(NAME name [TORCH] [OBJECT] [ALONE] [FOLDERS f ...] [DEPENDS target ...]
 #                   [TEST_DEPENDS target ...])
 # DEPENDS: all that its files may include (ci/layers.py). TEST_DEPENDS: what its tests may besides,
@@ -73,8 +86,6 @@ function(shardproof_module)
       target_link_libraries(${module_NAME}_test PRIVATE libtorch)
       target_precompile_headers(${module_NAME}_test REUSE_FROM torch_headers)
     endif()
-    include(GoogleTest)
-    gtest_discover_tests(${module_NAME}_test TEST_PREFIX "unit." NO_PRETTY_VALUES
-                         DISCOVERY_TIMEOUT 60 PROPERTIES LABELS "unit;fast" TIMEOUT 120)
+    shardproof_gtest(unit.${module_NAME} ${module_NAME}_test LABELS unit fast TIMEOUT 300)
   endif()
 endfunction()

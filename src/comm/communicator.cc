@@ -2,6 +2,8 @@
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
 #include "src/aten/torch_try.h"
 #include "src/comm/describe.h"
 #include "src/comm/gloo.h"

@@ -17,6 +17,9 @@ namespace shardproof {
 /// The Case's `subject` for the reference pipeline; any other value is a Python file.
 inline constexpr const char* kReference = "reference";
 
+/// The most ranks of a Case's mesh.
+inline constexpr int64_t kRanksMax = 1024;
+
 struct AxisCase {
   std::string name;  ///< "dp_shard", "dp_replicate", "tp", "ep"
   int64_t size = 1;  ///< ranks, >= 1

@@ -14,6 +14,7 @@
 #include "verify/cli/files/places.h"
 #include "verify/engine/verification.h"
 #include "verify/fault/fault.h"
+#include "verify/launch/joined_launcher.h"
 #include "verify/process/outputs.h"
 #include "verify/process/scratch_directory.h"
 #include "verify/rank/transport_for_device.h"
