@@ -13,6 +13,23 @@ function(shardproof_tier labels)
   set(${labels} ${${labels}} PARENT_SCOPE)
 endfunction()
 
+# Ends the configuration if a module depends on one that is not declared above it.
+function(shardproof_check_ground name)
+  foreach(target IN LISTS ARGN)
+    if(NOT TARGET ${target})
+      message(FATAL_ERROR "${name}: ${target} is not declared above it: a folder depends on lower ones only")
+    endif()
+  endforeach()
+endfunction()
+
+# A folder whose files other targets compile: the module is what they link.
+function(shardproof_interface)
+  cmake_parse_arguments(module "" "NAME" "FOLDERS;DEPENDS" ${ARGN})
+  shardproof_check_ground(${module_NAME} ${module_DEPENDS})
+  add_library(${module_NAME} INTERFACE)
+  target_link_libraries(${module_NAME} INTERFACE ${module_DEPENDS})
+endfunction()
+
 # shardproof_gtest(NAME TARGET LABELS label ... TIMEOUT SECONDS [FILTER PATTERN])
 # The test cases of a program as one ctest, since each start of one that is linked to LibTorch costs a
 # third of a second. gtest/NAME.xml has the time, and the reason of a skip, of each.
@@ -27,12 +44,16 @@ function(shardproof_gtest name target)
   set_tests_properties(${name} PROPERTIES LABELS "${test_LABELS}" TIMEOUT ${test_TIMEOUT})
 endfunction()
 
-# shardproof_module(NAME name [TORCH] [OBJECT] [ALONE] [FOLDERS f ...] [DEPENDS target ...])
+# shardproof_module(NAME name [TORCH] [OBJECT] [ALONE] [FOLDERS f ...] [DEPENDS target ...]
+#                   [TEST_DEPENDS target ...])
+# DEPENDS: all that its files may include (ci/layers.py). TEST_DEPENDS: what its tests may besides,
+# which may be higher ones.
 # TORCH: the module may include ATen and c10d. OBJECT: its files register themselves, so they must be
 # linked whole. ALONE: each file is compiled by itself, also with SHARDPROOF_UNITY; those that
 # register themselves always are, since they have names in common. FOLDERS: default is the current one.
 function(shardproof_module)
-  cmake_parse_arguments(module "TORCH;OBJECT;ALONE" "NAME" "FOLDERS;DEPENDS" ${ARGN})
+  cmake_parse_arguments(module "TORCH;OBJECT;ALONE" "NAME" "FOLDERS;DEPENDS;TEST_DEPENDS" ${ARGN})
+  shardproof_check_ground(${module_NAME} ${module_DEPENDS})
   if(NOT module_FOLDERS)
     set(module_FOLDERS .)
   endif()
@@ -68,7 +89,13 @@ function(shardproof_module)
 
   if(tests AND SHARDPROOF_TESTS)
     add_executable(${module_NAME}_test ${tests})
-    target_link_libraries(${module_NAME}_test PRIVATE ${module_NAME} GTest::gmock GTest::gtest_main)
+    target_link_libraries(${module_NAME}_test PRIVATE ${module_NAME} ${module_TEST_DEPENDS}
+                          GTest::gmock GTest::gtest_main)
+    list(GET module_FOLDERS 0 first)
+    string(REGEX REPLACE "/.*" "" top ${first})
+    set_target_properties(${module_NAME}_test PROPERTIES
+                          RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/${top})
+    set_property(GLOBAL APPEND PROPERTY SHARDPROOF_TESTS_OF_${top} ${module_NAME}_test)
     if(module_TORCH)
       target_link_libraries(${module_NAME}_test PRIVATE libtorch)
       target_precompile_headers(${module_NAME}_test REUSE_FROM torch_headers)

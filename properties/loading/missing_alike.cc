@@ -64,7 +64,7 @@ const PropertyRegistration kRegistration{{
     .reads = {{{"values", "plain", "resume"}, {"ready", "restored"}}},
     .tolerance = "bit-exact: a pure function of seed, name and index",
     .source = "huggingface/transformers#28245, deepspeedai/Megatron-DeepSpeed#193, "
-              "pytorch/torchtitan#166; src/load/initial_value.h states the formula",
+              "pytorch/torchtitan#166; src/model/initial_value.h states the formula",
     .killed_by = {"loading.init_seed_of_rank", "loading.missing_not_initialised"},
     .check = Check,
 }};

@@ -7,15 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "src/checkpoint/manifest.h"
 #include "src/checkpoint/state_dict.h"
-#include "src/checkpoint/torch_item.h"
+#include "src/contract/stages.h"
+#include "src/format/torch_item.h"
+#include "src/manifest/manifest.h"
 #include "src/mesh/boxes.h"
-#include "src/pipeline/stages.h"
 
 namespace shardproof {
-
-inline constexpr const char* kDcpMetadataName = ".metadata";
 
 /// A box of a tensor, or a value, in a rank's file.
 struct DcpItem {

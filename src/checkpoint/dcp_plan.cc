@@ -5,7 +5,7 @@
 #include <map>
 
 #include "src/checkpoint/dcp.h"
-#include "src/checkpoint/torch_names.h"
+#include "src/format/torch_names.h"
 #include "src/pickle/pickle_writer.h"
 
 namespace shardproof {

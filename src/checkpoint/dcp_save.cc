@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "src/checkpoint/dcp.h"
-#include "src/checkpoint/write_whole.h"
 #include "src/model/host_bytes.h"
+#include "src/storage/write_whole.h"
 
 namespace shardproof {
 namespace {

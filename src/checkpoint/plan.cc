@@ -4,9 +4,9 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "src/aten/dtype.h"
 #include "src/checkpoint/save.h"
-#include "src/core/dtype.h"
-#include "src/load/training_source.h"
+#include "src/format/file_names.h"
 #include "src/model/lora.h"
 
 namespace shardproof {

@@ -11,10 +11,11 @@
 #include "src/checkpoint/dcp.h"
 #include "src/checkpoint/paths.h"
 #include "src/checkpoint/steps.h"
-#include "src/checkpoint/write_whole.h"
-#include "src/load/training_source.h"
+#include "src/format/file_names.h"
+#include "src/format/values_file.h"
 #include "src/model/host_bytes.h"
 #include "src/pickle/pickle.h"
+#include "src/storage/write_whole.h"
 #include "src/text/quote.h"
 
 namespace shardproof {

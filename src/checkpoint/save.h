@@ -3,9 +3,10 @@
 // bytes, so nothing is gathered, and one rename makes the whole of it the checkpoint.
 #pragma once
 
-#include "src/checkpoint/manifest.h"
 #include "src/checkpoint/state_dict.h"
-#include "src/pipeline/stages.h"
+#include "src/contract/stages.h"
+#include "src/manifest/manifest.h"
+#include "src/model/model.h"
 
 namespace shardproof {
 

@@ -1,4 +1,5 @@
 #include "src/checkpoint/save.h"
+#include "src/format/safetensors.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -14,9 +15,10 @@
 #include <set>
 #include <sstream>
 
-#include "src/checkpoint/manifest.h"
-#include "src/core/dtype.h"
-#include "src/load/initial_value.h"
+#include "src/aten/dtype.h"
+#include "src/manifest/manifest.h"
+#include "src/model/initial_value.h"
+#include "src/pipeline/reference_stages.h"
 #include "src/seam/decorators.h"
 
 namespace shardproof {

@@ -1,8 +1,8 @@
 // A job as it is at one moment, in memory of its own: what is saved while the job goes on.
 #pragma once
 
+#include "src/contract/job.h"
 #include "src/model/model.h"
-#include "src/pipeline/job.h"
 
 namespace shardproof {
 

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <map>
 
+#include "src/model/rng.h"
 #include "src/optim/optimizer.h"
-#include "src/pipeline/rng.h"
 
 namespace shardproof {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <map>
 
+#include "src/model/rng.h"
 #include "src/optim/optimizer.h"
 #include "src/pickle/pickle_writer.h"
-#include "src/pipeline/rng.h"
 
 namespace shardproof {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "src/contract/job.h"
 #include "src/core/state_path.h"
 #include "src/model/model.h"
-#include "src/pipeline/job.h"
 
 namespace shardproof {
 

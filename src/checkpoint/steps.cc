@@ -7,9 +7,10 @@
 #include <map>
 
 #include "src/checkpoint/dcp.h"
-#include "src/checkpoint/manifest.h"
 #include "src/checkpoint/paths.h"
-#include "src/checkpoint/write_whole.h"
+#include "src/format/file_names.h"
+#include "src/manifest/manifest.h"
+#include "src/storage/write_whole.h"
 #include "src/text/quote.h"
 
 namespace shardproof {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "src/checkpoint/save.h"
-#include "src/pipeline/stages.h"
+#include "src/contract/stages.h"
 
 namespace shardproof {
 

@@ -12,15 +12,16 @@
 #include <functional>
 #include <map>
 
-#include "src/checkpoint/manifest.h"
 #include "src/checkpoint/state_dict.h"
 #include "src/comm/sim.h"
 #include "src/load/dcp_source.h"
 #include "src/load/training_source.h"
+#include "src/manifest/manifest.h"
+#include "src/model/rng.h"
 #include "src/optim/optimizer.h"
 #include "src/pickle/pickle_writer.h"
 #include "src/pipeline/pipeline.h"
-#include "src/pipeline/rng.h"
+#include "src/pipeline/reference_stages.h"
 #include "src/seam/decorators.h"
 
 namespace shardproof {

@@ -4,9 +4,9 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "src/aten/torch_try.h"
 #include "src/comm/describe.h"
 #include "src/comm/gloo.h"
-#include "src/core/torch_try.h"
 
 namespace shardproof {
 namespace {

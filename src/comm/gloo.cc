@@ -4,7 +4,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "src/core/torch_try.h"
+#include "src/aten/torch_try.h"
 
 namespace shardproof {
 

@@ -11,11 +11,11 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "src/aten/torch_try.h"
 #include "src/comm/describe.h"
+#include "src/comm/peer_reports.h"
 #include "src/comm/process_state.h"
 #include "src/comm/tcp_table.h"
-#include "src/comm/words.h"
-#include "src/core/torch_try.h"
 #include "src/seam/decorators.h"
 
 namespace shardproof {

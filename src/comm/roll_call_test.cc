@@ -14,8 +14,8 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
+#include "src/comm/peer_reports.h"
 #include "src/comm/process_state.h"
-#include "src/comm/words.h"
 
 namespace shardproof {
 namespace {

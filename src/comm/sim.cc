@@ -10,8 +10,8 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 
+#include "src/aten/dtype.h"
 #include "src/comm/gloo.h"
-#include "src/core/dtype.h"
 #include "src/seam/decorators.h"
 
 namespace shardproof {

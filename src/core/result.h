@@ -1,6 +1,6 @@
 // Errors as values. Every operation of the pipeline that the world can make fail returns a Status
 // or a Result<T>; programmer errors use SP_CHECK (check.h); foreign exceptions are converted at one
-// boundary each (core/torch_try.h).
+// boundary each (aten/torch_try.h).
 #pragma once
 
 #include <string>

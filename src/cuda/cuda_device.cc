@@ -11,7 +11,7 @@
 
 #include <array>
 
-#include "src/core/torch_try.h"
+#include "src/aten/torch_try.h"
 #include "src/cuda/plugin.h"
 
 namespace shardproof {

@@ -5,7 +5,7 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include "src/core/torch_try.h"
+#include "src/aten/torch_try.h"
 #include "src/cuda/plugin.h"
 
 namespace shardproof {

@@ -10,13 +10,13 @@
 #include <optional>
 #include <tuple>
 
-#include "src/checkpoint/dcp.h"
-#include "src/checkpoint/torch_names.h"
-#include "src/core/dtype.h"
-#include "src/load/torch_archive.h"
+#include "src/aten/dtype.h"
+#include "src/format/file_names.h"
+#include "src/format/torch_archive.h"
+#include "src/format/torch_names.h"
 #include "src/mesh/boxes.h"
+#include "src/model/rng.h"
 #include "src/pickle/pickle.h"
-#include "src/pipeline/rng.h"
 #include "src/text/quote.h"
 
 namespace shardproof {

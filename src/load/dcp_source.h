@@ -3,7 +3,7 @@
 // Everything in it is hostile until it has been checked; no pickle is ever executed.
 #pragma once
 
-#include "src/load/safetensors.h"
+#include "src/format/safetensors.h"
 
 namespace shardproof {
 

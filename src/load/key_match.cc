@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "src/core/dtype.h"
+#include "src/aten/dtype.h"
 
 namespace shardproof {
 namespace {

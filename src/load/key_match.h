@@ -8,7 +8,7 @@
 
 #include "src/core/result.h"
 #include "src/digest/digest.hpp"
-#include "src/load/safetensors.h"
+#include "src/format/safetensors.h"
 #include "src/model/model.h"
 
 namespace shardproof {

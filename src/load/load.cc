@@ -6,14 +6,14 @@
 #include <cstring>
 #include <string_view>
 
-#include "src/checkpoint/verify.h"
-#include "src/core/torch_try.h"
+#include "src/aten/torch_try.h"
 #include "src/load/buckets.h"
 #include "src/load/dcp_source.h"
-#include "src/load/initial_value.h"
-#include "src/load/rope.h"
 #include "src/load/training_source.h"
+#include "src/load/verify.h"
+#include "src/model/initial_value.h"
 #include "src/model/lora.h"
+#include "src/model/rope.h"
 
 namespace shardproof {
 namespace {

@@ -1,7 +1,9 @@
-// The leaves that bring values into a model; pipeline/stages.h says what each is for.
+// The leaves that bring values into a model; contract/stages.h says what each is for.
 #pragma once
 
-#include "src/pipeline/stages.h"
+#include "src/contract/stages.h"
+#include "src/format/safetensors.h"
+#include "src/load/key_match.h"
 
 namespace shardproof {
 

@@ -5,17 +5,9 @@
 
 #include <string>
 
-#include "src/load/safetensors.h"
+#include "src/format/safetensors.h"
 
 namespace shardproof {
-
-inline constexpr const char* kTrainingFolder = "training";
-inline constexpr const char* kStateIndexName = "state.safetensors.index.json";
-inline constexpr const char* kValuesName = "values.json";
-
-/// The content of values.json. \param values  pickles by key.
-/// \error kUnsupported naming the key of what has no form in JSON.
-Result<std::string> ValuesText(const std::map<std::string, std::string>& values);
 
 /// Adds the training state of the checkpoint in `directory` to its source, if there is one. Maps
 /// the files; reads no tensor data. \error kBadInput naming file and key, what was expected and

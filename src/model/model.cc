@@ -6,8 +6,8 @@
 #include <numeric>
 #include <set>
 
-#include "src/load/initial_value.h"
-#include "src/load/rope.h"
+#include "src/model/initial_value.h"
+#include "src/model/rope.h"
 
 namespace shardproof {
 namespace {

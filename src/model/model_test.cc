@@ -1,4 +1,5 @@
 #include "src/model/model.h"
+#include "src/load/key_match.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "src/pipeline/reference_stages.h"
 #include "src/shard/shard.h"
 
 namespace shardproof {

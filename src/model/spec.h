@@ -24,7 +24,7 @@ enum class RopeKind { kDefault, kLinear, kDynamic, kYarn, kLongrope, kLlama3, kP
 std::optional<RopeKind> RopeKindFromName(std::string_view name);
 std::string KnownRopeKinds();
 
-/// What decides a buffer of rotary inverse frequencies, F32 [ceil(dim/2)]; src/load/rope.h says
+/// What decides a buffer of rotary inverse frequencies, F32 [ceil(dim/2)]; src/model/rope.h says
 /// how.
 struct RopeSpec {
   RopeKind kind = RopeKind::kDefault;

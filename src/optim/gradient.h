@@ -2,7 +2,7 @@
 // so that any rank computes its own part of them alone, on any mesh, and a parameter that is wrong
 // has a wrong gradient from its next step on.
 //
-// With mix and fnv1a64 as in src/load/initial_value.h, and i the element's index in the global
+// With mix and fnv1a64 as in src/model/initial_value.h, and i the element's index in the global
 // row-major order:
 //   u = float(int32(mix((mix(step) ^ fnv1a64(name)) + i) >> 40) - 2^23) * 2^-23, in [-1, 1)
 //   v = value, cut to [-1, 1]; 0 of a NaN

@@ -6,7 +6,8 @@
 
 #include <vector>
 
-#include "src/pipeline/stages.h"
+#include "src/contract/stages.h"
+#include "src/optim/optimizer.h"
 
 namespace shardproof {
 

@@ -43,6 +43,12 @@ struct StateOptions {
   double on_host = 0;  ///< the fraction of it that is in the host's memory, of [0, 1]
 };
 
+/// A parameter that the host steps.
+struct HostStep {
+  Slot* parameter = nullptr;
+  AdamWSettings settings;
+};
+
 struct Optimizer {
   std::vector<ParameterGroup> groups;
   StateOptions options;

@@ -8,9 +8,11 @@
 #include <optional>
 #include <set>
 
-#include "src/core/dtype.h"
+#include "src/aten/dtype.h"
+#include "src/format/safetensors.h"
+#include "src/load/key_match.h"
+#include "src/model/rng.h"
 #include "src/pickle/pickle.h"
-#include "src/pipeline/rng.h"
 #include "src/text/quote.h"
 
 namespace shardproof {

@@ -1,7 +1,8 @@
 // A training job begins, or goes on from what it saved.
 #pragma once
 
-#include "src/pipeline/stages.h"
+#include "src/contract/stages.h"
+#include "src/optim/optimizer.h"
 
 namespace shardproof {
 

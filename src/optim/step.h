@@ -3,7 +3,8 @@
 // on every mesh.
 #pragma once
 
-#include "src/pipeline/stages.h"
+#include "src/contract/stages.h"
+#include "src/optim/optimizer.h"
 
 namespace shardproof {
 

@@ -7,8 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "src/checkpoint/steps.h"
+#include "src/format/safetensors.h"
+#include "src/load/key_match.h"
+#include "src/model/rng.h"
+#include "src/optim/optimizer.h"
 #include "src/optim/step.h"
-#include "src/pipeline/rng.h"
 
 namespace shardproof {
 namespace {

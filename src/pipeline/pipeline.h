@@ -2,7 +2,7 @@
 #pragma once
 
 #include "src/checkpoint/save.h"
-#include "src/pipeline/stages.h"
+#include "src/contract/stages.h"
 
 namespace shardproof {
 

@@ -8,8 +8,8 @@
 
 #include "src/seam/communicator.h"
 #include "src/seam/device.h"
-#include "src/seam/file_system.h"
 #include "src/seam/observer.h"
+#include "src/storage/file_system.h"
 
 namespace shardproof {
 

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "src/core/dtype.h"
-#include "src/core/torch_try.h"
+#include "src/aten/dtype.h"
+#include "src/aten/torch_try.h"
 #include "src/seam/device.h"
 
 namespace shardproof {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "src/core/check.h"
+#include "src/load/key_match.h"
 
 namespace shardproof {
 namespace {

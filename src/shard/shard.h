@@ -1,7 +1,7 @@
 // The leaves that turn a model into this rank's part of it.
 #pragma once
 
-#include "src/pipeline/stages.h"
+#include "src/contract/stages.h"
 
 namespace shardproof {
 

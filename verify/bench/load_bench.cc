@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "src/load/load.h"
+#include "src/pipeline/reference_stages.h"
 #include "verify/bench/ranks.h"
 
 namespace shardproof {

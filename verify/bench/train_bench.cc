@@ -20,6 +20,7 @@
 
 #include "src/optim/elements.h"
 #include "src/optim/gradient.h"
+#include "src/pipeline/reference_stages.h"
 #include "verify/bench/ranks.h"
 
 namespace shardproof {

@@ -14,6 +14,9 @@
 
 namespace shardproof {
 
+/// The Case's `subject` for the reference pipeline; any other value is a Python file.
+inline constexpr const char* kReference = "reference";
+
 /// The most ranks of a Case's mesh.
 inline constexpr int64_t kRanksMax = 1024;
 
@@ -58,7 +61,7 @@ struct TensorCase {
   bool requires_grad = true;                      ///< parameters only
   std::map<std::string, std::string> attributes;  ///< user attributes that must survive
   /// How a key that the checkpoint lacks, or a buffer built on a real device, gets its value:
-  /// "uniform", "ones" or "zeros"; see src/load/initial_value.h for the formula.
+  /// "uniform", "ones" or "zeros"; see src/model/initial_value.h for the formula.
   std::string init = "uniform";
   /// Synthetic: "normal", no two neighbours alike and none of them 0, NaN or infinite; or
   /// "special": of floating-point ones, some are NaN (of several payloads), infinite, -0.0 or

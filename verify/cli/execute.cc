@@ -9,17 +9,17 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "src/text/printable.h"
 #include "verify/cli/command.h"
 #include "verify/cli/files/places.h"
-#include "verify/faults/fault.h"
+#include "verify/engine/verification.h"
+#include "verify/fault/fault.h"
+#include "verify/launch/joined_launcher.h"
 #include "verify/process/outputs.h"
 #include "verify/process/scratch_directory.h"
+#include "verify/rank/transport_for_device.h"
 #include "verify/report/report.h"
-#include "verify/report/text.h"
 #include "verify/reproduce/reproduce.h"
-#include "verify/run/joined_launcher.h"
-#include "verify/run/reach.h"
-#include "verify/run/verify_run.h"
 
 namespace shardproof {
 namespace {

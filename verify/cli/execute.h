@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "verify/case/case.h"
-#include "verify/report/result.h"
-#include "verify/run/subject.h"
+#include "verify/launch/subject.h"
+#include "verify/verdict/run_result.h"
 
 namespace shardproof {
 

@@ -6,9 +6,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "verify/bug/bug.h"
 #include "verify/cli/command.h"
-#include "verify/faults/fault.h"
-#include "verify/run/bug.h"
+#include "verify/fault/fault.h"
 #include "verify/verdict/property.h"
 
 namespace shardproof {

@@ -4,14 +4,14 @@
 
 #include <filesystem>
 
+#include "src/text/printable.h"
 #include "verify/cli/command.h"
 #include "verify/cli/execute.h"
 #include "verify/cli/files/places.h"
 #include "verify/evidence/reader.h"
-#include "verify/faults/words.h"
+#include "verify/fault/fault_descriptions.h"
 #include "verify/oracle/oracle.h"
 #include "verify/process/program.h"
-#include "verify/report/text.h"
 
 namespace shardproof {
 namespace {

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "verify/cli/command.h"
-#include "verify/cli/soak.h"
+#include "verify/cli/generated.h"
 
 namespace shardproof {
 namespace {

@@ -10,11 +10,11 @@
 #include <sstream>
 #include <tuple>
 
+#include "verify/bug/bug.h"
 #include "verify/cli/command.h"
 #include "verify/cli/execute.h"
-#include "verify/cli/soak.h"
-#include "verify/run/bug.h"
-#include "verify/run/subject.h"
+#include "verify/cli/generated.h"
+#include "verify/launch/subject.h"
 
 namespace shardproof {
 namespace {

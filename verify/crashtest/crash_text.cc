@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "verify/report/text.h"
+#include "src/text/printable.h"
 
 namespace shardproof::crashtest {
 namespace {

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <tuple>
 
-#include "verify/crash/link_target.h"
+#include "verify/crash_states/link_target.h"
 
 namespace shardproof::crashtest {
 namespace {

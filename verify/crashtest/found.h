@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "verify/crash/disk.h"
+#include "verify/crash_states/disk.h"
 #include "verify/crashtest/loader.h"
 
 namespace shardproof::crashtest {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "verify/crash/fixture_operations.h"
+#include "verify/crash_states/fixture_operations.h"
 
 namespace shardproof::crashtest {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "verify/crash/link_target.h"
+#include "verify/crash_states/link_target.h"
 #include "verify/process/line_program.h"
 #include "verify/process/program.h"
 

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <unordered_set>
 
-#include "verify/crash/traced.h"
+#include "verify/crash_states/traced.h"
 #include "verify/crashtest/found.h"
 #include "verify/process/program.h"
 #include "verify/trace/tracer.h"

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "src/core/result.h"
-#include "verify/crash/judge.h"
-#include "verify/crash/operation.h"
-#include "verify/crash/states.h"
+#include "verify/crash_states/judge.h"
+#include "verify/crash_states/operation.h"
+#include "verify/crash_states/states.h"
 #include "verify/crashtest/loader.h"
 
 namespace shardproof::crashtest {

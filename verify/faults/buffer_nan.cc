@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "verify/faults/fault.h"
+#include "verify/fault/fault.h"
 
 namespace shardproof {
 namespace {

@@ -1,5 +1,5 @@
 // A rank leaves out a collective.
-#include "verify/faults/otherwise.h"
+#include "verify/faults/wrong_collective.h"
 
 namespace shardproof {
 namespace {

@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 
 #include "src/comm/describe.h"
+#include "verify/fault/fault.h"
+#include "verify/fault/fault_descriptions.h"
 #include "verify/faults/decorators.h"
-#include "verify/faults/fault.h"
-#include "verify/faults/words.h"
 
 namespace shardproof {
 namespace {

@@ -1,7 +1,7 @@
 // A rank makes another collective than the others.
 #include <vector>
 
-#include "verify/faults/otherwise.h"
+#include "verify/faults/wrong_collective.h"
 
 namespace shardproof {
 namespace {

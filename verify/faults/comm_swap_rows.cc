@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "src/shard/shard.h"
+#include "verify/fault/fault.h"
 #include "verify/faults/decorators.h"
-#include "verify/faults/fault.h"
 
 namespace shardproof {
 namespace {

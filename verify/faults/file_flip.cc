@@ -3,8 +3,8 @@
 
 #include <numeric>
 
+#include "verify/fault/fault.h"
 #include "verify/faults/decorators.h"
-#include "verify/faults/fault.h"
 
 namespace shardproof {
 namespace {

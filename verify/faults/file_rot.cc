@@ -6,9 +6,9 @@
 #include <fstream>
 #include <optional>
 
+#include "verify/fault/fault.h"
+#include "verify/fault/fault_descriptions.h"
 #include "verify/faults/decorators.h"
-#include "verify/faults/fault.h"
-#include "verify/faults/words.h"
 #include "verify/formats/stored.h"
 
 namespace shardproof {

@@ -4,8 +4,9 @@
 #include <chrono>
 #include <thread>
 
+#include "verify/decorators/asked_files.h"
+#include "verify/fault/fault_descriptions.h"
 #include "verify/faults/struck_files.h"
-#include "verify/faults/words.h"
 
 namespace shardproof {
 namespace {

@@ -7,11 +7,10 @@
 #include <filesystem>
 
 #include "src/text/quote.h"
-#include "verify/faults/trigger.h"
-#include "verify/faults/words.h"
+#include "verify/fault/fault_descriptions.h"
+#include "verify/fault/trigger.h"
 #include "verify/interpose/environment.h"
 #include "verify/interpose/rule.h"
-#include "verify/run/subject.h"
 
 namespace shardproof {
 namespace {

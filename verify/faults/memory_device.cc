@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "src/seam/decorators.h"
-#include "verify/faults/fault.h"
-#include "verify/run/devices.h"
+#include "verify/decorators/devices.h"
+#include "verify/fault/fault.h"
 
 namespace shardproof {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "src/seam/decorators.h"
-#include "verify/faults/fault.h"
-#include "verify/faults/words.h"
+#include "verify/fault/fault.h"
+#include "verify/fault/fault_descriptions.h"
 
 namespace shardproof {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstddef>
 
 #include "src/core/check.h"
+#include "verify/confine/memory_cgroup.h"
 #include "verify/faults/rank_moment.h"
-#include "verify/run/memory_cgroup.h"
 
 namespace shardproof {
 namespace {

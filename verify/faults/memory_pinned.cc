@@ -2,8 +2,8 @@
 #include <cerrno>
 
 #include "src/seam/decorators.h"
+#include "verify/fault/fault_descriptions.h"
 #include "verify/faults/struck_device.h"
-#include "verify/faults/words.h"
 
 namespace shardproof {
 namespace {

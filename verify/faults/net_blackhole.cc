@@ -7,8 +7,8 @@
 
 #include "src/comm/tcp_table.h"
 #include "src/core/check.h"
+#include "verify/confine/network_namespace.h"
 #include "verify/faults/rank_moment.h"
-#include "verify/run/network_namespace.h"
 
 namespace shardproof {
 namespace {

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "src/seam/decorators.h"
-#include "verify/faults/trigger.h"
-#include "verify/faults/words.h"
+#include "verify/fault/fault_descriptions.h"
+#include "verify/fault/trigger.h"
 
 namespace shardproof {
 namespace {

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "verify/faults/fault.h"
+#include "verify/fault/fault.h"
 
 namespace shardproof {
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "src/seam/device.h"
-#include "verify/faults/fault.h"
+#include "verify/fault/fault.h"
 
 namespace shardproof {
 

@@ -1,4 +1,4 @@
-// A file system that is asked before each of its calls whether a fault strikes.
+// Faults of the file system: calls that fail.
 #pragma once
 
 #include <functional>
@@ -6,27 +6,9 @@
 #include <set>
 #include <string>
 
-#include "src/seam/file_system.h"
-#include "verify/faults/fault.h"
+#include "verify/fault/fault.h"
 
 namespace shardproof {
-
-/// One call that is about to be made.
-struct FileCall {
-  FileOp op = FileOp::kMap;
-  std::string path;  ///< of a rename the old name
-  std::string
-      action;  ///< as the real file system's errors have it: "writing 96 bytes at offset 0 of a"
-  uint64_t bytes = 0;   ///< of a write
-  uint64_t offset = 0;  ///< likewise
-  std::string_view data = {};
-  OutputFile* file = nullptr;  ///< of a write or sync
-};
-
-/// Ok, and the call is made; or what it fails with.
-using BeforeCall = std::function<Status(const FileCall&)>;
-
-std::shared_ptr<FileSystem> AskBefore(std::shared_ptr<FileSystem> inner, BeforeCall before);
 
 /// A fault of which calls of some kinds fail with an errno.
 struct FileFault {

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "src/checkpoint/value_json.h"
 #include "src/core/strict_json.h"
+#include "src/format/value_json.h"
 #include "src/pickle/pickle.h"
 #include "verify/audit/audit.h"
 #include "verify/formats/stored.h"

@@ -26,7 +26,7 @@ uint64_t Element(const std::string& bytes, uint64_t index, int width) {
   return LoadBits(bytes.data() + index * width, width);
 }
 
-// Worked out by hand from the formula of src/load/initial_value.h for seed 5, name "w".
+// Worked out by hand from the formula of src/model/initial_value.h for seed 5, name "w".
 TEST(InitialBytes, GivesTheFormulasValues) {
   const double scale = 0.02 * std::sqrt(3.0);
   const std::string f32 = InitialBytes(5, "w", "F32", {3}, "uniform", scale);

@@ -1,4 +1,4 @@
-// Initial values, streamed: the second implementation of the formula in src/load/initial_value.h.
+// Initial values, streamed: the second implementation of the formula in src/model/initial_value.h.
 #pragma once
 
 #include <cstdint>

@@ -123,7 +123,7 @@ Result<OracleRecord> Consult(const Case& test_case, const std::string& source,
 /// names in `unexpected` are added as F32 [4].
 Status WriteSynthetic(const Case& test_case, const std::string& directory);
 
-/// The bytes that a key missing from the source must be initialised to (src/load/initial_value.h
+/// The bytes that a key missing from the source must be initialised to (src/model/initial_value.h
 /// states the formula; this is a second, independent implementation of it).
 std::string InitialBytes(uint64_t seed, const std::string& name, const std::string& dtype,
                          const std::vector<int64_t>& shape, const std::string& init, double scale);

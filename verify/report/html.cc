@@ -1,9 +1,9 @@
 // Runs report_html.py.
 #include <fmt/format.h>
 
+#include "src/text/printable.h"
 #include "verify/process/program.h"
 #include "verify/report/report.h"
-#include "verify/report/text.h"
 
 namespace shardproof {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "src/text/printable.h"
 #include "verify/evidence/line_file.h"
 #include "verify/report/report.h"
-#include "verify/report/text.h"
 
 namespace shardproof {
 namespace {

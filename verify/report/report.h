@@ -5,7 +5,7 @@
 #include <string>
 
 #include "src/core/result.h"
-#include "verify/report/result.h"
+#include "verify/verdict/run_result.h"
 
 namespace shardproof {
 

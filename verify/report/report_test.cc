@@ -11,9 +11,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "src/text/printable.h"
 #include "verify/evidence/line_file.h"
 #include "verify/report/sample_run.h"
-#include "verify/report/text.h"
 
 namespace shardproof {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <map>
 
+#include "src/text/printable.h"
 #include "verify/report/report.h"
-#include "verify/report/text.h"
 
 namespace shardproof {
 namespace {

@@ -7,8 +7,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "src/text/printable.h"
 #include "verify/process/program.h"
-#include "verify/report/text.h"
+#include "verify/report/report.h"
 
 namespace shardproof {
 namespace {

@@ -10,10 +10,10 @@
 #include <functional>
 
 #include "verify/case/case.h"
-#include "verify/faults/fault.h"
+#include "verify/engine/verification.h"
+#include "verify/fault/fault.h"
+#include "verify/launch/subject.h"
 #include "verify/process/scratch_directory.h"
-#include "verify/run/subject.h"
-#include "verify/run/verify_run.h"
 
 namespace shardproof {
 namespace {

@@ -1,18 +1,19 @@
-// Each planted bug is caught by each property that it names, alone: with all others off it must fail,
-// with findings of its own. The same case without the bug passes under all properties: what is found
-// is the bug. One program judges them all, since starting the command costs more than most cases.
+// Each planted bug is caught by each property that it names, alone: with all others off it must
+// fail, with findings of its own. The same case without the bug passes under all properties: what
+// is found is the bug. One program judges them all, since starting the command costs more than most
+// cases.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <filesystem>
 
+#include "verify/bug/bug.h"
 #include "verify/case/case.h"
-#include "verify/faults/fault.h"
+#include "verify/engine/verification.h"
+#include "verify/fault/fault.h"
+#include "verify/launch/subject.h"
 #include "verify/process/scratch_directory.h"
-#include "verify/run/bug.h"
-#include "verify/run/subject.h"
-#include "verify/run/verify_run.h"
 
 namespace shardproof {
 namespace {

@@ -11,8 +11,9 @@
 #include "src/comm/staging.h"
 #include "src/load/dcp_source.h"
 #include "src/pipeline/pipeline.h"
-#include "verify/run/apart_device.h"
-#include "verify/run/reach.h"
+#include "src/pipeline/reference_stages.h"
+#include "verify/decorators/isolated_device.h"
+#include "verify/rank/transport_for_device.h"
 
 namespace shardproof {
 namespace {

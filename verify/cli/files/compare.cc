@@ -7,7 +7,7 @@
 
 #include "verify/cli/files/files.h"
 #include "verify/process/outputs.h"
-#include "verify/report/result.h"
+#include "verify/verdict/run_result.h"
 
 namespace shardproof {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "verify/report/text.h"
+#include "src/text/printable.h"
 
 namespace shardproof {
 namespace {

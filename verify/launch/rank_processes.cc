@@ -1,0 +1,204 @@
+#include "verify/launch/rank_processes.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "src/comm/process_state.h"
+#include "verify/confine/memory_cgroup.h"
+#include "verify/process/program.h"
+
+namespace shardproof {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kPoll = std::chrono::milliseconds(2);
+constexpr auto kGraceAfterLoss = std::chrono::seconds(10);
+/// What a rank may take, however short the deadline, until its first record: it may import much.
+constexpr auto kStartAllowance = std::chrono::seconds(60);
+/// A rank that is stopped for so long is taken for lost, long before it could have missed the
+/// deadline: the others then know at once.
+constexpr auto kStoppedPatience = std::chrono::seconds(3);
+constexpr auto kStoppedPoll = std::chrono::milliseconds(100);
+constexpr size_t kTailBytes = 2000;
+const std::string kKilled = "signal 9";
+
+/// One rank of a launch, as it is watched.
+struct Watched {
+  std::string facts;   ///< path of the stream whose growth is progress
+  std::string errors;  ///< path of its stderr
+  bool ended = false;
+  std::optional<Clock::time_point> stopped_since;
+  RankExit exit;
+};
+
+std::string Tail(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  const std::string all = text.str();
+  return all.size() <= kTailBytes ? all : "..." + all.substr(all.size() - kTailBytes);
+}
+
+uint64_t SizeOf(const std::string& path) {
+  struct stat facts {};
+  return ::stat(path.c_str(), &facts) == 0 ? static_cast<uint64_t>(facts.st_size) : 0;
+}
+
+/// Ends ranks that have been stopped for too long.
+void EndStopped(std::vector<Watched>& ranks, RankProcesses& processes) {
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    Watched& watched = ranks[rank];
+    const pid_t pid = watched.ended ? -1 : processes.Pid(static_cast<int64_t>(rank));
+    if (pid < 0 || !IsStopped(pid)) {
+      watched.stopped_since.reset();
+    } else if (!watched.stopped_since) {
+      watched.stopped_since = Clock::now();
+    } else if (Clock::now() - *watched.stopped_since > kStoppedPatience) {
+      processes.End(static_cast<int64_t>(rank));
+      watched.ended = true;
+      watched.exit.exit = "hang";
+    }
+  }
+}
+
+/// Waits for all ranks: until none makes progress for `deadline`, or, once one failed, until the
+/// others have had their time to notice. Ends those that did not end by themselves.
+void Await(std::vector<Watched>& ranks, RankProcesses& processes,
+           std::chrono::milliseconds deadline) {
+  const OomWatch memory;
+  uint64_t written = 0;
+  Clock::time_point progress = Clock::now();
+  Clock::time_point give_up = Clock::time_point::max();
+  Clock::time_point look_for_stopped = Clock::now();
+  for (;;) {
+    if (Clock::now() >= look_for_stopped) {
+      EndStopped(ranks, processes);
+      look_for_stopped = Clock::now() + kStoppedPoll;
+    }
+    bool running = false;
+    bool all_started = true;
+    uint64_t now_written = 0;
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      Watched& watched = ranks[rank];
+      if (!watched.ended) {
+        const std::optional<int> status = processes.Ended(static_cast<int64_t>(rank));
+        watched.ended = status.has_value();
+        if (status) watched.exit.exit = HowItEnded(*status);
+        if (watched.exit.exit == kKilled) {
+          const std::string why = memory.WhyKilled(processes.Pid(static_cast<int64_t>(rank)));
+          if (!why.empty()) watched.exit.exit += " (" + why + ")";
+        }
+      }
+      running = running || !watched.ended;
+      const uint64_t size = SizeOf(watched.facts);
+      all_started = all_started && (size > 0 || watched.ended);
+      now_written += size;
+      if (watched.ended && watched.exit.exit != "ok" && give_up == Clock::time_point::max()) {
+        give_up = Clock::now() + std::max<Clock::duration>(deadline, kGraceAfterLoss);
+      }
+    }
+    if (!running) return;
+    if (now_written != written) progress = Clock::now();
+    written = now_written;
+    const auto patience = all_started ? Clock::duration(deadline)
+                                      : std::max<Clock::duration>(deadline, kStartAllowance);
+    if (Clock::now() > std::min(give_up, progress + patience)) break;
+    std::this_thread::sleep_for(kPoll);
+  }
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].ended) continue;
+    processes.End(static_cast<int64_t>(rank));
+    ranks[rank].exit.exit = "hang";
+  }
+}
+
+/// In the child: ties its life to its parent's and sends its stderr to the file.
+void BecomeChild(const std::string& errors, pid_t parent) {
+  // The rank must not outlive the launcher, whatever ends that.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(5);
+  const int fd = ::open(errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd >= 0) ::dup2(fd, STDERR_FILENO);
+}
+
+/// Ends what a rank that is gone has left, if it was given a process group of its own.
+void EndGroup(pid_t rank) { ::kill(-rank, SIGKILL); }
+
+}  // namespace
+
+Status ForkedProcesses::Start(const PhaseRun& run, int64_t rank) {
+  std::fflush(nullptr);
+  const std::string errors = ErrorsPath(run, rank);
+  const pid_t parent = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    BecomeChild(errors, parent);
+    // Nothing may unwind from here: what would be cleaned up is the launcher's.
+    try {
+      be_rank_(rank);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "rank %ld: %s\n", static_cast<long>(rank), error.what());
+    }
+    std::fflush(nullptr);
+    ::_exit(5);
+  }
+  if (pid < 0) return Failed(fmt::format("forking rank {}: {}", rank, std::strerror(errno)));
+  pids_.push_back(pid);
+  return Ok();
+}
+
+std::optional<int> ForkedProcesses::Ended(int64_t rank) {
+  int status = 0;
+  if (::waitpid(pids_[rank], &status, WNOHANG) != pids_[rank]) return std::nullopt;
+  EndGroup(pids_[rank]);
+  return status;
+}
+
+void ForkedProcesses::End(int64_t rank) {
+  ::kill(pids_[rank], SIGKILL);
+  ::waitpid(pids_[rank], nullptr, 0);
+  EndGroup(pids_[rank]);
+}
+
+Result<std::vector<RankExit>> LaunchRanks(const PhaseRun& run, RankProcesses& processes) {
+  std::vector<Watched> ranks;
+  for (int64_t rank = 0; rank < run.phase.WorldSize(); ++rank) {
+    if (Status started = processes.Start(run, rank); !started.ok()) {
+      for (int64_t other = 0; other < rank; ++other) processes.End(other);
+      return started.error();
+    }
+    Watched watched;
+    watched.facts = fmt::format("{}/rank_{}.facts.jsonl", run.evidence, rank);
+    watched.errors = ErrorsPath(run, rank);
+    ranks.push_back(std::move(watched));
+  }
+  Await(ranks, processes, std::chrono::milliseconds(run.test_case.deadline_ms));
+  RemoveCgroups();
+  std::vector<RankExit> exits;
+  for (Watched& watched : ranks) {
+    if (watched.exit.exit != "ok") watched.exit.stderr_tail = Tail(watched.errors);
+    exits.push_back(watched.exit);
+  }
+  return exits;
+}
+
+Status MakeEvidenceDirectory(const PhaseRun& run) {
+  std::error_code error;
+  std::filesystem::remove_all(run.evidence, error);
+  std::filesystem::create_directories(run.evidence, error);
+  return error ? BadInput(fmt::format("{}: {}", run.evidence, error.message())) : Ok();
+}
+
+}  // namespace shardproof

@@ -1,0 +1,98 @@
+#include "verify/rank/job_from_case.h"
+
+#include <cmath>
+
+#include "src/aten/dtype.h"
+
+namespace shardproof {
+namespace {
+
+InitialValue InitFromName(const std::string& name) {
+  if (name == "ones") return InitialValue::kOnes;
+  return name == "zeros" ? InitialValue::kZeros : InitialValue::kUniform;
+}
+
+RopeSpec RopeFrom(const RopeCase& rope) {
+  return {.kind = RopeKindFromName(rope.type).value_or(RopeKind::kDefault),
+          .theta = rope.theta,
+          .dim = rope.dim,
+          .factor = rope.factor,
+          .low_freq_factor = rope.low_freq_factor,
+          .high_freq_factor = rope.high_freq_factor,
+          .original_length = rope.original_max_position_embeddings,
+          .beta_fast = rope.beta_fast,
+          .beta_slow = rope.beta_slow,
+          .truncate = rope.truncate,
+          .short_factor = rope.short_factor,
+          .rotated = rope.rotated};
+}
+
+Result<ModelSpec> SpecFromCase(const ModelCase& model) {
+  ModelSpec spec;
+  spec.ties = model.ties;
+  spec.init_scale = 0.02 * std::sqrt(3.0);
+  for (const TensorCase& tensor : model.tensors) {
+    const auto dtype = DtypeFromName(tensor.dtype);
+    if (!dtype) {
+      return BadInput("tensor '" + tensor.name + "': dtype " + tensor.dtype +
+                      " is unknown: known are " + KnownDtypes());
+    }
+    TensorSpec made;
+    made.name = tensor.name;
+    made.kind = tensor.kind == "buffer" ? TensorKind::kBuffer : TensorKind::kParameter;
+    made.persistent = tensor.persistent;
+    made.dtype = *dtype;
+    made.shape = tensor.shape;
+    made.strides = tensor.strides;
+    made.requires_grad = tensor.requires_grad && made.kind == TensorKind::kParameter;
+    made.attributes = tensor.attributes;
+    made.init = InitFromName(tensor.init);
+    made.built_real = tensor.built_real;
+    for (const auto& way : tensor.stored) {
+      auto& keys = made.stored.emplace_back();
+      for (const StoredCase& part : way) keys.push_back({part.key, part.shape});
+    }
+    if (tensor.rope) made.rope = RopeFrom(*tensor.rope);
+    spec.tensors.push_back(std::move(made));
+  }
+  return spec;
+}
+
+}  // namespace
+
+Result<Job> JobFromCase(const Case& test_case, const PhasePlan& phase, const std::string& source,
+                        const std::string& save_to) {
+  Job job;
+  job.checkpoint = source;
+  if (!test_case.model.tensors.empty()) {
+    SP_ASSIGN(job.model, SpecFromCase(test_case.model));
+  }
+  job.adapter = test_case.model.adapter;
+  if (const auto& lora = test_case.model.lora) job.lora = LoraSpec{lora->rank, {lora->targets}};
+  job.optimizer_first = test_case.optimizer == "before-sharding";
+  job.from_scratch = test_case.model.from_scratch;
+  for (const AxisCase& axis : phase.mesh) job.mesh.axes.push_back({axis.name, axis.size});
+  const auto strategy = StrategyFromName(phase.strategy);
+  if (!strategy) return BadInput("strategy '" + phase.strategy + "' is none of the reference's");
+  job.strategy = *strategy;
+  job.seed = test_case.seed;
+  job.bucket_bytes = test_case.bucket_bytes;
+  job.max_file_bytes = test_case.max_file_bytes;
+  job.save_to = save_to;
+  const TrainingCase& training = test_case.training;
+  if (phase.trains) job.training.steps = test_case.steps;
+  job.training.clip_norm = training.clip_norm;
+  job.training.moments = training.moments == "BF16" ? at::kBFloat16 : at::kFloat;
+  job.training.masters = training.masters;
+  job.training.unfreeze_after = training.unfreeze_after;
+  job.training.offload = phase.offloads ? training.offload : 0;
+  job.training.overlap = training.overlap;
+  job.training.keep = training.keep;
+  job.training.async = training.async;
+  job.training.split_fused = training.split_fused;
+  const bool is_dcp = phase.trains && training.format == "dcp";
+  job.format = is_dcp ? SaveFormat::kDcp : SaveFormat::kSafetensors;
+  return job;
+}
+
+}  // namespace shardproof

@@ -1,0 +1,88 @@
+#include "verify/verdict/run_result.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "src/text/printable.h"
+
+namespace shardproof {
+namespace {
+
+Compared WhatWasCompared(const Evidence& evidence, const std::vector<PropertyResult>& properties) {
+  Compared compared;
+  for (const PropertyResult& property : properties) {
+    compared.comparisons += property.judgement.comparisons();
+  }
+  for (const PhaseEvidence& phase : evidence.phases) {
+    if (!phase.skipped.empty()) {
+      compared.skipped.push_back({phase.name, phase.skipped});
+      continue;
+    }
+    compared.phases.push_back(phase.name);
+    if (compared.ranks == 0) compared.ranks = phase.WorldSize();
+    for (const RankEvidence& rank : phase.ranks) {
+      for (const StageRecord& stage : rank.stages) {
+        const auto& known = compared.stages;
+        const std::string key = stage.Key();
+        if (stage.complete && std::find(known.begin(), known.end(), key) == known.end()) {
+          compared.stages.push_back(key);
+        }
+      }
+    }
+  }
+  return compared;
+}
+
+size_t PlaceOf(const std::string& name, const std::vector<std::string>& names) {
+  return static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+}
+
+}  // namespace
+
+std::vector<const Finding*> RunResult::Findings() const {
+  std::vector<const Finding*> findings;
+  for (const PropertyResult& property : properties) {
+    for (const Finding& finding : property.judgement.findings()) findings.push_back(&finding);
+  }
+  const auto age = [this](const Finding* finding) {
+    return std::tuple(PlaceOf(finding->phase, compared.phases), finding->is_consequence,
+                      PlaceOf(finding->stage, compared.stages), finding->explanation.empty());
+  };
+  std::stable_sort(findings.begin(), findings.end(),
+                   [&](const Finding* a, const Finding* b) { return age(a) < age(b); });
+  return findings;
+}
+
+int ExitCodeOf(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kPass:
+      return 0;
+    case Verdict::kFail:
+      return 1;
+    case Verdict::kInconclusive:
+      return 3;
+    case Verdict::kSkip:
+      return 77;
+  }
+  return 5;
+}
+
+RunResult MakeRunResult(const Evidence& evidence, std::vector<PropertyResult> properties,
+                        const std::string& evidence_directory) {
+  RunResult result;
+  result.test_case = evidence.test_case;
+  result.compared = WhatWasCompared(evidence, properties);
+  result.verdict = properties.empty() ? Verdict::kInconclusive : Verdict::kSkip;
+  for (const PropertyResult& property : properties) {
+    result.verdict = Worse(result.verdict, property.judgement.verdict());
+  }
+  result.exit_code = ExitCodeOf(result.verdict);
+  result.properties = std::move(properties);
+  result.tensor_count = evidence.oracle.declared.empty() ? evidence.test_case.model.tensors.size()
+                                                         : evidence.oracle.declared.size();
+  result.evidence_directory = evidence_directory;
+  result.next_command = "shardproof replay " + ShellQuoted(evidence_directory);
+  return result;
+}
+
+}  // namespace shardproof
