@@ -179,8 +179,11 @@ if(SHARDPROOF_TESTS)
 
   get_property(tests GLOBAL PROPERTY SHARDPROOF_TESTS_OF_src)
   add_custom_target(reference_tests DEPENDS ${tests})
-  foreach(module load formats audit)
+endif()
+
+foreach(module load formats audit)
+  if(TARGET ${module}_test)
     target_compile_definitions(${module}_test PRIVATE
                                SHARDPROOF_STORED="${PROJECT_SOURCE_DIR}/fixtures/stored")
-  endforeach()
-endif()
+  endif()
+endforeach()
