@@ -42,7 +42,7 @@ void AddDigests(SlotKeys& load, ByteSpan local, const Stages& stages) {
 }
 
 /// One scatter under way, and the memory that it needs on this rank.
-struct Part {
+struct ScatterPart {
   at::Tensor received;             ///< staging for what does not arrive in place
   std::vector<at::Tensor> staged;  ///< rank 0: one a rank, for what is no stretch of the mapping
   const Parcel* parcel = nullptr;
@@ -74,7 +74,7 @@ class Scatterer {
   }
 
   Status Send(const Parcel& parcel, size_t turn) {
-    Part& part = parts_[turn % kParts];
+    ScatterPart& part = parts_[turn % kParts];
     SP_TRY(Receive(part));  // the part is free again only now
     std::vector<at::Tensor> payloads;
     if (source_.mapped()) {
@@ -146,7 +146,7 @@ class Scatterer {
     return BytesOf(slot.value, only.begin, parcel.bytes);
   }
 
-  Status Receive(Part& part) {
+  Status Receive(ScatterPart& part) {
     if (part.parcel == nullptr) return Ok();
     SP_ASSIGN(const at::Tensor payload, part.pending->Wait());
     const auto* from = static_cast<const std::byte*>(payload.const_data_ptr());
@@ -163,7 +163,7 @@ class Scatterer {
   const Source& source_;
   const ShardsOf& shards_of_;
   World& world_;
-  std::array<Part, kParts> parts_;
+  std::array<ScatterPart, kParts> parts_;
 };
 
 }  // namespace

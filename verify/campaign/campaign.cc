@@ -18,7 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 using Steady = std::chrono::steady_clock;
 
-constexpr auto kPatience = std::chrono::milliseconds(200);
 /// Beyond what the case's own deadline lets its phases take.
 constexpr auto kCaseAllowance = std::chrono::seconds(120);
 

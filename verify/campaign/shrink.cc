@@ -14,8 +14,6 @@ namespace shardproof {
 
 namespace {
 
-constexpr auto kPatience = std::chrono::milliseconds(200);
-
 /// The first of `simpler` that shows the signature, whichever worker is done first; nothing if none
 /// does or the runs are used up.
 Result<std::optional<size_t>> FirstThatShows(const std::vector<Case>& simpler,

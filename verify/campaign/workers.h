@@ -14,6 +14,9 @@
 
 namespace shardproof {
 
+/// How long who has nothing else to do waits for outcomes.
+inline constexpr auto kPatience = std::chrono::milliseconds(200);
+
 class Workers {
  public:
   /// \param run  called in a worker, `slot` being its number from 0: runs the case that `order`, a

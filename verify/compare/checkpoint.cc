@@ -10,10 +10,6 @@
 namespace shardproof::compare {
 namespace {
 
-// Shared among the parts of one tensor, so that a fuse of a thousand stays small.
-constexpr uint64_t kWindowsBytesMax = 4u << 20;
-constexpr uint64_t kWindowBytesMax = 256u << 10;
-
 /// Parts that are not first along a tensor are read in small pieces in turn: they read ahead.
 uint64_t WindowBytes(const TensorPair& pair) {
   const bool in_pieces =

@@ -12,8 +12,6 @@ using formats::Chunk;
 using formats::StoredTensor;
 using oracle::InputFile;
 
-constexpr uint64_t kWindowsBytesMax = 4u << 20;  // of the windows of one tensor's pieces
-constexpr uint64_t kWindowBytesMax = 256u << 10;
 constexpr size_t kOpenFilesMax = 64;
 
 /// One stretch of a file, read ahead.

@@ -15,6 +15,11 @@
 
 namespace shardproof::compare {
 
+/// What is read ahead of one part of a tensor, and of all of its parts together, so that a fuse of
+/// a thousand stays small.
+inline constexpr uint64_t kWindowBytesMax = 256u << 10;
+inline constexpr uint64_t kWindowsBytesMax = 4u << 20;
+
 /// A readable tensor. Reading forwards is fast; any order is right.
 class TensorReader {
  public:

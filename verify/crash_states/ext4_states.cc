@@ -124,9 +124,9 @@ class Contents {
 };
 
 /// One crash, after so many operations, with the journal committed up to one of them.
-class Point {
+class CommitPoint {
  public:
-  Point(const History& history, const StateOptions& options, int64_t after, int64_t commit)
+  CommitPoint(const History& history, const StateOptions& options, int64_t after, int64_t commit)
       : history_(history), options_(options), after_(after), commit_(commit) {
     const std::vector<int64_t> syncs = LastSyncs(history, after);
     const std::vector<bool> linked = history.after[commit].Linked();
@@ -240,7 +240,7 @@ Status VisitExt4States(const History& history, const StateOptions& options,
     const int64_t first_commit = FirstCommit(history, after);
     for (const int64_t commit : points) {
       if (commit < first_commit || commit > after) continue;
-      const Point point(history, options, after, commit);
+      const CommitPoint point(history, options, after, commit);
       // Without late writes this is what an earlier crash leaves too, and less is allowed only once
       // the save has returned.
       if (commit < after && after < history.count() && !point.HasLateWrites()) continue;

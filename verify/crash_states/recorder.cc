@@ -8,7 +8,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string Normal(const std::string& path) {
+std::string Absolute(const std::string& path) {
   std::string normal = fs::absolute(path).lexically_normal().string();
   while (normal.size() > 1 && normal.ends_with('/')) normal.pop_back();
   return normal;
@@ -45,7 +45,7 @@ bool IsThere(const std::string& path) {
 
 }  // namespace
 
-Recording::Recording(const std::string& root) : root_(Normal(root)) {}
+Recording::Recording(const std::string& root) : root_(Absolute(root)) {}
 
 Result<std::vector<FileOperation>> Recording::Operations() const {
   const std::lock_guard lock(mutex_);
@@ -56,7 +56,7 @@ Result<std::vector<FileOperation>> Recording::Operations() const {
 }
 
 std::optional<std::string> Recording::Below(const std::string& path) const {
-  const std::string normal = Normal(path);
+  const std::string normal = Absolute(path);
   if (normal == root_) return "";
   const std::string prefix = root_ == "/" ? root_ : root_ + "/";
   if (!normal.starts_with(prefix)) return std::nullopt;
@@ -212,7 +212,7 @@ class RecordedFiles : public FileSystem {
   Status RemoveTree(const std::string& path) override {
     const std::lock_guard lock(recording_->mutex_);
     std::vector<Removal> removals;
-    ListRemovals(Normal(path), removals);
+    ListRemovals(Absolute(path), removals);
     const Status removed = inner_->RemoveTree(path);
     for (const Removal& removal : removals) {
       const auto below = recording_->Below(removal.path);

@@ -14,7 +14,7 @@
 namespace shardproof {
 namespace {
 
-constexpr auto kDeadline = std::chrono::seconds(60);
+constexpr auto kDeclareDeadline = std::chrono::seconds(60);
 
 /// The declaration that _declare.py prints, checked.
 Result<Subject> SubjectFrom(const std::string& file, const std::string& python,
@@ -47,9 +47,9 @@ Result<Subject> DeclareSubject(const std::string& subject, const PythonOptions& 
     return BadInput(fmt::format("subject {}: no such file", subject));
   }
   // -I: nothing of the environment or the current directory decides what is read.
-  SP_ASSIGN(
-      const ProgramEnd end,
-      RunProgram({options.python, "-I", options.package + "/_declare.py", subject}, kDeadline));
+  SP_ASSIGN(const ProgramEnd end,
+            RunProgram({options.python, "-I", options.package + "/_declare.py", subject},
+                       kDeclareDeadline));
   if (end.how == "exit 2") {
     std::string line = end.error_tail;
     while (!line.empty() && line.back() == '\n') line.pop_back();

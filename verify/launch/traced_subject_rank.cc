@@ -22,7 +22,7 @@ namespace shardproof {
 namespace {
 
 /// The launcher ends what takes too long; this is for the case that it is gone.
-constexpr auto kDeadline = std::chrono::hours(24);
+constexpr auto kTraceDeadline = std::chrono::hours(24);
 /// What a framework leaves running has so long to end by itself.
 constexpr auto kLinger = std::chrono::seconds(2);
 
@@ -204,7 +204,7 @@ void BeStruckProgram(const PhaseRun& run, int64_t rank, const std::vector<std::s
   }
   Striking listener(std::move(faults));
   const trace::Options options{
-      .words = words, .calls = SystemCallsOf(ops), .deadline = kDeadline, .linger = kLinger};
+      .words = words, .calls = SystemCallsOf(ops), .deadline = kTraceDeadline, .linger = kLinger};
   const auto outcome = trace::RunTraced(options, listener);
   if (!outcome.ok()) {
     std::fprintf(stderr, "%s\n", outcome.error().message.c_str());

@@ -15,7 +15,6 @@
 namespace shardproof::oracle {
 namespace {
 
-constexpr uint64_t kConfigBytesMax = 10'000'000;
 constexpr int64_t kRankMax = 1 << 16;
 constexpr size_t kTargetsMax = 1 << 16;
 constexpr size_t kRanksMax = 256;

@@ -12,6 +12,9 @@
 
 namespace shardproof::oracle {
 
+/// The most bytes of a config file.
+inline constexpr uint64_t kConfigBytesMax = 10'000'000;
+
 /// A JSON object by field. null counts as absent, as it does for Transformers.
 /// \error of every reader: kBadInput naming the file, the field, what was expected and what was
 ///   found; a reader without `if_absent` refuses an absent field.

@@ -14,8 +14,6 @@
 namespace shardproof::oracle {
 namespace {
 
-constexpr uint64_t kConfigBytesMax = 10'000'000;
-
 struct Architecture {
   const char* name;
   const char* model_type;

@@ -13,7 +13,7 @@
 namespace shardproof::oracle {
 namespace {
 
-using Keys = std::map<std::string_view, const TensorLocation*>;
+using TensorsByKey = std::map<std::string_view, const TensorLocation*>;
 using Way = std::vector<StoredCase>;
 
 /// How much of a way there is: what to say where none of a tensor's is whole.
@@ -22,7 +22,7 @@ struct Partial {
   const std::string* missing = nullptr;  ///< the first key that is not there
 };
 
-Partial LookFor(const Way& way, const Keys& keys) {
+Partial LookFor(const Way& way, const TensorsByKey& keys) {
   Partial partial;
   for (const StoredCase& part : way) {
     if (keys.contains(part.key)) {
@@ -52,7 +52,7 @@ Status CheckPart(const std::string& checkpoint, const TensorCase& tensor, const 
 
 /// The tensor of a way whose keys are all there; they are gone from `keys` then.
 Result<PlacedTensor> Assemble(const std::string& checkpoint, const TensorCase& tensor,
-                              const Way& way, Keys& keys) {
+                              const Way& way, TensorsByKey& keys) {
   PlacedTensor placed{tensor.name, tensor.shape, {}};
   uint64_t elements = 0;
   for (const StoredCase& wanted : way) {
@@ -79,7 +79,7 @@ Result<PlacedTensor> Assemble(const std::string& checkpoint, const TensorCase& t
 
 /// \returns the tensor that the first whole way makes, if any is.
 Result<std::optional<PlacedTensor>> Find(const std::string& checkpoint, const TensorCase& tensor,
-                                         Keys& keys) {
+                                         TensorsByKey& keys) {
   const auto own = keys.find(tensor.name);
   const Way* begun = nullptr;
   Partial most;
@@ -119,7 +119,7 @@ uint64_t PlacedTensor::ByteLength() const {
 Result<std::vector<PlacedTensor>> Place(const std::string& checkpoint,
                                         const std::vector<TensorLocation>& places,
                                         const std::vector<TensorCase>& declared) {
-  Keys keys;
+  TensorsByKey keys;
   for (const TensorLocation& place : places) keys.emplace(place.name, &place);
   std::vector<PlacedTensor> tensors;
   for (const TensorCase& tensor : declared) {

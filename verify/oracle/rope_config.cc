@@ -11,8 +11,8 @@
 namespace shardproof::oracle {
 namespace {
 
-constexpr int64_t kPositionsMax = int64_t{1} << 40;
-constexpr size_t kFrequenciesMax = 1 << 16;
+constexpr int64_t kRopePositionsMax = int64_t{1} << 40;
+constexpr size_t kFactorsMax = 1 << 16;
 
 /// rope_parameters is the word now, rope_scaling (theta beside it) was before and wins if it says
 /// anything.
@@ -50,10 +50,10 @@ Result<double> ReadTheta(const Fields& config, const Fields& rope, double if_abs
 /// the RoPE parameters, that wins (as Phi-3 has it); where nobody does, nothing was stretched.
 Result<int64_t> ReadOrigin(const Fields& config, const Fields& rope, const RopeDefaults& defaults) {
   const char* name = "original_max_position_embeddings";
-  if (config.Has(name)) return config.Integer(name, kPositionsMax);
-  if (rope.Has(name)) return rope.Integer(name, kPositionsMax);
+  if (config.Has(name)) return config.Integer(name, kRopePositionsMax);
+  if (rope.Has(name)) return rope.Integer(name, kRopePositionsMax);
   return config.IntegerOr(defaults.max_position_embeddings, "max_position_embeddings",
-                          kPositionsMax);
+                          kRopePositionsMax);
 }
 
 /// Rotary dims of a head, for the kinds that can leave some out; at least 2.
@@ -95,7 +95,7 @@ Status ReadLongrope(const Fields& rope, int64_t count, RopeCase& out) {
   for (const char* name : {"short_factor", "long_factor"}) {
     const std::string expected = fmt::format("{} numbers, one a frequency", count);
     if (!rope.Has(name)) return rope.Missing(name, expected);
-    SP_ASSIGN(std::vector<double> factors, rope.Positives(name, kFrequenciesMax));
+    SP_ASSIGN(std::vector<double> factors, rope.Positives(name, kFactorsMax));
     if (static_cast<int64_t>(factors.size()) != count) {
       return rope.Wrong(name, expected, static_cast<int64_t>(factors.size()));
     }

@@ -14,7 +14,7 @@
 namespace shardproof::oracle {
 namespace {
 
-constexpr uint64_t kPieceBytes = 1u << 20;
+constexpr uint64_t kBufferBytes = 1u << 20;
 constexpr size_t kHeaderAlignment = 8;
 
 Error WriteFailed(const std::string& path) {
@@ -45,7 +45,7 @@ Result<std::string> Header(const std::vector<PlannedTensor>& tensors) {
 void WriteTensor(const PlannedTensor& tensor, std::ofstream& out) {
   const uint64_t elements = *CheckedElements(tensor.shape.data(), tensor.shape.size());
   const uint64_t bytes = static_cast<uint64_t>(tensor.dtype->bytes);
-  const uint64_t piece_elements = kPieceBytes / bytes;
+  const uint64_t piece_elements = kBufferBytes / bytes;
   std::vector<char> piece;
   for (uint64_t start = 0; start < elements && out; start += piece_elements) {
     const uint64_t count = std::min(piece_elements, elements - start);
