@@ -10,7 +10,6 @@ from pathlib import Path
 
 import save_dcp
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
@@ -31,7 +30,7 @@ def load(rank, directory, out, sizes):
     full, full_optimizer = save_dcp.gathered(model, optimizer)
     if rank == 0:
         torch.save({"model": full, "optimizer": full_optimizer, "step": state["step"]}, out)
-    dist.destroy_process_group()
+    save_dcp.end()
 
 
 if __name__ == "__main__":

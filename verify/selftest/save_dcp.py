@@ -43,6 +43,18 @@ def gathered(model, optimizer):
     return get_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
 
 
+def end():
+    """Ends this rank of `mp.spawn`, once all have come here.
+
+    It leaves no time to threads of torch: one that asks for the interpreter while that is taken down has been seen to
+    abort a rank whose work was done ("terminate called without an active exception", torch 2.11).
+    """
+    dist.barrier()
+    dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)
+
+
 def save(rank, out, sizes):
     model, optimizer = sharded(rank, out / "store", sizes)
     for _ in range(STEPS):
@@ -55,7 +67,7 @@ def save(rank, out, sizes):
     full, full_optimizer = gathered(model, optimizer)
     if rank == 0:
         torch.save({"model": full, "optim": full_optimizer, **extra}, out / "full.pt")
-    dist.destroy_process_group()
+    end()
 
 
 if __name__ == "__main__":
