@@ -16,7 +16,7 @@
 namespace shardproof {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Monotonic = std::chrono::steady_clock;
 
 /// Given ahead, so that a worker never waits to be told.
 constexpr size_t kGivenMax = 2;
@@ -58,7 +58,7 @@ Status Workers::Give(uint64_t index, const std::string& order) {
       workers_.begin(), workers_.end(),
       [](const Worker& a, const Worker& b) { return a.given.size() < b.given.size(); });
   if (!least->process.IsThere()) SP_TRY(Start(static_cast<size_t>(least - workers_.begin())));
-  if (least->given.empty()) least->since = Clock::now();
+  if (least->given.empty()) least->since = Monotonic::now();
   least->given.push_back({index, order});
   least->process.Tell(order);
   return Ok();
@@ -71,7 +71,7 @@ bool Workers::Receive(Worker& worker, std::vector<CaseOutcome>& outcomes) {
     outcomes.push_back(OutcomeFromJson(nlohmann::json::parse(line)));
     outcomes.back().index = worker.given.front().index;
     worker.given.erase(worker.given.begin());
-    worker.since = Clock::now();
+    worker.since = Monotonic::now();
   }
   return there;
 }
@@ -101,7 +101,7 @@ std::vector<CaseOutcome> Workers::Collect(std::chrono::milliseconds patience) {
       worker.process.End();
     } else if (!there) {
       outcomes.push_back(Lose(slot, ""));
-    } else if (!worker.given.empty() && Clock::now() - worker.since > deadline_) {
+    } else if (!worker.given.empty() && Monotonic::now() - worker.since > deadline_) {
       outcomes.push_back(
           Lose(slot, fmt::format("it did not end within {} s", deadline_.count() / 1000)));
     }

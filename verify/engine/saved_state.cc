@@ -15,7 +15,7 @@
 namespace shardproof {
 namespace {
 
-constexpr const char* kAdapterFolder = "adapter";
+constexpr const char* kFolderOfAdapter = "adapter";
 constexpr uint64_t kPieceBytes = 1u << 20;
 constexpr uint64_t kLatestBytesMax = 4096;
 
@@ -71,7 +71,7 @@ Status ReadTensors(const StoredCheckpoint& checkpoint, const std::vector<TensorC
 
 /// Whether a checkpoint has an adapter's tensors in a folder: DCP has them among the model's.
 bool HasAdapter(const std::string& directory) {
-  return std::filesystem::exists(directory + "/" + kAdapterFolder + "/adapter_model.safetensors");
+  return std::filesystem::exists(directory + "/" + kFolderOfAdapter + "/adapter_model.safetensors");
 }
 
 }  // namespace
@@ -84,7 +84,7 @@ CheckpointRecord ReadSavedState(const std::string& directory,
     return ReadTensors(opened, declared, record);
   };
   Status status = read(directory);
-  if (status.ok() && HasAdapter(directory)) status = read(directory + "/" + kAdapterFolder);
+  if (status.ok() && HasAdapter(directory)) status = read(directory + "/" + kFolderOfAdapter);
   if (!status.ok()) record.error = status.error().message;
   return record;
 }
@@ -122,7 +122,7 @@ bool IsNamedAsStep(const std::string& name) {
 SavedStep AuditStep(const std::string& directory, const std::string& name) {
   SavedStep step{.name = name, .sealed = true};
   const bool is_read = AddAudit(directory, step);
-  if (HasAdapter(directory)) AddAudit(directory + "/" + kAdapterFolder, step);
+  if (HasAdapter(directory)) AddAudit(directory + "/" + kFolderOfAdapter, step);
   step.sealed = step.sealed && is_read;
   return step;
 }

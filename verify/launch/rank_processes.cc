@@ -22,7 +22,7 @@
 namespace shardproof {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Monotonic = std::chrono::steady_clock;
 constexpr auto kPoll = std::chrono::milliseconds(2);
 constexpr auto kGraceAfterLoss = std::chrono::seconds(10);
 /// What a rank may take, however short the deadline, until its first record: it may import much.
@@ -39,7 +39,7 @@ struct Watched {
   std::string facts;   ///< path of the stream whose growth is progress
   std::string errors;  ///< path of its stderr
   bool ended = false;
-  std::optional<Clock::time_point> stopped_since;
+  std::optional<Monotonic::time_point> stopped_since;
   RankExit exit;
 };
 
@@ -64,8 +64,8 @@ void EndStopped(std::vector<Watched>& ranks, RankProcesses& processes) {
     if (pid < 0 || !IsStopped(pid)) {
       watched.stopped_since.reset();
     } else if (!watched.stopped_since) {
-      watched.stopped_since = Clock::now();
-    } else if (Clock::now() - *watched.stopped_since > kStoppedPatience) {
+      watched.stopped_since = Monotonic::now();
+    } else if (Monotonic::now() - *watched.stopped_since > kStoppedPatience) {
       processes.End(static_cast<int64_t>(rank));
       watched.ended = true;
       watched.exit.exit = "hang";
@@ -79,13 +79,13 @@ void Await(std::vector<Watched>& ranks, RankProcesses& processes,
            std::chrono::milliseconds deadline) {
   const OomWatch memory;
   uint64_t written = 0;
-  Clock::time_point progress = Clock::now();
-  Clock::time_point give_up = Clock::time_point::max();
-  Clock::time_point look_for_stopped = Clock::now();
+  Monotonic::time_point progress = Monotonic::now();
+  Monotonic::time_point give_up = Monotonic::time_point::max();
+  Monotonic::time_point look_for_stopped = Monotonic::now();
   for (;;) {
-    if (Clock::now() >= look_for_stopped) {
+    if (Monotonic::now() >= look_for_stopped) {
       EndStopped(ranks, processes);
-      look_for_stopped = Clock::now() + kStoppedPoll;
+      look_for_stopped = Monotonic::now() + kStoppedPoll;
     }
     bool running = false;
     bool all_started = true;
@@ -105,16 +105,16 @@ void Await(std::vector<Watched>& ranks, RankProcesses& processes,
       const uint64_t size = SizeOf(watched.facts);
       all_started = all_started && (size > 0 || watched.ended);
       now_written += size;
-      if (watched.ended && watched.exit.exit != "ok" && give_up == Clock::time_point::max()) {
-        give_up = Clock::now() + std::max<Clock::duration>(deadline, kGraceAfterLoss);
+      if (watched.ended && watched.exit.exit != "ok" && give_up == Monotonic::time_point::max()) {
+        give_up = Monotonic::now() + std::max<Monotonic::duration>(deadline, kGraceAfterLoss);
       }
     }
     if (!running) return;
-    if (now_written != written) progress = Clock::now();
+    if (now_written != written) progress = Monotonic::now();
     written = now_written;
-    const auto patience = all_started ? Clock::duration(deadline)
-                                      : std::max<Clock::duration>(deadline, kStartAllowance);
-    if (Clock::now() > std::min(give_up, progress + patience)) break;
+    const auto patience = all_started ? Monotonic::duration(deadline)
+                                      : std::max<Monotonic::duration>(deadline, kStartAllowance);
+    if (Monotonic::now() > std::min(give_up, progress + patience)) break;
     std::this_thread::sleep_for(kPoll);
   }
   for (size_t rank = 0; rank < ranks.size(); ++rank) {

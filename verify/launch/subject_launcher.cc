@@ -38,7 +38,7 @@ json FaultsFor(const PhaseRun& run) {
   return faults;
 }
 
-json OrderFor(const PhaseRun& run) {
+json OrderForProgram(const PhaseRun& run) {
   json captures = json::array();
   for (const CaptureRequest& capture : run.captures) {
     if (capture.phase != run.phase.name) continue;
@@ -107,7 +107,7 @@ class SubjectLauncher : public Launcher {
   Result<std::vector<RankExit>> Launch(const PhaseRun& run) override {
     SP_TRY(MakeEvidenceDirectory(run));
     const std::string order = run.evidence + "/order.json";
-    std::ofstream(order) << OrderFor(run).dump(1) << "\n";
+    std::ofstream(order) << OrderForProgram(run).dump(1) << "\n";
     // What a memory run measures must not depend on what ran before.
     if (run.fresh || run.phase.mode == RunMode::kMemory || StartsStruck(run) ||
         !Warm(ScratchOf(run))) {
