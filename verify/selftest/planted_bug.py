@@ -12,6 +12,7 @@ from command import CommandTest
 from registry import listed_bugs
 
 HANG = 4
+OF_VALUES = ("differs", "clobbered", "dtype", "shape")  # held against something
 
 
 class PlantedBug(CommandTest):
@@ -36,6 +37,9 @@ class PlantedBug(CommandTest):
         self.assertEqual({finding["property"] for finding in findings}, {killer}, str(done))
         if done.code == HANG:
             self.assertIn("hang", {finding["kind"] for finding in findings}, str(done))
+        for finding in findings:
+            if finding["kind"] in OF_VALUES:
+                self.assertIn("what", finding.get("against", {}), finding["message"])
 
     def is_clean(self, killers):
         case = self.run_with(killers[0]).json()["case"]
