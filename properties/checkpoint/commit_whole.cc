@@ -101,16 +101,10 @@ class RootCheck {
   std::set<std::string> expected_;
 };
 
-/// \claim      Below the directory that a training job of the reference saves in are the newest
-/// saves
-///             that the Case asks to keep, and nothing else but the file `latest`, which names the
-///             newest; each is sound, and every tensor, value and file of it has the digest that
-///             its own manifest says. Read by the verifier's own audit.
-/// \needs      train: saved; what is on disk
-/// \tolerance  bit-exact
-/// \killed_by  checkpoint.latest_not_moved, checkpoint.latest_not_synced,
-///             checkpoint.oldest_kept, checkpoint.manifest_of_rank0
-/// \source     the CK-notracker and CK-commitearly families
+/// Below the directory that a training job of the reference saves in are the newest saves that
+/// the Case asks to keep, and nothing else but the file `latest`, which names the newest; each
+/// is sound, and every tensor, value and file of it has the digest that its own manifest says.
+/// Read by the verifier's own audit.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (!IsReference(evidence)) {
     judgement.Skipped("a subject lays out what it saves by itself");
@@ -132,7 +126,7 @@ const PropertyRegistration kRegistration{{
     .id = "checkpoint.commit_whole",
     .claim = "What a training job leaves on disk is what it was asked to keep, each save as its "
              "manifest says.",
-    .needs = "train: saved; what is on disk",
+    .reads = {{{"train"}, {"saved"}, "what is on disk"}},
     .tolerance = "bit-exact",
     .source = "the CK-notracker and CK-commitearly families",
     .killed_by = {"checkpoint.latest_not_moved", "checkpoint.latest_not_synced",

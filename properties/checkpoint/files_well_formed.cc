@@ -83,16 +83,9 @@ class FormCheck {
   Judgement& judgement_;
 };
 
-/// \claim      In a saved checkpoint the data of every safetensors file begins at a multiple of 8
-/// bytes; of
-///             the reference, no file of more than one tensor has more bytes than the case allows,
-///             and the index has the sum of all tensors' bytes.
-/// \needs      values: the saved checkpoint
-/// \tolerance  exact
-/// \killed_by  checkpoint.header_not_padded, checkpoint.total_size_of_files,
-///             checkpoint.file_limit_in_elements
-/// \source     safetensors: serialize pads the header to 8 bytes; huggingface_hub:
-///             split_torch_state_dict_into_shards (max_shard_size, metadata.total_size)
+/// In a saved checkpoint the data of every safetensors file begins at a multiple of 8 bytes; of
+/// the reference, no file of more than one tensor has more bytes than the case allows, and the
+/// index has the sum of all tensors' bytes.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (const std::string* why = evidence.WhyCannot("saved_files")) {
     judgement.Skipped("the saved files were not read: " + *why);
@@ -121,9 +114,10 @@ const PropertyRegistration kRegistration{{
     .id = "checkpoint.files_well_formed",
     .claim = "A saved checkpoint's files are aligned, within their limit, and as large as the "
              "index says.",
-    .needs = "values: saved checkpoints",
+    .reads = {{{"values"}, {}, "saved checkpoints"}},
     .tolerance = "exact",
-    .source = "safetensors' and Transformers' own writers",
+    .source = "safetensors: serialize pads the header to 8 bytes; huggingface_hub: "
+              "split_torch_state_dict_into_shards (max_shard_size, metadata.total_size)",
     .killed_by = {"checkpoint.header_not_padded", "checkpoint.total_size_of_files",
                   "checkpoint.file_limit_in_elements"},
     .check = Check,

@@ -47,13 +47,8 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& resume, const Ph
   }
 }
 
-/// \claim      full(restore(save(x, mesh A), mesh B)) == x for every tensor, bit for bit: the
-/// digest
-///             summed over B's shard groups is that of the source and that of A's `ready`.
-/// \needs      resume: restored; values: ready
-/// \tolerance  bit-exact: bytes move between ranks
-/// \killed_by  checkpoint.resume_uses_saved_offsets, sharding.floor_plus_remainder_on_restore
-/// \source     pytorch/pytorch#103306, #136228; deepspeedai/DeepSpeed#1422
+/// full(restore(save(x, mesh A), mesh B)) == x for every tensor, bit for bit: the digest summed
+/// over B's shard groups is that of the source and that of A's `ready`.
 void Check(const Evidence& evidence, Judgement& judgement) {
   const PhaseEvidence* resume = PhaseToJudge(evidence, "resume", judgement);
   if (resume == nullptr) return;
@@ -76,8 +71,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "checkpoint.reshard",
     .claim = "A checkpoint restores to the same model, bit for bit, on another mesh.",
-    .needs = "resume: restored; values: ready",
-    .tolerance = "bit-exact",
+    .reads = {{{"resume"}, {"restored"}}, {{"values"}, {"ready"}}},
+    .tolerance = "bit-exact: bytes move between ranks",
     .source = "pytorch/pytorch#103306, #136228; deepspeedai/DeepSpeed#1422",
     .killed_by = {"checkpoint.resume_uses_saved_offsets",
                   "sharding.floor_plus_remainder_on_restore"},

@@ -47,20 +47,9 @@ void CheckResumed(const Evidence& evidence, const PhaseEvidence& train, const Ph
   }
 }
 
-/// \claim      Every step after a resume leaves the model and the optimizer as the same step leaves
-/// them
-///             in the job that went on; those of the reference on any mesh. Held only against a job
-///             that does the same twice.
-/// \needs      train: stepped, resumed; again: stepped; of the reference train_resume: resumed
-/// \tolerance  bit-exact: the same operations on the same values in the same order, as the second
-/// run of
-///             the undisturbed job shows
-/// \killed_by  training.options_not_restored, training.step_not_restored,
-/// training.state_by_position,
-///             training.masters_rebuilt, training.master_not_refreshed,
-///             training.moments_through_bf16, checkpoint.load_not_verified,
-///             fixtures/subjects/resumes_at_another_step.py, not_deterministic.py
-/// \source     NVIDIA/Megatron-LM#5071, ISEEKYAN/Megatron-LM#104
+/// Every step after a resume leaves the model and the optimizer as the same step leaves them in
+/// the job that went on; those of the reference on any mesh. Held only against a job that does
+/// the same twice.
 void Check(const Evidence& evidence, Judgement& judgement) {
   const PhaseEvidence* train = PhaseToJudge(evidence, "train", judgement);
   const PhaseEvidence* again = PhaseToJudge(evidence, "again", judgement);
@@ -80,8 +69,11 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "checkpoint.resume_exact",
     .claim = "Every step after a resume does what it does in the job that was not interrupted.",
-    .needs = "train: stepped, resumed; again: stepped; train_resume: resumed",
-    .tolerance = "bit-exact, if the undisturbed job does the same twice",
+    .reads = {{{"train"}, {"stepped", "resumed"}},
+              {{"again"}, {"stepped"}},
+              {{"train_resume"}, {"resumed"}}},
+    .tolerance = "bit-exact: the same operations on the same values in the same order, as the "
+                 "second run of the undisturbed job shows",
     .source = "NVIDIA/Megatron-LM#5071, ISEEKYAN/Megatron-LM#104",
     .killed_by = {"training.options_not_restored", "training.step_not_restored",
                   "training.state_by_position", "training.masters_rebuilt",

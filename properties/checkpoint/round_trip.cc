@@ -156,15 +156,9 @@ void CheckLeft(const Evidence& evidence, const PhaseEvidence& values, Judgement&
   judgement.Inconclusive("phase values left no saved checkpoint");
 }
 
-/// \claim      A saved checkpoint has each tensor of the state dict once, and no other, with the
-///             dtype, shape and bits that were loaded or initialised; the reference saves it under
-///             the keys that it was loaded from; restoring it gives the digests of `ready`.
-/// \needs      values: ready, restored; the saved checkpoints of all phases
-/// \tolerance  bit-exact: saving moves bytes
-/// \killed_by  checkpoint.drops_frozen, checkpoint.ignores_shard_offset, checkpoint.not_synced,
-///             checkpoint.names_not_synced, checkpoint.old_removed_first (in a values run what was
-///             not synced is lost), checkpoint.tie_saved_twice
-/// \source     deepspeedai/DeepSpeed#3090, safetensors/safetensors#17, pytorch/pytorch#120356
+/// A saved checkpoint has each tensor of the state dict once, and no other, with the dtype,
+/// shape and bits that were loaded or initialised; the reference saves it under the keys that
+/// it was loaded from; restoring it gives the digests of `ready`.
 void Check(const Evidence& evidence, Judgement& judgement) {
   const PhaseEvidence* values = PhaseToJudge(evidence, "values", judgement);
   if (values == nullptr) return;
@@ -199,8 +193,8 @@ const PropertyRegistration kRegistration{{
     .id = "checkpoint.round_trip",
     .claim = "A saved checkpoint has each tensor of the state dict once, bit for bit, and restores "
              "to the same model.",
-    .needs = "values: ready, restored; saved checkpoints",
-    .tolerance = "bit-exact",
+    .reads = {{{"values"}, {"ready", "restored"}, "saved checkpoints"}},
+    .tolerance = "bit-exact: saving moves bytes",
     .source = "deepspeedai/DeepSpeed#3090, safetensors/safetensors#17, pytorch/pytorch#120356",
     .killed_by = {"checkpoint.drops_frozen", "checkpoint.ignores_shard_offset",
                   "checkpoint.names_not_synced", "checkpoint.not_synced",

@@ -76,13 +76,8 @@ class StateDictCheck {
   Judgement& judgement_;
 };
 
-/// \claim      A state dict that is observed has every persistent tensor of the model, under one
-/// name at
-///             least if it is tied, with the value that the model has at that stage; and no other.
-/// \needs      every phase: state dicts
-/// \tolerance  bit-exact: a state dict refers to or copies the model's tensors
-/// \killed_by  fixtures/subjects/state_dict_drops_a_key.py
-/// \source     deepspeedai/DeepSpeed#3090; torch.nn.Module.state_dict documentation
+/// A state dict that is observed has every persistent tensor of the model, under one name at
+/// least if it is tied, with the value that the model has at that stage; and no other.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence& phase : evidence.phases) {
     if (phase.mode != "values") continue;
@@ -100,11 +95,12 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "checkpoint.state_dict_whole",
     .claim = "A state dict has every persistent tensor of the model, as the model has it.",
-    .needs = "every phase: state dicts",
-    .tolerance = "bit-exact",
+    .reads = {{{kEveryPhase}, {}, "state dicts"}},
+    .tolerance = "bit-exact: a state dict refers to or copies the model's tensors",
     .source = "deepspeedai/DeepSpeed#3090; torch.nn.Module.state_dict documentation",
     .killed_by = {"subject.state_dict_drops_a_key"},
     .check = Check,
+    .only_subjects = true,
 }};
 
 }  // namespace

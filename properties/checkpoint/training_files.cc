@@ -91,17 +91,9 @@ class FilesCheck {
   std::set<std::string> expected_;  ///< keys
 };
 
-/// \claim      What the reference saves of a training job holds every persistent tensor of the
-/// model and every
-///             tensor of the optimizer's state, once and under its key, bit for bit as they were at
-///             `saved`, and nothing else; read by a reader that shares nothing with the one that
-///             saved it.
-/// \needs      train: saved; the saved checkpoint
-/// \tolerance  bit-exact: saving moves bytes
-/// \killed_by  checkpoint.optimizer_only, checkpoint.moments_swapped,
-/// checkpoint.piece_names_swapped,
-///             checkpoint.snapshot_is_live, checkpoint.halves_of_state_swapped
-/// \source     torch.distributed.checkpoint; deepspeedai/DeepSpeed#3090
+/// What the reference saves of a training job holds every persistent tensor of the model and
+/// every tensor of the optimizer's state, once and under its key, bit for bit as they were at
+/// `saved`, and nothing else; read by a reader that shares nothing with the one that saved it.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (!IsReference(evidence)) {
     judgement.Skipped("what a subject saves has keys of its own");
@@ -120,8 +112,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "checkpoint.training_files",
     .claim = "What a training job saves is on disk what it was in memory, each tensor once.",
-    .needs = "train: saved; the saved checkpoint",
-    .tolerance = "bit-exact",
+    .reads = {{{"train"}, {"saved"}, "the saved checkpoint"}},
+    .tolerance = "bit-exact: saving moves bytes",
     .source = "torch.distributed.checkpoint; deepspeedai/DeepSpeed#3090",
     .killed_by = {"checkpoint.optimizer_only", "checkpoint.moments_swapped",
                   "checkpoint.piece_names_swapped", "checkpoint.snapshot_is_live",

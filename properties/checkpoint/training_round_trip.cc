@@ -163,22 +163,9 @@ class RestoredCheck {
   Judgement& judgement_;
 };
 
-/// \claim      After a resume the model, the optimizer's state, the options of its groups and the
-/// state
-///             of the random number generator are what they were when they were saved; model and
-///             optimizer also on another mesh.
-/// \needs      train: saved, restored; train_resume: restored
-/// \tolerance  bit-exact: saving and restoring move bytes
-/// \killed_by  training.options_not_restored, training.step_not_restored,
-/// training.state_by_position,
-///             training.masters_rebuilt, training.master_not_refreshed,
-///             training.moments_through_bf16, training.rng_reseeded,
-///             checkpoint.rng_taken_for_replicas, checkpoint.rng_of_rank0_for_all,
-///             checkpoint.optimizer_only, checkpoint.moments_swapped, checkpoint.load_not_verified,
-///             checkpoint.snapshot_is_live, checkpoint.halves_of_state_swapped,
-///             fixtures/subjects/resumes_without_momentum.py, resumes_with_another_rate.py,
-///             resumes_without_rng.py, moments_swapped.py
-/// \source     PrimeIntellect-ai/prime-rl#3560, NVIDIA/Megatron-LM#1359, pytorch/pytorch#6031
+/// After a resume the model, the optimizer's state, the options of its groups and the state of
+/// the random number generator are what they were when they were saved; model and optimizer
+/// also on another mesh.
 void Check(const Evidence& evidence, Judgement& judgement) {
   const PhaseEvidence* train = PhaseToJudge(evidence, "train", judgement);
   if (train == nullptr) return;
@@ -192,8 +179,8 @@ const PropertyRegistration kRegistration{{
     .id = "checkpoint.training_round_trip",
     .claim =
         "A resumed job starts from the model, optimizer state, options and RNG that were saved.",
-    .needs = "train: saved, restored; train_resume: restored",
-    .tolerance = "bit-exact",
+    .reads = {{{"train"}, {"saved", "restored"}}, {{"train_resume"}, {"restored"}}},
+    .tolerance = "bit-exact: saving and restoring move bytes",
     .source = "PrimeIntellect-ai/prime-rl#3560, NVIDIA/Megatron-LM#1359, pytorch/pytorch#6031",
     .killed_by = {"training.options_not_restored", "training.step_not_restored",
                   "training.state_by_position", "training.masters_rebuilt",

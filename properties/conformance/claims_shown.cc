@@ -87,14 +87,9 @@ class ClaimsCheck {
   std::set<std::string> files_;
 };
 
-/// \claim      Every placement, collective and file that the subject's SHOWS names was seen: the
-///             placements on tensors at `ready`, the collectives in any phase, the files (patterns)
-///             in a checkpoint that it left. So a subject that does not run what it is named after
-///             is told.
-/// \needs      values: ready; every phase: collectives, saved files
-/// \tolerance  none: sets
-/// \killed_by  fixtures/subjects/claims_to_shard.py, claims_dcp.py
-/// \source     the definition of a conformance test
+/// Every placement, collective and file that the subject's SHOWS names was seen: the placements
+/// on tensors at `ready`, the collectives in any phase, the files (patterns) in a checkpoint
+/// that it left. So a subject that does not run what it is named after is told.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (evidence.shows.empty()) {
     judgement.Skipped("the subject declares nothing that must be seen (SHOWS)");
@@ -110,11 +105,12 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "conformance.claims_shown",
     .claim = "What the subject says it does has left its traces: placements, collectives, files.",
-    .needs = "values: ready; every phase: collectives, saved files",
+    .reads = {{{"values"}, {"ready"}}, {{kEveryPhase}, {}, "collectives, saved files"}},
     .tolerance = "none: sets",
     .source = "the definition of a conformance test",
     .killed_by = {"subject.claims_to_shard", "subject.claims_dcp"},
     .check = Check,
+    .only_subjects = true,
 }};
 
 }  // namespace

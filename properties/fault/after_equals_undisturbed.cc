@@ -46,14 +46,8 @@ std::string WhyNotDeterministic(const Evidence& evidence, const PhaseEvidence& u
   return "";
 }
 
-/// \claim      The facts of every rank of phase `after` (the struck job once more, where it has
-/// left what it
-///             left) equal, byte for byte, those of phase `undisturbed` (the same where nothing
-///             was).
-/// \needs      after, undisturbed, of a subject that trains undisturbed_again: all facts
-/// \tolerance  none: facts are deterministic
-/// \killed_by  fault.draft_taken_for_whole
-/// \source     design: the run after the fault equals the run without it
+/// The facts of every rank of phase `after` (the struck job once more, where it has left what
+/// it left) equal, byte for byte, those of phase `undisturbed` (the same where nothing was).
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (evidence.test_case.faults.empty()) {
     judgement.Skipped("no fault was to be injected");
@@ -92,12 +86,13 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "fault.after_equals_undisturbed",
     .claim = "The job that runs after a fault equals, fact by fact, the one that never had it.",
-    .needs = "after, undisturbed, undisturbed_again: every stage, collectives, errors",
-    .tolerance = "none",
+    .reads = {{{"after", "undisturbed", "undisturbed_again"}, {}, "all facts"}},
+    .tolerance = "none: facts are deterministic",
     .source = "what a fault leaves behind must have no effect",
     .killed_by = {"fault.draft_taken_for_whole", "subject.leaves_a_lock"},
     .check = Check,
     .capabilities = {"save"},
+    .case_needs = R"({"as_stated": true, "faults": [{"id": "file/enospc", "where": "0"}]})",
 }};
 
 }  // namespace

@@ -71,14 +71,9 @@ void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, const Faul
   }
 }
 
-/// \claim      Where a bit of the newest save is flipped on its way back, that save is not
-/// restored: an
-///             older one that is whole is, or if there is none every rank ends with an error that
-///             names the tensor.
-/// \needs      values, train: saved, restored; fault records
-/// \tolerance  none
-/// \killed_by  checkpoint.load_not_verified
-/// \source     the CK-noverify family
+/// Where a bit of the newest save is flipped on its way back, that save is not restored: an
+/// older one that is whole is, or if there is none every rank ends with an error that names the
+/// tensor.
 void Check(const Evidence& evidence, Judgement& judgement) {
   const auto& faults = evidence.test_case.faults;
   if (std::none_of(faults.begin(), faults.end(), [](const FaultCase& f) { return f.id == kRot; })) {
@@ -104,12 +99,13 @@ const PropertyRegistration kRegistration{{
     .id = "fault.damage_recovered",
     .claim = "A saved checkpoint that is damaged is never restored: an older one is, or every rank "
              "says why.",
-    .needs = "values, train: saved, restored; fault records",
+    .reads = {{{"values", "train"}, {"saved", "restored"}, "fault records, errors"}},
     .tolerance = "none",
     .source = "the CK-noverify family",
     .killed_by = {"checkpoint.load_not_verified"},
     .check = Check,
     .capabilities = {"save"},
+    .case_needs = R"({"faults": [{"id": "file/rot", "where": "1000"}]})",
 }};
 
 }  // namespace

@@ -183,18 +183,12 @@ class Judging {
   Judgement& judgement_;
 };
 
-/// \claim      In a phase that is struck every other rank ends by itself before the deadline. Where
-/// the
-///             fault only holds up, well. Where it makes a call fail, all ranks end with an error
-///             or none does, and every error says which call of which rank it was. Where a rank is
-///             lost or cut off, every error names it, and what travels in the collective that
-///             waited for it. Where one rank may fail in any way, all others end well if it does,
-///             or with an error that names it; it itself may be ended by an abort, and by no wrong
-///             access.
-/// \needs      every phase: fault records with a model, the end of every rank, errors, collectives
-/// \tolerance  none
-/// \killed_by  fault.cause_not_told, fault.error_not_told, fault.waits_without_end
-/// \source     NVIDIA/nccl#582, NVIDIA/nvidia-resiliency-ext#170
+/// In a phase that is struck every other rank ends by itself before the deadline. Where the
+/// fault only holds up, well. Where it makes a call fail, all ranks end with an error or none
+/// does, and every error says which call of which rank it was. Where a rank is lost or cut off,
+/// every error names it, and what travels in the collective that waited for it. Where one rank
+/// may fail in any way, all others end well if it does, or with an error that names it; it
+/// itself may be ended by an abort, and by no wrong access.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (evidence.test_case.faults.empty()) {
     judgement.Skipped("no fault was to be injected");
@@ -222,12 +216,13 @@ const PropertyRegistration kRegistration{{
     .claim =
         "Under an injected fault every rank ends in time, as the fault's model says, and names the "
         "rank that was struck.",
-    .needs = "every phase: fault records, the end of every rank, errors, collectives",
+    .reads = {{{kEveryPhase}, {}, "fault records, how every rank ends, errors, collectives"}},
     .tolerance = "none",
     .source = "NVIDIA/nccl#582, NVIDIA/nvidia-resiliency-ext#170",
     .killed_by = {"fault.cause_not_told", "fault.error_not_told", "fault.waits_without_end",
                   "subject.not_slowed_down", "subject.waits_for_a_lost_rank"},
     .check = Check,
+    .case_needs = R"({"as_stated": true, "faults": [{"id": "file/enospc", "where": "0"}]})",
 }};
 
 }  // namespace

@@ -29,12 +29,8 @@ std::string Reached(const FaultCase& fault, const Evidence& evidence) {
   return fmt::format("; stages that were reached: {}", fmt::join(names, ", "));
 }
 
-/// \claim      every fault that the Case asks for is on record as having fired on some rank; where
-///             what comes of them is judged (as_stated), one of them: it may keep others from their
-///             place.
-/// \needs      fault records of any phase
-/// \tolerance  none
-/// \source     a fault that silently does not fire makes whatever follows meaningless
+/// every fault that the Case asks for is on record as having fired on some rank; where what
+/// comes of them is judged (as_stated), one of them: it may keep others from their place.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (evidence.test_case.faults.empty()) {
     judgement.Skipped("no fault was to be injected");
@@ -60,12 +56,13 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "fault.every_fault_fires",
-    .claim = "every fault that was to be injected fired",
-    .needs = "every phase: fault records",
+    .claim = "Every fault that was to be injected fired.",
+    .reads = {{{kEveryPhase}, {}, "fault records"}},
     .tolerance = "none",
     .source = "a fault that does not fire tests nothing",
     .killed_by = {},
     .check = Check,
+    .case_needs = R"({"faults": [{"id": "file/slow", "where": "0"}]})",
 }};
 
 }  // namespace

@@ -238,14 +238,8 @@ void CheckPhase(const PhaseEvidence& phase, Judgement& judgement) {
   }
 }
 
-/// \claim      Every rank of every phase that ran closed its evidence and ended with "ok", without
-/// an
-///             error record and without damage to its streams.
-/// \needs      every phase: the end of every rank
-/// \tolerance  none
-/// \killed_by  fault.barrier_on_rank0_only, fault.error_not_shared,
-///             fault.leftovers_kept, loading.buffers_broadcast_by_rank0_only
-/// \source     NVIDIA/nccl#582, alan-turing-institute/autocast#386, radixark/miles#1763
+/// Every rank of every phase that ran closed its evidence and ended with "ok", without an error
+/// record and without damage to its streams.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence& phase : evidence.phases) {
     if (!phase.skipped.empty()) {
@@ -266,7 +260,7 @@ const PropertyRegistration kRegistration{{
     .id = "fault.every_rank_finishes",
     .claim =
         "Every rank of every phase ends by itself, without an error, and leaves whole evidence.",
-    .needs = "every phase: the end of every rank",
+    .reads = {{{kEveryPhase}, {}, "how every rank ends"}},
     .tolerance = "none",
     .source = "NVIDIA/nccl#582, alan-turing-institute/autocast#386, radixark/miles#1763",
     .killed_by = {"fault.barrier_on_rank0_only", "fault.error_not_shared", "fault.leftovers_kept",

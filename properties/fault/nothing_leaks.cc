@@ -6,14 +6,9 @@
 namespace shardproof {
 namespace {
 
-/// \claim      Every rank that came to its own end holds no descriptor, thread, child, shared
-///             memory or temporary file that it had not when it began; one of a subject no
-///             descriptor of a file where it saves.
-/// \needs      every phase of a case with faults: leaks in the measures of processes
-/// \tolerance  none
-/// \killed_by  fault.file_left_open, fault.helper_left_running, fault.shared_memory_left,
-///             fault.temporary_file_left
-/// \source     design: nothing leaks after a fault
+/// Every rank that came to its own end holds no descriptor, thread, child, shared memory or
+/// temporary file that it had not when it began; one of a subject no descriptor of a file where
+/// it saves.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (evidence.test_case.faults.empty()) {
     judgement.Skipped("no fault was to be injected");
@@ -49,13 +44,14 @@ const PropertyRegistration kRegistration{{
     .id = "fault.nothing_leaks",
     .claim = "A rank that ends has given back every descriptor, thread, process, shared memory and "
              "temporary file, whatever fault struck it.",
-    .needs = "every phase: leaks",
+    .reads = {{{kEveryPhase}, {}, "what processes hold when they end"}},
     .tolerance = "none",
     .source = "a job that is restarted in its process must find what it needs",
     .killed_by = {"fault.file_left_open", "fault.helper_left_running", "fault.shared_memory_left",
                   "fault.temporary_file_left", "subject.file_left_open"},
     .check = Check,
     .needs_processes = true,
+    .case_needs = R"({"as_stated": true, "faults": [{"id": "file/enospc", "where": "0"}]})",
 }};
 
 }  // namespace

@@ -120,18 +120,12 @@ std::string WhyNotAudited(const Evidence& evidence) {
   return "";
 }
 
-/// \claim      When a phase that was struck is over, every checkpoint that lies where it saves is
-/// whole, by
-///             its manifest or against what an earlier job had saved there, and one of the job
-///             itself holds what it would without a fault; at least one is there; `latest` names
-///             one of them. After the same job has run there once more, undisturbed, there is a
-///             checkpoint of its own and no draft of a save. Where all ranks
-///             of a struck phase end well, all is there that they save without a fault.
-/// \needs      the oracle's record of what was left (phases values, train, after)
-/// \tolerance  none
-/// \killed_by  checkpoint.latest_before_data, fault.old_one_removed_first,
-///             fault.writer_error_swallowed
-/// \source     design: the last good checkpoint still loads
+/// When a phase that was struck is over, every checkpoint that lies where it saves is whole, by
+/// its manifest or against what an earlier job had saved there, and one of the job itself holds
+/// what it would without a fault; at least one is there; `latest` names one of them. After the
+/// same job has run there once more, undisturbed, there is a checkpoint of its own and no draft
+/// of a save. Where all ranks of a struck phase end well, all is there that they save without a
+/// fault.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (evidence.test_case.faults.empty()) {
     judgement.Skipped("no fault was to be injected");
@@ -158,7 +152,7 @@ const PropertyRegistration kRegistration{{
     .id = "fault.nothing_lost",
     .claim =
         "Whatever a fault has cut short, a whole checkpoint is there, and what is there is whole.",
-    .needs = "values, train, after: what was left",
+    .reads = {{{"values", "train", "after"}, {}, "checkpoints that were left"}},
     .tolerance = "bit-exact",
     .source = "a fault may cost what was being saved, and nothing that had been",
     .killed_by = {"checkpoint.latest_before_data", "fault.old_one_removed_first",
@@ -166,6 +160,7 @@ const PropertyRegistration kRegistration{{
                   "subject.saves_what_it_has"},
     .check = Check,
     .capabilities = {"save"},
+    .case_needs = R"({"as_stated": true, "faults": [{"id": "file/enospc", "where": "0"}]})",
 }};
 
 }  // namespace

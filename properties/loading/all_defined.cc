@@ -59,14 +59,8 @@ void CheckContradictions(const PhaseEvidence& phase, Judgement& judgement) {
   }
 }
 
-/// \claim      At `ready` and `restored` every rank has every tensor that the model declares or
-/// that
-///             any rank has, and its content is defined; nothing on meta is said to be defined.
-/// \needs      values, plain, resume: ready, restored (and every stage for the last part)
-/// \tolerance  none: a flag
-/// \killed_by  loading.missing_not_initialised, loading.buffer_not_computed
-/// \source     huggingface/transformers#45050, #45902; pytorch meta device documentation: a
-///             materialised tensor has undefined content until something writes it.
+/// At `ready` and `restored` every rank has every tensor that the model declares or that any
+/// rank has, and its content is defined; nothing on meta is said to be defined.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     for (const std::string& stage : FinalStages(*phase, judgement)) {
@@ -79,9 +73,10 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "loading.all_defined",
     .claim = "Once ready or restored, every rank has every tensor, and each has a defined value.",
-    .needs = "values, plain, resume: ready, restored",
+    .reads = {{{"values", "plain", "resume"}, {"ready", "restored"}}},
     .tolerance = "none: a flag",
-    .source = "huggingface/transformers#45050, #45902",
+    .source = "huggingface/transformers#45050, #45902; pytorch meta device documentation: a "
+              "materialised tensor has undefined content until something writes it",
     .killed_by = {"loading.missing_not_initialised", "loading.buffer_not_computed"},
     .check = Check,
 }};

@@ -81,13 +81,8 @@ std::vector<std::string> Buffers(const PhaseEvidence& phase, const std::string& 
   return names;
 }
 
-/// \claim      A buffer with a value at `built` that no checkpoint supplies is bit-equal at `ready`
-///             and `restored`, and the same object at `ready`; one that the checkpoint supplies
-///             equals it.
-/// \needs      values, plain, resume: built, ready, restored
-/// \tolerance  bit-exact: only meta tensors may be materialised, so nothing may write such a buffer
-/// \killed_by  loading.buffers_reallocated, loading.to_empty_recurses
-/// \source     NVIDIA/Megatron-LM#4155, huggingface/transformers#48932, nvidia-cosmos/cosmos-rl#411
+/// A buffer with a value at `built` that no checkpoint supplies is bit-equal at `ready` and
+/// `restored`, and the same object at `ready`; one that the checkpoint supplies equals it.
 void Check(const Evidence& evidence, Judgement& judgement) {
   bool any = false;
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
@@ -113,8 +108,9 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "loading.buffers_preserved",
     .claim = "A buffer that has its value already keeps it: materialisation touches only meta.",
-    .needs = "values, plain, resume: built, ready, restored",
-    .tolerance = "bit-exact",
+    .reads = {{{"values", "plain", "resume"}, {"built", "ready", "restored"}}},
+    .tolerance = "bit-exact: only meta tensors may be materialised, so nothing may write such a "
+                 "buffer",
     .source = "NVIDIA/Megatron-LM#4155, huggingface/transformers#48932, "
               "nvidia-cosmos/cosmos-rl#411",
     .killed_by = {"loading.buffers_reallocated", "loading.to_empty_recurses"},

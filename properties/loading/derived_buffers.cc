@@ -103,13 +103,7 @@ std::map<std::string, DerivedExpectation> WithOriginals(const Evidence& evidence
   return all;
 }
 
-/// \claim      |ulp(buffer[i] - formula(i))| <= ulp_max for every element, on every rank.
-/// \needs      values, plain, resume: ready, restored
-/// \tolerance  ulp_max of the oracle: pow and the reciprocal may each round differently between
-///             math libraries; the bound is derived where the oracle states it
-/// \killed_by  loading.buffer_not_computed, loading.rope_theta_default
-/// \source     huggingface/transformers#45902 (original_inv_freq is 0), unslothai/unsloth#4112,
-///             macwiatrak/Bacformer#36; the definition of rotary position embeddings
+/// |ulp(buffer[i] - formula(i))| <= ulp_max for every element, on every rank.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (evidence.oracle.derived.empty()) {
     judgement.Skipped("no formula defines a buffer of this model");
@@ -134,9 +128,10 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "loading.derived_buffers",
     .claim = "A buffer that a formula defines has the formula's values on every rank.",
-    .needs = "values, plain, resume: ready, restored",
+    .reads = {{{"values", "plain", "resume"}, {"ready", "restored"}}},
     .tolerance = "the oracle's ulp_max: pow and reciprocal may round differently",
-    .source = "huggingface/transformers#45902, unslothai/unsloth#4112, macwiatrak/Bacformer#36",
+    .source = "huggingface/transformers#45902 (original_inv_freq is 0), unslothai/unsloth#4112, "
+              "macwiatrak/Bacformer#36; the definition of rotary position embeddings",
     .killed_by = {"loading.buffer_not_computed", "loading.rope_theta_default"},
     .check = Check,
 }};

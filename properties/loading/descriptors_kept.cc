@@ -168,15 +168,10 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const Ran
               Against::What::kPlacements);
 }
 
-/// \claim      dtype, global shape, kind, persistence, requires_grad and attributes at `ready` and
-///             `restored` are those of `built` and of the declared model; the parameter object is
-///             the same at `ready`; the local shape is what the placements give; where the model
-///             declares strides, dims lie in memory in the order that they give.
-/// \needs      values, plain, resume: built, ready, restored
-/// \tolerance  none: equality
-/// \killed_by  sharding.attributes_dropped, sharding.requires_grad_reset, loading.buffers_cast,
-///             loading.parameters_replaced, loading.strides_lost
-/// \source     pytorch/pytorch#136929, pytorch/torchtitan#4593, NVIDIA/Megatron-LM#1482, #5790
+/// dtype, global shape, kind, persistence, requires_grad and attributes at `ready` and
+/// `restored` are those of `built` and of the declared model; the parameter object is the same
+/// at `ready`; the local shape is what the placements give; where the model declares strides,
+/// dims lie in memory in the order that they give.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     const std::vector<std::string> stages = FinalStages(*phase, judgement);
@@ -204,7 +199,7 @@ const PropertyRegistration kRegistration{{
     .claim =
         "dtype, shape, kind, persistence, requires_grad, attributes, order of dims in memory and "
         "parameter identity are kept from built to ready.",
-    .needs = "values, plain, resume: built, ready, restored",
+    .reads = {{{"values", "plain", "resume"}, {"built", "ready", "restored"}}},
     .tolerance = "none: equality",
     .source = "pytorch/pytorch#136929, pytorch/torchtitan#4593, NVIDIA/Megatron-LM#1482, #5790",
     .killed_by = {"sharding.attributes_dropped", "sharding.requires_grad_reset",

@@ -30,12 +30,8 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& plain, const Pha
   }
 }
 
-/// \claim      For every tensor the sum of its digests over a shard group is the same at `ready` of
-///             phase values as at `ready` of phase plain, where every rank loads everything.
-/// \needs      values, plain: ready
-/// \tolerance  bit-exact: both paths move the same bytes and run the same formulas on one machine
-/// \killed_by  loading.efficient_skips_buffers, loading.bf16_through_f16, loading.two_bytes_swapped
-/// \source     areal-project/AReaL#1182, modelscope/twinkle memory_efficient_init
+/// For every tensor the sum of its digests over a shard group is the same at `ready` of phase
+/// values as at `ready` of phase plain, where every rank loads everything.
 void Check(const Evidence& evidence, Judgement& judgement) {
   const PhaseEvidence* plain = PhaseToJudge(evidence, "plain", judgement);
   if (plain == nullptr) return;
@@ -53,9 +49,10 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "loading.efficient_equals_plain",
     .claim = "The memory-saving path ends with the same bits as the plain path, tensor by tensor.",
-    .needs = "values, plain: ready",
-    .tolerance = "bit-exact",
-    .source = "areal-project/AReaL#1182",
+    .reads = {{{"values", "plain"}, {"ready"}}},
+    .tolerance = "bit-exact: both paths move the same bytes and run the same formulas on one "
+                 "machine",
+    .source = "areal-project/AReaL#1182, modelscope/twinkle memory_efficient_init",
     .killed_by = {"loading.efficient_skips_buffers", "loading.bf16_through_f16",
                   "loading.two_bytes_swapped"},
     .check = Check,

@@ -75,15 +75,8 @@ bool FromScratch(const OracleRecord& oracle) {
          });
 }
 
-/// \claim      digest(tensor on every replica) == digest(tensor in the checkpoint), with dtype and
-///             shape, at `loaded` where content is defined, at `ready` and, if no steps were
-///             taken, at `restored`.
-/// \needs      values, plain, resume: loaded, ready, restored; train, again: ready
-/// \tolerance  bit-exact: loading moves bytes and does no arithmetic
-/// \killed_by  loading.last_block_skipped, loading.bf16_through_f16, loading.two_bytes_swapped,
-///             sharding.shards_swapped,
-///             loading.filled_in_memory_order
-/// \source     facebookresearch/metaseq#254, pytorch/pytorch#187138; the safetensors format
+/// digest(tensor on every replica) == digest(tensor in the checkpoint), with dtype and shape,
+/// at `loaded` where content is defined, at `ready` and, if no steps were taken, at `restored`.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (!evidence.oracle.source.error.empty()) {
     judgement.Inconclusive("the source cannot be read: " + evidence.oracle.source.error);
@@ -120,8 +113,9 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "loading.equals_source",
     .claim = "What the checkpoint holds is what the model holds, bit for bit, on every replica.",
-    .needs = "values, plain, resume: loaded (where defined), ready, restored; train, again: ready",
-    .tolerance = "bit-exact",
+    .reads = {{{"values", "plain", "resume"}, {"loaded", "ready", "restored"}},
+              {{"train", "again", "train_on_device"}, {"ready"}}},
+    .tolerance = "bit-exact: loading moves bytes and does no arithmetic",
     .source = "facebookresearch/metaseq#254, pytorch/pytorch#187138; the safetensors format",
     .killed_by = {"loading.last_block_skipped", "loading.bf16_through_f16",
                   "loading.two_bytes_swapped", "sharding.shards_swapped",

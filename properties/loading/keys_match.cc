@@ -231,13 +231,9 @@ void CheckTiedValues(const OracleRecord& oracle, const PhaseEvidence& phase, Jud
   }
 }
 
-/// \claim      The model's tensors are those it declares; the keys that the pipeline reports as
-///             missing and unexpected are those that are; none is that the case does not allow;
-///             tied names have one value in the checkpoint.
-/// \needs      values, plain, resume: ready or restored; key reports; the source checkpoint
-/// \tolerance  none: sets. Files of older Llama models may hold `*.rotary_emb.inv_freq`.
-/// \killed_by  loading.missing_not_reported, loading.prefix_never_matches
-/// \source     huggingface/transformers#48744, torchgeo/torchgeo#4036, deepspeedai/DeepSpeed#7848
+/// The model's tensors are those it declares; the keys that the pipeline reports as missing and
+/// unexpected are those that are; none is that the case does not allow; tied names have one
+/// value in the checkpoint.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (!evidence.oracle.source.error.empty()) {
     judgement.Inconclusive("the source cannot be read: " + evidence.oracle.source.error);
@@ -263,7 +259,9 @@ const PropertyRegistration kRegistration{{
     .claim =
         "The model has the tensors it declares, and missing and unexpected keys are allowed and "
         "truly reported.",
-    .needs = "values, plain, resume: ready or restored; key reports; the source checkpoint",
+    .reads = {{{"values", "plain", "resume"},
+               {"ready", "restored"},
+               "key reports, the source checkpoint"}},
     .tolerance = "none: sets; *.rotary_emb.inv_freq in old Llama files is allowed",
     .source = "huggingface/transformers#48744, torchgeo/torchgeo#4036, deepspeedai/DeepSpeed#7848",
     .killed_by = {"loading.missing_not_reported", "loading.prefix_never_matches"},

@@ -42,14 +42,9 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const std
   }
 }
 
-/// \claim      Every key that the model has and the checkpoint lacks has a value, the same on every
-///             replica; in the reference pipeline the one that initialisation gives it from seed,
-///             name and index. (How a framework initialises is its own matter.)
-/// \needs      values, plain, resume: ready, restored
-/// \tolerance  bit-exact: initial values are a pure function of (seed, name, index)
-/// \killed_by  loading.init_seed_of_rank, loading.missing_not_initialised
-/// \source     huggingface/transformers#28245, deepspeedai/Megatron-DeepSpeed#193,
-///             pytorch/torchtitan#166; src/load/initial_value.h states the formula
+/// Every key that the model has and the checkpoint lacks has a value, the same on every
+/// replica; in the reference pipeline the one that initialisation gives it from seed, name and
+/// index. (How a framework initialises is its own matter.)
 void Check(const Evidence& evidence, Judgement& judgement) {
   const std::vector<std::string> names = MissingNames(evidence.oracle);
   if (names.empty()) {
@@ -66,9 +61,10 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "loading.missing_alike",
     .claim = "Keys that the checkpoint lacks hold their initial value, the same on every rank.",
-    .needs = "values, plain, resume: ready, restored",
+    .reads = {{{"values", "plain", "resume"}, {"ready", "restored"}}},
     .tolerance = "bit-exact: a pure function of seed, name and index",
-    .source = "huggingface/transformers#28245, pytorch/torchtitan#166; src/load/initial_value.h",
+    .source = "huggingface/transformers#28245, deepspeedai/Megatron-DeepSpeed#193, "
+              "pytorch/torchtitan#166; src/load/initial_value.h states the formula",
     .killed_by = {"loading.init_seed_of_rank", "loading.missing_not_initialised"},
     .check = Check,
 }};

@@ -23,13 +23,8 @@ void CheckStage(const PhaseEvidence& phase, const std::string& stage, Judgement&
   findings.Report(judgement);
 }
 
-/// \claim      At `ready` and `restored`, and at every stage of training, no parameter, buffer or
-///             optimizer state is on the meta device.
-/// \needs      values, plain, resume: ready, restored; train, again, train_resume: every stage
-/// \tolerance  none: a flag
-/// \killed_by  loading.meta_buffer_kept, loading.materialize_skips_subtree
-/// \source     areal-project/AReaL#1182 (review): has_meta looks at parameters only, and buffers of
-///             vision models stay on meta.
+/// At `ready` and `restored`, and at every stage of training, no parameter, buffer or optimizer
+/// state is on the meta device.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     for (const std::string& stage : FinalStages(*phase, judgement)) {
@@ -44,9 +39,12 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "loading.no_meta_left",
     .claim = "Once ready or restored, no parameter and no buffer is on the meta device.",
-    .needs = "values, plain, resume: ready, restored; train, again, train_resume: stepped, resumed",
+    .reads = {{{"values", "plain", "resume"}, {"ready", "restored"}},
+              {{"train", "again", "train_on_device", "train_resume"},
+               {"ready", "stepped", "saved", "restored", "resumed"}}},
     .tolerance = "none: a flag",
-    .source = "areal-project/AReaL#1182 (review)",
+    .source = "areal-project/AReaL#1182 (review): has_meta looks at parameters only, and "
+              "buffers of vision models stay on meta",
     .killed_by = {"loading.meta_buffer_kept", "loading.materialize_skips_subtree"},
     .check = Check,
 }};

@@ -88,12 +88,8 @@ bool SourceIsFinite(const Evidence& evidence) {
   });
 }
 
-/// \claim      At `ready` and `restored` no replica of a tensor has more NaN, or more Inf, than the
-///             values that it comes from; nor has any at any stage of training.
-/// \needs      values, plain, resume: ready, restored; train, again, train_resume: every stage
-/// \tolerance  none: counts
-/// \killed_by  loading.placeholder_marked_initialised, loading.buffers_reallocated
-/// \source     huggingface/transformers#45050 (NaN off rank 0), NVIDIA/Megatron-LM#4155
+/// At `ready` and `restored` no replica of a tensor has more NaN, or more Inf, than the values
+/// that it comes from; nor has any at any stage of training.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     for (const std::string& stage : FinalStages(*phase, judgement)) {
@@ -110,9 +106,11 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "loading.no_new_nan",
     .claim = "Loading adds no NaN and no Inf to what the source or the formula gives.",
-    .needs = "values, plain, resume: ready, restored; train, again, train_resume: stepped, resumed",
+    .reads = {{{"values", "plain", "resume"}, {"ready", "restored"}},
+              {{"train", "again", "train_on_device", "train_resume"},
+               {"ready", "stepped", "saved", "restored", "resumed"}}},
     .tolerance = "none: counts",
-    .source = "huggingface/transformers#45050, NVIDIA/Megatron-LM#4155",
+    .source = "huggingface/transformers#45050 (NaN off rank 0), NVIDIA/Megatron-LM#4155",
     .killed_by = {"loading.placeholder_marked_initialised", "loading.buffers_reallocated"},
     .check = Check,
 }};

@@ -94,15 +94,9 @@ void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std:
   findings.Report(judgement);
 }
 
-/// \claim      On every rank at `ready` and `restored`, and at every stage of training, the sets of
-/// names that share storage are
-///             exactly the ties of the model; each tie has one entry in a saved checkpoint.
-/// \needs      values, plain, resume: ready, restored; train, again, train_resume: every stage;
-/// saved
-///             checkpoints
-/// \tolerance  none: sets
-/// \killed_by  loading.tie_broken_by_materialize, checkpoint.tie_saved_twice
-/// \source     NVIDIA/Megatron-LM#5790, OpenRLHF/OpenRLHF#1316, huggingface/transformers#27314
+/// On every rank at `ready` and `restored`, and at every stage of training, the sets of names
+/// that share storage are exactly the ties of the model; each tie has one entry in a saved
+/// checkpoint.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     for (const std::string& stage : FinalStages(*phase, judgement)) {
@@ -120,9 +114,9 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "loading.ties_kept",
     .claim = "Tied tensors stay tied, nothing else shares memory, and a tie is saved once.",
-    .needs =
-        "values, plain, resume: ready, restored; train, again, train_resume: stepped, resumed; "
-        "saved checkpoints",
+    .reads = {{{"values", "plain", "resume"}, {"ready", "restored"}, "saved checkpoints"},
+              {{"train", "again", "train_on_device", "train_resume"},
+               {"ready", "stepped", "saved", "restored", "resumed"}}},
     .tolerance = "none: sets",
     .source = "NVIDIA/Megatron-LM#5790, OpenRLHF/OpenRLHF#1316, huggingface/transformers#27314",
     .killed_by = {"loading.tie_broken_by_materialize", "checkpoint.tie_saved_twice"},

@@ -29,14 +29,8 @@ void CheckRank(const Case& test_case, const PhaseEvidence& phase, const RankEvid
   judgement.Found(std::move(finding));
 }
 
-/// \claim      device_peak_bytes <= device_own_shard_bytes + bucket_bytes + host_slack_bytes, on
-/// every
-///             rank.
-/// \needs      memory: the memory record of every rank; tensors on a device; any strategy but plain
-/// \tolerance  host_slack_bytes of the case: what a model makes on the device itself before it is
-///             sharded; allocations are counted, not pages
-/// \killed_by  memory.full_copy_on_device
-/// \source     modelscope/twinkle#117, areal-project/AReaL#1182
+/// device_peak_bytes <= device_own_shard_bytes + bucket_bytes + host_slack_bytes, on every
+/// rank.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (evidence.test_case.device == "cpu") {
     judgement.Skipped("every tensor is in the host's memory");
@@ -57,12 +51,14 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "memory.device_peak",
     .claim = "No rank needs more of a device's memory than its own shards, a bucket and the slack.",
-    .needs = "memory: memory records; tensors on a device; any strategy but plain",
-    .tolerance = "host_slack_bytes of the case",
+    .reads = {{{"memory"}, {}, "memory of each rank's device"}},
+    .tolerance = "host_slack_bytes of the case: what a model makes on the device itself before it "
+                 "is sharded; allocations are counted, not pages",
     .source = "modelscope/twinkle#117, areal-project/AReaL#1182",
     .killed_by = {"memory.full_copy_on_device"},
     .check = Check,
     .capabilities = {"host_bound"},
+    .judged_on = JudgedOn::kDevice,
 }};
 
 }  // namespace

@@ -77,15 +77,8 @@ void CheckRanks(const Case& test_case, const PhaseEvidence& phase, Judgement& ju
   judgement.Found(std::move(finding));
 }
 
-/// \claim      peak_bytes - idle_bytes <= own_shard_bytes + bucket_bytes + host_slack_bytes, on
-/// every
-///             rank; anonymous memory, so that the page cache of mapped files is not counted.
-/// \needs      memory: the memory record of every rank; any strategy but plain; a model of which a
-///             full copy would be beyond the bound
-/// \tolerance  host_slack_bytes of the case: allocator, threads and transport, not tensors
-/// \killed_by  memory.every_rank_loads_all, memory.full_copy_kept,
-///             fixtures/subjects/every_rank_loads_all.py
-/// \source     huggingface/transformers#44473, #45649, areal-project/AReaL#1182
+/// peak_bytes - idle_bytes <= own_shard_bytes + bucket_bytes + host_slack_bytes, on every rank;
+/// anonymous memory, so that the page cache of mapped files is not counted.
 void Check(const Evidence& evidence, Judgement& judgement) {
   const PhaseEvidence* phase = PhaseToJudge(evidence, "memory", judgement);
   if (phase == nullptr) return;
@@ -100,8 +93,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "memory.host_peak",
     .claim = "No rank needs more host memory than its own shards, one bucket and the stated slack.",
-    .needs = "memory: memory records; any strategy but plain",
-    .tolerance = "host_slack_bytes of the case",
+    .reads = {{{"memory"}, {}, "memory of each rank"}},
+    .tolerance = "host_slack_bytes of the case: allocator, threads and transport, not tensors",
     .source = "huggingface/transformers#44473, #45649, areal-project/AReaL#1182",
     .killed_by = {"memory.every_rank_loads_all", "memory.full_copy_kept",
                   "subject.every_rank_loads_all"},

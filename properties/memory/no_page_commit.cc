@@ -51,15 +51,8 @@ void CheckStage(const PhaseEvidence& phase, const std::string& stage, Judgement&
   findings.Report(judgement);
 }
 
-/// \claim      At `built`, `loaded`, `sharded` and `materialized` a tensor without a value has no
-///             committed pages.
-/// \needs      memory: built, loaded, sharded, materialized
-/// \tolerance  8192 bytes a tensor: the first and the last page are shared with neighbours;
-/// storages
-///             below 128 KiB are not judged, since the heap reuses pages that are committed
-/// \killed_by  memory.placeholders_zeroed, memory.materialize_zero_fills,
-///             fixtures/subjects/zeros_before_loading.py
-/// \source     huggingface/transformers#45649, modelscope/ms-swift#9982
+/// At `built`, `loaded`, `sharded` and `materialized` a tensor without a value has no committed
+/// pages.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (evidence.test_case.device != "cpu") {
     judgement.Skipped(
@@ -83,12 +76,15 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "memory.no_page_commit",
     .claim = "A tensor that has no value yet commits no pages.",
-    .needs = "memory: built, loaded, sharded, materialized",
-    .tolerance = "8192 bytes a tensor, shared with neighbours; storages of 128 KiB and more",
+    .reads = {{{"memory"}, {"built", "loaded", "sharded", "materialized"}}},
+    .tolerance = "8192 bytes a tensor: the first and the last page are shared with neighbours; "
+                 "storages below 128 KiB are not judged, since the heap reuses pages that are "
+                 "committed",
     .source = "huggingface/transformers#45649, modelscope/ms-swift#9982",
     .killed_by = {"memory.placeholders_zeroed", "memory.materialize_zero_fills",
                   "subject.zeros_before_loading"},
     .check = Check,
+    .judged_on = JudgedOn::kHost,
 }};
 
 }  // namespace

@@ -7,14 +7,8 @@ namespace {
 
 bool IsStep(const std::string& key) { return key.starts_with("stepped"); }
 
-/// \claim      Every step of a job that has the host do some of its optimizer's work leaves model
-/// and
-///             optimizer as the same step leaves them where all of it is done on the device.
-/// \needs      train, again: stepped, of a case that offloads; train_on_device: stepped
-/// \tolerance  bit-exact: the same operations on the same values in the same order
-/// \killed_by  offload.fetched_not_waited_for, offload.returned_not_waited_for,
-///             offload.buffer_in_flight_reused
-/// \source     pytorch/pytorch#180666, deepspeedai/DeepSpeed#7805, NVIDIA/Megatron-LM#5071
+/// Every step of a job that has the host do some of its optimizer's work leaves model and
+/// optimizer as the same step leaves them where all of it is done on the device.
 void Check(const Evidence& evidence, Judgement& judgement) {
   const PhaseEvidence* on_device = PhaseToJudge(evidence, "train_on_device", judgement);
   if (on_device == nullptr) return;
@@ -39,8 +33,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "offload.equals_on_device",
     .claim = "Steps of which the host does a part are those of the device alone, to the bit.",
-    .needs = "train, again: stepped, of a case that offloads; train_on_device: stepped",
-    .tolerance = "bit-exact",
+    .reads = {{{"train", "again", "train_on_device"}, {"stepped"}}},
+    .tolerance = "bit-exact: the same operations on the same values in the same order",
     .source = "pytorch/pytorch#180666, deepspeedai/DeepSpeed#7805, NVIDIA/Megatron-LM#5071",
     .killed_by = {"offload.fetched_not_waited_for", "offload.returned_not_waited_for",
                   "offload.buffer_in_flight_reused"},

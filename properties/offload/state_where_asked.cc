@@ -88,16 +88,9 @@ void CheckStage(const PhaseEvidence& phase, const std::string& key, double fract
   judgement.Found(std::move(finding));
 }
 
-/// \claim      After every step, the optimizer's state of a parameter is in one place on all ranks;
-/// on
-///             the host is at least the fraction that was asked for, and at most one parameter
-///             more; in phase train_on_device nothing is.
-/// \needs      train, again, train_resume, train_on_device: stepped, resumed; a case that offloads,
-/// with
-///             tensors on a device
-/// \tolerance  one parameter: none is split
-/// \killed_by  offload.fraction_ignored
-/// \source     NVIDIA/Megatron-LM's hybrid device optimizer (--optimizer-offload-fraction)
+/// After every step, the optimizer's state of a parameter is in one place on all ranks; on the
+/// host is at least the fraction that was asked for, and at most one parameter more; in phase
+/// train_on_device nothing is.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (PhaseToJudge(evidence, "train_on_device", judgement) == nullptr) return;
   if (evidence.test_case.device == "cpu") {
@@ -117,12 +110,13 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "offload.state_where_asked",
     .claim = "The host has as much of the optimizer's state as was asked for.",
-    .needs = "train, again, train_resume, train_on_device: stepped, resumed; tensors on a device",
+    .reads = {{{"train", "again", "train_on_device", "train_resume"}, {"stepped", "resumed"}}},
     .tolerance = "one parameter: none is split",
-    .source = "NVIDIA/Megatron-LM's hybrid device optimizer",
+    .source = "NVIDIA/Megatron-LM's hybrid device optimizer (--optimizer-offload-fraction)",
     .killed_by = {"offload.fraction_ignored"},
     .check = Check,
     .capabilities = {"train"},
+    .judged_on = JudgedOn::kDevice,
 }};
 
 }  // namespace

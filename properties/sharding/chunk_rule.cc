@@ -168,17 +168,9 @@ bool Has(const TensorDescriptor& descriptor, const std::string& kind) {
                      [&](const PlacementRecord& placement) { return placement.kind == kind; });
 }
 
-/// \claim      On every rank the owned runs of a sharded tensor are the block that its placements
-///             give its mesh coordinate: Shard(d) by torch.chunk(dim d, axis size), a strided shard
-///             by torch.chunk of each of the split_factor pieces, which are those that axes further
-///             right make of the dim.
-/// \needs      values, plain, resume: sharded, materialized, ready, restored
-/// \tolerance  none: sets of elements
-/// \killed_by  sharding.floor_plus_remainder, sharding.ceil_on_every_rank,
-///             sharding.strided_taken_for_plain, sharding.strided_split_ignores_padding
-/// \source     torch.chunk documentation; DTensor's _StridedShard; pytorch/pytorch#136228 (two
-/// chunk
-///             rules in one program), #168134 (uneven strided shards)
+/// On every rank the owned runs of a sharded tensor are the block that its placements give its
+/// mesh coordinate: Shard(d) by torch.chunk(dim d, axis size), a strided shard by torch.chunk
+/// of each of the split_factor pieces, which are those that axes further right make of the dim.
 void Check(const Evidence& evidence, Judgement& judgement) {
   bool other_rule = false;
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
@@ -205,9 +197,10 @@ const PropertyRegistration kRegistration{{
     .id = "sharding.chunk_rule",
     .claim = "Shards are cut as torch.chunk does, strided ones piece by piece: ceil-sized chunks, "
              "trailing ones short or empty.",
-    .needs = "values, plain, resume: every stage with sharded tensors",
+    .reads = {{{"values", "plain", "resume"}, {"sharded", "materialized", "ready", "restored"}}},
     .tolerance = "none: sets of elements",
-    .source = "torch.chunk documentation; DTensor's _StridedShard; pytorch/pytorch#136228, #168134",
+    .source = "torch.chunk documentation; DTensor's _StridedShard; pytorch/pytorch#136228 (two "
+              "chunk rules in one program), #168134 (uneven strided shards)",
     .killed_by = {"sharding.floor_plus_remainder", "sharding.ceil_on_every_rank",
                   "sharding.strided_taken_for_plain", "sharding.strided_split_ignores_padding"},
     .check = Check,

@@ -131,14 +131,8 @@ void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, Judgement&
   }
 }
 
-/// \claim      For every sequence number, op, root, dtype, element count and logical tensors are
-/// the
-///             same on all ranks, and all ranks make the same number of collectives.
-/// \needs      values, plain, resume, memory, train, again, train_resume: collectives
-/// \tolerance  none: equality
-/// \killed_by  comm.two_broadcasts_swapped, comm.buffers_in_pointer_order
-/// \source     verl-project/verl#6365, pytorch/pytorch#75902 (class 3 mismatches pass in silence),
-///             huggingface/accelerate#3921
+/// For every sequence number, op, root, dtype, element count and logical tensors are the same
+/// on all ranks, and all ranks make the same number of collectives.
 void Check(const Evidence& evidence, Judgement& judgement) {
   std::vector<const PhaseEvidence*> phases = LoadPhases(evidence, judgement);
   if (evidence.Phase("memory") != nullptr) {
@@ -157,9 +151,13 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "sharding.collectives_in_order",
     .claim = "All ranks make the same collectives, on the same tensors, in the same order.",
-    .needs = "values, plain, resume, memory, train, again, train_resume: collectives",
+    .reads = {{{"values", "plain", "resume", "memory", "train", "again", "train_on_device",
+                "train_resume"},
+               {},
+               "collectives"}},
     .tolerance = "none: equality",
-    .source = "verl-project/verl#6365, pytorch/pytorch#75902, huggingface/accelerate#3921",
+    .source = "verl-project/verl#6365, pytorch/pytorch#75902 (class 3 mismatches pass in "
+              "silence), huggingface/accelerate#3921",
     .killed_by = {"comm.two_broadcasts_swapped", "comm.buffers_in_pointer_order"},
     .check = Check,
     .capabilities = {"collectives"},

@@ -91,15 +91,9 @@ void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std:
   findings.Report(judgement);
 }
 
-/// \claim      At `ready` and `restored`, and at every stage of training, every replica has rank
-/// 0's
-///             digest, the shards of a tensor add up to what rank 0 had at `loaded`, and dtype,
-///             shape, placements, requires_grad and kind are alike on all ranks.
-/// \needs      values, plain, resume: loaded, ready, restored; train, again, train_resume: every
-///             stage, of model and optimizer
-/// \tolerance  bit-exact: copies
-/// \killed_by  sharding.one_rank_unfilled, sharding.shards_swapped, loading.init_seed_of_rank
-/// \source     EvolvingLMMs-Lab/lmms-engine#185, pytorch/torchtitan#166, mosaicml/composer#2812
+/// At `ready` and `restored`, and at every stage of training, every replica has rank 0's
+/// digest, the shards of a tensor add up to what rank 0 had at `loaded`, and dtype, shape,
+/// placements, requires_grad and kind are alike on all ranks.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     for (const std::string& stage : FinalStages(*phase, judgement)) {
@@ -115,9 +109,10 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "sharding.ranks_match_rank0",
     .claim = "Replicas equal rank 0, shards add up to what rank 0 loaded, descriptors are alike.",
-    .needs = "values, plain, resume: loaded, ready, restored; "
-             "train, again, train_resume: stepped, resumed",
-    .tolerance = "bit-exact",
+    .reads = {{{"values", "plain", "resume"}, {"loaded", "ready", "restored"}},
+              {{"train", "again", "train_on_device", "train_resume"},
+               {"ready", "stepped", "saved", "restored", "resumed"}}},
+    .tolerance = "bit-exact: copies",
     .source = "EvolvingLMMs-Lab/lmms-engine#185, pytorch/torchtitan#166, mosaicml/composer#2812",
     .killed_by = {"sharding.one_rank_unfilled", "sharding.shards_swapped",
                   "loading.init_seed_of_rank"},

@@ -187,14 +187,8 @@ void CheckStage(const PhaseEvidence& phase, const std::string& stage,
   }
 }
 
-/// \claim      The owned runs of each replica's ranks are disjoint and their union is the whole
-///             tensor; the coverage sums agree with the runs; nothing awaits a reduction.
-/// \needs      values, plain, resume: sharded, materialized, ready, restored; train, again,
-///             train_resume: every stage, of model and optimizer
-/// \tolerance  none: sets of elements
-/// \killed_by  sharding.last_rank_drops_remainder, sharding.ceil_on_every_rank
-/// \source     pytorch/pytorch#136228, ByteDance-Seed/VeOmni#794, pytorch/pytorch#168134; the
-///             definition of a partition
+/// The owned runs of each replica's ranks are disjoint and their union is the whole tensor; the
+/// coverage sums agree with the runs; nothing awaits a reduction.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     FinalStages(*phase, judgement);  // says which are not there
@@ -216,10 +210,12 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "sharding.shards_tile",
     .claim = "The ranks' shards are a disjoint, exact cover of every tensor, on every replica.",
-    .needs = "values, plain, resume: sharded, materialized, ready, restored; "
-             "train, again, train_resume: stepped, resumed",
+    .reads = {{{"values", "plain", "resume"}, {"sharded", "materialized", "ready", "restored"}},
+              {{"train", "again", "train_on_device", "train_resume"},
+               {"ready", "stepped", "saved", "restored", "resumed"}}},
     .tolerance = "none: sets of elements",
-    .source = "pytorch/pytorch#136228, #168134, ByteDance-Seed/VeOmni#794",
+    .source = "pytorch/pytorch#136228, ByteDance-Seed/VeOmni#794, pytorch/pytorch#168134; the "
+              "definition of a partition",
     .killed_by = {"sharding.last_rank_drops_remainder", "sharding.ceil_on_every_rank"},
     .check = Check,
 }};

@@ -75,16 +75,8 @@ void Compare(const StageRecord& earlier, const StageRecord& later, int64_t rank,
   }
 }
 
-/// \claim      An optimizer that was made before its model was sharded has the same groups
-/// afterwards,
-///             before any step: as many, with the same options and the same parameters in the same
-///             order.
-/// \needs      every phase: optimizer records of two stages at step 0
-/// \tolerance  none
-/// \killed_by  training.groups_merged, training.group_order_of_names
-/// \source     modelscope/twinkle#117; torch.optim.Optimizer.param_groups, whose order is what a
-/// state
-///             dict counts by
+/// An optimizer that was made before its model was sharded has the same groups afterwards,
+/// before any step: as many, with the same options and the same parameters in the same order.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence& phase : evidence.phases) {
     std::vector<std::string> keys;
@@ -105,11 +97,13 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "training.groups_kept",
     .claim = "Sharding a model changes no group of its optimizer: options, parameters, order.",
-    .needs = "every phase: optimizer records of two stages at step 0",
+    .reads = {{{kEveryPhase}, {}, "the optimizer at two stages before its first step"}},
     .tolerance = "none",
-    .source = "modelscope/twinkle#117; torch.optim.Optimizer.param_groups",
+    .source = "modelscope/twinkle#117; torch.optim.Optimizer.param_groups, whose order is what "
+              "a state dict counts by",
     .killed_by = {"training.groups_merged", "training.group_order_of_names"},
     .check = Check,
+    .case_needs = R"({"optimizer": "before-sharding"})",
 }};
 
 }  // namespace

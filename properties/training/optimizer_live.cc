@@ -104,18 +104,9 @@ void CheckRank(const OracleRecord& oracle, bool is_reference, const RankEvidence
                {rank.rank});
 }
 
-/// \claim      At every stage at which an optimizer is observed, it holds each trainable parameter
-/// of
-///             the model, the very object, exactly once, and nothing that is not the model's; that
-///             of the reference nothing that is frozen.
-/// \needs      every phase: optimizer records
-/// \tolerance  none: identity
-/// \killed_by  training.optimizer_not_rebound, training.optimizer_holds_frozen,
-/// loading.parameters_replaced,
-///             training.unfrozen_not_held,
-///             fixtures/subjects/stale_optimizer.py, optimizer_misses_a_parameter.py
-/// \source     modelscope/twinkle#117 (an optimizer made before sharding has to be bound anew);
-///             torch.distributed.fsdp.fully_shard tutorial: the optimizer is made after sharding
+/// At every stage at which an optimizer is observed, it holds each trainable parameter of the
+/// model, the very object, exactly once, and nothing that is not the model's; that of the
+/// reference nothing that is frozen.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence& phase : evidence.phases) {
     std::vector<std::string> keys;  // in the order of the stages
@@ -143,13 +134,16 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "training.optimizer_live",
     .claim = "The optimizer holds every trainable parameter of the model once, and nothing else.",
-    .needs = "every phase: optimizer records",
+    .reads = {{{kEveryPhase}, {}, "optimizers"}},
     .tolerance = "none: identity",
-    .source = "modelscope/twinkle#117; torch.distributed.fsdp.fully_shard tutorial",
+    .source = "modelscope/twinkle#117 (an optimizer made before sharding has to be bound anew); "
+              "torch.distributed.fsdp.fully_shard tutorial: the optimizer is made after "
+              "sharding",
     .killed_by = {"training.optimizer_not_rebound", "training.optimizer_holds_frozen",
                   "loading.parameters_replaced", "training.unfrozen_not_held",
                   "subject.stale_optimizer", "subject.optimizer_misses_a_parameter"},
     .check = Check,
+    .case_needs = R"({"optimizer": "before-sharding"})",
 }};
 
 }  // namespace

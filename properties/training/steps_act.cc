@@ -46,16 +46,8 @@ void CheckStep(const Evidence& evidence, const PhaseEvidence& phase, const std::
       {.against = {Against::What::kEarlier, phase.name, before}}));
 }
 
-/// \claim      Between one step and the next some trainable parameter changes, and no parameter
-/// that
-///             does not require a gradient does.
-/// \needs      train, again: ready, stepped, restored, resumed
-/// \tolerance  bit-exact for what is frozen. Of what is trainable any change is enough: in bf16 a
-/// small
-///             step may round away on most tensors. Of the reference nothing is asked of it here:
-///             another property says what its steps make.
-/// \killed_by  fixtures/subjects/stale_optimizer_steps.py, steps_change_frozen.py
-/// \source     torch.optim documentation: a step updates the parameters that the optimizer holds
+/// Between one step and the next some trainable parameter changes, and no parameter that does
+/// not require a gradient does.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (PhaseToJudge(evidence, "train", judgement) == nullptr) return;
   for (const PhaseEvidence* phase : TrainPhases(evidence)) {
@@ -79,9 +71,10 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "training.steps_act",
     .claim = "Every optimizer step changes the model, and none changes a frozen parameter.",
-    .needs = "train, again: ready, stepped, restored, resumed",
+    .reads = {{{"train", "again"}, {"ready", "stepped", "restored", "resumed"}}},
     .tolerance = "bit-exact for what is frozen",
-    .source = "torch.optim documentation",
+    .source = "torch.optim documentation: a step updates the parameters that the optimizer "
+              "holds",
     .killed_by = {"subject.stale_optimizer_steps", "subject.steps_change_frozen"},
     .check = Check,
     .capabilities = {"train"},

@@ -320,18 +320,10 @@ int64_t StepOf(const std::string& key) {
   return at == std::string::npos ? 0 : std::stoll(key.substr(at + 1));
 }
 
-/// \claim      Every optimizer step of the reference leaves parameters, moments, masters and step
-///             counters as AdamW makes them of what was there before, with the gradients of
-///             src/optim/gradient.h, clipped by their norm over all ranks, in the order of
-///             operations of src/numeric/adamw_element.h; computed here on whole tensors, in scalar
-///             code of its own.
-/// \needs      train, again, train_on_device, train_resume: ready, restored, stepped, resumed
-/// \tolerance  bit-exact. Judged are tensors all of whose bytes are on record; if gradients are
-///             clipped, only where that is all of them.
-/// \killed_by  training.norm_of_own_shard, training.decay_of_all,
-///             training.unfrozen_counts_from_start, offload.fetched_not_waited_for,
-///             offload.returned_not_waited_for, offload.buffer_in_flight_reused
-/// \source     Loshchilov and Hutter, Decoupled Weight Decay Regularization, algorithm 2
+/// Every optimizer step of the reference leaves parameters, moments, masters and step counters
+/// as AdamW makes them of what was there before, with the gradients of src/optim/gradient.h,
+/// clipped by their norm over all ranks, in the order of operations of
+/// src/numeric/adamw_element.h; computed here on whole tensors, in scalar code of its own.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (!IsReference(evidence)) {
     judgement.Skipped("the subject's gradients are not known");
@@ -358,7 +350,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "training.steps_by_formula",
     .claim = "Every optimizer step of the reference is AdamW's, to the bit.",
-    .needs = "train, again, train_on_device, train_resume: ready, restored, stepped, resumed",
+    .reads = {{{"train", "again", "train_on_device", "train_resume"},
+               {"ready", "restored", "stepped", "resumed"}}},
     .tolerance = "bit-exact",
     .source = "Loshchilov and Hutter, Decoupled Weight Decay Regularization, algorithm 2",
     .killed_by = {"training.norm_of_own_shard", "training.decay_of_all",

@@ -385,13 +385,48 @@ std::string EarlyStage() {
   return OneOf<std::string>({"built", "sharded", "materialized", "ready"});
 }
 
-/// What strikes processes alone: simulated ranks share one, and have no connections.
-FaultCase FaultOfAProcess(int64_t ranks) {
-  const std::string place = fmt::format("{}@{}", Between(0, ranks - 1), EarlyStage());
-  std::vector<FaultCase> faults = {{"rank/stop", place},
-                                   {"memory/new", fmt::format("{}:0", Between(0, 800))}};
-  if (ranks > 1) faults.push_back({"net/reset", place});
-  return OneOf(faults);
+using Certain = FaultDraw::Certain;
+using Anywhere = FaultDraw::Anywhere;
+
+/// Those of the faults that a case may have, by how they are drawn.
+class Choices {
+ public:
+  Choices(const std::vector<DrawnFault>& faults, const Case& made)
+      : faults_(faults), ranks_(made.WorldSize()), is_simulated_(made.transport == "sim") {}
+
+  std::vector<DrawnFault> ThatStrike(bool need_processes) const {
+    return Those([&](const FaultDraw& draw) {
+      return draw.certain != Certain::kNowhere && draw.needs_processes == need_processes;
+    });
+  }
+  std::vector<DrawnFault> Somewhere(Anywhere anywhere) const {
+    return Those([&](const FaultDraw& draw) { return draw.anywhere == anywhere; });
+  }
+
+ private:
+  std::vector<DrawnFault> Those(const std::function<bool(const FaultDraw&)>& wanted) const {
+    std::vector<DrawnFault> those;
+    for (const DrawnFault& fault : faults_) {
+      const FaultDraw& draw = fault.draw;
+      const bool can = (!draw.needs_others || ranks_ > 1) &&
+                       (!draw.only_simulated || is_simulated_) &&
+                       (!draw.needs_processes || !is_simulated_);
+      if (can && wanted(draw)) those.push_back(fault);
+    }
+    return those;
+  }
+
+  const std::vector<DrawnFault>& faults_;
+  const int64_t ranks_;
+  const bool is_simulated_;
+};
+
+/// Rank 0 comes by its first call whatever the case: it maps the checkpoint, makes what a save is
+/// written into, writes, syncs and renames it, and reads it back.
+FaultCase AtCertain(const DrawnFault& fault, const std::string& moment,
+                    const std::string& allocation) {
+  if (fault.draw.certain == Certain::kEarlyStage) return {fault.id, moment};
+  return {fault.id, fault.draw.certain == Certain::kAllocation ? allocation : "0:0"};
 }
 
 /// Whether there is a byte to be damaged in what it saves.
@@ -402,38 +437,29 @@ bool SavesBytes(const Case& made) {
       });
 }
 
-/// Rank 0 comes by here whatever the case: it maps the checkpoint, makes what a save is written
-/// into, writes, syncs and renames it, and reads it back.
-FaultCase FaultThatStrikes(const Case& made) {
+FaultCase FaultThatStrikes(const Case& made, const Choices& choices) {
   const int64_t ranks = made.WorldSize();
-  if (made.transport != "sim" && Chance(40)) return FaultOfAProcess(ranks);
+  if (made.transport != "sim" && Chance(40)) {
+    const std::string moment = fmt::format("{}@{}", Between(0, ranks - 1), EarlyStage());
+    const std::string allocation = fmt::format("{}:0", Between(0, 800));
+    return AtCertain(OneOf(choices.ThatStrike(true)), moment, allocation);
+  }
   const std::string rank = std::to_string(Between(0, ranks - 1));
   const std::string early = EarlyStage();
   if (SavesBytes(made) && Chance(8)) return {"file/rot", std::to_string(Between(0, 9999))};
-  return OneOf<FaultCase>({{"rank/kill", rank + "@" + early},
-                           {"rank/leave", rank + "@" + early},
-                           {"file/map", "0:0"},
-                           {"file/enospc", "0:0"},
-                           {"file/edquot", "0:0"},
-                           {"file/eio", "0:0"},
-                           {"file/short", "0:0"},
-                           {"file/fsync", "0:0"},
-                           {"file/rename", "0:0"},
-                           {"file/read-only", "0:0"}});
+  return AtCertain(OneOf(choices.ThatStrike(false)), rank + "@" + early, "0:0");
 }
 
 /// Anything, anywhere: it may never come to it.
-FaultCase FaultSomewhere(int64_t ranks, bool trains, bool is_simulated) {
-  const std::string rank = std::to_string(Between(0, ranks - 1));
+FaultCase FaultSomewhere(const Case& made, const Choices& choices) {
+  const bool trains = made.steps > 0;
+  const std::string rank = std::to_string(Between(0, made.WorldSize() - 1));
   if (Chance(30)) {
-    return {OneOf<std::string>({"rank/kill", "rank/leave"}),
+    return {OneOf(choices.Somewhere(Anywhere::kCollective)).id,
             fmt::format("{}@#{}", rank, Between(0, trains ? 80 : 30))};
   }
-  std::vector<std::string> ids = {"file/map",       "file/read",     "file/enospc",  "file/edquot",
-                                  "file/eio",       "file/short",    "file/fsync",   "file/rename",
-                                  "file/read-only", "memory/tensor", "memory/pinned"};
-  if (ranks > 1 && is_simulated) ids.insert(ids.end(), {"comm/drop", "comm/mismatch"});
-  return {OneOf(ids), fmt::format("{}:{}", Between(0, trains ? 40 : 12), rank)};
+  return {OneOf(choices.Somewhere(Anywhere::kCall)).id,
+          fmt::format("{}:{}", Between(0, trains ? 40 : 12), rank)};
 }
 
 /// Two ranks of a world, another one each time.
@@ -470,7 +496,7 @@ std::vector<FaultCase> BothStrike(Case& made) {
 
 /// One fault, or two: such that both strike, or of which either may come first, beside one that
 /// strikes early for certain, or one that strikes late if the other has not.
-void MakeFaults(Case& made) {
+void MakeFaults(Case& made, const std::vector<DrawnFault>& faults) {
   const int64_t ranks = made.WorldSize();
   made.as_stated = true;
   made.device = "cpu";
@@ -480,11 +506,11 @@ void MakeFaults(Case& made) {
     made.faults = BothStrike(made);
     return;
   }
+  const Choices choices(faults, made);
   const bool is_late = Chance(50);
   const std::string at_the_end = std::to_string(Between(0, ranks - 1)) + "@saved";
-  made.faults = {is_late ? FaultCase{"rank/kill", at_the_end} : FaultThatStrikes(made)};
-  if (is_late || Chance(40))
-    made.faults.push_back(FaultSomewhere(ranks, made.steps > 0, made.transport == "sim"));
+  made.faults = {is_late ? FaultCase{"rank/kill", at_the_end} : FaultThatStrikes(made, choices)};
+  if (is_late || Chance(40)) made.faults.push_back(FaultSomewhere(made, choices));
 }
 
 Case DrawCase(const GenerateOptions& options) {
@@ -537,7 +563,7 @@ Case DrawCase(const GenerateOptions& options) {
   }
   if (Chance(30)) made.max_file_bytes = std::max<uint64_t>(bytes / 8, Between(16, 4096));
   made.leftovers = Chance(25);
-  if (options.faults && !options.large && Chance(10)) MakeFaults(made);
+  if (!options.faults.empty() && !options.large && Chance(10)) MakeFaults(made, options.faults);
   return made;
 }
 

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "verify/case/case.h"
+#include "verify/case/fault_draw.h"
 
 namespace shardproof {
 
@@ -17,7 +19,9 @@ struct GenerateOptions {
   std::string transport = "sim";  ///< of the reference
   int64_t world = 0;              ///< ranks of every case; 0: 1 to world_max
   int64_t world_max = 16;
-  bool faults = true;  ///< some cases have faults, and are judged by what comes of them alone
+  /// Some cases have faults, and are judged by what comes of them alone: of these, in this order,
+  /// and of a few that are drawn in pairs. Empty: none has.
+  std::vector<DrawnFault> faults = {};
   bool large = false;  ///< one tensor is large enough for memory to be judged
 };
 

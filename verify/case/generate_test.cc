@@ -13,9 +13,24 @@ namespace {
 
 constexpr uint64_t kCases = 3000;
 
+using Certain = FaultDraw::Certain;
+using Anywhere = FaultDraw::Anywhere;
+
+/// Faults drawn in every way.
+const GenerateOptions& WithFaults() {
+  static const GenerateOptions options = {
+      .faults = {
+          {"rank/kill", {.certain = Certain::kEarlyStage, .anywhere = Anywhere::kCollective}},
+          {"file/eio", {.certain = Certain::kFirstCall, .anywhere = Anywhere::kCall}},
+          {"comm/drop",
+           {.anywhere = Anywhere::kCall, .needs_others = true, .only_simulated = true}},
+          {"memory/new", {.certain = Certain::kAllocation, .needs_processes = true}}}};
+  return options;
+}
+
 TEST(GenerateCase, GivesValidCasesThatTheirJsonKeeps) {
   for (uint64_t i = 0; i < kCases; ++i) {
-    const nlohmann::json json = CaseToJson(GenerateCase({}, 5, i));
+    const nlohmann::json json = CaseToJson(GenerateCase(WithFaults(), 5, i));
     const auto parsed = ParseCase(json);
     ASSERT_TRUE(parsed.ok()) << parsed.error().message << "\n" << json.dump(1);
     EXPECT_EQ(CaseToJson(parsed.value()), json);
@@ -24,7 +39,7 @@ TEST(GenerateCase, GivesValidCasesThatTheirJsonKeeps) {
 
 TEST(GenerateCase, IsAFunctionOfSeedAndIndex) {
   const auto text = [](uint64_t seed, uint64_t index) {
-    return CaseToJson(GenerateCase({}, seed, index)).dump();
+    return CaseToJson(GenerateCase(WithFaults(), seed, index)).dump();
   };
   EXPECT_EQ(text(1, 2), text(1, 2));
   EXPECT_NE(text(1, 2), text(1, 3));
@@ -34,7 +49,8 @@ TEST(GenerateCase, IsAFunctionOfSeedAndIndex) {
 TEST(GenerateCase, HasEveryFeatureSomewhere) {
   std::set<std::string> seen;
   for (uint64_t i = 0; i < kCases; ++i) {
-    for (const std::string& feature : FeaturesOf(GenerateCase({}, 9, i))) seen.insert(feature);
+    for (const std::string& feature : FeaturesOf(GenerateCase(WithFaults(), 9, i)))
+      seen.insert(feature);
   }
   const std::set<std::string> left_out = {"device.cuda"};  // not every machine has one
   for (const std::string& feature : KnownFeatures()) {
@@ -47,6 +63,26 @@ TEST(GenerateCase, KeepsTheNumberOfRanksAskedFor) {
     EXPECT_EQ(GenerateCase({.world = 4}, 3, i).WorldSize(), 4);
     EXPECT_LE(GenerateCase({.world_max = 5}, 3, i).WorldSize(), 5);
   }
+}
+
+TEST(GenerateCase, DrawsAFaultWhereItsRegistrationSays) {
+  std::set<std::string> simulated, real;
+  for (uint64_t i = 0; i < kCases; ++i) {
+    GenerateOptions options = WithFaults();
+    const Case made = GenerateCase(options, 9, i);
+    for (const FaultCase& fault : made.faults) {
+      EXPECT_TRUE(fault.id != "comm/drop" || made.WorldSize() > 1);
+      simulated.insert(fault.id);
+    }
+    options.transport = "gloo";
+    for (const FaultCase& fault : GenerateCase(options, 9, i).faults) real.insert(fault.id);
+  }
+  EXPECT_TRUE(simulated.contains("comm/drop") && !simulated.contains("memory/new"));
+  EXPECT_TRUE(real.contains("memory/new") && !real.contains("comm/drop"));
+}
+
+TEST(GenerateCase, StrikesNothingWhereNoFaultIsGiven) {
+  for (uint64_t i = 0; i < kCases; ++i) EXPECT_FALSE(GenerateCase({}, 9, i).as_stated);
 }
 
 }  // namespace

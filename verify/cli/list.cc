@@ -2,6 +2,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+
 #include "verify/cli/command.h"
 #include "verify/faults/fault.h"
 #include "verify/run/bug.h"
@@ -13,9 +17,39 @@ namespace {
 void PrintProperties() {
   for (const Property& property : AllProperties()) {
     fmt::print("{}\n  {}\n  reads: {}; tolerance: {}\n  killed by: {}\n", property.id,
-               property.claim, property.needs, property.tolerance,
+               property.claim, ReadsInWords(property), property.tolerance,
                fmt::join(property.killed_by, ", "));
   }
+}
+
+const char* NameOf(JudgedOn judged_on) {
+  switch (judged_on) {
+    case JudgedOn::kAny:
+      return "any";
+    case JudgedOn::kHost:
+      return "host";
+    case JudgedOn::kDevice:
+      return "device";
+  }
+  return "";
+}
+
+void PrintPropertiesAsJson() {
+  nlohmann::json all = nlohmann::json::array();
+  for (const Property& property : AllProperties()) {
+    all.push_back({{"id", property.id},
+                   {"claim", property.claim},
+                   {"reads", ReadsInWords(property)},
+                   {"tolerance", property.tolerance},
+                   {"source", property.source},
+                   {"killed_by", property.killed_by},
+                   {"capabilities", property.capabilities},
+                   {"needs_processes", property.needs_processes},
+                   {"judged_on", NameOf(property.judged_on)},
+                   {"case_needs", nlohmann::json::parse(property.case_needs)},
+                   {"only_subjects", property.only_subjects}});
+  }
+  fmt::print("{}\n", all.dump(1));
 }
 
 void PrintCapabilities() {
@@ -26,9 +60,24 @@ void PrintCapabilities() {
 
 void PrintBugs() {
   for (const PlantedBug& bug : AllBugs()) {
-    fmt::print("{}\n  {}\n  seen in: {}\n  must turn red: {}\n", bug.id, bug.mistake, bug.seen_in,
-               fmt::join(bug.killed_by, ", "));
+    fmt::print("{}\n  {}\n  kind: {}\n  seen in: {}\n  must turn red: {}\n", bug.id, bug.mistake,
+               bug.kind.empty() ? "none" : bug.kind, bug.seen_in, fmt::join(bug.killed_by, ", "));
   }
+}
+
+/// A row for each kind of mistake, and one for bugs of no kind.
+void PrintBugTable() {
+  std::map<std::string, std::vector<std::string>> planted;
+  for (const PlantedBug& bug : AllBugs()) {
+    planted[bug.kind].push_back(fmt::format("`{}`", bug.id));
+  }
+  fmt::print("| kind | the mistake | planted |\n| --- | --- | --- |\n");
+  for (const KindOfMistake& kind : KnownKinds()) {
+    const auto& ids = planted[kind.name];
+    fmt::print("| {} | {} | {} |\n", kind.name, kind.mistake,
+               ids.empty() ? "-" : fmt::to_string(fmt::join(ids, ", ")));
+  }
+  fmt::print("| none | of no such kind | {} |\n", fmt::join(planted[""], ", "));
 }
 
 const char* ModelText(FaultModel model) {
@@ -64,29 +113,49 @@ void PrintFaults() {
       kTriggerHelp);
 }
 
+/// A row for each fault.
+void PrintFaultTable() {
+  fmt::print("| fault | what happens | a correct job | example |\n| --- | --- | --- | --- |\n");
+  for (const Fault& fault : AllFaults()) {
+    fmt::print("| `{}` | {} | {} | `{}@{}`: {} |\n", fault.id, fault.what, ModelText(fault.model),
+               fault.id, fault.example.where, fault.example.words);
+  }
+}
+
+/// One of the registries: its lines, and if it has one, the same in another form.
+struct Listing {
+  const char* name;
+  const char* what;
+  std::function<void()> print;
+  const char* option = nullptr;
+  const char* option_help = nullptr;
+  std::function<void()> print_otherwise = {};
+};
+
 }  // namespace
 
 void AddList(CLI::App& app, int* exit_code) {
   CLI::App* command =
       app.add_subcommand("list", "List what there is to judge, to plant, to inject");
   command->require_subcommand(1);
-  command->add_subcommand("properties", "What is judged")->callback([exit_code] {
-    PrintProperties();
-    *exit_code = 0;
-  });
-  command->add_subcommand("capabilities", "What a subject may declare that it cannot do")
-      ->callback([exit_code] {
-        PrintCapabilities();
-        *exit_code = 0;
-      });
-  command->add_subcommand("bugs", "Known mistakes that can be planted")->callback([exit_code] {
-    PrintBugs();
-    *exit_code = 0;
-  });
-  command->add_subcommand("faults", "What can be injected")->callback([exit_code] {
-    PrintFaults();
-    *exit_code = 0;
-  });
+  const std::vector<Listing> listings = {
+      {"properties", "What is judged", PrintProperties, "--json", "Print all fields as JSON",
+       PrintPropertiesAsJson},
+      {"capabilities", "What a subject may declare that it cannot do", PrintCapabilities},
+      {"bugs", "Known mistakes that can be planted", PrintBugs, "--markdown",
+       "Print a table of the kinds of mistake", PrintBugTable},
+      {"faults", "What can be injected", PrintFaults, "--markdown", "Print a table",
+       PrintFaultTable}};
+  for (const Listing& listing : listings) {
+    CLI::App* list = command->add_subcommand(listing.name, listing.what);
+    const CLI::Option* otherwise =
+        listing.option == nullptr ? nullptr : list->add_flag(listing.option, listing.option_help);
+    list->callback([listing, otherwise, exit_code] {
+      const bool asked = otherwise != nullptr && otherwise->count() > 0;
+      asked ? listing.print_otherwise() : listing.print();
+      *exit_code = 0;
+    });
+  }
 }
 
 }  // namespace shardproof

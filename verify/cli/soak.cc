@@ -14,6 +14,7 @@
 
 #include "verify/cli/command.h"
 #include "verify/evidence/line_file.h"
+#include "verify/faults/fault.h"
 #include "verify/process/scratch_directory.h"
 #include "verify/report/text.h"
 #include "verify/run/bug.h"
@@ -84,9 +85,10 @@ Result<SoakOptions> OptionsFrom(const SoakArguments& arguments) {
   const auto judges_faults = [](const std::string& id) {
     return id.starts_with("fault.") && id != "fault.damage_recovered";
   };
-  options.generate.faults =
-      options.properties.empty() ||
-      std::any_of(options.properties.begin(), options.properties.end(), judges_faults);
+  if (options.properties.empty() ||
+      std::any_of(options.properties.begin(), options.properties.end(), judges_faults)) {
+    options.generate.faults = DrawnFaults();
+  }
   SP_TRY(SelectProperties(options.properties));
   SP_ASSIGN(options.corpus, ReadCorpus(arguments.corpus));
   return options;

@@ -35,6 +35,9 @@ const FaultRegistration kRegistration{{
     .id = "buffer/nan",
     .what = "a buffer's elements become NaN on one rank once buffers are computed",
     .where = "NAME, or NAME:RANK (else the last rank): model.rotary_emb.inv_freq:2",
+    .example = {"rotary.inv_freq:0",
+                "on rank 0, the elements of rotary.inv_freq become NaN once buffers are "
+                "computed"},
     .model = FaultModel::kMustBeSeen,
     .check = [](const Case& test_case, const std::vector<oracle::TensorLocation>&,
                 const std::string& where) -> Status {
@@ -63,6 +66,7 @@ const FaultRegistration kRegistration{{
       return fmt::format("on rank {}, the elements of {} become NaN once buffers are computed",
                          target.value().rank, target.value().what);
     },
+    .tried_at = {"a.table:0", "a.table:1"},
 }};
 
 }  // namespace

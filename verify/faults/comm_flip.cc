@@ -55,6 +55,9 @@ const FaultRegistration kRegistration{{
     .id = "comm/flip",
     .what = "the lowest bit of a byte in the middle of what a rank receives is flipped on the wire",
     .where = kTriggerHelp,
+    .example = {"0:1",
+                "on rank 1, the first broadcast or scatter that brings it something arrives "
+                "with the lowest bit of its middle byte flipped"},
     .model = FaultModel::kMustBeSeen,
     .check = [](const Case& test_case, const std::vector<oracle::TensorLocation>& source,
                 const std::string& where) -> Status {

@@ -144,6 +144,7 @@ const FaultRegistration kRegistration{{
     .id = "comm/swap-rows",
     .what = "two rows of a tensor arrive swapped at one rank",
     .where = "TENSOR, or TENSOR:RANK (else the last rank that owns any of it): lm_head.weight:1",
+    .example = {"lm_head.weight:1", "two rows of lm_head.weight arrive swapped at rank 1"},
     .model = FaultModel::kMustBeSeen,
     .check = [](const Case& test_case, const std::vector<oracle::TensorLocation>& source,
                 const std::string& where) -> Status {
@@ -172,6 +173,7 @@ const FaultRegistration kRegistration{{
           "two rows of {} arrive swapped at {}", rank.ok() ? where.substr(0, colon) : where,
           rank.ok() ? fmt::format("rank {}", rank.value()) : "the last rank that owns any of it");
     },
+    .tried_at = {"a.weight:0", "a.weight:1", "b.weight:0", "b.weight:1"},
 }};
 
 }  // namespace

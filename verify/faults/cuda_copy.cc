@@ -4,13 +4,15 @@
 namespace shardproof {
 namespace {
 
-const FaultRegistration kRegistration{
-    MakeInterposedFault({.id = "cuda/copy",
-                         .what = "a copy to or from a device fails",
-                         .model = FaultModel::kMustAbortCleanly,
-                         .function = "cudaMemcpyAsync",
-                         .act = "error=cudaErrorIllegalAddress",
-                         .becomes = "returns cudaErrorIllegalAddress"})};
+const FaultRegistration kRegistration{MakeInterposedFault(
+    {.id = "cuda/copy",
+     .what = "a copy to or from a device fails",
+     .example = {"0:0",
+                 "on rank 0, the first call of cudaMemcpyAsync returns cudaErrorIllegalAddress"},
+     .model = FaultModel::kMustAbortCleanly,
+     .function = "cudaMemcpyAsync",
+     .act = "error=cudaErrorIllegalAddress",
+     .becomes = "returns cudaErrorIllegalAddress"})};
 
 }  // namespace
 }  // namespace shardproof

@@ -7,6 +7,9 @@ namespace {
 const FaultRegistration kRegistration{MakeInterposedFault(
     {.id = "cuda/flip",
      .what = "one bit of what a copy to or from a device brings is the other one",
+     .example = {"0:0",
+                 "on rank 0, the first call of cudaMemcpyAsync has the lowest bit of its result "
+                 "flipped"},
      .model = FaultModel::kMustBeSeen,
      .function = "cudaMemcpyAsync",
      .act = "flip=0",

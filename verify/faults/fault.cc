@@ -88,6 +88,20 @@ Status CheckTrigger(const Case& test_case, const std::vector<oracle::TensorLocat
 }
 
 const std::vector<Fault>& AllFaults() { return Faults().All(); }
+
+std::vector<DrawnFault> DrawnFaults() {
+  std::vector<DrawnFault> drawn;
+  for (const Fault& fault : AllFaults()) {
+    const bool is_drawn = fault.draw.certain != FaultDraw::Certain::kNowhere ||
+                          fault.draw.anywhere != FaultDraw::Anywhere::kNowhere;
+    if (is_drawn) drawn.push_back({fault.id, fault.draw});
+  }
+  std::stable_sort(drawn.begin(), drawn.end(), [](const DrawnFault& a, const DrawnFault& b) {
+    return a.draw.place < b.draw.place;
+  });
+  return drawn;
+}
+
 Result<Fault> FindFault(const std::string& id) { return Faults().Find(id); }
 std::string WhyCannotStrike(const Case& test_case) {
   for (const FaultCase& asked : test_case.faults) {

@@ -13,6 +13,7 @@
 #include "src/pipeline/job.h"
 #include "src/pipeline/stages.h"
 #include "verify/case/case.h"
+#include "verify/case/fault_draw.h"
 #include "verify/evidence/evidence.h"
 #include "verify/faults/in_subject.h"
 #include "verify/faults/point.h"
@@ -67,16 +68,24 @@ struct FaultSite {
                                     bool from_then_on = false) const;
 };
 
+/// A WHERE, and what a fault does there on two ranks in a job of three steps, as DescribeFault has
+/// it.
+struct FaultExample {
+  std::string where;
+  std::string words;
+};
+
 struct Fault {
   std::string id;
   std::string what;   ///< one sentence
   std::string where;  ///< how WHERE is written, with an example
+  FaultExample example;
   FaultModel model = FaultModel::kMustBeSeen;
   /// Checks WHERE before anything runs. \error kBadInput saying what was expected.
   std::function<Status(const Case&, const std::vector<oracle::TensorLocation>& source,
                        const std::string& where)>
       check;
-  /// Decorates the seams or leaves of `site`, on every rank.
+  /// Decorates the seams or leaves of `site`, on every rank. Null: it strikes subjects alone.
   std::function<void(FaultSite site, const std::string& where)> arm;
   /// How it strikes a subject, WHERE having been checked; null: it acts at seams, which only the
   /// reference has. \error kBadInput for a WHERE that only the reference has.
@@ -87,12 +96,19 @@ struct Fault {
   std::function<std::string()> cannot = {};
   /// Whether the ranks that are struck must be in a network of their own (network_namespace.h).
   bool needs_own_network = false;
+  /// Whether WHERE is a rank and a moment, as RankFault has it.
+  bool at_a_moment = false;
+  /// Where else the catalogue's test strikes: in a load of its model, over what `check` allows.
+  std::vector<std::string> tried_at = {};
+  FaultDraw draw = {};
 };
 
 /// Why one of a Case's faults cannot strike on this machine, with its id; empty: all can.
 std::string WhyCannotStrike(const Case& test_case);
 
 const std::vector<Fault>& AllFaults();
+/// Those that generated cases draw, in the order of their places.
+std::vector<DrawnFault> DrawnFaults();
 /// Check of a Fault whose WHERE is a Trigger.
 Status CheckTrigger(const Case& test_case, const std::vector<oracle::TensorLocation>& source,
                     const std::string& where);

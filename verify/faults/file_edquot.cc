@@ -9,10 +9,16 @@ namespace {
 const FaultRegistration kRegistration{MakeFileFault({
     .id = "file/edquot",
     .what = "one rank may write no more from its n-th write on: its quota is used up",
+    .example = {"0",
+                "on rank 1, the first write to a file and all after it fail with EDQUOT: Disk "
+                "quota exceeded"},
     .ops = {FileOp::kWrite},
     .error_number = EDQUOT,
     .from_then_on = true,
     .call = "write to a file",
+    .draw = {.certain = FaultDraw::Certain::kFirstCall,
+             .anywhere = FaultDraw::Anywhere::kCall,
+             .place = 6},
 })};
 
 }  // namespace

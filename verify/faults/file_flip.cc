@@ -47,6 +47,9 @@ const FaultRegistration kRegistration{{
     .id = "file/flip",
     .what = "the lowest bit of one element is flipped on its way from the file",
     .where = "TENSOR:INDEX, row-major or as coordinates: model.norm.weight:5, lm_head.weight:3,17",
+    .example = {"model.norm.weight:5",
+                "the lowest bit of element 5 of model.norm.weight is flipped on its way from "
+                "the file"},
     .model = FaultModel::kMustBeSeen,
     .check = [](const Case& test_case, const std::vector<oracle::TensorLocation>& source,
                 const std::string& where) -> Status {
@@ -79,6 +82,9 @@ const FaultRegistration kRegistration{{
       return fmt::format("the lowest bit of element {} of {} is flipped on its way from the file",
                          is_place ? "[" + element + "]" : element, where.substr(0, colon));
     },
+    .tried_at = {"a.weight:0", "a.weight:1", "a.weight:2", "a.weight:3", "a.weight:4", "a.weight:5",
+                 "a.weight:6", "a.weight:7", "a.weight:8", "a.weight:9", "a.weight:10",
+                 "a.weight:11", "a.weight:12", "a.weight:13", "a.weight:14"},
 }};
 
 }  // namespace

@@ -10,10 +10,16 @@ const FaultRegistration kRegistration{MakeFileFault({
     .id = "file/fsync",
     .what = "one sync of a file or a directory by a rank fails with an I/O error, and what it was "
             "to make durable is lost",
+    .example = {"11:0",
+                "on rank 0, the 12th sync of a file or directory fails with EIO: Input/output "
+                "error, and what it was to make durable is lost"},
     .ops = {FileOp::kSync, FileOp::kSyncDirectory},
     .error_number = EIO,
     .call = "sync of a file or directory",
     .also = ", and what it was to make durable is lost",
+    .draw = {.certain = FaultDraw::Certain::kFirstCall,
+             .anywhere = FaultDraw::Anywhere::kCall,
+             .place = 9},
 })};
 
 }  // namespace

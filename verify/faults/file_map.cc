@@ -11,9 +11,15 @@ const FaultRegistration kRegistration{MakeFileFault({
     .what = "one mapping of a file by a rank fails for want of memory; ranks other than 0 map "
             "files only "
             "where each reads its own",
+    .example = {"0:0",
+                "on rank 0, the first mapping of a file fails with ENOMEM: Cannot allocate "
+                "memory"},
     .ops = {FileOp::kMap},
     .error_number = ENOMEM,
     .call = "mapping of a file",
+    .draw = {.certain = FaultDraw::Certain::kFirstCall,
+             .anywhere = FaultDraw::Anywhere::kCall,
+             .place = 3},
 })};
 
 }  // namespace

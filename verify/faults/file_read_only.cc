@@ -9,11 +9,17 @@ namespace {
 const FaultRegistration kRegistration{MakeFileFault({
     .id = "file/read-only",
     .what = "one rank can make and change no more files from its n-th attempt on",
+    .example = {"0:0",
+                "on rank 0, the first attempt to make or change a file and all after it fail "
+                "with EROFS: Read-only file system"},
     .ops = {FileOp::kCreate, FileOp::kOpen, FileOp::kWrite, FileOp::kMakeDirectory,
             FileOp::kRename},
     .error_number = EROFS,
     .from_then_on = true,
     .call = "attempt to make or change a file",
+    .draw = {.certain = FaultDraw::Certain::kFirstCall,
+             .anywhere = FaultDraw::Anywhere::kCall,
+             .place = 11},
 })};
 
 }  // namespace

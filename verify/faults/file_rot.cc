@@ -115,6 +115,9 @@ const FaultRegistration kRegistration{{
     .what =
         "the lowest bit of one byte of the newest saved checkpoint is flipped when it is restored",
     .where = "N: the N-th byte of all its tensors by their names, over and over: 0, 1000",
+    .example = {"1000",
+                "of the newest saved checkpoint, the lowest bit of the 1001st byte of all its "
+                "tensors is flipped when it is restored"},
     .model = FaultModel::kMustRecover,
     .check = [](const Case&, const std::vector<oracle::TensorLocation>&,
                 const std::string& where) -> Status {
@@ -135,6 +138,7 @@ const FaultRegistration kRegistration{{
           "flipped when it is restored",
           Ordinal(byte.value() + 1));
     },
+    .tried_at = {"0", "61"},
 }};
 
 }  // namespace

@@ -9,11 +9,17 @@ namespace {
 const FaultRegistration kRegistration{MakeFileFault({
     .id = "file/short",
     .what = "of one write of a rank only the first half is done, and the disk is full",
+    .example = {"0:0",
+                "on rank 0, the first write to a file fails with ENOSPC: No space left on "
+                "device, when its first half is done"},
     .ops = {FileOp::kWrite},
     .error_number = ENOSPC,
     .half = true,
     .call = "write to a file",
     .also = ", when its first half is done",
+    .draw = {.certain = FaultDraw::Certain::kFirstCall,
+             .anywhere = FaultDraw::Anywhere::kCall,
+             .place = 8},
 })};
 
 }  // namespace

@@ -16,6 +16,9 @@ const FaultRegistration kRegistration{{
     .id = "file/slow",
     .what = "every write and sync of one rank takes 20 ms longer, from its n-th on",
     .where = kTriggerHelp,
+    .example = {"0:0",
+                "on rank 0, the first write to or sync of a file and all after it take 20 ms "
+                "longer"},
     .model = FaultModel::kMustGoOn,
     .check = CheckTrigger,
     .arm =

@@ -75,6 +75,7 @@ Fault MakeInterposedFault(InterposedFault fault) {
   Fault made;
   made.id = fault.id;
   made.what = fault.what;
+  made.example = fault.example;
   made.model = fault.model;
   made.where = fmt::format(
       "of a subject: N, or N:RANK, the number of the call of {} from 0 and the rank (else the "

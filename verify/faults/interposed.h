@@ -11,6 +11,7 @@ namespace shardproof {
 struct InterposedFault {
   std::string id;
   std::string what;
+  FaultExample example;
   FaultModel model = FaultModel::kMustAbortCleanly;
   std::string function;  ///< that is struck if WHERE does not say what=
   std::string act;       ///< as a rule has it: "error=ncclRemoteError"

@@ -42,6 +42,7 @@ const FaultRegistration kRegistration{{
     .id = "memory/device",
     .what = "the device of one rank has so many bytes of memory, and no more",
     .where = "BYTES, or BYTES:RANK (else the last rank): 4096:1",
+    .example = {"4096:1", "the device of rank 1 has 4096 bytes of memory, and no more"},
     .model = FaultModel::kMustAbortCleanly,
     .check = [](const Case& test_case, const std::vector<oracle::TensorLocation>&,
                 const std::string& where) -> Status {
@@ -61,6 +62,7 @@ const FaultRegistration kRegistration{{
       return fmt::format("the device of rank {} has {} bytes of memory, and no more",
                          target.value().rank, target.value().bytes);
     },
+    .tried_at = {"0:0", "0:1", "16:0", "16:1", "40:0", "40:1"},
 }};
 
 }  // namespace

@@ -94,6 +94,7 @@ const FaultRegistration kRegistration{{
     .where =
         "N, or N:RANK, the number of the allocation from 0, from the begin of the phase that is "
         "struck, and the rank (else the last): 120:1",
+    .example = {"120:0", "on rank 0, the 121st allocation that is for no tensor fails"},
     .model = FaultModel::kMustEndInTime,
     .check = [](const Case& test_case, const std::vector<oracle::TensorLocation>&,
                 const std::string& where) -> Status {
@@ -125,6 +126,8 @@ const FaultRegistration kRegistration{{
     .cannot = []() -> std::string {
       return kIsReplaced ? "" : "operator new is a sanitizer's in this build";
     },
+    .tried_at = {"300:0"},
+    .draw = {.certain = FaultDraw::Certain::kAllocation, .needs_processes = true, .place = 17},
 }};
 
 }  // namespace

@@ -29,9 +29,15 @@ void TakeMemory(const FaultSite&) {
 
 Fault OomKill() {
   Fault fault = RankFault(
-      "memory/oom-kill", "a rank takes more memory than its cgroup allows, and the kernel kills it",
-      FaultModel::kMustEndTheRun, "is killed by the kernel for want of memory", TakeMemory,
-      {.process = true, .child = true});
+      {.id = "memory/oom-kill",
+       .what = "a rank takes more memory than its cgroup allows, and the kernel kills it",
+       .example = {"1@ready",
+                   "rank 1 is killed by the kernel for want of memory when it has reached stage "
+                   "`ready`"},
+       .model = FaultModel::kMustEndTheRun,
+       .becomes = "is killed by the kernel for want of memory",
+       .act = TakeMemory,
+       .needs = {.process = true, .child = true}});
   fault.cannot = WhyNoMemoryCgroup;
   return fault;
 }

@@ -25,6 +25,9 @@ const FaultRegistration kRegistration{{
         "from its n-th allocation on a rank gets no more of the host's memory that side streams "
         "reach",
     .where = kTriggerHelp,
+    .example = {"3:0",
+                "on rank 0, the fourth allocation of the host's memory that side streams reach "
+                "and all after it fail with ENOMEM: Cannot allocate memory"},
     .model = FaultModel::kMustAbortCleanly,
     .check = CheckTrigger,
     .arm =
@@ -34,6 +37,7 @@ const FaultRegistration kRegistration{{
         },
     .in_words = CallInWords("allocation of the host's memory that side streams reach",
                             "fail with " + ErrnoInWords(ENOMEM), true),
+    .draw = {.anywhere = FaultDraw::Anywhere::kCall, .place = 13},
 }};
 
 }  // namespace

@@ -12,6 +12,10 @@ const FaultRegistration kRegistration{{
     .id = "memory/tensor",
     .what = "one allocation of a rank, of a tensor or of what tensors travel through, fails",
     .where = kTriggerHelp,
+    .example = {"what=norm.weight,rank=0",
+                "on rank 0, the first allocation of a tensor or of what tensors travel through, "
+                "of those with 'norm.weight' in their name, fails with ENOMEM: Cannot allocate "
+                "memory"},
     .model = FaultModel::kMustAbortCleanly,
     .check = CheckTrigger,
     .arm =
@@ -21,6 +25,7 @@ const FaultRegistration kRegistration{{
         },
     .in_words = CallInWords("allocation of a tensor or of what tensors travel through",
                             "fails with " + ErrnoInWords(ENOMEM)),
+    .draw = {.anywhere = FaultDraw::Anywhere::kCall, .place = 12},
 }};
 
 }  // namespace

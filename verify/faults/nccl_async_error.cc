@@ -7,6 +7,9 @@ namespace {
 const FaultRegistration kRegistration{MakeInterposedFault(
     {.id = "nccl/async-error",
      .what = "a communicator reports an error after a collective that went well",
+     .example = {"0:0",
+                 "on rank 0, the first call of ncclAllReduce has its communicator report "
+                 "ncclRemoteError from then on"},
      .model = FaultModel::kMustEndTheRun,
      .function = "ncclAllReduce",
      .act = "async-error=ncclRemoteError",

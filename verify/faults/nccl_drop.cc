@@ -4,13 +4,16 @@
 namespace shardproof {
 namespace {
 
-const FaultRegistration kRegistration{
-    MakeInterposedFault({.id = "nccl/drop",
-                         .what = "a collective of NCCL is left out on one rank",
-                         .model = FaultModel::kMustEndTheRun,
-                         .function = "ncclAllReduce",
-                         .act = "drop",
-                         .becomes = "is left out, and returns success"})};
+const FaultRegistration kRegistration{MakeInterposedFault(
+    {.id = "nccl/drop",
+     .what = "a collective of NCCL is left out on one rank",
+     .example = {"what=ncclBroadcast,rank=all",
+                 "on every rank, the first call of ncclBroadcast is left out, and returns "
+                 "success"},
+     .model = FaultModel::kMustEndTheRun,
+     .function = "ncclAllReduce",
+     .act = "drop",
+     .becomes = "is left out, and returns success"})};
 
 }  // namespace
 }  // namespace shardproof

@@ -7,6 +7,7 @@ namespace {
 const FaultRegistration kRegistration{MakeInterposedFault(
     {.id = "nccl/error",
      .what = "a collective of NCCL returns ncclRemoteError on one rank, and does not happen there",
+     .example = {"0", "on rank 1, the first call of ncclAllReduce returns ncclRemoteError"},
      .model = FaultModel::kMustEndTheRun,
      .function = "ncclAllReduce",
      .act = "error=ncclRemoteError",

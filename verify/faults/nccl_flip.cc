@@ -7,6 +7,9 @@ namespace {
 const FaultRegistration kRegistration{MakeInterposedFault(
     {.id = "nccl/flip",
      .what = "one bit of what a collective of NCCL brings to a rank is the other one",
+     .example = {"0:0",
+                 "on rank 0, the first call of ncclAllReduce has the lowest bit of its result "
+                 "flipped"},
      .model = FaultModel::kMustBeSeen,
      .function = "ncclAllReduce",
      .act = "flip=0",

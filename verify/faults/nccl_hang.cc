@@ -4,13 +4,14 @@
 namespace shardproof {
 namespace {
 
-const FaultRegistration kRegistration{
-    MakeInterposedFault({.id = "nccl/hang",
-                         .what = "a collective of NCCL does not return on one rank",
-                         .model = FaultModel::kMustEndTheRun,
-                         .function = "ncclAllReduce",
-                         .act = "hang",
-                         .becomes = "does not return"})};
+const FaultRegistration kRegistration{MakeInterposedFault(
+    {.id = "nccl/hang",
+     .what = "a collective of NCCL does not return on one rank",
+     .example = {"3:0", "on rank 0, the fourth call of ncclAllReduce does not return"},
+     .model = FaultModel::kMustEndTheRun,
+     .function = "ncclAllReduce",
+     .act = "hang",
+     .becomes = "does not return"})};
 
 }  // namespace
 }  // namespace shardproof

@@ -4,13 +4,15 @@
 namespace shardproof {
 namespace {
 
-const FaultRegistration kRegistration{
-    MakeInterposedFault({.id = "nccl/init",
-                         .what = "a rank's communicator cannot be made",
-                         .model = FaultModel::kMustEndTheRun,
-                         .function = "ncclCommInitRankConfig",
-                         .act = "error=ncclSystemError",
-                         .becomes = "returns ncclSystemError"})};
+const FaultRegistration kRegistration{MakeInterposedFault(
+    {.id = "nccl/init",
+     .what = "a rank's communicator cannot be made",
+     .example = {"0:0",
+                 "on rank 0, the first call of ncclCommInitRankConfig returns ncclSystemError"},
+     .model = FaultModel::kMustEndTheRun,
+     .function = "ncclCommInitRankConfig",
+     .act = "error=ncclSystemError",
+     .becomes = "returns ncclSystemError"})};
 
 }  // namespace
 }  // namespace shardproof

@@ -24,13 +24,19 @@ std::string OwnPorts() {
 
 Fault BlackHole() {
   Fault fault = RankFault(
-      "net/blackhole", "no packet of a rank's connections arrives any more, on either side",
-      FaultModel::kMustTellAll, "is cut off, none of its packets arriving any more,",
-      [](const FaultSite&) {
-        const Status dropped = DropPacketsOf(OwnPorts());
-        SP_CHECK(dropped.ok(), "%s", dropped.ok() ? "" : dropped.error().message.c_str());
-      },
-      {.process = true, .child = true, .connections = true});
+      {.id = "net/blackhole",
+       .what = "no packet of a rank's connections arrives any more, on either side",
+       .example = {"0@#3",
+                   "rank 0 is cut off, none of its packets arriving any more, before its fourth "
+                   "collective"},
+       .model = FaultModel::kMustTellAll,
+       .becomes = "is cut off, none of its packets arriving any more,",
+       .act =
+           [](const FaultSite&) {
+             const Status dropped = DropPacketsOf(OwnPorts());
+             SP_CHECK(dropped.ok(), "%s", dropped.ok() ? "" : dropped.error().message.c_str());
+           },
+       .needs = {.process = true, .child = true, .connections = true}});
   fault.cannot = WhyNoBlackHole;
   fault.needs_own_network = true;
   return fault;

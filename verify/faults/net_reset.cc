@@ -30,8 +30,18 @@ void ResetAll(const FaultSite&) {
 }
 
 const FaultRegistration kRegistration{RankFault(
-    "net/reset", "all connections of a rank are reset", FaultModel::kMustTellAll,
-    "has all of its connections reset", ResetAll, {.process = true, .connections = true})};
+    {.id = "net/reset",
+     .what = "all connections of a rank are reset",
+     .example = {"1@ready",
+                 "rank 1 has all of its connections reset when it has reached stage `ready`"},
+     .model = FaultModel::kMustTellAll,
+     .becomes = "has all of its connections reset",
+     .act = ResetAll,
+     .needs = {.process = true, .connections = true},
+     .draw = {.certain = FaultDraw::Certain::kEarlyStage,
+              .needs_processes = true,
+              .needs_others = true,
+              .place = 18}})};
 
 }  // namespace
 }  // namespace shardproof

@@ -71,11 +71,11 @@ class Otherwise : public CommunicatorDecorator {
 
 }  // namespace
 
-Fault OtherwiseFault(const std::string& id, const std::string& what, const std::string& verb,
-                     const std::string& becomes, Instead instead) {
-  return {.id = id,
-          .what = what,
+Fault OtherwiseFault(InsteadOfCollective fault) {
+  return {.id = fault.id,
+          .what = fault.what,
           .where = kTriggerHelp,
+          .example = fault.example,
           .model = FaultModel::kMustEndTheRun,
           .check = [](const Case& test_case, const std::vector<oracle::TensorLocation>& source,
                       const std::string& where) -> Status {
@@ -89,10 +89,12 @@ Fault OtherwiseFault(const std::string& id, const std::string& what, const std::
           },
           .arm =
               [=](FaultSite site, const std::string& where) {
-                site.world.communicator = std::make_shared<Otherwise>(
-                    site.world.communicator, site.Point(id, where), verb, instead);
+                site.world.communicator = std::make_shared<Otherwise>(site.world.communicator,
+                                                                      site.Point(fault.id, where),
+                                                                      fault.verb, fault.instead);
               },
-          .in_words = CallInWords("collective", becomes)};
+          .in_words = CallInWords("collective", fault.becomes),
+          .draw = fault.draw};
 }
 
 }  // namespace shardproof

@@ -13,7 +13,16 @@ using Instead = std::function<Status(Communicator& communicator)>;
 
 /// \param verb  what is on record before the collective's name
 /// \param becomes  what becomes of the collective, in words: "is left out"
-Fault OtherwiseFault(const std::string& id, const std::string& what, const std::string& verb,
-                     const std::string& becomes, Instead instead);
+struct InsteadOfCollective {
+  std::string id;
+  std::string what;
+  FaultExample example;
+  std::string verb;     ///< begins the line on record: "left out:"
+  std::string becomes;  ///< in words, of the collective: "is left out"
+  Instead instead;
+  FaultDraw draw = {};
+};
+
+Fault OtherwiseFault(InsteadOfCollective fault);
 
 }  // namespace shardproof

@@ -8,12 +8,20 @@
 namespace shardproof {
 namespace {
 
-const FaultRegistration kRegistration{RankFault("rank/kill", "a rank is killed",
-                                                FaultModel::kMustEndTheRun, "is killed",
-                                                [](const FaultSite& site) {
-                                                  if (site.die) site.die();
-                                                  ::kill(::getpid(), SIGKILL);
-                                                })};
+const FaultRegistration kRegistration{
+    RankFault({.id = "rank/kill",
+               .what = "a rank is killed",
+               .example = {"1@sharded", "rank 1 is killed when it has reached stage `sharded`"},
+               .model = FaultModel::kMustEndTheRun,
+               .becomes = "is killed",
+               .act =
+                   [](const FaultSite& site) {
+                     if (site.die) site.die();
+                     ::kill(::getpid(), SIGKILL);
+                   },
+               .draw = {.certain = FaultDraw::Certain::kEarlyStage,
+                        .anywhere = FaultDraw::Anywhere::kCollective,
+                        .place = 1}})};
 
 }  // namespace
 }  // namespace shardproof

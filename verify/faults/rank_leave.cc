@@ -6,12 +6,20 @@
 namespace shardproof {
 namespace {
 
-const FaultRegistration kRegistration{
-    RankFault("rank/leave", "a rank ends early, as if all were well", FaultModel::kMustEndTheRun,
-              "ends early, as if all were well,", [](const FaultSite& site) {
-                if (site.die) site.die();
-                ::_exit(0);
-              })};
+const FaultRegistration kRegistration{RankFault(
+    {.id = "rank/leave",
+     .what = "a rank ends early, as if all were well",
+     .example = {"0@#12", "rank 0 ends early, as if all were well, before its 13th collective"},
+     .model = FaultModel::kMustEndTheRun,
+     .becomes = "ends early, as if all were well,",
+     .act =
+         [](const FaultSite& site) {
+           if (site.die) site.die();
+           ::_exit(0);
+         },
+     .draw = {.certain = FaultDraw::Certain::kEarlyStage,
+              .anywhere = FaultDraw::Anywhere::kCollective,
+              .place = 2}})};
 
 }  // namespace
 }  // namespace shardproof

@@ -107,18 +107,18 @@ class AtCollective : public CommunicatorDecorator {
 
 }  // namespace
 
-Fault RankFault(const std::string& id, const std::string& what, FaultModel model,
-                const std::string& becomes, std::function<void(const FaultSite&)> act,
-                RankNeeds needs) {
+Fault RankFault(AtAMoment made) {
   Fault fault{
-      .id = id,
-      .what = what,
+      .id = made.id,
+      .what = made.what,
       .where =
           "RANK@STAGE, RANK@STAGE@STEP, or RANK@#N, before the N-th of its collectives from 0: "
           "1@sharded, 1@stepped@2, 0@#12",
-      .model = model,
-      .check = [needs](const Case& test_case, const std::vector<oracle::TensorLocation>&,
-                       const std::string& where) -> Status {
+      .example = made.example,
+      .model = made.model,
+      .check = [needs = made.needs](const Case& test_case,
+                                    const std::vector<oracle::TensorLocation>&,
+                                    const std::string& where) -> Status {
         if (needs.process && test_case.transport == "sim") {
           return BadInput("simulated ranks share one process: expected transport gloo");
         }
@@ -132,7 +132,7 @@ Fault RankFault(const std::string& id, const std::string& what, FaultModel model
         return Ok();
       },
       .arm =
-          [id, act](FaultSite site, const std::string& where) {
+          [id = made.id, act = made.act](FaultSite site, const std::string& where) {
             const Target target = TargetOf(site.test_case, where).value();
             if (site.world.rank() != target.rank) return;
             // One call, when its moment has come; libfiu is asked as for any other fault.
@@ -148,12 +148,16 @@ Fault RankFault(const std::string& id, const std::string& what, FaultModel model
               site.world.observer = std::make_shared<AtStage>(site.world.observer, target, at);
             }
           },
-      .in_words = [becomes](const Case& test_case, const std::string& where) -> std::string {
+      .in_words = [becomes = made.becomes](const Case& test_case,
+                                           const std::string& where) -> std::string {
         const auto target = TargetOf(test_case, where);
         if (!target.ok()) return "";
         return fmt::format("rank {} {} {}", target.value().rank, becomes, InWords(target.value()));
       },
+      .at_a_moment = true,
+      .draw = made.draw,
   };
+  const std::string id = made.id;
   if (!id.starts_with("rank/")) return fault;  // what no rank can do to itself by a word
   fault.in_subject = [id](const Case& test_case, const std::string& where) -> Result<SubjectFault> {
     SP_ASSIGN(const Target target, TargetOf(test_case, where));

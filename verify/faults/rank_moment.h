@@ -18,8 +18,17 @@ struct RankNeeds {
 /// The id's last word is what a subject's rank is told to do to itself (shardproof/_faults.py).
 /// \param becomes  what becomes of the rank, in words: "is killed"
 /// \param act  what happens to the rank; called once, on it
-Fault RankFault(const std::string& id, const std::string& what, FaultModel model,
-                const std::string& becomes, std::function<void(const FaultSite&)> act,
-                RankNeeds needs = {});
+struct AtAMoment {
+  std::string id;
+  std::string what;
+  FaultExample example;
+  FaultModel model = FaultModel::kMustEndTheRun;
+  std::string becomes;  ///< of the rank, in words: "is killed"
+  std::function<void(const FaultSite&)> act;
+  RankNeeds needs = {};
+  FaultDraw draw = {};
+};
+
+Fault RankFault(AtAMoment made);
 
 }  // namespace shardproof

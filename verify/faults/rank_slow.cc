@@ -10,8 +10,12 @@ namespace {
 constexpr auto kDelay = std::chrono::milliseconds(300);
 
 const FaultRegistration kRegistration{RankFault(
-    "rank/slow", "a rank does nothing for 300 ms", FaultModel::kMustGoOn, "does nothing for 300 ms",
-    [](const FaultSite&) { std::this_thread::sleep_for(kDelay); })};
+    {.id = "rank/slow",
+     .what = "a rank does nothing for 300 ms",
+     .example = {"1@ready", "rank 1 does nothing for 300 ms when it has reached stage `ready`"},
+     .model = FaultModel::kMustGoOn,
+     .becomes = "does nothing for 300 ms",
+     .act = [](const FaultSite&) { std::this_thread::sleep_for(kDelay); }})};
 
 }  // namespace
 }  // namespace shardproof

@@ -8,10 +8,17 @@
 namespace shardproof {
 namespace {
 
-const FaultRegistration kRegistration{
-    RankFault("rank/stop", "a rank stops and never answers again", FaultModel::kMustEndTheRun,
-              "stops and never answers again,",
-              [](const FaultSite&) { ::kill(::getpid(), SIGSTOP); }, {.process = true})};
+const FaultRegistration kRegistration{RankFault(
+    {.id = "rank/stop",
+     .what = "a rank stops and never answers again",
+     .example = {"1@stepped@2",
+                 "rank 1 stops and never answers again, when it has reached stage `stepped` of "
+                 "step 2"},
+     .model = FaultModel::kMustEndTheRun,
+     .becomes = "stops and never answers again,",
+     .act = [](const FaultSite&) { ::kill(::getpid(), SIGSTOP); },
+     .needs = {.process = true},
+     .draw = {.certain = FaultDraw::Certain::kEarlyStage, .needs_processes = true, .place = 16}})};
 
 }  // namespace
 }  // namespace shardproof

@@ -16,10 +16,16 @@ void Remove(const FaultSite& site) {
   ::mkdir(site.store.c_str(), 0777);
 }
 
-const FaultRegistration kRegistration{
-    RankFault("store/gone", "the store that ranks met by is gone, when one has come so far",
-              FaultModel::kMustGoOn, "loses the store that all ranks met by,", Remove,
-              {.process = true, .child = true})};
+const FaultRegistration kRegistration{RankFault(
+    {.id = "store/gone",
+     .what = "the store that ranks met by is gone, when one has come so far",
+     .example = {"0@sharded",
+                 "rank 0 loses the store that all ranks met by, when it has reached stage "
+                 "`sharded`"},
+     .model = FaultModel::kMustGoOn,
+     .becomes = "loses the store that all ranks met by,",
+     .act = Remove,
+     .needs = {.process = true, .child = true}})};
 
 }  // namespace
 }  // namespace shardproof

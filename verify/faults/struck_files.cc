@@ -137,6 +137,7 @@ Fault MakeFileFault(FileFault fault) {
   return {.id = fault.id,
           .what = fault.what,
           .where = kTriggerHelp,
+          .example = fault.example,
           .model = fault.model,
           .check = CheckTrigger,
           .arm = arm,
@@ -147,7 +148,8 @@ Fault MakeFileFault(FileFault fault) {
           .in_words = CallInWords(fault.call,
                                   fmt::format("{} with {}{}", fault.from_then_on ? "fail" : "fails",
                                               ErrnoInWords(fault.error_number), fault.also),
-                                  fault.from_then_on)};
+                                  fault.from_then_on),
+          .draw = fault.draw};
 }
 
 }  // namespace shardproof

@@ -32,6 +32,7 @@ std::shared_ptr<FileSystem> AskBefore(std::shared_ptr<FileSystem> inner, BeforeC
 struct FileFault {
   std::string id;
   std::string what;
+  FaultExample example;
   std::set<FileOp> ops;
   int error_number = 0;
   bool from_then_on = false;  ///< or just the call that is hit
@@ -39,6 +40,7 @@ struct FileFault {
   bool half = false;      ///< a write is done by half before it fails
   std::string call;       ///< what is struck, in words: "write to a file"
   std::string also = {};  ///< what else happens, likewise: ", and what was written is lost"
+  FaultDraw draw = {};
 };
 
 Fault MakeFileFault(FileFault fault);

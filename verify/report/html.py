@@ -255,22 +255,11 @@ def mesh_grid(mesh, rank_count):
             "row_axis": mesh[-2]["name"] if len(mesh) > 1 else ""}
 
 
-def needed_cells(needs):
-    """'values, plain: loaded, ready; key reports' -> {('values', 'loaded'), ...}, as far as it parses."""
-    cells = set()
-    for part in needs.split(";"):
-        phases, colon, stages = part.partition(":")
-        if colon:
-            cells |= {(phase, stage) for phase in re.findall(r"[\w.-]+", phases)
-                      for stage in re.findall(r"[\w.-]+", stages)}
-    return cells
-
-
 def property_table(result):
     """Rows of properties; a column a stage that a property reads or a finding names, in any phase."""
     known_stages = result["compared"]["stages"]
     used = {finding.get("stage", "") for finding in result["findings"]} - {""}
-    needed = {prop["id"]: {stage for _, stage in needed_cells(prop.get("needs", ""))}
+    needed = {prop["id"]: {stage for part in prop.get("reads", []) for stage in part["stages"]}
               for prop in result["properties"]}
     for stages in needed.values():
         used |= stages & set(known_stages)

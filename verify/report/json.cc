@@ -27,7 +27,11 @@ json PropertyToJson(const PropertyResult& result) {
   // Evidence judged by an older or newer build may name properties that this one lacks.
   if (const Property* property = Registered(result.id)) {
     out["claim"] = property->claim;
-    out["needs"] = property->needs;
+    json& reads = out["reads"] = json::array();
+    for (const Reading& reading : property->reads) {
+      reads.push_back(
+          {{"phases", reading.phases}, {"stages", reading.stages}, {"records", reading.records}});
+    }
     out["tolerance"] = property->tolerance;
     out["source"] = property->source;
   }

@@ -17,11 +17,21 @@ namespace shardproof {
 struct PlantedBug {
   std::string id;
   std::string mistake;                         ///< one sentence: what is done wrong
-  std::string seen_in;                         ///< public reports of it, or the kind it belongs to
+  std::string kind = {};                       ///< one of KnownKinds; empty: of none of them
+  std::string seen_in;                         ///< public reports of it
   std::vector<std::string> killed_by;          ///< properties that must turn red, each on its own
   std::string smallest_case;                   ///< case JSON, the smallest that shows it
   std::function<void(Stages&, World&)> plant;  ///< called on every rank before the pipeline runs
 };
+
+/// A kind of mistake on the path from a checkpoint to a sharded, offloaded, checkpointed job, as
+/// public bug reports show it.
+struct KindOfMistake {
+  std::string name;
+  std::string mistake;
+};
+
+const std::vector<KindOfMistake>& KnownKinds();
 
 /// All registered bugs, sorted by id. Two with one id end the process.
 const std::vector<PlantedBug>& AllBugs();

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
-#include <map>
 
 #include "verify/case/case.h"
 #include "verify/faults/fault.h"
@@ -105,6 +104,9 @@ std::string WhyNot(const std::string& id) {
   return WhyCannotStrike(test_case);
 }
 
+#define SKIP_WHERE_IT_CANNOT(id) \
+  if (const std::string why = WhyNot(id); !why.empty()) GTEST_SKIP() << "skipped: " << why
+
 /// Goes from place to place until one is never reached. \returns how many were struck.
 int64_t Row(const Case& test_case, const std::string& id,
             const std::function<std::string(int64_t)>& place) {
@@ -136,6 +138,14 @@ std::vector<std::string> FaultsOfCalls() {
   return ids;
 }
 
+std::string NameOfTest(const ::testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  for (char& letter : name) {
+    if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
+  }
+  return name;
+}
+
 class EveryCallTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(EveryCallTest, OfALoadAndASaveAndOfATrainingJob) {
@@ -148,45 +158,43 @@ TEST_P(EveryCallTest, OfALoadAndASaveAndOfATrainingJob) {
   std::printf("%s struck at %d places\n", GetParam().c_str(), static_cast<int>(struck));
 }
 
-std::string NameOfTest(const ::testing::TestParamInfo<std::string>& info) {
-  std::string name = info.param;
-  for (char& letter : name) {
-    if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
-  }
-  return name;
-}
-
 INSTANTIATE_TEST_SUITE_P(Faults, EveryCallTest, ::testing::ValuesIn(FaultsOfCalls()), NameOfTest);
 
-TEST(DeviceMemory, OfAnySize) {
-  for (const int64_t bytes : {0, 16, 40}) {
-    for (const int rank : {0, 1}) {
-      const std::string where = fmt::format("{}:{}", bytes, rank);
-      EXPECT_EQ(Try(Loading("sim"), "memory/device", where), Outcome::kAsStated) << where;
-    }
+/// Ids of those that strike the reference, and of which `wanted` holds.
+std::vector<std::string> FaultsWith(const std::function<bool(const Fault&)>& wanted) {
+  std::vector<std::string> ids;
+  for (const Fault& fault : AllFaults()) {
+    if (fault.arm && wanted(fault)) ids.push_back(fault.id);
+  }
+  return ids;
+}
+
+class StatedPlacesTest : public ::testing::TestWithParam<std::string> {};
+
+/// Whether a fault strikes real processes alone.
+bool NeedsProcesses(const Fault& fault, const std::string& where) {
+  return !fault.check(Loading("sim"), {}, where).ok() &&
+         fault.check(Loading("gloo"), {}, where).ok();
+}
+
+TEST_P(StatedPlacesTest, OfALoadAndASave) {
+  const Fault fault = FindFault(GetParam()).value();
+  SKIP_WHERE_IT_CANNOT(fault.id);
+  for (const std::string& where : fault.tried_at) {
+    const Case test_case = Loading(NeedsProcesses(fault, where) ? "gloo" : "sim");
+    EXPECT_EQ(Try(test_case, fault.id, where), Outcome::kAsStated) << where;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Faults, StatedPlacesTest,
+                         ::testing::ValuesIn(FaultsWith([](const Fault& fault) {
+                           return !fault.tried_at.empty();
+                         })),
+                         NameOfTest);
 
 TEST(Damage, OfWhatArrivesIsSeen) {
-  int64_t struck = EveryCall(Loading("sim"), "comm/flip");
-  for (const char* tensor : {"a.weight", "b.weight"}) {
-    for (const int rank : {0, 1}) {
-      const std::string where = fmt::format("{}:{}", tensor, rank);
-      struck += Try(Loading("sim"), "comm/swap-rows", where) == Outcome::kAsStated ? 1 : 0;
-    }
-  }
-  EXPECT_GT(struck, 8);
-}
-
-TEST(Damage, OfWhatIsReadOrComputedIsSeen) {
-  for (int element = 0; element < 15; ++element) {
-    const std::string where = fmt::format("a.weight:{}", element);
-    EXPECT_EQ(Try(Loading("sim"), "file/flip", where), Outcome::kAsStated) << where;
-  }
-  for (const int rank : {0, 1}) {
-    const std::string where = fmt::format("a.table:{}", rank);
-    EXPECT_EQ(Try(Loading("sim"), "buffer/nan", where), Outcome::kAsStated) << where;
-  }
+  const int64_t struck = EveryCall(Loading("sim"), "comm/flip");
+  EXPECT_GT(struck, 4);
 }
 
 /// Bytes of all that is saved: of parameters, tied ones too, of the optimizer and of generators.
@@ -208,33 +216,14 @@ TEST(Delay, OfADisk) {
   }
 }
 
-/// A fault that is new is tried by the tests of calls, or named here with the test that tries it.
-TEST(Catalogue, HasEveryFault) {
-  const std::map<std::string, std::string> tried_by = {{"buffer/nan", "Damage"},
-                                                       {"comm/flip", "Damage"},
-                                                       {"comm/swap-rows", "Damage"},
-                                                       {"file/flip", "Damage"},
-                                                       {"file/rot", "Damage"},
-                                                       {"file/slow", "Delay"},
-                                                       {"memory/device", "DeviceMemory"},
-                                                       {"memory/new", "AnyAllocation"},
-                                                       {"memory/oom-kill", "EveryStage"},
-                                                       {"net/blackhole", "CutOff"},
-                                                       {"net/reset", "CutOff"},
-                                                       {"rank/kill", "EveryStage"},
-                                                       {"rank/leave", "EveryStage"},
-                                                       {"rank/slow", "EveryStage"},
-                                                       {"rank/stop", "EveryStage"},
-                                                       {"store/gone", "EveryStage"}};
-  const std::vector<std::string> of_calls = FaultsOfCalls();
-  for (const Fault& fault : AllFaults()) {
-    const bool is_of_calls =
-        std::find(of_calls.begin(), of_calls.end(), fault.id) != of_calls.end();
-    // No reference calls these: selftest.interpose* has them, on a double and on the libraries.
-    const bool is_of_subjects = fault.id.starts_with("cuda/") || fault.id.starts_with("nccl/");
-    EXPECT_EQ(is_of_calls + is_of_subjects + static_cast<int>(tried_by.count(fault.id)), 1)
-        << fault.id;
-  }
+/// Faults that strike the reference are tried by calls, at a moment, or where they state; no
+/// reference makes the calls of the others: selftest.interpose* has them.
+TEST(Catalogue, TriesEveryFault) {
+  const std::vector<std::string> tried = FaultsWith([](const Fault& fault) {
+    return fault.where == kTriggerHelp || fault.at_a_moment || !fault.tried_at.empty();
+  });
+  EXPECT_EQ(tried, FaultsWith([](const Fault&) { return true; }));
+  for (const Fault& fault : AllFaults()) EXPECT_TRUE(fault.arm || fault.in_subject) << fault.id;
 }
 
 /// Before every collective of every rank.
@@ -278,8 +267,20 @@ void AtEveryStage(const std::string& id, const std::vector<int>& ranks) {
   }
 }
 
-#define SKIP_WHERE_IT_CANNOT(id) \
-  if (const std::string why = WhyNot(id); !why.empty()) GTEST_SKIP() << "skipped: " << why
+class MomentTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(MomentTest, OfTheExample) {
+  const Fault fault = FindFault(GetParam()).value();
+  SKIP_WHERE_IT_CANNOT(fault.id);
+  const bool trains = fault.example.where.find("stepped") != std::string::npos;
+  AtPlaces(OnFourRanks(trains ? Training("gloo", "dcp") : Loading("gloo"), kEndWithinMs), fault.id,
+           {fault.example.where});
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, MomentTest, ::testing::ValuesIn(FaultsWith([](const Fault& fault) {
+                           return fault.at_a_moment;
+                         })),
+                         NameOfTest);
 
 /// Time that a rank waits for one that is cut off passes in full.
 constexpr uint64_t kCutOffEndWithinMs = 4000;

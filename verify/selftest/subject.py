@@ -4,7 +4,8 @@
 A file under fixtures/subjects/ has a mistake in it, or is no sound adapter, and declares in EXPECT
 which property, alone, must say so: `property`, and of its findings `kind`, `stage`, `tensor`, `ranks`;
 `verdict` ("fail" unless given); `says`, words of a finding or of the reason; `deadline` in seconds;
-`case`, one of fixtures/cases in place of a small checkpoint; `arguments`, more of the command line.
+`case`, one of fixtures/cases in place of a small checkpoint; `arguments`, more of the command line;
+`mistake`, the kind of mistake that it is, of those that `list bugs --markdown` prints.
 """
 
 import ast

@@ -10,10 +10,6 @@ from command import REPOSITORY, CommandTest
 from subject import expectation
 
 
-def is_of_subjects(killers):
-    return bool(killers) and all(name.startswith("subject.") for name in killers)
-
-
 class Registry(CommandTest):
     def listed(self, what):
         done = self.shardproof("list", what)
@@ -44,29 +40,31 @@ class Registry(CommandTest):
 
     def test_every_listed_property_is_a_ctest(self):
         named = self.ctests()
-        killers = registry.listed_killers(self.shardproof("list", "properties").out)
-        for property_id in self.listed("properties"):
-            tests = [f"property.{property_id}"]
-            if is_of_subjects(killers[property_id]):  # the reference has nothing that it is about
-                tests = killers[property_id]
+        properties = json.loads(self.shardproof("list", "properties", "--json").out)
+        self.assertEqual([one["id"] for one in properties], self.listed("properties"))
+        for one in properties:
+            tests = one["killed_by"] if one["only_subjects"] else [f"property.{one['id']}"]
             for test in tests:
                 self.assertTrue(test in named, f"there is no ctest {test}")
 
-    def test_the_table_of_kinds_names_every_bug_and_nothing_else(self):
-        text = (REPOSITORY / "fixtures" / "KINDS.md").read_text(encoding="utf-8")
-        rows = re.findall(r"^\| ([A-Z]+-\w+) \| .+ \| (.+) \|$", text, re.MULTILINE)
-        self.assertEqual((len(rows), len({kind for kind, _ in rows})), (44, 44))
-        besides = re.search(r"^Besides, of no such kind: .*$", text, re.MULTILINE)
-        named = [name for planted in [*(planted for _, planted in rows), besides[0]]
-                 for name in re.findall(r"`([^`]+)`", planted)]  # fmt: skip
-        self.assertEqual(len(named), len(set(named)), "planted twice")
-        self.assertEqual(sorted(name for name in named if not name.startswith("subject.")),
-                         self.listed("bugs"))  # fmt: skip
-        for name in named:
-            path = REPOSITORY / "fixtures" / "subjects" / f"{name.removeprefix('subject.')}.py"
-            self.assertTrue(not name.startswith("subject.") or path.is_file(), name)
-        for kind, planted in rows:
-            self.assertTrue(planted == "-" or "`" in planted, kind)
+    def test_every_planted_mistake_is_of_a_known_kind(self):
+        done = self.shardproof("list", "bugs", "--markdown")
+        self.assert_exit(done, 0)
+        rows = dict(re.findall(r"^\| ([A-Z]+-\w+|none) \| .+ \| (.*) \|$", done.out, re.MULTILINE))
+        self.assertEqual(len(rows), len(done.out.splitlines()) - 2, "a kind twice")
+        named = [bug for row in rows.values() for bug in re.findall(r"`([^`]+)`", row)]
+        self.assertEqual(sorted(named), self.listed("bugs"))
+        subjects = [expectation(path) for path in (REPOSITORY / "fixtures" / "subjects").glob("*.py")]
+        kinds = {one["mistake"] for one in subjects if "mistake" in one}
+        self.assertLessEqual(kinds, set(rows))
+        bare = {kind for kind, row in rows.items() if row in ("", "-")} - kinds
+        self.assertEqual(bare, set(), "kinds of which nothing is planted")
+
+    def test_the_table_of_faults_names_every_fault(self):
+        done = self.shardproof("list", "faults", "--markdown")
+        self.assert_exit(done, 0)
+        named = re.findall(r"^\| `([^`]+)` \| .+ \| .+ \| `\1@.+`: .+ \|$", done.out, re.MULTILINE)
+        self.assertEqual(named, self.listed("faults"))
 
     def test_every_property_has_a_bug_that_it_alone_must_catch(self):
         killers = registry.listed_killers(self.shardproof("list", "properties").out)

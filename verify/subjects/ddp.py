@@ -14,6 +14,12 @@ CANNOT = {
     "lost_ranks": "Gloo says that a connection was closed, and torch not whose",
 }
 SHOWS = {"collectives": ["broadcast"], "files": ["model.safetensors"]}
+RUNS = (
+    "on_1 nightly: 1 qwen3-small",
+    "on_2 fast: 2 llama-tied-small",
+    "on_3 nightly: 3 llama-tied-small",
+    "on_2x2 nightly: 2x2 qwen3-small",
+)
 
 
 def wrap(model):

@@ -21,6 +21,12 @@ SHOWS = {
     "collectives": ["broadcast", "gather", "scatter"],
     "files": [".metadata", "*.distcp"],
 }
+RUNS = (
+    "on_1 nightly: 1 qwen3-small",
+    "on_2 fast: 2 llama-tied-small",
+    "on_3 nightly: 3 llama-tied-small",
+    "on_2x2 nightly: 2x2 qwen3-small",
+)
 
 
 def wrap(case, model):

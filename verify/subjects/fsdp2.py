@@ -23,6 +23,16 @@ SHOWS = {
     "collectives": ["gather", "scatter"],  # DCP plans a save on rank 0
     "files": [".metadata", "*.distcp"],
 }
+RUNS = (
+    "on_1 nightly: 1 qwen3-small",
+    "on_2 fast: 2 llama-tied-small",
+    "on_3 nightly: 3 llama-tied-small",
+    "on_2x2: 2x2 qwen3-small",
+    # Its other ways of working, several at once.
+    "full_offloaded: 2 llama-tied-small load=full cpu_offload=yes mixed_precision=bf16",
+    "by_hand_async: 2 llama-tied-small load=distribute save=async frozen=first",
+    "strict: 2 qwen3-small strict=yes",
+)
 OPTIONS = {
     "load": ["broadcast", "full", "distribute"],  # from rank 0; every rank reads all; by hand
     "strict": ["no", "yes"],

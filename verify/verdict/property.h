@@ -43,10 +43,24 @@ class Judgement {
   uint64_t inconclusive_count_ = 0;
 };
 
+/// Of a Reading: all phases that there are.
+inline constexpr const char* kEveryPhase = "every phase";
+
+/// What a property reads of some phases.
+struct Reading {
+  std::vector<std::string> phases;       ///< or kEveryPhase
+  std::vector<std::string> stages = {};  ///< at which it reads tensors
+  std::string records = {};              ///< what else, in words that no code reads
+};
+
+/// Where tensors have to be for a property to have something to judge.
+enum class JudgedOn { kAny, kHost, kDevice };
+
 struct Property {
   std::string id;
-  std::string claim;      ///< one sentence that is true when it holds
-  std::string needs;      ///< phases and stages it reads: "values: ready"
+  std::string claim;  ///< one sentence that is true when it holds
+  /// What is not read need not be launched where nothing else is judged.
+  std::vector<Reading> reads;
   std::string tolerance;  ///< "bit-exact", or the bound and where it comes from
   std::string source;     ///< definition, issue or documentation that the claim rests on
   /// Planted bugs that must turn it red; "subject.NAME" is fixtures/subjects/NAME.py.
@@ -54,10 +68,17 @@ struct Property {
   std::function<void(const Evidence&, Judgement&)> check;
   std::vector<std::string> capabilities = {};  ///< skipped for a subject that lacks one of them
   bool needs_processes = false;  ///< reads what ranks that are threads of one process do not leave
+  JudgedOn judged_on = JudgedOn::kAny;
+  /// Fields of a Case, as JSON, without which it has nothing to judge.
+  std::string case_needs = "{}";
+  bool only_subjects = false;  ///< is about what the reference does not have
 
-  /// Whether `needs` names the phase, or all of them.
+  /// Whether it reads anything of the phase.
   bool Reads(const std::string& phase) const;
 };
+
+/// "values, plain: ready; every phase: collectives"
+std::string ReadsInWords(const Property& property);
 
 /// Something that a subject may say it cannot do.
 struct Capability {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <regex>
 
 #include "verify/verdict/property.h"
 
@@ -29,8 +28,22 @@ std::vector<std::string> KnownIds() {
 }  // namespace
 
 bool Property::Reads(const std::string& phase) const {
-  const std::regex whole_word("(^|[^a-z_])" + phase + "([^a-z_]|$)");
-  return std::regex_search(needs, whole_word) || needs.find("every phase") != std::string::npos;
+  return std::any_of(reads.begin(), reads.end(), [&](const Reading& reading) {
+    return std::any_of(reading.phases.begin(), reading.phases.end(), [&](const std::string& read) {
+      return read == phase || read == kEveryPhase;
+    });
+  });
+}
+
+std::string ReadsInWords(const Property& property) {
+  std::string words;
+  for (const Reading& reading : property.reads) {
+    std::vector<std::string> what = reading.stages;
+    if (!reading.records.empty()) what.push_back(reading.records);
+    words += fmt::format("{}{}: {}", words.empty() ? "" : "; ", fmt::join(reading.phases, ", "),
+                         fmt::join(what, ", "));
+  }
+  return words;
 }
 
 const std::vector<Property>& AllProperties() { return Registry(); }
