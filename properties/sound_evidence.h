@@ -47,7 +47,6 @@ struct Made {
 };
 
 inline constexpr uint64_t kBlockBytes = 4096;
-inline constexpr uint64_t kInlineBytesMax = 4096;
 
 /// Digest, coverage, counts, blocks and small bytes of the runs of an image.
 inline void Measure(const std::string& image, const std::string& dtype, uint64_t element_bytes,

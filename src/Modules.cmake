@@ -1,10 +1,24 @@
 # One folder is one module: every *.cc of it is compiled, every *_test.cc becomes its unit tests.
 
-# shardproof_module(NAME name [TORCH] [OBJECT] [FOLDERS f ...] [DEPENDS target ...])
+# shardproof_gtest(NAME TARGET LABELS label ... TIMEOUT SECONDS [FILTER PATTERN])
+# The test cases of a program as one ctest, since each start of one that is linked to LibTorch costs a
+# third of a second. gtest/NAME.xml has the time, and the reason of a skip, of each.
+function(shardproof_gtest name target)
+  cmake_parse_arguments(test "" "FILTER;TIMEOUT" "LABELS" ${ARGN})
+  if(NOT test_FILTER)
+    set(test_FILTER "*")
+  endif()
+  add_test(NAME ${name} COMMAND ${target} --gtest_brief=1 "--gtest_filter=${test_FILTER}"
+           "--gtest_output=xml:${CMAKE_BINARY_DIR}/gtest/${name}.xml")
+  set_tests_properties(${name} PROPERTIES LABELS "${test_LABELS}" TIMEOUT ${test_TIMEOUT})
+endfunction()
+
+# shardproof_module(NAME name [TORCH] [OBJECT] [ALONE] [FOLDERS f ...] [DEPENDS target ...])
 # TORCH: the module may include ATen and c10d. OBJECT: its files register themselves, so they must be
-# linked whole. FOLDERS: default is the current one.
+# linked whole. ALONE: each file is compiled by itself, also with SHARDPROOF_UNITY; those that
+# register themselves always are, since they have names in common. FOLDERS: default is the current one.
 function(shardproof_module)
-  cmake_parse_arguments(module "TORCH;OBJECT" "NAME" "FOLDERS;DEPENDS" ${ARGN})
+  cmake_parse_arguments(module "TORCH;OBJECT;ALONE" "NAME" "FOLDERS;DEPENDS" ${ARGN})
   if(NOT module_FOLDERS)
     set(module_FOLDERS .)
   endif()
@@ -29,6 +43,9 @@ function(shardproof_module)
       add_library(${module_NAME} STATIC ${sources})
     endif()
     target_link_libraries(${module_NAME} PUBLIC ${module_DEPENDS})
+    if(SHARDPROOF_UNITY AND NOT module_OBJECT AND NOT module_ALONE)
+      set_target_properties(${module_NAME} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
+    endif()
     if(module_TORCH)
       target_link_libraries(${module_NAME} PUBLIC libtorch)
       target_precompile_headers(${module_NAME} REUSE_FROM torch_headers)
@@ -42,8 +59,6 @@ function(shardproof_module)
       target_link_libraries(${module_NAME}_test PRIVATE libtorch)
       target_precompile_headers(${module_NAME}_test REUSE_FROM torch_headers)
     endif()
-    include(GoogleTest)
-    gtest_discover_tests(${module_NAME}_test TEST_PREFIX "unit." NO_PRETTY_VALUES
-                         DISCOVERY_TIMEOUT 60 PROPERTIES LABELS "unit;fast" TIMEOUT 120)
+    shardproof_gtest(unit.${module_NAME} ${module_NAME}_test LABELS unit fast TIMEOUT 300)
   endif()
 endfunction()

@@ -2,12 +2,12 @@
 #include <algorithm>
 
 #include "src/checkpoint/dcp.h"
+#include "src/checkpoint/write_whole.h"
 #include "src/model/host_bytes.h"
 
 namespace shardproof {
 namespace {
 
-constexpr uint64_t kStagedBytesMax = 4u << 20;  // at a time
 constexpr uint64_t kSmallBytesMax = 64u << 10;  // what is not larger is gathered
 // Of what is written from where it lies: so little is still in the cache after its write.
 constexpr uint64_t kPieceBytesMax = 512u << 10;

@@ -18,7 +18,6 @@ using nlohmann::json;
 constexpr int64_t kSchema = 2;
 constexpr uint64_t kManifestBytesMax = uint64_t{1} << 30;
 constexpr size_t kDimsMax = 64;
-constexpr uint64_t kStagedBytesMax = 4u << 20;  // at a time
 
 /// The object at `field`, which must be there.
 Result<const json*> ObjectAt(const json& document, const char* field, const std::string& where) {

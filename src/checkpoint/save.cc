@@ -24,7 +24,6 @@ constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr std::array kCopied = {"config.json", "generation_config.json"};
 constexpr std::array kFolders = {kAdapterFolder, kTrainingFolder};
 constexpr uint64_t kSideFileBytesMax = 64u << 20;
-constexpr uint64_t kStagedBytesMax = 4u << 20;  // at a time, out of memory that no file takes
 
 template <typename Names>
 bool IsOneOf(const Names& names, const std::string& name) {

@@ -19,7 +19,7 @@ using pickle::PickleValue;
 using pickle::PickleWriter;
 using Kind = PickleValue::Kind;
 
-constexpr int kDepthMax = 50;
+constexpr int kJsonDepthMax = 50;
 constexpr size_t kBitsDigits = 16;
 
 json Named(const char* kind, json content) {
@@ -31,7 +31,7 @@ json Named(const char* kind, json content) {
 Result<json> Items(const PickleValue& value, int depth);
 
 Result<json> Add(const PickleValue& value, int depth) {
-  if (depth > kDepthMax) return BadInput(fmt::format("nests deeper than {}", kDepthMax));
+  if (depth > kJsonDepthMax) return BadInput(fmt::format("nests deeper than {}", kJsonDepthMax));
   switch (value.kind) {
     case Kind::kNone:
       return json();
@@ -93,7 +93,8 @@ class Writer {
   }
 
   Status Put(const json& value, int depth) {
-    if (depth > kDepthMax) return Wrong("what nests deeper than " + std::to_string(kDepthMax));
+    if (depth > kJsonDepthMax)
+      return Wrong("what nests deeper than " + std::to_string(kJsonDepthMax));
     switch (value.type()) {
       case json::value_t::null:
         out_.None();

@@ -19,8 +19,8 @@ using text::Printable;
 using text::Quote;
 using Kind = PickleValue::Kind;
 
-constexpr size_t kNamedMax = 3;    // tensors in one message
-constexpr size_t kDepthMax = 100;  // of a value
+constexpr size_t kNamedMax = 3;         // tensors in one message
+constexpr size_t kValueDepthMax = 100;  // of a value
 
 std::string BaseName(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
 
@@ -49,7 +49,7 @@ std::string TagText(const std::string& dtype, const std::vector<int64_t>& shape)
 
 /// Whether a manifest has more than one entry for it: one that a dict or a tensor is in.
 bool IsTakenApart(const PickleValue& value, size_t depth = 0) {
-  if (value.Is(Kind::kDict) || value.Is(Kind::kPersistent) || depth > kDepthMax) return true;
+  if (value.Is(Kind::kDict) || value.Is(Kind::kPersistent) || depth > kValueDepthMax) return true;
   if (value.state != nullptr && IsTakenApart(*value.state, depth + 1)) return true;
   return std::any_of(value.items.begin(), value.items.end(),
                      [&](const PickleValue* item) { return IsTakenApart(*item, depth + 1); });

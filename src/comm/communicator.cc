@@ -2,6 +2,8 @@
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
 #include "src/comm/describe.h"
 #include "src/comm/gloo.h"
 #include "src/core/torch_try.h"

@@ -4,9 +4,8 @@
 #include <chrono>
 #include <memory>
 #include <string>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "src/comm/c10d_fwd.h"
 #include "src/core/result.h"
 #include "src/seam/clock.h"
 #include "src/seam/communicator.h"

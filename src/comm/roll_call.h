@@ -6,8 +6,8 @@
 
 #include <chrono>
 #include <memory>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "src/comm/c10d_fwd.h"
 #include "src/seam/clock.h"
 #include "src/seam/communicator.h"
 

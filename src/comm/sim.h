@@ -11,9 +11,9 @@
 #include <memory>
 #include <set>
 #include <string>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
+#include "src/comm/c10d_fwd.h"
 #include "src/comm/sim_scheduler.h"
 #include "src/seam/clock.h"
 #include "src/seam/communicator.h"

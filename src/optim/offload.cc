@@ -9,7 +9,7 @@
 namespace shardproof {
 namespace {
 
-constexpr uint64_t kStagedBytesMax = 4u << 20;  // of a buffer
+constexpr uint64_t kBufferBytesMax = 4u << 20;  // of a buffer
 constexpr uint64_t kElementBytesMax = sizeof(float);
 
 /// Elements of one parameter that are staged together.
@@ -135,7 +135,7 @@ Status StepOnHost(const std::vector<HostStep>& parameters, int64_t step, float g
                   Optimizer& optimizer, const Job& job, World& world) {
   HostStepper stepper(parameters, step, gradient_scale, optimizer, *world.device);
   const size_t buffers = job.training.overlap ? 2 : 1;
-  const uint64_t each = std::min(kStagedBytesMax, job.bucket_bytes / buffers);
+  const uint64_t each = std::min(kBufferBytesMax, job.bucket_bytes / buffers);
   const uint64_t whole_elements = each / kElementBytesMax * kElementBytesMax;
   SP_TRY(stepper.MakeBuffers(buffers, std::max(whole_elements, kElementBytesMax)));
   stepper.Run(job.training.overlap);

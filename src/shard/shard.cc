@@ -9,7 +9,7 @@
 namespace shardproof {
 namespace {
 
-constexpr uint64_t kStagedBytesMax = 1 << 20;
+constexpr uint64_t kReadBytesMax = 1 << 20;
 
 /// Replaces the whole tensor of a slot by a copy of the elements that its shard owns.
 Status KeepShard(Slot& slot, Device& device) {
@@ -31,7 +31,7 @@ Status KeepShard(Slot& slot, Device& device) {
         continue;
       }
       for (uint64_t done = 0; done < length; done += staged.size()) {
-        staged.resize(std::min(length - done, kStagedBytesMax));
+        staged.resize(std::min(length - done, kReadBytesMax));
         whole.CopyOut(begin + done, staged.data(), staged.size());
         slot.CopyIn(local, staged.data(), staged.size());
         local += staged.size();

@@ -21,6 +21,8 @@
 #include <functional>
 #include <iostream>
 #include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 #include "src/comm/gloo.h"

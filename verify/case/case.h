@@ -14,6 +14,9 @@
 
 namespace shardproof {
 
+/// The most ranks of a Case's mesh.
+inline constexpr int64_t kRanksMax = 1024;
+
 struct AxisCase {
   std::string name;  ///< "dp_shard", "dp_replicate", "tp", "ep"
   int64_t size = 1;  ///< ranks, >= 1

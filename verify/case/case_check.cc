@@ -12,7 +12,6 @@
 namespace shardproof {
 namespace {
 
-constexpr int64_t kRanksMax = 1024;
 constexpr uint64_t kModelBytesMax = uint64_t{1} << 40;
 constexpr size_t kNameBytesMax = 1024;
 constexpr size_t kDimsMax = 16;

@@ -16,7 +16,6 @@ using nlohmann::json;
 
 constexpr int64_t kSizeMax = int64_t{1} << 40;     // of one tensor dim
 constexpr uint64_t kBytesMax = uint64_t{1} << 50;  // of any budget
-constexpr int64_t kRanksMax = 1024;
 constexpr int64_t kFilesMax = 1024;
 constexpr int64_t kStepsMax = 10000;
 constexpr int64_t kLoraRankMax = 1 << 16;

@@ -16,6 +16,7 @@
 #include "verify/process/scratch_directory.h"
 #include "verify/report/report.h"
 #include "verify/report/text.h"
+#include "verify/run/joined_launcher.h"
 #include "verify/run/reach.h"
 #include "verify/run/verify_run.h"
 

@@ -14,6 +14,9 @@
 
 namespace shardproof {
 
+/// Tensors of at most so many bytes are on record in full.
+inline constexpr uint64_t kInlineBytesMax = 4096;
+
 /// Whether a tensor's value means anything yet. Value properties judge only what is defined; at
 /// stage `ready` everything must be.
 enum class Content { kNone, kUndefined, kDefined };

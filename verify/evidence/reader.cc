@@ -19,7 +19,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kRanksMax = 65536;
 constexpr size_t kRunBytesMax = 256u << 20;
 constexpr uint64_t kStateBytesMax = uint64_t{4} << 30;
 
@@ -62,7 +61,7 @@ PhaseEvidence ParsePhase(const JsonValue& value, const std::string& pointer, Com
   fields.Optional("skipped", phase.skipped);
   fields.Optional("saved_files", phase.saved_files);
   int64_t world_size = 0;
-  fields.Required("world_size", world_size, 0, kRanksMax);
+  fields.Required("world_size", world_size, 0, kRecordedRanksMax);
   phase.ranks.resize(static_cast<size_t>(world_size));
   for (int64_t rank = 0; rank < world_size; ++rank) {
     phase.ranks[rank].rank = rank;

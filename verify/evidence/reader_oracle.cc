@@ -16,7 +16,6 @@ namespace shardproof {
 namespace {
 
 constexpr size_t kOracleBytesMax = size_t{1} << 30;
-constexpr int64_t kSizeMax = int64_t{1} << 48;
 
 void AddFileTensor(JsonText& out, const FileTensor& t) {
   out.Begin('{').Add("file", t.file).Add("file_offset", t.file_offset).Add("dtype", t.dtype);
@@ -38,7 +37,7 @@ FileTensor ParseFileTensor(const std::string& name, const JsonValue& value,
   fields.Required("file", t.file);
   fields.Required("file_offset", t.file_offset);
   fields.Required("dtype", t.dtype);
-  fields.Required("shape", t.shape, 0, kSizeMax);
+  fields.Required("shape", t.shape, 0, kRecordedSizeMax);
   ParseDigest(fields, "digest", t.digest);
   ParseDigest(fields, "coverage", t.coverage);
   fields.Required("nan", t.nan_count);

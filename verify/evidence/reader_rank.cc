@@ -14,8 +14,6 @@
 namespace shardproof {
 namespace {
 
-constexpr int64_t kRanksMax = 65536;
-
 uint64_t StateBytes(const std::string& name, const TensorState& state) {
   uint64_t bytes = 256 + name.size() + state.blocks.blocks.size() * sizeof(Digest);
   for (const ByteRange& range : state.bytes) bytes += range.bytes.size() + sizeof(ByteRange);
@@ -71,7 +69,7 @@ void FactsReader::Rank(FieldReader& fields) {
   fields.Required("rank", rank_.rank, rank_.rank, rank_.rank);
   fields.Required("world_size", rank_.world_size, rank_.world_size, rank_.world_size);
   const std::vector<AxisCase> mesh = ParseAxes(fields, "mesh");
-  fields.Required("coordinates", rank_.coordinates, 0, kRanksMax);
+  fields.Required("coordinates", rank_.coordinates, 0, kRecordedRanksMax);
   fields.Required("subject", text);
   fields.Required("mode", text);
   fields.Required("strategy", text);

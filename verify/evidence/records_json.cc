@@ -7,7 +7,6 @@ namespace {
 
 constexpr size_t kDigestDigits = 32;
 constexpr int64_t kRankMax = 65535;
-constexpr int64_t kSizeMax = int64_t{1} << 48;
 
 const NameTable& ContentNames() {
   static const NameTable names = {"none", "undefined", "defined"};
@@ -96,9 +95,10 @@ uint64_t CheckedElements(FieldReader& fields, const std::vector<int64_t>& shape)
   uint64_t elements = 1;
   for (const int64_t size : shape) {
     if (__builtin_mul_overflow(elements, static_cast<uint64_t>(size), &elements) ||
-        elements > static_cast<uint64_t>(kSizeMax)) {
-      fields.complaint().Say(fields.PointerTo("shape"),
-                             fmt::format("expected at most {} elements, found more", kSizeMax));
+        elements > static_cast<uint64_t>(kRecordedSizeMax)) {
+      fields.complaint().Say(
+          fields.PointerTo("shape"),
+          fmt::format("expected at most {} elements, found more", kRecordedSizeMax));
       return 0;
     }
   }
@@ -163,11 +163,11 @@ TensorDescriptor ParseDescriptor(FieldReader& fields) {
   fields.Required("name", d.name);
   fields.OneOf("kind", EvidenceKinds(), d.kind);
   fields.Required("dtype", d.dtype);
-  fields.Required("shape", d.shape, 0, kSizeMax);
+  fields.Required("shape", d.shape, 0, kRecordedSizeMax);
   fields.Optional("persistent", d.persistent);
   fields.Optional("requires_grad", d.requires_grad);
-  fields.Optional("local_shape", d.local_shape, 0, kSizeMax);
-  fields.Optional("local_stride", d.local_stride, 0, kSizeMax);
+  fields.Optional("local_shape", d.local_shape, 0, kRecordedSizeMax);
+  fields.Optional("local_stride", d.local_stride, 0, kRecordedSizeMax);
   const uint64_t elements = CheckedElements(fields, d.shape);
   if (fields.Known("placements")) {
     ForEach(fields, "placements", [&](const JsonValue& value, const std::string& pointer) {
@@ -394,7 +394,7 @@ OptimizerRecord ParseOptimizer(FieldReader& fields) {
     entry.Required("group", stranger.group, 0);
     entry.Required("index", stranger.index, 0);
     entry.Required("was", stranger.was);
-    entry.Required("shape", stranger.shape, 0, kSizeMax);
+    entry.Required("shape", stranger.shape, 0, kRecordedSizeMax);
     entry.Finish();
     r.strangers.push_back(std::move(stranger));
   });

@@ -11,6 +11,10 @@
 
 namespace shardproof {
 
+/// What a stream of evidence may say at most: ranks, and elements of a tensor or of one dim.
+inline constexpr int64_t kRecordedRanksMax = 65536;
+inline constexpr int64_t kRecordedSizeMax = int64_t{1} << 48;
+
 std::string ToString(Content content);
 
 // Lines are without their newline.

@@ -35,9 +35,9 @@ struct Place {
 /// A tensor's piece, or a value (no offsets).
 using PlaceKey = std::pair<std::string_view, std::optional<std::vector<int64_t>>>;
 
-class Reader {
+class DcpReader {
  public:
-  Reader(const std::string& directory, Damage* damage)
+  DcpReader(const std::string& directory, Damage* damage)
       : directory_(directory), where_(directory + "/.metadata"), damage_(damage) {}
 
   Result<StoredCheckpoint> Run() {
@@ -285,7 +285,7 @@ class Reader {
 }  // namespace
 
 Result<StoredCheckpoint> OpenDcp(const std::string& directory, Damage* damage) {
-  return Reader(directory, damage).Run();
+  return DcpReader(directory, damage).Run();
 }
 
 }  // namespace shardproof::formats

@@ -12,7 +12,7 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-constexpr int kDepthMax = 100;
+constexpr int kNestingMax = 100;
 constexpr uint64_t kPartsMax = 4'000'000;
 constexpr uint64_t kTextBytesMax = uint64_t{256} << 20;  // of all names and texts of a checkpoint
 
@@ -23,7 +23,7 @@ class Flattener {
       : archive_(archive), file_(file), where_(where), checkpoint_(checkpoint) {}
 
   Status Add(const PickleValue& value, const std::string& name, int depth) {
-    if (depth > kDepthMax) return Wrong(name, fmt::format("nests deeper than {}", kDepthMax));
+    if (depth > kNestingMax) return Wrong(name, fmt::format("nests deeper than {}", kNestingMax));
     if (++checkpoint_.parts > kPartsMax) {
       return Wrong(name, fmt::format("the checkpoint has more than {} parts", kPartsMax));
     }
@@ -85,7 +85,7 @@ class Flattener {
   Result<bool> HoldsNamed(const PickleValue& value, const std::string& name, int depth) {
     if (value.Is(Kind::kDict)) return true;
     if (value.items.empty() && value.state == nullptr) return false;
-    if (depth > kDepthMax) return Wrong(name, fmt::format("nests deeper than {}", kDepthMax));
+    if (depth > kNestingMax) return Wrong(name, fmt::format("nests deeper than {}", kNestingMax));
     const auto known = holds_named_.find(&value);
     if (known != holds_named_.end()) return known->second;
     const auto tensor = archive_.AsTensor(value);

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr const char* kWholeModel = "pytorch_model.bin";
 constexpr const char* kIndex = "pytorch_model.bin.index.json";
 constexpr std::array kKinds = {".pt", ".pth", ".bin", ".ckpt"};
-constexpr int kDepthMax = 2;  // a folder for every rank, in a folder for the step
+constexpr int kFolderDepthMax = 2;  // a folder for every rank, in a folder for the step
 
 Status AddFile(const std::string& name, const std::string& path, Damage* damage,
                StoredCheckpoint& checkpoint) {
@@ -41,7 +41,7 @@ std::vector<std::string> FilesOf(const std::string& directory) {
   std::error_code error;
   fs::recursive_directory_iterator it(directory, error);
   for (const fs::recursive_directory_iterator end; !error && it != end; it.increment(error)) {
-    if (it.depth() >= kDepthMax) it.disable_recursion_pending();
+    if (it.depth() >= kFolderDepthMax) it.disable_recursion_pending();
     std::error_code ignored;
     if (it->is_directory(ignored) || !IsNamedAsTorchSave(it->path().filename().string())) continue;
     names.push_back(it->path().lexically_relative(directory).string());

@@ -25,7 +25,7 @@ constexpr const char* kFolder = "training";
 constexpr const char* kIndexName = "state.safetensors.index.json";
 constexpr const char* kValuesName = "values.json";
 constexpr uint64_t kValuesBytesMax = 64u << 20;
-constexpr int kDepthMax = 100;
+constexpr int kJsonDepthMax = 100;
 constexpr size_t kBitsDigits = 16;
 
 /// A value of values.json in Python's notation, as pickled ones are shown.
@@ -40,7 +40,7 @@ class ValueText {
 
  private:
   Status Add(const JsonElement& value, int depth) {
-    if (depth > kDepthMax) return Wrong(value);
+    if (depth > kJsonDepthMax) return Wrong(value);
     switch (value.type()) {
       case element_type::NULL_VALUE:
         out_ += "None";

@@ -38,9 +38,9 @@ uint64_t At(std::string_view bytes, size_t offset, int width) {
   return LoadBits(bytes.data() + offset, width);
 }
 
-class Reader {
+class ZipReader {
  public:
-  Reader(const InputFile& file, uint64_t start, uint64_t length)
+  ZipReader(const InputFile& file, uint64_t start, uint64_t length)
       : file_(file), start_(start), length_(length) {}
 
   Result<std::vector<ZipEntry>> Run() {
@@ -252,7 +252,7 @@ class Reader {
 }  // namespace
 
 Result<std::vector<ZipEntry>> ReadZip(const InputFile& file, uint64_t start, uint64_t length) {
-  return Reader(file, start, length).Run();
+  return ZipReader(file, start, length).Run();
 }
 
 std::string CrcText(const std::string& path, const ZipEntry& entry, const std::string& of,

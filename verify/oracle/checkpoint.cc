@@ -10,7 +10,6 @@ namespace shardproof::oracle {
 namespace {
 
 constexpr uint64_t kPieceBytes = 1u << 20;
-constexpr uint64_t kInlineBytesMax = 4096;
 
 /// Reads tensors of one checkpoint. The last file stays open: neighbours are read one after
 /// another.

@@ -13,7 +13,6 @@
 namespace shardproof::oracle {
 namespace {
 
-constexpr uint64_t kInlineBytesMax = 4096;
 constexpr uint64_t kPieceElements = 1u << 17;
 constexpr uint64_t kFrequenciesMax = 1u << 20;
 

@@ -8,7 +8,7 @@
 namespace shardproof::oracle {
 namespace {
 
-constexpr ExpertNames kExpertNames = {"w1", "w3", "w2"};
+constexpr ExpertNames kLfm2ExpertNames = {"w1", "w3", "w2"};
 constexpr int64_t kKernelMax = 1 << 12;
 
 struct Lfm2Config {
@@ -84,7 +84,7 @@ void DeclareFeedForward(ModelBuilder& model, const DecoderConfig& decoder, const
     model.Linear(at + "w2", decoder.intermediate_size, hidden, false);
     return;
   }
-  model.Experts(at + "experts", lfm2.experts, kExpertNames);
+  model.Experts(at + "experts", lfm2.experts, kLfm2ExpertNames);
   model.Weight(at + "gate.weight", {lfm2.experts.count, hidden});
   if (lfm2.expert_bias) model.ExpertBias(at + "expert_bias", lfm2.experts.count);
 }

@@ -9,7 +9,7 @@
 namespace shardproof::oracle {
 namespace {
 
-constexpr ExpertNames kExpertNames = {"gate_proj", "up_proj", "down_proj"};
+constexpr ExpertNames kQwen3ExpertNames = {"gate_proj", "up_proj", "down_proj"};
 
 struct MoeConfig {
   ExpertSizes experts;
@@ -55,7 +55,7 @@ Result<DeclaredModel> DeclareQwen3Moe(const Fields& config) {
       DeclareAttention(model, decoder, at + "self_attn.",
                        {.query_bias = bias, .output_bias = bias, .head_norms = true});
       if (moe.IsSparse(layer)) {
-        model.Experts(at + "mlp.experts", moe.experts, kExpertNames);
+        model.Experts(at + "mlp.experts", moe.experts, kQwen3ExpertNames);
         model.Weight(at + "mlp.gate.weight", {moe.experts.count, hidden});
       } else {
         DeclareGatedMlp(model, at + "mlp.", hidden, decoder.intermediate_size, false);

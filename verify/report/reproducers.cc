@@ -12,7 +12,7 @@
 namespace shardproof {
 namespace {
 
-constexpr auto kDeadline = std::chrono::minutes(30);
+constexpr auto kReproducersDeadline = std::chrono::minutes(30);
 
 /// The script of lowest number: they are numbered from cause to consequence.
 std::string FirstScript(const std::string& out) {
@@ -38,7 +38,7 @@ Result<std::string> WriteReproducers(std::vector<std::string> command,
   if (std::filesystem::exists(out + "/reproducers.json")) std::filesystem::remove_all(out, error);
   const std::string script = command.at(1);
   command.insert(command.end(), {result_json, evidence_directory, out});
-  const auto end = RunProgram(command, kDeadline);
+  const auto end = RunProgram(command, kReproducersDeadline);
   if (!end.ok()) return end.error().While("reproducers " + out);
   if (end.value().ok()) return FirstScript(out);
   return BadInput(fmt::format("reproducers {}: {} ended with {}: {}", out, script, end.value().how,

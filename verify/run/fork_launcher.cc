@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "verify/faults/fault.h"
 #include "verify/run/network_namespace.h"

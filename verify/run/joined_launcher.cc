@@ -1,6 +1,8 @@
 // Ranks that torchrun, srun or a shell started, each with this very command. Rank 0 leads: it
 // publishes orders in the store, the others carry them out and report back. Evidence goes to a
 // directory that all ranks share.
+#include "verify/run/joined_launcher.h"
+
 #include <fmt/format.h>
 
 #include <charconv>
@@ -9,7 +11,6 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "src/core/torch_try.h"
-#include "verify/run/launcher.h"
 #include "verify/run/order.h"
 
 namespace shardproof {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -38,38 +37,5 @@ std::unique_ptr<Launcher> MakeSimLauncher(bool in_this_process);
 /// Ranks that are forked once for each number of them and connected once, and then run launch after
 /// launch, as long as all goes well. `directory` is where they meet.
 std::unique_ptr<Launcher> MakeStandingLauncher(std::string directory);
-
-/// Ranks that someone else started (torchrun, srun, a shell), each running this very command.
-struct JoinedRanks {
-  int64_t rank = 0;
-  int64_t world_size = 1;
-  c10::intrusive_ptr<c10d::Store> store;
-  std::string interface;
-};
-
-/// Finds them by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
-/// \returns nullopt if RANK is not set. \error kBadInput naming the variable that is wrong or
-/// absent;
-///   kPeer if the store cannot be reached.
-Result<std::optional<JoinedRanks>> JoinRanks(std::chrono::milliseconds timeout);
-
-/// On rank 0: leads the joined ranks through phases of at most their number of ranks.
-class JoinedLauncher : public Launcher {
- public:
-  explicit JoinedLauncher(JoinedRanks ranks) : ranks_(std::move(ranks)) {}
-  std::string CannotRun(const PhasePlan& phase) const override;
-  Result<std::vector<RankExit>> Launch(const PhaseRun& run) override;
-  /// Tells the others how it all came out, and waits until they know.
-  void Dismiss(int exit_code);
-
- private:
-  JoinedRanks ranks_;
-  int64_t orders_ = 0;
-  std::set<int64_t>
-      silent_;  ///< ranks that did not report back; nobody here can end or replace them
-};
-
-/// On every other rank: does what rank 0 says until dismissed. \returns the common exit code.
-int FollowRank0(const JoinedRanks& ranks, std::chrono::milliseconds patience);
 
 }  // namespace shardproof

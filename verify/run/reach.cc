@@ -6,6 +6,8 @@
 
 #include <array>
 #include <filesystem>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "src/comm/roll_call.h"
 #include "src/comm/staging.h"

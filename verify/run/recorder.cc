@@ -15,8 +15,6 @@
 namespace shardproof {
 namespace {
 
-constexpr uint64_t kInlineBytesMax = 4096;  // smaller tensors are on record in full
-
 sp_float_format FloatFormat(at::ScalarType dtype) {
   switch (dtype) {
     case at::kHalf:

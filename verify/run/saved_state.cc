@@ -18,7 +18,6 @@ namespace {
 constexpr const char* kAdapterFolder = "adapter";
 constexpr uint64_t kPieceBytes = 1u << 20;
 constexpr uint64_t kLatestBytesMax = 4096;
-constexpr uint64_t kInlineBytesMax = 4096;  // smaller tensors are on record in full
 
 using formats::StoredCheckpoint;
 using formats::StoredTensor;

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <new>
 #include <optional>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "src/pipeline/pipeline.h"
 #include "src/seam/decorators.h"

@@ -305,7 +305,7 @@ TEST(CutOff, Reset) {
   AtPlaces(OnFourRanks(Training("gloo", "dcp"), kCutOffEndWithinMs), "net/reset", {"0@stepped@1"});
 }
 
-TEST(Nightly, CutOffAtEveryStage) {
+TEST(Nightly, ReachedByNobodyAtEveryStage) {
   SKIP_WHERE_IT_CANNOT("net/blackhole");
   for (const char* id : {"net/blackhole", "net/reset"}) {
     for (const int rank : {0, 1}) {
@@ -425,7 +425,7 @@ class TableOfRanks {
 /// A rank that stops costs all of it, and there are many.
 constexpr uint64_t kTableEndWithinMs = 6000;
 
-TEST(Nightly, EveryRankAtEveryStageAndEveryCollective) {
+TEST(Nightly, EveryRankAndMoment) {
   TableOfRanks table;
   const auto rows = [&](Case test_case, const std::string& what,
                         const std::vector<std::string>& stages) {

@@ -20,7 +20,7 @@ namespace {
 constexpr int kExitSound = 0;
 constexpr int kExitNotSound = 1;
 
-struct Arguments {
+struct AuditArguments {
   std::string path;
   std::string seal;
   std::string json;
@@ -40,7 +40,7 @@ void JudgeFinite(AuditResult& result) {
   }
 }
 
-Result<AuditResult> AuditAsAsked(const std::string& path, const Arguments& arguments) {
+Result<AuditResult> AuditAsAsked(const std::string& path, const AuditArguments& arguments) {
   const std::string own = SealPath(path);
   const std::string& seal = arguments.seal.empty() ? own : arguments.seal;
   std::error_code ignored;
@@ -64,7 +64,7 @@ Result<AuditResult> AuditAsAsked(const std::string& path, const Arguments& argum
   return result;
 }
 
-int RunAudit(const Arguments& arguments) {
+int RunAudit(const AuditArguments& arguments) {
   const Status apart = CheckNotOf(arguments.json, arguments.path, "--json");
   if (!apart.ok()) return Refuse(apart.error());
   const auto result = AuditAsAsked(arguments.path, arguments);
@@ -76,7 +76,7 @@ int RunAudit(const Arguments& arguments) {
 }
 
 /// Prints the newest checkpoint that is sound; why newer ones are not goes to stderr.
-int RunLatestGood(const Arguments& arguments) {
+int RunLatestGood(const AuditArguments& arguments) {
   const auto checkpoints = CheckpointsOf(arguments.path);
   if (!checkpoints.ok()) return Refuse(checkpoints.error());
   const auto& [paths, others] = checkpoints.value();
@@ -99,7 +99,7 @@ int RunLatestGood(const Arguments& arguments) {
   return kExitNotSound;
 }
 
-int RunSeal(const Arguments& arguments) {
+int RunSeal(const AuditArguments& arguments) {
   auto result = Audit(arguments.path);
   if (!result.ok()) return Refuse(result.error());
   AuditResult& audited = result.value();
@@ -129,7 +129,7 @@ int RunSeal(const Arguments& arguments) {
 }  // namespace
 
 void AddAudit(CLI::App& app, int* exit_code) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<AuditArguments>();
   CLI::App* command =
       app.add_subcommand("audit", "Is a checkpoint complete, readable, and what was sealed?");
   command
@@ -155,7 +155,7 @@ void AddAudit(CLI::App& app, int* exit_code) {
 }
 
 void AddSeal(CLI::App& app, int* exit_code) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<AuditArguments>();
   CLI::App* command =
       app.add_subcommand("seal", "Write a checkpoint's digests down, for audit to hold it against");
   command->add_option("CHECKPOINT", arguments->path, "As for audit")->required()->check(NotEmpty);

@@ -12,14 +12,14 @@
 namespace shardproof {
 namespace {
 
-struct Arguments {
+struct CompareArguments {
   std::string a;
   std::string b;
   std::string json;
   CompareOptions options;
 };
 
-int RunCompare(const Arguments& arguments) {
+int RunCompare(const CompareArguments& arguments) {
   for (const std::string& input : {arguments.a, arguments.b, arguments.options.map_file}) {
     if (const Status apart = CheckNotOf(arguments.json, input, "--json"); !apart.ok()) {
       return Refuse(apart.error());
@@ -36,7 +36,7 @@ int RunCompare(const Arguments& arguments) {
 }  // namespace
 
 void AddCompare(CLI::App& app, int* exit_code) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<CompareArguments>();
   CLI::App* command = app.add_subcommand(
       "compare", "Compare two checkpoints bit for bit, of any format and however they are sharded");
   command

@@ -25,7 +25,7 @@ constexpr int kExitPass = 0;
 constexpr int kExitBad = 1;
 constexpr int kExitInconclusive = 3;
 
-struct Arguments {
+struct CrashtestArguments {
   crashtest::Options options;
   std::string load;
   std::string models;
@@ -68,7 +68,7 @@ class ProgressLine {
 std::vector<std::string> Split(const std::string& text) { return CLI::detail::split_up(text); }
 
 /// The options, as they are meant. \error kBadInput
-Status Understand(Arguments& arguments) {
+Status Understand(CrashtestArguments& arguments) {
   crashtest::Options& options = arguments.options;
   if (arguments.load == "dcp" || arguments.load == "torch" || arguments.load == "safetensors") {
     options.kind = arguments.load;
@@ -133,7 +133,7 @@ class ReportDirectory {
   std::string path_;
 };
 
-Result<int> CrashTest(Arguments& arguments) {
+Result<int> CrashTest(CrashtestArguments& arguments) {
   SP_TRY(Understand(arguments));
   const crashtest::Options& options = arguments.options;
   ReportDirectory report;
@@ -165,7 +165,7 @@ Result<int> CrashTest(Arguments& arguments) {
   return outcome.inconclusive.empty() ? kExitPass : kExitInconclusive;
 }
 
-void AddOptions(CLI::App& command, Arguments& arguments) {
+void AddOptions(CLI::App& command, CrashtestArguments& arguments) {
   crashtest::Options& options = arguments.options;
   command
       .add_option("COMMAND", options.command,
@@ -241,7 +241,7 @@ void AddOptions(CLI::App& command, Arguments& arguments) {
 }  // namespace
 
 void AddCrashtest(CLI::App& app, int* exit_code) {
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<CrashtestArguments>();
   const Places places = FindPlaces();
   arguments->options.python = places.python;
   arguments->options.package = places.package;
