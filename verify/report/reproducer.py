@@ -78,18 +78,21 @@ def tie_of(oracle, name):
 
 def against(finding):
     """What a difference of values is a difference from: (function, reference phase and stage)."""
-    said = finding.get("against", {})
-    if said.get("what") == "checkpoint":
-        return "expected_from_checkpoint", None
-    if said.get("what") in ("plain", "initial", "earlier", "frozen", "model", "stage", "rank"):
-        return "expected_from_reference", moment_of(finding)
+    here, message = (finding["phase"], finding["stage"]), finding["message"]
+    if named := re.search(r"differs from `([\w@.]+)` of phase (\w+)", message):
+        return "expected_from_reference", (named.group(2), named.group(1))
+    if named := re.search(r"differs from (?:the model|its value) at `([\w@.]+)`", message):
+        return "expected_from_reference", (here[0], named.group(1))
+    for words, found in (
+        ("the checkpoint", ("expected_from_checkpoint", None)),
+        ("the plain path", ("expected_from_reference", ("plain", "ready"))),
+        ("rank 0 at `loaded`", ("expected_from_reference", (here[0], "loaded"))),
+        (r"its initial value|rank \d+", ("expected_from_reference", here)),
+    ):
+        words = words if "|" in words else re.escape(words)
+        if re.search(rf"differs from ({words})|(is .*, )({words}) has", message):
+            return found
     raise NotShown("what it was compared with cannot be had with torch alone")
-
-
-def moment_of(finding):
-    """The phase and stage of what a finding's tensor is held against: its own where none is named."""
-    said = finding.get("against", {})
-    return said.get("phase", finding["phase"]), said.get("stage", finding["stage"])
 
 
 def plan_values(finding, oracle):
@@ -130,31 +133,29 @@ def plan_field(finding, oracle):
     field = {"rebuilt": "object", "attribute": "attributes"}.get(field, field)
     if finding["kind"].startswith("unlike-"):
         return Plan("check_alike", constants={"FIELD": field})
-    is_earlier = finding.get("against", {}).get("what") == "earlier"
-    reference = moment_of(finding) if is_earlier else None
+    built = field == "object" or "at `built`" in finding["message"]
+    reference = (finding["phase"], "built") if built else None
     return Plan("check_fields", constants={"FIELD": field, "REFERENCE": reference})
 
 
 def plan_sharing(finding, oracle):
-    if "other" not in finding:
+    other = re.search(r"memory with ([^,;]+)", finding["message"])
+    if not other:
         raise NotShown("the finding does not say with what it shares memory")
     return Plan("check_sharing", constants={"MUST_SHARE": finding["kind"] == "untied"},
-                of_tensor={"SHARED": {finding["tensor"]: finding["other"]}})  # fmt: skip
+                of_tensor={"SHARED": {finding["tensor"]: other.group(1)}})  # fmt: skip
 
 
 def plan_key_report(finding, oracle):
-    if "keys" not in finding:
-        raise NotShown("the finding does not say what was reported of the keys")
-    return Plan("check_key_report", constants={"KEY_REPORT": finding["keys"]})
+    what = "missing" if re.search(r"are missing", finding["message"]) else "unexpected"
+    return Plan("check_key_report", constants={"KEY_REPORT": what})
 
 
 def plan_memory(finding):
     if finding["kind"] == "committed":
         return Plan("check_pages")
-    if "limit_bytes" not in finding:
-        raise NotShown("the finding does not say how much is allowed")
-    limits = dict.fromkeys(finding["ranks"], finding["limit_bytes"])
-    return Plan("check_peak", of_tensor={"LIMITS": limits})
+    limit = int(re.search(r"\d+", finding["expected"]).group())
+    return Plan("check_peak", of_tensor={"LIMITS": dict.fromkeys(finding["ranks"], limit)})
 
 
 def plan_training(finding):
@@ -168,9 +169,8 @@ def plan_training(finding):
     if kind == "rng":
         return Plan("check_rng", constants={"REFERENCE": saved})
     if kind == "idle":
-        if "against" not in finding:
-            raise NotShown("the finding does not say since when nothing has changed")
-        return Plan("check_steps_act", constants={"REFERENCE": moment_of(finding)})
+        before = re.search(r"than at `([\w@.]+)`", finding["message"]).group(1)
+        return Plan("check_steps_act", constants={"REFERENCE": (finding["phase"], before)})
     if kind == "lost":
         return Plan("check_defined")
     return None
@@ -534,8 +534,8 @@ def is_of(line, finding):
     if finding["ranks"] and (not rank or int(rank.group(1)) not in finding["ranks"]):
         return False
     if finding["property"] in ("fault.every_rank_finishes", "fault.ends_as_stated"):
-        raised = f"raised .*{re.escape(finding.get('raised', ''))}"
-        words = {"silent": "exit code", "ended": "raised|ended", "error": raised, "hang": "still running",
+        raised = re.search(r"subject: (\w+)", finding["seen"] or finding["message"])
+        words = {"silent": "exit code", "ended": "raised|ended", "error": f"raised .*{raised.group(1) if raised else ''}", "hang": "still running",
                  "lost": "ended by", "exit": "exit code", "unclosed": "before run"}  # fmt: skip
         return re.search(words.get(finding["kind"], "."), line) is not None
     if finding["property"] == "sharding.collectives_in_order":

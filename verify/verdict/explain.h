@@ -32,8 +32,9 @@ Explanation ExplainFill(std::string_view expected, std::string_view seen, std::s
 
 /// The likely cause of the difference, or empty if none accounts for all of it: the above, one
 /// flipped bit, swapped bytes, rounded through another dtype, transposed, rows swapped, moved or
-/// repeated, elements shifted, NaN. \param shape        of the whole tensor \param start_index
-/// global element index of the first element given
+/// repeated, elements shifted, NaN.
+/// \param shape        of the whole tensor
+/// \param start_index  global element index of the first element given
 Explanation Explain(std::string_view expected, std::string_view seen, std::string_view dtype,
                     const std::vector<int64_t>& shape, uint64_t start_index);
 
