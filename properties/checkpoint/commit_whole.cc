@@ -39,8 +39,8 @@ class RootCheck {
   }
 
  private:
-  void Found(const std::string& kind, const std::string& what) {
-    judgement_.Found(FindingAt(phase_, "saved", "", kind, {}, what));
+  void Found(const std::string& kind, const std::string& what, const Facts& facts = {}) {
+    judgement_.Found(FindingAt(phase_, "saved", "", kind, {}, what, facts));
   }
 
   void CheckLatest() {
@@ -49,8 +49,10 @@ class RootCheck {
     if (root_.latest == expected) return;
     std::string seen;
     for (const char c : root_.latest.substr(0, 64)) seen += c >= ' ' && c <= '~' ? c : '?';
-    Found("latest", fmt::format("the file `latest` should name {}, and holds '{}'",
-                                NameOf(saved_.back()), seen));
+    Found("latest",
+          fmt::format("the file `latest` should name {}, and holds '{}'", NameOf(saved_.back()),
+                      seen),
+          {.file = "latest", .step = saved_.back()});
   }
 
   void CheckNames() {
@@ -59,7 +61,8 @@ class RootCheck {
     for (const std::string& name : expected_) {
       judgement_.Compared();
       if (names.erase(name) == 0) {
-        Found("absent", fmt::format("{} should have been kept, and is not there", name));
+        Found("absent", fmt::format("{} should have been kept, and is not there", name),
+              {.file = name});
       }
     }
     if (!root_.was_empty) {
@@ -68,13 +71,17 @@ class RootCheck {
     }
     judgement_.Compared();
     if (names.empty()) return;
-    Found("leftover", fmt::format("expected {} and `latest` alone, found {} besides",
-                                  fmt::join(expected_, ", "), fmt::join(names, ", ")));
+    Found("leftover",
+          fmt::format("expected {} and `latest` alone, found {} besides",
+                      fmt::join(expected_, ", "), fmt::join(names, ", ")),
+          {.file = *names.begin()});
   }
 
   void CheckStep(const SavedStep& step) {
     judgement_.Compared(1 + static_cast<uint64_t>(step.tensors));
-    if (!step.sealed) return Found("unsealed", step.name + " has no manifest");
+    if (!step.sealed) {
+      return Found("unsealed", step.name + " has no manifest", {.file = step.name});
+    }
     if (step.damage.empty()) return;
     const size_t shown = std::min(step.damage.size(), kDamageMax);
     Found("damaged",
@@ -83,7 +90,8 @@ class RootCheck {
                                 step.damage.begin() + static_cast<ptrdiff_t>(shown), "; "),
                       step.damage.size() > shown
                           ? fmt::format(" and {} more", step.damage.size() - shown)
-                          : ""));
+                          : ""),
+          {.file = step.name});
   }
 
   const PhaseEvidence& phase_;

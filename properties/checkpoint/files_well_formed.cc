@@ -29,8 +29,8 @@ class FormCheck {
   static bool IsOfAdapter(const std::string& name) { return name.starts_with("adapter/"); }
 
   void Wrong(const std::string& kind, const std::string& what, uint64_t expected,
-             const std::string& seen) {
-    Finding finding = FindingAt(phase_, "saved", "", kind, {}, what);
+             const std::string& seen, const Facts& facts = {}) {
+    Finding finding = FindingAt(phase_, "saved", "", kind, {}, what, facts);
     finding.expected = std::to_string(expected);
     finding.seen = seen;
     judgement_.Found(std::move(finding));
@@ -45,7 +45,7 @@ class FormCheck {
               "{}: its data begins at byte {}: expected a multiple of {}, which a header is padded "
               "to, so that a mapped file can be read in place",
               name, form.data_start, kDataAlignment),
-          form.data_start - past + kDataAlignment, std::to_string(form.data_start));
+          form.data_start - past + kDataAlignment, std::to_string(form.data_start), {.file = name});
   }
 
   void CheckLimit(const std::string& name, const FileForm& form) {
@@ -59,7 +59,7 @@ class FormCheck {
             "{}: holds {} bytes of {} tensors: expected at most max_file_bytes, {}, where it holds "
             "more than one",
             name, form.data_bytes, form.tensors, limit),
-        limit, std::to_string(form.data_bytes));
+        limit, std::to_string(form.data_bytes), {.file = name, .limit_bytes = limit});
   }
 
   void CheckTotal() {

@@ -22,14 +22,15 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& resume, const Ph
   if (ImagesOf(resume, "restored", name).empty()) {
     judgement.Compared();
     judgement.Found(FindingAt(resume, "restored", name, "absent", {},
-                              "phase values has this tensor, no rank has it here"));
+                              "phase values has this tensor, no rank has it here",
+                              {.against = {Against::What::kStage, "values", "ready"}}));
     return;
   }
-  const auto hold_against = [&](const std::string& what, const Image& expected,
+  const auto hold_against = [&](const Against& against, const Image& expected,
                                 std::vector<std::string> capture_phases) {
     judgement.Compared(restored.size());
-    const Comparison comparison{evidence, resume, "restored",
-                                name,     what,   std::move(capture_phases)};
+    const Comparison comparison{evidence, resume,  "restored",
+                                name,     against, std::move(capture_phases)};
     std::vector<Finding> findings = CompareAll(comparison, expected, restored);
     for (Finding& finding : findings) judgement.Found(std::move(finding));
     return findings.empty();
@@ -42,7 +43,7 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& resume, const Ph
   if (values == nullptr) return;
   const std::vector<Image> ready = DefinedImages(*values, "ready", name, judgement);
   if (!ready.empty()) {
-    hold_against("`ready` of phase values", ready[0], {values->name, resume.name});
+    hold_against({Against::What::kStage, "values", "ready"}, ready[0], {values->name, resume.name});
   }
 }
 

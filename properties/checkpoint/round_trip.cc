@@ -43,8 +43,9 @@ class SavedCheck {
   }
 
  private:
-  Finding Wrong(const std::string& kind, const std::string& tensor, const std::string& what) {
-    return FindingAt(phase_, "saved", tensor, kind, {}, what);
+  Finding Wrong(const std::string& kind, const std::string& tensor, const std::string& what,
+                const Facts& facts = {}) {
+    return FindingAt(phase_, "saved", tensor, kind, {}, what, facts);
   }
 
   void CheckGroup(const std::vector<std::string>& group) {
@@ -57,7 +58,8 @@ class SavedCheck {
       judgement_.Found(Wrong("absent", group[0], "the saved checkpoint lacks it"));
     } else if (names.size() > 1) {
       judgement_.Found(Wrong("duplicate", group[0],
-                             "one tied tensor is saved more than once: " + ListSome(names)));
+                             "one tied tensor is saved more than once: " + ListSome(names),
+                             {.other = names[1]}));
     }
     for (const std::string& name : names) CheckValue(name);
     if (IsReference(evidence_)) CheckKeys(group);
@@ -72,7 +74,8 @@ class SavedCheck {
         continue;
       judgement_.Compared();
       if (source->second.keys == saved->second.keys) continue;
-      Finding finding = Wrong("keys", name, "it is saved under other keys than it was loaded from");
+      Finding finding = Wrong("keys", name, "it is saved under other keys than it was loaded from",
+                              {.against = {Against::What::kCheckpoint}});
       finding.expected = KeysText(source->second);
       finding.seen = KeysText(saved->second);
       judgement_.Found(std::move(finding));
@@ -93,14 +96,14 @@ class SavedCheck {
     for (const char* stage : {"built", "ready"}) {  // a buffer that the model made itself
       for (const Image& image : ImagesOf(phase_, stage, name)) {
         if (!image.defined) continue;
-        CompareWith(name, fmt::format("its value at `{}`", stage), name, image, seen);
+        CompareWith(name, {Against::What::kEarlier, phase_.name, stage}, name, image, seen);
         return;
       }
     }
     judgement_.Inconclusive("nothing says what " + name + " should be saved as");
   }
 
-  void CompareWith(const std::string& name, const std::string& against,
+  void CompareWith(const std::string& name, const Against& against,
                    const std::string& expected_name, const Image& expected, const Image& seen) {
     judgement_.Compared();
     const Comparison comparison{evidence_, phase_, "saved", name, against, {}};
@@ -134,7 +137,8 @@ void CheckRestored(const Evidence& evidence, const PhaseEvidence& phase, Judgeme
       continue;
     }
     judgement.Compared(restored.size());
-    const Comparison comparison{evidence, phase, "restored", name, "its value at `ready`", {}};
+    const Against against{Against::What::kEarlier, phase.name, "ready"};
+    const Comparison comparison{evidence, phase, "restored", name, against, {}};
     for (Finding& finding : CompareAll(comparison, ready[0], restored)) {
       judgement.Found(std::move(finding));
     }

@@ -62,8 +62,8 @@ class StateDictCheck {
       return;
     }
     judgement_.Compared(seen.size());
-    const Comparison comparison{evidence_, phase_, key_, name, "the model at `" + model_key_ + "`",
-                                {}};
+    const Against against{Against::What::kModel, phase_.name, model_key_};
+    const Comparison comparison{evidence_, phase_, key_, name, against, {}};
     for (Finding& finding : CompareAll(comparison, held[0], seen)) {
       judgement_.Found(std::move(finding));
     }

@@ -73,11 +73,11 @@ class FilesCheck {
     const auto tensor = saved_.tensors.find(key);
     if (tensor == saved_.tensors.end()) {
       judgement_.Found(FindingAt(phase_, stage, name, "absent", {},
-                                 fmt::format("the checkpoint lacks '{}'", key)));
+                                 fmt::format("the checkpoint lacks '{}'", key), {.other = key}));
       return;
     }
-    const Comparison comparison{
-        evidence_, phase_, stage, name, fmt::format("its value at `{}`", stage), {}};
+    const Against against{Against::What::kEarlier, phase_.name, stage};
+    const Comparison comparison{evidence_, phase_, stage, name, against, {}};
     if (auto finding = Compare(comparison, held[0], ImageOf(tensor->second))) {
       finding->message = "on disk " + finding->message;
       judgement_.Found(std::move(*finding));

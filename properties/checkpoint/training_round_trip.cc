@@ -29,9 +29,9 @@ std::string ValueOr(const std::map<std::string, std::string>& map, const std::st
 
 /// Keys of either, each held against the other.
 void CompareMaps(const std::map<std::string, std::string>& saved,
-                 const std::map<std::string, std::string>& restored, const std::string& tensor,
-                 const std::string& kind, int64_t rank, FindingsByRank& findings,
-                 Judgement& judgement) {
+                 const std::map<std::string, std::string>& restored, const Against& against,
+                 const std::string& tensor, const std::string& kind, int64_t rank,
+                 FindingsByRank& findings, Judgement& judgement) {
   std::set<std::string> keys;
   for (const auto& [key, value] : saved) keys.insert(key);
   for (const auto& [key, value] : restored) keys.insert(key);
@@ -43,7 +43,7 @@ void CompareMaps(const std::map<std::string, std::string>& saved,
     findings.Add(tensor.empty() ? key : tensor, kind,
                  fmt::format("its {} is {}, it was {} when it was saved",
                              tensor.empty() ? "state" : key, seen, expected),
-                 {rank});
+                 {rank}, {.against = against, .option = tensor.empty() ? "" : key});
   }
 }
 
@@ -82,7 +82,8 @@ class RestoredCheck {
             FindingAt(to_, KeyOf(to_, "restored", of), "", "stale", {},
                       fmt::format("the save after step {} was restored, and the last one "
                                   "is of step {}",
-                                  *restored, *last)));
+                                  *restored, *last),
+                      {.step = *last}));
       }
     }
     return same;
@@ -100,16 +101,17 @@ class RestoredCheck {
     const std::vector<Image> expected = DefinedImages(from_, saved, name, judgement_);
     const std::vector<Image> seen = DefinedImages(to_, restored, name, judgement_);
     judgement_.Compared(1 + seen.size());
+    const Against against{Against::What::kStage, from_.name, saved};
     if (ImagesOf(to_, restored, name).empty() || ImagesOf(from_, saved, name).empty()) {
       const bool lost = ImagesOf(to_, restored, name).empty();
       judgement_.Found(FindingAt(to_, restored, name, lost ? "lost" : "extra", {},
                                  lost ? "it was there when it was saved, and is not restored"
-                                      : "it was not there when the checkpoint was saved"));
+                                      : "it was not there when the checkpoint was saved",
+                                 {.against = against}));
       return;
     }
     if (expected.empty() || seen.empty()) return;  // DefinedImages has said so
-    const Comparison comparison{
-        evidence_, to_, restored, name, "`" + saved + "` of phase train", {from_.name, to_.name}};
+    const Comparison comparison{evidence_, to_, restored, name, against, {from_.name, to_.name}};
     for (Finding& finding : CompareAll(comparison, expected[0], seen)) {
       judgement_.Found(std::move(finding));
     }
@@ -124,23 +126,25 @@ class RestoredCheck {
       const StageRecord* seen = rank.Stage(restored);
       if (expected == nullptr || seen == nullptr) continue;
       if (expected->optimizer && seen->optimizer) {
-        CheckOptimizer(*expected->optimizer, *seen->optimizer, same, rank.rank, findings);
+        CheckOptimizer(*expected->optimizer, *seen->optimizer,
+                       {Against::What::kStage, from_.name, saved}, same, rank.rank, findings);
       }
       if (same) CheckRng(*expected, *seen, rank.rank, findings);
     }
     findings.Report(judgement_);
   }
 
-  void CheckOptimizer(const OptimizerRecord& saved, const OptimizerRecord& restored, bool same,
-                      int64_t rank, FindingsByRank& findings) {
+  void CheckOptimizer(const OptimizerRecord& saved, const OptimizerRecord& restored,
+                      const Against& against, bool same, int64_t rank, FindingsByRank& findings) {
     const auto before = OptionsOf(saved);
     const auto after = OptionsOf(restored);
     for (const auto& [name, options] : before) {
       const auto found = after.find(name);
       if (found == after.end()) continue;  // training.optimizer_live says so
-      CompareMaps(options, found->second, name, "option", rank, findings, judgement_);
+      CompareMaps(options, found->second, against, name, "option", rank, findings, judgement_);
     }
-    if (same) CompareMaps(saved.values, restored.values, "", "value", rank, findings, judgement_);
+    if (!same) return;
+    CompareMaps(saved.values, restored.values, against, "", "value", rank, findings, judgement_);
   }
 
   void CheckRng(const StageRecord& saved, const StageRecord& restored, int64_t rank,
@@ -149,7 +153,8 @@ class RestoredCheck {
     judgement_.Compared();
     if (saved.rng == restored.rng) return;
     findings.Add("", "rng",
-                 "the random number generator is in another state than when it was saved", {rank});
+                 "the random number generator is in another state than when it was saved", {rank},
+                 {.against = {Against::What::kStage, from_.name, saved.Key()}});
   }
 
   const Evidence& evidence_;

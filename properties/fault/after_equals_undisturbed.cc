@@ -76,7 +76,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     if (here.facts == there.facts) continue;
     Finding finding =
         FindingAt(*after, "", "", "differs", {here.rank},
-                  "is not the job without a fault before it: " + FirstDifference(here, there));
+                  "is not the job without a fault before it: " + FirstDifference(here, there),
+                  {.against = {Against::What::kStage, undisturbed->name}});
     finding.seen = FirstDifference(here, there);
     judgement.Found(std::move(finding));
   }

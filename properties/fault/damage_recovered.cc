@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -23,20 +22,6 @@ const FaultRecord* DamageOf(const PhaseEvidence& phase) {
   return nullptr;
 }
 
-/// "v" and "w" of "bit 0 of byte 8 of f, of tensor 'v' and 'w'": the names of one that is tied.
-std::vector<std::string> NamesOf(const FaultRecord& damage) {
-  const std::string before = "of tensor ";
-  const size_t at = damage.detail.find(before);
-  std::vector<std::string> names;
-  if (at == std::string::npos) return names;
-  std::stringstream words(damage.detail.substr(at + before.size()));
-  for (std::string outside, name;
-       std::getline(words, outside, '\'') && std::getline(words, name, '\'');) {
-    names.push_back(name);
-  }
-  return names;
-}
-
 /// Whether a fault struck in the phase that ends jobs: which of the two came first is left open.
 bool IsEndedByAnother(const PhaseEvidence& phase) {
   return std::any_of(phase.ranks.begin(), phase.ranks.end(), [](const RankEvidence& rank) {
@@ -53,7 +38,7 @@ void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, const Faul
   judgement.Compared();
   const auto found = [&](const std::string& kind, const std::string& what) {
     judgement.Found(FindingAt(phase, restored ? KeyOf(phase, "restored", "model") : "", "", kind,
-                              {}, what + ": " + damage.detail));
+                              {}, what + ": " + damage.detail, {.file = damage.file}));
   };
   if (restored) {
     if (last && *restored >= *last) found("restored", "what is damaged was restored");
@@ -65,7 +50,10 @@ void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, const Faul
       evidence.test_case.training.keep > 1) {
     return found("not-recovered", "an older save is whole, and was not restored");
   }
-  const std::vector<std::string> tensors = NamesOf(damage);
+  const std::vector<std::string>& tensors = damage.tensors;
+  if (tensors.empty()) {
+    return judgement.Inconclusive("the record of " + damage.id + " does not name what it damaged");
+  }
   for (const RankEvidence& rank : phase.ranks) {
     judgement.Compared();
     const bool names =

@@ -17,8 +17,9 @@ namespace {
 /// What struck a phase.
 struct Struck {
   std::set<std::string> models;
-  /// What failed on a rank, by the records of faults of which a call fails: "fsync of f:
-  /// Input/output error".
+  /// What failed on a rank, by the records of faults of which a call fails: of the reference "fsync
+  /// of f: Input/output error". How a call is called is each program's own, and the error's words
+  /// are not: of a subject they alone.
   std::vector<std::pair<int64_t, std::string>> failed;
   std::set<int64_t> ended;    ///< ranks that a fault ends, stops or sets apart
   std::set<int64_t> cut_off;  ///< ranks that nothing reaches, but which run
@@ -40,13 +41,6 @@ struct Struck {
   }
 };
 
-/// "No space left on device" of "writing 4 bytes to f: No space left on device". How a call is
-/// called is each program's own, and the error's words are not.
-std::string ErrorIn(const std::string& detail) {
-  const size_t at = detail.rfind(": ");
-  return at == std::string::npos ? detail : detail.substr(at + 2);
-}
-
 Struck StruckIn(const PhaseEvidence& phase, bool is_reference) {
   Struck struck;
   std::vector<std::string> texts;
@@ -54,7 +48,7 @@ Struck StruckIn(const PhaseEvidence& phase, bool is_reference) {
     for (const FaultRecord& fault : rank.faults) {
       struck.models.insert(fault.model);
       if (fault.model == "abort") {
-        struck.failed.emplace_back(rank.rank, is_reference ? fault.detail : ErrorIn(fault.detail));
+        struck.failed.emplace_back(rank.rank, is_reference ? fault.detail : fault.error);
       }
       if (fault.model == "end-the-run") struck.ended.insert(rank.rank);
       if (fault.model == "tell-all") struck.cut_off.insert(rank.rank);
@@ -138,6 +132,11 @@ class Judging {
     const ErrorRecord& error = rank.errors.front();
     judgement_.Compared();
     if (TellsWhatFailed(rank.rank, error) || TellsWhoIsLost(rank, error)) return;
+    if (std::any_of(struck_.failed.begin(), struck_.failed.end(),
+                    [](const auto& failed) { return failed.second.empty(); })) {
+      return judgement_.Inconclusive(
+          "the record of a fault does not say what the call failed with");
+    }
     Add(rank, "not-named", "does not say which rank it was, and what: " + error.message);
   }
 
@@ -172,6 +171,9 @@ class Judging {
     Finding finding =
         FindingAt(phase_, stage, "", kind, {rank.rank}, what + "; injected: " + struck_.text);
     finding.seen = what;
+    finding.facts.exit = ExitOf(rank);
+    if (kind == "lost") finding.facts.cause = ExitOf(rank);
+    if (!rank.errors.empty()) finding.facts.raised = rank.errors.front().type;
     judgement_.Found(std::move(finding));
   }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <map>
+#include <sstream>
+#include <string_view>
 
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
@@ -22,6 +24,7 @@ struct Failure {
   std::string stage;
   std::string what;
   std::vector<int64_t> ranks;
+  Facts facts = {};
 };
 
 /// What a rank says when its neighbour vanishes, whatever code it gives it.
@@ -47,6 +50,29 @@ std::string ClassOfExit(const std::string& exit) {
     if (exit == own) return "code";
   }
   return "infrastructure";
+}
+
+constexpr size_t kCauseWords = 8;
+
+/// The first words of an error without names, numbers and what is quoted: alike for errors that
+/// have one cause, whatever the sizes are.
+std::string CauseOf(const ErrorRecord& error) {
+  std::istringstream words(error.message);
+  std::string cause = error.code;
+  size_t kept = 1;
+  for (std::string word; kept < kCauseWords && words >> word;) {
+    while (!word.empty() && std::string_view(",.;:").find(word.back()) != std::string_view::npos) {
+      word.pop_back();
+    }
+    const bool is_word =
+        !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+          return std::isalpha(c) != 0 || c == '-';
+        });
+    if (!is_word) continue;
+    cause += " " + word;
+    ++kept;
+  }
+  return cause;
 }
 
 std::string LastStage(const RankEvidence& rank) {
@@ -76,7 +102,8 @@ void AddErrors(const RankEvidence& rank, std::vector<Failure>& failures) {
                         ClassOf(error),
                         error.stage,
                         fmt::format("{}: {}", error.code, error.message),
-                        {rank.rank}});
+                        {rank.rank},
+                        {.cause = CauseOf(error), .exit = ExitOf(rank), .raised = error.type}});
   }
 }
 
@@ -90,7 +117,8 @@ void AddEnd(const RankEvidence& rank, std::vector<Failure>& failures) {
                         ClassOfExit(rank.exit),
                         stage,
                         what + LastWords(rank),
-                        {rank.rank}});
+                        {rank.rank},
+                        {.cause = ExitOf(rank), .exit = ExitOf(rank)}});
   };
   if (rank.exit.starts_with("signal")) {
     add(Order::kSignal, "lost", fmt::format("ended by {} {}", rank.exit, After(rank)));
@@ -110,7 +138,8 @@ void AddEnd(const RankEvidence& rank, std::vector<Failure>& failures) {
                         "code",
                         stage,
                         fmt::format("ended well {}, but without its last record", After(rank)),
-                        {rank.rank}});
+                        {rank.rank},
+                        {.exit = ExitOf(rank)}});
   }
   if (!rank.damage.empty()) {
     failures.push_back({Order::kDamage,
@@ -204,6 +233,7 @@ void CheckPhase(const PhaseEvidence& phase, Judgement& judgement) {
     finding.failure_class = failure.failure_class;
     finding.is_consequence = !role.empty();
     finding.seen = failure.what;
+    finding.facts = failure.facts;
     judgement.Found(std::move(finding));
   }
 }

@@ -30,13 +30,15 @@ TEST(EveryRankFinishesTest, TheRootCauseComesFirst) {
 }
 
 TEST(EveryRankFinishesTest, ClassesAndKinds) {
-  const auto judge = [](const std::function<void(RankEvidence&)>& change) {
+  Facts facts;
+  const auto judge = [&](const std::function<void(RankEvidence&)>& change) {
     SoundEvidence sound;
     change(sound.Phase("values").ranks[1]);
     const PropertyResult result = JudgeOne(sound.evidence, "fault.every_rank_finishes");
     EXPECT_EQ(result.judgement.findings().size(), 1u);
     const Finding& finding = result.judgement.findings().at(0);
     EXPECT_THAT(finding.ranks, ElementsAre(1));
+    facts = finding.facts;
     return finding.kind + "/" + finding.failure_class;
   };
   EXPECT_EQ(judge([](RankEvidence& rank) { rank.exit = "signal 9"; }), "lost/infrastructure");
@@ -54,6 +56,17 @@ TEST(EveryRankFinishesTest, ClassesAndKinds) {
               rank.exit = "exit 2";
             }),
             "error/input");
+  EXPECT_EQ(facts.cause, "bad-input header");
+  EXPECT_EQ(judge([](RankEvidence& rank) {
+              rank.errors = {{"subject", "built", "KeyError: 'w' (s.py:7)", "KeyError"}};
+              rank.exit = "exit 1";
+            }),
+            "error/code");
+  EXPECT_EQ(facts.raised, "KeyError");
+  EXPECT_EQ(facts.exit, "exit 1");
+  EXPECT_EQ(facts.cause, "subject KeyError");
+  judge([](RankEvidence& rank) { rank.exit = "signal 9 (out of memory: limit 16 MiB)"; });
+  EXPECT_EQ(facts.cause, "signal 9");
 }
 
 TEST(EveryRankFinishesTest, ARankThatLeftNothingIsLost) {
@@ -92,7 +105,13 @@ std::vector<std::string> KindsOfDamage(const std::string& error,
     std::erase_if(rank.stages, [](const StageRecord& stage) { return stage.name == "restored"; });
     rank.errors = {{"bad-input", "restored", error}};
   }
-  ranks[0].faults = {{"file/rot", "7", "bit 0 of byte 9 of f, of tensor 'v' and 'w'", "recover"}};
+  ranks[0].faults = {{.id = "file/rot",
+                      .where = "7",
+                      .detail = "bit 0 of byte 9 of f, of tensor 'v' and 'w'",
+                      .model = "recover",
+                      .file = "f",
+                      .byte = 9,
+                      .tensors = {"v", "w"}}};
   ranks[1].faults = more;
   const PropertyResult result = JudgeOne(sound.evidence, "fault.damage_recovered");
   EXPECT_GT(result.judgement.comparisons(), 0u);
@@ -124,8 +143,10 @@ class Struck {
     Ranks()[1].faults = {{"some/fault", "0:1", detail, model}};
   }
   std::vector<RankEvidence>& Ranks() { return sound_.Phase("values").ranks; }
-  Struck& InSubject() {
+  /// \param error  what the call failed with, as the fault's record has it
+  Struck& InSubject(const std::string& error) {
     sound_.evidence.test_case.subject = "mine";
+    Ranks()[1].faults[0].error = error;
     return *this;
   }
   Struck& Says(size_t rank, const std::string& code, const std::string& message) {
@@ -249,12 +270,27 @@ TEST(EndsAsStatedTest, ARankThatIsCutOffEndsAndTellsAsTheOthersDo) {
 TEST(EndsAsStatedTest, OfASubjectTheWordsOfTheErrorAreEnough) {
   const auto kinds = [](const std::string& of_others) {
     Struck struck("abort", "writing 4 bytes to f: No space left on device");
-    struck.InSubject().Says(1, "subject", "OSError: [Errno 28] No space left on device");
+    struck.InSubject("No space left on device")
+        .Says(1, "subject", "OSError: [Errno 28] No space left on device");
     return struck.Says(0, "subject", of_others).Says(2, "subject", of_others).Kinds();
   };
   EXPECT_THAT(kinds("rank 1: OSError: [Errno 28] No space left on device"), ElementsAre());
   EXPECT_THAT(kinds("rank 1: OSError"), ElementsAre("not-named"));
   EXPECT_THAT(kinds("rank 2: No space left on device"), ElementsAre("not-named"));
+}
+
+TEST(EndsAsStatedTest, ARecordThatDoesNotSayWhatTheCallFailedWithIsNotGuessedAt) {
+  SoundEvidence sound;
+  sound.evidence.test_case.faults = {{"some/fault", "0:1"}};
+  sound.evidence.test_case.subject = "mine";
+  auto& ranks = sound.Phase("values").ranks;
+  ranks[1].faults = {{"some/fault", "0:1", "writing 4 bytes to f: No space left", "abort"}};
+  for (RankEvidence& rank : ranks) {
+    rank.errors = {{"subject", "ready", "OSError"}};
+    rank.exit = "exit 1";
+  }
+  EXPECT_EQ(JudgeOne(sound.evidence, "fault.ends_as_stated").judgement.verdict(),
+            Verdict::kInconclusive);
 }
 
 TEST(EndsAsStatedTest, ARankThatMayFailInAnyWay) {

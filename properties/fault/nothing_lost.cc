@@ -25,7 +25,8 @@ class Judging {
     for (const LeftCheckpoint& one : left_.checkpoints) {
       judgement_.Compared();
       if (!one.damage.empty()) {
-        Add("damaged", fmt::format("{} is not whole: {}", NameOf(one), ListSome(one.damage, 2)));
+        Add("damaged", fmt::format("{} is not whole: {}", NameOf(one), ListSome(one.damage, 2)),
+            {.file = one.name});
       } else if (!one.is_previous) {
         CheckContent(one);
       }
@@ -48,7 +49,8 @@ class Judging {
       judgement_.Compared();
       if (other.content == one.content) return;
       Add("differs",
-          fmt::format("{} does not hold what the job saves without a fault", NameOf(one)));
+          fmt::format("{} does not hold what the job saves without a fault", NameOf(one)),
+          {.against = {Against::What::kStage, kUndisturbed}, .file = one.name});
     }
   }
 
@@ -96,8 +98,8 @@ class Judging {
     return one.name.empty() ? "the checkpoint" + whose : fmt::format("'{}'{}", one.name, whose);
   }
 
-  void Add(const std::string& kind, const std::string& what) {
-    judgement_.Found(FindingAt(phase_, "", "", kind, {}, what));
+  void Add(const std::string& kind, const std::string& what, const Facts& facts = {}) {
+    judgement_.Found(FindingAt(phase_, "", "", kind, {}, what, facts));
   }
 
   const PhaseEvidence& phase_;

@@ -33,13 +33,15 @@ void CheckIdentity(const PhaseEvidence& phase, const std::string& name, Judgemen
   }
   if (rebuilt.empty()) return;
   judgement.Found(FindingAt(phase, "ready", name, "rebuilt", rebuilt,
-                            "the buffer is another object than at `built`"));
+                            "the buffer is another object than at `built`",
+                            {.against = {Against::What::kEarlier, phase.name, "built"}}));
 }
 
 void CheckBuffer(const Evidence& evidence, const PhaseEvidence& phase, const std::string& stage,
                  const std::string& name, Judgement& judgement) {
   const Expectation expected = ExpectedOf(evidence.oracle, name);
-  const bool from_source = expected.tensor != nullptr && expected.from == "the checkpoint";
+  const bool from_source =
+      expected.tensor != nullptr && expected.from.what == Against::What::kCheckpoint;
   const std::vector<Image> built = ImagesOf(phase, "built", name);
   for (const Image& image : ImagesOf(phase, stage, name)) {
     const Image* before = from_source ? nullptr : BuiltOn(built, image.Ranks().front());
@@ -49,14 +51,16 @@ void CheckBuffer(const Evidence& evidence, const PhaseEvidence& phase, const std
       continue;
     }
     judgement.Compared();
+    const Against against =
+        from_source ? expected.from : Against{Against::What::kEarlier, phase.name, "built"};
     if (!image.defined) {
       judgement.Found(FindingAt(phase, stage, name, "clobbered", image.Ranks(),
                                 from_source ? "the buffer did not get the checkpoint's value"
-                                            : "the buffer had a value and has none any more"));
+                                            : "the buffer had a value and has none any more",
+                                {.against = against}));
       continue;
     }
-    const Comparison comparison{
-        evidence, phase, stage, name, from_source ? expected.from : "its value at `built`", {}};
+    const Comparison comparison{evidence, phase, stage, name, against, {}};
     auto finding = Compare(comparison, from_source ? ImageOf(*expected.tensor) : *before, image);
     if (!finding) continue;
     if (!from_source && finding->kind == "differs") finding->kind = "clobbered";

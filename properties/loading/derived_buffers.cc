@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 
+#include "verify/verdict/explain.h"
 #include "verify/verdict/image.h"
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
@@ -47,14 +48,17 @@ void CheckValues(const PhaseEvidence& phase, const std::string& stage, const std
         FindingAt(phase, stage, name, "differs", image.Ranks(),
                   fmt::format("element {} is {}, expected {} within {} ulp by {}", i, F32Text(seen),
                               F32Text(expected.values[i]), expected.ulp_max, expected.formula));
+    finding.facts = {.against = {Against::What::kFormula}, .ulp_max = expected.ulp_max};
     finding.index = i;
     finding.coordinates = CoordinatesOf(i, image.shape);
     finding.expected = F32Text(expected.values[i]);
     finding.seen = F32Text(seen);
-    if (std::bit_cast<uint32_t>(seen) == 0xffffffffu)
-      finding.explanation = "never written (poison)";
-    if (std::bit_cast<uint32_t>(seen) == 0u)
-      finding.explanation = "zeros: never filled, or cleared";
+    const auto bits = std::bit_cast<uint32_t>(seen);
+    const Explanation why = bits == 0xffffffffu ? NeverWritten()
+                            : bits == 0u        ? Zeros()
+                                                : Explanation();
+    finding.facts.cause = why.cause;
+    finding.explanation = why.text;
   }
   if (wrong == 0) return;
   finding.differing = wrong;
@@ -72,7 +76,8 @@ void CheckImage(const PhaseEvidence& phase, const std::string& stage, const std:
     judgement.Found(FindingAt(phase, stage, name, image.dtype != "F32" ? "dtype" : "shape",
                               image.Ranks(),
                               fmt::format("it is {} {}, its formula gives F32 {}", image.dtype,
-                                          ShapeText(image.shape), ShapeText(shape))));
+                                          ShapeText(image.shape), ShapeText(shape)),
+                              {.against = {Against::What::kFormula}}));
     return;
   }
   const KnownBytes known(image);

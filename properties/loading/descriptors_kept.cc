@@ -23,46 +23,57 @@ const char* YesNo(bool value) { return value ? "true" : "false"; }
 /// Compares field by field with what the tensor should be like.
 class DescriptorCheck {
  public:
-  DescriptorCheck(std::string tensor, int64_t rank, FindingsByRank& findings, Judgement& judgement)
-      : tensor_(std::move(tensor)), rank_(rank), findings_(findings), judgement_(judgement) {}
+  DescriptorCheck(std::string tensor, const std::string& phase, int64_t rank,
+                  FindingsByRank& findings, Judgement& judgement)
+      : tensor_(std::move(tensor)),
+        phase_(phase),
+        rank_(rank),
+        findings_(findings),
+        judgement_(judgement) {}
 
   void Field(const std::string& kind, const std::string& seen, const std::string& expected,
-             const std::string& against) {
+             const std::string& against, Against::What what) {
     judgement_.Compared();
     if (seen == expected) return;
     findings_.Add(tensor_, kind, fmt::format("{} is {}, {} {}", kind, seen, against, expected),
-                  {rank_});
+                  {rank_},
+                  {.against = {what, phase_, what == Against::What::kEarlier ? "built" : ""}});
   }
 
-  void Against(const TensorDescriptor& seen, const TensorDescriptor& built) {
+  void HoldAgainst(const TensorDescriptor& seen, const TensorDescriptor& built) {
     const std::string against = "at `built` it was";
-    Field("dtype", seen.dtype, built.dtype, against);
-    Field("shape", ShapeText(seen.shape), ShapeText(built.shape), against);
-    Field("kind", seen.kind, built.kind, against);
-    Field("persistent", YesNo(seen.persistent), YesNo(built.persistent), against);
-    Field("requires_grad", YesNo(seen.requires_grad), YesNo(built.requires_grad), against);
-    Field("attributes", AttributesText(seen.attributes), AttributesText(built.attributes), against);
+    const auto what = Against::What::kEarlier;
+    Field("dtype", seen.dtype, built.dtype, against, what);
+    Field("shape", ShapeText(seen.shape), ShapeText(built.shape), against, what);
+    Field("kind", seen.kind, built.kind, against, what);
+    Field("persistent", YesNo(seen.persistent), YesNo(built.persistent), against, what);
+    Field("requires_grad", YesNo(seen.requires_grad), YesNo(built.requires_grad), against, what);
+    Field("attributes", AttributesText(seen.attributes), AttributesText(built.attributes), against,
+          what);
   }
 
-  void Against(const TensorDescriptor& seen, const TensorCase& declared) {
+  void HoldAgainst(const TensorDescriptor& seen, const TensorCase& declared) {
     const std::string against = "the model declares";
-    Field("dtype", seen.dtype, declared.dtype, against);
-    Field("shape", ShapeText(seen.shape), ShapeText(declared.shape), against);
-    Field("kind", seen.kind, declared.kind, against);
+    const auto what = Against::What::kDeclared;
+    Field("dtype", seen.dtype, declared.dtype, against, what);
+    Field("shape", ShapeText(seen.shape), ShapeText(declared.shape), against, what);
+    Field("kind", seen.kind, declared.kind, against, what);
     if (declared.kind == "buffer") {
-      Field("persistent", YesNo(seen.persistent), YesNo(declared.persistent), against);
+      Field("persistent", YesNo(seen.persistent), YesNo(declared.persistent), against, what);
     } else {
-      Field("requires_grad", YesNo(seen.requires_grad), YesNo(declared.requires_grad), against);
+      Field("requires_grad", YesNo(seen.requires_grad), YesNo(declared.requires_grad), against,
+            what);
     }
     for (const auto& [key, value] : declared.attributes) {
       const auto found = seen.attributes.find(key);
       Field("attribute " + key, found == seen.attributes.end() ? "absent" : found->second, value,
-            against);
+            against, what);
     }
   }
 
  private:
   std::string tensor_;
+  const std::string& phase_;
   int64_t rank_;
   FindingsByRank& findings_;
   Judgement& judgement_;
@@ -125,10 +136,10 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const Ran
                  const std::string& stage, const std::string& name, FindingsByRank& findings,
                  Judgement& judgement) {
   const TensorDescriptor& seen = *FindTensor(rank, stage, name).descriptor;
-  DescriptorCheck check(name, rank.rank, findings, judgement);
+  DescriptorCheck check(name, phase.name, rank.rank, findings, judgement);
   const TensorDescriptor* built = FindTensor(rank, "built", name).descriptor;
   if (built != nullptr) {
-    check.Against(seen, *built);
+    check.HoldAgainst(seen, *built);
     // A restore builds another model: only `ready` is of the model that was built.
     if (stage == "ready" && !evidence.WhyCannot("identity") && built->identity >= 0 &&
         seen.identity != built->identity) {
@@ -136,23 +147,25 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const Ran
                    fmt::format("the {} is another object than at `built`: whatever was keyed by it "
                                "is lost",
                                seen.kind),
-                   {rank.rank});
+                   {rank.rank}, {.against = {Against::What::kEarlier, phase.name, "built"}});
     }
   }
   const auto declared = evidence.oracle.declared.find(name);
   if (declared != evidence.oracle.declared.end()) {
-    check.Against(seen, DeclaredFor(evidence, declared->second, name, rank));
+    check.HoldAgainst(seen, DeclaredFor(evidence, declared->second, name, rank));
     const std::vector<int64_t>& strides = declared->second.strides;
     if (!strides.empty() && strides.size() == seen.local_stride.size() &&
         strides.size() == seen.local_shape.size() && Product(seen.local_shape) > 0) {
       check.Field("order of dims", OrderText(seen.local_shape, seen.local_stride),
-                  OrderText(seen.local_shape, strides), "in memory the model's strides give");
+                  OrderText(seen.local_shape, strides), "in memory the model's strides give",
+                  Against::What::kDeclared);
     }
   }
   check.Field("local_shape", ShapeText(seen.local_shape), ShapeText(LocalShape(phase, rank, seen)),
-              "its placements give");
+              "its placements give", Against::What::kPlacements);
   check.Field("local elements", fmt::format("{}", Product(seen.local_shape)),
-              fmt::format("{}", seen.OwnedElements()), "its owned runs have");
+              fmt::format("{}", seen.OwnedElements()), "its owned runs have",
+              Against::What::kPlacements);
 }
 
 /// dtype, global shape, kind, persistence, requires_grad and attributes at `ready` and

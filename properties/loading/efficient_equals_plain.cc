@@ -13,17 +13,18 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& plain, const Pha
   const std::vector<Image> seen = DefinedImages(values, "ready", name, judgement);
   const bool in_plain = !ImagesOf(plain, "ready", name).empty();
   const bool in_values = !ImagesOf(values, "ready", name).empty();
+  const Against against{Against::What::kPlain, "plain", "ready"};
   if (in_plain != in_values) {
     judgement.Compared();
     judgement.Found(FindingAt(values, "ready", name, "absent", {},
                               in_plain ? "phase plain has this tensor, phase values does not"
-                                       : "phase values has this tensor, phase plain does not"));
+                                       : "phase values has this tensor, phase plain does not",
+                              {.against = against}));
     return;
   }
   if (expected.empty()) return;
   judgement.Compared(seen.size());
-  const Comparison comparison{evidence, values,           "ready",
-                              name,     "the plain path", {"values", "plain"}};
+  const Comparison comparison{evidence, values, "ready", name, against, {"values", "plain"}};
   for (Finding& finding : CompareAll(comparison, expected[0], seen)) {
     judgement.Found(std::move(finding));
   }

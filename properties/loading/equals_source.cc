@@ -12,7 +12,7 @@ namespace {
 
 bool ComesFromSource(const Evidence& evidence, const std::string& name, Expectation& expected) {
   expected = ExpectedOf(evidence.oracle, name);
-  return expected.tensor != nullptr && expected.from == "the checkpoint";
+  return expected.tensor != nullptr && expected.from.what == Against::What::kCheckpoint;
 }
 
 /// Compares one tensor at one stage. What already differed, in the same way, at an earlier stage is

@@ -70,13 +70,13 @@ void CheckModel(const Evidence& evidence, const PhaseEvidence& phase, Judgement&
       findings.Add("", "not-in-model",
                    fmt::format("the model lacks {} of the {} tensors that it declares: {}",
                                lacking.size(), declared.size(), ListSome(lacking)),
-                   {rank.rank});
+                   {rank.rank}, {.against = {Against::What::kDeclared}, .other = lacking[0]});
     }
     if (!extra.empty()) {
       findings.Add("", "not-declared",
                    fmt::format("the model has {} tensors that its definition does not: {}",
                                extra.size(), ListSome(extra)),
-                   {rank.rank});
+                   {rank.rank}, {.against = {Against::What::kDeclared}, .other = extra[0]});
     }
   }
   findings.Report(judgement);
@@ -103,13 +103,13 @@ void CheckReported(const OracleRecord& oracle, const RankEvidence& rank, const s
     findings.Add(concealed[0], "concealed",
                  fmt::format("{} keys are {} and the pipeline does not say so: {}",
                              concealed.size(), what, ListSome(concealed)),
-                 {rank.rank});
+                 {rank.rank}, {.keys = what});
   }
   if (!invented.empty()) {
     findings.Add(invented[0], "invented",
                  fmt::format("the pipeline says that {} keys are {}, and they are not: {}",
                              invented.size(), what, ListSome(invented)),
-                 {rank.rank});
+                 {rank.rank}, {.keys = what});
   }
 }
 
@@ -137,8 +137,9 @@ void CheckReports(const Evidence& evidence, const PhaseEvidence& phase, const Ke
 }
 
 Finding InputFinding(const PhaseEvidence& phase, const std::string& kind, const std::string& tensor,
-                     const std::string& message) {
+                     const std::string& message, const Facts& facts = {}) {
   Finding finding;
+  finding.facts = facts;
   finding.kind = kind;
   finding.failure_class = "input";
   finding.phase = phase.name;
@@ -224,7 +225,8 @@ void CheckTiedValues(const OracleRecord& oracle, const PhaseEvidence& phase, Jud
           fmt::format(
               "{} is tied to {}, and the checkpoint has another value for it: a model that ties "
               "them has no place for both",
-              name, first->name)));
+              name, first->name),
+          {.against = {Against::What::kCheckpoint}, .other = first->name}));
     }
   }
 }

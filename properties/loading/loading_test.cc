@@ -171,6 +171,7 @@ TEST(EqualsSourceTest, NamesRankElementAndValues) {
   SoundEvidence sound;
   sound.Rewrite("values", 1, "ready", "w", SetF32(7, 0.0f));
   const Finding finding = OnlyFinding(JudgeOne(sound.evidence, "loading.equals_source"));
+  EXPECT_EQ(finding.facts.against.what, Against::What::kCheckpoint);
   EXPECT_EQ(finding.kind, "differs");
   EXPECT_EQ(finding.stage, "ready");
   EXPECT_THAT(finding.ranks, ElementsAre(1));
@@ -260,6 +261,9 @@ TEST(BuffersPreservedTest, FindsClobberedAndRebuiltBuffers) {
   SoundEvidence sound;
   sound.Rewrite("values", 2, "ready", "expert_bias", FillBytes('\xff'));
   const Finding finding = OnlyFinding(JudgeOne(sound.evidence, "loading.buffers_preserved"));
+  EXPECT_EQ(finding.facts.against.what, Against::What::kEarlier);
+  EXPECT_EQ(finding.facts.against.stage, "built");
+  EXPECT_EQ(finding.facts.cause, "poison");
   EXPECT_EQ(finding.kind, "clobbered");
   EXPECT_THAT(finding.ranks, ElementsAre(2));
   EXPECT_EQ(finding.explanation, "never written (poison)");
@@ -301,6 +305,7 @@ TEST(TiesKeptTest, FindsUntiedAliasedAndSavedTwice) {
   sound.Descriptor("values", 1, "ready", "head").alias_group = 5;
   const Finding untied = OnlyFinding(JudgeOne(sound.evidence, "loading.ties_kept"));
   EXPECT_EQ(untied.kind, "untied");
+  EXPECT_FALSE(untied.facts.other.empty());
   EXPECT_THAT(untied.ranks, ElementsAre(1));
 
   SoundEvidence aliased;
@@ -345,6 +350,7 @@ TEST(KeysMatchTest, JudgesInputReportsAndModel) {
   SoundEvidence concealed;
   for (RankEvidence& rank : concealed.Phase("values").ranks) rank.keys = KeyReport{};
   EXPECT_EQ(OnlyFinding(JudgeOne(concealed.evidence, "loading.keys_match")).kind, "concealed");
+  EXPECT_EQ(OnlyFinding(JudgeOne(concealed.evidence, "loading.keys_match")).facts.keys, "missing");
 
   SoundEvidence legacy;
   FileTensor old = legacy.evidence.oracle.source.tensors["norm"];

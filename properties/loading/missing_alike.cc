@@ -15,7 +15,8 @@ std::vector<std::string> MissingNames(const OracleRecord& oracle) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : oracle.declared) {
     const bool computed = !IsPersistent(oracle, name) || oracle.derived.contains(name);
-    if (!computed && ExpectedOf(oracle, name).from != "the checkpoint") names.push_back(name);
+    if (!computed && ExpectedOf(oracle, name).from.what != Against::What::kCheckpoint)
+      names.push_back(name);
   }
   return names;
 }
@@ -33,8 +34,8 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const std
   judgement.Compared(defined.size());
   const Expectation initial = ExpectedOf(evidence.oracle, name);
   const bool known = initial.tensor != nullptr;
-  const Comparison comparison{
-      evidence, phase, stage, name, known ? initial.from : "what the first replica has", {}};
+  const Against replica{Against::What::kReplica, phase.name, stage, defined[0].Ranks().front()};
+  const Comparison comparison{evidence, phase, stage, name, known ? initial.from : replica, {}};
   const Image expected = known ? ImageOf(*initial.tensor) : defined[0];
   for (Finding& finding : CompareAll(comparison, expected, defined)) {
     judgement.Found(std::move(finding));

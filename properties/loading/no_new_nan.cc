@@ -15,7 +15,11 @@ namespace {
 struct Allowed {
   uint64_t nan_count = 0;
   uint64_t inf_count = 0;
-  std::string from = "its defining values";
+  Against from;
+
+  std::string Words() const {
+    return from.what == Against::What::kNothing ? "its defining values" : from.Words();
+  }
 };
 
 /// How many the tensor may hold: as many as what it is loaded or initialised from; for a buffer
@@ -26,7 +30,9 @@ Allowed AllowedFor(const Evidence& evidence, const PhaseEvidence& phase, const s
     return {expected.tensor->nan_count, expected.tensor->inf_count, expected.from};
   }
   for (const Image& built : ImagesOf(phase, "built", name)) {
-    if (built.defined) return {built.nan_count, built.inf_count, "its value at `built`"};
+    if (built.defined) {
+      return {built.nan_count, built.inf_count, {Against::What::kEarlier, phase.name, "built"}};
+    }
   }
   return {};
 }
@@ -50,7 +56,8 @@ void Report(const PhaseEvidence& phase, const std::string& stage, const std::str
   Finding finding = FindingAt(
       phase, stage, name, is_nan ? "nan" : "inf", Holders(image),
       fmt::format("{} NaN and {} Inf{}; {} has {} and {}", image.nan_count, image.inf_count, first,
-                  allowed.from, allowed.nan_count, allowed.inf_count));
+                  allowed.Words(), allowed.nan_count, allowed.inf_count),
+      {.against = allowed.from});
   // If the source has some too, the first one may well be one of those.
   if (allowed.nan_count + allowed.inf_count == 0 && image.first_nonfinite) {
     finding.index = image.first_nonfinite;

@@ -32,7 +32,8 @@ void CheckTied(const Evidence& evidence, const RankEvidence& rank, const std::st
       judgement.Compared();
       if (!SharesStorage(*first, *other)) {
         findings.Add(group[i], "untied",
-                     fmt::format("it no longer shares memory with {}", group[0]), {rank.rank});
+                     fmt::format("it no longer shares memory with {}", group[0]), {rank.rank},
+                     {.other = group[0]});
       }
     }
   }
@@ -56,7 +57,7 @@ void CheckOthers(const Evidence& evidence, const RankEvidence& rank, const std::
       if (allowed.contains(name)) continue;
       findings.Add(name, "aliased",
                    fmt::format("it shares memory with {}, and the two are not tied", names[0]),
-                   {rank.rank});
+                   {rank.rank}, {.other = names[0]});
     }
   }
 }
@@ -76,7 +77,8 @@ void CheckSaved(const Evidence& evidence, Judgement& judgement) {
           FindingAt(*phase, "saved", group[0], names.empty() ? "not-saved" : "saved-twice", {},
                     names.empty() ? "none of the tied names is in the saved checkpoint"
                                   : fmt::format("one tensor is saved under {} names: {}",
-                                                names.size(), ListSome(names))));
+                                                names.size(), ListSome(names)),
+                    {.other = names.empty() ? "" : names[1]}));
     }
   }
 }

@@ -22,7 +22,8 @@ void CheckRank(const Case& test_case, const PhaseEvidence& phase, const RankEvid
       phase, "ready", "", "peak", {rank.rank},
       fmt::format("device peak {}; {} allowed: {} own shards + {} bucket + {} slack",
                   MiB(memory.device_peak_bytes), MiB(limit), MiB(memory.device_own_shard_bytes),
-                  MiB(test_case.bucket_bytes), MiB(test_case.host_slack_bytes)));
+                  MiB(test_case.bucket_bytes), MiB(test_case.host_slack_bytes)),
+      {.limit_bytes = limit});
   finding.expected = fmt::format("at most {} bytes", limit);
   finding.seen = fmt::format("{} bytes", memory.device_peak_bytes);
   judgement.Found(std::move(finding));

@@ -70,7 +70,8 @@ void CheckRanks(const Case& test_case, const PhaseEvidence& phase, Judgement& ju
       fmt::format("host peak {} above idle{}; {} allowed: {} own shards + {} bucket + {} slack{}",
                   MiB(worst_used), whose, MiB(limit), MiB(memory.own_shard_bytes),
                   MiB(test_case.bucket_bytes), MiB(test_case.host_slack_bytes),
-                  FirstBeyond(memory, limit)));
+                  FirstBeyond(memory, limit)),
+      {.limit_bytes = limit});
   finding.expected = fmt::format("at most {} bytes", limit);
   finding.seen = fmt::format("{} bytes", worst_used);
   judgement.Found(std::move(finding));

@@ -27,6 +27,7 @@ TEST(HostPeakTest, TellsOfTheRankFurthestBeyond) {
   ASSERT_EQ(result.judgement.findings().size(), 1u);
   EXPECT_THAT(result.judgement.findings()[0].ranks, ElementsAre(1, 2));
   EXPECT_THAT(result.judgement.findings()[0].message, HasSubstr("8.0 MiB above idle on rank 1"));
+  EXPECT_GT(result.judgement.findings()[0].facts.limit_bytes, 0u);
 }
 
 TEST(HostPeakTest, SkipsAModelOfWhichAFullCopyWouldNotShow) {

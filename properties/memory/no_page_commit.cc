@@ -29,7 +29,7 @@ bool CheckState(const RankEvidence& rank, const std::string& name, const TensorS
     findings.Add(name, "committed",
                  fmt::format("{} bytes{} are committed for a tensor that has no value yet",
                              *state.committed_bytes, size),
-                 {rank.rank});
+                 {rank.rank}, {.limit_bytes = kCommittedBytesMax});
   }
   return true;
 }

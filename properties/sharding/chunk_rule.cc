@@ -156,7 +156,8 @@ void CheckTensor(const PhaseEvidence& phase, const RankEvidence& rank, const std
   Finding finding = FindingAt(
       phase, stage, name, "chunk", {rank.rank},
       fmt::format("it owns {} of {}; its placements give it {} (dims {})", StretchesText(*seen),
-                  ShapeText(descriptor.shape), StretchesText(*expected), BoxText(box)));
+                  ShapeText(descriptor.shape), StretchesText(*expected), BoxText(box)),
+      {.against = {Against::What::kPlacements}});
   finding.expected = StretchesText(*expected);
   finding.seen = StretchesText(*seen);
   judgement.Found(std::move(finding));

@@ -48,7 +48,8 @@ Sequence SequenceOf(const PhaseEvidence& phase, const Group& group, Judgement& j
       if (record.group != group) continue;
       if (sequence[record.sequence].emplace(rank.rank, &record).second) continue;
       Finding finding = FindingAt(phase, "", "", "repeated", {rank.rank},
-                                  fmt::format("two collectives are numbered {}", record.sequence));
+                                  fmt::format("two collectives are numbered {}", record.sequence),
+                                  {.collective = record.sequence});
       finding.failure_class = "verifier";
       judgement.Found(std::move(finding));
     }
@@ -100,8 +101,8 @@ bool FindParting(const PhaseEvidence& phase, const Group& group, int64_t number,
                                              Describe(*here.at(unlike[0])), Describe(expected))
                                : fmt::format("collective {} is not made: {} on the other ranks",
                                              number, Describe(expected));
-  Finding finding =
-      FindingAt(phase, "", "", differ ? "order" : "absent", differ ? unlike : absent, what);
+  Finding finding = FindingAt(phase, "", "", differ ? "order" : "absent", differ ? unlike : absent,
+                              what, {.collective = number});
   if (!expected.tensors.empty()) finding.tensor = expected.tensors[0];
   finding.expected = Describe(expected);
   if (differ) finding.seen = Describe(*here.at(unlike[0]));

@@ -40,7 +40,7 @@ void CheckDescriptors(const PhaseEvidence& phase, const std::string& stage, cons
       findings.Add(
           name, std::string("unlike-") + what,
           fmt::format("{} is {}, on rank {} it is {}", what, seen, first_rank->rank, expected),
-          {rank.rank});
+          {rank.rank}, {.against = {Against::What::kRank, phase.name, "", first_rank->rank}});
     };
     field("dtype", own->dtype, first->dtype);
     field("shape", ShapeText(own->shape), ShapeText(first->shape));
@@ -58,8 +58,8 @@ void CheckReplicas(const Evidence& evidence, const PhaseEvidence& phase, const s
   if (images.size() < 2) return;
   const std::vector<Image> others(images.begin() + 1, images.end());
   judgement.Compared(others.size());
-  const Comparison comparison{
-      evidence, phase, stage, name, fmt::format("rank {}", images[0].Ranks().front()), {}};
+  const Against against{Against::What::kRank, phase.name, "", images[0].Ranks().front()};
+  const Comparison comparison{evidence, phase, stage, name, against, {}};
   for (Finding& finding : CompareAll(comparison, images[0], others)) {
     judgement.Found(std::move(finding));
   }
@@ -71,7 +71,8 @@ void CheckShards(const Evidence& evidence, const PhaseEvidence& phase, const std
   for (const Image& loaded : ImagesOf(phase, "loaded", name)) {
     if (!loaded.defined || loaded.Ranks() != std::vector<int64_t>{0}) continue;
     judgement.Compared(images.size());
-    const Comparison comparison{evidence, phase, "ready", name, "rank 0 at `loaded`", {}};
+    const Against against{Against::What::kRank, phase.name, "loaded", 0};
+    const Comparison comparison{evidence, phase, "ready", name, against, {}};
     for (Finding& finding : CompareAll(comparison, loaded, images)) {
       judgement.Found(std::move(finding));
     }

@@ -19,12 +19,15 @@ TEST(RanksMatchRank0Test, FindsAReplicaAndAShardThatDiffer) {
   SoundEvidence sound;
   sound.Rewrite("values", 2, "ready", "norm", SetF32(1, 8.0f));
   const Finding replica = FirstFinding(JudgeOne(sound.evidence, "sharding.ranks_match_rank0"));
+  EXPECT_EQ(replica.facts.against.what, Against::What::kRank);
+  EXPECT_EQ(replica.facts.against.rank, 0);
   EXPECT_THAT(replica.ranks, ElementsAre(2));
   EXPECT_EQ(replica.index, 1u);
 
   SoundEvidence sharded;
   sharded.Rewrite("values", 1, "ready", "w", SetF32(6, 8.0f));
   const Finding shard = FirstFinding(JudgeOne(sharded.evidence, "sharding.ranks_match_rank0"));
+  EXPECT_EQ(shard.facts.against.stage, "loaded");
   EXPECT_THAT(shard.ranks, ElementsAre(1));
   EXPECT_THAT(shard.message, HasSubstr("rank 0 at `loaded`"));
 }

@@ -39,15 +39,17 @@ std::vector<std::string> Members(const OptimizerRecord& optimizer, size_t group)
   return names;
 }
 
-void Compare(const OptimizerRecord& first, const StageRecord& later, int64_t rank,
+void Compare(const StageRecord& earlier, const StageRecord& later, int64_t rank,
              FindingsByRank& findings, Judgement& judgement) {
+  const OptimizerRecord& first = *earlier.optimizer;
   const OptimizerRecord& now = *later.optimizer;
+  const Facts facts{.against = {.what = Against::What::kEarlier, .stage = earlier.Key()}};
   judgement.Compared();
   if (now.groups.size() != first.groups.size()) {
     findings.Add("", "groups",
                  fmt::format("the optimizer had {} groups, and has {}", first.groups.size(),
                              now.groups.size()),
-                 {rank});
+                 {rank}, facts);
     return;
   }
   for (size_t group = 0; group < first.groups.size(); ++group) {
@@ -57,7 +59,7 @@ void Compare(const OptimizerRecord& first, const StageRecord& later, int64_t ran
       findings.Add("", "options",
                    fmt::format("group {} had the options {}, and has {}", group,
                                Shown(first.groups[group].options), Shown(options)),
-                   {rank});
+                   {rank}, facts);
     }
     const std::vector<std::string> had = Members(first, group);
     const std::vector<std::string> has = Members(now, group);
@@ -69,7 +71,7 @@ void Compare(const OptimizerRecord& first, const StageRecord& later, int64_t ran
         fmt::format("group {} had {} parameters and has {}: the first that differs is number "
                     "{}",
                     group, had.size(), has.size(), differs.first - had.begin()),
-        {rank});
+        {rank}, facts);
   }
 }
 
@@ -84,7 +86,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       for (size_t i = 1; i < stages.size(); ++i) {
         const std::string key = stages[i]->Key();
         if (findings.emplace(key, FindingsByRank(phase, key)).second) keys.push_back(key);
-        Compare(*stages[0]->optimizer, *stages[i], rank.rank, findings.at(key), judgement);
+        Compare(*stages[0], *stages[i], rank.rank, findings.at(key), judgement);
       }
     }
     for (const std::string& key : keys) findings.at(key).Report(judgement);

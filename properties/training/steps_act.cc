@@ -29,9 +29,8 @@ void CheckStep(const Evidence& evidence, const PhaseEvidence& phase, const std::
       changed += earlier[0].digest != later[0].digest;
     } else if (IsParameter(later[0], false)) {
       judgement.Compared(later.size());
-      const Comparison comparison{
-          evidence, phase, after, name, fmt::format("its value at `{}`, and it is frozen", before),
-          {}};
+      const Against against{Against::What::kFrozen, phase.name, before};
+      const Comparison comparison{evidence, phase, after, name, against, {}};
       for (Finding& finding : CompareAll(comparison, earlier[0], later)) {
         judgement.Found(std::move(finding));
       }
@@ -43,7 +42,8 @@ void CheckStep(const Evidence& evidence, const PhaseEvidence& phase, const std::
   if (changed > 0) return;
   judgement.Found(FindingAt(
       phase, after, "", "idle", {},
-      fmt::format("none of {} trainable parameters is another than at `{}`", trainable, before)));
+      fmt::format("none of {} trainable parameters is another than at `{}`", trainable, before),
+      {.against = {Against::What::kEarlier, phase.name, before}}));
 }
 
 /// Between one step and the next some trainable parameter changes, and no parameter that does

@@ -291,10 +291,10 @@ class StepCheck {
       };
       // Which NaN comes of another is nobody's promise.
       if (is == should || (is_nan(is) && is_nan(should)) || wrong++ > 0) continue;
-      finding =
-          FindingAt(phase_, stage, tensor, "differs", Sorted(seen.ranks),
-                    fmt::format("element {} is {}, AdamW makes {} of what was there at `{}`", i,
-                                ElementText(name, is), ElementText(name, should), before_));
+      finding = FindingAt(phase_, stage, tensor, "differs", Sorted(seen.ranks),
+                          fmt::format("element {} is {}, AdamW makes {} of what was there at `{}`",
+                                      i, ElementText(name, is), ElementText(name, should), before_),
+                          {.against = {Against::What::kFormula, phase_.name, before_}});
       finding.index = i;
       finding.expected = ElementText(name, should);
       finding.seen = ElementText(name, is);

@@ -108,6 +108,8 @@ TEST(StepsActTest, NamesAStepThatChangesNothing) {
         idle.At("again", rank.rank, "stepped@1").tensors;
   }
   const Finding finding = OnlyFinding(idle.evidence, "training.steps_act");
+  EXPECT_EQ(finding.facts.against.what, Against::What::kEarlier);
+  EXPECT_FALSE(finding.facts.against.stage.empty());
   EXPECT_EQ(finding.kind, "idle");
   EXPECT_EQ(finding.stage, "stepped@2");
 }

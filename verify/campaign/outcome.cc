@@ -1,10 +1,6 @@
 #include "verify/campaign/outcome.h"
 
-#include <algorithm>
-#include <cctype>
 #include <nlohmann/json.hpp>
-#include <sstream>
-#include <string_view>
 
 namespace shardproof {
 namespace {
@@ -12,40 +8,6 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kFindingsMax = 40;
-constexpr size_t kCauseWords = 8;
-
-/// The words of a text without names, numbers and what is quoted; of a signal or an exit, its
-/// number.
-std::string PlainWords(const std::string& text) {
-  std::istringstream words(text);
-  std::string plain;
-  bool numbered = false;
-  size_t kept = 0;
-  for (std::string word; kept < kCauseWords && words >> word;
-       numbered = word == "signal" || word == "exit") {
-    while (!word.empty() && std::string_view(",.;:").find(word.back()) != std::string_view::npos)
-      word.pop_back();
-    const bool is_word =
-        !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
-          return std::isalpha(c) != 0 || c == '-';
-        });
-    if (!is_word && !numbered) continue;
-    plain += (plain.empty() ? "" : " ") + word;
-    ++kept;
-  }
-  return plain;
-}
-
-/// What the data suggest, without what depends on sizes; of a rank that did not end well, how it
-/// ended.
-std::string CauseOf(const Finding& finding) {
-  const bool ended = finding.kind == "lost" || finding.kind == "exit" || finding.kind == "error";
-  if (finding.explanation.empty() && ended) return PlainWords(finding.seen);
-  std::string cause =
-      finding.explanation.substr(0, finding.explanation.find_first_of(":0123456789"));
-  while (!cause.empty() && cause.back() == ' ') cause.pop_back();
-  return cause;
-}
 
 }  // namespace
 
@@ -62,7 +24,7 @@ CaseOutcome OutcomeOf(const RunResult& result) {
   for (const Finding* finding : result.Findings()) {
     if (outcome.findings.size() == kFindingsMax) break;
     outcome.findings.push_back({finding->property, finding->kind, finding->phase, finding->stage,
-                                finding->tensor, finding->failure_class, CauseOf(*finding),
+                                finding->tensor, finding->failure_class, finding->facts.cause,
                                 finding->message});
   }
   return outcome;

@@ -25,8 +25,7 @@ struct FindingOutcome {
   std::string stage;
   std::string tensor;
   std::string failure_class;
-  std::string cause;  ///< of the explanation, or of how a rank ended, what does not depend on sizes
-                      ///< and names
+  std::string cause;  ///< Facts::cause: it depends on no size and no name
   std::string message;
 };
 

@@ -140,19 +140,27 @@ struct CollectiveRecord {
   std::vector<int64_t> group = {};   ///< ranks that take part; empty: all
 };
 
+/// What a fault did. Fields that are empty or unset do not apply.
 struct FaultRecord {
-  std::string id;
-  std::string where;
-  std::string detail;  ///< what it did: "bit 0 of byte 4096 of model.safetensors"
+  std::string id = {};
+  std::string where = {};
+  std::string detail = {};  ///< in words: "bit 0 of byte 4096 of model.safetensors"
   /// What must come of it: "seen", "go-on", "recover", "abort", "end-the-run", "tell-all" or
   /// "end-in-time" (as in `list faults`).
   std::string model = {};
+  std::string call = {};                  ///< what was called: "fsync of f", "ncclAllReduce"
+  std::string error = {};                 ///< what the call failed with: "Input/output error"
+  std::string file = {};                  ///< in which a bit was flipped, within its checkpoint
+  std::optional<uint64_t> byte = {};      ///< whose lowest bit that was, from the file's begin
+  std::vector<std::string> tensors = {};  ///< that are changed: several if they are tied
+  std::vector<int64_t> rows = {};         ///< of the tensor that changed places
 };
 
 struct ErrorRecord {
   std::string code;   ///< "bad-input", "failed", "peer", "internal"
   std::string stage;  ///< the last stage reached or being worked on
   std::string message;
+  std::string type = {};  ///< of a subject's exception: "ValueError"
 };
 
 /// What the pipeline itself said about keys, to be held against what the oracle sees.

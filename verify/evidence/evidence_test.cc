@@ -157,14 +157,24 @@ void WriteSmallRank(const std::string& directory) {
   stage.tensors["b"].storage_bytes = 4096;
   stage.tensors["b"].committed_bytes = 0;
   ASSERT_TRUE(writer->Stage(stage).ok());
-  ASSERT_TRUE(writer->Fault({"disk/eio", "rank 0", "read of w"}).ok());
+  ASSERT_TRUE(writer
+                  ->Fault({.id = "disk/eio",
+                           .where = "rank 0",
+                           .detail = "read of w",
+                           .call = "read",
+                           .error = "Input/output error",
+                           .file = "f",
+                           .byte = 9,
+                           .tensors = {"v", "w"},
+                           .rows = {1, 3}})
+                  .ok());
   stage = {.name = "restored",
            .step = 2,
            .complete = true,
            .tensors = {{"layer.weight", Value(weight)}}};
   stage.tensors["layer.weight"].nan_count = 0;
   ASSERT_TRUE(writer->Stage(stage).ok());
-  ASSERT_TRUE(writer->Error({"peer", "restored", "rank 1 vanished"}).ok());
+  ASSERT_TRUE(writer->Error({"peer", "restored", "rank 1 vanished", "ConnectionError"}).ok());
   ASSERT_TRUE(writer->Keys({{"m"}, {"u"}}).ok());
   ASSERT_TRUE(writer->End().ok());
   ASSERT_TRUE(writer->Process(42, "node-3").ok());
@@ -244,7 +254,14 @@ TEST_F(EvidenceFiles, RoundTripEveryRecord) {
   EXPECT_EQ(rank.collectives.at(0).root, 0);
   EXPECT_EQ(rank.collectives.at(0).group, (std::vector<int64_t>{0, 2}));
   EXPECT_EQ(rank.faults.at(0).detail, "read of w");
+  EXPECT_EQ(rank.faults.at(0).call, "read");
+  EXPECT_EQ(rank.faults.at(0).error, "Input/output error");
+  EXPECT_EQ(rank.faults.at(0).file, "f");
+  EXPECT_EQ(rank.faults.at(0).byte, 9u);
+  EXPECT_EQ(rank.faults.at(0).tensors, (std::vector<std::string>{"v", "w"}));
+  EXPECT_EQ(rank.faults.at(0).rows, (std::vector<int64_t>{1, 3}));
   EXPECT_EQ(rank.errors.at(0).message, "rank 1 vanished");
+  EXPECT_EQ(rank.errors.at(0).type, "ConnectionError");
   EXPECT_EQ(rank.keys->missing, std::vector<std::string>{"m"});
   EXPECT_EQ(rank.host, "node-3");
   EXPECT_EQ(rank.process_id, 42);

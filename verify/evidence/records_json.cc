@@ -312,13 +312,15 @@ CollectiveRecord ParseCollective(FieldReader& fields) {
 }
 
 std::string FaultLine(const FaultRecord& r) {
-  return Record("fault")
-      .Add("id", r.id)
-      .Add("where", r.where)
-      .Add("detail", r.detail)
-      .Add("model", r.model)
-      .End('}')
-      .text();
+  JsonText line = Record("fault");
+  line.Add("id", r.id).Add("where", r.where).Add("detail", r.detail).Add("model", r.model);
+  if (!r.call.empty()) line.Add("call", r.call);
+  if (!r.error.empty()) line.Add("error", r.error);
+  if (!r.file.empty()) line.Add("file", r.file);
+  if (r.byte) line.Add("byte", *r.byte);
+  if (!r.tensors.empty()) line.Add("tensors", r.tensors);
+  if (!r.rows.empty()) line.Add("rows", r.rows);
+  return line.End('}').text();
 }
 
 FaultRecord ParseFaultRecord(FieldReader& fields) {
@@ -327,16 +329,20 @@ FaultRecord ParseFaultRecord(FieldReader& fields) {
   fields.Optional("where", r.where);
   fields.Optional("detail", r.detail);
   fields.Optional("model", r.model);
+  fields.Optional("call", r.call);
+  fields.Optional("error", r.error);
+  fields.Optional("file", r.file);
+  fields.Optional("byte", r.byte);
+  fields.Optional("tensors", r.tensors);
+  fields.Optional("rows", r.rows, 0, kSizeMax);
   return r;
 }
 
 std::string ErrorLine(const ErrorRecord& r) {
-  return Record("error")
-      .Add("code", r.code)
-      .Add("stage", r.stage)
-      .Add("message", r.message)
-      .End('}')
-      .text();
+  JsonText line = Record("error");
+  line.Add("code", r.code).Add("stage", r.stage).Add("message", r.message);
+  if (!r.type.empty()) line.Add("type", r.type);
+  return line.End('}').text();
 }
 
 ErrorRecord ParseErrorRecord(FieldReader& fields) {
@@ -344,6 +350,7 @@ ErrorRecord ParseErrorRecord(FieldReader& fields) {
   fields.Required("code", r.code);
   fields.Required("stage", r.stage);
   fields.Required("message", r.message);
+  fields.Optional("type", r.type);
   return r;
 }
 

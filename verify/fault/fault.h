@@ -54,8 +54,9 @@ struct FaultSite {
   Stages& stages;
   World& world;
   std::string store;  ///< the file that the ranks met by; empty: they did so otherwise
-  /// Puts the firing on record; to be called before the fault acts.
-  std::function<void(const std::string& detail)> log;
+  /// Puts the firing on record; to be called before the fault acts. Id, WHERE and model need not be
+  /// given.
+  FaultLog log;
   /// The stage that the rank works towards.
   std::function<std::string()> stage = [] { return std::string(); };
   /// Ends the rank as a signal would, at once and without its doing; of simulated ranks, which

@@ -51,14 +51,14 @@ bool FaultPoint::Wants(const FaultCall& call) {
   return options_.from_then_on ? number >= trigger.number : number == trigger.number;
 }
 
-bool FaultPoint::Strikes(const FaultCall& call, const std::string& detail) {
+bool FaultPoint::Strikes(const FaultCall& call, FaultRecord record) {
   asking = this;
   asked_call = &call;
   const bool strikes = fiu_fail(options_.name.c_str()) != 0;
   asking = nullptr;
   if (!strikes) return false;
   ++struck_;
-  options_.log(detail);
+  options_.log(std::move(record));
   return true;
 }
 

@@ -7,9 +7,12 @@
 #include <memory>
 #include <string>
 
+#include "verify/evidence/evidence.h"
 #include "verify/fault/trigger.h"
 
 namespace shardproof {
+
+using FaultLog = std::function<void(FaultRecord record)>;
 
 class FaultPoint {
  public:
@@ -19,12 +22,12 @@ class FaultPoint {
     int64_t rank = 0;
     bool from_then_on = false;           ///< every call after the one that was hit, too
     std::function<std::string()> stage;  ///< that the rank works towards
-    std::function<void(const std::string& detail)> log;
+    FaultLog log;
   };
   explicit FaultPoint(Options options);
 
-  /// Whether the fault strikes at this call. If so `detail` is on record when this returns.
-  bool Strikes(const FaultCall& call, const std::string& detail);
+  /// Whether the fault strikes at this call. If so `record` is on record when this returns.
+  bool Strikes(const FaultCall& call, FaultRecord record);
   /// How often it has.
   int64_t struck() const { return struck_; }
 

@@ -27,7 +27,7 @@ Case FourRanks() {
 std::vector<int> Struck(FaultPoint& point, int calls, const FaultCall& call = {}) {
   std::vector<int> struck;
   for (int i = 0; i < calls; ++i) {
-    if (point.Strikes(call, fmt::format("call {}", i))) struck.push_back(i);
+    if (point.Strikes(call, {.detail = fmt::format("call {}", i)})) struck.push_back(i);
   }
   return struck;
 }
@@ -40,8 +40,8 @@ FaultPoint Make(const std::string& where, int64_t rank, bool from_then_on = fals
                      .from_then_on = from_then_on,
                      .stage = [stage] { return stage; },
                      .log =
-                         [log](const std::string& line) {
-                           if (log != nullptr) log->push_back(line);
+                         [log](const FaultRecord& record) {
+                           if (log != nullptr) log->push_back(record.detail);
                          }});
 }
 
@@ -116,7 +116,7 @@ TEST(FaultPointTest, FiuCtrlSwitchesItAtRunTime) {
   std::vector<std::string> log;
   FaultPoint point({.name = "test/switched",
                     .trigger = ParseTrigger(FourRanks(), kNever).value(),
-                    .log = [&](const std::string& line) { log.push_back(line); }});
+                    .log = [&](const FaultRecord& one) { log.push_back(one.detail); }});
   EXPECT_THAT(Struck(point, 3), ElementsAre());
   EXPECT_EQ(Tell(base, "enable name=test/switched"), "0\n");
   EXPECT_THAT(Struck(point, 2), ElementsAre(0, 1));

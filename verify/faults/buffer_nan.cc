@@ -53,7 +53,8 @@ const FaultRegistration kRegistration{{
             SP_TRY(compute(model, job, world));
             for (const auto& [name, slot] : model.Named()) {
               if (name != target.what || world.rank() != target.rank) continue;
-              log(fmt::format("{} filled with NaN on rank {}", name, target.rank));
+              log({.detail = fmt::format("{} filled with NaN on rank {}", name, target.rank),
+                   .tensors = {name}});
               slot->value.fill_(std::numeric_limits<double>::quiet_NaN());
             }
             return Ok();

@@ -31,19 +31,21 @@ class FlippedWire : public CommunicatorDecorator {
 
  private:
   std::unique_ptr<Pending> Watched(std::unique_ptr<Pending> pending, const std::string& what) {
-    return std::make_unique<PendingChanged>(
-        std::move(pending), [point = point_, what](at::Tensor arrived) {
-          const uint64_t bytes = arrived.nbytes();
-          if (bytes == 0) return arrived;
-          const uint64_t at = bytes / 2;
-          if (!point->Strikes({what, bytes},
-                              fmt::format("bit 0 of byte {} of what arrived by {}", at, what))) {
-            return arrived;
-          }
-          // In place: what arrives may be a shard itself.
-          static_cast<std::byte*>(arrived.mutable_data_ptr())[at] ^= std::byte{1};
-          return arrived;
-        });
+    return std::make_unique<PendingChanged>(std::move(pending), [point = point_,
+                                                                 what](at::Tensor arrived) {
+      const uint64_t bytes = arrived.nbytes();
+      if (bytes == 0) return arrived;
+      const uint64_t at = bytes / 2;
+      if (!point->Strikes({what, bytes}, {.detail = fmt::format(
+                                              "bit 0 of byte {} of what arrived by {}", at, what),
+                                          .call = what,
+                                          .byte = at})) {
+        return arrived;
+      }
+      // In place: what arrives may be a shard itself.
+      static_cast<std::byte*>(arrived.mutable_data_ptr())[at] ^= std::byte{1};
+      return arrived;
+    });
   }
 
   const std::shared_ptr<FaultPoint> point_;

@@ -63,8 +63,7 @@ Result<Target> TargetOf(const Case& test_case, const std::vector<oracle::TensorL
 /// Swaps in the first payload that holds a row of the rank's shard whole, and another that differs.
 class RowSwapper : public CommunicatorDecorator {
  public:
-  RowSwapper(std::shared_ptr<Communicator> inner, Target target, Shard own,
-             std::function<void(const std::string&)> log)
+  RowSwapper(std::shared_ptr<Communicator> inner, Target target, Shard own, FaultLog log)
       : CommunicatorDecorator(std::move(inner)),
         target_(std::move(target)),
         row_bytes_(target_.tensor.byte_length / target_.tensor.shape[0]),
@@ -120,8 +119,10 @@ class RowSwapper : public CommunicatorDecorator {
           return std::memcmp(bytes + a + range.first, bytes + b + range.first, range.second) != 0;
         });
         if (!shows) continue;
-        log_(fmt::format("rows {} and {} of {} swapped as rank {} received them", own, other,
-                         piece.tensor, target_.rank));
+        log_({.detail = fmt::format("rows {} and {} of {} swapped as rank {} received them", own,
+                                    other, piece.tensor, target_.rank),
+              .tensors = {piece.tensor},
+              .rows = {own, other}});
         payload = payload.clone();
         auto* changed = static_cast<std::byte*>(payload.mutable_data_ptr()) + piece.offset;
         std::swap_ranges(changed + a, changed + a + row_bytes_, changed + b);
@@ -135,7 +136,7 @@ class RowSwapper : public CommunicatorDecorator {
   uint64_t row_bytes_;
   uint64_t element_bytes_;
   Shard own_;
-  std::function<void(const std::string&)> log_;
+  FaultLog log_;
   bool done_ = false;
 };
 

@@ -66,8 +66,11 @@ const FaultRegistration kRegistration{{
           const std::string path = site.source_directory + "/" + tensor.file;
           site.world.files = std::make_shared<PatchedFiles>(
               site.world.files, path, offset,
-              [log = site.log, file = tensor.file, offset](std::byte* data) {
-                log(fmt::format("bit 0 of byte {} of {}", offset, file));
+              [log = site.log, file = tensor.file, name = tensor.name, offset](std::byte* data) {
+                log({.detail = fmt::format("bit 0 of byte {} of {}", offset, file),
+                     .file = file,
+                     .byte = offset,
+                     .tensors = {name}});
                 *data ^= std::byte{1};
               });
         },

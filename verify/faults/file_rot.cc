@@ -27,23 +27,23 @@ std::string NewestOf(const std::string& save_to) {
 /// A byte of a tensor in a file.
 struct Target {
   std::string path;
-  uint64_t offset = 0;
-  std::string what;
+  FaultRecord record;  ///< of its damage
 };
 
-/// Of every tensor that has the byte among its own: "'a'", or "'a' and 'b'" where they are tied.
-std::string NamesAt(const formats::StoredCheckpoint& stored, uint32_t file, uint64_t offset) {
+/// Every tensor that has the byte among its own: several where they are tied.
+std::vector<std::string> NamesAt(const formats::StoredCheckpoint& stored, uint32_t file,
+                                 uint64_t offset) {
   std::vector<std::string> names;
   for (const formats::StoredTensor& tensor : stored.tensors) {
     const uint64_t width = tensor.Elements() == 0 ? 0 : tensor.Bytes() / tensor.Elements();
     for (const formats::Chunk& chunk : tensor.chunks) {
       const uint64_t end = chunk.file_offset + chunk.Elements() * width;
       if (chunk.file != file || offset < chunk.file_offset || offset >= end) continue;
-      names.push_back(fmt::format("'{}'", tensor.name));
+      names.push_back(tensor.name);
       break;
     }
   }
-  return fmt::format("{}", fmt::join(names, " and "));
+  return names;
 }
 
 /// The n-th byte of all the tensors of the checkpoint in `directory`, by their names, from the
@@ -65,9 +65,13 @@ std::optional<Target> TargetIn(const std::string& directory, uint64_t n) {
       }
       const formats::StoredFile& file = opened.value().files[chunk.file];
       const uint64_t offset = chunk.file_offset + left;
-      return Target{file.path, offset,
-                    fmt::format("bit 0 of byte {} of {}, of tensor {}", offset, file.name,
-                                NamesAt(opened.value(), chunk.file, offset))};
+      const std::vector<std::string> names = NamesAt(opened.value(), chunk.file, offset);
+      return Target{file.path,
+                    {.detail = fmt::format("bit 0 of byte {} of {}, of tensor '{}'", offset,
+                                           file.name, fmt::join(names, "' and '")),
+                     .file = file.name,
+                     .byte = offset,
+                     .tensors = names}};
     }
   }
   return std::nullopt;
@@ -76,8 +80,7 @@ std::optional<Target> TargetIn(const std::string& directory, uint64_t n) {
 /// Shows the byte changed each time that the file is mapped; what is on disk stays as it is.
 class RottenFiles : public FilesDecorator {
  public:
-  RottenFiles(std::shared_ptr<FileSystem> inner, std::string save_to, uint64_t n,
-              std::function<void(const std::string&)> log)
+  RottenFiles(std::shared_ptr<FileSystem> inner, std::string save_to, uint64_t n, FaultLog log)
       : FilesDecorator(std::move(inner)),
         save_to_(std::move(save_to)),
         n_(n),
@@ -91,16 +94,16 @@ class RottenFiles : public FilesDecorator {
     std::error_code error;
     if (!target || !fs::equivalent(target->path, path, error)) return inner_->Map(path);
     const auto patch = [&](std::byte* data) {
-      log_(target->what);
+      log_(target->record);
       *data ^= std::byte{1};
     };
-    return PatchedFiles(inner_, path, target->offset, patch).Map(path);
+    return PatchedFiles(inner_, path, *target->record.byte, patch).Map(path);
   }
 
  private:
   const std::string save_to_;
   const uint64_t n_;
-  const std::function<void(const std::string&)> log_;
+  const FaultLog log_;
 };
 
 Result<int64_t> ByteOf(const std::string& where) {

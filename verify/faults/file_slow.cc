@@ -27,7 +27,8 @@ const FaultRegistration kRegistration{{
           const auto point = site.Point("file/slow", where, true);
           site.world.files = AskBefore(site.world.files, [point](const FileCall& call) -> Status {
             if (call.op != FileOp::kWrite && call.op != FileOp::kSync) return Ok();
-            if (point->Strikes({call.path, call.bytes}, call.action + ": late")) {
+            if (point->Strikes({call.path, call.bytes},
+                               {.detail = call.action + ": late", .call = call.action})) {
               std::this_thread::sleep_for(kDelay);
             }
             return Ok();

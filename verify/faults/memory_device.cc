@@ -13,17 +13,17 @@ namespace {
 /// Puts on record what a limited device refuses.
 class Refusing : public DeviceDecorator {
  public:
-  Refusing(std::shared_ptr<Device> inner, std::function<void(const std::string&)> log)
+  Refusing(std::shared_ptr<Device> inner, FaultLog log)
       : DeviceDecorator(std::move(inner)), log_(std::move(log)) {}
   Result<at::Tensor> Allocate(at::IntArrayRef shape, at::ScalarType dtype,
                               const std::string& purpose) override {
     auto allocated = inner_->Allocate(shape, dtype, purpose);
-    if (!allocated.ok()) log_(allocated.error().message);
+    if (!allocated.ok()) log_({.detail = allocated.error().message});
     return allocated;
   }
 
  private:
-  const std::function<void(const std::string&)> log_;
+  const FaultLog log_;
 };
 
 struct Target {

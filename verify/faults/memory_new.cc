@@ -111,8 +111,10 @@ const FaultRegistration kRegistration{{
           site.world.observer = std::make_shared<UncountedObserver>(site.world.observer);
           const auto point = std::make_shared<FaultPoint>(
               FaultPoint::Options{.name = "memory/new", .trigger = Trigger{}, .log = site.log});
-          asked = [point, line = fmt::format("operator new {} of rank {}", target.call,
-                                             target.rank)] { return point->Strikes({}, line); };
+          asked = [point,
+                   line = fmt::format("operator new {} of rank {}", target.call, target.rank)] {
+            return point->Strikes({}, {.detail = line, .call = "operator new"});
+          };
           calls_left = target.call;
         },
     .in_words = [](const Case& test_case, const std::string& where) -> std::string {

@@ -139,7 +139,7 @@ Fault RankFault(AtAMoment made) {
             const auto point = std::make_shared<FaultPoint>(
                 FaultPoint::Options{.name = id, .trigger = Trigger{}, .log = site.log});
             const Act at = [=](const std::string& moment) {
-              if (point->Strikes({}, moment)) act(site);
+              if (point->Strikes({}, {.detail = moment})) act(site);
             };
             if (target.collective) {
               site.world.communicator =

@@ -15,9 +15,12 @@ class Failing : public DeviceDecorator {
                               const std::string& purpose) override {
     uint64_t bytes = c10::elementSize(dtype);
     for (const int64_t size : shape) bytes *= static_cast<uint64_t>(size);
-    const std::string line =
-        fmt::format("allocating {} bytes for {}: Cannot allocate memory", bytes, purpose);
-    if (point_->Strikes({purpose, bytes}, line)) return Failed(line);
+    const std::string call = fmt::format("allocating {} bytes for {}", bytes, purpose);
+    const std::string error = "Cannot allocate memory";
+    const std::string line = call + ": " + error;
+    if (point_->Strikes({purpose, bytes}, {.detail = line, .call = call, .error = error})) {
+      return Failed(line);
+    }
     return inner_->Allocate(shape, dtype, purpose);
   }
 

@@ -32,7 +32,11 @@ Fault MakeFileFault(FileFault fault) {
     site.world.files = AskBefore(site.world.files, [=](const FileCall& call) -> Status {
       if (!fault.ops.contains(call.op)) return Ok();
       const std::string why = std::strerror(fault.error_number);
-      if (!point->Strikes({call.path, call.bytes}, call.action + ": " + why)) return Ok();
+      if (!point->Strikes(
+              {call.path, call.bytes},
+              {.detail = call.action + ": " + why, .call = call.action, .error = why})) {
+        return Ok();
+      }
       // Whether the half is written or not makes no difference to what must happen.
       if (fault.half) {
         (void)call.file->WriteAt(call.offset, call.data.substr(0, call.data.size() / 2));

@@ -61,7 +61,7 @@ class Otherwise : public CommunicatorDecorator {
 
  private:
   bool Strikes(const std::string& what, uint64_t bytes) {
-    return point_->Strikes({what, bytes}, verb_ + " " + what);
+    return point_->Strikes({what, bytes}, {.detail = verb_ + " " + what, .call = what});
   }
 
   const std::shared_ptr<FaultPoint> point_;

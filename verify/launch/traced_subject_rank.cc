@@ -68,12 +68,11 @@ class CallsOf {
                 .trigger = calls_.trigger,
                 .rank = rank,
                 .from_then_on = calls_.from_then_on,
-                .log = [=](const std::string& detail) {
-                  (void)record->Append(
-                      FaultLine({.id = strike.asked.id,
-                                 .where = strike.asked.where,
-                                 .detail = detail,
-                                 .model = NameOf(FindFault(strike.asked.id).value().model)}));
+                .log = [=](FaultRecord fault) {
+                  fault.id = strike.asked.id;
+                  fault.where = strike.asked.where;
+                  fault.model = NameOf(FindFault(strike.asked.id).value().model);
+                  (void)record->Append(FaultLine(fault));
                 }}) {}
 
   /// Nothing if it does not strike.
@@ -83,8 +82,11 @@ class CallsOf {
     if (!shown) return std::nullopt;
     const std::string outcome =
         calls_.error_number == 0 ? "late" : std::strerror(calls_.error_number);
-    const std::string detail = InWords(call, *shown) + ": " + outcome;
-    if (!point_.Strikes({call.path, call.bytes}, detail)) return std::nullopt;
+    const std::string made = InWords(call, *shown);
+    if (!point_.Strikes({call.path, call.bytes},
+                        {.detail = made + ": " + outcome, .call = made, .error = outcome})) {
+      return std::nullopt;
+    }
     if (calls_.error_number == 0) return trace::Decision::Delay(calls_.delay);
     if (!calls_.half || !call.count_argument || call.bytes < 2) {
       return trace::Decision::Fail(calls_.error_number);
@@ -176,7 +178,9 @@ Status RecordInterposed(const PhaseRun& run, int64_t rank) {
       out << FaultLine({.id = strike.asked.id,
                         .where = strike.asked.where,
                         .detail = fmt::format("{}: {}", firing.function, firing.detail),
-                        .model = NameOf(FindFault(strike.asked.id).value().model)})
+                        .model = NameOf(FindFault(strike.asked.id).value().model),
+                        .call = firing.function,
+                        .error = firing.detail})
           << "\n";
     }
   }

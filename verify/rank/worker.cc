@@ -121,8 +121,11 @@ Status Tamper(const PhaseRun& run, const RankSeat& seat, const std::shared_ptr<R
   if (!run.phase.armed) return Ok();
   for (const FaultCase& asked : run.test_case.faults) {
     SP_ASSIGN(const Fault fault, FindFault(asked.id));
-    const auto log = [&writer, asked, model = NameOf(fault.model)](const std::string& detail) {
-      if (!writer.Fault({asked.id, asked.where, detail, model}).ok()) std::abort();
+    const auto log = [&writer, asked, model = NameOf(fault.model)](FaultRecord record) {
+      record.id = asked.id;
+      record.where = asked.where;
+      record.model = model;
+      if (!writer.Fault(record).ok()) std::abort();
     };
     std::error_code error;
     const std::string store = std::filesystem::exists(StorePath(run), error) ? StorePath(run) : "";

@@ -23,8 +23,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-# Of a finding: what may hold values, in words of its property or as bits.
-VALUES_OF_A_FINDING = ("expected", "seen", "explanation")
+# Of a finding: what may hold values, in words of its property or as bits, or says what they are.
+VALUES_OF_A_FINDING = ("expected", "seen", "explanation", "cause")
 CHECKPOINTS = ("source", "saved_")
 WORDS = ("message", "reason", "error")
 NUMBER = r"\b0x[0-9a-fA-F]+|-?\b\d+(\.\d+)?(e[-+]?\d+)?\b"

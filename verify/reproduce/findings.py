@@ -1,8 +1,4 @@
-"""What a finding was held against, and the other facts that a script needs of it. What is not a
-plain field of a finding is read here and nowhere else.
-"""
-
-import re
+"""What a script needs of a finding: of the fields of its JSON form, never of its sentences."""
 
 
 class NotShown(Exception):
@@ -10,6 +6,8 @@ class NotShown(Exception):
 
 
 CHECKPOINT = "checkpoint"
+# What `against.what` says of a tensor whose right value the same job had at some moment.
+_MOMENTS = ("plain", "initial", "earlier", "frozen", "model", "stage", "rank")
 
 
 def against(finding):
@@ -17,51 +15,52 @@ def against(finding):
 
     Raises NotShown.
     """
-    here, message = (finding["phase"], finding["stage"]), finding["message"]
-    if named := re.search(r"differs from `([\w@.]+)` of phase (\w+)", message):
-        return named.group(2), named.group(1)
-    if named := re.search(r"differs from (?:the model|its value) at `([\w@.]+)`", message):
-        return here[0], named.group(1)
-    for words, found in (
-        ("the checkpoint", CHECKPOINT),
-        ("the plain path", ("plain", "ready")),
-        ("rank 0 at `loaded`", (here[0], "loaded")),
-        (r"its initial value|rank \d+", here),
-    ):
-        words = words if "|" in words else re.escape(words)
-        if re.search(rf"differs from ({words})|(is .*, )({words}) has", message):
-            return found
+    what = finding.get("against", {}).get("what")
+    if what == "checkpoint":
+        return CHECKPOINT
+    if what in _MOMENTS:
+        return moment(finding)
     raise NotShown("what it was compared with cannot be had with torch alone")
 
 
+def moment(finding):
+    """The phase and stage that a finding's tensor is held against: its own where none is named."""
+    said = finding.get("against", {})
+    return said.get("phase", finding["phase"]), said.get("stage", finding["stage"])
+
+
 def stage_before(finding):
-    """The stage before the step that changed nothing."""
-    return re.search(r"than at `([\w@.]+)`", finding["message"]).group(1)
+    """The stage before the step that changed nothing. Raises NotShown."""
+    if "against" not in finding:
+        raise NotShown("the finding does not say since when nothing has changed")
+    return moment(finding)[1]
 
 
 def was_built_so(finding):
     """Whether a field was to be what it was at `built`."""
-    return "at `built`" in finding["message"]
+    return finding.get("against", {}).get("what") == "earlier"
 
 
 def shares_with(finding):
     """The other tensor whose memory is shared or is not. Raises NotShown."""
-    other = re.search(r"memory with ([^,;]+)", finding["message"])
-    if not other:
-        raise NotShown("the finding does not say with what it shares memory")
-    return other.group(1)
+    return _field(finding, "other", "with what it shares memory")
 
 
 def key_report(finding):
-    """Which report of keys is wrong: "missing" or "unexpected"."""
-    return "missing" if "are missing" in finding["message"] else "unexpected"
+    """Which report of keys is wrong: "missing" or "unexpected". Raises NotShown."""
+    return _field(finding, "keys", "what was reported of the keys")
 
 
 def limit_bytes(finding):
-    return int(re.search(r"\d+", finding["expected"]).group())
+    return _field(finding, "limit_bytes", "how much is allowed")
 
 
 def raised(finding):
     """The type of the exception that ended a rank, or ""."""
-    found = re.search(r"subject: (\w+)", finding["seen"] or finding["message"])
-    return found.group(1) if found else ""
+    return finding.get("raised", "")
+
+
+def _field(finding, name, what):
+    if name not in finding:
+        raise NotShown(f"the finding does not say {what}")
+    return finding[name]

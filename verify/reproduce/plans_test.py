@@ -28,22 +28,24 @@ FINDING = {
     "stage": "ready",
     "tensor": "embed",
     "ranks": [1],
-    "expected": "at most 1000 bytes",
+    "expected": "",
     "seen": "",
-    "message": "embed at `ready` of phase values on rank 1 of 2 differs from the checkpoint: ...",
+    "message": "embed differs",
+    "against": {"what": "checkpoint"},
 }
-# What the sentences of some kinds have to say.
-SENTENCES = {
-    "concealed": "keys are missing: head",
-    "idle": "nothing is another than at `ready`",
-    "untied": "embed does not share memory with head",
-    "aliased": "embed shares memory with head",
+# The fields that findings of some kinds, or of some properties, have besides.
+FIELDS = {
+    "concealed": {"keys": "missing"},
+    "invented": {"keys": "unexpected"},
+    "idle": {"against": {"what": "earlier", "stage": "ready"}},
+    "untied": {"other": "head"},
+    "aliased": {"other": "head"},
+    "peak": {"limit_bytes": 1000},
 }
 
 
 def finding(kind, **fields):
-    message = SENTENCES.get(kind, FINDING["message"])
-    return FINDING | {"kind": kind, "message": message} | fields
+    return FINDING | {"kind": kind} | FIELDS.get(kind, {}) | fields
 
 
 class Plans(unittest.TestCase):
@@ -77,18 +79,19 @@ class Plans(unittest.TestCase):
                 self.made(finding(**fields))
 
     def test_what_a_value_is_held_against_decides_the_check(self):
-        def against(words, **fields):
-            return plan_for(
-                finding("differs", message=f"embed differs from {words}: x", **fields), ORACLE
-            )
+        def against(said, **fields):
+            return plan_for(finding("differs", against=said, **fields), ORACLE)
 
-        self.assertEqual(against("the checkpoint", tensor="head").check, "SameAsCheckpoint")
-        self.assertEqual(
-            against("the checkpoint", tensor="head").of_tensor, {"keys": {"head": "embed"}}
+        of_checkpoint = against({"what": "checkpoint"}, tensor="head")
+        self.assertEqual(of_checkpoint.check, "SameAsCheckpoint")
+        self.assertEqual(of_checkpoint.of_tensor, {"keys": {"head": "embed"}})
+        plain = against({"what": "plain", "phase": "plain", "stage": "ready"})
+        self.assertEqual(plain.reference, ("plain", "ready"))
+        rank = against({"what": "rank", "rank": 0})
+        self.assertEqual(rank.reference, ("values", "ready"))
+        earlier = against(
+            {"what": "earlier", "stage": "saved@2.optimizer"}, stage="restored@2.optimizer"
         )
-        self.assertEqual(against("the plain path").reference, ("plain", "ready"))
-        self.assertEqual(against("rank 0").reference, ("values", "ready"))
-        earlier = against("its value at `saved@2.optimizer`", stage="restored@2.optimizer")
         self.assertEqual(
             earlier.arguments, {"reference": ("values", "saved@2.optimizer"), "own_rank": True}
         )
@@ -101,7 +104,8 @@ class Plans(unittest.TestCase):
             ({"property": "conformance.claims_shown"}, "says of itself"),
             ({"kind": "some-new-kind"}, "some-new-kind"),
             ({"tensor": "packed"}, "under other keys"),
-            ({"message": "differs from what it dreams"}, "torch alone"),
+            ({"against": {"what": "formula"}}, "torch alone"),
+            ({"kind": "untied"}, "shares memory"),
         ):
             with self.subTest(**fields), self.assertRaisesRegex(NotShown, why):
                 plan_for(FINDING | fields, ORACLE)

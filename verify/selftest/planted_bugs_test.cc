@@ -18,6 +18,12 @@
 namespace shardproof {
 namespace {
 
+/// What compares values says against what.
+bool IsOfValues(const Finding& finding) {
+  return finding.kind == "differs" || finding.kind == "clobbered" || finding.kind == "dtype" ||
+         finding.kind == "shape";
+}
+
 /// Every id is its domain, a dot and a name; gtest takes no dots.
 std::string TestName(const std::string& id) {
   std::string name = id;
@@ -77,6 +83,8 @@ TEST_P(PlantedBugTest, IsCaughtByEachAlone) {
     EXPECT_FALSE(result.value().Findings().empty());
     for (const Finding* finding : result.value().Findings()) {
       EXPECT_EQ(finding->property, killer) << finding->message;
+      if (!IsOfValues(*finding)) continue;
+      EXPECT_NE(finding->facts.against.what, Against::What::kNothing) << finding->message;
     }
   }
 }

@@ -42,10 +42,10 @@ Expectation ExpectedOf(const OracleRecord& oracle, const std::string& name) {
   const std::vector<std::string> names = TieGroup(oracle, name);
   if (IsPersistent(oracle, name)) {
     const FileTensor* found = FindIn(oracle.source.tensors, names);
-    if (found != nullptr) return {found, "the checkpoint"};
+    if (found != nullptr) return {found, {Against::What::kCheckpoint}};
   }
   const FileTensor* missing = FindIn(oracle.missing, names);
-  if (missing != nullptr) return {missing, "its initial value"};
+  if (missing != nullptr) return {missing, {Against::What::kInitial}};
   return {};
 }
 

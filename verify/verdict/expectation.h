@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "verify/evidence/evidence.h"
+#include "verify/verdict/facts.h"
 
 namespace shardproof {
 
 struct Expectation {
   const FileTensor* tensor = nullptr;  ///< null: the oracle knows no bytes for it
-  std::string from;                    ///< "the checkpoint" or "its initial value"
+  Against from;                        ///< the checkpoint or its initial value
 };
 
 /// The bytes that a tensor must have once loaded: the source's under its own name or a tied one,

@@ -62,19 +62,19 @@ bool IsAllocatorJunk(std::string_view bytes) {
   return false;
 }
 
-std::string FillOf(const Window& window) {
+Explanation FillOf(const Window& window) {
   const auto every = [&](unsigned char value) {
     return std::all_of(window.differing.begin(), window.differing.end(),
                        [&](uint64_t i) { return AllBytesAre(window.Seen(i), value); });
   };
   const bool junk = std::all_of(window.differing.begin(), window.differing.end(),
                                 [&](uint64_t i) { return IsAllocatorJunk(window.Seen(i)); });
-  if (junk || every(kPoisonByte)) return "never written (poison)";
-  if (every(0)) return "zeros: never filled, or cleared";
-  return "";
+  if (junk || every(kPoisonByte)) return NeverWritten();
+  if (every(0)) return Zeros();
+  return {};
 }
 
-std::string FlippedBit(const Window& window) {
+Explanation FlippedBit(const Window& window) {
   int flipped = 0;
   size_t at = 0;
   unsigned bit = 0;
@@ -85,19 +85,20 @@ std::string FlippedBit(const Window& window) {
     at = i;
     bit = std::countr_zero(change);
   }
-  if (flipped != 1) return "";
+  if (flipped != 1) return {};
   const uint64_t element = at / window.element_bytes;
-  return fmt::format("one flipped bit: bit {} of element {}", 8 * (at % window.element_bytes) + bit,
-                     window.start_index + element);
+  return {"flipped-bit",
+          fmt::format("one flipped bit: bit {} of element {}",
+                      8 * (at % window.element_bytes) + bit, window.start_index + element)};
 }
 
-std::string SwappedBytes(const Window& window) {
-  if (window.element_bytes == 1) return "";
+Explanation SwappedBytes(const Window& window) {
+  if (window.element_bytes == 1) return {};
   for (uint64_t i = 0; i < window.ElementCount(); ++i) {
     const std::string_view expected = window.Expected(i);
-    if (!std::equal(expected.rbegin(), expected.rend(), window.Seen(i).begin())) return "";
+    if (!std::equal(expected.rbegin(), expected.rend(), window.Seen(i).begin())) return {};
   }
-  return "bytes in the opposite order (endianness)";
+  return {"byte-order", "bytes in the opposite order (endianness)"};
 }
 
 float FloatOf(std::string_view bytes, bool is_bf16) {
@@ -126,72 +127,73 @@ bool AllConverted(const Window& window, Convert&& convert) {
   return true;
 }
 
-std::string Rounded(const Window& window) {
+Explanation Rounded(const Window& window) {
   if (window.dtype == "F64") {
     for (uint64_t i = 0; i < window.ElementCount(); ++i) {
       const double value = *ElementValue("F64", window.Expected(i));
-      if (*ElementValue("F64", window.Seen(i)) != static_cast<float>(value)) return "";
+      if (*ElementValue("F64", window.Seen(i)) != static_cast<float>(value)) return {};
     }
-    return "rounded through F32";
+    return {"rounded-F32", "rounded through F32"};
   }
   if (window.dtype == "F16") {
     for (uint64_t i = 0; i < window.ElementCount(); ++i) {
       const float value = static_cast<float>(*ElementValue("F16", window.Expected(i)));
       if (*ElementValue("F16", window.Seen(i)) != RoundThroughF16(FromBf16(RoundToBf16(value)))) {
-        return "";
+        return {};
       }
     }
-    return "rounded through BF16";
+    return {"rounded-BF16", "rounded through BF16"};
   }
-  if (window.dtype != "F32" && window.dtype != "BF16") return "";
-  if (AllConverted(window, RoundThroughF16)) return "rounded through F16";
-  if (window.dtype != "F32") return "";
+  if (window.dtype != "F32" && window.dtype != "BF16") return {};
+  if (AllConverted(window, RoundThroughF16)) return {"rounded-F16", "rounded through F16"};
+  if (window.dtype != "F32") return {};
   if (AllConverted(window, [](float x) { return FromBf16(RoundToBf16(x)); })) {
-    return "rounded through BF16";
+    return {"rounded-BF16", "rounded through BF16"};
   }
   const auto truncate = [](float x) {
     return std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0xffff0000u);
   };
-  return AllConverted(window, truncate) ? "truncated to BF16" : "";
+  if (!AllConverted(window, truncate)) return {};
+  return {"truncated-BF16", "truncated to BF16"};
 }
 
-std::string Transposed(const Window& window) {
-  if (window.shape.size() != 2 || window.start_index != 0) return "";
+Explanation Transposed(const Window& window) {
+  if (window.shape.size() != 2 || window.start_index != 0) return {};
   const auto rows = static_cast<uint64_t>(window.shape[0]);
   const auto columns = static_cast<uint64_t>(window.shape[1]);
-  if (rows < 2 || columns < 2 || window.ElementCount() != rows * columns) return "";
+  if (rows < 2 || columns < 2 || window.ElementCount() != rows * columns) return {};
   for (uint64_t i = 0; i < rows * columns; ++i) {
     // Element i of the transposed matrix [columns, rows].
-    if (window.Seen(i) != window.Expected(i % rows * columns + i / rows)) return "";
+    if (window.Seen(i) != window.Expected(i % rows * columns + i / rows)) return {};
   }
-  return "transposed";
+  return {"transposed", "transposed"};
 }
 
-std::string DescribeMoves(const std::vector<std::pair<uint64_t, uint64_t>>& moves,
+Explanation DescribeMoves(const std::vector<std::pair<uint64_t, uint64_t>>& moves,
                           const std::string& what) {
   const auto [first, first_from] = moves[0];
   if (moves.size() == 2 && moves[1].first == first_from && moves[1].second == first) {
-    return fmt::format("{}s {} and {} swapped", what, first, first_from);
+    return {"swapped", fmt::format("{}s {} and {} swapped", what, first, first_from)};
   }
   const int64_t by = static_cast<int64_t>(first_from) - static_cast<int64_t>(first);
   const bool shifted = std::all_of(moves.begin(), moves.end(), [&](const auto& move) {
     return static_cast<int64_t>(move.second) - static_cast<int64_t>(move.first) == by;
   });
   if (shifted && moves.size() > 1) {
-    return fmt::format("shifted: {0}s {1} to {2} hold {0}s {3} to {4}", what, first,
-                       moves.back().first, first_from, moves.back().second);
+    return {"shifted", fmt::format("shifted: {0}s {1} to {2} hold {0}s {3} to {4}", what, first,
+                                   moves.back().first, first_from, moves.back().second)};
   }
-  return fmt::format("{0}s moved: {0} {1} holds {0} {2}{3}", what, first, first_from,
-                     moves.size() > 1 ? ", and so on" : "");
+  return {"moved", fmt::format("{0}s moved: {0} {1} holds {0} {2}{3}", what, first, first_from,
+                               moves.size() > 1 ? ", and so on" : "")};
 }
 
 /// Rows are slices along dim 0 (elements, for one dim): whether each differing one holds what
 /// another should.
-std::string MovedRows(const Window& window) {
-  if (window.shape.empty() || window.shape[0] < 2) return "";
+Explanation MovedRows(const Window& window) {
+  if (window.shape.empty() || window.shape[0] < 2) return {};
   uint64_t row_elements = 1;
   for (size_t dim = 1; dim < window.shape.size(); ++dim) row_elements *= window.shape[dim];
-  if (row_elements == 0) return "";
+  if (row_elements == 0) return {};
   const uint64_t row_bytes = row_elements * window.element_bytes;
   const uint64_t row_begin = (window.start_index + row_elements - 1) / row_elements;
   const uint64_t row_end = (window.start_index + window.ElementCount()) / row_elements;
@@ -206,7 +208,7 @@ std::string MovedRows(const Window& window) {
   for (uint64_t row = row_begin; row < row_end; ++row) {
     if (row_of(window.expected, row) == row_of(window.seen, row)) continue;
     const auto from = source.find(row_of(window.seen, row));
-    if (from == source.end()) return "";
+    if (from == source.end()) return {};
     moves.emplace_back(row, from->second);
     for (uint64_t i = 0; i < row_elements; ++i) {
       const uint64_t element = row * row_elements - window.start_index + i;
@@ -214,15 +216,15 @@ std::string MovedRows(const Window& window) {
     }
   }
   // Few bytes coincide by chance; part rows at the ends of the window stay unexplained.
-  if (explained != window.differing.size() || moves.size() * row_bytes < 4) return "";
+  if (explained != window.differing.size() || moves.size() * row_bytes < 4) return {};
   return DescribeMoves(moves, window.shape.size() == 1 ? "element" : "row");
 }
 
-std::string ShiftedElements(const Window& window) {
+Explanation ShiftedElements(const Window& window) {
   const auto first = static_cast<int64_t>(window.differing.front());
   const auto last = static_cast<int64_t>(window.differing.back());
   const auto count = static_cast<int64_t>(window.ElementCount());
-  if (last - first < 3) return "";
+  if (last - first < 3) return {};
   for (int64_t by = 1; by <= 64; ++by) {
     for (const int64_t k : {by, -by}) {
       int64_t held = 0;
@@ -233,42 +235,47 @@ std::string ShiftedElements(const Window& window) {
         ++held;
       }
       if (all && held >= 4 && 2 * held > last - first) {
-        return fmt::format("shifted by {} elements: element {} holds what belongs at {}", k,
-                           window.start_index + first,
-                           static_cast<int64_t>(window.start_index) + first + k);
+        return {"shifted",
+                fmt::format("shifted by {} elements: element {} holds what belongs at {}", k,
+                            window.start_index + first,
+                            static_cast<int64_t>(window.start_index) + first + k)};
       }
     }
   }
-  return "";
+  return {};
 }
 
-std::string AllNan(const Window& window) {
-  if (!IsFloat(window.dtype)) return "";
+Explanation AllNan(const Window& window) {
+  if (!IsFloat(window.dtype)) return {};
   for (const uint64_t i : window.differing) {
     const std::optional<double> value = ElementValue(window.dtype, window.Seen(i));
-    if (!value || !std::isnan(*value)) return "";
+    if (!value || !std::isnan(*value)) return {};
   }
-  return "NaN";
+  return {"nan", "NaN"};
 }
 
 }  // namespace
 
-std::string ExplainFill(std::string_view expected, std::string_view seen, std::string_view dtype) {
+Explanation NeverWritten() { return {"poison", "never written (poison)"}; }
+
+Explanation Zeros() { return {"zeros", "zeros: never filled, or cleared"}; }
+
+Explanation ExplainFill(std::string_view expected, std::string_view seen, std::string_view dtype) {
   static const std::vector<int64_t> kNoShape;
   const std::optional<Window> window = Cut(expected, seen, dtype, kNoShape, 0);
-  return window ? FillOf(*window) : "";
+  return window ? FillOf(*window) : Explanation();
 }
 
-std::string Explain(std::string_view expected, std::string_view seen, std::string_view dtype,
+Explanation Explain(std::string_view expected, std::string_view seen, std::string_view dtype,
                     const std::vector<int64_t>& shape, uint64_t start_index) {
   const std::optional<Window> window = Cut(expected, seen, dtype, shape, start_index);
-  if (!window) return "";
+  if (!window) return {};
   for (const auto& cause : {FillOf, FlippedBit, SwappedBytes, Rounded, Transposed, MovedRows,
                             ShiftedElements, AllNan}) {
-    const std::string text = cause(*window);
-    if (!text.empty()) return text;
+    Explanation found = cause(*window);
+    if (!found.empty()) return found;
   }
-  return "";
+  return {};
 }
 
 }  // namespace shardproof

@@ -12,16 +12,30 @@ namespace shardproof {
 /// The byte with which a values run fills every fresh allocation.
 inline constexpr unsigned char kPoisonByte = 0xff;
 
-/// "never written (poison)" or "zeros" if that is what every differing element is; else empty.
-/// \param expected, seen  the same stretch of a row-major image; whole elements; equal in size.
-std::string ExplainFill(std::string_view expected, std::string_view seen, std::string_view dtype);
+/// A likely cause; empty if there is none.
+struct Explanation {
+  /// In a word: "poison", "zeros", "flipped-bit", "byte-order", "rounded-F16", "rounded-BF16",
+  /// "rounded-F32", "truncated-BF16", "transposed", "swapped", "shifted", "moved" or "nan".
+  std::string cause = {};
+  std::string text = {};  ///< in a few words, with sizes and places
 
-/// The likely cause of the difference in a few words, or empty if none accounts for all of it: the
-/// above, one flipped bit, swapped bytes, rounded through another dtype, transposed, rows swapped,
-/// moved or repeated, elements shifted, NaN.
+  bool empty() const { return cause.empty(); }
+};
+
+/// Memory that nobody has written since it was poisoned, and zeros.
+Explanation NeverWritten();
+Explanation Zeros();
+
+/// One of these if it is what every differing element is; else empty.
+/// \param expected, seen  the same stretch of a row-major image; whole elements; equal in size.
+Explanation ExplainFill(std::string_view expected, std::string_view seen, std::string_view dtype);
+
+/// The likely cause of the difference, or empty if none accounts for all of it: the above, one
+/// flipped bit, swapped bytes, rounded through another dtype, transposed, rows swapped, moved or
+/// repeated, elements shifted, NaN.
 /// \param shape        of the whole tensor
 /// \param start_index  global element index of the first element given
-std::string Explain(std::string_view expected, std::string_view seen, std::string_view dtype,
+Explanation Explain(std::string_view expected, std::string_view seen, std::string_view dtype,
                     const std::vector<int64_t>& shape, uint64_t start_index);
 
 }  // namespace shardproof

@@ -28,7 +28,7 @@ TEST(ExplainTest, NamesTheCause) {
   const std::string right = F32(ramp);
   const std::vector<int64_t> shape = {4, 3};
   const auto explain = [&](const std::string& seen) {
-    return Explain(right, seen, "F32", shape, 0);
+    return Explain(right, seen, "F32", shape, 0).text;
   };
 
   EXPECT_EQ(explain(right), "");
@@ -54,20 +54,35 @@ TEST(ExplainTest, NamesTheCause) {
   std::string truncated = right;
   for (size_t i = 0; i < 48; i += 4) truncated[i] = truncated[i + 1] = 0;
   EXPECT_EQ(explain(truncated), "truncated to BF16");
-  EXPECT_THAT(Explain(right, right.substr(8) + right.substr(40), "F32", {12}, 0),
+  EXPECT_THAT(Explain(right, right.substr(8) + right.substr(40), "F32", {12}, 0).text,
               HasSubstr("shifted"));
+}
+
+TEST(ExplainTest, TheCauseIsAWordWithoutSizes) {
+  const std::string right = F32(Ramp(12));
+  const auto cause = [&](const std::string& seen) {
+    return Explain(right, seen, "F32", {4, 3}, 0).cause;
+  };
+  std::string flipped = right;
+  flipped[17] ^= 8;
+  EXPECT_EQ(cause(flipped), "flipped-bit");
+  EXPECT_EQ(cause(std::string(48, '\xff')), "poison");
+  EXPECT_EQ(cause(std::string(48, '\0')), "zeros");
+  EXPECT_EQ(cause(right.substr(12, 12) + right.substr(0, 12) + right.substr(24)), "swapped");
+  EXPECT_EQ(cause(right), "");
 }
 
 TEST(ExplainTest, NamesRounding) {
   EXPECT_EQ(Explain(F32({1.00390625f, 1.0078125f, 3.14159f}), F32({1.0f, 1.0078125f, 3.140625f}),
-                    "F32", {3}, 0),
+                    "F32", {3}, 0)
+                .text,
             "rounded through BF16");
-  EXPECT_EQ(Explain(F32({3.14159f, 1e30f}), F32({3.140625f, INFINITY}), "F32", {2}, 0),
+  EXPECT_EQ(Explain(F32({3.14159f, 1e30f}), F32({3.140625f, INFINITY}), "F32", {2}, 0).text,
             "rounded through F16");
 }
 
 TEST(ExplainTest, SaysNothingThatDoesNotAccountForAll) {
-  EXPECT_EQ(Explain(F32({1, 2, 3, 4}), F32({9, 2, 7, 4}), "F32", {4}, 0), "");
+  EXPECT_EQ(Explain(F32({1, 2, 3, 4}), F32({9, 2, 7, 4}), "F32", {4}, 0).text, "");
 }
 
 }  // namespace

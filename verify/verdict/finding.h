@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "verify/case/case.h"
+#include "verify/verdict/facts.h"
 
 namespace shardproof {
 
@@ -35,6 +36,8 @@ struct Finding {
   std::string seen;
   std::string explanation;  ///< the likely cause, from the data
   std::string message;      ///< the first line: enough for a chat alert
+  /// What the sentences above say, as data. Nothing reads a sentence back.
+  Facts facts;
   /// Whether it follows from another one of its phase, which is told first. Not part of the JSON
   /// form.
   bool is_consequence = false;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <set>
 
-#include "verify/verdict/explain.h"
 #include "verify/verdict/runs.h"
 #include "verify/verdict/scope.h"
 #include "verify/verdict/values.h"
@@ -126,7 +125,7 @@ class ByteComparison {
 
 /// The cause of the difference around the first differing element, from as many bytes as both sides
 /// know without a gap.
-std::string CauseFromBytes(const KnownBytes& expected, const KnownBytes& seen, uint64_t first_byte,
+Explanation CauseFromBytes(const KnownBytes& expected, const KnownBytes& seen, uint64_t first_byte,
                            const Image& image, uint64_t element_bytes) {
   const auto around = [&](const KnownBytes& known) -> Stretch {
     auto after = known.stretches().upper_bound(first_byte);
@@ -140,7 +139,7 @@ std::string CauseFromBytes(const KnownBytes& expected, const KnownBytes& seen, u
   uint64_t end = std::min(a.end, b.end);
   begin = (begin + element_bytes - 1) / element_bytes * element_bytes;
   end = end / element_bytes * element_bytes;
-  if (begin >= end) return "";
+  if (begin >= end) return {};
   return Explain(*expected.Read(begin, end - begin), *seen.Read(begin, end - begin), image.dtype,
                  image.shape, begin / element_bytes);
 }
@@ -200,7 +199,7 @@ bool IsFill(const Digest& digest, const Digest& coverage, uint64_t byte) {
 
 /// The digest of an image whose bytes are all b is b times its coverage: so poison and zeros show
 /// without any bytes. Judges the parts of the ranks that are wrong.
-std::string FillFromDigests(const Image& seen, const std::vector<int64_t>& ranks) {
+Explanation FillFromDigests(const Image& seen, const std::vector<int64_t>& ranks) {
   bool poison = false;
   bool zeros = false;
   for (const Part& part : seen.parts) {
@@ -216,11 +215,11 @@ std::string FillFromDigests(const Image& seen, const std::vector<int64_t>& ranks
     } else if (IsFill(digest, coverage, 0)) {
       zeros = true;
     } else if (ranks.size() == 1) {
-      return "";
+      return {};
     }
   }
-  if (poison) return "never written (poison)";
-  return zeros ? "zeros: never filled, or cleared" : "";
+  if (poison) return NeverWritten();
+  return zeros ? Zeros() : Explanation();
 }
 
 /// Ranks whose part is wholly poison are wrong for sure; that narrows a list of possible ranks.
@@ -272,9 +271,9 @@ std::optional<Difference> FindDifference(const Image& expected, const Image& see
   }
   if (expected.coverage != seen.coverage) {
     found.kind = "incomplete";
-    found.explanation =
-        "the ranks' parts do not make up the tensor: a gap, an overlap or a rank "
-        "that is absent";
+    found.explanation = {"incomplete",
+                         "the ranks' parts do not make up the tensor: a gap, an overlap or a rank "
+                         "that is absent"};
     return found;
   }
   if (expected.digest == seen.digest) return std::nullopt;
@@ -292,27 +291,30 @@ std::optional<Difference> FindDifference(const Image& expected, const Image& see
 namespace {
 
 /// A cause that other tensors or other stages show: the digest equals something else that is known.
-std::string CauseFromOtherDigests(const Comparison& comparison, const Image& seen) {
+/// \param other  is set to the tensor whose value it is
+Explanation CauseFromOtherDigests(const Comparison& comparison, const Image& seen,
+                                  std::string& other) {
   const std::optional<uint64_t> bytes = ImageBytes(seen.dtype, seen.shape);
   for (const auto& [name, tensor] : comparison.evidence.oracle.source.tensors) {
     if (name != comparison.tensor && tensor.digest == seen.digest && bytes.has_value() &&
         ImageBytes(tensor.dtype, tensor.shape) == bytes) {
-      return fmt::format("holds the value of {}", name);
+      other = name;
+      return {"value-of-another", fmt::format("holds the value of {}", name)};
     }
   }
   // Stages in the order in which the first rank of the image reached them.
-  if (seen.parts.empty() || seen.parts[0].rank == nullptr) return "";
+  if (seen.parts.empty() || seen.parts[0].rank == nullptr) return {};
   for (const StageRecord& stage : seen.parts[0].rank->stages) {
     const std::string key = stage.Key();
     if (key == comparison.stage) break;
     for (const Image& earlier : ImagesOf(comparison.phase, key, comparison.tensor)) {
       if (earlier.defined && earlier.digest == seen.digest && earlier.coverage == seen.coverage &&
           earlier.dtype == seen.dtype) {
-        return fmt::format("already so at `{}`", key);
+        return {"already", fmt::format("already so at `{}`", key)};
       }
     }
   }
-  return "";
+  return {};
 }
 
 std::string Where(const Comparison& comparison, const std::vector<int64_t>& ranks) {
@@ -338,20 +340,20 @@ std::string Message(const Comparison& comparison, const Difference& difference,
                     const std::vector<int64_t>& shape) {
   const std::string where = Where(comparison, difference.ranks);
   const std::string cause =
-      difference.explanation.empty() ? "" : fmt::format(" ({})", difference.explanation);
+      difference.explanation.empty() ? "" : fmt::format(" ({})", difference.explanation.text);
   if (difference.kind == "dtype" || difference.kind == "shape") {
     return fmt::format("{}: {} is {}, {} has {}", where, difference.kind, difference.seen,
-                       comparison.against, difference.expected);
+                       comparison.against.Words(), difference.expected);
   }
   if (difference.kind == "incomplete") {
-    return fmt::format("{}: cannot be held against {}{}", where, comparison.against, cause);
+    return fmt::format("{}: cannot be held against {}{}", where, comparison.against.Words(), cause);
   }
   if (difference.index) {
-    return fmt::format("{} differs from {}: {} is {}, expected {}{}{}", where, comparison.against,
-                       ElementName(*difference.index, shape), difference.seen, difference.expected,
-                       CountText(difference), cause);
+    return fmt::format("{} differs from {}: {} is {}, expected {}{}{}", where,
+                       comparison.against.Words(), ElementName(*difference.index, shape),
+                       difference.seen, difference.expected, CountText(difference), cause);
   }
-  return fmt::format("{} differs from {}{}{}", where, comparison.against,
+  return fmt::format("{} differs from {}{}{}", where, comparison.against.Words(),
                      DescribeBlocks(difference), cause);
 }
 
@@ -379,18 +381,23 @@ Finding ToFinding(const Comparison& comparison, Difference difference, const Ima
   finding.seen = difference.seen;
   if (difference.kind == "differs") {
     // Fills explain themselves; anything else is best explained by what it equals.
-    const bool is_fill = difference.explanation.starts_with("never written") ||
-                         difference.explanation.starts_with("zeros");
-    const std::string other = is_fill ? "" : CauseFromOtherDigests(comparison, seen);
-    if (!other.empty()) difference.explanation = other;
+    const std::string& cause = difference.explanation.cause;
+    const bool is_fill = cause == NeverWritten().cause || cause == Zeros().cause;
+    if (!is_fill) {
+      const Explanation better = CauseFromOtherDigests(comparison, seen, finding.facts.other);
+      if (!better.empty()) difference.explanation = better;
+    }
     if (difference.contradiction) {
-      difference.explanation =
-          "every recorded byte is as expected, so a digest or the recording "
-          "is wrong";
+      difference.explanation = {"recording",
+                                "every recorded byte is as expected, so a digest or the recording "
+                                "is wrong"};
+      finding.facts.other.clear();
       finding.failure_class = "verifier";
     }
   }
-  finding.explanation = difference.explanation;
+  finding.facts.against = comparison.against;
+  finding.facts.cause = difference.explanation.cause;
+  finding.explanation = difference.explanation.text;
   Request(comparison, difference, finding);
   finding.message = Message(comparison, difference, seen.shape);
   return finding;

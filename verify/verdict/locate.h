@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "verify/verdict/explain.h"
 #include "verify/verdict/finding.h"
 #include "verify/verdict/image.h"
 
@@ -25,7 +26,7 @@ struct Difference {
   std::string seen;
   std::optional<uint64_t> differing;  ///< elements, if the bytes of all differing blocks are known
   uint64_t differing_known = 0;       ///< elements that differ in the bytes that are known
-  std::string explanation;
+  Explanation explanation;
   uint64_t block_bytes = 0;
   uint64_t block_count = 0;
   std::vector<uint64_t> blocks;  ///< numbers of the differing blocks
@@ -44,7 +45,7 @@ struct Comparison {
   const PhaseEvidence& phase;
   std::string stage;
   std::string tensor;
-  std::string against;  ///< what it is held against: "the checkpoint", "rank 0 at `loaded`"
+  Against against;
   /// Phases whose ranks must record the wanted bytes. Empty: `phase`.
   std::vector<std::string> capture_phases;
 };

@@ -46,8 +46,8 @@ class LocateTest : public ::testing::Test {
 
   TensorState& State(int64_t rank) { return phase_.ranks[rank].stages[0].tensors["w"]; }
   std::optional<Finding> Judge() {
-    return Compare({evidence_, phase_, "ready", "w", "the checkpoint", {}}, ImageOf(file_),
-                   ImagesOf(phase_, "ready", "w").at(0));
+    return Compare({evidence_, phase_, "ready", "w", {Against::What::kCheckpoint}, {}},
+                   ImageOf(file_), ImagesOf(phase_, "ready", "w").at(0));
   }
 
   Evidence evidence_;
@@ -98,6 +98,8 @@ TEST_F(LocateTest, NamesAnotherTensorWhoseValueItHolds) {
   evidence_.oracle.source.tensors["v"] = other;
   State(1).digest.lane0 = 89;
   EXPECT_EQ(Judge()->explanation, "holds the value of v");
+  EXPECT_EQ(Judge()->facts.other, "v");
+  EXPECT_EQ(Judge()->facts.cause, "value-of-another");
 }
 
 TEST_F(LocateTest, AnAbsentRankIsIncompleteNotDifferent) {

@@ -257,8 +257,9 @@ std::vector<Image> DefinedImages(const PhaseEvidence& phase, const std::string& 
 
 Finding FindingAt(const PhaseEvidence& phase, const std::string& stage, const std::string& tensor,
                   const std::string& kind, const std::vector<int64_t>& ranks,
-                  const std::string& what) {
+                  const std::string& what, Facts facts) {
   Finding finding;
+  finding.facts = std::move(facts);
   finding.kind = kind;
   finding.phase = phase.name;
   finding.stage = stage;
@@ -272,17 +273,20 @@ Finding FindingAt(const PhaseEvidence& phase, const std::string& stage, const st
 }
 
 void FindingsByRank::Add(const std::string& tensor, const std::string& kind,
-                         const std::string& what, const std::vector<int64_t>& ranks) {
-  std::vector<int64_t>& all = ranks_[{tensor, kind, what}];
-  all.insert(all.end(), ranks.begin(), ranks.end());
+                         const std::string& what, const std::vector<int64_t>& ranks,
+                         const Facts& facts) {
+  Place& place = places_.try_emplace({tensor, kind, what}, Place{{}, facts}).first->second;
+  place.ranks.insert(place.ranks.end(), ranks.begin(), ranks.end());
 }
 
 void FindingsByRank::Report(Judgement& judgement) const {
-  for (const auto& [key, ranks] : ranks_) {
+  for (const auto& [key, place] : places_) {
     const auto& [tensor, kind, what] = key;
-    judgement.Found(FindingAt(phase_, stage_, tensor, kind, ranks, what));
+    judgement.Found(FindingAt(phase_, stage_, tensor, kind, place.ranks, what, place.facts));
   }
 }
+
+std::string ExitOf(const RankEvidence& rank) { return rank.exit.substr(0, rank.exit.find(" (")); }
 
 bool HasStruck(const FaultCase& fault, const Evidence& evidence) {
   for (const PhaseEvidence& phase : evidence.phases) {

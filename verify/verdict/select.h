@@ -69,6 +69,10 @@ std::string KeyAt(const PhaseEvidence& phase, const std::string& name, int64_t s
 /// did.
 std::optional<int64_t> LastStepOf(const PhaseEvidence& phase, const std::string& name);
 
+/// How a rank ended, without what the launcher remarks on it: "signal 9" of "signal 9 (out of
+/// memory: ...)".
+std::string ExitOf(const RankEvidence& rank);
+
 /// Whether the fault is on record of any rank of any phase.
 bool HasStruck(const FaultCase& fault, const Evidence& evidence);
 
@@ -99,7 +103,7 @@ std::vector<Image> DefinedImages(const PhaseEvidence& phase, const std::string& 
 /// A finding whose first line is "<tensor> at `<stage>` of phase <phase> on <ranks>: <what>".
 Finding FindingAt(const PhaseEvidence& phase, const std::string& stage, const std::string& tensor,
                   const std::string& kind, const std::vector<int64_t>& ranks,
-                  const std::string& what);
+                  const std::string& what, Facts facts = {});
 
 /// Collects what is wrong rank by rank and makes one finding of what many ranks have in common.
 class FindingsByRank {
@@ -109,14 +113,18 @@ class FindingsByRank {
 
   /// \param ranks on which `what` is wrong with `tensor`
   void Add(const std::string& tensor, const std::string& kind, const std::string& what,
-           const std::vector<int64_t>& ranks);
+           const std::vector<int64_t>& ranks, const Facts& facts = {});
   /// Adds the findings, by tensor, to the judgement.
   void Report(Judgement& judgement) const;
 
  private:
   const PhaseEvidence& phase_;
   std::string stage_;
-  std::map<std::tuple<std::string, std::string, std::string>, std::vector<int64_t>> ranks_;
+  struct Place {
+    std::vector<int64_t> ranks;
+    Facts facts;
+  };
+  std::map<std::tuple<std::string, std::string, std::string>, Place> places_;
 };
 
 }  // namespace shardproof

@@ -59,6 +59,24 @@ nlohmann::json FindingToJson(const Finding& finding) {
     json["coordinates"] = finding.coordinates;  // empty for a 0-dim tensor
   }
   if (finding.differing) json["differing"] = *finding.differing;
+  const Facts& facts = finding.facts;
+  if (facts.against.what != Against::What::kNothing) {
+    json["against"] = AgainstToJson(facts.against);
+  }
+  add_text("cause", facts.cause);
+  add_text("other", facts.other);
+  add_text("option", facts.option);
+  add_text("keys", facts.keys);
+  add_text("file", facts.file);
+  add_text("exit", facts.exit);
+  add_text("raised", facts.raised);
+  const auto add_number = [&](const char* name, const auto& value) {
+    if (value) json[name] = *value;
+  };
+  add_number("step", facts.step);
+  add_number("limit_bytes", facts.limit_bytes);
+  add_number("ulp_max", facts.ulp_max);
+  add_number("collective", facts.collective);
   return json;
 }
 

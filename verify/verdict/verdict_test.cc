@@ -71,6 +71,32 @@ TEST(VerdictTest, FingerprintIgnoresRanksAndValues) {
   EXPECT_EQ(FindingToJson(finding)["class"], "code");
 }
 
+TEST(FindingTest, FactsAreFieldsOfTheJson) {
+  Finding finding;
+  EXPECT_FALSE(FindingToJson(finding).contains("against"));
+  finding.facts = {.against = {Against::What::kStage, "train", "saved@3"},
+                   .cause = "zeros",
+                   .other = "v",
+                   .limit_bytes = 7,
+                   .collective = 0};
+  const nlohmann::json json = FindingToJson(finding);
+  EXPECT_EQ(json["against"],
+            nlohmann::json({{"what", "stage"}, {"phase", "train"}, {"stage", "saved@3"}}));
+  EXPECT_EQ(json["cause"], "zeros");
+  EXPECT_EQ(json["other"], "v");
+  EXPECT_EQ(json["limit_bytes"], 7);
+  EXPECT_EQ(json["collective"], 0);
+  EXPECT_FALSE(json.contains("option"));
+}
+
+TEST(AgainstTest, IsSaidInWords) {
+  EXPECT_EQ((Against{Against::What::kCheckpoint}).Words(), "the checkpoint");
+  EXPECT_EQ((Against{Against::What::kStage, "values", "ready"}).Words(), "`ready` of phase values");
+  EXPECT_EQ((Against{Against::What::kRank, "values", "loaded", 0}).Words(), "rank 0 at `loaded`");
+  EXPECT_EQ((Against{Against::What::kRank, "values", "", 3}).Words(), "rank 3");
+  EXPECT_EQ((Against{Against::What::kEarlier, "values", "built"}).Words(), "its value at `built`");
+}
+
 TEST(JudgeTest, ExceptionsAreInconclusiveAndUnknownIdsListTheKnown) {
   const auto results = Judge({}, {"test.throws", "test.typo"});
   ASSERT_EQ(results.size(), 2u);

@@ -99,8 +99,12 @@ class Writer:
         """To be called before the fault acts."""
         self._facts.write({"record": "fault", **fields})
 
-    def error(self, code: str, stage: str, message: str):
-        self._facts.write({"record": "error", "code": code, "stage": stage, "message": message})
+    def error(self, stage: str, error: BaseException):
+        """What the subject raised."""
+        self._facts.write(
+            {"record": "error", "code": "subject", "stage": stage, "message": root_cause(error),
+             "type": type(error).__name__}
+        )  # fmt: skip
 
     def leaks(self, what: list[str]):
         """What the rank holds when its part is over, and should have given back."""

@@ -112,7 +112,7 @@ def run_rank(order_path: str, rank: int) -> int:
     except BaseException as error:  # SystemExit and KeyboardInterrupt end a rank too
         if os.getpid() != own:
             os._exit(1)
-        writer.error("subject", observer.stage, root_cause(error))
+        writer.error(observer.stage, error)
         traceback.print_exc()
         print(root_cause(error), file=sys.stderr)
         code = 1

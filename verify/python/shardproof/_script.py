@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from . import _model
-from ._evidence import Writer, coordinates_of, root_cause
+from ._evidence import Writer, coordinates_of
 from ._observer import Observer
 
 _NOT_A_SUBJECT = "a script was observed, which makes no claim to it"
@@ -65,7 +65,7 @@ class _Session:
         atexit.register(self._writer.end)
 
     def _record_error(self, kind, error, trace):
-        self._writer.error("subject", self.observer.stage, root_cause(error))
+        self._writer.error(self.observer.stage, error)
         self._before(kind, error, trace)
 
 
