@@ -334,7 +334,7 @@ FaultRecord ParseFaultRecord(FieldReader& fields) {
   fields.Optional("file", r.file);
   fields.Optional("byte", r.byte);
   fields.Optional("tensors", r.tensors);
-  fields.Optional("rows", r.rows, 0, kSizeMax);
+  fields.Optional("rows", r.rows, 0, kRecordedSizeMax);
   return r;
 }
 

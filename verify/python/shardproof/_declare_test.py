@@ -56,7 +56,7 @@ def test_files_that_import_each_other_end(declared):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("x = 1\n", "has no def run"),
+        ("x = 1\n", r"expected def run"),
         ("def run(case):\n    pass\n", r":1: run takes \(case\)"),
         ("def run(case, observe:\n", "not Python"),
         (RUN + "CANNOT = ['plain']\n", ":4: CANNOT: expected a literal dict"),

@@ -36,8 +36,8 @@ def test_a_stage_has_every_tensor_and_ends_with_their_number(watch):
     [
         (dict(stage=""), "a name"),
         (dict(stage="ready"), "nothing to observe"),
-        (dict(stage="ready", state_dict={}, optimizer=object()), "held against its model"),
-        (dict(stage="stepped", model=nn.Linear(1, 1)), "which step"),
+        (dict(stage="ready", state_dict={}, optimizer=object()), "expected model= with"),
+        (dict(stage="stepped", model=nn.Linear(1, 1)), "expected step="),
         (dict(stage="ready", model=nn.Linear(1, 1), content="maybe"), "expected"),
     ],
 )
