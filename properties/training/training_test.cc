@@ -256,7 +256,7 @@ TEST(DamageRecoveredTest, WhatIsDamagedIsNotRestored) {
   const auto damaged = [](TrainingEvidence& e) {
     e.evidence.test_case.faults = {{"file/rot", "2"}};
     e.Phase("train").ranks[0].faults = {
-        {"file/rot", "2", "bit 0 of byte 9 of f, of tensor 'model.w'"}};
+        {.id = "file/rot", .where = "2", .detail = "bit 0 of byte 9 of f", .tensors = {"model.w"}}};
   };
   TrainingEvidence restored;
   restored.evidence.test_case.faults = {{"file/rot", "2"}};

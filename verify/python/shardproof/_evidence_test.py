@@ -57,13 +57,14 @@ def test_what_is_gone_is_said_once_and_states_are_kept_apart_by_what_they_are_of
 def test_the_end_counts_all_lines_its_own_too(tmp_path):
     writer = Writer(tmp_path, 2)
     writer.keys({"b", "a"}, [])
-    writer.error("subject", "ready", "no")
+    writer.error("ready", ValueError("no"))
     assert not writer.ended
     writer.end()
     assert writer.ended
     found = facts(tmp_path, 2)
     assert found[-1] == {"record": "end", "lines": 3} and len(found) == 3
     assert found[0]["missing"] == ["a", "b"]
+    assert (found[1]["type"], found[1]["message"]) == ("ValueError", "ValueError: no")
 
 
 def test_each_line_is_written_whole_and_numbers_are_json(tmp_path):
