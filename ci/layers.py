@@ -68,7 +68,7 @@ def circles(edges):
         path.append(node)
         for other in sorted(edges.get(node, ())):
             if state.get(other) == "open":
-                found.append(path[path.index(other):] + [other])
+                found.append(path[path.index(other) :] + [other])
             elif other not in state:
                 walk(other)
         path.pop()
@@ -91,7 +91,10 @@ def complaints(root):
             folder = "/".join(parts[:count])
             if folder in folders:
                 return folders[folder]
-        return next((folders[one] for one in folders if one.startswith(parts[0] + "/") and len(parts) == 1), None)
+        return next(
+            (folders[one] for one in folders if one.startswith(parts[0] + "/") and len(parts) == 1),
+            None,
+        )
 
     for module in modules.values():
         for target in module.lists["DEPENDS"]:
@@ -111,9 +114,7 @@ def complaints(root):
             continue
         if source is target:
             continue
-        if target.name in source.lists["DEPENDS"]:
-            used.add((source.name, target.name))
-        elif is_test(name) and target.name in source.lists["TEST_DEPENDS"]:
+        if target.name in source.lists["DEPENDS"] or is_test(name) and target.name in source.lists["TEST_DEPENDS"]:
             used.add((source.name, target.name))
         else:
             direction = "up" if target.place > source.place else "down"
@@ -121,7 +122,11 @@ def complaints(root):
     for module in modules.values():
         for key in ("DEPENDS", "TEST_DEPENDS"):
             for target in module.lists[key]:
-                if target in modules and target not in LINKED_ONLY and (module.name, target) not in used:
+                if (
+                    target in modules
+                    and target not in LINKED_ONLY
+                    and (module.name, target) not in used
+                ):
                     yield f"layers.cmake: {module.name} includes nothing of {target}, which its {key} name"
     for circle in circles(edges):
         yield "circle: " + " -> ".join(circle)

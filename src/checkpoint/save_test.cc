@@ -1,5 +1,4 @@
 #include "src/checkpoint/save.h"
-#include "src/format/safetensors.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -16,6 +15,7 @@
 #include <sstream>
 
 #include "src/aten/dtype.h"
+#include "src/format/safetensors.h"
 #include "src/manifest/manifest.h"
 #include "src/model/initial_value.h"
 #include "src/pipeline/reference_stages.h"

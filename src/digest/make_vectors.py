@@ -110,11 +110,19 @@ def vectors():
 def constants():
     for lane in range(2):
         for word in (0, 1, 1023):
-            yield {"name": f"key({lane}, {word})", "lane": lane, "word": word,
-                   "key": f"{key(lane, word):08x}"}
+            yield {
+                "name": f"key({lane}, {word})",
+                "lane": lane,
+                "word": word,
+                "key": f"{key(lane, word):08x}",
+            }
         for block in (0, 1, 2**32 + 1):
-            yield {"name": f"factor({lane}, {block})", "lane": lane, "block": block,
-                   "factor": f"{factor(lane, block):016x}"}
+            yield {
+                "name": f"factor({lane}, {block})",
+                "lane": lane,
+                "block": block,
+                "factor": f"{factor(lane, block):016x}",
+            }
 
 
 def main():

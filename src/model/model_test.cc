@@ -1,5 +1,4 @@
 #include "src/model/model.h"
-#include "src/load/key_match.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -13,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "src/load/key_match.h"
 #include "src/pipeline/reference_stages.h"
 #include "src/shard/shard.h"
 

@@ -141,7 +141,8 @@ TEST_F(AuditTest, TheCrcOfAnEntryShowsEveryFlippedByteOfATensor) {
     ASSERT_TRUE(sound.ok());
     EXPECT_GT(sound.value().entries_checked, 20u);
     EXPECT_EQ(sound.value().entries_unchecked, 0u);
-    EXPECT_THAT(AuditText(sound.value(), false), HasSubstr("SOUND, structure and CRC-32  complete"));
+    EXPECT_THAT(AuditText(sound.value(), false),
+                HasSubstr("SOUND, structure and CRC-32  complete"));
     const std::vector<bool> is_tensor = BytesOfTensors(checkpoint, file);
     EXPECT_GT(std::count(is_tensor.begin(), is_tensor.end(), true), 60);
     std::fstream patch(file, std::ios::in | std::ios::out | std::ios::binary);

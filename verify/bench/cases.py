@@ -61,18 +61,28 @@ def main():
     for number in range(arguments.rounds + 1):  # the first warms up
         for transport, cases, _ in GENERATED:
             figures[transport].append(
-                generated(arguments.shardproof, transport, cases, number, arguments.work))
+                generated(arguments.shardproof, transport, cases, number, arguments.work)
+            )
         for kind, _, tests in TESTS:
             figures[kind].append(test_cases(kind, tests))
-        print(f"round {number}: " + ", ".join(f"{k} {v[-1]:.0f}" for k, v in figures.items()),
-              flush=True)
+        print(
+            f"round {number}: " + ", ".join(f"{k} {v[-1]:.0f}" for k, v in figures.items()),
+            flush=True,
+        )
     medians = {what: statistics.median(each[1:]) for what, each in figures.items()}
-    print(f"\n{platform.processor() or platform.machine()}, {os.cpu_count()} cores; cases of {WORLD} ranks a minute, "
-          f"medians of {arguments.rounds} rounds\n")
+    print(
+        f"\n{platform.processor() or platform.machine()}, {os.cpu_count()} cores; cases of {WORLD} ranks a minute, "
+        f"medians of {arguments.rounds} rounds\n"
+    )
     kinds = " | ".join(f"times the {what}" for _, what, _ in TESTS)
     print(f"| what | a minute | bound | {kinds} |\n| --- | --- | --- |{' --- |' * len(TESTS)}")
-    rows = [(f"generated cases, {transport}", transport, f"at least {least:,}") for transport, _, least in GENERATED]
-    rows += [(f"the round trip as a {what}, {tests} a round", kind, "") for kind, what, tests in TESTS]
+    rows = [
+        (f"generated cases, {transport}", transport, f"at least {least:,}")
+        for transport, _, least in GENERATED
+    ]
+    rows += [
+        (f"the round trip as a {what}, {tests} a round", kind, "") for kind, what, tests in TESTS
+    ]
     for what, name, bound in rows:
         ratios = " | ".join(f"{medians[name] / medians[kind]:,.1f}" for kind, _, _ in TESTS)
         print(f"| {what} | {medians[name]:,.1f} | {bound} | {ratios} |")

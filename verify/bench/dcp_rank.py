@@ -98,7 +98,9 @@ class Rank:
 
     def step(self, kind):
         if kind not in self.steppers:
-            parameters = [torch.nn.Parameter(torch.full(shape, 0.01)) for shape, _ in self.shapes.values()]
+            parameters = [
+                torch.nn.Parameter(torch.full(shape, 0.01)) for shape, _ in self.shapes.values()
+            ]
             for parameter in parameters:
                 parameter.grad = torch.full_like(parameter, 0.01)
             self.steppers[kind] = torch.optim.AdamW(parameters, **SETTINGS, **{kind: True})

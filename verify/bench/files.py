@@ -33,7 +33,9 @@ def save(rank, out, dim, total_bytes):
     from torch.distributed.tensor import DTensor, Shard
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=dist.FileStore(f"{out}.store"), rank=rank, world_size=RANKS)
+    dist.init_process_group(
+        "gloo", store=dist.FileStore(f"{out}.store"), rank=rank, world_size=RANKS
+    )
     mesh = init_device_mesh("cpu", (RANKS,))
     rows = total_bytes // (TENSORS * 4 * 4096) // RANKS * RANKS
     shape = [rows, 4096]
@@ -62,7 +64,9 @@ def make(folder, total_bytes):
 
 
 def files_of(paths):
-    return [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
+    return [
+        file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path])
+    ]
 
 
 def forget(files):
@@ -111,7 +115,9 @@ def measure(program, words, paths, rounds):
     command, plain = [], []
     for round_number in range(rounds + 1):
         forget(files)
-        run = seconds_of(lambda: subprocess.run([program, *words, *paths], check=True, stdout=subprocess.DEVNULL))
+        run = seconds_of(
+            lambda: subprocess.run([program, *words, *paths], check=True, stdout=subprocess.DEVNULL)
+        )
         forget(files)
         read = seconds_of(lambda: read_plainly(files))
         if round_number > 0:
@@ -124,7 +130,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--shardproof", required=True)
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--bytes", type=int, default=int(os.environ.get("SHARDPROOF_BENCH_BYTES", 1 << 30)))
+    parser.add_argument(
+        "--bytes", type=int, default=int(os.environ.get("SHARDPROOF_BENCH_BYTES", 1 << 30))
+    )
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)

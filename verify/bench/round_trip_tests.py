@@ -15,7 +15,10 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions, get_model_state_dict, set_model_state_dict)
+    StateDictOptions,
+    get_model_state_dict,
+    set_model_state_dict,
+)
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.testing._internal.common_distributed import MultiProcContinuousTest, MultiProcessTestCase
@@ -29,7 +32,9 @@ def model_of(case, seed):
     """A small model of another shape for every case, with the initial values of the seed."""
     torch.manual_seed(seed)
     width = 3 + case % 7
-    return torch.nn.Sequential(torch.nn.Linear(width, 9), torch.nn.LayerNorm(9), torch.nn.Linear(9, width))
+    return torch.nn.Sequential(
+        torch.nn.Linear(width, 9), torch.nn.LayerNorm(9), torch.nn.Linear(9, width)
+    )
 
 
 def round_trip(case, rank, directory):

@@ -32,7 +32,12 @@ PEAK_SLACK_BYTES = 8 << 20
 MIB = 1 << 20
 
 # Strategy, least speed as a multiple of FSDP2's.
-STRATEGIES = [("rank0-broadcast", 1.0), ("rank0-scatter", 1.8), ("each-reads-own", 5.0), ("plain", None)]
+STRATEGIES = [
+    ("rank0-broadcast", 1.0),
+    ("rank0-scatter", 1.8),
+    ("each-reads-own", 5.0),
+    ("plain", None),
+]
 
 # Loaders of shard_rank.py, the package each needs, what it is.
 RIVALS = [
@@ -254,8 +259,13 @@ def digest_rows(digests):
     for name, what, bound in DIGESTS:
         speed, ratio = digests[name]["gb_per_s"], digests[name]["ratio"]
         rows.append(
-            (what, f"{speed:.1f} GB/s", f"{ratio:.2f} of the sum", f">= {bound:.2f}",
-             ratio >= bound)
+            (
+                what,
+                f"{speed:.1f} GB/s",
+                f"{ratio:.2f} of the sum",
+                f">= {bound:.2f}",
+                ratio >= bound,
+            )
         )
     return rows
 
@@ -276,7 +286,10 @@ def probe_rows(seconds, total_bytes):
     read = statistics.median(seconds["read"])
     rows = [("reading all tensors once (torch.sum)",
              f"{read:.2f} s, {total_bytes / read / 1e9:.2f} GB/s", "", "", None)]  # fmt: skip
-    for name, what in (("observe", "observe, with blocks, to files"), ("check", "shardproof.check")):
+    for name, what in (
+        ("observe", "observe, with blocks, to files"),
+        ("check", "shardproof.check"),
+    ):
         ratio = paired_ratio(seconds[name], seconds["read"])
         rows.append((what, f"{statistics.median(seconds[name]):.2f} s",
                      f"{ratio:.2f} of reading", "<= 1.30", ratio <= 1.3))  # fmt: skip

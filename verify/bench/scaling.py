@@ -58,7 +58,10 @@ def llama_shapes(tensors, total_bytes):
         at = f"model.layers.{layer}."
         for projection in "qkvo":
             shapes[f"{at}self_attn.{projection}_proj.weight"] = (hidden, hidden)
-        shapes[at + "mlp.gate_proj.weight"] = shapes[at + "mlp.up_proj.weight"] = (2 * hidden, hidden)
+        shapes[at + "mlp.gate_proj.weight"] = shapes[at + "mlp.up_proj.weight"] = (
+            2 * hidden,
+            hidden,
+        )
         shapes[at + "mlp.down_proj.weight"] = (hidden, 2 * hidden)
         shapes[at + "input_layernorm.weight"] = (hidden,)
         shapes[at + "post_attention_layernorm.weight"] = (hidden,)
@@ -200,11 +203,17 @@ def draw(path, results, title):
 
 
 def table(results):
-    lines = ["| grows | what | exponent | upper half | at the ends |", "| --- | --- | --- | --- | --- |"]
+    lines = [
+        "| grows | what | exponent | upper half | at the ends |",
+        "| --- | --- | --- | --- | --- |",
+    ]
     for what, result in results.items():
         for name, fit in result["fits"].items():
             line = series(result["points"], what, name)
-            cells = [f"{fit[part]['exponent']:+.2f} ± {fit[part]['error']:.2f}" for part in ("all", "upper")]
+            cells = [
+                f"{fit[part]['exponent']:+.2f} ± {fit[part]['error']:.2f}"
+                for part in ("all", "upper")
+            ]
             ends = " to ".join(f"{y:.3g} s at {x:.0f}" for x, y in (line[0], line[-1]))
             lines.append(f"| {LABELS[what]} | {name} | {' | '.join(cells)} | {ends} |")
     return "\n".join(lines)
@@ -213,7 +222,9 @@ def table(results):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--load-bench", required=True, help="the built load_bench")
-    parser.add_argument("--work", type=Path, required=True, help="directory for checkpoints and results")
+    parser.add_argument(
+        "--work", type=Path, required=True, help="directory for checkpoints and results"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="kept; one more warms up")
     parser.add_argument("--bytes-max", type=int, default=int(os.environ.get("SHARDPROOF_BENCH_BYTES", 4 << 30)),
                         help="largest checkpoint (default 4 GiB)")  # fmt: skip
@@ -226,13 +237,17 @@ def main():
         results[what] = {"points": points, "left_out": left_out, "fits": fits(points, what)}
     title = (f"{facts['cpu']}, {facts['cores']} cores, Linux {facts['kernel']}, torch {facts['torch']}; Gloo on "
              f"loopback, files in the page cache, medians of {arguments.rounds} rounds")  # fmt: skip
-    (arguments.work / "scaling.json").write_text(json.dumps({"machine": facts, **results}, indent=1))
+    (arguments.work / "scaling.json").write_text(
+        json.dumps({"machine": facts, **results}, indent=1)
+    )
     draw(arguments.work / "scaling.svg", results, title)
     print(f"{title}\n\n{table(results)}\n")
     for result in results.values():
         for line in result["left_out"]:
             print(f"left out: {line}")
-    print(f"\nall rounds: {arguments.work / 'scaling.json'}\nplots: {arguments.work / 'scaling.svg'}")
+    print(
+        f"\nall rounds: {arguments.work / 'scaling.json'}\nplots: {arguments.work / 'scaling.svg'}"
+    )
     return 0
 
 

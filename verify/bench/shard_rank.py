@@ -81,7 +81,9 @@ def check(what, loaded, directory):
     for name, tensor in loaded.items():
         expected, seen = full[name], tensor.detach()
         if isinstance(seen, DTensor):
-            expected = distribute_tensor(expected, seen.device_mesh, seen.placements, src_data_rank=None)
+            expected = distribute_tensor(
+                expected, seen.device_mesh, seen.placements, src_data_rank=None
+            )
             expected, seen = expected.to_local(), seen.to_local()
         if seen.dtype != expected.dtype or not torch.equal(seen, expected):
             raise SystemExit(f"{where}: {name} is not what the file holds")
@@ -103,7 +105,9 @@ def main():
         if what not in checked:
             check(what, loaded, directory)
         checked.add(what)
-        held = sum(t.to_local().nbytes if isinstance(t, DTensor) else t.nbytes for t in loaded.values())
+        held = sum(
+            t.to_local().nbytes if isinstance(t, DTensor) else t.nbytes for t in loaded.values()
+        )
         del loaded
         print(json.dumps({"begin": begin, "end": end, "held_bytes": held}), flush=True)
     dist.destroy_process_group()

@@ -63,7 +63,10 @@ class Savers:
         self.directory = directory
         self.pipeline = LoadBench(arguments.train_bench, checkpoint, arguments.world, directory)
         self.torch = Fsdp(checkpoint, arguments.world, "dcp_rank.py")
-        self.alone = {"save": [], "load": []}  # torch.distributed.checkpoint without its state dicts
+        self.alone = {
+            "save": [],
+            "load": [],
+        }  # torch.distributed.checkpoint without its state dicts
 
     def remove(self, prefix):
         for path in self.directory.glob(prefix + "*"):
@@ -169,7 +172,9 @@ def step_rows(seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--train-bench", required=True, help="the built train_bench")
-    parser.add_argument("--work", type=Path, required=True, help="directory for checkpoints and results")
+    parser.add_argument(
+        "--work", type=Path, required=True, help="directory for checkpoints and results"
+    )
     parser.add_argument("--disk", type=Path, default=Path(tempfile.gettempdir()),
                         help="directory on a disk (default: that of temporary files)")  # fmt: skip
     parser.add_argument(
@@ -198,7 +203,9 @@ def main():
         for what in ("save", "load"):
             rows += state_rows(where, what, seconds[where][what], state_bytes)
     if "step" in only:
-        seconds["step"] = time_steps(arguments, make_checkpoint(arguments.work, arguments.bytes // 4))
+        seconds["step"] = time_steps(
+            arguments, make_checkpoint(arguments.work, arguments.bytes // 4)
+        )
         rows += step_rows(seconds["step"])
 
     facts["load_average_1min_at_end"] = os.getloadavg()[0]

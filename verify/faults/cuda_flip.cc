@@ -4,16 +4,16 @@
 namespace shardproof {
 namespace {
 
-const FaultRegistration kRegistration{
-    MakeInterposedFault({.id = "cuda/flip",
-                         .what = "one bit is flipped in a copy to or from a device",
+const FaultRegistration kRegistration{MakeInterposedFault(
+    {.id = "cuda/flip",
+     .what = "one bit is flipped in a copy to or from a device",
      .example = {"0:0",
                  "on rank 0, the first call of cudaMemcpyAsync has the lowest bit of its result "
                  "flipped"},
-                         .model = FaultModel::kMustBeSeen,
-                         .function = "cudaMemcpyAsync",
-                         .act = "flip=0",
-                         .becomes = "has the lowest bit of its result flipped"})};
+     .model = FaultModel::kMustBeSeen,
+     .function = "cudaMemcpyAsync",
+     .act = "flip=0",
+     .becomes = "has the lowest bit of its result flipped"})};
 
 }  // namespace
 }  // namespace shardproof

@@ -7,15 +7,15 @@ namespace {
 
 const FaultRegistration kRegistration{MakeInterposedFault(
     {.id = "cuda/memory",
-                         .what = "a device has no memory left from one allocation on",
+     .what = "a device has no memory left from one allocation on",
      .example = {"bytes=64,rank=0",
                  "on rank 0, the first call of cudaMalloc, of those of at least 64 bytes, and "
                  "all after it return cudaErrorMemoryAllocation"},
-                         .model = FaultModel::kMustAbortCleanly,
-                         .function = "cudaMalloc",
-                         .act = "error=cudaErrorMemoryAllocation",
-                         .from_then_on = true,
-                         .becomes = "return cudaErrorMemoryAllocation"})};
+     .model = FaultModel::kMustAbortCleanly,
+     .function = "cudaMalloc",
+     .act = "error=cudaErrorMemoryAllocation",
+     .from_then_on = true,
+     .becomes = "return cudaErrorMemoryAllocation"})};
 
 }  // namespace
 }  // namespace shardproof

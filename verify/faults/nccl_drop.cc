@@ -6,14 +6,14 @@ namespace {
 
 const FaultRegistration kRegistration{MakeInterposedFault(
     {.id = "nccl/drop",
-                         .what = "one NCCL collective is skipped on one rank",
+     .what = "one NCCL collective is skipped on one rank",
      .example = {"what=ncclBroadcast,rank=all",
                  "on every rank, the first call of ncclBroadcast is left out, and returns "
                  "success"},
-                         .model = FaultModel::kMustEndTheRun,
-                         .function = "ncclAllReduce",
-                         .act = "drop",
-                         .becomes = "is left out, and returns success"})};
+     .model = FaultModel::kMustEndTheRun,
+     .function = "ncclAllReduce",
+     .act = "drop",
+     .becomes = "is left out, and returns success"})};
 
 }  // namespace
 }  // namespace shardproof

@@ -4,16 +4,16 @@
 namespace shardproof {
 namespace {
 
-const FaultRegistration kRegistration{
-    MakeInterposedFault({.id = "nccl/flip",
-                         .what = "one bit is flipped in what an NCCL collective delivers to a rank",
+const FaultRegistration kRegistration{MakeInterposedFault(
+    {.id = "nccl/flip",
+     .what = "one bit is flipped in what an NCCL collective delivers to a rank",
      .example = {"0:0",
                  "on rank 0, the first call of ncclAllReduce has the lowest bit of its result "
                  "flipped"},
-                         .model = FaultModel::kMustBeSeen,
-                         .function = "ncclAllReduce",
-                         .act = "flip=0",
-                         .becomes = "has the lowest bit of its result flipped"})};
+     .model = FaultModel::kMustBeSeen,
+     .function = "ncclAllReduce",
+     .act = "flip=0",
+     .becomes = "has the lowest bit of its result flipped"})};
 
 }  // namespace
 }  // namespace shardproof

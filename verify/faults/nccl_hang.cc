@@ -6,12 +6,12 @@ namespace {
 
 const FaultRegistration kRegistration{MakeInterposedFault(
     {.id = "nccl/hang",
-                         .what = "one NCCL collective does not return on one rank",
+     .what = "one NCCL collective does not return on one rank",
      .example = {"3:0", "on rank 0, the fourth call of ncclAllReduce does not return"},
-                         .model = FaultModel::kMustEndTheRun,
-                         .function = "ncclAllReduce",
-                         .act = "hang",
-                         .becomes = "does not return"})};
+     .model = FaultModel::kMustEndTheRun,
+     .function = "ncclAllReduce",
+     .act = "hang",
+     .becomes = "does not return"})};
 
 }  // namespace
 }  // namespace shardproof

@@ -27,7 +27,10 @@ def seeds():
         for data in sorted(folder.glob("*.distcp")):
             # One file is all that the target writes: the names of others become its.
             renamed = metadata.replace(b"__1_0.distcp", b"__0_0.distcp")
-            yield f"{folder.name}_{data.stem}", DCP + struct.pack("<H", len(renamed)) + renamed + data.read_bytes()
+            yield (
+                f"{folder.name}_{data.stem}",
+                DCP + struct.pack("<H", len(renamed)) + renamed + data.read_bytes(),
+            )
     header = json.dumps({"__metadata__": {"format": "pt"},
                          "w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]},
                          "b": {"dtype": "BF16", "shape": [], "data_offsets": [16, 18]}}).encode()  # fmt: skip

@@ -58,7 +58,9 @@ def redacted(path, text):
     """The text of one file of a report without values."""
     if path.name == "result.json":
         result = json.loads(text)
-        result = {key: each if key == "findings" else without_values(each) for key, each in result.items()}
+        result = {
+            key: each if key == "findings" else without_values(each) for key, each in result.items()
+        }
         result["findings"] = [redacted_finding(finding) for finding in result.get("findings", [])]
         return json.dumps(result, indent=2, ensure_ascii=False) + "\n"
     if path.name.endswith(".facts.jsonl"):
@@ -84,7 +86,11 @@ def files_of(report, redact):
         name = path.relative_to(report)
         if not path.is_file() or path.is_symlink():
             continue
-        if name.parts[0] == "evidence" and len(name.parts) > 2 and name.parts[1].startswith(CHECKPOINTS):
+        if (
+            name.parts[0] == "evidence"
+            and len(name.parts) > 2
+            and name.parts[1].startswith(CHECKPOINTS)
+        ):
             continue
         if redact and name.parts[0] in WITH_VALUES_ALL_OVER:
             continue
@@ -92,7 +98,9 @@ def files_of(report, redact):
 
 
 def readme(result, redact):
-    versions = ", ".join(f"{name} {version}" for name, version in result.get("versions", {}).items())
+    versions = ", ".join(
+        f"{name} {version}" for name, version in result.get("versions", {}).items()
+    )
     left_out = ("Values were left out: what the archive says of them, it says by digests, which give away those of a "
                 "few bytes.\n" if redact else "")  # fmt: skip
     found = len(result.get("findings", []))

@@ -59,8 +59,10 @@ def validator(name, part=None):
 
 
 def first_faults(check, document, label):
-    return [f"{label}: {error.json_path}: {error.message[:200]}"
-            for error in list(check.iter_errors(document))[:3]]
+    return [
+        f"{label}: {error.json_path}: {error.message[:200]}"
+        for error in list(check.iter_errors(document))[:3]
+    ]
 
 
 def load(path):
@@ -74,8 +76,9 @@ def check_json(folder):
         document = load(f"{folder}/{name}.json")
         faults += first_faults(validator("verdict.schema.json"), document, f"{name}.json")
     faults += first_faults(validator("case.schema.json"), document["case"], "case")
-    faults += first_faults(validator("evidence.schema.json", "run"),
-                           load(f"{folder}/evidence/run.json"), "run.json")
+    faults += first_faults(
+        validator("evidence.schema.json", "run"), load(f"{folder}/evidence/run.json"), "run.json"
+    )
     seen = set()
     for path in sorted(glob.glob(f"{folder}/evidence/*/*.jsonl")):
         with open(path, encoding="utf-8") as file:
@@ -95,12 +98,29 @@ def check_refusals():
     check = validator("case.schema.json")
     tensor = {"name": "a.w", "dtype": "F32", "shape": [2]}
     good = {"schema": 1, "mesh": [{"name": "dp_shard", "size": 2}], "model": {"tensors": [tensor]}}
-    bad = [{**good, "meshh": 1}, {**good, "seed": -1}, {**good, "mesh": []},
-           {**good, "strategy": "magic"}, {**good, "bucket_bytes": 0},
-           {**good, "model": {"checkpoint": "d", "tensors": [tensor]}}, {**good, "model": {}}]
-    bad += [{**good, "model": {"tensors": [{**tensor, **change}]}} for change in (
-        {"dtype": "F31"}, {"shape": [-1]}, {"name": "a..w"}, {"name": ""}, {"kind": "weight"},
-        {"name": "__metadata__"}, {"persistent": False}, {"rope": {"rope_type": "default"}}, {"init": "normal"})]
+    bad = [
+        {**good, "meshh": 1},
+        {**good, "seed": -1},
+        {**good, "mesh": []},
+        {**good, "strategy": "magic"},
+        {**good, "bucket_bytes": 0},
+        {**good, "model": {"checkpoint": "d", "tensors": [tensor]}},
+        {**good, "model": {}},
+    ]
+    bad += [
+        {**good, "model": {"tensors": [{**tensor, **change}]}}
+        for change in (
+            {"dtype": "F31"},
+            {"shape": [-1]},
+            {"name": "a..w"},
+            {"name": ""},
+            {"kind": "weight"},
+            {"name": "__metadata__"},
+            {"persistent": False},
+            {"rope": {"rope_type": "default"}},
+            {"init": "normal"},
+        )
+    ]
     faults = first_faults(check, good, "a good case")
     return faults + [f"accepted: {json.dumps(case)}" for case in bad if check.is_valid(case)]
 
@@ -111,9 +131,17 @@ def check_html(folder):
         pages = []
         for attempt in (1, 2):
             out = f"{folder}/{name}.{attempt}.html"
-            done = subprocess.run([sys.executable, os.path.join(HERE, "report_html.py"),
-                                   f"{folder}/{name}.json", f"{folder}/evidence", out],
-                                  capture_output=True, text=True)
+            done = subprocess.run(
+                [
+                    sys.executable,
+                    os.path.join(HERE, "report_html.py"),
+                    f"{folder}/{name}.json",
+                    f"{folder}/evidence",
+                    out,
+                ],
+                capture_output=True,
+                text=True,
+            )
             if done.returncode:
                 return faults + [f"{name}.html: {done.stderr}"]
             with open(out, encoding="utf-8") as file:
@@ -131,8 +159,12 @@ def check_html(folder):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.argv[1], "--gtest_brief=1"], check=True, stdout=subprocess.DEVNULL,
-                       env={**os.environ, "SHARDPROOF_REPORT_SAMPLES": folder})
+        subprocess.run(
+            [sys.argv[1], "--gtest_brief=1"],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "SHARDPROOF_REPORT_SAMPLES": folder},
+        )
         faults = check_json(folder) + check_refusals()
         for path in glob.glob(f"{folder}/*.xml"):
             xml.etree.ElementTree.parse(path)

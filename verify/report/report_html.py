@@ -16,7 +16,6 @@ import typing
 
 import jinja2
 import markupsafe
-
 import report_plots as plots
 
 GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
@@ -28,16 +27,24 @@ class Place(typing.NamedTuple):
     """Where memory is held, and what the evidence calls what it says of it."""
 
     name: str
-    measured: str   # what a sample counts, for people
-    sample: str     # of a memory record; the others of a memory_summary
+    measured: str  # what a sample counts, for people
+    sample: str  # of a memory record; the others of a memory_summary
     peak: str
     own: str
     idle: str | None
 
 
-HOST = Place("host", "anonymous memory", "anonymous_bytes", "peak_bytes", "own_shard_bytes", "idle_bytes")
-DEVICE = Place("device", "allocated memory", "device_bytes", "device_peak_bytes", "device_own_shard_bytes",
-               None)
+HOST = Place(
+    "host", "anonymous memory", "anonymous_bytes", "peak_bytes", "own_shard_bytes", "idle_bytes"
+)
+DEVICE = Place(
+    "device",
+    "allocated memory",
+    "device_bytes",
+    "device_peak_bytes",
+    "device_own_shard_bytes",
+    None,
+)
 
 
 def human_bytes(count):
@@ -49,13 +56,18 @@ def human_bytes(count):
 
 def printable(text):
     """Control characters as escapes: they are not allowed in HTML and hide things in a browser."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffe\uffff]",
-                  lambda match: f"\\x{ord(match.group()):02x}", str(text))
+    return re.sub(
+        r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffe\uffff]",
+        lambda match: f"\\x{ord(match.group()):02x}",
+        str(text),
+    )
 
 
 def with_code(text):
     """What stands between backticks as code; the rest escaped."""
-    return markupsafe.Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(markupsafe.escape(printable(text)))))
+    return markupsafe.Markup(
+        re.sub(r"`([^`]*)`", r"<code>\1</code>", str(markupsafe.escape(printable(text))))
+    )
 
 
 def records(path, notes):
@@ -72,8 +84,10 @@ def records(path, notes):
                     raise ValueError("not an object")
                 yield record
     except (OSError, ValueError, RecursionError) as error:
-        notes.append(f"{os.path.basename(os.path.dirname(path))}/{os.path.basename(path)}: "
-                     f"{type(error).__name__} at line {number}")
+        notes.append(
+            f"{os.path.basename(os.path.dirname(path))}/{os.path.basename(path)}: "
+            f"{type(error).__name__} at line {number}"
+        )
 
 
 def whole(value, limit=1 << 60):
@@ -87,16 +101,27 @@ def placement_text(placement):
     kind, dim = placement.get("kind"), whole(placement.get("dim", 0))
     if kind == "strided_shard":
         return f"_S({dim}, {whole(placement.get('split_factor', 1))})"
-    return {"replicate": "R", "shard": f"S({dim})", "partial": "P", "flat_shard": "F"}.get(kind, "?")
+    return {"replicate": "R", "shard": f"S({dim})", "partial": "P", "flat_shard": "F"}.get(
+        kind, "?"
+    )
 
 
 def shape_and_runs(record):
     """What the shard map needs of a descriptor. Raises ValueError or TypeError if it is damaged."""
-    runs = [{"start": whole(run.get("start")), "length": whole(run.get("length")),
-             "count": whole(run.get("count", 1)), "stride": whole(run.get("stride", 0))}
-            for run in record.get("owned", [])]
-    return {"shape": [whole(size) for size in record.get("shape", [])], "owned": runs,
-            "placements": [placement_text(one) for one in record.get("placements", [])]}
+    runs = [
+        {
+            "start": whole(run.get("start")),
+            "length": whole(run.get("length")),
+            "count": whole(run.get("count", 1)),
+            "stride": whole(run.get("stride", 0)),
+        }
+        for run in record.get("owned", [])
+    ]
+    return {
+        "shape": [whole(size) for size in record.get("shape", [])],
+        "owned": runs,
+        "placements": [placement_text(one) for one in record.get("placements", [])],
+    }
 
 
 def read_shards(facts, notes):
@@ -118,7 +143,9 @@ def read_shards(facts, notes):
             elif kind == "stage_end" and record.get("name") in ("ready", "materialized"):
                 ready = dict(current)
     except (ValueError, TypeError, AttributeError) as error:
-        notes.append(f"a damaged tensor is left out of the shard map, with all that follows: {error}")
+        notes.append(
+            f"a damaged tensor is left out of the shard map, with all that follows: {error}"
+        )
     return {name: tensor for name, tensor in (ready or current).items() if tensor}
 
 
@@ -131,13 +158,18 @@ def read_memory(measures, notes):
                 time_ms = float(record.get("time_ms"))
                 if not 0 <= time_ms < 1e12:
                     raise ValueError("a time out of range")
-                held = {HOST.sample: whole(record.get(HOST.sample)),
-                        DEVICE.sample: whole(record.get(DEVICE.sample, 0))}
+                held = {
+                    HOST.sample: whole(record.get(HOST.sample)),
+                    DEVICE.sample: whole(record.get(DEVICE.sample, 0)),
+                }
                 samples.append((time_ms, held, str(record.get("stage", ""))))
             elif record.get("record") == "memory_summary":
-                summary = {name: whole(record.get(name, 0))
-                           for place in (HOST, DEVICE)
-                           for name in (place.idle, place.peak, place.own) if name}
+                summary = {
+                    name: whole(record.get(name, 0))
+                    for place in (HOST, DEVICE)
+                    for name in (place.idle, place.peak, place.own)
+                    if name
+                }
     except (ValueError, TypeError) as error:
         notes.append(f"a damaged memory record is left out, with all that follows: {error}")
     return samples, summary
@@ -173,12 +205,21 @@ def in_place(memory, place):
     for phase in memory:
         ranks = []
         for rank in phase["ranks"]:
-            samples = [(time_ms, held[place.sample], stage) for time_ms, held, stage in rank["samples"]]
+            samples = [
+                (time_ms, held[place.sample], stage) for time_ms, held, stage in rank["samples"]
+            ]
             _, highest, peak_stage = max(samples, key=lambda sample: sample[1])
             summary = rank["summary"]
-            ranks.append({"rank": rank["rank"], "samples": samples, "own": summary.get(place.own),
-                          "idle": summary.get(place.idle, 0),
-                          "peak": summary.get(place.peak, highest), "peak_stage": peak_stage})
+            ranks.append(
+                {
+                    "rank": rank["rank"],
+                    "samples": samples,
+                    "own": summary.get(place.own),
+                    "idle": summary.get(place.idle, 0),
+                    "peak": summary.get(place.peak, highest),
+                    "peak_stage": peak_stage,
+                }
+            )
         if any(held for rank in ranks for _, held, _ in rank["samples"]):
             phases.append({"phase": phase["phase"], "ranks": ranks})
     return phases
@@ -188,7 +229,9 @@ def bound_of(rank, case):
     """What the design allows a rank to hold: idle, own shards, one bucket and the slack."""
     if rank["own"] is None:
         return None
-    return rank["idle"] + rank["own"] + case.get("bucket_bytes", 0) + case.get("host_slack_bytes", 0)
+    return (
+        rank["idle"] + rank["own"] + case.get("bucket_bytes", 0) + case.get("host_slack_bytes", 0)
+    )
 
 
 def memory_sections(phases, place, case):
@@ -197,13 +240,24 @@ def memory_sections(phases, place, case):
         rows = []
         for rank in phase["ranks"]:
             rank["bound"] = bound_of(rank, case)
-            rows.append({"rank": rank["rank"], "peak": human_bytes(rank["peak"]),
-                         "peak_stage": rank["peak_stage"],
-                         "own": human_bytes(rank["own"] or 0),
-                         "bound": human_bytes(rank["bound"]) if rank["bound"] else "unknown",
-                         "over": rank["bound"] is not None and rank["peak"] > rank["bound"]})
-        sections.append({"place": place.name, "phase": phase["phase"], "rows": rows,
-                         "svg": plots.memory_plot(phase["ranks"], place, f"{place.name}{index}")})
+            rows.append(
+                {
+                    "rank": rank["rank"],
+                    "peak": human_bytes(rank["peak"]),
+                    "peak_stage": rank["peak_stage"],
+                    "own": human_bytes(rank["own"] or 0),
+                    "bound": human_bytes(rank["bound"]) if rank["bound"] else "unknown",
+                    "over": rank["bound"] is not None and rank["peak"] > rank["bound"],
+                }
+            )
+        sections.append(
+            {
+                "place": place.name,
+                "phase": phase["phase"],
+                "rows": rows,
+                "svg": plots.memory_plot(phase["ranks"], place, f"{place.name}{index}"),
+            }
+        )
     return sections
 
 
@@ -216,8 +270,11 @@ def stage_peaks(phase):
             if stage:
                 of_stage = peaks.setdefault(stage, {})
                 of_stage[rank["rank"]] = max(of_stage.get(rank["rank"], 0), held - rank["idle"])
-    whole_stages = [(stage, by_rank.values()) for stage, by_rank in peaks.items()
-                    if len(by_rank) == len(phase["ranks"])]
+    whole_stages = [
+        (stage, by_rank.values())
+        for stage, by_rank in peaks.items()
+        if len(by_rank) == len(phase["ranks"])
+    ]
     return [(stage, sum(values), max(values)) for stage, values in whole_stages]
 
 
@@ -229,10 +286,15 @@ def memory_overlay(phases, place, case):
         return None
     strategy = case.get("strategy", "memory")
     most = lambda peaks, column: max(peak[column] for peak in peaks)
-    return {"svg": plots.overlay_plot({strategy: ours, "plain": plain}, place, f"overlay-{place.name}"),
-            "place": place.name, "strategy": strategy,
-            "total": human_bytes(most(ours, 1)), "plain_total": human_bytes(most(plain, 1)),
-            "highest": human_bytes(most(ours, 2)), "plain_highest": human_bytes(most(plain, 2))}
+    return {
+        "svg": plots.overlay_plot({strategy: ours, "plain": plain}, place, f"overlay-{place.name}"),
+        "place": place.name,
+        "strategy": strategy,
+        "total": human_bytes(most(ours, 1)),
+        "plain_total": human_bytes(most(plain, 1)),
+        "highest": human_bytes(most(ours, 2)),
+        "plain_highest": human_bytes(most(plain, 2)),
+    }
 
 
 def mesh_grid(mesh, rank_count):
@@ -250,19 +312,36 @@ def mesh_grid(mesh, rank_count):
             coordinates.insert(0, f"{axis['name']} {rest % axis['size']}")
             rest //= axis["size"]
         first = block * rows * columns
-        blocks.append({"title": ", ".join(coordinates), "rows": [
-            [{"rank": first + row * columns + column, "color": palette[first + row * columns + column]}
-             for column in range(columns)] for row in range(rows)]})
-    return {"blocks": blocks, "column_axis": mesh[-1]["name"],
-            "row_axis": mesh[-2]["name"] if len(mesh) > 1 else ""}
+        blocks.append(
+            {
+                "title": ", ".join(coordinates),
+                "rows": [
+                    [
+                        {
+                            "rank": first + row * columns + column,
+                            "color": palette[first + row * columns + column],
+                        }
+                        for column in range(columns)
+                    ]
+                    for row in range(rows)
+                ],
+            }
+        )
+    return {
+        "blocks": blocks,
+        "column_axis": mesh[-1]["name"],
+        "row_axis": mesh[-2]["name"] if len(mesh) > 1 else "",
+    }
 
 
 def property_table(result):
     """Rows of properties; a column a stage that a property reads or a finding names, in any phase."""
     known_stages = result["compared"]["stages"]
     used = {finding.get("stage", "") for finding in result["findings"]} - {""}
-    needed = {prop["id"]: {stage for part in prop.get("reads", []) for stage in part["stages"]}
-              for prop in result["properties"]}
+    needed = {
+        prop["id"]: {stage for part in prop.get("reads", []) for stage in part["stages"]}
+        for prop in result["properties"]
+    }
     for stages in needed.values():
         used |= stages & set(known_stages)
     order = lambda stage: (known_stages.index(stage) if stage in known_stages else 99, stage)
@@ -270,9 +349,17 @@ def property_table(result):
     rows = []
     for prop in result["properties"]:
         judged = prop["verdict"] in ("pass", "fail")
-        cells = [{"findings": sum(1 for f in result["findings"] if f["property"] == prop["id"]
-                                  and f.get("stage", "") == stage),
-                  "read": judged and stage in needed[prop["id"]]} for stage in columns]
+        cells = [
+            {
+                "findings": sum(
+                    1
+                    for f in result["findings"]
+                    if f["property"] == prop["id"] and f.get("stage", "") == stage
+                ),
+                "read": judged and stage in needed[prop["id"]],
+            }
+            for stage in columns
+        ]
         rows.append({**prop, "cells": cells})
     return columns, rows
 
@@ -285,8 +372,12 @@ def read_reproducers(folder, notes):
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)["findings"]
-        return {str(fingerprint): {kind: plain_name(entry.get(kind)) for kind in ("script", "program", "report")}
-                for fingerprint, entry in found.items()}
+        return {
+            str(fingerprint): {
+                kind: plain_name(entry.get(kind)) for kind in ("script", "program", "report")
+            }
+            for fingerprint, entry in found.items()
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         notes.append(f"reproducers.json: {type(error).__name__}: {error}")
         return {}
@@ -331,11 +422,13 @@ def relative(path, folder):
 
 
 def headline(result):
-    worst = {"fail": f"{len(result['findings'])} finding" +
-                     ("" if len(result["findings"]) == 1 else "s"),
-             "pass": "every property that was judged holds",
-             "inconclusive": "some properties could not be judged",
-             "skip": "no property was judged"}
+    worst = {
+        "fail": f"{len(result['findings'])} finding"
+        + ("" if len(result["findings"]) == 1 else "s"),
+        "pass": "every property that was judged holds",
+        "inconclusive": "some properties could not be judged",
+        "skip": "no property was judged",
+    }
     return worst.get(result["verdict"], "")
 
 
@@ -353,30 +446,53 @@ def render(result, evidence, folder):
     here = lambda path: relative(path, os.getcwd()) if os.path.isabs(path) else path
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(os.path.dirname(os.path.abspath(__file__))),
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined,
-        finalize=lambda value: value if hasattr(value, "__html__") else printable(value))
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: value if hasattr(value, "__html__") else printable(value),
+    )
     environment.filters["code"] = with_code
     mesh = result["case"]["mesh"]
-    shard_map = plots.shard_map(shards["ranks"], "shards", [axis["name"] for axis in mesh]) if shards else None
+    shard_map = (
+        plots.shard_map(shards["ranks"], "shards", [axis["name"] for axis in mesh])
+        if shards
+        else None
+    )
     counts = {}
     for prop in result["properties"]:
         counts[prop["verdict"]] = counts.get(prop["verdict"], 0) + 1
     return environment.get_template("report.html.j2").render(
         reproducers=read_reproducers(os.path.join(folder, "reproducers"), notes),
-        groups=groups, subject=here(result["subject"]), here=here, evidence=relative(result["evidence"], folder),
-        result=result, case=result["case"], compared=result["compared"], headline=headline(result),
-        counts=counts, columns=columns,
+        groups=groups,
+        subject=here(result["subject"]),
+        here=here,
+        evidence=relative(result["evidence"], folder),
+        result=result,
+        case=result["case"],
+        compared=result["compared"],
+        headline=headline(result),
+        counts=counts,
+        columns=columns,
         rows=[row for row in rows if row["verdict"] != "skip"],
-        skipped=[row for row in rows if row["verdict"] == "skip"], shard_map=shard_map,
+        skipped=[row for row in rows if row["verdict"] == "skip"],
+        shard_map=shard_map,
         shard_phase=shards.get("phase", "") if shards else "",
         mesh_grid=mesh_grid(mesh, compared_ranks(shards)),
-        overlays=[overlay for place, phases in places
-                  if (overlay := memory_overlay(phases, place, result["case"]))],
-        memory=[section for place, phases in places
-                for section in memory_sections(phases, place, result["case"])],
+        overlays=[
+            overlay
+            for place, phases in places
+            if (overlay := memory_overlay(phases, place, result["case"]))
+        ],
+        memory=[
+            section
+            for place, phases in places
+            for section in memory_sections(phases, place, result["case"])
+        ],
         notes=notes,
         case_json=json.dumps(result["case"], indent=2, ensure_ascii=False, sort_keys=True),
-        mesh=" × ".join(f"{axis['name']} {axis['size']}" for axis in mesh))
+        mesh=" × ".join(f"{axis['name']} {axis['size']}" for axis in mesh),
+    )
 
 
 def compared_ranks(shards):

@@ -18,12 +18,24 @@ ROWS_MAX = 80
 STRETCHES_MAX = 64
 RANKS_IN_LEGEND = 16
 
-matplotlib.rcParams.update({
-    "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9,
-    "text.parse_math": False, "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK,
-    "xtick.color": INK, "ytick.color": INK, "axes.facecolor": "none", "figure.facecolor": "none",
-    "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
-})
+matplotlib.rcParams.update(
+    {
+        "svg.fonttype": "none",
+        "font.family": "sans-serif",
+        "font.size": 9,
+        "text.parse_math": False,
+        "text.color": INK,
+        "axes.edgecolor": INK,
+        "axes.labelcolor": INK,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "axes.facecolor": "none",
+        "figure.facecolor": "none",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "legend.frameon": False,
+    }
+)
 
 
 def colors(count):
@@ -37,10 +49,16 @@ def colors(count):
 def to_svg(figure, prefix, title):
     matplotlib.rcParams["svg.hashsalt"] = prefix
     stream = io.StringIO()
-    figure.savefig(stream, format="svg", transparent=True, bbox_inches="tight", pad_inches=0.08,
-                   metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    figure.savefig(
+        stream,
+        format="svg",
+        transparent=True,
+        bbox_inches="tight",
+        pad_inches=0.08,
+        metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
+    )
     svg = stream.getvalue()
-    svg = svg[svg.index("<svg"):]
+    svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
     svg = re.sub(r'(href="#|url\(#)', rf"\g<1>{prefix}-", svg)
@@ -53,9 +71,16 @@ def layout(tensor_by_rank):
     """A hashable form of shape, placements and ownership: tensors with the same one share a row."""
     first = next(iter(tensor_by_rank.values()))
     shape = (tuple(first.get("shape", [])), tuple(first.get("placements", [])))
-    runs = tuple((rank, tuple((run["start"], run["length"], run.get("count", 1),
-                               run.get("stride", 0)) for run in tensor.get("owned", [])))
-                 for rank, tensor in sorted(tensor_by_rank.items()))
+    runs = tuple(
+        (
+            rank,
+            tuple(
+                (run["start"], run["length"], run.get("count", 1), run.get("stride", 0))
+                for run in tensor.get("owned", [])
+            ),
+        )
+        for rank, tensor in sorted(tensor_by_rank.items())
+    )
     return shape, runs
 
 
@@ -66,8 +91,9 @@ def grouped_rows(ranks):
         for name, tensor in by_name.items():
             tensors.setdefault(str(name), {})[rank] = tensor
     groups = {}
-    for name in sorted(tensors, key=lambda n: [int(p) if p.isdigit() else p
-                                               for p in re.split(r"(\d+)", n)]):
+    for name in sorted(
+        tensors, key=lambda n: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", n)]
+    ):
         pattern = re.sub(r"(?<=\.)\d+(?=\.)|^\d+(?=\.)", "*", name)
         groups.setdefault((pattern, layout(tensors[name])), []).append(name)
     rows = []
@@ -79,8 +105,12 @@ def grouped_rows(ranks):
 
 
 def overlapping(owned):
-    stretches = sorted((run["start"], run["start"] + run["length"])
-                       for runs in owned.values() for run in runs if run.get("count", 1) == 1)
+    stretches = sorted(
+        (run["start"], run["start"] + run["length"])
+        for runs in owned.values()
+        for run in runs
+        if run.get("count", 1) == 1
+    )
     return any(a[1] > b[0] for a, b in zip(stretches, stretches[1:]))
 
 
@@ -93,16 +123,24 @@ def spans_of(run, elements):
     count, stride = int(run.get("count", 1)), run.get("stride", 0)
     if count > STRETCHES_MAX // 2:
         return [(run["start"] / elements, ((count - 1) * stride + run["length"]) / elements)]
-    return [((run["start"] + i * stride) / elements, run["length"] / elements)
-            for i in range(count)]
+    return [
+        ((run["start"] + i * stride) / elements, run["length"] / elements) for i in range(count)
+    ]
 
 
 def draw_row(axes, y, elements, owned, palette):
     """One tensor: its elements from left to right, coloured by owner. Ranks that own the same or
     interleaved elements get a band each."""
     fine_row = interleaved(owned)
-    axes.broken_barh([(0, 1)], (y - 0.4, 0.8), facecolor="none", edgecolor=INK, linewidth=0.3,
-                     hatch=None if fine_row else "////", alpha=0.25)
+    axes.broken_barh(
+        [(0, 1)],
+        (y - 0.4, 0.8),
+        facecolor="none",
+        edgecolor=INK,
+        linewidth=0.3,
+        hatch=None if fine_row else "////",
+        alpha=0.25,
+    )
     banded = overlapping(owned) or fine_row
     ranks = sorted(owned)
     for position, rank in enumerate(ranks):
@@ -111,15 +149,23 @@ def draw_row(axes, y, elements, owned, palette):
         # Single columns of a matrix are finer than a pixel: the stretch they lie in, paler.
         fine = any(int(run.get("count", 1)) > STRETCHES_MAX // 2 for run in owned[rank])
         spans = [span for run in owned[rank] for span in spans_of(run, elements)]
-        axes.broken_barh(spans, (bottom, height), facecolor=palette[rank], linewidth=0,
-                         alpha=0.55 if fine else 1)
+        axes.broken_barh(
+            spans, (bottom, height), facecolor=palette[rank], linewidth=0, alpha=0.55 if fine else 1
+        )
         if not banded and len(spans) == 1 and spans[0][1] > 0.03:
-            axes.text(spans[0][0] + spans[0][1] / 2, y, str(rank), ha="center", va="center",
-                      color="#ffffff", fontsize=7)
+            axes.text(
+                spans[0][0] + spans[0][1] / 2,
+                y,
+                str(rank),
+                ha="center",
+                va="center",
+                color="#ffffff",
+                fontsize=7,
+            )
 
 
 def shorten(label, limit=64):
-    return label if len(label) <= limit else label[:limit // 2 - 1] + "…" + label[-limit // 2:]
+    return label if len(label) <= limit else label[: limit // 2 - 1] + "…" + label[-limit // 2 :]
 
 
 def shard_map(ranks, prefix, axis_names):
@@ -132,12 +178,25 @@ def shard_map(ranks, prefix, axis_names):
     axes = figure.add_subplot()
     for y, (_, shape, placements, owned) in enumerate(rows):
         draw_row(axes, y, max(1, math.prod(shape)), owned, palette)
-        axes.text(1.012, y, "  ".join(placements), ha="left", va="center", fontsize=7,
-                  family="monospace", alpha=0.85)
+        axes.text(
+            1.012,
+            y,
+            "  ".join(placements),
+            ha="left",
+            va="center",
+            fontsize=7,
+            family="monospace",
+            alpha=0.85,
+        )
     if any(placements for _, _, placements, _ in rows):
-        axes.text(1.012, -0.75, ", ".join(axis_names), ha="left", va="bottom", fontsize=7, alpha=0.85)
-    axes.set_yticks(range(len(rows)), [
-        f"{shorten(label)}  [{', '.join(map(str, shape))}]" for label, shape, *_ in rows], fontsize=8)
+        axes.text(
+            1.012, -0.75, ", ".join(axis_names), ha="left", va="bottom", fontsize=7, alpha=0.85
+        )
+    axes.set_yticks(
+        range(len(rows)),
+        [f"{shorten(label)}  [{', '.join(map(str, shape))}]" for label, shape, *_ in rows],
+        fontsize=8,
+    )
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, 1)
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["first", "25 %", "50 %", "75 %", "last element"])
@@ -145,8 +204,11 @@ def shard_map(ranks, prefix, axis_names):
     for side in ("left", "bottom"):
         axes.spines[side].set_visible(False)
     legend(figure, axes, palette)
-    return {"svg": to_svg(figure, prefix, "which rank owns which elements of each tensor"),
-            "tensors": tensor_count, "hidden": hidden}
+    return {
+        "svg": to_svg(figure, prefix, "which rank owns which elements of each tensor"),
+        "tensors": tensor_count,
+        "hidden": hidden,
+    }
 
 
 def legend(figure, axes, palette):
@@ -154,14 +216,26 @@ def legend(figure, axes, palette):
     ranks = sorted(palette)
     if len(ranks) > RANKS_IN_LEGEND:
         ranks = [ranks[i * (len(ranks) - 1) // 7] for i in range(8)]
-    handles = [matplotlib.patches.Patch(color=palette[rank], label=f"rank {rank}") for rank in ranks]
-    handles.append(matplotlib.patches.Patch(facecolor="none", edgecolor=INK, hatch="////",
-                                            linewidth=0.3, alpha=0.4, label="nobody"))
+    handles = [
+        matplotlib.patches.Patch(color=palette[rank], label=f"rank {rank}") for rank in ranks
+    ]
+    handles.append(
+        matplotlib.patches.Patch(
+            facecolor="none", edgecolor=INK, hatch="////", linewidth=0.3, alpha=0.4, label="nobody"
+        )
+    )
     columns = min(8, len(handles))
     lines = math.ceil(len(handles) / columns)
-    axes.legend(handles=handles, ncols=columns, loc="lower left", fontsize=8, borderaxespad=0,
-                handlelength=1.2, columnspacing=1.2,
-                bbox_to_anchor=(0, 1 + 0.06 / figure.get_size_inches()[1] * lines))
+    axes.legend(
+        handles=handles,
+        ncols=columns,
+        loc="lower left",
+        fontsize=8,
+        borderaxespad=0,
+        handlelength=1.2,
+        columnspacing=1.2,
+        bbox_to_anchor=(0, 1 + 0.06 / figure.get_size_inches()[1] * lines),
+    )
 
 
 def thin(samples, limit=600):
@@ -169,7 +243,7 @@ def thin(samples, limit=600):
     if len(samples) <= limit:
         return samples
     step = math.ceil(len(samples) / limit)
-    return [max(samples[i:i + step], key=lambda s: s[1]) for i in range(0, len(samples), step)]
+    return [max(samples[i : i + step], key=lambda s: s[1]) for i in range(0, len(samples), step)]
 
 
 def stage_marks(samples):
@@ -183,19 +257,35 @@ def stage_marks(samples):
 
 
 def overlay_plot(peaks_by_strategy, place, prefix):
-    """Peaks stage by stage: the ranks' sum as lines, and the rank that held most, dashed.
+    r"""Peaks stage by stage: the ranks' sum as lines, and the rank that held most, dashed.
     \param peaks_by_strategy {strategy: [(stage, total bytes, highest bytes)]}
     \param place report_html.HOST or report_html.DEVICE"""
     mib = 1 << 20
-    stages = list(dict.fromkeys(stage for peaks in peaks_by_strategy.values() for stage, *_ in peaks))
+    stages = list(
+        dict.fromkeys(stage for peaks in peaks_by_strategy.values() for stage, *_ in peaks)
+    )
     figure = Figure(figsize=(8.2, 3.0))
     axes = figure.add_subplot()
     for color, (strategy, peaks) in zip(colors(len(peaks_by_strategy)), peaks_by_strategy.items()):
         at = [stages.index(stage) for stage, *_ in peaks]
-        axes.plot(at, [total / mib for _, total, _ in peaks], color=color, marker="o", markersize=4,
-                  linewidth=1.6, label=f"{strategy}, all ranks")
-        axes.plot(at, [highest / mib for *_, highest in peaks], color=color, marker=".",
-                  linewidth=1, linestyle=(0, (4, 2)), label=f"{strategy}, one rank")
+        axes.plot(
+            at,
+            [total / mib for _, total, _ in peaks],
+            color=color,
+            marker="o",
+            markersize=4,
+            linewidth=1.6,
+            label=f"{strategy}, all ranks",
+        )
+        axes.plot(
+            at,
+            [highest / mib for *_, highest in peaks],
+            color=color,
+            marker=".",
+            linewidth=1,
+            linestyle=(0, (4, 2)),
+            label=f"{strategy}, one rank",
+        )
     axes.set_xticks(range(len(stages)), stages)
     axes.set_ylim(0, axes.get_ylim()[1] * 1.08)
     axes.set_ylabel("peak above idle, MiB" if place.idle else "peak, MiB")
@@ -211,8 +301,13 @@ def memory_plot(ranks, place, prefix):
     end = max(sample[0] for rank in ranks for sample in rank["samples"]) or 1
     for rank in ranks:
         samples = thin(rank["samples"])
-        axes.plot([s[0] for s in samples], [s[1] / mib for s in samples],
-                  color=palette[rank["rank"]], linewidth=1.3, label=f"rank {rank['rank']}")
+        axes.plot(
+            [s[0] for s in samples],
+            [s[1] / mib for s in samples],
+            color=palette[rank["rank"]],
+            linewidth=1.3,
+            label=f"rank {rank['rank']}",
+        )
     # Ranks of unequal shards have unequal bounds, often too close to label each.
     bounds = sorted({rank["bound"] for rank in ranks if rank["bound"]})
     for bound in bounds:
@@ -229,8 +324,15 @@ def memory_plot(ranks, place, prefix):
     for time_ms, stage in stage_marks(ranks[0]["samples"]):
         axes.axvline(time_ms, color=INK, linewidth=0.5, alpha=0.35)
         if time_ms - last_x > end * 0.04:
-            axes.text(time_ms + end * 0.004, top * 0.99, shorten(stage, 24), rotation=90, va="top",
-                      fontsize=7, alpha=0.8)
+            axes.text(
+                time_ms + end * 0.004,
+                top * 0.99,
+                shorten(stage, 24),
+                rotation=90,
+                va="top",
+                fontsize=7,
+                alpha=0.8,
+            )
             last_x = time_ms
     axes.set_xlabel("ms since the first sample")
     axes.set_ylabel(f"{place.measured}, MiB")

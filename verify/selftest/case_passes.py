@@ -12,7 +12,6 @@ import unittest
 from pathlib import Path
 
 import jsonschema
-
 from command import REPOSITORY, CommandTest, without_device
 
 SCHEMA = REPOSITORY / "fixtures" / "schema" / "case.schema.json"
@@ -28,7 +27,15 @@ class CasePasses(CommandTest):
         every = ("rank0-broadcast", "rank0-scatter", "each-reads-own", "plain")
         for strategy in (case["strategy"],) if "strategy" in case else every:
             with self.subTest(strategy=strategy):
-                words = ["verify", "--case", self.path, "--strategy", strategy, "--device", self.device]
+                words = [
+                    "verify",
+                    "--case",
+                    self.path,
+                    "--strategy",
+                    strategy,
+                    "--device",
+                    self.device,
+                ]
                 document = self.judged(*words, code=0)
                 self.assertEqual(document["findings"], [])
                 self.assertGreater(document["compared"]["comparisons"], 0)

@@ -85,7 +85,9 @@ class Done:
         return json.loads(self.out)
 
     def __str__(self):
-        return f"exit code {self.code}\n--- stdout\n{self.out[-4000:]}\n--- stderr\n{self.err[-4000:]}"
+        return (
+            f"exit code {self.code}\n--- stdout\n{self.out[-4000:]}\n--- stderr\n{self.err[-4000:]}"
+        )
 
 
 class CommandTest(unittest.TestCase):

@@ -29,7 +29,9 @@ def main(directory):
     missing = [preset for preset in SMALL if not (directory / preset).exists()]
     if missing:
         words = [word for preset in missing for word in ("--preset", preset)]
-        subprocess.run([sys.executable, SCRIPTS / "make.py", *words, "--into", directory], check=True)
+        subprocess.run(
+            [sys.executable, SCRIPTS / "make.py", *words, "--into", directory], check=True
+        )
     made_by.write_text(recipe.hexdigest())
     return 0
 

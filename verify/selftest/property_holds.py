@@ -31,11 +31,23 @@ class PropertyHolds(CommandTest):
             expected = {self.named}
         else:
             other = "device" if device == "cpu" else "host"
-            expected = {one["id"] for one in properties.values()
-                        if one["judged_on"] != other and one["case_needs"].items() <= case.items()}
+            expected = {
+                one["id"]
+                for one in properties.values()
+                if one["judged_on"] != other and one["case_needs"].items() <= case.items()
+            }
         words = ["--property", self.named] if self.named else []
-        document = self.judged("verify", "--case", self.write("case.json", case), "--world", self.world,
-                               "--device", device, *words, code=0)
+        document = self.judged(
+            "verify",
+            "--case",
+            self.write("case.json", case),
+            "--world",
+            self.world,
+            "--device",
+            device,
+            *words,
+            code=0,
+        )
         self.assertEqual(document["findings"], [])
         judged = {one["id"]: one for one in document["properties"] if one["verdict"] != "skip"}
         self.assertEqual(set(judged), expected)

@@ -24,8 +24,12 @@ def sharded(rank, store, sizes):
     """The model and its optimizer on a mesh of all ranks, which meet at `store`, before any step."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    dist.init_process_group("gloo", store=dist.FileStore(f"{store}"), rank=rank, world_size=torch.Size(sizes).numel())
-    mesh = init_device_mesh("cpu", sizes, mesh_dim_names=("dp_replicate", "dp_shard")[-len(sizes):])
+    dist.init_process_group(
+        "gloo", store=dist.FileStore(f"{store}"), rank=rank, world_size=torch.Size(sizes).numel()
+    )
+    mesh = init_device_mesh(
+        "cpu", sizes, mesh_dim_names=("dp_replicate", "dp_shard")[-len(sizes) :]
+    )
     # 11 rows, 5, 3 and 1: no mesh but one rank divides all of them.
     model = Sequential(Embedding(11, 7), Linear(7, 5), LayerNorm(5), Linear(5, 3), Linear(3, 1))
     model.register_buffer("counter", torch.arange(5))
@@ -40,7 +44,9 @@ def sharded(rank, store, sizes):
 
 def gathered(model, optimizer):
     """Both, whole, on rank 0."""
-    return get_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    return get_state_dict(
+        model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
 
 
 def end():
@@ -61,7 +67,11 @@ def save(rank, out, sizes):
         optimizer.zero_grad()
         (model(torch.arange(11)) ** 2).sum().backward()
         optimizer.step()
-    extra = {"step": STEPS, "rng": torch.get_rng_state(), "extra": {"loss": [0.5, float("inf")], "name": "run"}}
+    extra = {
+        "step": STEPS,
+        "rng": torch.get_rng_state(),
+        "extra": {"loss": [0.5, float("inf")], "name": "run"},
+    }
     cut, cut_optimizer = get_state_dict(model, optimizer)
     dcp.save({"model": cut, "optim": cut_optimizer, **extra}, checkpoint_id=out / "dcp")
     full, full_optimizer = gathered(model, optimizer)

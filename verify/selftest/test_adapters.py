@@ -64,17 +64,31 @@ class Adapters(CommandTest):
     def test_what_is_trained_is_saved_in_every_format(self):
         for n, (model, lora) in enumerate(((ADAPTER, None), (READ[3][1], None), (None, 3))):
             base = dict(map(reversed, READ)).get(model, "qwen3-moe-small")
-            of = {"adapter": str(self.path(model))} if model else {"lora": {"rank": lora, "targets": ["q_proj"]}}
-            for training in ({"format": "safetensors"}, {"split_fused": True}, {"async": True, "save_every": 1}):
+            of = (
+                {"adapter": str(self.path(model))}
+                if model
+                else {"lora": {"rank": lora, "targets": ["q_proj"]}}
+            )
+            for training in (
+                {"format": "safetensors"},
+                {"split_fused": True},
+                {"async": True, "save_every": 1},
+            ):
                 with self.subTest(base=base, **training):
                     saved = self.dir / f"{n}-{'-'.join(training)}"
                     self.write("case.json", {
                         "schema": 1, "seed": n, "transport": "sim", "steps": 4, "training": training,
                         "mesh": [{"name": "dp_shard", "size": 2}], "resume_mesh": [{"name": "dp_shard", "size": 3}],
                         "model": {"checkpoint": str(self.path(base)), **of}})  # fmt: skip
-                    document = self.judged("verify", "--case", "case.json", "--save-to", saved, code=0)
+                    document = self.judged(
+                        "verify", "--case", "case.json", "--save-to", saved, code=0
+                    )
                     verdicts = {each["id"]: each for each in document["properties"]}
-                    for name in ("checkpoint.training_files", "checkpoint.commit_whole", "checkpoint.resume_exact"):
+                    for name in (
+                        "checkpoint.training_files",
+                        "checkpoint.commit_whole",
+                        "checkpoint.resume_exact",
+                    ):
                         self.assertEqual(verdicts[name]["verdict"], "pass", verdicts[name])
                         self.assertGreater(verdicts[name]["comparisons"], 50)
 
@@ -121,7 +135,16 @@ class Adapters(CommandTest):
 
     def test_a_save_replaces_no_adapter_with_files_of_others(self):
         saved = self.dir / "saved"
-        words = ("--checkpoint", checkpoint(BASE), "--lora", "4:q_proj", "--world", 1, "--save-to", saved)
+        words = (
+            "--checkpoint",
+            checkpoint(BASE),
+            "--lora",
+            "4:q_proj",
+            "--world",
+            1,
+            "--save-to",
+            saved,
+        )
         self.verified(*words)
         (saved / "adapter" / "notes.txt").write_text("mine")
         done = self.shardproof("verify", *words)
@@ -173,7 +196,9 @@ class Adapters(CommandTest):
         bare = self.adapter_with()
         (bare / "adapter_config.json").unlink()
         self.refused("--adapter", bare, names=["adapter_config.json"])
-        self.refused("--adapter", checkpoint(ADAPTER), "--lora", "2:q_proj", names=["adapter", "lora"])
+        self.refused(
+            "--adapter", checkpoint(ADAPTER), "--lora", "2:q_proj", names=["adapter", "lora"]
+        )
 
     def test_ill_formed_options_are_bad_input(self):
         for text in ("q_proj", "0:q_proj", "4:", "4:q_proj,,v_proj", "x:q_proj", "4q_proj", ""):
@@ -181,11 +206,15 @@ class Adapters(CommandTest):
                 self.refused(f"--lora={text}", names=["lora"])
         self.refused("--lora", "4:embed_tokens", names=["embed_tokens"])
         self.refused("--lora", "4:nowhere", names=["nowhere"])
-        done = self.shardproof("verify", "--checkpoint", checkpoint("llama-tied-small"), "--lora", "4:lm_head")
+        done = self.shardproof(
+            "verify", "--checkpoint", checkpoint("llama-tied-small"), "--lora", "4:lm_head"
+        )
         self.assert_exit(done, 2)
         self.assertIn("tied", done.err)
         for targets in ("all-linear", "q_proj,down_proj"):
-            done = self.shardproof("verify", "--checkpoint", checkpoint("qwen3-moe-small"), "--lora", f"4:{targets}")
+            done = self.shardproof(
+                "verify", "--checkpoint", checkpoint("qwen3-moe-small"), "--lora", f"4:{targets}"
+            )
             self.assert_exit(done, 2)
             self.assertIn("expert", done.err)
         case = REPOSITORY / "fixtures" / "cases" / "smoke.json"
@@ -194,21 +223,31 @@ class Adapters(CommandTest):
 
     def test_a_damaged_adapter_is_a_finding_or_bad_input(self):
         copy = self.adapter_with(target_modules=["q_proj"])  # the file has more than that
-        done = self.shardproof("verify", "--checkpoint", checkpoint(BASE), "--adapter", copy, "--world", 2)
+        done = self.shardproof(
+            "verify", "--checkpoint", checkpoint(BASE), "--adapter", copy, "--world", 2
+        )
         self.assert_exit(done, 1)
         self.assertIn("loading.keys_match", done.out)
-        copy = self.adapter_with(target_modules=["q_proj", "v_proj", "down_proj", "up_proj"])  # and less
-        done = self.shardproof("verify", "--checkpoint", checkpoint(BASE), "--adapter", copy, "--world", 2)
+        copy = self.adapter_with(
+            target_modules=["q_proj", "v_proj", "down_proj", "up_proj"]
+        )  # and less
+        done = self.shardproof(
+            "verify", "--checkpoint", checkpoint(BASE), "--adapter", copy, "--world", 2
+        )
         self.assert_exit(done, 1)
         self.assertIn("up_proj", done.out)
         for fields, missing in (({"use_dora": True}, "lora_magnitude_vector"),
                                 ({"modules_to_save": ["model.norm"]}, "modules_to_save")):  # fmt: skip
             copy = self.adapter_with(**fields)
-            done = self.shardproof("verify", "--checkpoint", checkpoint(BASE), "--adapter", copy, "--world", 2)
+            done = self.shardproof(
+                "verify", "--checkpoint", checkpoint(BASE), "--adapter", copy, "--world", 2
+            )
             self.assert_exit(done, 1)
             self.assertIn(missing, done.out)
         copy = self.adapter_with(r=5)
-        done = self.shardproof("verify", "--checkpoint", checkpoint(BASE), "--adapter", copy, "--world", 2)
+        done = self.shardproof(
+            "verify", "--checkpoint", checkpoint(BASE), "--adapter", copy, "--world", 2
+        )
         self.assert_exit(done, 2)
         self.assertIn("shape", done.err)
 

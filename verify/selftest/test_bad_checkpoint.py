@@ -4,8 +4,15 @@ import json
 import shutil
 import struct
 
-from checkpoints import (CONFIG, Tensor, header_of, llama_tensors, safetensors_bytes, write_checkpoint,
-                         write_llama)  # fmt: skip
+from checkpoints import (
+    CONFIG,
+    Tensor,
+    header_of,
+    llama_tensors,
+    safetensors_bytes,
+    write_checkpoint,
+    write_llama,  # fmt: skip
+)
 from command import CommandTest
 
 EMBED = "model.embed_tokens.weight"
@@ -61,37 +68,44 @@ class BadSafetensors(CommandTest):
         def overlap(header):
             begin, end = header["lm_head.weight"]["data_offsets"]
             header["lm_head.weight"]["data_offsets"] = [begin - 4, end - 4]
+
         self.refused_file(self.with_header(overlap), "lm_head.weight")
 
     def test_offsets_beyond_the_data(self):
         def beyond(header):
             begin, end = header["lm_head.weight"]["data_offsets"]
             header["lm_head.weight"]["data_offsets"] = [begin + 400, end + 400]
+
         self.refused_file(self.with_header(beyond), "lm_head.weight")
 
     def test_offsets_that_run_backwards(self):
         def backwards(header):
             header[EMBED]["data_offsets"].reverse()
+
         self.refused_file(self.with_header(backwards), EMBED)
 
     def test_offsets_that_do_not_fit_the_shape(self):
         def wider(header):
             header[EMBED]["shape"] = [11, 9]
+
         self.refused_file(self.with_header(wider), EMBED)
 
     def test_negative_offset(self):
         def negative(header):
             header[EMBED]["data_offsets"][0] = -4
+
         self.refused_file(self.with_header(negative), EMBED)
 
     def test_shape_whose_product_overflows(self):
         def huge(header):
             header[EMBED]["shape"] = [1 << 40, 1 << 40]
+
         self.refused_file(self.with_header(huge), EMBED)
 
     def test_unknown_dtype(self):
         def unknown(header):
             header[EMBED]["dtype"] = "F31"
+
         self.refused_file(self.with_header(unknown), EMBED, "F31")
 
     def test_bytes_that_no_tensor_owns(self):
@@ -123,23 +137,28 @@ class BadIndex(CommandTest):
     def test_names_a_file_that_is_not_there(self):
         def absent(weights, directory):
             (directory / weights[EMBED]).unlink()
+
         self.refused_index(absent, "model-00001-of-00003.safetensors")
 
     def test_names_a_file_above_the_directory(self):
         def above(weights, directory):
             (directory.parent / "secret.safetensors").write_bytes(
-                (directory / weights[EMBED]).read_bytes())
+                (directory / weights[EMBED]).read_bytes()
+            )
             weights[EMBED] = "../secret.safetensors"
+
         self.refused_index(above, "../secret.safetensors")
 
     def test_names_an_absolute_path(self):
         def absolute(weights, directory):
             weights[EMBED] = str(directory / weights[EMBED])
+
         self.refused_index(absolute, "index.json")
 
     def test_names_a_tensor_that_its_file_lacks(self):
         def elsewhere(weights, directory):
             weights[EMBED] = weights["model.layers.0.self_attn.q_proj.weight"]
+
         self.refused_index(elsewhere, EMBED)
 
     def test_is_not_json(self):
@@ -151,6 +170,7 @@ class BadIndex(CommandTest):
     def test_maps_to_a_number(self):
         def number(weights, directory):
             weights[EMBED] = 7
+
         self.refused_index(number, EMBED)
 
 
@@ -193,7 +213,10 @@ class BadDirectory(CommandTest):
         self.refused_directory("model.norm.weight", "[4, 2]", "[8]")
 
     def test_dtype_that_the_model_cannot_have(self):
-        for name, dtype, width in (("model.norm.weight", "I32", 4), ("model.norm.weight", "F8_E4M3", 1)):
+        for name, dtype, width in (
+            ("model.norm.weight", "I32", 4),
+            ("model.norm.weight", "F8_E4M3", 1),
+        ):
             with self.subTest(dtype):
                 shutil.rmtree(self.dir / "bad", ignore_errors=True)
                 tensors = llama_tensors()
@@ -203,7 +226,9 @@ class BadDirectory(CommandTest):
 
     def test_weights_under_a_name_that_no_library_looks_for(self):
         write_llama(self.dir / "bad")
-        (self.dir / "bad" / "model.safetensors").rename(self.dir / "bad" / "pytorch_model.safetensors")
+        (self.dir / "bad" / "model.safetensors").rename(
+            self.dir / "bad" / "pytorch_model.safetensors"
+        )
         self.refused_directory("model.safetensors", "neither")
 
     def test_files_in_a_folder_of_their_own_are_read(self):

@@ -27,14 +27,18 @@ class BadOptions(CommandTest):
     def test_a_bug_that_acts_on_nothing_is_no_pass(self):
         document = self.judged("verify", "--bug", "sharding.shards_swapped", "--strategy",
                                "rank0-scatter", code=3)  # fmt: skip
-        reasons = [one["reason"] for one in document["properties"] if one["verdict"] == "inconclusive"]
+        reasons = [
+            one["reason"] for one in document["properties"] if one["verdict"] == "inconclusive"
+        ]
         self.assertTrue(reasons)
         for reason in reasons:
             self.assertIn("sharding.shards_swapped", reason)
 
     def test_what_a_rank_throws_is_a_finding(self):
         case = REPOSITORY / "fixtures" / "cases" / "everything.json"
-        document = self.judged("verify", "--bug", "sharding.ceil_on_every_rank", "--case", case, code=1)
+        document = self.judged(
+            "verify", "--bug", "sharding.ceil_on_every_rank", "--case", case, code=1
+        )
         messages = [one["message"] for one in document["findings"]]
         self.assertTrue(any("it threw" in message for message in messages), messages)
 
@@ -45,13 +49,17 @@ class BadOptions(CommandTest):
         self.refused_options("--resume-mesh", "2y2", names=["--resume-mesh", "2y2"])
 
     def test_reaching_into_a_devices_memory_is_told(self):
-        done = self.shardproof("verify", "--bug", "loading.tie_broken_by_materialize", "--device", "isolated")
+        done = self.shardproof(
+            "verify", "--bug", "loading.tie_broken_by_materialize", "--device", "isolated"
+        )
         self.assert_exit(done, 1)
         self.assertIn("accessed device memory of", done.out)
 
     def test_former_names_are_accepted(self):
         verify = ["verify", "--checkpoint", "good", "--world", 2]
-        killed = self.judged(*verify, "--kill", "1@sharded", "--as-stated", "--deadline", 10, code=0)
+        killed = self.judged(
+            *verify, "--kill", "1@sharded", "--as-stated", "--deadline", 10, code=0
+        )
         self.assertIs(killed["case"]["as_stated"], True)
         isolated = self.judged(*verify, "--device", "apart", code=0)
         self.assertEqual(isolated["case"]["device"], "isolated")
@@ -102,7 +110,11 @@ class BadOptions(CommandTest):
         self.refused_options("--property", "no.such", names=["no.such", "loading.equals_source"])
 
     def test_unknown_strategy(self):
-        self.refused_options("--strategy", "magic", names=["--strategy: expected one of", "magic", "rank0-broadcast", "plain"])
+        self.refused_options(
+            "--strategy",
+            "magic",
+            names=["--strategy: expected one of", "magic", "rank0-broadcast", "plain"],
+        )
 
     def test_world_of_zero_ranks(self):
         self.refused("verify", "--checkpoint", "good", "--world", 0, names=["0"])
@@ -114,7 +126,9 @@ class BadOptions(CommandTest):
         self.refused("verify", "--checkpoint", "good", "--world", -1, names=["-1"])
 
     def test_bucket_of_no_bytes(self):
-        self.refused_options("--bucket-bytes", 0, names=["--bucket-bytes: expected an integer from 1"])
+        self.refused_options(
+            "--bucket-bytes", 0, names=["--bucket-bytes: expected an integer from 1"]
+        )
 
     def test_deadline_of_no_time(self):
         self.refused_options("--deadline", 0, names=["--deadline: expected seconds from 0.001"])
@@ -123,12 +137,20 @@ class BadOptions(CommandTest):
         self.refused_options("--deadline", -5, names=["--deadline: expected seconds"])
 
     def test_deadline_that_is_no_number(self):
-        self.refused_options("--deadline", "nan", names=["--deadline: expected seconds", "found nan"])
+        self.refused_options(
+            "--deadline", "nan", names=["--deadline: expected seconds", "found nan"]
+        )
 
     def test_axes_of_a_mesh(self):
-        for mesh, found in ("dp_shard=0", "found 0"), ("magic=2", "dp_shard, dp_replicate"), ("tp=2,tp=2", "twice"):
+        for mesh, found in (
+            ("dp_shard=0", "found 0"),
+            ("magic=2", "dp_shard, dp_replicate"),
+            ("tp=2,tp=2", "twice"),
+        ):
             with self.subTest(mesh):
-                self.refused("verify", "--checkpoint", "good", "--mesh", mesh, names=["--mesh: ", found])
+                self.refused(
+                    "verify", "--checkpoint", "good", "--mesh", mesh, names=["--mesh: ", found]
+                )
 
     def test_negative_seed(self):
         self.refused_options("--seed", -1, names=["--seed: expected an integer from 0", "found -1"])

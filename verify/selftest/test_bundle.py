@@ -49,7 +49,9 @@ class Bundle(CommandTest):
             text = path.read_text() if path.is_file() else ""
             self.assertFalse([value for value in values if value in text], path)
         findings = json.loads((folder / "result.json").read_text())["findings"]
-        self.assertEqual([one["fingerprint"] for one in findings], [one["fingerprint"] for one in before])
+        self.assertEqual(
+            [one["fingerprint"] for one in findings], [one["fingerprint"] for one in before]
+        )
         for finding in findings:
             self.assertNotIn("expected", finding)
             self.assertIn("values left out", finding["message"])
@@ -58,7 +60,11 @@ class Bundle(CommandTest):
     def test_what_is_no_report_or_cannot_be_written_is_bad_input(self):
         self.refused("report", "nowhere", "--bundle", "x.tar.gz", names=["nowhere", "result.json"])
         self.refused("report", "report", "--bundle", ".", names=["found a directory"])
-        self.refused("report", "report", "--bundle", "x.tar.gz", "--json", "y.json", names=["--json"])
+        self.refused(
+            "report", "report", "--bundle", "x.tar.gz", "--json", "y.json", names=["--json"]
+        )
         self.refused("report", "report", "--bundle", "no/such/x.tar.gz", names=["no/such/x.tar.gz"])
-        self.refused("report", "report", "--bundle", "report/x.tar.gz", names=["report/x.tar.gz", "lie in"])
+        self.refused(
+            "report", "report", "--bundle", "report/x.tar.gz", names=["report/x.tar.gz", "lie in"]
+        )
         self.refused("report", "report", "--redact", names=["--redact"])

@@ -41,11 +41,15 @@ class Crashes(CommandTest):
 
     def crashes(self, *words, code, timeout=110):
         """The document of a crash test, after it is checked for what always holds."""
-        done = self.shardproof("crashtest", "--root", "root", "--json", "out.json", *words, timeout=timeout)
+        done = self.shardproof(
+            "crashtest", "--root", "root", "--json", "out.json", *words, timeout=timeout
+        )
         self.assert_exit(done, code)
         document = json.loads((self.dir / "out.json").read_text())
         self.assertEqual(document["verdict"], {0: "pass", 1: "fail", 3: "inconclusive"}[code])
-        self.assertEqual(sum(model["bad"] for model in document["models"].values()), document["bad_count"])
+        self.assertEqual(
+            sum(model["bad"] for model in document["models"].values()), document["bad_count"]
+        )
         self.assertEqual(document["bad_count"] > 0, code == 1)
         for model in document["models"].values():
             self.assertEqual(sum(model["outcomes"].values()), model["distinct"])
@@ -106,7 +110,9 @@ class OfLibraries(Crashes):
         code = "import torch.distributed.checkpoint as dcp\ndcp.save(state, checkpoint_id='root/ckpt', no_dist=True)"
         document = self.crashes("--report", "report", "--scripts", 2, *self.save(code), code=1)
         self.assertGreater(self.bad(document)["kill"], 0)
-        self.assertEqual(document["what"], {"kind": "dcp", "path": "ckpt", "files": [], "named_by": ""})
+        self.assertEqual(
+            document["what"], {"kind": "dcp", "path": "ckpt", "files": [], "named_by": ""}
+        )
         self.assert_scripts_show(document, 2)
 
     def test_dcp_into_a_step_of_its_own_is_lost_by_no_kill(self):
@@ -116,7 +122,9 @@ class OfLibraries(Crashes):
         code = "import torch.distributed.checkpoint as dcp\ndcp.save(state, checkpoint_id='root/step-2', no_dist=True)"
         document = self.crashes(*self.save(code), code=1)
         self.assertEqual(self.bad(document)["kill"], 0)
-        self.assertEqual([document["what"]["path"], document["old_what"]["path"]], ["step-2", "step-1"])
+        self.assertEqual(
+            [document["what"]["path"], document["old_what"]["path"]], ["step-2", "step-1"]
+        )
         # The directory is not synced: the checkpoint may be gone, and the one before it is there.
         self.assertEqual({group["what"] for group in document["groups"]}, {"not durable"})
 
@@ -191,7 +199,9 @@ def text(n):
         self.assert_scripts_show(document, 1)
 
     def test_the_oldest_of_many_may_go(self):
-        document = self.judged(("data(1)", "data(2)"), "data(3)", "os.unlink('root/step-1.pt')", code=0)
+        document = self.judged(
+            ("data(1)", "data(2)"), "data(3)", "os.unlink('root/step-1.pt')", code=0
+        )
         self.assertEqual(document["what"]["files"], ["step-3.pt"])
         self.assertEqual(document["old_what"]["files"], ["step-2.pt"])
 
@@ -200,7 +210,6 @@ class OfSmallSaves(Crashes):
     labels = "selftest fault"
     timeout_s = 110
     put = "printf '%04000d' 2 > {0} && sync {0} && "
-  
 
     def setUp(self):
         super().setUp()
@@ -258,7 +267,10 @@ class OfSmallSaves(Crashes):
         scripts = [script for group in document["groups"] for script in group["scripts"]]
         self.assertEqual([script["seen"] for script in scripts], [False] * len(scripts))
         self.assertIn("not shown by report/01/reproduce.py: ok: not bad", self.shown)
-        self.assertIn(f"0 of {len(scripts)} scripts fail as described", self.shown.replace("script ", "scripts "))
+        self.assertIn(
+            f"0 of {len(scripts)} scripts fail as described",
+            self.shown.replace("script ", "scripts "),
+        )
 
     def test_the_same_seed_finds_the_same(self):
         script = "printf '%09000d' 2 > a; printf 3 > b; printf 4 > c; mv a ckpt"
@@ -267,7 +279,9 @@ class OfSmallSaves(Crashes):
             self.write("root/ckpt", "1" * 3000)
             for name in "bc":
                 (self.dir / "root" / name).unlink(missing_ok=True)
-            documents.append(self.crashes("--combinations", 9, "--seed", 5, *self.save(script), code=1))
+            documents.append(
+                self.crashes("--combinations", 9, "--seed", 5, *self.save(script), code=1)
+            )
         self.assertEqual(*documents)
 
     def test_what_says_nothing_is_inconclusive(self):
@@ -293,22 +307,34 @@ class BadInput(Crashes):
         return done.err
 
     def test_options_are_checked_before_anything_runs(self):
-        self.crashtest_refused("--", "true", root="nowhere", names=["--root nowhere: expected a directory"])
-        self.crashtest_refused("--load", "pickle", "--", "touch", "root/x", names=["--load pickle", "dcp, torch"])
-        self.crashtest_refused("--model", "kill,ntfs", "--", "touch", "root/x", names=["'ntfs'", "ext4-ordered"])
+        self.crashtest_refused(
+            "--", "true", root="nowhere", names=["--root nowhere: expected a directory"]
+        )
+        self.crashtest_refused(
+            "--load", "pickle", "--", "touch", "root/x", names=["--load pickle", "dcp, torch"]
+        )
+        self.crashtest_refused(
+            "--model", "kill,ntfs", "--", "touch", "root/x", names=["'ntfs'", "ext4-ordered"]
+        )
         self.crashtest_refused("--report", "root/r", "--", "touch", "root/x", names=["--report"])
         self.crashtest_refused("--python", "/no/python", "--", "true", names=["/no/python"])
         self.crashtest_refused("--load", "cat {}", "--path", "x", "--", "true", names=["--path"])
         self.write("full/of", "something")
-        self.crashtest_refused("--report", "full", "--", "touch", "root/x", names=["--report full", "empty"])
+        self.crashtest_refused(
+            "--report", "full", "--", "touch", "root/x", names=["--report full", "empty"]
+        )
 
     def test_a_command_that_fails_is_named_with_its_last_line(self):
         load = ("--load", "cat {}/ckpt")
         self.crashtest_refused(*load, "--", "no-such-command", names=["starting no-such-command"])
         self.crashtest_refused(*load, "--report", "new", "--", "sh", "-c", "echo a >&2; echo b >&2; exit 4",
                                names=["expected exit 0, found exit 4: b"])  # fmt: skip
-        self.crashtest_refused(*load, "--save-deadline", 0.3, "--", "sleep", 60, names=["no end within"])
-        self.crashtest_refused(*load, "--before", "false", "--", "true", names=["--before", "exit 1"])
+        self.crashtest_refused(
+            *load, "--save-deadline", 0.3, "--", "sleep", 60, names=["no end within"]
+        )
+        self.crashtest_refused(
+            *load, "--before", "false", "--", "true", names=["--before", "exit 1"]
+        )
         self.assertFalse((self.dir / "new").exists())
 
     def test_what_cannot_be_recorded_is_named(self):
@@ -317,8 +343,12 @@ class BadInput(Crashes):
         self.crashtest_refused(*load, "--", "ln", "-s", "../x", "root/latest", names=["root/latest", "symlink"],
                                unchanged=False)  # fmt: skip
         (self.dir / "root" / "latest").unlink()
-        self.crashtest_refused(*load, "--", "mkfifo", "root/b", names=["root/b", "mknod"], unchanged=False)
-        self.crashtest_refused(*load, "--", "touch", "root/c", names=["root/b", "something else"], unchanged=False)
+        self.crashtest_refused(
+            *load, "--", "mkfifo", "root/b", names=["root/b", "mknod"], unchanged=False
+        )
+        self.crashtest_refused(
+            *load, "--", "touch", "root/c", names=["root/b", "something else"], unchanged=False
+        )
 
     def test_two_checkpoints_need_a_path(self):
         import torch
@@ -327,7 +357,9 @@ class BadInput(Crashes):
         for name in "ab":
             (self.dir / "root" / name).mkdir()
             torch.save(1, self.dir / "root" / name / "x.pt")
-        self.crashtest_refused("--", sys.executable, "-B", "-c", code, names=["--path", "a, b"], unchanged=False)
+        self.crashtest_refused(
+            "--", sys.executable, "-B", "-c", code, names=["--path", "a, b"], unchanged=False
+        )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ class DrawnConfigs(CommandTest):
     timeout_s = 400
 
     def test_models_from_scratch(self):
-        self.assert_exit(self.run_process(sys.executable, DRAW, str(COUNT), "0", self.dir / "configs"), 0)
+        self.assert_exit(
+            self.run_process(sys.executable, DRAW, str(COUNT), "0", self.dir / "configs"), 0
+        )
         configs = sorted((self.dir / "configs").iterdir())
         self.assertEqual(len(configs), COUNT)
         for config in configs:

@@ -29,8 +29,16 @@ class Stream(CommandTest):
     def test_a_stream_of_cases_passes_and_says_what_it_was_made_of(self):
         done = self.generate("--generate", 60, "--json", "soak.json")
         summary = outcome_of(self.dir / "soak.json")["summary"]
-        self.assertEqual((summary["passed"], summary["failed"], summary["inconclusive"]), (60, 0, 0))
-        for feature in ("ties", "shape.empty", "missing keys", "strategy.rank0-scatter", "mesh.3-D"):
+        self.assertEqual(
+            (summary["passed"], summary["failed"], summary["inconclusive"]), (60, 0, 0)
+        )
+        for feature in (
+            "ties",
+            "shape.empty",
+            "missing keys",
+            "strategy.rank0-scatter",
+            "mesh.3-D",
+        ):
             self.assertGreater(summary["features"][feature], 0, feature)
             self.assertIn(feature, done.out)
         judged = summary["properties"]["loading.equals_source"]
@@ -64,7 +72,9 @@ class Stream(CommandTest):
         self.refused("verify", "--generate", 3, "--seed", 5, "--resume", "--json", "soak.json",
                      names=["soak.json", "other generated cases"])  # fmt: skip
         self.write("soak.json", "[]")
-        self.refused("verify", "--generate", 3, "--resume", "--json", "soak.json", names=["soak.json"])
+        self.refused(
+            "verify", "--generate", 3, "--resume", "--json", "soak.json", names=["soak.json"]
+        )
         self.refused("verify", "--generate", 3, "--resume", names=["--json"])
 
     def test_it_goes_on_from_no_document_that_was_made_up(self):
@@ -74,9 +84,13 @@ class Stream(CommandTest):
                              ("inconclusive", 1), ("failures", [{}]), ("unclear", 3),
                              ("features", {"ties": "many"}), ("counted_beyond", [-1.5, "x"])):  # fmt: skip
             self.write("soak.json", {**whole, "summary": {**whole["summary"], field: value}})
-            self.refused("verify", "--generate", 5, "--resume", "--json", "soak.json", names=["soak.json"])
+            self.refused(
+                "verify", "--generate", 5, "--resume", "--json", "soak.json", names=["soak.json"]
+            )
         self.write("soak.json", (json.dumps(whole))[:500])
-        self.refused("verify", "--generate", 5, "--resume", "--json", "soak.json", names=["soak.json"])
+        self.refused(
+            "verify", "--generate", 5, "--resume", "--json", "soak.json", names=["soak.json"]
+        )
 
     def test_what_was_judged_by_other_properties_is_not_gone_on_from(self):
         self.generate("--generate", 3, "--json", "soak.json", "--property", "loading.equals_source")
@@ -114,7 +128,10 @@ class Stream(CommandTest):
         self.assertEqual(process.returncode, 3, out)
         self.assertIn("inconclusive: the time limit was reached", out)
         document = outcome_of(self.dir / "soak.json")
-        self.assertEqual((document["verdict"], document["reason"]), ("inconclusive", "the time limit was reached"))
+        self.assertEqual(
+            (document["verdict"], document["reason"]),
+            ("inconclusive", "the time limit was reached"),
+        )
         self.assertGreater(document["summary"]["passed"], 0)
 
     def test_minutes_end_it_well(self):
@@ -122,13 +139,24 @@ class Stream(CommandTest):
         self.assertIn("pass:", done.out)
 
     def test_one_case_is_not_asked_for_with_many(self):
-        for words in (["--case", "x.json"], ["--checkpoint", "x"], ["--strategy", "plain"],
-                      ["--bugs", "all", "--bug", "loading.bf16_through_f16"], ["--save-to", "x"]):
+        for words in (
+            ["--case", "x.json"],
+            ["--checkpoint", "x"],
+            ["--strategy", "plain"],
+            ["--bugs", "all", "--bug", "loading.bf16_through_f16"],
+            ["--save-to", "x"],
+        ):
             self.refused("verify", "--generate", 3, *words, names=[words[0]])
         for words in (["--minutes", 1], ["--first", 1], ["--resume"], ["--keep-going"], ["--corpus", "."],
                       ["--subject", "reference"], ["--property", "loading.equals_source"]):  # fmt: skip
             self.refused("verify", "--bugs", "all", *words, names=[words[0]])
-        for words in (["--first", 1], ["--resume"], ["--keep-going"], ["--corpus", "."], ["--jobs", 1]):
+        for words in (
+            ["--first", 1],
+            ["--resume"],
+            ["--keep-going"],
+            ["--corpus", "."],
+            ["--jobs", 1],
+        ):
             self.refused("verify", "--case", "x.json", *words, names=[words[0], "--generate"])
         self.refused("verify", "--generate", 0, names=["--generate"])
         self.refused("verify", "--generate", 3, "--bug", "no.such", names=["no.such"])
@@ -156,7 +184,9 @@ class Interrupted(CommandTest):
         self.assertTrue(wait_until(begun, 30))
         process.send_signal(what)
         out, err = process.communicate(timeout=30)
-        gone = wait_until(lambda: not processes_with(mark) and not list(self.temporary.iterdir()), 20)
+        gone = wait_until(
+            lambda: not processes_with(mark) and not list(self.temporary.iterdir()), 20
+        )
         left = processes_with(mark), list(self.temporary.iterdir())
         self.end(mark)
         self.assertTrue(gone, f"left behind: {left}\n{out}{err}")
@@ -193,7 +223,9 @@ class Interrupted(CommandTest):
         case.update(bug="loading.rope_theta_default", transport="sim")
         self.write("case.json", case)
         began = lambda: list(self.temporary.glob("shardproof-*/shrink_*"))  # noqa: E731
-        code, _ = self.ended_by(signal.SIGTERM, ["shrink", "case.json", "--out", "smallest.json"], began)
+        code, _ = self.ended_by(
+            signal.SIGTERM, ["shrink", "case.json", "--out", "smallest.json"], began
+        )
         self.assertEqual(code, 0)
         self.assert_exit(self.shardproof("replay", "smallest.json"), 1)
 
@@ -255,6 +287,10 @@ class Failure(CommandTest):
                                "--keep-going", "--shrink-runs", 0, "--json", "soak.json")  # fmt: skip
         self.assert_exit(done, 1)
         failures = outcome_of(self.dir / "soak.json")["summary"]["failures"]
-        ended = [finding for failure in failures for finding in failure["outcome"]["findings"]
-                 if "signal 6" in finding[-1]]
+        ended = [
+            finding
+            for failure in failures
+            for finding in failure["outcome"]["findings"]
+            if "signal 6" in finding[-1]
+        ]
         self.assertTrue(ended)

@@ -30,7 +30,7 @@ class Help(CommandTest):
         doors = self.shardproof("--help").out
         for door, command in (("You have checkpoints", "compare"), ("You have a job", "report"),
                               ("You have a framework", "verify"), ("You have a program", "crashtest")):  # fmt: skip
-            self.assertIn(f"  {command} ", doors[doors.index(door):].split("\n\n")[0])
+            self.assertIn(f"  {command} ", doors[doors.index(door) :].split("\n\n")[0])
         for words in ([], ["verify"], ["replay"], ["shrink"], ["report"], ["compare"], ["audit"], ["seal"],
                       ["crashtest"], ["list"]):  # fmt: skip
             with self.subTest(" ".join(words)):
@@ -49,7 +49,9 @@ class Help(CommandTest):
                       ["--generate", 5, "--judge-faults"], ["--bugs", "all", "--property", "x"]):  # fmt: skip
             with self.subTest(words):
                 self.usage_error("verify", *words, names=" cannot be combined with ")
-        self.usage_error("verify", "--jobs", 2, names="expected --generate N or --minutes M with it")
+        self.usage_error(
+            "verify", "--jobs", 2, names="expected --generate N or --minutes M with it"
+        )
 
     def usage_error(self, *words, names):
         done = self.shardproof(*words)

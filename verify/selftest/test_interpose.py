@@ -82,11 +82,13 @@ class EveryFunction(InterposedTest):
             variables = {**self.variables(f"{name}:hang"), "SHARDPROOF_INTERPOSE_LOG": str(log)}
             marks.append(f"{name}-{os.getpid()}")
             self.addCleanup(self.end, marks[-1])
-            process = self.start([DOUBLES / "interpose_program", "call", name], marks[-1], **variables)
+            process = self.start(
+                [DOUBLES / "interpose_program", "call", name], marks[-1], **variables
+            )
             self.addCleanup(process.communicate)
             waiting[name] = (process, log)
         for name, (process, log) in waiting.items():
-            self.assertTrue(wait_until(lambda: log.exists() and log.read_text(), 30), name)
+            self.assertTrue(wait_until(lambda log=log: log.exists() and log.read_text(), 30), name)
             self.assertIsNone(process.poll(), name)
         for mark in marks:
             self.end(mark)
@@ -218,7 +220,9 @@ class Counting(InterposedTest):
         self.assertEqual(outcome(done)[0], 3)
 
     def test_several_rules_strike_one_call(self):
-        done = self.double("cudaMemcpy:delay=1;cudaMemcpy:flip=0;cudaMemcpy:flip=1", "call", "cudaMemcpy")
+        done = self.double(
+            "cudaMemcpy:delay=1;cudaMemcpy:flip=0;cudaMemcpy:flip=1", "call", "cudaMemcpy"
+        )
         self.assertEqual(outcome(done)[1] & 3, 3)
         self.assertEqual(len(self.firings()), 3)
 

@@ -9,7 +9,9 @@ from interposed import DOUBLES, FIU, InterposedTest
 # Of torch's own libraries, as torch calls them: by their symbols.
 LOADED = "import ctypes, torch; every = ctypes.CDLL(None); "
 MALLOC = LOADED + "print(every.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(64)))"
-UNIQUE_ID = "import torch\ntry: print(len(torch.cuda.nccl.unique_id()))\nexcept RuntimeError as e: print(e)"
+UNIQUE_ID = (
+    "import torch\ntry: print(len(torch.cuda.nccl.unique_id()))\nexcept RuntimeError as e: print(e)"
+)
 INIT = LOADED + ("print(every.ncclCommInitRankConfig(ctypes.byref(ctypes.c_void_p()), -1, "
                  "(ctypes.c_char * 128)(), 0, None))")  # fmt: skip
 
@@ -88,7 +90,9 @@ class Posix(InterposedTest):
     def setUp(self):
         super().setUp()
         if not FIU.exists():
-            self.skipTest(f"libfiu's POSIX preload is not installed: {FIU} (Debian package libfiu0)")
+            self.skipTest(
+                f"libfiu's POSIX preload is not installed: {FIU} (Debian package libfiu0)"
+            )
 
     def python(self, rules, script, **more):
         return self.struck(rules, sys.executable, "-S", "-c", script, preload=[FIU], **more)
@@ -193,7 +197,10 @@ os._exit(0)
             self.skipTest("one GPU, and this NCCL has no NCCL_MULTI_RANK_GPU_ENABLE")
         mark = f"gpus-{os.getpid()}"
         self.addCleanup(self.end, mark)
-        variables = {**self.variables("ncclAllReduce:drop,rank=1,call=1"), "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+        variables = {
+            **self.variables("ncclAllReduce:drop,rank=1,call=1"),
+            "NCCL_MULTI_RANK_GPU_ENABLE": "1",
+        }
         ranks = [self.start([sys.executable, "-c", self.TWO], mark, RANK=str(rank), **variables)
                  for rank in (0, 1)]  # fmt: skip
         out, err = ranks[1].communicate(timeout=100)

@@ -69,10 +69,15 @@ class ByHand(CommandTest):
     def test_more_ranks_than_were_started_are_refused(self):
         done = self.verify(2, "--world", "3")
         self.assert_exits(done, 2)
-        self.assertIn("--world: expected at most the 2 ranks that were started (WORLD_SIZE), found 3", done[0].err)
+        self.assertIn(
+            "--world: expected at most the 2 ranks that were started (WORLD_SIZE), found 3",
+            done[0].err,
+        )
 
     def test_a_case_for_more_ranks_than_were_started_is_never_a_pass(self):
-        done = self.started(2, "verify", "--case", REPOSITORY / "fixtures" / "cases" / "everything.json")
+        done = self.started(
+            2, "verify", "--case", REPOSITORY / "fixtures" / "cases" / "everything.json"
+        )
         self.assert_exits(done, 77)
         self.assertRegex(done[0].out, r"needs \d+ ranks and 2 were started")
 

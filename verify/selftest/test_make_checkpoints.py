@@ -151,7 +151,9 @@ class Made(CommandTest):
     timeout_s = 180
 
     def make(self, *words, **variables):
-        return self.run_process(sys.executable, SCRIPTS / "make.py", *words, timeout=150, **variables)
+        return self.run_process(
+            sys.executable, SCRIPTS / "make.py", *words, timeout=150, **variables
+        )
 
     def test_the_same_arguments_give_the_same_bytes(self):
         presets = ("lfm2-moe-small", "qwen3-vl-small", "qwen3-moe-fp8-small", "qwen3-int8-small",
@@ -186,7 +188,9 @@ class Made(CommandTest):
         self.assertEqual({tensor.dtype for tensor in tensors.values()}, {"F32"})
 
     def test_dora_has_magnitudes(self):
-        done = self.make("--arch", "llama", "--peft", "--dora", "--lora-targets", "all-linear", "out")
+        done = self.make(
+            "--arch", "llama", "--peft", "--dora", "--lora-targets", "all-linear", "out"
+        )
         self.assert_exit(done, 0)
         keys = tensors_of(self.dir / "out")
         self.assertEqual(sum(key.endswith("lora_magnitude_vector") for key in keys), 14)
@@ -217,7 +221,9 @@ class Contents(CommandTest):
     def test_sizes_are_uneven(self):
         for preset, sizes in (("qwen3-moe-small", (71, 37, 5, 101)), ("qwen3-vl-small", (71, 43, 49)),
                               ("lfm2-moe-small", (37, 5, 83)), ("qwen2.5-vl-small", (43, 83))):  # fmt: skip
-            seen = {dim for tensor in tensors_of(checkpoint(preset)).values() for dim in tensor.shape}
+            seen = {
+                dim for tensor in tensors_of(checkpoint(preset)).values() for dim in tensor.shape
+            }
             for size in sizes:
                 self.assertTrue(all(size % parts for parts in (2, 4, 8)), size)
                 self.assertIn(size, seen, preset)
@@ -290,7 +296,9 @@ class Contents(CommandTest):
     def test_adapters_name_their_base(self):
         for preset, base in BASE_OF.items():
             config = config_of(preset, "adapter_config.json")
-            self.assertEqual((config["peft_type"], config["base_model_name_or_path"]), ("LORA", base))
+            self.assertEqual(
+                (config["peft_type"], config["base_model_name_or_path"]), ("LORA", base)
+            )
             self.assertEqual(config["r"], PRESETS[preset]["lora_rank"])
 
     def test_adapter_s_ranks(self):
@@ -418,7 +426,10 @@ class Described(CommandTest):
                 directory, dtype="auto", local_files_only=True
             )
         kept, seen = model.state_dict(), {}
-        for name, tensor in (*model.named_parameters(remove_duplicate=False), *model.named_buffers()):
+        for name, tensor in (
+            *model.named_parameters(remove_duplicate=False),
+            *model.named_buffers(),
+        ):
             seen[name] = [list(tensor.shape), str(tensor.dtype).removeprefix("torch.")]
             if name not in kept:
                 seen[name].append(tensor.float().flatten().tolist())

@@ -57,7 +57,9 @@ class Models(CommandTest):
 
     def verified(self, name, *words):
         report = self.dir / "report"
-        done = self.shardproof("verify", "--checkpoint", checkpoint(name), "--report", report, *words)
+        done = self.shardproof(
+            "verify", "--checkpoint", checkpoint(name), "--report", report, *words
+        )
         self.assert_exit(done, 0)
         return report
 

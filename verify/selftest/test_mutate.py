@@ -70,7 +70,9 @@ class Verdicts(CommandTest):
                          ("caught", "a.b, a.c", "simulated, first in case 1 of 400"))  # fmt: skip
 
     def test_a_case_that_took_its_process_along(self):
-        verdict, by, _ = self.judged(3, self.soak((INCONCLUSIVE, "its process ended: signal 11", [])))
+        verdict, by, _ = self.judged(
+            3, self.soak((INCONCLUSIVE, "its process ended: signal 11", []))
+        )
         self.assertEqual((verdict, by), ("caught", "crash (signal 11)"))
 
     def test_a_case_that_did_not_end(self):

@@ -48,8 +48,12 @@ class Observed(CommandTest):
 
     def test_stale_optimizer_is_named(self):
         document = self.observe("stale_optimizer", code=1)
-        found = [one for one in document["findings"] if one["property"] == "training.optimizer_live"]
-        self.assertIn(("not-held", "ready.optimizer"), {(one["kind"], one["stage"]) for one in found})
+        found = [
+            one for one in document["findings"] if one["property"] == "training.optimizer_live"
+        ]
+        self.assertIn(
+            ("not-held", "ready.optimizer"), {(one["kind"], one["stage"]) for one in found}
+        )
 
     def test_an_exception_is_the_root_cause(self):
         found = self.finding(self.observe("raises", code=1), "fault.every_rank_finishes")

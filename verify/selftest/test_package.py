@@ -49,7 +49,11 @@ class Package(CommandTest):
         expected |= {f"_reproduce/{path.relative_to(reproduce)}" for ending in ("j2", "in", "py")
                      for path in reproduce.rglob(f"*.{ending}")
                      if not path.name.endswith("_test.py")}  # fmt: skip
-        libraries = {name for name in found if re.fullmatch(r"_bin/lib(fmt|simdjson|isal|fiu)\.so\.\d+", name)}
+        libraries = {
+            name
+            for name in found
+            if re.fullmatch(r"_bin/lib(fmt|simdjson|isal|fiu)\.so\.\d+", name)
+        }
         expected |= {"_bin/shardproof", "_bin/shardproof-engine"}
         for built in ("libshardproof_cuda.so", "libshardproof_interpose.so"):
             if (Path(os.environ["SHARDPROOF_BUILD"]) / built).exists():
@@ -75,9 +79,9 @@ class Package(CommandTest):
             "CMakeLists.txt": re.search(
                 r"project\(shardproof VERSION (\S+)", (REPOSITORY / "CMakeLists.txt").read_text()
             )[1],
-            "__init__.py": re.search(
-                r'__version__ = "(.+)"', (SOURCE / "__init__.py").read_text()
-            )[1],
+            "__init__.py": re.search(r'__version__ = "(.+)"', (SOURCE / "__init__.py").read_text())[
+                1
+            ],
         }
         self.assertEqual(len(set(versions.values())), 1, versions)
         module, function = project["scripts"]["shardproof"].split(":")

@@ -26,10 +26,12 @@ def dtensor_indices(descriptor, mesh, coordinates):
     for size in descriptor["shape"]:
         elements *= size
     local = torch.arange(elements).view(descriptor["shape"])
-    for placement, axis, index in zip(
-        descriptor["placements"], mesh, coordinates, strict=True
-    ):
-        kind, dim, split = placement["kind"], placement.get("dim", 0), placement.get("split_factor", 1)
+    for placement, axis, index in zip(descriptor["placements"], mesh, coordinates, strict=True):
+        kind, dim, split = (
+            placement["kind"],
+            placement.get("dim", 0),
+            placement.get("split_factor", 1),
+        )
         if kind == "replicate":
             continue
         cut = Shard(dim) if kind == "shard" else _StridedShard(dim, split_factor=split)
@@ -88,7 +90,9 @@ class Placements(CommandTest):
                  ("dp_shard=2,ep=2,tp=2", "rank0-scatter"), ("dp_shard=16", "each-reads-own"))  # fmt: skip
         for mesh, strategy in pairs:
             with self.subTest(f"{mesh} by {strategy}"):
-                self.judged("verify", "--case", case, "--mesh", mesh, "--strategy", strategy, code=0)
+                self.judged(
+                    "verify", "--case", case, "--mesh", mesh, "--strategy", strategy, code=0
+                )
 
     def test_faults_act_on_any_mesh(self):
         case = REPOSITORY / "fixtures" / "cases" / "tensor_parallel.json"

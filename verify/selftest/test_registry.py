@@ -54,7 +54,9 @@ class Registry(CommandTest):
         self.assertEqual(len(rows), len(done.out.splitlines()) - 2, "a kind twice")
         named = [bug for row in rows.values() for bug in re.findall(r"`([^`]+)`", row)]
         self.assertEqual(sorted(named), self.listed("bugs"))
-        subjects = [expectation(path) for path in (REPOSITORY / "fixtures" / "subjects").glob("*.py")]
+        subjects = [
+            expectation(path) for path in (REPOSITORY / "fixtures" / "subjects").glob("*.py")
+        ]
         kinds = {one["mistake"] for one in subjects if "mistake" in one}
         self.assertLessEqual(kinds, set(rows))
         bare = {kind for kind, row in rows.items() if row in ("", "-")} - kinds
@@ -76,7 +78,9 @@ class Registry(CommandTest):
             self.assertTrue(names, f"{property_id} names no bug")
             for bug in names:
                 if bug.startswith("subject."):
-                    path = REPOSITORY / "fixtures" / "subjects" / f"{bug.removeprefix('subject.')}.py"
+                    path = (
+                        REPOSITORY / "fixtures" / "subjects" / f"{bug.removeprefix('subject.')}.py"
+                    )
                     self.assertEqual(expectation(path)["property"], property_id)
                     continue
                 self.assertIn(property_id, bugs.get(bug, []), f"{bug} does not name {property_id}")

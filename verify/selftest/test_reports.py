@@ -7,7 +7,6 @@ import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 
 import jsonschema
-
 from command import REPOSITORY, CommandTest, checkpoint
 
 

@@ -109,9 +109,7 @@ class Reproducer(CommandTest):
             "one_element_off", "--checkpoint", model, shows=["FAIL: rank 1 of 2", "element 5183 is"]
         )
         html = report / "report.html"
-        done = self.python(
-            REPORT, report / "result.json", report / "evidence", html
-        )
+        done = self.python(REPORT, report / "result.json", report / "evidence", html)
         self.assert_exit(done, 0)
         self.assertIn(f'href="reproducers/{entry["script"]}"', html.read_text())
 

@@ -35,7 +35,9 @@ class SavedByFsdp(CommandTest):
         torch.save(state, self.dir / "saved/full.pt")
         document = self.judged("compare", "saved/dcp", "saved/full.pt", code=1)
         (found,) = document["differences"]
-        self.assertEqual((found["tensor"], found["coordinates"]), ("optim.state.1.weight.exp_avg", [4, 6]))
+        self.assertEqual(
+            (found["tensor"], found["coordinates"]), ("optim.state.1.weight.exp_avg", [4, 6])
+        )
         audited = self.judged("audit", "saved/full.pt", "--seal", "seal.json", code=1)
         (line,) = audited["damage"]
         self.assertIn("'optim.state.1.weight.exp_avg'", line)
@@ -95,7 +97,10 @@ class OfTorchSave(CommandTest):
         for rank in (0, 1):
             folder = self.dir / "step" / f"mp_rank_0{rank}"
             folder.mkdir(parents=True)
-            torch.save({"model": {"w": torch.full((3,), rank)}, "rank": rank}, folder / "model_optim_rng.pt")
+            torch.save(
+                {"model": {"w": torch.full((3,), rank)}, "rank": rank},
+                folder / "model_optim_rng.pt",
+            )
         audited = self.judged("audit", "step", code=0)
         self.assertEqual([tensor["name"] for tensor in audited["tensors"]],
                          [f"mp_rank_0{rank}/model_optim_rng/model.w" for rank in (0, 1)])  # fmt: skip
@@ -107,7 +112,10 @@ class OfTorchSave(CommandTest):
         folder = self.dir / "model"
         folder.mkdir()
         for part in (0, 1):
-            torch.save({k: v for k, v in state.items() if int(k[6]) % 2 == part}, folder / f"pytorch_model-{part}.bin")
+            torch.save(
+                {k: v for k, v in state.items() if int(k[6]) % 2 == part},
+                folder / f"pytorch_model-{part}.bin",
+            )
         torch.save({"seed": 1}, folder / "training_args.bin")
         index = {key: f"pytorch_model-{int(key[6]) % 2}.bin" for key in state}
         self.write("model/pytorch_model.bin.index.json", {"weight_map": index})
@@ -122,27 +130,39 @@ class OfTorchSave(CommandTest):
         """Of more than one piece of 4 MiB, cut along both dims, read in its own order."""
         tensor = torch.arange(3000 * 1501, dtype=torch.int32).reshape(3000, 1501)
         torch.save({"w": tensor.t(), "v": tensor[1:, 3:77]}, self.dir / "views.pt")
-        torch.save({"w": tensor.t().contiguous(), "v": tensor[1:, 3:77].clone()}, self.dir / "plain.pt")
+        torch.save(
+            {"w": tensor.t().contiguous(), "v": tensor[1:, 3:77].clone()}, self.dir / "plain.pt"
+        )
         self.assertEqual(self.judged("compare", "views.pt", "plain.pt", code=0)["tensors"], 2)
-        views, plain = (self.judged("audit", name, code=0)["tensors"] for name in ("views.pt", "plain.pt"))
+        views, plain = (
+            self.judged("audit", name, code=0)["tensors"] for name in ("views.pt", "plain.pt")
+        )
         self.assertEqual([t["digest"] for t in views], [t["digest"] for t in plain])
 
     def test_the_model_in_a_state_against_the_model_alone(self):
         model = {"a.weight": torch.randn(3, 2), "b": torch.ones(1)}
-        torch.save({"model": model, "optim": {"lr": 0.1, "m": torch.ones(4)}, "step": 3}, self.dir / "state.pt")
+        torch.save(
+            {"model": model, "optim": {"lr": 0.1, "m": torch.ones(4)}, "step": 3},
+            self.dir / "state.pt",
+        )
         torch.save(model, self.dir / "model.pt")
         self.judged("compare", "model.pt", "state.pt", code=1)
         document = self.judged("compare", "model.pt", "state.pt", "--in-b", "model.", code=0)
         self.assertEqual((document["tensors"], document["values"]), (2, 0))
         self.judged("compare", "state.pt", "model.pt", "--in-a", "model.", code=0)
-        self.refused("compare", "model.pt", "state.pt", "--in-b", "modle.", names=["state.pt", "'modle.'"])
+        self.refused(
+            "compare", "model.pt", "state.pt", "--in-b", "modle.", names=["state.pt", "'modle.'"]
+        )
 
     def test_values_that_differ_are_named(self):
         torch.save({"step": 7, "lr": 0.1, "w": torch.ones(2)}, self.dir / "a.pt")
         torch.save({"step": 8, "lr": 0.1, "w": torch.ones(2), "new": None}, self.dir / "b.pt")
         document = self.judged("compare", "a.pt", "b.pt", code=1)
         (found,) = document["differences"]
-        self.assertEqual([found[key] for key in ("kind", "tensor", "expected", "seen")], ["value", "step", "7", "8"])
+        self.assertEqual(
+            [found[key] for key in ("kind", "tensor", "expected", "seen")],
+            ["value", "step", "7", "8"],
+        )
         self.assertEqual(document["only_in_b"], ["new"])
 
 
@@ -193,14 +213,20 @@ class WhatTensorsAre(CommandTest):
         nested = texts
         for _ in range(5):
             nested = [nested] * 10
-        self.refused("audit", self.saved("t.pt", {"t": nested}), names=["bytes of text"], timeout=20)
+        self.refused(
+            "audit", self.saved("t.pt", {"t": nested}), names=["bytes of text"], timeout=20
+        )
 
     def test_what_is_not_known_is_not_called_damaged(self):
         self.refused("audit", self.saved("d.pt", {"w": torch.ones(2, dtype=torch.complex128)}),
                      names=["ComplexDoubleStorage", "not known"])  # fmt: skip
         import torch.distributed.checkpoint as dcp
 
-        dcp.save({"w": torch.ones(2, dtype=torch.complex128)}, checkpoint_id=self.dir / "dcp", no_dist=True)
+        dcp.save(
+            {"w": torch.ones(2, dtype=torch.complex128)},
+            checkpoint_id=self.dir / "dcp",
+            no_dist=True,
+        )
         self.refused("audit", "dcp", names=["complex128", "not known"])
 
 
@@ -214,7 +240,11 @@ class OfEveryDtype(CommandTest):
 
     def test_it_is_read_or_refused_by_its_name(self):
         """Whatever this torch can save."""
-        dtypes = {str(dtype).split(".")[1]: dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
+        dtypes = {
+            str(dtype).split(".")[1]: dtype
+            for dtype in vars(torch).values()
+            if isinstance(dtype, torch.dtype)
+        }
         read = set()
         for name, dtype in dtypes.items():
             try:
@@ -253,14 +283,19 @@ class Rot(CommandTest):
 
     def test_it_is_named(self):
         self.save()
-        for path, file, names in (("a.pt", "a.pt", "tensors 'w', 'row'"), ("dcp", "dcp/__0_0.distcp", "tensor 'w'")):
+        for path, file, names in (
+            ("a.pt", "a.pt", "tensors 'w', 'row'"),
+            ("dcp", "dcp/__0_0.distcp", "tensor 'w'"),
+        ):
             audited = self.judged("audit", path, code=0)
             self.assertEqual((audited["crc32"]["absent"], audited["damage"]), (0, []))
             self.assertGreater(audited["crc32"]["checked"], 5)
             self.flip(file, 100.0)
             (line,) = self.judged("audit", path, code=1)["damage"]
             self.assertTrue(line.startswith(f"{file}: entry 'data/0' at offset "), line)
-            self.assertRegex(line, f", of {names}: expected CRC-32 [0-9a-f]{{8}}, found [0-9a-f]{{8}}$")
+            self.assertRegex(
+                line, f", of {names}: expected CRC-32 [0-9a-f]{{8}}, found [0-9a-f]{{8}}$"
+            )
 
     def test_of_the_pickle(self):
         self.save()
@@ -272,7 +307,9 @@ class Rot(CommandTest):
             self.refused("compare", "a.pt", "a.pt", names=["a.pt", "'data.pkl'", "CRC-32"])
 
     def test_where_torch_was_told_to_write_none(self):
-        self.addCleanup(torch.serialization.set_crc32_options, torch.serialization.get_crc32_options())
+        self.addCleanup(
+            torch.serialization.set_crc32_options, torch.serialization.get_crc32_options()
+        )
         torch.serialization.set_crc32_options(False)
         self.save()
         for path, file in (("a.pt", "a.pt"), ("dcp", "dcp/__0_0.distcp")):
@@ -299,17 +336,27 @@ class DcpOfParts(CommandTest):
 
         dcp.save(self.STATE, checkpoint_id=self.dir / "dcp", no_dist=True, use_collectives=False)
         self.assertTrue((self.dir / "dcp/__0.metadata").exists())
-        self.refused("audit", "dcp", names=["dcp: '__0.metadata'", "use_collectives=False", "not read"])
+        self.refused(
+            "audit", "dcp", names=["dcp: '__0.metadata'", "use_collectives=False", "not read"]
+        )
 
     def test_shards_of_safetensors(self):
         import torch.distributed.checkpoint as dcp
         from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 
         def save(path, **options):
-            dcp.save(self.STATE, storage_writer=HuggingFaceStorageWriter(str(self.dir / path), **options), no_dist=True)
+            dcp.save(
+                self.STATE,
+                storage_writer=HuggingFaceStorageWriter(str(self.dir / path), **options),
+                no_dist=True,
+            )
 
         save("shards", save_distributed=True)
-        self.refused("audit", "shards", names=["shards: 'shard-00001-model-00001-of-00001.safetensors'", "not read"])
+        self.refused(
+            "audit",
+            "shards",
+            names=["shards: 'shard-00001-model-00001-of-00001.safetensors'", "not read"],
+        )
         save("joined", save_distributed=True, enable_consolidation=True)
         save("whole")
         self.assertEqual(self.judged("compare", "joined", "whole", code=0)["tensors"], 2)
@@ -450,7 +497,9 @@ class DamagedDcp(CommandTest):
         done = self.shardproof("audit", "run", "--latest-good")
         self.assert_exit(done, 0)
         self.assertEqual(done.out, "run/step-9\n")
-        self.assertEqual([line.split(": ")[1] for line in done.err.splitlines()], ["run/step-11", "run/step-10"])
+        self.assertEqual(
+            [line.split(": ")[1] for line in done.err.splitlines()], ["run/step-11", "run/step-10"]
+        )
 
     def test_what_is_no_checkpoint_is_passed_over(self):
         shutil.copytree(self.dir / "dcp", self.dir / "run/step-9")
@@ -553,7 +602,9 @@ class MaliciousPickles(CommandTest):
         self.assertTrue(said and (done.code == 1 or len(said) == 1), f"{name}: {done}")
         self.assertFalse(self.proof.exists(), name)
         self.assertEqual(snapshot(self.dir), before)
-        self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, 2 << 20, name)  # KiB
+        self.assertLess(
+            resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, 2 << 20, name
+        )  # KiB
 
     def test_as_metadata(self):
         (self.dir / "dcp").mkdir()
@@ -588,7 +639,11 @@ class MaliciousPickles(CommandTest):
             metadata = pickle.loads(sound)
             for index, info in metadata.storage_data.items():
                 if index.fqn == "step":
-                    info.relative_path, info.offset, info.length = "attack.distcp", 0, len(item.getvalue())
+                    info.relative_path, info.offset, info.length = (
+                        "attack.distcp",
+                        0,
+                        len(item.getvalue()),
+                    )
             path.write_bytes(pickle.dumps(metadata, protocol=4))
             self.refuses(name, "dcp")
 

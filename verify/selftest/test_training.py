@@ -53,14 +53,23 @@ TIES = [["head.weight", "tied.weight"]]
 
 
 def axes(text):
-    return [{"name": word.split("=")[0], "size": int(word.split("=")[1])} for word in text.split(",")]
+    return [
+        {"name": word.split("=")[0], "size": int(word.split("=")[1])} for word in text.split(",")
+    ]
 
 
 def case(tensors, mesh, **fields):
     model = {"tensors": tensors}
     if tensors is not MODEL and len(tensors) > len(MODEL):
         model["ties"] = TIES
-    made = {"schema": 1, "seed": 3, "model": model, "mesh": axes(mesh), "steps": 4, "transport": "sim"}
+    made = {
+        "schema": 1,
+        "seed": 3,
+        "model": model,
+        "mesh": axes(mesh),
+        "steps": 4,
+        "transport": "sim",
+    }
     return made | fields
 
 
@@ -69,7 +78,11 @@ class Trained(CommandTest):
         self.write("case.json", made)
         document = self.judged("verify", "--case", "case.json", *words, code=0)
         verdicts = {each["id"]: each for each in document["properties"]}
-        for name in ("checkpoint.resume_exact", "checkpoint.training_round_trip", "training.steps_by_formula"):
+        for name in (
+            "checkpoint.resume_exact",
+            "checkpoint.training_round_trip",
+            "training.steps_by_formula",
+        ):
             self.assertEqual(verdicts[name]["verdict"], "pass", verdicts[name])
             self.assertGreaterEqual(verdicts[name]["comparisons"], 10)
         return document
@@ -85,28 +98,41 @@ class Resumes(Trained):
 
     def test_by_every_strategy(self):
         for strategy in ("rank0-broadcast", "rank0-scatter", "each-reads-own", "plain"):
-            self.passes(case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), strategy=strategy))
+            self.passes(
+                case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), strategy=strategy)
+            )
 
     def test_with_every_kind_of_state(self):
         for training in ({"moments": "BF16"}, {"masters": False}, {"clip_norm": 0}, {"unfreeze_after": 1},
                          {"unfreeze_after": 3}):  # fmt: skip
-            self.passes(case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), training=training))
+            self.passes(
+                case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), training=training)
+            )
 
     def test_with_any_number_of_saves(self):
-        for save_every, keep, steps, left in ((1, 1, 4, [3]), (1, 2, 5, [3, 4]), (2, 9, 6, [2, 4]), (7, 1, 4, [2])):
+        for save_every, keep, steps, left in (
+            (1, 1, 4, [3]),
+            (1, 2, 5, [3, 4]),
+            (2, 9, 6, [2, 4]),
+            (7, 1, 4, [2]),
+        ):
             with self.subTest(save_every=save_every, keep=keep):
                 saved = f"saved_{save_every}_{keep}"
                 made = case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), steps=steps,
                             training={"save_every": save_every, "keep": keep})  # fmt: skip
                 document = self.passes(made, "--save-to", saved)
-                whole = {each["id"]: each for each in document["properties"]}["checkpoint.commit_whole"]
+                whole = {each["id"]: each for each in document["properties"]}[
+                    "checkpoint.commit_whole"
+                ]
                 self.assertEqual(whole["verdict"], "pass", whole)
                 names = [f"step-{step:08}" for step in left]
                 self.assertEqual(sorted(os.listdir(self.dir / saved)), ["latest", *names])
                 self.assertEqual((self.dir / saved / "latest").read_text(), names[-1] + "\n")
                 for name in names:
                     audited = self.judged("audit", f"{saved}/{name}", code=0)
-                    self.assertTrue(audited["seal"].endswith("shardproof.seal.json"), audited["seal"])
+                    self.assertTrue(
+                        audited["seal"].endswith("shardproof.seal.json"), audited["seal"]
+                    )
 
     def test_what_is_damaged_is_not_restored(self):
         training = {"save_every": 1}
@@ -122,7 +148,9 @@ class Resumes(Trained):
             self.write("case.json", made | {"steps": steps})
             document = self.judged("verify", "--case", "case.json", "--property", "fault.damage_recovered",
                                    "--property", "fault.every_rank_finishes", code=1)  # fmt: skip
-            self.assertEqual({each["property"] for each in document["findings"]}, {"fault.every_rank_finishes"})
+            self.assertEqual(
+                {each["property"] for each in document["findings"]}, {"fault.every_rank_finishes"}
+            )
             self.assertIn("expected the bytes of digest", document["findings"][0]["message"])
 
     def test_from_memory_that_only_copies_reach(self):
@@ -133,11 +161,17 @@ class Resumes(Trained):
                                                         (1, True, 2))):  # fmt: skip
             for device in ("cpu", "isolated"):
                 with self.subTest(offload=offload, overlap=overlap, bucket=bucket, device=device):
-                    training = {"offload": offload, "overlap": overlap, "unfreeze_after": 1 if n % 2 else 0}
+                    training = {
+                        "offload": offload,
+                        "overlap": overlap,
+                        "unfreeze_after": 1 if n % 2 else 0,
+                    }
                     made = case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), device=device, seed=n,
                                 training=training, bucket_bytes=bucket)  # fmt: skip
                     verdicts = {each["id"]: each for each in self.passes(made)["properties"]}
-                    wanted = ["offload.equals_on_device"] + ["offload.state_where_asked"] * (device == "isolated")
+                    wanted = ["offload.equals_on_device"] + ["offload.state_where_asked"] * (
+                        device == "isolated"
+                    )
                     for name in wanted:
                         self.assertEqual(verdicts[name]["verdict"], "pass", verdicts[name])
                         self.assertGreaterEqual(verdicts[name]["comparisons"], 100)
@@ -187,7 +221,10 @@ class Resumes(Trained):
         # Two models of 16 KiB, of which one restores the other, and a bucket; or one and its moments.
         room = {"device_bytes": 40 << 10, "bucket_bytes": 1024, "steps": 2}
         for device in ("cpu", "isolated"):
-            self.write("case.json", case(tensors, "dp_shard=1", device=device, training={"offload": 1}, **room))
+            self.write(
+                "case.json",
+                case(tensors, "dp_shard=1", device=device, training={"offload": 1}, **room),
+            )
             verdicts = {each["id"]: each["verdict"] for each in
                         self.judged("verify", "--case", "case.json", code=0)["properties"]}  # fmt: skip
             self.assertEqual(verdicts["offload.equals_on_device"], "pass")
@@ -250,7 +287,9 @@ class BetweenTorchAndUs(Trained):
                                  timeout=200, TMPDIR=str(self.dir))  # fmt: skip
         self.assert_exit(saved, 0)
         for mesh, strategy in meshes:
-            resaved = self.run_process(BUILD / "resave", "theirs/dcp", "ours", mesh, strategy, "cpu")
+            resaved = self.run_process(
+                BUILD / "resave", "theirs/dcp", "ours", mesh, strategy, "cpu"
+            )
             self.assert_exit(resaved, 0)
             self.assert_alike("theirs/full.pt", "ours", "model.", tensors=10, values=0)
             self.assert_alike("theirs/full.pt", "ours", "optim.", tensors=27, values=20)
@@ -270,7 +309,9 @@ class KeptAsSafetensors(BetweenTorchAndUs):
     labels = "selftest multi-rank framework"
 
     def saved(self, name, **training):
-        self.passes(case(FUSED, "dp_shard=2", training=training, max_file_bytes=900), "--save-to", name)
+        self.passes(
+            case(FUSED, "dp_shard=2", training=training, max_file_bytes=900), "--save-to", name
+        )
         return f"{name}/{STEP}"
 
     def test_others_read_it(self):
@@ -282,7 +323,9 @@ class KeptAsSafetensors(BetweenTorchAndUs):
             self.assertGreater(len(set(of_index.values())), 1)
             for file in sorted(set(of_index.values())):
                 with safetensors.safe_open(folder / file, "pt") as opened:
-                    self.assertEqual(set(opened.keys()), {key for key, at in of_index.items() if at == file})
+                    self.assertEqual(
+                        set(opened.keys()), {key for key, at in of_index.items() if at == file}
+                    )
                     found |= {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118
         self.assertEqual(found["mlp.up.weight"].shape, (4, 4))
         self.assertEqual(found["optimizer.state.mlp.up.weight.exp_avg"].shape, (4, 4))
@@ -299,16 +342,22 @@ class KeptAsSafetensors(BetweenTorchAndUs):
         self.write("map.json", {"schema": 1, **names})
         document = self.judged("compare", ours, theirs, "--map", "map.json", code=1)
         # DCP has a tied tensor under both of its names.
-        self.assertEqual((document["only_in_a"], document["only_in_b"]), ([], ["model.tied.weight"]))
+        self.assertEqual(
+            (document["only_in_a"], document["only_in_b"]), ([], ["model.tied.weight"])
+        )
         self.assertEqual(document["differences"], [])
         whole = self.saved("whole", format="dcp")
         self.assert_alike(whole, ours, "rng_", tensors=2, values=0)
 
     def model_keys(self, step):
-        return json.loads((self.dir / step / "model.safetensors.index.json").read_text())["weight_map"]
+        return json.loads((self.dir / step / "model.safetensors.index.json").read_text())[
+            "weight_map"
+        ]
 
     def test_a_model_without_tensors(self):
-        tensors = [{"name": "cache", "kind": "buffer", "persistent": False, "dtype": "F32", "shape": [2]}]
+        tensors = [
+            {"name": "cache", "kind": "buffer", "persistent": False, "dtype": "F32", "shape": [2]}
+        ]
         self.write("case.json", case(tensors, "dp_shard=2", training={"format": "safetensors"}))
         document = self.judged("verify", "--case", "case.json", "--save-to", "empty", code=0)
         verdicts = {each["id"]: each["verdict"] for each in document["properties"]}
@@ -323,7 +372,10 @@ class KeptAsSafetensors(BetweenTorchAndUs):
         audited = self.judged("audit", step, code=0)
         self.assertEqual(len(audited["values"]), 27)
         folder = self.dir / step / "training"
-        values, index = (folder / "values.json").read_text(), (folder / "state.safetensors.index.json").read_text()
+        values, index = (
+            (folder / "values.json").read_text(),
+            (folder / "state.safetensors.index.json").read_text(),
+        )
         first = sorted(folder.glob("state-*.safetensors"))[0]
         data = first.read_bytes()
         for path, content, seals, told in (

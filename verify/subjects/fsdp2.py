@@ -6,7 +6,6 @@ the checkpoint lacks get the value that a model built on the CPU has.
 
 import dcp_state
 import torch
-import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -54,7 +53,9 @@ def blocks_of(case, model):
 
 def build(case, device):
     model = case.build(device)
-    if case.steps and case.options["frozen"] == "first":  # loading keeps the flags of the model's class
+    if (
+        case.steps and case.options["frozen"] == "first"
+    ):  # loading keeps the flags of the model's class
         blocks_of(case, model)[0].requires_grad_(False)
     return model
 
@@ -107,9 +108,7 @@ def full_state(case, model):
     state = case.state_dict()
     wanted = model.state_dict().keys()
     tied = {name: names for names in ties_of(model) for name in names}
-    missing = [
-        key for key in wanted if not any(name in state for name in tied.get(key, [key]))
-    ]
+    missing = [key for key in wanted if not any(name in state for name in tied.get(key, [key]))]
     unexpected = [key for key in state if key not in wanted]
     if missing:
         initial = case.build("cpu").state_dict()
@@ -128,7 +127,9 @@ def load(case, model):
     """\\returns the keys that were missing, and those that were unexpected, as far as this rank reads."""
     broadcast = case.options["load"] == "broadcast"
     full, missing, unexpected = {}, None, None
-    if case.rank == 0 or not broadcast:  # a copy of the whole checkpoint: no rank has one for nothing
+    if (
+        case.rank == 0 or not broadcast
+    ):  # a copy of the whole checkpoint: no rank has one for nothing
         full, missing, unexpected = full_state(case, model)
     if case.options["load"] == "distribute":
         distribute(model, full)

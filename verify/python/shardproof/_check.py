@@ -322,7 +322,9 @@ def _judge_values(name, held, finite):
             for rank in replicas[replica]
         )  # fmt: skip
         if odd:
-            findings.append(Finding("differs", name, odd, "its values differ from those on the other ranks"))
+            findings.append(
+                Finding("differs", name, odd, "its values differ from those on the other ranks")
+            )
     if finite:
         comparisons += len(held)
         for rank, record in held.items():
