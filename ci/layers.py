@@ -114,7 +114,11 @@ def complaints(root):
             continue
         if source is target:
             continue
-        if target.name in source.lists["DEPENDS"] or is_test(name) and target.name in source.lists["TEST_DEPENDS"]:
+        if (
+            target.name in source.lists["DEPENDS"]
+            or is_test(name)
+            and target.name in source.lists["TEST_DEPENDS"]
+        ):
             used.add((source.name, target.name))
         else:
             direction = "up" if target.place > source.place else "down"

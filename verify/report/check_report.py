@@ -151,9 +151,8 @@ def check_html(folder):
         page = Page()
         page.feed(pages[0])
         faults += [f"{name}.html: {fault}" for fault in page.faults + page.open]
-        if "{{7*7}}" in pages[0] and "49" in pages[0] and name == "hostile":
-            if ">49<" in pages[0]:
-                faults.append("hostile.html: a name was evaluated as a template")
+        if "{{7*7}}" in pages[0] and ">49<" in pages[0] and name == "hostile":
+            faults.append("hostile.html: a name was evaluated as a template")
     return faults
 
 

@@ -6,6 +6,7 @@ within its time, leave no process behind and leave nothing in its temporary dire
 
 import hashlib
 import json
+import contextlib
 import os
 import shutil
 import subprocess
@@ -137,10 +138,8 @@ class CommandTest(unittest.TestCase):
     def end(self, mark):
         """Ends what a run of this test has left."""
         for pid in processes_with(mark):
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
-            except ProcessLookupError:
-                pass
 
     def write(self, name, content):
         """Writes a file in the test's directory: bytes, text, or an object as JSON."""
