@@ -4,9 +4,9 @@ The command is the one that the environment variable SHARDPROOF names. Every run
 within its time, leave no process behind and leave nothing in its temporary directory.
 """
 
+import contextlib
 import hashlib
 import json
-import contextlib
 import os
 import shutil
 import subprocess
