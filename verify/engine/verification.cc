@@ -1,26 +1,22 @@
 #include "verify/engine/verification.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <map>
 #include <set>
 
 #include "src/checkpoint/save.h"
 #include "src/checkpoint/steps.h"
-#include "src/text/quote.h"
 #include "verify/bug/bug.h"
 #include "verify/engine/disk_after_phase.h"
+#include "verify/engine/prepare.h"
 #include "verify/engine/saved_state.h"
 #include "verify/evidence/line_file.h"
 #include "verify/evidence/reader.h"
 #include "verify/fault/fault.h"
 #include "verify/fault/fault_descriptions.h"
-#include "verify/oracle/header.h"
-#include "verify/process/outputs.h"
 #include "verify/verdict/select.h"
 
 namespace shardproof {
@@ -41,8 +37,11 @@ class Run {
     evidence_.shows = options.subject.shows;
   }
 
-  /// Finds or makes the source and checks everything that can be wrong before a rank is started.
-  Status Prepare();
+  /// Everything that can be wrong before a rank is started.
+  Status Begin() {
+    SP_ASSIGN(prepared_, Prepare(test_case(), options_));
+    return Ok();
+  }
   Status RunPhases();
   Status Consult();
   Result<std::vector<PropertyResult>> JudgeAll();
@@ -56,8 +55,6 @@ class Run {
   const Case& test_case() const { return evidence_.test_case; }
   std::vector<PhasePlan> Plans() const;
   std::string SavedBy(const std::string& phase) const;
-  Status CheckShapes();
-  Status CheckReferenceOnly() const;
   Status Launch(const PhasePlan& plan, PhaseEvidence& phase);
   /// Launches the phases that are wanted once more, and consults the oracle about what they left.
   Status LaunchAgain(const std::function<bool(const PhasePlan&)>& wanted);
@@ -69,8 +66,7 @@ class Run {
   Launcher& launcher_;
   const VerifyOptions& options_;
   Evidence evidence_;
-  std::string source_;
-  std::vector<oracle::TensorLocation> locations_;
+  Prepared prepared_;
   std::vector<CaptureRequest> captures_;
   bool fresh_ = false;
   bool launched_ = false;   ///< something was to be saved where the user wants it
@@ -108,58 +104,6 @@ std::string Run::SavedBy(const std::string& phase) const {
   return options_.directory + "/saved_" + phase;
 }
 
-/// Whether a tensor that the model has as `declared` may come as `found`. Files say which
-/// floating-point type; no other type is one, and codes are of the type that their config says.
-bool MayBe(const std::string& declared, const std::string& found) {
-  static const std::set<std::string> floats = {"F64", "F32", "F16", "BF16"};
-  return declared == found || (floats.contains(declared) && floats.contains(found));
-}
-
-/// The model's own shapes and types against the file's: a checkpoint of another model is bad input.
-Status Run::CheckShapes() {
-  SP_ASSIGN(const auto declared, oracle::DeclareModel(test_case()));
-  std::map<std::string_view, const TensorCase*> by_name;
-  for (const TensorCase& tensor : declared.tensors) by_name[tensor.name] = &tensor;
-  SP_ASSIGN(const auto placed, oracle::Place(source_, locations_, declared.tensors));
-  std::map<std::string, std::string> dtypes;
-  for (const oracle::PlacedTensor& found : placed) {
-    const auto wanted = by_name.find(found.name);
-    if (wanted == by_name.end() || !wanted->second->persistent) continue;
-    const std::string where =
-        fmt::format("{}: tensor '{}'", oracle::PathOf(source_, found.parts[0]), found.name);
-    if (found.shape != wanted->second->shape) {
-      return BadInput(fmt::format("{} has shape [{}], where the model has [{}]", where,
-                                  fmt::join(found.shape, ", "),
-                                  fmt::join(wanted->second->shape, ", ")));
-    }
-    if (!MayBe(wanted->second->dtype, found.parts[0].dtype)) {
-      return BadInput(fmt::format("{} has dtype {}, where the model has {}", where,
-                                  found.parts[0].dtype, wanted->second->dtype));
-    }
-    dtypes[found.name] = found.parts[0].dtype;
-  }
-  for (const std::vector<std::string>& tie : declared.ties) {
-    const std::string* first = nullptr;  // of those that the file has
-    for (const std::string& name : tie) {
-      if (!dtypes.contains(name)) continue;
-      if (first == nullptr) first = &name;
-      if (dtypes[name] == dtypes[*first]) continue;
-      return BadInput(fmt::format("{}: tensor '{}' has dtype {}, and '{}', which it is tied to, {}",
-                                  source_, name, dtypes[name], *first, dtypes[*first]));
-    }
-  }
-  return Ok();
-}
-
-/// What the reference can run of what a Case can say.
-Status CheckMesh(const std::vector<AxisCase>& mesh) {
-  for (const AxisCase& axis : mesh) {
-    if (axis.name != "pp") continue;
-    return BadInput("mesh: axis pp: every rank of the reference has every layer");
-  }
-  return Ok();
-}
-
 /// Why what a subject saved is judged only by what it restores, or empty if the oracle reads it. An
 /// empty directory is read: it is no checkpoint of any kind.
 std::string WhyNotRead(const std::string& directory) {
@@ -171,103 +115,6 @@ std::string WhyNotRead(const std::string& directory) {
     any = true;
   }
   return any ? "the subject saves no safetensors files, and this version reads nothing else" : "";
-}
-
-/// The saved checkpoint may replace what a save may replace, but never the source. Of a training
-/// job it is the root of its steps.
-Status CheckSaveTo(const std::string& save_to, const std::string& source, bool is_root,
-                   const std::vector<int64_t>& steps) {
-  namespace fs = std::filesystem;
-  if (save_to.empty()) return Ok();
-  SP_TRY(CheckApart(save_to, source, "--save-to"));
-  const fs::path target = fs::absolute(save_to).lexically_normal();
-  if (!fs::exists(target)) {
-    const fs::path parent = (target.has_filename() ? target : target.parent_path()).parent_path();
-    if (fs::is_directory(parent)) return Ok();
-    return BadInput(
-        fmt::format("{}: cannot be created: {} is not a directory", save_to, parent.string()));
-  }
-  if (!fs::is_directory(target)) return BadInput(save_to + ": exists and is not a directory");
-  const auto files = MakePosixFileSystem();
-  if (!is_root) return CheckReplaceable(*files, save_to);
-  SP_TRY(CheckStepRoot(*files, save_to));
-  for (const int64_t step : steps) SP_TRY(CheckReplaceable(*files, save_to + "/" + StepName(step)));
-  return Ok();
-}
-
-/// What threads of one process cannot do. (Of faults, they say it themselves.)
-Status CheckSimulated(const Case& test_case) {
-  if (test_case.device == "cuda")
-    return BadInput("transport sim: expected device cpu or isolated, found cuda");
-  return Ok();
-}
-
-/// Bugs and faults act at the reference's own seams; and it has no pipeline stages.
-Status Run::CheckReferenceOnly() const {
-  if (test_case().subject == kReference) {
-    if (test_case().device != "cpu" && !test_case().faults.empty()) {
-      return BadInput(fmt::format("fault {} acts on tensors in the host's memory, the device is {}",
-                                  test_case().faults[0].id, test_case().device));
-    }
-    if (test_case().transport == "sim") SP_TRY(CheckSimulated(test_case()));
-    SP_TRY(CheckMesh(test_case().mesh));
-    return test_case().resume_mesh.empty() ? Ok() : CheckMesh(test_case().resume_mesh);
-  }
-  const auto refuse = [&](const std::string& what) {
-    return BadInput(fmt::format("{} acts in the reference pipeline, the subject is {}", what,
-                                test_case().subject));
-  };
-  if (!test_case().bug.empty()) return refuse("bug " + test_case().bug);
-  const ModelCase& model = test_case().model;
-  if (model.lora || !model.adapter.empty()) return refuse("an adapter");
-  if (model.from_scratch) return refuse("from_scratch");
-  if (test_case().device != "cpu") return refuse("device " + test_case().device);
-  if (test_case().leftovers) return refuse("leftovers: what an earlier job left");
-  if (test_case().optimizer != "none") return refuse("optimizer " + test_case().optimizer);
-  if (test_case().training.offload > 0) return refuse("offload");
-  if (test_case().device_bytes > 0) return refuse("device_bytes");
-  if (test_case().transport != "gloo") return refuse("transport " + test_case().transport);
-  for (const FaultCase& asked : test_case().faults) {
-    SP_ASSIGN(const Fault fault, FindFault(asked.id));
-    if (!fault.in_subject) return refuse("fault " + asked.id);
-  }
-  return Ok();
-}
-
-Status Run::Prepare() {
-  SP_TRY(CheckReferenceOnly());
-  source_ = test_case().model.checkpoint;
-  if (source_.empty()) {
-    source_ = options_.directory + "/source";
-    std::error_code error;
-    std::filesystem::remove_all(source_, error);
-    if (!std::filesystem::create_directory(source_, error)) {
-      return BadInput(fmt::format("{}: cannot be made: {}", source_, error.message()));
-    }
-    SP_TRY(oracle::WriteSynthetic(test_case(), source_));
-  }
-  const bool trains = test_case().subject == kReference && test_case().steps > 0;
-  SP_TRY(CheckSaveTo(options_.save_to, source_, trains, test_case().SavedSteps()));
-  SP_ASSIGN(locations_, oracle::LocateSource(test_case(), source_));
-  SP_TRY(CheckShapes());
-  if (!test_case().bug.empty()) SP_TRY(FindBug(test_case().bug));
-  if (test_case().as_stated && test_case().faults.empty()) {
-    return BadInput(
-        "--judge-faults: expected a fault to judge (--inject, --kill or --stop), found "
-        "none");
-  }
-  for (const FaultCase& asked : test_case().faults) {
-    SP_ASSIGN(const Fault fault, FindFault(asked.id));
-    if (Status sound = fault.check(test_case(), locations_, asked.where); !sound.ok()) {
-      return sound.error().While(text::Printable(asked.id + "@" + asked.where));
-    }
-    if (test_case().subject == kReference) continue;
-    if (const auto strikes = fault.in_subject(test_case(), asked.where); !strikes.ok()) {
-      return strikes.error().While(text::Printable(asked.id + "@" + asked.where));
-    }
-  }
-  SP_TRY(SelectProperties(options_.properties));
-  return Ok();
 }
 
 /// Why a planned phase cannot run here, or nothing.
@@ -310,7 +157,7 @@ Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
   }
   Tell(fmt::format("{}: {} ranks, {}", plan.name, plan.WorldSize(), plan.strategy));
   SP_ASSIGN(const auto exits,
-            launcher_.Launch({test_case(), plan, source_, locations_,
+            launcher_.Launch({test_case(), plan, prepared_.source, prepared_.locations,
                               SavedBy(plan.resumes.empty() ? plan.name : plan.resumes),
                               options_.directory + "/" + plan.name, captures_, fresh_}));
   for (size_t rank = 0; rank < exits.size(); ++rank) {
@@ -342,7 +189,7 @@ Status Run::Consult() {
   Tell("oracle: reading the checkpoints");
   SP_ASSIGN(const auto declared, oracle::DeclareModel(test_case()));
   const auto left = std::move(evidence_.oracle.left);  // looked at between the phases
-  SP_ASSIGN(evidence_.oracle, oracle::Consult(test_case(), source_, captures_));
+  SP_ASSIGN(evidence_.oracle, oracle::Consult(test_case(), prepared_.source, captures_));
   evidence_.oracle.left = left;
   for (const PhasePlan& plan : Plans()) {
     if (!plan.saves || plan.mode != RunMode::kValues) continue;
@@ -453,7 +300,7 @@ void Run::NoteUnseenBug(std::vector<PropertyResult>& results) const {
 Result<RunResult> Verify(const Case& test_case, Launcher& launcher, const VerifyOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   Run run(test_case, launcher, options);
-  SP_TRY(run.Prepare());
+  SP_TRY(run.Begin());
   SP_TRY(run.RunPhases());
   SP_TRY(run.Consult());
   SP_ASSIGN(auto results, run.JudgeAll());
