@@ -501,12 +501,12 @@ class DamagedDcp(CommandTest):
             [line.split(": ")[1] for line in done.err.splitlines()], ["run/step-11", "run/step-10"]
         )
 
-    def test_what_is_no_checkpoint_is_passed_over(self):
+    def test_what_is_no_checkpoint_is_skipped(self):
         shutil.copytree(self.dir / "dcp", self.dir / "run/step-9")
         self.write("run/logs/events.out", "x")
         self.write("run/results/metrics.json", "{}")
         self.write("run/latest", "step-9")
-        passed = "shardproof: run: passed over, being no checkpoints: logs, results"
+        passed = "shardproof: run: skipped, not checkpoints: logs, results"
         done = self.shardproof("audit", "run", "--latest-good")
         self.assert_exit(done, 0)
         self.assertEqual((done.out, done.err.splitlines()), ("run/step-9\n", [passed]))
