@@ -153,6 +153,7 @@ int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launche
                           .save_to = options.save_to,
                           .properties = options.properties,
                           .to_be_shown = !options.report.empty(),
+                          .confirms = options.confirms,
                           .progress = ShowProgress});
   ShowProgress("");
   if (!verified.ok()) {

@@ -15,6 +15,7 @@ struct ExecuteOptions {
   std::string json;      ///< file for the machine-readable result; "-" is stdout; or empty
   std::string python;    ///< interpreter for a Python subject; empty: the command's own
   std::string save_to;   ///< keep the saved checkpoint here; or empty
+  bool confirms = true;  ///< what failed is run again in fresh processes
   bool explain = false;  ///< show each property that was skipped, with its reason
   std::vector<std::string> properties;  ///< judge only these
   std::vector<std::string> command_line;

@@ -256,7 +256,8 @@ Result<std::vector<PropertyResult>> Run::JudgeAll() {
 }
 
 Result<std::vector<PropertyResult>> Run::Confirm(std::vector<PropertyResult> results) {
-  if (WorstVerdict(results) != Verdict::kFail || !launcher_.IsStanding()) return results;
+  if (!options_.confirms || !launcher_.IsStanding()) return results;
+  if (WorstVerdict(results) != Verdict::kFail) return results;
   Tell("confirming in fresh processes");
   fresh_ = true;  // the bytes that were captured are captured at once
   std::set<std::string> failed;

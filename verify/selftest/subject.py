@@ -50,7 +50,7 @@ class Subject(CommandTest):
         done = self.shardproof(
             "verify", "--subject", self.file, *source(expected),
             "--world", "2", "--property", expected["property"],
-            "--deadline", expected.get("deadline", DEADLINE_S), "--json", "-",
+            "--deadline", expected.get("deadline", DEADLINE_S), "--json", "-", "--no-confirm",
             *expected.get("arguments", ["--steps", "4" if trains(expected["property"]) else "0"]),
             timeout=220, PYTHONPATH=str(REPOSITORY / "verify" / "subjects"),
         )  # fmt: skip
