@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "verify/engine/reference_models.h"
+#include "verify/engine/fixture_models.h"
 
 namespace shardproof {
 namespace {

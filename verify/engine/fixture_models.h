@@ -1,4 +1,4 @@
-// What the reference pipeline and the independent oracle each make of a config.json, as text.
+// For tests: a config.json as the reference pipeline and the independent oracle read it, as text.
 #pragma once
 
 #include <fmt/format.h>
