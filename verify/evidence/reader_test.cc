@@ -210,8 +210,8 @@ TEST_F(EvidenceFiles, RefusesRunFilesThatAreWrong) {
   ASSERT_EQ(::mkfifo((directory_ + "/run.json").c_str(), 0600), 0);
   EXPECT_THAT(ReadEvidence(directory_).error().message, HasSubstr("run.json: is no regular file"));
   ASSERT_EQ(::unlink((directory_ + "/run.json").c_str()), 0);
-  const std::string head =
-      R"({"schema":1,"case":{"schema":1,"model":{"checkpoint":"d"},"mesh":[{"name":"tp","size":1}]},)";
+  const std::string head = R"({"schema":1,"case":{"schema":1,"model":{"checkpoint":"d"},)"
+                           R"("mesh":[{"name":"tp","size":1}]},)";
   const auto phase = [](const std::string& name, const std::string& rest) {
     return R"("phases":[{"name":")" + name + R"(","mode":"values","strategy":"plain","mesh":[],)" +
            rest + "}]}";
