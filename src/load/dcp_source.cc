@@ -14,6 +14,7 @@
 #include "src/format/file_names.h"
 #include "src/format/torch_archive.h"
 #include "src/format/torch_names.h"
+#include "src/load/dcp_piece.h"
 #include "src/mesh/boxes.h"
 #include "src/model/rng.h"
 #include "src/pickle/pickle.h"
@@ -39,24 +40,6 @@ constexpr std::string_view kValueEntry =
 constexpr std::string_view kModelPrefix = "model.";
 constexpr size_t kNamesMax = 1024;  // of one piece
 
-/// \param where  says it, if it comes to that: there are many pieces, and few are wrong.
-template <typename Where>
-Result<std::vector<int64_t>> Sizes(const PickleValue* value, Where where) {
-  std::vector<int64_t> sizes;
-  if (value == nullptr || !value->Is(Kind::kTuple)) {
-    return BadInput(fmt::format("{}: expected sizes, found {}", where(),
-                                value == nullptr ? "none" : Describe(*value)));
-  }
-  for (const PickleValue* item : value->items) {
-    if (!item->Is(Kind::kInteger) || item->is_big || item->integer < 0) {
-      return BadInput(
-          fmt::format("{}: expected integers of at least 0, found {}", where(), Describe(*item)));
-    }
-    sizes.push_back(item->integer);
-  }
-  return sizes;
-}
-
 /// Bytes of a tensor. \returns nullopt if they do not fit 63 bits.
 std::optional<uint64_t> BytesOf(const std::vector<int64_t>& shape, at::ScalarType dtype) {
   int64_t bytes = static_cast<int64_t>(c10::elementSize(dtype));
@@ -77,17 +60,13 @@ struct Place {
   uint64_t length = 0;
 };
 
-/// What the pickle of a piece was found to be.
-struct KnownPiece {
-  at::ScalarType dtype = at::kFloat;
-  std::vector<int64_t> sizes;
-  uint64_t begin = 0;  ///< in its storage, bytes
-};
-
 class Reader {
  public:
   Reader(FileSystem& files, const std::string& directory)
-      : files_(files), directory_(directory), where_(directory + "/" + kDcpMetadataName) {}
+      : files_(files),
+        directory_(directory),
+        where_(directory + "/" + kDcpMetadataName),
+        pieces_(where_) {}
 
   Result<Source> Run() {
     SP_ASSIGN(std::string bytes, files_.ReadText(where_, kMetadataBytesMax));
@@ -143,7 +122,7 @@ class Reader {
       const PickleValue* offset = index.At("offset");
       if (offset != nullptr && !offset->Is(Kind::kNone)) {
         SP_ASSIGN(place.offsets,
-                  Sizes(offset, [&] { return where_ + ": offset of " + Quote(name->text); }));
+                  DcpSizes(offset, [&] { return where_ + ": offset of " + Quote(name->text); }));
       }
       const PickleValue* transforms = info.At("transform_descriptors");
       if (transforms != nullptr && !transforms->Is(Kind::kNone) && !transforms->items.empty()) {
@@ -229,7 +208,7 @@ class Reader {
     SourceTensor tensor;
     SP_ASSIGN(tensor.dtype, DtypeOf(name, entry));
     SP_ASSIGN(tensor.shape,
-              Sizes(entry.At("size"), [&] { return where_ + ": size of " + Quote(name); }));
+              DcpSizes(entry.At("size"), [&] { return where_ + ": size of " + Quote(name); }));
     const auto bytes = BytesOf(tensor.shape, tensor.dtype);
     if (!bytes)
       return WrongOf(name, "a size that fits 63 bits",
@@ -259,9 +238,9 @@ class Reader {
 
   Status ReadChunk(const std::string& name, const PickleValue& chunk, Box& read,
                    SourceTensor& tensor) {
-    const auto of = [&](const char* what) { return PieceOf(name) + what; };
-    SP_ASSIGN(const auto offsets, Sizes(chunk.At("offsets"), [&] { return of(": offsets"); }));
-    SP_ASSIGN(const auto sizes, Sizes(chunk.At("sizes"), [&] { return of(": sizes"); }));
+    const auto of = [&](const char* what) { return pieces_.PieceOf(name) + what; };
+    SP_ASSIGN(const auto offsets, DcpSizes(chunk.At("offsets"), [&] { return of(": offsets"); }));
+    SP_ASSIGN(const auto sizes, DcpSizes(chunk.At("sizes"), [&] { return of(": sizes"); }));
     bool inside = offsets.size() == tensor.shape.size() && sizes.size() == tensor.shape.size();
     for (size_t d = 0; inside && d < sizes.size(); ++d) {
       inside = offsets[d] <= tensor.shape[d] && sizes[d] <= tensor.shape[d] - offsets[d];
@@ -275,7 +254,7 @@ class Reader {
     SP_ASSIGN(const Place* place, PlaceOf(name, offsets));
     SP_ASSIGN(const ReadItem item, ItemAt(*place));
     const auto bytes = BytesOf(sizes, tensor.dtype);
-    SP_ASSIGN(const uint64_t begin, KnownBeginOf(name, item, tensor.dtype, sizes));
+    SP_ASSIGN(const uint64_t begin, pieces_.BeginOf(name, item.pickle, tensor.dtype, sizes));
     if (begin > item.data_bytes || *bytes > item.data_bytes - begin) {
       return WrongOf(name, fmt::format("{} bytes of piece {}", *bytes, box()),
                      fmt::format("{} from byte {} on", item.data_bytes, begin));
@@ -289,72 +268,6 @@ class Reader {
       offset += run.length * run.count * element;
     }
     return Ok();
-  }
-
-  std::string PieceOf(const std::string& name) const {
-    return where_ + ": piece of " + Quote(name);
-  }
-
-  /// The same as BeginOf; a pickle that was read already, of a piece of that dtype and sizes, is
-  /// not read again: layers are alike.
-  Result<uint64_t> KnownBeginOf(const std::string& name, const ReadItem& item, at::ScalarType dtype,
-                                const std::vector<int64_t>& sizes) {
-    const auto known = known_.find(item.pickle);
-    const bool is_known =
-        known != known_.end() && known->second.dtype == dtype && known->second.sizes == sizes;
-    if (is_known) return known->second.begin;
-    SP_ASSIGN(const uint64_t begin, BeginOf(name, item, dtype, sizes));
-    known_.insert_or_assign(std::string(item.pickle), KnownPiece{dtype, sizes, begin});
-    return begin;
-  }
-
-  /// Where a piece begins in its storage, from what its pickle says it is. Bytes.
-  Result<uint64_t> BeginOf(const std::string& name, const ReadItem& item, at::ScalarType dtype,
-                           const std::vector<int64_t>& sizes) const {
-    SP_ASSIGN(const Pickle pickle, pickle::ReadPickle(std::string(item.pickle), PieceOf(name)));
-    const PickleValue& call = pickle.root();
-    const bool is_v3 = call.IsObject("torch._utils._rebuild_tensor_v3");
-    if (!is_v3 && !call.IsObject("torch._utils._rebuild_tensor_v2")) {
-      return WrongOf(name, "a tensor", Describe(call));
-    }
-    const auto& given = call.items;
-    const bool fits = given.size() >= (is_v3 ? 7u : 6u) && given[0]->Is(Kind::kPersistent) &&
-                      given[0]->items.size() == 1 && given[0]->items[0]->Is(Kind::kTuple) &&
-                      given[0]->items[0]->items.size() == 5 && given[1]->Is(Kind::kInteger) &&
-                      !given[1]->is_big && given[1]->integer >= 0;
-    if (!fits) return WrongOf(name, "the arguments of a tensor", Describe(call));
-    const auto& storage = given[0]->items[0]->items;
-    if (storage[2]->text != "0") return WrongOf(name, "the storage '0'", Describe(*storage[2]));
-    const auto found = DtypeFromTorchName(is_v3 ? given[6]->text : storage[1]->text);
-    SP_ASSIGN(const auto shape, Sizes(given[2], [&] { return PieceOf(name); }));
-    SP_ASSIGN(const auto strides, Sizes(given[3], [&] { return PieceOf(name); }));
-    if (!found || *found != dtype || shape != sizes) {
-      return WrongOf(name, fmt::format("a piece {} [{}]", DtypeName(dtype), fmt::join(sizes, ", ")),
-                     fmt::format("{} [{}]", found ? DtypeName(*found) : "an unknown dtype",
-                                 fmt::join(shape, ", ")));
-    }
-    if (!IsRowMajor(shape, strides)) {
-      return Unsupported(
-          fmt::format("{}: tensor {}: a piece of strides [{}], not in row-major order",
-                      Printable(where_), Quote(name), fmt::join(strides, ", ")));
-    }
-    uint64_t begin = 0;
-    if (__builtin_mul_overflow(static_cast<uint64_t>(given[1]->integer), c10::elementSize(dtype),
-                               &begin)) {
-      return WrongOf(name, "an offset within its storage", Describe(*given[1]));
-    }
-    return begin;
-  }
-
-  static bool IsRowMajor(const std::vector<int64_t>& shape, const std::vector<int64_t>& strides) {
-    if (shape.size() != strides.size()) return false;
-    int64_t expected = 1;
-    for (size_t d = shape.size(); d-- > 0;) {
-      if (shape[d] == 0) return true;
-      if (shape[d] > 1 && strides[d] != expected) return false;
-      expected *= shape[d];
-    }
-    return true;
   }
 
   /// That the pieces are the whole image, each byte once.
@@ -488,8 +401,8 @@ class Reader {
   std::map<std::string, int64_t, std::less<>> number_of_;  ///< of a file, in Source::files
   std::vector<std::string> names_;                         ///< of the files
   uint64_t value_bytes_ = 0;
-  std::vector<Place> places_;                             ///< sorted by name and offsets
-  std::map<std::string, KnownPiece, std::less<>> known_;  ///< by their pickles
+  std::vector<Place> places_;  ///< sorted by name and offsets
+  DcpPieces pieces_;
 };
 
 }  // namespace

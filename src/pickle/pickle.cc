@@ -143,6 +143,13 @@ Status PickleMachine::Step(uint8_t op) {
       if (stack_.size() <= Floor()) return Wrong("a value to double", "an empty stack");
       return Push(stack_.back());
     }
+    default:
+      return StepOfValues(op);
+  }
+}
+
+Status PickleMachine::StepOfValues(uint8_t op) {
+  switch (op) {
     case kNone:
       return PushCommon(none_, Kind::kNone);
     case kNewTrue:
@@ -184,6 +191,13 @@ Status PickleMachine::Step(uint8_t op) {
     case kBinBytes8:
     case kByteArray8:
       return PushCounted(Kind::kBytes, 8);
+    default:
+      return StepOfContainers(op);
+  }
+}
+
+Status PickleMachine::StepOfContainers(uint8_t op) {
+  switch (op) {
     case kEmptyTuple:
       return PushCommon(empty_, Kind::kTuple);
     case kTuple1:
@@ -219,6 +233,13 @@ Status PickleMachine::Step(uint8_t op) {
       SP_ASSIGN(auto items, PopToMark());
       return Extend(std::move(items), op == kSetItems);
     }
+    default:
+      return StepOfNames(op);
+  }
+}
+
+Status PickleMachine::StepOfNames(uint8_t op) {
+  switch (op) {
     case kBinPut:
     case kLongBinPut: {
       SP_ASSIGN(const uint64_t index, TakeNumber(op == kBinPut ? 1 : 4));
@@ -269,9 +290,8 @@ Status PickleMachine::Step(uint8_t op) {
       return PushItems(Kind::kPersistent, {id});
     }
     default:
-      break;
+      return Wrong("an opcode that checkpoints need", fmt::format("0x{:02x}", op));
   }
-  return Wrong("an opcode that checkpoints need", fmt::format("0x{:02x}", op));
 }
 
 Result<Pickle> ReadPickle(std::string bytes, const std::string& where) {

@@ -77,8 +77,11 @@ class PickleMachine {
   Status PushFloat(double number);
   Status PushCounted(Kind kind, int width);
 
-  /// What one opcode does.
-  Status Step(uint8_t op);
+  /// What one opcode does. Each of these knows the opcodes of one kind, and passes on the others.
+  Status Step(uint8_t op);  ///< the stream itself, the stack and its marks
+  Status StepOfValues(uint8_t op);
+  Status StepOfContainers(uint8_t op);
+  Status StepOfNames(uint8_t op);  ///< and of calls and the memo
 
   const std::string& where_;
   Pickle pickle_;

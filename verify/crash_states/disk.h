@@ -84,6 +84,8 @@ class Disk {
   const FileContent& Content(Inode file) const { return nodes_[file]->content; }
   /// kNoInode where nothing has this path, in which no symbolic link is followed.
   Inode Find(const std::string& path) const;
+  /// Whether `inode` is `directory` or somewhere below it.
+  bool IsBelow(Inode inode, Inode directory) const;
   /// By inode: whether it is the root or has a name below it.
   std::vector<bool> Linked() const;
   /// Whether a directory is below itself, which no file system lets happen.
@@ -114,7 +116,6 @@ class Disk {
   Node& ToChange(Inode inode);
   uint64_t HashOf(Inode inode) const;
   bool Same(Inode mine, const Disk& other, Inode theirs) const;
-  bool IsBelow(Inode inode, Inode directory) const;
   Status ReadInto(Inode inode, const std::string& root, const std::string& place, Met& met);
   Status WriteFrom(Inode inode, const std::string& root, const std::string& place) const;
   void AppendText(Inode inode, const std::string& prefix, std::string& text) const;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "verify/crash_states/disk.h"
 
@@ -48,31 +49,29 @@ const char* WhatIs(const Disk& disk, Inode inode) {
   return disk.Names(inode).empty() ? "an empty directory" : "a directory that is not empty";
 }
 
-Error Impossible(const FileOperation& operation, const std::string& path,
-                 const std::string& expected, const std::string& found) {
+/// What is wrong with an operation's path or other path, which leads to `place`.
+Error WrongPlace(const Disk& disk, const FileOperation& operation, const std::string& path,
+                 const Place& place, const std::string& expected) {
   return BadInput(fmt::format("operation {} of rank {}, {}: '{}': expected {}, found {}",
                               operation.sequence, operation.rank, Describe(operation), path,
-                              expected, found));
+                              expected,
+                              place.missing.empty() ? WhatIs(disk, place.inode) : "another path"));
 }
 
-}  // namespace
-
-Inode Disk::Find(const std::string& path) const {
-  const Place place = Locate(*this, path);
-  return place.missing.empty() ? place.inode : kNoInode;
+/// Whether it is about a second path, too.
+bool NamesTwo(OperationKind kind) {
+  return kind == OperationKind::kRename || kind == OperationKind::kExchange ||
+         kind == OperationKind::kLink;
 }
 
-Result<Change> Disk::Resolve(const FileOperation& operation) const {
+/// Of every kind: that the path leads somewhere, and that a file can have the offset and size.
+Status CheckPlace(const Disk& disk, const FileOperation& operation, const Place& at) {
   using enum OperationKind;
   const OperationKind kind = operation.kind;
-  const Place at = Locate(*this, operation.path);
   const auto wrong = [&](const std::string& expected) {
-    return Impossible(operation, operation.path, expected,
-                      at.missing.empty() ? WhatIs(*this, at.inode) : "another path");
+    return WrongPlace(disk, operation, operation.path, at, expected);
   };
   if (!at.missing.empty()) return wrong(at.missing);
-  const bool is_there = at.inode != kNoInode;
-  const bool is_directory = is_there && IsDirectory(at.inode);
   const bool moves_name =
       kind != kWrite && kind != kTruncate && kind != kSyncFile && kind != kSyncDirectory;
   if (moves_name && at.name.empty()) return wrong("a name below the directory that is looked at");
@@ -80,25 +79,34 @@ Result<Change> Disk::Resolve(const FileOperation& operation) const {
       operation.offset > INT64_MAX - static_cast<int64_t>(operation.bytes.size())) {
     return wrong("offset and size that a file can have");
   }
+  return Ok();
+}
 
-  Change change;
-  change.kind = kind;
-  change.inode = at.inode;
+/// The rest of `change`, of an operation on the one path that leads to `at`.
+Result<Change> ResolveOne(const Disk& disk, const FileOperation& operation, const Place& at,
+                          Change change) {
+  using enum OperationKind;
+  const OperationKind kind = operation.kind;
+  const auto wrong = [&](const std::string& expected) {
+    return WrongPlace(disk, operation, operation.path, at, expected);
+  };
+  const bool is_there = at.inode != kNoInode;
+  const bool is_directory = is_there && disk.IsDirectory(at.inode);
   switch (kind) {
     case kCreate:
     case kMakeDirectory:
     case kSymlink:
       if (is_there) return wrong("nothing yet");
       if (kind == kSymlink) change.bytes = std::make_shared<const std::string>(operation.other);
-      change.inode = inode_count();
+      change.inode = disk.inode_count();
       change.size_after = operation.size;
       change.names = {{at.directory, at.name, kNoInode, change.inode}};
       return change;
     case kWrite:
     case kTruncate:
     case kSyncFile:
-      if (!is_there || is_directory || IsLink(at.inode)) return wrong("a file");
-      change.size_before = Content(at.inode).size();
+      if (!is_there || is_directory || disk.IsLink(at.inode)) return wrong("a file");
+      change.size_before = disk.Content(at.inode).size();
       change.size_after = change.size_before;
       if (kind == kTruncate) change.size_after = operation.size;
       if (kind != kWrite) return change;
@@ -117,20 +125,30 @@ Result<Change> Disk::Resolve(const FileOperation& operation) const {
       change.names = {{at.directory, at.name, at.inode, kNoInode}};
       return change;
     case kRemoveDirectory:
-      if (!is_directory || !Names(at.inode).empty()) return wrong("an empty directory");
+      if (!is_directory || !disk.Names(at.inode).empty()) return wrong("an empty directory");
       change.names = {{at.directory, at.name, at.inode, kNoInode}};
       return change;
     case kRename:
     case kExchange:
     case kLink:
-      break;
+      break;  // of ResolveTwo
   }
+  return change;
+}
 
-  if (!is_there) return wrong("a file or directory");
-  const Place to = Locate(*this, operation.other);
+/// Likewise, of one that gives what is at `at` a name at its other path.
+Result<Change> ResolveTwo(const Disk& disk, const FileOperation& operation, const Place& at,
+                          Change change) {
+  using enum OperationKind;
+  const OperationKind kind = operation.kind;
+  const auto wrong = [&](const std::string& expected) {
+    return WrongPlace(disk, operation, operation.path, at, expected);
+  };
+  if (at.inode == kNoInode) return wrong("a file or directory");
+  const bool is_directory = disk.IsDirectory(at.inode);
+  const Place to = Locate(disk, operation.other);
   const auto wrong_target = [&](const std::string& expected) {
-    return Impossible(operation, operation.other, expected,
-                      to.missing.empty() ? WhatIs(*this, to.inode) : "another path");
+    return WrongPlace(disk, operation, operation.other, to, expected);
   };
   if (!to.missing.empty()) return wrong_target(to.missing);
   if (to.name.empty()) return wrong_target("a name below the directory that is looked at");
@@ -141,21 +159,38 @@ Result<Change> Disk::Resolve(const FileOperation& operation) const {
     return change;
   }
   if (to.inode == at.inode) return change;  // rename(2): nothing is done
-  if (IsBelow(to.directory, at.inode) ||
-      (kind == kExchange && to.inode != kNoInode && IsBelow(at.directory, to.inode))) {
+  if (disk.IsBelow(to.directory, at.inode) ||
+      (kind == kExchange && to.inode != kNoInode && disk.IsBelow(at.directory, to.inode))) {
     return wrong_target("a path that is not below the other");
   }
   if (kind == kExchange && to.inode == kNoInode) return wrong_target("a file or directory");
   if (kind == kRename && to.inode != kNoInode) {
-    if (is_directory && !(IsDirectory(to.inode) && Names(to.inode).empty())) {
+    if (is_directory && !(disk.IsDirectory(to.inode) && disk.Names(to.inode).empty())) {
       return wrong_target("nothing, or an empty directory");
     }
-    if (!is_directory && IsDirectory(to.inode)) return wrong_target("nothing, or a file");
+    if (!is_directory && disk.IsDirectory(to.inode)) return wrong_target("nothing, or a file");
   }
   change.other = to.inode;
   change.names = {{at.directory, at.name, at.inode, kind == kExchange ? to.inode : kNoInode},
                   {to.directory, to.name, to.inode, at.inode}};
   return change;
+}
+
+}  // namespace
+
+Inode Disk::Find(const std::string& path) const {
+  const Place place = Locate(*this, path);
+  return place.missing.empty() ? place.inode : kNoInode;
+}
+
+Result<Change> Disk::Resolve(const FileOperation& operation) const {
+  const Place at = Locate(*this, operation.path);
+  SP_TRY(CheckPlace(*this, operation, at));
+  Change change;
+  change.kind = operation.kind;
+  change.inode = at.inode;
+  if (NamesTwo(operation.kind)) return ResolveTwo(*this, operation, at, std::move(change));
+  return ResolveOne(*this, operation, at, std::move(change));
 }
 
 }  // namespace shardproof::crash

@@ -65,7 +65,11 @@ class TracedSave : public trace::Listener {
 
   TracedSave() = default;
 
-  Plan PlanOf(const trace::Call& call);
+  /// Of any call. Each of these knows the calls of one kind, and passes on the others.
+  Plan PlanOf(const trace::Call& call);  ///< what a file holds, and its syncs
+  Plan PlanOfNames(const trace::Call& call);
+  Plan PlanOfOthers(const trace::Call& call);  ///< mappings, rings, mounts
+
   Plan PlanOfOpen(const trace::Call& call, int directory, uint64_t path, uint64_t flags);
   Plan PlanOfWrite(const trace::Call& call, int descriptor, std::optional<int64_t> offset,
                    uint64_t write_flags = 0);
@@ -81,6 +85,7 @@ class TracedSave : public trace::Listener {
   Plan PlanOfName(OperationKind kind, const trace::Call& call, int directory, uint64_t path);
   Plan PlanOfRefusal(const trace::Call& call, int directory, uint64_t path,
                      const std::string& expected);
+  Finish RefuseOtherRoot();
   void NoteMapping(const trace::Call& call);
 
   /// Relative to `root_`; nothing if it is not below it.

@@ -102,6 +102,14 @@ TracedSave::Plan TracedSave::PlanOf(const Call& call) {
     case SYS_sync:
     case SYS_syncfs:
       return PlanOfSyncAll(call);
+    default:
+      return PlanOfNames(call);
+  }
+}
+
+TracedSave::Plan TracedSave::PlanOfNames(const Call& call) {
+  const auto& a = call.arguments;
+  switch (call.number) {
     case SYS_rename:
       return PlanOfRename(call, AT_FDCWD, a[0], AT_FDCWD, a[1], 0);
     case SYS_renameat:
@@ -132,6 +140,14 @@ TracedSave::Plan TracedSave::PlanOf(const Call& call) {
       return PlanOfSymlink(call, a[0], AT_FDCWD, a[1]);
     case SYS_symlinkat:
       return PlanOfSymlink(call, a[0], Fd(a[1]), a[2]);
+    default:
+      return PlanOfOthers(call);
+  }
+}
+
+TracedSave::Plan TracedSave::PlanOfOthers(const Call& call) {
+  const auto& a = call.arguments;
+  switch (call.number) {
     case SYS_mmap:
       NoteMapping(call);
       return std::nullopt;
@@ -150,17 +166,12 @@ TracedSave::Plan TracedSave::PlanOf(const Call& call) {
     case SYS_chroot:
     case SYS_pivot_root:
     case SYS_setns:
-      return [this](const Call& left) {
-        if (!left.failed()) Refuse(left, root_, "expected the mounts and the root to stay");
-      };
+      return RefuseOtherRoot();
     case SYS_mount: {
       const auto path = trace::ResolvePathAt(call.thread, AT_FDCWD, a[1]);
       if (!path) return std::nullopt;
       const bool is_ours = Below(*path) || root_.starts_with(*path + "/");
-      if (!is_ours) return std::nullopt;
-      return [this](const Call& left) {
-        if (!left.failed()) Refuse(left, root_, "expected the mounts and the root to stay");
-      };
+      return is_ours ? Plan(RefuseOtherRoot()) : std::nullopt;
     }
     default:
       return std::nullopt;
@@ -372,6 +383,12 @@ TracedSave::Plan TracedSave::PlanOfRefusal(const Call& call, int directory, uint
   if (!named || !Below(*named)) return std::nullopt;
   return [this, path = *named, expected](const Call& left) {
     if (!left.failed()) Refuse(left, path, expected);
+  };
+}
+
+TracedSave::Finish TracedSave::RefuseOtherRoot() {
+  return [this](const Call& left) {
+    if (!left.failed()) Refuse(left, root_, "expected the mounts and the root to stay");
   };
 }
 

@@ -1,5 +1,5 @@
 // Cases that nobody wrote: everything that a Case can say of a model, a mesh and a way of loading,
-// drawn from a seed. generate.cc is the one file that knows rapidcheck.
+// drawn from a seed.
 #pragma once
 
 #include <cstdint>

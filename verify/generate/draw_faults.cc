@@ -1,0 +1,149 @@
+#include "verify/generate/draw_faults.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "verify/case/names.h"
+#include "verify/generate/draw.h"
+
+namespace shardproof::draw {
+namespace {
+
+/// A stage that every rank comes to, whatever the case.
+std::string EarlyStage() {
+  return OneOf<std::string>({"built", "sharded", "materialized", "ready"});
+}
+
+using Certain = FaultDraw::Certain;
+using Anywhere = FaultDraw::Anywhere;
+
+/// Those of the faults that a case may have, by how they are drawn.
+class Choices {
+ public:
+  Choices(const std::vector<DrawnFault>& faults, const Case& made)
+      : faults_(faults), ranks_(made.WorldSize()), is_simulated_(made.transport == "sim") {}
+
+  std::vector<DrawnFault> ThatStrike(bool need_processes) const {
+    return Those([&](const FaultDraw& draw) {
+      return draw.certain != Certain::kNowhere && draw.needs_processes == need_processes;
+    });
+  }
+  std::vector<DrawnFault> Somewhere(Anywhere anywhere) const {
+    return Those([&](const FaultDraw& draw) { return draw.anywhere == anywhere; });
+  }
+
+ private:
+  std::vector<DrawnFault> Those(const std::function<bool(const FaultDraw&)>& wanted) const {
+    std::vector<DrawnFault> those;
+    for (const DrawnFault& fault : faults_) {
+      const FaultDraw& draw = fault.draw;
+      const bool can = (!draw.needs_others || ranks_ > 1) &&
+                       (!draw.only_simulated || is_simulated_) &&
+                       (!draw.needs_processes || !is_simulated_);
+      if (can && wanted(draw)) those.push_back(fault);
+    }
+    return those;
+  }
+
+  const std::vector<DrawnFault>& faults_;
+  const int64_t ranks_;
+  const bool is_simulated_;
+};
+
+/// Rank 0 comes by its first call whatever the case: it maps the checkpoint, makes what a save is
+/// written into, writes, syncs and renames it, and reads it back.
+FaultCase AtCertain(const DrawnFault& fault, const std::string& moment,
+                    const std::string& allocation) {
+  if (fault.draw.certain == Certain::kEarlyStage) return {fault.id, moment};
+  return {fault.id, fault.draw.certain == Certain::kAllocation ? allocation : "0:0"};
+}
+
+/// Whether there is a byte to be damaged in what it saves.
+bool SavesBytes(const Case& made) {
+  return std::any_of(
+      made.model.tensors.begin(), made.model.tensors.end(), [](const TensorCase& tensor) {
+        return tensor.persistent && TensorBytes(tensor.dtype, tensor.shape).value_or(0) > 0;
+      });
+}
+
+FaultCase FaultThatStrikes(const Case& made, const Choices& choices) {
+  const int64_t ranks = made.WorldSize();
+  if (made.transport != "sim" && Chance(40)) {
+    const std::string moment = fmt::format("{}@{}", Between(0, ranks - 1), EarlyStage());
+    const std::string allocation = fmt::format("{}:0", Between(0, 800));
+    return AtCertain(OneOf(choices.ThatStrike(true)), moment, allocation);
+  }
+  const std::string rank = std::to_string(Between(0, ranks - 1));
+  const std::string early = EarlyStage();
+  if (SavesBytes(made) && Chance(8)) return {"file/rot", std::to_string(Between(0, 9999))};
+  return AtCertain(OneOf(choices.ThatStrike(false)), rank + "@" + early, "0:0");
+}
+
+/// Anything, anywhere: it may never come to it.
+FaultCase FaultSomewhere(const Case& made, const Choices& choices) {
+  const bool trains = made.steps > 0;
+  const std::string rank = std::to_string(Between(0, made.WorldSize() - 1));
+  if (Chance(30)) {
+    return {OneOf(choices.Somewhere(Anywhere::kCollective)).id,
+            fmt::format("{}@#{}", rank, Between(0, trains ? 80 : 30))};
+  }
+  return {OneOf(choices.Somewhere(Anywhere::kCall)).id,
+          fmt::format("{}:{}", Between(0, trains ? 40 : 12), rank)};
+}
+
+/// Two ranks of a world, another one each time.
+std::pair<std::string, std::string> TwoRanks(int64_t ranks) {
+  const int64_t one = Between(0, ranks - 1);
+  return {std::to_string(one), std::to_string((one + Between(1, ranks - 1)) % ranks)};
+}
+
+/// Two that both strike: the first does not end the job, or the other strikes before the job has
+/// heard of it, on another rank at the same stage.
+std::vector<FaultCase> BothStrike(Case& made) {
+  const int64_t ranks = made.WorldSize();
+  const std::string any = std::to_string(Between(0, ranks - 1));
+  if (!made.faults.empty())
+    return {made.faults[0], {"rank/kill", any + "@resumed"}};  // restored from an older save
+  if (ranks == 1 || Chance(10)) {
+    return {{"file/slow", "0:0"},
+            OneOf<FaultCase>(
+                {{"file/fsync", "0:0"}, {"file/rename", "0:0"}, {"rank/kill", any + "@saved"}})};
+  }
+  const auto [a, b] = TwoRanks(ranks);
+  if (made.transport != "sim" && Chance(30)) {
+    return {{OneOf<std::string>({"store/gone", "rank/slow"}), a + "@built"},
+            {OneOf<std::string>({"rank/kill", "rank/stop"}),
+             b + "@" + OneOf<std::string>({"ready", "saved"})}};
+  }
+  if (Chance(50))
+    return {{"file/fsync", "0:" + a},
+            {OneOf<std::string>({"file/fsync", "file/enospc"}), "0:" + b}};
+  const std::string stage = EarlyStage();
+  const std::vector<std::string> lost = {"rank/kill", "rank/leave"};
+  return {{OneOf(lost), a + "@" + stage}, {OneOf(lost), b + "@" + stage}};
+}
+
+}  // namespace
+
+void AddFaults(Case& made, const std::vector<DrawnFault>& faults) {
+  const int64_t ranks = made.WorldSize();
+  made.as_stated = true;
+  made.device = "cpu";
+  // What is lost without a process being gone is known after this, over real transports.
+  if (made.transport != "sim") made.deadline_ms = 6000;
+  if (Chance(50)) {
+    made.faults = BothStrike(made);
+    return;
+  }
+  const Choices choices(faults, made);
+  const bool is_late = Chance(50);
+  const std::string at_the_end = std::to_string(Between(0, ranks - 1)) + "@saved";
+  made.faults = {is_late ? FaultCase{"rank/kill", at_the_end} : FaultThatStrikes(made, choices)};
+  if (is_late || Chance(40)) made.faults.push_back(FaultSomewhere(made, choices));
+}
+
+}  // namespace shardproof::draw

@@ -1,0 +1,17 @@
+// The faults of a case.
+#pragma once
+
+#include <vector>
+
+#include "verify/case/case.h"
+#include "verify/case/fault_draw.h"
+
+namespace shardproof::draw {
+
+/// One fault, or two: such that both strike, or of which either may come first, beside one that
+/// strikes early for certain, or one that strikes late if the other has not. The case is then
+/// judged by what comes of them alone. Only within CaseOf.
+/// \param made  has its model, meshes, transport and steps
+void AddFaults(Case& made, const std::vector<DrawnFault>& faults);
+
+}  // namespace shardproof::draw
