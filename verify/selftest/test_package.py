@@ -1,5 +1,5 @@
-"""The Python package as pip installs it, from this build, in a folder of its own: what is in it, and
-that the command runs from there.
+"""The Python package as pip installs it, from this build, in a folder of its own: what is in it,
+and that the command runs from there.
 """
 
 import importlib.metadata
@@ -68,7 +68,8 @@ class Package(CommandTest):
                             ("_bin/shardproof", given | beside)):  # fmt: skip
             done = self.run_process("readelf", "-d", self.package / file)
             needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", done.out))
-            # Files are compared and audited without LibTorch, which takes a third of a second to load.
+            # Files are compared and audited without LibTorch, which takes a third of a second to
+            # load.
             self.assertEqual("libtorch_cpu.so" in needed, file != "_bin/shardproof", file)
             self.assertLessEqual(needed, known, file)
 

@@ -17,8 +17,8 @@ class SavedByFsdp(CommandTest):
     """Cut over a mesh by FSDP2, against the same state gathered whole."""
 
     def holds(self, mesh):
-        saved = self.run_process(sys.executable, REPOSITORY / "verify/selftest/save_dcp.py", "saved", mesh,
-                                 timeout=200, TMPDIR=str(self.dir))  # fmt: skip
+        saved = self.run_process(sys.executable, REPOSITORY / "verify/selftest/save_dcp.py",
+                                 "saved", mesh, timeout=200, TMPDIR=str(self.dir))  # fmt: skip
         self.assert_exit(saved, 0)
         document = self.judged("compare", "saved/dcp", "saved/full.pt", code=0)
         self.assertEqual((document["verdict"], document["tensors"]), ("pass", TENSORS))
@@ -102,12 +102,15 @@ class OfTorchSave(CommandTest):
                 folder / "model_optim_rng.pt",
             )
         audited = self.judged("audit", "step", code=0)
-        self.assertEqual([tensor["name"] for tensor in audited["tensors"]],
-                         [f"mp_rank_0{rank}/model_optim_rng/model.w" for rank in (0, 1)])  # fmt: skip
+        self.assertEqual(
+            [tensor["name"] for tensor in audited["tensors"]],
+            [f"mp_rank_0{rank}/model_optim_rng/model.w" for rank in (0, 1)],
+        )
         self.assertEqual([value["text"] for value in audited["values"]], ["0", "1"])
 
     def test_a_model_in_several_files_is_one(self):
-        """As Transformers wrote them before safetensors; what else lies there is not the model's."""
+        """As Transformers wrote them before safetensors; what else lies there is not the
+        model's."""
         state = {f"layer.{i}.weight": torch.randn(4, 2) for i in range(4)}
         folder = self.dir / "model"
         folder.mkdir()
@@ -232,11 +235,12 @@ class WhatTensorsAre(CommandTest):
 
 class OfEveryDtype(CommandTest):
     # By safetensors' names; it has none for the others.
-    NAMES = {"bfloat16": "BF16", "bool": "BOOL", "complex64": "C64", "float16": "F16", "float32": "F32",
-             "float64": "F64", "float8_e4m3fn": "F8_E4M3", "float8_e4m3fnuz": "F8_E4M3FNUZ",
-             "float8_e5m2": "F8_E5M2", "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0",
-             "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64",
-             "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64"}  # fmt: skip
+    NAMES = {"bfloat16": "BF16", "bool": "BOOL", "complex64": "C64", "float16": "F16",
+             "float32": "F32", "float64": "F64", "float8_e4m3fn": "F8_E4M3",
+             "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2": "F8_E5M2",
+             "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0", "int8": "I8",
+             "int16": "I16", "int32": "I32", "int64": "I64", "uint8": "U8", "uint16": "U16",
+             "uint32": "U32", "uint64": "U64"}  # fmt: skip
 
     def test_it_is_read_or_refused_by_its_name(self):
         """Whatever this torch can save."""
@@ -327,7 +331,8 @@ class Rot(CommandTest):
 
 
 class DcpOfParts(CommandTest):
-    """What DCP writes without saying what the whole is: named, and not called damaged or complete."""
+    """What DCP writes without saying what the whole is: named, and not called damaged or
+    complete."""
 
     STATE = {"w": torch.ones(4), "v": torch.zeros(2)}
 
@@ -537,7 +542,8 @@ class Attack:
 
 
 def attacks(proof):
-    """Pickles that would leave `proof` behind if Python loaded them, or fill its memory or stack."""
+    """Pickles that would leave `proof` behind if Python loaded them, or fill its memory or
+    stack."""
     import os
     import subprocess
 
@@ -575,7 +581,8 @@ def attacks(proof):
         "endless_dict": b"\x80\x02}q\0(X\x01\0\0\0ah\0u.",
         "laughs": b"\x80\x04(]\x94" + b"".join(
             b"](" + bytes((0x68, i)) * 10 + b"e\x94" for i in range(60)) + b"l.",
-        "copies": b"\x80\x04(" + b"N" * 500_000 + b"t\x940(" + b"ctorch\nSize\nh\0\x85R" * 5_000 + b"l.",
+        "copies": b"\x80\x04(" + b"N" * 500_000 + b"t\x940("
+        + b"ctorch\nSize\nh\0\x85R" * 5_000 + b"l.",
         "empty": b"",
         "text": b"this is no pickle",
     }  # fmt: skip
@@ -583,7 +590,8 @@ def attacks(proof):
 
 
 class MaliciousPickles(CommandTest):
-    """In each of the places that hold one: refused in one line, nothing run, little memory taken."""
+    """In each of the places that hold one: refused in one line, nothing run, little memory
+    taken."""
 
     labels = "selftest framework"
     timeout_s = 240
@@ -672,12 +680,14 @@ class BadInput(CommandTest):
         self.refused("audit", "a.pt", names=["not compressed", "'a/data.pkl'"])
 
     def test_a_directory_of_damaged_safetensors(self):
-        """What the index names and the files do not have is damage, not an unreadable checkpoint."""
+        """What the index names and the files do not have is damage, not an unreadable
+        checkpoint."""
         from checkpoints import f32
 
         write_safetensors(self.dir / "model-1.safetensors", {"a": f32([2])})
         self.write("model.safetensors.index.json",
-                   {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}})  # fmt: skip
+                   {"weight_map": {"a": "model-1.safetensors",
+                                   "b": "model-2.safetensors"}})  # fmt: skip
         audited = self.judged("audit", ".", code=1)
         self.assertEqual([tensor["name"] for tensor in audited["tensors"]], ["a"])
         self.assertIn("model-2.safetensors", audited["damage"][0])
