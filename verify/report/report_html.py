@@ -1,8 +1,8 @@
 """Makes the HTML report of a run: python report_html.py RESULT.json EVIDENCE_DIR OUT.html
 
 RESULT.json is the document of `--json`, EVIDENCE_DIR what verify/evidence/FORMAT.md describes. The
-output is one file that asks the network for nothing, and equal input gives equal bytes. Evidence may
-be damaged: what cannot be read is left out and said to be. What verify/reproduce/ has written
+output is one file that asks the network for nothing, and equal input gives equal bytes. Evidence
+may be damaged: what cannot be read is left out and said to be. What verify/reproduce/ has written
 into the folder `reproducers` beside the output is linked.
 """
 
@@ -199,8 +199,8 @@ def read_phases(evidence, result, notes):
 
 
 def in_place(memory, place):
-    """The phases that held anything there: of each rank samples (ms, bytes, stage), idle, own and peak
-    bytes; own is None if the rank left no summary."""
+    """The phases that held anything there: of each rank samples (ms, bytes, stage), idle, own and
+    peak bytes; own is None if the rank left no summary."""
     phases = []
     for phase in memory:
         ranks = []
@@ -262,8 +262,8 @@ def memory_sections(phases, place, case):
 
 
 def stage_peaks(phase):
-    """[(stage, total, highest)]: the ranks' peaks above idle while a stage was worked on, summed and the
-    highest, in bytes; only of stages that every rank has samples of."""
+    """[(stage, total, highest)]: the ranks' peaks above idle while a stage was worked on, summed
+    and the highest, in bytes; only of stages that every rank has samples of."""
     peaks = {}
     for rank in phase["ranks"]:
         for _, held, stage in rank["samples"]:
@@ -335,7 +335,8 @@ def mesh_grid(mesh, rank_count):
 
 
 def property_table(result):
-    """Rows of properties; a column a stage that a property reads or a finding names, in any phase."""
+    """Rows of properties; a column a stage that a property reads or a finding names, in any
+    phase."""
     known_stages = result["compared"]["stages"]
     used = {finding.get("stage", "") for finding in result["findings"]} - {""}
     needed = {
@@ -365,7 +366,8 @@ def property_table(result):
 
 
 def read_reproducers(folder, notes):
-    """fingerprint -> script, program and report, as verify/reproduce/ left them in this folder, if it did."""
+    """fingerprint -> script, program and report, as verify/reproduce/ left them in this folder, if
+    it did."""
     path = os.path.join(folder, "reproducers.json")
     if not os.path.exists(path):
         return {}
@@ -391,8 +393,8 @@ def plain_name(name):
 
 
 def share_a_cause(first, other):
-    """Whether two findings likely have one cause: the other follows from the first, both name one element,
-    or one property found the same in several tensors or phases."""
+    """Whether two findings likely have one cause: the other follows from the first, both name one
+    element, or one property found the same in several tensors or phases."""
     if other.get("is_consequence") and first["phase"] == other["phase"]:
         return True
     if first["tensor"] and first["tensor"] == other["tensor"]:

@@ -1,4 +1,5 @@
-"""The report's plots as inline SVG: which rank owns what, memory over time, and two ways of loading.
+"""The report's plots as inline SVG: which rank owns what, memory over time, and two ways of
+loading.
 
 Text and axes take the page's colour (currentColor), so the plots are readable dark, light and
 printed. Ids are prefixed and hashed by a fixed salt: two plots in one page do not clash, and equal
