@@ -43,8 +43,8 @@ class Package(CommandTest):
         subjects = (REPOSITORY / "verify" / "subjects").glob("*.py")
         expected |= {f"subjects/{path.name}" for path in subjects}
         report = REPOSITORY / "verify" / "report"
-        expected |= {f"_report/{path.name}" for path in report.glob("*.j2")}
-        expected |= {f"_report/{name}.py" for name in ("report_html", "report_plots", "bundle")}
+        expected |= {f"_report/{path.name}" for path in report.glob("*.j2")} | {"_report/bundle.py"}
+        expected |= {f"_report/{path.name}" for path in report.glob("report_*.py")}
         reproduce = REPOSITORY / "verify" / "reproduce"
         expected |= {f"_reproduce/{path.relative_to(reproduce)}" for ending in ("j2", "in", "py")
                      for path in reproduce.rglob(f"*.{ending}")
