@@ -12,7 +12,8 @@ shardproof_module(NAME pattern FOLDERS src/pattern DEPENDS core pcre2 fmt::fmt)
 # Pickles, read as data and written.
 shardproof_module(NAME pickle FOLDERS src/pickle DEPENDS core text simdjson::simdjson fmt::fmt)
 # The digest of a tensor, the same however it is cut.
-shardproof_module(NAME digest ALONE FOLDERS src/digest DEPENDS nlohmann_json::nlohmann_json fmt::fmt)
+shardproof_module(NAME digest ALONE FOLDERS src/digest
+  DEPENDS nlohmann_json::nlohmann_json fmt::fmt)
 # Arithmetic whose bits are the same everywhere: no contraction, whatever the compiler would gain.
 shardproof_module(NAME numeric ALONE FOLDERS src/numeric)
 set_source_files_properties(src/numeric/adamw.cc src/numeric/made_gradient.cc PROPERTIES
@@ -165,8 +166,8 @@ shardproof_module(NAME file_commands FOLDERS verify/cli/files
     nlohmann_json::nlohmann_json fmt::fmt)
 # All else.
 shardproof_module(NAME cli TORCH FOLDERS verify/cli
-  DEPENDS text case evidence verdict oracle process report reproduce bug fault rank launch engine campaign
-    file_commands nlohmann_json::nlohmann_json fmt::fmt)
+  DEPENDS text case evidence verdict oracle process report reproduce bug fault rank launch engine
+    campaign file_commands nlohmann_json::nlohmann_json fmt::fmt)
 
 if(SHARDPROOF_TESTS)
   # Programs that only tests and measurements need.

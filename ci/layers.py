@@ -99,12 +99,17 @@ def complaints(root):
     for module in modules.values():
         for target in module.lists["DEPENDS"]:
             if target in modules and modules[target].place >= module.place:
-                yield f"layers.cmake: {module.name} depends on {target}, which is not declared above it"
+                yield (
+                    f"layers.cmake: {module.name} depends on {target}, "
+                    "which is not declared above it"
+                )
     edges, used = {}, set()
     for name, number, included in includes_of(root):
         where = f"{name}:{number}"
         if not (root / included).is_file():
-            yield f"{where}: includes {included}, which is not there (from the root of the checkout)"
+            yield (
+                f"{where}: includes {included}, which is not there (from the root of the checkout)"
+            )
             continue
         edges.setdefault(name, set()).add(included)
         source, target = module_of(name), module_of(included)
@@ -122,7 +127,10 @@ def complaints(root):
             used.add((source.name, target.name))
         else:
             direction = "up" if target.place > source.place else "down"
-            yield f"{where}: includes {included}, {direction}: {source.name} does not depend on {target.name}"
+            yield (
+                f"{where}: includes {included}, {direction}: "
+                f"{source.name} does not depend on {target.name}"
+            )
     for module in modules.values():
         for key in ("DEPENDS", "TEST_DEPENDS"):
             for target in module.lists[key]:
@@ -131,7 +139,10 @@ def complaints(root):
                     and target not in LINKED_ONLY
                     and (module.name, target) not in used
                 ):
-                    yield f"layers.cmake: {module.name} includes nothing of {target}, which its {key} name"
+                    yield (
+                        f"layers.cmake: {module.name} includes nothing of {target}, "
+                        f"which its {key} name"
+                    )
     for circle in circles(edges):
         yield "circle: " + " -> ".join(circle)
 

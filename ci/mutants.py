@@ -5,10 +5,12 @@
     mutants.py unit LOG EXIT_CODE
     mutants.py document TORCH CASES SEED < RESULTS
 
-`judge` reads what `shardproof verify` left, and prints three lines: pass, caught or inconclusive; by which
-properties, or else why; in which step, and where of it. The case that shows it goes to CASE.json. A run
-that cannot pass, of an injected fault, is held against what was left without a patch.
-`unit` reads what a program of unit tests printed, and prints two lines: pass or caught; by which tests.
+`judge` reads what `shardproof verify` left, and prints three lines: pass, caught or inconclusive;
+by which properties, or else why; in which step, and where of it. The case that shows it goes to
+CASE.json. A run that cannot pass, of an injected fault, is held against what was left without a
+patch.
+`unit` reads what a program of unit tests printed, and prints two lines: pass or caught; by which
+tests.
 `document` turns lines of tab-separated patch, verdict, by, where and seconds into one document.
 """
 
@@ -38,8 +40,8 @@ def of_case(document):
 
 
 def of_generated(document):
-    """Of a run of generated cases. One that took its process along, or did not end, was not judged: the
-    clean checkout does not do that."""
+    """Of a run of generated cases. One that took its process along, or did not end, was not judged:
+    the clean checkout does not do that."""
     failures = document["summary"]["failures"]
     failures.sort(key=lambda one: one["outcome"]["verdict"] != FAIL)
     if not failures:
@@ -56,8 +58,8 @@ def of_generated(document):
 
 
 def of_fault(document, unpatched):
-    """Of a run with an injected fault, which must come out as it does without a patch. Fingerprints are
-    the same from run to run."""
+    """Of a run with an injected fault, which must come out as it does without a patch. Fingerprints
+    are the same from run to run."""
     here, there = ({one["fingerprint"]: one["property"] for one in each["findings"]}
                    for each in (document, unpatched))  # fmt: skip
     changed = [
@@ -69,7 +71,8 @@ def of_fault(document, unpatched):
 
 
 def place_of(failure, case_files, cases):
-    """Which of the generated cases, or which file: these come first, and are numbered for themselves."""
+    """Which of the generated cases, or which file: these come first, and are numbered for
+    themselves."""
     if match := re.fullmatch(r"case (\d+) of seed \d+", failure["case"].get("why", "")):
         return f"first in case {match[1]} of {cases}"
     return sorted(Path(case_files).rglob("*.json"))[failure["outcome"]["index"]].name

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Says what a run of ctest took and what it skipped; fails if a required label has no test that ran.
+"""Says what a run of ctest took and what it skipped; fails if a required label has no test that
+ran.
 
     results.py RESULTS.xml CATALOGUE.json GTEST_DIRECTORY [LABEL ...]
 
 RESULTS is ctest's --output-junit, CATALOGUE its --show-only=json-v1. A program of GoogleTest is one
-ctest; its cases, with their times and skips, are in GTEST_DIRECTORY/NAME.xml. A skipped test's reason is
-what follows "skipped: " in its output, or what GTEST_SKIP was given, or its last line.
+ctest; its cases, with their times and skips, are in GTEST_DIRECTORY/NAME.xml. A skipped test's
+reason is what follows "skipped: " in its output, or what GTEST_SKIP was given, or its last line.
 """
 
 import json
@@ -49,8 +50,8 @@ def test_of(testcase):
 
 
 def cases_of(program, directory):
-    """The cases of a GoogleTest program that is the ctest `program`; none if it is no such program, or
-    left no results."""
+    """The cases of a GoogleTest program that is the ctest `program`; none if it is no such program,
+    or left no results."""
     try:
         root = ElementTree.parse(Path(directory, f"{program}.xml")).getroot()
     except (OSError, ElementTree.ParseError):
@@ -110,7 +111,8 @@ def print_skips(tests):
 
 
 def unmatched_labels(tests, cases, labels, required):
-    """The required labels of which no test ran. A program all of whose cases were skipped did not."""
+    """The required labels of which no test ran. A program all of whose cases were skipped did
+    not."""
     ran = set()
     for test in tests:
         of_program = cases.get(test.name)

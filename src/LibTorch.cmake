@@ -1,5 +1,5 @@
-# LibTorch from the PyPI wheel. find_package(Torch) drags in nvcc checks and the system's NCCL, so the
-# targets are made from the wheel's own folders.
+# LibTorch from the PyPI wheel. find_package(Torch) drags in nvcc checks and the system's NCCL, so
+# the targets are made from the wheel's own folders.
 
 set(SHARDPROOF_TORCH_PYTHON "" CACHE FILEPATH "A Python whose torch is built against")
 set(torch_python ${SHARDPROOF_TORCH_PYTHON})
@@ -12,7 +12,10 @@ if(NOT torch_python)
 endif()
 # Read without importing torch, which takes seconds. pip builds with the Python that it installs
 # into, but hides what that one has behind these variables: without them it is seen.
-set(read_torch "import importlib.util, importlib.metadata as m, os; print(os.path.dirname(importlib.util.find_spec('torch').origin)); print(m.version('torch'))")
+set(read_torch [[
+import importlib.util, importlib.metadata, os
+print(os.path.dirname(importlib.util.find_spec('torch').origin))
+print(importlib.metadata.version('torch'))]])
 foreach(environment "" "--unset=PYTHONPATH;--unset=PYTHONNOUSERSITE")
   execute_process(
     COMMAND ${CMAKE_COMMAND} -E env ${environment} ${torch_python} -c "${read_torch}"

@@ -1,7 +1,7 @@
 # One folder is one module: every *.cc of it is compiled, every *_test.cc becomes its unit tests.
 
-# Every test has one label that says what it costs: fast, process, framework or nightly. One that has
-# none is of the tier "framework" if it is about a subject, else "process".
+# Every test has one label that says what it costs: fast, process, framework or nightly. One that
+# has none is of the tier "framework" if it is about a subject, else "process".
 function(shardproof_tier labels)
   set(tiers ${${labels}})
   list(FILTER tiers INCLUDE REGEX "^(fast|process|framework|nightly)$")
@@ -17,7 +17,8 @@ endfunction()
 function(shardproof_check_ground name)
   foreach(target IN LISTS ARGN)
     if(NOT TARGET ${target})
-      message(FATAL_ERROR "${name}: ${target} is not declared above it: a folder depends on lower ones only")
+      message(FATAL_ERROR "${name}: ${target} is not declared above it: "
+                          "a folder depends on lower ones only")
     endif()
   endforeach()
 endfunction()
@@ -34,8 +35,8 @@ function(shardproof_interface)
 endfunction()
 
 # shardproof_gtest(NAME TARGET LABELS label ... TIMEOUT SECONDS [FILTER PATTERN])
-# The test cases of a program as one ctest, since each start of one that is linked to LibTorch costs a
-# third of a second. gtest/NAME.xml has the time, and the reason of a skip, of each.
+# The test cases of a program as one ctest, since each start of one that is linked to LibTorch costs
+# a third of a second. gtest/NAME.xml has the time, and the reason of a skip, of each.
 function(shardproof_gtest name target)
   cmake_parse_arguments(test "" "FILTER;TIMEOUT" "LABELS" ${ARGN})
   if(NOT test_FILTER)
@@ -51,9 +52,10 @@ endfunction()
 #                   [TEST_DEPENDS target ...])
 # DEPENDS: all that its files may include (ci/layers.py). TEST_DEPENDS: what its tests may besides,
 # which may be higher ones.
-# TORCH: the module may include ATen and c10d. OBJECT: its files register themselves, so they must be
-# linked whole. ALONE: each file is compiled by itself, also with SHARDPROOF_UNITY; those that
-# register themselves always are, since they have names in common. FOLDERS: default is the current one.
+# TORCH: the module may include ATen and c10d. OBJECT: its files register themselves, so they must
+# be linked whole. ALONE: each file is compiled by itself, also with SHARDPROOF_UNITY; those that
+# register themselves always are, since they have names in common. FOLDERS: default is the current
+# one.
 function(shardproof_module)
   cmake_parse_arguments(module "TORCH;OBJECT;ALONE" "NAME" "FOLDERS;DEPENDS;TEST_DEPENDS" ${ARGN})
   if(module_TORCH AND NOT SHARDPROOF_TORCH)

@@ -20,7 +20,8 @@ macro(shardproof_find_packages)
     list(APPEND missing libgloo-dev)
   endif()
   find_path(pcre2_include pcre2.h)
-  find_library(pcre2_library NAMES libpcre2-8.a pcre2-8)  # its static one needs nothing to be installed
+  # Its static one needs nothing to be installed.
+  find_library(pcre2_library NAMES libpcre2-8.a pcre2-8)
   if(NOT pcre2_include OR NOT pcre2_library)
     list(APPEND missing libpcre2-dev)
   endif()
@@ -36,8 +37,8 @@ macro(shardproof_find_packages)
   endif()
 endmacro()
 
-# Debian has no static fmt, simdjson and ISA-L, so what their -dev packages link to comes along. Of its
-# own lists, since those of the system may be empty or old; complete, or not there at all.
+# Debian has no static fmt, simdjson and ISA-L, so what their -dev packages link to comes along. Of
+# its own lists, since those of the system may be empty or old; complete, or not there at all.
 set(unpack_script [[
   set -eu
   folder=$1; shift
@@ -47,7 +48,8 @@ set(unpack_script [[
   apt="-q -o Dir::State=$PWD/state -o Dir::State::status=/var/lib/dpkg/status"
   apt="$apt -o Dir::Cache=$PWD/cache -o APT::Sandbox::User= -o Acquire::Retries=3"
   apt-get $apt update
-  linked=$(apt-cache $apt depends libfmt-dev libsimdjson-dev libisal-dev libfiu-dev | sed -n 's/^ *Depends: //p')
+  linked=$(apt-cache $apt depends libfmt-dev libsimdjson-dev libisal-dev libfiu-dev |
+    sed -n 's/^ *Depends: //p')
   apt-get $apt download "$@" $linked
   for archive in *.deb; do dpkg-deb -x "$archive" .; done
   rm -rf state cache ./*.deb

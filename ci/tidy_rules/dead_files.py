@@ -1,7 +1,7 @@
 """No file is unused: a header is included, a source compiled, a script run, a template read.
 
-A source is compiled if CMake's lists above it take the whole folder, or if one or a script names it;
-programs (main.cc, *_main.cc, *_bench.cc, *_fuzz.cc) have to be named. All else is used if
+A source is compiled if CMake's lists above it take the whole folder, or if one or a script names
+it; programs (main.cc, *_main.cc, *_bench.cc, *_fuzz.cc) have to be named. All else is used if
 another file has its name, or if it lies in a folder whose files are found by a pattern.
 """
 

@@ -7,7 +7,7 @@ from tidy_rules import words
     "line",
     [
         "see /home/someone/src",
-        "cd /work/main && make",
+        "cd /work/someone && make",
         "it lies in /root/.cache",
         "pip install --index-url https://packages.example/simple torch",
         "https://nexus.example.org/repository",
@@ -21,7 +21,7 @@ def test_paths_of_machines_and_hosts_of_registries_are_found(tree_of, places, li
 @pytest.mark.parametrize(
     "line",
     [
-        "build/work/main is fine, as is $SCRATCH/work/main and ${x}/work/y",
+        "build/work/someone is fine, as is $SCRATCH/work/someone and ${x}/work/y",
         "https://pytorch.org/docs/stable and http://127.0.0.1:29500/x",
         "/proc/self/status, /dev/shm, /tmp",
     ],

@@ -2,8 +2,8 @@
 """Writes vectors.json: test vectors of SPECIFICATION.md, version 1.
 
 Plain Python, byte by byte, straight from the specification, and on purpose without a line in common
-with the C++ code. Run it in this folder after a change to the list of vectors; the output is the same
-on every run.
+with the C++ code. Run it in this folder after a change to the list of vectors; the output is the
+same on every run.
 """
 
 import json

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Cases a minute: generated cases, simulated and over Gloo, beside a round trip as a test of PyTorch's.
+"""Cases a minute: generated ones, simulated and over Gloo, beside a round trip as a PyTorch test.
 
-`--target cases` calls it. The closest rival is a MultiProcContinuousTest, which starts its ranks once for all
-its tests; a MultiProcessTestCase starts them for each. All run in turn, round after round; the table has medians
-and ratios. Starting the command is in its figures, as starting the test and its ranks is in theirs. Nothing
-passes or fails here.
+`--target cases` calls it. The closest rival is a MultiProcContinuousTest, which starts its ranks
+once for all its tests; a MultiProcessTestCase starts them for each. All run in turn, round after
+round; the table has medians and ratios. Starting the command is in its figures, as starting the
+test and its ranks is in theirs. Nothing passes or fails here.
 """
 
 import argparse
@@ -45,7 +45,8 @@ def test_cases(kind, tests):
     with tempfile.TemporaryDirectory() as scratch:  # what they save
         began = time.monotonic()
         subprocess.run([sys.executable, HERE / "round_trip_tests.py", kind], check=True,
-                       env=dict(os.environ, ROUND_TRIP_CASES=str(tests), OMP_NUM_THREADS="1", TMPDIR=scratch),
+                       env=dict(os.environ, ROUND_TRIP_CASES=str(tests), OMP_NUM_THREADS="1",
+                                TMPDIR=scratch),
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
         return tests / (time.monotonic() - began) * 60
 
@@ -71,8 +72,8 @@ def main():
         )
     medians = {what: statistics.median(each[1:]) for what, each in figures.items()}
     print(
-        f"\n{platform.processor() or platform.machine()}, {os.cpu_count()} cores; cases of {WORLD} ranks a minute, "
-        f"medians of {arguments.rounds} rounds\n"
+        f"\n{platform.processor() or platform.machine()}, {os.cpu_count()} cores; "
+        f"cases of {WORLD} ranks a minute, medians of {arguments.rounds} rounds\n"
     )
     kinds = " | ".join(f"times the {what}" for _, what, _ in TESTS)
     print(f"| what | a minute | bound | {kinds} |\n| --- | --- | --- |{' --- |' * len(TESTS)}")

@@ -1,6 +1,6 @@
 """One rank of PyTorch training with FSDP2 and AdamW that saves and loads its state by
-torch.distributed.checkpoint, as its documentation says; and steps of torch.optim.AdamW. Each line of input
-asks for one round and is answered by when it began and ended; see training.py.
+torch.distributed.checkpoint, as its documentation says; and steps of torch.optim.AdamW. Each line
+of input asks for one round and is answered by when it began and ended; see training.py.
 
     save DIRECTORY, load DIRECTORY   of the state after one step; what is loaded is compared with it
     foreach, fused                   a step by that implementation, gradients ready

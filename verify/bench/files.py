@@ -2,10 +2,11 @@
 """audit, compare and seal beside a plain read of the same files; `--target files` calls it.
 
 The same fp32 tensors as a DCP directory of four ranks cut along dim 0, as one cut along dim 1, as
-safetensors and as a file of torch.save; in memory (tmpfs, the binding figure) and on the disk, there with
-the page cache emptied of the files before each. The plain read takes the same files with as many threads
-as there are cores, 4 MiB at a time, and does nothing with them; its process is started already, that of
-the command is in its figure. Medians of rounds in turn, after one that warms up.
+safetensors and as a file of torch.save; in memory (tmpfs, the binding figure) and on the disk,
+there with the page cache emptied of the files before each. The plain read takes the same files with
+as many threads as there are cores, 4 MiB at a time, and does nothing with them; its process is
+started already, that of the command is in its figure. Medians of rounds in turn, after one that
+warms up.
 """
 
 import argparse
@@ -41,7 +42,8 @@ def save(rank, out, dim, total_bytes):
     shape = [rows, 4096]
     shape[dim] //= RANKS
     draw = torch.Generator().manual_seed(rank)
-    state = {f"layers.{i}.weight": DTensor.from_local(torch.randn(shape, generator=draw), mesh, [Shard(dim)])
+    state = {f"layers.{i}.weight": DTensor.from_local(
+                 torch.randn(shape, generator=draw), mesh, [Shard(dim)])
              for i in range(TENSORS)}  # fmt: skip
     dcp.save(state, checkpoint_id=out)
     whole = {name: tensor.full_tensor() for name, tensor in state.items()}
@@ -60,7 +62,8 @@ def make(folder, total_bytes):
     for dim in (0, 1):
         mp.spawn(save, (str(folder / f"dim{dim}"), dim, total_bytes), nprocs=RANKS)
     return {"DCP, Shard(0)": folder / "dim0", "DCP, Shard(1)": folder / "dim1",
-            "safetensors": folder / "dim0.safetensors", "torch.save": folder / "dim0.pt"}  # fmt: skip
+            "safetensors": folder / "dim0.safetensors",
+            "torch.save": folder / "dim0.pt"}  # fmt: skip
 
 
 def files_of(paths):
@@ -148,15 +151,17 @@ def main():
                       [paths["DCP, Shard(0)"], paths["torch.save"]]),
                      ("compare safetensors with torch.save", ["compare"],
                       [paths["safetensors"], paths["torch.save"]]),
-                     ("compare DCP, Shard(1) with itself", ["compare"], [paths["DCP, Shard(1)"]] * 2)]  # fmt: skip
+                     ("compare DCP, Shard(1) with itself", ["compare"],
+                      [paths["DCP, Shard(1)"]] * 2)]  # fmt: skip
             for what, words, given in jobs:
                 command, plain = measure(arguments.shardproof, words, given, arguments.rounds)
                 ratio = statistics.median(p / c for p, c in zip(plain, command, strict=True))
                 results.append({"where": where, "what": what, "seconds": command, "plain": plain})
                 bound = f">= {LEAST}" if where == "tmpfs" else ""
                 met = {True: "yes", False: "no"}[ratio >= LEAST] if bound else ""
-                print(f"| {where} | {what} | {statistics.median(command):.3f} s | {statistics.median(plain):.3f} s "
-                      f"| {ratio:.2f} | {bound} | {met} |", flush=True)  # fmt: skip
+                print(f"| {where} | {what} | {statistics.median(command):.3f} s "
+                      f"| {statistics.median(plain):.3f} s | {ratio:.2f} "
+                      f"| {bound} | {met} |", flush=True)  # fmt: skip
         finally:
             shutil.rmtree(folder)
     (arguments.work / "files.json").write_text(json.dumps(results, indent=1))

@@ -1,8 +1,10 @@
-"""The time that the Python probe takes beside that of reading the same memory once, round after round
-in one process with one thread: prints {"read": [seconds, ...], "observe": [...], "check": [...]}.
+"""The time that the Python probe takes beside that of reading the same memory once, round after
+round in one process with one thread: prints
+{"read": [seconds, ...], "observe": [...], "check": [...]}.
 
-Read: the sum of each tensor, which touches every byte once. Observe: what a subject's `observe` does at
-a stage, digests with blocks, written to evidence files. Check: shardproof.check without other ranks.
+Read: the sum of each tensor, which touches every byte once. Observe: what a subject's `observe`
+does at a stage, digests with blocks, written to evidence files. Check: shardproof.check without
+other ranks.
 """
 
 import argparse

@@ -1,7 +1,8 @@
 """The round trip that `shardproof verify --generate` runs, as PyTorch's own tests would have it.
 
-4 ranks over Gloo load a full state dict into FSDP2's shards, save it with torch.distributed.checkpoint,
-load it into a fresh model and compare every shard; each test has another model. Run by cases.py:
+4 ranks over Gloo load a full state dict into FSDP2's shards, save it with
+torch.distributed.checkpoint, load it into a fresh model and compare every shard; each test has
+another model. Run by cases.py:
 
     round_trip_tests.py Continuous    one MultiProcContinuousTest: its ranks are started once
     round_trip_tests.py Spawned       one MultiProcessTestCase: its ranks are started for each test

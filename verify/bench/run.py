@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Speed and memory beside their rivals, in one run and one table; `--target bench` calls it.
 
-The reference pipeline by each of its strategies, the loaders of shard_rank.py that read by shard too, a
-bare Gloo broadcast of the same bytes and PyTorch's FSDP2, which reads on rank 0, load one checkpoint in
-turn, round after round on the same machine, files in the page cache; then the digest is timed beside a
-plain sum, and `shardproof verify` measures memory. Starting programs, importing and connecting are in no
-figure. Nothing here passes or fails: the last column says which bounds were met. Needs torch,
-transformers and safetensors; fastsafetensors is measured if it is installed.
+The reference pipeline by each of its strategies, the loaders of shard_rank.py that read by shard
+too, a bare Gloo broadcast of the same bytes and PyTorch's FSDP2, which reads on rank 0, load one
+checkpoint in turn, round after round on the same machine, files in the page cache; then the digest
+is timed beside a plain sum, and `shardproof verify` measures memory. Starting programs, importing
+and connecting are in no figure. Nothing here passes or fails: the last column says which bounds
+were met. Needs torch, transformers and safetensors; fastsafetensors is measured if it is installed.
 """
 
 import argparse
@@ -398,8 +398,9 @@ def main():
     print(
         f"{facts['cpu']}, {facts['cores']} cores (load {facts['load_average_1min']:.1f} at the "
         f"start), Linux {facts['kernel']}, torch {facts['torch']}, digest kernel {kernel}; "
-        f"{tensor_bytes} bytes of fp32 in about {FILES} files, {arguments.world} Gloo ranks on loopback, files in the "
-        f"page cache; medians of {arguments.rounds} alternating rounds, ratios round by round\n"
+        f"{tensor_bytes} bytes of fp32 in about {FILES} files, {arguments.world} Gloo ranks on "
+        f"loopback, files in the page cache; medians of {arguments.rounds} alternating rounds, "
+        "ratios round by round\n"
     )
     print(table(rows))
     print(f"\nall rounds: {out}")

@@ -2,12 +2,12 @@
 """Cost of loading against ranks, tensors and bytes; `--target scaling` calls it.
 
 Each strategy of the reference pipeline, and a bare Gloo broadcast of the same bytes, loads Llama
-checkpoints of which one thing grows and the rest stays: 1 to 16 ranks, 10 to 10,000 tensors, 1 MiB to
-4 GiB. Medians of alternating rounds, files in the page cache, from opening the checkpoint to ready. The
-exponent is the slope of a straight line through the logarithms, by least squares, over all points and
-over the upper half of them: what a constant cost hides at the small end shows in the difference.
-Writes scaling.json, scaling.svg and a table. Nothing here passes or fails. Needs torch, safetensors and
-matplotlib.
+checkpoints of which one thing grows and the rest stays: 1 to 16 ranks, 10 to 10,000 tensors, 1 MiB
+to 4 GiB. Medians of alternating rounds, files in the page cache, from opening the checkpoint to
+ready. The exponent is the slope of a straight line through the logarithms, by least squares, over
+all points and over the upper half of them: what a constant cost hides at the small end shows in the
+difference. Writes scaling.json, scaling.svg and a table. Nothing here passes or fails. Needs torch,
+safetensors and matplotlib.
 """
 
 import argparse
@@ -39,8 +39,8 @@ LABELS = {"ranks": "ranks", "tensors": "tensors", "bytes": "MiB of fp32"}
 def llama_shapes(tensors, total_bytes):
     """A config.json and {key: shape} of nearly so many tensors and bytes.
 
-    Nine tensors a layer, three besides. The layers have the larger part of the bytes where there are many;
-    the vocabulary makes up what is lacking.
+    Nine tensors a layer, three besides. The layers have the larger part of the bytes where there
+    are many; the vocabulary makes up what is lacking.
     """
     layers = max(1, (tensors - 3) // 9)
     elements = total_bytes // 4
@@ -52,8 +52,8 @@ def llama_shapes(tensors, total_bytes):
         "hidden_size": hidden, "intermediate_size": 2 * hidden, "num_hidden_layers": layers,
         "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": vocabulary,
     }  # fmt: skip
-    shapes = {"model.embed_tokens.weight": (vocabulary, hidden), "lm_head.weight": (vocabulary, hidden),
-              "model.norm.weight": (hidden,)}  # fmt: skip
+    shapes = {"model.embed_tokens.weight": (vocabulary, hidden),
+              "lm_head.weight": (vocabulary, hidden), "model.norm.weight": (hidden,)}  # fmt: skip
     for layer in range(layers):
         at = f"model.layers.{layer}."
         for projection in "qkvo":
@@ -108,7 +108,8 @@ def time_point(program, checkpoint, ranks, tensor_bytes, rounds):
                             f"{needed / 2**30:.1f} GiB, {free / 2**30:.1f} are free")  # fmt: skip
     seconds = {name: [] for name in names}
     bench = LoadBench(program, checkpoint, ranks)
-    # The broadcast keeps its payload from its first round on: after the others, in a program of its own.
+    # The broadcast keeps its payload from its first round on: after the others, in a program of its
+    # own.
     for number in range(rounds + 1):
         for name in (one for one in names if one != "broadcast"):
             seconds[name].append(bench.round(name))
@@ -146,8 +147,8 @@ def sweep(what, arguments):
         if made is None or what != "ranks":
             made = make_checkpoint(checkpoint, asked["tensors"], asked["bytes"])
         tensors, tensor_bytes = made
-        seconds, without = time_point(arguments.load_bench, checkpoint, asked["ranks"], tensor_bytes,
-                                      arguments.rounds)  # fmt: skip
+        seconds, without = time_point(arguments.load_bench, checkpoint, asked["ranks"],
+                                      tensor_bytes, arguments.rounds)  # fmt: skip
         left_out += without
         points.append({"ranks": asked["ranks"], "tensors": tensors, "bytes": tensor_bytes,
                        "seconds": seconds})  # fmt: skip
@@ -164,7 +165,8 @@ def series(points, what, name):
 
 
 def fits(points, what):
-    """{contender: {all, upper: {exponent, error}}}; one rank has nothing to send and is not in a fit."""
+    """{contender: {all, upper: {exponent, error}}}; one rank has nothing to send and is not in a
+    fit."""
     found = {}
     for name in CONTENDERS:
         line = [(x, y) for x, y in series(points, what, name) if what != "ranks" or x > 1]
@@ -226,8 +228,12 @@ def main():
         "--work", type=Path, required=True, help="directory for checkpoints and results"
     )
     parser.add_argument("--rounds", type=int, default=5, help="kept; one more warms up")
-    parser.add_argument("--bytes-max", type=int, default=int(os.environ.get("SHARDPROOF_BENCH_BYTES", 4 << 30)),
-                        help="largest checkpoint (default 4 GiB)")  # fmt: skip
+    parser.add_argument(
+        "--bytes-max",
+        type=int,
+        default=int(os.environ.get("SHARDPROOF_BENCH_BYTES", 4 << 30)),
+        help="largest checkpoint (default 4 GiB)",
+    )
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
 
@@ -235,8 +241,10 @@ def main():
     for what in SWEEPS:
         points, left_out = sweep(what, arguments)
         results[what] = {"points": points, "left_out": left_out, "fits": fits(points, what)}
-    title = (f"{facts['cpu']}, {facts['cores']} cores, Linux {facts['kernel']}, torch {facts['torch']}; Gloo on "
-             f"loopback, files in the page cache, medians of {arguments.rounds} rounds")  # fmt: skip
+    title = (
+        f"{facts['cpu']}, {facts['cores']} cores, Linux {facts['kernel']}, torch {facts['torch']}; "
+        f"Gloo on loopback, files in the page cache, medians of {arguments.rounds} rounds"
+    )
     (arguments.work / "scaling.json").write_text(
         json.dumps({"machine": facts, **results}, indent=1)
     )

@@ -1,9 +1,12 @@
-"""One rank of the loaders that, like `each-reads-own`, do not send every tensor to every rank. Each line of
-input names one and asks for a round, which is answered by when it began and ended; see run.py.
+"""One rank of the loaders that, like `each-reads-own`, do not send every tensor to every rank. Each
+line of input names one and asks for a round, which is answered by when it began and ended; see
+run.py.
 
-    dcp-hf           torch.distributed.checkpoint with its HuggingFaceStorageReader, into FSDP2's shards
+    dcp-hf           torch.distributed.checkpoint with its HuggingFaceStorageReader, into FSDP2's
+                     shards
     transformers     from_pretrained with a tensor-parallel plan: each rank reads its slices
-    fastsafetensors  each rank reads the whole files that are its own, then scatters what is in them along dim 0
+    fastsafetensors  each rank reads the whole files that are its own, then scatters what is in them
+                     along dim 0
 
 The first round of each is compared with the files: a load that is fast and wrong is no rival.
 """
@@ -48,7 +51,8 @@ def by_transformers(directory, _shapes, _mesh):
 
 
 def by_fastsafetensors(directory, shapes, mesh):
-    """\\returns {name: DTensor}; a tensor whose rows the ranks do not divide is whole on every rank."""
+    """\\returns {name: DTensor}; a tensor whose rows the ranks do not divide is whole on every
+    rank."""
     from fastsafetensors import SafeTensorsFileLoader
 
     world_size = dist.get_world_size()

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""A training job's state saved, restored and stepped, beside PyTorch and plain writes; `--target training`.
+"""A training job's state saved, restored and stepped, beside PyTorch and plain writes;
+`--target training`.
 
-The state of a model after one step of AdamW (parameters, both moments and counters, fp32) over ranks of FSDP:
-the reference pipeline saves and loads it as DCP, PyTorch by torch.distributed.checkpoint, and as many
-processes write and read as many bytes with nothing else done. In memory (tmpfs, the binding figure) and on
-the disk; there all sync what they write, and the page cache is emptied of the files before they are read.
-Then one process steps parameters by AdamW. Contenders alternate, round after round; starting programs,
-connecting and building models are in no figure. What is loaded is compared with what was saved in every
-round. Nothing here passes or fails: the last column says which bounds were met. Needs torch, transformers
-and safetensors.
+The state of a model after one step of AdamW (parameters, both moments and counters, fp32) over
+ranks of FSDP: the reference pipeline saves and loads it as DCP, PyTorch by
+torch.distributed.checkpoint, and as many processes write and read as many bytes with nothing else
+done. In memory (tmpfs, the binding figure) and on the disk; there all sync what they write, and the
+page cache is emptied of the files before they are read. Then one process steps parameters by AdamW.
+Contenders alternate, round after round; starting programs, connecting and building models are in no
+figure. What is loaded is compared with what was saved in every round. Nothing here passes or fails:
+the last column says which bounds were met. Needs torch, transformers and safetensors.
 """
 
 import argparse
@@ -96,9 +97,11 @@ class Savers:
 def time_state(arguments, checkpoint, directory, where):
     """{"save": {contender: seconds}, "load": {contender: seconds}}"""
     savers = Savers(arguments, checkpoint, directory)
-    save = alternate({name: functools.partial(savers.save, name) for name in ("pipeline", "torch", "write")},
+    save = alternate({name: functools.partial(savers.save, name)
+                      for name in ("pipeline", "torch", "write")},
                      arguments.rounds, f"saving on {where}")  # fmt: skip
-    load = alternate({name: functools.partial(savers.load, name) for name in (*STRATEGIES, "torch", "read")},
+    load = alternate({name: functools.partial(savers.load, name)
+                      for name in (*STRATEGIES, "torch", "read")},
                      arguments.rounds, f"loading from {where}")  # fmt: skip
     save["torch alone"], load["torch alone"] = (savers.alone[what][1:] for what in ("save", "load"))
     savers.close()
@@ -221,18 +224,19 @@ def main():
         )
     )  # fmt: skip
     print(
-        f"{facts['cpu']}, {facts['cores']} cores (load {facts['load_average_1min']:.1f} at the start, "
-        f"{facts['load_average_1min_at_end']:.1f} at the end), Linux {facts['kernel']}, torch "
-        f"{facts['torch']}; {arguments.bytes / MIB:.0f} MiB of state (fp32 parameters, exp_avg, exp_avg_sq, "
-        f"counters), {arguments.world} Gloo ranks on loopback; steps: one process, one thread, parameters of "
-        f"{arguments.bytes / 4 / MIB:.0f} MiB; medians of {arguments.rounds} alternating rounds, ratios of "
-        "speed round by round\n"
+        f"{facts['cpu']}, {facts['cores']} cores (load {facts['load_average_1min']:.1f} at the "
+        f"start, {facts['load_average_1min_at_end']:.1f} at the end), Linux {facts['kernel']}, "
+        f"torch {facts['torch']}; {arguments.bytes / MIB:.0f} MiB of state (fp32 parameters, "
+        f"exp_avg, exp_avg_sq, counters), {arguments.world} Gloo ranks on loopback; steps: one "
+        f"process, one thread, parameters of {arguments.bytes / 4 / MIB:.0f} MiB; medians of "
+        f"{arguments.rounds} alternating rounds, ratios of speed round by round\n"
     )
     print(table(rows))
     print(
-        "\nThe pipeline computes its gradients within a step. 'Without gradients' is the whole step less the "
-        "time that making them alone takes, in the same round, from values in the cache; 'torch' and "
-        "'arithmetic' read them from memory. The bound is for 'without gradients'."
+        "\nThe pipeline computes its gradients within a step. 'Without gradients' is the whole "
+        "step less the time that making them alone takes, in the same round, from values in the "
+        "cache; 'torch' and 'arithmetic' read them from memory. The bound is for "
+        "'without gradients'."
     )
     print(f"\nall rounds: {out}")
     return 0

@@ -190,6 +190,12 @@ void AddFrameworkOptions(CLI::App& command, VerifyArguments& arguments) {
           "halfway and then continues twice: uninterrupted, and from what was saved")
       ->type_name("N")
       ->group(kFramework);
+  command
+      .add_flag_callback(
+          "--no-confirm", [&arguments] { arguments.execute.confirms = false; },
+          "Report a failure at once; by default, what failed must fail again in fresh processes")
+      ->needs("--subject")
+      ->group(kFramework);
 }
 
 void AddFaultOptions(CLI::App& command, VerifyArguments& arguments) {
@@ -277,7 +283,7 @@ void ExcludeCombinations(CLI::App& command) {
                              "--kill",        "--stop",         "--judge-faults",
                              "--as-stated",   "--bucket-bytes", "--allow-missing",
                              "--option",      "--steps",        "--allow-unexpected",
-                             "--deadline",    "--save-to"}) {
+                             "--deadline",    "--save-to",      "--no-confirm"}) {
     for (const char* of_many : {"--generate", "--minutes", "--bugs"}) {
       command.get_option(of_many)->excludes(command.get_option(of_one));
     }

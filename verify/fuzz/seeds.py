@@ -33,7 +33,8 @@ def seeds():
             )
     header = json.dumps({"__metadata__": {"format": "pt"},
                          "w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]},
-                         "b": {"dtype": "BF16", "shape": [], "data_offsets": [16, 18]}}).encode()  # fmt: skip
+                         "b": {"dtype": "BF16", "shape": [],
+                               "data_offsets": [16, 18]}}).encode()  # fmt: skip
     file = struct.pack("<Q", len(header)) + header + bytes(18)
     yield "safetensors", SAFETENSORS + file
     values = json.dumps({"schema": 1, "values": {
@@ -44,7 +45,8 @@ def seeds():
     yield "seal", SEAL + json.dumps({
         "schema": 2, "digest": "src/digest/SPECIFICATION.md",
         "tensors": {"w": {"dtype": "F32", "shape": [2, 2], "digest": digest}},
-        "values": {"step": {"digest": digest}}, "files": {"model.safetensors": {"bytes": 200, "digest": digest}}}).encode()  # fmt: skip
+        "values": {"step": {"digest": digest}},
+        "files": {"model.safetensors": {"bytes": 200, "digest": digest}}}).encode()  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -2,15 +2,17 @@
 
     python bundle.py REPORT_DIR OUT.tar.gz [--redact]
 
-In it: result.json, the evidence (without checkpoints: a synthetic one follows from the case, another is its
-owner's), the reproducers, case.json, report.html, junit.xml and a README that says how to run it again. What the
-report lacks is left out. With --redact names, shapes and dtypes stay and every value goes: bytes in the evidence,
-expected and seen values in findings, numbers in the words of errors and reasons, and whole files in which values are
-all over: the HTML and JUnit reports and the reproducers. Digests stay: they are needed to judge the evidence again. They
-are no secrets: who knows what a tensor may hold can test a guess, and one of a few bytes can be computed back.
+In it: result.json, the evidence (without checkpoints: a synthetic one follows from the case,
+another is its owner's), the reproducers, case.json, report.html, junit.xml and a README that says
+how to run it again. What the report lacks is left out. With --redact names, shapes and dtypes stay
+and every value goes: bytes in the evidence, expected and seen values in findings, numbers in the
+words of errors and reasons, and whole files in which values are all over: the HTML and JUnit
+reports and the reproducers. Digests stay: they are needed to judge the evidence again. They are no
+secrets: who knows what a tensor may hold can test a guess, and one of a few bytes can be computed
+back.
 
-Exit code: 0; 2 if REPORT_DIR is no report or OUT cannot be written, with one line that says why. OUT is whole or not
-there.
+Exit code: 0; 2 if REPORT_DIR is no report or OUT cannot be written, with one line that says why.
+OUT is whole or not there.
 """
 
 import argparse
@@ -32,14 +34,16 @@ WITH_VALUES_ALL_OVER = ("report.html", "junit.xml", "reproducers")
 
 
 def without_numbers(text):
-    """Words, among which values may stand: of a subject's exception, of why something could not be judged."""
+    """Words, among which values may stand: of a subject's exception, of why something could not be
+    judged."""
     return re.sub(NUMBER, "#", text)
 
 
 def without_values(value):
     """The same without bytes of tensors, at any depth, and without numbers in words."""
     if isinstance(value, dict):
-        return {key: without_numbers(each) if key in WORDS and isinstance(each, str) else without_values(each)
+        return {key: without_numbers(each) if key in WORDS and isinstance(each, str)
+                else without_values(each)
                 for key, each in value.items() if key != "bytes"}  # fmt: skip
     if isinstance(value, list):
         return [without_values(each) for each in value]
@@ -101,8 +105,8 @@ def readme(result, redact):
     versions = ", ".join(
         f"{name} {version}" for name, version in result.get("versions", {}).items()
     )
-    left_out = ("Values were left out: what the archive says of them, it says by digests, which give away those of a "
-                "few bytes.\n" if redact else "")  # fmt: skip
+    left_out = ("Values were left out: what the archive says of them, it says by digests, which "
+                "give away those of a few bytes.\n" if redact else "")  # fmt: skip
     found = len(result.get("findings", []))
     struck = "".join(f"Under a fault: {fault}.\n" for fault in result.get("faults", []))
     return (f"A run of Shardproof: {result.get('verdict')}, {found} findings ({versions}).\n"

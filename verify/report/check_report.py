@@ -1,4 +1,5 @@
-"""Holds what the report tests write against the schemas and parsers: python check_report.py REPORT_TEST
+"""Holds what the report tests write against the schemas and parsers:
+python check_report.py REPORT_TEST
 
 REPORT_TEST is the built test program. Needs jsonschema, jinja2 and matplotlib. Exit code 0 if all
 holds, 1 with one line a fault.

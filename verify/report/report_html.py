@@ -1,8 +1,8 @@
 """Makes the HTML report of a run: python report_html.py RESULT.json EVIDENCE_DIR OUT.html
 
 RESULT.json is the document of `--json`, EVIDENCE_DIR what verify/evidence/FORMAT.md describes. The
-output is one file that asks the network for nothing, and equal input gives equal bytes. Evidence may
-be damaged: what cannot be read is left out and said to be. What verify/reproduce/ has written
+output is one file that asks the network for nothing, and equal input gives equal bytes. Evidence
+may be damaged: what cannot be read is left out and said to be. What verify/reproduce/ has written
 into the folder `reproducers` beside the output is linked.
 """
 
@@ -12,46 +12,14 @@ import os
 import re
 import sys
 import tempfile
-import typing
 
 import jinja2
 import markupsafe
 import report_plots as plots
+from report_evidence import DEVICE, HOST, read_phases, read_reproducers
+from report_memory import in_place, memory_overlay, memory_sections
 
-GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
-LINE_BYTES_MAX = 64 << 20
 MESH_RANKS_MAX = 64  # more cells than that are no help to the eye
-
-
-class Place(typing.NamedTuple):
-    """Where memory is held, and what the evidence calls what it says of it."""
-
-    name: str
-    measured: str  # what a sample counts, for people
-    sample: str  # of a memory record; the others of a memory_summary
-    peak: str
-    own: str
-    idle: str | None
-
-
-HOST = Place(
-    "host", "anonymous memory", "anonymous_bytes", "peak_bytes", "own_shard_bytes", "idle_bytes"
-)
-DEVICE = Place(
-    "device",
-    "allocated memory",
-    "device_bytes",
-    "device_peak_bytes",
-    "device_own_shard_bytes",
-    None,
-)
-
-
-def human_bytes(count):
-    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
-        if count >= unit:
-            return f"{count / unit:.1f} {name}"
-    return f"{count} B"
 
 
 def printable(text):
@@ -68,233 +36,6 @@ def with_code(text):
     return markupsafe.Markup(
         re.sub(r"`([^`]*)`", r"<code>\1</code>", str(markupsafe.escape(printable(text))))
     )
-
-
-def records(path, notes):
-    """The records of one stream up to its first damage or torn last line."""
-    number = 0
-    try:
-        with open(path, "rb") as stream:
-            while line := stream.readline(LINE_BYTES_MAX):
-                number += 1
-                if not line.endswith(b"\n"):
-                    return
-                record = json.loads(line)
-                if not isinstance(record, dict):
-                    raise ValueError("not an object")
-                yield record
-    except (OSError, ValueError, RecursionError) as error:
-        notes.append(
-            f"{os.path.basename(os.path.dirname(path))}/{os.path.basename(path)}: "
-            f"{type(error).__name__} at line {number}"
-        )
-
-
-def whole(value, limit=1 << 60):
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
-        raise ValueError("not a number in range")
-    return value
-
-
-def placement_text(placement):
-    """As DTensor prints it: R, S(0), _S(0, 2), P; F for a stretch of the flattened tensor."""
-    kind, dim = placement.get("kind"), whole(placement.get("dim", 0))
-    if kind == "strided_shard":
-        return f"_S({dim}, {whole(placement.get('split_factor', 1))})"
-    return {"replicate": "R", "shard": f"S({dim})", "partial": "P", "flat_shard": "F"}.get(
-        kind, "?"
-    )
-
-
-def shape_and_runs(record):
-    """What the shard map needs of a descriptor. Raises ValueError or TypeError if it is damaged."""
-    runs = [
-        {
-            "start": whole(run.get("start")),
-            "length": whole(run.get("length")),
-            "count": whole(run.get("count", 1)),
-            "stride": whole(run.get("stride", 0)),
-        }
-        for run in record.get("owned", [])
-    ]
-    return {
-        "shape": [whole(size) for size in record.get("shape", [])],
-        "owned": runs,
-        "placements": [placement_text(one) for one in record.get("placements", [])],
-    }
-
-
-def read_shards(facts, notes):
-    """name -> shape and runs as a rank held it at stage ready, or at the end if never ready."""
-    descriptors, current, ready, of_model = {}, {}, None, True
-    try:
-        for record in facts:
-            kind = record.get("record")
-            if kind == "stage":
-                of_model = record.get("of", "model") == "model"
-            if not of_model and kind != "tensor":
-                continue
-            if kind == "tensor":
-                descriptors[whole(record.get("id"))] = shape_and_runs(record)
-            elif kind == "state":
-                current[str(record.get("name"))] = descriptors.get(whole(record.get("tensor")))
-            elif kind == "gone":
-                current.pop(str(record.get("name")), None)
-            elif kind == "stage_end" and record.get("name") in ("ready", "materialized"):
-                ready = dict(current)
-    except (ValueError, TypeError, AttributeError) as error:
-        notes.append(
-            f"a damaged tensor is left out of the shard map, with all that follows: {error}"
-        )
-    return {name: tensor for name, tensor in (ready or current).items() if tensor}
-
-
-def read_memory(measures, notes):
-    """[(ms, {field: bytes}, stage)], and the summary by field."""
-    samples, summary = [], {}
-    try:
-        for record in measures:
-            if record.get("record") == "memory":
-                time_ms = float(record.get("time_ms"))
-                if not 0 <= time_ms < 1e12:
-                    raise ValueError("a time out of range")
-                held = {
-                    HOST.sample: whole(record.get(HOST.sample)),
-                    DEVICE.sample: whole(record.get(DEVICE.sample, 0)),
-                }
-                samples.append((time_ms, held, str(record.get("stage", ""))))
-            elif record.get("record") == "memory_summary":
-                summary = {
-                    name: whole(record.get(name, 0))
-                    for place in (HOST, DEVICE)
-                    for name in (place.idle, place.peak, place.own)
-                    if name
-                }
-    except (ValueError, TypeError) as error:
-        notes.append(f"a damaged memory record is left out, with all that follows: {error}")
-    return samples, summary
-
-
-def read_phases(evidence, result, notes):
-    """Shards of the first phase that has any, and memory of every phase that has samples."""
-    shards, memory = {}, []
-    ranks = result["compared"]["ranks"]
-    for phase in result["compared"]["phases"]:
-        if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*", phase):
-            continue
-        per_rank, phase_memory = {}, []
-        for rank in range(ranks):
-            stem = os.path.join(evidence, phase, f"rank_{rank}")
-            if not shards and os.path.exists(stem + ".facts.jsonl"):
-                per_rank[rank] = read_shards(records(stem + ".facts.jsonl", notes), notes)
-            if os.path.exists(stem + ".measures.jsonl"):
-                samples, summary = read_memory(records(stem + ".measures.jsonl", notes), notes)
-                if samples:
-                    phase_memory.append({"rank": rank, "samples": samples, "summary": summary})
-        if any(per_rank.values()):
-            shards = {"phase": phase, "ranks": per_rank}
-        if phase_memory:
-            memory.append({"phase": phase, "ranks": phase_memory})
-    return shards, memory
-
-
-def in_place(memory, place):
-    """The phases that held anything there: of each rank samples (ms, bytes, stage), idle, own and peak
-    bytes; own is None if the rank left no summary."""
-    phases = []
-    for phase in memory:
-        ranks = []
-        for rank in phase["ranks"]:
-            samples = [
-                (time_ms, held[place.sample], stage) for time_ms, held, stage in rank["samples"]
-            ]
-            _, highest, peak_stage = max(samples, key=lambda sample: sample[1])
-            summary = rank["summary"]
-            ranks.append(
-                {
-                    "rank": rank["rank"],
-                    "samples": samples,
-                    "own": summary.get(place.own),
-                    "idle": summary.get(place.idle, 0),
-                    "peak": summary.get(place.peak, highest),
-                    "peak_stage": peak_stage,
-                }
-            )
-        if any(held for rank in ranks for _, held, _ in rank["samples"]):
-            phases.append({"phase": phase["phase"], "ranks": ranks})
-    return phases
-
-
-def bound_of(rank, case):
-    """What the design allows a rank to hold: idle, own shards, one bucket and the slack."""
-    if rank["own"] is None:
-        return None
-    return (
-        rank["idle"] + rank["own"] + case.get("bucket_bytes", 0) + case.get("host_slack_bytes", 0)
-    )
-
-
-def memory_sections(phases, place, case):
-    sections = []
-    for index, phase in enumerate(phases):
-        rows = []
-        for rank in phase["ranks"]:
-            rank["bound"] = bound_of(rank, case)
-            rows.append(
-                {
-                    "rank": rank["rank"],
-                    "peak": human_bytes(rank["peak"]),
-                    "peak_stage": rank["peak_stage"],
-                    "own": human_bytes(rank["own"] or 0),
-                    "bound": human_bytes(rank["bound"]) if rank["bound"] else "unknown",
-                    "over": rank["bound"] is not None and rank["peak"] > rank["bound"],
-                }
-            )
-        sections.append(
-            {
-                "place": place.name,
-                "phase": phase["phase"],
-                "rows": rows,
-                "svg": plots.memory_plot(phase["ranks"], place, f"{place.name}{index}"),
-            }
-        )
-    return sections
-
-
-def stage_peaks(phase):
-    """[(stage, total, highest)]: the ranks' peaks above idle while a stage was worked on, summed and the
-    highest, in bytes; only of stages that every rank has samples of."""
-    peaks = {}
-    for rank in phase["ranks"]:
-        for _, held, stage in rank["samples"]:
-            if stage:
-                of_stage = peaks.setdefault(stage, {})
-                of_stage[rank["rank"]] = max(of_stage.get(rank["rank"], 0), held - rank["idle"])
-    whole_stages = [
-        (stage, by_rank.values())
-        for stage, by_rank in peaks.items()
-        if len(by_rank) == len(phase["ranks"])
-    ]
-    return [(stage, sum(values), max(values)) for stage, values in whole_stages]
-
-
-def memory_overlay(phases, place, case):
-    """The case's strategy against the plain one, stage by stage, if both were measured."""
-    peaks = {phase["phase"]: stage_peaks(phase) for phase in phases}
-    ours, plain = peaks.get("memory"), peaks.get("memory_plain")
-    if not ours or not plain:
-        return None
-    strategy = case.get("strategy", "memory")
-    most = lambda peaks, column: max(peak[column] for peak in peaks)
-    return {
-        "svg": plots.overlay_plot({strategy: ours, "plain": plain}, place, f"overlay-{place.name}"),
-        "place": place.name,
-        "strategy": strategy,
-        "total": human_bytes(most(ours, 1)),
-        "plain_total": human_bytes(most(plain, 1)),
-        "highest": human_bytes(most(ours, 2)),
-        "plain_highest": human_bytes(most(plain, 2)),
-    }
 
 
 def mesh_grid(mesh, rank_count):
@@ -335,7 +76,8 @@ def mesh_grid(mesh, rank_count):
 
 
 def property_table(result):
-    """Rows of properties; a column a stage that a property reads or a finding names, in any phase."""
+    """Rows of properties; a column a stage that a property reads or a finding names, in any
+    phase."""
     known_stages = result["compared"]["stages"]
     used = {finding.get("stage", "") for finding in result["findings"]} - {""}
     needed = {
@@ -364,35 +106,9 @@ def property_table(result):
     return columns, rows
 
 
-def read_reproducers(folder, notes):
-    """fingerprint -> script, program and report, as verify/reproduce/ left them in this folder, if it did."""
-    path = os.path.join(folder, "reproducers.json")
-    if not os.path.exists(path):
-        return {}
-    try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)["findings"]
-        return {
-            str(fingerprint): {
-                kind: plain_name(entry.get(kind)) for kind in ("script", "program", "report")
-            }
-            for fingerprint, entry in found.items()
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        notes.append(f"reproducers.json: {type(error).__name__}: {error}")
-        return {}
-
-
-def plain_name(name):
-    """A file name without a folder, or None. Raises ValueError."""
-    if name is not None and not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*", name):
-        raise ValueError(f"not a plain file name: {name!r}")
-    return name
-
-
 def share_a_cause(first, other):
-    """Whether two findings likely have one cause: the other follows from the first, both name one element,
-    or one property found the same in several tensors or phases."""
+    """Whether two findings likely have one cause: the other follows from the first, both name one
+    element, or one property found the same in several tensors or phases."""
     if other.get("is_consequence") and first["phase"] == other["phase"]:
         return True
     if first["tensor"] and first["tensor"] == other["tensor"]:

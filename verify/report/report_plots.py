@@ -1,4 +1,5 @@
-"""The report's plots as inline SVG: which rank owns what, memory over time, and two ways of loading.
+"""The report's plots as inline SVG: which rank owns what, memory over time, and two ways of
+loading.
 
 Text and axes take the page's colour (currentColor), so the plots are readable dark, light and
 printed. Ids are prefixed and hashed by a fixed salt: two plots in one page do not clash, and equal
@@ -259,7 +260,7 @@ def stage_marks(samples):
 def overlay_plot(peaks_by_strategy, place, prefix):
     r"""Peaks stage by stage: the ranks' sum as lines, and the rank that held most, dashed.
     \param peaks_by_strategy {strategy: [(stage, total bytes, highest bytes)]}
-    \param place report_html.HOST or report_html.DEVICE"""
+    \param place report_evidence.HOST or report_evidence.DEVICE"""
     mib = 1 << 20
     stages = list(
         dict.fromkeys(stage for peaks in peaks_by_strategy.values() for stage, *_ in peaks)

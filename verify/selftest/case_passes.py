@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A case of fixtures/cases passes under all properties: by its own strategy if it names one, else by each.
+"""A case of fixtures/cases passes under all properties: by its own strategy if it names one, else
+by each.
 
     case_passes.py FILE [DEVICE]
 

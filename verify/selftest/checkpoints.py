@@ -104,6 +104,7 @@ def llama_tensors():
 
 
 def write_llama(directory, files=1, **changes):
-    """A checkpoint of CONFIG's model; changes are put over the config's fields, None removes one."""
+    """A checkpoint of CONFIG's model; changes are put over the config's fields, None removes
+    one."""
     config = {k: v for k, v in {**CONFIG, **changes}.items() if v is not None}
     return write_checkpoint(directory, llama_tensors(), files, config)

@@ -28,7 +28,8 @@ class InterposedTest(CommandTest):
         return {k: v for k, v in kept.items() if k in variables or k not in VARIABLES}
 
     def variables(self, rules, preload=(), **more):
-        """The environment of a program with these rules; None: without any, but with the library."""
+        """The environment of a program with these rules; None: without any, but with the
+        library."""
         chosen = {"LD_PRELOAD": ":".join(str(path) for path in (LIBRARY, *preload)), **more}
         if rules is not None:
             chosen.update(SHARDPROOF_INTERPOSE=rules, SHARDPROOF_INTERPOSE_LOG=str(self.log))

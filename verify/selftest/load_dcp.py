@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""FSDP2 and AdamW on a mesh load a DCP directory, and save what they have then, whole: load_dcp.py DCP OUT MESH
+"""FSDP2 and AdamW on a mesh load a DCP directory, and save what they have then, whole: load_dcp.py
+DCP OUT MESH
 
 The model is that of save_dcp.py. OUT is a file of torch.save with "model", "optimizer" and "step".
 """

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Properties hold on the reference pipeline: property_holds.py WORLD DEVICE [ID]
 
-Judges everything.json on so many ranks with its tensors on that device, by one property with all others
-off if one is named, else by all: each must pass, and must have compared something. What a property
-cannot judge on a device or in this case it is not asked, but one that is named gets the case and, where
-it is about tensors on a device, the device that it needs. Exit code 77: there is no such device here.
+Judges everything.json on so many ranks with its tensors on that device, by one property with all
+others off if one is named, else by all: each must pass, and must have compared something. What a
+property cannot judge on a device or in this case it is not asked, but one that is named gets the
+case and, where it is about tensors on a device, the device that it needs. Exit code 77: there is no
+such device here.
 """
 
 import json

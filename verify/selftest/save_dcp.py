@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """FSDP2 and AdamW on a mesh, saved by DCP and, whole, by torch.save: save_dcp.py OUT MESH
 
-OUT/dcp and OUT/full.pt then hold the same model, optimizer, step and random state. MESH: "3", "2x2" (HSDP).
+OUT/dcp and OUT/full.pt then hold the same model, optimizer, step and random state. MESH: "3", "2x2"
+(HSDP).
 """
 
 import os
@@ -21,7 +22,8 @@ STEPS = 2
 
 
 def sharded(rank, store, sizes):
-    """The model and its optimizer on a mesh of all ranks, which meet at `store`, before any step."""
+    """The model and its optimizer on a mesh of all ranks, which meet at `store`, before any
+    step."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group(
@@ -37,8 +39,10 @@ def sharded(rank, store, sizes):
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(
-        [{"params": [p for p in model.parameters() if (p.ndim >= 2) == matrices], "weight_decay": decay, "name": name}
-         for matrices, decay, name in ((True, 0.1, "matrices"), (False, 0.0, "rest"))], lr=1e-2)  # fmt: skip
+        [{"params": [p for p in model.parameters() if (p.ndim >= 2) == matrices],
+          "weight_decay": decay, "name": name}
+         for matrices, decay, name in ((True, 0.1, "matrices"), (False, 0.0, "rest"))],
+        lr=1e-2)  # fmt: skip
     return model, optimizer
 
 
@@ -52,8 +56,9 @@ def gathered(model, optimizer):
 def end():
     """Ends this rank of `mp.spawn`, once all have come here.
 
-    It leaves no time to threads of torch: one that asks for the interpreter while that is taken down has been seen to
-    abort a rank whose work was done ("terminate called without an active exception", torch 2.11).
+    It leaves no time to threads of torch: one that asks for the interpreter while that is taken
+    down has been seen to abort a rank whose work was done ("terminate called without an active
+    exception", torch 2.11).
     """
     dist.barrier()
     dist.destroy_process_group()

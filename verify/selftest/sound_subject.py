@@ -26,7 +26,8 @@ class SoundSubject(CommandTest):
         document = self.judged(
             "verify", "--subject", REPOSITORY / "verify" / "subjects" / f"{self.name}.py",
             "--checkpoint", checkpoint(self.model), "--mesh", self.mesh,
-            *(word for option in self.options for word in ("--option", option)), code=0, timeout=250,
+            *(word for option in self.options for word in ("--option", option)), code=0,
+            timeout=250,
         )  # fmt: skip
         self.assertEqual(document["findings"], [])
         passed = {one["id"] for one in document["properties"] if one["verdict"] == "pass"}

@@ -2,10 +2,11 @@
 """A subject comes out as its file says: subject.py FILE
 
 A file under fixtures/subjects/ has a mistake in it, or is no sound adapter, and declares in EXPECT
-which property, alone, must say so: `property`, and of its findings `kind`, `stage`, `tensor`, `ranks`;
-`verdict` ("fail" unless given); `says`, words of a finding or of the reason; `deadline` in seconds;
-`case`, one of fixtures/cases in place of a small checkpoint; `arguments`, more of the command line;
-`mistake`, the kind of mistake that it is, of those that `list bugs --markdown` prints.
+which property, alone, must say so: `property`, and of its findings `kind`, `stage`, `tensor`,
+`ranks`; `verdict` ("fail" unless given); `says`, words of a finding or of the reason; `deadline` in
+seconds; `case`, one of fixtures/cases in place of a small checkpoint; `arguments`, more of the
+command line; `mistake`, the kind of mistake that it is, of those that `list bugs --markdown`
+prints.
 """
 
 import ast
@@ -15,7 +16,8 @@ from pathlib import Path
 
 from command import REPOSITORY, CommandTest, checkpoint
 
-# Of a subject that does not hang: ranks may start from nothing, which takes a loaded machine its time.
+# Of a subject that does not hang: ranks may start from nothing, which takes a loaded machine its
+# time.
 DEADLINE_S = 60
 EXIT_CODES = {"pass": (0,), "fail": (1, 4), "inconclusive": (3,)}
 

@@ -11,9 +11,11 @@ MAKE = REPOSITORY / "fixtures" / "checkpoints" / "make.py"
 ADAPTER = "qwen3-lora-small"
 BASE = "qwen3-small"
 READ = ((BASE, ADAPTER), ("llama-tied-small", "llama-tied-lora-small"),
-        ("qwen3-vl-small", "qwen3-vl-lora-small"), ("qwen3-moe-small", "qwen3-moe-lora-small"))  # fmt: skip
+        ("qwen3-vl-small", "qwen3-vl-lora-small"),
+        ("qwen3-moe-small", "qwen3-moe-lora-small"))  # fmt: skip
 ASKED = (("qwen3-small", "4:q_proj,v_proj"), ("llama-tied-small", "3:all-linear"),
-         ("qwen2.5-vl-small", "2:qkv,down_proj"), ("lfm2-moe-small", "5:in_proj,self_attn.out_proj"),
+         ("qwen2.5-vl-small", "2:qkv,down_proj"),
+         ("lfm2-moe-small", "5:in_proj,self_attn.out_proj"),
          ("qwen3-moe-small", "2:q_proj,o_proj"), ("qwen3-vl-small", "2:all-linear"))  # fmt: skip
 
 
@@ -77,8 +79,9 @@ class Adapters(CommandTest):
                 with self.subTest(base=base, **training):
                     saved = self.dir / f"{n}-{'-'.join(training)}"
                     self.write("case.json", {
-                        "schema": 1, "seed": n, "transport": "sim", "steps": 4, "training": training,
-                        "mesh": [{"name": "dp_shard", "size": 2}], "resume_mesh": [{"name": "dp_shard", "size": 3}],
+                        "schema": 1, "seed": n, "transport": "sim", "steps": 4,
+                        "training": training, "mesh": [{"name": "dp_shard", "size": 2}],
+                        "resume_mesh": [{"name": "dp_shard", "size": 3}],
                         "model": {"checkpoint": str(self.path(base)), **of}})  # fmt: skip
                     document = self.judged(
                         "verify", "--case", "case.json", "--save-to", saved, code=0
@@ -97,25 +100,27 @@ class Adapters(CommandTest):
         saved = []
         for strategy, mesh in zip(strategies, meshes):
             saved.append(self.dir / f"{adapter}-{strategy}")
-            self.verified("--checkpoint", checkpoint(base), "--adapter", checkpoint(adapter), "--mesh", mesh,
-                          "--strategy", strategy, "--save-to", saved[-1])  # fmt: skip
+            self.verified("--checkpoint", checkpoint(base), "--adapter", checkpoint(adapter),
+                          "--mesh", mesh, "--strategy", strategy, "--save-to",
+                          saved[-1])  # fmt: skip
             self.assertEqual((saved[-1] / "adapter" / "adapter_config.json").read_bytes(),
                              (self.path(adapter) / "adapter_config.json").read_bytes())  # fmt: skip
         for source, directories, words in (
             (checkpoint(base), saved, ()),
             (checkpoint(adapter), [one / "adapter" for one in saved], ("--base", checkpoint(base))),
         ):
-            done = self.run_process(sys.executable, CHECK, *words, source, *directories, timeout=200,
-                                    TMPDIR=str(self.root))  # fmt: skip
+            done = self.run_process(sys.executable, CHECK, *words, source, *directories,
+                                    timeout=200, TMPDIR=str(self.root))  # fmt: skip
             self.assert_exit(done, 0)
             self.assertEqual(done.out.count("equal "), len(saved), str(done))
 
     def test_an_adapter_that_began_here_is_one_for_peft(self):
         saved = self.dir / "saved"
-        self.verified("--checkpoint", checkpoint(BASE), "--lora", "4:q_proj,down_proj", "--world", 2,
-                      "--save-to", saved)  # fmt: skip
-        done = self.run_process(sys.executable, CHECK, "--base", checkpoint(BASE), saved / "adapter",
-                                saved / "adapter", timeout=120, TMPDIR=str(self.root))  # fmt: skip
+        self.verified("--checkpoint", checkpoint(BASE), "--lora", "4:q_proj,down_proj", "--world",
+                      2, "--save-to", saved)  # fmt: skip
+        done = self.run_process(sys.executable, CHECK, "--base", checkpoint(BASE),
+                                saved / "adapter", saved / "adapter", timeout=120,
+                                TMPDIR=str(self.root))  # fmt: skip
         self.assert_exit(done, 0)
         # Read back as what it is now, not begun again.
         self.verified("--checkpoint", saved, "--adapter", saved / "adapter", "--world", 3)
@@ -123,7 +128,8 @@ class Adapters(CommandTest):
     def test_an_adapter_of_the_head_brings_a_copy_of_it(self):
         adapter = self.dir / "adapter"
         done = self.run_process(sys.executable, MAKE, "--preset", BASE, "--peft", "--lora-targets",
-                                "q_proj,lm_head", adapter, timeout=120, TMPDIR=str(self.root))  # fmt: skip
+                                "q_proj,lm_head", adapter, timeout=120,
+                                TMPDIR=str(self.root))  # fmt: skip
         self.assert_exit(done, 0)
         self.same_as_peft(BASE, ("--adapter", adapter))
         saved = self.dir / "saved"
@@ -175,12 +181,15 @@ class Adapters(CommandTest):
         for field, value in (("bias", "all"), ("peft_type", "LOHA"), ("r", 0), ("lora_bias", True),
                              ("target_modules", "(q|v)_proj"), ("target_modules", "(q"),
                              ("target_modules", r".*norm"), ("target_modules", "(?:(?:a|.)+)+q"),
-                             ("target_modules", ["input_layernorm"]), ("target_modules", ["nowhere"]),
-                             ("exclude_modules", "*"), ("exclude_modules", ["q_proj", "v_proj", "down_proj"]),
+                             ("target_modules", ["input_layernorm"]),
+                             ("target_modules", ["nowhere"]), ("exclude_modules", "*"),
+                             ("exclude_modules", ["q_proj", "v_proj", "down_proj"]),
                              ("modules_to_save", ["*"]), ("modules_to_save", ["proj"]),
-                             ("modules_to_save", ["q_norm", "layers.0"]), ("modules_to_save", "norm"),
-                             ("rank_pattern", {"q(": 2}), ("use_dora", 1), ("target_parameters", ["q_proj.weight"]), ("target_parameters", ["x"]),
-                             ("layers_to_transform", [0]), ("a_new_kind_of_thing", 3)):  # fmt: skip
+                             ("modules_to_save", ["q_norm", "layers.0"]),
+                             ("modules_to_save", "norm"), ("rank_pattern", {"q(": 2}),
+                             ("use_dora", 1), ("target_parameters", ["q_proj.weight"]),
+                             ("target_parameters", ["x"]), ("layers_to_transform", [0]),
+                             ("a_new_kind_of_thing", 3)):  # fmt: skip
             with self.subTest(field=field, value=value):
                 told = "target" if value == ["q_proj", "v_proj", "down_proj"] else field
                 told = "q(" if field == "rank_pattern" else told.removesuffix("_modules")
@@ -237,7 +246,8 @@ class Adapters(CommandTest):
         self.assert_exit(done, 1)
         self.assertIn("up_proj", done.out)
         for fields, missing in (({"use_dora": True}, "lora_magnitude_vector"),
-                                ({"modules_to_save": ["model.norm"]}, "modules_to_save")):  # fmt: skip
+                                ({"modules_to_save": ["model.norm"]},
+                                 "modules_to_save")):  # fmt: skip
             copy = self.adapter_with(**fields)
             done = self.shardproof(
                 "verify", "--checkpoint", checkpoint(BASE), "--adapter", copy, "--world", 2

@@ -1,4 +1,5 @@
-"""A report packed for somebody else: what is in it, what is not, and that it can be judged and run again."""
+"""A report packed for somebody else: what is in it, what is not, and that it can be judged and run
+again."""
 
 import json
 import re

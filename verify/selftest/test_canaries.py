@@ -63,7 +63,8 @@ class Canary(CommandTest):
         found = self.findings(world, f"buffer/nan@{ROPE}", model="llama-tied-small")
         for name in ("loading.derived_buffers", "loading.no_new_nan"):
             at_ready = [finding for finding in found[name]
-                        if finding["stage"] == "ready" and finding["phase"] == "values"]  # fmt: skip
+                        if finding["stage"] == "ready"
+                        and finding["phase"] == "values"]  # fmt: skip
             self.assertEqual([(one["tensor"], one["ranks"]) for one in at_ready],
                              [(ROPE, [world - 1])])  # fmt: skip
             self.assertEqual(at_ready[0]["index"], 0)

@@ -1,5 +1,5 @@
-"""`crashtest` on saves of PyTorch and safetensors as they are installed, and on small ones of sh with
-mistakes in them: which crash each bad state needs, and that a script shows it.
+"""`crashtest` on saves of PyTorch and safetensors as they are installed, and on small ones of sh
+with mistakes in them: which crash each bad state needs, and that a script shows it.
 """
 
 import json
@@ -60,7 +60,8 @@ class Crashes(CommandTest):
         return {model: document["models"][model]["bad"] for model in MODELS}
 
     def assert_scripts_show(self, document, at_least):
-        """Each was seen to exit with 1 by the command; so it is seen here, and without Shardproof."""
+        """Each was seen to exit with 1 by the command; so it is seen here, and without
+        Shardproof."""
         scripts = [script for group in document["groups"] for script in group["scripts"]]
         self.assertGreaterEqual(len(scripts), at_least)
         for script in scripts:
@@ -86,7 +87,8 @@ class OfLibraries(Crashes):
 
         torch.save(old_state(), self.dir / "root" / "ckpt.pt")
         document = self.crashes("--report", "report", "--scripts", 2,
-                                *self.save("torch.save(state, 'root/ckpt.pt')"), code=1)  # fmt: skip
+                                *self.save("torch.save(state, 'root/ckpt.pt')"),
+                                code=1)  # fmt: skip
         self.assertGreater(self.bad(document)["kill"], 0)
         self.assertEqual(document["groups"][0]["needs"], "kill")
         self.assertEqual(document["groups"][0]["what"], "lost")
@@ -97,7 +99,10 @@ class OfLibraries(Crashes):
         from safetensors.torch import save_file
 
         save_file({"w": old_state()["w"]}, self.dir / "root" / "model.safetensors")
-        code = "from safetensors.torch import save_file\nsave_file({'w': state['w']}, 'root/model.safetensors')"
+        code = (
+            "from safetensors.torch import save_file\n"
+            "save_file({'w': state['w']}, 'root/model.safetensors')"
+        )
         document = self.crashes("--report", "report", "--scripts", 2, *self.save(code), code=1)
         self.assertEqual(self.bad(document)["kill"], 0)
         self.assertGreater(document["models"]["posix"]["outcomes"]["wrong"], 0)
@@ -107,7 +112,10 @@ class OfLibraries(Crashes):
         import torch.distributed.checkpoint as dcp
 
         dcp.save(old_state(), checkpoint_id=self.dir / "root" / "ckpt", no_dist=True)
-        code = "import torch.distributed.checkpoint as dcp\ndcp.save(state, checkpoint_id='root/ckpt', no_dist=True)"
+        code = (
+            "import torch.distributed.checkpoint as dcp\n"
+            "dcp.save(state, checkpoint_id='root/ckpt', no_dist=True)"
+        )
         document = self.crashes("--report", "report", "--scripts", 2, *self.save(code), code=1)
         self.assertGreater(self.bad(document)["kill"], 0)
         self.assertEqual(
@@ -119,7 +127,10 @@ class OfLibraries(Crashes):
         import torch.distributed.checkpoint as dcp
 
         dcp.save(old_state(), checkpoint_id=self.dir / "root" / "step-1", no_dist=True)
-        code = "import torch.distributed.checkpoint as dcp\ndcp.save(state, checkpoint_id='root/step-2', no_dist=True)"
+        code = (
+            "import torch.distributed.checkpoint as dcp\n"
+            "dcp.save(state, checkpoint_id='root/step-2', no_dist=True)"
+        )
         document = self.crashes(*self.save(code), code=1)
         self.assertEqual(self.bad(document)["kill"], 0)
         self.assertEqual(
@@ -147,7 +158,8 @@ def fsync(path):
     file = os.open(path, os.O_RDONLY)
     os.fsync(file)
 def data(n):
-    durably(f'root/step-{n}.pt', lambda path: torch.save({'w': torch.full((700, 3), float(n)), 'step': n}, path))
+    state = {'w': torch.full((700, 3), float(n)), 'step': n}
+    durably(f'root/step-{n}.pt', lambda path: torch.save(state, path))
 def link(n):
     os.symlink(TARGET % n, 'root/l')
     os.replace('root/l', 'root/latest.pt')
@@ -228,8 +240,8 @@ class OfSmallSaves(Crashes):
         document = self.crashes(*self.save(script), code=1)
         self.assertEqual(self.bad(document)["kill"], 0)
         self.assertGreater(self.bad(document)["posix"], 0)
-        self.assertEqual({group["cause"] for group in document["groups"] if group["what"] == "wrong"},
-                         {"without the bytes of t"})  # fmt: skip
+        wrong = [group for group in document["groups"] if group["what"] == "wrong"]
+        self.assertEqual({group["cause"] for group in wrong}, {"without the bytes of t"})
 
     def test_a_latest_that_moves_before_the_data_needs_only_a_kill(self):
         self.write("root/step-1", "1" * 3000)
@@ -253,8 +265,9 @@ class OfSmallSaves(Crashes):
 
     def test_a_loader_that_dies_is_told(self):
         self.write("load.sh", 'test -s "$1/ckpt" || kill -SEGV $$\ncat "$1/ckpt"')
-        document = self.crashes("--model", "kill", "--load", f"sh {self.dir}/load.sh {{}}", "--report", "report",
-                                "--", "sh", "-c", "cd root && printf 2 > ckpt", code=1)  # fmt: skip
+        document = self.crashes("--model", "kill", "--load", f"sh {self.dir}/load.sh {{}}",
+                                "--report", "report", "--", "sh", "-c",
+                                "cd root && printf 2 > ckpt", code=1)  # fmt: skip
         self.assertEqual([group["what"] for group in document["groups"]], ["died"])
         self.assertIn("signal 11", document["groups"][0]["line"])
         self.assert_scripts_show(document, 1)
@@ -262,8 +275,9 @@ class OfSmallSaves(Crashes):
     def test_a_script_that_does_not_show_its_state_is_told(self):
         # It loads otherwise where the command does not make the states: nobody else will see them.
         self.write("load.sh", 'case "$1" in */shardproof-*) cat "$1/ckpt";; *) printf 2;; esac')
-        document = self.crashes("--model", "kill", "--load", f"sh {self.dir}/load.sh {{}}", "--report", "report",
-                                "--", "sh", "-c", "cd root && printf 2 > ckpt", code=1)  # fmt: skip
+        document = self.crashes("--model", "kill", "--load", f"sh {self.dir}/load.sh {{}}",
+                                "--report", "report", "--", "sh", "-c",
+                                "cd root && printf 2 > ckpt", code=1)  # fmt: skip
         scripts = [script for group in document["groups"] for script in group["scripts"]]
         self.assertEqual([script["seen"] for script in scripts], [False] * len(scripts))
         self.assertIn("not shown by report/01/reproduce.py: ok: not bad", self.shown)
@@ -327,7 +341,8 @@ class BadInput(Crashes):
     def test_a_command_that_fails_is_named_with_its_last_line(self):
         load = ("--load", "cat {}/ckpt")
         self.crashtest_refused(*load, "--", "no-such-command", names=["starting no-such-command"])
-        self.crashtest_refused(*load, "--report", "new", "--", "sh", "-c", "echo a >&2; echo b >&2; exit 4",
+        self.crashtest_refused(*load, "--report", "new", "--", "sh", "-c",
+                               "echo a >&2; echo b >&2; exit 4",
                                names=["expected exit 0, found exit 4: b"])  # fmt: skip
         self.crashtest_refused(
             *load, "--save-deadline", 0.3, "--", "sleep", 60, names=["no end within"]
@@ -340,8 +355,8 @@ class BadInput(Crashes):
     def test_what_cannot_be_recorded_is_named(self):
         (self.dir / "root" / "a").write_text("1")
         load = ("--load", "cat {}/a")
-        self.crashtest_refused(*load, "--", "ln", "-s", "../x", "root/latest", names=["root/latest", "symlink"],
-                               unchanged=False)  # fmt: skip
+        self.crashtest_refused(*load, "--", "ln", "-s", "../x", "root/latest",
+                               names=["root/latest", "symlink"], unchanged=False)  # fmt: skip
         (self.dir / "root" / "latest").unlink()
         self.crashtest_refused(
             *load, "--", "mkfifo", "root/b", names=["root/b", "mknod"], unchanged=False

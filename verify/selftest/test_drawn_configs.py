@@ -21,5 +21,6 @@ class DrawnConfigs(CommandTest):
         for config in configs:
             with self.subTest(config.name):
                 done = self.shardproof("verify", "--checkpoint", config, "--from-scratch",
-                                       "--transport", "sim", "--mesh", "dp_shard=2,tp=2")  # fmt: skip
+                                       "--transport", "sim", "--mesh",
+                                       "dp_shard=2,tp=2")  # fmt: skip
                 self.assert_exit(done, 0)

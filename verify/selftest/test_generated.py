@@ -53,11 +53,13 @@ class Stream(CommandTest):
 
     def test_a_part_of_a_stream_is_what_the_whole_has_there(self):
         self.generate("--generate", 20, "--bug", "loading.tie_broken_by_materialize",
-                      "--keep-going", "--shrink-runs", 0, "--json", "whole.json", code=1)  # fmt: skip
+                      "--keep-going", "--shrink-runs", 0, "--json", "whole.json",
+                      code=1)  # fmt: skip
         first = outcome_of(self.dir / "whole.json")["summary"]["failures"][0]
         index = first["outcome"]["index"]
-        self.generate("--generate", 1, "--first", index, "--bug", "loading.tie_broken_by_materialize",
-                      "--shrink-runs", 0, "--json", "part.json", code=1)  # fmt: skip
+        self.generate("--generate", 1, "--first", index, "--bug",
+                      "loading.tie_broken_by_materialize", "--shrink-runs", 0, "--json",
+                      "part.json", code=1)  # fmt: skip
         again = outcome_of(self.dir / "part.json")["summary"]["failures"][0]
         self.assertEqual(again, first)
 
@@ -80,9 +82,10 @@ class Stream(CommandTest):
     def test_it_goes_on_from_no_document_that_was_made_up(self):
         self.generate("--generate", 3, "--json", "soak.json")
         whole = json.loads((self.dir / "soak.json").read_text())
-        for field, value in (("passed", -1), ("next", 1e300), ("duration_ms", "x"), ("properties", []),
-                             ("inconclusive", 1), ("failures", [{}]), ("unclear", 3),
-                             ("features", {"ties": "many"}), ("counted_beyond", [-1.5, "x"])):  # fmt: skip
+        for field, value in (("passed", -1), ("next", 1e300), ("duration_ms", "x"),
+                             ("properties", []), ("inconclusive", 1), ("failures", [{}]),
+                             ("unclear", 3), ("features", {"ties": "many"}),
+                             ("counted_beyond", [-1.5, "x"])):  # fmt: skip
             self.write("soak.json", {**whole, "summary": {**whole["summary"], field: value}})
             self.refused(
                 "verify", "--generate", 5, "--resume", "--json", "soak.json", names=["soak.json"]
@@ -109,8 +112,9 @@ class Stream(CommandTest):
     def test_numbers_that_mean_nothing_are_refused(self):
         for option, value in (("--minutes", "nan"), ("--minutes", "inf"), ("--minutes", "1e300"),
                               ("--minutes", "-1"), ("--first", 2**64 - 1), ("--first", -1),
-                              ("--jobs", 10**9), ("--jobs", -1), ("--jobs", 0), ("--shrink-runs", -1),
-                              ("--world", 0), ("--world", -4), ("--world", 10**6)):  # fmt: skip
+                              ("--jobs", 10**9), ("--jobs", -1), ("--jobs", 0),
+                              ("--shrink-runs", -1), ("--world", 0), ("--world", -4),
+                              ("--world", 10**6)):  # fmt: skip
             self.refused("verify", "--generate", 3, option, value, names=[option])
         self.refused("verify", "--generate", 2**64 - 1, names=["--generate"])
 
@@ -147,8 +151,9 @@ class Stream(CommandTest):
             ["--save-to", "x"],
         ):
             self.refused("verify", "--generate", 3, *words, names=[words[0]])
-        for words in (["--minutes", 1], ["--first", 1], ["--resume"], ["--keep-going"], ["--corpus", "."],
-                      ["--subject", "reference"], ["--property", "loading.equals_source"]):  # fmt: skip
+        for words in (["--minutes", 1], ["--first", 1], ["--resume"], ["--keep-going"],
+                      ["--corpus", "."], ["--subject", "reference"],
+                      ["--property", "loading.equals_source"]):  # fmt: skip
             self.refused("verify", "--bugs", "all", *words, names=[words[0]])
         for words in (
             ["--first", 1],
@@ -207,8 +212,8 @@ class Interrupted(CommandTest):
     def test_a_killed_stream_leaves_nothing_and_can_be_gone_on_from(self):
         words = ["verify", "--generate", 10**6, "--transport", "gloo", "--json", "soak.json"]
         self.ended_by(signal.SIGKILL, words, self.phase_begun)
-        done = self.shardproof("verify", "--generate", 1, "--transport", "gloo", "--json", "soak.json",
-                               "--resume")  # fmt: skip
+        done = self.shardproof("verify", "--generate", 1, "--transport", "gloo", "--json",
+                               "soak.json", "--resume")  # fmt: skip
         self.assert_exit(done, 0)
 
     def test_bugs_that_were_measured_are_told(self):
@@ -284,7 +289,8 @@ class Failure(CommandTest):
     def test_a_case_that_ends_its_process_fails(self):
         # A check of the pipeline's own ends the process of all ranks in some of its cases.
         done = self.shardproof("verify", "--generate", 60, "--bug", "comm.scatter_by_column",
-                               "--keep-going", "--shrink-runs", 0, "--json", "soak.json")  # fmt: skip
+                               "--keep-going", "--shrink-runs", 0, "--json",
+                               "soak.json")  # fmt: skip
         self.assert_exit(done, 1)
         failures = outcome_of(self.dir / "soak.json")["summary"]["failures"]
         ended = [

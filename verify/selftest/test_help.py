@@ -5,8 +5,9 @@ from command import CommandTest
 
 class Help(CommandTest):
     def test_every_subcommand_explains_itself(self):
-        subcommands = ([], ["verify"], ["replay"], ["compare"], ["audit"], ["seal"], ["crashtest"], ["list"], ["list", "properties"],
-                       ["list", "bugs"], ["list", "faults"])  # fmt: skip
+        subcommands = ([], ["verify"], ["replay"], ["compare"], ["audit"], ["seal"], ["crashtest"],
+                       ["list"], ["list", "properties"], ["list", "bugs"],
+                       ["list", "faults"])  # fmt: skip
         for words in subcommands:
             with self.subTest(" ".join(words)):
                 done = self.shardproof(*words, "--help")
@@ -29,10 +30,11 @@ class Help(CommandTest):
     def test_help_is_grouped_and_fits_a_terminal(self):
         doors = self.shardproof("--help").out
         for door, command in (("You have checkpoints", "compare"), ("You have a job", "report"),
-                              ("You have a framework", "verify"), ("You have a program", "crashtest")):  # fmt: skip
+                              ("You have a framework", "verify"),
+                              ("You have a program", "crashtest")):  # fmt: skip
             self.assertIn(f"  {command} ", doors[doors.index(door) :].split("\n\n")[0])
-        for words in ([], ["verify"], ["replay"], ["shrink"], ["report"], ["compare"], ["audit"], ["seal"],
-                      ["crashtest"], ["list"]):  # fmt: skip
+        for words in ([], ["verify"], ["replay"], ["shrink"], ["report"], ["compare"], ["audit"],
+                      ["seal"], ["crashtest"], ["list"]):  # fmt: skip
             with self.subTest(" ".join(words)):
                 text = self.shardproof(*words, "--help").out
                 self.assertNotIn("Excludes:", text)
@@ -46,7 +48,8 @@ class Help(CommandTest):
 
     def test_a_wrong_combination_is_told(self):
         for words in (["--world", 2, "--mesh", "2x2"], ["--generate", 5, "--checkpoint", "x"],
-                      ["--generate", 5, "--judge-faults"], ["--bugs", "all", "--property", "x"]):  # fmt: skip
+                      ["--generate", 5, "--judge-faults"],
+                      ["--bugs", "all", "--property", "x"]):  # fmt: skip
             with self.subTest(words):
                 self.usage_error("verify", *words, names=" cannot be combined with ")
         self.usage_error(

@@ -110,7 +110,8 @@ class Ranks(InterposedTest):
 
     labels = "selftest fault"
     WHOLE = ["rank 0 async 0", "rank 0 round 0 code 0 value 3", "rank 0 round 1 code 0 value 6",
-             "rank 1 async 0", "rank 1 round 0 code 0 value 3", "rank 1 round 1 code 0 value 6"]  # fmt: skip
+             "rank 1 async 0", "rank 1 round 0 code 0 value 3",
+             "rank 1 round 1 code 0 value 6"]  # fmt: skip
 
     def ranks(self, rules, *words, **more):
         return lines(self.double(rules, "ranks", 2, 2, *words, **more))
@@ -133,7 +134,8 @@ class Ranks(InterposedTest):
         # Rank 1 keeps its 2, and gives its 4 where rank 0 gives 1; rank 0's next one stays alone.
         self.assertEqual(sorted(out.splitlines()),
                          ["rank 0 round 0 code 0 value 5", "rank 1 async 0",
-                          "rank 1 round 0 code 0 value 2", "rank 1 round 1 code 0 value 5"])  # fmt: skip
+                          "rank 1 round 0 code 0 value 2",
+                          "rank 1 round 1 code 0 value 5"])  # fmt: skip
         self.assertEqual(self.firings(), [{
             "fault": "ncclAllReduce:drop,rank=1", "function": "ncclAllReduce", "call": 0, "rank": 1,
             "bytes": 16, "detail": "not called, it returns success"}])  # fmt: skip
@@ -180,8 +182,9 @@ class Ranks(InterposedTest):
         self.assertEqual(self.ranks("ncclAllReduce:async-error=6,rank=1,call=2"), self.WHOLE)
 
     def test_a_rank_is_not_made(self):
-        done, _ = self.kill_when(lambda: self.logged("}\n"), "ncclCommInitRank:error=ncclSystemError,rank=1",
-                                 "ranks", 2, 1, quiet_s=0.5)  # fmt: skip
+        done, _ = self.kill_when(lambda: self.logged("}\n"),
+                                 "ncclCommInitRank:error=ncclSystemError,rank=1", "ranks", 2, 1,
+                                 quiet_s=0.5)  # fmt: skip
         self.assertEqual(done.splitlines(), ["rank 1 made 2"])
         self.assertEqual(self.firings()[0]["rank"], 1)
 
@@ -262,16 +265,20 @@ class NotStruck(InterposedTest):
         self.assertIn("No space left on device", done.err)
 
     def test_a_flip_of_a_call_that_failed_is_undone_on_record(self):
-        script = ("import ctypes; buffer = ctypes.create_string_buffer(8); "
-                  "print(ctypes.CDLL(None).cudaMemcpy(buffer, buffer, ctypes.c_size_t(8), 0))")  # fmt: skip
+        script = (
+            "import ctypes; buffer = ctypes.create_string_buffer(8); "
+            "print(ctypes.CDLL(None).cudaMemcpy(buffer, buffer, ctypes.c_size_t(8), 0))"
+        )
         done = self.struck("cudaMemcpy:flip=0", sys.executable, "-c", script)
         self.assertEqual(done.out, "302\n", str(done))  # there is no libcudart
         self.assertEqual([set(f) >= {"undone"} for f in self.firings()], [False, True])
         self.assertEqual(self.firings()[1]["undone"], "the call itself returned 302")
 
     def test_without_a_log_firings_are_on_stderr(self):
-        done = self.run_process(DOUBLES / "interpose_program", "call", "cudaMalloc",
-                                LD_PRELOAD=self.variables(None)["LD_PRELOAD"],
-                                SHARDPROOF_INTERPOSE="cudaMalloc:error=cudaErrorMemoryAllocation")  # fmt: skip
+        done = self.run_process(
+            DOUBLES / "interpose_program", "call", "cudaMalloc",
+            LD_PRELOAD=self.variables(None)["LD_PRELOAD"],
+            SHARDPROOF_INTERPOSE="cudaMalloc:error=cudaErrorMemoryAllocation",
+        )  # fmt: skip
         self.assertEqual(done.out, "cudaMalloc 2 \n")
         self.assertIn('"detail": "not called, it returns cudaErrorMemoryAllocation"', done.err)

@@ -33,8 +33,9 @@ class Loaded(InterposedTest):
         done = self.struck(None, sys.executable, "-c", script)
         # 302: cudaErrorSharedObjectSymbolNotFound; 2: ncclSystemError.
         self.assertEqual(done.out.splitlines(), ["302 2", "0", "0"], str(done))
-        self.assertIn("cudaDeviceSynchronize was called, and the program has loaded no libcudart.so",
-                      done.err)  # fmt: skip
+        self.assertIn(
+            "cudaDeviceSynchronize was called, and the program has loaded no libcudart.so", done.err
+        )
         done = self.struck("cudaDeviceSynchronize:error=719,call=1", sys.executable, "-c", script)
         self.assertEqual(done.out.splitlines(), ["302 2", "719", "0"], str(done))
 
@@ -55,7 +56,8 @@ class Torch(InterposedTest):
         self.assertEqual(self.python("cudaMalloc:error=2;ncclAllReduce:drop", script), plain)
 
     def test_calls_reach_its_libraries(self):
-        """What comes back is theirs: without a GPU an error of the driver's absence, else success."""
+        """What comes back is theirs: without a GPU an error of the driver's absence, else
+        success."""
         real = int(self.python(None, MALLOC))
         self.assertNotIn(real, (2, 302))
         self.assertEqual(self.python("cudaMalloc:error=cudaErrorMemoryAllocation", MALLOC), "2")
@@ -102,7 +104,8 @@ class Posix(InterposedTest):
         self.assertEqual(done.out, "[0, 0, 28, 0]\n", str(done))
         self.assertEqual(self.firings(), [{
             "fault": "posix/io/rw/write:error=ENOSPC,call=2", "function": "posix/io/rw/write",
-            "call": 2, "rank": None, "bytes": 0, "detail": "not called, it returns ENOSPC"}])  # fmt: skip
+            "call": 2, "rank": None, "bytes": 0,
+            "detail": "not called, it returns ENOSPC"}])  # fmt: skip
 
     def test_on_one_rank(self):
         rule = "posix/io/rw/write:error=EIO,rank=1,call=1,then-on"
@@ -138,7 +141,8 @@ class Gpus(InterposedTest):
     timeout_s = 240
     ALONE = """
 import os, torch, torch.distributed as dist
-dist.init_process_group("nccl", init_method="file://" + os.path.abspath("store"), rank=0, world_size=1)
+store = "file://" + os.path.abspath("store")
+dist.init_process_group("nccl", init_method=store, rank=0, world_size=1)
 value = torch.full((4,), 3.0, device="cuda")
 try:
     dist.all_reduce(value)
@@ -152,7 +156,8 @@ os._exit(0)
 import os, torch, torch.distributed as dist
 rank = int(os.environ["RANK"])
 torch.cuda.set_device(rank % torch.cuda.device_count())
-dist.init_process_group("nccl", init_method="file://" + os.path.abspath("store"), rank=rank, world_size=2)
+store = "file://" + os.path.abspath("store")
+dist.init_process_group("nccl", init_method=store, rank=rank, world_size=2)
 value = torch.ones(4, device="cuda")
 for word in ("first", "second"):
     dist.all_reduce(value)

@@ -1,4 +1,5 @@
-"""Faults of CUDA and NCCL in a subject, which calls the runtime that torch has loaded; a GPU is not needed."""
+"""Faults of CUDA and NCCL in a subject, which calls the runtime that torch has loaded; a GPU is not
+needed."""
 
 from command import REPOSITORY, checkpoint
 from interposed import InterposedTest
@@ -58,8 +59,8 @@ class Refusals(InterposedTest):
     def refuse(self, fault, *names, subject=True):
         ddp = REPOSITORY / "verify" / "subjects" / "ddp.py"
         chosen = ["--subject", ddp] if subject else []
-        self.refused("verify", *chosen, "--checkpoint", checkpoint("llama-tied-small"), "--world", 2,
-                     "--inject", fault, names=[fault.split("@")[0], *names])  # fmt: skip
+        self.refused("verify", *chosen, "--checkpoint", checkpoint("llama-tied-small"), "--world",
+                     2, "--inject", fault, names=[fault.split("@")[0], *names])  # fmt: skip
 
     def test_the_reference(self):
         self.refuse("nccl/drop@0:1", "expected --subject", subject=False)

@@ -88,8 +88,8 @@ class OutOfMemory(CommandTest):
     fixtures = "checkpoints"
 
     def test_the_kernels_kill_is_the_first_thing_told(self):
-        done = self.shardproof("verify", "--checkpoint", checkpoint("llama-tied-small"), "--world", 3,
-                               "--inject", "memory/oom-kill@1@ready", timeout=50)  # fmt: skip
+        done = self.shardproof("verify", "--checkpoint", checkpoint("llama-tied-small"), "--world",
+                               3, "--inject", "memory/oom-kill@1@ready", timeout=50)  # fmt: skip
         if done.code == 77:
             self.skipTest(done.out.strip())
         self.assert_exit(done, 1)
@@ -108,9 +108,9 @@ class CutOff(CommandTest):
     fixtures = "checkpoints"
 
     def test_the_rank_that_nothing_reaches_is_named_by_all(self):
-        done = self.shardproof("verify", "--checkpoint", checkpoint("llama-tied-small"), "--world", 4,
-                               "--inject", "net/blackhole@2@ready", "--deadline", 4, "--json", "-",
-                               timeout=50)  # fmt: skip
+        done = self.shardproof("verify", "--checkpoint", checkpoint("llama-tied-small"), "--world",
+                               4, "--inject", "net/blackhole@2@ready", "--deadline", 4, "--json",
+                               "-", timeout=50)  # fmt: skip
         if done.code == 77:
             self.skipTest(done.out.strip())
         self.assert_exit(done, 1)
@@ -123,7 +123,8 @@ class CutOff(CommandTest):
                      "--transport", "sim", "--inject", "net/reset@1@ready",
                      names=["net/reset@1@ready", "expected transport gloo"])  # fmt: skip
         self.refused("verify", "--checkpoint", checkpoint("llama-tied-small"), "--world", 1,
-                     "--inject", "net/reset@0@ready", names=["one rank has no connections"])  # fmt: skip
+                     "--inject", "net/reset@0@ready",
+                     names=["one rank has no connections"])  # fmt: skip
 
 
 class KilledLauncher(CommandTest):

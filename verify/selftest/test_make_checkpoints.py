@@ -1,4 +1,5 @@
-"""The checkpoints that fixtures/checkpoints makes: their bytes, bad input, and the real libraries' word."""
+"""The checkpoints that fixtures/checkpoints makes: their bytes, bad input, and the real libraries'
+word."""
 
 import json
 import shutil
@@ -175,8 +176,8 @@ class Made(CommandTest):
         self.assertEqual(snapshot(self.dir), {})
 
     def test_options_override_a_preset(self):
-        done = self.make("--preset", "qwen3-vl-small", "--tied", "--dtype", "fp32", "--rope", "yarn",
-                         "--vision-layers", 1, "out")  # fmt: skip
+        done = self.make("--preset", "qwen3-vl-small", "--tied", "--dtype", "fp32", "--rope",
+                         "yarn", "--vision-layers", 1, "out")  # fmt: skip
         self.assert_exit(done, 0)
         config = json.loads((self.dir / "out" / "config.json").read_text())
         self.assertTrue(config["tie_word_embeddings"])
@@ -219,8 +220,9 @@ class Contents(CommandTest):
                 self.assertTrue(any(tensor.data), f"{preset}: {key} is zero")
 
     def test_sizes_are_uneven(self):
-        for preset, sizes in (("qwen3-moe-small", (71, 37, 5, 101)), ("qwen3-vl-small", (71, 43, 49)),
-                              ("lfm2-moe-small", (37, 5, 83)), ("qwen2.5-vl-small", (43, 83))):  # fmt: skip
+        for preset, sizes in (("qwen3-moe-small", (71, 37, 5, 101)),
+                              ("qwen3-vl-small", (71, 43, 49)), ("lfm2-moe-small", (37, 5, 83)),
+                              ("qwen2.5-vl-small", (43, 83))):  # fmt: skip
             seen = {
                 dim for tensor in tensors_of(checkpoint(preset)).values() for dim in tensor.shape
             }

@@ -1,4 +1,5 @@
-"""The reference builds what the real Transformers builds of the same config.json, and passes on it."""
+"""The reference builds what the real Transformers builds of the same config.json, and passes on
+it."""
 
 import json
 import struct

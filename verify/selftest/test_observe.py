@@ -17,10 +17,10 @@ class Observed(CommandTest):
         op = os.path.join(os.environ["SHARDPROOF_BUILD"], "_digest_op.so")
         done = self.run_process(
             sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
-            REPOSITORY / "verify" / "selftest" / "observed_job.py", checkpoint("qwen3-small"), mistake,
-            timeout=100, PYTHONPATH=str(REPOSITORY / "verify" / "python"), SHARDPROOF_DIGEST_OP=op,
-            SHARDPROOF_EVIDENCE=str(evidence), GLOO_SOCKET_IFNAME="lo", TMPDIR=str(self.dir),
-            TORCHINDUCTOR_CACHE_DIR=str(self.dir / "inductor"),
+            REPOSITORY / "verify" / "selftest" / "observed_job.py", checkpoint("qwen3-small"),
+            mistake, timeout=100, PYTHONPATH=str(REPOSITORY / "verify" / "python"),
+            SHARDPROOF_DIGEST_OP=op, SHARDPROOF_EVIDENCE=str(evidence), GLOO_SOCKET_IFNAME="lo",
+            TMPDIR=str(self.dir), TORCHINDUCTOR_CACHE_DIR=str(self.dir / "inductor"),
         )  # fmt: skip
         self.assertEqual(done.code == 0, mistake != "raises", str(done))
         return self.judged("report", evidence, "--report", "report", code=code)
@@ -37,7 +37,8 @@ class Observed(CommandTest):
         self.assertTrue(document["subject"].endswith("observed_job.py"), document["subject"])
         passed = {one["id"] for one in document["properties"] if one["verdict"] == "pass"}
         self.assertLessEqual({"loading.equals_source", "sharding.shards_tile",
-                              "sharding.ranks_match_rank0", "training.optimizer_live"}, passed)  # fmt: skip
+                              "sharding.ranks_match_rank0", "training.optimizer_live"},
+                             passed)  # fmt: skip
 
     def test_one_element_is_named_to_its_block(self):
         found = self.finding(self.observe("one_element", code=1), "loading.equals_source")

@@ -1,5 +1,5 @@
-"""The Python package as pip installs it, from this build, in a folder of its own: what is in it, and
-that the command runs from there.
+"""The Python package as pip installs it, from this build, in a folder of its own: what is in it,
+and that the command runs from there.
 """
 
 import importlib.metadata
@@ -44,8 +44,8 @@ class Package(CommandTest):
         subjects = (REPOSITORY / "verify" / "subjects").glob("*.py")
         expected |= {f"subjects/{path.name}" for path in subjects}
         report = REPOSITORY / "verify" / "report"
-        expected |= {f"_report/{path.name}" for path in report.glob("*.j2")}
-        expected |= {f"_report/{name}.py" for name in ("report_html", "report_plots", "bundle")}
+        expected |= {f"_report/{path.name}" for path in report.glob("*.j2")} | {"_report/bundle.py"}
+        expected |= {f"_report/{path.name}" for path in report.glob("report_*.py")}
         reproduce = REPOSITORY / "verify" / "reproduce"
         expected |= {f"_reproduce/{path.relative_to(reproduce)}" for ending in ("j2", "in", "py")
                      for path in reproduce.rglob(f"*.{ending}")
@@ -69,7 +69,8 @@ class Package(CommandTest):
                             ("_bin/shardproof", given | beside)):  # fmt: skip
             done = self.run_process("readelf", "-d", self.package / file)
             needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", done.out))
-            # Files are compared and audited without LibTorch, which takes a third of a second to load.
+            # Files are compared and audited without LibTorch, which takes a third of a second to
+            # load.
             self.assertEqual("libtorch_cpu.so" in needed, file != "_bin/shardproof", file)
             self.assertLessEqual(needed, known, file)
 

@@ -87,7 +87,8 @@ class Placements(CommandTest):
     def test_everything_on_many_meshes_by_every_strategy(self):
         case = REPOSITORY / "fixtures" / "cases" / "everything.json"
         pairs = (("2x2", "rank0-scatter"), ("2x2x2", "rank0-broadcast"), ("tp=3", "each-reads-own"),
-                 ("dp_shard=2,ep=2,tp=2", "rank0-scatter"), ("dp_shard=16", "each-reads-own"))  # fmt: skip
+                 ("dp_shard=2,ep=2,tp=2", "rank0-scatter"),
+                 ("dp_shard=16", "each-reads-own"))  # fmt: skip
         for mesh, strategy in pairs:
             with self.subTest(f"{mesh} by {strategy}"):
                 self.judged(

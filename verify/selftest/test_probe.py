@@ -94,8 +94,8 @@ class Models(CommandTest):
 TIES = """
 import json, sys
 from shardproof.case import Case
-case = Case(rank=0, world_size=1, checkpoint=sys.argv[1], save_to="", mesh={"dp_shard": 1}, phase="values",
-            strategy="plain", seed=0, saves=False, resumes=False)
+case = Case(rank=0, world_size=1, checkpoint=sys.argv[1], save_to="", mesh={"dp_shard": 1},
+            phase="values", strategy="plain", seed=0, saves=False, resumes=False)
 print(json.dumps(case.ties))
 """
 
@@ -134,7 +134,8 @@ import shardproof, torch
 from torch import nn
 nan, inf = float("nan"), float("inf")
 made = [torch.tensor([1, value], dtype=dtype)
-        for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64) for value in (nan, inf)]
+        for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+        for value in (nan, inf)]
 made += [torch.tensor([1, complex(0, nan)], dtype=torch.complex64),
          torch.tensor([1, complex(inf, 0)], dtype=torch.complex128)]
 made += [torch.tensor([1, bits], dtype=torch.uint8).view(dtype) for dtype, bits in (
@@ -253,7 +254,8 @@ class Checks(CommandTest):
             "fsdp2": "ok",
             "fsdp2_nan": "2.weight on rank 1: 1 NaN and 0 Inf, the first at element 130",
             "fsdp2_stale_moment": "optimizer.0.weight.exp_avg on ranks ",
-            "fsdp2_shards_of_another_size": "0.weight on rank 1: its placement assigns it 561 elements",
+            "fsdp2_shards_of_another_size": "0.weight on rank 1: its placement assigns it "
+            "561 elements",
             "hsdp_replicas_differ": "0.weight on ranks 2, 3: element",
             "fsdp1": "ok",
             "subclass": "Quantised)",

@@ -40,8 +40,9 @@ class Replay(CommandTest):
         self.assert_exit(self.shardproof("replay", "one/evidence"), 0)
 
     def test_replay_of_a_failure_fails_the_same_way(self):
-        first = self.shardproof("verify", "--checkpoint", checkpoint("llama-tied-small"), "--world", 2,
-                                "--inject", "file/flip@model.norm.weight:3", "--report", "one")  # fmt: skip
+        first = self.shardproof("verify", "--checkpoint", checkpoint("llama-tied-small"), "--world",
+                                2, "--inject", "file/flip@model.norm.weight:3", "--report",
+                                "one")  # fmt: skip
         self.assert_exit(first, 1)
         again = self.judged("replay", "one", code=1)
         before = json.loads((self.dir / "one" / "result.json").read_text())

@@ -60,7 +60,8 @@ class Reproducer(CommandTest):
         return self.run_process(sys.executable, *words, timeout=timeout, **variables)
 
     def reproduced(self, name, *source, shows=(), mend=sound_subject):
-        """Finding, script and report of a subject: all as they should be. \\returns the report's directory
+        """Finding, script and report of a subject: all as they should be. \\returns the report's
+        directory
 
         mend: takes the mistake out of the subject, a file of the script
         """

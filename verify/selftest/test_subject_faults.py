@@ -1,4 +1,5 @@
-"""Faults in a framework: its ranks are killed, stop, leave and are slow, and what must hold then is judged."""
+"""Faults in a framework: its ranks are killed, stop, leave and are slow, and what must hold then is
+judged."""
 
 from command import REPOSITORY, CommandTest, checkpoint
 
@@ -70,8 +71,9 @@ class Refusals(CommandTest):
     fixtures = "checkpoints"
 
     def refuse(self, names, *fault):
-        self.refused("verify", "--subject", REPOSITORY / "verify" / "subjects" / "ddp.py", "--checkpoint",
-                     checkpoint("llama-tied-small"), "--world", 2, *fault, names=names)  # fmt: skip
+        self.refused("verify", "--subject", REPOSITORY / "verify" / "subjects" / "ddp.py",
+                     "--checkpoint", checkpoint("llama-tied-small"), "--world", 2, *fault,
+                     names=names)  # fmt: skip
 
     def test_faults_of_seams_that_a_framework_has_not(self):
         self.refuse(["memory/tensor", "reference"], "--inject", "memory/tensor@0")

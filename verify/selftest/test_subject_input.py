@@ -84,8 +84,8 @@ class BadSubjects(CommandTest):
         self.refuse(["/bin/true", "to print the subject's declaration"], path, "--python", "/bin/true")
 
 
-# Replicated by hand: every rank reads for itself, rank 0 alone has something to show at `loaded`, and
-# what it saves is in no format that the verifier reads.
+# Replicated by hand: every rank reads for itself, rank 0 alone has something to show at `loaded`,
+# and what it saves is in no format that the verifier reads.
 OWN_WAY = """
 import os
 import subprocess
@@ -129,7 +129,8 @@ class OwnWay(CommandTest):
         path = self.write("own_way.py", OWN_WAY)
         # That no process is left behind is checked by judged().
         document = self.judged("verify", "--subject", path, "--checkpoint",
-                               checkpoint("llama-tied-small"), "--world", "2", code=0, timeout=120)  # fmt: skip
+                               checkpoint("llama-tied-small"), "--world", "2", code=0,
+                               timeout=120)  # fmt: skip
         verdicts = {one["id"]: one["verdict"] for one in document["properties"]}
         self.assertEqual(verdicts["sharding.collectives_in_order"], "skip")
         for judged in ("checkpoint.round_trip", "checkpoint.reshard", "loading.equals_source"):
@@ -137,7 +138,8 @@ class OwnWay(CommandTest):
 
 
 class MissingKeys(CommandTest):
-    """FSDP2 on a checkpoint that lacks a key: the framework's own initial value, the same on all ranks."""
+    """FSDP2 on a checkpoint that lacks a key: the framework's own initial value, the same on all
+    ranks."""
 
     labels = "selftest multi-rank framework"
     timeout_s = 150

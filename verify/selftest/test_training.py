@@ -37,17 +37,20 @@ MIXED = MODEL + [
     {"name": "tied.weight", "dtype": "F32", "shape": [9, 2]},
 ]
 
-# Made of parts where checkpoints keep it: halves of rows, packed experts, one without elements, one under
-# another name.
+# Made of parts where checkpoints keep it: halves of rows, packed experts, one without elements, one
+# under another name.
 FUSED = MIXED + [
     {"name": "mlp.gate_up.weight", "dtype": "BF16", "shape": [9, 4],
-     "stored": [[{"key": "mlp.gate.weight", "shape": [5, 4]}, {"key": "mlp.up.weight", "shape": [4, 4]}]]},
+     "stored": [[{"key": "mlp.gate.weight", "shape": [5, 4]},
+                 {"key": "mlp.up.weight", "shape": [4, 4]}]]},
     {"name": "mlp.experts.gate_up_proj", "dtype": "F32", "shape": [3, 4, 2],
-     "stored": [[{"key": f"mlp.experts.{expert}.{half}.weight", "shape": [2, 2]} for expert in range(3)
-                 for half in ("gate", "up")]]},
+     "stored": [[{"key": f"mlp.experts.{expert}.{half}.weight", "shape": [2, 2]}
+                 for expert in range(3) for half in ("gate", "up")]]},
     {"name": "qkv.bias", "dtype": "F32", "shape": [6],
-     "stored": [[{"key": "q.bias", "shape": [3]}, {"key": "k.bias", "shape": [0]}, {"key": "v.bias", "shape": [3]}]]},
-    {"name": "here.scale", "dtype": "F16", "shape": [5], "stored": [[{"key": "there.scale", "shape": [5]}]]},
+     "stored": [[{"key": "q.bias", "shape": [3]}, {"key": "k.bias", "shape": [0]},
+                 {"key": "v.bias", "shape": [3]}]]},
+    {"name": "here.scale", "dtype": "F16", "shape": [5],
+     "stored": [[{"key": "there.scale", "shape": [5]}]]},
 ]  # fmt: skip
 TIES = [["head.weight", "tied.weight"]]
 
@@ -92,7 +95,8 @@ class Resumes(Trained):
     labels = "selftest multi-rank framework"
 
     def test_on_every_kind_of_mesh(self):
-        for mesh, other in (("dp_shard=3", "dp_replicate=2,dp_shard=2"), ("dp_replicate=2,dp_shard=2", "dp_shard=5"),
+        for mesh, other in (("dp_shard=3", "dp_replicate=2,dp_shard=2"),
+                            ("dp_replicate=2,dp_shard=2", "dp_shard=5"),
                             ("dp_shard=2,tp=2", "dp_shard=1"), ("dp_shard=1", "tp=3")):  # fmt: skip
             self.passes(case(MIXED, mesh, resume_mesh=axes(other)))
 
@@ -103,8 +107,8 @@ class Resumes(Trained):
             )
 
     def test_with_every_kind_of_state(self):
-        for training in ({"moments": "BF16"}, {"masters": False}, {"clip_norm": 0}, {"unfreeze_after": 1},
-                         {"unfreeze_after": 3}):  # fmt: skip
+        for training in ({"moments": "BF16"}, {"masters": False}, {"clip_norm": 0},
+                         {"unfreeze_after": 1}, {"unfreeze_after": 3}):  # fmt: skip
             self.passes(
                 case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), training=training)
             )
@@ -138,7 +142,8 @@ class Resumes(Trained):
         training = {"save_every": 1}
         for where in (0, 77, 1000, 5000):
             document = self.passes(case(MIXED, "dp_shard=2", training=training,
-                                        faults=[{"id": "file/rot", "where": str(where)}]))  # fmt: skip
+                                        faults=[{"id": "file/rot", "where": str(where)}],
+                                        ))  # fmt: skip
             verdicts = {each["id"]: each["verdict"] for each in document["properties"]}
             self.assertEqual(verdicts["fault.damage_recovered"], "pass")
 
@@ -146,8 +151,9 @@ class Resumes(Trained):
         made = case(MIXED, "dp_shard=2", faults=[{"id": "file/rot", "where": "77"}])
         for steps in (4, 0):
             self.write("case.json", made | {"steps": steps})
-            document = self.judged("verify", "--case", "case.json", "--property", "fault.damage_recovered",
-                                   "--property", "fault.every_rank_finishes", code=1)  # fmt: skip
+            document = self.judged("verify", "--case", "case.json", "--property",
+                                   "fault.damage_recovered", "--property",
+                                   "fault.every_rank_finishes", code=1)  # fmt: skip
             self.assertEqual(
                 {each["property"] for each in document["findings"]}, {"fault.every_rank_finishes"}
             )
@@ -157,8 +163,8 @@ class Resumes(Trained):
         self.passes(case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), device="isolated"))
 
     def test_with_steps_that_the_host_takes(self):
-        for n, (offload, overlap, bucket) in enumerate(((0.3, True, 1 << 20), (0.5, False, 64), (1, True, 64),
-                                                        (1, True, 2))):  # fmt: skip
+        for n, (offload, overlap, bucket) in enumerate(((0.3, True, 1 << 20), (0.5, False, 64),
+                                                        (1, True, 64), (1, True, 2))):  # fmt: skip
             for device in ("cpu", "isolated"):
                 with self.subTest(offload=offload, overlap=overlap, bucket=bucket, device=device):
                     training = {
@@ -166,8 +172,8 @@ class Resumes(Trained):
                         "overlap": overlap,
                         "unfreeze_after": 1 if n % 2 else 0,
                     }
-                    made = case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), device=device, seed=n,
-                                training=training, bucket_bytes=bucket)  # fmt: skip
+                    made = case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), device=device,
+                                seed=n, training=training, bucket_bytes=bucket)  # fmt: skip
                     verdicts = {each["id"]: each for each in self.passes(made)["properties"]}
                     wanted = ["offload.equals_on_device"] + ["offload.state_where_asked"] * (
                         device == "isolated"
@@ -185,17 +191,20 @@ class Resumes(Trained):
                 self.assertEqual(verdicts["checkpoint.commit_whole"]["verdict"], "pass")
 
     def test_whatever_is_saved(self):
-        """In every format, with fused tensors whole or in parts; all of it is on disk what it was in memory."""
+        """In every format, with fused tensors whole or in parts; all of it is on disk what it was
+        in memory."""
         kept = ({"format": "safetensors"}, {"split_fused": True}, {"format": "dcp"})
-        others = (("dp_shard=2", "dp_shard=3", {}), ("dp_shard=2,tp=2", "dp_shard=5", {"offload": 0.5}),
+        others = (("dp_shard=2", "dp_shard=3", {}),
+                  ("dp_shard=2,tp=2", "dp_shard=5", {"offload": 0.5}),
                   ("dp_replicate=2,dp_shard=2", "tp=2", {"async": True, "save_every": 1}),
                   ("dp_shard=2,ep=2", "dp_shard=1", {"unfreeze_after": 1}))  # fmt: skip
         strategies = ("rank0-broadcast", "rank0-scatter", "each-reads-own", "plain")
         for saved in kept:
             for n, (mesh, other, training) in enumerate(others):
                 with self.subTest(saved=saved, mesh=mesh, other=other):
-                    made = case(FUSED, mesh, resume_mesh=axes(other), seed=n, strategy=strategies[n],
-                                training=saved | training, max_file_bytes=(0, 700)[n % 2])  # fmt: skip
+                    made = case(FUSED, mesh, resume_mesh=axes(other), seed=n,
+                                strategy=strategies[n], training=saved | training,
+                                max_file_bytes=(0, 700)[n % 2])  # fmt: skip
                     verdicts = {each["id"]: each for each in self.passes(made)["properties"]}
                     for name in ("checkpoint.training_files", "checkpoint.commit_whole"):
                         self.assertEqual(verdicts[name]["verdict"], "pass", verdicts[name])
@@ -203,8 +212,10 @@ class Resumes(Trained):
 
     def test_what_is_in_the_way_is_told_before_a_rank_starts(self):
         self.write("case.json", case(MODEL, "dp_shard=2"))
-        for path, told in ((f"{STEP}/thesis.tex", ["thesis.tex", "replacing the directory would delete"]),
-                           ("latest/file", ["latest: expected a file that names a step"])):  # fmt: skip
+        for path, told in (
+            (f"{STEP}/thesis.tex", ["thesis.tex", "replacing the directory would delete"]),
+            ("latest/file", ["latest: expected a file that names a step"]),
+        ):
             saved = self.dir / "saved"
             (saved / path).parent.mkdir(parents=True)
             (saved / STEP).mkdir(exist_ok=True)
@@ -218,7 +229,8 @@ class Resumes(Trained):
 
     def test_on_a_device_that_has_no_room_for_the_state(self):
         tensors = [{"name": "a.weight", "dtype": "F32", "shape": [64, 64]}]
-        # Two models of 16 KiB, of which one restores the other, and a bucket; or one and its moments.
+        # Two models of 16 KiB, of which one restores the other, and a bucket; or one and its
+        # moments.
         room = {"device_bytes": 40 << 10, "bucket_bytes": 1024, "steps": 2}
         for device in ("cpu", "isolated"):
             self.write(
@@ -226,7 +238,8 @@ class Resumes(Trained):
                 case(tensors, "dp_shard=1", device=device, training={"offload": 1}, **room),
             )
             verdicts = {each["id"]: each["verdict"] for each in
-                        self.judged("verify", "--case", "case.json", code=0)["properties"]}  # fmt: skip
+                        self.judged("verify", "--case", "case.json",
+                                    code=0)["properties"]}  # fmt: skip
             self.assertEqual(verdicts["offload.equals_on_device"], "pass")
             self.write("case.json", case(tensors, "dp_shard=1", device=device, **room))
             document = self.judged("verify", "--case", "case.json", code=1)
@@ -244,8 +257,12 @@ def meshes(most):
     for ranks in range(1, most + 1):
         names = ("dp_shard", "tp", "dp_replicate") if ranks > 1 else ("dp_shard",)
         made += [f"{name}={ranks}" for name in names]
-        made += [f"{outer}={ranks // size},{inner}={size}" for size in range(2, ranks) if ranks % size == 0
-                 for outer, inner in (("dp_replicate", "dp_shard"), ("dp_shard", "tp"))]  # fmt: skip
+        made += [
+            f"{outer}={ranks // size},{inner}={size}"
+            for size in range(2, ranks)
+            if ranks % size == 0
+            for outer, inner in (("dp_replicate", "dp_shard"), ("dp_shard", "tp"))
+        ]
     return made
 
 
@@ -275,8 +292,9 @@ class BetweenTorchAndUs(Trained):
         """What the reference saves is what FSDP2 and AdamW have after dcp.load."""
         self.passes(case(MODEL, mesh), "--save-to", "saved")
         self.assertEqual(sorted(os.listdir(self.dir / "saved")), ["latest", STEP])
-        loaded = self.run_process(sys.executable, SELFTEST / "load_dcp.py", f"saved/{STEP}", "full.pt", torch_mesh,
-                                  timeout=200, TMPDIR=str(self.dir))  # fmt: skip
+        loaded = self.run_process(sys.executable, SELFTEST / "load_dcp.py", f"saved/{STEP}",
+                                  "full.pt", torch_mesh, timeout=200,
+                                  TMPDIR=str(self.dir))  # fmt: skip
         self.assert_exit(loaded, 0)
         self.assert_alike(f"saved/{STEP}", "full.pt", "model.", tensors=10, values=0)
         self.assert_alike(f"saved/{STEP}", "full.pt", "optimizer.", tensors=27, values=20)
@@ -293,7 +311,8 @@ class BetweenTorchAndUs(Trained):
             self.assert_exit(resaved, 0)
             self.assert_alike("theirs/full.pt", "ours", "model.", tensors=10, values=0)
             self.assert_alike("theirs/full.pt", "ours", "optim.", tensors=27, values=20)
-            # What belongs to neither is saved as it was; and a random state a rank, as its jobs have it.
+            # What belongs to neither is saved as it was; and a random state a rank, as its jobs
+            # have it.
             whole = self.judged("compare", "theirs/dcp", "ours", code=1)
             self.assertEqual((whole["tensors"], whole["values"]), (38, 29))
             self.assertEqual((whole["differences"], whole["only_in_a"]), ([], []))
@@ -379,14 +398,18 @@ class KeptAsSafetensors(BetweenTorchAndUs):
         first = sorted(folder.glob("state-*.safetensors"))[0]
         data = first.read_bytes()
         for path, content, seals, told in (
-            (folder / "values.json", values.replace('"step": 2', '"step": 3'), True, "value 'step'"),
-            (folder / "values.json", values.replace('"step": 2', '"step": {"set": [2]}'), False, "value 'step'"),
+            (folder / "values.json", values.replace('"step": 2', '"step": 3'), True,
+             "value 'step'"),
+            (folder / "values.json", values.replace('"step": 2', '"step": {"set": [2]}'), False,
+             "value 'step'"),
             (folder / "values.json", values[:40], False, "values.json"),
             (folder / "values.json", None, False, "values.json"),
-            (folder / "state.safetensors.index.json", index.replace("rng_1", "rng_7"), False, "rng_7"),
+            (folder / "state.safetensors.index.json", index.replace("rng_1", "rng_7"), False,
+             "rng_7"),
             (folder / "state.safetensors.index.json", None, False, "state.safetensors.index.json"),
             (first, data[:-1], False, first.name),
-            (first, data[:-1] + bytes([data[-1] ^ 1]), True, "the bytes differ from the sealed ones"),
+            (first, data[:-1] + bytes([data[-1] ^ 1]), True,
+             "the bytes differ from the sealed ones"),
         ):  # fmt: skip
             with self.subTest(path=path.name, told=told):
                 before = path.read_bytes()
@@ -415,7 +438,8 @@ class WithTorch(BetweenTorchAndUs):
 
     def test_three_of_its_ranks_saved(self):
         self.we_load("3", [("dp_shard=2", "rank0-broadcast"), ("dp_shard=2,tp=2", "rank0-scatter"),
-                           ("dp_replicate=2,dp_shard=2", "each-reads-own"), ("dp_shard=1", "plain")])  # fmt: skip
+                           ("dp_replicate=2,dp_shard=2", "each-reads-own"),
+                           ("dp_shard=1", "plain")])  # fmt: skip
 
 
 class WithMoreOfTorch(BetweenTorchAndUs):

@@ -1,4 +1,5 @@
-"""Model, optimizer and random number generator in one DCP checkpoint, as FSDP1 and FSDP2 save them."""
+"""Model, optimizer and random number generator in one DCP checkpoint, as FSDP1 and FSDP2 save
+them."""
 
 import torch
 import torch.distributed as dist
@@ -26,8 +27,8 @@ def save(case, model, optimizer=None, how="dcp", options=None):
     """how: "dcp", or "async"; then it returns a function that waits."""
     state = state_of(case, model, optimizer, options)
     if how == "async":
-        # In the background it makes collectives of its own: on the default group they would meet those
-        # of the training that goes on.
+        # In the background it makes collectives of its own: on the default group they would meet
+        # those of the training that goes on.
         group = dist.new_group(backend="gloo")
         future = dcp.async_save(state, checkpoint_id=case.save_to, process_group=group)
         return lambda: (future.result(), dist.barrier())

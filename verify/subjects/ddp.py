@@ -23,8 +23,9 @@ RUNS = (
 
 
 def wrap(model):
-    # Otherwise DDP orders its buckets anew after the first step, and with more than two ranks sums are
-    # rounded otherwise from then on: a resumed job would differ in the last bit from one that went on.
+    # Otherwise DDP orders its buckets anew after the first step, and with more than two ranks sums
+    # are rounded otherwise from then on: a resumed job would differ in the last bit from one that
+    # went on.
     return DistributedDataParallel(model, find_unused_parameters=True)
 
 

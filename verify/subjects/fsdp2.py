@@ -1,7 +1,7 @@
 """PyTorch FSDP2: built on meta, sharded, filled from rank 0, trained with AdamW, saved by DCP.
 
-As a careful user would: ties are made sure of after `to_empty`, non-persistent buffers and keys that
-the checkpoint lacks get the value that a model built on the CPU has.
+As a careful user would: ties are made sure of after `to_empty`, non-persistent buffers and keys
+that the checkpoint lacks get the value that a model built on the CPU has.
 """
 
 import dcp_state
@@ -104,7 +104,8 @@ def materialized(case, observe):
 
 
 def full_state(case, model):
-    """The checkpoint and, for what it lacks, initial values. \\returns it, missing, unexpected keys."""
+    """The checkpoint and, for what it lacks, initial values. \\returns it, missing, unexpected
+    keys."""
     state = case.state_dict()
     wanted = model.state_dict().keys()
     tied = {name: names for names in ties_of(model) for name in names}
@@ -124,7 +125,8 @@ def ties_of(model):
 
 
 def load(case, model):
-    """\\returns the keys that were missing, and those that were unexpected, as far as this rank reads."""
+    """\\returns the keys that were missing, and those that were unexpected, as far as this rank
+    reads."""
     broadcast = case.options["load"] == "broadcast"
     full, missing, unexpected = {}, None, None
     if (

@@ -16,7 +16,8 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name):
-    """Imports what is asked for: torch takes seconds, and the command (__main__.py) does without."""
+    """Imports what is asked for: torch takes seconds, and the command (__main__.py) does
+    without."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import _check, _script

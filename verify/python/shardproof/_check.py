@@ -2,8 +2,8 @@
 
 Every rank digests what it holds, in place; the digests travel in one batched gather through a
 process group of our own; then every rank judges the same records by a pure function, so that all
-come to the same outcome. Only where something differs do block digests, and then a few bytes, travel
-too, to name the element.
+come to the same outcome. Only where something differs do block digests, and then a few bytes,
+travel too, to name the element.
 """
 
 import collections
@@ -150,8 +150,8 @@ def _optimizer_tensors(of_model, optimizer):
 class _Gather:
     """Everybody's objects to everybody, through a Gloo group that is made once.
 
-    torch alone keeps the group: dist.destroy_process_group then ends its threads. One that ran on would
-    take the interpreter down now and then, by letting go of a tensor while that finalises.
+    torch alone keeps the group: dist.destroy_process_group then ends its threads. One that ran on
+    would take the interpreter down now and then, by letting go of a tensor while that finalises.
     """
 
     _groups: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # of a world's: by deadline
@@ -192,7 +192,8 @@ def _record(held: _model.Held, shared_with: str) -> _Record:
     common = dict(
         kind=held.kind, dtype=str(held.dtype), shape=tuple(held.shape),
         placements=tuple(held.placements), replica=_replica(held), meta=held.is_meta,
-        unreadable=held.unreadable or ("partial values" if held.partial else ""), aliases=shared_with,
+        unreadable=held.unreadable or ("partial values" if held.partial else ""),
+        aliases=shared_with,
     )  # fmt: skip
     owned = _layout.element_count(held.runs)
     if held.is_meta or held.local is None or common["unreadable"]:

@@ -1,7 +1,8 @@
 """Puts a subject's collectives on record, in the order in which this rank makes them.
 
-Every collective of `torch.distributed`, of DTensor, FSDP and DCP too, is an operator of the namespace
-`c10d` (or `_c10d_functional`) when it reaches the dispatcher, which a TorchDispatchMode sees.
+Every collective of `torch.distributed`, of DTensor, FSDP and DCP too, is an operator of the
+namespace `c10d` (or `_c10d_functional`) when it reaches the dispatcher, which a TorchDispatchMode
+sees.
 """
 
 import torch

@@ -39,7 +39,9 @@ def load(directory, what):
     """("loaded", answer), ("refused", why) or ("died", how), of a process of its own."""
     words = {words}
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S + 60{options})
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=DEADLINE_S + 60{options}
+        )
     except subprocess.TimeoutExpired:
         return "died", "no end in time"
     if done.returncode < 0:
@@ -85,7 +87,8 @@ if __name__ == "__main__":
 '''
 
 CHECK = """    if not os.path.isdir(RUNS_IN):
-        print(f"{RUNS_IN} is gone, from where the load was run: RUNS_IN is to name another directory")
+        print(f"{RUNS_IN} is gone, from where the load was run: "
+              "RUNS_IN is to name another directory")
         return 2
 """
 
@@ -193,7 +196,8 @@ def script_of(told):
         return SCRIPT.format(
             **parts,
             imports=imports_of([]),
-            loader=f"RUNS_IN = {told['loader_runs_in']!r}  # what loads may be told by a path from there\n",
+            loader=f"RUNS_IN = {told['loader_runs_in']!r}"
+            "  # what loads may be told by a path from there\n",
             words=words,
             options=", cwd=RUNS_IN",
             check=CHECK,

@@ -1,7 +1,7 @@
 """What a subject's file declares, read without running it: `python -I _declare.py FILE`.
 
-Prints {"cannot": {capability: reason}, "options": {name: [value, ...]}, "shows": {kind: [name, ...]}}.
-Exit code 2 and one line on stderr if the file is no subject.
+Prints {"cannot": {capability: reason}, "options": {name: [value, ...]},
+"shows": {kind: [name, ...]}}. Exit code 2 and one line on stderr if the file is no subject.
 """
 
 import ast
@@ -135,8 +135,8 @@ def _choices(path, node) -> dict:
     value = _literal(node)
     if not _is_lists_of_text(value):
         raise NoSubject(
-            f"{path}:{node.lineno}: OPTIONS: expected a literal dict of name and list of values, the "
-            'default first, such as {"save": ["dcp", "async"]}'
+            f"{path}:{node.lineno}: OPTIONS: expected a literal dict of name and list of values, "
+            'the default first, such as {"save": ["dcp", "async"]}'
         )
     return value
 
@@ -145,7 +145,8 @@ def _shown(path, node) -> dict:
     value = _literal(node)
     if not _is_lists_of_text(value) or not value.keys() <= _SHOWABLE:
         raise NoSubject(
-            f"{path}:{node.lineno}: SHOWS: expected a literal dict of {', '.join(sorted(_SHOWABLE))} "
+            f"{path}:{node.lineno}: SHOWS: expected a literal dict of "
+            f"{', '.join(sorted(_SHOWABLE))} "
             'and list of names, such as {"placements": ["shard"]}'
         )
     return value

@@ -102,7 +102,8 @@ def has_op() -> bool:
 
 
 def on_host(function):
-    """Tensors that the function makes are on the CPU, whatever default device its caller has set."""
+    """Tensors that the function makes are on the CPU, whatever default device its caller has
+    set."""
 
     @functools.wraps(function)
     def wrapped(*arguments, **named):

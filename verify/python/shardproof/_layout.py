@@ -28,7 +28,8 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """How a tensor lies on one mesh axis: "replicate", "shard", "partial", "strided_shard" or "flat_shard".
+    """How a tensor lies on one mesh axis: "replicate", "shard", "partial", "strided_shard" or
+    "flat_shard".
 
     A flat shard is a stretch of the flattened tensor.
     """
@@ -50,7 +51,8 @@ def _take(intervals: list[Interval], begin: int, end: int) -> list[Interval]:
 
 
 def _chunk(intervals: list[Interval], parts: int, index: int) -> list[Interval]:
-    """The `index`-th of `parts` chunks, as torch.chunk cuts: ceil(n / parts) each, the rest less."""
+    """The `index`-th of `parts` chunks, as torch.chunk cuts: ceil(n / parts) each, the rest
+    less."""
     size = sum(high - low for low, high in intervals)
     step = -(-size // parts)
     return _take(intervals, index * step, (index + 1) * step)

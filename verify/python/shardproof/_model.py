@@ -1,4 +1,5 @@
-"""What a live model's tensors are: names, kinds, layouts, ties; of plain tensors, DTensor, FSDP1."""
+"""What a live model's tensors are: names, kinds, layouts, ties; of plain tensors, DTensor,
+FSDP1."""
 
 import dataclasses
 import math
@@ -118,7 +119,8 @@ def optimizer_tensors(tensors: list[Held], optimizer) -> list[Held]:
 
 
 def optimizer_state(tensors: list[Held], optimizer):
-    """(name, the model's own tensor or None, state) of every parameter that there is a state for."""
+    """(name, the model's own tensor or None, state) of every parameter that there is a state
+    for."""
     owners = parameters_by_owner(tensors)
     inner = getattr(optimizer, "optim", None)  # ZeroRedundancyOptimizer keeps its state in this one
     holder = inner if isinstance(inner, torch.optim.Optimizer) else optimizer
@@ -307,8 +309,8 @@ class _Flat:
 
 def _flat_parameters(model: nn.Module) -> _Flat:
     flat = _Flat({}, set())
-    # Not imported here: whoever wrapped the model has done so, and FSDP's modules hold on for good to
-    # the process group that there is when they are first imported.
+    # Not imported here: whoever wrapped the model has done so, and FSDP's modules hold on for good
+    # to the process group that there is when they are first imported.
     fsdp1 = sys.modules.get("torch.distributed.fsdp")
     if fsdp1 is None:
         return flat

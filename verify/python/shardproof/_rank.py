@@ -124,7 +124,8 @@ def run_rank(order_path: str, rank: int) -> int:
 
 
 def _held_below(directory: str) -> list[str]:
-    """Files that are still open where the subject saves. What else a framework keeps is its own affair."""
+    """Files that are still open where the subject saves. What else a framework keeps is its own
+    affair."""
     held = []
     root = os.path.realpath(directory)
     for number in os.listdir("/proc/self/fd"):

@@ -1,4 +1,5 @@
-"""`shardproof.observe` in a script of one's own: evidence of a job that no launcher of ours started."""
+"""`shardproof.observe` in a script of one's own: evidence of a job that no launcher of ours
+started."""
 
 import atexit
 import json

@@ -23,7 +23,8 @@ _PR_SET_PDEATHSIG = 1
 def preload():
     """What nearly every subject imports; what is not installed is left to the subject to miss.
 
-    Also what those import only when they are used: it would be imported in every rank of every phase.
+    Also what those import only when they are used: it would be imported in every rank of every
+    phase.
     """
     import torch._dynamo
     import torch._inductor
