@@ -31,7 +31,8 @@ Status CheckShapes(const Case& test_case, const Prepared& prepared) {
   SP_ASSIGN(const auto declared, oracle::DeclareModel(test_case));
   std::map<std::string_view, const TensorCase*> by_name;
   for (const TensorCase& tensor : declared.tensors) by_name[tensor.name] = &tensor;
-  SP_ASSIGN(const auto placed, oracle::Place(prepared.source, prepared.locations, declared.tensors));
+  SP_ASSIGN(const auto placed,
+            oracle::Place(prepared.source, prepared.locations, declared.tensors));
   std::map<std::string, std::string> dtypes;
   for (const oracle::PlacedTensor& found : placed) {
     const auto wanted = by_name.find(found.name);

@@ -81,7 +81,9 @@ class BadSubjects(CommandTest):
 
     def test_python_that_prints_nothing(self):
         path = self.write("sound.py", SOUND)
-        self.refuse(["/bin/true", "to print the subject's declaration"], path, "--python", "/bin/true")
+        self.refuse(
+            ["/bin/true", "to print the subject's declaration"], path, "--python", "/bin/true"
+        )
 
 
 # Replicated by hand: every rank reads for itself, rank 0 alone has something to show at `loaded`,
