@@ -3,7 +3,6 @@
 
 #include "src/contract/job.h"
 #include "src/contract/stages.h"
-#include "src/core/result.h"
 #include "verify/rank/worker.h"
 
 namespace shardproof {
