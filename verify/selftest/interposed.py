@@ -9,7 +9,7 @@ from command import CommandTest, wait_until
 
 BUILD = Path(os.environ["SHARDPROOF_BUILD"])
 LIBRARY = BUILD / "libshardproof_interpose.so"
-DOUBLES = BUILD / "fixtures" / "doubles"
+DOUBLES = BUILD / "verify" / "interpose" / "doubles"
 FIU = Path("/usr/lib/fiu/fiu_posix_preload.so")
 VARIABLES = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "LD_PRELOAD")
 
