@@ -53,9 +53,8 @@ endfunction()
 # DEPENDS: all that its files may include (ci/layers.py). TEST_DEPENDS: what its tests may besides,
 # which may be higher ones.
 # TORCH: the module may include ATen and c10d. OBJECT: its files register themselves, so they must
-# be linked whole. ALONE: each file is compiled by itself, also with SHARDPROOF_UNITY; those that
-# register themselves always are, since they have names in common. FOLDERS: default is the current
-# one.
+# be linked whole. ALONE: each file is compiled by itself, also with SHARDPROOF_UNITY. FOLDERS:
+# default is the current one.
 function(shardproof_module)
   cmake_parse_arguments(module "TORCH;OBJECT;ALONE" "NAME" "FOLDERS;DEPENDS;TEST_DEPENDS" ${ARGN})
   if(module_TORCH AND NOT SHARDPROOF_TORCH)
@@ -86,7 +85,7 @@ function(shardproof_module)
       add_library(${module_NAME} STATIC ${sources})
     endif()
     target_link_libraries(${module_NAME} PUBLIC ${module_DEPENDS})
-    if(SHARDPROOF_UNITY AND NOT module_OBJECT AND NOT module_ALONE)
+    if(SHARDPROOF_UNITY AND NOT module_ALONE)
       set_target_properties(${module_NAME} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
     endif()
     if(module_TORCH)
@@ -101,6 +100,10 @@ function(shardproof_module)
     add_executable(${module_NAME}_test ${tests})
     target_link_libraries(${module_NAME}_test PRIVATE ${module_NAME} ${module_TEST_DEPENDS}
                           GTest::gmock GTest::gtest_main)
+    if(SHARDPROOF_UNITY AND NOT module_ALONE)
+      set_target_properties(${module_NAME}_test PROPERTIES
+                            UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 5)
+    endif()
     list(GET module_FOLDERS 0 first)
     string(REGEX REPLACE "/.*" "" top ${first})
     set_target_properties(${module_NAME}_test PROPERTIES

@@ -8,7 +8,7 @@
 
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::checkpoint::commit_whole {
 namespace {
 
 constexpr size_t kDamageMax = 3;  // lines in one finding
@@ -136,4 +136,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::checkpoint::commit_whole

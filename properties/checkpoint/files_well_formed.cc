@@ -4,7 +4,7 @@
 #include "verify/verdict/expectation.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::checkpoint::files_well_formed {
 namespace {
 
 /// Of the data in a safetensors file; that of its tensors follows from their order.
@@ -125,4 +125,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::checkpoint::files_well_formed

@@ -7,7 +7,7 @@
 #include "verify/verdict/locate.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::checkpoint::reshard {
 namespace {
 
 int64_t WorldSizeOf(const std::vector<AxisCase>& mesh) {
@@ -80,4 +80,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::checkpoint::reshard

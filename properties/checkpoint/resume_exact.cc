@@ -5,7 +5,7 @@
 
 #include "verify/verdict/compare_stages.h"
 
-namespace shardproof {
+namespace shardproof::checkpoint::resume_exact {
 namespace {
 
 /// "stepped@3.optimizer" of a step that was resumed: "resumed@3.optimizer".
@@ -85,4 +85,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::checkpoint::resume_exact

@@ -7,7 +7,7 @@
 #include "verify/verdict/locate.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::checkpoint::state_dict_whole {
 namespace {
 
 class StateDictCheck {
@@ -104,4 +104,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::checkpoint::state_dict_whole

@@ -8,7 +8,7 @@
 #include "verify/verdict/locate.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::checkpoint::training_files {
 namespace {
 
 class FilesCheck {
@@ -123,4 +123,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::checkpoint::training_files

@@ -8,7 +8,7 @@
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::checkpoint::training_round_trip {
 namespace {
 
 constexpr const char* kParts[] = {"model", "optimizer"};
@@ -196,4 +196,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::checkpoint::training_round_trip

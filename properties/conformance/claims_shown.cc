@@ -8,7 +8,7 @@
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::conformance::claims_shown {
 namespace {
 
 /// Of tensors once they are ready, on mesh axes of more than one rank.
@@ -115,4 +115,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::conformance::claims_shown

@@ -4,7 +4,7 @@
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::fault::after_equals_undisturbed {
 namespace {
 
 /// The first stage at which two ranks do not say the same, and of what.
@@ -97,4 +97,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::fault::after_equals_undisturbed

@@ -7,7 +7,7 @@
 
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::fault::damage_recovered {
 namespace {
 
 constexpr const char* kRot = "file/rot";
@@ -109,4 +109,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::fault::damage_recovered

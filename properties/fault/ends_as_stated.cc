@@ -11,7 +11,7 @@
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::fault::ends_as_stated {
 namespace {
 
 /// What struck a phase.
@@ -225,4 +225,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::fault::ends_as_stated

@@ -8,7 +8,7 @@
 
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::fault::every_fault_fires {
 namespace {
 
 /// Where a fault of a stage could have struck: "; stages that were reached: ready, stepped".
@@ -66,4 +66,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::fault::every_fault_fires

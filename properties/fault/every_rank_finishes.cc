@@ -10,7 +10,7 @@
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::fault::every_rank_finishes {
 namespace {
 
 /// From cause to consequence.
@@ -269,4 +269,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::fault::every_rank_finishes

@@ -3,7 +3,7 @@
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::fault::nothing_leaks {
 namespace {
 
 /// Every rank that came to its own end holds no descriptor, thread, child, shared memory or
@@ -55,4 +55,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::fault::nothing_leaks

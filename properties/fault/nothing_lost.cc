@@ -7,7 +7,7 @@
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::fault::nothing_lost {
 namespace {
 
 /// The phase that runs again where the struck one has left what it left.
@@ -164,4 +164,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::fault::nothing_lost

@@ -3,7 +3,7 @@
 
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::loading::all_defined {
 namespace {
 
 void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std::string& stage,
@@ -82,4 +82,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::loading::all_defined

@@ -5,7 +5,7 @@
 #include "verify/verdict/locate.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::loading::buffers_preserved {
 namespace {
 
 /// The value that the buffer had on this rank when the model was built; if it had none here, then
@@ -119,4 +119,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::loading::buffers_preserved

@@ -13,7 +13,7 @@
 #include "verify/verdict/select.h"
 #include "verify/verdict/values.h"
 
-namespace shardproof {
+namespace shardproof::loading::derived_buffers {
 namespace {
 
 /// Distance in units in the last place: how many F32 values lie between. NaN is far from
@@ -137,4 +137,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::loading::derived_buffers

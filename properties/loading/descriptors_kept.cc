@@ -9,7 +9,7 @@
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::loading::descriptors_kept {
 namespace {
 
 std::string AttributesText(const std::map<std::string, std::string>& attributes) {
@@ -208,4 +208,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::loading::descriptors_kept

@@ -4,7 +4,7 @@
 #include "verify/verdict/locate.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::loading::efficient_equals_plain {
 namespace {
 
 void CheckTensor(const Evidence& evidence, const PhaseEvidence& plain, const PhaseEvidence& values,
@@ -60,4 +60,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::loading::efficient_equals_plain

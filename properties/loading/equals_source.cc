@@ -7,7 +7,7 @@
 #include "verify/verdict/locate.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::loading::equals_source {
 namespace {
 
 bool ComesFromSource(const Evidence& evidence, const std::string& name, Expectation& expected) {
@@ -124,4 +124,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::loading::equals_source

@@ -9,7 +9,7 @@
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::loading::keys_match {
 namespace {
 
 using Names = std::set<std::string>;
@@ -268,4 +268,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::loading::keys_match

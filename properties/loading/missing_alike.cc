@@ -7,7 +7,7 @@
 #include "verify/verdict/locate.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::loading::missing_alike {
 namespace {
 
 /// Names of which the checkpoint has no value, not under a tied name either.
@@ -71,4 +71,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::loading::missing_alike

@@ -1,7 +1,7 @@
 // loading.no_meta_left: once a model is ready, none of its tensors may still be a placeholder.
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::loading::no_meta_left {
 namespace {
 
 void CheckRank(const RankEvidence& rank, const StageRecord& record, FindingsByRank& findings,
@@ -50,4 +50,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::loading::no_meta_left

@@ -9,7 +9,7 @@
 #include "verify/verdict/select.h"
 #include "verify/verdict/values.h"
 
-namespace shardproof {
+namespace shardproof::loading::no_new_nan {
 namespace {
 
 struct Allowed {
@@ -116,4 +116,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::loading::no_new_nan

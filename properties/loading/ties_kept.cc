@@ -8,7 +8,7 @@
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::loading::ties_kept {
 namespace {
 
 bool SharesStorage(const TensorDescriptor& a, const TensorDescriptor& b) {
@@ -124,4 +124,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::loading::ties_kept

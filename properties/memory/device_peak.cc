@@ -4,7 +4,7 @@
 #include "properties/memory/mib.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::memory::device_peak {
 namespace {
 
 void CheckRank(const Case& test_case, const PhaseEvidence& phase, const RankEvidence& rank,
@@ -62,4 +62,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::memory::device_peak

@@ -7,7 +7,7 @@
 #include "properties/memory/mib.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::memory::host_peak {
 namespace {
 
 /// At most the model's bytes: replicated tensors count on every rank.
@@ -103,4 +103,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::memory::host_peak

@@ -3,7 +3,7 @@
 
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::memory::no_page_commit {
 namespace {
 
 /// A storage shares its first and its last page with what lies beside it in the heap, which may
@@ -88,4 +88,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::memory::no_page_commit

@@ -2,7 +2,7 @@
 #include "verify/verdict/compare_stages.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::offload::equals_on_device {
 namespace {
 
 bool IsStep(const std::string& key) { return key.starts_with("stepped"); }
@@ -44,4 +44,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::offload::equals_on_device

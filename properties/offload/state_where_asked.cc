@@ -9,7 +9,7 @@
 
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::offload::state_where_asked {
 namespace {
 
 /// Of one parameter's state, over all ranks.
@@ -120,4 +120,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::offload::state_where_asked

@@ -9,7 +9,7 @@
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::sharding::chunk_rule {
 namespace {
 
 /// The indices of a dim that are owned, ascending, none touching the next.
@@ -207,4 +207,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::sharding::chunk_rule

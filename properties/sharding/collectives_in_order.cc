@@ -9,7 +9,7 @@
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::sharding::collectives_in_order {
 namespace {
 
 std::string Describe(const CollectiveRecord& record) {
@@ -164,4 +164,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::sharding::collectives_in_order

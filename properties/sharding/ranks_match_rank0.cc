@@ -7,7 +7,7 @@
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::sharding::ranks_match_rank0 {
 namespace {
 
 std::string PlacementText(const TensorDescriptor& descriptor) {
@@ -121,4 +121,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::sharding::ranks_match_rank0

@@ -10,7 +10,7 @@
 #include "verify/verdict/select.h"
 #include "verify/verdict/values.h"
 
-namespace shardproof {
+namespace shardproof::sharding::shards_tile {
 namespace {
 
 struct OwnedStretch {
@@ -222,4 +222,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::sharding::shards_tile

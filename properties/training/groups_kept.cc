@@ -7,7 +7,7 @@
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::training::groups_kept {
 namespace {
 
 /// The stages before any step at which the rank's optimizer was observed, in their order. (What was
@@ -108,4 +108,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::training::groups_kept

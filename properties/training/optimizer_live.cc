@@ -10,7 +10,7 @@
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::training::optimizer_live {
 namespace {
 
 /// A trainable parameter of the model under all its names.
@@ -147,4 +147,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::training::optimizer_live

@@ -8,7 +8,7 @@
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
-namespace shardproof {
+namespace shardproof::training::steps_act {
 namespace {
 
 bool IsParameter(const Image& image, bool trainable) {
@@ -81,4 +81,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::training::steps_act

@@ -11,7 +11,7 @@
 #include "verify/verdict/select.h"
 #include "verify/verdict/values.h"
 
-namespace shardproof {
+namespace shardproof::training::steps_by_formula {
 namespace {
 
 /// The values of a tensor at a stage, from its recorded bytes.
@@ -362,4 +362,4 @@ const PropertyRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::training::steps_by_formula

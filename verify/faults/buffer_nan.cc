@@ -5,7 +5,7 @@
 
 #include "verify/fault/fault.h"
 
-namespace shardproof {
+namespace shardproof::faults::buffer_nan {
 namespace {
 
 /// NAME or NAME:RANK; the name is a buffer's, so the source need not know it.
@@ -70,4 +70,4 @@ const FaultRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::buffer_nan

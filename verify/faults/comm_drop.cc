@@ -1,7 +1,7 @@
 // A rank leaves out a collective.
 #include "verify/faults/wrong_collective.h"
 
-namespace shardproof {
+namespace shardproof::faults::comm_drop {
 namespace {
 
 const FaultRegistration kRegistration{
@@ -17,4 +17,4 @@ const FaultRegistration kRegistration{
                              .place = 14}})};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::comm_drop

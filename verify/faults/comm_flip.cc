@@ -6,7 +6,7 @@
 #include "verify/fault/fault_descriptions.h"
 #include "verify/faults/decorators.h"
 
-namespace shardproof {
+namespace shardproof::faults::comm_flip {
 namespace {
 
 class FlippedWire : public CommunicatorDecorator {
@@ -78,4 +78,4 @@ const FaultRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::comm_flip

@@ -3,7 +3,7 @@
 
 #include "verify/faults/wrong_collective.h"
 
-namespace shardproof {
+namespace shardproof::faults::comm_mismatch {
 namespace {
 
 const FaultRegistration kRegistration{OtherwiseFault(
@@ -23,4 +23,4 @@ const FaultRegistration kRegistration{OtherwiseFault(
               .place = 15}})};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::comm_mismatch

@@ -9,7 +9,7 @@
 #include "verify/fault/fault.h"
 #include "verify/faults/decorators.h"
 
-namespace shardproof {
+namespace shardproof::faults::comm_swap_rows {
 namespace {
 
 struct Target {
@@ -177,4 +177,4 @@ const FaultRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::comm_swap_rows

@@ -1,7 +1,7 @@
 // A copy fails, as after a kernel that went astray.
 #include "verify/faults/interposed.h"
 
-namespace shardproof {
+namespace shardproof::faults::cuda_copy {
 namespace {
 
 const FaultRegistration kRegistration{MakeInterposedFault(
@@ -15,4 +15,4 @@ const FaultRegistration kRegistration{MakeInterposedFault(
      .becomes = "returns cudaErrorIllegalAddress"})};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::cuda_copy

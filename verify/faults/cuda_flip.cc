@@ -1,7 +1,7 @@
 // A bit is flipped between host and device.
 #include "verify/faults/interposed.h"
 
-namespace shardproof {
+namespace shardproof::faults::cuda_flip {
 namespace {
 
 const FaultRegistration kRegistration{MakeInterposedFault(
@@ -16,4 +16,4 @@ const FaultRegistration kRegistration{MakeInterposedFault(
      .becomes = "has the lowest bit of its result flipped"})};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::cuda_flip

@@ -2,7 +2,7 @@
 // chance.
 #include "verify/faults/interposed.h"
 
-namespace shardproof {
+namespace shardproof::faults::cuda_memory {
 namespace {
 
 const FaultRegistration kRegistration{MakeInterposedFault(
@@ -18,4 +18,4 @@ const FaultRegistration kRegistration{MakeInterposedFault(
      .becomes = "return cudaErrorMemoryAllocation"})};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::cuda_memory

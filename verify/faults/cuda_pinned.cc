@@ -1,7 +1,7 @@
 // The host has no memory that can be pinned.
 #include "verify/faults/interposed.h"
 
-namespace shardproof {
+namespace shardproof::faults::cuda_pinned {
 namespace {
 
 const FaultRegistration kRegistration{MakeInterposedFault(
@@ -15,4 +15,4 @@ const FaultRegistration kRegistration{MakeInterposedFault(
      .becomes = "returns cudaErrorMemoryAllocation"})};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::cuda_pinned

@@ -3,7 +3,7 @@
 
 #include "verify/faults/struck_files.h"
 
-namespace shardproof {
+namespace shardproof::faults::file_enospc {
 namespace {
 
 const FaultRegistration kRegistration{MakeFileFault({
@@ -22,4 +22,4 @@ const FaultRegistration kRegistration{MakeFileFault({
 })};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::file_enospc

@@ -6,7 +6,7 @@
 #include "verify/fault/fault.h"
 #include "verify/faults/decorators.h"
 
-namespace shardproof {
+namespace shardproof::faults::file_flip {
 namespace {
 
 /// The element that WHERE means: a row-major index or coordinates "3,17".
@@ -88,4 +88,4 @@ const FaultRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::file_flip

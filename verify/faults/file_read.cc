@@ -3,7 +3,7 @@
 
 #include "verify/faults/struck_files.h"
 
-namespace shardproof {
+namespace shardproof::faults::file_read {
 namespace {
 
 const FaultRegistration kRegistration{MakeFileFault({
@@ -19,4 +19,4 @@ const FaultRegistration kRegistration{MakeFileFault({
 })};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::file_read

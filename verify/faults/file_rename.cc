@@ -3,7 +3,7 @@
 
 #include "verify/faults/struck_files.h"
 
-namespace shardproof {
+namespace shardproof::faults::file_rename {
 namespace {
 
 const FaultRegistration kRegistration{MakeFileFault({
@@ -21,4 +21,4 @@ const FaultRegistration kRegistration{MakeFileFault({
 })};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::file_rename

@@ -11,7 +11,7 @@
 #include "verify/faults/decorators.h"
 #include "verify/formats/stored.h"
 
-namespace shardproof {
+namespace shardproof::faults::file_rot {
 namespace {
 
 namespace fs = std::filesystem;
@@ -142,4 +142,4 @@ const FaultRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::file_rot

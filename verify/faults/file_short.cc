@@ -3,7 +3,7 @@
 
 #include "verify/faults/struck_files.h"
 
-namespace shardproof {
+namespace shardproof::faults::file_short {
 namespace {
 
 const FaultRegistration kRegistration{MakeFileFault({
@@ -23,4 +23,4 @@ const FaultRegistration kRegistration{MakeFileFault({
 })};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::file_short

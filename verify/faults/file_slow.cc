@@ -8,7 +8,7 @@
 #include "verify/fault/fault_descriptions.h"
 #include "verify/faults/struck_files.h"
 
-namespace shardproof {
+namespace shardproof::faults::file_slow {
 namespace {
 
 constexpr auto kDelay = std::chrono::milliseconds(20);
@@ -40,4 +40,4 @@ const FaultRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::file_slow

@@ -7,7 +7,7 @@
 #include "verify/decorators/devices.h"
 #include "verify/fault/fault.h"
 
-namespace shardproof {
+namespace shardproof::faults::memory_device {
 namespace {
 
 /// Puts on record what a limited device refuses.
@@ -66,4 +66,4 @@ const FaultRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::memory_device

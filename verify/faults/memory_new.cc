@@ -12,7 +12,7 @@
 #include "verify/fault/fault.h"
 #include "verify/fault/fault_descriptions.h"
 
-namespace shardproof {
+namespace shardproof::faults::memory_new {
 namespace {
 
 /// How many calls of operator new this thread makes until one fails; negative: none does.
@@ -27,7 +27,7 @@ inline bool Fails() {
 }
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::memory_new
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kIsReplaced = false;  // a sanitizer has its own
@@ -36,13 +36,13 @@ constexpr bool kIsReplaced = true;
 // What is not replaced here, arrays and those that do not throw, comes by here in the standard
 // library. Freed by its operator delete, which calls free.
 void* operator new(std::size_t size) {
-  if (shardproof::Fails()) throw std::bad_alloc();
+  if (shardproof::faults::memory_new::Fails()) throw std::bad_alloc();
   if (void* block = std::malloc(size == 0 ? 1 : size)) return block;
   throw std::bad_alloc();
 }
 #endif
 
-namespace shardproof {
+namespace shardproof::faults::memory_new {
 namespace {
 
 /// Allocations of this thread do not count while it is there.
@@ -131,4 +131,4 @@ const FaultRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::memory_new

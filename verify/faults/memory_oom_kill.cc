@@ -8,7 +8,7 @@
 #include "verify/confine/memory_cgroup.h"
 #include "verify/faults/rank_moment.h"
 
-namespace shardproof {
+namespace shardproof::faults::memory_oom_kill {
 namespace {
 
 constexpr size_t kLimitBytes = size_t{16} << 20;
@@ -45,4 +45,4 @@ Fault OomKill() {
 const FaultRegistration kRegistration{OomKill()};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::memory_oom_kill

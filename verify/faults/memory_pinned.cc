@@ -5,7 +5,7 @@
 #include "verify/fault/fault_descriptions.h"
 #include "verify/faults/struck_device.h"
 
-namespace shardproof {
+namespace shardproof::faults::memory_pinned {
 namespace {
 
 /// A device whose host memory is struck.
@@ -39,4 +39,4 @@ const FaultRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::memory_pinned

@@ -5,7 +5,7 @@
 #include "verify/fault/fault_descriptions.h"
 #include "verify/faults/struck_device.h"
 
-namespace shardproof {
+namespace shardproof::faults::memory_tensor {
 namespace {
 
 const FaultRegistration kRegistration{{
@@ -29,4 +29,4 @@ const FaultRegistration kRegistration{{
 }};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::memory_tensor

@@ -1,7 +1,7 @@
 // What a watchdog that asks its communicators finds.
 #include "verify/faults/interposed.h"
 
-namespace shardproof {
+namespace shardproof::faults::nccl_async_error {
 namespace {
 
 const FaultRegistration kRegistration{MakeInterposedFault(
@@ -16,4 +16,4 @@ const FaultRegistration kRegistration{MakeInterposedFault(
      .becomes = "has its communicator report ncclRemoteError from then on"})};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::nccl_async_error

@@ -1,7 +1,7 @@
 // A rank leaves out a collective: its peers wait, or meet its next one.
 #include "verify/faults/interposed.h"
 
-namespace shardproof {
+namespace shardproof::faults::nccl_drop {
 namespace {
 
 const FaultRegistration kRegistration{MakeInterposedFault(
@@ -16,4 +16,4 @@ const FaultRegistration kRegistration{MakeInterposedFault(
      .becomes = "is left out, and returns success"})};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::nccl_drop

@@ -1,7 +1,7 @@
 // NCCL tells a rank that a peer has failed, as when a network card goes away.
 #include "verify/faults/interposed.h"
 
-namespace shardproof {
+namespace shardproof::faults::nccl_error {
 namespace {
 
 const FaultRegistration kRegistration{MakeInterposedFault(
@@ -15,4 +15,4 @@ const FaultRegistration kRegistration{MakeInterposedFault(
      .becomes = "returns ncclRemoteError"})};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::nccl_error

@@ -1,7 +1,7 @@
 // A rank that hangs within NCCL.
 #include "verify/faults/interposed.h"
 
-namespace shardproof {
+namespace shardproof::faults::nccl_hang {
 namespace {
 
 const FaultRegistration kRegistration{MakeInterposedFault(
@@ -14,4 +14,4 @@ const FaultRegistration kRegistration{MakeInterposedFault(
      .becomes = "does not return"})};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::nccl_hang

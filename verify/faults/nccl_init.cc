@@ -1,7 +1,7 @@
 // A rank does not come into a communicator: no shared memory, no socket, no file descriptor left.
 #include "verify/faults/interposed.h"
 
-namespace shardproof {
+namespace shardproof::faults::nccl_init {
 namespace {
 
 const FaultRegistration kRegistration{MakeInterposedFault(
@@ -15,4 +15,4 @@ const FaultRegistration kRegistration{MakeInterposedFault(
      .becomes = "returns ncclSystemError"})};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::nccl_init

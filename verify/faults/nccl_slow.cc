@@ -1,7 +1,7 @@
 // A rank that others have to wait for in NCCL.
 #include "verify/faults/interposed.h"
 
-namespace shardproof {
+namespace shardproof::faults::nccl_slow {
 namespace {
 
 const FaultRegistration kRegistration{MakeInterposedFault(
@@ -14,4 +14,4 @@ const FaultRegistration kRegistration{MakeInterposedFault(
      .becomes = "begins 300 ms late"})};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::nccl_slow

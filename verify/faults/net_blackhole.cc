@@ -10,7 +10,7 @@
 #include "verify/confine/network_namespace.h"
 #include "verify/faults/rank_moment.h"
 
-namespace shardproof {
+namespace shardproof::faults::net_blackhole {
 namespace {
 
 /// The ports of this process's connections: on one loopback they are what tells ranks apart.
@@ -45,4 +45,4 @@ Fault BlackHole() {
 const FaultRegistration kRegistration{BlackHole()};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::net_blackhole

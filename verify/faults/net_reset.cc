@@ -7,7 +7,7 @@
 
 #include "verify/faults/rank_moment.h"
 
-namespace shardproof {
+namespace shardproof::faults::net_reset {
 namespace {
 
 /// Has the kernel send a reset to the other end of a TCP connection; it is none of this end any
@@ -44,4 +44,4 @@ const FaultRegistration kRegistration{RankFault(
               .place = 18}})};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::net_reset

@@ -5,7 +5,7 @@
 
 #include "verify/faults/rank_moment.h"
 
-namespace shardproof {
+namespace shardproof::faults::rank_kill {
 namespace {
 
 const FaultRegistration kRegistration{
@@ -24,4 +24,4 @@ const FaultRegistration kRegistration{
                         .place = 1}})};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::rank_kill

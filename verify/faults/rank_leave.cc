@@ -3,7 +3,7 @@
 
 #include "verify/faults/rank_moment.h"
 
-namespace shardproof {
+namespace shardproof::faults::rank_leave {
 namespace {
 
 const FaultRegistration kRegistration{RankFault(
@@ -22,4 +22,4 @@ const FaultRegistration kRegistration{RankFault(
               .place = 2}})};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::rank_leave

@@ -4,7 +4,7 @@
 
 #include "verify/faults/rank_moment.h"
 
-namespace shardproof {
+namespace shardproof::faults::rank_slow {
 namespace {
 
 constexpr auto kDelay = std::chrono::milliseconds(300);
@@ -18,4 +18,4 @@ const FaultRegistration kRegistration{RankFault(
      .act = [](const FaultSite&) { std::this_thread::sleep_for(kDelay); }})};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::rank_slow

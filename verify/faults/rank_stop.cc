@@ -5,7 +5,7 @@
 
 #include "verify/faults/rank_moment.h"
 
-namespace shardproof {
+namespace shardproof::faults::rank_stop {
 namespace {
 
 const FaultRegistration kRegistration{RankFault(
@@ -21,4 +21,4 @@ const FaultRegistration kRegistration{RankFault(
      .draw = {.certain = FaultDraw::Certain::kEarlyStage, .needs_processes = true, .place = 16}})};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::rank_stop

@@ -5,7 +5,7 @@
 
 #include "verify/faults/rank_moment.h"
 
-namespace shardproof {
+namespace shardproof::faults::store_gone {
 namespace {
 
 /// In place of the file a directory, which nobody opens as a file, nor makes anew.
@@ -28,4 +28,4 @@ const FaultRegistration kRegistration{RankFault(
      .needs = {.process = true, .child = true}})};
 
 }  // namespace
-}  // namespace shardproof
+}  // namespace shardproof::faults::store_gone
