@@ -4,6 +4,8 @@
 // recorded.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -391,6 +393,13 @@ class SoundEvidence {
 
 inline PropertyResult JudgeOne(const Evidence& evidence, const std::string& id) {
   return Judge(evidence, {id}).at(0);
+}
+
+/// What was found first; a test that looks at it fails if nothing was.
+inline const Finding& FirstFinding(const PropertyResult& result) {
+  static const Finding kNone;
+  EXPECT_FALSE(result.judgement.findings().empty()) << result.judgement.reason();
+  return result.judgement.findings().empty() ? kNone : result.judgement.findings()[0];
 }
 
 /// Fills element `index` of an image of 4-byte elements.

@@ -9,12 +9,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const Finding& FirstFinding(const PropertyResult& result) {
-  static const Finding kNone;
-  EXPECT_FALSE(result.judgement.findings().empty()) << result.judgement.reason();
-  return result.judgement.findings().empty() ? kNone : result.judgement.findings()[0];
-}
-
 TEST(RanksMatchRank0Test, FindsAReplicaAndAShardThatDiffer) {
   SoundEvidence sound;
   sound.Rewrite("values", 2, "ready", "norm", SetF32(1, 8.0f));

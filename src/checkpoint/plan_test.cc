@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-uint64_t BytesOf(const Slot& slot) {
+uint64_t SizeOf(const Slot& slot) {
   uint64_t bytes = c10::elementSize(slot.spec.dtype);
   for (const int64_t size : slot.spec.shape) bytes *= size;
   return bytes;
@@ -22,7 +22,7 @@ uint64_t BytesOf(const Slot& slot) {
 TEST(PlanFiles, PutsEveryPersistentTensorInOneFileOnce) {
   const Model model = BuildSmall();
   uint64_t total = 0;
-  for (const auto& slot : model.Slots()) total += slot->spec.persistent ? BytesOf(*slot) : 0;
+  for (const auto& slot : model.Slots()) total += slot->spec.persistent ? SizeOf(*slot) : 0;
   for (uint64_t limit = 1; limit <= total + 1; ++limit) {
     SCOPED_TRACE(limit);
     std::vector<std::string> names;
@@ -49,11 +49,11 @@ TEST(PlanFiles, PutsEveryPersistentTensorInOneFileOnce) {
         names.push_back(name);
         EXPECT_EQ(tensor.offset, offset) << name;
         const uint64_t begin = offset - file.header.size();
-        const uint64_t end = begin + BytesOf(slot);
+        const uint64_t end = begin + SizeOf(slot);
         EXPECT_EQ(header[name]["data_offsets"], nlohmann::json({begin, end}));
         EXPECT_EQ(header[name]["shape"], nlohmann::json(slot.spec.shape));
         EXPECT_EQ(header[name]["dtype"], DtypeName(slot.spec.dtype));
-        offset += BytesOf(slot);
+        offset += SizeOf(slot);
       }
       EXPECT_EQ(file.size, offset);
       if (file.tensors.size() > 1) {

@@ -81,7 +81,7 @@ World Make(const std::vector<Stored>& tensors, const Mesh& mesh) {
   return world;
 }
 
-World SomeTensors() {
+World WorldOfMixedTensors() {
   const Placement whole = Placement::Replicate();
   return Make(
       {{"w", at::kFloat, {7, 3}, {Placement::Shard(0), whole}, {7}},
@@ -114,7 +114,7 @@ Bytes LocalBytes(const at::Tensor& full, const Shard& shard) {
 }
 
 TEST(PlanParcels, BringsEveryRankItsOwnBytesAtAnyCapacity) {
-  const World world = SomeTensors();
+  const World world = WorldOfMixedTensors();
   const auto shards_of = [&](const Slot& slot) { return world.ShardsOf(slot); };
   size_t compared = 0;
   for (uint64_t capacity = 1; capacity < 120; ++capacity) {
@@ -159,7 +159,7 @@ TEST(PlanParcels, BringsEveryRankItsOwnBytesAtAnyCapacity) {
 }
 
 TEST(StretchOfSource, IsFoundWhereRowsLieEndToEndAndNowhereElse) {
-  const World world = SomeTensors();
+  const World world = WorldOfMixedTensors();
   const auto stretch = [&](size_t load, int64_t rank, uint64_t begin, uint64_t end) {
     const SlotKeys& keys = world.keys.loads[load];
     return StretchOfSource(keys, world.ShardsOf(*keys.slot)[rank], begin, end, world.source);

@@ -18,7 +18,7 @@ using Shapes = std::map<std::string, std::vector<int64_t>>;
 
 constexpr const char* kOrigin = "adapter_config.json";
 
-ModelSpec Model() {
+ModelSpec SmallLlama() {
   const ordered_json config = {{"architectures", {"LlamaForCausalLM"}},
                                {"vocab_size", 11},
                                {"hidden_size", 8},
@@ -36,7 +36,7 @@ std::string Config(const ordered_json& more) {
 
 Result<ModelSpec> Adapted(const ordered_json& more) {
   SP_ASSIGN(const LoraSpec lora, LoraFromConfig(Config(more), kOrigin));
-  return WithAdapter(Model(), lora, kOrigin);
+  return WithAdapter(SmallLlama(), lora, kOrigin);
 }
 
 std::string RefusalOf(const ordered_json& more) {

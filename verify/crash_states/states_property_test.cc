@@ -17,7 +17,7 @@ namespace {
 
 const std::vector<std::string> kPaths = {"a", "b", "d", "d/a", "d/b", "e", "e/a", "e/d"};
 
-Disk Before() {
+Disk WithTwoFiles() {
   return DiskOf({MakeDirectory("d"), Create("a"), Write("a", 0, "OLDER"), Create("d/b"),
                  Write("d/b", 0, "OLD")});
 }
@@ -38,7 +38,7 @@ FileOperation AnyOperation() {
 /// So many that can be done one after the other.
 Operations AnyOperations(int64_t count) {
   Operations operations;
-  Disk disk = Before();
+  Disk disk = WithTwoFiles();
   for (int tries = 0; tries < 400 && static_cast<int64_t>(operations.size()) < count; ++tries) {
     const FileOperation operation = AnyOperation();
     if (disk.Apply(operation).ok()) Append(operations, {operation});
@@ -52,10 +52,11 @@ std::vector<CrashState> StatesOf(const Operations& operations, CrashModel model,
   options.models = {model};
   options.combinations_max = combinations_max;
   std::vector<CrashState> states;
-  const auto counts = VisitStates(Before(), operations, options, [&](const CrashState& state) {
-    states.push_back(state);
-    return Ok();
-  });
+  const auto counts =
+      VisitStates(WithTwoFiles(), operations, options, [&](const CrashState& state) {
+        states.push_back(state);
+        return Ok();
+      });
   RC_ASSERT(counts.ok());
   return states;
 }
@@ -76,7 +77,7 @@ Operations SyncsOfAll(const Disk& disk, Inode directory = kRootInode,
 
 RC_GTEST_PROP(StatesProperty, EveryKillStateIsAPrefix, ()) {
   const Operations operations = AnyOperations(10);
-  std::vector<Disk> prefixes = {Before()};
+  std::vector<Disk> prefixes = {WithTwoFiles()};
   for (const FileOperation& operation : operations) {
     prefixes.push_back(prefixes.back());
     RC_ASSERT(prefixes.back().Apply(operation).ok());
@@ -108,7 +109,7 @@ RC_GTEST_PROP(StatesProperty, EveryKillStateIsAPrefix, ()) {
 /// changed since.
 RC_GTEST_PROP(StatesProperty, EveryPosixStateKeepsWhatIsDurable, ()) {
   const Operations operations = AnyOperations(14);
-  const auto history = ResolveAll(Before(), operations);
+  const auto history = ResolveAll(WithTwoFiles(), operations);
   RC_ASSERT(history.ok());
   for (const CrashState& state : StatesOf(operations, CrashModel::kPosix, 60)) {
     RC_ASSERT(!state.disk.HasLoop());
@@ -143,7 +144,7 @@ RC_GTEST_PROP(StatesProperty, EveryPosixStateKeepsWhatIsDurable, ()) {
 
 RC_GTEST_PROP(StatesProperty, OnceAllIsSyncedThereIsOneState, ()) {
   Operations operations = AnyOperations(10);
-  Disk last = Before();
+  Disk last = WithTwoFiles();
   for (const FileOperation& operation : operations) RC_ASSERT(last.Apply(operation).ok());
   Append(operations, SyncsOfAll(last));
   for (const CrashModel model : {CrashModel::kKill, CrashModel::kExt4Ordered, CrashModel::kPosix}) {

@@ -19,7 +19,7 @@ constexpr const char* kFlip =
     R"({"fault": "cudaMemcpy:flip=0", "function": "cudaMemcpy", "call": 0, "rank": null, "bytes": 8, "detail": "f"})"
     "\n";
 
-Result<std::vector<Firing>> Read(const std::string& content) {
+Result<std::vector<Firing>> FiringsIn(const std::string& content) {
   char path[] = "/tmp/firings-XXXXXX";
   ::close(::mkstemp(path));
   std::ofstream(path) << content;
@@ -29,7 +29,7 @@ Result<std::vector<Firing>> Read(const std::string& content) {
 }
 
 TEST(InterposeFirings, AreReadAsTheyWereWritten) {
-  const Result<std::vector<Firing>> read = Read(std::string(kDrop) + kFlip);
+  const Result<std::vector<Firing>> read = FiringsIn(std::string(kDrop) + kFlip);
   ASSERT_TRUE(read.ok()) << read.error().message;
   ASSERT_EQ(read.value().size(), 2u);
   const Firing& drop = read.value()[0];
@@ -40,7 +40,7 @@ TEST(InterposeFirings, AreReadAsTheyWereWritten) {
   EXPECT_EQ(drop.bytes, 4096u);
   EXPECT_EQ(drop.detail, "d");
   EXPECT_EQ(read.value()[1].rank, std::nullopt);
-  EXPECT_TRUE(Read("").value().empty());
+  EXPECT_TRUE(FiringsIn("").value().empty());
 }
 
 TEST(InterposeFirings, AreNoneIfTakenBackOrCutOff) {
@@ -48,17 +48,17 @@ TEST(InterposeFirings, AreNoneIfTakenBackOrCutOff) {
       R"({"fault": "cudaMemcpy:flip=0", "function": "cudaMemcpy", "undone": "why"})"
       "\n";
   const Result<std::vector<Firing>> read =
-      Read(kFlip + std::string(kDrop) + undone + R"({"fault": "ncc)");
+      FiringsIn(kFlip + std::string(kDrop) + undone + R"({"fault": "ncc)");
   ASSERT_TRUE(read.ok()) << read.error().message;
   ASSERT_EQ(read.value().size(), 1u);
   EXPECT_EQ(read.value()[0].rule, "ncclAllReduce:drop");
 }
 
 TEST(InterposeFirings, RefuseWhatIsNone) {
-  const Result<std::vector<Firing>> read = Read(std::string(kDrop) + "{\"fault\": 3}\n");
+  const Result<std::vector<Firing>> read = FiringsIn(std::string(kDrop) + "{\"fault\": 3}\n");
   ASSERT_FALSE(read.ok());
   EXPECT_THAT(read.error().message, HasSubstr("line 2: expected a firing, found '{\"fault\": 3}'"));
-  EXPECT_FALSE(Read("no JSON\n").ok());
+  EXPECT_FALSE(FiringsIn("no JSON\n").ok());
   const Result<std::vector<Firing>> absent = ReadFirings("/tmp/firings-that-are-not-there");
   ASSERT_FALSE(absent.ok());
   EXPECT_EQ(absent.error().code, ErrorCode::kUnsupported);
