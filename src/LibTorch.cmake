@@ -52,12 +52,10 @@ target_link_libraries(libtorch INTERFACE
   ${torch_root}/lib/libtorch_cpu.so ${torch_root}/lib/libc10.so fmt::fmt Threads::Threads)
 target_link_options(libtorch INTERFACE "-Wl,--no-as-needed" "-Wl,--allow-shlib-undefined")
 
-# One precompiled header for all that includes tensors: 8 s a file without it. Only what every file
-# needs is in it: <ATen/ATen.h> would cost each of them seconds more.
-file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/torch_headers.cc
-  CONTENT "// Holds the precompiled header.\n")
-add_library(torch_headers OBJECT ${CMAKE_BINARY_DIR}/torch_headers.cc)
-target_link_libraries(torch_headers PUBLIC libtorch)
-target_precompile_headers(torch_headers PRIVATE
-  <ATen/core/Tensor.h> <fmt/format.h> <fmt/ranges.h>
-  <string> <vector> <map> <memory> <functional>)
+# All that includes tensors shares a precompiled header: 8 s a file without it. Only what most files
+# need is in it: <ATen/ATen.h> would cost each of them seconds more.
+shardproof_headers(torch_headers LINK libtorch HEADERS <ATen/core/Tensor.h> ${shared_headers})
+if(SHARDPROOF_TESTS)
+  shardproof_headers(torch_test_headers LINK libtorch GTest::gmock
+    HEADERS <ATen/core/Tensor.h> ${shared_headers} <gmock/gmock.h> <gtest/gtest.h>)
+endif()
