@@ -34,7 +34,9 @@ std::string LibraryPath() {
 Result<const CudaPlugin*> LoadPlugin() {
   const std::string path = LibraryPath();
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (library == nullptr) return Failed(fmt::format("device cuda: {}", ::dlerror()));
+  if (library == nullptr)
+    return Failed(fmt::format("device cuda: {}; the build target shardproof_cuda makes this library",
+                              ::dlerror()));
   const auto get = reinterpret_cast<CudaPluginGetter>(::dlsym(library, kCudaPluginSymbol));
   if (get == nullptr)
     return Failed(fmt::format("device cuda: {} is not the expected library", path));

@@ -380,6 +380,15 @@ class Loads(CommandTest):
     def test_a_changed_factor(self):
         self.differs("qwen3-fp8-small", "model.layers.1.mlp.up_proj.weight_scale_inv")
 
+    def test_one_source_of_several_differs(self):
+        whole = checkpoint("qwen3-moe-small")
+        source = checkpoint("qwen3-small")
+        copy = self.changed("qwen3-small", "model.norm.weight")
+        done = self.check(source, source, "--", source, copy, "--", whole, whole)
+        self.assert_exit(done, 1)
+        self.assertIn("files: model.norm.weight: element", done.out)
+        self.assertEqual((done.out.count("NOT EQUAL "), done.out.count("equal ")), (1, 2))
+
     def test_a_changed_adapter(self):
         self.differs("qwen3-lora-small",
                      "base_model.model.model.layers.2.mlp.down_proj.lora_B.weight")  # fmt: skip
