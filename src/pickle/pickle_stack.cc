@@ -11,7 +11,6 @@
 namespace shardproof::pickle {
 
 using text::Printable;
-using text::Quote;
 using Kind = PickleValue::Kind;
 
 namespace {

@@ -17,7 +17,7 @@ namespace shardproof {
 struct PlantedBug {
   std::string id;
   std::string mistake;                         ///< one sentence: what is done wrong
-  std::string kind = {};                       ///< one of KnownKinds; empty: of none of them
+  std::string kind = {};                       ///< one of KindsOfMistake(); empty: of none
   std::string seen_in;                         ///< public reports of it
   std::vector<std::string> killed_by;          ///< properties that must turn red, each on its own
   std::string smallest_case;                   ///< case JSON, the smallest that shows it

@@ -14,7 +14,6 @@ namespace shardproof::compare {
 namespace {
 
 using oracle::BytesOf;
-using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 std::string Bytes(const std::vector<float>& values) {

@@ -54,7 +54,6 @@ struct TensorPair {
   size_t dim_a = 0;
   size_t dim_b = 0;
 
-  bool IsPlain() const { return parts.size() == 1 && !is_split && !is_transposed; }
   /// "fuse of q, k, v": what of A it is, or empty if it is the tensor of the same name.
   std::string Source() const;
 };

@@ -11,7 +11,6 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using ::testing::UnorderedElementsAre;
 
 constexpr CrashModel kKill = CrashModel::kKill;

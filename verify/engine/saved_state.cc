@@ -15,6 +15,8 @@
 namespace shardproof {
 namespace {
 
+// Said once more here, since what is judged must not say where to look for it: the folder below a
+// checkpoint in which the pipeline saves an adapter (src/model/lora.h).
 constexpr const char* kFolderOfAdapter = "adapter";
 constexpr uint64_t kPieceBytes = 1u << 20;
 constexpr uint64_t kLatestBytesMax = 4096;
