@@ -20,6 +20,8 @@ set_source_files_properties(src/numeric/adamw.cc src/numeric/made_gradient.cc PR
   COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-math-errno")
 # The seam to files, and POSIX's.
 shardproof_module(NAME storage FOLDERS src/storage DEPENDS core fmt::fmt)
+# The stages that a job comes through, by name.
+shardproof_module(NAME stage FOLDERS src/stage)
 
 # ---- The reference pipeline ----------------------------------------------------------------------
 # LibTorch's dtypes by name, its exceptions as errors.
@@ -27,7 +29,7 @@ shardproof_module(NAME aten TORCH FOLDERS src/aten DEPENDS core)
 # Meshes, placements, boxes: which elements are whose.
 shardproof_module(NAME mesh TORCH FOLDERS src/mesh DEPENDS core)
 # The other seams: device, communicator, clock, observer, background.
-shardproof_module(NAME seam TORCH FOLDERS src/seam DEPENDS core storage aten fmt::fmt)
+shardproof_module(NAME seam TORCH FOLDERS src/seam DEPENDS core storage stage aten fmt::fmt)
 # A model's modules and slots, how a config describes it, and the values that a formula gives it.
 shardproof_module(NAME model TORCH FOLDERS src/model
   DEPENDS core pattern numeric aten mesh seam nlohmann_json::nlohmann_json fmt::fmt
@@ -75,7 +77,7 @@ shardproof_module(NAME generate FOLDERS verify/generate
   DEPENDS case nlohmann_json::nlohmann_json rapidcheck fmt::fmt)
 # What ranks have recorded, and its files.
 shardproof_module(NAME evidence FOLDERS verify/evidence
-  DEPENDS core digest case nlohmann_json::nlohmann_json fmt::fmt)
+  DEPENDS core digest stage case nlohmann_json::nlohmann_json fmt::fmt)
 # Properties of evidence, what they find, and what a run comes to.
 shardproof_module(NAME verdict FOLDERS verify/verdict
   DEPENDS core text case evidence nlohmann_json::nlohmann_json fmt::fmt)
@@ -129,7 +131,7 @@ if(SHARDPROOF_TESTS)
 endif()
 # What a fault is, when it strikes, and how it is told; verify/faults has them.
 shardproof_module(NAME fault TORCH FOLDERS verify/fault
-  DEPENDS core text contract registry case evidence oracle trace fiu fmt::fmt)
+  DEPENDS core text stage contract registry case evidence oracle trace fiu fmt::fmt)
 # What a run puts around the pipeline's seams.
 shardproof_module(NAME decorators TORCH FOLDERS verify/decorators
   DEPENDS storage seam comm trace fmt::fmt

@@ -141,7 +141,7 @@ class StandingLauncher : public Launcher {
  public:
   explicit StandingLauncher(std::string directory) : directory_(std::move(directory)) {}
   std::string CannotRun(const PhasePlan& phase) const override {
-    return phase.mode == RunMode::kMemory ? "the rank processes are reused between cases, so their "
+    return phase.facts().mode == RunMode::kMemory ? "the rank processes are reused between cases, so their "
                                             "memory holds what earlier cases left"
                                           : "";
   }

@@ -169,7 +169,7 @@ std::string Where(const Finding& finding) {
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
   if (!finding.hosts.empty()) add("host " + fmt::format("{}", fmt::join(finding.hosts, " ")));
   if (!finding.stage.empty()) add("stage " + finding.stage);
-  if (!finding.phase.empty()) add("phase " + finding.phase);
+  if (finding.phase) add(std::string("phase ") + NameOf(*finding.phase));
   if (finding.differing) {
     add(Plural(*finding.differing, "element") + (*finding.differing == 1 ? " differs" : " differ"));
   }
