@@ -74,7 +74,7 @@ shardproof_module(NAME case FOLDERS verify/case
   DEPENDS core nlohmann_json::nlohmann_json simdjson::simdjson fmt::fmt)
 # Cases drawn, shrunk, and what is in them.
 shardproof_module(NAME generate FOLDERS verify/generate
-  DEPENDS case nlohmann_json::nlohmann_json rapidcheck fmt::fmt)
+  DEPENDS stage case nlohmann_json::nlohmann_json rapidcheck fmt::fmt)
 # What ranks have recorded, and its files.
 shardproof_module(NAME evidence FOLDERS verify/evidence
   DEPENDS core digest stage case nlohmann_json::nlohmann_json fmt::fmt)
@@ -138,7 +138,7 @@ shardproof_module(NAME decorators TORCH FOLDERS verify/decorators
   TEST_DEPENDS process)
 # One file a fault; each registers itself, so they are linked whole.
 shardproof_module(NAME faults TORCH OBJECT FOLDERS verify/faults
-  DEPENDS core text seam comm shard formats confine interpose fault decorators fmt::fmt)
+  DEPENDS core text seam comm shard case formats confine interpose fault decorators fmt::fmt)
 # From a case to the launches that answer it.
 shardproof_module(NAME plan TORCH FOLDERS verify/plan DEPENDS case fault)
 # What one rank does in one launch, and what it records.
@@ -168,8 +168,8 @@ shardproof_module(NAME file_commands FOLDERS verify/cli/files
     nlohmann_json::nlohmann_json fmt::fmt)
 # All else.
 shardproof_module(NAME cli TORCH FOLDERS verify/cli
-  DEPENDS text case evidence verdict oracle process report reproduce bug fault rank launch engine
-    campaign file_commands nlohmann_json::nlohmann_json fmt::fmt)
+  DEPENDS text stage case evidence verdict oracle process report reproduce bug fault rank launch
+    engine campaign file_commands nlohmann_json::nlohmann_json fmt::fmt)
 
 if(SHARDPROOF_TESTS)
   # Programs that only tests and measurements need.

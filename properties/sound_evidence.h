@@ -370,7 +370,8 @@ class SoundEvidence {
   void CaptureState(const CaptureRequest& capture, const RankEvidence& rank, StageRecord& stage) {
     TensorState& state = stage.tensors.at(capture.tensor);
     if (state.content != Content::kDefined) return;
-    const auto edited = images_.find({NameOf(capture.phase), rank.rank, stage.name, capture.tensor});
+    const auto edited =
+        images_.find({NameOf(capture.phase), rank.rank, stage.name, capture.tensor});
     const std::string& image =
         edited == images_.end() ? made.at(capture.tensor).image : edited->second;
     const TensorDescriptor& descriptor = rank.Descriptor(state);

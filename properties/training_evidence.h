@@ -54,7 +54,8 @@ class TrainingEvidence : public SoundEvidence {
     PhaseEvidence phase = Phase(like);
     phase.phase = ParsePhase(name).value();
     for (RankEvidence& rank : phase.ranks) {
-      const StageRecord ready = *rank.Stage(phase.facts().resumes ? Stage::kRestored : Stage::kReady);
+      const StageRecord ready =
+          *rank.Stage(phase.facts().resumes ? Stage::kRestored : Stage::kReady);
       rank.stages.clear();
       for (const auto& [stage, step] : stages) AddStage(rank, ready, stage, step);
     }

@@ -66,7 +66,9 @@ TEST(RoundTripTest, NothingSavedIsInconclusiveAndUnreadableFails) {
   EXPECT_EQ(FirstFinding(JudgeOne(sound.evidence, "checkpoint.round_trip")).kind, "unreadable");
 }
 
-CheckpointRecord& SavedOf(SoundEvidence& sound) { return sound.evidence.oracle.saved[Phase::kValues]; }
+CheckpointRecord& SavedOf(SoundEvidence& sound) {
+  return sound.evidence.oracle.saved[Phase::kValues];
+}
 
 TEST(FilesWellFormedTest, DataBeginsAtAMultipleOfEight) {
   SoundEvidence sound;

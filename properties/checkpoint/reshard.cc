@@ -43,7 +43,8 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& resume, const Ph
   if (values == nullptr) return;
   const std::vector<Image> ready = DefinedImages(*values, Stage::kReady, name, judgement);
   if (!ready.empty()) {
-    hold_against({Against::What::kStage, Phase::kValues, Stage::kReady}, ready[0], {values->phase, resume.phase});
+    hold_against({Against::What::kStage, Phase::kValues, Stage::kReady}, ready[0],
+                 {values->phase, resume.phase});
   }
 }
 

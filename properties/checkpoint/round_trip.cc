@@ -93,7 +93,8 @@ class SavedCheck {
       CompareWith(name, expected.from, expected.tensor->name, ImageOf(*expected.tensor), seen);
       return;
     }
-    for (const Stage stage : {Stage::kBuilt, Stage::kReady}) {  // a buffer that the model made itself
+    for (const Stage stage :
+         {Stage::kBuilt, Stage::kReady}) {  // a buffer that the model made itself
       for (const Image& image : ImagesOf(phase_, stage, name)) {
         if (!image.defined) continue;
         CompareWith(name, {Against::What::kEarlier, phase_.phase, stage}, name, image, seen);
@@ -184,7 +185,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
           fmt::format("a checkpoint of phase {}, of which there is no evidence", NameOf(of)));
     }
   }
-  if (StageToJudge(*values, Stage::kReady, judgement) && StageToJudge(*values, Stage::kRestored, judgement)) {
+  if (StageToJudge(*values, Stage::kReady, judgement) &&
+      StageToJudge(*values, Stage::kRestored, judgement)) {
     CheckRestored(evidence, *values, judgement);
   }
 }

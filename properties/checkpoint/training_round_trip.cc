@@ -57,7 +57,9 @@ class RestoredCheck {
     for (const char* of : kParts) {
       const std::string saved = SavedKey(of);
       const std::string restored = KeyOf(to_, Stage::kRestored, of);
-      if (!IsThere(from_, saved, Stage::kSaved, of) || !IsThere(to_, restored, Stage::kRestored, of)) continue;
+      if (!IsThere(from_, saved, Stage::kSaved, of) ||
+          !IsThere(to_, restored, Stage::kRestored, of))
+        continue;
       std::set<std::string> names;
       for (const std::string& name : TensorNames(from_, saved)) names.insert(name);
       for (const std::string& name : TensorNames(to_, restored)) names.insert(name);
@@ -89,11 +91,10 @@ class RestoredCheck {
     return same;
   }
 
-  bool IsThere(const PhaseEvidence& phase, const std::string& key, Stage stage,
-               const char* of) {
+  bool IsThere(const PhaseEvidence& phase, const std::string& key, Stage stage, const char* of) {
     if (!key.empty()) return StageToJudge(phase, key, judgement_);
-    judgement_.Inconclusive(
-        fmt::format("no rank of phase {} observed the {} at `{}`", phase.name(), of, NameOf(stage)));
+    judgement_.Inconclusive(fmt::format("no rank of phase {} observed the {} at `{}`", phase.name(),
+                                        of, NameOf(stage)));
     return false;
   }
 
@@ -179,7 +180,8 @@ const PropertyRegistration kRegistration{{
     .id = "checkpoint.training_round_trip",
     .claim =
         "A resumed job starts from the model, optimizer state, options and RNG that were saved.",
-    .reads = {{{Phase::kTrain}, {Stage::kSaved, Stage::kRestored}}, {{Phase::kTrainResume}, {Stage::kRestored}}},
+    .reads = {{{Phase::kTrain}, {Stage::kSaved, Stage::kRestored}},
+              {{Phase::kTrainResume}, {Stage::kRestored}}},
     .tolerance = "bit-exact: saving and restoring move bytes",
     .source = "PrimeIntellect-ai/prime-rl#3560, NVIDIA/Megatron-LM#1359, pytorch/pytorch#6031",
     .killed_by = {"training.options_not_restored", "training.step_not_restored",

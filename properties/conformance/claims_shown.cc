@@ -16,7 +16,8 @@ std::set<std::string> PlacementsIn(const PhaseEvidence& phase) {
   std::set<std::string> kinds;
   for (const RankEvidence& rank : phase.ranks) {
     for (const StageRecord& stage : rank.stages) {
-      if (stage.of != "model" || (stage.name != Stage::kReady && stage.name != Stage::kRestored)) continue;
+      if (stage.of != "model" || (stage.name != Stage::kReady && stage.name != Stage::kRestored))
+        continue;
       for (const auto& [name, state] : stage.tensors) {
         const auto& placements = rank.Descriptor(state).placements;
         for (size_t axis = 0; axis < placements.size(); ++axis) {

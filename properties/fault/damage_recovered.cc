@@ -37,8 +37,8 @@ void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, const Faul
   const auto restored = LastStepOf(phase, Stage::kRestored);
   judgement.Compared();
   const auto found = [&](const std::string& kind, const std::string& what) {
-    judgement.Found(FindingAt(phase, restored ? KeyOf(phase, Stage::kRestored, "model") : "", "", kind,
-                              {}, what + ": " + damage.detail, {.file = damage.file}));
+    judgement.Found(FindingAt(phase, restored ? KeyOf(phase, Stage::kRestored, "model") : "", "",
+                              kind, {}, what + ": " + damage.detail, {.file = damage.file}));
   };
   if (restored) {
     if (last && *restored >= *last) found("restored", "what is damaged was restored");
@@ -99,7 +99,9 @@ const PropertyRegistration kRegistration{{
     .id = "fault.damage_recovered",
     .claim = "A damaged checkpoint is never restored: an older one is restored instead, or "
              "every rank says why.",
-    .reads = {{{Phase::kValues, Phase::kTrain}, {Stage::kSaved, Stage::kRestored}, "fault records, errors"}},
+    .reads = {{{Phase::kValues, Phase::kTrain},
+               {Stage::kSaved, Stage::kRestored},
+               "fault records, errors"}},
     .tolerance = "none",
     .source = "the CK-noverify family",
     .killed_by = {"checkpoint.load_not_verified"},

@@ -338,20 +338,24 @@ TEST(NothingLostTest, WhatLiesThere) {
   EXPECT_THAT(kinds(Phase::kValues, [](LeftRecord&) {}), ElementsAre());
   EXPECT_THAT(kinds(Phase::kValues, [](LeftRecord& left) { left.checkpoints.clear(); }),
               ElementsAre("lost"));
-  EXPECT_THAT(kinds(Phase::kValues, [](LeftRecord& left) { left.checkpoints[0].damage = {"w is gone"}; }),
-              ElementsAre("damaged"));
-  EXPECT_THAT(kinds(Phase::kValues, [](LeftRecord& left) { left.checkpoints = {{.content = "other"}}; }),
-              ElementsAre("differs"));
+  EXPECT_THAT(
+      kinds(Phase::kValues, [](LeftRecord& left) { left.checkpoints[0].damage = {"w is gone"}; }),
+      ElementsAre("damaged"));
+  EXPECT_THAT(
+      kinds(Phase::kValues, [](LeftRecord& left) { left.checkpoints = {{.content = "other"}}; }),
+      ElementsAre("differs"));
   EXPECT_THAT(kinds(Phase::kValues, [](LeftRecord& left) { left.latest = "step-00000007"; }),
               ElementsAre("latest"));
   EXPECT_THAT(kinds(Phase::kAfter, [](LeftRecord& left) { left.drafts = {"x.saving"}; }),
               ElementsAre("draft"));
-  EXPECT_THAT(kinds(Phase::kAfter, [](LeftRecord& left) { left.checkpoints[0].is_previous = true; }),
-              ElementsAre("not-saved"));
+  EXPECT_THAT(
+      kinds(Phase::kAfter, [](LeftRecord& left) { left.checkpoints[0].is_previous = true; }),
+      ElementsAre("not-saved"));
   ended_well = true;
   EXPECT_THAT(kinds(Phase::kValues, [](LeftRecord&) {}), ElementsAre("not-saved"));
-  EXPECT_THAT(kinds(Phase::kValues, [](LeftRecord& left) { left.checkpoints = {{.content = "made"}}; }),
-              ElementsAre());
+  EXPECT_THAT(
+      kinds(Phase::kValues, [](LeftRecord& left) { left.checkpoints = {{.content = "made"}}; }),
+      ElementsAre());
 }
 
 TEST(NothingLeaksTest, WhatARankStillHolds) {

@@ -10,7 +10,6 @@
 namespace shardproof {
 namespace {
 
-
 class Judging {
  public:
   /// \param undisturbed  what the job leaves where nothing was and nothing strikes it

@@ -23,8 +23,8 @@ const char* YesNo(bool value) { return value ? "true" : "false"; }
 /// Compares field by field with what the tensor should be like.
 class DescriptorCheck {
  public:
-  DescriptorCheck(std::string tensor, Phase phase, int64_t rank,
-                  FindingsByRank& findings, Judgement& judgement)
+  DescriptorCheck(std::string tensor, Phase phase, int64_t rank, FindingsByRank& findings,
+                  Judgement& judgement)
       : tensor_(std::move(tensor)),
         phase_(phase),
         rank_(rank),
@@ -127,7 +127,8 @@ TensorCase DeclaredFor(const Evidence& evidence, const TensorCase& declared,
   const TensorDescriptor* built = FindTensor(rank, Stage::kBuilt, name).descriptor;
   const PhaseEvidence* values = evidence.Phase(Phase::kValues);
   if (built == nullptr && values != nullptr && !values->ranks.empty()) {
-    built = FindTensor(values->ranks[0], Stage::kBuilt, name).descriptor;  // a restore shows no `built`
+    built =
+        FindTensor(values->ranks[0], Stage::kBuilt, name).descriptor;  // a restore shows no `built`
   }
   if (built != nullptr) expected.requires_grad = built->requires_grad;
   return expected;

@@ -24,7 +24,8 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& plain, const Pha
   }
   if (expected.empty()) return;
   judgement.Compared(seen.size());
-  const Comparison comparison{evidence, values, Stage::kReady, name, against, {Phase::kValues, Phase::kPlain}};
+  const Comparison comparison{evidence, values,  Stage::kReady,
+                              name,     against, {Phase::kValues, Phase::kPlain}};
   for (Finding& finding : CompareAll(comparison, expected[0], seen)) {
     judgement.Found(std::move(finding));
   }
@@ -37,7 +38,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   if (plain == nullptr) return;
   const PhaseEvidence* values = PhaseToJudge(evidence, Phase::kValues, judgement);
   if (values == nullptr) return;
-  if (!StageToJudge(*plain, Stage::kReady, judgement) || !StageToJudge(*values, Stage::kReady, judgement))
+  if (!StageToJudge(*plain, Stage::kReady, judgement) ||
+      !StageToJudge(*values, Stage::kReady, judgement))
     return;
   std::set<std::string> names;
   for (const PhaseEvidence* phase : {plain, values}) {

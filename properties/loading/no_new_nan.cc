@@ -31,7 +31,8 @@ Allowed AllowedFor(const Evidence& evidence, const PhaseEvidence& phase, const s
   }
   for (const Image& built : ImagesOf(phase, Stage::kBuilt, name)) {
     if (built.defined) {
-      return {built.nan_count, built.inf_count, {Against::What::kEarlier, phase.phase, Stage::kBuilt}};
+      return {
+          built.nan_count, built.inf_count, {Against::What::kEarlier, phase.phase, Stage::kBuilt}};
     }
   }
   return {};

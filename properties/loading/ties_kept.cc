@@ -73,12 +73,12 @@ void CheckSaved(const Evidence& evidence, Judgement& judgement) {
       }
       judgement.Compared();
       if (names.size() == 1) continue;
-      judgement.Found(
-          FindingAt(*phase, Stage::kSaved, group[0], names.empty() ? "not-saved" : "saved-twice", {},
-                    names.empty() ? "none of the tied names is in the saved checkpoint"
-                                  : fmt::format("one tensor is saved under {} names: {}",
-                                                names.size(), ListSome(names)),
-                    {.other = names.empty() ? "" : names[1]}));
+      judgement.Found(FindingAt(
+          *phase, Stage::kSaved, group[0], names.empty() ? "not-saved" : "saved-twice", {},
+          names.empty() ? "none of the tied names is in the saved checkpoint"
+                        : fmt::format("one tensor is saved under {} names: {}", names.size(),
+                                      ListSome(names)),
+          {.other = names.empty() ? "" : names[1]}));
     }
   }
 }

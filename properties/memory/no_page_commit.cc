@@ -76,7 +76,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "memory.no_page_commit",
     .claim = "A tensor that has no value yet commits no pages.",
-    .reads = {{{Phase::kMemory}, {Stage::kBuilt, Stage::kLoaded, Stage::kSharded, Stage::kMaterialized}}},
+    .reads = {{{Phase::kMemory},
+               {Stage::kBuilt, Stage::kLoaded, Stage::kSharded, Stage::kMaterialized}}},
     .tolerance = "8192 bytes a tensor: the first and the last page are shared with neighbours; "
                  "storages below 128 KiB are not judged, since the heap reuses pages that are "
                  "committed",

@@ -152,8 +152,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "sharding.collectives_in_order",
     .claim = "All ranks issue the same collectives, on the same tensors, in the same order.",
-    .reads = {{{Phase::kValues, Phase::kPlain, Phase::kResume, Phase::kMemory, Phase::kTrain, Phase::kAgain, Phase::kTrainOnDevice,
-                Phase::kTrainResume},
+    .reads = {{{Phase::kValues, Phase::kPlain, Phase::kResume, Phase::kMemory, Phase::kTrain,
+                Phase::kAgain, Phase::kTrainOnDevice, Phase::kTrainResume},
                {},
                "collectives"}},
     .tolerance = "none: equality",

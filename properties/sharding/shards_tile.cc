@@ -193,7 +193,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     FinalStages(*phase, judgement);  // says which are not there
     std::map<std::string, Held> seen;
-    for (const Stage stage : {Stage::kSharded, Stage::kMaterialized, Stage::kReady, Stage::kRestored}) {
+    for (const Stage stage :
+         {Stage::kSharded, Stage::kMaterialized, Stage::kReady, Stage::kRestored}) {
       CheckStage(*phase, stage, seen, judgement);
     }
   }
@@ -211,7 +212,8 @@ const PropertyRegistration kRegistration{{
     .id = "sharding.shards_tile",
     .claim = "The shards of the ranks tile every tensor on every replica: no gap and no "
              "overlap.",
-    .reads = {{LoadingPhases(), {Stage::kSharded, Stage::kMaterialized, Stage::kReady, Stage::kRestored}},
+    .reads = {{LoadingPhases(),
+               {Stage::kSharded, Stage::kMaterialized, Stage::kReady, Stage::kRestored}},
               {TrainingPhases(),
                {Stage::kReady, Stage::kStepped, Stage::kSaved, Stage::kRestored, Stage::kResumed}}},
     .tolerance = "none: sets of elements",

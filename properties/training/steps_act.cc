@@ -71,7 +71,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "training.steps_act",
     .claim = "Every optimizer step changes the model, and none changes a frozen parameter.",
-    .reads = {{{Phase::kTrain, Phase::kAgain}, {Stage::kReady, Stage::kStepped, Stage::kRestored, Stage::kResumed}}},
+    .reads = {{{Phase::kTrain, Phase::kAgain},
+               {Stage::kReady, Stage::kStepped, Stage::kRestored, Stage::kResumed}}},
     .tolerance = "bit-exact for what is frozen",
     .source = "torch.optim documentation: a step updates the parameters that the optimizer "
               "holds",

@@ -176,7 +176,9 @@ class SavedEvidence : public TrainingEvidence {
     }
     Files()["rng_0"] = {};
   }
-  std::map<std::string, FileTensor>& Files() { return evidence.oracle.saved[Phase::kTrain].tensors; }
+  std::map<std::string, FileTensor>& Files() {
+    return evidence.oracle.saved[Phase::kTrain].tensors;
+  }
 };
 
 TEST(TrainingFilesTest, NamesWhatTheFilesLackHaveBesidesOrHoldOtherwise) {

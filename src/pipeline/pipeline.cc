@@ -162,8 +162,8 @@ Result<Model> Load(const Job& job, const Stages& stages, World& world) {
       fmt::format("{}: no saved step can be loaded: {}", job.checkpoint, fmt::join(refused, "; ")));
 }
 
-Status Train(Model& model, int64_t last, Stage stage, const Job& job,
-             const Stages& stages, World& world) {
+Status Train(Model& model, int64_t last, Stage stage, const Job& job, const Stages& stages,
+             World& world) {
   while (model.step < last) {
     world.observer->Enter(stage);
     SP_TRY(Agreed(world, StepOptimizer(model, model.step + 1, stages, job, world),

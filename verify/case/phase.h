@@ -51,9 +51,9 @@ struct PhaseFacts {
   /// leave is held against each other.
   bool repeats_struck = false;
   bool follows_struck = false;  ///< and starts from what the struck phase has left
-  bool is_plain = false;    ///< a yardstick: by the plain strategy, and without a planted bug
-  bool offloads = true;     ///< the host does what the Case says; else the device has no limit
-  bool only_shown = false;  ///< judged by nothing: a report shows it beside another phase
+  bool is_plain = false;        ///< a yardstick: by the plain strategy, and without a planted bug
+  bool offloads = true;         ///< the host does what the Case says; else the device has no limit
+  bool only_shown = false;      ///< judged by nothing: a report shows it beside another phase
   CopiesArrive copies = CopiesArrive::kBySeed;
 };
 

@@ -129,9 +129,9 @@ void PrintFaultTable() {
 
 /// What sets a phase apart, in words.
 std::string NotesOf(const PhaseFacts& facts) {
-  std::vector<std::string> notes = {facts.on_resume_mesh ? "on the case's resume_mesh"
-                                                         : "on the case's mesh",
-                                    "from " + StartInWords(facts)};
+  std::vector<std::string> notes = {
+      facts.on_resume_mesh ? "on the case's resume_mesh" : "on the case's mesh",
+      "from " + StartInWords(facts)};
   if (facts.repeats_struck) notes.emplace_back("trains and saves as the struck phase does");
   if (facts.trains) notes.emplace_back("trains");
   if (facts.saves) notes.emplace_back("saves");
@@ -197,8 +197,8 @@ struct Listing {
 }  // namespace
 
 void AddList(CLI::App& app, int* exit_code) {
-  CLI::App* command =
-      app.add_subcommand("list", "List the properties, phases, stages, faults, planted bugs and capabilities");
+  CLI::App* command = app.add_subcommand(
+      "list", "List the properties, phases, stages, faults, planted bugs and capabilities");
   command->group(kFrameworkDoor);
   command->footer("Example:\n  shardproof list faults");
   command->require_subcommand(1);

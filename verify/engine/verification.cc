@@ -77,7 +77,8 @@ class Run {
 /// kValues is always one.
 std::vector<PhasePlan> Run::Plans() const {
   std::vector<PhasePlan> plans = PlanPhases(test_case(), options_.subject.cannot);
-  if (!options_.to_be_shown) std::erase_if(plans, [](const auto& plan) { return plan.facts().only_shown; });
+  if (!options_.to_be_shown)
+    std::erase_if(plans, [](const auto& plan) { return plan.facts().only_shown; });
   const auto selected = SelectProperties(options_.properties);  // all, if none are named
   if (!selected.ok()) return plans;
   std::erase_if(plans, [&](const PhasePlan& plan) {
@@ -137,10 +138,8 @@ std::string Run::WhyNot(const PhasePlan& plan) const {
 }
 
 Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
-  phase = {.phase = plan.phase,
-           .strategy = plan.strategy,
-           .mesh = plan.mesh,
-           .skipped = WhyNot(plan)};
+  phase = {
+      .phase = plan.phase, .strategy = plan.strategy, .mesh = plan.mesh, .skipped = WhyNot(plan)};
   if (!phase.skipped.empty()) return Ok();
   if (plan.saves && SavedBy(plan.phase) == options_.save_to) {
     // A second launch finds the first one's steps, which it saves anew.
@@ -204,7 +203,8 @@ Status Run::Consult() {
       if (test_case().subject == kReference) {
         const std::string root = SavedBy(plan.phase);
         const bool was_empty = root != options_.save_to || !had_steps_;
-        const SavedRoot& found = evidence_.oracle.roots[plan.phase] = ReadSavedRoot(root, was_empty);
+        const SavedRoot& found = evidence_.oracle.roots[plan.phase] =
+            ReadSavedRoot(root, was_empty);
         const int64_t last = test_case().SavedSteps().back();
         const auto is_last = [&](const SavedStep& step) { return step.name == StepName(last); };
         // What is not there, checkpoint.commit_whole says.

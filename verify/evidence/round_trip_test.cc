@@ -140,10 +140,10 @@ TEST_F(EvidenceFiles, OracleRoundTrips) {
   oracle.source.tensors["w"] = tensor;
   oracle.saved[Phase::kValues].error = "cannot read";
   oracle.roots[Phase::kTrain] = {.error = "e",
-                           .was_empty = false,
-                           .latest = "step-00000002\n",
-                           .names = {"latest", "step-00000002"},
-                           .steps = {{"step-00000002", true, 3, {"one", "two"}}}};
+                                 .was_empty = false,
+                                 .latest = "step-00000002\n",
+                                 .names = {"latest", "step-00000002"},
+                                 .steps = {{"step-00000002", true, 3, {"one", "two"}}}};
   oracle.ties = {{"a", "b"}};
   oracle.derived["rope"] = {"rope default", {1.0f, 0.1f, -0.0f, INFINITY}, 2};
   oracle.missing["m"] = tensor;
@@ -183,6 +183,14 @@ TEST_F(EvidenceFiles, OracleRoundTrips) {
     Spill(directory_ + "/oracle.json", text.substr(0, size));
     EXPECT_FALSE(ReadOracle(directory_ + "/oracle.json").ok());
   }
+}
+
+TEST(StageKeyTest, IsAtItsStageAtEveryStep) {
+  EXPECT_TRUE(IsAt(std::string("stepped@3.optimizer"), Stage::kStepped));
+  EXPECT_TRUE(IsAt(std::string("bound.optimizer"), Stage::kBound));
+  EXPECT_TRUE(IsAt(Stage::kReady, Stage::kReady));
+  EXPECT_FALSE(IsAt(std::string("stepped_twice"), Stage::kStepped));
+  EXPECT_FALSE(IsAt({}, Stage::kStepped));
 }
 
 }  // namespace

@@ -265,7 +265,8 @@ void Recorder::Reached(Stage stage, int64_t step, const Model& model) {
     }
     if (mode_ == RunMode::kMemory && !elsewhere) {
       const auto committed = CommittedBytes(slot->value.const_data_ptr(), slot->value.nbytes());
-      if (committed) Keep(writer_.Pages(NameOf(stage), step, name, slot->value.nbytes(), *committed));
+      if (committed)
+        Keep(writer_.Pages(NameOf(stage), step, name, slot->value.nbytes(), *committed));
     }
   }
   if (model.rng && mode_ == RunMode::kValues) Keep(writer_.Rng(DigestOfRng(*model.rng)));

@@ -29,8 +29,9 @@ json PropertyToJson(const PropertyResult& result) {
     out["claim"] = property->claim;
     json& reads = out["reads"] = json::array();
     for (const Reading& reading : property->reads) {
-      reads.push_back(
-          {{"phases", PhasesOf(reading)}, {"stages", StagesOf(reading)}, {"records", reading.records}});
+      reads.push_back({{"phases", PhasesOf(reading)},
+                       {"stages", StagesOf(reading)},
+                       {"records", reading.records}});
     }
     out["tolerance"] = property->tolerance;
     out["source"] = property->source;

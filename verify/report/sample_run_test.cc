@@ -78,7 +78,8 @@ TensorDescriptor Describe(const TensorCase& tensor, int64_t rank) {
 void WriteValues(const Case& c, const std::string& directory, int64_t rank) {
   auto writer = EvidenceWriter::Create(directory + "/values", rank).value();
   SP_CHECK(
-      writer->Rank({rank, kRanks, c.mesh, {rank}, c.subject, "values", c.strategy, c.seed}).ok());
+      writer->Rank({rank, kRanks, c.mesh, {rank}, c.subject, RunMode::kValues, c.strategy, c.seed})
+          .ok());
   for (const char* stage_name : {"built", "loaded", "ready", "saved"}) {
     StageRecord stage{.name = stage_name, .complete = true};
     for (const TensorCase& tensor : c.model.tensors) {
@@ -133,8 +134,8 @@ Evidence WriteSampleEvidence(const std::string& directory) {
   Evidence evidence;
   evidence.test_case = SampleCase();
   const std::vector<AxisCase>& mesh = evidence.test_case.mesh;
-  for (const char* name : {"values", "memory"}) {
-    PhaseEvidence phase{name, name, "rank0-broadcast", mesh, "", {}};
+  for (const Phase each : {Phase::kValues, Phase::kMemory}) {
+    PhaseEvidence phase{.phase = each, .strategy = "rank0-broadcast", .mesh = mesh};
     phase.ranks.resize(kRanks);
     for (int64_t rank = 0; rank < kRanks; ++rank) {
       phase.ranks[rank].rank = rank;
@@ -142,8 +143,10 @@ Evidence WriteSampleEvidence(const std::string& directory) {
     }
     evidence.phases.push_back(phase);
   }
-  evidence.phases.push_back(
-      {"resume", "values", "rank0-broadcast", mesh, "the case has no resume_mesh", {}});
+  evidence.phases.push_back({.phase = Phase::kResume,
+                             .strategy = "rank0-broadcast",
+                             .mesh = mesh,
+                             .skipped = "the case has no resume_mesh"});
   for (int64_t rank = 0; rank < kRanks; ++rank) {
     WriteValues(evidence.test_case, directory, rank);
     WriteMemory(evidence.test_case, directory, rank);
@@ -157,7 +160,7 @@ Finding SampleFinding() {
   Finding f;
   f.property = "loading.equals_source";
   f.kind = "differs";
-  f.phase = "values";
+  f.phase = Phase::kValues;
   f.stage = "ready";
   f.ranks = {2};
   f.world_size = kRanks;
@@ -211,9 +214,8 @@ RunResult HostileResult(const std::string& directory) {
   const std::string hostile =
       "</script><b>&\"'\x1b[2J\x01\xff\xed\xa0\x80\xef\xbf\xbe]]>\n--{{7*7}}";
   Finding finding = SampleFinding();
-  for (std::string* text :
-       {&finding.kind, &finding.phase, &finding.stage, &finding.tensor, &finding.expected,
-        &finding.seen, &finding.explanation, &finding.message}) {
+  for (std::string* text : {&finding.kind, &finding.stage, &finding.tensor, &finding.expected,
+                            &finding.seen, &finding.explanation, &finding.message}) {
     *text = hostile;
   }
   finding.hosts = {hostile};

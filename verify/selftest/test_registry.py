@@ -9,6 +9,12 @@ import registry
 from command import REPOSITORY, CommandTest
 from subject import expectation
 
+PYTHON_WITH_PHASES = (
+    "verify/python/shardproof/_phases.py",
+    "verify/report/report_memory.py",
+    "verify/reproduce/plans.py",
+)
+
 
 class Registry(CommandTest):
     def listed(self, what):
@@ -33,6 +39,18 @@ class Registry(CommandTest):
 
     def test_faults_on_disk_are_listed(self):
         self.assertEqual(self.listed("faults"), registry.faults_on_disk())
+
+    def test_phases_that_python_names_are_listed(self):
+        """Each by itself: the report and the reproducers are copied to where the package is not."""
+        listed = json.loads(self.shardproof("list", "phases", "--json").out)
+        names = [one["name"] for one in listed]
+        self.assertEqual(names, registry.listed_ids(self.shardproof("list", "phases").out))
+        self.assertEqual(len(names), len(set(names)), "a phase twice")
+        for path in PYTHON_WITH_PHASES:
+            named = registry.constants_of(REPOSITORY / path)
+            self.assertGreater(len(named), 0, path)
+            self.assertEqual({name: name.lower() for name in named}, named, path)
+            self.assertEqual(set(named.values()) - set(names), set(), path)
 
     def test_every_listed_bug_is_of_a_domain_that_is_a_ctest(self):
         named = {name.removeprefix("bug.") for name in self.ctests() if name.startswith("bug.")}

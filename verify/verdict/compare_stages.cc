@@ -17,7 +17,8 @@ std::vector<Finding> CompareStages(const Evidence& evidence, const PhaseEvidence
                                    against.Words() + " has this tensor", {.against = against}));
       continue;
     }
-    const Comparison comparison{evidence, phase, key, name, against, {reference.phase, phase.phase}};
+    const Comparison comparison{evidence, phase,   key,
+                                name,     against, {reference.phase, phase.phase}};
     for (Finding& finding : CompareAll(comparison, expected[0], seen)) {
       findings.push_back(std::move(finding));
     }

@@ -95,8 +95,8 @@ bool StageReached(const PhaseEvidence& phase, const StageKey& stage, Judgement& 
   for (const RankEvidence& rank : phase.ranks) {
     const StageRecord* record = rank.Stage(stage);
     // Rank 0 alone may have something to show before the others get their part.
-    if (record == nullptr && stage == Stage::kLoaded &&
-        rank.Stage(Stage::kReady) != nullptr) continue;
+    if (record == nullptr && stage == Stage::kLoaded && rank.Stage(Stage::kReady) != nullptr)
+      continue;
     if (record == nullptr) {
       judgement.Inconclusive(fmt::format("rank {} of phase {} did not reach `{}` ({})", rank.rank,
                                          phase.name(), stage.text(), EndOf(rank)));
@@ -111,7 +111,8 @@ bool StageReached(const PhaseEvidence& phase, const StageKey& stage, Judgement& 
 
 bool StageToJudge(const PhaseEvidence& phase, const StageKey& stage, Judgement& judgement) {
   if (StageReached(phase, stage, judgement)) return true;
-  judgement.Inconclusive(fmt::format("no rank of phase {} reached `{}`", phase.name(), stage.text()));
+  judgement.Inconclusive(
+      fmt::format("no rank of phase {} reached `{}`", phase.name(), stage.text()));
   return false;
 }
 
@@ -220,8 +221,8 @@ TensorOnRank FindTensor(const RankEvidence& rank, const StageKey& stage,
 
 void NoteUnreadable(const PhaseEvidence& phase, const StageKey& stage, const std::string& tensor,
                     const std::string& why, Judgement& judgement) {
-  judgement.Inconclusive(
-      fmt::format("{} at `{}` of phase {} cannot be read: {}", tensor, stage.text(), phase.name(), why));
+  judgement.Inconclusive(fmt::format("{} at `{}` of phase {} cannot be read: {}", tensor,
+                                     stage.text(), phase.name(), why));
 }
 
 std::vector<Image> DefinedImages(const PhaseEvidence& phase, const StageKey& stage,

@@ -27,8 +27,8 @@ bool WasStruck(const PhaseEvidence& phase);
 /// `resume` if they ran.
 std::vector<const PhaseEvidence*> LoadPhases(const Evidence& evidence, Judgement& judgement);
 
-/// The stage at which the phase has its model whole for the first time: `restored` where it resumes,
-/// else `ready`.
+/// The stage at which the phase has its model whole for the first time: `restored` where it
+/// resumes, else `ready`.
 Stage FirstWholeStage(const PhaseEvidence& phase);
 
 /// Whether any rank reached the stage. Ranks that did not, although others did, make the judgement
@@ -85,8 +85,7 @@ struct TensorOnRank {
   const TensorState* state = nullptr;
   const TensorDescriptor* descriptor = nullptr;
 };
-TensorOnRank FindTensor(const RankEvidence& rank, const StageKey& stage,
-                        const std::string& tensor);
+TensorOnRank FindTensor(const RankEvidence& rank, const StageKey& stage, const std::string& tensor);
 
 /// What an undefined tensor means to a property: that its claim does not hold, or that another
 /// property (loading.all_defined) has to say what is wrong before this one can judge.

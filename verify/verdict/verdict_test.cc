@@ -91,10 +91,13 @@ TEST(FindingTest, FactsAreFieldsOfTheJson) {
 
 TEST(AgainstTest, IsSaidInWords) {
   EXPECT_EQ((Against{Against::What::kCheckpoint}).Words(), "the checkpoint");
-  EXPECT_EQ((Against{Against::What::kStage, Phase::kValues, Stage::kReady}).Words(), "`ready` of phase values");
-  EXPECT_EQ((Against{Against::What::kRank, Phase::kValues, Stage::kLoaded, 0}).Words(), "rank 0 at `loaded`");
+  EXPECT_EQ((Against{Against::What::kStage, Phase::kValues, Stage::kReady}).Words(),
+            "`ready` of phase values");
+  EXPECT_EQ((Against{Against::What::kRank, Phase::kValues, Stage::kLoaded, 0}).Words(),
+            "rank 0 at `loaded`");
   EXPECT_EQ((Against{Against::What::kRank, Phase::kValues, {}, 3}).Words(), "rank 3");
-  EXPECT_EQ((Against{Against::What::kEarlier, Phase::kValues, Stage::kBuilt}).Words(), "its value at `built`");
+  EXPECT_EQ((Against{Against::What::kEarlier, Phase::kValues, Stage::kBuilt}).Words(),
+            "its value at `built`");
 }
 
 TEST(JudgeTest, ExceptionsAreInconclusiveAndUnknownIdsListTheKnown) {
