@@ -109,7 +109,8 @@ void WriteValues(const Case& c, const std::string& directory, int64_t rank) {
 void WriteMemory(const Case& c, const std::string& directory, int64_t rank) {
   auto writer = EvidenceWriter::Create(directory + "/memory", rank).value();
   SP_CHECK(
-      writer->Rank({rank, kRanks, c.mesh, {rank}, c.subject, "memory", c.strategy, c.seed}).ok());
+      writer->Rank({rank, kRanks, c.mesh, {rank}, c.subject, RunMode::kMemory, c.strategy, c.seed})
+          .ok());
   SP_CHECK(writer->End().ok());
   SP_CHECK(writer->Process(200 + rank, "node-1").ok());
   constexpr double kMib = 1 << 20;
@@ -230,7 +231,7 @@ RunResult HostileResult(const std::string& directory) {
                        Outcome("loading.c", Verdict::kSkip, hostile)};
   result.properties[0].judgement.findings() = {finding};
   result.versions = {{hostile, hostile}};
-  result.compared.skipped = {{hostile, hostile}};
+  result.compared.skipped = {{Phase::kResume, hostile}};
   result.evidence_directory = directory;
   result.next_command = "shardproof replay " + hostile;
   return result;
