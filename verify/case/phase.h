@@ -46,7 +46,7 @@ struct PhaseFacts {
   bool on_resume_mesh = false;  ///< on the Case's resume_mesh, else on its mesh
   bool trains = false;          ///< takes the Case's optimizer steps
   bool saves = false;           ///< saves a checkpoint, if the subject can
-  bool may_be_struck = false;   ///< faults strike here, if they are not of the other such phase
+  bool may_be_struck = false;   ///< faults strike here, if StruckPhase says so
   /// Is the struck phase once more without faults, and trains and saves as that does. What they
   /// leave is held against each other.
   bool repeats_struck = false;
@@ -104,7 +104,7 @@ inline constexpr std::array kPhases = {
                .trains = true},
     PhaseFacts{.phase = Phase::kMemory,
                .name = "memory",
-               .what = "The first phase runs once more, unpoisoned, with memory sampled.",
+               .what = "The model is loaded and saved once more, unpoisoned, with memory sampled.",
                .mode = RunMode::kMemory,
                .saves = true},
     PhaseFacts{.phase = Phase::kMemoryPlain,
@@ -127,7 +127,7 @@ inline constexpr std::array kPhases = {
                .repeats_struck = true},
     PhaseFacts{.phase = Phase::kUndisturbedAgain,
                .name = "undisturbed_again",
-               .what = "A subject that trains does that once more, to tell whether it is "
+               .what = "A subject that trains runs that once more, to tell whether it is "
                        "deterministic.",
                .repeats_struck = true},
 };
@@ -143,7 +143,7 @@ constexpr const char* NameOf(const std::optional<Phase>& phase) {
 Result<Phase> ParsePhase(std::string_view name);
 
 std::vector<Phase> EveryPhase();
-/// That load a model and train nothing, struck or not.
+/// Those that load a model, digest it and train nothing; not what repeats the struck phase.
 std::vector<Phase> LoadingPhases();
 std::vector<Phase> TrainingPhases();
 
