@@ -20,6 +20,8 @@ set_source_files_properties(src/numeric/adamw.cc src/numeric/made_gradient.cc PR
   COMPILE_OPTIONS "-O3;-ffp-contract=off;-fno-math-errno")
 # The seam to files, and POSIX's.
 shardproof_module(NAME storage FOLDERS src/storage DEPENDS core fmt::fmt)
+# The stages that a job comes through, by name.
+shardproof_module(NAME stage FOLDERS src/stage)
 
 # ---- The reference pipeline ----------------------------------------------------------------------
 # LibTorch's dtypes by name, its exceptions as errors.
@@ -27,7 +29,7 @@ shardproof_module(NAME aten TORCH FOLDERS src/aten DEPENDS core)
 # Meshes, placements, boxes: which elements are whose.
 shardproof_module(NAME mesh TORCH FOLDERS src/mesh DEPENDS core)
 # The other seams: device, communicator, clock, observer, background.
-shardproof_module(NAME seam TORCH FOLDERS src/seam DEPENDS core storage aten fmt::fmt)
+shardproof_module(NAME seam TORCH FOLDERS src/seam DEPENDS core storage stage aten fmt::fmt)
 # A model's modules and slots, how a config describes it, and the values that a formula gives it.
 shardproof_module(NAME model TORCH FOLDERS src/model
   DEPENDS core pattern numeric aten mesh seam nlohmann_json::nlohmann_json fmt::fmt
@@ -72,10 +74,10 @@ shardproof_module(NAME case FOLDERS verify/case
   DEPENDS core nlohmann_json::nlohmann_json simdjson::simdjson fmt::fmt)
 # Cases drawn, shrunk, and what is in them.
 shardproof_module(NAME generate FOLDERS verify/generate
-  DEPENDS case nlohmann_json::nlohmann_json rapidcheck fmt::fmt)
+  DEPENDS stage case nlohmann_json::nlohmann_json rapidcheck fmt::fmt)
 # What ranks have recorded, and its files.
 shardproof_module(NAME evidence FOLDERS verify/evidence
-  DEPENDS core digest case nlohmann_json::nlohmann_json fmt::fmt)
+  DEPENDS core digest stage case nlohmann_json::nlohmann_json fmt::fmt)
 # Properties of evidence, what they find, and what a run comes to.
 shardproof_module(NAME verdict FOLDERS verify/verdict
   DEPENDS core text case evidence nlohmann_json::nlohmann_json fmt::fmt)
@@ -129,14 +131,14 @@ if(SHARDPROOF_TESTS)
 endif()
 # What a fault is, when it strikes, and how it is told; verify/faults has them.
 shardproof_module(NAME fault TORCH FOLDERS verify/fault
-  DEPENDS core text contract registry case evidence oracle trace fiu fmt::fmt)
+  DEPENDS core text stage contract registry case evidence oracle trace fiu fmt::fmt)
 # What a run puts around the pipeline's seams.
 shardproof_module(NAME decorators TORCH FOLDERS verify/decorators
   DEPENDS storage seam comm trace fmt::fmt
   TEST_DEPENDS process)
 # One file a fault; each registers itself, so they are linked whole.
 shardproof_module(NAME faults TORCH OBJECT FOLDERS verify/faults
-  DEPENDS core text seam comm shard formats confine interpose fault decorators fmt::fmt)
+  DEPENDS core text seam comm shard case formats confine interpose fault decorators fmt::fmt)
 # From a case to the launches that answer it.
 shardproof_module(NAME plan TORCH FOLDERS verify/plan DEPENDS case fault)
 # What one rank does in one launch, and what it records.
@@ -166,8 +168,8 @@ shardproof_module(NAME file_commands FOLDERS verify/cli/files
     nlohmann_json::nlohmann_json fmt::fmt)
 # All else.
 shardproof_module(NAME cli TORCH FOLDERS verify/cli
-  DEPENDS text case evidence verdict oracle process report reproduce bug fault rank launch engine
-    campaign file_commands nlohmann_json::nlohmann_json fmt::fmt)
+  DEPENDS text stage case evidence verdict oracle process report reproduce bug fault rank launch
+    engine campaign file_commands nlohmann_json::nlohmann_json fmt::fmt)
 
 if(SHARDPROOF_TESTS)
   # Programs that only tests and measurements need.

@@ -99,7 +99,7 @@ class SoundEvidence {
 
   PhaseEvidence& Phase(const std::string& name) {
     for (PhaseEvidence& phase : evidence.phases) {
-      if (phase.name == name) return phase;
+      if (phase.name() == name) return phase;
     }
     throw std::out_of_range(name);
   }
@@ -142,14 +142,14 @@ class SoundEvidence {
   void Capture(const std::vector<CaptureRequest>& captures) {
     for (const CaptureRequest& capture : captures) {
       for (auto* tensors : {&evidence.oracle.source.tensors, &evidence.oracle.missing,
-                            &evidence.oracle.saved["values"].tensors}) {
+                            &evidence.oracle.saved[Phase::kValues].tensors}) {
         const auto found = tensors->find(capture.tensor);
         if (found == tensors->end()) continue;
         found->second.bytes.push_back(
             {capture.byte_start,
              FileImage(found->second).substr(capture.byte_start, capture.byte_length)});
       }
-      for (RankEvidence& rank : Phase(capture.phase).ranks) {
+      for (RankEvidence& rank : Phase(NameOf(capture.phase)).ranks) {
         for (StageRecord& stage : rank.stages) CaptureState(capture, rank, stage);
       }
     }
@@ -160,7 +160,7 @@ class SoundEvidence {
     std::string image = made.at(tensor).image;
     edit(image);
     saved_images_[tensor] = image;
-    evidence.oracle.saved["values"].tensors[tensor] = FileOf(made.at(tensor), image);
+    evidence.oracle.saved[Phase::kValues].tensors[tensor] = FileOf(made.at(tensor), image);
   }
 
  private:
@@ -245,7 +245,7 @@ class SoundEvidence {
     saved.files["model-00002-of-00002.safetensors"] = {256, 44, 3};
     saved.indexed = true;
     saved.total_size = 12108;
-    oracle.saved["values"] = saved;
+    oracle.saved[Phase::kValues] = saved;
   }
 
   static TensorDescriptor DescribeWhole(const TensorCase& spec) {
@@ -322,8 +322,7 @@ class SoundEvidence {
 
   void AddPhase(const std::string& name, const std::string& strategy, int64_t ranks) {
     PhaseEvidence phase;
-    phase.name = name;
-    phase.mode = "values";
+    phase.phase = ParsePhase(name).value();
     phase.strategy = strategy;
     phase.mesh = {{"dp_shard", ranks}};
     for (int64_t r = 0; r < ranks; ++r) {
@@ -349,7 +348,6 @@ class SoundEvidence {
   void AddMemoryPhase(int64_t ranks) {
     AddPhase("memory", "rank0-broadcast", ranks);
     PhaseEvidence& phase = evidence.phases.back();
-    phase.mode = "memory";
     for (RankEvidence& rank : phase.ranks) {
       MemoryRecord memory;
       memory.idle_bytes = 10 << 20;
@@ -374,7 +372,8 @@ class SoundEvidence {
   void CaptureState(const CaptureRequest& capture, const RankEvidence& rank, StageRecord& stage) {
     TensorState& state = stage.tensors.at(capture.tensor);
     if (state.content != Content::kDefined) return;
-    const auto edited = images_.find({capture.phase, rank.rank, stage.name, capture.tensor});
+    const auto edited =
+        images_.find({NameOf(capture.phase), rank.rank, stage.name, capture.tensor});
     const std::string& image =
         edited == images_.end() ? made.at(capture.tensor).image : edited->second;
     const TensorDescriptor& descriptor = rank.Descriptor(state);

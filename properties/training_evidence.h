@@ -52,9 +52,10 @@ class TrainingEvidence : public SoundEvidence {
                    const std::vector<std::pair<std::string, int64_t>>& stages,
                    const std::string& like) {
     PhaseEvidence phase = Phase(like);
-    phase.name = name;
+    phase.phase = ParsePhase(name).value();
     for (RankEvidence& rank : phase.ranks) {
-      const StageRecord ready = *rank.Stage(like == "resume" ? "restored" : "ready");
+      const StageRecord ready =
+          *rank.Stage(phase.facts().resumes ? Stage::kRestored : Stage::kReady);
       rank.stages.clear();
       for (const auto& [stage, step] : stages) AddStage(rank, ready, stage, step);
     }

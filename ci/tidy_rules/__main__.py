@@ -16,6 +16,7 @@ RULES = {
     "functions": "no function of C++ or Python is longer than 70 lines",
     "dead_files": "every file is built, included, imported or named by another",
     "ids": "ids of properties, bugs, faults and decisions are their paths",
+    "phase_names": "C++ names phases and stages by their enumerators, not by literals",
     "links": "links and paths in Markdown lead somewhere",
     "words": "nothing names a machine's own paths or a registry's host",
     "read_back": "no Python reads a sentence of a finding back",

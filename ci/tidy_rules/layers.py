@@ -13,8 +13,9 @@ from .tree import Finding
 
 GRAPH = "ci/layers.py"
 ABOVE = ("verify/", "properties/", "fixtures/")
-# What the oracle shares with the pipeline: errors, quoting, digests, patterns of names.
-SHARED = ("src/core/", "src/text/", "src/digest/", "src/pattern/")
+# What the oracle shares with the pipeline: errors, quoting, digests, patterns of names, and the
+# names of stages.
+SHARED = ("src/core/", "src/text/", "src/digest/", "src/pattern/", "src/stage/")
 
 
 def check(tree):

@@ -25,21 +25,21 @@ TEST(RoundTripTest, NamesTheElementOfASavedTensor) {
 
 TEST(RoundTripTest, KeysAreABijection) {
   SoundEvidence absent;
-  absent.evidence.oracle.saved["values"].tensors.erase("lost");
+  absent.evidence.oracle.saved[Phase::kValues].tensors.erase("lost");
   EXPECT_EQ(FirstFinding(JudgeOne(absent.evidence, "checkpoint.round_trip")).kind, "absent");
 
   SoundEvidence extra;
-  auto& tensors = extra.evidence.oracle.saved["values"].tensors;
+  auto& tensors = extra.evidence.oracle.saved[Phase::kValues].tensors;
   tensors["expert_bias"] = tensors["w"];
   EXPECT_EQ(FirstFinding(JudgeOne(extra.evidence, "checkpoint.round_trip")).kind, "extra");
 
   SoundEvidence duplicate;
-  auto& twice = duplicate.evidence.oracle.saved["values"].tensors;
+  auto& twice = duplicate.evidence.oracle.saved[Phase::kValues].tensors;
   twice["head"] = twice["embed"];
   EXPECT_EQ(FirstFinding(JudgeOne(duplicate.evidence, "checkpoint.round_trip")).kind, "duplicate");
 
   SoundEvidence cast;
-  cast.evidence.oracle.saved["values"].tensors["w"].dtype = "BF16";
+  cast.evidence.oracle.saved[Phase::kValues].tensors["w"].dtype = "BF16";
   EXPECT_EQ(FirstFinding(JudgeOne(cast.evidence, "checkpoint.round_trip")).kind, "dtype");
 }
 
@@ -56,11 +56,13 @@ TEST(RoundTripTest, NothingSavedIsInconclusiveAndUnreadableFails) {
   sound.evidence.oracle.saved.clear();
   EXPECT_EQ(JudgeOne(sound.evidence, "checkpoint.round_trip").judgement.verdict(),
             Verdict::kInconclusive);
-  sound.evidence.oracle.saved["values"].error = "no index";
+  sound.evidence.oracle.saved[Phase::kValues].error = "no index";
   EXPECT_EQ(FirstFinding(JudgeOne(sound.evidence, "checkpoint.round_trip")).kind, "unreadable");
 }
 
-CheckpointRecord& SavedOf(SoundEvidence& sound) { return sound.evidence.oracle.saved["values"]; }
+CheckpointRecord& SavedOf(SoundEvidence& sound) {
+  return sound.evidence.oracle.saved[Phase::kValues];
+}
 
 TEST(FilesWellFormedTest, DataBeginsAtAMultipleOfEight) {
   SoundEvidence sound;
@@ -96,7 +98,7 @@ TEST(ReshardTest, NamesRankAndElementOnTheOtherMesh) {
   SoundEvidence sound;
   sound.Rewrite("resume", 1, "restored", "w", SetF32(10, 4.0f));
   const Finding finding = FirstFinding(JudgeOne(sound.evidence, "checkpoint.reshard"));
-  EXPECT_EQ(finding.phase, "resume");
+  EXPECT_EQ(finding.phase, Phase::kResume);
   EXPECT_THAT(finding.ranks, ElementsAre(1));
   EXPECT_EQ(finding.index, 10u);
 }

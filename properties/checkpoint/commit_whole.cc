@@ -40,7 +40,7 @@ class RootCheck {
 
  private:
   void Found(const std::string& kind, const std::string& what, const Facts& facts = {}) {
-    judgement_.Found(FindingAt(phase_, "saved", "", kind, {}, what, facts));
+    judgement_.Found(FindingAt(phase_, Stage::kSaved, "", kind, {}, what, facts));
   }
 
   void CheckLatest() {
@@ -110,12 +110,12 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     judgement.Skipped("a subject lays out what it saves by itself");
     return;
   }
-  const PhaseEvidence* train = PhaseToJudge(evidence, "train", judgement);
+  const PhaseEvidence* train = PhaseToJudge(evidence, Phase::kTrain, judgement);
   if (train == nullptr) return;
-  const auto root = evidence.oracle.roots.find("train");
+  const auto root = evidence.oracle.roots.find(Phase::kTrain);
   const auto saved = evidence.test_case.SavedSteps();
   if (root == evidence.oracle.roots.end() || saved.empty() ||
-      LastStepOf(*train, "saved") != saved.back()) {
+      LastStepOf(*train, Stage::kSaved) != saved.back()) {
     judgement.Inconclusive("phase train did not save all that the case asks for");
     return;
   }
@@ -126,7 +126,7 @@ const PropertyRegistration kRegistration{{
     .id = "checkpoint.commit_whole",
     .claim = "A training job leaves exactly the checkpoints on disk that it was asked to "
              "keep, and each matches its manifest.",
-    .reads = {{{"train"}, {"saved"}, "what is on disk"}},
+    .reads = {{{Phase::kTrain}, {Stage::kSaved}, "what is on disk"}},
     .tolerance = "bit-exact",
     .source = "the CK-notracker and CK-commitearly families",
     .killed_by = {"checkpoint.latest_not_moved", "checkpoint.latest_not_synced",

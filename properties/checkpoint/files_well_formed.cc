@@ -30,7 +30,7 @@ class FormCheck {
 
   void Wrong(const std::string& kind, const std::string& what, uint64_t expected,
              const std::string& seen, const Facts& facts = {}) {
-    Finding finding = FindingAt(phase_, "saved", "", kind, {}, what, facts);
+    Finding finding = FindingAt(phase_, Stage::kSaved, "", kind, {}, what, facts);
     finding.expected = std::to_string(expected);
     finding.seen = seen;
     judgement_.Found(std::move(finding));
@@ -91,15 +91,15 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     judgement.Skipped("the saved files were not read: " + *why);
     return;
   }
-  if (PhaseToJudge(evidence, "values", judgement) == nullptr) return;
-  if (!evidence.oracle.saved.contains("values")) {
+  if (PhaseToJudge(evidence, Phase::kValues, judgement) == nullptr) return;
+  if (!evidence.oracle.saved.contains(Phase::kValues)) {
     judgement.Inconclusive("phase values left no saved checkpoint");
   }
-  for (const auto& [name, saved] : SavedModels(evidence.oracle)) {
-    const PhaseEvidence* phase = evidence.Phase(name);
+  for (const auto& [of, saved] : SavedModels(evidence.oracle)) {
+    const PhaseEvidence* phase = evidence.Phase(of);
     if (!saved->error.empty() || phase == nullptr) {
       judgement.Inconclusive(
-          fmt::format("the checkpoint of phase {} cannot be judged: {}", name,
+          fmt::format("the checkpoint of phase {} cannot be judged: {}", NameOf(of),
                       phase == nullptr ? "there is no evidence of it" : saved->error));
       continue;
     }
@@ -114,7 +114,7 @@ const PropertyRegistration kRegistration{{
     .id = "checkpoint.files_well_formed",
     .claim = "The files of a saved checkpoint are aligned, within the size limit, and as "
              "large as the index says.",
-    .reads = {{{"values"}, {}, "saved checkpoints"}},
+    .reads = {{{Phase::kValues}, {}, "saved checkpoints"}},
     .tolerance = "exact",
     .source = "safetensors: serialize pads the header to 8 bytes; huggingface_hub: "
               "split_torch_state_dict_into_shards (max_shard_size, metadata.total_size)",

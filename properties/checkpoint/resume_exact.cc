@@ -10,7 +10,7 @@ namespace {
 
 /// "stepped@3.optimizer" of a step that was resumed: "resumed@3.optimizer".
 std::string ResumedKey(const std::string& stepped) {
-  return "resumed" + stepped.substr(std::string("stepped").size());
+  return NameOf(Stage::kResumed) + stepped.substr(stepped.find('@'));
 }
 
 /// The same job twice. \returns what first differs, or "".
@@ -18,7 +18,7 @@ std::string Nondeterminism(const Evidence& evidence, const PhaseEvidence& train,
                            const PhaseEvidence& again, Judgement& judgement) {
   for (const char* of : {"model", "optimizer"}) {
     for (const std::string& key : TrainStages(train, of, judgement)) {
-      if (!key.starts_with("stepped")) continue;
+      if (!IsAt(key, Stage::kStepped)) continue;
       const auto differing = CompareStages(evidence, train, key, again, key, judgement);
       if (!differing.empty()) return differing.front().message;
     }
@@ -34,7 +34,7 @@ void CheckResumed(const Evidence& evidence, const PhaseEvidence& train, const Ph
     const std::vector<std::string> keys = TrainStages(phase, of, judgement);
     const std::set<std::string> known(keys.begin(), keys.end());
     for (const std::string& key : TrainStages(train, of, judgement)) {
-      if (!key.starts_with("stepped") || !known.contains(ResumedKey(key))) continue;
+      if (!IsAt(key, Stage::kStepped) || !known.contains(ResumedKey(key))) continue;
       resumed = true;
       for (Finding& finding :
            CompareStages(evidence, train, key, phase, ResumedKey(key), judgement)) {
@@ -43,7 +43,7 @@ void CheckResumed(const Evidence& evidence, const PhaseEvidence& train, const Ph
     }
   }
   if (!resumed) {
-    judgement.Inconclusive(fmt::format("no rank of phase {} reached `resumed`", phase.name));
+    judgement.Inconclusive(fmt::format("no rank of phase {} reached `resumed`", phase.name()));
   }
 }
 
@@ -51,8 +51,8 @@ void CheckResumed(const Evidence& evidence, const PhaseEvidence& train, const Ph
 /// the job that went on; those of the reference on any mesh. Held only against a job that does
 /// the same twice.
 void Check(const Evidence& evidence, Judgement& judgement) {
-  const PhaseEvidence* train = PhaseToJudge(evidence, "train", judgement);
-  const PhaseEvidence* again = PhaseToJudge(evidence, "again", judgement);
+  const PhaseEvidence* train = PhaseToJudge(evidence, Phase::kTrain, judgement);
+  const PhaseEvidence* again = PhaseToJudge(evidence, Phase::kAgain, judgement);
   if (train == nullptr || again == nullptr) return;
   const std::string unlike = Nondeterminism(evidence, *train, *again, judgement);
   if (!unlike.empty()) {
@@ -62,7 +62,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   CheckResumed(evidence, *train, *train, judgement);
   // Frameworks add up in another order on another mesh; the reference does not.
   if (!IsReference(evidence) || evidence.test_case.resume_mesh.empty()) return;
-  const PhaseEvidence* resume = PhaseToJudge(evidence, "train_resume", judgement);
+  const PhaseEvidence* resume = PhaseToJudge(evidence, Phase::kTrainResume, judgement);
   if (resume != nullptr) CheckResumed(evidence, *train, *resume, judgement);
 }
 
@@ -70,9 +70,9 @@ const PropertyRegistration kRegistration{{
     .id = "checkpoint.resume_exact",
     .claim = "Every step after a resume is bit-identical to the same step of the "
              "uninterrupted job.",
-    .reads = {{{"train"}, {"stepped", "resumed"}},
-              {{"again"}, {"stepped"}},
-              {{"train_resume"}, {"resumed"}}},
+    .reads = {{{Phase::kTrain}, {Stage::kStepped, Stage::kResumed}},
+              {{Phase::kAgain}, {Stage::kStepped}},
+              {{Phase::kTrainResume}, {Stage::kResumed}}},
     .tolerance = "bit-exact: the same operations on the same values in the same order, as the "
                  "second run of the undisturbed job shows",
     .source = "NVIDIA/Megatron-LM#5071, ISEEKYAN/Megatron-LM#104",

@@ -45,7 +45,7 @@ class SavedCheck {
  private:
   Finding Wrong(const std::string& kind, const std::string& tensor, const std::string& what,
                 const Facts& facts = {}) {
-    return FindingAt(phase_, "saved", tensor, kind, {}, what, facts);
+    return FindingAt(phase_, Stage::kSaved, tensor, kind, {}, what, facts);
   }
 
   void CheckGroup(const std::vector<std::string>& group) {
@@ -93,10 +93,11 @@ class SavedCheck {
       CompareWith(name, expected.from, expected.tensor->name, ImageOf(*expected.tensor), seen);
       return;
     }
-    for (const char* stage : {"built", "ready"}) {  // a buffer that the model made itself
+    for (const Stage stage :
+         {Stage::kBuilt, Stage::kReady}) {  // a buffer that the model made itself
       for (const Image& image : ImagesOf(phase_, stage, name)) {
         if (!image.defined) continue;
-        CompareWith(name, {Against::What::kEarlier, phase_.name, stage}, name, image, seen);
+        CompareWith(name, {Against::What::kEarlier, phase_.phase, stage}, name, image, seen);
         return;
       }
     }
@@ -106,7 +107,7 @@ class SavedCheck {
   void CompareWith(const std::string& name, const Against& against,
                    const std::string& expected_name, const Image& expected, const Image& seen) {
     judgement_.Compared();
-    const Comparison comparison{evidence_, phase_, "saved", name, against, {}};
+    const Comparison comparison{evidence_, phase_, Stage::kSaved, name, against, {}};
     std::optional<Finding> finding = Compare(comparison, expected, seen);
     if (!finding) return;
     // Tied: the expected bytes may have to be recorded under another name.
@@ -125,20 +126,20 @@ class SavedCheck {
 
 void CheckRestored(const Evidence& evidence, const PhaseEvidence& phase, Judgement& judgement) {
   std::set<std::string> names;
-  for (const char* stage : {"ready", "restored"}) {
+  for (const Stage stage : {Stage::kReady, Stage::kRestored}) {
     for (const std::string& name : TensorNames(phase, stage)) names.insert(name);
   }
   for (const std::string& name : names) {
-    const std::vector<Image> ready = DefinedImages(phase, "ready", name, judgement);
-    const std::vector<Image> restored = DefinedImages(phase, "restored", name, judgement);
+    const std::vector<Image> ready = DefinedImages(phase, Stage::kReady, name, judgement);
+    const std::vector<Image> restored = DefinedImages(phase, Stage::kRestored, name, judgement);
     if (ready.empty() || restored.empty()) {
       judgement.Inconclusive(
-          fmt::format("{} of phase {} is not at both `ready` and `restored`", name, phase.name));
+          fmt::format("{} of phase {} is not at both `ready` and `restored`", name, phase.name()));
       continue;
     }
     judgement.Compared(restored.size());
-    const Against against{Against::What::kEarlier, phase.name, "ready"};
-    const Comparison comparison{evidence, phase, "restored", name, against, {}};
+    const Against against{Against::What::kEarlier, phase.phase, Stage::kReady};
+    const Comparison comparison{evidence, phase, Stage::kRestored, name, against, {}};
     for (Finding& finding : CompareAll(comparison, ready[0], restored)) {
       judgement.Found(std::move(finding));
     }
@@ -147,9 +148,9 @@ void CheckRestored(const Evidence& evidence, const PhaseEvidence& phase, Judgeme
 
 /// Of a run that left no checkpoint: whether it says that it has saved one.
 void CheckLeft(const Evidence& evidence, const PhaseEvidence& values, Judgement& judgement) {
-  if (IsReference(evidence) && StageReached(values, "saved", judgement)) {
+  if (IsReference(evidence) && StageReached(values, Stage::kSaved, judgement)) {
     judgement.Compared();
-    judgement.Found(FindingAt(values, "saved", "", "absent", {},
+    judgement.Found(FindingAt(values, Stage::kSaved, "", "absent", {},
                               "the job has saved a checkpoint, and none is there"));
     return;
   }
@@ -160,7 +161,7 @@ void CheckLeft(const Evidence& evidence, const PhaseEvidence& values, Judgement&
 /// shape and bits that were loaded or initialised; the reference saves it under the keys that
 /// it was loaded from; restoring it gives the digests of `ready`.
 void Check(const Evidence& evidence, Judgement& judgement) {
-  const PhaseEvidence* values = PhaseToJudge(evidence, "values", judgement);
+  const PhaseEvidence* values = PhaseToJudge(evidence, Phase::kValues, judgement);
   if (values == nullptr) return;
   if (!evidence.oracle.source.error.empty()) {
     judgement.Inconclusive("the source cannot be read: " + evidence.oracle.source.error);
@@ -168,23 +169,24 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   }
   if (const std::string* why = evidence.WhyCannot("saved_files")) {
     judgement.Skipped("the saved files were not read: " + *why);
-  } else if (!evidence.oracle.saved.contains("values")) {
+  } else if (!evidence.oracle.saved.contains(Phase::kValues)) {
     CheckLeft(evidence, *values, judgement);
   }
   if (evidence.oracle.declared.empty()) {
     judgement.Inconclusive("the oracle does not say which tensors the model has");
     return;
   }
-  for (const auto& [name, saved] : SavedModels(evidence.oracle)) {
-    const PhaseEvidence* phase = evidence.Phase(name);
+  for (const auto& [of, saved] : SavedModels(evidence.oracle)) {
+    const PhaseEvidence* phase = evidence.Phase(of);
     if (phase != nullptr) {
       SavedCheck(evidence, *phase, *saved, judgement).Run();
     } else {
       judgement.Inconclusive(
-          fmt::format("a checkpoint of phase {}, of which there is no evidence", name));
+          fmt::format("a checkpoint of phase {}, of which there is no evidence", NameOf(of)));
     }
   }
-  if (StageToJudge(*values, "ready", judgement) && StageToJudge(*values, "restored", judgement)) {
+  if (StageToJudge(*values, Stage::kReady, judgement) &&
+      StageToJudge(*values, Stage::kRestored, judgement)) {
     CheckRestored(evidence, *values, judgement);
   }
 }
@@ -193,7 +195,7 @@ const PropertyRegistration kRegistration{{
     .id = "checkpoint.round_trip",
     .claim = "A saved checkpoint has each tensor of the state dict once, bit for bit, and restores "
              "to the same model.",
-    .reads = {{{"values"}, {"ready", "restored"}, "saved checkpoints"}},
+    .reads = {{{Phase::kValues}, {Stage::kReady, Stage::kRestored}, "saved checkpoints"}},
     .tolerance = "bit-exact: saving moves bytes",
     .source = "deepspeedai/DeepSpeed#3090, safetensors/safetensors#17, pytorch/pytorch#120356",
     .killed_by = {"checkpoint.drops_frozen", "checkpoint.ignores_shard_offset",

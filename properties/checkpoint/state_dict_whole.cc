@@ -58,11 +58,11 @@ class StateDictCheck {
     const std::vector<Image> held = DefinedImages(phase_, model_key_, name, judgement_);
     if (held.empty()) {
       judgement_.Inconclusive(
-          fmt::format("the model was not observed at `{}` of phase {}", model_key_, phase_.name));
+          fmt::format("the model was not observed at `{}` of phase {}", model_key_, phase_.name()));
       return;
     }
     judgement_.Compared(seen.size());
-    const Against against{Against::What::kModel, phase_.name, model_key_};
+    const Against against{Against::What::kModel, phase_.phase, model_key_};
     const Comparison comparison{evidence_, phase_, key_, name, against, {}};
     for (Finding& finding : CompareAll(comparison, held[0], seen)) {
       judgement_.Found(std::move(finding));
@@ -80,7 +80,7 @@ class StateDictCheck {
 /// least if it is tied, with the value that the model has at that stage; and no other.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence& phase : evidence.phases) {
-    if (phase.mode != "values") continue;
+    if (phase.facts().mode != RunMode::kValues) continue;
     std::set<std::string> judged;
     for (const RankEvidence& rank : phase.ranks) {
       for (const StageRecord& stage : rank.stages) {
@@ -95,7 +95,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "checkpoint.state_dict_whole",
     .claim = "A state dict holds every persistent tensor of the model, bit for bit.",
-    .reads = {{{kEveryPhase}, {}, "state dicts"}},
+    .reads = {{EveryPhase(), {}, "state dicts"}},
     .tolerance = "bit-exact: a state dict refers to or copies the model's tensors",
     .source = "deepspeedai/DeepSpeed#3090; torch.nn.Module.state_dict documentation",
     .killed_by = {"subject.state_dict_drops_a_key"},

@@ -19,22 +19,22 @@ class FilesCheck {
 
   void Run() {
     const std::vector<int64_t> steps = evidence_.test_case.SavedSteps();
-    if (steps.empty() || LastStepOf(phase_, "saved") != steps.back()) {
+    if (steps.empty() || LastStepOf(phase_, Stage::kSaved) != steps.back()) {
       judgement_.Inconclusive(
           "the job did not come to its last save: what is on disk may be another's");
       return;
     }
     judgement_.Compared();
     if (!saved_.error.empty()) {
-      judgement_.Found(FindingAt(phase_, "saved", "", "unreadable", {},
+      judgement_.Found(FindingAt(phase_, Stage::kSaved, "", "unreadable", {},
                                  "the saved checkpoint cannot be read: " + saved_.error));
       return;
     }
-    const std::string of_model = KeyAt(phase_, "saved", steps.back(), "model");
+    const std::string of_model = KeyAt(phase_, Stage::kSaved, steps.back(), "model");
     for (const std::string& name : TensorNames(phase_, of_model)) {
       if (IsPersistent(evidence_.oracle, name)) CheckTensor(of_model, name, KeyOfModel(name));
     }
-    const std::string of_optimizer = KeyAt(phase_, "saved", steps.back(), "optimizer");
+    const std::string of_optimizer = KeyAt(phase_, Stage::kSaved, steps.back(), "optimizer");
     for (const std::string& name : TensorNames(phase_, of_optimizer)) {
       CheckTensor(of_optimizer, name, "optimizer.state." + name);
     }
@@ -43,7 +43,7 @@ class FilesCheck {
       judgement_.Compared();
       if (is_rng || expected_.contains(key)) continue;
       judgement_.Found(
-          FindingAt(phase_, "saved", key, "extra", {},
+          FindingAt(phase_, Stage::kSaved, key, "extra", {},
                     "the checkpoint has a tensor that neither model nor optimizer has"));
     }
   }
@@ -76,7 +76,7 @@ class FilesCheck {
                                  fmt::format("the checkpoint lacks '{}'", key), {.other = key}));
       return;
     }
-    const Against against{Against::What::kEarlier, phase_.name, stage};
+    const Against against{Against::What::kEarlier, phase_.phase, stage};
     const Comparison comparison{evidence_, phase_, stage, name, against, {}};
     if (auto finding = Compare(comparison, held[0], ImageOf(tensor->second))) {
       finding->message = "on disk " + finding->message;
@@ -99,10 +99,10 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     judgement.Skipped("what a subject saves has keys of its own");
     return;
   }
-  const PhaseEvidence* train = PhaseToJudge(evidence, "train", judgement);
+  const PhaseEvidence* train = PhaseToJudge(evidence, Phase::kTrain, judgement);
   if (train == nullptr) return;
-  const auto saved = evidence.oracle.saved.find("train");
-  if (saved == evidence.oracle.saved.end() || KeyOf(*train, "saved", "model").empty()) {
+  const auto saved = evidence.oracle.saved.find(Phase::kTrain);
+  if (saved == evidence.oracle.saved.end() || KeyOf(*train, Stage::kSaved, "model").empty()) {
     judgement.Inconclusive("phase train left no saved checkpoint");
     return;
   }
@@ -112,7 +112,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "checkpoint.training_files",
     .claim = "A training job writes every tensor to disk once, as it was in memory.",
-    .reads = {{{"train"}, {"saved"}, "the saved checkpoint"}},
+    .reads = {{{Phase::kTrain}, {Stage::kSaved}, "the saved checkpoint"}},
     .tolerance = "bit-exact: saving moves bytes",
     .source = "torch.distributed.checkpoint; deepspeedai/DeepSpeed#3090",
     .killed_by = {"checkpoint.optimizer_only", "checkpoint.moments_swapped",

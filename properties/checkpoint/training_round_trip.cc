@@ -56,8 +56,10 @@ class RestoredCheck {
   void Run() {
     for (const char* of : kParts) {
       const std::string saved = SavedKey(of);
-      const std::string restored = KeyOf(to_, "restored", of);
-      if (!IsThere(from_, saved, "saved", of) || !IsThere(to_, restored, "restored", of)) continue;
+      const std::string restored = KeyOf(to_, Stage::kRestored, of);
+      if (!IsThere(from_, saved, Stage::kSaved, of) ||
+          !IsThere(to_, restored, Stage::kRestored, of))
+        continue;
       std::set<std::string> names;
       for (const std::string& name : TensorNames(from_, saved)) names.insert(name);
       for (const std::string& name : TensorNames(to_, restored)) names.insert(name);
@@ -70,16 +72,16 @@ class RestoredCheck {
   /// The save that was restored: the last one, unless that one is damaged. (A framework may count
   /// its steps otherwise when it saves.)
   std::string SavedKey(const char* of) {
-    const auto restored = LastStepOf(to_, "restored");
-    const auto last = LastStepOf(from_, "saved");
-    const std::string same = restored ? KeyAt(from_, "saved", *restored, of) : "";
-    if (same.empty()) return last ? KeyAt(from_, "saved", *last, of) : "";
+    const auto restored = LastStepOf(to_, Stage::kRestored);
+    const auto last = LastStepOf(from_, Stage::kSaved);
+    const std::string same = restored ? KeyAt(from_, Stage::kSaved, *restored, of) : "";
+    if (same.empty()) return last ? KeyAt(from_, Stage::kSaved, *last, of) : "";
     if (IsReference(evidence_) && evidence_.test_case.faults.empty() &&
         std::string(of) == "model") {
       judgement_.Compared();
       if (*restored != *last) {
         judgement_.Found(
-            FindingAt(to_, KeyOf(to_, "restored", of), "", "stale", {},
+            FindingAt(to_, KeyOf(to_, Stage::kRestored, of), "", "stale", {},
                       fmt::format("the save after step {} was restored, and the last one "
                                   "is of step {}",
                                   *restored, *last),
@@ -89,11 +91,10 @@ class RestoredCheck {
     return same;
   }
 
-  bool IsThere(const PhaseEvidence& phase, const std::string& key, const char* stage,
-               const char* of) {
+  bool IsThere(const PhaseEvidence& phase, const std::string& key, Stage stage, const char* of) {
     if (!key.empty()) return StageToJudge(phase, key, judgement_);
-    judgement_.Inconclusive(
-        fmt::format("no rank of phase {} observed the {} at `{}`", phase.name, of, stage));
+    judgement_.Inconclusive(fmt::format("no rank of phase {} observed the {} at `{}`", phase.name(),
+                                        of, NameOf(stage)));
     return false;
   }
 
@@ -101,7 +102,7 @@ class RestoredCheck {
     const std::vector<Image> expected = DefinedImages(from_, saved, name, judgement_);
     const std::vector<Image> seen = DefinedImages(to_, restored, name, judgement_);
     judgement_.Compared(1 + seen.size());
-    const Against against{Against::What::kStage, from_.name, saved};
+    const Against against{Against::What::kStage, from_.phase, saved};
     if (ImagesOf(to_, restored, name).empty() || ImagesOf(from_, saved, name).empty()) {
       const bool lost = ImagesOf(to_, restored, name).empty();
       judgement_.Found(FindingAt(to_, restored, name, lost ? "lost" : "extra", {},
@@ -111,7 +112,7 @@ class RestoredCheck {
       return;
     }
     if (expected.empty() || seen.empty()) return;  // DefinedImages has said so
-    const Comparison comparison{evidence_, to_, restored, name, against, {from_.name, to_.name}};
+    const Comparison comparison{evidence_, to_, restored, name, against, {from_.phase, to_.phase}};
     for (Finding& finding : CompareAll(comparison, expected[0], seen)) {
       judgement_.Found(std::move(finding));
     }
@@ -127,7 +128,7 @@ class RestoredCheck {
       if (expected == nullptr || seen == nullptr) continue;
       if (expected->optimizer && seen->optimizer) {
         CheckOptimizer(*expected->optimizer, *seen->optimizer,
-                       {Against::What::kStage, from_.name, saved}, same, rank.rank, findings);
+                       {Against::What::kStage, from_.phase, saved}, same, rank.rank, findings);
       }
       if (same) CheckRng(*expected, *seen, rank.rank, findings);
     }
@@ -154,7 +155,7 @@ class RestoredCheck {
     if (saved.rng == restored.rng) return;
     findings.Add("", "rng",
                  "the random number generator is in another state than when it was saved", {rank},
-                 {.against = {Against::What::kStage, from_.name, saved.Key()}});
+                 {.against = {Against::What::kStage, from_.phase, saved.Key()}});
   }
 
   const Evidence& evidence_;
@@ -167,11 +168,11 @@ class RestoredCheck {
 /// the random number generator are what they were when they were saved; model and optimizer
 /// also on another mesh.
 void Check(const Evidence& evidence, Judgement& judgement) {
-  const PhaseEvidence* train = PhaseToJudge(evidence, "train", judgement);
+  const PhaseEvidence* train = PhaseToJudge(evidence, Phase::kTrain, judgement);
   if (train == nullptr) return;
   RestoredCheck(evidence, *train, *train, judgement).Run();
   if (evidence.test_case.resume_mesh.empty()) return;
-  const PhaseEvidence* resume = PhaseToJudge(evidence, "train_resume", judgement);
+  const PhaseEvidence* resume = PhaseToJudge(evidence, Phase::kTrainResume, judgement);
   if (resume != nullptr) RestoredCheck(evidence, *train, *resume, judgement).Run();
 }
 
@@ -179,7 +180,8 @@ const PropertyRegistration kRegistration{{
     .id = "checkpoint.training_round_trip",
     .claim =
         "A resumed job starts from the model, optimizer state, options and RNG that were saved.",
-    .reads = {{{"train"}, {"saved", "restored"}}, {{"train_resume"}, {"restored"}}},
+    .reads = {{{Phase::kTrain}, {Stage::kSaved, Stage::kRestored}},
+              {{Phase::kTrainResume}, {Stage::kRestored}}},
     .tolerance = "bit-exact: saving and restoring move bytes",
     .source = "PrimeIntellect-ai/prime-rl#3560, NVIDIA/Megatron-LM#1359, pytorch/pytorch#6031",
     .killed_by = {"training.options_not_restored", "training.step_not_restored",

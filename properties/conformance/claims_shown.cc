@@ -16,7 +16,8 @@ std::set<std::string> PlacementsIn(const PhaseEvidence& phase) {
   std::set<std::string> kinds;
   for (const RankEvidence& rank : phase.ranks) {
     for (const StageRecord& stage : rank.stages) {
-      if (stage.of != "model" || (stage.name != "ready" && stage.name != "restored")) continue;
+      if (stage.of != "model" || (stage.name != Stage::kReady && stage.name != Stage::kRestored))
+        continue;
       for (const auto& [name, state] : stage.tensors) {
         const auto& placements = rank.Descriptor(state).placements;
         for (size_t axis = 0; axis < placements.size(); ++axis) {
@@ -72,7 +73,7 @@ class ClaimsCheck {
                                                              : collectives_;
     if (Matches(claim, seen)) return;
     Finding finding = FindingAt(
-        values_, what == "placements" ? "ready" : "", "", "not-shown", {},
+        values_, what == "placements" ? StageKey(Stage::kReady) : StageKey(), "", "not-shown", {},
         fmt::format("the subject claims {} \"{}\", and there is none; seen: {}", what, claim,
                     seen.empty() ? "none" : ListSome({seen.begin(), seen.end()}, 6)));
     finding.expected = claim;
@@ -95,9 +96,9 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     judgement.Skipped("the subject declares nothing that must be seen (SHOWS)");
     return;
   }
-  const PhaseEvidence* values = PhaseToJudge(evidence, "values", judgement);
+  const PhaseEvidence* values = PhaseToJudge(evidence, Phase::kValues, judgement);
   if (values == nullptr) return;
-  StageToJudge(*values, "ready", judgement);
+  StageToJudge(*values, Stage::kReady, judgement);
   ClaimsCheck(evidence, *values, judgement).Run();
   judgement.Skipped("on one rank nothing is sharded and nothing is sent");
 }
@@ -106,7 +107,7 @@ const PropertyRegistration kRegistration{{
     .id = "conformance.claims_shown",
     .claim = "What the subject declares that it does shows in its placements, collectives "
              "and files.",
-    .reads = {{{"values"}, {"ready"}}, {{kEveryPhase}, {}, "collectives, saved files"}},
+    .reads = {{{Phase::kValues}, {Stage::kReady}}, {EveryPhase(), {}, "collectives, saved files"}},
     .tolerance = "none: sets",
     .source = "the definition of a conformance test",
     .killed_by = {"subject.claims_to_shard", "subject.claims_dcp"},

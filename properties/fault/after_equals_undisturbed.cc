@@ -34,7 +34,7 @@ std::string FirstDifference(const RankEvidence& after, const RankEvidence& undis
 
 /// How the undisturbed job differs from itself, where it was run twice; empty if it does not.
 std::string WhyNotDeterministic(const Evidence& evidence, const PhaseEvidence& undisturbed) {
-  const PhaseEvidence* again = evidence.Phase("undisturbed_again");
+  const PhaseEvidence* again = evidence.Phase(Phase::kUndisturbedAgain);
   if (again == nullptr) return "";
   for (size_t rank = 0; rank < again->ranks.size() && rank < undisturbed.ranks.size(); ++rank) {
     const RankEvidence& here = again->ranks[rank];
@@ -53,12 +53,12 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     judgement.Skipped("no fault was to be injected");
     return;
   }
-  if (evidence.Phase("after") == nullptr) {
+  if (evidence.Phase(Phase::kAfter) == nullptr) {
     judgement.Skipped("no fault was injected that ends a job or holds it up");
     return;
   }
-  const PhaseEvidence* after = PhaseToJudge(evidence, "after", judgement);
-  const PhaseEvidence* undisturbed = PhaseToJudge(evidence, "undisturbed", judgement);
+  const PhaseEvidence* after = PhaseToJudge(evidence, Phase::kAfter, judgement);
+  const PhaseEvidence* undisturbed = PhaseToJudge(evidence, Phase::kUndisturbed, judgement);
   if (after == nullptr || undisturbed == nullptr) return;
   if (const std::string why = WhyNotDeterministic(evidence, *undisturbed); !why.empty()) {
     judgement.Inconclusive(why);
@@ -75,9 +75,9 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     judgement.Compared();
     if (here.facts == there.facts) continue;
     Finding finding =
-        FindingAt(*after, "", "", "differs", {here.rank},
+        FindingAt(*after, {}, "", "differs", {here.rank},
                   "is not the job without a fault before it: " + FirstDifference(here, there),
-                  {.against = {Against::What::kStage, undisturbed->name}});
+                  {.against = {Against::What::kStage, undisturbed->phase}});
     finding.seen = FirstDifference(here, there);
     judgement.Found(std::move(finding));
   }
@@ -87,7 +87,7 @@ const PropertyRegistration kRegistration{{
     .id = "fault.after_equals_undisturbed",
     .claim = "The job that runs after a fault matches, in everything recorded, a job that "
              "never had the fault.",
-    .reads = {{{"after", "undisturbed", "undisturbed_again"}, {}, "all facts"}},
+    .reads = {{{Phase::kAfter, Phase::kUndisturbed, Phase::kUndisturbedAgain}, {}, "all facts"}},
     .tolerance = "none: facts are deterministic",
     .source = "what a fault leaves behind must have no effect",
     .killed_by = {"fault.draft_taken_for_whole", "subject.leaves_a_lock"},

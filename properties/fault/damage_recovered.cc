@@ -33,19 +33,19 @@ bool IsEndedByAnother(const PhaseEvidence& phase) {
 
 void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, const FaultRecord& damage,
                 Judgement& judgement) {
-  const auto last = LastStepOf(phase, "saved");
-  const auto restored = LastStepOf(phase, "restored");
+  const auto last = LastStepOf(phase, Stage::kSaved);
+  const auto restored = LastStepOf(phase, Stage::kRestored);
   judgement.Compared();
   const auto found = [&](const std::string& kind, const std::string& what) {
-    judgement.Found(FindingAt(phase, restored ? KeyOf(phase, "restored", "model") : "", "", kind,
-                              {}, what + ": " + damage.detail, {.file = damage.file}));
+    judgement.Found(FindingAt(phase, restored ? KeyOf(phase, Stage::kRestored, "model") : "", "",
+                              kind, {}, what + ": " + damage.detail, {.file = damage.file}));
   };
   if (restored) {
     if (last && *restored >= *last) found("restored", "what is damaged was restored");
     return;
   }
   if (IsEndedByAnother(phase)) return;
-  const bool trains = phase.name == "train";
+  const bool trains = phase.facts().trains;
   if (trains && evidence.test_case.SavedSteps().size() > 1 &&
       evidence.test_case.training.keep > 1) {
     return found("not-recovered", "an older save is whole, and was not restored");
@@ -99,7 +99,9 @@ const PropertyRegistration kRegistration{{
     .id = "fault.damage_recovered",
     .claim = "A damaged checkpoint is never restored: an older one is restored instead, or "
              "every rank says why.",
-    .reads = {{{"values", "train"}, {"saved", "restored"}, "fault records, errors"}},
+    .reads = {{{Phase::kValues, Phase::kTrain},
+               {Stage::kSaved, Stage::kRestored},
+               "fault records, errors"}},
     .tolerance = "none",
     .source = "the CK-noverify family",
     .killed_by = {"checkpoint.load_not_verified"},

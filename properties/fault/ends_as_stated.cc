@@ -215,7 +215,7 @@ const PropertyRegistration kRegistration{{
     .id = "fault.ends_as_stated",
     .claim = "Under an injected fault every rank ends in time and as the fault requires, "
              "and names the faulted rank.",
-    .reads = {{{kEveryPhase}, {}, "fault records, how every rank ends, errors, collectives"}},
+    .reads = {{EveryPhase(), {}, "fault records, how every rank ends, errors, collectives"}},
     .tolerance = "none",
     .source = "NVIDIA/nccl#582, NVIDIA/nvidia-resiliency-ext#170",
     .killed_by = {"fault.cause_not_told", "fault.error_not_told", "fault.waits_without_end",

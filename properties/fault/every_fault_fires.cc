@@ -57,7 +57,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "fault.every_fault_fires",
     .claim = "Every fault that the case injects fires.",
-    .reads = {{{kEveryPhase}, {}, "fault records"}},
+    .reads = {{EveryPhase(), {}, "fault records"}},
     .tolerance = "none",
     .source = "a fault that does not fire tests nothing",
     .killed_by = {},

@@ -243,12 +243,12 @@ void CheckPhase(const PhaseEvidence& phase, Judgement& judgement) {
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence& phase : evidence.phases) {
     if (!phase.skipped.empty()) {
-      judgement.Skipped(fmt::format("phase {} did not run: {}", phase.name, phase.skipped));
+      judgement.Skipped(fmt::format("phase {} did not run: {}", phase.name(), phase.skipped));
     } else if (phase.ranks.empty()) {
-      judgement.Inconclusive(fmt::format("phase {} has no evidence of any rank", phase.name));
+      judgement.Inconclusive(fmt::format("phase {} has no evidence of any rank", phase.name()));
     } else if (evidence.test_case.as_stated && WasStruck(phase)) {
       judgement.Skipped(
-          fmt::format("phase {} was struck: how it ends is judged as stated", phase.name));
+          fmt::format("phase {} was struck: how it ends is judged as stated", phase.name()));
     } else {
       CheckPhase(phase, judgement);
     }
@@ -260,7 +260,7 @@ const PropertyRegistration kRegistration{{
     .id = "fault.every_rank_finishes",
     .claim = "Every rank of every phase ends by itself, without an error, and leaves "
              "complete evidence.",
-    .reads = {{{kEveryPhase}, {}, "how every rank ends"}},
+    .reads = {{EveryPhase(), {}, "how every rank ends"}},
     .tolerance = "none",
     .source = "NVIDIA/nccl#582, alan-turing-institute/autocast#386, radixark/miles#1763",
     .killed_by = {"fault.barrier_on_rank0_only", "fault.error_not_shared", "fault.leftovers_kept",

@@ -312,11 +312,11 @@ TEST(EndsAsStatedTest, ARankThatMayFailInAnyWay) {
 
 TEST(NothingLostTest, WhatLiesThere) {
   bool ended_well = false;
-  const auto kinds = [&](const std::string& phase, const std::function<void(LeftRecord&)>& change) {
+  const auto kinds = [&](Phase phase, const std::function<void(LeftRecord&)>& change) {
     SoundEvidence sound;
     sound.evidence.test_case.faults = {{"some/fault", "0"}};
     PhaseEvidence after = sound.Phase("values");
-    after.name = "after";
+    after.phase = Phase::kAfter;
     sound.Phase("values").ranks[1].faults = {{"some/fault", "0", "", "abort"}};
     for (RankEvidence& rank : sound.Phase("values").ranks) {
       rank.stages.push_back({.name = "saved", .complete = true});
@@ -325,9 +325,9 @@ TEST(NothingLostTest, WhatLiesThere) {
     sound.evidence.phases.push_back(after);
     const LeftCheckpoint old{.is_previous = true, .content = "old"}, made{.content = "made"};
     auto& left = sound.evidence.oracle.left;
-    left["undisturbed"] = {.checkpoints = {made}};
-    left["values"] = {.had_previous = true, .checkpoints = {old}, .drafts = {"x.saving"}};
-    left["after"] = {.had_previous = true, .checkpoints = {made}};
+    left[Phase::kUndisturbed] = {.checkpoints = {made}};
+    left[Phase::kValues] = {.had_previous = true, .checkpoints = {old}, .drafts = {"x.saving"}};
+    left[Phase::kAfter] = {.had_previous = true, .checkpoints = {made}};
     change(left[phase]);
     const PropertyResult result = JudgeOne(sound.evidence, "fault.nothing_lost");
     std::vector<std::string> found;
@@ -335,23 +335,27 @@ TEST(NothingLostTest, WhatLiesThere) {
     EXPECT_GT(result.judgement.comparisons(), 4u);
     return found;
   };
-  EXPECT_THAT(kinds("values", [](LeftRecord&) {}), ElementsAre());
-  EXPECT_THAT(kinds("values", [](LeftRecord& left) { left.checkpoints.clear(); }),
+  EXPECT_THAT(kinds(Phase::kValues, [](LeftRecord&) {}), ElementsAre());
+  EXPECT_THAT(kinds(Phase::kValues, [](LeftRecord& left) { left.checkpoints.clear(); }),
               ElementsAre("lost"));
-  EXPECT_THAT(kinds("values", [](LeftRecord& left) { left.checkpoints[0].damage = {"w is gone"}; }),
-              ElementsAre("damaged"));
-  EXPECT_THAT(kinds("values", [](LeftRecord& left) { left.checkpoints = {{.content = "other"}}; }),
-              ElementsAre("differs"));
-  EXPECT_THAT(kinds("values", [](LeftRecord& left) { left.latest = "step-00000007"; }),
+  EXPECT_THAT(
+      kinds(Phase::kValues, [](LeftRecord& left) { left.checkpoints[0].damage = {"w is gone"}; }),
+      ElementsAre("damaged"));
+  EXPECT_THAT(
+      kinds(Phase::kValues, [](LeftRecord& left) { left.checkpoints = {{.content = "other"}}; }),
+      ElementsAre("differs"));
+  EXPECT_THAT(kinds(Phase::kValues, [](LeftRecord& left) { left.latest = "step-00000007"; }),
               ElementsAre("latest"));
-  EXPECT_THAT(kinds("after", [](LeftRecord& left) { left.drafts = {"x.saving"}; }),
+  EXPECT_THAT(kinds(Phase::kAfter, [](LeftRecord& left) { left.drafts = {"x.saving"}; }),
               ElementsAre("draft"));
-  EXPECT_THAT(kinds("after", [](LeftRecord& left) { left.checkpoints[0].is_previous = true; }),
-              ElementsAre("not-saved"));
+  EXPECT_THAT(
+      kinds(Phase::kAfter, [](LeftRecord& left) { left.checkpoints[0].is_previous = true; }),
+      ElementsAre("not-saved"));
   ended_well = true;
-  EXPECT_THAT(kinds("values", [](LeftRecord&) {}), ElementsAre("not-saved"));
-  EXPECT_THAT(kinds("values", [](LeftRecord& left) { left.checkpoints = {{.content = "made"}}; }),
-              ElementsAre());
+  EXPECT_THAT(kinds(Phase::kValues, [](LeftRecord&) {}), ElementsAre("not-saved"));
+  EXPECT_THAT(
+      kinds(Phase::kValues, [](LeftRecord& left) { left.checkpoints = {{.content = "made"}}; }),
+      ElementsAre());
 }
 
 TEST(NothingLeaksTest, WhatARankStillHolds) {
@@ -369,9 +373,9 @@ TEST(NothingLeaksTest, WhatARankStillHolds) {
 TEST(AfterEqualsUndisturbedTest, FactsAreComparedRankByRank) {
   SoundEvidence sound;
   sound.evidence.test_case.faults = {{"some/fault", "0"}};
-  for (const char* name : {"after", "undisturbed"}) {
+  for (const Phase each : {Phase::kAfter, Phase::kUndisturbed}) {
     PhaseEvidence phase = sound.Phase("values");
-    phase.name = name;
+    phase.phase = each;
     sound.evidence.phases.push_back(phase);
   }
   const auto judge = [&] { return JudgeOne(sound.evidence, "fault.after_equals_undisturbed"); };

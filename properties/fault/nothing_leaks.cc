@@ -21,12 +21,12 @@ void Check(const Evidence& evidence, Judgement& judgement) {
         "descriptors of files where it saves");
   }
   for (const PhaseEvidence& phase : evidence.phases) {
-    if (phase.mode != "values") continue;
+    if (phase.facts().mode != RunMode::kValues) continue;
     for (const RankEvidence& rank : phase.ranks) {
       if (!rank.leaks) continue;
       judgement.Compared();
       if (rank.leaks->empty()) continue;
-      Finding finding = FindingAt(phase, "", "", "leak", {rank.rank},
+      Finding finding = FindingAt(phase, {}, "", "leak", {rank.rank},
                                   "at its end it still holds " + ListSome(*rank.leaks));
       finding.seen = ListSome(*rank.leaks);
       judgement.Found(std::move(finding));
@@ -44,7 +44,7 @@ const PropertyRegistration kRegistration{{
     .id = "fault.nothing_leaks",
     .claim = "A rank that ends has released every descriptor, thread, process, shared "
              "memory segment and temporary file, whatever fault was injected.",
-    .reads = {{{kEveryPhase}, {}, "what processes hold when they end"}},
+    .reads = {{EveryPhase(), {}, "what processes hold when they end"}},
     .tolerance = "none",
     .source = "a job that is restarted in its process must find what it needs",
     .killed_by = {"fault.file_left_open", "fault.helper_left_running", "fault.shared_memory_left",

@@ -10,10 +10,6 @@
 namespace shardproof::fault::nothing_lost {
 namespace {
 
-/// The phase that runs again where the struck one has left what it left.
-constexpr const char* kAfter = "after";
-constexpr const char* kUndisturbed = "undisturbed";
-
 class Judging {
  public:
   /// \param undisturbed  what the job leaves where nothing was and nothing strikes it
@@ -50,7 +46,7 @@ class Judging {
       if (other.content == one.content) return;
       Add("differs",
           fmt::format("{} does not hold what the job saves without a fault", NameOf(one)),
-          {.against = {Against::What::kStage, kUndisturbed}, .file = one.name});
+          {.against = {Against::What::kStage, Phase::kUndisturbed}, .file = one.name});
     }
   }
 
@@ -63,7 +59,7 @@ class Judging {
   }
 
   bool EndedAsIfAllWereWell() const {
-    return LastStepOf(phase_, "saved") &&
+    return LastStepOf(phase_, Stage::kSaved) &&
            std::all_of(phase_.ranks.begin(), phase_.ranks.end(), [](const RankEvidence& rank) {
              return rank.closed && rank.exit == "ok" && rank.errors.empty();
            });
@@ -99,7 +95,7 @@ class Judging {
   }
 
   void Add(const std::string& kind, const std::string& what, const Facts& facts = {}) {
-    judgement_.Found(FindingAt(phase_, "", "", kind, {}, what, facts));
+    judgement_.Found(FindingAt(phase_, {}, "", kind, {}, what, facts));
   }
 
   const PhaseEvidence& phase_;
@@ -110,7 +106,7 @@ class Judging {
 
 /// Why what a subject saves cannot be told to be whole, or empty.
 std::string WhyNotAudited(const Evidence& evidence) {
-  const auto undisturbed = evidence.oracle.left.find(kUndisturbed);
+  const auto undisturbed = evidence.oracle.left.find(Phase::kUndisturbed);
   if (IsReference(evidence) || undisturbed == evidence.oracle.left.end()) return "";
   for (const LeftCheckpoint& one : undisturbed->second.checkpoints) {
     if (!one.damage.empty()) {
@@ -131,17 +127,18 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     judgement.Skipped("no fault was to be injected");
     return;
   }
-  const auto undisturbed = evidence.oracle.left.find(kUndisturbed);
+  const auto undisturbed = evidence.oracle.left.find(Phase::kUndisturbed);
   if (const std::string why = WhyNotAudited(evidence); !why.empty()) {
     judgement.Skipped(why);
     return;
   }
-  for (const auto& [name, left] : evidence.oracle.left) {
-    const PhaseEvidence* phase = evidence.Phase(name);
-    if (phase == nullptr || (name != kAfter && !WasStruck(*phase))) continue;
+  for (const auto& [of, left] : evidence.oracle.left) {
+    const PhaseEvidence* phase = evidence.Phase(of);
+    const bool follows = FactsOf(of).follows_struck;
+    if (phase == nullptr || (!follows && !WasStruck(*phase))) continue;
     const LeftRecord other =
         undisturbed == evidence.oracle.left.end() ? LeftRecord() : undisturbed->second;
-    Judging(*phase, left, other, judgement).Check(name == kAfter);
+    Judging(*phase, left, other, judgement).Check(follows);
   }
   if (judgement.comparisons() == 0) {
     judgement.Skipped("no fault was injected that ends a job or holds it up");
@@ -152,7 +149,7 @@ const PropertyRegistration kRegistration{{
     .id = "fault.nothing_lost",
     .claim = "Whatever a fault interrupts, a complete checkpoint remains, and no incomplete "
              "one looks complete.",
-    .reads = {{{"values", "train", "after"}, {}, "checkpoints that were left"}},
+    .reads = {{{Phase::kValues, Phase::kTrain, Phase::kAfter}, {}, "checkpoints that were left"}},
     .tolerance = "bit-exact",
     .source = "a fault may cost what was being saved, and nothing that had been",
     .killed_by = {"checkpoint.latest_before_data", "fault.old_one_removed_first",

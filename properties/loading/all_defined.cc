@@ -73,7 +73,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "loading.all_defined",
     .claim = "Once ready or restored, every rank has every tensor, and each has a defined value.",
-    .reads = {{{"values", "plain", "resume"}, {"ready", "restored"}}},
+    .reads = {{LoadingPhases(), {Stage::kReady, Stage::kRestored}}},
     .tolerance = "none: a flag",
     .source = "huggingface/transformers#45050, #45902; pytorch meta device documentation: a "
               "materialised tensor has undefined content until something writes it",

@@ -24,17 +24,17 @@ const Image* BuiltOn(const std::vector<Image>& built, int64_t rank) {
 void CheckIdentity(const PhaseEvidence& phase, const std::string& name, Judgement& judgement) {
   std::vector<int64_t> rebuilt;
   for (const RankEvidence& rank : phase.ranks) {
-    const TensorDescriptor* built = FindTensor(rank, "built", name).descriptor;
-    const TensorDescriptor* ready = FindTensor(rank, "ready", name).descriptor;
+    const TensorDescriptor* built = FindTensor(rank, Stage::kBuilt, name).descriptor;
+    const TensorDescriptor* ready = FindTensor(rank, Stage::kReady, name).descriptor;
     if (built == nullptr || ready == nullptr || built->identity < 0 || ready->identity < 0)
       continue;
     judgement.Compared();
     if (built->identity != ready->identity) rebuilt.push_back(rank.rank);
   }
   if (rebuilt.empty()) return;
-  judgement.Found(FindingAt(phase, "ready", name, "rebuilt", rebuilt,
+  judgement.Found(FindingAt(phase, Stage::kReady, name, "rebuilt", rebuilt,
                             "the buffer is another object than at `built`",
-                            {.against = {Against::What::kEarlier, phase.name, "built"}}));
+                            {.against = {Against::What::kEarlier, phase.phase, Stage::kBuilt}}));
 }
 
 void CheckBuffer(const Evidence& evidence, const PhaseEvidence& phase, const std::string& stage,
@@ -42,7 +42,7 @@ void CheckBuffer(const Evidence& evidence, const PhaseEvidence& phase, const std
   const Expectation expected = ExpectedOf(evidence.oracle, name);
   const bool from_source =
       expected.tensor != nullptr && expected.from.what == Against::What::kCheckpoint;
-  const std::vector<Image> built = ImagesOf(phase, "built", name);
+  const std::vector<Image> built = ImagesOf(phase, Stage::kBuilt, name);
   for (const Image& image : ImagesOf(phase, stage, name)) {
     const Image* before = from_source ? nullptr : BuiltOn(built, image.Ranks().front());
     if (!from_source && before == nullptr) continue;  // it got its value later: not this property's
@@ -52,7 +52,7 @@ void CheckBuffer(const Evidence& evidence, const PhaseEvidence& phase, const std
     }
     judgement.Compared();
     const Against against =
-        from_source ? expected.from : Against{Against::What::kEarlier, phase.name, "built"};
+        from_source ? expected.from : Against{Against::What::kEarlier, phase.phase, Stage::kBuilt};
     if (!image.defined) {
       judgement.Found(FindingAt(phase, stage, name, "clobbered", image.Ranks(),
                                 from_source ? "the buffer did not get the checkpoint's value"
@@ -88,15 +88,15 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     const std::vector<std::string> stages = FinalStages(*phase, judgement);
     // A resume may be recorded from `restored` on only: then no value at `built` is known.
-    if (phase->name == "resume" ? !StageReached(*phase, "built", judgement)
-                                : !StageToJudge(*phase, "built", judgement)) {
+    if (phase->facts().resumes ? !StageReached(*phase, Stage::kBuilt, judgement)
+                               : !StageToJudge(*phase, Stage::kBuilt, judgement)) {
       continue;
     }
     for (const std::string& stage : stages) {
       for (const std::string& name : Buffers(*phase, stage)) {
         any = true;
         CheckBuffer(evidence, *phase, stage, name, judgement);
-        if (stage == "ready" && !evidence.WhyCannot("identity"))
+        if (stage == Stage::kReady && !evidence.WhyCannot("identity"))
           CheckIdentity(*phase, name, judgement);
       }
     }
@@ -109,7 +109,7 @@ const PropertyRegistration kRegistration{{
     .id = "loading.buffers_preserved",
     .claim = "A buffer that already has its value keeps it: only meta tensors are "
              "materialised.",
-    .reads = {{{"values", "plain", "resume"}, {"built", "ready", "restored"}}},
+    .reads = {{LoadingPhases(), {Stage::kBuilt, Stage::kReady, Stage::kRestored}}},
     .tolerance = "bit-exact: only meta tensors may be materialised, so nothing may write such a "
                  "buffer",
     .source = "NVIDIA/Megatron-LM#4155, huggingface/transformers#48932, "

@@ -87,7 +87,7 @@ void CheckImage(const PhaseEvidence& phase, const std::string& stage, const std:
   } else if (!expected.values.empty()) {
     judgement.Inconclusive(
         fmt::format("the bytes of {} at `{}` of phase {} were not recorded on {}", name, stage,
-                    phase.name, ScopeLine(phase, image.Ranks())));
+                    phase.name(), ScopeLine(phase, image.Ranks())));
   }
 }
 
@@ -128,7 +128,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "loading.derived_buffers",
     .claim = "A buffer that a formula defines holds the formula's values on every rank.",
-    .reads = {{{"values", "plain", "resume"}, {"ready", "restored"}}},
+    .reads = {{LoadingPhases(), {Stage::kReady, Stage::kRestored}}},
     .tolerance = "the oracle's ulp_max: pow and reciprocal may round differently",
     .source = "huggingface/transformers#45902 (original_inv_freq is 0), unslothai/unsloth#4112, "
               "macwiatrak/Bacformer#36; the definition of rotary position embeddings",

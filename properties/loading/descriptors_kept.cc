@@ -23,8 +23,8 @@ const char* YesNo(bool value) { return value ? "true" : "false"; }
 /// Compares field by field with what the tensor should be like.
 class DescriptorCheck {
  public:
-  DescriptorCheck(std::string tensor, const std::string& phase, int64_t rank,
-                  FindingsByRank& findings, Judgement& judgement)
+  DescriptorCheck(std::string tensor, Phase phase, int64_t rank, FindingsByRank& findings,
+                  Judgement& judgement)
       : tensor_(std::move(tensor)),
         phase_(phase),
         rank_(rank),
@@ -35,9 +35,10 @@ class DescriptorCheck {
              const std::string& against, Against::What what) {
     judgement_.Compared();
     if (seen == expected) return;
+    const bool is_earlier = what == Against::What::kEarlier;
     findings_.Add(tensor_, kind, fmt::format("{} is {}, {} {}", kind, seen, against, expected),
                   {rank_},
-                  {.against = {what, phase_, what == Against::What::kEarlier ? "built" : ""}});
+                  {.against = {what, phase_, is_earlier ? StageKey(Stage::kBuilt) : StageKey()}});
   }
 
   void HoldAgainst(const TensorDescriptor& seen, const TensorDescriptor& built) {
@@ -73,7 +74,7 @@ class DescriptorCheck {
 
  private:
   std::string tensor_;
-  const std::string& phase_;
+  Phase phase_;
   int64_t rank_;
   FindingsByRank& findings_;
   Judgement& judgement_;
@@ -123,10 +124,11 @@ TensorCase DeclaredFor(const Evidence& evidence, const TensorCase& declared,
                        const std::string& name, const RankEvidence& rank) {
   TensorCase expected = declared;
   if (IsReference(evidence)) return expected;
-  const TensorDescriptor* built = FindTensor(rank, "built", name).descriptor;
-  const PhaseEvidence* values = evidence.Phase("values");
+  const TensorDescriptor* built = FindTensor(rank, Stage::kBuilt, name).descriptor;
+  const PhaseEvidence* values = evidence.Phase(Phase::kValues);
   if (built == nullptr && values != nullptr && !values->ranks.empty()) {
-    built = FindTensor(values->ranks[0], "built", name).descriptor;  // a restore shows no `built`
+    built =
+        FindTensor(values->ranks[0], Stage::kBuilt, name).descriptor;  // a restore shows no `built`
   }
   if (built != nullptr) expected.requires_grad = built->requires_grad;
   return expected;
@@ -136,18 +138,18 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const Ran
                  const std::string& stage, const std::string& name, FindingsByRank& findings,
                  Judgement& judgement) {
   const TensorDescriptor& seen = *FindTensor(rank, stage, name).descriptor;
-  DescriptorCheck check(name, phase.name, rank.rank, findings, judgement);
-  const TensorDescriptor* built = FindTensor(rank, "built", name).descriptor;
+  DescriptorCheck check(name, phase.phase, rank.rank, findings, judgement);
+  const TensorDescriptor* built = FindTensor(rank, Stage::kBuilt, name).descriptor;
   if (built != nullptr) {
     check.HoldAgainst(seen, *built);
     // A restore builds another model: only `ready` is of the model that was built.
-    if (stage == "ready" && !evidence.WhyCannot("identity") && built->identity >= 0 &&
+    if (stage == Stage::kReady && !evidence.WhyCannot("identity") && built->identity >= 0 &&
         seen.identity != built->identity) {
       findings.Add(name, "rebuilt",
                    fmt::format("the {} is another object than at `built`: whatever was keyed by it "
                                "is lost",
                                seen.kind),
-                   {rank.rank}, {.against = {Against::What::kEarlier, phase.name, "built"}});
+                   {rank.rank}, {.against = {Against::What::kEarlier, phase.phase, Stage::kBuilt}});
     }
   }
   const auto declared = evidence.oracle.declared.find(name);
@@ -175,10 +177,10 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const Ran
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     const std::vector<std::string> stages = FinalStages(*phase, judgement);
-    if (phase->name == "resume") {
-      StageReached(*phase, "built", judgement);
+    if (phase->facts().resumes) {
+      StageReached(*phase, Stage::kBuilt, judgement);
     } else {
-      StageToJudge(*phase, "built", judgement);
+      StageToJudge(*phase, Stage::kBuilt, judgement);
     }
     for (const std::string& stage : stages) {
       FindingsByRank findings(*phase, stage);
@@ -199,7 +201,7 @@ const PropertyRegistration kRegistration{{
     .claim = "The dtype, shape, kind, persistence, requires_grad, attributes, memory order "
              "of dims and identity of each parameter do not change between the stages built "
              "and ready.",
-    .reads = {{{"values", "plain", "resume"}, {"built", "ready", "restored"}}},
+    .reads = {{LoadingPhases(), {Stage::kBuilt, Stage::kReady, Stage::kRestored}}},
     .tolerance = "none: equality",
     .source = "pytorch/pytorch#136929, pytorch/torchtitan#4593, NVIDIA/Megatron-LM#1482, #5790",
     .killed_by = {"sharding.attributes_dropped", "sharding.requires_grad_reset",

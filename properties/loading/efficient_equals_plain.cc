@@ -9,14 +9,14 @@ namespace {
 
 void CheckTensor(const Evidence& evidence, const PhaseEvidence& plain, const PhaseEvidence& values,
                  const std::string& name, Judgement& judgement) {
-  const std::vector<Image> expected = DefinedImages(plain, "ready", name, judgement);
-  const std::vector<Image> seen = DefinedImages(values, "ready", name, judgement);
-  const bool in_plain = !ImagesOf(plain, "ready", name).empty();
-  const bool in_values = !ImagesOf(values, "ready", name).empty();
-  const Against against{Against::What::kPlain, "plain", "ready"};
+  const std::vector<Image> expected = DefinedImages(plain, Stage::kReady, name, judgement);
+  const std::vector<Image> seen = DefinedImages(values, Stage::kReady, name, judgement);
+  const bool in_plain = !ImagesOf(plain, Stage::kReady, name).empty();
+  const bool in_values = !ImagesOf(values, Stage::kReady, name).empty();
+  const Against against{Against::What::kPlain, Phase::kPlain, Stage::kReady};
   if (in_plain != in_values) {
     judgement.Compared();
-    judgement.Found(FindingAt(values, "ready", name, "absent", {},
+    judgement.Found(FindingAt(values, Stage::kReady, name, "absent", {},
                               in_plain ? "phase plain has this tensor, phase values does not"
                                        : "phase values has this tensor, phase plain does not",
                               {.against = against}));
@@ -24,7 +24,8 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& plain, const Pha
   }
   if (expected.empty()) return;
   judgement.Compared(seen.size());
-  const Comparison comparison{evidence, values, "ready", name, against, {"values", "plain"}};
+  const Comparison comparison{evidence, values,  Stage::kReady,
+                              name,     against, {Phase::kValues, Phase::kPlain}};
   for (Finding& finding : CompareAll(comparison, expected[0], seen)) {
     judgement.Found(std::move(finding));
   }
@@ -33,15 +34,16 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& plain, const Pha
 /// For every tensor the sum of its digests over a shard group is the same at `ready` of phase
 /// values as at `ready` of phase plain, where every rank loads everything.
 void Check(const Evidence& evidence, Judgement& judgement) {
-  const PhaseEvidence* plain = PhaseToJudge(evidence, "plain", judgement);
+  const PhaseEvidence* plain = PhaseToJudge(evidence, Phase::kPlain, judgement);
   if (plain == nullptr) return;
-  const PhaseEvidence* values = PhaseToJudge(evidence, "values", judgement);
+  const PhaseEvidence* values = PhaseToJudge(evidence, Phase::kValues, judgement);
   if (values == nullptr) return;
-  if (!StageToJudge(*plain, "ready", judgement) || !StageToJudge(*values, "ready", judgement))
+  if (!StageToJudge(*plain, Stage::kReady, judgement) ||
+      !StageToJudge(*values, Stage::kReady, judgement))
     return;
   std::set<std::string> names;
   for (const PhaseEvidence* phase : {plain, values}) {
-    for (const std::string& name : TensorNames(*phase, "ready")) names.insert(name);
+    for (const std::string& name : TensorNames(*phase, Stage::kReady)) names.insert(name);
   }
   for (const std::string& name : names) CheckTensor(evidence, *plain, *values, name, judgement);
 }
@@ -50,7 +52,7 @@ const PropertyRegistration kRegistration{{
     .id = "loading.efficient_equals_plain",
     .claim = "The memory-saving path ends with the same bits in every tensor as the plain "
              "path.",
-    .reads = {{{"values", "plain"}, {"ready"}}},
+    .reads = {{{Phase::kValues, Phase::kPlain}, {Stage::kReady}}},
     .tolerance = "bit-exact: both paths move the same bytes and run the same formulas on one "
                  "machine",
     .source = "areal-project/AReaL#1182, modelscope/twinkle memory_efficient_init",

@@ -22,7 +22,7 @@ class SourceCheck {
   SourceCheck(const Evidence& evidence, const PhaseEvidence& phase, Judgement& judgement)
       : evidence_(evidence), phase_(phase), judgement_(judgement) {}
 
-  void CheckTensor(const std::string& stage, const std::string& name, bool must_be_defined) {
+  void CheckTensor(const StageKey& stage, const std::string& name, bool must_be_defined) {
     Expectation expected;
     if (!ComesFromSource(evidence_, name, expected)) return;
     Judgement ignored;  // at `loaded` most ranks have nothing yet, and rightly so
@@ -88,9 +88,9 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   }
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     SourceCheck check(evidence, *phase, judgement);
-    if (StageReached(*phase, "loaded", judgement)) {
-      for (const std::string& name : TensorNames(*phase, "loaded")) {
-        check.CheckTensor("loaded", name, false);
+    if (StageReached(*phase, Stage::kLoaded, judgement)) {
+      for (const std::string& name : TensorNames(*phase, Stage::kLoaded)) {
+        check.CheckTensor(Stage::kLoaded, name, false);
       }
     }
     for (const std::string& stage : FinalStages(*phase, judgement)) {
@@ -101,10 +101,10 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     check.Report();
   }
   for (const PhaseEvidence* phase : TrainPhases(evidence)) {
-    if (phase->name == "values") continue;
+    if (!phase->facts().trains) continue;
     SourceCheck check(evidence, *phase, judgement);
-    for (const std::string& name : TensorNames(*phase, "ready")) {
-      check.CheckTensor("ready", name, true);
+    for (const std::string& name : TensorNames(*phase, Stage::kReady)) {
+      check.CheckTensor(Stage::kReady, name, true);
     }
     check.Report();
   }
@@ -113,8 +113,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "loading.equals_source",
     .claim = "The model holds the values of the checkpoint, bit for bit, on every replica.",
-    .reads = {{{"values", "plain", "resume"}, {"loaded", "ready", "restored"}},
-              {{"train", "again", "train_on_device"}, {"ready"}}},
+    .reads = {{LoadingPhases(), {Stage::kLoaded, Stage::kReady, Stage::kRestored}},
+              {{Phase::kTrain, Phase::kAgain, Phase::kTrainOnDevice}, {Stage::kReady}}},
     .tolerance = "bit-exact: loading moves bytes and does no arithmetic",
     .source = "facebookresearch/metaseq#254, pytorch/pytorch#187138; the safetensors format",
     .killed_by = {"loading.last_block_skipped", "loading.bf16_through_f16",

@@ -53,7 +53,7 @@ Keys KeysOf(const OracleRecord& oracle) {
 }
 
 void CheckModel(const Evidence& evidence, const PhaseEvidence& phase, Judgement& judgement) {
-  const char* stage = phase.name == "resume" ? "restored" : "ready";
+  const Stage stage = FirstWholeStage(phase);
   if (!StageToJudge(phase, stage, judgement)) return;
   Names declared;
   for (const auto& [name, tensor] : evidence.oracle.declared) declared.insert(name);
@@ -120,7 +120,7 @@ void CheckReports(const Evidence& evidence, const PhaseEvidence& phase, const Ke
     return;
   }
   bool any = false;
-  FindingsByRank findings(phase, "loaded");
+  FindingsByRank findings(phase, Stage::kLoaded);
   for (const RankEvidence& rank : phase.ranks) {
     if (!rank.keys) continue;
     any = true;
@@ -132,7 +132,7 @@ void CheckReports(const Evidence& evidence, const PhaseEvidence& phase, const Ke
   findings.Report(judgement);
   // What a resume loads is its own checkpoint, whose keys are judged by checkpoint.round_trip.
   if (!any) {
-    judgement.Inconclusive(fmt::format("no rank of phase {} reported its keys", phase.name));
+    judgement.Inconclusive(fmt::format("no rank of phase {} reported its keys", phase.name()));
   }
 }
 
@@ -142,7 +142,7 @@ Finding InputFinding(const PhaseEvidence& phase, const std::string& kind, const 
   finding.facts = facts;
   finding.kind = kind;
   finding.failure_class = "input";
-  finding.phase = phase.name;
+  finding.phase = phase.phase;
   finding.tensor = tensor;
   finding.message = message;
   return finding;
@@ -245,12 +245,12 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   }
   const Keys keys = KeysOf(evidence.oracle);
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
-    if (phase->name == "values") {
+    if (phase->phase == Phase::kValues) {
       CheckInput(evidence, *phase, keys, judgement);
       CheckTiedValues(evidence.oracle, *phase, judgement);
     }
     CheckModel(evidence, *phase, judgement);
-    if (phase->name != "resume") CheckReports(evidence, *phase, keys, judgement);
+    if (!phase->facts().resumes) CheckReports(evidence, *phase, keys, judgement);
   }
 }
 
@@ -258,8 +258,8 @@ const PropertyRegistration kRegistration{{
     .id = "loading.keys_match",
     .claim = "The model has the tensors it declares, and every missing or unexpected key is "
              "allowed and reported.",
-    .reads = {{{"values", "plain", "resume"},
-               {"ready", "restored"},
+    .reads = {{LoadingPhases(),
+               {Stage::kReady, Stage::kRestored},
                "key reports, the source checkpoint"}},
     .tolerance = "none: sets; *.rotary_emb.inv_freq in old Llama files is allowed",
     .source = "huggingface/transformers#48744, torchgeo/torchgeo#4036, deepspeedai/DeepSpeed#7848",

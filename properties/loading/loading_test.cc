@@ -82,14 +82,14 @@ TEST(SoundEvidenceTest, EveryPropertyHasItsFields) {
 TEST(SoundEvidenceTest, APropertyReadsThePhasesThatItStatesAndNoOthers) {
   TrainingEvidence training;
   PhaseEvidence on_device = training.Phase("again");
-  on_device.name = "train_on_device";
+  on_device.phase = Phase::kTrainOnDevice;
   training.evidence.test_case.training.offload = 0.5;
   training.evidence.phases.push_back(on_device);
   for (const Property& property : AllProperties()) {
     const uint64_t all = JudgeOne(training.evidence, property.id).judgement.comparisons();
     Evidence stated = training.evidence;
     std::erase_if(stated.phases,
-                  [&](const PhaseEvidence& phase) { return !property.Reads(phase.name); });
+                  [&](const PhaseEvidence& phase) { return !property.Reads(phase.phase); });
     EXPECT_EQ(JudgeOne(stated, property.id).judgement.comparisons(), all) << property.id;
   }
 }
@@ -262,7 +262,7 @@ TEST(BuffersPreservedTest, FindsClobberedAndRebuiltBuffers) {
   sound.Rewrite("values", 2, "ready", "expert_bias", FillBytes('\xff'));
   const Finding finding = OnlyFinding(JudgeOne(sound.evidence, "loading.buffers_preserved"));
   EXPECT_EQ(finding.facts.against.what, Against::What::kEarlier);
-  EXPECT_EQ(finding.facts.against.stage, "built");
+  EXPECT_EQ(finding.facts.against.stage.text(), "built");
   EXPECT_EQ(finding.facts.cause, "poison");
   EXPECT_EQ(finding.kind, "clobbered");
   EXPECT_THAT(finding.ranks, ElementsAre(2));
@@ -314,7 +314,7 @@ TEST(TiesKeptTest, FindsUntiedAliasedAndSavedTwice) {
   EXPECT_EQ(OnlyFinding(JudgeOne(aliased.evidence, "loading.ties_kept")).kind, "aliased");
 
   SoundEvidence twice;
-  twice.evidence.oracle.saved["values"].tensors["head"] =
+  twice.evidence.oracle.saved[Phase::kValues].tensors["head"] =
       twice.evidence.oracle.source.tensors["embed"];
   EXPECT_EQ(OnlyFinding(JudgeOne(twice.evidence, "loading.ties_kept")).kind, "saved-twice");
 }

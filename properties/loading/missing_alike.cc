@@ -26,7 +26,7 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const std
                  const std::string& name, Judgement& judgement) {
   if (ImagesOf(phase, stage, name).empty()) {
     judgement.Inconclusive(
-        fmt::format("no rank has {} at `{}` of phase {}", name, stage, phase.name));
+        fmt::format("no rank has {} at `{}` of phase {}", name, stage, phase.name()));
   }
   const std::vector<Image> defined =
       DefinedImages(phase, stage, name, judgement, Undefined::kFinding);
@@ -34,7 +34,7 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const std
   judgement.Compared(defined.size());
   const Expectation initial = ExpectedOf(evidence.oracle, name);
   const bool known = initial.tensor != nullptr;
-  const Against replica{Against::What::kReplica, phase.name, stage, defined[0].Ranks().front()};
+  const Against replica{Against::What::kReplica, phase.phase, stage, defined[0].Ranks().front()};
   const Comparison comparison{evidence, phase, stage, name, known ? initial.from : replica, {}};
   const Image expected = known ? ImageOf(*initial.tensor) : defined[0];
   for (Finding& finding : CompareAll(comparison, expected, defined)) {
@@ -62,7 +62,7 @@ const PropertyRegistration kRegistration{{
     .id = "loading.missing_alike",
     .claim = "Tensors that the checkpoint lacks hold their initial values, the same on "
              "every rank.",
-    .reads = {{{"values", "plain", "resume"}, {"ready", "restored"}}},
+    .reads = {{LoadingPhases(), {Stage::kReady, Stage::kRestored}}},
     .tolerance = "bit-exact: a pure function of seed, name and index",
     .source = "huggingface/transformers#28245, deepspeedai/Megatron-DeepSpeed#193, "
               "pytorch/torchtitan#166; src/model/initial_value.h states the formula",

@@ -39,9 +39,9 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "loading.no_meta_left",
     .claim = "Once ready or restored, no parameter and no buffer is on the meta device.",
-    .reads = {{{"values", "plain", "resume"}, {"ready", "restored"}},
-              {{"train", "again", "train_on_device", "train_resume"},
-               {"ready", "stepped", "saved", "restored", "resumed"}}},
+    .reads = {{LoadingPhases(), {Stage::kReady, Stage::kRestored}},
+              {TrainingPhases(),
+               {Stage::kReady, Stage::kStepped, Stage::kSaved, Stage::kRestored, Stage::kResumed}}},
     .tolerance = "none: a flag",
     .source = "areal-project/AReaL#1182 (review): has_meta looks at parameters only, and "
               "buffers of vision models stay on meta",

@@ -29,9 +29,10 @@ Allowed AllowedFor(const Evidence& evidence, const PhaseEvidence& phase, const s
   if (expected.tensor != nullptr) {
     return {expected.tensor->nan_count, expected.tensor->inf_count, expected.from};
   }
-  for (const Image& built : ImagesOf(phase, "built", name)) {
+  for (const Image& built : ImagesOf(phase, Stage::kBuilt, name)) {
     if (built.defined) {
-      return {built.nan_count, built.inf_count, {Against::What::kEarlier, phase.name, "built"}};
+      return {
+          built.nan_count, built.inf_count, {Against::What::kEarlier, phase.phase, Stage::kBuilt}};
     }
   }
   return {};
@@ -106,9 +107,9 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "loading.no_new_nan",
     .claim = "Loading adds no NaN and no Inf to the values of the checkpoint or the formula.",
-    .reads = {{{"values", "plain", "resume"}, {"ready", "restored"}},
-              {{"train", "again", "train_on_device", "train_resume"},
-               {"ready", "stepped", "saved", "restored", "resumed"}}},
+    .reads = {{LoadingPhases(), {Stage::kReady, Stage::kRestored}},
+              {TrainingPhases(),
+               {Stage::kReady, Stage::kStepped, Stage::kSaved, Stage::kRestored, Stage::kResumed}}},
     .tolerance = "none: counts",
     .source = "huggingface/transformers#45050 (NaN off rank 0), NVIDIA/Megatron-LM#4155",
     .killed_by = {"loading.placeholder_marked_initialised", "loading.buffers_reallocated"},

@@ -63,8 +63,8 @@ void CheckOthers(const Evidence& evidence, const RankEvidence& rank, const std::
 }
 
 void CheckSaved(const Evidence& evidence, Judgement& judgement) {
-  for (const auto& [phase_name, saved] : SavedModels(evidence.oracle)) {
-    const PhaseEvidence* phase = evidence.Phase(phase_name);
+  for (const auto& [of, saved] : SavedModels(evidence.oracle)) {
+    const PhaseEvidence* phase = evidence.Phase(of);
     if (phase == nullptr || !saved->error.empty()) continue;
     for (const std::vector<std::string>& group : evidence.oracle.ties) {
       std::vector<std::string> names;
@@ -73,12 +73,12 @@ void CheckSaved(const Evidence& evidence, Judgement& judgement) {
       }
       judgement.Compared();
       if (names.size() == 1) continue;
-      judgement.Found(
-          FindingAt(*phase, "saved", group[0], names.empty() ? "not-saved" : "saved-twice", {},
-                    names.empty() ? "none of the tied names is in the saved checkpoint"
-                                  : fmt::format("one tensor is saved under {} names: {}",
-                                                names.size(), ListSome(names)),
-                    {.other = names.empty() ? "" : names[1]}));
+      judgement.Found(FindingAt(
+          *phase, Stage::kSaved, group[0], names.empty() ? "not-saved" : "saved-twice", {},
+          names.empty() ? "none of the tied names is in the saved checkpoint"
+                        : fmt::format("one tensor is saved under {} names: {}", names.size(),
+                                      ListSome(names)),
+          {.other = names.empty() ? "" : names[1]}));
     }
   }
 }
@@ -114,9 +114,9 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "loading.ties_kept",
     .claim = "Tied tensors stay tied, nothing else shares memory, and a tie is saved once.",
-    .reads = {{{"values", "plain", "resume"}, {"ready", "restored"}, "saved checkpoints"},
-              {{"train", "again", "train_on_device", "train_resume"},
-               {"ready", "stepped", "saved", "restored", "resumed"}}},
+    .reads = {{LoadingPhases(), {Stage::kReady, Stage::kRestored}, "saved checkpoints"},
+              {TrainingPhases(),
+               {Stage::kReady, Stage::kStepped, Stage::kSaved, Stage::kRestored, Stage::kResumed}}},
     .tolerance = "none: sets",
     .source = "NVIDIA/Megatron-LM#5790, OpenRLHF/OpenRLHF#1316, huggingface/transformers#27314",
     .killed_by = {"loading.tie_broken_by_materialize", "checkpoint.tie_saved_twice"},

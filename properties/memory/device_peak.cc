@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "properties/memory/mib.h"
+#include "verify/case/names.h"
 #include "verify/verdict/select.h"
 
 namespace shardproof::memory::device_peak {
@@ -19,7 +20,7 @@ void CheckRank(const Case& test_case, const PhaseEvidence& phase, const RankEvid
   judgement.Compared();
   if (memory.device_peak_bytes <= limit) return;
   Finding finding = FindingAt(
-      phase, "ready", "", "peak", {rank.rank},
+      phase, Stage::kReady, "", "peak", {rank.rank},
       fmt::format("device peak {}; {} allowed: {} own shards + {} bucket + {} slack",
                   MiB(memory.device_peak_bytes), MiB(limit), MiB(memory.device_own_shard_bytes),
                   MiB(test_case.bucket_bytes), MiB(test_case.host_slack_bytes)),
@@ -36,9 +37,9 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     judgement.Skipped("every tensor is in the host's memory");
     return;
   }
-  const PhaseEvidence* phase = PhaseToJudge(evidence, "memory", judgement);
+  const PhaseEvidence* phase = PhaseToJudge(evidence, Phase::kMemory, judgement);
   if (phase == nullptr) return;
-  if (phase->strategy == "plain") {
+  if (phase->strategy == kPlainStrategy) {
     judgement.Skipped(
         "strategy plain promises no bound: every rank holds a full copy while it loads");
     return;
@@ -51,7 +52,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "memory.device_peak",
     .claim = "No rank needs more of a device's memory than its own shards, a bucket and the slack.",
-    .reads = {{{"memory"}, {}, "memory of each rank's device"}},
+    .reads = {{{Phase::kMemory}, {}, "memory of each rank's device"}},
     .tolerance = "host_slack_bytes of the case: what a model makes on the device itself before it "
                  "is sharded; allocations are counted, not pages",
     .source = "modelscope/twinkle#117, areal-project/AReaL#1182",

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "properties/memory/mib.h"
+#include "verify/case/names.h"
 #include "verify/verdict/select.h"
 
 namespace shardproof::memory::host_peak {
@@ -80,9 +81,9 @@ void CheckRanks(const Case& test_case, const PhaseEvidence& phase, Judgement& ju
 /// peak_bytes - idle_bytes <= own_shard_bytes + bucket_bytes + host_slack_bytes, on every rank;
 /// anonymous memory, so that the page cache of mapped files is not counted.
 void Check(const Evidence& evidence, Judgement& judgement) {
-  const PhaseEvidence* phase = PhaseToJudge(evidence, "memory", judgement);
+  const PhaseEvidence* phase = PhaseToJudge(evidence, Phase::kMemory, judgement);
   if (phase == nullptr) return;
-  if (phase->strategy == "plain") {
+  if (phase->strategy == kPlainStrategy) {
     judgement.Skipped(
         "strategy plain promises no bound: every rank holds a full copy while it loads");
     return;
@@ -93,7 +94,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "memory.host_peak",
     .claim = "No rank needs more host memory than its own shards, one bucket and the stated slack.",
-    .reads = {{{"memory"}, {}, "memory of each rank"}},
+    .reads = {{{Phase::kMemory}, {}, "memory of each rank"}},
     .tolerance = "host_slack_bytes of the case: allocator, threads and transport, not tensors",
     .source = "huggingface/transformers#44473, #45649, areal-project/AReaL#1182",
     .killed_by = {"memory.every_rank_loads_all", "memory.full_copy_kept",

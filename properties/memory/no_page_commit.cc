@@ -34,7 +34,7 @@ bool CheckState(const RankEvidence& rank, const std::string& name, const TensorS
   return true;
 }
 
-void CheckStage(const PhaseEvidence& phase, const std::string& stage, Judgement& judgement) {
+void CheckStage(const PhaseEvidence& phase, Stage stage, Judgement& judgement) {
   FindingsByRank findings(phase, stage);
   for (const RankEvidence& rank : phase.ranks) {
     const StageRecord* record = rank.Stage(stage);
@@ -45,7 +45,7 @@ void CheckStage(const PhaseEvidence& phase, const std::string& stage, Judgement&
       if (!state.is_meta && rank.Descriptor(state).OwnedElements() == 0) continue;
       if (CheckState(rank, name, state, findings, judgement)) continue;
       judgement.Inconclusive(fmt::format("rank {} did not record the committed pages of {} at `{}`",
-                                         rank.rank, name, stage));
+                                         rank.rank, name, NameOf(stage)));
     }
   }
   findings.Report(judgement);
@@ -59,10 +59,10 @@ void Check(const Evidence& evidence, Judgement& judgement) {
         "placeholders are in a device's memory, whose pages the kernel does not count");
     return;
   }
-  const PhaseEvidence* phase = PhaseToJudge(evidence, "memory", judgement);
+  const PhaseEvidence* phase = PhaseToJudge(evidence, Phase::kMemory, judgement);
   if (phase == nullptr) return;
   bool any = false;
-  for (const char* stage : {"built", "loaded", "sharded", "materialized"}) {
+  for (const Stage stage : {Stage::kBuilt, Stage::kLoaded, Stage::kSharded, Stage::kMaterialized}) {
     if (!StageReached(*phase, stage, judgement)) continue;
     any = true;
     CheckStage(*phase, stage, judgement);
@@ -76,7 +76,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "memory.no_page_commit",
     .claim = "A tensor that has no value yet commits no pages.",
-    .reads = {{{"memory"}, {"built", "loaded", "sharded", "materialized"}}},
+    .reads = {{{Phase::kMemory},
+               {Stage::kBuilt, Stage::kLoaded, Stage::kSharded, Stage::kMaterialized}}},
     .tolerance = "8192 bytes a tensor: the first and the last page are shared with neighbours; "
                  "storages below 128 KiB are not judged, since the heap reuses pages that are "
                  "committed",

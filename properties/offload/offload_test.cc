@@ -23,16 +23,16 @@ class OffloadEvidence : public TrainingEvidence {
     evidence.test_case.device = "isolated";
     evidence.test_case.training.offload = 0.5;
     PhaseEvidence on_device = Phase("again");
-    on_device.name = "train_on_device";
+    on_device.phase = Phase::kTrainOnDevice;
     evidence.phases.push_back(on_device);
     for (PhaseEvidence& phase : evidence.phases) {
-      for (RankEvidence& rank : phase.ranks) Place(phase.name, rank);
+      for (RankEvidence& rank : phase.ranks) Place(phase.facts().offloads, rank);
     }
   }
 
  private:
   /// The largest goes to the host: that is at least half of it.
-  static void Place(const std::string& phase, RankEvidence& rank) {
+  static void Place(bool offloads, RankEvidence& rank) {
     for (StageRecord& record : rank.stages) {
       uint64_t most = 0;
       for (const auto& [name, state] : record.tensors) {
@@ -40,7 +40,7 @@ class OffloadEvidence : public TrainingEvidence {
       }
       for (auto& [name, state] : record.tensors) {
         const bool is_largest = rank.Descriptor(state).ElementCount() == most;
-        state.device = phase != "train_on_device" && is_largest ? "cpu" : "isolated";
+        state.device = offloads && is_largest ? "cpu" : "isolated";
       }
     }
   }
@@ -76,9 +76,9 @@ TEST(OffloadTest, NothingOffloadedIsASkipAndNoStepsAreInconclusive) {
 }
 
 TEST(OffloadTest, NamesAStepThatIsAnotherOnTheHost) {
-  for (const char* phase : {"train", "again"}) {
+  for (const Phase phase : {Phase::kTrain, Phase::kAgain}) {
     OffloadEvidence raced;
-    raced.Change(phase, "stepped@2.optimizer", "w.exp_avg");
+    raced.Change(NameOf(phase), "stepped@2.optimizer", "w.exp_avg");
     const Finding finding = First(raced.evidence, kEqual);
     EXPECT_EQ(finding.tensor, "w.exp_avg");
     EXPECT_EQ(finding.phase, phase);

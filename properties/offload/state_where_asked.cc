@@ -92,14 +92,13 @@ void CheckStage(const PhaseEvidence& phase, const std::string& key, double fract
 /// host is at least the fraction that was asked for, and at most one parameter more; in phase
 /// train_on_device nothing is.
 void Check(const Evidence& evidence, Judgement& judgement) {
-  if (PhaseToJudge(evidence, "train_on_device", judgement) == nullptr) return;
+  if (PhaseToJudge(evidence, Phase::kTrainOnDevice, judgement) == nullptr) return;
   if (evidence.test_case.device == "cpu") {
     judgement.Skipped("every tensor is in the host's memory");
     return;
   }
   for (const PhaseEvidence* phase : TrainPhases(evidence)) {
-    const double fraction =
-        phase->name == "train_on_device" ? 0 : evidence.test_case.training.offload;
+    const double fraction = phase->facts().offloads ? evidence.test_case.training.offload : 0;
     for (const std::string& key : TrainStages(*phase, "optimizer", judgement)) {
       CheckStage(*phase, key, fraction, judgement);
     }
@@ -110,7 +109,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "offload.state_where_asked",
     .claim = "The host holds the requested fraction of the optimizer state.",
-    .reads = {{{"train", "again", "train_on_device", "train_resume"}, {"stepped", "resumed"}}},
+    .reads = {{TrainingPhases(), {Stage::kStepped, Stage::kResumed}}},
     .tolerance = "one parameter: none is split",
     .source = "NVIDIA/Megatron-LM's hybrid device optimizer (--optimizer-offload-fraction)",
     .killed_by = {"offload.fraction_ignored"},

@@ -197,7 +197,8 @@ const PropertyRegistration kRegistration{{
     .id = "sharding.chunk_rule",
     .claim = "Tensors are sharded as torch.chunk does it, strided ones piece by piece: "
              "chunks have ceil size, and trailing ones are shorter or empty.",
-    .reads = {{{"values", "plain", "resume"}, {"sharded", "materialized", "ready", "restored"}}},
+    .reads = {{LoadingPhases(),
+               {Stage::kSharded, Stage::kMaterialized, Stage::kReady, Stage::kRestored}}},
     .tolerance = "none: sets of elements",
     .source = "torch.chunk documentation; DTensor's _StridedShard; pytorch/pytorch#136228 (two "
               "chunk rules in one program), #168134 (uneven strided shards)",

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "verify/case/names.h"
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
@@ -47,7 +48,7 @@ Sequence SequenceOf(const PhaseEvidence& phase, const Group& group, Judgement& j
     for (const CollectiveRecord& record : rank.collectives) {
       if (record.group != group) continue;
       if (sequence[record.sequence].emplace(rank.rank, &record).second) continue;
-      Finding finding = FindingAt(phase, "", "", "repeated", {rank.rank},
+      Finding finding = FindingAt(phase, {}, "", "repeated", {rank.rank},
                                   fmt::format("two collectives are numbered {}", record.sequence),
                                   {.collective = record.sequence});
       finding.failure_class = "verifier";
@@ -101,7 +102,7 @@ bool FindParting(const PhaseEvidence& phase, const Group& group, int64_t number,
                                              Describe(*here.at(unlike[0])), Describe(expected))
                                : fmt::format("collective {} is not made: {} on the other ranks",
                                              number, Describe(expected));
-  Finding finding = FindingAt(phase, "", "", differ ? "order" : "absent", differ ? unlike : absent,
+  Finding finding = FindingAt(phase, {}, "", differ ? "order" : "absent", differ ? unlike : absent,
                               what, {.collective = number});
   if (!expected.tensors.empty()) finding.tensor = expected.tensors[0];
   finding.expected = Describe(expected);
@@ -116,13 +117,13 @@ void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, Judgement&
       judgement.Inconclusive(
           fmt::format("rank {} of phase {} did not close its evidence: its later "
                       "collectives are not known",
-                      rank.rank, phase.name));
+                      rank.rank, phase.name()));
     }
   }
   const std::set<Group> groups = GroupsOf(phase);
   // The reference broadcasts; a framework need not, if every rank reads for itself.
-  if (groups.empty() && IsReference(evidence) && phase.strategy != "plain") {
-    judgement.Inconclusive(fmt::format("no rank of phase {} recorded a collective", phase.name));
+  if (groups.empty() && IsReference(evidence) && phase.strategy != kPlainStrategy) {
+    judgement.Inconclusive(fmt::format("no rank of phase {} recorded a collective", phase.name()));
   }
   for (const Group& group : groups) {
     for (const auto& [number, here] : SequenceOf(phase, group, judgement)) {
@@ -135,12 +136,12 @@ void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, Judgement&
 /// on all ranks, and all ranks make the same number of collectives.
 void Check(const Evidence& evidence, Judgement& judgement) {
   std::vector<const PhaseEvidence*> phases = LoadPhases(evidence, judgement);
-  if (evidence.Phase("memory") != nullptr) {
-    const PhaseEvidence* memory = PhaseToJudge(evidence, "memory", judgement);
+  if (evidence.Phase(Phase::kMemory) != nullptr) {
+    const PhaseEvidence* memory = PhaseToJudge(evidence, Phase::kMemory, judgement);
     if (memory != nullptr) phases.push_back(memory);
   }
   for (const PhaseEvidence* phase : TrainPhases(evidence)) {
-    if (phase->name != "values") phases.push_back(phase);
+    if (phase->facts().trains) phases.push_back(phase);
   }
   for (const PhaseEvidence* phase : phases) {
     if (phase->ranks.size() > 1) CheckPhase(evidence, *phase, judgement);
@@ -151,8 +152,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "sharding.collectives_in_order",
     .claim = "All ranks issue the same collectives, on the same tensors, in the same order.",
-    .reads = {{{"values", "plain", "resume", "memory", "train", "again", "train_on_device",
-                "train_resume"},
+    .reads = {{{Phase::kValues, Phase::kPlain, Phase::kResume, Phase::kMemory, Phase::kTrain,
+                Phase::kAgain, Phase::kTrainOnDevice, Phase::kTrainResume},
                {},
                "collectives"}},
     .tolerance = "none: equality",

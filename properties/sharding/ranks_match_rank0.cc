@@ -40,7 +40,7 @@ void CheckDescriptors(const PhaseEvidence& phase, const std::string& stage, cons
       findings.Add(
           name, std::string("unlike-") + what,
           fmt::format("{} is {}, on rank {} it is {}", what, seen, first_rank->rank, expected),
-          {rank.rank}, {.against = {Against::What::kRank, phase.name, "", first_rank->rank}});
+          {rank.rank}, {.against = {Against::What::kRank, phase.phase, {}, first_rank->rank}});
     };
     field("dtype", own->dtype, first->dtype);
     field("shape", ShapeText(own->shape), ShapeText(first->shape));
@@ -58,7 +58,7 @@ void CheckReplicas(const Evidence& evidence, const PhaseEvidence& phase, const s
   if (images.size() < 2) return;
   const std::vector<Image> others(images.begin() + 1, images.end());
   judgement.Compared(others.size());
-  const Against against{Against::What::kRank, phase.name, "", images[0].Ranks().front()};
+  const Against against{Against::What::kRank, phase.phase, {}, images[0].Ranks().front()};
   const Comparison comparison{evidence, phase, stage, name, against, {}};
   for (Finding& finding : CompareAll(comparison, images[0], others)) {
     judgement.Found(std::move(finding));
@@ -68,11 +68,11 @@ void CheckReplicas(const Evidence& evidence, const PhaseEvidence& phase, const s
 /// Shards, summed, against the full tensor that rank 0 read.
 void CheckShards(const Evidence& evidence, const PhaseEvidence& phase, const std::string& name,
                  const std::vector<Image>& images, Judgement& judgement) {
-  for (const Image& loaded : ImagesOf(phase, "loaded", name)) {
+  for (const Image& loaded : ImagesOf(phase, Stage::kLoaded, name)) {
     if (!loaded.defined || loaded.Ranks() != std::vector<int64_t>{0}) continue;
     judgement.Compared(images.size());
-    const Against against{Against::What::kRank, phase.name, "loaded", 0};
-    const Comparison comparison{evidence, phase, "ready", name, against, {}};
+    const Against against{Against::What::kRank, phase.phase, Stage::kLoaded, 0};
+    const Comparison comparison{evidence, phase, Stage::kReady, name, against, {}};
     for (Finding& finding : CompareAll(comparison, loaded, images)) {
       judgement.Found(std::move(finding));
     }
@@ -86,7 +86,7 @@ void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std:
     CheckDescriptors(phase, stage, name, findings, judgement);
     const std::vector<Image> images = DefinedImages(phase, stage, name, judgement);
     CheckReplicas(evidence, phase, stage, name, images, judgement);
-    if (stage == "ready") CheckShards(evidence, phase, name, images, judgement);
+    if (stage == Stage::kReady) CheckShards(evidence, phase, name, images, judgement);
   }
   findings.Report(judgement);
 }
@@ -110,9 +110,9 @@ const PropertyRegistration kRegistration{{
     .id = "sharding.ranks_match_rank0",
     .claim = "Replicas equal rank 0, the shards together equal what rank 0 loaded, and the "
              "descriptors agree.",
-    .reads = {{{"values", "plain", "resume"}, {"loaded", "ready", "restored"}},
-              {{"train", "again", "train_on_device", "train_resume"},
-               {"ready", "stepped", "saved", "restored", "resumed"}}},
+    .reads = {{LoadingPhases(), {Stage::kLoaded, Stage::kReady, Stage::kRestored}},
+              {TrainingPhases(),
+               {Stage::kReady, Stage::kStepped, Stage::kSaved, Stage::kRestored, Stage::kResumed}}},
     .tolerance = "bit-exact: copies",
     .source = "EvolvingLMMs-Lab/lmms-engine#185, pytorch/torchtitan#166, mosaicml/composer#2812",
     .killed_by = {"sharding.one_rank_unfilled", "sharding.shards_swapped",

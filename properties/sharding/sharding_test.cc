@@ -21,7 +21,7 @@ TEST(RanksMatchRank0Test, FindsAReplicaAndAShardThatDiffer) {
   SoundEvidence sharded;
   sharded.Rewrite("values", 1, "ready", "w", SetF32(6, 8.0f));
   const Finding shard = FirstFinding(JudgeOne(sharded.evidence, "sharding.ranks_match_rank0"));
-  EXPECT_EQ(shard.facts.against.stage, "loaded");
+  EXPECT_EQ(shard.facts.against.stage.text(), "loaded");
   EXPECT_THAT(shard.ranks, ElementsAre(1));
   EXPECT_THAT(shard.message, HasSubstr("rank 0 at `loaded`"));
 }

@@ -64,7 +64,7 @@ std::optional<Ownership> Owned(const Image& image) {
 
 class TileCheck {
  public:
-  TileCheck(const PhaseEvidence& phase, std::string stage, std::string name, const Image& image,
+  TileCheck(const PhaseEvidence& phase, StageKey stage, std::string name, const Image& image,
             Judgement& judgement)
       : phase_(phase),
         stage_(std::move(stage)),
@@ -123,7 +123,7 @@ class TileCheck {
   }
 
   const PhaseEvidence& phase_;
-  std::string stage_;
+  StageKey stage_;
   std::string name_;
   const Image& image_;
   Judgement& judgement_;
@@ -132,7 +132,7 @@ class TileCheck {
 };
 
 /// The coverage sums were taken over the bytes that were digested: they must say what the runs say.
-void CheckCoverage(const PhaseEvidence& phase, const std::string& stage, const std::string& name,
+void CheckCoverage(const PhaseEvidence& phase, const StageKey& stage, const std::string& name,
                    const Image& image, Judgement& judgement) {
   const std::optional<uint64_t> element_bytes = ElementBytes(image.dtype);
   if (!element_bytes) {
@@ -159,12 +159,12 @@ Held HeldBy(const Image& image) {
   return held;
 }
 
-void CheckStage(const PhaseEvidence& phase, const std::string& stage,
+void CheckStage(const PhaseEvidence& phase, const StageKey& stage,
                 std::map<std::string, Held>& seen, Judgement& judgement) {
   const bool is_whole = std::all_of(phase.ranks.begin(), phase.ranks.end(), [&](const auto& rank) {
     return rank.Stage(stage) != nullptr && rank.Stage(stage)->complete;
   });
-  const bool is_between = stage == "sharded" || stage == "materialized";
+  const bool is_between = stage == Stage::kSharded || stage == Stage::kMaterialized;
   for (const std::string& name : TensorNames(phase, stage)) {
     for (const Image& image : ImagesOf(phase, stage, name)) {
       if (image.defined) CheckCoverage(phase, stage, name, image, judgement);
@@ -193,14 +193,15 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     FinalStages(*phase, judgement);  // says which are not there
     std::map<std::string, Held> seen;
-    for (const char* stage : {"sharded", "materialized", "ready", "restored"}) {
+    for (const Stage stage :
+         {Stage::kSharded, Stage::kMaterialized, Stage::kReady, Stage::kRestored}) {
       CheckStage(*phase, stage, seen, judgement);
     }
   }
   for (const PhaseEvidence* phase : TrainPhases(evidence)) {
     for (const char* of : {"model", "optimizer"}) {
       std::map<std::string, Held> seen;
-      for (const std::string& stage : TrainStages(*phase, of, judgement)) {
+      for (const StageKey& stage : TrainStages(*phase, of, judgement)) {
         CheckStage(*phase, stage, seen, judgement);
       }
     }
@@ -211,9 +212,10 @@ const PropertyRegistration kRegistration{{
     .id = "sharding.shards_tile",
     .claim = "The shards of the ranks tile every tensor on every replica: no gap and no "
              "overlap.",
-    .reads = {{{"values", "plain", "resume"}, {"sharded", "materialized", "ready", "restored"}},
-              {{"train", "again", "train_on_device", "train_resume"},
-               {"ready", "stepped", "saved", "restored", "resumed"}}},
+    .reads = {{LoadingPhases(),
+               {Stage::kSharded, Stage::kMaterialized, Stage::kReady, Stage::kRestored}},
+              {TrainingPhases(),
+               {Stage::kReady, Stage::kStepped, Stage::kSaved, Stage::kRestored, Stage::kResumed}}},
     .tolerance = "none: sets of elements",
     .source = "pytorch/pytorch#136228, ByteDance-Seed/VeOmni#794, pytorch/pytorch#168134; the "
               "definition of a partition",

@@ -15,7 +15,7 @@ namespace {
 std::vector<const StageRecord*> Unstepped(const RankEvidence& rank) {
   std::vector<const StageRecord*> stages;
   for (const StageRecord& record : rank.stages) {
-    const bool other = record.name == "restored" || record.name == "resumed";
+    const bool other = record.name == Stage::kRestored || record.name == Stage::kResumed;
     if (record.optimizer && record.step == 0 && !other) stages.push_back(&record);
   }
   return stages;
@@ -98,7 +98,7 @@ const PropertyRegistration kRegistration{{
     .id = "training.groups_kept",
     .claim = "Sharding a model changes no parameter group of its optimizer: not its "
              "options, its parameters or their order.",
-    .reads = {{{kEveryPhase}, {}, "the optimizer at two stages before its first step"}},
+    .reads = {{EveryPhase(), {}, "the optimizer at two stages before its first step"}},
     .tolerance = "none",
     .source = "modelscope/twinkle#117; torch.optim.Optimizer.param_groups, whose order is what "
               "a state dict counts by",

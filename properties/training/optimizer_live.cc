@@ -119,7 +119,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
         const StageRecord* model = rank.Stage(record.ModelKey());
         if (model == nullptr) {
           judgement.Inconclusive(fmt::format("rank {} of phase {} observed no model at `{}`",
-                                             rank.rank, phase.name, key));
+                                             rank.rank, phase.name(), key));
           continue;
         }
         CheckRank(evidence.oracle, IsReference(evidence), rank, *model, *record.optimizer,
@@ -134,7 +134,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "training.optimizer_live",
     .claim = "The optimizer holds every trainable parameter of the model once, and nothing else.",
-    .reads = {{{kEveryPhase}, {}, "optimizers"}},
+    .reads = {{EveryPhase(), {}, "optimizers"}},
     .tolerance = "none: identity",
     .source = "modelscope/twinkle#117 (an optimizer made before sharding has to be bound anew); "
               "torch.distributed.fsdp.fully_shard tutorial: the optimizer is made after "

@@ -29,7 +29,7 @@ void CheckStep(const Evidence& evidence, const PhaseEvidence& phase, const std::
       changed += earlier[0].digest != later[0].digest;
     } else if (IsParameter(later[0], false)) {
       judgement.Compared(later.size());
-      const Against against{Against::What::kFrozen, phase.name, before};
+      const Against against{Against::What::kFrozen, phase.phase, before};
       const Comparison comparison{evidence, phase, after, name, against, {}};
       for (Finding& finding : CompareAll(comparison, earlier[0], later)) {
         judgement.Found(std::move(finding));
@@ -43,25 +43,25 @@ void CheckStep(const Evidence& evidence, const PhaseEvidence& phase, const std::
   judgement.Found(FindingAt(
       phase, after, "", "idle", {},
       fmt::format("none of {} trainable parameters is another than at `{}`", trainable, before),
-      {.against = {Against::What::kEarlier, phase.name, before}}));
+      {.against = {Against::What::kEarlier, phase.phase, before}}));
 }
 
 /// Between one step and the next some trainable parameter changes, and no parameter that does
 /// not require a gradient does.
 void Check(const Evidence& evidence, Judgement& judgement) {
-  if (PhaseToJudge(evidence, "train", judgement) == nullptr) return;
+  if (PhaseToJudge(evidence, Phase::kTrain, judgement) == nullptr) return;
   for (const PhaseEvidence* phase : TrainPhases(evidence)) {
-    if (phase->name != "train" && phase->name != "again") continue;
+    if (phase->phase != Phase::kTrain && phase->phase != Phase::kAgain) continue;
     bool stepped = false;
     std::string before;
     for (const std::string& stage : TrainStages(*phase, "model", judgement)) {
-      const bool is_step = stage.starts_with("stepped") || stage.starts_with("resumed");
+      const bool is_step = IsAt(stage, Stage::kStepped) || IsAt(stage, Stage::kResumed);
       if (is_step && !before.empty()) CheckStep(evidence, *phase, before, stage, judgement);
-      stepped = stepped || stage.starts_with("stepped");
+      stepped = stepped || IsAt(stage, Stage::kStepped);
       before = stage;
     }
     if (!stepped) {
-      judgement.Inconclusive(fmt::format("no rank of phase {} reached `stepped`", phase->name));
+      judgement.Inconclusive(fmt::format("no rank of phase {} reached `stepped`", phase->name()));
     }
   }
   judgement.Skipped(IsReference(evidence) ? "the model has no frozen parameter"
@@ -71,7 +71,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "training.steps_act",
     .claim = "Every optimizer step changes the model, and none changes a frozen parameter.",
-    .reads = {{{"train", "again"}, {"ready", "stepped", "restored", "resumed"}}},
+    .reads = {{{Phase::kTrain, Phase::kAgain},
+               {Stage::kReady, Stage::kStepped, Stage::kRestored, Stage::kResumed}}},
     .tolerance = "bit-exact for what is frozen",
     .source = "torch.optim documentation: a step updates the parameters that the optimizer "
               "holds",

@@ -132,7 +132,7 @@ class StepCheck {
       const Lookup was = ValuesAt(phase_, before_, name);
       if (!now.why_not.empty() || !was.why_not.empty()) {
         const std::string& why = now.why_not.empty() ? was.why_not : now.why_not;
-        why_not_ = fmt::format("{} at `{}` of phase {}: {}", name, after_, phase_.name, why);
+        why_not_ = fmt::format("{} at `{}` of phase {}: {}", name, after_, phase_.name(), why);
         if (training_.clip_norm > 0) return;  // it is in the norm, on which all depend
         continue;
       }
@@ -191,7 +191,7 @@ class StepCheck {
     const auto options =
         is_known ? OptionsOf(*record->optimizer, *later->optimizer, name) : std::nullopt;
     if (!options) {
-      why_not_ = fmt::format("{} is in no group at `{}` of phase {}", name, after_, phase_.name);
+      why_not_ = fmt::format("{} is in no group at `{}` of phase {}", name, after_, phase_.name());
       return;
     }
     const Options& given = *options;
@@ -206,7 +206,7 @@ class StepCheck {
     if (!is_first && (!first.why_not.empty() || !second.why_not.empty() ||
                       (has_master && !master.why_not.empty()))) {
       why_not_ = fmt::format("the state of {} at `{}` of phase {} is not on record", name, before_,
-                             phase_.name);
+                             phase_.name());
       return;
     }
 
@@ -242,7 +242,7 @@ class StepCheck {
         Hold(key, after_ + ".optimizer", seen.values, bytes);
       } else if (seen.is_there) {  // of a narrow parameter, which itself is on record
         why_not_ =
-            fmt::format("{} at `{}` of phase {}: {}", key, after_, phase_.name, seen.why_not);
+            fmt::format("{} at `{}` of phase {}: {}", key, after_, phase_.name(), seen.why_not);
       } else if (!bytes.empty()) {
         judgement_.Compared();
         judgement_.Found(FindingAt(phase_, after_ + ".optimizer", key, "absent", {}, seen.why_not));
@@ -294,7 +294,7 @@ class StepCheck {
       finding = FindingAt(phase_, stage, tensor, "differs", Sorted(seen.ranks),
                           fmt::format("element {} is {}, AdamW makes {} of what was there at `{}`",
                                       i, ElementText(name, is), ElementText(name, should), before_),
-                          {.against = {Against::What::kFormula, phase_.name, before_}});
+                          {.against = {Against::What::kFormula, phase_.phase, before_}});
       finding.index = i;
       finding.expected = ElementText(name, should);
       finding.seen = ElementText(name, is);
@@ -329,13 +329,13 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     judgement.Skipped("the subject's gradients are not known");
     return;
   }
-  if (PhaseToJudge(evidence, "train", judgement) == nullptr) return;
+  if (PhaseToJudge(evidence, Phase::kTrain, judgement) == nullptr) return;
   std::string why_not;
   for (const PhaseEvidence* phase : TrainPhases(evidence)) {
-    if (phase->name == "values") continue;
+    if (!phase->facts().trains) continue;
     std::string before;
     for (const std::string& stage : TrainStages(*phase, "model", judgement)) {
-      const bool is_step = stage.starts_with("stepped") || stage.starts_with("resumed");
+      const bool is_step = IsAt(stage, Stage::kStepped) || IsAt(stage, Stage::kResumed);
       if (is_step && !before.empty()) {
         StepCheck check(evidence, *phase, before, stage, StepOf(stage), judgement);
         check.Run();
@@ -350,8 +350,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 const PropertyRegistration kRegistration{{
     .id = "training.steps_by_formula",
     .claim = "Every optimizer step of the reference is bit-identical to AdamW.",
-    .reads = {{{"train", "again", "train_on_device", "train_resume"},
-               {"ready", "restored", "stepped", "resumed"}}},
+    .reads = {{TrainingPhases(),
+               {Stage::kReady, Stage::kRestored, Stage::kStepped, Stage::kResumed}}},
     .tolerance = "bit-exact",
     .source = "Loshchilov and Hutter, Decoupled Weight Decay Regularization, algorithm 2",
     .killed_by = {"training.norm_of_own_shard", "training.decay_of_all",

@@ -122,7 +122,7 @@ TEST(TrainingRoundTripTest, NamesWhatIsLostOrAnother) {
   Finding finding = OnlyFinding(lost.evidence, "checkpoint.training_round_trip");
   EXPECT_EQ(finding.kind, "lost");
   EXPECT_EQ(finding.tensor, "w.exp_avg");
-  EXPECT_EQ(finding.phase, "train_resume");
+  EXPECT_EQ(finding.phase, Phase::kTrainResume);
 
   TrainingEvidence rate;
   rate.At("train", 2, "restored@2.optimizer").optimizer->groups[0].options["lr"] = "0.2";
@@ -176,7 +176,9 @@ class SavedEvidence : public TrainingEvidence {
     }
     Files()["rng_0"] = {};
   }
-  std::map<std::string, FileTensor>& Files() { return evidence.oracle.saved["train"].tensors; }
+  std::map<std::string, FileTensor>& Files() {
+    return evidence.oracle.saved[Phase::kTrain].tensors;
+  }
 };
 
 TEST(TrainingFilesTest, NamesWhatTheFilesLackHaveBesidesOrHoldOtherwise) {
@@ -201,11 +203,11 @@ TEST(TrainingFilesTest, NamesWhatTheFilesLackHaveBesidesOrHoldOtherwise) {
   EXPECT_THAT(OnlyFinding(other.evidence, id).message, HasSubstr("on disk"));
 
   SavedEvidence unreadable;
-  unreadable.evidence.oracle.saved["train"].error = "no .metadata";
+  unreadable.evidence.oracle.saved[Phase::kTrain].error = "no .metadata";
   EXPECT_EQ(OnlyFinding(unreadable.evidence, id).kind, "unreadable");
 
   SavedEvidence none;
-  none.evidence.oracle.saved.erase("train");
+  none.evidence.oracle.saved.erase(Phase::kTrain);
   EXPECT_EQ(JudgeOne(none.evidence, id).judgement.verdict(), Verdict::kInconclusive);
 }
 
@@ -216,7 +218,7 @@ class RootEvidence : public SavedEvidence {
               .names = {"latest", "step-00000002"},
               .steps = {{.name = "step-00000002", .sealed = true, .tensors = 7}}};
   }
-  SavedRoot& Root() { return evidence.oracle.roots["train"]; }
+  SavedRoot& Root() { return evidence.oracle.roots[Phase::kTrain]; }
 };
 
 TEST(CommitWholeTest, NamesWhatIsNotAsItWasToBe) {

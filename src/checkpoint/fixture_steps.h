@@ -22,8 +22,8 @@ namespace shardproof {
 
 class Quiet : public Observer {
  public:
-  void Enter(const std::string&) override {}
-  void Reached(const std::string&, int64_t, const Model&) override {}
+  void Enter(Stage) override {}
+  void Reached(Stage, int64_t, const Model&) override {}
   void Keys(const std::vector<std::string>&, const std::vector<std::string>&) override {}
   void Notice(const std::string& line) override { notices.push_back(line); }
 
@@ -75,7 +75,7 @@ class StepsTest : public testing::Test {
            const Stages stages = ReferenceStages(job_.strategy);
            SP_ASSIGN(Model model, Load(job_, stages, world));
            for (const int64_t step : saved) {
-             SP_TRY(Train(model, step, "stepped", job_, stages, world));
+             SP_TRY(Train(model, step, Stage::kStepped, job_, stages, world));
              SP_TRY(Save(model, job_, stages, world));
            }
            return Ok();

@@ -52,7 +52,7 @@ TEST_F(StepsTest, AJobGoesOnFromTheOtherFormatAndFromFusedTensorsInParts) {
            const Stages stages = ReferenceStages(job_.strategy);
            SP_ASSIGN(Model model,
                      restores ? Restore(job_, stages, world) : Load(job_, stages, world));
-           SP_TRY(Train(model, last, "stepped", job_, stages, world));
+           SP_TRY(Train(model, last, Stage::kStepped, job_, stages, world));
            images[world.rank()] = ImageOf(model);
            return saves ? Save(model, job_, stages, world) : Ok();
          })) {
@@ -135,7 +135,7 @@ TEST_F(StepsTest, WhatAJobIsRestoredWithIsSavedAgainWhateverItIs) {
     };
     return OnRanks([&](World& world) -> Status {
       SP_ASSIGN(Model model, Load(job_, stages, world));
-      SP_TRY(Train(model, 1, "stepped", job_, stages, world));
+      SP_TRY(Train(model, 1, Stage::kStepped, job_, stages, world));
       return Save(model, job_, stages, world);
     });
   };
@@ -143,7 +143,7 @@ TEST_F(StepsTest, WhatAJobIsRestoredWithIsSavedAgainWhateverItIs) {
     return OnRanks([&](World& world) -> Status {
       const Stages stages = ReferenceStages(job_.strategy);
       SP_ASSIGN(Model model, Restore(job_, stages, world));
-      SP_TRY(Train(model, step, "stepped", job_, stages, world));
+      SP_TRY(Train(model, step, Stage::kStepped, job_, stages, world));
       return Save(model, job_, stages, world);
     });
   };
@@ -190,7 +190,7 @@ TEST_F(StepsTest, TwoThingsUnderOneKeyAreNotSaved) {
     return OnRanks([&](World& world) -> Status {
       const Stages stages = ReferenceStages(job_.strategy);
       SP_ASSIGN(Model model, Load(job_, stages, world));
-      SP_TRY(Train(model, 1, "stepped", job_, stages, world));
+      SP_TRY(Train(model, 1, Stage::kStepped, job_, stages, world));
       return Save(model, job_, stages, world);
     });
   };

@@ -99,7 +99,7 @@ TEST_F(StepsTest, ADamagedStepIsSavedAgain) {
   const auto ends = OnRanks([&](World& world) -> Status {
     const Stages stages = ReferenceStages(job_.strategy);
     SP_ASSIGN(Model model, Load(job_, stages, world));
-    SP_TRY(Train(model, 2, "stepped", job_, stages, world));
+    SP_TRY(Train(model, 2, Stage::kStepped, job_, stages, world));
     return Save(model, job_, stages, world);
   });
   ASSERT_FALSE(ends[1].ok());
@@ -140,7 +140,7 @@ TEST_F(StepsTest, ARootThatIsSomethingElseIsRefused) {
   for (const Status& end : OnRanks([&](World& world) -> Status {
          const Stages stages = ReferenceStages(job_.strategy);
          SP_ASSIGN(Model model, Load(job_, stages, world));
-         SP_TRY(Train(model, 1, "stepped", job_, stages, world));
+         SP_TRY(Train(model, 1, Stage::kStepped, job_, stages, world));
          return Save(model, job_, stages, world);
        })) {
     ASSERT_FALSE(end.ok());

@@ -20,10 +20,10 @@ namespace {
 class RestoreObserver : public Observer {
  public:
   explicit RestoreObserver(std::shared_ptr<Observer> inner) : inner_(std::move(inner)) {}
-  void Enter(const std::string&) override {}
+  void Enter(Stage) override {}
   void Keys(const std::vector<std::string>&, const std::vector<std::string>&) override {}
-  void Reached(const std::string& stage, int64_t step, const Model& model) override {
-    if (stage == "ready") inner_->Reached("restored", step, model);
+  void Reached(Stage stage, int64_t step, const Model& model) override {
+    if (stage == Stage::kReady) inner_->Reached(Stage::kRestored, step, model);
   }
   void Notice(const std::string& line) override { inner_->Notice(line); }
 
@@ -88,41 +88,41 @@ Job AtStep(const Job& job, const std::string& step) {
 Result<Model> LoadOne(const Job& job, const Stages& stages, World& world) {
   Observer& observer = *world.observer;
 
-  observer.Enter("built");
+  observer.Enter(Stage::kBuilt);
   SP_ASSIGN(const Source source, stages.open_source(job, world));
   SP_ASSIGN(const ModelSpec spec,
             Agreed(world, stages.describe(job, source, world), "describing the model"));
   SP_ASSIGN(Model model, Agreed(world, stages.build(spec, job, world), "building the model"));
-  observer.Reached("built", 0, model);
+  observer.Reached(Stage::kBuilt, 0, model);
 
-  observer.Enter("loaded");
+  observer.Enter(Stage::kLoaded);
   SP_ASSIGN(KeyMatch keys,
             Agreed(world, stages.match_keys(model, source), "matching the checkpoint's keys"));
   ReportKeys(keys, observer);
   SP_TRY(Agreed(world, stages.load(model, keys, source, job, world), "loading"));
-  observer.Reached("loaded", 0, model);
+  observer.Reached(Stage::kLoaded, 0, model);
 
   if (job.optimizer_first) {
-    observer.Enter("bound");
+    observer.Enter(Stage::kBound);
     model.optimizer = std::make_shared<Optimizer>(stages.make_optimizer(model));
-    observer.Reached("bound", 0, model);
+    observer.Reached(Stage::kBound, 0, model);
   }
 
-  observer.Enter("sharded");
+  observer.Enter(Stage::kSharded);
   // What the optimizer holds would stay in memory beside the shards.
   if (model.optimizer) {
     SP_TRY(
         Agreed(world, stages.unbind_optimizer(*model.optimizer, model), "unbinding the optimizer"));
   }
   SP_TRY(Agreed(world, stages.shard(model, keys, stages, job, world), "sharding"));
-  observer.Reached("sharded", 0, model);
+  observer.Reached(Stage::kSharded, 0, model);
 
   // From here on a rank holds no more than its own shards and one bucket.
-  observer.Enter("materialized");
+  observer.Enter(Stage::kMaterialized);
   SP_TRY(Agreed(world, stages.materialize(model, world), "materialising"));
-  observer.Reached("materialized", 0, model);
+  observer.Reached(Stage::kMaterialized, 0, model);
 
-  observer.Enter("ready");
+  observer.Enter(Stage::kReady);
   SP_TRY(stages.fill(model, keys, source, stages, job, world));
   SP_TRY(stages.verify_loaded(keys, source, stages, job, world));
   SP_TRY(Agreed(world, stages.init_missing(model, keys, job, world), "initialising missing keys"));
@@ -132,7 +132,7 @@ Result<Model> LoadOne(const Job& job, const Stages& stages, World& world) {
         Agreed(world, stages.rebind_optimizer(*model.optimizer, model), "binding the optimizer"));
   }
   if (job.training.steps > 0) SP_TRY(stages.start_training(model, source, stages, job, world));
-  observer.Reached("ready", model.step, model);
+  observer.Reached(Stage::kReady, model.step, model);
   return model;
 }
 
@@ -162,8 +162,8 @@ Result<Model> Load(const Job& job, const Stages& stages, World& world) {
       fmt::format("{}: no saved step can be loaded: {}", job.checkpoint, fmt::join(refused, "; ")));
 }
 
-Status Train(Model& model, int64_t last, const std::string& stage, const Job& job,
-             const Stages& stages, World& world) {
+Status Train(Model& model, int64_t last, Stage stage, const Job& job, const Stages& stages,
+             World& world) {
   while (model.step < last) {
     world.observer->Enter(stage);
     SP_TRY(Agreed(world, StepOptimizer(model, model.step + 1, stages, job, world),
@@ -179,28 +179,28 @@ Status Train(Model& model, int64_t last, const std::string& stage, const Job& jo
 }
 
 Status Save(const Model& model, const Job& job, const Stages& stages, World& world) {
-  world.observer->Enter("saved");
+  world.observer->Enter(Stage::kSaved);
   SP_TRY(job.training.steps > 0 ? SaveStep(model, stages, job, world)
                                 : stages.save(model, stages, job, world));
-  world.observer->Reached("saved", model.step, model);
+  world.observer->Reached(Stage::kSaved, model.step, model);
   return Ok();
 }
 
 Result<std::unique_ptr<PendingSave>> StartSave(const Model& model, const Job& job,
                                                const Stages& stages, World& world) {
-  world.observer->Enter("saved");
+  world.observer->Enter(Stage::kSaved);
   auto pending = std::make_unique<PendingSave>();
   SP_ASSIGN(pending->snapshot_,
             Agreed(world, stages.snapshot(model, world), "taking the snapshot"));
   SP_ASSIGN(pending->save_, BeginStepSave(pending->snapshot_, stages, job, world));
   pending->writing_ =
       world.background->Start([save = pending->save_.get()] { return save->Write(); });
-  world.observer->Reached("saved", model.step, model);
+  world.observer->Reached(Stage::kSaved, model.step, model);
   return pending;
 }
 
 Result<Model> Restore(const Job& job, const Stages& stages, World& world) {
-  world.observer->Enter("restored");
+  world.observer->Enter(Stage::kRestored);
   Job from_saved = job;
   from_saved.checkpoint = job.save_to;
   from_saved.from_scratch = false;

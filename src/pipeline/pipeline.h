@@ -12,10 +12,10 @@ namespace shardproof {
 /// one that is not, and says so by a notice. \error of none, naming each and why.
 Result<Model> Load(const Job& job, const Stages& stages, World& world);
 
-/// Takes optimizer steps until `last` are taken. Each is observed as `stage`: "stepped", or
-/// "resumed" after a restore. Collective. \pre job.training.steps > 0 when the model was loaded.
-Status Train(Model& model, int64_t last, const std::string& stage, const Job& job,
-             const Stages& stages, World& world);
+/// Takes optimizer steps until `last` are taken. Each is observed as `stage`: kStepped, or
+/// kResumed after a restore. Collective. \pre job.training.steps > 0 when the model was loaded.
+Status Train(Model& model, int64_t last, Stage stage, const Job& job, const Stages& stages,
+             World& world);
 
 /// Saves `model` to job.save_to, or if the job trains below it, as the step that it has taken.
 /// Observed stage: saved. Collective.

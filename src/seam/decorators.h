@@ -101,8 +101,8 @@ class CommunicatorDecorator : public Communicator {
 class ObserverDecorator : public Observer {
  public:
   explicit ObserverDecorator(std::shared_ptr<Observer> inner) : inner_(std::move(inner)) {}
-  void Enter(const std::string& stage) override { inner_->Enter(stage); }
-  void Reached(const std::string& stage, int64_t step, const Model& model) override {
+  void Enter(Stage stage) override { inner_->Enter(stage); }
+  void Reached(Stage stage, int64_t step, const Model& model) override {
     inner_->Reached(stage, step, model);
   }
   void Keys(const std::vector<std::string>& missing,

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "src/stage/stage.h"
+
 namespace shardproof {
 
 struct Model;
@@ -13,9 +15,9 @@ class Observer {
  public:
   virtual ~Observer() = default;
   /// The rank begins to work towards `stage`.
-  virtual void Enter(const std::string& stage) = 0;
+  virtual void Enter(Stage stage) = 0;
   /// The rank has reached `stage`; `model` is as it stands there.
-  virtual void Reached(const std::string& stage, int64_t step, const Model& model) = 0;
+  virtual void Reached(Stage stage, int64_t step, const Model& model) = 0;
   /// Keys the source lacks and keys it has besides, as the pipeline matched them.
   virtual void Keys(const std::vector<std::string>& missing,
                     const std::vector<std::string>& unexpected) = 0;

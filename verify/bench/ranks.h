@@ -37,8 +37,8 @@ inline constexpr int kMmapThresholdBytes = 64 << 10;
 
 class NullObserver : public Observer {
  public:
-  void Enter(const std::string&) override {}
-  void Reached(const std::string&, int64_t, const Model&) override {}
+  void Enter(Stage) override {}
+  void Reached(Stage, int64_t, const Model&) override {}
   void Keys(const std::vector<std::string>&, const std::vector<std::string>&) override {}
 };
 

@@ -123,7 +123,7 @@ class Rank {
     const Job job = MakeJob();
     const Stages stages = ReferenceStages(job.strategy);
     SP_ASSIGN(Model model, Load(job, stages, world_));
-    SP_TRY(Train(model, 1, "stepped", job, stages, world_));
+    SP_TRY(Train(model, 1, Stage::kStepped, job, stages, world_));
     const auto slots = StateByName(model);
     int64_t bytes = 0;
     for (const auto& [name, slot] : slots) bytes += slot->value.nbytes();
@@ -216,7 +216,7 @@ class Rank {
     const Stages stages = ReferenceStages(stepped.job.strategy);
     Model& model = *stepped.model;
     SP_ASSIGN(const double seconds, TimeTogether(world_, [&] {
-                return Train(model, model.step + 1, "stepped", stepped.job, stages, world_);
+                return Train(model, model.step + 1, Stage::kStepped, stepped.job, stages, world_);
               }));
     const bool both = on_device_.model && offloaded_.model;
     if (both && on_device_.model->step == offloaded_.model->step) {

@@ -26,7 +26,7 @@ bool NeedsMemoryRuns(const PlantedBug& bug) {
   const auto selected = SelectProperties(bug.killed_by);
   if (!selected.ok()) return false;
   return std::none_of(selected.value().begin(), selected.value().end(),
-                      [](const Property* property) { return property->Reads("values"); });
+                      [](const Property* property) { return property->Reads(Phase::kValues); });
 }
 
 /// Whether one of them reads what simulated ranks do not leave.

@@ -44,8 +44,8 @@ json OutcomeToJson(const CaseOutcome& outcome) {
   }
   json findings = json::array();
   for (const FindingOutcome& f : outcome.findings) {
-    findings.push_back(
-        {f.property, f.kind, f.phase, f.stage, f.tensor, f.failure_class, f.cause, f.message});
+    findings.push_back({f.property, f.kind, NameOf(f.phase), f.stage, f.tensor, f.failure_class,
+                        f.cause, f.message});
   }
   return {{"index", outcome.index},
           {"verdict", static_cast<int>(outcome.verdict)},
@@ -64,6 +64,11 @@ Verdict VerdictFromJson(const json& value) {
   return static_cast<Verdict>(number);
 }
 
+std::optional<Phase> PhaseFromJson(const json& value) {
+  const auto phase = ParsePhase(value.get<std::string>());
+  return phase.ok() ? std::optional(phase.value()) : std::nullopt;
+}
+
 }  // namespace
 
 CaseOutcome OutcomeFromJson(const json& value) {
@@ -77,7 +82,7 @@ CaseOutcome OutcomeFromJson(const json& value) {
   }
   for (const json& f : value.at("findings")) {
     outcome.findings.push_back(
-        {f.at(0), f.at(1), f.at(2), f.at(3), f.at(4), f.at(5), f.at(6), f.at(7)});
+        {f.at(0), f.at(1), PhaseFromJson(f.at(2)), f.at(3), f.at(4), f.at(5), f.at(6), f.at(7)});
   }
   return outcome;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ struct PropertyOutcome {
 struct FindingOutcome {
   std::string property;
   std::string kind;
-  std::string phase;
+  std::optional<Phase> phase;
   std::string stage;
   std::string tensor;
   std::string failure_class;

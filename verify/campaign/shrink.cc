@@ -41,7 +41,7 @@ Result<std::optional<size_t>> FirstThatShows(const std::vector<Case>& simpler,
 
 std::string Signature::Text() const {
   std::string text = fmt::format("{}, {}", property, kind);
-  if (!phase.empty()) text += fmt::format(", in phase {}", phase);
+  if (phase) text += fmt::format(", in phase {}", NameOf(*phase));
   if (!stage.empty()) text += fmt::format(" at `{}`", stage);
   if (!cause.empty()) text += fmt::format(", {}", cause);
   return text;

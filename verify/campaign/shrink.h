@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "verify/campaign/campaign.h"
@@ -15,7 +16,7 @@ namespace shardproof {
 struct Signature {
   std::string property;
   std::string kind;
-  std::string phase;
+  std::optional<Phase> phase;
   std::string stage;
   std::string cause;  ///< the explanation without what depends on sizes, or how a rank ended
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "src/core/result.h"
+#include "verify/case/phase.h"
 
 namespace shardproof {
 
@@ -112,7 +113,7 @@ struct FaultCase {
 /// Bytes [byte_start, byte_start + byte_length) of a tensor's global image that this run must
 /// record, so that a difference found by block digests can be named to the element.
 struct CaptureRequest {
-  std::string phase;
+  Phase phase = Phase::kValues;
   std::string tensor;
   uint64_t byte_start = 0;
   uint64_t byte_length = 0;

@@ -38,7 +38,8 @@ const NameTable& KnownDtypes() {
 }
 
 const NameTable& KnownStrategies() {
-  static const NameTable names = {"rank0-broadcast", "rank0-scatter", "each-reads-own", "plain"};
+  static const NameTable names = {"rank0-broadcast", "rank0-scatter", "each-reads-own",
+                                  kPlainStrategy};
   return names;
 }
 

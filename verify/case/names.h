@@ -11,6 +11,9 @@ namespace shardproof {
 
 using NameTable = std::vector<std::string_view>;
 
+/// The load strategy in which every rank reads everything.
+inline constexpr const char* kPlainStrategy = "plain";
+
 const NameTable& KnownDtypes();       ///< safetensors' names
 const NameTable& KnownStrategies();   ///< load strategies of the reference pipeline
 const NameTable& KnownTransports();   ///< what carries the reference's collectives

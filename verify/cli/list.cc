@@ -6,7 +6,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "src/stage/stage.h"
 #include "verify/bug/bug.h"
+#include "verify/case/phase.h"
 #include "verify/cli/command.h"
 #include "verify/fault/fault.h"
 #include "verify/verdict/property.h"
@@ -125,6 +127,63 @@ void PrintFaultTable() {
   }
 }
 
+/// What sets a phase apart, in words.
+std::string NotesOf(const PhaseFacts& facts) {
+  std::vector<std::string> notes = {
+      facts.on_resume_mesh ? "on the case's resume_mesh" : "on the case's mesh",
+      "from " + StartInWords(facts)};
+  if (facts.repeats_struck) notes.emplace_back("trains and saves as the struck phase does");
+  if (facts.trains) notes.emplace_back("trains");
+  if (facts.saves) notes.emplace_back("saves");
+  if (facts.may_be_struck) notes.emplace_back("faults strike here");
+  if (facts.mode == RunMode::kMemory) notes.emplace_back("measures memory");
+  if (facts.only_shown) notes.emplace_back("is judged by nothing");
+  return fmt::to_string(fmt::join(notes, "; "));
+}
+
+void PrintPhases() {
+  for (const PhaseFacts& facts : kPhases) {
+    fmt::print("{}\n  {}\n  {}\n", facts.name, facts.what, NotesOf(facts));
+  }
+}
+
+void PrintPhasesAsJson() {
+  nlohmann::json all = nlohmann::json::array();
+  for (const PhaseFacts& facts : kPhases) {
+    all.push_back({{"name", facts.name},
+                   {"what", facts.what},
+                   {"mode", NameOf(facts.mode)},
+                   {"resumes", NameOf(facts.resumes)},
+                   {"mesh", facts.on_resume_mesh ? "resume_mesh" : "mesh"},
+                   {"trains", facts.trains},
+                   {"saves", facts.saves},
+                   {"may_be_struck", facts.may_be_struck},
+                   {"repeats_struck", facts.repeats_struck},
+                   {"follows_struck", facts.follows_struck},
+                   {"is_plain", facts.is_plain},
+                   {"offloads", facts.offloads},
+                   {"only_shown", facts.only_shown}});
+  }
+  fmt::print("{}\n", all.dump(1));
+}
+
+void PrintStages() {
+  for (const StageFacts& facts : kStages) {
+    fmt::print("{}\n  {}\n", facts.name, facts.what);
+  }
+}
+
+void PrintStagesAsJson() {
+  nlohmann::json all = nlohmann::json::array();
+  for (const StageFacts& facts : kStages) {
+    all.push_back({{"name", facts.name},
+                   {"what", facts.what},
+                   {"is_whole", facts.is_whole},
+                   {"is_step", facts.is_step}});
+  }
+  fmt::print("{}\n", all.dump(1));
+}
+
 /// One of the registries: its lines, and if it has one, the same in another form.
 struct Listing {
   const char* name;
@@ -138,8 +197,8 @@ struct Listing {
 }  // namespace
 
 void AddList(CLI::App& app, int* exit_code) {
-  CLI::App* command =
-      app.add_subcommand("list", "List the properties, faults, planted bugs and capabilities");
+  CLI::App* command = app.add_subcommand(
+      "list", "List the properties, phases, stages, faults, planted bugs and capabilities");
   command->group(kFrameworkDoor);
   command->footer("Example:\n  shardproof list faults");
   command->require_subcommand(1);
@@ -149,6 +208,10 @@ void AddList(CLI::App& app, int* exit_code) {
       {"capabilities", "What a subject can declare that it does not support", PrintCapabilities},
       {"bugs", "Known bugs that --bug and --bugs can plant in the reference pipeline", PrintBugs,
        "--markdown", "Print a table of the kinds of mistake", PrintBugTable},
+      {"phases", "The phases of a verification, and what runs in each", PrintPhases, "--json",
+       "Print all fields as JSON", PrintPhasesAsJson},
+      {"stages", "The stages that a job comes through", PrintStages, "--json",
+       "Print all fields as JSON", PrintStagesAsJson},
       {"faults", "Faults that --inject can inject, and what a correct job must do", PrintFaults,
        "--markdown", "Print a table", PrintFaultTable}};
   for (const Listing& listing : listings) {

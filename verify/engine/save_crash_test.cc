@@ -31,8 +31,8 @@ using crash::LoadOutcome;
 
 class NoObserver : public Observer {
  public:
-  void Enter(const std::string&) override {}
-  void Reached(const std::string&, int64_t, const Model&) override {}
+  void Enter(Stage) override {}
+  void Reached(Stage, int64_t, const Model&) override {}
   void Keys(const std::vector<std::string>&, const std::vector<std::string>&) override {}
   void Notice(const std::string& line) override { notice += line; }
 
@@ -84,7 +84,7 @@ void RunSave(const Job& job, const WrapFiles& wrap, const std::function<void(Sta
     };
     const Stages sound = ReferenceStages(job.strategy);
     for (int64_t step = 1; step <= job.training.steps; ++step) {
-      const Status trained = Train(model.value(), step, "stepped", job, stages, world);
+      const Status trained = Train(model.value(), step, Stage::kStepped, job, stages, world);
       ASSERT_TRUE(trained.ok()) << trained.error().message;
       if (step <= quiet_steps) save(sound);
       if (step != quiet_steps) continue;
@@ -97,7 +97,7 @@ void RunSave(const Job& job, const WrapFiles& wrap, const std::function<void(Sta
     const auto under_way = StartSave(model.value(), job, stages, world);
     ASSERT_TRUE(under_way.ok()) << under_way.error().message;
     const Status gone_on =
-        Train(model.value(), job.training.steps + 1, "stepped", job, stages, world);
+        Train(model.value(), job.training.steps + 1, Stage::kStepped, job, stages, world);
     ASSERT_TRUE(gone_on.ok()) << gone_on.error().message;
     const Status saved = under_way.value()->Finish();
     ASSERT_TRUE(saved.ok()) << saved.error().message;

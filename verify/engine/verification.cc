@@ -54,7 +54,7 @@ class Run {
  private:
   const Case& test_case() const { return evidence_.test_case; }
   std::vector<PhasePlan> Plans() const;
-  std::string SavedBy(const std::string& phase) const;
+  std::string SavedBy(Phase phase) const;
   Status Launch(const PhasePlan& plan, PhaseEvidence& phase);
   /// Launches the phases that are wanted once more, and consults the oracle about what they left.
   Status LaunchAgain(const std::function<bool(const PhasePlan&)>& wanted);
@@ -74,34 +74,39 @@ class Run {
 };
 
 /// The phases that the properties asked for read, and what is only to be shown if it is to be;
-/// "values" is always one.
+/// kValues is always one.
 std::vector<PhasePlan> Run::Plans() const {
   std::vector<PhasePlan> plans = PlanPhases(test_case(), options_.subject.cannot);
-  if (!options_.to_be_shown) std::erase_if(plans, [](const auto& plan) { return plan.only_shown; });
+  if (!options_.to_be_shown)
+    std::erase_if(plans, [](const auto& plan) { return plan.facts().only_shown; });
   const auto selected = SelectProperties(options_.properties);  // all, if none are named
   if (!selected.ok()) return plans;
   std::erase_if(plans, [&](const PhasePlan& plan) {
-    const auto reads = [&](const Property* property) { return property->Reads(plan.name); };
+    const auto reads = [&](const Property* property) { return property->Reads(plan.phase); };
     const auto& properties = selected.value();
     const bool is_read = std::any_of(properties.begin(), properties.end(), reads);
     // What follows a fault is judged in place of what it struck.
-    const bool is_of_fault = plan.armed || plan.beside_struck;
-    return plan.name != "values" && !is_of_fault && (test_case().as_stated || !is_read);
+    const bool is_of_fault = plan.armed || plan.facts().repeats_struck;
+    return plan.phase != Phase::kValues && !is_of_fault && (test_case().as_stated || !is_read);
   });
   return plans;
 }
 
-std::string Run::SavedBy(const std::string& phase) const {
-  const std::string struck = StruckPhase(test_case(), options_.subject.cannot);
-  if (phase == "after") return SavedBy(struck);
-  // Paths as long as that of the struck phase: a framework may send them to other ranks, and how
-  // many bytes travel is a fact.
-  if (phase == "undisturbed") return options_.directory + "/alone_" + struck;
-  if (phase == "undisturbed_again") return options_.directory + "/again_" + struck;
+std::string Run::SavedBy(Phase phase) const {
+  const PhaseFacts& facts = FactsOf(phase);
+  if (facts.repeats_struck) {
+    const Phase struck = StruckPhase(test_case(), options_.subject.cannot);
+    if (facts.follows_struck) return SavedBy(struck);
+    // Paths as long as that of the struck phase: a framework may send them to other ranks, and how
+    // many bytes travel is a fact.
+    const char* as = phase == Phase::kUndisturbed ? "alone" : "again";
+    return fmt::format("{}/{}_{}", options_.directory, as, NameOf(struck));
+  }
   // What is kept is a training job's state, if the reference is to train.
   const bool trains = test_case().subject == kReference && test_case().steps > 0;
-  if (phase == (trains ? "train" : "values") && !options_.save_to.empty()) return options_.save_to;
-  return options_.directory + "/saved_" + phase;
+  const Phase kept = trains ? Phase::kTrain : Phase::kValues;
+  if (phase == kept && !options_.save_to.empty()) return options_.save_to;
+  return fmt::format("{}/saved_{}", options_.directory, NameOf(phase));
 }
 
 /// Why what a subject saved is judged only by what it restores, or empty if the oracle reads it. An
@@ -119,47 +124,45 @@ std::string WhyNotRead(const std::string& directory) {
 
 /// Why a planned phase cannot run here, or nothing.
 std::string Run::WhyNot(const PhasePlan& plan) const {
-  if (!plan.resumes.empty() && !std::filesystem::exists(SavedBy(plan.resumes))) {
-    return fmt::format("phase {} saved nothing to resume from", plan.resumes);
+  const std::optional<Phase> resumes = plan.facts().resumes;
+  if (resumes && !std::filesystem::exists(SavedBy(*resumes))) {
+    return fmt::format("phase {} saved nothing to resume from", NameOf(*resumes));
   }
-  if (plan.beside_struck && !options_.save_to.empty()) {
+  if (plan.facts().repeats_struck && !options_.save_to.empty()) {
     return "the directory of --save-to keeps what the fault left there";
   }
-  if (plan.mode == RunMode::kMemory && !options_.measures_memory) {
+  if (plan.facts().mode == RunMode::kMemory && !options_.measures_memory) {
     return "memory is not measured in runs of many cases";
   }
   return launcher_.CannotRun(plan);
 }
 
 Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
-  phase = {.name = plan.name,
-           .mode = ToString(plan.mode),
-           .strategy = plan.strategy,
-           .mesh = plan.mesh,
-           .skipped = WhyNot(plan)};
+  phase = {
+      .phase = plan.phase, .strategy = plan.strategy, .mesh = plan.mesh, .skipped = WhyNot(plan)};
   if (!phase.skipped.empty()) return Ok();
-  if (plan.saves && SavedBy(plan.name) == options_.save_to) {
+  if (plan.saves && SavedBy(plan.phase) == options_.save_to) {
     // A second launch finds the first one's steps, which it saves anew.
     had_steps_ = had_steps_ || (!launched_ && !NamesIn(options_.save_to).empty());
     launched_ = true;
   }
   const bool is_struck = plan.armed && Disrupts(test_case());
-  if (plan.saves && SavedBy(plan.name) != options_.save_to && plan.follows.empty()) {
+  if (plan.saves && SavedBy(plan.phase) != options_.save_to && !plan.follows) {
     std::error_code error;  // of an earlier launch; a save that cannot replace it says so
-    std::filesystem::remove_all(SavedBy(plan.name), error);
+    std::filesystem::remove_all(SavedBy(plan.phase), error);
     // What a fault may cost. What a subject saves over is its own affair: it is asked for a
     // directory.
     if (test_case().leftovers || (is_struck && test_case().subject == kReference)) {
       SP_TRY(plan.trains
-                 ? LeaveStepsAsAnEarlierJob(SavedBy(plan.name), test_case().SavedSteps().front())
-                 : LeaveAsAnEarlierJob(SavedBy(plan.name)));
+                 ? LeaveStepsAsAnEarlierJob(SavedBy(plan.phase), test_case().SavedSteps().front())
+                 : LeaveAsAnEarlierJob(SavedBy(plan.phase)));
     }
   }
-  Tell(fmt::format("{}: {} ranks, {}", plan.name, plan.WorldSize(), plan.strategy));
+  Tell(fmt::format("{}: {} ranks, {}", plan.name(), plan.WorldSize(), plan.strategy));
   SP_ASSIGN(const auto exits,
             launcher_.Launch({test_case(), plan, prepared_.source, prepared_.locations,
-                              SavedBy(plan.resumes.empty() ? plan.name : plan.resumes),
-                              options_.directory + "/" + plan.name, captures_, fresh_}));
+                              SavedBy(plan.facts().resumes.value_or(plan.phase)),
+                              options_.directory + "/" + plan.name(), captures_, fresh_}));
   for (size_t rank = 0; rank < exits.size(); ++rank) {
     RankEvidence& left = phase.ranks.emplace_back();
     left.rank = static_cast<int64_t>(rank);
@@ -167,12 +170,12 @@ Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
     left.exit = exits[rank].exit;
     left.stderr_tail = exits[rank].stderr_tail;
   }
-  if (plan.saves) phase.saved_files = NamesIn(SavedBy(plan.name));
-  if (is_struck || plan.beside_struck) {
-    evidence_.oracle.left[plan.name] =
+  if (plan.saves) phase.saved_files = NamesIn(SavedBy(plan.phase));
+  if (is_struck || plan.facts().repeats_struck) {
+    evidence_.oracle.left[plan.phase] =
         test_case().subject == kReference
-            ? InspectLeft(SavedBy(plan.name), plan.trains, is_struck || !plan.follows.empty())
-            : InspectLeftBySubject(SavedBy(plan.name), /*may_be_cut_short=*/is_struck);
+            ? InspectLeft(SavedBy(plan.phase), plan.trains, is_struck || plan.follows.has_value())
+            : InspectLeftBySubject(SavedBy(plan.phase), /*may_be_cut_short=*/is_struck);
   }
   return Ok();
 }
@@ -192,34 +195,35 @@ Status Run::Consult() {
   SP_ASSIGN(evidence_.oracle, oracle::Consult(test_case(), prepared_.source, captures_));
   evidence_.oracle.left = left;
   for (const PhasePlan& plan : Plans()) {
-    if (!plan.saves || plan.mode != RunMode::kValues) continue;
-    if (plan.beside_struck) continue;  // judged by what they leave
-    if (!std::filesystem::exists(SavedBy(plan.name))) continue;
+    if (!plan.saves || plan.facts().mode != RunMode::kValues) continue;
+    if (plan.facts().repeats_struck) continue;  // judged by what they leave
+    if (!std::filesystem::exists(SavedBy(plan.phase))) continue;
     if (plan.trains) {
       // A framework's keys, and what its steps have changed, are held against no file.
       if (test_case().subject == kReference) {
-        const std::string root = SavedBy(plan.name);
+        const std::string root = SavedBy(plan.phase);
         const bool was_empty = root != options_.save_to || !had_steps_;
-        const SavedRoot& found = evidence_.oracle.roots[plan.name] = ReadSavedRoot(root, was_empty);
+        const SavedRoot& found = evidence_.oracle.roots[plan.phase] =
+            ReadSavedRoot(root, was_empty);
         const int64_t last = test_case().SavedSteps().back();
         const auto is_last = [&](const SavedStep& step) { return step.name == StepName(last); };
         // What is not there, checkpoint.commit_whole says.
         if (std::any_of(found.steps.begin(), found.steps.end(), is_last)) {
-          evidence_.oracle.saved[plan.name] =
+          evidence_.oracle.saved[plan.phase] =
               ReadSavedState(root + "/" + StepName(last), declared.tensors);
         }
       }
       continue;
     }
     if (evidence_.WhyCannot("saved_files") == nullptr) {
-      if (const std::string why = WhyNotRead(SavedBy(plan.name)); !why.empty()) {
+      if (const std::string why = WhyNotRead(SavedBy(plan.phase)); !why.empty()) {
         evidence_.cannot["saved_files"] = why;
         SP_TRY(WriteRun(options_.directory, evidence_));
       }
     }
     if (evidence_.WhyCannot("saved_files") != nullptr) continue;
-    const std::string saved = SavedBy(plan.name);
-    evidence_.oracle.saved[plan.name] = oracle::ReadCheckpoint(
+    const std::string saved = SavedBy(plan.phase);
+    evidence_.oracle.saved[plan.phase] = oracle::ReadCheckpoint(
         saved, oracle::LocateSaved(test_case(), saved), captures_, declared.tensors);
   }
   return WriteOracle(options_.directory, evidence_.oracle);
@@ -229,7 +233,7 @@ Status Run::LaunchAgain(const std::function<bool(const PhasePlan&)>& wanted) {
   for (const PhasePlan& plan : Plans()) {
     if (!wanted(plan)) continue;
     for (PhaseEvidence& phase : evidence_.phases) {
-      if (phase.name == plan.name) SP_TRY(Launch(plan, phase));
+      if (phase.phase == plan.phase) SP_TRY(Launch(plan, phase));
     }
   }
   SP_TRY(WriteRun(options_.directory, evidence_));
@@ -246,7 +250,7 @@ Result<std::vector<PropertyResult>> Run::JudgeAll() {
     Tell(fmt::format("capture: running again to record the bytes of {} tensors", captures_.size()));
     SP_TRY(LaunchAgain([&](const PhasePlan& plan) {
       return std::any_of(captures_.begin(), captures_.end(),
-                         [&](const auto& c) { return c.phase == plan.name; });
+                         [&](const auto& c) { return c.phase == plan.phase; });
     }));
     SP_ASSIGN(read, ReadEvidence(options_.directory));
     results = Judge(read, options_.properties);
@@ -260,16 +264,19 @@ Result<std::vector<PropertyResult>> Run::Confirm(std::vector<PropertyResult> res
   if (WorstVerdict(results) != Verdict::kFail) return results;
   Tell("confirming in fresh processes");
   fresh_ = true;  // the bytes that were captured are captured at once
-  std::set<std::string> failed;
+  std::set<Phase> failed;
   for (const PropertyResult& result : results) {
-    for (const Finding& finding : result.judgement.findings()) failed.insert(finding.phase);
+    for (const Finding& finding : result.judgement.findings()) {
+      if (finding.phase) failed.insert(*finding.phase);
+    }
   }
   SP_TRY(LaunchAgain([&](const PhasePlan& plan) {
-    if (plan.mode == RunMode::kMemory) return false;  // its ranks were fresh ones
+    if (plan.facts().mode == RunMode::kMemory) return false;  // its ranks were fresh ones
     // What a fault struck, and what is held against it, are one story.
-    if ((plan.armed && Disrupts(test_case())) || plan.beside_struck) return true;
+    if ((plan.armed && Disrupts(test_case())) || plan.facts().repeats_struck) return true;
     // What resumes depends on what was saved: it runs again after it.
-    return failed.contains(plan.name) || failed.contains(plan.resumes);
+    const std::optional<Phase> resumes = plan.facts().resumes;
+    return failed.contains(plan.phase) || (resumes && failed.contains(*resumes));
   }));
   SP_ASSIGN(auto confirmed, JudgeAll());
   if (WorstVerdict(confirmed) == Verdict::kFail) return confirmed;

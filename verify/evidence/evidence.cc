@@ -27,7 +27,7 @@ bool StageRecord::Is(const std::string& key) const {
   return plain ? name == key : Key() == key;
 }
 
-const StageRecord* RankEvidence::Stage(const std::string& key) const {
+const StageRecord* RankEvidence::Stage(const StageKey& key) const {
   // The last one: a stage that is reached again (the next step, say) replaces the earlier.
   for (auto stage = stages.rbegin(); stage != stages.rend(); ++stage) {
     if (stage->Is(key)) return &*stage;
@@ -44,9 +44,9 @@ const TensorDescriptor& RankEvidence::Descriptor(const TensorState& state) const
   return descriptors[state.descriptor];
 }
 
-const PhaseEvidence* Evidence::Phase(const std::string& name) const {
-  for (const PhaseEvidence& phase : phases) {
-    if (phase.name == name) return &phase;
+const PhaseEvidence* Evidence::Phase(shardproof::Phase phase) const {
+  for (const PhaseEvidence& each : phases) {
+    if (each.phase == phase) return &each;
   }
   return nullptr;
 }

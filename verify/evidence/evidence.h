@@ -11,6 +11,7 @@
 
 #include "src/digest/digest.hpp"
 #include "verify/case/case.h"
+#include "verify/evidence/stage_key.h"
 
 namespace shardproof {
 
@@ -209,20 +210,21 @@ struct RankEvidence {
   std::string exit;         ///< by the launcher: "ok", "exit 3", "signal 9", "hang"
   std::string stderr_tail;  ///< last lines, for a rank that did not end well
 
-  const StageRecord* Stage(const std::string& key) const;  ///< by StageRecord::Key
+  const StageRecord* Stage(const StageKey& key) const;  ///< by StageRecord::Key
   const TensorDescriptor& Descriptor(const TensorState& state) const;
 };
 
-/// One launch of the subject: one mesh, one strategy, one mode.
+/// One launch of the subject: one mesh, one strategy.
 struct PhaseEvidence {
-  std::string name;  ///< "values", "plain", "resume", "memory", "fault"
-  std::string mode;  ///< "values" (fresh allocations poisoned) or "memory" (nothing poisoned)
+  Phase phase = Phase::kValues;
   std::string strategy;
   std::vector<AxisCase> mesh;
   std::string skipped;                        ///< why this phase did not run, or empty
   std::vector<std::string> saved_files = {};  ///< names in the checkpoint that it left, sorted
   std::vector<RankEvidence> ranks;
 
+  const char* name() const { return NameOf(phase); }
+  const PhaseFacts& facts() const { return FactsOf(phase); }
   int64_t WorldSize() const { return static_cast<int64_t>(ranks.size()); }
 };
 
@@ -304,10 +306,9 @@ struct DerivedExpectation {
 /// What the oracle says, from the Case and the files alone, without the pipeline.
 struct OracleRecord {
   CheckpointRecord source;
-  std::map<std::string, CheckpointRecord> saved;  ///< by phase name: what that phase saved last
-  std::map<std::string, SavedRoot> roots = {};    ///< by phase name: where a job that trains saved
-  std::map<std::string, LeftRecord> left =
-      {};  ///< by phase name: of what a fault struck, and of what follows
+  std::map<Phase, CheckpointRecord> saved;     ///< what that phase saved last
+  std::map<Phase, SavedRoot> roots = {};       ///< where that phase, which trains, saved
+  std::map<Phase, LeftRecord> left = {};       ///< of what a fault struck, and of what follows
   std::vector<std::vector<std::string>> ties;  ///< expected alias groups of two or more names
   std::map<std::string, DerivedExpectation> derived;
   /// Keys the model has and the source lacks: the bytes that initialisation must give, as tensors.
@@ -330,7 +331,7 @@ struct Evidence {
   OracleRecord oracle;
   std::vector<PhaseEvidence> phases;
 
-  const PhaseEvidence* Phase(const std::string& name) const;
+  const PhaseEvidence* Phase(shardproof::Phase phase) const;
   /// Why the subject lacks a capability; null if it did not say that it does.
   const std::string* WhyCannot(const std::string& capability) const;
 };

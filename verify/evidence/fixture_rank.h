@@ -80,7 +80,7 @@ class EvidenceFiles : public testing::Test {
 };
 
 inline RankHeader Header() {
-  return {0, 2, {{"dp_shard", 2}}, {0}, "reference", "values", "plain", 7};
+  return {0, 2, {{"dp_shard", 2}}, {0}, "reference", RunMode::kValues, "plain", 7};
 }
 
 inline TensorDescriptor Weight() {

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -22,17 +20,15 @@ using nlohmann::json;
 constexpr size_t kRunBytesMax = 256u << 20;
 constexpr uint64_t kStateBytesMax = uint64_t{4} << 30;
 
-const NameTable& ModeNames() {
-  static const NameTable names = {"values", "memory"};
-  return names;
-}
-
-// A phase is a directory under the evidence; its name comes from a file that anybody may have made.
-bool IsSafeName(const std::string& name) {
-  return !name.empty() && name.size() <= 100 && name[0] != '.' &&
-         std::all_of(name.begin(), name.end(), [](unsigned char c) {
-           return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
-         });
+/// The mode is the table's; a file that has another was written by something else.
+void CheckMode(FieldReader& fields, Phase phase, Complaint& complaint) {
+  std::string mode;
+  fields.Required("mode", mode);
+  const char* expected = NameOf(FactsOf(phase).mode);
+  if (fields.ok() && mode != expected) {
+    complaint.Expected(fields.PointerTo("mode"),
+                       fmt::format("{}, as of phase {}", expected, NameOf(phase)), mode);
+  }
 }
 
 void ParseRankExit(const JsonValue& value, const std::string& pointer, std::set<int64_t>& seen,
@@ -48,14 +44,15 @@ void ParseRankExit(const JsonValue& value, const std::string& pointer, std::set<
     complaint.Say(pointer, fmt::format("rank {} is given twice", rank));
 }
 
-PhaseEvidence ParsePhase(const JsonValue& value, const std::string& pointer, Complaint& complaint) {
+PhaseEvidence ReadPhase(const JsonValue& value, const std::string& pointer, Complaint& complaint) {
   PhaseEvidence phase;
   FieldReader fields(value, pointer, complaint);
-  fields.Required("name", phase.name);
-  if (fields.ok() && !IsSafeName(phase.name)) {
-    complaint.Expected(fields.PointerTo("name"), "letters, digits, '-', '_' and '.'", phase.name);
-  }
-  fields.OneOf("mode", ModeNames(), phase.mode);
+  std::string name;
+  fields.Required("name", name);
+  const auto known = ParsePhase(name);
+  if (fields.ok() && !known.ok()) complaint.Say(fields.PointerTo("name"), known.error().message);
+  if (known.ok()) phase.phase = known.value();
+  CheckMode(fields, phase.phase, complaint);
   fields.Required("strategy", phase.strategy);
   phase.mesh = ParseAxes(fields, "mesh");
   fields.Optional("skipped", phase.skipped);
@@ -89,11 +86,11 @@ Result<Evidence> ParseRun(const JsonValue& value) {
                     ParseStrings(names, at, complaint, evidence.shows[what]);
                   });
   }
-  std::set<std::string> names;
+  std::set<Phase> known;
   ForEach(fields, "phases", [&](const JsonValue& phase, const std::string& pointer) {
-    evidence.phases.push_back(ParsePhase(phase, pointer, complaint));
-    if (!names.insert(evidence.phases.back().name).second) {
-      complaint.Say(pointer, fmt::format("phase {} is given twice", evidence.phases.back().name));
+    evidence.phases.push_back(ReadPhase(phase, pointer, complaint));
+    if (!known.insert(evidence.phases.back().phase).second) {
+      complaint.Say(pointer, fmt::format("phase {} is given twice", evidence.phases.back().name()));
     }
   });
   fields.Finish();
@@ -117,8 +114,8 @@ json PhaseToJson(const PhaseEvidence& phase) {
   for (const RankEvidence& rank : phase.ranks) {
     ranks.push_back({{"rank", rank.rank}, {"exit", rank.exit}, {"stderr_tail", rank.stderr_tail}});
   }
-  return {{"name", phase.name},
-          {"mode", phase.mode},
+  return {{"name", phase.name()},
+          {"mode", NameOf(phase.facts().mode)},
           {"strategy", phase.strategy},
           {"mesh", AxesToJson(phase.mesh)},
           {"skipped", phase.skipped},
@@ -164,7 +161,7 @@ Result<Evidence> ReadEvidence(const std::string& directory) {
   for (PhaseEvidence& phase : evidence.phases) {
     if (!phase.skipped.empty()) continue;
     for (RankEvidence& rank : phase.ranks) {
-      const std::string label = fmt::format("{}/rank_{}", phase.name, rank.rank);
+      const std::string label = fmt::format("{}/rank_{}", phase.name(), rank.rank);
       ReadRank(directory + "/" + label, label, budget_bytes, rank);
     }
   }

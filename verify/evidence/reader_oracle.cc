@@ -217,6 +217,19 @@ DerivedExpectation ParseDerived(const JsonValue& value, const std::string& point
   return derived;
 }
 
+/// Records by phase: what `read` makes of each.
+template <typename Record>
+void ReadByPhase(FieldReader& fields, const char* name, Complaint& complaint,
+                 Record (*read)(const JsonValue&, const std::string&, Complaint&),
+                 std::map<Phase, Record>& records) {
+  ForEachMember(fields, name,
+                [&](const std::string& key, const JsonValue& value, const std::string& at) {
+                  const auto phase = ParsePhase(key);
+                  if (!phase.ok()) return complaint.Say(at, phase.error().message);
+                  records[phase.value()] = read(value, at, complaint);
+                });
+}
+
 OracleRecord ParseFields(const JsonValue& value, Complaint& complaint) {
   OracleRecord oracle;
   FieldReader fields(value, "", complaint);
@@ -225,22 +238,10 @@ OracleRecord ParseFields(const JsonValue& value, Complaint& complaint) {
   if (const auto source = fields.Object("source")) {
     oracle.source = ParseCheckpoint(*source, "/source", complaint);
   }
-  ForEachMember(fields, "saved",
-                [&](const std::string& name, const JsonValue& saved, const std::string& at) {
-                  oracle.saved[name] = ParseCheckpoint(saved, at, complaint);
-                });
-  if (fields.Known("left")) {  // likewise
-    ForEachMember(fields, "left",
-                  [&](const std::string& name, const JsonValue& left, const std::string& at) {
-                    oracle.left[name] = ParseLeft(left, at, complaint);
-                  });
-  }
-  if (fields.Known("roots")) {  // older evidence does not say
-    ForEachMember(fields, "roots",
-                  [&](const std::string& name, const JsonValue& root, const std::string& at) {
-                    oracle.roots[name] = ParseRoot(root, at, complaint);
-                  });
-  }
+  ReadByPhase(fields, "saved", complaint, ParseCheckpoint, oracle.saved);
+  // Older evidence does not say.
+  if (fields.Known("left")) ReadByPhase(fields, "left", complaint, ParseLeft, oracle.left);
+  if (fields.Known("roots")) ReadByPhase(fields, "roots", complaint, ParseRoot, oracle.roots);
   ForEach(fields, "ties", [&](const JsonValue& group, const std::string& at) {
     ParseStrings(group, at, complaint, oracle.ties.emplace_back(), "an array of names");
   });
@@ -266,11 +267,11 @@ Status WriteOracle(const std::string& directory, const OracleRecord& oracle) {
   out.Begin('{').Add("schema", 1);
   AddCheckpoint(out.Key("source"), oracle.source);
   out.Begin("saved", '{');
-  for (const auto& [name, saved] : oracle.saved) AddCheckpoint(out.Key(name), saved);
+  for (const auto& [phase, saved] : oracle.saved) AddCheckpoint(out.Key(NameOf(phase)), saved);
   out.End('}').Begin("roots", '{');
-  for (const auto& [name, root] : oracle.roots) AddRoot(out.Key(name), root);
+  for (const auto& [phase, root] : oracle.roots) AddRoot(out.Key(NameOf(phase)), root);
   out.End('}').Begin("left", '{');
-  for (const auto& [name, left] : oracle.left) AddLeft(out.Key(name), left);
+  for (const auto& [phase, left] : oracle.left) AddLeft(out.Key(NameOf(phase)), left);
   out.End('}').Add("ties", oracle.ties).Begin("derived", '{');
   for (const auto& [name, derived] : oracle.derived) AddDerived(out.Key(name), derived);
   out.End('}');

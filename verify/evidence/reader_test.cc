@@ -186,22 +186,25 @@ TEST_F(EvidenceFiles, MissingStreamsAreDamageOfThatRankOnly) {
   run.test_case.model.checkpoint = "models/tiny";
   run.test_case.mesh = {{"dp_shard", 2}};
   run.phases.resize(2);
-  run.phases[0] = {"values", "values", "plain", run.test_case.mesh, "", {}};
+  run.phases[0] = {.phase = Phase::kValues, .strategy = "plain", .mesh = run.test_case.mesh};
   run.phases[0].ranks.resize(2);
   run.phases[0].ranks[1].rank = 1;
   run.phases[0].ranks[1].exit = "signal 9";
   run.phases[0].ranks[1].stderr_tail = "Killed \xff";
-  run.phases[1] = {"memory", "memory", "plain", run.test_case.mesh, "no GPU", {}};
+  run.phases[1] = {.phase = Phase::kMemory,
+                   .strategy = "plain",
+                   .mesh = run.test_case.mesh,
+                   .skipped = "no GPU"};
   ASSERT_TRUE(WriteRun(directory_, run).ok());
   const Evidence evidence = ReadEvidence(directory_).value();
   EXPECT_EQ(evidence.test_case.model.checkpoint, "models/tiny");
-  EXPECT_EQ(evidence.Phase("values")->WorldSize(), 2);
+  EXPECT_EQ(evidence.Phase(Phase::kValues)->WorldSize(), 2);
   EXPECT_EQ(evidence.phases[0].ranks[0].damage, "");
   EXPECT_TRUE(evidence.phases[0].ranks[0].closed);
   EXPECT_EQ(evidence.phases[0].ranks[1].exit, "signal 9");
   EXPECT_THAT(evidence.phases[0].ranks[1].damage, HasSubstr("rank_1.facts.jsonl: No such file"));
-  EXPECT_EQ(evidence.Phase("memory")->skipped, "no GPU");
-  EXPECT_EQ(evidence.Phase("resume"), nullptr);
+  EXPECT_EQ(evidence.Phase(Phase::kMemory)->skipped, "no GPU");
+  EXPECT_EQ(evidence.Phase(Phase::kResume), nullptr);
   EXPECT_THAT(evidence.oracle.source.error, HasSubstr("no oracle.json"));
 }
 
@@ -223,9 +226,12 @@ TEST_F(EvidenceFiles, RefusesRunFilesThatAreWrong) {
       {R"({"schema":2,"case":{},"phases":[]})", "/schema"},
       {R"({"schema":1,"case":{},"phases":[]})", "/case: document: field \"schema\" is missing"},
       {R"({"schema":1,"case":7,"phases":[]})", "/case: expected an object, found 7"},
-      {head + phase("../etc", ranks), "/phases/0/name: expected letters"},
-      {head + phase("a", R"("world_size":99999999,"ranks":[])"), "from 0 to 65536"},
-      {head + phase("a", R"("world_size":1,"ranks":[{"rank":1,"exit":"ok"}])"), "from 0 to 0"},
+      {head + phase("../etc", ranks),
+       "/phases/0/name: there is no phase '../etc': expected one of values, plain"},
+      {head + phase("load", ranks), "there is no phase 'load'"},
+      {head + phase("memory", ranks), "/phases/0/mode: expected memory, as of phase memory"},
+      {head + phase("values", R"("world_size":99999999,"ranks":[])"), "from 0 to 65536"},
+      {head + phase("values", R"("world_size":1,"ranks":[{"rank":1,"exit":"ok"}])"), "from 0 to 0"},
   };
   for (const auto& [text, message] : kRuns) {
     Spill(directory_ + "/run.json", text);

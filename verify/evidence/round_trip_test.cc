@@ -49,14 +49,14 @@ TEST_F(EvidenceFiles, RoundTripEveryRecord) {
   EXPECT_EQ(d.local_stride, Weight().local_stride);
 
   ASSERT_EQ(rank.stages.size(), 3u);
-  ExpectEqual(rank.Stage("loaded")->tensors.at("b"), Value(0));
-  ExpectEqual(rank.Stage("ready")->tensors.at("layer.weight"), Value(0));
-  EXPECT_EQ(rank.Stage("ready")->tensors.at("b").storage_bytes, 4096u);
-  EXPECT_EQ(rank.Stage("ready")->tensors.at("b").committed_bytes, 0u);
-  EXPECT_FALSE(rank.Stage("loaded")->tensors.at("b").storage_bytes.has_value());
-  EXPECT_EQ(rank.Stage("restored@2")->step, 2);
-  EXPECT_EQ(rank.Stage("restored@2")->tensors.size(), 1u);
-  EXPECT_EQ(rank.Stage("restored@2")->tensors.at("layer.weight").nan_count, 0u);
+  ExpectEqual(rank.Stage(Stage::kLoaded)->tensors.at("b"), Value(0));
+  ExpectEqual(rank.Stage(Stage::kReady)->tensors.at("layer.weight"), Value(0));
+  EXPECT_EQ(rank.Stage(Stage::kReady)->tensors.at("b").storage_bytes, 4096u);
+  EXPECT_EQ(rank.Stage(Stage::kReady)->tensors.at("b").committed_bytes, 0u);
+  EXPECT_FALSE(rank.Stage(Stage::kLoaded)->tensors.at("b").storage_bytes.has_value());
+  EXPECT_EQ(rank.Stage(std::string("restored@2"))->step, 2);
+  EXPECT_EQ(rank.Stage(std::string("restored@2"))->tensors.size(), 1u);
+  EXPECT_EQ(rank.Stage(std::string("restored@2"))->tensors.at("layer.weight").nan_count, 0u);
   for (const StageRecord& stage : rank.stages) EXPECT_TRUE(stage.complete);
 
   EXPECT_EQ(rank.collectives.at(0).count, 15u);
@@ -96,9 +96,9 @@ TEST_F(EvidenceFiles, KeepsModelAndOptimizerApart) {
   EXPECT_EQ(rank.damage, "");
   ASSERT_EQ(rank.stages.size(), 2u);
   EXPECT_EQ(rank.stages[1].Key(), "stepped@1.optimizer");
-  EXPECT_EQ(rank.Stage("stepped@1")->tensors.size(), 1u);
-  EXPECT_EQ(rank.Stage("stepped@1")->rng, "0123456789abcdef0123456789abcdef");
-  const StageRecord& kept = *rank.Stage("stepped@1.optimizer");
+  EXPECT_EQ(rank.Stage(std::string("stepped@1"))->tensors.size(), 1u);
+  EXPECT_EQ(rank.Stage(std::string("stepped@1"))->rng, "0123456789abcdef0123456789abcdef");
+  const StageRecord& kept = *rank.Stage(std::string("stepped@1.optimizer"));
   EXPECT_TRUE(kept.tensors.empty());
   ASSERT_TRUE(kept.optimizer.has_value());
   EXPECT_EQ(kept.optimizer->groups.at(0).options.at("lr"), "0.1");
@@ -138,12 +138,12 @@ TEST_F(EvidenceFiles, OracleRoundTrips) {
                     {4096, 0, {Digest(5, 6)}},
                     {{0, "abcd"}}};
   oracle.source.tensors["w"] = tensor;
-  oracle.saved["values"].error = "cannot read";
-  oracle.roots["train"] = {.error = "e",
-                           .was_empty = false,
-                           .latest = "step-00000002\n",
-                           .names = {"latest", "step-00000002"},
-                           .steps = {{"step-00000002", true, 3, {"one", "two"}}}};
+  oracle.saved[Phase::kValues].error = "cannot read";
+  oracle.roots[Phase::kTrain] = {.error = "e",
+                                 .was_empty = false,
+                                 .latest = "step-00000002\n",
+                                 .names = {"latest", "step-00000002"},
+                                 .steps = {{"step-00000002", true, 3, {"one", "two"}}}};
   oracle.ties = {{"a", "b"}};
   oracle.derived["rope"] = {"rope default", {1.0f, 0.1f, -0.0f, INFINITY}, 2};
   oracle.missing["m"] = tensor;
@@ -161,16 +161,16 @@ TEST_F(EvidenceFiles, OracleRoundTrips) {
   EXPECT_EQ(read.source.tensors.at("w").name, "w");
   EXPECT_TRUE(read.source.tensors.at("w").keys.empty());
   EXPECT_EQ(read.source.tensors.at("packed").keys, tensor.keys);
-  EXPECT_EQ(read.saved.at("values").error, "cannot read");
-  const SavedRoot& root = read.roots.at("train");
+  EXPECT_EQ(read.saved.at(Phase::kValues).error, "cannot read");
+  const SavedRoot& root = read.roots.at(Phase::kTrain);
   EXPECT_EQ(root.error, "e");
   EXPECT_FALSE(root.was_empty);
   EXPECT_EQ(root.latest, "step-00000002\n");
-  EXPECT_EQ(root.names, oracle.roots["train"].names);
+  EXPECT_EQ(root.names, oracle.roots[Phase::kTrain].names);
   EXPECT_EQ(root.steps.at(0).name, "step-00000002");
   EXPECT_TRUE(root.steps.at(0).sealed);
   EXPECT_EQ(root.steps.at(0).tensors, 3);
-  EXPECT_EQ(root.steps.at(0).damage, oracle.roots["train"].steps[0].damage);
+  EXPECT_EQ(root.steps.at(0).damage, oracle.roots[Phase::kTrain].steps[0].damage);
   EXPECT_EQ(read.ties, oracle.ties);
   EXPECT_EQ(read.derived.at("rope").values, oracle.derived["rope"].values);
   EXPECT_TRUE(std::signbit(read.derived.at("rope").values[2]));
@@ -183,6 +183,14 @@ TEST_F(EvidenceFiles, OracleRoundTrips) {
     Spill(directory_ + "/oracle.json", text.substr(0, size));
     EXPECT_FALSE(ReadOracle(directory_ + "/oracle.json").ok());
   }
+}
+
+TEST(StageKeyTest, IsAtItsStageAtEveryStep) {
+  EXPECT_TRUE(IsAt(std::string("stepped@3.optimizer"), Stage::kStepped));
+  EXPECT_TRUE(IsAt(std::string("bound.optimizer"), Stage::kBound));
+  EXPECT_TRUE(IsAt(Stage::kReady, Stage::kReady));
+  EXPECT_FALSE(IsAt(std::string("stepped_twice"), Stage::kStepped));
+  EXPECT_FALSE(IsAt({}, Stage::kStepped));
 }
 
 }  // namespace

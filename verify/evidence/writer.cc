@@ -58,7 +58,10 @@ Status EvidenceWriter::Rank(const RankHeader& header) {
   for (const AxisCase& axis : header.mesh)
     line.Begin('{').Add("name", axis.name).Add("size", axis.size).End('}');
   line.End(']').Add("coordinates", header.coordinates).Add("subject", header.subject);
-  line.Add("mode", header.mode).Add("strategy", header.strategy).Add("seed", header.seed).End('}');
+  line.Add("mode", NameOf(header.mode))
+      .Add("strategy", header.strategy)
+      .Add("seed", header.seed)
+      .End('}');
   return facts_->Append(line.text());
 }
 

@@ -23,7 +23,7 @@ struct RankHeader {
   std::vector<AxisCase> mesh;
   std::vector<int64_t> coordinates;  ///< one per axis
   std::string subject;
-  std::string mode;  ///< "values" or "memory"
+  RunMode mode = RunMode::kValues;
   std::string strategy;
   uint64_t seed = 0;
 };

@@ -17,9 +17,8 @@ std::string WhichCall(const Trigger& trigger, const std::string& call) {
     text += fmt::format(", of those of at least {} bytes", trigger.bytes_min);
   if (!trigger.what.empty())
     text += fmt::format(", of those with '{}' in their name", trigger.what);
-  if (!trigger.stage.empty()) text += fmt::format(", of those on the way to `{}`", trigger.stage);
-  const bool has_conditions =
-      trigger.bytes_min > 0 || !trigger.what.empty() || !trigger.stage.empty();
+  if (trigger.stage) text += fmt::format(", of those on the way to `{}`", NameOf(*trigger.stage));
+  const bool has_conditions = trigger.bytes_min > 0 || !trigger.what.empty() || trigger.stage;
   return has_conditions ? text + "," : text;
 }
 

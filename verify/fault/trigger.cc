@@ -1,7 +1,6 @@
 #include "verify/fault/trigger.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -35,12 +34,10 @@ Status SetField(const Case& test_case, const std::string& key, const std::string
   } else if (key == "what" && !value.empty()) {
     trigger.what = value;
   } else if (key == "stage") {
-    const bool is_known = std::find(kStages.begin(), kStages.end(), value) != kStages.end();
-    if (!is_known) {
-      return BadInput(
-          fmt::format("stage='{}': expected one of {}", value, fmt::join(kStages, ", ")));
+    trigger.stage = FindStage(value);
+    if (!trigger.stage) {
+      return BadInput(fmt::format("stage='{}': expected one of {}", value, ListStages()));
     }
-    trigger.stage = value;
   } else {
     return BadInput(fmt::format(
         "'{}={}': expected call=N, rank=R, what=TEXT, bytes=N or stage=NAME", key, value));
@@ -52,7 +49,7 @@ Status SetField(const Case& test_case, const std::string& key, const std::string
 
 bool Trigger::Matches(const FaultCall& call, const std::string& at) const {
   return call.bytes >= bytes_min && (what.empty() || call.what.find(what) != std::string::npos) &&
-         (stage.empty() || stage == at);
+         (!stage || at == *stage);
 }
 
 Result<std::optional<Trigger>> ParseTrigger(const Case& test_case, const std::string& where) {

@@ -1,12 +1,12 @@
 // When a fault strikes: the n-th of the calls that it is about, on one rank or on all.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "src/core/result.h"
+#include "src/stage/stage.h"
 #include "verify/case/case.h"
 
 namespace shardproof {
@@ -17,16 +17,12 @@ struct FaultCall {
   uint64_t bytes = 0;  ///< that are written or allocated, or travel
 };
 
-/// Stages that a rank of the reference works towards.
-inline constexpr std::array kStages = {"built", "loaded", "bound",    "sharded", "materialized",
-                                       "ready", "saved",  "restored", "stepped", "resumed"};
-
 struct Trigger {
   int64_t number = 0;           ///< of the calls that match, from 0
   std::optional<int64_t> rank;  ///< nothing: all of them
   std::string what;             ///< calls with this in their FaultCall::what; empty: all
   uint64_t bytes_min = 0;       ///< calls of at least so many bytes
-  std::string stage;            ///< calls while the rank works towards this stage; empty: all
+  std::optional<Stage> stage;   ///< calls while the rank works towards this stage; nothing: all
 
   bool Matches(const FaultCall& call, const std::string& at) const;
 };

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "src/comm/describe.h"
+#include "verify/case/names.h"
 #include "verify/fault/fault.h"
 #include "verify/fault/fault_descriptions.h"
 #include "verify/faults/decorators.h"
@@ -62,7 +63,7 @@ const FaultRegistration kRegistration{{
     .model = FaultModel::kMustBeSeen,
     .check = [](const Case& test_case, const std::vector<oracle::TensorLocation>& source,
                 const std::string& where) -> Status {
-      if (test_case.strategy == "each-reads-own" || test_case.strategy == "plain") {
+      if (test_case.strategy == "each-reads-own" || test_case.strategy == kPlainStrategy) {
         return BadInput("it acts on tensors that travel, and with strategy " + test_case.strategy +
                         " none does");
       }

@@ -32,7 +32,7 @@ std::string WhyNoLibrary() {
 
 /// The rule of a rank that is struck.
 Result<std::string> RuleOf(const InterposedFault& fault, const Trigger& trigger) {
-  if (!trigger.stage.empty()) {
+  if (trigger.stage) {
     return BadInput(
         "stage=: which stage a subject works towards is not known before it is there: expected "
         "call=, rank=, bytes= or what=");

@@ -61,11 +61,11 @@ class NotCounted {
 class UncountedObserver : public ObserverDecorator {
  public:
   using ObserverDecorator::ObserverDecorator;
-  void Enter(const std::string& stage) override {
+  void Enter(Stage stage) override {
     const NotCounted guard;
     inner_->Enter(stage);
   }
-  void Reached(const std::string& stage, int64_t step, const Model& model) override {
+  void Reached(Stage stage, int64_t step, const Model& model) override {
     const NotCounted guard;
     inner_->Reached(stage, step, model);
   }

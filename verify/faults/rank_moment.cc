@@ -1,7 +1,6 @@
 #include "verify/faults/rank_moment.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <cstdlib>
 #include <optional>
@@ -17,9 +16,9 @@ constexpr int64_t kCollectivesMax = int64_t{1} << 32;
 
 struct Target {
   int64_t rank = 0;
-  std::string stage;
+  std::optional<Stage> stage;         ///< nothing: at a collective
   std::optional<int64_t> step;        ///< of the stage; none: whichever comes first
-  std::optional<int64_t> collective;  ///< in place of a stage
+  std::optional<int64_t> collective;  ///< likewise
 };
 
 Result<Target> TargetOf(const Case& test_case, const std::string& where) {
@@ -35,14 +34,12 @@ Result<Target> TargetOf(const Case& test_case, const std::string& where) {
     SP_ASSIGN(target.step, ParseIndex(moment.substr(step + 1), test_case.steps + 1, "the step"));
     moment.resize(step);
   }
-  target.stage = moment;
-  for (const char* stage : kStages) {
-    if (moment == stage) return target;
-  }
+  target.stage = FindStage(moment);
+  if (target.stage) return target;
   return BadInput(
       fmt::format("'{}' is not RANK@STAGE or RANK@STAGE@STEP with STAGE one of {}, nor "
                   "RANK@#N with the number of a collective",
-                  where, fmt::join(kStages, ", ")));
+                  where, ListStages()));
 }
 
 /// When it happens: "when it has reached stage `ready`".
@@ -51,7 +48,7 @@ std::string InWords(const Target& target) {
     return fmt::format("before its {} collective", Ordinal(*target.collective + 1));
   }
   const std::string step = target.step ? fmt::format(" of step {}", *target.step) : "";
-  return fmt::format("when it has reached stage `{}`{}", target.stage, step);
+  return fmt::format("when it has reached stage `{}`{}", NameOf(*target.stage), step);
 }
 
 using Act = std::function<void(const std::string& moment)>;
@@ -60,11 +57,11 @@ class AtStage : public ObserverDecorator {
  public:
   AtStage(std::shared_ptr<Observer> inner, Target target, Act act)
       : ObserverDecorator(std::move(inner)), target_(std::move(target)), act_(std::move(act)) {}
-  void Reached(const std::string& stage, int64_t step, const Model& model) override {
+  void Reached(Stage stage, int64_t step, const Model& model) override {
     inner_->Reached(stage, step, model);
-    if (is_done_ || stage != target_.stage || target_.step.value_or(step) != step) return;
+    if (is_done_ || target_.stage != stage || target_.step.value_or(step) != step) return;
     is_done_ = true;
-    act_("at stage " + stage);
+    act_(std::string("at stage ") + NameOf(stage));
   }
 
  private:

@@ -16,7 +16,7 @@ std::function<Result<SubjectFault>(const Case&, const std::string& where)> InSys
     SubjectFault fault{.calls = calls};
     SP_ASSIGN(fault.calls->trigger, ParseTrigger(test_case, where));
     if (!fault.calls->trigger) return fault;
-    if (!fault.calls->trigger->stage.empty()) {
+    if (fault.calls->trigger->stage) {
       return BadInput(
           "stage=: which stage a subject works towards is not known before it is there: "
           "expected call=, rank=, what= or bytes=");

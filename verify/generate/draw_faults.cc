@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "src/stage/stage.h"
 #include "verify/case/names.h"
 #include "verify/generate/draw.h"
 
@@ -14,9 +15,12 @@ namespace shardproof::draw {
 namespace {
 
 /// A stage that every rank comes to, whatever the case.
-std::string EarlyStage() {
-  return OneOf<std::string>({"built", "sharded", "materialized", "ready"});
+Stage EarlyStage() {
+  return OneOf<Stage>({Stage::kBuilt, Stage::kSharded, Stage::kMaterialized, Stage::kReady});
 }
+
+/// "1@ready": the moment at which a rank comes to a stage.
+std::string At(const std::string& rank, Stage stage) { return rank + "@" + NameOf(stage); }
 
 using Certain = FaultDraw::Certain;
 using Anywhere = FaultDraw::Anywhere;
@@ -73,14 +77,14 @@ bool SavesBytes(const Case& made) {
 FaultCase FaultThatStrikes(const Case& made, const Choices& choices) {
   const int64_t ranks = made.WorldSize();
   if (made.transport != "sim" && Chance(40)) {
-    const std::string moment = fmt::format("{}@{}", Between(0, ranks - 1), EarlyStage());
+    const std::string moment = At(std::to_string(Between(0, ranks - 1)), EarlyStage());
     const std::string allocation = fmt::format("{}:0", Between(0, 800));
     return AtCertain(OneOf(choices.ThatStrike(true)), moment, allocation);
   }
   const std::string rank = std::to_string(Between(0, ranks - 1));
-  const std::string early = EarlyStage();
+  const Stage early = EarlyStage();
   if (SavesBytes(made) && Chance(8)) return {"file/rot", std::to_string(Between(0, 9999))};
-  return AtCertain(OneOf(choices.ThatStrike(false)), rank + "@" + early, "0:0");
+  return AtCertain(OneOf(choices.ThatStrike(false)), At(rank, early), "0:0");
 }
 
 /// Anything, anywhere: it may never come to it.
@@ -107,24 +111,26 @@ std::vector<FaultCase> BothStrike(Case& made) {
   const int64_t ranks = made.WorldSize();
   const std::string any = std::to_string(Between(0, ranks - 1));
   if (!made.faults.empty())
-    return {made.faults[0], {"rank/kill", any + "@resumed"}};  // restored from an older save
+    return {made.faults[0],
+            {"rank/kill", At(any, Stage::kResumed)}};  // restored from an older save
   if (ranks == 1 || Chance(10)) {
     return {{"file/slow", "0:0"},
-            OneOf<FaultCase>(
-                {{"file/fsync", "0:0"}, {"file/rename", "0:0"}, {"rank/kill", any + "@saved"}})};
+            OneOf<FaultCase>({{"file/fsync", "0:0"},
+                              {"file/rename", "0:0"},
+                              {"rank/kill", At(any, Stage::kSaved)}})};
   }
   const auto [a, b] = TwoRanks(ranks);
   if (made.transport != "sim" && Chance(30)) {
-    return {{OneOf<std::string>({"store/gone", "rank/slow"}), a + "@built"},
+    return {{OneOf<std::string>({"store/gone", "rank/slow"}), At(a, Stage::kBuilt)},
             {OneOf<std::string>({"rank/kill", "rank/stop"}),
-             b + "@" + OneOf<std::string>({"ready", "saved"})}};
+             At(b, OneOf<Stage>({Stage::kReady, Stage::kSaved}))}};
   }
   if (Chance(50))
     return {{"file/fsync", "0:" + a},
             {OneOf<std::string>({"file/fsync", "file/enospc"}), "0:" + b}};
-  const std::string stage = EarlyStage();
+  const Stage stage = EarlyStage();
   const std::vector<std::string> lost = {"rank/kill", "rank/leave"};
-  return {{OneOf(lost), a + "@" + stage}, {OneOf(lost), b + "@" + stage}};
+  return {{OneOf(lost), At(a, stage)}, {OneOf(lost), At(b, stage)}};
 }
 
 }  // namespace
@@ -141,7 +147,7 @@ void AddFaults(Case& made, const std::vector<DrawnFault>& faults) {
   }
   const Choices choices(faults, made);
   const bool is_late = Chance(50);
-  const std::string at_the_end = std::to_string(Between(0, ranks - 1)) + "@saved";
+  const std::string at_the_end = At(std::to_string(Between(0, ranks - 1)), Stage::kSaved);
   made.faults = {is_late ? FaultCase{"rank/kill", at_the_end} : FaultThatStrikes(made, choices)};
   if (is_late || Chance(40)) made.faults.push_back(FaultSomewhere(made, choices));
 }

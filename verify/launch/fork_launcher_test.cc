@@ -81,10 +81,10 @@ TEST_F(ForkLauncherTest, EveryRankEndsWellAndLeavesClosedEvidence) {
     EXPECT_EQ(left.damage, "");
     EXPECT_TRUE(left.closed);
     EXPECT_THAT(left.errors, IsEmpty());
-    for (const char* stage :
-         {"built", "loaded", "sharded", "materialized", "ready", "saved", "restored"}) {
-      ASSERT_NE(left.Stage(stage), nullptr) << stage;
-      EXPECT_TRUE(left.Stage(stage)->complete) << stage;
+    for (const Stage stage : {Stage::kBuilt, Stage::kLoaded, Stage::kSharded, Stage::kMaterialized,
+                              Stage::kReady, Stage::kSaved, Stage::kRestored}) {
+      ASSERT_NE(left.Stage(stage), nullptr) << NameOf(stage);
+      EXPECT_TRUE(left.Stage(stage)->complete) << NameOf(stage);
     }
   }
   const auto saved = oracle::Locate(directory_ / "saved");

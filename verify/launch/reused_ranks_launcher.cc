@@ -141,9 +141,10 @@ class StandingLauncher : public Launcher {
  public:
   explicit StandingLauncher(std::string directory) : directory_(std::move(directory)) {}
   std::string CannotRun(const PhasePlan& phase) const override {
-    return phase.mode == RunMode::kMemory ? "the rank processes are reused between cases, so their "
-                                            "memory holds what earlier cases left"
-                                          : "";
+    return phase.facts().mode == RunMode::kMemory
+               ? "the rank processes are reused between cases, so their "
+                 "memory holds what earlier cases left"
+               : "";
   }
   bool IsStanding() const override { return true; }
   Result<std::vector<RankExit>> Launch(const PhaseRun& run) override {

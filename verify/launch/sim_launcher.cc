@@ -43,7 +43,8 @@ Reach ReachIn(SimWorld& world, int64_t rank, const std::string& device) {
 /// Another stream of choices for every phase: they take the same steps.
 uint64_t SeedOf(const PhaseRun& run) {
   uint64_t seed = run.test_case.seed;
-  for (const char c : run.phase.name) seed = seed * 0x100000001b3 ^ static_cast<unsigned char>(c);
+  for (const char c : std::string_view(run.phase.name()))
+    seed = seed * 0x100000001b3 ^ static_cast<unsigned char>(c);
   return seed;
 }
 
@@ -130,7 +131,7 @@ class SimLauncher : public Launcher {
  public:
   explicit SimLauncher(bool here) : here_(here) {}
   std::string CannotRun(const PhasePlan& phase) const override {
-    return phase.mode == RunMode::kMemory
+    return phase.facts().mode == RunMode::kMemory
                ? "the ranks are threads of one process, so their memory cannot be told apart"
                : "";
   }

@@ -28,9 +28,13 @@ json FaultsFor(const PhaseRun& run) {
     const Fault fault = FindFault(asked.id).value();
     const SubjectFault strikes = fault.in_subject(run.test_case, asked.where).value();
     if (!strikes.moment) continue;
-    json one = {
-        {"id", asked.id},        {"where", asked.where},       {"model", NameOf(fault.model)},
-        {"rank", *strikes.rank}, {"act", strikes.moment->act}, {"stage", strikes.moment->stage}};
+    const std::optional<Stage> stage = strikes.moment->stage;
+    json one = {{"id", asked.id},
+                {"where", asked.where},
+                {"model", NameOf(fault.model)},
+                {"rank", *strikes.rank},
+                {"act", strikes.moment->act},
+                {"stage", stage ? NameOf(*stage) : ""}};
     if (strikes.moment->step) one["step"] = *strikes.moment->step;
     if (strikes.moment->collective) one["collective"] = *strikes.moment->collective;
     faults.push_back(std::move(one));
@@ -41,20 +45,20 @@ json FaultsFor(const PhaseRun& run) {
 json OrderForProgram(const PhaseRun& run) {
   json captures = json::array();
   for (const CaptureRequest& capture : run.captures) {
-    if (capture.phase != run.phase.name) continue;
+    if (capture.phase != run.phase.phase) continue;
     captures.push_back({{"tensor", capture.tensor},
                         {"byte_start", capture.byte_start},
                         {"byte_length", capture.byte_length}});
   }
   return {{"case", CaseToJson(run.test_case)},
           {"subject", run.test_case.subject},
-          {"phase", run.phase.name},
-          {"mode", ToString(run.phase.mode)},
+          {"phase", run.phase.name()},
+          {"mode", NameOf(run.phase.facts().mode)},
           {"strategy", run.phase.strategy},
           {"mesh", AxesToJson(run.phase.mesh)},
           {"world_size", run.phase.WorldSize()},
           {"saves", run.phase.saves},
-          {"resumes", !run.phase.resumes.empty()},
+          {"resumes", run.phase.facts().resumes.has_value()},
           {"steps", run.phase.trains ? run.test_case.steps : 0},
           {"source", run.source},
           {"save_to", run.save_to},
@@ -109,7 +113,7 @@ class SubjectLauncher : public Launcher {
     const std::string order = run.evidence + "/order.json";
     std::ofstream(order) << OrderForProgram(run).dump(1) << "\n";
     // What a memory run measures must not depend on what ran before.
-    if (run.fresh || run.phase.mode == RunMode::kMemory || StartsStruck(run) ||
+    if (run.fresh || run.phase.facts().mode == RunMode::kMemory || StartsStruck(run) ||
         !Warm(ScratchOf(run))) {
       ForkedProcesses processes([&](int64_t rank) { BeRank(run, order, rank); });
       auto exits = LaunchRanks(run, processes);

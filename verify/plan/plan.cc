@@ -4,6 +4,7 @@
 #include <functional>
 #include <utility>
 
+#include "verify/case/names.h"
 #include "verify/fault/fault.h"
 
 namespace shardproof {
@@ -32,54 +33,42 @@ bool IsOfTraining(const Case& test_case, const Cannot& cannot) {
          AnyFault(test_case, [](FaultModel model) { return model != FaultModel::kMustBeSeen; });
 }
 
-/// The phase that is struck, as it is without faults, and once more where nothing was before.
-void AddAfter(const Case& test_case, std::vector<PhasePlan>& phases) {
-  if (!Disrupts(test_case) || !phases.back().armed || !phases.back().saves) return;
-  PhasePlan after = phases.back();
-  after.armed = false;
-  after.beside_struck = true;
-  after.follows = std::exchange(after.name, "after");
-  PhasePlan undisturbed = after;
-  undisturbed.name = "undisturbed";
-  undisturbed.follows.clear();
-  phases.push_back(std::move(after));
-  phases.push_back(undisturbed);
-  if (test_case.subject == kReference || !undisturbed.trains) return;
-  undisturbed.name = "undisturbed_again";
-  phases.push_back(std::move(undisturbed));
+/// What the table says of a phase, for this Case.
+PhasePlan Planned(Phase phase, const Case& test_case, const Cannot& cannot) {
+  const PhaseFacts& facts = FactsOf(phase);
+  return {.phase = phase,
+          .strategy = facts.is_plain ? kPlainStrategy : test_case.strategy,
+          .mesh = facts.on_resume_mesh ? test_case.resume_mesh : test_case.mesh,
+          .armed = facts.may_be_struck && phase == StruckPhase(test_case, cannot),
+          .saves = facts.saves && !cannot.contains("save"),
+          .trains = facts.trains};
 }
 
-void AddTraining(const Case& test_case, const Cannot& cannot, std::vector<PhasePlan>& phases) {
-  if (test_case.steps == 0 || cannot.contains("train")) return;
-  const bool saves = !cannot.contains("save");
-  phases.push_back({.name = "train",
-                    .strategy = test_case.strategy,
-                    .mesh = test_case.mesh,
-                    .armed = IsOfTraining(test_case, cannot),
-                    .planted = true,
-                    .saves = saves,
-                    .trains = true});
-  AddAfter(test_case, phases);
-  phases.push_back({.name = "again",
-                    .strategy = test_case.strategy,
-                    .mesh = test_case.mesh,
-                    .planted = true,
-                    .trains = true});
-  if (test_case.subject == kReference && test_case.training.offload > 0) {
-    phases.push_back({.name = "train_on_device",
-                      .strategy = test_case.strategy,
-                      .mesh = test_case.mesh,
-                      .planted = true,
-                      .trains = true,
-                      .offloads = false});
-  }
-  if (saves && !test_case.resume_mesh.empty()) {
-    phases.push_back({.name = "train_resume",
-                      .strategy = test_case.strategy,
-                      .mesh = test_case.resume_mesh,
-                      .planted = true,
-                      .resumes = "train",
-                      .trains = true});
+/// Whether the Case asks for the phase, and the subject can. \pre it repeats no other one.
+bool IsAskedFor(const PhaseFacts& facts, const Case& test_case, const Cannot& cannot) {
+  const bool is_reference = test_case.subject == kReference;
+  if (facts.trains && (test_case.steps == 0 || cannot.contains("train"))) return false;
+  if (facts.resumes && (test_case.resume_mesh.empty() || cannot.contains("save"))) return false;
+  if (facts.is_plain && test_case.strategy == kPlainStrategy) return false;
+  // What is only shown is of the reference, and no subject's business.
+  if (facts.is_plain && (facts.only_shown ? !is_reference : cannot.contains("plain"))) return false;
+  return facts.offloads || (is_reference && test_case.training.offload > 0);
+}
+
+/// The phase that is struck, as it is without faults, and once more where nothing was before.
+void AddRepeats(const Case& test_case, std::vector<PhasePlan>& phases) {
+  if (!Disrupts(test_case) || !phases.back().armed || !phases.back().saves) return;
+  const PhasePlan struck = phases.back();
+  for (const PhaseFacts& facts : kPhases) {
+    if (!facts.repeats_struck) continue;
+    // The reference is deterministic, and so is what takes no steps.
+    const bool tells_nothing = test_case.subject == kReference || !struck.trains;
+    if (facts.phase == Phase::kUndisturbedAgain && tells_nothing) continue;
+    PhasePlan repeat = struck;
+    repeat.phase = facts.phase;
+    repeat.armed = false;
+    if (facts.follows_struck) repeat.follows = struck.phase;
+    phases.push_back(std::move(repeat));
   }
 }
 
@@ -90,47 +79,18 @@ bool Disrupts(const Case& test_case) {
                   [](FaultModel model) { return MayEnd(model) || model == FaultModel::kMustGoOn; });
 }
 
-std::string StruckPhase(const Case& test_case, const Cannot& cannot) {
-  return IsOfTraining(test_case, cannot) ? "train" : "values";
+Phase StruckPhase(const Case& test_case, const Cannot& cannot) {
+  return IsOfTraining(test_case, cannot) ? Phase::kTrain : Phase::kValues;
 }
 
 std::vector<PhasePlan> PlanPhases(const Case& test_case, const Cannot& cannot) {
-  const bool saves = !cannot.contains("save");
   std::vector<PhasePlan> phases;
-  phases.push_back({.name = "values",
-                    .strategy = test_case.strategy,
-                    .mesh = test_case.mesh,
-                    .armed = !IsOfTraining(test_case, cannot),
-                    .planted = true,
-                    .saves = saves});
-  AddAfter(test_case, phases);
-  if (test_case.strategy != "plain" && !cannot.contains("plain")) {
-    phases.push_back({.name = "plain", .strategy = "plain", .mesh = test_case.mesh});
-  }
-  if (saves && !test_case.resume_mesh.empty()) {
-    phases.push_back({.name = "resume",
-                      .strategy = test_case.strategy,
-                      .mesh = test_case.resume_mesh,
-                      .planted = true,
-                      .resumes = "values"});
-  }
-  AddTraining(test_case, cannot, phases);
-  phases.push_back({.name = "memory",
-                    .mode = RunMode::kMemory,
-                    .strategy = test_case.strategy,
-                    .mesh = test_case.mesh,
-                    .planted = true,
-                    .saves = saves});
-  if (test_case.subject == kReference && test_case.strategy != "plain") {
-    phases.push_back({.name = "memory_plain",
-                      .mode = RunMode::kMemory,
-                      .strategy = "plain",
-                      .mesh = test_case.mesh,
-                      .only_shown = true});
+  for (const PhaseFacts& facts : kPhases) {
+    if (facts.repeats_struck || !IsAskedFor(facts, test_case, cannot)) continue;
+    phases.push_back(Planned(facts.phase, test_case, cannot));
+    AddRepeats(test_case, phases);
   }
   return phases;
 }
-
-std::string ToString(RunMode mode) { return mode == RunMode::kValues ? "values" : "memory"; }
 
 }  // namespace shardproof

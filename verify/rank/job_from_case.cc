@@ -85,7 +85,7 @@ Result<Job> JobFromCase(const Case& test_case, const PhasePlan& phase, const std
   job.training.moments = training.moments == "BF16" ? at::kBFloat16 : at::kFloat;
   job.training.masters = training.masters;
   job.training.unfreeze_after = training.unfreeze_after;
-  job.training.offload = phase.offloads ? training.offload : 0;
+  job.training.offload = phase.facts().offloads ? training.offload : 0;
   job.training.overlap = training.overlap;
   job.training.keep = training.keep;
   job.training.async = training.async;

@@ -53,9 +53,9 @@ void MemorySampler::Sample() {
   (void)writer_.Memory({now, bytes, device_bytes, stage_});
 }
 
-void MemorySampler::SetStage(const std::string& stage) {
+void MemorySampler::SetStage(Stage stage) {
   const std::lock_guard lock(mutex_);
-  stage_ = stage;
+  stage_ = NameOf(stage);
 }
 
 Status MemorySampler::Finish(uint64_t own_shard_bytes, uint64_t device_own_shard_bytes) {

@@ -22,7 +22,7 @@ class MemorySampler {
   /// Takes one sample. Any thread.
   void Sample();
   /// Names the stage that samples belong to.
-  void SetStage(const std::string& stage);
+  void SetStage(Stage stage);
   /// Ends sampling and writes the summary.
   Status Finish(uint64_t own_shard_bytes, uint64_t device_own_shard_bytes);
 

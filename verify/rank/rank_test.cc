@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 
 std::vector<std::string> Names(const std::vector<PhasePlan>& phases) {
   std::vector<std::string> names;
-  for (const PhasePlan& phase : phases) names.push_back(phase.name);
+  for (const PhasePlan& phase : phases) names.emplace_back(phase.name());
   return names;
 }
 
@@ -43,20 +43,21 @@ TEST(PlanPhases, ARunOnAnotherMeshAndItsYardstick) {
   EXPECT_EQ(phases[1].strategy, "plain");
   EXPECT_EQ(phases[2].WorldSize(), 6);
   EXPECT_EQ(phases[3].WorldSize(), 4);
-  EXPECT_EQ(ToString(phases[2].mode), "values");
-  EXPECT_EQ(ToString(phases[3].mode), "memory");
+  EXPECT_EQ(phases[2].facts().mode, RunMode::kValues);
+  EXPECT_EQ(phases[3].facts().mode, RunMode::kMemory);
   EXPECT_EQ(phases[4].strategy, "plain");
   EXPECT_EQ(phases[4].WorldSize(), 4);
 }
 
 TEST(PlanPhases, FaultsStrikeOnceAndTheYardstickIsSound) {
   for (const PhasePlan& phase : PlanPhases(SmallCase())) {
-    EXPECT_EQ(phase.armed, phase.name == "values") << phase.name;
-    EXPECT_EQ(phase.planted, !phase.name.ends_with("plain")) << phase.name;
-    EXPECT_EQ(phase.saves, phase.name == "values" || phase.name == "memory") << phase.name;
-    EXPECT_EQ(phase.resumes, phase.name == "resume" ? "values" : "") << phase.name;
-    EXPECT_EQ(phase.mode == RunMode::kMemory, phase.name.starts_with("memory")) << phase.name;
-    EXPECT_EQ(phase.only_shown, phase.name == "memory_plain") << phase.name;
+    const std::string name = phase.name();
+    EXPECT_EQ(phase.armed, name == "values") << name;
+    EXPECT_EQ(phase.facts().is_plain, name.ends_with("plain")) << name;
+    EXPECT_EQ(phase.saves, name == "values" || name == "memory") << name;
+    EXPECT_EQ(std::string(NameOf(phase.facts().resumes)), name == "resume" ? "values" : "") << name;
+    EXPECT_EQ(phase.facts().mode == RunMode::kMemory, name.starts_with("memory")) << name;
+    EXPECT_EQ(phase.facts().only_shown, name == "memory_plain") << name;
   }
 }
 

@@ -243,17 +243,17 @@ void Recorder::Keep(Status status) {
   if (status_.ok() && !status.ok()) status_ = std::move(status);
 }
 
-void Recorder::Enter(const std::string& stage) {
-  working_on_ = stage;
-  writer_.SetStage(stage);
+void Recorder::Enter(Stage stage) {
+  working_on_ = NameOf(stage);
+  writer_.SetStage(working_on_);
 }
 
-void Recorder::Reached(const std::string& stage, int64_t step, const Model& model) {
+void Recorder::Reached(Stage stage, int64_t step, const Model& model) {
   AliasGroups aliases;
   std::set<const void*> counted;
   own_bytes_ = 0;
   own_device_bytes_ = 0;
-  Keep(writer_.BeginStage(stage, step));
+  Keep(writer_.BeginStage(NameOf(stage), step));
   for (const auto& [name, slot] : model.Named()) {
     TensorState state = Observe(*slot, mode_, captures_, name);
     state.descriptor = writer_.Describe(Describe(name, *slot, aliases, identities_));
@@ -265,7 +265,8 @@ void Recorder::Reached(const std::string& stage, int64_t step, const Model& mode
     }
     if (mode_ == RunMode::kMemory && !elsewhere) {
       const auto committed = CommittedBytes(slot->value.const_data_ptr(), slot->value.nbytes());
-      if (committed) Keep(writer_.Pages(stage, step, name, slot->value.nbytes(), *committed));
+      if (committed)
+        Keep(writer_.Pages(NameOf(stage), step, name, slot->value.nbytes(), *committed));
     }
   }
   if (model.rng && mode_ == RunMode::kValues) Keep(writer_.Rng(DigestOfRng(*model.rng)));
@@ -276,9 +277,9 @@ void Recorder::Reached(const std::string& stage, int64_t step, const Model& mode
   }
 }
 
-void Recorder::RecordOptimizer(const std::string& stage, int64_t step, const Model& model) {
+void Recorder::RecordOptimizer(Stage stage, int64_t step, const Model& model) {
   AliasGroups aliases;
-  Keep(writer_.BeginStage(stage, step, "optimizer"));
+  Keep(writer_.BeginStage(NameOf(stage), step, "optimizer"));
   for (const auto& [parameter, state] : model.optimizer->state) {
     for (const auto& [key, slot] : state.Parts()) {
       TensorState seen = Observe(*slot, mode_, captures_, slot->spec.name);

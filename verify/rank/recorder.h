@@ -25,8 +25,8 @@ class Recorder : public Observer {
   Recorder(EvidenceWriter& writer, RunMode mode, std::vector<CaptureRequest> captures)
       : writer_(writer), mode_(mode), captures_(std::move(captures)) {}
 
-  void Enter(const std::string& stage) override;
-  void Reached(const std::string& stage, int64_t step, const Model& model) override;
+  void Enter(Stage stage) override;
+  void Reached(Stage stage, int64_t step, const Model& model) override;
   void Keys(const std::vector<std::string>& missing,
             const std::vector<std::string>& unexpected) override;
 
@@ -41,7 +41,7 @@ class Recorder : public Observer {
 
  private:
   void Keep(Status status);
-  void RecordOptimizer(const std::string& stage, int64_t step, const Model& model);
+  void RecordOptimizer(Stage stage, int64_t step, const Model& model);
   /// What the optimizer holds, by the names of the model's tensors now and at earlier stages.
   OptimizerRecord Holdings(const Optimizer& optimizer, const Model& model) const;
 

@@ -17,7 +17,7 @@ Status TrainAndSave(const PhaseRun& run, const Job& job, const Stages& stages, W
     return save ? save->Finish() : Ok();
   };
   for (const int64_t step : run.test_case.SavedSteps()) {
-    SP_TRY(Train(model, step, "stepped", job, stages, world));
+    SP_TRY(Train(model, step, Stage::kStepped, job, stages, world));
     if (!run.phase.saves) continue;
     SP_TRY(finish());
     if (job.training.async) {
@@ -26,19 +26,19 @@ Status TrainAndSave(const PhaseRun& run, const Job& job, const Stages& stages, W
       SP_TRY(Save(model, job, stages, world));
     }
   }
-  SP_TRY(Train(model, job.training.steps, "stepped", job, stages, world));
+  SP_TRY(Train(model, job.training.steps, Stage::kStepped, job, stages, world));
   return finish();
 }
 
 /// Steps, and from the last save on once more from what was saved.
 Status RunTraining(const PhaseRun& run, const Job& job, const Job& restored, const Stages& stages,
                    World& world) {
-  if (run.phase.resumes.empty()) {
+  if (!run.phase.facts().resumes) {
     SP_TRY(TrainAndSave(run, job, stages, world));
     if (!run.phase.saves) return Ok();
   }
   SP_ASSIGN(Model model, Restore(restored, stages, world));
-  return Train(model, job.training.steps, "resumed", restored, stages, world);
+  return Train(model, job.training.steps, Stage::kResumed, restored, stages, world);
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ Status RunPipeline(const PhaseRun& run, const Job& job, const Stages& stages, Wo
   Job restored = job;
   if (job.from_scratch || job.lora) restored.seed = ~job.seed;
   if (run.phase.trains) return RunTraining(run, job, restored, stages, world);
-  if (!run.phase.resumes.empty()) {
+  if (run.phase.facts().resumes) {
     SP_TRY(Restore(restored, stages, world));
     return Ok();
   }
@@ -57,7 +57,7 @@ Status RunPipeline(const PhaseRun& run, const Job& job, const Stages& stages, Wo
   if (!run.phase.saves) return Ok();
   SP_TRY(Save(model, job, stages, world));
   // A memory run holds one model at a time.
-  if (run.phase.mode == RunMode::kValues) SP_TRY(Restore(restored, stages, world));
+  if (run.phase.facts().mode == RunMode::kValues) SP_TRY(Restore(restored, stages, world));
   return Ok();
 }
 

@@ -54,14 +54,14 @@ class SamplingObserver : public ObserverDecorator {
  public:
   SamplingObserver(std::shared_ptr<Observer> inner, MemorySampler& sampler)
       : ObserverDecorator(std::move(inner)), sampler_(sampler) {}
-  void Enter(const std::string& stage) override {
+  void Enter(Stage stage) override {
     // Blocks of the heap that are free and committed, some from before the fork, would pass for
     // pages that the tensors of this stage have committed.
     ::malloc_trim(0);
     sampler_.SetStage(stage);
     inner_->Enter(stage);
   }
-  void Reached(const std::string& stage, int64_t step, const Model& model) override {
+  void Reached(Stage stage, int64_t step, const Model& model) override {
     sampler_.Sample();
     inner_->Reached(stage, step, model);
   }
@@ -102,7 +102,7 @@ RankHeader HeaderOf(const PhaseRun& run, const Job& job, int64_t rank) {
           .mesh = run.phase.mesh,
           .coordinates = job.mesh.CoordinatesOf(rank),
           .subject = run.test_case.subject,
-          .mode = ToString(run.phase.mode),
+          .mode = run.phase.facts().mode,
           .strategy = run.phase.strategy,
           .seed = run.test_case.seed};
 }
@@ -114,7 +114,7 @@ struct RankDied {};
 /// The faults and the planted bug that this launch is to have.
 Status Tamper(const PhaseRun& run, const RankSeat& seat, const std::shared_ptr<Recorder>& recorder,
               Stages& stages, World& world, EvidenceWriter& writer) {
-  if (run.phase.planted && !run.test_case.bug.empty()) {
+  if (!run.phase.facts().is_plain && !run.test_case.bug.empty()) {
     SP_ASSIGN(const PlantedBug bug, FindBug(run.test_case.bug));
     bug.plant(stages, world);
   }
@@ -143,13 +143,17 @@ Status Tamper(const PhaseRun& run, const RankSeat& seat, const std::shared_ptr<R
   return Ok();
 }
 
-/// Copies that are late show what does not wait for them; copies that are early, what they
-/// overwrite.
+/// As the phase has it; those of the host are made at once if nobody delays them.
 std::shared_ptr<Device> WithLateCopies(std::shared_ptr<Device> device, const PhaseRun& run) {
-  if (run.phase.name == "again") return device;  // as it makes them: the host's at once
-  const bool is_first = run.phase.name == "train";
-  return DelayCopies(std::move(device), is_first ? CopyTiming::kWhenWaited : CopyTiming::kSeeded,
-                     run.test_case.seed);
+  switch (run.phase.facts().copies) {
+    case CopiesArrive::kAtOnce:
+      return device;
+    case CopiesArrive::kWhenWaitedFor:
+      return DelayCopies(std::move(device), CopyTiming::kWhenWaited, run.test_case.seed);
+    case CopiesArrive::kBySeed:
+      return DelayCopies(std::move(device), CopyTiming::kSeeded, run.test_case.seed);
+  }
+  return device;
 }
 
 /// Everything between the open evidence and its end.
@@ -163,7 +167,7 @@ Status Work(const PhaseRun& run, const Job& job, const RankSeat& seat, EvidenceW
   SP_ASSIGN(const Reach reach, seat.connect());
   world.device = reach.device;
   // The yardstick has room, whatever the Case allows.
-  if (const uint64_t bytes = run.test_case.device_bytes; bytes > 0 && run.phase.offloads) {
+  if (const uint64_t bytes = run.test_case.device_bytes; bytes > 0 && run.phase.facts().offloads) {
     world.device = LimitMemory(world.device, bytes);
   }
   world.communicator = RecordCollectives(reach.communicator, writer);
@@ -172,7 +176,7 @@ Status Work(const PhaseRun& run, const Job& job, const RankSeat& seat, EvidenceW
   SP_TRY(world.communicator->Max(0, "start"));
 
   std::optional<MemorySampler> sampler;
-  if (run.phase.mode == RunMode::kMemory) {
+  if (run.phase.facts().mode == RunMode::kMemory) {
     sampler.emplace(writer, reach.device);
     world.observer = std::make_shared<SamplingObserver>(recorder, *sampler);
     world.device = WatchReleases(world.device, [&sampler] { sampler->Sample(); });
@@ -217,7 +221,7 @@ int RunRank(const PhaseRun& run, const RankSeat& seat) {
   EvidenceWriter& evidence = *writer.value();
   Status status = evidence.Rank(HeaderOf(run, job.value(), seat.rank));
   if (status.ok()) status = evidence.Process(::getpid(), HostName());
-  const auto recorder = std::make_shared<Recorder>(evidence, run.phase.mode, run.captures);
+  const auto recorder = std::make_shared<Recorder>(evidence, run.phase.facts().mode, run.captures);
   // As libfiu's own programs name it; before threads are counted, since its is one.
   if (const char* pipes = std::getenv("FIU_CTRL_FIFO"); pipes != nullptr && *pipes != '\0') {
     static const Status controlled = ControlPointsBy(pipes);

@@ -21,7 +21,7 @@ struct PhaseRun {
   PhasePlan phase;
   std::string source;                             ///< checkpoint directory
   std::vector<oracle::TensorLocation> locations;  ///< the source's tensors, for faults
-  std::string save_to;                            ///< where "values" saves; "resume" reads it
+  std::string save_to;                            ///< where it saves, or what it resumes lies
   std::string evidence;                           ///< directory of this phase's streams
   std::vector<CaptureRequest> captures;
   bool fresh = false;  ///< every rank starts from nothing

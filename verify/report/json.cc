@@ -29,8 +29,9 @@ json PropertyToJson(const PropertyResult& result) {
     out["claim"] = property->claim;
     json& reads = out["reads"] = json::array();
     for (const Reading& reading : property->reads) {
-      reads.push_back(
-          {{"phases", reading.phases}, {"stages", reading.stages}, {"records", reading.records}});
+      reads.push_back({{"phases", PhasesOf(reading)},
+                       {"stages", StagesOf(reading)},
+                       {"records", reading.records}});
     }
     out["tolerance"] = property->tolerance;
     out["source"] = property->source;
@@ -41,12 +42,14 @@ json PropertyToJson(const PropertyResult& result) {
 json ComparedToJson(const Compared& compared) {
   json skipped = json::array();
   for (const SkippedPhase& phase : compared.skipped) {
-    skipped.push_back({{"name", phase.name}, {"reason", phase.reason}});
+    skipped.push_back({{"name", NameOf(phase.phase)}, {"reason", phase.reason}});
   }
+  json phases = json::array();
+  for (const Phase phase : compared.phases) phases.push_back(NameOf(phase));
   return {{"comparisons", compared.comparisons},
           {"ranks", compared.ranks},
           {"stages", compared.stages},
-          {"phases", compared.phases},
+          {"phases", std::move(phases)},
           {"skipped_phases", std::move(skipped)}};
 }
 

@@ -3,6 +3,7 @@
 import report_plots as plots
 
 GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
+MEMORY, MEMORY_PLAIN = "memory", "memory_plain"  # as `shardproof list phases` has them
 
 
 def human_bytes(count):
@@ -95,7 +96,7 @@ def stage_peaks(phase):
 def memory_overlay(phases, place, case):
     """The case's strategy against the plain one, stage by stage, if both were measured."""
     peaks = {phase["phase"]: stage_peaks(phase) for phase in phases}
-    ours, plain = peaks.get("memory"), peaks.get("memory_plain")
+    ours, plain = peaks.get(MEMORY), peaks.get(MEMORY_PLAIN)
     if not ours or not plain:
         return None
     strategy = case.get("strategy", "memory")

@@ -61,7 +61,7 @@ TEST_F(Reports, ResultFollowsFromTheEvidence) {
   EXPECT_EQ(failing_.compared.ranks, 4);
   EXPECT_EQ(failing_.compared.stages,
             (std::vector<std::string>{"built", "loaded", "ready", "saved"}));
-  EXPECT_EQ(failing_.compared.phases, (std::vector<std::string>{"values", "memory"}));
+  EXPECT_EQ(failing_.compared.phases, (std::vector<Phase>{Phase::kValues, Phase::kMemory}));
   EXPECT_EQ(failing_.compared.skipped.at(0).reason, "the case has no resume_mesh");
   EXPECT_EQ(MakeRunResult(evidence_, {}, "d").exit_code, 3);
   EXPECT_EQ(MakeRunResult(evidence_, {Outcome("a.b", Verdict::kSkip, "r")}, "d").exit_code, 77);

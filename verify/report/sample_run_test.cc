@@ -78,7 +78,8 @@ TensorDescriptor Describe(const TensorCase& tensor, int64_t rank) {
 void WriteValues(const Case& c, const std::string& directory, int64_t rank) {
   auto writer = EvidenceWriter::Create(directory + "/values", rank).value();
   SP_CHECK(
-      writer->Rank({rank, kRanks, c.mesh, {rank}, c.subject, "values", c.strategy, c.seed}).ok());
+      writer->Rank({rank, kRanks, c.mesh, {rank}, c.subject, RunMode::kValues, c.strategy, c.seed})
+          .ok());
   for (const char* stage_name : {"built", "loaded", "ready", "saved"}) {
     StageRecord stage{.name = stage_name, .complete = true};
     for (const TensorCase& tensor : c.model.tensors) {
@@ -108,7 +109,8 @@ void WriteValues(const Case& c, const std::string& directory, int64_t rank) {
 void WriteMemory(const Case& c, const std::string& directory, int64_t rank) {
   auto writer = EvidenceWriter::Create(directory + "/memory", rank).value();
   SP_CHECK(
-      writer->Rank({rank, kRanks, c.mesh, {rank}, c.subject, "memory", c.strategy, c.seed}).ok());
+      writer->Rank({rank, kRanks, c.mesh, {rank}, c.subject, RunMode::kMemory, c.strategy, c.seed})
+          .ok());
   SP_CHECK(writer->End().ok());
   SP_CHECK(writer->Process(200 + rank, "node-1").ok());
   constexpr double kMib = 1 << 20;
@@ -133,8 +135,8 @@ Evidence WriteSampleEvidence(const std::string& directory) {
   Evidence evidence;
   evidence.test_case = SampleCase();
   const std::vector<AxisCase>& mesh = evidence.test_case.mesh;
-  for (const char* name : {"values", "memory"}) {
-    PhaseEvidence phase{name, name, "rank0-broadcast", mesh, "", {}};
+  for (const Phase each : {Phase::kValues, Phase::kMemory}) {
+    PhaseEvidence phase{.phase = each, .strategy = "rank0-broadcast", .mesh = mesh};
     phase.ranks.resize(kRanks);
     for (int64_t rank = 0; rank < kRanks; ++rank) {
       phase.ranks[rank].rank = rank;
@@ -142,8 +144,10 @@ Evidence WriteSampleEvidence(const std::string& directory) {
     }
     evidence.phases.push_back(phase);
   }
-  evidence.phases.push_back(
-      {"resume", "values", "rank0-broadcast", mesh, "the case has no resume_mesh", {}});
+  evidence.phases.push_back({.phase = Phase::kResume,
+                             .strategy = "rank0-broadcast",
+                             .mesh = mesh,
+                             .skipped = "the case has no resume_mesh"});
   for (int64_t rank = 0; rank < kRanks; ++rank) {
     WriteValues(evidence.test_case, directory, rank);
     WriteMemory(evidence.test_case, directory, rank);
@@ -157,7 +161,7 @@ Finding SampleFinding() {
   Finding f;
   f.property = "loading.equals_source";
   f.kind = "differs";
-  f.phase = "values";
+  f.phase = Phase::kValues;
   f.stage = "ready";
   f.ranks = {2};
   f.world_size = kRanks;
@@ -211,9 +215,8 @@ RunResult HostileResult(const std::string& directory) {
   const std::string hostile =
       "</script><b>&\"'\x1b[2J\x01\xff\xed\xa0\x80\xef\xbf\xbe]]>\n--{{7*7}}";
   Finding finding = SampleFinding();
-  for (std::string* text :
-       {&finding.kind, &finding.phase, &finding.stage, &finding.tensor, &finding.expected,
-        &finding.seen, &finding.explanation, &finding.message}) {
+  for (std::string* text : {&finding.kind, &finding.stage, &finding.tensor, &finding.expected,
+                            &finding.seen, &finding.explanation, &finding.message}) {
     *text = hostile;
   }
   finding.hosts = {hostile};
@@ -228,7 +231,7 @@ RunResult HostileResult(const std::string& directory) {
                        Outcome("loading.c", Verdict::kSkip, hostile)};
   result.properties[0].judgement.findings() = {finding};
   result.versions = {{hostile, hostile}};
-  result.compared.skipped = {{hostile, hostile}};
+  result.compared.skipped = {{Phase::kResume, hostile}};
   result.evidence_directory = directory;
   result.next_command = "shardproof replay " + hostile;
   return result;

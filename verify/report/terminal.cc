@@ -169,7 +169,7 @@ std::string Where(const Finding& finding) {
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
   if (!finding.hosts.empty()) add("host " + fmt::format("{}", fmt::join(finding.hosts, " ")));
   if (!finding.stage.empty()) add("stage " + finding.stage);
-  if (!finding.phase.empty()) add("phase " + finding.phase);
+  if (finding.phase) add(std::string("phase ") + NameOf(*finding.phase));
   if (finding.differing) {
     add(Plural(*finding.differing, "element") + (*finding.differing == 1 ? " differs" : " differ"));
   }
@@ -237,15 +237,18 @@ void Terminal::Findings() {
 void Terminal::Footer() {
   const Compared& compared = result_.compared;
   const std::string verdict = ToString(result_.verdict);
-  std::string line = fmt::format(
-      "{}: {}, {}, {}, phases {}; {:.1f} s", verdict, Plural(compared.comparisons, "comparison"),
-      Plural(static_cast<uint64_t>(compared.ranks), "rank"),
-      Plural(compared.stages.size(), "stage"),
-      compared.phases.empty() ? "none" : fmt::format("{}", fmt::join(compared.phases, ", ")),
-      result_.duration_ms / 1000);
+  std::string phases;
+  for (const Phase phase : compared.phases) {
+    phases += (phases.empty() ? "" : ", ") + std::string(NameOf(phase));
+  }
+  std::string line = fmt::format("{}: {}, {}, {}, phases {}; {:.1f} s", verdict,
+                                 Plural(compared.comparisons, "comparison"),
+                                 Plural(static_cast<uint64_t>(compared.ranks), "rank"),
+                                 Plural(compared.stages.size(), "stage"),
+                                 phases.empty() ? "none" : phases, result_.duration_ms / 1000);
   for (size_t i = 0; i < compared.skipped.size(); ++i) {
-    line += fmt::format("{} {} ({})", i == 0 ? "; not run:" : ",", compared.skipped[i].name,
-                        compared.skipped[i].reason);
+    line += fmt::format("{} {} ({})", i == 0 ? "; not run:" : ",",
+                        NameOf(compared.skipped[i].phase), compared.skipped[i].reason);
   }
   if (!result_.report_path.empty()) line += "; report " + result_.report_path;
   const std::string wrapped = Wrapped(Printable(line), style_.width, kIndent);

@@ -15,6 +15,7 @@ from findings import (
 )
 
 ENDS = ("EndsWell", "SurvivorsEnd", "SameCollectives")  # checks of how ranks end, and nothing else
+TRAIN = "train"  # as `shardproof list phases` has it
 SAVED = ("SavedAll", "NotSaved", "SavedOnce", "SavedUnchanged")
 
 
@@ -145,7 +146,7 @@ def plan_memory(finding, oracle):
 
 def plan_training(finding, oracle):
     kind, stage = finding["kind"], finding["stage"]
-    saved = {"reference": ("train", stage.replace("restored", "saved", 1))}
+    saved = {"reference": (TRAIN, stage.replace("restored", "saved", 1))}
     if finding["property"] == "training.optimizer_live":
         return Plan("OptimizerLive")
     if kind == "option":

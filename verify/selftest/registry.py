@@ -1,5 +1,6 @@
 """Reads what `shardproof list` prints, and what the source tree holds."""
 
+import ast
 import re
 
 from command import REPOSITORY
@@ -54,3 +55,19 @@ def faults_on_disk():
     """Ids, which are the file names with the first underscore a slash, and others hyphens."""
     files = sources_with("verify/faults/*.cc", "const FaultRegistration")
     return sorted(path.stem.replace("_", "/", 1).replace("_", "-") for path in files)
+
+
+def constants_of(path):
+    """{name: text} of what a module gives a name to at its top."""
+    named = {}
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            continue
+        target, value = node.targets[0], node.value
+        pairs = [(target, value)]
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            pairs = zip(target.elts, value.elts, strict=True)
+        for one, text in pairs:
+            if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                named[one.id] = text.value
+    return named

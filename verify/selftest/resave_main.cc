@@ -20,8 +20,8 @@ namespace {
 
 class NoObserver : public Observer {
  public:
-  void Enter(const std::string&) override {}
-  void Reached(const std::string&, int64_t, const Model&) override {}
+  void Enter(Stage) override {}
+  void Reached(Stage, int64_t, const Model&) override {}
   void Keys(const std::vector<std::string>&, const std::vector<std::string>&) override {}
 };
 

@@ -9,8 +9,17 @@ import registry
 from command import REPOSITORY, CommandTest
 from subject import expectation
 
+PYTHON_WITH_PHASES = (
+    "verify/python/shardproof/_phases.py",
+    "verify/report/report_memory.py",
+    "verify/reproduce/plans.py",
+)
+
 
 class Registry(CommandTest):
+    def listed_in_order(self, what):
+        return [one["name"] for one in json.loads(self.shardproof("list", what, "--json").out)]
+
     def listed(self, what):
         done = self.shardproof("list", what)
         self.assert_exit(done, 0)
@@ -33,6 +42,22 @@ class Registry(CommandTest):
 
     def test_faults_on_disk_are_listed(self):
         self.assertEqual(self.listed("faults"), registry.faults_on_disk())
+
+    def test_phases_that_python_names_are_listed(self):
+        """Each by itself: the report and the reproducers are copied to where the package is not."""
+        names = self.listed_in_order("phases")
+        self.assertEqual(names, registry.listed_ids(self.shardproof("list", "phases").out))
+        self.assertEqual(len(names), len(set(names)), "a phase twice")
+        for path in PYTHON_WITH_PHASES:
+            named = registry.constants_of(REPOSITORY / path)
+            self.assertGreater(len(named), 0, path)
+            self.assertEqual({name: name.lower() for name in named}, named, path)
+            self.assertEqual(set(named.values()) - set(names), set(), path)
+
+    def test_the_schema_of_evidence_has_the_listed_phases(self):
+        schema = json.loads((REPOSITORY / "fixtures/schema/evidence.schema.json").read_text())
+        phase = schema["$defs"]["run"]["properties"]["phases"]["items"]["properties"]["name"]
+        self.assertEqual(phase["enum"], self.listed_in_order("phases"))
 
     def test_every_listed_bug_is_of_a_domain_that_is_a_ctest(self):
         named = {name.removeprefix("bug.") for name in self.ctests() if name.startswith("bug.")}

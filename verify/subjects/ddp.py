@@ -82,6 +82,6 @@ def run(case, observe):
             return None
         save(case, model)
         observe("saved", model=model, state_dict=model.module.state_dict())
-        if case.phase == "memory":
+        if case.measures_memory:
             return None
     return observe("restored", model=restored(case)[0])

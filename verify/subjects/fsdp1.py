@@ -81,6 +81,6 @@ def run(case, observe):
             return None
         dcp_state.save(case, model)
         observe("saved", model=model)
-        if case.phase == "memory":
+        if case.measures_memory:
             return None
     return observe("restored", model=restored(case)[0])

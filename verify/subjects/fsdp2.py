@@ -183,7 +183,7 @@ def run(case, observe):
         observe("saved", model=model, state_dict=dcp_state.state_of(case, model, None)["model"])
         if wait:
             wait()
-        if case.phase == "memory":
+        if case.measures_memory:
             return None
         model = materialized(case, unseen)
     dcp_state.restore(case, model)

@@ -6,7 +6,7 @@ std::vector<Finding> CompareStages(const Evidence& evidence, const PhaseEvidence
                                    const std::string& expected_key, const PhaseEvidence& phase,
                                    const std::string& key, Judgement& judgement) {
   std::vector<Finding> findings;
-  const Against against{Against::What::kStage, reference.name, expected_key};
+  const Against against{Against::What::kStage, reference.phase, expected_key};
   for (const std::string& name : TensorNames(reference, expected_key)) {
     const std::vector<Image> expected = DefinedImages(reference, expected_key, name, judgement);
     const std::vector<Image> seen = DefinedImages(phase, key, name, judgement);
@@ -17,7 +17,8 @@ std::vector<Finding> CompareStages(const Evidence& evidence, const PhaseEvidence
                                    against.Words() + " has this tensor", {.against = against}));
       continue;
     }
-    const Comparison comparison{evidence, phase, key, name, against, {reference.name, phase.name}};
+    const Comparison comparison{evidence, phase,   key,
+                                name,     against, {reference.phase, phase.phase}};
     for (Finding& finding : CompareAll(comparison, expected[0], seen)) {
       findings.push_back(std::move(finding));
     }

@@ -23,10 +23,10 @@ std::vector<std::string> TieGroup(const OracleRecord& oracle, const std::string&
   return {name};
 }
 
-std::map<std::string, const CheckpointRecord*> SavedModels(const OracleRecord& oracle) {
-  std::map<std::string, const CheckpointRecord*> models;
+std::map<Phase, const CheckpointRecord*> SavedModels(const OracleRecord& oracle) {
+  std::map<Phase, const CheckpointRecord*> models;
   for (const auto& [phase, saved] : oracle.saved) {
-    if (phase != "train") models[phase] = &saved;
+    if (!FactsOf(phase).trains) models[phase] = &saved;
   }
   return models;
 }

@@ -25,7 +25,7 @@ std::vector<std::string> TieGroup(const OracleRecord& oracle, const std::string&
 
 /// The checkpoints of models alone, by the phase that saved them. (What a training job saves has
 /// keys of its own, and steps have changed it.)
-std::map<std::string, const CheckpointRecord*> SavedModels(const OracleRecord& oracle);
+std::map<Phase, const CheckpointRecord*> SavedModels(const OracleRecord& oracle);
 
 /// Whether the state dict holds it, as declared; true for what is not declared.
 bool IsPersistent(const OracleRecord& oracle, const std::string& name);

@@ -58,16 +58,16 @@ std::string Against::Words() const {
     case What::kPlacements:
       return "its placements";
     case What::kEarlier:
-      return fmt::format("its value at `{}`", stage);
+      return fmt::format("its value at `{}`", stage.text());
     case What::kFrozen:
-      return fmt::format("its value at `{}`, and it is frozen", stage);
+      return fmt::format("its value at `{}`, and it is frozen", stage.text());
     case What::kModel:
-      return fmt::format("the model at `{}`", stage);
+      return fmt::format("the model at `{}`", stage.text());
     case What::kStage:
-      return fmt::format("`{}` of phase {}", stage, phase);
+      return fmt::format("`{}` of phase {}", stage.text(), NameOf(phase));
     case What::kRank:
       return fmt::format("rank {}{}", rank.value_or(0),
-                         stage.empty() ? "" : fmt::format(" at `{}`", stage));
+                         stage.empty() ? "" : fmt::format(" at `{}`", stage.text()));
     case What::kReplica:
       return "what the first replica has";
   }
@@ -76,8 +76,8 @@ std::string Against::Words() const {
 
 nlohmann::json AgainstToJson(const Against& against) {
   nlohmann::json json = {{"what", NameOf(against.what)}};
-  if (!against.phase.empty()) json["phase"] = against.phase;
-  if (!against.stage.empty()) json["stage"] = against.stage;
+  if (against.phase) json["phase"] = NameOf(against.phase);
+  if (!against.stage.empty()) json["stage"] = against.stage.text();
   if (against.rank) json["rank"] = *against.rank;
   return json;
 }

@@ -6,6 +6,9 @@
 #include <optional>
 #include <string>
 
+#include "verify/case/phase.h"
+#include "verify/evidence/stage_key.h"
+
 namespace shardproof {
 
 /// What a tensor, or something about it, is held against.
@@ -26,8 +29,8 @@ struct Against {
     kReplica,     ///< what the first rank that has it has
   };
   What what = What::kNothing;
-  std::string phase = {};
-  std::string stage = {};
+  std::optional<Phase> phase = {};
+  StageKey stage = {};
   std::optional<int64_t> rank = {};
 
   /// "the checkpoint", "`ready` of phase values", "rank 0 at `loaded`": as sentences have it.

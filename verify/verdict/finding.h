@@ -23,7 +23,7 @@ struct Finding {
   std::string property;  ///< id of the property that found it
   std::string kind;      ///< short and stable: "differs", "meta", "nan", "gap", "untied", ...
   std::string failure_class = "code";  ///< "code", "input", "infrastructure" or "verifier"
-  std::string phase;
+  std::optional<Phase> phase;
   std::string stage;
   std::vector<int64_t> ranks;  ///< the ranks where it shows
   int64_t world_size = 0;

@@ -73,7 +73,7 @@ Image ImageOf(const FileTensor& tensor) {
   return image;
 }
 
-std::vector<Image> ImagesOf(const PhaseEvidence& phase, const std::string& stage,
+std::vector<Image> ImagesOf(const PhaseEvidence& phase, const StageKey& stage,
                             const std::string& tensor) {
   std::vector<Image> images;
   std::map<std::string, size_t> index_of;

@@ -47,7 +47,7 @@ Image ImageOf(const FileTensor& tensor);
 /// by their own placements and mesh coordinates, in order of the groups' first rank. Ranks that
 /// lack the stage or the tensor contribute nothing, so an image may be incomplete: its coverage
 /// tells.
-std::vector<Image> ImagesOf(const PhaseEvidence& phase, const std::string& stage,
+std::vector<Image> ImagesOf(const PhaseEvidence& phase, const StageKey& stage,
                             const std::string& tensor);
 
 /// Known stretches of a global byte image, disjoint and joined where they touch.

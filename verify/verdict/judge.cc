@@ -17,7 +17,7 @@ namespace {
 /// Fills in what a property need not repeat in each finding.
 void Complete(const Property& property, const Evidence& evidence, Finding& finding) {
   finding.property = property.id;
-  const PhaseEvidence* phase = evidence.Phase(finding.phase);
+  const PhaseEvidence* phase = finding.phase ? evidence.Phase(*finding.phase) : nullptr;
   if (phase == nullptr) return;
   if (finding.world_size == 0) finding.world_size = phase->WorldSize();
   if (finding.hosts.empty()) finding.hosts = HostsOf(*phase, finding.ranks);
@@ -48,8 +48,8 @@ std::vector<Finding> Merged(std::vector<Finding> findings, const Evidence& evide
     grown[place->second] = true;
   }
   for (size_t i = 0; i < merged.size(); ++i) {
-    const PhaseEvidence* phase = evidence.Phase(merged[i].phase);
-    if (!grown[i]) continue;
+    if (!grown[i] || !merged[i].phase) continue;
+    const PhaseEvidence* phase = evidence.Phase(*merged[i].phase);
     merged[i].ranks = Sorted(std::move(merged[i].ranks));
     if (phase != nullptr) merged[i].message += "; alike on " + ScopeLine(*phase, merged[i].ranks);
   }
@@ -126,7 +126,7 @@ Verdict WorstVerdict(const std::vector<PropertyResult>& results) {
 
 std::vector<CaptureRequest> WantedCaptures(const std::vector<PropertyResult>& results) {
   std::vector<CaptureRequest> captures;
-  std::set<std::tuple<std::string, std::string, uint64_t, uint64_t>> seen;
+  std::set<std::tuple<Phase, std::string, uint64_t, uint64_t>> seen;
   for (const PropertyResult& result : results) {
     for (const Finding& finding : result.judgement.findings()) {
       for (const CaptureRequest& want : finding.wanted) {

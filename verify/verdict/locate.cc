@@ -306,7 +306,7 @@ Explanation CauseFromOtherDigests(const Comparison& comparison, const Image& see
   if (seen.parts.empty() || seen.parts[0].rank == nullptr) return {};
   for (const StageRecord& stage : seen.parts[0].rank->stages) {
     const std::string key = stage.Key();
-    if (key == comparison.stage) break;
+    if (key == comparison.stage.text()) break;
     for (const Image& earlier : ImagesOf(comparison.phase, key, comparison.tensor)) {
       if (earlier.defined && earlier.digest == seen.digest && earlier.coverage == seen.coverage &&
           earlier.dtype == seen.dtype) {
@@ -319,8 +319,8 @@ Explanation CauseFromOtherDigests(const Comparison& comparison, const Image& see
 
 std::string Where(const Comparison& comparison, const std::vector<int64_t>& ranks) {
   const std::string scope = ranks.empty() ? "" : " on " + ScopeLine(comparison.phase, ranks);
-  return fmt::format("{} at `{}` of phase {}{}", comparison.tensor, comparison.stage,
-                     comparison.phase.name, scope);
+  return fmt::format("{} at `{}` of phase {}{}", comparison.tensor, comparison.stage.text(),
+                     comparison.phase.name(), scope);
 }
 
 std::string DescribeBlocks(const Difference& difference) {
@@ -359,9 +359,9 @@ std::string Message(const Comparison& comparison, const Difference& difference,
 
 void Request(const Comparison& comparison, const Difference& difference, Finding& finding) {
   if (difference.wanted_length == 0) return;
-  std::vector<std::string> phases = comparison.capture_phases;
-  if (phases.empty()) phases = {comparison.phase.name};
-  for (const std::string& phase : phases) {
+  std::vector<Phase> phases = comparison.capture_phases;
+  if (phases.empty()) phases = {comparison.phase.phase};
+  for (const Phase phase : phases) {
     finding.wanted.push_back(
         {phase, comparison.tensor, difference.wanted_start, difference.wanted_length});
   }
@@ -370,7 +370,7 @@ void Request(const Comparison& comparison, const Difference& difference, Finding
 Finding ToFinding(const Comparison& comparison, Difference difference, const Image& seen) {
   Finding finding;
   finding.kind = difference.kind;
-  finding.phase = comparison.phase.name;
+  finding.phase = comparison.phase.phase;
   finding.stage = comparison.stage;
   finding.tensor = comparison.tensor;
   finding.ranks = difference.ranks;

@@ -43,11 +43,11 @@ std::optional<Difference> FindDifference(const Image& expected, const Image& see
 struct Comparison {
   const Evidence& evidence;
   const PhaseEvidence& phase;
-  std::string stage;
+  StageKey stage;
   std::string tensor;
   Against against;
   /// Phases whose ranks must record the wanted bytes. Empty: `phase`.
-  std::vector<std::string> capture_phases;
+  std::vector<Phase> capture_phases;
 };
 
 /// The finding for how `seen` differs from `expected`; nullopt if it does not.

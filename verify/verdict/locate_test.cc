@@ -15,7 +15,6 @@ using ::testing::HasSubstr;
 class LocateTest : public ::testing::Test {
  protected:
   LocateTest() {
-    phase_.name = "values";
     phase_.mesh = {{"dp_shard", 2}};
     for (int64_t r = 0; r < 2; ++r) {
       RankEvidence rank;
@@ -46,8 +45,8 @@ class LocateTest : public ::testing::Test {
 
   TensorState& State(int64_t rank) { return phase_.ranks[rank].stages[0].tensors["w"]; }
   std::optional<Finding> Judge() {
-    return Compare({evidence_, phase_, "ready", "w", {Against::What::kCheckpoint}, {}},
-                   ImageOf(file_), ImagesOf(phase_, "ready", "w").at(0));
+    return Compare({evidence_, phase_, Stage::kReady, "w", {Against::What::kCheckpoint}, {}},
+                   ImageOf(file_), ImagesOf(phase_, Stage::kReady, "w").at(0));
   }
 
   Evidence evidence_;
@@ -109,7 +108,7 @@ TEST_F(LocateTest, AnAbsentRankIsIncompleteNotDifferent) {
 
 TEST_F(LocateTest, RanksThatDisagreeOnPlacementsAreNotAddedUp) {
   phase_.ranks[1].descriptors[0].placements = {{"replicate", 0, 1}};
-  EXPECT_EQ(ImagesOf(phase_, "ready", "w").size(), 2u);
+  EXPECT_EQ(ImagesOf(phase_, Stage::kReady, "w").size(), 2u);
 }
 
 }  // namespace

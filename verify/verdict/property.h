@@ -43,15 +43,16 @@ class Judgement {
   uint64_t inconclusive_count_ = 0;
 };
 
-/// Of a Reading: all phases that there are.
-inline constexpr const char* kEveryPhase = "every phase";
-
 /// What a property reads of some phases.
 struct Reading {
-  std::vector<std::string> phases;       ///< or kEveryPhase
-  std::vector<std::string> stages = {};  ///< at which it reads tensors
-  std::string records = {};              ///< what else, in words that no code reads
+  std::vector<Phase> phases;
+  std::vector<Stage> stages = {};  ///< at which it reads tensors
+  std::string records = {};        ///< what else, in words that no code reads
 };
+
+/// Their names, for people; of EveryPhase() "every phase" alone.
+std::vector<std::string> PhasesOf(const Reading& reading);
+std::vector<std::string> StagesOf(const Reading& reading);
 
 /// Where tensors have to be for a property to have something to judge.
 enum class JudgedOn { kAny, kHost, kDevice };
@@ -74,7 +75,7 @@ struct Property {
   bool only_subjects = false;  ///< is about what the reference does not have
 
   /// Whether it reads anything of the phase.
-  bool Reads(const std::string& phase) const;
+  bool Reads(Phase phase) const;
 };
 
 /// "values, plain: ready; every phase: collectives"

@@ -27,20 +27,31 @@ std::vector<std::string> KnownIds() {
 
 }  // namespace
 
-bool Property::Reads(const std::string& phase) const {
+bool Property::Reads(Phase phase) const {
   return std::any_of(reads.begin(), reads.end(), [&](const Reading& reading) {
-    return std::any_of(reading.phases.begin(), reading.phases.end(), [&](const std::string& read) {
-      return read == phase || read == kEveryPhase;
-    });
+    return std::find(reading.phases.begin(), reading.phases.end(), phase) != reading.phases.end();
   });
+}
+
+std::vector<std::string> PhasesOf(const Reading& reading) {
+  if (reading.phases == EveryPhase()) return {"every phase"};
+  std::vector<std::string> names;
+  for (const Phase phase : reading.phases) names.push_back(NameOf(phase));
+  return names;
+}
+
+std::vector<std::string> StagesOf(const Reading& reading) {
+  std::vector<std::string> names;
+  for (const Stage stage : reading.stages) names.push_back(NameOf(stage));
+  return names;
 }
 
 std::string ReadsInWords(const Property& property) {
   std::string words;
   for (const Reading& reading : property.reads) {
-    std::vector<std::string> what = reading.stages;
+    std::vector<std::string> what = StagesOf(reading);
     if (!reading.records.empty()) what.push_back(reading.records);
-    words += fmt::format("{}{}: {}", words.empty() ? "" : "; ", fmt::join(reading.phases, ", "),
+    words += fmt::format("{}{}: {}", words.empty() ? "" : "; ", fmt::join(PhasesOf(reading), ", "),
                          fmt::join(what, ", "));
   }
   return words;

@@ -15,10 +15,10 @@ Compared WhatWasCompared(const Evidence& evidence, const std::vector<PropertyRes
   }
   for (const PhaseEvidence& phase : evidence.phases) {
     if (!phase.skipped.empty()) {
-      compared.skipped.push_back({phase.name, phase.skipped});
+      compared.skipped.push_back({phase.phase, phase.skipped});
       continue;
     }
-    compared.phases.push_back(phase.name);
+    compared.phases.push_back(phase.phase);
     if (compared.ranks == 0) compared.ranks = phase.WorldSize();
     for (const RankEvidence& rank : phase.ranks) {
       for (const StageRecord& stage : rank.stages) {
@@ -33,8 +33,9 @@ Compared WhatWasCompared(const Evidence& evidence, const std::vector<PropertyRes
   return compared;
 }
 
-size_t PlaceOf(const std::string& name, const std::vector<std::string>& names) {
-  return static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+template <typename One, typename All>
+size_t PlaceOf(const One& one, const std::vector<All>& all) {
+  return static_cast<size_t>(std::find(all.begin(), all.end(), one) - all.begin());
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace shardproof {
 
 struct SkippedPhase {
-  std::string name;
+  Phase phase = Phase::kValues;
   std::string reason;
 };
 
@@ -22,7 +22,7 @@ struct Compared {
   uint64_t comparisons = 0;
   int64_t ranks = 0;                ///< of the first phase that ran: the one the case is about
   std::vector<std::string> stages;  ///< names of complete stages, in the order first reached
-  std::vector<std::string> phases;  ///< that ran
+  std::vector<Phase> phases;        ///< that ran
   std::vector<SkippedPhase> skipped;
 };
 

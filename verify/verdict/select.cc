@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "verify/case/names.h"
 #include "verify/verdict/runs.h"
 #include "verify/verdict/scope.h"
 #include "verify/verdict/values.h"
@@ -13,23 +14,21 @@ namespace shardproof {
 namespace {
 
 /// Why the case does not ask for a phase, or empty if it does.
-std::string NotAskedFor(const Evidence& evidence, const std::string& name) {
+std::string NotAskedFor(const Evidence& evidence, Phase phase) {
   const Case& test_case = evidence.test_case;
-  if (name == "plain" && test_case.strategy == "plain") {
+  const PhaseFacts& facts = FactsOf(phase);
+  if (facts.is_plain && test_case.strategy == kPlainStrategy) {
     return "the case's own strategy is the plain one";
   }
-  if (name == "plain" && evidence.WhyCannot("plain")) return *evidence.WhyCannot("plain");
-  const bool trains = name.starts_with("train") || name == "again";
-  if (trains && evidence.WhyCannot("train")) return *evidence.WhyCannot("train");
-  if (trains && test_case.steps == 0) return "the case takes no optimizer steps";
-  if (name == "train_on_device" && test_case.training.offload == 0) {
+  if (facts.is_plain && evidence.WhyCannot("plain")) return *evidence.WhyCannot("plain");
+  if (facts.trains && evidence.WhyCannot("train")) return *evidence.WhyCannot("train");
+  if (facts.trains && test_case.steps == 0) return "the case takes no optimizer steps";
+  if (!facts.offloads && test_case.training.offload == 0) {
     return "the case has the host do nothing of the optimizer's work";
   }
-  const bool resumes = name == "resume" || name == "train_resume";
-  if (resumes && test_case.resume_mesh.empty()) return "the case has no resume_mesh";
-  if (resumes && evidence.WhyCannot("save")) return *evidence.WhyCannot("save");
-  if (name == "memory") return "the run has no memory phase";
-  if (name == "fault" && test_case.faults.empty()) return "the case injects no fault";
+  if (facts.on_resume_mesh && test_case.resume_mesh.empty()) return "the case has no resume_mesh";
+  if (facts.resumes && evidence.WhyCannot("save")) return *evidence.WhyCannot("save");
+  if (facts.mode == RunMode::kMemory) return "the run has no memory phase";
   return "";
 }
 
@@ -48,24 +47,23 @@ std::string EndOf(const RankEvidence& rank) {
 
 bool IsReference(const Evidence& evidence) { return evidence.test_case.subject == "reference"; }
 
-const PhaseEvidence* PhaseToJudge(const Evidence& evidence, const std::string& name,
-                                  Judgement& judgement) {
-  const PhaseEvidence* phase = evidence.Phase(name);
+const PhaseEvidence* PhaseToJudge(const Evidence& evidence, Phase wanted, Judgement& judgement) {
+  const PhaseEvidence* phase = evidence.Phase(wanted);
   if (phase == nullptr) {
-    const std::string reason = NotAskedFor(evidence, name);
+    const std::string reason = NotAskedFor(evidence, wanted);
     if (reason.empty()) {
-      judgement.Inconclusive(fmt::format("there is no evidence of phase {}", name));
+      judgement.Inconclusive(fmt::format("there is no evidence of phase {}", NameOf(wanted)));
     } else {
       judgement.Skipped(reason);
     }
     return nullptr;
   }
   if (!phase->skipped.empty()) {
-    judgement.Skipped(fmt::format("phase {} did not run: {}", name, phase->skipped));
+    judgement.Skipped(fmt::format("phase {} did not run: {}", phase->name(), phase->skipped));
     return nullptr;
   }
   if (phase->ranks.empty()) {
-    judgement.Inconclusive(fmt::format("phase {} has no evidence of any rank", name));
+    judgement.Inconclusive(fmt::format("phase {} has no evidence of any rank", phase->name()));
     return nullptr;
   }
   return phase;
@@ -78,58 +76,66 @@ bool WasStruck(const PhaseEvidence& phase) {
 
 std::vector<const PhaseEvidence*> LoadPhases(const Evidence& evidence, Judgement& judgement) {
   std::vector<const PhaseEvidence*> phases;
-  for (const char* name : {"values", "plain", "resume"}) {
-    const bool is_optional = std::string(name) != "values" && evidence.Phase(name) == nullptr;
-    if (is_optional) continue;
-    const PhaseEvidence* phase = PhaseToJudge(evidence, name, judgement);
+  for (const Phase each : LoadingPhases()) {
+    if (each != Phase::kValues && evidence.Phase(each) == nullptr) continue;
+    const PhaseEvidence* phase = PhaseToJudge(evidence, each, judgement);
     if (phase != nullptr) phases.push_back(phase);
   }
   return phases;
 }
 
-bool StageReached(const PhaseEvidence& phase, const std::string& stage, Judgement& judgement) {
+Stage FirstWholeStage(const PhaseEvidence& phase) {
+  return phase.facts().resumes ? Stage::kRestored : Stage::kReady;
+}
+
+bool StageReached(const PhaseEvidence& phase, const StageKey& stage, Judgement& judgement) {
   const bool any = std::any_of(phase.ranks.begin(), phase.ranks.end(),
                                [&](const auto& rank) { return rank.Stage(stage) != nullptr; });
   if (!any) return false;
   for (const RankEvidence& rank : phase.ranks) {
     const StageRecord* record = rank.Stage(stage);
     // Rank 0 alone may have something to show before the others get their part.
-    if (record == nullptr && stage == "loaded" && rank.Stage("ready") != nullptr) continue;
+    if (record == nullptr && stage == Stage::kLoaded && rank.Stage(Stage::kReady) != nullptr)
+      continue;
     if (record == nullptr) {
       judgement.Inconclusive(fmt::format("rank {} of phase {} did not reach `{}` ({})", rank.rank,
-                                         phase.name, stage, EndOf(rank)));
+                                         phase.name(), stage.text(), EndOf(rank)));
     } else if (!record->complete) {
       judgement.Inconclusive(
           fmt::format("rank {} of phase {} did not finish its record of `{}` ({})", rank.rank,
-                      phase.name, stage, EndOf(rank)));
+                      phase.name(), stage.text(), EndOf(rank)));
     }
   }
   return true;
 }
 
-bool StageToJudge(const PhaseEvidence& phase, const std::string& stage, Judgement& judgement) {
+bool StageToJudge(const PhaseEvidence& phase, const StageKey& stage, Judgement& judgement) {
   if (StageReached(phase, stage, judgement)) return true;
-  judgement.Inconclusive(fmt::format("no rank of phase {} reached `{}`", phase.name, stage));
+  judgement.Inconclusive(
+      fmt::format("no rank of phase {} reached `{}`", phase.name(), stage.text()));
   return false;
 }
 
 std::vector<std::string> FinalStages(const PhaseEvidence& phase, Judgement& judgement) {
   std::vector<std::string> stages;
-  for (const char* stage : {"ready", "restored"}) {
-    if (StageReached(phase, stage, judgement)) stages.push_back(stage);
+  for (const Stage stage : {Stage::kReady, Stage::kRestored}) {
+    if (StageReached(phase, stage, judgement)) stages.emplace_back(NameOf(stage));
   }
-  const bool has_ready = !stages.empty() && stages[0] == "ready";
-  if (!has_ready && (stages.empty() || phase.name != "resume")) {
-    judgement.Inconclusive(fmt::format("no rank of phase {} reached `{}`", phase.name,
-                                       phase.name == "resume" ? "restored" : "ready"));
+  const Stage first = FirstWholeStage(phase);
+  const bool has_ready = !stages.empty() && stages[0] == Stage::kReady;
+  if (!has_ready && (stages.empty() || first == Stage::kReady)) {
+    judgement.Inconclusive(
+        fmt::format("no rank of phase {} reached `{}`", phase.name(), NameOf(first)));
   }
   return stages;
 }
 
 std::vector<const PhaseEvidence*> TrainPhases(const Evidence& evidence) {
+  std::vector<Phase> all = TrainingPhases();
+  all.insert(all.begin(), Phase::kValues);
   std::vector<const PhaseEvidence*> phases;
-  for (const char* name : {"values", "train", "again", "train_on_device", "train_resume"}) {
-    const PhaseEvidence* phase = evidence.Phase(name);
+  for (const Phase each : all) {
+    const PhaseEvidence* phase = evidence.Phase(each);
     if (phase != nullptr && phase->skipped.empty() && !phase->ranks.empty()) {
       phases.push_back(phase);
     }
@@ -139,14 +145,16 @@ std::vector<const PhaseEvidence*> TrainPhases(const Evidence& evidence) {
 
 std::vector<std::string> TrainStages(const PhaseEvidence& phase, const std::string& of,
                                      Judgement& judgement) {
-  std::set<std::string> whole = {"ready", "stepped", "saved", "restored", "resumed"};
-  if (phase.name == "values" && of == "model") whole = {"stepped", "resumed"};  // see FinalStages
+  const bool only_steps = !phase.facts().trains && of == "model";  // see FinalStages
   std::vector<std::string> keys;
   for (const RankEvidence& rank : phase.ranks) {
-    for (const StageRecord& stage : rank.stages) {
-      const std::string key = stage.Key();
-      const bool is_known = std::find(keys.begin(), keys.end(), key) != keys.end();
-      if (stage.of == of && whole.contains(stage.name) && !is_known) keys.push_back(key);
+    for (const StageRecord& record : rank.stages) {
+      const std::optional<Stage> stage = FindStage(record.name);
+      if (record.of != of || !stage) continue;
+      const StageFacts& facts = FactsOf(*stage);
+      if (!(only_steps ? facts.is_step : facts.is_whole)) continue;
+      const std::string key = record.Key();
+      if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
     }
   }
   for (const std::string& key : keys) StageReached(phase, key, judgement);
@@ -163,37 +171,36 @@ std::vector<PhaseStage> AllTrainStages(const Evidence& evidence, Judgement& judg
   return all;
 }
 
-std::string KeyOf(const PhaseEvidence& phase, const std::string& name, const std::string& of) {
+std::string KeyOf(const PhaseEvidence& phase, Stage stage, const std::string& of) {
   for (const RankEvidence& rank : phase.ranks) {
-    for (const StageRecord& stage : rank.stages) {
-      if (stage.name == name && stage.of == of) return stage.Key();
+    for (const StageRecord& record : rank.stages) {
+      if (record.name == stage && record.of == of) return record.Key();
     }
   }
   return "";
 }
 
-std::string KeyAt(const PhaseEvidence& phase, const std::string& name, int64_t step,
-                  const std::string& of) {
+std::string KeyAt(const PhaseEvidence& phase, Stage stage, int64_t step, const std::string& of) {
   for (const RankEvidence& rank : phase.ranks) {
-    for (const StageRecord& stage : rank.stages) {
-      if (stage.name == name && stage.step == step && stage.of == of) return stage.Key();
+    for (const StageRecord& record : rank.stages) {
+      if (record.name == stage && record.step == step && record.of == of) return record.Key();
     }
   }
   return "";
 }
 
-std::optional<int64_t> LastStepOf(const PhaseEvidence& phase, const std::string& name) {
+std::optional<int64_t> LastStepOf(const PhaseEvidence& phase, Stage stage) {
   std::optional<int64_t> last;
   for (const RankEvidence& rank : phase.ranks) {
-    for (const StageRecord& stage : rank.stages) {
-      if (stage.name == name && stage.of == "model")
-        last = std::max(last.value_or(stage.step), stage.step);
+    for (const StageRecord& record : rank.stages) {
+      if (record.name == stage && record.of == "model")
+        last = std::max(last.value_or(record.step), record.step);
     }
   }
   return last;
 }
 
-std::vector<std::string> TensorNames(const PhaseEvidence& phase, const std::string& stage) {
+std::vector<std::string> TensorNames(const PhaseEvidence& phase, const StageKey& stage) {
   std::set<std::string> names;
   for (const RankEvidence& rank : phase.ranks) {
     const StageRecord* record = rank.Stage(stage);
@@ -203,7 +210,7 @@ std::vector<std::string> TensorNames(const PhaseEvidence& phase, const std::stri
   return {names.begin(), names.end()};
 }
 
-TensorOnRank FindTensor(const RankEvidence& rank, const std::string& stage,
+TensorOnRank FindTensor(const RankEvidence& rank, const StageKey& stage,
                         const std::string& tensor) {
   const StageRecord* record = rank.Stage(stage);
   if (record == nullptr) return {};
@@ -212,13 +219,13 @@ TensorOnRank FindTensor(const RankEvidence& rank, const std::string& stage,
   return {&found->second, &rank.Descriptor(found->second)};
 }
 
-void NoteUnreadable(const PhaseEvidence& phase, const std::string& stage, const std::string& tensor,
+void NoteUnreadable(const PhaseEvidence& phase, const StageKey& stage, const std::string& tensor,
                     const std::string& why, Judgement& judgement) {
-  judgement.Inconclusive(
-      fmt::format("{} at `{}` of phase {} cannot be read: {}", tensor, stage, phase.name, why));
+  judgement.Inconclusive(fmt::format("{} at `{}` of phase {} cannot be read: {}", tensor,
+                                     stage.text(), phase.name(), why));
 }
 
-std::vector<Image> DefinedImages(const PhaseEvidence& phase, const std::string& stage,
+std::vector<Image> DefinedImages(const PhaseEvidence& phase, const StageKey& stage,
                                  const std::string& tensor, Judgement& judgement,
                                  Undefined undefined) {
   std::vector<Image> defined;
@@ -255,20 +262,20 @@ std::vector<Image> DefinedImages(const PhaseEvidence& phase, const std::string& 
   return defined;
 }
 
-Finding FindingAt(const PhaseEvidence& phase, const std::string& stage, const std::string& tensor,
+Finding FindingAt(const PhaseEvidence& phase, const StageKey& stage, const std::string& tensor,
                   const std::string& kind, const std::vector<int64_t>& ranks,
                   const std::string& what, Facts facts) {
   Finding finding;
   finding.facts = std::move(facts);
   finding.kind = kind;
-  finding.phase = phase.name;
+  finding.phase = phase.phase;
   finding.stage = stage;
   finding.tensor = tensor;
   finding.ranks = Sorted(ranks);
   const std::string subject = tensor.empty() ? "" : tensor + " ";
-  const std::string at = stage.empty() ? "in" : fmt::format("at `{}` of", stage);
+  const std::string at = stage.empty() ? "in" : fmt::format("at `{}` of", stage.text());
   const std::string scope = ranks.empty() ? "" : " on " + ScopeLine(phase, finding.ranks);
-  finding.message = fmt::format("{}{} phase {}{}: {}", subject, at, phase.name, scope, what);
+  finding.message = fmt::format("{}{} phase {}{}: {}", subject, at, phase.name(), scope, what);
   return finding;
 }
 

@@ -15,8 +15,7 @@ namespace shardproof {
 
 /// The phase if it ran and has ranks. Else null; the judgement then says why: a skip where the
 /// phase states its reason or the case does not ask for it, inconclusive where it should be there.
-const PhaseEvidence* PhaseToJudge(const Evidence& evidence, const std::string& name,
-                                  Judgement& judgement);
+const PhaseEvidence* PhaseToJudge(const Evidence& evidence, Phase phase, Judgement& judgement);
 
 /// Whether the reference pipeline ran, and not a framework.
 bool IsReference(const Evidence& evidence);
@@ -28,12 +27,16 @@ bool WasStruck(const PhaseEvidence& phase);
 /// `resume` if they ran.
 std::vector<const PhaseEvidence*> LoadPhases(const Evidence& evidence, Judgement& judgement);
 
+/// The stage at which the phase has its model whole for the first time: `restored` where it
+/// resumes, else `ready`.
+Stage FirstWholeStage(const PhaseEvidence& phase);
+
 /// Whether any rank reached the stage. Ranks that did not, although others did, make the judgement
 /// inconclusive, as does a stage record that is cut short.
-bool StageReached(const PhaseEvidence& phase, const std::string& stage, Judgement& judgement);
+bool StageReached(const PhaseEvidence& phase, const StageKey& stage, Judgement& judgement);
 
 /// The same, and inconclusive too if no rank reached it.
-bool StageToJudge(const PhaseEvidence& phase, const std::string& stage, Judgement& judgement);
+bool StageToJudge(const PhaseEvidence& phase, const StageKey& stage, Judgement& judgement);
 
 /// The stages of `ready` and `restored` that the phase has. A phase that has neither is
 /// inconclusive, as is a `values` or `plain` phase without `ready`. (Whether `restored` should be
@@ -58,16 +61,14 @@ struct PhaseStage {
 };
 std::vector<PhaseStage> AllTrainStages(const Evidence& evidence, Judgement& judgement);
 
-/// The stage of this name, whatever its step. \returns its key, or "" if no rank reached it.
-std::string KeyOf(const PhaseEvidence& phase, const std::string& name, const std::string& of);
+/// The stage, whatever its step. \returns its key, or "" if no rank reached it.
+std::string KeyOf(const PhaseEvidence& phase, Stage stage, const std::string& of);
 
-/// The stage of this name at one step. \returns likewise.
-std::string KeyAt(const PhaseEvidence& phase, const std::string& name, int64_t step,
-                  const std::string& of);
+/// The stage at one step. \returns likewise.
+std::string KeyAt(const PhaseEvidence& phase, Stage stage, int64_t step, const std::string& of);
 
-/// The last step at which any rank reached a stage of this name with the model; nothing if none
-/// did.
-std::optional<int64_t> LastStepOf(const PhaseEvidence& phase, const std::string& name);
+/// The last step at which any rank reached the stage with the model; nothing if none did.
+std::optional<int64_t> LastStepOf(const PhaseEvidence& phase, Stage stage);
 
 /// How a rank ended, without what the launcher remarks on it: "signal 9" of "signal 9 (out of
 /// memory: ...)".
@@ -77,38 +78,37 @@ std::string ExitOf(const RankEvidence& rank);
 bool HasStruck(const FaultCase& fault, const Evidence& evidence);
 
 /// Every tensor that any rank has at the stage, sorted.
-std::vector<std::string> TensorNames(const PhaseEvidence& phase, const std::string& stage);
+std::vector<std::string> TensorNames(const PhaseEvidence& phase, const StageKey& stage);
 
 /// A tensor on one rank at a stage, or nulls.
 struct TensorOnRank {
   const TensorState* state = nullptr;
   const TensorDescriptor* descriptor = nullptr;
 };
-TensorOnRank FindTensor(const RankEvidence& rank, const std::string& stage,
-                        const std::string& tensor);
+TensorOnRank FindTensor(const RankEvidence& rank, const StageKey& stage, const std::string& tensor);
 
 /// What an undefined tensor means to a property: that its claim does not hold, or that another
 /// property (loading.all_defined) has to say what is wrong before this one can judge.
 enum class Undefined { kFinding, kInconclusive };
 
 /// Notes a tensor whose bytes could not be read: nothing can be said of its value.
-void NoteUnreadable(const PhaseEvidence& phase, const std::string& stage, const std::string& tensor,
+void NoteUnreadable(const PhaseEvidence& phase, const StageKey& stage, const std::string& tensor,
                     const std::string& why, Judgement& judgement);
 
 /// The tensor's replicas at the stage that are defined. Those that are not go to the judgement.
-std::vector<Image> DefinedImages(const PhaseEvidence& phase, const std::string& stage,
+std::vector<Image> DefinedImages(const PhaseEvidence& phase, const StageKey& stage,
                                  const std::string& tensor, Judgement& judgement,
                                  Undefined undefined = Undefined::kInconclusive);
 
 /// A finding whose first line is "<tensor> at `<stage>` of phase <phase> on <ranks>: <what>".
-Finding FindingAt(const PhaseEvidence& phase, const std::string& stage, const std::string& tensor,
+Finding FindingAt(const PhaseEvidence& phase, const StageKey& stage, const std::string& tensor,
                   const std::string& kind, const std::vector<int64_t>& ranks,
                   const std::string& what, Facts facts = {});
 
 /// Collects what is wrong rank by rank and makes one finding of what many ranks have in common.
 class FindingsByRank {
  public:
-  FindingsByRank(const PhaseEvidence& phase, std::string stage)
+  FindingsByRank(const PhaseEvidence& phase, StageKey stage)
       : phase_(phase), stage_(std::move(stage)) {}
 
   /// \param ranks on which `what` is wrong with `tensor`
@@ -119,7 +119,7 @@ class FindingsByRank {
 
  private:
   const PhaseEvidence& phase_;
-  std::string stage_;
+  StageKey stage_;
   struct Place {
     std::vector<int64_t> ranks;
     Facts facts;

@@ -44,7 +44,7 @@ nlohmann::json FindingToJson(const Finding& finding) {
     if (!value.empty()) json[name] = value;
   };
   if (finding.is_consequence) json["is_consequence"] = true;
-  add_text("phase", finding.phase);
+  add_text("phase", NameOf(finding.phase));
   add_text("stage", finding.stage);
   add_text("tensor", finding.tensor);
   add_text("expected", finding.expected);

@@ -22,7 +22,7 @@ const PropertyRegistration kFinds{
          Finding finding;
          finding.kind = "differs";
          finding.message = "w differs";
-         finding.wanted = {{"values", "w", 0, 4096}};
+         finding.wanted = {{Phase::kValues, "w", 0, 4096}};
          judgement.Found(finding);
        }
      }}};
@@ -74,7 +74,7 @@ TEST(VerdictTest, FingerprintIgnoresRanksAndValues) {
 TEST(FindingTest, FactsAreFieldsOfTheJson) {
   Finding finding;
   EXPECT_FALSE(FindingToJson(finding).contains("against"));
-  finding.facts = {.against = {Against::What::kStage, "train", "saved@3"},
+  finding.facts = {.against = {Against::What::kStage, Phase::kTrain, std::string("saved@3")},
                    .cause = "zeros",
                    .other = "v",
                    .limit_bytes = 7,
@@ -91,10 +91,13 @@ TEST(FindingTest, FactsAreFieldsOfTheJson) {
 
 TEST(AgainstTest, IsSaidInWords) {
   EXPECT_EQ((Against{Against::What::kCheckpoint}).Words(), "the checkpoint");
-  EXPECT_EQ((Against{Against::What::kStage, "values", "ready"}).Words(), "`ready` of phase values");
-  EXPECT_EQ((Against{Against::What::kRank, "values", "loaded", 0}).Words(), "rank 0 at `loaded`");
-  EXPECT_EQ((Against{Against::What::kRank, "values", "", 3}).Words(), "rank 3");
-  EXPECT_EQ((Against{Against::What::kEarlier, "values", "built"}).Words(), "its value at `built`");
+  EXPECT_EQ((Against{Against::What::kStage, Phase::kValues, Stage::kReady}).Words(),
+            "`ready` of phase values");
+  EXPECT_EQ((Against{Against::What::kRank, Phase::kValues, Stage::kLoaded, 0}).Words(),
+            "rank 0 at `loaded`");
+  EXPECT_EQ((Against{Against::What::kRank, Phase::kValues, {}, 3}).Words(), "rank 3");
+  EXPECT_EQ((Against{Against::What::kEarlier, Phase::kValues, Stage::kBuilt}).Words(),
+            "its value at `built`");
 }
 
 TEST(JudgeTest, ExceptionsAreInconclusiveAndUnknownIdsListTheKnown) {

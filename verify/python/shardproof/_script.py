@@ -15,6 +15,7 @@ from torch import nn
 from . import _model
 from ._evidence import Writer, coordinates_of
 from ._observer import Observer
+from ._phases import VALUES
 
 _NOT_A_SUBJECT = "a script was observed, which makes no claim to it"
 _CANNOT = ("identity", "keys", "host_bound", "save", "saved_files", "train", "collectives")
@@ -50,7 +51,7 @@ class _Session:
         world_size = dist.get_world_size() if joined else int(os.environ.get("WORLD_SIZE", 1))
         axes = _axes_of(model, world_size)
         folder = pathlib.Path(to or os.environ.get("SHARDPROOF_EVIDENCE", "shardproof-evidence"))
-        self._writer = Writer(folder / "values", rank)
+        self._writer = Writer(folder / VALUES, rank)
         if rank == 0:
             _write_run(folder, axes, world_size, checkpoint)
         self._writer.rank(
@@ -100,7 +101,7 @@ def _write_run(folder, axes, world_size, checkpoint):
         "strategy": "plain",
     }
     phase = {
-        "name": "values", "mode": "values", "strategy": "plain", "mesh": axes, "skipped": "",
+        "name": VALUES, "mode": "values", "strategy": "plain", "mesh": axes, "skipped": "",
         "world_size": world_size, "ranks": [],
     }  # fmt: skip
     run = {"schema": 1, "case": case, "cannot": dict.fromkeys(_CANNOT, _NOT_A_SUBJECT),

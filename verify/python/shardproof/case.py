@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ._dtypes import DTYPES
+from ._phases import MEMORY
 
 
 @dataclasses.dataclass
@@ -39,6 +40,11 @@ class Case:
     steps: int = 0
     options: dict[str, str] = dataclasses.field(default_factory=dict)
     model: dict = dataclasses.field(repr=False, default_factory=dict)
+
+    @property
+    def measures_memory(self) -> bool:
+        """Whether this phase looks at memory: nothing is to be restored beside the model."""
+        return self.phase == MEMORY
 
     @property
     def saved_step(self) -> int:

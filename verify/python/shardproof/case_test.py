@@ -99,6 +99,7 @@ def test_an_order_is_read_into_a_case(tmp_path):
     assert (case.rank, case.mesh, case.seed, case.saved_step) == (1, {"dp_shard": 2}, 9, 2)
     assert (case.checkpoint, case.save_to, case.options) == ("in", "out", {"save": "dcp"})
     assert whole == order
+    assert not case.measures_memory and case_of(phase="memory").measures_memory
 
 
 # ---- RoPE, against the numbers that the formulas give by hand ------------------------------------

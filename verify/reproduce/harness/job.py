@@ -13,6 +13,7 @@ import time
 
 import torch
 
+from ._phases import MEMORY
 from .case import Case
 from .ends import End
 from .random_checkpoint import RandomCheckpoint
@@ -111,9 +112,7 @@ def last_words(directory, phase, rank):
 def imported_once(job):
     """Modules that take long to import and are no part of what a rank does."""
     modules = ["torch.distributed.checkpoint"]
-    if (
-        job.at[0] == "memory"
-    ):  # what torch imports when it is first used is no memory of the model's
+    if job.at[0] == MEMORY:  # what torch imports when it is first used is no memory of the model's
         modules += ["torch._dynamo", "torch._inductor"]
     if not job.model and importlib.util.find_spec("transformers"):
         modules.append("transformers.models.auto.modeling_auto")

@@ -12,6 +12,7 @@ import traceback
 import torch
 import torch.distributed as dist
 
+from ._phases import MEMORY
 from .tensors import state_of, whole
 
 
@@ -108,7 +109,7 @@ def run_rank(case, job, check, directory):
             timeout=datetime.timedelta(seconds=job.timeout_s),
         )
         dist.barrier()
-        if job.at[0] != "memory":
+        if job.at[0] != MEMORY:
             show_unwritten_memory()
         check.begin(rank)
         torch.manual_seed(case.seed)
