@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "verify/bug/bug.h"
+#include "verify/case/case_schema.h"
 #include "verify/cli/command.h"
 #include "verify/fault/fault.h"
 #include "verify/verdict/property.h"
@@ -125,6 +126,9 @@ void PrintFaultTable() {
   }
 }
 
+void PrintFields() { fmt::print("{}", FieldsText()); }
+void PrintCaseSchema() { fmt::print("{}", CaseSchemaText()); }
+
 /// One of the registries: its lines, and if it has one, the same in another form.
 struct Listing {
   const char* name;
@@ -138,8 +142,8 @@ struct Listing {
 }  // namespace
 
 void AddList(CLI::App& app, int* exit_code) {
-  CLI::App* command =
-      app.add_subcommand("list", "List the properties, faults, planted bugs and capabilities");
+  CLI::App* command = app.add_subcommand(
+      "list", "List the properties, faults, planted bugs, capabilities and fields of a case");
   command->group(kFrameworkDoor);
   command->footer("Example:\n  shardproof list faults");
   command->require_subcommand(1);
@@ -150,7 +154,9 @@ void AddList(CLI::App& app, int* exit_code) {
       {"bugs", "Known bugs that --bug and --bugs can plant in the reference pipeline", PrintBugs,
        "--markdown", "Print a table of the kinds of mistake", PrintBugTable},
       {"faults", "Faults that --inject can inject, and what a correct job must do", PrintFaults,
-       "--markdown", "Print a table", PrintFaultTable}};
+       "--markdown", "Print a table", PrintFaultTable},
+      {"fields", "Fields of a case file, and how generated cases draw them", PrintFields,
+       "--schema", "Print the JSON schema of a case", PrintCaseSchema}};
   for (const Listing& listing : listings) {
     CLI::App* list = command->add_subcommand(listing.name, listing.what);
     const CLI::Option* otherwise =
