@@ -36,7 +36,7 @@ struct FieldDraw {
     kFlag,         ///< true in `percent` of a hundred
     kValue,        ///< in `percent` of a hundred, one of `values`
     kAnyName,      ///< one of its names
-    kByHand,       ///< by a function of its own (verify/generate/draw_fields.cc)
+    kByHand,       ///< by a function of its own (verify/generate/draw_by_hand.cc)
     kWithAnother,  ///< by what draws the field that it is a part of, or hangs on
   };
   using Value = std::variant<int64_t, double, std::string>;
