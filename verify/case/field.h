@@ -51,7 +51,8 @@ struct FieldDraw {
 enum class FieldShrink {
   kNever,
   kToDefault,
-  kByHand,  ///< by a function of its own (verify/generate/shrink.cc)
+  kByHand,     ///< by a function of its own (verify/generate/shrink.cc)
+  kElsewhere,  ///< by its parts, with all tensors or faults, or at the end as the seed is
 };
 
 /// The words under which cases are counted that have something other than the default. What takes

@@ -49,7 +49,8 @@ const FieldTable<Case> kCaseFields = {
       .doc = "Where the model and its values come from: exactly one of a checkpoint and a list of "
              "tensors.",
       .required = true,
-      .draw = kByHandForAll}},
+      .draw = kByHandForAll,
+      .shrink = FieldShrink::kElsewhere}},
     {&Case::mesh,
      {.name = "mesh",
       .doc = "The ranks; the product of the sizes is the world size, at most 1024. Axis names "
@@ -79,7 +80,7 @@ const FieldTable<Case> kCaseFields = {
      {.name = "seed",
       .doc = "Everything random follows from it.",
       .draw = kByHandForAll,
-      .shrink = FieldShrink::kByHand,
+      .shrink = FieldShrink::kElsewhere,
       .option = {.name = "--seed",
                  .help = "Seed of initial values, or of the generated cases (default 0)",
                  .type_name = "N",
@@ -224,7 +225,7 @@ const FieldTable<Case> kCaseFields = {
       .doc = "Whether only the handling of the faults is judged, by what each fault says a correct "
              "job must do (`--judge-faults`).",
       .draw = kWithAnother,
-      .shrink = FieldShrink::kByHand,
+      .shrink = FieldShrink::kElsewhere,
       .feature = {"struck by a fault"},
       .option = {.name = "--judge-faults",
                  .help = "Judge only whether the job handles the faults as it must ('shardproof "
@@ -392,12 +393,12 @@ FieldOfCase FieldAt(Case& test_case, const std::string& path) {
   SP_CHECK(false, "there is no field %s", path.c_str());
 }
 
-bool IsUsual(const FieldOfCase& field) {
-  const auto same = [&](auto* value) {
-    return *value == *std::get<decltype(value)>(Usual(field.path).value);
-  };
-  return std::visit(same, field.value);
+bool IsSame(const FieldOfCase& one, const FieldOfCase& other) {
+  const auto same = [&](auto* value) { return *value == *std::get<decltype(value)>(other.value); };
+  return std::visit(same, one.value);
 }
+
+bool IsUsual(const FieldOfCase& field) { return IsSame(field, Usual(field.path)); }
 
 void SetToDefault(const FieldOfCase& field) {
   const auto set = [&](auto* value) {

@@ -38,6 +38,8 @@ std::string RealInWords(const RealBounds& bounds);
 
 /// Whether it has its default.
 bool IsUsual(const FieldOfCase& field);
+/// Whether both, of one path in two cases, say the same.
+bool IsSame(const FieldOfCase& one, const FieldOfCase& other);
 void SetToDefault(const FieldOfCase& field);
 
 }  // namespace shardproof
