@@ -71,8 +71,9 @@ struct FieldOption {
   const char* help = "";
   const char* type_name = "";
   OptionGroup group = OptionGroup::kModel;
-  bool by_hand = false;       ///< its text is read by a function (verify/cli/verify_case.cc)
-  bool of_generated = false;  ///< has a meaning for generated cases, too
+  bool by_hand = false;          ///< its text is read by a function (verify/cli/verify_case.cc)
+  bool of_generated = false;     ///< has a meaning for generated cases, too
+  const char* former = nullptr;  ///< a name that is still taken, and not shown
 };
 
 /// Which models of a case a field of ModelCase is about.

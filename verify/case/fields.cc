@@ -230,7 +230,8 @@ const FieldTable<Case> kCaseFields = {
       .option = {.name = "--judge-faults",
                  .help = "Judge only whether the job handles the faults as it must ('shardproof "
                          "list faults' says how): a job that aborts as it must passes",
-                 .group = OptionGroup::kFaults}}},
+                 .group = OptionGroup::kFaults,
+                 .former = "--as-stated"}}},
     {&Case::bug,
      {.name = "bug",
       .doc = "Id of a planted bug, or empty.",
