@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "verify/case/fields.h"
+#include "verify/case/names.h"
 
 namespace shardproof {
 namespace {

@@ -7,12 +7,12 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "verify/case/case.h"
-#include "verify/case/names.h"
 
 namespace shardproof {
 
@@ -87,7 +87,8 @@ struct FieldRow {
   bool left_out_as_usual = false;  ///< not written where it has its default
   IntegerBounds integers = {};
   RealBounds reals = {};
-  const NameTable& (*names)() = nullptr;            ///< what a string may be; none: anything
+  /// What a string may be, of verify/case/names.h; none: anything.
+  const std::vector<std::string_view>& (*names)() = nullptr;
   std::pair<const char*, const char*> former = {};  ///< a name that is still read, and its new one
   const char* schema = "{}";  ///< JSON: what its JSON schema says besides, of what checks refuse
   ModelSource source = ModelSource::kEither;

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "src/core/check.h"
+#include "verify/case/names.h"
 
 namespace shardproof {
 namespace {

@@ -1,5 +1,6 @@
 // The tables of a model's fields: its own, and of its tensors.
 #include "verify/case/fields.h"
+#include "verify/case/names.h"
 
 namespace shardproof {
 namespace {

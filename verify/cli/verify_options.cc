@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "verify/case/fields.h"
+#include "verify/case/names.h"
 #include "verify/cli/command.h"
 #include "verify/cli/verify_arguments.h"
 
