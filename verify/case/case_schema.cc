@@ -187,7 +187,8 @@ std::string DrawInWords(const FieldDraw& draw) {
       for (const auto& value : draw.values) {
         std::visit([&](const auto& one) { values.push_back(fmt::format("{}", one)); }, value);
       }
-      return fmt::format("in {} of 100, one of {}", draw.percent, fmt::join(values, ", "));
+      const char* choice = values.size() > 1 ? "one of " : "";
+      return fmt::format("in {} of 100, {}{}", draw.percent, choice, fmt::join(values, ", "));
     }
     case FieldDraw::How::kAnyName:
       return "any of these";
