@@ -148,27 +148,18 @@ Case ReadAgain(const json& value, Complaint& complaint) {
 template <typename Visit>
 void ForEachTable(Visit visit) {
   visit(Synthetic(), CaseFields(), [](Case& c) -> Case& { return c; });
-  visit(
-      Synthetic(), TrainingFields(), [](Case & c) -> auto& { return c.training; });
-  visit(
-      Synthetic(), FieldsOfModelFrom(ModelSource::kSynthetic),
-      [](Case & c) -> auto& { return c.model; });
-  visit(
-      OfCheckpoint(), FieldsOfModelFrom(ModelSource::kCheckpoint),
-      [](Case & c) -> auto& { return c.model; });
-  visit(
-      OfCheckpoint(), LoraFields(), [](Case & c) -> auto& { return *c.model.lora; });
-  visit(
-      Synthetic(), TensorFields(), [](Case & c) -> auto& { return c.model.tensors[0]; });
-  visit(
-      Synthetic(), RopeFields(), [](Case & c) -> auto& { return *c.model.tensors[0].rope; });
-  visit(
-      Synthetic(), StoredFields(),
-      [](Case & c) -> auto& { return c.model.tensors[0].stored[0][0]; });
-  visit(
-      Synthetic(), AxisFields(), [](Case & c) -> auto& { return c.mesh[0]; });
-  visit(
-      Synthetic(), FaultFields(), [](Case & c) -> auto& { return c.faults[0]; });
+  visit(Synthetic(), TrainingFields(), [](Case& c) -> TrainingCase& { return c.training; });
+  visit(Synthetic(), FieldsOfModelFrom(ModelSource::kSynthetic),
+        [](Case& c) -> ModelCase& { return c.model; });
+  visit(OfCheckpoint(), FieldsOfModelFrom(ModelSource::kCheckpoint),
+        [](Case& c) -> ModelCase& { return c.model; });
+  visit(OfCheckpoint(), LoraFields(), [](Case& c) -> LoraCase& { return *c.model.lora; });
+  visit(Synthetic(), TensorFields(), [](Case& c) -> TensorCase& { return c.model.tensors[0]; });
+  visit(Synthetic(), RopeFields(), [](Case& c) -> RopeCase& { return *c.model.tensors[0].rope; });
+  visit(Synthetic(), StoredFields(),
+        [](Case& c) -> StoredCase& { return c.model.tensors[0].stored[0][0]; });
+  visit(Synthetic(), AxisFields(), [](Case& c) -> AxisCase& { return c.mesh[0]; });
+  visit(Synthetic(), FaultFields(), [](Case& c) -> FaultCase& { return c.faults[0]; });
 }
 
 TEST(Fields, KeepAnotherValueThroughTheCodec) {
