@@ -190,3 +190,7 @@ foreach(module load formats audit)
                                SHARDPROOF_STORED="${PROJECT_SOURCE_DIR}/fixtures/stored")
   endif()
 endforeach()
+if(TARGET case_test)
+  target_compile_definitions(case_test PRIVATE
+    SHARDPROOF_CASE_SCHEMA="${PROJECT_SOURCE_DIR}/fixtures/schema/case.schema.json")
+endif()

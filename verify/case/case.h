@@ -1,6 +1,6 @@
 // The one input of a run. Everything that every rank does follows from a Case, so a Case is all
-// that `replay` needs. The JSON form is fixtures/schema/case.schema.json; this file is its C++
-// side.
+// that `replay` needs. A member here is a row of a table in fields.h, which says all else of it;
+// the JSON form, fixtures/schema/case.schema.json, is made from there.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,8 @@ inline constexpr int64_t kRanksMax = 1024;
 struct AxisCase {
   std::string name;  ///< "dp_shard", "dp_replicate", "tp", "ep"
   int64_t size = 1;  ///< ranks, >= 1
+
+  bool operator==(const AxisCase&) const = default;
 };
 
 /// What decides the inverse frequencies of rotary position embeddings, as the field's
@@ -41,12 +43,16 @@ struct RopeCase {
   bool truncate = true;                          ///< yarn: whether the ramp's ends are whole
   std::vector<double> short_factor;              ///< longrope: one a frequency
   int64_t rotated = 0;  ///< proportional: leading frequencies that are not 0
+
+  bool operator==(const RopeCase&) const = default;
 };
 
 /// One key of a checkpoint that holds a part of a tensor.
 struct StoredCase {
   std::string key;
   std::vector<int64_t> shape;
+
+  bool operator==(const StoredCase&) const = default;
 };
 
 /// One tensor of a synthetic model. Dtypes are safetensors' names ("F32", "BF16", "I64", ...).
@@ -77,6 +83,8 @@ struct TensorCase {
   std::vector<std::vector<StoredCase>> stored;
   int64_t stored_as =
       0;  ///< the way that a synthetic checkpoint uses; from their number on: its own name
+
+  bool operator==(const TensorCase&) const = default;
 };
 
 /// Low-rank adapters (LoRA) that a run makes of linear layers, without a file of their values.
@@ -84,6 +92,8 @@ struct LoraCase {
   int64_t rank = 8;
   /// Whole names of modules, or how they end, from a dot on; or just "all-linear".
   std::vector<std::string> targets;
+
+  bool operator==(const LoraCase&) const = default;
 };
 
 /// Where the model and its values come from: exactly one of a checkpoint and tensors. The fields
@@ -102,12 +112,16 @@ struct ModelCase {
   int64_t files = 1;  ///< synthetic: number of safetensors files
   bool every_tied_name =
       false;  ///< synthetic: the files hold tied tensors under each of their names
+
+  bool operator==(const ModelCase&) const = default;
 };
 
 /// A fault to inject: `id` as in `list faults`, `where` as that fault reads it.
 struct FaultCase {
   std::string id;
   std::string where;
+
+  bool operator==(const FaultCase&) const = default;
 };
 
 /// Bytes [byte_start, byte_start + byte_length) of a tensor's global image that this run must
@@ -133,10 +147,12 @@ struct TrainingCase {
   std::string format = "dcp";  ///< what it saves: or "safetensors"
   bool split_fused =
       false;  ///< whether DCP has the parts of fused tensors, as safetensors always has
+
+  bool operator==(const TrainingCase&) const = default;
 };
 
 struct Case {
-  int schema = 1;
+  int64_t schema = 1;
   std::string why;  ///< one line: what this case is for
   uint64_t seed = 0;
   std::string subject = "reference";
@@ -171,6 +187,8 @@ struct Case {
   /// The steps after which a job that trains saves, in order; the last step is none of them, so
   /// that something is left to do after a resume.
   std::vector<int64_t> SavedSteps() const;
+
+  bool operator==(const Case&) const = default;
 };
 
 /// Reads and validates a Case. Unknown fields are errors, so that a typo is not a silent default.

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <tuple>
 #include <unordered_map>
@@ -56,20 +55,7 @@ int64_t CheckMesh(const std::vector<AxisCase>& mesh, const std::string& pointer,
   return ranks;
 }
 
-// What is wrong with one field of a RopeCase, in order of the fields, or nothing.
-void CheckRopeFields(const RopeCase& rope, const std::string& at, Complaint& complaint) {
-  const auto positive = [&](const char* name, double value) {
-    if (std::isfinite(value) && value > 0) return;
-    complaint.Say(at + "/" + name,
-                  fmt::format("expected a finite number above 0, found {}", value));
-  };
-  positive("rope_theta", rope.theta);
-  positive("factor", rope.factor);
-  positive("low_freq_factor", rope.low_freq_factor);
-  positive("high_freq_factor", rope.high_freq_factor);
-  positive("beta_fast", rope.beta_fast);
-  positive("beta_slow", rope.beta_slow);
-  for (const double factor : rope.short_factor) positive("short_factor", factor);
+void CheckKindOfRope(const RopeCase& rope, const std::string& at, Complaint& complaint) {
   const bool has_origin = rope.type == "yarn" || rope.type == "llama3";
   if (has_origin && rope.original_max_position_embeddings == 0) {
     complaint.Say(at + "/original_max_position_embeddings",
@@ -91,7 +77,7 @@ void CheckRope(const TensorCase& tensor, const std::string& pointer, Complaint& 
                                          tensor.persistent ? "persistent" : "non-persistent",
                                          tensor.dtype, tensor.kind, tensor.shape.size()));
   }
-  CheckRopeFields(rope, at, complaint);
+  CheckKindOfRope(rope, at, complaint);
   const int64_t count = tensor.shape[0];
   if (rope.dim != 0 && (rope.dim + 1) / 2 != count) {
     complaint.Say(at + "/dim", fmt::format("expected 0, or what gives {} frequencies, found {}",
@@ -328,6 +314,11 @@ void CheckCase(const Case& test_case, Complaint& complaint) {
   CheckMesh(test_case.mesh, "/mesh", complaint);
   CheckMesh(test_case.resume_mesh, "/resume_mesh", complaint);
   CheckModel(test_case.model, complaint);
+  for (size_t i = 0; i < test_case.faults.size(); ++i) {
+    if (!test_case.faults[i].id.empty()) continue;
+    complaint.Expected(At("/faults", i) + "/id", "the id of a fault, as `list faults` shows it",
+                       "");
+  }
   if (test_case.steps == 1) {
     complaint.Say("/steps",
                   "expected 0, or at least 2, one before the save and one after, found 1");

@@ -15,6 +15,9 @@ nlohmann::json TensorCaseToJson(const TensorCase& tensor);
 /// ParseCase of a part of a larger document.
 Result<Case> ParseCase(const JsonValue& value);
 
+/// Reads the fields alone; ParseCase checks also whether they make sense together.
+Case ParseFieldsOfCase(const JsonValue& value, Complaint& complaint);
+
 /// Reads the fields; whether they make sense together is CheckTensorCase's matter.
 TensorCase ParseTensorCase(const JsonValue& value, const std::string& pointer,
                            Complaint& complaint);

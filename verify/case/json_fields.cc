@@ -209,11 +209,15 @@ void FieldReader::Required(const char* name, std::map<std::string, std::string>&
 void FieldReader::OneOf(const char* name, const NameTable& names, std::string& target) {
   std::string read;
   Required(name, read);
-  if (!ok()) return;
+  if (ok()) CheckName(name, names, read, target);
+}
+
+void FieldReader::CheckName(const char* name, const NameTable& names, const std::string& read,
+                            std::string& target) {
   if (std::find(names.begin(), names.end(), read) == names.end()) {
     return complaint_.Expected(PointerTo(name), "one of " + ListNames(names), read);
   }
-  target = std::move(read);
+  target = read;
 }
 
 std::optional<JsonValue> FieldReader::Object(const char* name) {

@@ -84,6 +84,9 @@ class FieldReader {
 
   /// A string that must be one of `names`; the message lists them.
   void OneOf(const char* name, const NameTable& names, std::string& target);
+  /// The same of one that has been read.
+  void CheckName(const char* name, const NameTable& names, const std::string& read,
+                 std::string& target);
 
   /// For nested values: whatever it is, or none with a complaint if it is missing.
   std::optional<JsonValue> Take(const char* name);

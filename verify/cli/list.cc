@@ -8,6 +8,7 @@
 
 #include "src/stage/stage.h"
 #include "verify/bug/bug.h"
+#include "verify/case/case_schema.h"
 #include "verify/case/phase.h"
 #include "verify/cli/command.h"
 #include "verify/fault/fault.h"
@@ -184,6 +185,9 @@ void PrintStagesAsJson() {
   fmt::print("{}\n", all.dump(1));
 }
 
+void PrintFields() { fmt::print("{}", FieldsText()); }
+void PrintCaseSchema() { fmt::print("{}", CaseSchemaText()); }
+
 /// One of the registries: its lines, and if it has one, the same in another form.
 struct Listing {
   const char* name;
@@ -197,8 +201,9 @@ struct Listing {
 }  // namespace
 
 void AddList(CLI::App& app, int* exit_code) {
-  CLI::App* command = app.add_subcommand(
-      "list", "List the properties, phases, stages, faults, planted bugs and capabilities");
+  CLI::App* command = app.add_subcommand("list",
+                                         "List the properties, phases, stages, faults, planted "
+                                         "bugs, capabilities and fields of a case");
   command->group(kFrameworkDoor);
   command->footer("Example:\n  shardproof list faults");
   command->require_subcommand(1);
@@ -213,7 +218,9 @@ void AddList(CLI::App& app, int* exit_code) {
       {"stages", "The stages that a job comes through", PrintStages, "--json",
        "Print all fields as JSON", PrintStagesAsJson},
       {"faults", "Faults that --inject can inject, and what a correct job must do", PrintFaults,
-       "--markdown", "Print a table", PrintFaultTable}};
+       "--markdown", "Print a table", PrintFaultTable},
+      {"fields", "Fields of a case file, and how generated cases draw them", PrintFields,
+       "--schema", "Print the JSON schema of a case", PrintCaseSchema}};
   for (const Listing& listing : listings) {
     CLI::App* list = command->add_subcommand(listing.name, listing.what);
     const CLI::Option* otherwise =

@@ -1,7 +1,6 @@
 // shardproof verify: load, shard, save and restore a model on several ranks, and judge it.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,13 +24,13 @@ Result<SoakArguments> SoakFrom(const VerifyArguments& arguments) {
     return BadInput(
         fmt::format("--world: expected 1 to {} ranks, found {}", kWorldMax, *arguments.world));
   }
-  soak.seed = arguments.seed.value_or(0);
+  Case given;
+  SP_TRY(SetGivenFields(arguments, given));
+  soak.seed = given.seed;
   soak.world = arguments.world.value_or(0);
-  soak.transport = arguments.transport;
-  if (!arguments.subject.empty() && arguments.subject != kReference) {
-    soak.subject = std::filesystem::absolute(arguments.subject).string();
-  }
-  soak.bug = arguments.bugs.empty() ? arguments.bug : arguments.bugs;
+  if (arguments.IsGiven("transport")) soak.transport = given.transport;
+  if (given.subject != kReference) soak.subject = given.subject;
+  soak.bug = arguments.bugs.empty() ? given.bug : arguments.bugs;
   soak.execute = arguments.execute;
   return soak;
 }
@@ -42,8 +41,8 @@ int RunVerify(const VerifyArguments& arguments) {
     if (!soak.ok()) return Complain(soak.error());
     return arguments.bugs.empty() ? RunSoak(soak.value()) : RunAdequacy(soak.value());
   }
-  const int sources = !arguments.checkpoint.empty() + !arguments.case_file.empty();
-  if (sources > 1 || (sources == 0 && arguments.bug.empty())) {
+  const int sources = arguments.IsGiven("model/checkpoint") + !arguments.case_file.empty();
+  if (sources > 1 || (sources == 0 && !arguments.IsGiven("bug"))) {
     return Complain(BadInput(fmt::format(
         "verify: expected one of --checkpoint DIR, --case FILE, --bug ID or --generate N, found {}",
         sources > 1 ? "--checkpoint and --case" : "none")));

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,37 +18,25 @@ constexpr int64_t kWorldMax = 1024;  // of a Case
 
 /// As they are given; what is left out is empty.
 struct VerifyArguments {
-  std::string checkpoint;
-  std::string adapter;
-  std::string lora;
-  bool from_scratch = false;
+  /// Texts that options give for fields of the case, by the path of the field
+  /// (verify/case/fields.h); of a flag, "true".
+  std::map<std::string, std::vector<std::string>> fields;
   std::string case_file;
   std::optional<int64_t> world;
   std::optional<int64_t> resume_world;
-  std::optional<std::string> mesh;
-  std::optional<std::string> resume_mesh;
-  std::string strategy;
-  std::string optimizer;
-  std::string device;
-  std::string transport;
-  std::string subject;
-  std::optional<int64_t> steps;
-  std::vector<std::string> options;
-  std::vector<std::string> inject, kill, stop;
-  bool as_stated = false;
-  std::string bug;
-  std::optional<uint64_t> seed;
-  std::optional<uint64_t> bucket_bytes;
-  std::optional<double> deadline_seconds;
-  std::vector<std::string> allow_missing;
-  std::vector<std::string> allow_unexpected;
+  std::vector<std::string> kill, stop;
   SoakArguments soak;
   std::string bugs;
   ExecuteOptions execute;
+
+  bool IsGiven(const std::string& field) const;
 };
 
 /// The options of the command, by group; `arguments` must live as long as it.
 void AddVerifyOptions(CLI::App& command, VerifyArguments& arguments);
+
+/// Sets what options give for fields of the case. \error kBadInput naming the option.
+Status SetGivenFields(const VerifyArguments& arguments, Case& test_case);
 
 /// The one case that the options describe, from a checkpoint, a case file or a planted bug.
 /// \error kBadInput naming the option, or the field of the case file.

@@ -8,9 +8,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <tuple>
 
 #include "verify/bug/bug.h"
+#include "verify/case/fields.h"
 #include "verify/cli/verify_arguments.h"
 #include "verify/launch/subject.h"
 
@@ -18,6 +18,8 @@ namespace shardproof {
 namespace {
 
 constexpr int64_t kStepsDefault = 4;
+constexpr double kDeadlineMin = 0.001;  // seconds
+constexpr double kDeadlineMax = 24 * 60 * 60;
 
 /// How many ranks torchrun or a shell started, or nothing if none.
 std::optional<int64_t> StartedRanks() {
@@ -96,118 +98,193 @@ Result<FaultCase> ParseInject(const std::string& text) {
   return FaultCase{text.substr(0, at), text.substr(at + 1)};
 }
 
-/// NAME=VALUE of what the subject declares.
-Status AddOption(const std::string& text, std::map<std::string, std::string>& options) {
-  const size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0) {
-    return BadInput(fmt::format(
-        "--option {}: expected NAME=VALUE with a name from the subject's OPTIONS", text));
-  }
-  options[text.substr(0, equals)] = text.substr(equals + 1);
+using Texts = std::vector<std::string>;
+
+Status SetSubject(const Texts& texts, Case& test_case) {
+  const std::string& text = texts.back();
+  const bool is_reference = text == kReference;
+  test_case.subject = is_reference ? text : std::filesystem::absolute(text).string();
   return Ok();
 }
 
-/// What the options say of the model besides where its checkpoint is.
-Status SetModel(const VerifyArguments& arguments, ModelCase& model) {
-  const bool any = !arguments.adapter.empty() || !arguments.lora.empty() || arguments.from_scratch;
-  if (any && model.checkpoint.empty()) {
-    return BadInput(
-        "--adapter, --lora and --from-scratch need a model with a config.json: expected "
-        "--checkpoint, or a case that names a checkpoint");
-  }
-  if (!arguments.adapter.empty()) {
-    model.adapter = std::filesystem::absolute(arguments.adapter).string();
-  }
-  if (!arguments.lora.empty()) {
-    SP_ASSIGN(model.lora, ParseLora(arguments.lora));
-  }
-  model.from_scratch = model.from_scratch || arguments.from_scratch;
+Status SetCheckpoint(const Texts& texts, Case& test_case) {
+  test_case.model.checkpoint = std::filesystem::absolute(texts.back()).string();
+  test_case.why = "load, shard, save and restore " +
+                  std::filesystem::path(test_case.model.checkpoint).filename().string();
   return Ok();
+}
+
+Status SetAdapter(const Texts& texts, Case& test_case) {
+  test_case.model.adapter = std::filesystem::absolute(texts.back()).string();
+  return Ok();
+}
+
+Status SetLora(const Texts& texts, Case& test_case) {
+  SP_ASSIGN(test_case.model.lora, ParseLora(texts.back()));
+  return Ok();
+}
+
+Status SetMesh(const Texts& texts, Case& test_case) {
+  SP_ASSIGN(test_case.mesh, ParseMesh("--mesh", texts.back()));
+  return Ok();
+}
+
+Status SetResumeMesh(const Texts& texts, Case& test_case) {
+  SP_ASSIGN(test_case.resume_mesh, ParseMesh("--resume-mesh", texts.back()));
+  return Ok();
+}
+
+/// NAME=VALUE of what the subject declares.
+Status SetOptions(const Texts& texts, Case& test_case) {
+  for (const std::string& text : texts) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return BadInput(fmt::format(
+          "--option {}: expected NAME=VALUE with a name from the subject's OPTIONS", text));
+    }
+    test_case.options[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return Ok();
+}
+
+Status SetFaults(const Texts& texts, Case& test_case) {
+  for (const std::string& text : texts) {
+    SP_ASSIGN(FaultCase fault, ParseInject(text));
+    test_case.faults.push_back(std::move(fault));
+  }
+  return Ok();
+}
+
+Status SetDeadline(const Texts& texts, Case& test_case) {
+  const std::string& text = texts.back();
+  double seconds = 0;
+  if (!CLI::detail::lexical_cast(text, seconds) ||
+      !(seconds >= kDeadlineMin && seconds <= kDeadlineMax)) {
+    return BadInput(fmt::format("--deadline: expected seconds from {} to {}, found {}",
+                                kDeadlineMin, kDeadlineMax, text));
+  }
+  test_case.deadline_ms = static_cast<uint64_t>(seconds * 1000);
+  return Ok();
+}
+
+/// For each row whose option is read by hand, by the path of the field.
+const std::map<std::string, Status (*)(const Texts&, Case&)>& SetByHand() {
+  static const std::map<std::string, Status (*)(const Texts&, Case&)> functions = {
+      {"subject", SetSubject},
+      {"model/checkpoint", SetCheckpoint},
+      {"model/adapter", SetAdapter},
+      {"model/lora", SetLora},
+      {"mesh", SetMesh},
+      {"resume_mesh", SetResumeMesh},
+      {"options", SetOptions},
+      {"faults", SetFaults},
+      {"deadline_ms", SetDeadline}};
+  return functions;
+}
+
+/// The option has checked the text.
+template <typename Integer>
+void SetInteger(const std::string& text, Integer& value) {
+  std::from_chars(text.data(), text.data() + text.size(), value);
+}
+
+/// A field whose option says what it holds as it is; a list becomes longer.
+void SetAsGiven(const Texts& texts, const FieldOfCase& field) {
+  if (auto* const* flag = std::get_if<bool*>(&field.value)) **flag = true;
+  if (auto* const* text = std::get_if<std::string*>(&field.value)) **text = texts.back();
+  if (auto* const* number = std::get_if<int64_t*>(&field.value)) {
+    SetInteger(texts.back(), **number);
+  }
+  if (auto* const* number = std::get_if<uint64_t*>(&field.value)) {
+    SetInteger(texts.back(), **number);
+  }
+  if (auto* const* names = std::get_if<std::vector<std::string>*>(&field.value)) {
+    (*names)->insert((*names)->end(), texts.begin(), texts.end());
+  }
 }
 
 /// What is wrong with a field of the case, in the words of the option that set it.
 Error ByOption(const VerifyArguments& arguments, Error error) {
-  const std::tuple<std::string, std::string, bool> options[] = {
-      {"/mesh", "--mesh", arguments.mesh.has_value()},
-      {"/mesh", "--world", arguments.world.has_value()},
-      {"/resume_mesh", "--resume-mesh", arguments.resume_mesh.has_value()},
-      {"/resume_mesh", "--resume-world", arguments.resume_world.has_value()},
-      {"/strategy", "--strategy", !arguments.strategy.empty()},
-      {"/device", "--device", !arguments.device.empty()},
-      {"/optimizer", "--optimizer", !arguments.optimizer.empty()},
-      {"/subject", "--subject", !arguments.subject.empty()},
-      {"/steps", "--steps", arguments.steps.has_value()},
-      {"/bucket_bytes", "--bucket-bytes", arguments.bucket_bytes.has_value()},
-      {"/deadline_ms", "--deadline", arguments.deadline_seconds.has_value()},
-      {"/model/lora", "--lora", !arguments.lora.empty()},
-      {"/model/missing", "--allow-missing", !arguments.allow_missing.empty()},
-      {"/model/unexpected", "--allow-unexpected", !arguments.allow_unexpected.empty()}};
   const std::string where = error.message.substr(0, error.message.find(": "));
-  for (const auto& [field, option, given] : options) {
-    if (!given || (where != field && !where.starts_with(field + "/"))) continue;
-    error.message.replace(0, where.size(), option);
-    break;
+  const auto is_of = [&](const std::string& field) {
+    return where == field || where.starts_with(field + "/");
+  };
+  std::string option;
+  if (arguments.world && is_of("/mesh")) option = "--world";
+  if (arguments.resume_world && is_of("/resume_mesh")) option = "--resume-world";
+  Case plain;
+  for (const FieldOfCase& field : FieldsOf(plain)) {
+    if (arguments.IsGiven(field.path) && is_of("/" + field.path)) option = field.row->option.name;
   }
+  if (!option.empty()) error.message.replace(0, where.size(), option);
   return error;
 }
 
-}  // namespace
+/// What the case is before options change it: a case file, that of a bug, or nothing yet.
+Result<Case> BaseOf(const VerifyArguments& arguments) {
+  if (!arguments.case_file.empty()) return ReadCaseFile(arguments.case_file);
+  if (arguments.IsGiven("model/checkpoint")) return Case();
+  SP_ASSIGN(const PlantedBug bug, FindBug(arguments.fields.at("bug").back()));
+  return ParseCaseText(bug.smallest_case);
+}
 
-Result<Case> CaseFrom(const VerifyArguments& arguments) {
-  Case test_case;
-  if (!arguments.case_file.empty()) {
-    SP_ASSIGN(test_case, ReadCaseFile(arguments.case_file));
-  } else if (!arguments.checkpoint.empty()) {
-    test_case.model.checkpoint = std::filesystem::absolute(arguments.checkpoint).string();
-    test_case.why = "load, shard, save and restore " +
-                    std::filesystem::path(test_case.model.checkpoint).filename().string();
-  } else {
-    SP_ASSIGN(const PlantedBug bug, FindBug(arguments.bug));
-    SP_ASSIGN(test_case, ParseCaseText(bug.smallest_case));
-  }
-  SP_TRY(SetModel(arguments, test_case.model));
-  if (test_case.mesh.empty() || arguments.world) {
+/// Ranks and steps that follow from other options where none says them.
+Status SetWhatFollows(const VerifyArguments& arguments, Case& test_case) {
+  if (!arguments.IsGiven("mesh") && (test_case.mesh.empty() || arguments.world)) {
     SP_ASSIGN(const int64_t world, WorldFrom(arguments.world));
     test_case.mesh = {{"dp_shard", world}};
   }
-  if (arguments.mesh) {
-    SP_ASSIGN(test_case.mesh, ParseMesh("--mesh", *arguments.mesh));
-  }
-  if (!arguments.checkpoint.empty() || arguments.world || arguments.resume_world) {
+  const bool restores =
+      arguments.IsGiven("model/checkpoint") || arguments.world || arguments.resume_world;
+  if (!arguments.IsGiven("resume_mesh") && restores) {
     // One rank fewer is another sharding that any launcher can still run; from one rank, go to two.
     const int64_t world = test_case.WorldSize();
     const int64_t other = world == 1 ? 2 : std::min(world - 1, kWorldMax);
     test_case.resume_mesh = {{"dp_shard", arguments.resume_world.value_or(other)}};
   }
-  if (arguments.resume_mesh) {
-    SP_ASSIGN(test_case.resume_mesh, ParseMesh("--resume-mesh", *arguments.resume_mesh));
-  }
-  if (!arguments.subject.empty() && arguments.subject != kReference) {
-    test_case.subject = std::filesystem::absolute(arguments.subject).string();
-  }
   // Two before the save and two after. A subject that does not train is not asked to.
-  if (test_case.subject != kReference && test_case.steps == 0) test_case.steps = kStepsDefault;
-  if (arguments.steps) test_case.steps = *arguments.steps;
-  for (const std::string& text : arguments.options) SP_TRY(AddOption(text, test_case.options));
-  if (!arguments.strategy.empty()) test_case.strategy = arguments.strategy;
-  if (!arguments.transport.empty()) test_case.transport = arguments.transport;
-  if (!arguments.device.empty()) test_case.device = arguments.device;
-  if (!arguments.optimizer.empty()) test_case.optimizer = arguments.optimizer;
-  if (!arguments.bug.empty()) test_case.bug = arguments.bug;
-  if (arguments.seed) test_case.seed = *arguments.seed;
-  if (arguments.bucket_bytes) test_case.bucket_bytes = *arguments.bucket_bytes;
-  if (arguments.deadline_seconds) test_case.deadline_ms = *arguments.deadline_seconds * 1000;
-  for (const std::string& name : arguments.allow_missing) test_case.model.missing.push_back(name);
-  for (const std::string& name : arguments.allow_unexpected) {
-    test_case.model.unexpected.push_back(name);
+  const bool is_subject = test_case.subject != kReference;
+  if (!arguments.IsGiven("steps") && is_subject && test_case.steps == 0) {
+    test_case.steps = kStepsDefault;
   }
-  for (const std::string& text : arguments.inject) {
-    SP_ASSIGN(FaultCase fault, ParseInject(text));
-    test_case.faults.push_back(std::move(fault));
+  return Ok();
+}
+
+}  // namespace
+
+bool VerifyArguments::IsGiven(const std::string& field) const {
+  const auto texts = fields.find(field);
+  return texts != fields.end() && !texts->second.empty();
+}
+
+Status SetGivenFields(const VerifyArguments& arguments, Case& test_case) {
+  for (const FieldOfCase& field : FieldsOf(test_case)) {
+    if (!arguments.IsGiven(field.path)) continue;
+    const Texts& texts = arguments.fields.at(field.path);
+    if (!field.row->option.by_hand) {
+      SetAsGiven(texts, field);
+      continue;
+    }
+    SP_TRY(SetByHand().at(field.path)(texts, test_case));
   }
+  return Ok();
+}
+
+Result<Case> CaseFrom(const VerifyArguments& arguments) {
+  SP_ASSIGN(Case test_case, BaseOf(arguments));
+  const bool of_config = arguments.IsGiven("model/adapter") || arguments.IsGiven("model/lora") ||
+                         arguments.IsGiven("model/from_scratch");
+  const bool has_config =
+      !test_case.model.checkpoint.empty() || arguments.IsGiven("model/checkpoint");
+  if (of_config && !has_config) {
+    return BadInput(
+        "--adapter, --lora and --from-scratch need a model with a config.json: expected "
+        "--checkpoint, or a case that names a checkpoint");
+  }
+  SP_TRY(SetGivenFields(arguments, test_case));
+  SP_TRY(SetWhatFollows(arguments, test_case));
   for (const std::string& where : arguments.kill) test_case.faults.push_back({"rank/kill", where});
   for (const std::string& where : arguments.stop) test_case.faults.push_back({"rank/stop", where});
-  test_case.as_stated = test_case.as_stated || arguments.as_stated;
   // Through the codec, so that an option is checked as a case file is.
   const auto checked = ParseCase(CaseToJson(test_case));
   if (!checked.ok()) return ByOption(arguments, checked.error());

@@ -1,9 +1,11 @@
 // What options `shardproof verify` has, and which exclude each other.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
-#include <limits>
 
+#include "verify/case/fields.h"
+#include "verify/case/names.h"
 #include "verify/cli/command.h"
 #include "verify/cli/verify_arguments.h"
 
@@ -14,8 +16,6 @@ constexpr uint64_t kCasesMax = 1'000'000'000'000;
 constexpr uint64_t kJobsMax = 1024;
 constexpr double kMinutesMin = 1e-4;
 constexpr double kMinutesMax = 1e6;
-constexpr double kDeadlineMin = 0.001;  // seconds
-constexpr double kDeadlineMax = 24 * 60 * 60;
 
 constexpr const char* kModel = "Model";
 constexpr const char* kRanks = "Ranks";
@@ -25,12 +25,15 @@ constexpr const char* kFaults = "Faults";
 constexpr const char* kGenerated = "Generated cases";
 
 /// For CLI11, which takes -1 for the largest of 64 bits.
-std::string IsNatural(const std::string& text) {
-  uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error == std::errc() && end == text.data() + text.size()) return "";
-  return fmt::format("expected an integer from 0 to {}, found {}",
-                     std::numeric_limits<uint64_t>::max(), text);
+template <typename Integer>
+auto IntegerFrom(Integer low, Integer high) {
+  return [=](const std::string& text) {
+    Integer number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    const bool is_number = error == std::errc() && end == text.data() + text.size();
+    if (is_number && number >= low && number <= high) return std::string();
+    return fmt::format("expected an integer from {} to {}, found {}", low, high, text);
+  };
 }
 
 /// For CLI11, whose own range of real numbers lets NaN through.
@@ -43,43 +46,85 @@ auto RealFrom(double low, double high, const char* unit) {
   };
 }
 
+/// What an option says must be one of the names of its field.
+auto NameOf(const FieldRow& row) {
+  return [&row](const std::string& text) {
+    const NameTable& names = row.names();
+    const bool is_former = row.former.first != nullptr && text == row.former.first;
+    if (is_former || std::find(names.begin(), names.end(), text) != names.end())
+      return std::string();
+    return fmt::format("expected one of {}, found {}", ListNames(names), text);
+  };
+}
+
+/// Checks the text as far as the row says what it may be.
+void AddCheck(const FieldOfCase& field, CLI::Option& option) {
+  const FieldRow& row = *field.row;
+  if (row.names != nullptr) option.check(NameOf(row));
+  if (row.option.by_hand) {
+    if (std::holds_alternative<std::string*>(field.value)) option.check(NotEmpty);
+    return;  // the rest is told where it is read
+  }
+  if (std::holds_alternative<int64_t*>(field.value)) {
+    option.check(IntegerFrom<int64_t>(LowOf(row), HighOf(row)));
+  }
+  if (std::holds_alternative<uint64_t*>(field.value)) {
+    option.check(IntegerFrom<uint64_t>(row.integers.low, row.integers.high));
+  }
+}
+
+bool TakesMany(const FieldOfCase& field) {
+  return std::holds_alternative<std::vector<std::string>*>(field.value) ||
+         std::holds_alternative<std::vector<FaultCase>*>(field.value) ||
+         std::holds_alternative<std::map<std::string, std::string>*>(field.value);
+}
+
+/// The option of a field: a flag, a text, or of lists as many as are given.
+void AddFieldOption(const FieldOfCase& field, const char* group, CLI::App& command,
+                    VerifyArguments& arguments) {
+  const FieldOption& row = field.row->option;
+  const std::string& path = field.path;
+  if (std::holds_alternative<bool*>(field.value)) {
+    const auto set = [&arguments, path] { arguments.fields[path] = {"true"}; };
+    command.add_flag_callback(row.name, set, row.help)->group(group);
+    if (row.former != nullptr) command.add_flag_callback(row.former, set)->group("");
+    return;
+  }
+  CLI::Option* option = nullptr;
+  if (TakesMany(field)) {
+    option = command.add_option(row.name, arguments.fields[path], row.help);
+  } else {
+    const auto set = [&arguments, path](const std::string& text) {
+      arguments.fields[path] = {text};
+    };
+    option = command.add_option_function<std::string>(row.name, set, row.help);
+  }
+  option->type_name(row.type_name)->group(group);
+  AddCheck(field, *option);
+}
+
+/// Calls visit(field) for each field that has an option.
+template <typename Visit>
+void ForEachOption(Visit visit) {
+  Case plain;
+  for (const FieldOfCase& field : FieldsOf(plain)) {
+    if (field.row->option.name != nullptr) visit(field);
+  }
+}
+
+void AddFieldOptions(OptionGroup group, const char* title, CLI::App& command,
+                     VerifyArguments& arguments) {
+  ForEachOption([&](const FieldOfCase& field) {
+    if (field.row->option.group == group) AddFieldOption(field, title, command, arguments);
+  });
+}
+
 void AddModelOptions(CLI::App& command, VerifyArguments& arguments) {
-  command
-      .add_option("--checkpoint", arguments.checkpoint,
-                  "Hugging Face directory: config.json and safetensors files")
-      ->check(NotEmpty)
-      ->type_name("DIR")
-      ->group(kModel);
+  AddFieldOptions(OptionGroup::kModel, kModel, command, arguments);
   command
       .add_option("--case", arguments.case_file,
                   "Run a case file instead (fixtures/schema/case.schema.json)")
       ->type_name("FILE")
-      ->group(kModel);
-  command
-      .add_option("--adapter", arguments.adapter,
-                  "PEFT directory of a LoRA adapter to load with the model")
-      ->check(NotEmpty)
-      ->type_name("DIR")
-      ->group(kModel);
-  command
-      .add_option("--lora", arguments.lora,
-                  "Add a newly initialised LoRA adapter to the model: RANK:TARGET,..., such as "
-                  "8:q_proj,v_proj or 8:all-linear")
-      ->type_name("LORA")
-      ->group(kModel);
-  command
-      .add_flag("--from-scratch", arguments.from_scratch,
-                "Read only config.json of the checkpoint and initialise every tensor")
-      ->group(kModel);
-  command
-      .add_option("--allow-missing", arguments.allow_missing,
-                  "The checkpoint may lack this tensor, which is then initialised; may be repeated")
-      ->type_name("TENSOR")
-      ->group(kModel);
-  command
-      .add_option("--allow-unexpected", arguments.allow_unexpected,
-                  "The checkpoint may hold this tensor, which the model lacks; may be repeated")
-      ->type_name("TENSOR")
       ->group(kModel);
 }
 
@@ -90,105 +135,23 @@ void AddRankOptions(CLI::App& command, VerifyArguments& arguments) {
       ->type_name("N")
       ->group(kRanks);
   command
-      .add_option("--mesh", arguments.mesh,
-                  "Ranks as a mesh: dp_replicate=2,dp_shard=2, or 2x2 for the same; 2x2x2 adds a "
-                  "third axis, tp")
-      ->excludes("--world")
-      ->type_name("MESH")
-      ->group(kRanks);
-  command
       .add_option("--resume-world", arguments.resume_world,
                   "Also restore what was saved on this number of ranks (default: one rank fewer, "
                   "or 2 if the save had 1)")
       ->type_name("N")
       ->group(kRanks);
-  command
-      .add_option("--resume-mesh", arguments.resume_mesh,
-                  "Also restore what was saved on this mesh, such as 2x2 or tp=4")
-      ->excludes("--resume-world")
-      ->type_name("MESH")
-      ->group(kRanks);
-  command
-      .add_option("--transport", arguments.transport,
-                  "gloo (default): ranks are processes. sim: ranks are threads of one process over "
-                  "a simulated transport, scheduled in an order that follows from --seed")
-      ->check(CLI::IsMember({"gloo", "sim"}))
-      ->type_name("NAME")
-      ->group(kRanks);
-  command
-      .add_option("--device", arguments.device,
-                  "Where tensors live: cpu (default), cuda (over NCCL), or isolated: host memory "
-                  "that, like a GPU's, only device copies can reach, for machines without a GPU")
-      ->type_name("NAME")
-      ->group(kRanks);
-  command
-      .add_option("--deadline", arguments.deadline_seconds,
-                  "A rank that makes no progress for this long hangs (default 60)")
-      ->check(RealFrom(kDeadlineMin, kDeadlineMax, "seconds"))
-      ->type_name("SECONDS")
-      ->group(kRanks);
-}
-
-void AddPipelineOptions(CLI::App& command, VerifyArguments& arguments) {
-  command
-      .add_option(
-          "--strategy", arguments.strategy,
-          "Who reads the checkpoint. rank0-broadcast (default): rank 0 reads and broadcasts, "
-          "each rank keeps its shards. rank0-scatter: rank 0 reads and sends each rank its "
-          "shards. each-reads-own: each rank reads its shards. plain: each rank reads "
-          "everything")
-      ->type_name("NAME")
-      ->group(kPipeline);
-  command
-      .add_option("--optimizer", arguments.optimizer,
-                  "before-sharding: create the optimizer on the loaded model and bind it to the "
-                  "shards when they are ready (default: none)")
-      ->type_name("NAME")
-      ->group(kPipeline);
-  command
-      .add_option("--bucket-bytes", arguments.bucket_bytes,
-                  "Staging bytes that a rank may hold at once (default 16 MiB)")
-      ->check(IsNatural)
-      ->type_name("BYTES")
-      ->group(kPipeline);
-  command
-      .add_option("--seed", arguments.seed,
-                  "Seed of initial values, or of the generated cases (default 0)")
-      ->check(IsNatural)
-      ->type_name("N")
-      ->group(kPipeline);
-  command
-      .add_option("--bug", arguments.bug,
-                  "Plant a known bug (see 'shardproof list bugs'). Without --checkpoint or --case, "
-                  "the smallest case that shows the bug is run")
-      ->type_name("ID")
-      ->group(kPipeline);
+  AddFieldOptions(OptionGroup::kRanks, kRanks, command, arguments);
+  command.get_option("--mesh")->excludes("--world");
+  command.get_option("--resume-mesh")->excludes("--resume-world");
 }
 
 void AddFrameworkOptions(CLI::App& command, VerifyArguments& arguments) {
-  command
-      .add_option("--subject", arguments.subject,
-                  "Python file with def run(case, observe), see verify/subjects/README.md; or "
-                  "reference (default)")
-      ->type_name("FILE")
-      ->group(kFramework);
+  AddFieldOptions(OptionGroup::kFramework, kFramework, command, arguments);
   command
       .add_option("--python", arguments.execute.python,
                   "Python interpreter for the subject (default: the one whose torch Shardproof was "
                   "built against)")
       ->type_name("FILE")
-      ->group(kFramework);
-  command
-      .add_option("--option", arguments.options,
-                  "Set an option that the subject declares in OPTIONS; may be repeated")
-      ->type_name("NAME=VALUE")
-      ->group(kFramework);
-  command
-      .add_option(
-          "--steps", arguments.steps,
-          "Optimizer steps (default 4 for a subject that trains; 0: none). The subject saves "
-          "halfway and then continues twice: uninterrupted, and from what was saved")
-      ->type_name("N")
       ->group(kFramework);
   command
       .add_flag_callback(
@@ -199,12 +162,7 @@ void AddFrameworkOptions(CLI::App& command, VerifyArguments& arguments) {
 }
 
 void AddFaultOptions(CLI::App& command, VerifyArguments& arguments) {
-  command
-      .add_option("--inject", arguments.inject,
-                  "Inject a fault, ID@WHERE, such as file/flip@TENSOR:INDEX (see 'shardproof list "
-                  "faults'); may be repeated")
-      ->type_name("FAULT")
-      ->group(kFaults);
+  AddFieldOptions(OptionGroup::kFaults, kFaults, command, arguments);
   command
       .add_option("--kill", arguments.kill,
                   "Kill a rank when it reaches a stage: RANK@STAGE or RANK@STAGE@STEP; or before "
@@ -216,13 +174,6 @@ void AddFaultOptions(CLI::App& command, VerifyArguments& arguments) {
                   "Stop a rank when it reaches a stage: it stays alive but never responds again")
       ->type_name("RANK@STAGE")
       ->group(kFaults);
-  command
-      .add_flag(
-          "--judge-faults", arguments.as_stated,
-          "Judge only whether the job handles the faults as it must ('shardproof list faults' "
-          "says how): a job that aborts as it must passes")
-      ->group(kFaults);
-  command.add_flag("--as-stated", arguments.as_stated)->group("");  // its former name
 }
 
 void AddGeneratedOptions(CLI::App& command, VerifyArguments& arguments) {
@@ -276,16 +227,17 @@ void AddGeneratedOptions(CLI::App& command, VerifyArguments& arguments) {
 
 /// What has no meaning together is told when it is used.
 void ExcludeCombinations(CLI::App& command) {
-  for (const char* of_one : {"--checkpoint",  "--case",         "--adapter",
-                             "--lora",        "--from-scratch", "--mesh",
-                             "--resume-mesh", "--resume-world", "--strategy",
-                             "--device",      "--optimizer",    "--inject",
-                             "--kill",        "--stop",         "--judge-faults",
-                             "--as-stated",   "--bucket-bytes", "--allow-missing",
-                             "--option",      "--steps",        "--allow-unexpected",
-                             "--deadline",    "--save-to",      "--no-confirm"}) {
+  std::vector<const char*> of_one = {"--case", "--resume-world", "--kill",
+                                     "--stop", "--save-to",      "--no-confirm"};
+  ForEachOption([&](const FieldOfCase& field) {
+    const FieldOption& option = field.row->option;
+    if (option.of_generated) return;
+    of_one.push_back(option.name);
+    if (option.former != nullptr) of_one.push_back(option.former);
+  });
+  for (const char* option : of_one) {
     for (const char* of_many : {"--generate", "--minutes", "--bugs"}) {
-      command.get_option(of_many)->excludes(command.get_option(of_one));
+      command.get_option(of_many)->excludes(command.get_option(option));
     }
   }
   // Each bug is planted in the reference, and judged by every property.
@@ -300,7 +252,7 @@ void ExcludeCombinations(CLI::App& command) {
 void AddVerifyOptions(CLI::App& command, VerifyArguments& arguments) {
   AddModelOptions(command, arguments);
   AddRankOptions(command, arguments);
-  AddPipelineOptions(command, arguments);
+  AddFieldOptions(OptionGroup::kPipeline, kPipeline, command, arguments);
   AddFrameworkOptions(command, arguments);
   AddFaultOptions(command, arguments);
   AddOutputOptions(command, arguments.execute);

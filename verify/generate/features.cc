@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "verify/case/fields.h"
 #include "verify/case/names.h"
 
 namespace shardproof {
@@ -53,6 +54,41 @@ bool HasGaps(const TensorCase& tensor) {
   return Elements(tensor) > 0 && last >= Elements(tensor);
 }
 
+/// What the rows of a table count of a struct.
+template <typename Struct>
+void CountRows(const FieldTable<Struct>& table, const Struct& of, std::set<std::string>& found) {
+  static const Struct usual;
+  for (const Field<Struct>& field : table) {
+    const FieldFeature& feature = field.row.feature;
+    if (feature.name == nullptr) continue;
+    const auto count = [&](auto member) {
+      if constexpr (std::is_same_v<decltype(member), std::string Struct::*>) {
+        if (feature.each_name) {
+          found.insert(std::string(feature.name) + "." + of.*member);
+          return;
+        }
+      }
+      if (!(of.*member == usual.*member)) found.insert(feature.name);
+    };
+    std::visit(count, field.member);
+  }
+}
+
+/// All that they may count.
+template <typename Struct>
+void AddKnown(const FieldTable<Struct>& table, std::set<std::string>& known) {
+  for (const Field<Struct>& field : table) {
+    const FieldFeature& feature = field.row.feature;
+    if (feature.name == nullptr) continue;
+    if (!feature.each_name) known.insert(feature.name);
+    if (!feature.each_name) continue;
+    for (const std::string_view name : field.row.names()) {
+      known.insert(std::string(feature.name) + "." + std::string(name));
+    }
+  }
+}
+
+/// What takes more than a row to say.
 struct Feature {
   std::string name;
   std::function<bool(const Case&)> has;
@@ -62,30 +98,13 @@ Feature OfTensors(std::string name, std::function<bool(const TensorCase&)> has) 
   return {std::move(name), [has = std::move(has)](const Case& c) { return AnyTensor(c, has); }};
 }
 
-void AddNamed(std::vector<Feature>& features) {
-  for (const std::string_view dtype : KnownDtypes()) {
-    features.push_back(OfTensors("dtype." + std::string(dtype),
-                                 [dtype](const TensorCase& t) { return t.dtype == dtype; }));
-  }
-  for (const std::string_view kind : KnownRopes()) {
-    features.push_back(OfTensors("rope." + std::string(kind), [kind](const TensorCase& t) {
-      return t.rope && t.rope->type == kind;
-    }));
-  }
-  for (const std::string_view strategy : KnownStrategies()) {
-    features.push_back({"strategy." + std::string(strategy),
-                        [strategy](const Case& c) { return c.strategy == strategy; }});
-  }
+void AddMesh(std::vector<Feature>& features) {
   for (const std::string_view axis : KnownAxes()) {
     if (axis == "pp") continue;  // which no subject is given: every rank has every layer
     features.push_back({"axis." + std::string(axis), [axis](const Case& c) {
                           return std::any_of(c.mesh.begin(), c.mesh.end(),
                                              [&](const AxisCase& a) { return a.name == axis; });
                         }});
-  }
-  for (const std::string_view device : KnownDevices()) {
-    features.push_back(
-        {"device." + std::string(device), [device](const Case& c) { return c.device == device; }});
   }
   for (size_t dims = 1; dims <= 3; ++dims) {
     features.push_back({"mesh." + std::to_string(dims) + "-D",
@@ -104,18 +123,12 @@ void AddModel(std::vector<Feature>& features) {
   add("strides.another order", [](const TensorCase& t) { return IsReordered(t); });
   add("strides.gaps", [](const TensorCase& t) { return HasGaps(t); });
   add("buffer.persistent", [](const TensorCase& t) { return t.kind == "buffer" && t.persistent; });
-  add("buffer.non-persistent", [](const TensorCase& t) { return !t.persistent; });
   add("buffer.expert_bias", [](const TensorCase& t) { return HasPart(t, "expert_bias"); });
-  add("buffer.built on a real device", [](const TensorCase& t) { return t.built_real; });
   add("frozen", [](const TensorCase& t) { return t.kind == "parameter" && !t.requires_grad; });
-  add("attributes", [](const TensorCase& t) { return !t.attributes.empty(); });
   add("tower", [](const TensorCase& t) { return HasPart(t, "visual.") || HasPart(t, "tower."); });
   add("adapter", [](const TensorCase& t) { return HasPart(t, ".lora_"); });
-  add("stored under other keys", [](const TensorCase& t) { return !t.stored.empty(); });
-  add("stored under keys of second choice", [](const TensorCase& t) { return t.stored_as > 0; });
   add("packed experts",
       [](const TensorCase& t) { return !t.stored.empty() && t.stored[0].size() > 1; });
-  add("values.special", [](const TensorCase& t) { return t.values == "special"; });
   features.push_back({"shape.uneven over the ranks", [](const Case& c) {
                         return AnyTensor(c, [&](const TensorCase& t) { return IsUneven(c, t); });
                       }});
@@ -124,12 +137,6 @@ void AddModel(std::vector<Feature>& features) {
                           return std::count(t.name.begin(), t.name.end(), '.') >= 4;
                         });
                       }});
-  features.push_back({"ties", [](const Case& c) { return !c.model.ties.empty(); }});
-  features.push_back({"missing keys", [](const Case& c) { return !c.model.missing.empty(); }});
-  features.push_back(
-      {"unexpected keys", [](const Case& c) { return !c.model.unexpected.empty(); }});
-  features.push_back({"every tied name", [](const Case& c) { return c.model.every_tied_name; }});
-  features.push_back({"many files", [](const Case& c) { return c.model.files > 1; }});
 }
 
 void AddJob(std::vector<Feature>& features) {
@@ -139,13 +146,8 @@ void AddJob(std::vector<Feature>& features) {
   add("ranks.1", [](const Case& c) { return c.WorldSize() == 1; });
   add("ranks.2 to 4", [](const Case& c) { return c.WorldSize() > 1 && c.WorldSize() <= 4; });
   add("ranks.5 or more", [](const Case& c) { return c.WorldSize() > 4; });
-  add("optimizer.before-sharding", [](const Case& c) { return c.optimizer == "before-sharding"; });
-  add("trained", [](const Case& c) { return c.steps > 0; });
   add("trained, clipped by nothing",
       [](const Case& c) { return c.steps > 0 && c.training.clip_norm == 0; });
-  add("trained with BF16 moments",
-      [](const Case& c) { return c.steps > 0 && c.training.moments == "BF16"; });
-  add("trained without masters", [](const Case& c) { return c.steps > 0 && !c.training.masters; });
   add("trained, saved more than once", [](const Case& c) { return c.SavedSteps().size() > 1; });
   add("trained, old saves removed",
       [](const Case& c) { return static_cast<int64_t>(c.SavedSteps().size()) > c.training.keep; });
@@ -158,10 +160,6 @@ void AddJob(std::vector<Feature>& features) {
   add("trained, unfrozen after the save", [](const Case& c) {
     return c.training.unfreeze_after > 0 && c.training.unfreeze_after >= c.steps / 2;
   });
-  add("trained, saved beside its steps",
-      [](const Case& c) { return c.steps > 0 && c.training.async; });
-  add("trained, saved as safetensors",
-      [](const Case& c) { return c.steps > 0 && c.training.format == "safetensors"; });
   add("trained, fused tensors saved in parts", [](const Case& c) {
     const auto is_fused = [](const TensorCase& tensor) {
       return std::any_of(tensor.stored.begin(), tensor.stored.end(),
@@ -182,26 +180,20 @@ void AddJob(std::vector<Feature>& features) {
   });
   add("trained and resumed on another mesh",
       [](const Case& c) { return c.steps > 0 && !c.resume_mesh.empty(); });
-  add("struck by a fault", [](const Case& c) { return c.as_stated; });
   add("struck by two", [](const Case& c) { return c.as_stated && c.faults.size() > 1; });
   add("struck while it trains", [](const Case& c) { return c.as_stated && c.steps > 0; });
-  add("resumed", [](const Case& c) { return !c.resume_mesh.empty(); });
   add("resumed on another number of ranks", [](const Case& c) {
     return !c.resume_mesh.empty() && RanksOf(c.resume_mesh) != c.WorldSize();
   });
   add("bucket below 1 KiB", [](const Case& c) { return c.bucket_bytes < 1024; });
-  add("saved over an earlier checkpoint", [](const Case& c) { return c.leftovers; });
-  add("saved in limited files", [](const Case& c) { return c.max_file_bytes > 0; });
 }
 
 const std::vector<Feature>& Features() {
   static const std::vector<Feature> features = [] {
     std::vector<Feature> all;
-    AddNamed(all);
+    AddMesh(all);
     AddModel(all);
     AddJob(all);
-    std::sort(all.begin(), all.end(),
-              [](const Feature& a, const Feature& b) { return a.name < b.name; });
     return all;
   }();
   return features;
@@ -210,17 +202,29 @@ const std::vector<Feature>& Features() {
 }  // namespace
 
 std::vector<std::string> FeaturesOf(const Case& test_case) {
-  std::vector<std::string> names;
-  for (const Feature& feature : Features()) {
-    if (feature.has(test_case)) names.push_back(feature.name);
+  std::set<std::string> found;
+  CountRows(CaseFields(), test_case, found);
+  if (test_case.steps > 0) CountRows(TrainingFields(), test_case.training, found);
+  CountRows(ModelFields(), test_case.model, found);
+  for (const TensorCase& tensor : test_case.model.tensors) {
+    CountRows(TensorFields(), tensor, found);
+    if (tensor.rope) CountRows(RopeFields(), *tensor.rope, found);
   }
-  return names;
+  for (const Feature& feature : Features()) {
+    if (feature.has(test_case)) found.insert(feature.name);
+  }
+  return {found.begin(), found.end()};
 }
 
 std::vector<std::string> KnownFeatures() {
-  std::vector<std::string> names;
-  for (const Feature& feature : Features()) names.push_back(feature.name);
-  return names;
+  std::set<std::string> known;
+  AddKnown(CaseFields(), known);
+  AddKnown(TrainingFields(), known);
+  AddKnown(ModelFields(), known);
+  AddKnown(TensorFields(), known);
+  AddKnown(RopeFields(), known);
+  for (const Feature& feature : Features()) known.insert(feature.name);
+  return {known.begin(), known.end()};
 }
 
 }  // namespace shardproof

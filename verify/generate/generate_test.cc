@@ -6,6 +6,8 @@
 #include <set>
 
 #include "verify/case/case_json.h"
+#include "verify/case/fields.h"
+#include "verify/generate/draw_by_hand.h"
 #include "verify/generate/features.h"
 
 namespace shardproof {
@@ -56,6 +58,42 @@ TEST(GenerateCase, HasEveryFeatureSomewhere) {
   for (const std::string& feature : KnownFeatures()) {
     EXPECT_TRUE(seen.contains(feature) != left_out.contains(feature)) << feature;
   }
+}
+
+TEST(GenerateCase, GivesEveryRowThatIsDrawnAnotherValueAndCountsIt) {
+  std::set<std::string> drawn, counted;
+  for (uint64_t i = 0; i < kCases; ++i) {
+    Case made = GenerateCase(WithFaults(), 9, i);
+    const auto features = FeaturesOf(made);
+    for (const FieldOfCase& field : FieldsOf(made)) {
+      if (IsUsual(field)) continue;
+      drawn.insert(field.path);
+      if (counted.contains(field.path)) continue;
+      Case without = made;
+      SetToDefault(FieldAt(without, field.path));
+      if (FeaturesOf(without) != features) counted.insert(field.path);
+    }
+  }
+  // What a job and a model are made of is counted; these say where they come from.
+  const std::set<std::string> no_feature = {"transport", "seed", "subject"};
+  GenerateOptions of_subject = {.subject = "subject.py"};
+  Case other = GenerateCase(of_subject, 9, 0);
+  if (!IsUsual(FieldAt(other, "subject"))) drawn.insert("subject");
+  for (const FieldOfCase& field : FieldsOf(other)) {
+    if (field.row->draw.how == FieldDraw::How::kNever) continue;
+    EXPECT_TRUE(drawn.contains(field.path)) << field.path;
+    EXPECT_TRUE(counted.contains(field.path) != no_feature.contains(field.path)) << field.path;
+  }
+}
+
+TEST(GenerateCase, HasAFunctionForEachRowThatIsDrawnByHandAndNoOther) {
+  std::set<std::string> rows, functions;
+  Case c;
+  for (const FieldOfCase& field : FieldsOf(c)) {
+    if (field.row->draw.how == FieldDraw::How::kByHand) rows.insert(field.path);
+  }
+  for (const auto& [path, function] : draw::DrawnByHand()) functions.insert(path);
+  EXPECT_EQ(rows, functions);
 }
 
 TEST(GenerateCase, KeepsTheNumberOfRanksAskedFor) {

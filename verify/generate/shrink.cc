@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 #include <string>
 
 #include "verify/case/case_json.h"
+#include "verify/case/fields.h"
 #include "verify/case/names.h"
 
 namespace shardproof {
@@ -143,8 +145,10 @@ std::vector<std::string> SimplerPlaces(const std::string& where) {
   return simpler;
 }
 
-void SimplifyJob(Simplifier& to) {
-  const Case plain;
+// ---- Fields that take more than their default, by their path
+// --------------------------------------
+
+void SimplifyMesh(Simplifier& to) {
   for (const auto& mesh : SimplerMeshes(to.from().mesh)) {
     to.Try([&](Case& c) {
       c.mesh = mesh;
@@ -160,32 +164,29 @@ void SimplifyJob(Simplifier& to) {
       });
     }
   }
+}
+
+void SimplifyResumeMesh(Simplifier& to) {
   to.Try([](Case& c) { c.resume_mesh.clear(); });
+  if (to.from().resume_mesh.empty()) return;
   for (const auto& mesh : SimplerMeshes(to.from().resume_mesh)) {
-    if (!to.from().resume_mesh.empty()) to.Try([&](Case& c) { c.resume_mesh = mesh; });
+    to.Try([&](Case& c) { c.resume_mesh = mesh; });
   }
-  to.Try([&](Case& c) { c.optimizer = plain.optimizer; });
-  to.Try([&](Case& c) { c.device = plain.device; });
-  to.Try([&](Case& c) { c.max_file_bytes = plain.max_file_bytes; });
-  to.Try([&](Case& c) { c.leftovers = false; });
-  to.Try([&](Case& c) { c.bucket_bytes = plain.bucket_bytes; });
-  to.Try([&](Case& c) { c.model.files = 1; });
-  to.Try([&](Case& c) { c.model.every_tied_name = false; });
-  to.Try([&](Case& c) { c.options.clear(); });
-  to.Try([&](Case& c) { c.steps = c.steps > 2 ? 2 : 0; });
-  to.Try([&](Case& c) { c.training = plain.training; });
-  to.Try([&](Case& c) { c.training.unfreeze_after = 0; });
-  to.Try([&](Case& c) { c.training.offload = 0; });
+}
+
+void SimplifySteps(Simplifier& to) {
+  to.Try([](Case& c) { c.steps = c.steps > 2 ? 2 : 0; });
+}
+
+void SimplifyOffload(Simplifier& to) {
+  to.Try([](Case& c) { c.training.offload = 0; });
   const double offload = to.from().training.offload;
-  if (offload > 0 && offload < 1) to.Try([&](Case& c) { c.training.offload = 1; });
-  to.Try([&](Case& c) { c.training.overlap = plain.training.overlap; });
-  to.Try([&](Case& c) { c.device_bytes = 0; });
-  to.Try([&](Case& c) { c.training.save_every = 0; });
-  to.Try([&](Case& c) { c.training.keep = plain.training.keep; });
-  to.Try([&](Case& c) { c.training.async = false; });
-  to.Try([&](Case& c) { c.training.format = plain.training.format; });
-  to.Try([&](Case& c) { c.training.split_fused = false; });
-  to.Try([&](Case& c) {
+  if (offload > 0 && offload < 1) to.Try([](Case& c) { c.training.offload = 1; });
+}
+
+/// And what is judged of them.
+void SimplifyFaults(Simplifier& to) {
+  to.Try([](Case& c) {
     c.faults.clear();
     c.as_stated = false;
   });
@@ -197,11 +198,34 @@ void SimplifyJob(Simplifier& to) {
       to.Try([&](Case& c) { c.faults[i].where = where; });
     }
   }
-  to.Try([&](Case& c) { c.model.unexpected.clear(); });
-  to.Try([&](Case& c) { c.model.ties.clear(); });
-  to.Try([&](Case& c) { c.model.missing.clear(); });
+}
+
+void SimplifyMissing(Simplifier& to) {
+  to.Try([](Case& c) { c.model.missing.clear(); });
   for (const std::string& name : to.from().model.missing) {
     to.Try([&](Case& c) { std::erase(c.model.missing, name); });
+  }
+}
+
+using Simplify = void (*)(Simplifier&);
+
+/// For each row that says kByHand.
+const std::map<std::string, Simplify>& SimplifiedByHand() {
+  static const std::map<std::string, Simplify> functions = {
+      {"mesh", SimplifyMesh},     {"resume_mesh", SimplifyResumeMesh},
+      {"steps", SimplifySteps},   {"training/offload", SimplifyOffload},
+      {"faults", SimplifyFaults}, {"model/missing", SimplifyMissing}};
+  return functions;
+}
+
+/// Those of the job, then those of the model.
+void SimplifyFields(Simplifier& to, bool of_model) {
+  Case from = to.from();
+  for (const FieldOfCase& field : FieldsOf(from)) {
+    if (field.path.starts_with("model/") != of_model) continue;
+    if (field.row->shrink == FieldShrink::kByHand) SimplifiedByHand().at(field.path)(to);
+    if (field.row->shrink != FieldShrink::kToDefault) continue;
+    to.Try([&](Case& c) { SetToDefault(FieldAt(c, field.path)); });
   }
 }
 
@@ -264,28 +288,26 @@ void SimplifyTensor(Simplifier& to, size_t index) {
     t.stored.clear();
     t.stored_as = plain.stored_as;
   });
-  change([&](TensorCase& t) { t.stored_as = plain.stored_as; });
   change([](TensorCase& t) {
     if (t.stored.size() > 1) t.stored.resize(1);
   });
   change(HalvePacked);
-  change([&](TensorCase& t) { t.rope.reset(); });
-  change([&](TensorCase& t) {
+  change([](TensorCase& t) {
     if (t.rope && t.rope->type != "default") t.rope = RopeCase();
   });
-  change([&](TensorCase& t) { t.built_real = false; });
-  change([](TensorCase& t) { t.strides.clear(); });
-  change([&](TensorCase& t) { t.attributes.clear(); });
-  change([&](TensorCase& t) { t.values = plain.values; });
-  change([&](TensorCase& t) { t.init = plain.init; });
   change([&](TensorCase& t) {
     t.kind = plain.kind;
     t.persistent = true;
     t.rope.reset();
   });
-  change([&](TensorCase& t) { t.persistent = true; });
-  change([&](TensorCase& t) { t.requires_grad = t.kind == "parameter"; });
-  change([&](TensorCase& t) { t.dtype = "F32"; });
+  change([](TensorCase& t) { t.requires_grad = t.kind == "parameter"; });
+  for (const Field<TensorCase>& field : TensorFields()) {
+    if (field.row.shrink != FieldShrink::kToDefault) continue;
+    const auto set = [&](auto member) {
+      change([&, member](TensorCase& t) { t.*member = plain.*member; });
+    };
+    std::visit(set, field.member);
+  }
   if (!tensor.stored.empty()) return;
   for (const auto& shape : SimplerShapes(tensor.shape)) change(shape);
 }
@@ -312,7 +334,8 @@ void ShortenName(Simplifier& to, const std::string& name) {
 std::vector<Case> SimplerCases(const Case& test_case) {
   Simplifier to(test_case);
   DropTensors(to);
-  SimplifyJob(to);
+  SimplifyFields(to, false);
+  SimplifyFields(to, true);
   for (size_t i = 0; i < test_case.model.tensors.size(); ++i) SimplifyTensor(to, i);
   for (const TensorCase& tensor : test_case.model.tensors) ShortenName(to, tensor.name);
   to.Try([](Case& c) { c.seed = 0; });

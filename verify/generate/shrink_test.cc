@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "verify/case/case_json.h"
+#include "verify/case/fields.h"
 #include "verify/generate/generate.h"
 
 namespace shardproof {
@@ -35,6 +37,46 @@ TEST(SimplerCases, AreValidAndOther) {
       const auto parsed = ParseCase(CaseToJson(simpler));
       EXPECT_TRUE(parsed.ok()) << parsed.error().message;
     }
+  }
+}
+
+/// A generated case; now and then with what no generated case has, though a row says how it
+/// shrinks.
+Case CaseToShrink(uint64_t index) {
+  Case from = GenerateCase({}, 4, index);
+  from.device_bytes = index % 3 == 0 ? 1 << 20 : 0;
+  if (index % 5 == 0) from.options["lazy"] = "1";
+  if (index % 7 == 0) from.faults = {{"rank/kill", "0@built"}};
+  from.as_stated = index % 14 == 0;
+  return from;
+}
+
+/// Of one case: that what its rows say can be shrunk is simpler in one of these.
+void ExpectShrunkFields(Case& from, std::vector<Case> simpler, std::set<std::string>& shrunk) {
+  for (const FieldOfCase& field : FieldsOf(from)) {
+    const FieldShrink how = field.row->shrink;
+    const bool is_tried = std::any_of(simpler.begin(), simpler.end(), [&](Case& c) {
+      const FieldOfCase tried = FieldAt(c, field.path);
+      return how == FieldShrink::kToDefault ? IsUsual(tried) : !IsSame(tried, field);
+    });
+    // One of which the mesh can be no smaller has none.
+    if (IsUsual(field) || (field.path == "mesh" && from.WorldSize() == 1)) continue;
+    if (field.path == "model/tensors") continue;
+    EXPECT_EQ(is_tried, how != FieldShrink::kNever) << field.path << " of " << CaseToJson(from);
+    if (is_tried) shrunk.insert(field.path);
+  }
+}
+
+TEST(SimplerCases, AreTriedOfEveryFieldWhoseRowSaysSo) {
+  std::set<std::string> shrunk;
+  for (uint64_t index = 0; index < 150; ++index) {
+    Case from = CaseToShrink(index);
+    ExpectShrunkFields(from, SimplerCases(from), shrunk);
+  }
+  Case c;
+  for (const FieldOfCase& field : FieldsOf(c)) {
+    const bool is_tried = field.row->shrink != FieldShrink::kNever;
+    EXPECT_EQ(shrunk.contains(field.path), is_tried && field.path != "model/tensors") << field.path;
   }
 }
 

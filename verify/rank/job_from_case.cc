@@ -1,8 +1,12 @@
 #include "verify/rank/job_from_case.h"
 
 #include <cmath>
+#include <map>
+#include <string>
+#include <variant>
 
 #include "src/aten/dtype.h"
+#include "verify/case/fields.h"
 
 namespace shardproof {
 namespace {
@@ -58,7 +62,36 @@ Result<ModelSpec> SpecFromCase(const ModelCase& model) {
   return spec;
 }
 
+using JobMember = std::variant<bool*, int64_t*, uint64_t*, double*, std::string*>;
+
+/// Where a job has what it takes from a case as it is.
+std::map<std::string, JobMember> CopiedTo(Job& job) {
+  Training& training = job.training;
+  return {{"seed", &job.seed},
+          {"bucket_bytes", &job.bucket_bytes},
+          {"max_file_bytes", &job.max_file_bytes},
+          {"model/adapter", &job.adapter},
+          {"model/from_scratch", &job.from_scratch},
+          {"training/clip_norm", &training.clip_norm},
+          {"training/masters", &training.masters},
+          {"training/unfreeze_after", &training.unfreeze_after},
+          {"training/overlap", &training.overlap},
+          {"training/keep", &training.keep},
+          {"training/async", &training.async},
+          {"training/split_fused", &training.split_fused}};
+}
+
 }  // namespace
+
+void CopyFields(const Case& test_case, Job& job) {
+  const std::map<std::string, JobMember> members = CopiedTo(job);
+  Case from = test_case;
+  for (const FieldOfCase& field : FieldsOf(from)) {
+    if (!field.row->copied) continue;
+    const auto copy = [&](auto* member) { *member = *std::get<decltype(member)>(field.value); };
+    std::visit(copy, members.at(field.path));
+  }
+}
 
 Result<Job> JobFromCase(const Case& test_case, const PhasePlan& phase, const std::string& source,
                         const std::string& save_to) {
@@ -67,29 +100,18 @@ Result<Job> JobFromCase(const Case& test_case, const PhasePlan& phase, const std
   if (!test_case.model.tensors.empty()) {
     SP_ASSIGN(job.model, SpecFromCase(test_case.model));
   }
-  job.adapter = test_case.model.adapter;
+  CopyFields(test_case, job);
   if (const auto& lora = test_case.model.lora) job.lora = LoraSpec{lora->rank, {lora->targets}};
   job.optimizer_first = test_case.optimizer == "before-sharding";
-  job.from_scratch = test_case.model.from_scratch;
   for (const AxisCase& axis : phase.mesh) job.mesh.axes.push_back({axis.name, axis.size});
   const auto strategy = StrategyFromName(phase.strategy);
   if (!strategy) return BadInput("strategy '" + phase.strategy + "' is none of the reference's");
   job.strategy = *strategy;
-  job.seed = test_case.seed;
-  job.bucket_bytes = test_case.bucket_bytes;
-  job.max_file_bytes = test_case.max_file_bytes;
   job.save_to = save_to;
   const TrainingCase& training = test_case.training;
   if (phase.trains) job.training.steps = test_case.steps;
-  job.training.clip_norm = training.clip_norm;
   job.training.moments = training.moments == "BF16" ? at::kBFloat16 : at::kFloat;
-  job.training.masters = training.masters;
-  job.training.unfreeze_after = training.unfreeze_after;
   job.training.offload = phase.facts().offloads ? training.offload : 0;
-  job.training.overlap = training.overlap;
-  job.training.keep = training.keep;
-  job.training.async = training.async;
-  job.training.split_fused = training.split_fused;
   const bool is_dcp = phase.trains && training.format == "dcp";
   job.format = is_dcp ? SaveFormat::kDcp : SaveFormat::kSafetensors;
   return job;

@@ -7,6 +7,9 @@
 
 namespace shardproof {
 
+/// Copies what rows of the tables of fields say is copied as it is; all else of a job takes more.
+void CopyFields(const Case& test_case, Job& job);
+
 /// \param source   directory to load; \param save_to directory to save to.
 /// \error kBadInput for a dtype that LibTorch does not store.
 Result<Job> JobFromCase(const Case& test_case, const PhasePlan& phase, const std::string& source,

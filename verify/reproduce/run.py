@@ -17,6 +17,7 @@ if not os.path.isdir(PACKAGE):
     PACKAGE = os.path.dirname(os.path.dirname(HERE))
 sys.path.append(PACKAGE)
 
+from shardproof._case_defaults import TENSOR  # noqa: E402
 from shardproof._dtypes import DTYPES  # noqa: E402
 from shardproof.case import read_order  # noqa: E402
 
@@ -115,7 +116,7 @@ class Run:
             "lacks": sorted(
                 name
                 for name, one in declared.items()
-                if name not in source and one.get("persistent", True)
+                if name not in source and (TENSOR | one)["persistent"]
             ),
             "extra": {
                 name: (DTYPES[one["dtype"]], one["shape"])

@@ -1,13 +1,13 @@
 """Help, the catalogue and usage errors."""
 
-from command import CommandTest
+from command import REPOSITORY, CommandTest
 
 
 class Help(CommandTest):
     def test_every_subcommand_explains_itself(self):
         subcommands = ([], ["verify"], ["replay"], ["compare"], ["audit"], ["seal"], ["crashtest"],
                        ["list"], ["list", "properties"], ["list", "bugs"],
-                       ["list", "faults"])  # fmt: skip
+                       ["list", "faults"], ["list", "fields"])  # fmt: skip
         for words in subcommands:
             with self.subTest(" ".join(words)):
                 done = self.shardproof(*words, "--help")
@@ -26,6 +26,19 @@ class Help(CommandTest):
         for option in ("checkpoint", "case", "world", "strategy", "inject", "report", "json", "bug",
                        "property", "save-to", "deadline"):  # fmt: skip
             self.assertIn(f"--{option} ", text)
+
+    def test_fields_are_listed_with_their_options_and_as_a_schema(self):
+        lines = self.shardproof("list", "fields").out.splitlines()
+        self.assertIn("training/keep", lines)
+        self.assertIn("model/tensors/N/rope/rope_theta", lines)
+        help_of_verify = self.shardproof("verify", "--help").out
+        options = [line.rsplit("option: ")[1] for line in lines if "option: " in line]
+        self.assertGreater(len(options), 20)
+        for option in options:
+            self.assertIn(f"  {option} ", help_of_verify)
+        schema = self.shardproof("list", "fields", "--schema").out
+        file = REPOSITORY / "fixtures" / "schema" / "case.schema.json"
+        self.assertEqual(schema, file.read_text())
 
     def test_help_is_grouped_and_fits_a_terminal(self):
         doors = self.shardproof("--help").out

@@ -9,6 +9,7 @@ import zlib
 import torch
 from torch import nn
 
+from ._case_defaults import ROPE, TENSOR
 from ._dtypes import DTYPES
 from ._phases import MEMORY
 
@@ -138,9 +139,9 @@ class _Node(nn.Module):
 
 def _inverse_frequencies(rope: dict, count: int) -> torch.Tensor:
     """F32 [count], as Transformers' `modeling_rope_utils` computes them when a model is built."""
-    kind, theta = rope.get("rope_type", "default"), rope.get("rope_theta", 10000.0)
-    factor = rope.get("factor", 1.0)
-    dim = rope.get("dim", 0) or 2 * count
+    rope = ROPE | rope
+    kind, theta, factor = rope["rope_type"], rope["rope_theta"], rope["factor"]
+    dim = rope["dim"] or 2 * count
     powers = theta ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
     plain = 1.0 / powers
     if kind in ("default", "dynamic"):
@@ -148,12 +149,12 @@ def _inverse_frequencies(rope: dict, count: int) -> torch.Tensor:
     if kind == "linear":
         return plain / factor
     if kind == "proportional":
-        return torch.where(torch.arange(count) < rope.get("rotated", 0), plain, 0.0) / factor
+        return torch.where(torch.arange(count) < rope["rotated"], plain, 0.0) / factor
     if kind == "longrope":
         return 1.0 / (torch.tensor(rope["short_factor"], dtype=torch.float32) * powers)
     length = rope["original_max_position_embeddings"]
     if kind == "llama3":
-        low, high = rope.get("low_freq_factor", 1.0), rope.get("high_freq_factor", 4.0)
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
         wavelength = 2 * math.pi / plain
         smooth = (length / wavelength - low) / (high - low)
         scaled = torch.where(wavelength > length / low, plain / factor, plain)
@@ -163,8 +164,8 @@ def _inverse_frequencies(rope: dict, count: int) -> torch.Tensor:
     def turns(rotations):
         return dim * math.log(length / (rotations * 2 * math.pi)) / (2 * math.log(theta))
 
-    first, last = turns(rope.get("beta_fast", 32.0)), turns(rope.get("beta_slow", 1.0))
-    if rope.get("truncate", True):
+    first, last = turns(rope["beta_fast"]), turns(rope["beta_slow"])
+    if rope["truncate"]:
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, dim - 1)
     span = last - first or 0.001
@@ -175,7 +176,7 @@ def _inverse_frequencies(rope: dict, count: int) -> torch.Tensor:
 
 def _laid_out(tensor: torch.Tensor, spec: dict) -> torch.Tensor:
     """The tensor in memory of the strides that the spec gives, if it gives any."""
-    if not spec.get("strides"):
+    if not spec["strides"]:
         return tensor
     strided = torch.empty_strided(
         spec["shape"], spec["strides"], dtype=tensor.dtype, device=tensor.device
@@ -185,15 +186,14 @@ def _laid_out(tensor: torch.Tensor, spec: dict) -> torch.Tensor:
 
 def _fresh(spec: dict, name: str, device) -> torch.Tensor:
     """A tensor as its module's constructor would leave it."""
-    dtype = DTYPES[spec.get("dtype", "F32")]
+    dtype = DTYPES[spec["dtype"]]
     if str(device) == "meta":
         return _laid_out(torch.empty(spec["shape"], dtype=dtype, device=device), spec)
     if "rope" in spec:
         return _inverse_frequencies(spec["rope"], spec["shape"][0])
-    init = spec.get("init", "uniform")
-    if init == "zeros":
+    if spec["init"] == "zeros":
         return _laid_out(torch.zeros(spec["shape"], dtype=dtype), spec)
-    if init == "ones":
+    if spec["init"] == "ones":
         return _laid_out(torch.ones(spec["shape"], dtype=dtype), spec)
     # By name, so that no order of construction matters.
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
@@ -206,23 +206,23 @@ def _build_synthetic(model: dict, device) -> nn.Module:
     root = _Node()
     made: dict[str, nn.Parameter | torch.Tensor] = {}
     first_of = {name: tie[0] for tie in model.get("ties", []) for name in tie[1:]}
-    by_name = {spec["name"]: spec for spec in model["tensors"]}
+    specs = [TENSOR | spec for spec in model["tensors"]]
+    by_name = {spec["name"]: spec for spec in specs}
 
     def tensor_of(spec):
         name = first_of.get(spec["name"], spec["name"])
         if name in made:
             return made[name]
         origin = by_name.get(name, spec)
-        data = _fresh(origin, name, "cpu" if origin.get("built_real") else device)
-        if origin.get("kind", "parameter") == "parameter":
-            wanted = origin.get("requires_grad", True)
-            data = nn.Parameter(data, requires_grad=wanted)
-        for key, value in origin.get("attributes", {}).items():
+        data = _fresh(origin, name, "cpu" if origin["built_real"] else device)
+        if origin["kind"] == "parameter":
+            data = nn.Parameter(data, requires_grad=origin["requires_grad"])
+        for key, value in origin["attributes"].items():
             setattr(data, key, value)
         made[name] = data
         return data
 
-    for spec in model["tensors"]:
+    for spec in specs:
         *path, leaf = spec["name"].split(".")
         module = root
         for part in path:
@@ -241,7 +241,7 @@ def _build_synthetic(model: dict, device) -> nn.Module:
         if isinstance(tensor, nn.Parameter):
             module.register_parameter(leaf, tensor)
         else:
-            module.register_buffer(leaf, tensor, persistent=spec.get("persistent", True))
+            module.register_buffer(leaf, tensor, persistent=spec["persistent"])
     return root
 
 

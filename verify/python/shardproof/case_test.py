@@ -1,12 +1,16 @@
 import json
 import math
+import pathlib
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from shardproof import case as case_module
+from shardproof._case_defaults import ROPE, TENSOR
 from shardproof.case import Case, _inverse_frequencies, read_order
+
+SCHEMA = pathlib.Path(__file__).parents[3] / "fixtures" / "schema" / "case.schema.json"
 
 TENSORS = [
     {"name": "embed.weight", "shape": [4, 2], "dtype": "F32"},
@@ -22,6 +26,12 @@ def case_of(**fields):
     common = dict(rank=0, world_size=1, checkpoint="", save_to="", mesh={}, phase="values")
     common |= dict(strategy="plain", seed=3, saves=False, resumes=False, model=MODEL)
     return Case(**common | fields)
+
+
+@pytest.mark.parametrize(("part", "ours"), [("tensor", TENSOR), ("rope", ROPE)])
+def test_defaults_are_those_of_the_schema(part, ours):
+    properties = json.loads(SCHEMA.read_text())["$defs"][part]["properties"]
+    assert ours == {name: of["default"] for name, of in properties.items() if "default" in of}
 
 
 def test_a_synthetic_model_has_the_tensors_of_its_spec():
@@ -53,7 +63,7 @@ def test_strides_are_as_the_spec_has_them():
 
 @pytest.mark.parametrize("name", ["training", "forward.weight"])
 def test_a_name_that_a_module_has_already_is_refused(name):
-    model = {"tensors": [{"name": name, "shape": [1]}]}
+    model = {"tensors": [{"name": name, "shape": [1], "dtype": "F32"}]}
     with pytest.raises(ValueError, match="is an attribute of torch.nn.Module"):
         case_of(model=model).build("cpu")
 
@@ -106,7 +116,7 @@ def test_an_order_is_read_into_a_case(tmp_path):
 
 
 def test_plain_frequencies_are_powers_of_theta():
-    found = _inverse_frequencies({"rope_theta": 10000.0}, 4)
+    found = _inverse_frequencies({"rope_type": "default", "rope_theta": 10000.0}, 4)
     assert torch.allclose(found, torch.tensor([1.0, 0.1, 0.01, 0.001]))
 
 
@@ -129,7 +139,7 @@ def test_proportional_leaves_what_is_not_rotated_still():
 def test_llama3_keeps_short_waves_and_divides_long_ones():
     rope = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0}
     rope |= {"original_max_position_embeddings": 8192}
-    plain = _inverse_frequencies({"rope_theta": 1e4}, 64)
+    plain = _inverse_frequencies({"rope_type": "default"}, 64)
     found = _inverse_frequencies(rope, 64)
     waves = 2 * math.pi / plain
     short, long = waves < 8192 / 4, waves > 8192
@@ -143,7 +153,7 @@ def test_llama3_keeps_short_waves_and_divides_long_ones():
 def test_yarn_keeps_fast_dims_and_divides_slow_ones():
     rope = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}
     rope |= {"original_max_position_embeddings": 4096}
-    plain = _inverse_frequencies({"rope_theta": 1e4}, 64)
+    plain = _inverse_frequencies({"rope_type": "default"}, 64)
     found = _inverse_frequencies(rope, 64)
     assert torch.allclose(found[0], plain[0]) and torch.allclose(found[-1], plain[-1] / 4)
     ratio = found / plain
