@@ -45,7 +45,8 @@ _ELSEWHERE = {
     "verify/confine/memory_cgroup.cc": {"memory": "a controller of cgroups"},
     "verify/crashtest/run.cc": {"after": "when a path is looked for"},
     "verify/engine/verification.cc": {"again": "the beginning of a directory's name"},
-    "verify/generate/features.cc": {"resumed": "a feature of cases"},
+    "verify/case/fields.cc": {"resumed": "a feature of cases"},
+    "verify/case/fields_model.cc": {"values": "a field of a tensor"},
     "verify/verdict/facts.cc": {"plain": "what a value is held against"},
     "verify/verdict/registry.cc": {"plain": "a capability", "train": "a capability"},
 }

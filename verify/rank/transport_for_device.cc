@@ -35,8 +35,8 @@ Result<const CudaPlugin*> LoadPlugin() {
   const std::string path = LibraryPath();
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr)
-    return Failed(fmt::format("device cuda: {}; the build target shardproof_cuda makes this library",
-                              ::dlerror()));
+    return Failed(fmt::format(
+        "device cuda: {}; the build target shardproof_cuda makes this library", ::dlerror()));
   const auto get = reinterpret_cast<CudaPluginGetter>(::dlsym(library, kCudaPluginSymbol));
   if (get == nullptr)
     return Failed(fmt::format("device cuda: {} is not the expected library", path));
