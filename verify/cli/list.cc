@@ -136,7 +136,7 @@ std::string NotesOf(const PhaseFacts& facts) {
   if (facts.repeats_struck) notes.emplace_back("trains and saves as the struck phase does");
   if (facts.trains) notes.emplace_back("trains");
   if (facts.saves) notes.emplace_back("saves");
-  if (facts.may_be_struck) notes.emplace_back("faults strike here");
+  if (facts.may_be_struck) notes.emplace_back("faults may strike here");
   if (facts.mode == RunMode::kMemory) notes.emplace_back("measures memory");
   if (facts.only_shown) notes.emplace_back("is judged by nothing");
   return fmt::to_string(fmt::join(notes, "; "));
