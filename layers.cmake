@@ -21,7 +21,7 @@ set_source_files_properties(src/numeric/adamw.cc src/numeric/made_gradient.cc PR
 # The seam to files, and POSIX's.
 shardproof_module(NAME storage FOLDERS src/storage DEPENDS core fmt::fmt)
 # The stages that a job comes through, by name.
-shardproof_module(NAME stage FOLDERS src/stage)
+shardproof_module(NAME stage ALONE FOLDERS src/stage)
 
 # ---- The reference pipeline ----------------------------------------------------------------------
 # LibTorch's dtypes by name, its exceptions as errors.

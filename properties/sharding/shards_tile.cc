@@ -201,7 +201,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : TrainPhases(evidence)) {
     for (const char* of : {"model", "optimizer"}) {
       std::map<std::string, Held> seen;
-      for (const StageKey& stage : TrainStages(*phase, of, judgement)) {
+      for (const StageKey stage : TrainStages(*phase, of, judgement)) {
         CheckStage(*phase, stage, seen, judgement);
       }
     }

@@ -37,8 +37,7 @@ ordered_json Reference(const std::string& name) { return {{"$ref", "#/$defs/" + 
 
 ordered_json ListOf(ordered_json items) { return {{"type", "array"}, {"items", std::move(items)}}; }
 
-// ---- One function for each type that a member has
-// -------------------------------------------------
+// ---- One function for each type that a member has -----------------------------------------------
 
 template <typename Integer>
 ordered_json IntegerType(uint64_t low, Integer high) {
@@ -99,8 +98,7 @@ ordered_json TypeOf(const FieldRow& row, const std::vector<Element>*) {
   return ListOf(TypeOf(row, static_cast<const Element*>(nullptr)));
 }
 
-// ---- Defaults: of numbers, names, and lists of them
-// -----------------------------------------------
+// ---- Defaults: of numbers, names, and lists of them ---------------------------------------------
 
 template <typename Value>
 ordered_json DefaultOf(const Value& value) {
@@ -121,8 +119,7 @@ ordered_json DefaultOf(const std::optional<LoraCase>&) { return {}; }
 ordered_json DefaultOf(const TrainingCase&) { return {}; }
 ordered_json DefaultOf(const ModelCase&) { return {}; }
 
-// ---- Tables
-// ---------------------------------------------------------------------------------------
+// ---- Tables -------------------------------------------------------------------------------------
 
 template <typename Struct>
 ordered_json SchemaOf(const FieldRow& row, const Member<Struct>& member) {
@@ -159,8 +156,7 @@ ordered_json TensorSchema() {
   return schema;
 }
 
-// ---- For people
-// -----------------------------------------------------------------------------------
+// ---- For people ---------------------------------------------------------------------------------
 
 std::string TypeInWords(const FieldRow& row, const ordered_json& schema) {
   if (schema.contains("const")) return fmt::format("always {}", schema["const"].dump());

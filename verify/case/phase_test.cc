@@ -33,9 +33,9 @@ TEST(PhaseTest, TheTableAgreesWithItself) {
       EXPECT_EQ(FactsOf(*facts.resumes).trains, facts.trains);
       EXPECT_TRUE(facts.on_resume_mesh);
     }
-    if (facts.may_be_struck) EXPECT_TRUE(facts.saves);
-    if (facts.follows_struck) EXPECT_TRUE(facts.repeats_struck);
-    if (facts.repeats_struck) EXPECT_FALSE(facts.saves || facts.trains || facts.may_be_struck);
+    EXPECT_TRUE(facts.saves || !facts.may_be_struck);
+    EXPECT_TRUE(facts.repeats_struck || !facts.follows_struck);
+    EXPECT_FALSE(facts.repeats_struck && (facts.saves || facts.trains || facts.may_be_struck));
   }
 }
 

@@ -180,7 +180,7 @@ TEST_F(SyntheticTest, ConsultRefusesASourceThatHoldsPartOfATensor) {
 
 TEST_F(SyntheticTest, ConsultSaysWhatMustBe) {
   Write();
-  const auto consulted = Consult(case_, directory_.path(), {{"values", "f.gone", 5001, 3}});
+  const auto consulted = Consult(case_, directory_.path(), {{Phase::kValues, "f.gone", 5001, 3}});
   ASSERT_TRUE(consulted.ok()) << consulted.error().message;
   const OracleRecord& record = consulted.value();
   EXPECT_EQ(record.declared.size(), 8u);

@@ -106,10 +106,11 @@ TEST(ReadCheckpoint, KeepsSmallTensorsAndWhatWasAskedFor) {
                                {PlannedBytes("large", "U8", {5000}, Ramp(5000)),
                                 PlannedBytes("small", "U8", {4096}, Ramp(4096))})
                   .ok());
-  const CheckpointRecord record = ReadCheckpoint(
-      directory.path(), Locate(directory.path()),
-      {{"values", "large", 4990, 100}, {"values", "large", 9000, 1}, {"values", "large", 3, 2}},
-      {});
+  const CheckpointRecord record = ReadCheckpoint(directory.path(), Locate(directory.path()),
+                                                 {{Phase::kValues, "large", 4990, 100},
+                                                  {Phase::kValues, "large", 9000, 1},
+                                                  {Phase::kValues, "large", 3, 2}},
+                                                 {});
   ASSERT_EQ(record.error, "");
   const FileTensor& small = record.tensors.at("small");
   ASSERT_EQ(small.bytes.size(), 1u);

@@ -91,8 +91,9 @@ TEST_F(PlaceTest, DigestsBlocksAndNonFinitesAreThoseOfTheWhole) {
   Write("model.safetensors", {PlannedBytes("experts.1.w", "F32", {rows, 3}, second),
                               PlannedBytes("experts.0.w", "F32", {rows, 3}, first)});
   const uint64_t seam = first.size();
-  const CheckpointRecord record =
-      Read({{"values", "experts.packed", seam - 5, 20}, {"values", "experts.0.w", 0, 4}}, rows);
+  const CheckpointRecord record = Read(
+      {{Phase::kValues, "experts.packed", seam - 5, 20}, {Phase::kValues, "experts.0.w", 0, 4}},
+      rows);
   ASSERT_EQ(record.error, "");
   const FileTensor& packed = record.tensors.at("experts.packed");
   const FileTensor whole = DigestOf(first + second);

@@ -132,7 +132,9 @@ TEST(LoseUnsynced, TakesBackAReplacementWhoseDirectoryIsNotSynced) {
         ASSERT_TRUE(files->Replace(directory + "/new", directory + name).ok());
         EXPECT_EQ(files->ReadText(directory + name, 9).value(), "after");
       }
-      if (synced) ASSERT_TRUE(files->SyncDirectory(directory).ok());
+      if (synced) {
+        ASSERT_TRUE(files->SyncDirectory(directory).ok());
+      }
     }
     EXPECT_EQ(real->ReadText(directory + "/a", 9).value(), synced ? "after" : "before");
     EXPECT_EQ(real->Exists(directory + "/b"), synced);
