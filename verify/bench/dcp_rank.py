@@ -13,10 +13,8 @@ import time
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from fsdp_rank import build, load, shapes_of
+from fsdp_rank import empty_shards, join, load
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 SETTINGS = {"lr": 1e-3, "weight_decay": 0.1}
@@ -45,10 +43,8 @@ class Job:
 
 
 class Rank:
-    def __init__(self, directory):
-        self.directory = directory
-        self.shapes = shapes_of(directory)
-        self.mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    def __init__(self):
+        self.directory, self.shapes, self.mesh = join()
         self.job = None
         self.steppers = {}
 
@@ -63,12 +59,7 @@ class Rank:
         return self.job
 
     def fresh(self):
-        with torch.device("meta"):
-            model = build(self.shapes)
-        for layer in model.model.layers.children():
-            fully_shard(layer, mesh=self.mesh)
-        fully_shard(model, mesh=self.mesh)
-        return Job(model.to_empty(device="cpu"))
+        return Job(empty_shards(self.shapes, self.mesh))
 
     def save(self, directory):
         job = self.stepped()
@@ -128,9 +119,7 @@ class Clock:
 
 
 def main():
-    torch.set_num_threads(1)  # as torchrun does, since ranks share the cores
-    dist.init_process_group("gloo")
-    rank = Rank(sys.argv[1])
+    rank = Rank()
     for line in sys.stdin:
         what, *given = line.split()
         clock = getattr(rank, what)(*given) if given else rank.step(what)

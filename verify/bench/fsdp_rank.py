@@ -53,17 +53,22 @@ def build(shapes):
     return root
 
 
-def load(directory, shapes, mesh):
-    full = {}
-    if dist.get_rank() == 0:
-        for path in files_of(directory):
-            full.update(load_file(path))
+def empty_shards(shapes, mesh):
+    """The model sharded by FSDP2, layer by layer; its memory holds no values yet."""
     with torch.device("meta"):
         model = build(shapes)
     for layer in model.model.layers.children():
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    model.to_empty(device="cpu")
+    return model.to_empty(device="cpu")
+
+
+def load(directory, shapes, mesh):
+    full = {}
+    if dist.get_rank() == 0:
+        for path in files_of(directory):
+            full.update(load_file(path))
+    model = empty_shards(shapes, mesh)
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
     set_model_state_dict(model, full, options=options)
     return model
@@ -81,12 +86,17 @@ def check(model, directory):
             raise SystemExit(f"fsdp_rank: rank {rank}: {name} is not what the file holds")
 
 
-def main():
+def join():
+    """\\returns the checkpoint's directory, its shapes, and the mesh of all ranks, once connected"""
     directory = sys.argv[1]
     torch.set_num_threads(1)  # as torchrun does, since ranks share the cores
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    shapes = shapes_of(directory)  # what a model class knows without a file: not timed
+    return directory, shapes_of(directory), mesh  # a model class knows shapes without files
+
+
+def main():
+    directory, shapes, mesh = join()
     checked = False
     for _ in sys.stdin:
         dist.barrier()

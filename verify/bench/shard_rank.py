@@ -18,22 +18,15 @@ import time
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from fsdp_rank import build, files_of, shapes_of
+from fsdp_rank import empty_shards, files_of, join
 from safetensors.torch import load_file
 from torch.distributed.checkpoint import HuggingFaceStorageReader
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 
 def by_dcp(directory, shapes, mesh):
     """\\returns {name: DTensor}"""
-    with torch.device("meta"):
-        model = build(shapes)
-    for layer in model.model.layers.children():
-        fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    state = model.to_empty(device="cpu").state_dict()
+    state = empty_shards(shapes, mesh).state_dict()
     dcp.load(state, storage_reader=HuggingFaceStorageReader(directory))
     return state
 
@@ -94,11 +87,7 @@ def check(what, loaded, directory):
 
 
 def main():
-    directory = sys.argv[1]
-    torch.set_num_threads(1)  # as torchrun does, since ranks share the cores
-    dist.init_process_group("gloo")
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    shapes = shapes_of(directory)  # what a model class knows without a file: not timed
+    directory, shapes, mesh = join()
     checked = set()
     for line in sys.stdin:
         what = line.strip()
