@@ -32,7 +32,7 @@ class Subjects(InterposedTest):
         subject = self.write("calls_cuda.py", SUBJECT)
         return self.judged("verify", "--subject", subject, "--checkpoint",
                            checkpoint("llama-tied-small"), "--world", 2, "--steps", 0,
-                           "--inject", fault, code=code, timeout=100,
+                           "--inject", fault, "--no-confirm", code=code, timeout=100,
                            PYTHONPATH=str(REPOSITORY / "verify" / "subjects"))  # fmt: skip
 
     def fired(self, document):
