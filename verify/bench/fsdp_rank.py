@@ -87,7 +87,7 @@ def check(model, directory):
 
 
 def join():
-    """\\returns the checkpoint's directory, its shapes, and the mesh of all ranks, once connected"""
+    """\\returns the checkpoint's directory, its shapes and the mesh of all ranks, connected"""
     directory = sys.argv[1]
     torch.set_num_threads(1)  # as torchrun does, since ranks share the cores
     dist.init_process_group("gloo")
