@@ -105,15 +105,12 @@ ordered_json DefaultOf(const Value& value) {
   return value;
 }
 
-template <typename Struct>
-ordered_json EmptyList(const std::vector<Struct>&) {
+ordered_json DefaultOf(const std::vector<AxisCase>&) { return ordered_json::array(); }
+ordered_json DefaultOf(const std::vector<FaultCase>&) { return ordered_json::array(); }
+ordered_json DefaultOf(const std::vector<TensorCase>&) { return ordered_json::array(); }
+ordered_json DefaultOf(const std::vector<std::vector<StoredCase>>&) {
   return ordered_json::array();
 }
-
-ordered_json DefaultOf(const std::vector<AxisCase>& list) { return EmptyList(list); }
-ordered_json DefaultOf(const std::vector<FaultCase>& list) { return EmptyList(list); }
-ordered_json DefaultOf(const std::vector<TensorCase>& list) { return EmptyList(list); }
-ordered_json DefaultOf(const std::vector<std::vector<StoredCase>>& list) { return EmptyList(list); }
 ordered_json DefaultOf(const std::optional<RopeCase>&) { return {}; }
 ordered_json DefaultOf(const std::optional<LoraCase>&) { return {}; }
 ordered_json DefaultOf(const TrainingCase&) { return {}; }

@@ -99,17 +99,29 @@ struct FieldRow {
   bool copied = false;  ///< as it is, to the member of Job or Training that has its name
 };
 
-/// Where a field is in its struct. Codec and schema have one function for each of these types.
+/// What `Of` makes of one of the types that a field may have. Codec and schema have one function
+/// for each of these types.
+template <template <typename> typename Of>
+using OfFieldType =
+    std::variant<Of<bool>, Of<int64_t>, Of<uint64_t>, Of<double>, Of<std::string>,
+                 Of<std::vector<int64_t>>, Of<std::vector<double>>, Of<std::vector<std::string>>,
+                 Of<std::vector<std::vector<std::string>>>, Of<std::map<std::string, std::string>>,
+                 Of<std::vector<AxisCase>>, Of<std::vector<FaultCase>>, Of<std::vector<TensorCase>>,
+                 Of<std::vector<std::vector<StoredCase>>>, Of<std::optional<RopeCase>>,
+                 Of<std::optional<LoraCase>>, Of<ModelCase>, Of<TrainingCase>>;
+
 template <typename Struct>
-using Member =
-    std::variant<bool Struct::*, int64_t Struct::*, uint64_t Struct::*, double Struct::*,
-                 std::string Struct::*, std::vector<int64_t> Struct::*,
-                 std::vector<double> Struct::*, std::vector<std::string> Struct::*,
-                 std::vector<std::vector<std::string>> Struct::*,
-                 std::map<std::string, std::string> Struct::*, std::vector<AxisCase> Struct::*,
-                 std::vector<FaultCase> Struct::*, std::vector<TensorCase> Struct::*,
-                 std::vector<std::vector<StoredCase>> Struct::*, std::optional<RopeCase> Struct::*,
-                 std::optional<LoraCase> Struct::*, ModelCase Struct::*, TrainingCase Struct::*>;
+struct MemberOf {
+  template <typename Type>
+  using Pointer = Type Struct::*;
+};
+
+template <typename Type>
+using PointerTo = Type*;
+
+/// Where a field is in its struct.
+template <typename Struct>
+using Member = OfFieldType<MemberOf<Struct>::template Pointer>;
 
 template <typename Struct>
 struct Field {
@@ -122,17 +134,9 @@ using FieldTable = std::vector<Field<Struct>>;
 
 /// A field of one case: its row and its value there.
 struct FieldOfCase {
-  using Value =
-      std::variant<bool*, int64_t*, uint64_t*, double*, std::string*, std::vector<int64_t>*,
-                   std::vector<double>*, std::vector<std::string>*,
-                   std::vector<std::vector<std::string>>*, std::map<std::string, std::string>*,
-                   std::vector<AxisCase>*, std::vector<FaultCase>*, std::vector<TensorCase>*,
-                   std::vector<std::vector<StoredCase>>*, std::optional<RopeCase>*,
-                   std::optional<LoraCase>*, ModelCase*, TrainingCase*>;
-
   std::string path;  ///< "seed", "training/keep", "model/files"
   const FieldRow* row;
-  Value value;
+  OfFieldType<PointerTo> value;
 };
 
 }  // namespace shardproof

@@ -81,8 +81,7 @@ TEST(Fields, EveryMemberOfAModelAndItsPartsHasARow) {
   ExpectRows(FaultFields(), f, {&id, &where});
 }
 
-// ---- Another value than the one that is there, for each type
-// --------------------------------------
+// ---- Another value than the one that is there, for each type ------------------------------------
 
 bool Other(const FieldRow&, bool value) { return !value; }
 int64_t Other(const FieldRow& row, int64_t value) {

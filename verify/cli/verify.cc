@@ -20,9 +20,9 @@ constexpr const char* kOfGenerated[] = {"--first",  "--corpus", "--keep-going",
 /// Of generated cases; what says what one case is has no meaning for them.
 Result<SoakArguments> SoakFrom(const VerifyArguments& arguments) {
   SoakArguments soak = arguments.soak;
-  if (arguments.world && (*arguments.world < 1 || *arguments.world > kWorldMax)) {
+  if (arguments.world && (*arguments.world < 1 || *arguments.world > kRanksMax)) {
     return BadInput(
-        fmt::format("--world: expected 1 to {} ranks, found {}", kWorldMax, *arguments.world));
+        fmt::format("--world: expected 1 to {} ranks, found {}", kRanksMax, *arguments.world));
   }
   Case given;
   SP_TRY(SetGivenFields(arguments, given));

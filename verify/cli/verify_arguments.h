@@ -14,8 +14,6 @@
 
 namespace shardproof {
 
-constexpr int64_t kWorldMax = 1024;  // of a Case
-
 /// As they are given; what is left out is empty.
 struct VerifyArguments {
   /// Texts that options give for fields of the case, by the path of the field

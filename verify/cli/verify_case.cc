@@ -239,7 +239,7 @@ Status SetWhatFollows(const VerifyArguments& arguments, Case& test_case) {
   if (!arguments.IsGiven("resume_mesh") && restores) {
     // One rank fewer is another sharding that any launcher can still run; from one rank, go to two.
     const int64_t world = test_case.WorldSize();
-    const int64_t other = world == 1 ? 2 : std::min(world - 1, kWorldMax);
+    const int64_t other = world == 1 ? 2 : std::min(world - 1, kRanksMax);
     test_case.resume_mesh = {{"dp_shard", arguments.resume_world.value_or(other)}};
   }
   // Two before the save and two after. A subject that does not train is not asked to.

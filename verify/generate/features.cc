@@ -8,6 +8,10 @@
 #include "verify/case/fields.h"
 #include "verify/case/names.h"
 
+// As in case_json.cc: GCC 12 takes the members of other structs, which no row has, for members
+// beyond the end of one.
+#pragma GCC diagnostic ignored "-Warray-bounds"
+
 namespace shardproof {
 namespace {
 
@@ -80,8 +84,10 @@ void AddKnown(const FieldTable<Struct>& table, std::set<std::string>& known) {
   for (const Field<Struct>& field : table) {
     const FieldFeature& feature = field.row.feature;
     if (feature.name == nullptr) continue;
-    if (!feature.each_name) known.insert(feature.name);
-    if (!feature.each_name) continue;
+    if (!feature.each_name) {
+      known.insert(feature.name);
+      continue;
+    }
     for (const std::string_view name : field.row.names()) {
       known.insert(std::string(feature.name) + "." + std::string(name));
     }

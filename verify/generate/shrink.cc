@@ -145,8 +145,7 @@ std::vector<std::string> SimplerPlaces(const std::string& where) {
   return simpler;
 }
 
-// ---- Fields that take more than their default, by their path
-// --------------------------------------
+// ---- Fields that take more than their default, by their path ------------------------------------
 
 void SimplifyMesh(Simplifier& to) {
   for (const auto& mesh : SimplerMeshes(to.from().mesh)) {
