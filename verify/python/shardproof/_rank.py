@@ -55,11 +55,13 @@ class MemorySampler:
 
     def stage(self, name: str):
         self.sample()
-        self._stage = name
+        with self._lock:
+            self._stage = name
 
     def sample(self):
-        now = anonymous_bytes()
+        # Read under the lock: a reading of the thread belongs to the stage that it was made in.
         with self._lock:
+            now = anonymous_bytes()
             if now > self.peak:
                 self.peak, self.peak_stage = now, self._stage
             if abs(now - self._shown) < 1 << 20:

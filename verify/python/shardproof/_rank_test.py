@@ -1,5 +1,9 @@
+import threading
+import time
+
 import pytest
 
+from shardproof import _rank
 from shardproof._rank import MemorySampler, _held_below, anonymous_bytes, load_subject
 
 MIB = 1 << 20
@@ -33,6 +37,33 @@ def test_a_peak_between_two_stages_is_seen_with_the_stage_it_fell_in():
     (summary,) = told
     assert summary["peak_bytes"] - summary["idle_bytes"] > 50 * MIB
     assert (summary["peak_stage"], summary["own_shard_bytes"]) == ("loaded", 7)
+
+
+def test_a_reading_belongs_to_the_stage_it_was_begun_in(monkeypatch):
+    told = []
+    begun = threading.Event()
+
+    class Writer:
+        def memory(self, *_):
+            pass
+
+        def memory_summary(self, **fields):
+            told.append(fields)
+
+    def slow_in_the_thread():
+        if threading.current_thread() is threading.main_thread():
+            return 1
+        begun.set()
+        time.sleep(0.05)
+        return 100
+
+    monkeypatch.setattr(_rank, "anonymous_bytes", slow_in_the_thread)
+    sampler = MemorySampler(Writer())
+    begun.wait()
+    sampler._stop.set()
+    sampler.stage("ready")
+    sampler.finish(own_bytes=7)
+    assert (told[0]["peak_bytes"], told[0]["peak_stage"]) == (100, "start")
 
 
 def test_files_that_are_still_open_below_a_directory_are_named(tmp_path):
