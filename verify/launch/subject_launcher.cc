@@ -112,9 +112,7 @@ class SubjectLauncher : public Launcher {
     SP_TRY(MakeEvidenceDirectory(run));
     const std::string order = run.evidence + "/order.json";
     std::ofstream(order) << OrderForProgram(run).dump(1) << "\n";
-    // What a memory run measures must not depend on what ran before.
-    if (run.fresh || run.phase.facts().mode == RunMode::kMemory || StartsStruck(run) ||
-        !Warm(ScratchOf(run))) {
+    if (run.fresh || StartsStruck(run) || !Warm(ScratchOf(run))) {
       ForkedProcesses processes([&](int64_t rank) { BeRank(run, order, rank); });
       auto exits = LaunchRanks(run, processes);
       for (int64_t rank = 0; rank < run.phase.WorldSize(); ++rank) {
