@@ -2,6 +2,8 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <array>
 #include <cstdlib>
@@ -28,18 +30,38 @@ std::string TextOf(const char* path) {
   return text.str();
 }
 
-/// Inodes of the sockets that this process has.
-std::set<std::string> OwnSockets() {
-  std::set<std::string> inodes;
-  std::error_code error;
-  for (fs::directory_iterator it("/proc/self/fd", error), end; !error && it != end;
-       it.increment(error)) {
-    std::error_code gone;
-    const std::string target = fs::read_symlink(it->path(), gone).string();
-    const std::string prefix = "socket:[";
-    if (target.starts_with(prefix)) inodes.insert(target.substr(prefix.size(), target.size() - 9));
+/// An end as the kernel writes it. \param port  in host order
+TcpEnd EndOf(const uint32_t* words, size_t count, unsigned long port) {
+  TcpEnd end;
+  for (size_t i = 0; i < count; ++i) end += fmt::format("{:08X}", words[i]);
+  return end + fmt::format(":{:04X}", port);
+}
+
+/// The local end of a descriptor; empty if it is of no TCP socket or has no port yet.
+TcpEnd LocalEndOf(int fd) {
+  int protocol = 0;
+  socklen_t length = sizeof(protocol);
+  if (::getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) != 0) return "";
+  sockaddr_storage address{};
+  length = sizeof(address);
+  if (protocol != IPPROTO_TCP ||
+      ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    return "";
   }
-  return inodes;
+  std::array<uint32_t, 4> words{};
+  size_t count = 1;
+  in_port_t port = 0;
+  if (address.ss_family == AF_INET) {
+    const auto& four = reinterpret_cast<const sockaddr_in&>(address);
+    words[0] = four.sin_addr.s_addr;
+    port = four.sin_port;
+  } else {
+    const auto& six = reinterpret_cast<const sockaddr_in6&>(address);
+    std::memcpy(words.data(), &six.sin6_addr, sizeof(words));
+    count = words.size();
+    port = six.sin6_port;
+  }
+  return port == 0 ? "" : EndOf(words.data(), count, ntohs(port));
 }
 
 }  // namespace
@@ -49,11 +71,10 @@ std::vector<TcpConnection> ParseTcpTable(const std::string& text) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     std::istringstream fields(line);
-    std::string number, queues, timer, again, user, timeout;
+    std::string number, queues, timer, again;
     TcpConnection found;
     std::string state;
-    if (!(fields >> number >> found.local >> found.remote >> state >> queues >> timer >> again >>
-          user >> timeout >> found.inode)) {
+    if (!(fields >> number >> found.local >> found.remote >> state >> queues >> timer >> again)) {
       continue;
     }
     if (found.local.find(':') == std::string::npos) continue;  // what heads the columns
@@ -77,10 +98,14 @@ std::vector<TcpConnection> TcpConnectionsHere() {
 }
 
 std::set<TcpEnd> OwnTcpEnds() {
-  const auto own = OwnSockets();
+  // Not by the kernel's table, of which reading all takes long on some machines: every rank asks
+  // this whenever it makes a communicator.
   std::set<TcpEnd> ends;
-  for (const TcpConnection& one : TcpConnectionsHere()) {
-    if (own.contains(one.inode)) ends.insert(one.local);
+  std::error_code error;
+  for (fs::directory_iterator it("/proc/self/fd", error), end; !error && it != end;
+       it.increment(error)) {
+    const int fd = std::atoi(it->path().filename().c_str());
+    if (const TcpEnd local = LocalEndOf(fd); !local.empty()) ends.insert(local);
   }
   return ends;
 }
@@ -90,15 +115,13 @@ TcpEnd TcpEndIn(const std::string& text) {
   const size_t close = text.find("]:", open);
   if (open == std::string::npos || close == std::string::npos) return "";
   const std::string address = text.substr(open + 1, close - open - 1);
-  const long port = std::strtol(text.c_str() + close + 2, nullptr, 10);
+  const unsigned long port = std::strtoul(text.c_str() + close + 2, nullptr, 10);
   std::array<uint32_t, 4> words{};
   size_t count = 0;
   if (::inet_pton(AF_INET, address.c_str(), words.data()) == 1) count = 1;
   if (::inet_pton(AF_INET6, address.c_str(), words.data()) == 1) count = 4;
   if (count == 0) return "";
-  TcpEnd end;
-  for (size_t i = 0; i < count; ++i) end += fmt::format("{:08X}", words[i]);
-  return end + fmt::format(":{:04X}", port);
+  return EndOf(words.data(), count, port);
 }
 
 }  // namespace shardproof

@@ -15,9 +15,8 @@ struct TcpConnection {
   TcpEnd local;
   TcpEnd remote;
   bool is_established = false;
-  bool is_unanswered =
-      false;          ///< what was sent was sent again, twice or more, and is not acknowledged
-  std::string inode;  ///< of its socket; "0": no process has it any more
+  /// What was sent was sent again, twice or more, and is not acknowledged.
+  bool is_unanswered = false;
 };
 
 /// The lines of /proc/PID/net/tcp or tcp6. Lines of another form are left out.

@@ -22,7 +22,6 @@ TEST(TcpTableTest, AConnectionThatIsNotAnswered) {
   ASSERT_EQ(read.size(), 1u);
   EXPECT_EQ(read[0].local, "0100007F:1F90");
   EXPECT_EQ(read[0].remote, "0200007F:0050");
-  EXPECT_EQ(read[0].inode, "77");
   EXPECT_TRUE(read[0].is_established);
   EXPECT_TRUE(read[0].is_unanswered);
 }

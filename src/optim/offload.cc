@@ -135,7 +135,11 @@ Status StepOnHost(const std::vector<HostStep>& parameters, int64_t step, float g
                   Optimizer& optimizer, const Job& job, World& world) {
   HostStepper stepper(parameters, step, gradient_scale, optimizer, *world.device);
   const size_t buffers = job.training.overlap ? 2 : 1;
-  const uint64_t each = std::min(kBufferBytesMax, job.bucket_bytes / buffers);
+  uint64_t largest = 0;  // of what is staged at once, were there no bound
+  for (const HostStep& each : parameters) {
+    largest = std::max(largest, each.parameter->shard.ElementCount() * kElementBytesMax);
+  }
+  const uint64_t each = std::min({kBufferBytesMax, job.bucket_bytes / buffers, largest});
   const uint64_t whole_elements = each / kElementBytesMax * kElementBytesMax;
   SP_TRY(stepper.MakeBuffers(buffers, std::max(whole_elements, kElementBytesMax)));
   stepper.Run(job.training.overlap);

@@ -141,6 +141,10 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(left, [], f"processes left behind by {words}")
         return Done(process.returncode, out, err, time.monotonic() - began)
 
+    def run_script(self, script, *words, **options):
+        """Runs a Python script in a fork of the warm Python."""
+        return self.run_process(WARM_PYTHON, "run", script, *words, **options)
+
     def shardproof(self, *words, timeout=60, **variables):
         """Runs the command; nothing may stay in its temporary directory."""
         if "--subject" in words and "--python" not in words:

@@ -38,4 +38,5 @@ if __name__ == "__main__":
     source, target = (Path(word).resolve() for word in sys.argv[1:3])
     os.environ.update(MASTER_ADDR="127.0.0.1")
     shape = tuple(int(size) for size in sys.argv[3].split("x"))
-    mp.spawn(load, (source, target, shape), nprocs=torch.Size(shape).numel())
+    world_size = torch.Size(shape).numel()
+    mp.start_processes(load, (source, target, shape), nprocs=world_size, start_method="fork")

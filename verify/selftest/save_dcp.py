@@ -54,7 +54,7 @@ def gathered(model, optimizer):
 
 
 def end():
-    """Ends this rank of `mp.spawn`, once all have come here.
+    """Ends this rank of the job, once all have come here.
 
     It leaves no time to threads of torch: one that asks for the interpreter while that is taken
     down has been seen to abort a rank whose work was done ("terminate called without an active
@@ -90,4 +90,5 @@ if __name__ == "__main__":
     folder.mkdir(parents=True, exist_ok=True)
     os.environ.update(MASTER_ADDR="127.0.0.1")
     shape = tuple(int(size) for size in sys.argv[2].split("x"))
-    mp.spawn(save, (folder, shape), nprocs=torch.Size(shape).numel())
+    world_size = torch.Size(shape).numel()
+    mp.start_processes(save, (folder, shape), nprocs=world_size, start_method="fork")

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 
 from command import REPOSITORY, CommandTest, checkpoint
 from test_models import CHECK, DESCRIBE, DTYPES, STRATEGIES, tensors_at_ready
@@ -20,7 +19,7 @@ ASKED = (("qwen3-small", "4:q_proj,v_proj"), ("llama-tied-small", "3:all-linear"
 
 
 class Adapters(CommandTest):
-    labels = "selftest multi-rank"
+    labels = "selftest multi-rank framework"
     fixtures = "checkpoints"
     timeout_s = 300
 
@@ -33,7 +32,7 @@ class Adapters(CommandTest):
         return tensors_at_ready(report, 0)
 
     def same_as_peft(self, name, words):
-        done = self.run_process(sys.executable, DESCRIBE, checkpoint(name), *words, timeout=120,
+        done = self.run_script(DESCRIBE, checkpoint(name), *words, timeout=120,
                                 TMPDIR=str(self.root))  # fmt: skip
         self.assert_exit(done, 0)
         expected = done.json()
@@ -109,7 +108,7 @@ class Adapters(CommandTest):
             (checkpoint(base), saved, ()),
             (checkpoint(adapter), [one / "adapter" for one in saved], ("--base", checkpoint(base))),
         ):
-            done = self.run_process(sys.executable, CHECK, *words, source, *directories,
+            done = self.run_script(CHECK, *words, source, *directories,
                                     timeout=200, TMPDIR=str(self.root))  # fmt: skip
             self.assert_exit(done, 0)
             self.assertEqual(done.out.count("equal "), len(saved), str(done))
@@ -118,7 +117,7 @@ class Adapters(CommandTest):
         saved = self.dir / "saved"
         self.verified("--checkpoint", checkpoint(BASE), "--lora", "4:q_proj,down_proj", "--world",
                       2, "--save-to", saved)  # fmt: skip
-        done = self.run_process(sys.executable, CHECK, "--base", checkpoint(BASE),
+        done = self.run_script(CHECK, "--base", checkpoint(BASE),
                                 saved / "adapter", saved / "adapter", timeout=120,
                                 TMPDIR=str(self.root))  # fmt: skip
         self.assert_exit(done, 0)
@@ -127,7 +126,7 @@ class Adapters(CommandTest):
 
     def test_an_adapter_of_the_head_brings_a_copy_of_it(self):
         adapter = self.dir / "adapter"
-        done = self.run_process(sys.executable, MAKE, "--preset", BASE, "--peft", "--lora-targets",
+        done = self.run_script(MAKE, "--preset", BASE, "--peft", "--lora-targets",
                                 "q_proj,lm_head", adapter, timeout=120,
                                 TMPDIR=str(self.root))  # fmt: skip
         self.assert_exit(done, 0)
@@ -135,7 +134,7 @@ class Adapters(CommandTest):
         saved = self.dir / "saved"
         self.verified("--checkpoint", checkpoint(BASE), "--adapter", adapter, "--mesh", "2x2",
                       "--strategy", "rank0-scatter", "--save-to", saved)  # fmt: skip
-        done = self.run_process(sys.executable, CHECK, checkpoint(BASE), saved, timeout=120,
+        done = self.run_script(CHECK, checkpoint(BASE), saved, timeout=120,
                                 TMPDIR=str(self.root))  # fmt: skip
         self.assert_exit(done, 0)
 

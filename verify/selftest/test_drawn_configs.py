@@ -1,7 +1,5 @@
 """What the pipeline makes of a config.json that was drawn is what the oracle makes of it."""
 
-import sys
-
 from command import REPOSITORY, CommandTest
 
 DRAW = REPOSITORY / "fixtures" / "checkpoints" / "draw_configs.py"
@@ -9,13 +7,11 @@ COUNT = 24  # four of each architecture
 
 
 class DrawnConfigs(CommandTest):
-    labels = "selftest"
+    labels = "selftest framework"
     timeout_s = 400
 
     def test_models_from_scratch(self):
-        self.assert_exit(
-            self.run_process(sys.executable, DRAW, str(COUNT), "0", self.dir / "configs"), 0
-        )
+        self.assert_exit(self.run_script(DRAW, str(COUNT), "0", self.dir / "configs"), 0)
         configs = sorted((self.dir / "configs").iterdir())
         self.assertEqual(len(configs), COUNT)
         for config in configs:

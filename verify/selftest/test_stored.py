@@ -15,7 +15,7 @@ class SavedByFsdp(CommandTest):
     """Cut over a mesh by FSDP2, against the same state gathered whole."""
 
     def holds(self, mesh):
-        saved = self.run_process(sys.executable, REPOSITORY / "verify/selftest/save_dcp.py",
+        saved = self.run_script(REPOSITORY / "verify/selftest/save_dcp.py",
                                  "saved", mesh, timeout=200, TMPDIR=str(self.dir))  # fmt: skip
         self.assert_exit(saved, 0)
         document = self.judged("compare", "saved/dcp", "saved/full.pt", code=0)

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import safetensors
@@ -292,7 +291,7 @@ class BetweenTorchAndUs(Trained):
         """What the reference saves is what FSDP2 and AdamW have after dcp.load."""
         self.passes(case(MODEL, mesh), "--save-to", "saved")
         self.assertEqual(sorted(os.listdir(self.dir / "saved")), ["latest", STEP])
-        loaded = self.run_process(sys.executable, SELFTEST / "load_dcp.py", f"saved/{STEP}",
+        loaded = self.run_script(SELFTEST / "load_dcp.py", f"saved/{STEP}",
                                   "full.pt", torch_mesh, timeout=200,
                                   TMPDIR=str(self.dir))  # fmt: skip
         self.assert_exit(loaded, 0)
@@ -301,7 +300,7 @@ class BetweenTorchAndUs(Trained):
 
     def we_load(self, torch_mesh, meshes):
         """What FSDP2 and AdamW save is what the reference saves after loading it."""
-        saved = self.run_process(sys.executable, SELFTEST / "save_dcp.py", "theirs", torch_mesh,
+        saved = self.run_script(SELFTEST / "save_dcp.py", "theirs", torch_mesh,
                                  timeout=200, TMPDIR=str(self.dir))  # fmt: skip
         self.assert_exit(saved, 0)
         for mesh, strategy in meshes:

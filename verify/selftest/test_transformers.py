@@ -1,7 +1,5 @@
 """The real Transformers loads what we saved, bit for bit as it loads the source."""
 
-import sys
-
 from command import REPOSITORY, CommandTest, checkpoint
 
 CHECK = REPOSITORY / "fixtures" / "checkpoints" / "check_loads.py"
@@ -18,7 +16,7 @@ class Loads(CommandTest):
             done = self.shardproof("verify", "--checkpoint", checkpoint(model), "--world", world,
                                    "--strategy", strategy, "--save-to", directory)  # fmt: skip
             self.assert_exit(done, 0)
-        done = self.run_process(sys.executable, CHECK, checkpoint(model), *saved, timeout=120,
+        done = self.run_script(CHECK, checkpoint(model), *saved, timeout=120,
                                 TMPDIR=str(self.root))  # fmt: skip
         self.assert_exit(done, 0)
         self.assertEqual(done.out.count("equal "), 4, str(done))

@@ -1,26 +1,31 @@
 #!/usr/bin/env -S python3 -I -S
-"""A Python for --python that has imported torch before it is started.
+"""A Python that has imported torch before it is started, for tests.
 
-Every command of a test would pay for the imports of its standing process (shardproof/_warm.py),
-seconds of processor each. One server, started by a fixture, imports once; what is asked to be a
-standing process is forked from it, with its own arguments, environment, directory and pipes.
-Whatever else this is asked to run, and all if there is no server, the real Python runs.
+Every command of a test would pay for the imports of its standing process (shardproof/_warm.py), and
+every script for its own, seconds of processor each. One server, started by a fixture, imports once;
+what asks for it is a fork of that, with its own arguments, environment, directory and pipes. If
+there is no server the real Python runs, $SHARDPROOF_TORCH_PYTHON.
 
-    warm_python.py start | stop      starts the server, or ends it
-    warm_python.py ...               as python3 ..., the real one being $SHARDPROOF_TORCH_PYTHON
+    warm_python.py start | stop       starts the server, or ends it
+    warm_python.py run SCRIPT ...     runs a script in a fork
+    warm_python.py ...                a Python for --python: of what it is asked to run, only the
+                                      standing process is a fork
 
 The server is found by a name made of $SHARDPROOF_BUILD. Idle for ten minutes, it ends by itself.
 """
 
 import array
+import contextlib
 import json
 import os
+import runpy
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import time
+import traceback
 
 IDLE_SECONDS = 600
 MESSAGE_MAX = 1 << 20
@@ -43,26 +48,28 @@ def connected():
 
 def be_python(arguments):
     """This process as the server's fork, or as the real Python. Does not return."""
-    standing = len(arguments) > 1 and arguments[0] == "-c" and STANDING in arguments[1]
-    connection = connected() if standing else None
+    runs = arguments[:1] == ["run"]
+    words = arguments[1:] if runs else arguments
+    standing = len(words) > 1 and words[0] == "-c" and STANDING in words[1]
+    connection = connected() if runs or standing else None
     if connection is None:
         real = os.environ["SHARDPROOF_TORCH_PYTHON"]
-        os.execv(real, [real, *arguments])
-    order = {"arguments": arguments, "environment": dict(os.environ), "directory": os.getcwd()}
+        os.execv(real, [real, *words])
+    order = {"words": words, "environment": dict(os.environ), "directory": os.getcwd()}
     pipes = array.array("i", [0, 1, 2])
     connection.sendmsg([json.dumps(order).encode()],
                        [(socket.SOL_SOCKET, socket.SCM_RIGHTS, pipes)])  # fmt: skip
     for number in pipes:
         os.close(number)  # they are the fork's: their end is told when that closes them
-    connection.recv(1)  # until the fork is gone
-    os._exit(0)
+    code = connection.recv(1)
+    os._exit(code[0] if code else 1)
 
 
 def become(connection):
-    """A fork of the server as what the connection asks for."""
+    """A fork of the server as what the connection asks for. Returns its exit code."""
     data, pipes, _, _ = socket.recv_fds(connection, MESSAGE_MAX, 3)
     if not data:
-        return
+        return 0
     order = json.loads(data)
     for number, pipe in enumerate(pipes):
         os.dup2(pipe, number)
@@ -72,8 +79,23 @@ def become(connection):
     os.chdir(order["directory"])
     first = [path for path in order["environment"].get("PYTHONPATH", "").split(":") if path]
     sys.path[:] = first + [path for path in sys.path if path not in first]
-    sys.argv[:] = ["-c", *order["arguments"][2:]]
-    exec(order["arguments"][1], {"__name__": "__main__"})
+    words = order["words"]
+    try:
+        if words[0] == "-c":
+            sys.argv[:] = ["-c", *words[2:]]
+            exec(words[1], {"__name__": "__main__"})
+        else:
+            sys.argv[:] = words
+            sys.path.insert(0, os.path.dirname(words[0]))
+            runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
 
 
 def accept_all(server):
@@ -81,6 +103,8 @@ def accept_all(server):
     from shardproof._warm import preload
 
     preload()
+    with contextlib.suppress(ImportError):
+        import peft  # noqa: F401
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
     server.listen()
     server.settimeout(IDLE_SECONDS)
@@ -93,10 +117,12 @@ def accept_all(server):
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             server.close()
-            try:
-                become(connection)
-            finally:
-                os._exit(0)
+            code = become(connection)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            with contextlib.suppress(OSError):  # nobody waits for it any more
+                connection.send(bytes([code]))
+            os._exit(code)
         connection.close()
 
 
