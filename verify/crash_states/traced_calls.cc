@@ -285,6 +285,7 @@ TracedSave::Plan TracedSave::PlanOfSyncAll(const Call& call) {
   }
   return [this](const Call& left) {
     if (left.failed()) return;
+    std::vector<std::string> files;
     std::vector<std::string> directories = {""};
     std::error_code error;
     fs::recursive_directory_iterator entry(root_, error);
@@ -296,8 +297,13 @@ TracedSave::Plan TracedSave::PlanOfSyncAll(const Call& call) {
         directories.push_back(below);
         continue;
       }
-      if (unsynced_.contains({facts.st_dev, facts.st_ino})) continue;
-      Note(left, {.kind = OperationKind::kSyncFile, .path = below});
+      if (!unsynced_.contains({facts.st_dev, facts.st_ino})) files.push_back(below);
+    }
+    // In an order that is the same on every file system.
+    std::sort(files.begin(), files.end());
+    std::sort(directories.begin(), directories.end());
+    for (const std::string& file : files) {
+      Note(left, {.kind = OperationKind::kSyncFile, .path = file});
     }
     for (const std::string& directory : directories) {
       Note(left, {.kind = OperationKind::kSyncDirectory, .path = directory});
