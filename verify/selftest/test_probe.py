@@ -101,14 +101,14 @@ print(json.dumps(case.ties))
 
 WRAPPED_OPTIMIZER = """
 import torch, torch.distributed as dist
-from shardproof import _model
+from shardproof import _model, _optimizer
 from torch.distributed.optim import ZeroRedundancyOptimizer
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 model = torch.nn.Linear(3, 2, bias=False)
 optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.1)
 model(torch.ones(3)).sum().backward()
 optimizer.step()
-print(*[held.name for held in _model.optimizer_tensors(_model.tensors_of(model), optimizer)])
+print(*[held.name for held in _optimizer.optimizer_tensors(_model.tensors_of(model), optimizer)])
 del optimizer  # it holds the group, whose threads would run on into the interpreter's end
 dist.destroy_process_group()
 """

@@ -8,7 +8,9 @@ import torch
 from torch import nn
 
 from shardproof import _digest, _layout
-from shardproof._check import Finding, Mismatch, _Record, check, judge
+from shardproof._check import Mismatch, check
+from shardproof._groups import Groups
+from shardproof._judge import Finding, Record, judge
 from shardproof._layout import Placement
 
 SHAPE = (4, 2)
@@ -16,11 +18,12 @@ SHARD = (Placement("shard", 0),)
 
 
 def record(**fields):
-    """One rank's record of a float32 [4, 2], whole and sound unless said otherwise."""
-    common = dict(kind="parameter", dtype="torch.float32", shape=SHAPE, placements=(), replica=())
-    common |= dict(meta=False, unreadable="", aliases="", digest=(7, 8))
+    """One rank's record of a float32 [4, 2], whole and sound unless said otherwise. Its groups are
+    those of `together`, unless given."""
+    common = dict(kind="parameter", dtype="torch.float32", shape=SHAPE, placements=())
+    common |= dict(meta=False, unreadable="", aliases="", digest=(7, 8), groups=Groups((), ()))
     runs = _layout.local_runs(SHAPE)
-    return _Record(**common | {"coverage": _digest.coverage(runs, 4)} | fields)
+    return Record(**common | {"coverage": _digest.coverage(runs, 4)} | fields)
 
 
 def shard(rank, **fields):
@@ -28,11 +31,23 @@ def shard(rank, **fields):
     return record(placements=SHARD, coverage=_digest.coverage(runs, 4), **fields)
 
 
-def found(*of_ranks, finite=True):
+def together(*of_ranks):
+    """Records of "w" as those of ranks 0, 1, ...: shards make it up, others are replicas."""
+    ranks = tuple(range(len(of_ranks)))
+    grouped = []
+    for rank, one in enumerate(of_ranks):
+        if one is not None and one.groups == Groups((), ()):
+            groups = Groups(ranks, (rank,)) if one.placements else Groups((rank,), ranks)
+            one = dataclasses.replace(one, groups=groups)
+        grouped.append({"w": one} if one else {})
+    return grouped
+
+
+def found(*of_ranks):
     """(kind, ranks) of each finding about "w"."""
-    findings, comparisons, _ = judge([{"w": r} if r else {} for r in of_ranks], finite)
-    assert comparisons > 0
-    return [(finding.kind, finding.ranks) for finding in findings]
+    judgement = judge(together(*of_ranks))
+    assert judgement.comparisons > 0
+    return [(finding.kind, finding.ranks) for finding in judgement.findings]
 
 
 def test_equal_replicas_are_sound():
@@ -51,12 +66,62 @@ def test_two_halves_of_the_same_are_incomplete():
     assert found(shard(0), shard(0)) == [("incomplete", (0, 1))]
 
 
-def test_of_two_replicas_of_shards_the_sums_are_compared():
-    sound = [shard(rank, replica=(r,), digest=(rank, 0)) for r in (0, 1) for rank in (0, 1)]
-    assert found(*sound) == []
-    sound[3] = dataclasses.replace(sound[3], digest=(9, 0))
-    ((kind, ranks),) = found(*sound)
-    assert kind == "differs" and ranks in ((2, 3), (0, 1))
+def two_by_two(digests):
+    """Two replicas of two shards: rank r has shard r % 2 of replica r // 2."""
+    return [
+        shard(
+            rank % 2,
+            digest=digests[rank],
+            groups=Groups(
+                (rank - rank % 2, rank - rank % 2 + 1), (rank % 2, rank % 2 + 2), (0, 1, 2, 3)
+            ),
+        )
+        for rank in range(4)
+    ]
+
+
+def test_of_two_replicas_of_shards_the_one_rank_that_differs_is_named():
+    assert found(*two_by_two([(0, 0), (1, 0), (0, 0), (1, 0)])) == []
+    assert found(*two_by_two([(0, 0), (1, 0), (0, 0), (9, 0)])) == [("differs", (3,))]
+
+
+def test_replicas_that_are_cut_otherwise_are_held_against_each_other_whole():
+    whole = [record(digest=(5, 5), groups=Groups((rank,), (0, 1, 2, 3))) for rank in (0, 1)]
+    halves = [
+        shard(rank, digest=digest, groups=Groups((2, 3), (0, 1, 2, 3)), )
+        for rank, digest in ((0, (2, 2)), (1, (3, 3)))
+    ]  # fmt: skip
+    halves = [dataclasses.replace(half, placements=()) for half in halves]
+    assert found(*whole, *halves) == []
+    halves[1] = dataclasses.replace(halves[1], digest=(4, 3))
+    assert found(*whole, *halves) == [("differs", (2, 3))]
+
+
+def test_names_of_other_stages_are_no_absence_and_one_name_is_one_tensor():
+    own = record(groups=Groups((0,), (0,)), unique=True)
+    other = record(groups=Groups((1,), (1,)), unique=True)
+    judgement = judge([{"a": own}, {"b": other}])
+    assert judgement.findings == [] and judgement.comparisons > 0
+    assert found(own, other) == []
+    other = dataclasses.replace(other, digest=(1, 1))
+    assert found(own, other) == [("ambiguous", (1,))]
+
+
+def test_groups_that_contradict_each_other_are_told():
+    records = [record(groups=Groups((rank,), alike)) for rank, alike in ((0, (0, 1)), (1, (1,)))]
+    assert found(*records) == [("groups", (0, 1))]
+
+
+def test_what_nobody_said_the_group_of_is_not_compared_and_is_no_finding():
+    judgement = judge([{"w": record(groups=None)}, {"w": record(groups=None, digest=(1, 1))}])
+    assert judgement.findings == []
+    assert judgement.uncompared == {"its group of ranks was not stated": ["w"]}
+    judgement = judge([{"w": record(groups=None, nan=1)}, {}])
+    assert [finding.kind for finding in judgement.findings] == ["non-finite"]
+
+
+def test_codes_in_a_container_need_not_be_numbers():
+    assert found(record(nan=3, numbers=False), record(nan=3, numbers=False)) == []
 
 
 @pytest.mark.parametrize(
@@ -82,24 +147,19 @@ def test_ties_are_held_against_each_other():
     assert found(tied, tied, tied) == []
 
 
-def test_values_that_are_not_finite_may_be_allowed():
-    assert found(record(nan=1), record(nan=1), finite=False) == []
-
-
-def test_what_cannot_be_read_is_inconclusive_and_no_finding():
-    records = [{"w": record(unreadable="a sparse tensor")}, {"w": record()}]
-    findings, _, inconclusive = judge(records, True)
-    assert findings == [] and inconclusive == ["w (a sparse tensor)"]
+def test_what_cannot_be_read_is_uncompared_and_no_finding():
+    judgement = judge(together(record(unreadable="a sparse tensor"), record()))
+    assert judgement.findings == [] and judgement.uncompared == {"a sparse tensor": ["w"]}
 
 
 def test_optimizer_state_may_be_absent_where_nothing_of_its_parameter_is():
-    state = record(kind="optimizer")
-    empty = {"w": record(placements=SHARD, coverage=(0, 0))}
-    full = {"w": record(placements=SHARD), "optimizer.w.exp_avg": state}
-    assert judge([full, empty], True)[0] == []
-    held = {"w": record(placements=SHARD)}
-    kinds = {finding.kind for finding in judge([full, held], True)[0]}
-    assert "absent" in kinds
+    groups = [Groups((0, 1), (rank,)) for rank in (0, 1)]
+    state = record(kind="optimizer", groups=Groups((0,), (0, 1)))
+    full = {"w": record(placements=SHARD, groups=groups[0]), "optimizer.w.exp_avg": state}
+    empty = {"w": record(placements=SHARD, coverage=(0, 0), groups=groups[1])}
+    assert judge([full, empty]).findings == []
+    held = {"w": record(placements=SHARD, groups=groups[1])}
+    assert "absent" in {finding.kind for finding in judge([full, held]).findings}
 
 
 def test_alone_a_sound_model_passes_and_says_how_much_it_looked_at():
@@ -128,7 +188,7 @@ def test_a_deadline_that_makes_no_sense_is_refused(deadline):
 
 
 def test_a_model_that_cannot_be_looked_at_is_told():
-    with pytest.raises(RuntimeError, match="rank 0: AttributeError"):
+    with pytest.raises(RuntimeError, match="rank 0: TypeError: the model is a str"):
         check("no model")
 
 

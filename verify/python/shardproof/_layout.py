@@ -152,6 +152,17 @@ def local_runs(shape, placements=(), mesh_shape=(), coordinates=()) -> list[Run]
     return runs_of(shape, owned_indices(shape, placements, mesh_shape, coordinates))
 
 
+def chunk_runs(shape, chunks) -> list[Run]:
+    """Of blocks, each (offsets, sizes), one after the other in the local memory; elements."""
+    runs, before = [], 0
+    for offsets, sizes in chunks:
+        owned = [[(low, low + size)] if size else [] for low, size in zip(offsets, sizes)]
+        for run in runs_of(shape, owned):
+            runs.append(dataclasses.replace(run, local_start=run.local_start + before))
+        before += math.prod(sizes)
+    return runs
+
+
 def element_count(runs: list[Run]) -> int:
     return sum(run.length * run.count for run in runs)
 

@@ -2,15 +2,10 @@ import pytest
 import torch
 from torch import nn
 
-from shardproof import _model
+from shardproof._holding import Holding, alias_groups, bytes_of
 from shardproof._layout import Run
-from shardproof._model import (
-    alias_groups,
-    bytes_of,
-    optimizer_tensors,
-    state_dict_tensors,
-    tensors_of,
-)
+from shardproof._model import state_dict_tensors, tensors_of
+from shardproof._optimizer import optimizer_tensors
 
 
 class Net(nn.Module):
@@ -111,7 +106,7 @@ def test_groups_are_numbered_in_the_order_of_names():
 
 def test_bytes_of_a_stretch_and_those_that_touch_are_joined():
     tensor = torch.arange(8, dtype=torch.uint8)
-    held = _model.Held("x", "buffer", tensor.dtype, (16,), tensor, [], tensor)
+    held = Holding("x", "buffer", tensor.dtype, (16,), tensor, [], tensor)
     held.runs = [Run(0, 2, 2, 8, 0, 2), Run(2, 4, local_start=4)]
     assert bytes_of(held, 0, 16) == [(0, bytes([0, 1, 4, 5, 6, 7])), (8, bytes([2, 3]))]
     assert bytes_of(held, 1, 3) == [(1, bytes([1, 4]))]
@@ -121,7 +116,7 @@ def test_bytes_of_a_stretch_and_those_that_touch_are_joined():
 
 def test_bytes_are_counted_in_bytes_whatever_the_dtype():
     tensor = torch.tensor([1, 256], dtype=torch.int16)
-    held = _model.Held("x", "buffer", tensor.dtype, (2,), tensor, [Run(0, 2)], tensor)
+    held = Holding("x", "buffer", tensor.dtype, (2,), tensor, [Run(0, 2)], tensor)
     assert bytes_of(held, 1, 4) == [(1, bytes([0, 0, 1]))]
 
 

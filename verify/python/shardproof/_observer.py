@@ -2,8 +2,9 @@
 
 import torch
 
-from . import _digest, _dtypes, _layout, _model, _pages
+from . import _digest, _dtypes, _layout, _model, _optimizer, _pages
 from ._evidence import Writer
+from ._holding import alias_groups, bytes_of
 
 _INLINE_BYTES_MAX = 4096
 _BLOCKS_MAX = 1024
@@ -63,7 +64,8 @@ class Observer:
             self._on_stage(stage)
         if missing is not None or unexpected is not None:
             self._writer.keys(list(missing or []), list(unexpected or []))
-        tensors = [] if model is None else _model.tensors_of(model)
+        read = _model.Model([], None) if model is None else _model.read(model)
+        tensors = read.tensors
         if model is not None:
             self.own_bytes = 0
             self._writer.begin_stage(stage, step)
@@ -73,7 +75,7 @@ class Observer:
             self._writer.end_stage()
         if optimizer is not None:
             self._writer.begin_stage(stage, step, "optimizer")
-            state = _model.optimizer_tensors(tensors, optimizer)
+            state = _optimizer.optimizer_tensors(tensors, optimizer, read.flat)
             self._observe_tensors(stage, step, state, None)
             self._observe_optimizer(tensors, optimizer)
             self._writer.end_stage()
@@ -85,7 +87,7 @@ class Observer:
             self._on_observed(stage, step)
 
     def _observe_tensors(self, stage, step, tensors, content):
-        aliases = _model.alias_groups(tensors)
+        aliases = alias_groups(tensors)
         counted = set()
         for held in tensors:
             state = self._state(held, stage, content)
@@ -101,9 +103,10 @@ class Observer:
 
     def _observe_optimizer(self, tensors, optimizer):
         """All but the tensors of its state: groups, and what in them is not the model's."""
-        owners = _model.parameters_by_owner(tensors)
+        owners = _optimizer.parameters_by_owner(tensors)
         groups, strangers = [], []
-        for number, group in enumerate(optimizer.param_groups):
+        every = [each for one in _optimizer.optimizers_in(optimizer) for each in one.param_groups]
+        for number, group in enumerate(every):
             options = {str(key): _text(value) for key, value in group.items() if key != "params"}
             names = []
             for index, parameter in enumerate(group["params"]):
@@ -114,9 +117,9 @@ class Observer:
                                       "shape": list(parameter.shape)})  # fmt: skip
             groups.append({"options": options, "parameters": names})
         values = {
-            f"{name}.{key}": _text(value)
-            for name, _, state in _model.optimizer_state(tensors, optimizer)
-            for key, value in state.items()
+            f"{owned.name}.{key}": _text(value)
+            for owned in _optimizer.optimizer_state(tensors, optimizer)
+            for key, value in owned.state.items()
             if not isinstance(value, torch.Tensor)
         }
         self._writer.optimizer(groups, strangers, values)
@@ -221,7 +224,7 @@ class Observer:
                 for capture in self._captures
                 if capture["tensor"] == held.name
             ]
-        ranges = [part for low, high in stretches for part in _model.bytes_of(held, low, high)]
+        ranges = [part for low, high in stretches for part in bytes_of(held, low, high)]
         if ranges:
             out["bytes"] = [{"start": start, "hex": data.hex()} for start, data in ranges]
         return out

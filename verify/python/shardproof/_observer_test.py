@@ -6,7 +6,7 @@ from torch import nn
 
 from shardproof._evidence import Writer
 from shardproof._layout import Placement
-from shardproof._model import Held
+from shardproof._holding import Holding
 from shardproof._observer import Observer
 
 
@@ -121,7 +121,7 @@ def test_keys_are_on_record_without_a_model(watch):
 def test_a_mesh_that_lacks_an_axis_of_the_case_replicates_over_it(watch):
     observe, _ = watch
     tensor = torch.zeros(2)
-    held = Held("w", "parameter", tensor.dtype, (4,), tensor, [], tensor)
+    held = Holding("w", "parameter", tensor.dtype, (4,), tensor, [], tensor)
     held.placements, held.mesh_names = [Placement("shard", 0)], ("dp_shard",)
     assert observe._placements(held) == [{"kind": "replicate"}, {"kind": "shard", "dim": 0}]
 

@@ -12,7 +12,7 @@ import sys
 import torch.distributed as dist
 from torch import nn
 
-from . import _model
+from . import _tensor
 from ._evidence import Writer, coordinates_of
 from ._observer import Observer
 from ._phases import VALUES
@@ -74,8 +74,8 @@ class _Session:
 def _axes_of(model, world_size) -> list[dict]:
     """The mesh that the model is distributed over; without one, all ranks on one axis."""
     mesh = None
-    if isinstance(model, nn.Module) and _model.DTensor is not None:
-        meshes = [p.device_mesh for p in model.parameters() if isinstance(p, _model.DTensor)]
+    if isinstance(model, nn.Module) and _tensor.DTensor is not None:
+        meshes = [p.device_mesh for p in model.parameters() if isinstance(p, _tensor.DTensor)]
         mesh = max(meshes, key=lambda each: each.ndim, default=None)
     if mesh is None or math.prod(mesh.shape) != world_size:
         return [{"name": "dp_shard", "size": world_size}]

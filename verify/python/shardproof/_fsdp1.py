@@ -1,0 +1,134 @@
+"""FSDP1: original parameters are stretches of flat ones, and so is what an optimizer keeps of
+them."""
+
+import dataclasses
+import math
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from . import _layout
+from ._groups import Groups, dist_rank, world
+from ._holding import Holding
+from ._layout import Placement
+from ._names import canonical_name
+from ._tensor import attributes_of, why_unreadable
+
+
+@dataclasses.dataclass
+class Flat:
+    """held: by name. skip: parameters that are, or are views of, a flat parameter. states: of each
+    flat parameter, what its original ones are."""
+
+    held: dict[str, Holding] = dataclasses.field(default_factory=dict)
+    skip: set[int] = dataclasses.field(default_factory=set)
+    parts: dict[int, list["Part"]] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class Part:
+    """An original parameter: `own`, and where it lies in this rank's stretch of the flat one."""
+
+    own: Holding
+    offset: int
+    length: int
+    of: int  # elements of that stretch
+
+
+def flat_parameters(model: nn.Module) -> Flat:
+    flat = Flat()
+    # Not imported here: whoever wrapped the model has done so, and FSDP's modules hold on for good
+    # to the process group that there is when they are first imported.
+    fsdp1 = sys.modules.get("torch.distributed.fsdp")
+    if fsdp1 is None:
+        return flat
+    for prefix, module in model.named_modules():
+        if not isinstance(module, fsdp1.FullyShardedDataParallel) or module._handle is None:
+            continue
+        parameter = module._handle.flat_param
+        flat.skip.add(id(parameter))
+        for view in [*(parameter._params or []), *(parameter._shared_params or [])]:
+            flat.skip.add(id(view))
+        _hold(model, prefix, module, flat)
+    return flat
+
+
+def _groups_of(module) -> Groups:
+    """Shards lie within the process group; in a hybrid, replicas of them across another."""
+    rank = dist_rank()
+    handle = module._handle
+    group = tuple(sorted(dist.get_process_group_ranks(handle.process_group)))
+    if not handle.uses_sharded_strategy:
+        return Groups((rank,), group)
+    across = getattr(module, "_inter_node_pg", None)
+    if across is None:
+        return Groups(group, (rank,))
+    alike = tuple(sorted(dist.get_process_group_ranks(across)))
+    mesh = getattr(module, "_device_mesh", None)
+    every = world() if mesh is None else tuple(sorted(mesh.mesh.reshape(-1).tolist()))
+    return Groups(group, alike, every)
+
+
+def _hold(model, prefix, module, flat: Flat):
+    handle = module._handle
+    parameter = handle.flat_param
+    groups = _groups_of(module)
+    sharded = handle.uses_sharded_strategy
+    placements = [Placement("flat_shard" if sharded else "replicate")]
+    if len(groups.alike) > 1 and sharded:
+        placements = [Placement("replicate"), *placements]
+    coordinates = (*groups.whole[:1], handle.rank)[-len(placements) :]
+    by_name = {}
+    infos = zip(parameter._param_infos, parameter._shapes, parameter._shard_param_infos)
+    for number, (info, shape, shard) in enumerate(infos):
+        inner = f"{prefix}.{info.module_name}" if info.module_name else prefix
+        name = canonical_name(model, inner.strip("."), info.param_name)
+        tensor = parameter._params[number] if parameter._params else parameter
+        offset, length = (shard.offset_in_shard, shard.numel_in_shard) if shard.in_shard else (0, 0)
+        local = parameter.detach()[offset : offset + length]
+        runs = []
+        if shard.in_shard:
+            runs = _layout.flat_runs(shard.intra_param_start_idx, shard.intra_param_end_idx + 1)
+        if not sharded:
+            runs, local = _layout.flat_runs(0, math.prod(shape)), local.view(shape)
+        by_name[(info.module, info.param_name)] = flat.held[name] = Holding(
+            name=name, kind="parameter", dtype=parameter.dtype, shape=tuple(shape), local=local,
+            runs=runs, owner=tensor, groups=groups, requires_grad=tensor.requires_grad,
+            placements=placements, coordinates=coordinates,
+            is_meta=parameter.is_meta, attributes=attributes_of(tensor),
+        )  # fmt: skip
+        part = Part(flat.held[name], offset, length, parameter.numel())
+        flat.parts.setdefault(id(parameter), []).append(part)
+        if not parameter.is_meta and (why := why_unreadable(local)):
+            flat.held[name].local, flat.held[name].unreadable = None, why
+    for info in parameter._shared_param_infos:
+        inner = f"{prefix}.{info.module_name}" if info.module_name else prefix
+        name = canonical_name(model, inner.strip("."), info.param_name)
+        first = by_name[(info.prim_module, info.prim_param_name)]
+        flat.held[name] = dataclasses.replace(first, name=name)
+
+
+def parts_of_state(parts: list[Part], key: str, value: torch.Tensor) -> list[Holding]:
+    """State of a flat parameter as that of its original ones: cut where they are cut, if it is as
+    large as the stretch; else each has it whole."""
+    found = []
+    for part in parts:
+        own = part.own
+        name = f"{own.name}.{key}"
+        if value.dim() == 1 and value.numel() == part.of:
+            local = value.detach()[part.offset : part.offset + part.length]
+            placed = dict(shape=own.shape, runs=own.runs, placements=own.placements,
+                          coordinates=own.coordinates, groups=own.groups)  # fmt: skip
+        else:
+            local = value.detach()
+            shape = tuple(value.shape)
+            groups = Groups((dist_rank(),), own.groups.members)
+            placed = dict(shape=shape, runs=_layout.local_runs(shape), groups=groups)
+        found.append(
+            Holding(
+                name=name, kind="optimizer", dtype=value.dtype, local=local, owner=value, **placed
+            )  # fmt: skip
+        )
+    return found

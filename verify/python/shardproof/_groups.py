@@ -1,0 +1,274 @@
+"""Which ranks a tensor is held together with, and which hold the same of it.
+
+A rank's part of a tensor stands in two groups: the ranks whose parts make up the whole with it, and
+those that hold the same part. Both come from what the job has (a DTensor's mesh, a process group),
+or from what the caller of `check` says of plain tensors.
+"""
+
+import dataclasses
+import fnmatch
+from collections.abc import Mapping
+
+import torch.distributed as dist
+
+from ._layout import Placement
+
+try:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import Replicate, Shard
+except ImportError:  # a build without distributed
+    DeviceMesh = Replicate = Shard = None
+
+# Along these axes of a mesh ranks hold other tensors, under other names.
+STAGES = ("pp",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Groups:
+    """whole: the ranks whose parts make up the tensor; alike: those that hold the same part;
+    members: all that have a part of it or of a replica. This rank is in each. All are sorted."""
+
+    whole: tuple[int, ...]
+    alike: tuple[int, ...]
+    members: tuple[int, ...] = ()
+
+    def __post_init__(self):
+        if not self.members:
+            object.__setattr__(self, "members", tuple(sorted({*self.whole, *self.alike})))
+
+
+def alone(rank: int) -> Groups:
+    return Groups((rank,), (rank,))
+
+
+def dist_rank() -> int:
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+class Axes:
+    """A mesh of ranks: for each named axis the groups of ranks along it."""
+
+    def __init__(self, groups: dict[str, tuple[tuple[int, ...], ...]], rank: int):
+        self.names = tuple(groups)
+        self._groups = groups
+        self._rank = rank
+        for axis, of_axis in groups.items():
+            ranks = [each for group in of_axis for each in group]
+            if len(set(ranks)) != len(ranks):
+                raise ValueError(f"axis {axis}: a rank is in two of its groups: {of_axis}")
+
+    def group(self, axis: str) -> tuple[int, ...]:
+        """This rank's group along an axis, in the order of coordinates."""
+        if axis not in self._groups:
+            raise ValueError(f"there is no axis {axis!r}: the mesh has {', '.join(self.names)}")
+        for group in self._groups[axis]:
+            if self._rank in group:
+                return group
+        raise ValueError(f"axis {axis}: rank {self._rank} is in none of its groups")
+
+    def coordinate(self, axis: str) -> int:
+        return self.group(axis).index(self._rank)
+
+    def reached(self, axes) -> tuple[int, ...]:
+        """The ranks that this one reaches along these axes, itself among them."""
+        found, new = {self._rank}, [self._rank]
+        while new:
+            rank = new.pop()
+            for axis in axes:
+                for group in self._groups[axis]:
+                    if rank in group:
+                        new += [each for each in group if each not in found]
+                        found.update(group)
+        return tuple(sorted(found))
+
+
+def axes_of(mesh, rank: int) -> Axes:
+    """mesh: a DeviceMesh with names, or {axis: process group, or the groups of ranks along it}.
+
+    \\raises ValueError for anything else.
+    """
+    if DeviceMesh is not None and isinstance(mesh, DeviceMesh):
+        names = mesh.mesh_dim_names or tuple(f"dim_{dim}" for dim in range(mesh.ndim))
+        return Axes({name: _along(mesh.mesh, dim) for dim, name in enumerate(names)}, rank)
+    if isinstance(mesh, Mapping) and all(isinstance(axis, str) for axis in mesh):
+        return Axes({axis: _groups_of(axis, value) for axis, value in mesh.items()}, rank)
+    raise ValueError(
+        f"mesh is a {type(mesh).__name__}: expected a DeviceMesh, or a dict from the name of an "
+        "axis to the groups of ranks along it"
+    )
+
+
+def _along(ranks, dim) -> tuple[tuple[int, ...], ...]:
+    """ranks: a tensor of ranks. \\returns the groups along one of its dims."""
+    rows = ranks.movedim(dim, -1).reshape(-1, ranks.shape[dim])
+    return tuple(tuple(row) for row in rows.tolist())
+
+
+def _groups_of(axis, value) -> tuple[tuple[int, ...], ...]:
+    try:
+        return tuple(ranks_of(group) for group in value)
+    except TypeError:
+        return (ranks_of(value),)
+
+
+def ranks_of(group) -> tuple[int, ...]:
+    """group: a process group or ranks. \\raises TypeError, ValueError for anything else."""
+    if hasattr(dist, "ProcessGroup") and isinstance(group, dist.ProcessGroup):
+        return tuple(dist.get_process_group_ranks(group))
+    ranks = tuple(group)
+    if not all(isinstance(rank, int) for rank in ranks):
+        raise ValueError(f"{group!r}: expected a process group or a list of ranks")
+    if len(set(ranks)) != len(ranks):
+        raise ValueError(f"{group!r}: a rank is in it twice")
+    return ranks
+
+
+@dataclasses.dataclass(frozen=True)
+class Cut:
+    """How a plain tensor is one part of a larger one: a placement an axis, and how many parts.
+
+    groups is None if nobody said with which ranks it makes that up.
+    """
+
+    placements: tuple[Placement, ...] = ()
+    sizes: tuple[int, ...] = ()
+    coordinates: tuple[int, ...] = ()
+    groups: Groups | None = None
+
+
+class Statement:
+    """What the caller of `check` says of plain tensors.
+
+    group: the ranks that have the same plain tensors. groups: the same by pattern of names. mesh:
+    the job's axes; along "pp" names differ. layout: by pattern, {axis: Shard(dim)} of a tensor that
+    is a part, or "local" of one that is this rank's own. claims: whether what is said of nothing is
+    held by the whole world.
+    """
+
+    def __init__(self, group=None, groups=None, mesh=None, layout=None, claims=True):
+        self.rank = dist_rank()
+        self.axes = None if mesh is None else axes_of(mesh, self.rank)
+        self._group = None if group is None else self._with_own("group", ranks_of(group))
+        self._groups = {
+            pattern: self._with_own(f"groups[{pattern!r}]", ranks_of(each))
+            for pattern, each in (groups or {}).items()
+        }
+        self._layout = {
+            pattern: self._cuts(pattern, value) for pattern, value in (layout or {}).items()
+        }
+        self._used: set[str] = set()
+        self._claims = claims
+
+    @property
+    def unique_names(self) -> bool:
+        """Whether a name means the same tensor on all ranks, those of other stages too."""
+        return self.axes is not None and any(axis in STAGES for axis in self.axes.names)
+
+    def is_local(self, name: str) -> bool:
+        """Whether a name stands for what each rank has of its own."""
+        return self._match(self._layout, name) == "local"
+
+    def cut_of(self, name: str, tensor) -> Cut | None:
+        """How a plain tensor is cut; None if it is whole, or this rank's own."""
+        said = self._match(self._layout, name)
+        if said == "local":
+            return None
+        if not said:
+            said = self._as_megatron(tensor)
+            if said is None:
+                return None
+            if not said:
+                return Cut()
+        for axis, placement in said.items():
+            if not 0 <= placement.dim < tensor.dim():
+                raise ValueError(
+                    f"layout of {name}: it is cut along dim {placement.dim} on axis {axis}, and "
+                    f"has the shape {list(tensor.shape)}"
+                )
+        own = self._match(self._groups, name)
+        rest = [axis for axis in self.axes.names if axis not in said and axis not in STAGES]
+        return Cut(
+            tuple(said.values()),
+            tuple(len(self.axes.group(axis)) for axis in said),
+            tuple(self.axes.coordinate(axis) for axis in said),
+            Groups(
+                self.axes.reached(said),
+                own or self.axes.reached(rest),
+                self.axes.reached([*said, *rest]),
+            ),
+        )
+
+    def _as_megatron(self, tensor) -> dict[str, Placement] | None:
+        """What Megatron's layers hang on a parameter: that it is a part along one dim, by tensor
+        parallelism. None if it is no part, empty if the job's axis is not known."""
+        dim = getattr(tensor, "partition_dim", -1)
+        if not getattr(tensor, "tensor_model_parallel", False) or dim < 0:
+            return None
+        if self.axes is None or "tp" not in self.axes.names:
+            return {}
+        stride = getattr(tensor, "partition_stride", 1)
+        kind = "shard" if stride == 1 else "strided_shard"
+        return {"tp": Placement(kind, dim, stride)}
+
+    def groups_of(self, name: str, default=None) -> Groups | None:
+        """The groups of a plain tensor that is whole; None if nothing was said and nothing is
+        claimed.
+
+        default: ranks that have the same plain tensors, as far as the model itself shows.
+        """
+        own = self._match(self._groups, name)
+        if self._match(self._layout, name) == "local":
+            return Groups((self.rank,), own or (self.rank,))
+        alike = own or self._group
+        if alike is None and self.axes is not None:
+            alike = self.axes.reached([axis for axis in self.axes.names if axis not in STAGES])
+        if alike is None and default is not None:
+            alike = default
+        if alike is None and self._claims:
+            alike = world()
+        return None if alike is None else Groups((self.rank,), alike)
+
+    def unused(self) -> list[str]:
+        """Patterns that no name matched."""
+        return sorted({*self._layout, *self._groups} - self._used)
+
+    def _match(self, table, name):
+        for pattern, value in table.items():
+            if fnmatch.fnmatchcase(name, pattern):
+                self._used.add(pattern)
+                return value
+        return None
+
+    def _with_own(self, what, ranks) -> tuple[int, ...]:
+        if self.rank not in ranks:
+            raise ValueError(f"{what}: rank {self.rank} is not in it: {list(ranks)}")
+        return tuple(sorted(ranks))
+
+    def _cuts(self, pattern, value):
+        if isinstance(value, str) and value == "local":
+            return "local"
+        if Shard is not None and isinstance(value, Shard) and self.axes is not None:
+            cut = [axis for axis in self.axes.names if axis not in STAGES]
+            value = {"tp" if "tp" in cut else cut[0]: value} if len(cut) == 1 or "tp" in cut else {}
+        if not isinstance(value, Mapping) or not value:
+            raise ValueError(
+                f'layout[{pattern!r}]: expected "local", or {{axis: Shard(dim)}} with mesh= naming '
+                f"the axis, found {value!r}"
+            )
+        if self.axes is None:
+            raise ValueError(f"layout[{pattern!r}]: it names axes, and there is no mesh=")
+        cuts = {}
+        for axis, each in value.items():
+            self.axes.group(axis)
+            if isinstance(each, Shard):
+                cuts[axis] = Placement("shard", each.dim)
+            elif not isinstance(each, Replicate):
+                raise ValueError(
+                    f"layout[{pattern!r}]: expected Shard(dim) on axis {axis}, found {each!r}"
+                )
+        return cuts
+
+
+def world() -> tuple[int, ...]:
+    size = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    return tuple(range(size))

@@ -1,0 +1,20 @@
+"""Names of tensors: those that a checkpoint has, whatever the model is wrapped in."""
+
+from torch import nn
+
+# Wrappers that put their own name between a module and its child's tensors.
+_TRANSPARENT = {"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"}
+
+
+def canonical_name(model: nn.Module, prefix: str, name: str) -> str:
+    """The FQN without the names of wrappers."""
+    parts = []
+    module = model
+    for part in prefix.split(".") if prefix else []:
+        is_wrapper = part in _TRANSPARENT or (
+            part == "module" and isinstance(module, nn.parallel.DistributedDataParallel)
+        )
+        if not is_wrapper:
+            parts.append(part)
+        module = getattr(module, part)
+    return ".".join([*parts, name])

@@ -1,0 +1,114 @@
+"""What optimizers keep: state by parameter, whatever the optimizer is."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import torch
+
+from . import _fsdp1
+from ._groups import Groups, Statement, alone, dist_rank
+from ._holding import Holding
+from ._tensor import holdings
+
+
+@dataclasses.dataclass
+class Owned:
+    """The state of one parameter. own: the model's tensor, None if it is none of the model's;
+    parts: of a flat parameter, the original ones. alone: other ranks have that of others."""
+
+    name: str
+    own: Holding | None
+    state: Mapping
+    parts: list
+    alone: bool = False
+
+
+def optimizers_in(optimizer) -> list:
+    """An optimizer, a list of them, or one that holds others: those that have state themselves.
+
+    \raises TypeError for what has none.
+    """
+    if optimizer is None:
+        return []
+    if isinstance(optimizer, list | tuple):
+        return [each for one in optimizer for each in optimizers_in(one)]
+    inner = getattr(optimizer, "optimizers", None)  # a container of several
+    if inner is None:
+        inner = getattr(optimizer, "chained_optimizers", None)  # Megatron's
+    if inner is not None and not getattr(optimizer, "state", None):
+        return optimizers_in(list(inner.values() if isinstance(inner, Mapping) else inner))
+    if not isinstance(getattr(optimizer, "state", None), Mapping):
+        raise TypeError(f"an optimizer is a {type(optimizer).__name__}: it has no state")
+    return [optimizer]
+
+
+def optimizer_tensors(tensors: list[Holding], optimizer, flat=None) -> list[Holding]:
+    """The tensors of optimizers' state, under "<FQN>.<key>"; of a model that has `tensors`."""
+    found: dict[str, Holding] = {}
+    said = Statement(claims=False)
+    for owned in optimizer_state(tensors, optimizer, flat):
+        for key, value in owned.state.items():
+            if not isinstance(value, torch.Tensor):
+                continue
+            for held in _hold_state(owned, str(key), value, said):
+                found.setdefault(held.name, held)
+    return sorted(found.values(), key=lambda held: held.name.encode())
+
+
+def optimizer_state(tensors: list[Holding], optimizer, flat=None):
+    """Yields an Owned for every parameter that there is a state for."""
+    owners = parameters_by_owner(tensors)
+    number = 0
+    for each in optimizers_in(optimizer):
+        inner = getattr(each, "optim", None)  # ZeroRedundancyOptimizer keeps its state in this one
+        wraps = isinstance(inner, torch.optim.Optimizer)
+        for parameter, state in (inner if wraps else each).state.items():
+            if not isinstance(state, Mapping):
+                continue
+            parts = flat.parts.get(id(parameter), []) if flat else []
+            own = owners.get(id(parameter), [None])[0]
+            name = own.name if own else f"<parameter {number}, not of the model>"
+            yield Owned(name, own, state, parts if own is None or len(parts) > 1 else [], wraps)
+            number += 1
+
+
+def parameters_by_owner(tensors: list[Holding]) -> dict[int, list[Holding]]:
+    """The id of each parameter object: the parameter under all its names."""
+    found: dict[int, list[Holding]] = {}
+    for held in tensors:
+        if held.kind == "parameter":
+            found.setdefault(id(held.owner), []).append(held)
+    return found
+
+
+def _hold_state(owned: Owned, key: str, value: torch.Tensor, said) -> list[Holding]:
+    """State that is as large as this rank's part of the parameter lies as the parameter does."""
+    if owned.parts:
+        return _fsdp1.parts_of_state(owned.parts, key, value)
+    found = holdings(f"{owned.name}.{key}", "optimizer", value, said)
+    for held in found:
+        if held.placements:  # it says itself where it lies
+            continue
+        held.groups = _groups_of(owned, value)
+    own = owned.own
+    if len(found) == 1 and own is not None and own.local is not None and own.placements:
+        (held,) = found
+        if not held.placements and value.dim() and value.numel() == own.local.numel():
+            held.shape, held.runs, held.groups = own.shape, own.runs, own.groups
+            held.placements, held.coordinates = own.placements, own.coordinates
+            held.mesh_names = own.mesh_names
+    if owned.alone:
+        for held in found:
+            held.groups = alone(dist_rank())
+    return found
+
+
+def _groups_of(owned: Owned, value) -> Groups | None:
+    """Of state that does not lie as the parameter does: a single number, a step counter, is the
+    same on all ranks that have a part of the parameter, anything else on those that have the same
+    part."""
+    own = owned.own
+    if own is None or own.groups is None:
+        return None
+    ranks = own.groups.members if value.numel() == 1 else own.groups.alike
+    return Groups((dist_rank(),), ranks)
