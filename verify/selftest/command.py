@@ -134,9 +134,10 @@ class CommandTest(unittest.TestCase):
             self.end(mark)
             out, err = process.communicate()
             self.fail(f"still running after {timeout} s: {words}\n{out}\n{err}")
-        # Forks of the warm Python do not have the mark, and take a moment to see that they may end.
+        left = processes_with(mark)
+        # Forks of the warm Python do not have the mark, and take a moment to be ended.
         wait_until(lambda: not processes_in(self.dir), 5)
-        left = processes_with(mark) + processes_in(self.dir)
+        left += processes_in(self.dir)
         self.end(mark)
         self.assertEqual(left, [], f"processes left behind by {words}")
         return Done(process.returncode, out, err, time.monotonic() - began)

@@ -11,36 +11,54 @@ there is no server the real Python runs, $SHARDPROOF_TORCH_PYTHON.
     warm_python.py ...                a Python for --python: of what it is asked to run, only the
                                       standing process is a fork
 
-The server is found by a name made of $SHARDPROOF_BUILD. Idle for ten minutes, it ends by itself.
+A fork ends as a Python does, and this program ends as its fork did. The server listens in a folder
+of $SHARDPROOF_BUILD that only its user may enter. Idle for ten minutes, it ends by itself.
 """
 
 import array
 import contextlib
+import ctypes
+import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import time
-import traceback
 
 IDLE_SECONDS = 600
 MESSAGE_MAX = 1 << 20
 STANDING = "_warm import serve"
+PR_SET_PDEATHSIG = 1
+STATUS = "i"  # a wait status, as it travels
 
 
+def folder():
+    path = os.path.join(os.environ["SHARDPROOF_BUILD"], "warm_python")
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    return path
+
+
+@contextlib.contextmanager
 def address():
-    return b"\0shardproof-warm-" + os.fsencode(os.path.realpath(os.environ["SHARDPROOF_BUILD"]))
+    """The server's, by a descriptor: the path itself may be longer than an address."""
+    inside = os.open(folder(), os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{inside}/socket"
+    finally:
+        os.close(inside)
 
 
 def connected():
     """A connection to the server; None if there is none."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        connection.connect(address())
+        with address() as at:
+            connection.connect(at)
     except OSError:
         return None
     return connection
@@ -52,25 +70,50 @@ def be_python(arguments):
     words = arguments[1:] if runs else arguments
     standing = len(words) > 1 and words[0] == "-c" and STANDING in words[1]
     connection = connected() if runs or standing else None
-    if connection is None:
-        real = os.environ["SHARDPROOF_TORCH_PYTHON"]
-        os.execv(real, [real, *words])
     order = {"words": words, "environment": dict(os.environ), "directory": os.getcwd()}
     pipes = array.array("i", [0, 1, 2])
-    connection.sendmsg([json.dumps(order).encode()],
-                       [(socket.SOL_SOCKET, socket.SCM_RIGHTS, pipes)])  # fmt: skip
+    try:
+        connection.sendmsg([json.dumps(order).encode()],
+                           [(socket.SOL_SOCKET, socket.SCM_RIGHTS, pipes)])  # fmt: skip
+    except (AttributeError, OSError):  # there is no server, or it has just ended
+        real = os.environ["SHARDPROOF_TORCH_PYTHON"]
+        os.execv(real, [real, *words])
     for number in pipes:
         os.close(number)  # they are the fork's: their end is told when that closes them
-    code = connection.recv(1)
-    os._exit(code[0] if code else 1)
+    told = connection.recv(struct.calcsize(STATUS))
+    status = struct.unpack(STATUS, told)[0] if told else signal.SIGKILL
+    if os.WIFSIGNALED(status):
+        signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+        os.kill(os.getpid(), os.WTERMSIG(status))
+    os._exit(os.WEXITSTATUS(status))
 
 
-def become(connection):
-    """A fork of the server as what the connection asks for. Returns its exit code."""
+def keep(connection):
+    """Forks for one connection, and tells how the fork ended; ends it if nobody waits any more."""
     data, pipes, _, _ = socket.recv_fds(connection, MESSAGE_MAX, 3)
     if not data:
-        return 0
-    order = json.loads(data)
+        return
+    keeper, pid = os.getpid(), os.fork()
+    if pid == 0:
+        connection.close()
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == keeper:
+            become(json.loads(data), pipes)
+        return
+    for pipe in pipes:
+        os.close(pipe)
+    ended = os.pidfd_open(pid)
+    ready, _, _ = select.select([ended, connection], [], [])
+    if ended not in ready:
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    with contextlib.suppress(OSError):
+        connection.send(struct.pack(STATUS, status))
+    os._exit(0)
+
+
+def become(order, pipes):
+    """This process as what is asked for."""
     for number, pipe in enumerate(pipes):
         os.dup2(pipe, number)
         os.close(pipe)
@@ -79,34 +122,34 @@ def become(connection):
     os.chdir(order["directory"])
     first = [path for path in order["environment"].get("PYTHONPATH", "").split(":") if path]
     sys.path[:] = first + [path for path in sys.path if path not in first]
+    # The package may be another one there.
+    for name in [name for name in sys.modules if name.partition(".")[0] == "shardproof"]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
     words = order["words"]
-    try:
-        if words[0] == "-c":
-            sys.argv[:] = ["-c", *words[2:]]
-            exec(words[1], {"__name__": "__main__"})
-        else:
-            sys.argv[:] = words
-            sys.path.insert(0, os.path.dirname(words[0]))
-            runpy.run_path(words[0], run_name="__main__")
-    except SystemExit as end:
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:
-        traceback.print_exc()
-        return 1
-    return 0
+    if words[0] == "-c":
+        sys.argv[:] = ["-c", *words[2:]]
+        exec(words[1], {"__name__": "__main__"})
+    else:
+        sys.argv[:] = words
+        sys.path.insert(0, os.path.dirname(words[0]))
+        runpy.run_path(words[0], run_name="__main__")
 
 
-def accept_all(server):
+def serve():
     """Imports, then forks for whoever connects, until nobody has for a long time."""
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with address() as at:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(at)
+        server.bind(at)
+    server.listen(16)
     from shardproof._warm import preload
 
     preload()
     with contextlib.suppress(ImportError):
         import peft  # noqa: F401
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
-    server.listen()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that keep
     server.settimeout(IDLE_SECONDS)
     print("ready", flush=True)
     while True:
@@ -117,12 +160,8 @@ def accept_all(server):
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             server.close()
-            code = become(connection)
-            sys.stdout.flush()
-            sys.stderr.flush()
-            with contextlib.suppress(OSError):  # nobody waits for it any more
-                connection.send(bytes([code]))
-            os._exit(code)
+            keep(connection)
+            return  # to the end of the program, as any Python does
         connection.close()
 
 
@@ -131,7 +170,7 @@ def start():
     when it has imported."""
     stop()
     words = [os.environ["SHARDPROOF_TORCH_PYTHON"], __file__, "server"]
-    with open(os.path.join(os.environ["SHARDPROOF_BUILD"], "warm_python.log"), "wb") as log:
+    with open(os.path.join(folder(), "log"), "wb") as log:
         server = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                   stderr=log, start_new_session=True)  # fmt: skip
     return 0 if server.stdout.readline() == b"ready\n" else 1
@@ -141,21 +180,17 @@ def stop():
     """Ends the server, if there is one."""
     while (connection := connected()) is not None:
         peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        os.kill(struct.unpack("3i", peer)[0], signal.SIGTERM)
         connection.close()
-        time.sleep(0.01)  # until its address is free
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(struct.unpack("3i", peer)[0], signal.SIGTERM)
+        time.sleep(0.01)  # until it has ended
     return 0
 
 
 def main(arguments):
-    if arguments == ["start"]:
-        return start()
-    if arguments == ["stop"]:
-        return stop()
-    if arguments == ["server"]:
-        server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        server.bind(address())
-        return accept_all(server)
+    programs = {"start": start, "stop": stop, "server": serve}
+    if len(arguments) == 1 and arguments[0] in programs:
+        return programs[arguments[0]]()
     return be_python(arguments)
 
 

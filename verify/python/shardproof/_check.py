@@ -59,8 +59,8 @@ def check(
     process group. Any other tensor is taken to be the same on all ranks, unless one of these says
     otherwise:
     group: a process group, or ranks, that have the same. groups: the same by pattern of names.
-    mesh: the axes of the job, a DeviceMesh or {axis: the groups of ranks along it}. Along "pp" names
-    differ; a name that two stages have is one tensor. layout: by pattern of names {axis:
+    mesh: the axes of the job, a DeviceMesh or {axis: the groups of ranks along it}. Along "pp"
+    names differ; a name that two stages have is one tensor. layout: by pattern of names {axis:
     Shard(dim)}, or "local" for what each rank has of its own. What Megatron's layers say of their
     parameters is taken along the axis "tp". Of a list of models nothing is taken for granted.
 

@@ -19,6 +19,8 @@ def locate(finding: Finding, records, tensors, gather) -> Finding:
     if not peers[1]:
         return finding
     own = records[odd][finding.tensor]
+    # Of two that differ neither is the odd one.
+    others = "the other ranks" if len(own.groups.alike) > 2 else f"rank {peers[1][0]}"
     size = own.element_bytes
     begin, end = 0, math.prod(own.shape) * size
     while end - begin > _BYTES_MAX:
@@ -42,7 +44,7 @@ def locate(finding: Finding, records, tensors, gather) -> Finding:
                 bytes(side.get(index * size + i, 0) for i in range(size))[::-1].hex()
                 for side in sides
             )
-            what = f"element {index} is 0x{seen}, on the other ranks 0x{expected}"
+            what = f"element {index} is 0x{seen}, on {others} 0x{expected}"
             return dataclasses.replace(finding, what=what, index=index)
     return finding
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from shardproof._evidence import Writer
-from shardproof._layout import Placement
 from shardproof._holding import Holding
+from shardproof._layout import Placement
 from shardproof._observer import Observer
 
 
