@@ -223,6 +223,7 @@ void AddList(CLI::App& app, int* exit_code) {
        "--schema", "Print the JSON schema of a case", PrintCaseSchema}};
   for (const Listing& listing : listings) {
     CLI::App* list = command->add_subcommand(listing.name, listing.what);
+    list->footer(fmt::format("Example:\n  shardproof list {}", listing.name));
     const CLI::Option* otherwise =
         listing.option == nullptr ? nullptr : list->add_flag(listing.option, listing.option_help);
     list->callback([listing, otherwise, exit_code] {

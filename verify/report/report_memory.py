@@ -40,6 +40,10 @@ def in_place(memory, place):
     return phases
 
 
+# The one phase whose peaks a property holds against a bound.
+BOUNDED_PHASE = "memory"
+
+
 def bound_of(rank, case):
     """What the design allows a rank to hold: idle, own shards, one bucket and the slack."""
     if rank["own"] is None:
@@ -54,14 +58,14 @@ def memory_sections(phases, place, case):
     for index, phase in enumerate(phases):
         rows = []
         for rank in phase["ranks"]:
-            rank["bound"] = bound_of(rank, case)
+            rank["bound"] = bound_of(rank, case) if phase["phase"] == BOUNDED_PHASE else None
             rows.append(
                 {
                     "rank": rank["rank"],
                     "peak": human_bytes(rank["peak"]),
                     "peak_stage": rank["peak_stage"],
                     "own": human_bytes(rank["own"] or 0),
-                    "bound": human_bytes(rank["bound"]) if rank["bound"] else "unknown",
+                    "bound": human_bytes(rank["bound"]) if rank["bound"] else "none",
                     "over": rank["bound"] is not None and rank["peak"] > rank["bound"],
                 }
             )
@@ -70,6 +74,7 @@ def memory_sections(phases, place, case):
                 "place": place.name,
                 "phase": phase["phase"],
                 "rows": rows,
+                "bounded": phase["phase"] == BOUNDED_PHASE,
                 "svg": plots.memory_plot(phase["ranks"], place, f"{place.name}{index}"),
             }
         )

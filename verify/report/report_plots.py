@@ -257,14 +257,24 @@ def stage_marks(samples):
     return marks
 
 
+def merged(orders):
+    """All stages of several runs, each after those that it came after."""
+    stages = []
+    for order in orders:
+        at = 0
+        for stage in order:
+            if stage not in stages:
+                stages.insert(at, stage)
+            at = stages.index(stage) + 1
+    return stages
+
+
 def overlay_plot(peaks_by_strategy, place, prefix):
     r"""Peaks stage by stage: the ranks' sum as lines, and the rank that held most, dashed.
     \param peaks_by_strategy {strategy: [(stage, total bytes, highest bytes)]}
     \param place report_evidence.HOST or report_evidence.DEVICE"""
     mib = 1 << 20
-    stages = list(
-        dict.fromkeys(stage for peaks in peaks_by_strategy.values() for stage, *_ in peaks)
-    )
+    stages = merged([stage for stage, *_ in peaks] for peaks in peaks_by_strategy.values())
     figure = Figure(figsize=(8.2, 3.0))
     axes = figure.add_subplot()
     for color, (strategy, peaks) in zip(colors(len(peaks_by_strategy)), peaks_by_strategy.items()):
@@ -316,7 +326,7 @@ def memory_plot(ranks, place, prefix):
         color = palette[own[0]] if len(own) < len(ranks) else INK
         axes.axhline(bound / mib, color=color, linewidth=1, linestyle=(0, (5, 3)))
     if bounds:
-        label = "bound" if len(bounds) == 1 else "bounds, a line a rank"
+        label = "bound" if len(bounds) == 1 else "bound of each rank"
         axes.text(end, bounds[-1] / mib, label, ha="right", va="bottom", fontsize=8, color=INK)
     axes.set_xlim(0, end)
     axes.set_ylim(0, axes.get_ylim()[1] * 1.12)

@@ -322,7 +322,7 @@ class BadInput(Crashes):
 
     def test_options_are_checked_before_anything_runs(self):
         self.crashtest_refused(
-            "--", "true", root="nowhere", names=["--root nowhere: expected a directory"]
+            "--", "true", root="nowhere", names=["--root nowhere: there is no such directory"]
         )
         self.crashtest_refused(
             "--load", "pickle", "--", "touch", "root/x", names=["--load pickle", "dcp, torch"]

@@ -7,7 +7,7 @@ import subprocess
 
 import registry
 from command import REPOSITORY, CommandTest
-from subject import expectation
+from subject import literal
 
 PYTHON_WITH_PHASES = (
     "verify/python/shardproof/_phases.py",
@@ -81,7 +81,7 @@ class Registry(CommandTest):
         named = [bug for row in rows.values() for bug in re.findall(r"`([^`]+)`", row)]
         self.assertEqual(sorted(named), self.listed("bugs"))
         subjects = [
-            expectation(path) for path in (REPOSITORY / "fixtures" / "subjects").glob("*.py")
+            literal(path, "EXPECT") for path in (REPOSITORY / "fixtures" / "subjects").glob("*.py")
         ]
         kinds = {one["mistake"] for one in subjects if "mistake" in one}
         self.assertLessEqual(kinds, set(rows))
@@ -107,7 +107,7 @@ class Registry(CommandTest):
                     path = (
                         REPOSITORY / "fixtures" / "subjects" / f"{bug.removeprefix('subject.')}.py"
                     )
-                    self.assertEqual(expectation(path)["property"], property_id)
+                    self.assertEqual(literal(path, "EXPECT")["property"], property_id)
                     continue
                 self.assertIn(property_id, bugs.get(bug, []), f"{bug} does not name {property_id}")
         for bug, names in bugs.items():

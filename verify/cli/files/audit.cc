@@ -94,8 +94,10 @@ int RunLatestGood(const AuditArguments& arguments) {
                result.ok() ? "not sound: " + result.value().damage.front()
                            : "unreadable: " + result.error().message);
   }
-  fmt::print(stderr, "shardproof: {}: expected a sound checkpoint, found none among {}\n",
-             arguments.path, paths.size());
+  fmt::print(stderr, "shardproof: {}: {}\n", arguments.path,
+             paths.empty()
+                 ? "expected a directory of checkpoints, found no checkpoint in it"
+                 : fmt::format("expected a sound checkpoint, found none among {}", paths.size()));
   return kExitNotSound;
 }
 

@@ -99,7 +99,9 @@ Status Understand(CrashtestArguments& arguments) {
   }
   std::error_code error;
   if (!fs::is_directory(options.root, error)) {
-    return BadInput(fmt::format("--root {}: expected a directory", options.root));
+    const char* what = fs::exists(options.root, error) ? "expected a directory, found a file"
+                                                       : "there is no such directory: create it";
+    return BadInput(fmt::format("--root {}: {}", options.root, what));
   }
   if (!arguments.report.empty()) SP_TRY(CheckApart(arguments.report, options.root, "--report"));
   return CheckNotOf(arguments.json, options.root, "--json");

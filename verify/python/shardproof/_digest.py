@@ -73,7 +73,7 @@ def _load_op():
         places.insert(0, pathlib.Path(named))
     if os.environ.get("SHARDPROOF_NO_DIGEST_OP"):
         return False
-    why = "is not built"
+    why = "was not found beside the package"
     for place in places:
         if place.exists():
             try:
@@ -84,7 +84,8 @@ def _load_op():
                 why = f"in {place} cannot be loaded by torch {torch.__version__} ({reason})"
     warnings.warn(
         f"shardproof: torch.ops.shardproof.digest {why}: the same digests are computed by plain "
-        "PyTorch operations, which is slower",
+        "PyTorch operations, which is slower (pip install, or SHARDPROOF_DIGEST_OP=the "
+        "_digest_op.so of a build)",
         stacklevel=2,
     )
     return False
