@@ -75,6 +75,7 @@ def judge(records: list[dict[str, Record]]) -> Judgement:
             judgement.leave(name, "its group of ranks was not stated")
             _judge_numbers(name, unstated, judgement)
             _judge_meta(name, unstated, judgement)
+            _judge_misfit(name, unstated, judgement)
         wholes = [
             _judge_component(name, component, records, judgement)
             for component in _components(stated)
@@ -126,9 +127,7 @@ def _judge_component(name, component, records, judgement):
         findings.append(Finding("untied", name, ranks, what))
     if _judge_meta(name, held, judgement):
         return None
-    misfits = [rank for rank, record in held.items() if record.misfit]
-    if misfits:
-        findings.append(Finding("misfit", name, tuple(misfits), held[misfits[0]].misfit))
+    if _judge_misfit(name, held, judgement):
         return None
     unreadable = sorted({record.unreadable for record in held.values() if record.unreadable})
     if unreadable:
@@ -186,6 +185,13 @@ def _judge_meta(name, held, judgement) -> bool:
     if meta:
         judgement.findings.append(Finding("meta", name, meta, "it is still on the meta device"))
     return bool(meta)
+
+
+def _judge_misfit(name, held, judgement) -> bool:
+    misfits = tuple(rank for rank, record in held.items() if record.misfit)
+    if misfits:
+        judgement.findings.append(Finding("misfit", name, misfits, held[misfits[0]].misfit))
+    return bool(misfits)
 
 
 def _judge_numbers(name, held, judgement):
@@ -246,8 +252,8 @@ def _minority(values: dict) -> set:
 def _judge_unique(name, held, wholes, judgement):
     """A name that means one tensor everywhere is the same in groups that do not meet."""
     if len(wholes) < 2 or not all(record.unique for record in held.values()):
-        if len(wholes) > 1 and any(len(ranks) > 1 for ranks, *_ in wholes):
-            judgement.leave(name, "groups of ranks that do not meet have it")
+        if len(wholes) > 1 and any(record.placements for record in held.values()):
+            judgement.leave(name, "meshes that do not meet have it, each its own")
         return
     judgement.comparisons += len(wholes) - 1
     ranks, *expected = wholes[0]

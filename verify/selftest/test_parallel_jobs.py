@@ -1,0 +1,73 @@
+"""shardproof.check tells sound jobs of many kinds of parallelism from those with a mistake."""
+
+import json
+import os
+from pathlib import Path
+
+from command import REPOSITORY, CommandTest
+
+SAYS = {
+    "stages sound": "sound",
+    "stages index": "layer0 on ranks 2, 3: the name stands for another tensor than on ranks [0, 1]",
+    "stages drift": "layer1 on rank 3: element 7 is 0x",
+    "stages shared": "shared on ranks 2, 3: the name stands for another tensor",
+    "chunks sound": "sound; layer0 and 3 more (its group of ranks was not stated)",
+    "chunks twice": "layer0 on ranks 0, 1: two of this rank's chunks have a tensor of this name",
+    "chunks nan": "layer1 on rank 2: 1 NaN and 0 Inf, the first at element 1",
+    "tensor_parallel sound": "sound",
+    "tensor_parallel norm": "norm on rank 3: element 1 is 0x",
+    "tensor_parallel part": "down on rank 3: element 21 is 0x",
+    "told_layout sound": "sound",
+    "told_layout part": "up on rank 2: element 0 is 0x",
+    "experts sound": "sound",
+    "experts router": "router on rank 2: element 4 is 0x",
+    "shared_experts sound": "sound",
+    "shared_experts expert": "expert on rank 3: element 1 is 0x",
+    "meshes sound": "sound",
+    "meshes router": "router on rank 2: element 1 is 0x",
+    "uneven sound": "sound",
+    "uneven element": "w on rank 3: element 15 is 0x",
+    "uneven overlap": "w on ranks 0, 1: the shards of these ranks do not tile the tensor",
+    "hybrid sound": "sound",
+    "hybrid step": "optimizer.0.bias.step on rank 1: element 0 is 0x40000000",
+    "hybrid moment": "optimizer.0.bias.exp_avg on rank 3: element 4 is 0x",
+    "hybrid no_state": "optimizer.0.bias.exp_avg on rank 1: there is no such tensor",
+    "owners sound": "sound",
+    "owners stale": "1.weight on rank 1: element 0 is 0x",
+    "several sound": "sound",
+    "several moment": "optimizer.0.bias.exp_avg on rank 3: element 2 is 0x",
+    "several factor": "optimizer.1.weight.row_var on rank 3: element 1 is 0x",
+    "codes sound": "sound",
+    "codes norm": "norm on rank 0: 1 NaN and 0 Inf, the first at element 2",
+    "codes copied": "weight on rank 2: element 5 is 0x",
+    "parts sound": "sound",
+    "parts whole": "whole.b on rank 2: element 7 is 0x",
+    "parts shard": "cut.a on rank 3: element 0 is 0x",
+    "contradicting sound": "w on ranks 0, 1: rank 0 says that ranks [0, 1, 2, 3] hold the same",
+    "unheard sound": "RuntimeError: shardproof.check: groups or layout: no tensor of any rank is",
+    "outside sound": "rank 2: ValueError: group: rank 2 is not in it: [0, 1]",
+}
+
+
+class ParallelJobs(CommandTest):
+    labels = "selftest multi-rank framework"
+    timeout_s = 300
+
+    def test_sound_ones_pass_and_mistakes_are_named(self):
+        op = os.path.join(os.environ["SHARDPROOF_BUILD"], "_digest_op.so")
+        done = self.run_script(
+            Path(__file__).parent / "parallel_jobs.py", timeout=280,
+            PYTHONPATH=str(REPOSITORY / "verify" / "python"), SHARDPROOF_DIGEST_OP=op,
+            GLOO_SOCKET_IFNAME="lo",
+        )  # fmt: skip
+        self.assert_exit(done, 0)
+        found = json.loads(done.out)
+        self.assertEqual(list(found), list(SAYS))
+        for job, words in SAYS.items():
+            with self.subTest(job):
+                if words.startswith("sound"):
+                    self.assertEqual(found[job], words)
+                else:
+                    self.assertIn(words, found[job])
+                    first = found[job].removeprefix("shardproof.check: ").split(" on rank")[0]
+                    self.assertTrue(words.startswith(first) or "Error" in words, found[job])
