@@ -50,7 +50,7 @@ def includes_of(root):
         if not (root / name).is_file():
             continue
         for number, line in enumerate((root / name).read_text().splitlines(), 1):
-            if found := re.match(r'\s*#\s*include "([^"]+)"', line):
+            if found := re.match(r'\s*#\s*include\s*"([^"]+)"', line):
                 yield name, number, found[1]
 
 
@@ -78,6 +78,17 @@ def circles(edges):
         if node not in state:
             walk(node)
     return found
+
+
+def between_folders(edges):
+    """The include graph of folders, without tests, which may include what is above them."""
+    graph = {}
+    for name, included in edges.items():
+        for other in () if is_test(name) else included:
+            source, target = name.rpartition("/")[0], other.rpartition("/")[0]
+            if source != target:
+                graph.setdefault(source, set()).add(target)
+    return graph
 
 
 def complaints(root):
@@ -145,6 +156,8 @@ def complaints(root):
                     )
     for circle in circles(edges):
         yield "circle: " + " -> ".join(circle)
+    for circle in circles(between_folders(edges)):
+        yield "circle of folders: " + " -> ".join(circle)
 
 
 def main():

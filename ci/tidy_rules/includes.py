@@ -1,9 +1,23 @@
-"""The include graph, from the text of files: "quoted" includes, by their path from the top."""
+"""The include graph, from the text of files: "quoted" includes, by their path from the top.
+
+No other form can be read so: an include of ours in angle brackets, or by a macro, is a finding.
+"""
 
 import posixpath
 import re
 
-_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
+_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
+_OTHER = re.compile(
+    r"^\s*(?:/\*.*?\*/\s*)?#\s*(?:include\s*(?:<(?:src|verify|properties|fixtures)/|[A-Za-z_])"
+    r"|(?:include_next|import)\b)|^\s*/\*.*?\*/\s*#\s*include"
+)
+
+
+def unreadable(tree, path):
+    """(line, text) of each include that the graph does not show."""
+    for number, line in tree.lines(path):
+        if _OTHER.match(line):
+            yield number, line.strip()
 
 
 def includes_of(tree, path):

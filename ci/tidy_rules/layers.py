@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 
-from .includes import includes_of, reached
+from .includes import includes_of, reached, unreadable
 from .tree import Finding
 
 GRAPH = "ci/layers.py"
@@ -19,9 +19,16 @@ SHARED = ("src/core/", "src/text/", "src/digest/", "src/pattern/", "src/stage/")
 
 
 def check(tree):
+    yield from forms(tree)
     yield from src(tree)
     yield from oracle(tree)
     yield from graph(tree)
+
+
+def forms(tree):
+    for path in tree.cpp:
+        for line, text in unreadable(tree, path):
+            yield Finding(path, line, f'expected #include "path from the top", found {text}')
 
 
 def src(tree):

@@ -27,6 +27,27 @@ def test_an_oracle_that_comes_to_the_pipeline_by_way_of_others_is_found(tree_of)
     assert "src/model/spec.h by way of verify/case/case.h" in found.what
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "#include <verify/case/case.h>",
+        "#include <src/core/result.h>",
+        "#include UP",
+        "#import <verify/case/case.h>",
+        '/* why */ #include "verify/case/case.h"',
+    ],
+)
+def test_an_include_that_the_graph_does_not_show_is_found(tree_of, places, line):
+    tree = tree_of({**GRAPH, "src/load/a.cc": f"#include <vector>\n{line}\n"})
+    assert places(layers.check(tree)) == ["src/load/a.cc:2"]
+
+
+def test_an_include_without_a_blank_is_read(tree_of, places):
+    text = '#include"verify/case/case.h"\n'
+    tree = tree_of({**GRAPH, "src/load/a.cc": text, "verify/case/case.h": ""})
+    assert places(layers.check(tree)) == ["src/load/a.cc:1"]
+
+
 def test_what_they_share_is_allowed(tree_of):
     texts = {
         "verify/oracle/a.cc": '#include "src/core/result.h"\n#include "verify/case/case.h"\n',
