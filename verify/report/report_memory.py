@@ -40,8 +40,9 @@ def in_place(memory, place):
     return phases
 
 
-# The one phase whose peaks a property holds against a bound.
-BOUNDED_PHASE = "memory"
+def is_bounded(phase):
+    """Whether a property holds the peaks of this phase against a bound."""
+    return phase["phase"] == MEMORY
 
 
 def bound_of(rank, case):
@@ -58,7 +59,7 @@ def memory_sections(phases, place, case):
     for index, phase in enumerate(phases):
         rows = []
         for rank in phase["ranks"]:
-            rank["bound"] = bound_of(rank, case) if phase["phase"] == BOUNDED_PHASE else None
+            rank["bound"] = bound_of(rank, case) if is_bounded(phase) else None
             rows.append(
                 {
                     "rank": rank["rank"],
@@ -74,7 +75,7 @@ def memory_sections(phases, place, case):
                 "place": place.name,
                 "phase": phase["phase"],
                 "rows": rows,
-                "bounded": phase["phase"] == BOUNDED_PHASE,
+                "bounded": is_bounded(phase),
                 "svg": plots.memory_plot(phase["ranks"], place, f"{place.name}{index}"),
             }
         )
