@@ -4,13 +4,13 @@
 Any of fixtures/subjects/ by hand, in the environment of the tests: test_reproducer.py NAME ...
 """
 
-import ast
 import json
 import shutil
 import sys
 import unittest
 
 from command import REPOSITORY, CommandTest, checkpoint
+from subject import literal
 
 SUBJECTS = REPOSITORY / "fixtures" / "subjects"
 SOUND = REPOSITORY / "verify" / "subjects" / "fsdp2.py"
@@ -19,11 +19,7 @@ REPRODUCE = REPOSITORY / "verify" / "reproduce" / "subject.py"
 
 
 def expectation(name):
-    """The literal EXPECT of a subject, which is not run here."""
-    for node in ast.parse((SUBJECTS / f"{name}.py").read_text()).body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "EXPECT":
-            return ast.literal_eval(node.value)
-    raise SystemExit(f"{name}: has no EXPECT")
+    return literal(SUBJECTS / f"{name}.py", "EXPECT")
 
 
 def sound_subject(path):

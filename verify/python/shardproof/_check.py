@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from . import _digest, _layout, _model, _optimizer
 from ._gather import Gather
-from ._groups import Statement
+from ._groups import Groups, Statement
 from ._holding import Holding, alias_groups
 from ._judge import Finding, Record, judge
 from ._locate import locate
@@ -135,6 +135,10 @@ def _tensors(model, optimizer, ignore, said) -> dict[str, Holding]:
 def _records(tensors, said: Statement, finite) -> dict[str, Record]:
     groups = alias_groups(list(tensors.values()))
     first_of = {number: name for name, number in reversed(groups.items())}
+    # One object for the same groups: they travel once, not with every tensor.
+    known: dict[Groups | None, Groups | None] = {}
+    for held in tensors.values():
+        held.groups = known.setdefault(held.groups, held.groups)
     return {
         name: _record(held, first_of.get(groups.get(name), ""), said, finite)
         for name, held in tensors.items()

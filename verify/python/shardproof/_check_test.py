@@ -2,15 +2,17 @@
 
 import dataclasses
 import math
+import pickle
 
 import pytest
 import torch
 from torch import nn
 
 from shardproof import _digest, _layout
-from shardproof._check import Mismatch, check
-from shardproof._groups import Groups
-from shardproof._judge import Finding, Record, judge
+from shardproof._check import Mismatch, _records, check
+from shardproof._groups import Groups, Statement
+from shardproof._holding import Holding
+from shardproof._judge import Finding, Record, judge, peers_of
 from shardproof._layout import Placement
 
 SHAPE = (4, 2)
@@ -160,6 +162,32 @@ def test_optimizer_state_may_be_absent_where_nothing_of_its_parameter_is():
     assert judge([full, empty]).findings == []
     held = {"w": record(placements=SHARD, groups=groups[1])}
     assert "absent" in {finding.kind for finding in judge([full, held]).findings}
+
+
+def test_a_rank_that_has_no_part_of_a_replica_is_no_side_to_look_at():
+    groups = [Groups((0, 1), (0, 1, 2, 3)), Groups((2, 3), (0, 1, 2, 3))]
+    records = [{}, {"w": record(groups=groups[0])}, {"w": record(groups=groups[1])}, {}]
+    finding = Finding("differs", "w", (2, 3), "no")
+    records[2]["w"] = dataclasses.replace(records[2]["w"], coverage=(1, 1))
+    assert peers_of(2, finding, records) == ([2, 3], [0, 1])
+
+
+def test_what_is_said_of_groups_travels_once_and_not_with_every_tensor():
+    def size(tensors):
+        alike = tuple(range(1024))
+        made = {
+            f"w{i}": Holding(f"w{i}", "parameter", torch.float32, (1,), torch.ones(1),
+                             _layout.local_runs((1,)), None, Groups((0,), tuple(alike)))
+            for i in range(tensors)
+        }  # fmt: skip
+        return len(pickle.dumps(_records(made, Statement(), True)))
+
+    assert (size(101) - size(1)) / 100 < 500
+
+
+@pytest.mark.parametrize(("value", "ranks"), [(torch.tensor(3.0), (0, 1)), (torch.ones(4), (0,))])
+def test_state_that_is_not_cut_as_its_parameter_is_held_by_whom_it_can_be_equal(value, ranks):
+    assert Groups((0, 1), (0,)).of_state(value).alike == ranks
 
 
 def test_alone_a_sound_model_passes_and_says_how_much_it_looked_at():

@@ -19,8 +19,8 @@ from ._tensor import attributes_of, why_unreadable
 
 @dataclasses.dataclass
 class Flat:
-    """held: by name. skip: parameters that are, or are views of, a flat parameter. states: of each
-    flat parameter, what its original ones are."""
+    """held: by name. skip: parameters that are, or are views of, a flat parameter. parts: of each
+    flat parameter, by id, its original ones."""
 
     held: dict[str, Holding] = dataclasses.field(default_factory=dict)
     skip: set[int] = dataclasses.field(default_factory=set)
@@ -124,8 +124,8 @@ def parts_of_state(parts: list[Part], key: str, value: torch.Tensor) -> list[Hol
         else:
             local = value.detach()
             shape = tuple(value.shape)
-            groups = Groups((dist_rank(),), own.groups.members)
-            placed = dict(shape=shape, runs=_layout.local_runs(shape), groups=groups)
+            placed = dict(shape=shape, runs=_layout.local_runs(shape),
+                          groups=own.groups.of_state(value))  # fmt: skip
         found.append(
             Holding(
                 name=name, kind="optimizer", dtype=value.dtype, local=local, owner=value, **placed

@@ -6,6 +6,8 @@ import weakref
 
 import torch.distributed as dist
 
+from ._groups import dist_rank, world
+
 
 class Gather:
     """Everybody's objects to everybody, through a Gloo group that is made once.
@@ -17,8 +19,7 @@ class Gather:
     _groups: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # of a world's: by deadline
 
     def __init__(self, deadline):
-        self.world_size = dist.get_world_size() if dist.is_initialized() else 1
-        self.rank = dist.get_rank() if dist.is_initialized() else 0
+        self.world_size, self.rank = len(world()), dist_rank()
         self._group = self._made(deadline) if self.world_size > 1 else None
 
     def __call__(self, own):

@@ -36,6 +36,12 @@ class Groups:
         if not self.members:
             object.__setattr__(self, "members", tuple(sorted({*self.whole, *self.alike})))
 
+    def of_state(self, value) -> "Groups":
+        """Of an optimizer's state that does not lie as its parameter does: a single number, a step
+        counter, is the same on all ranks that have a part of the parameter, anything else on those
+        that have the same part."""
+        return Groups((dist_rank(),), self.members if value.numel() == 1 else self.alike)
+
 
 def alone(rank: int) -> Groups:
     return Groups((rank,), (rank,))
@@ -52,6 +58,7 @@ class Axes:
         self.names = tuple(groups)
         self._groups = groups
         self._rank = rank
+        self._reached: dict[tuple[str, ...], tuple[int, ...]] = {}  # asked for every tensor
         for axis, of_axis in groups.items():
             ranks = [each for group in of_axis for each in group]
             if len(set(ranks)) != len(ranks):
@@ -71,6 +78,12 @@ class Axes:
 
     def reached(self, axes) -> tuple[int, ...]:
         """The ranks that this one reaches along these axes, itself among them."""
+        along = tuple(axes)
+        if along not in self._reached:
+            self._reached[along] = self._reach(along)
+        return self._reached[along]
+
+    def _reach(self, axes) -> tuple[int, ...]:
         found, new = {self._rank}, [self._rank]
         while new:
             rank = new.pop()
@@ -91,7 +104,7 @@ def axes_of(mesh, rank: int) -> Axes:
         names = mesh.mesh_dim_names or tuple(f"dim_{dim}" for dim in range(mesh.ndim))
         return Axes({name: _along(mesh.mesh, dim) for dim, name in enumerate(names)}, rank)
     if isinstance(mesh, Mapping) and all(isinstance(axis, str) for axis in mesh):
-        return Axes({axis: _groups_of(axis, value) for axis, value in mesh.items()}, rank)
+        return Axes({axis: _groups_of(value) for axis, value in mesh.items()}, rank)
     raise ValueError(
         f"mesh is a {type(mesh).__name__}: expected a DeviceMesh, or a dict from the name of an "
         "axis to the groups of ranks along it"
@@ -104,7 +117,7 @@ def _along(ranks, dim) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(row) for row in rows.tolist())
 
 
-def _groups_of(axis, value) -> tuple[tuple[int, ...], ...]:
+def _groups_of(value) -> tuple[tuple[int, ...], ...]:
     try:
         return tuple(ranks_of(group) for group in value)
     except TypeError:

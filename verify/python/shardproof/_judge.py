@@ -286,7 +286,8 @@ def peers_of(odd: int, finding: Finding, records) -> tuple[list[int], list[int]]
         other = records[rank].get(finding.tensor)
         if rank not in finding.ranks and other is not None and other.coverage == coverage:
             return [odd], [rank]
-    for rank in own.groups.alike:
-        if rank not in finding.ranks:
-            return list(own.groups.whole), list(records[rank][finding.tensor].groups.whole)
+    for rank in own.groups.members:
+        other = records[rank].get(finding.tensor)
+        if rank not in finding.ranks and other is not None:
+            return list(own.groups.whole), list(other.groups.whole)
     return [odd], []

@@ -12,12 +12,13 @@ _BLOCKS = 256
 
 
 def locate(finding: Finding, records, tensors, gather) -> Finding:
-    """Every rank takes part, one that does not hold the tensor too. gather: as Gather."""
-    held = tensors.get(finding.tensor)
+    """Every rank takes part in what is gathered, one that does not hold the tensor too; only the
+    two sides read theirs. gather: a Gather."""
     odd = finding.ranks[0]
     peers = peers_of(odd, finding, records)
     if not peers[1]:
         return finding
+    held = tensors[finding.tensor] if gather.rank in [*peers[0], *peers[1]] else None
     own = records[odd][finding.tensor]
     # Of two that differ neither is the odd one.
     others = "the other ranks" if len(own.groups.alike) > 2 else f"rank {peers[1][0]}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 
 from . import _fsdp1
-from ._groups import Groups, Statement, alone, dist_rank
+from ._groups import Statement, alone, dist_rank
 from ._holding import Holding
 from ._tensor import holdings
 
@@ -85,12 +85,12 @@ def _hold_state(owned: Owned, key: str, value: torch.Tensor, said) -> list[Holdi
     """State that is as large as this rank's part of the parameter lies as the parameter does."""
     if owned.parts:
         return _fsdp1.parts_of_state(owned.parts, key, value)
+    own = owned.own
     found = holdings(f"{owned.name}.{key}", "optimizer", value, said)
     for held in found:
         if held.placements:  # it says itself where it lies
             continue
-        held.groups = _groups_of(owned, value)
-    own = owned.own
+        held.groups = own.groups.of_state(value) if own and own.groups else None
     if len(found) == 1 and own is not None and own.local is not None and own.placements:
         (held,) = found
         if not held.placements and value.dim() and value.numel() == own.local.numel():
@@ -101,14 +101,3 @@ def _hold_state(owned: Owned, key: str, value: torch.Tensor, said) -> list[Holdi
         for held in found:
             held.groups = alone(dist_rank())
     return found
-
-
-def _groups_of(owned: Owned, value) -> Groups | None:
-    """Of state that does not lie as the parameter does: a single number, a step counter, is the
-    same on all ranks that have a part of the parameter, anything else on those that have the same
-    part."""
-    own = owned.own
-    if own is None or own.groups is None:
-        return None
-    ranks = own.groups.members if value.numel() == 1 else own.groups.alike
-    return Groups((dist_rank(),), ranks)
