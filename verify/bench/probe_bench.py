@@ -25,10 +25,10 @@ import shardproof  # noqa: E402
 TENSORS = 16
 
 
-def model_of(total_bytes):
+def model_of(total_bytes, device):
     model = nn.Module()
     for number in range(TENSORS):
-        values = torch.rand(total_bytes // TENSORS // 4 // 1024, 1024)
+        values = torch.rand(total_bytes // TENSORS // 4 // 1024, 1024, device=device)
         model.register_parameter(f"weight_{number}", nn.Parameter(values))
     return model
 
@@ -37,9 +37,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bytes", type=int, required=True)
     parser.add_argument("--rounds", type=int, required=True)
+    parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    model = model_of(arguments.bytes)
+    model = model_of(arguments.bytes, arguments.device)
     contenders = {
         "read": lambda step: [tensor.detach().sum() for tensor in model.parameters()],
         "observe": lambda step: shardproof.observe("stepped", model=model, step=step),
@@ -53,6 +54,8 @@ def main():
             for name in names:
                 begin = time.monotonic()
                 contenders[name](step)
+                if arguments.device != "cpu":
+                    torch.accelerator.synchronize()
                 seconds[name].append(time.monotonic() - begin)
             names.append(names.pop(0))  # so that no one always follows the same other
     print(json.dumps({name: values[1:] for name, values in seconds.items()}))

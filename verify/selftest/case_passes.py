@@ -37,7 +37,9 @@ class CasePasses(CommandTest):
                     "--device",
                     self.device,
                 ]
-                document = self.judged(*words, code=0)
+                # Each rank of each phase starts CUDA anew, which takes seconds.
+                timeout = 60 if self.device == "cpu" else 150
+                document = self.judged(*words, code=0, timeout=timeout)
                 self.assertEqual(document["findings"], [])
                 self.assertGreater(document["compared"]["comparisons"], 0)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Jobs of many kinds of parallelism on four ranks, each sound and with a mistake, before
-shardproof.check: parallel_jobs.py
+shardproof.check: parallel_jobs.py [DEVICE]
 
 Prints one line of JSON: {job: what check raised on every rank alike, or what it returned}. Ranks
 are forks: no mesh and no group of one job reaches another.
@@ -25,6 +25,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.testing._internal.two_tensor import TwoTensor
 
 WORLD_SIZE = 4
+DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cpu"
 PAIRS = [[0, 1], [2, 3]]
 ACROSS = [[0, 2], [1, 3]]
 
@@ -37,7 +38,7 @@ def module(**tensors):
 
 
 def values(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
 def sound(job):
@@ -118,8 +119,8 @@ def shared_experts(mistake):
 def meshes(mistake):
     """Dense weights on one mesh, experts on another with names of its own."""
     rank = dist.get_rank()
-    dense = init_device_mesh("cpu", (4,), mesh_dim_names=("fsdp",))
-    sparse = init_device_mesh("cpu", (2, 2), mesh_dim_names=("efsdp", "ep"))
+    dense = init_device_mesh(DEVICE, (4,), mesh_dim_names=("fsdp",))
+    sparse = init_device_mesh(DEVICE, (2, 2), mesh_dim_names=("efsdp", "ep"))
     outer, inner = divmod(rank, 2)
     expert = values(4, 4).chunk(2)[inner].chunk(2, 1)[outer].clone()
     router = values(3, seed=1)
@@ -137,7 +138,7 @@ def uneven(mistake):
     """Shards of 3 and 5 rows, which say so; two replicas."""
     outer, inner = divmod(dist.get_rank(), 2)
     low, high = ((0, 3), (3, 8))[inner]
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("rep", "shard"))
+    mesh = init_device_mesh(DEVICE, (2, 2), mesh_dim_names=("rep", "shard"))
     whole = values(8, 2)
     local = whole[low:high].clone()
     if mistake == "element" and outer == 1 and inner == 1:
@@ -153,7 +154,7 @@ def uneven(mistake):
 
 def net():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 3))
+    return nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 3)).to(DEVICE)
 
 
 def stepped(model, optimizer):
@@ -164,10 +165,10 @@ def stepped(model, optimizer):
 
 def hybrid(mistake):
     """FSDP1 with flat parameters: shards within two ranks, replicas across."""
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    mesh = init_device_mesh(DEVICE, (2, 2), mesh_dim_names=("replicate", "shard"))
     with torch.enable_grad():
         model = FullyShardedDataParallel(
-            net(), device_mesh=mesh, use_orig_params=False, device_id=torch.device("cpu"),
+            net(), device_mesh=mesh, use_orig_params=False, device_id=torch.device(DEVICE),
             sharding_strategy=ShardingStrategy.HYBRID_SHARD,
         )  # fmt: skip
     optimizer = torch.optim.AdamW(model.parameters())
@@ -216,7 +217,7 @@ def several(mistake):
 
 def codes(mistake):
     """Packed 4-bit codes in bf16, some of which look like NaN."""
-    packed = torch.arange(256, dtype=torch.uint8).repeat_interleave(2)
+    packed = torch.arange(256, dtype=torch.uint8, device=DEVICE).repeat_interleave(2)
     model = module(weight=torch.stack([packed, packed.flip(0)], 1).flatten().view(torch.bfloat16))
     model.weight.quant_type = "nf4"
     model.norm = nn.Parameter(values(4))
@@ -230,7 +231,7 @@ def codes(mistake):
 def parts(mistake):
     """A subclass that is made of two tensors, and a sharded one."""
     rank = dist.get_rank()
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("rep", "shard"))
+    mesh = init_device_mesh(DEVICE, (2, 2), mesh_dim_names=("rep", "shard"))
     first, second = values(6, 2), values(6, 2, seed=1)
     if mistake == "whole" and rank == 2:
         second[3, 1] += 1

@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from command import REPOSITORY, CommandTest
+from command import REPOSITORY, CommandTest, without_device
 
 SAYS = {
     "stages sound": "sound",
@@ -49,14 +49,11 @@ SAYS = {
 }
 
 
-class ParallelJobs(CommandTest):
-    labels = "selftest multi-rank framework"
-    timeout_s = 300
-
-    def test_sound_ones_pass_and_mistakes_are_named(self):
+class JobsTest(CommandTest):
+    def told_right(self, device):
         op = os.path.join(os.environ["SHARDPROOF_BUILD"], "_digest_op.so")
         done = self.run_script(
-            Path(__file__).parent / "parallel_jobs.py", timeout=280,
+            Path(__file__).parent / "parallel_jobs.py", device, timeout=280,
             PYTHONPATH=str(REPOSITORY / "verify" / "python"), SHARDPROOF_DIGEST_OP=op,
             GLOO_SOCKET_IFNAME="lo",
         )  # fmt: skip
@@ -71,3 +68,21 @@ class ParallelJobs(CommandTest):
                     self.assertIn(words, found[job])
                     first = found[job].removeprefix("shardproof.check: ").split(" on rank")[0]
                     self.assertTrue(words.startswith(first) or "Error" in words, found[job])
+
+
+class OnTheHost(JobsTest):
+    labels = "selftest multi-rank framework"
+    timeout_s = 300
+
+    def test_sound_ones_pass_and_mistakes_are_named(self):
+        self.told_right("cpu")
+
+
+class OnAGpu(JobsTest):
+    labels = "selftest multi-gpu framework"
+    timeout_s = 300
+
+    def test_tensors_on_a_gpu_are_told_alike(self):
+        if why := without_device("cuda"):
+            self.skipTest(why)
+        self.told_right("cuda")
