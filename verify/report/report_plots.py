@@ -17,7 +17,10 @@ from matplotlib.figure import Figure
 INK = "#010203"  # replaced by currentColor
 ROWS_MAX = 80
 STRETCHES_MAX = 64
+ROW, BAR = 0.38, 0.5  # a row's height in inches, and its bar's as a part of that
 RANKS_IN_LEGEND = 16
+DASHES = (0, (5, 3))
+WIDTH = 7.4  # inches, of every plot: the page scales all of them alike
 
 matplotlib.rcParams.update(
     {
@@ -54,8 +57,6 @@ def to_svg(figure, prefix, title):
         stream,
         format="svg",
         transparent=True,
-        bbox_inches="tight",
-        pad_inches=0.08,
         metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
     )
     svg = stream.getvalue()
@@ -135,7 +136,7 @@ def draw_row(axes, y, elements, owned, palette):
     fine_row = interleaved(owned)
     axes.broken_barh(
         [(0, 1)],
-        (y - 0.4, 0.8),
+        (y - BAR / 2, BAR),
         facecolor="none",
         edgecolor=INK,
         linewidth=0.3,
@@ -145,8 +146,8 @@ def draw_row(axes, y, elements, owned, palette):
     banded = overlapping(owned) or fine_row
     ranks = sorted(owned)
     for position, rank in enumerate(ranks):
-        height = 0.8 / len(ranks) if banded else 0.8
-        bottom = y - 0.4 + (position * height if banded else 0)
+        height = BAR / len(ranks) if banded else BAR
+        bottom = y - BAR / 2 + (position * height if banded else 0)
         # Single columns of a matrix are finer than a pixel: the stretch they lie in, paler.
         fine = any(int(run.get("count", 1)) > STRETCHES_MAX // 2 for run in owned[rank])
         spans = [span for run in owned[rank] for span in spans_of(run, elements)]
@@ -169,42 +170,37 @@ def shorten(label, limit=64):
     return label if len(label) <= limit else label[: limit // 2 - 1] + "…" + label[-limit // 2 :]
 
 
+def annotate_row(axes, y, label, shape, placements):
+    """Above a bar: the tensor at the left, and how it is placed on each mesh axis at the right."""
+    text = {"va": "bottom", "fontsize": 8}
+    above = y - BAR / 2 - 0.04
+    axes.text(0, above, f"{shorten(label)}  [{', '.join(map(str, shape))}]", ha="left", **text)
+    axes.text(1, above, "  ".join(placements), ha="right", family="monospace", **text)
+
+
 def shard_map(ranks, prefix, axis_names):
-    """One row a tensor, and at its end how it is placed on each mesh axis."""
+    """One row a tensor."""
     rows, tensor_count = grouped_rows(ranks)
     hidden = max(0, len(rows) - ROWS_MAX)
     rows = rows[:ROWS_MAX]
     palette = dict(zip(sorted(ranks), colors(len(ranks))))
-    figure = Figure(figsize=(8.2, 0.55 + 0.25 * len(rows)))
+    figure = Figure(figsize=(WIDTH, 0.9 + ROW * len(rows)), layout="constrained")
     axes = figure.add_subplot()
-    for y, (_, shape, placements, owned) in enumerate(rows):
+    for y, (label, shape, placements, owned) in enumerate(rows):
         draw_row(axes, y, max(1, math.prod(shape)), owned, palette)
-        axes.text(
-            1.012,
-            y,
-            "  ".join(placements),
-            ha="left",
-            va="center",
-            fontsize=7,
-            family="monospace",
-            alpha=0.85,
-        )
+        annotate_row(axes, y, label, shape, placements)
     if any(placements for _, _, placements, _ in rows):
-        axes.text(
-            1.012, -0.75, ", ".join(axis_names), ha="left", va="bottom", fontsize=7, alpha=0.85
-        )
-    axes.set_yticks(
-        range(len(rows)),
-        [f"{shorten(label)}  [{', '.join(map(str, shape))}]" for label, shape, *_ in rows],
-        fontsize=8,
-    )
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.text(1, -1.15, ", ".join(axis_names), ha="right", va="center", fontsize=8)
+    axes.set_yticks([])
+    axes.set_ylim(len(rows) - 0.6, -1.4)
     axes.set_xlim(0, 1)
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["first", "25 %", "50 %", "75 %", "last element"])
+    axes.get_xticklabels()[0].set_ha("left")
+    axes.get_xticklabels()[-1].set_ha("right")
     axes.tick_params(length=0)
     for side in ("left", "bottom"):
         axes.spines[side].set_visible(False)
-    legend(figure, axes, palette)
+    legend_of_owners(figure, palette)
     return {
         "svg": to_svg(figure, prefix, "which rank owns which elements of each tensor"),
         "tensors": tensor_count,
@@ -212,7 +208,20 @@ def shard_map(ranks, prefix, axis_names):
     }
 
 
-def legend(figure, axes, palette):
+def legend(figure, handles, columns_max):
+    """Above the plot, where it covers nothing and takes no width."""
+    lines = math.ceil(len(handles) / columns_max)
+    figure.legend(
+        handles=handles,
+        ncols=math.ceil(len(handles) / lines),
+        loc="outside upper left",
+        fontsize=8,
+        handlelength=1.8,
+        columnspacing=1.2,
+    )
+
+
+def legend_of_owners(figure, palette):
     """A patch a rank while they can be told apart; beyond that the first, middle and last."""
     ranks = sorted(palette)
     if len(ranks) > RANKS_IN_LEGEND:
@@ -225,18 +234,7 @@ def legend(figure, axes, palette):
             facecolor="none", edgecolor=INK, hatch="////", linewidth=0.3, alpha=0.4, label="nobody"
         )
     )
-    columns = min(8, len(handles))
-    lines = math.ceil(len(handles) / columns)
-    axes.legend(
-        handles=handles,
-        ncols=columns,
-        loc="lower left",
-        fontsize=8,
-        borderaxespad=0,
-        handlelength=1.2,
-        columnspacing=1.2,
-        bbox_to_anchor=(0, 1 + 0.06 / figure.get_size_inches()[1] * lines),
-    )
+    legend(figure, handles, 8)
 
 
 def thin(samples, limit=600):
@@ -275,7 +273,7 @@ def overlay_plot(peaks_by_strategy, place, prefix):
     \param place report_evidence.HOST or report_evidence.DEVICE"""
     mib = 1 << 20
     stages = merged([stage for stage, *_ in peaks] for peaks in peaks_by_strategy.values())
-    figure = Figure(figsize=(8.2, 3.0))
+    figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
     axes = figure.add_subplot()
     for color, (strategy, peaks) in zip(colors(len(peaks_by_strategy)), peaks_by_strategy.items()):
         at = [stages.index(stage) for stage, *_ in peaks]
@@ -300,14 +298,36 @@ def overlay_plot(peaks_by_strategy, place, prefix):
     axes.set_xticks(range(len(stages)), stages)
     axes.set_ylim(0, axes.get_ylim()[1] * 1.08)
     axes.set_ylabel("peak above idle, MiB" if place.idle else "peak, MiB")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=8, borderaxespad=0)
+    legend(figure, axes.get_lines(), 4)
     return to_svg(figure, prefix, f"{place.name} memory stage by stage, by two strategies")
+
+
+def mark_stages(axes, samples, end):
+    """A line where each stage began, and its name above the plot where there is room for it."""
+    last_x = -math.inf
+    for time_ms, stage in stage_marks(samples):
+        axes.axvline(time_ms, color=INK, linewidth=0.5, alpha=0.35)
+        if time_ms - last_x < end * 0.025:
+            continue
+        axes.annotate(
+            shorten(stage, 24),
+            (time_ms, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, 2),
+            textcoords="offset points",
+            rotation=45,
+            ha="left",
+            va="bottom",
+            rotation_mode="anchor",
+            fontsize=8,
+        )
+        last_x = time_ms
 
 
 def memory_plot(ranks, place, prefix):
     mib = 1 << 20
     palette = dict(zip([r["rank"] for r in ranks], colors(len(ranks))))
-    figure = Figure(figsize=(8.2, 3.2))
+    figure = Figure(figsize=(WIDTH, 3.6), layout="constrained")
     axes = figure.add_subplot()
     end = max(sample[0] for rank in ranks for sample in rank["samples"]) or 1
     for rank in ranks:
@@ -319,34 +339,22 @@ def memory_plot(ranks, place, prefix):
             linewidth=1.3,
             label=f"rank {rank['rank']}",
         )
+    handles = axes.get_lines() if len(ranks) <= RANKS_IN_LEGEND else []
     # Ranks of unequal shards have unequal bounds, often too close to label each.
     bounds = sorted({rank["bound"] for rank in ranks if rank["bound"]})
     for bound in bounds:
         own = [rank["rank"] for rank in ranks if rank["bound"] == bound]
         color = palette[own[0]] if len(own) < len(ranks) else INK
-        axes.axhline(bound / mib, color=color, linewidth=1, linestyle=(0, (5, 3)))
+        axes.axhline(bound / mib, color=color, linewidth=1, linestyle=DASHES)
     if bounds:
         label = "bound" if len(bounds) == 1 else "bound of each rank"
-        axes.text(end, bounds[-1] / mib, label, ha="right", va="bottom", fontsize=8, color=INK)
+        handles = [*handles, matplotlib.lines.Line2D([], [], color=INK, linewidth=1,
+                                                     linestyle=DASHES, label=label)]  # fmt: skip
     axes.set_xlim(0, end)
-    axes.set_ylim(0, axes.get_ylim()[1] * 1.12)
-    top = axes.get_ylim()[1]
-    last_x = -math.inf
-    for time_ms, stage in stage_marks(ranks[0]["samples"]):
-        axes.axvline(time_ms, color=INK, linewidth=0.5, alpha=0.35)
-        if time_ms - last_x > end * 0.04:
-            axes.text(
-                time_ms + end * 0.004,
-                top * 0.99,
-                shorten(stage, 24),
-                rotation=90,
-                va="top",
-                fontsize=7,
-                alpha=0.8,
-            )
-            last_x = time_ms
+    axes.set_ylim(0, axes.get_ylim()[1] * 1.05)
+    mark_stages(axes, ranks[0]["samples"], end)
     axes.set_xlabel("ms since the first sample")
     axes.set_ylabel(f"{place.measured}, MiB")
-    if len(ranks) <= RANKS_IN_LEGEND:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=8, borderaxespad=0)
+    if handles:
+        legend(figure, handles, 8)
     return to_svg(figure, prefix, f"{place.name} memory of each rank over time")
