@@ -159,6 +159,13 @@ Status RefuseDcpOfParts(const std::string& path) {
   return Ok();
 }
 
+/// Whether a file begins as safetensors does: the header's length, 8 bytes, and then the header.
+bool OpensAsSafetensors(const oracle::InputFile& file) {
+  constexpr uint64_t kLengthBytes = 8;
+  char first = 0;
+  return file.size() > kLengthBytes && file.ReadAt(kLengthBytes, 1, &first).ok() && first == '{';
+}
+
 }  // namespace
 
 std::vector<int64_t> RowMajorStrides(const std::vector<int64_t>& shape) {
@@ -290,6 +297,13 @@ Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage
 Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage) {
   std::error_code error;
   if (fs::is_directory(path, error)) {
+    if (!LooksLikeCheckpoint(path)) {
+      return BadInput(
+          fmt::format("{}: expected a checkpoint: a directory with .safetensors files, with a "
+                      ".metadata of torch.distributed.checkpoint, or with .pt, .pth, .bin or .ckpt "
+                      "files of torch.save; found none of these in it",
+                      Printable(path)));
+    }
     if (IsDcp(path)) return OpenDcp(path, damage);
     SP_TRY(RefuseDcpOfParts(path));
     if (HoldsNamed(path, {".distcp"})) {
@@ -314,11 +328,14 @@ Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage) {
   // read as such if its name says so.
   const bool is_zip = magic[0] == 'P' && magic[1] == 'K' && !path.ends_with(".safetensors");
   if (is_zip) return OpenTorchSave(path, damage);
-  if (magic[0] == '\x80' && !path.ends_with(".safetensors")) {
+  if (!is_zip && !path.ends_with(".safetensors") && !OpensAsSafetensors(*file)) {
     return BadInput(
-        fmt::format("{}: expected a safetensors file or a ZIP archive of torch.save, found a bare "
-                    "pickle (torch.save before PyTorch 1.6, or no checkpoint)",
-                    Printable(path)));
+        fmt::format("{}: expected a checkpoint: a safetensors file or a ZIP archive of torch.save; "
+                    "found {}",
+                    Printable(path),
+                    magic[0] == '\x80' ? "a bare pickle (torch.save before PyTorch 1.6, or no "
+                                         "checkpoint)"
+                                       : "a file of another kind"));
   }
   return OpenSafetensors(path, damage);
 }

@@ -18,19 +18,22 @@ constexpr uint64_t kLengthBytes = 8;  // the header's length, little-endian, ope
 Result<std::string> HeaderText(const InputFile& file) {
   const std::string where = Printable(file.path());
   if (file.size() < kLengthBytes) {
-    return BadInput(fmt::format("{}: expected at least 8 bytes (the header's length), found {}",
+    return BadInput(fmt::format("{}: expected a safetensors file, of at least 8 bytes, found {}",
                                 where, file.size()));
   }
   char raw[kLengthBytes];
   SP_TRY(file.ReadAt(0, kLengthBytes, raw));
   const uint64_t length = LoadBits(raw, kLengthBytes);
   if (length > kHeaderBytesMax) {
-    return BadInput(fmt::format("{}: offset 0: expected a header length of at most {}, found {}",
-                                where, kHeaderBytesMax, length));
+    return BadInput(
+        fmt::format("{}: offset 0: expected a safetensors file, whose header has at most {} bytes, "
+                    "found a header length of {}",
+                    where, kHeaderBytesMax, length));
   }
   if (length > file.size() - kLengthBytes) {
     return BadInput(
-        fmt::format("{}: offset 0: expected a header length of at most {} (what follows), found {}",
+        fmt::format("{}: offset 0: expected a safetensors file, whose header ends within the {} "
+                    "bytes that follow, found a header length of {}",
                     where, file.size() - kLengthBytes, length));
   }
   std::string text(length, '\0');

@@ -81,8 +81,8 @@ Result<std::vector<TensorLocation>> LocateAll(const std::string& directory, Dama
     return BadInput(fmt::format("{}: cannot be listed: {}", Printable(directory), error.message()));
   }
   if (files.empty()) {
-    return BadInput(
-        fmt::format("{}: expected safetensors files, found none", Printable(directory)));
+    return BadInput(fmt::format("{}: expected .safetensors files in the directory, found none",
+                                Printable(directory)));
   }
   std::sort(files.begin(), files.end());
   std::vector<TensorLocation> tensors;

@@ -196,6 +196,21 @@ class DamagedDcp(CommandTest):
         self.assertIn("run/step-9: not sound: ", lines[1])
         self.assertIn("found none among 1", lines[2])
 
+    def test_what_a_checkpoint_is_is_told(self):
+        self.write("notes.md", "# Notes\nnothing of a checkpoint")
+        self.write("code/main.py", "print(1)")
+        file = ["notes.md: expected a checkpoint", "torch.save", "found a file of another kind"]
+        folder = [
+            "code: expected a checkpoint",
+            ".safetensors",
+            ".metadata",
+            ".pt",
+            "found none of",
+        ]
+        for command in (["audit"], ["seal"], ["compare", "dcp"]):
+            self.refused(*command, "notes.md", names=file)
+            self.refused(*command, "code", names=folder)
+
     def test_no_good_one(self):
         (self.dir / "dcp/__0_0.distcp").unlink()
         done = self.shardproof("audit", ".", "--latest-good")
