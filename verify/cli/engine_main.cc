@@ -17,9 +17,8 @@ int main(int argc, char** argv) {
       "  shardproof crashtest --root DIR -- COMMAND  what does a crash of this save leave behind?\n"
       "  shardproof verify --checkpoint DIR          load, shard, save and restore it on 4 ranks\n"
       "  shardproof verify --checkpoint DIR --inject file/flip@model.norm.weight:3\n"
-      "                                              see what a failure looks like\n"
-      "Exit codes: 0 pass, 1 fail, 2 usage or bad input, 3 inconclusive, 4 hang, 5 the verifier\n"
-      "itself is broken, 77 skipped.");
+      "                                              see what a failure looks like\n" +
+      std::string(shardproof::kExitCodesHelp));
   int exit_code = 0;
   const std::vector<std::string> command_line(argv, argv + argc);
   shardproof::AddCompare(app, &exit_code);

@@ -205,7 +205,7 @@ void AddList(CLI::App& app, int* exit_code) {
                                          "List the properties, phases, stages, faults, planted "
                                          "bugs, capabilities and fields of a case");
   command->group(kFrameworkDoor);
-  command->footer("Example:\n  shardproof list faults");
+  command->footer("Example:\n  shardproof list faults\nExit codes: 0 printed, 2 usage.");
   command->require_subcommand(1);
   const std::vector<Listing> listings = {
       {"properties", "What is judged, with what each property reads and compares", PrintProperties,

@@ -45,7 +45,8 @@ void AddReplay(CLI::App& app, const std::vector<std::string>& command_line, int*
   command->add_option("CASE", arguments->path, "Case file, or the directory of a report")
       ->required();
   AddOutputOptions(*command, arguments->execute);
-  command->footer("Example:\n  shardproof replay out --report again");
+  command->footer("Example:\n  shardproof replay out --report again\n" +
+                  std::string(kExitCodesHelp));
   command->callback([arguments, command_line, exit_code] {
     arguments->execute.command_line = command_line;
     const auto test_case = ReadCaseOf(arguments->path);

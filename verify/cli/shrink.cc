@@ -45,7 +45,12 @@ void AddShrink(CLI::App& app, int* exit_code) {
           "Python interpreter for the subject (default: the one whose torch Shardproof was "
           "built against)")
       ->type_name("FILE");
-  command->footer("Example:\n  shardproof shrink out --out smallest.json");
+  command->footer(
+      "Example:\n"
+      "  shardproof shrink out --out smallest.json\n"
+      "Exit codes: 0 a smallest case was written, 2 usage or bad input, or the case does not "
+      "fail,\n"
+      "5 the verifier itself is broken.");
   command->callback([arguments, exit_code] {
     const auto test_case = ReadCaseOf(arguments->path);
     *exit_code = test_case.ok() ? RunShrink(test_case.value(), arguments->property, arguments->runs,

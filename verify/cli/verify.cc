@@ -72,7 +72,8 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
       "  shardproof verify --checkpoint DIR --world 4 --report out\n"
       "  shardproof verify --subject verify/subjects/fsdp2.py --checkpoint DIR\n"
       "  torchrun --no-python --nproc-per-node 4 shardproof verify --checkpoint DIR\n"
-      "  shardproof verify --generate 100");
+      "  shardproof verify --generate 100\n" +
+      std::string(kExitCodesHelp));
   command->callback([arguments, command_line, exit_code, command] {
     arguments->execute.command_line = command_line;
     const bool many = arguments->soak.cases || arguments->soak.minutes || !arguments->bugs.empty();

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "src/text/nearest.h"
 #include "src/text/quote.h"
 #include "verify/registry/registry.h"
 
@@ -16,36 +17,6 @@ namespace {
 Registry<Fault>& Faults() {
   static Registry<Fault> faults("fault");
   return faults;
-}
-
-/// How many characters must change to make one text the other.
-size_t EditDistance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({replaced, row[j] + 1, row[j - 1] + 1}));
-    }
-  }
-  return row[b.size()];
-}
-
-/// The tensor whose name is closest, or nothing if none is close.
-std::string Nearest(const std::vector<oracle::TensorLocation>& source, const std::string& name) {
-  constexpr size_t kLengthMax = 1000;  // what is longer is no mistyped name
-  std::string best;
-  size_t best_distance = name.size() / 2 + 1;
-  if (name.size() > kLengthMax) return best;
-  for (const auto& tensor : source) {
-    if (tensor.name.size() > kLengthMax) continue;
-    const size_t distance = EditDistance(tensor.name, name);
-    if (distance >= best_distance) continue;
-    best_distance = distance;
-    best = tensor.name;
-  }
-  return best;
 }
 
 }  // namespace
@@ -127,7 +98,9 @@ Result<TensorAndRest> SplitWhere(const std::vector<oracle::TensorLocation>& sour
       return TensorAndRest{tensor, where.substr(colon + 1)};
     }
   }
-  const std::string nearest = Nearest(source, name);
+  std::vector<std::string> known;
+  for (const auto& tensor : source) known.push_back(tensor.name);
+  const std::string nearest = text::Nearest(name, known);
   return BadInput(fmt::format("the checkpoint has no tensor {}{}", text::Quote(name),
                               nearest.empty() ? "" : ": did you mean '" + nearest + "'?"));
 }

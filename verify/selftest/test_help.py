@@ -20,6 +20,9 @@ class Help(CommandTest):
         for code in ("0 pass", "1 fail", "2 usage or bad input", "3 inconclusive", "4 hang",
                      "5 the verifier itself is broken", "77 skipped"):  # fmt: skip
             self.assertIn(code, help_text)
+        for words in (["verify"], ["replay"], ["shrink"], ["report"], ["compare"], ["audit"],
+                      ["seal"], ["crashtest"], ["list"]):  # fmt: skip
+            self.assertIn("Exit codes: 0 ", self.shardproof(*words, "--help").out, words)
 
     def test_help_of_verify_names_every_option(self):
         text = self.shardproof("verify", "--help").out
@@ -54,6 +57,11 @@ class Help(CommandTest):
                 self.assertRegex(text, r"Examples?:\n  shardproof ")
                 self.assertLessEqual(max(map(len, text.splitlines())), 100)
 
+    def test_help_of_verify_explains_the_axes_of_a_mesh(self):
+        text = " ".join(self.shardproof("verify", "--help").out.split())
+        for axis in ("dp_shard cuts", "tp cuts", "ep gives", "cp (context", "pp (pipeline"):
+            self.assertIn(axis, text)
+
     def test_former_names_are_not_shown(self):
         text = self.shardproof("verify", "--help").out
         self.assertNotIn("--as-stated", text)
@@ -82,8 +90,32 @@ class Help(CommandTest):
     def test_unknown_subcommand(self):
         self.usage_error("verfy", names="verfy")
 
-    def test_unknown_option(self):
-        self.usage_error("verify", "--wrld", "2", names="--wrld")
+    def test_unknown_option_suggests_the_nearest(self):
+        self.usage_error(
+            "verify", "--wrld", "2", names="unknown option '--wrld': did you mean --world?"
+        )
+        self.usage_error(
+            "verify", "--worldd=2", names="unknown option '--worldd': did you mean --world?"
+        )
+        # A missing argument is not told in its place.
+        self.usage_error(
+            "audit", "--fnite", names="unknown option '--fnite': did you mean --finite?"
+        )
+        self.usage_error("list", "bugs", "--markdwn", names="'shardproof list bugs --help'")
+
+    def test_unknown_option_that_is_near_no_other(self):
+        done = self.shardproof("verify", "--xyzzy")
+        self.assert_exit(done, 2)
+        self.assertIn("unknown option '--xyzzy'; 'shardproof verify --help' shows", done.err)
+        self.assertNotIn("did you mean", done.err)
+
+    def test_an_option_before_the_subcommand(self):
+        self.usage_error(
+            "--world", 4, "verify", names="unknown option '--world'; 'shardproof --help'"
+        )
+
+    def test_one_argument_too_many(self):
+        self.usage_error("audit", "a", "b", names="unexpected argument 'b'")
 
     def test_number_expected(self):
         self.usage_error("verify", "--checkpoint", "x", "--world", "two", names="--world")

@@ -1,15 +1,48 @@
 // Parsing of the command line, and one line for each way in which it can be wrong.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <fstream>
 
+#include "src/text/nearest.h"
+#include "src/text/quote.h"
 #include "verify/cli/files/files.h"
 #include "verify/cli/files/help.h"
 
 namespace shardproof {
 namespace {
+
+/// "shardproof list bugs"
+std::string FullName(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return parent == nullptr ? command.get_name() : FullName(*parent) + " " + command.get_name();
+}
+
+/// The subcommand called that was given a word which it does not take; else the last one called.
+const CLI::App& Called(const CLI::App& app) {
+  const auto called = app.get_subcommands();
+  return !app.remaining().empty() || called.empty() ? app : Called(*called.front());
+}
+
+/// Names the first word that the subcommand does not take; empty if it takes all.
+std::string UnknownWord(const CLI::App& command) {
+  const std::vector<std::string> words = command.remaining();
+  if (words.empty()) return "";
+  const std::string help = "'" + FullName(command) + " --help' shows what it takes";
+  if (words[0][0] != '-') return "unexpected argument " + text::Quote(words[0]) + "; " + help;
+  const std::string option = words[0].substr(0, words[0].find('='));
+  std::vector<std::string> known;
+  for (const CLI::Option* each : command.get_options({})) {
+    if (each->get_group().empty()) continue;  // a former name
+    for (const std::string& name : each->get_lnames()) known.push_back(name);
+  }
+  const size_t dashes = std::min(option.find_first_not_of('-'), option.size());
+  const std::string nearest = text::Nearest(option.substr(dashes), known);
+  return "unknown option " + text::Quote(option) +
+         (nearest.empty() ? "; " : ": did you mean --" + nearest + "? ") + help;
+}
 
 /// One line for a usage error.
 std::string Usage(const CLI::App& app, const CLI::ParseError& error,
@@ -25,6 +58,8 @@ std::string Usage(const CLI::App& app, const CLI::ParseError& error,
   if (word[0] != '-' && !is_known) {
     return "unknown subcommand '" + word + "': expected one of " + known;
   }
+  const CLI::App& command = Called(app);
+  if (const std::string unknown = UnknownWord(command); !unknown.empty()) return unknown;
   std::string text = error.what();
   // CLI11 says "--a excludes --b".
   const std::string excludes = " excludes ";
@@ -33,7 +68,7 @@ std::string Usage(const CLI::App& app, const CLI::ParseError& error,
     text.replace(at, excludes.size(), " cannot be combined with ");
   }
   for (char& c : text) c = c == '\n' ? ' ' : c;
-  return text + "; see 'shardproof " + word + " --help'";
+  return text + "; see '" + FullName(command) + " --help'";
 }
 
 }  // namespace

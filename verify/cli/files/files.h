@@ -15,6 +15,11 @@ inline constexpr int kExitHang = 4;
 inline constexpr int kExitBroken = 5;
 inline constexpr int kExitSkipped = 77;
 
+/// What --help says of them, where a subcommand has no other.
+inline constexpr const char* kExitCodesHelp =
+    "Exit codes: 0 pass, 1 fail, 2 usage or bad input, 3 inconclusive, 4 hang, 5 the verifier\n"
+    "itself is broken, 77 skipped.";
+
 /// Headings of the list of subcommands: what a user has.
 inline constexpr const char* kCheckpointDoor = "You have checkpoints";
 inline constexpr const char* kJobDoor =
