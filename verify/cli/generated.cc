@@ -228,8 +228,9 @@ void ClearProgress() {
 }
 
 std::string SizeText(const Case& c) {
-  return fmt::format("{}, {}", Plural(static_cast<uint64_t>(c.WorldSize()), "rank"),
-                     Plural(c.model.tensors.size(), "tensor"));
+  const std::string model = c.model.checkpoint.empty() ? Plural(c.model.tensors.size(), "tensor")
+                                                       : "checkpoint " + c.model.checkpoint;
+  return fmt::format("{}, {}", Plural(static_cast<uint64_t>(c.WorldSize()), "rank"), model);
 }
 
 struct Smallest {

@@ -16,6 +16,8 @@
 namespace shardproof {
 namespace {
 
+/// What shardproof.observe writes in place of a path when it was given none.
+constexpr const char* kNoCheckpoint = "no checkpoint";
 constexpr auto kBundleDeadline = std::chrono::minutes(10);
 
 /// The evidence, with what the checkpoint's files say if it has not been written down beside it.
@@ -26,7 +28,10 @@ Result<Evidence> EvidenceOf(const std::string& path) {
   const std::string& checkpoint = evidence.test_case.model.checkpoint;
   if (fs::exists(directory + "/oracle.json") || checkpoint.empty()) return evidence;
   if (!fs::is_directory(checkpoint)) {
-    evidence.oracle.source.error = fmt::format("checkpoint: {}", checkpoint);
+    evidence.oracle.source.error =
+        checkpoint == kNoCheckpoint
+            ? "the job named no checkpoint: shardproof.observe takes checkpoint=DIR"
+            : fmt::format("checkpoint {}: expected a directory, found none", checkpoint);
     return evidence;
   }
   SP_ASSIGN(evidence.oracle, oracle::Consult(evidence.test_case, checkpoint, {}));
@@ -104,7 +109,8 @@ void AddReport(CLI::App& app, const std::vector<std::string>& command_line, int*
   command->footer(
       "Examples:\n"
       "  shardproof report evidence --report out\n"
-      "  shardproof report out --bundle out.tar.gz --redact");
+      "  shardproof report out --bundle out.tar.gz --redact\n" +
+      std::string(kExitCodesHelp));
   // What is packed was judged.
   for (const char* judging : {"--property", "--explain", "--report", "--json"}) {
     bundle->excludes(command->get_option(judging));

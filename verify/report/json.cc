@@ -48,6 +48,7 @@ json ComparedToJson(const Compared& compared) {
   for (const Phase phase : compared.phases) phases.push_back(NameOf(phase));
   return {{"comparisons", compared.comparisons},
           {"ranks", compared.ranks},
+          {"hosts", compared.hosts},
           {"stages", compared.stages},
           {"phases", std::move(phases)},
           {"skipped_phases", std::move(skipped)}};

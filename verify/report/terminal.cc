@@ -79,17 +79,25 @@ std::string SubjectName(const std::string& subject) {
   return file.ends_with(".py") ? file.substr(0, file.size() - 3) : file;
 }
 
+/// What was loaded, and how; of a job that was only observed neither may be known.
+std::string ModelText(const RunResult& result) {
+  const Case& c = result.test_case;
+  std::string text;
+  if (!c.model.checkpoint.empty()) text += ", " + c.model.checkpoint;
+  if (result.tensor_count > 0) text += ", " + Plural(result.tensor_count, "tensor");
+  if (c.subject == kReference) text += ", " + c.strategy;  // other subjects load as they do
+  return text;
+}
+
 void Terminal::Header() {
   const Case& c = result_.test_case;
-  std::string model = Plural(result_.tensor_count, "tensor");
-  if (!c.model.checkpoint.empty()) model = c.model.checkpoint + ", " + model;
   const size_t findings = result_.Findings().size();
   const std::string verdict = ToString(result_.verdict);
   std::string line =
-      fmt::format("{}{}: {} on {} ({}), {}, {}, seed {}", verdict,
+      fmt::format("{}{}: {} on {} ({}){}, seed {}", verdict,
                   findings == 0 ? "" : ", " + Plural(findings, "finding"), SubjectName(c.subject),
                   Plural(static_cast<uint64_t>(result_.compared.ranks), "rank"), MeshText(c.mesh),
-                  model, c.strategy, c.seed);
+                  ModelText(result_), c.seed);
   if (c.device != "cpu") line += ", device " + c.device;
   if (c.optimizer != "none") line += ", optimizer " + c.optimizer;
   if (!c.bug.empty()) line += ", planted bug " + c.bug;
@@ -164,10 +172,11 @@ std::string RanksText(const Finding& finding) {
   return fmt::format("{} of {} ranks", finding.ranks.size(), finding.world_size);
 }
 
-std::string Where(const Finding& finding) {
+std::string Where(const Finding& finding, bool names_hosts) {
   std::string text = RanksText(finding);
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
-  if (!finding.hosts.empty()) add("host " + fmt::format("{}", fmt::join(finding.hosts, " ")));
+  if (names_hosts && !finding.hosts.empty())
+    add("host " + fmt::format("{}", fmt::join(finding.hosts, " ")));
   if (!finding.stage.empty()) add("stage " + finding.stage);
   if (finding.phase) add(std::string("phase ") + NameOf(*finding.phase));
   if (finding.differing) {
@@ -202,7 +211,7 @@ void Terminal::OneFinding(const Finding& finding) {
   add("  expected  ", finding.expected);
   add("  seen      ", finding.seen);
   add("  likely    ", finding.explanation);
-  if (const std::string where = Where(finding); !where.empty()) {
+  if (const std::string where = Where(finding, result_.compared.hosts > 1); !where.empty()) {
     Line(Printable("  where     " + where), 12);
   }
 }

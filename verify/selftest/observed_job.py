@@ -44,8 +44,9 @@ def main(checkpoint, mistake):
     if mistake == "one_element" and dist.get_rank() == 1:
         model.get_parameter(WEIGHT).to_local().detach().view(-1)[3] += 1
     optimizer = stale if mistake == "stale_optimizer" else torch.optim.AdamW(model.parameters())
+    source = None if mistake == "no_checkpoint" else checkpoint
     with torch.device("meta"):  # as where a script builds a model
-        shardproof.observe("ready", model=model, optimizer=optimizer, checkpoint=checkpoint)
+        shardproof.observe("ready", model=model, optimizer=optimizer, checkpoint=source)
     for step in (1, 2):
         tokens = torch.randint(100, (2, 8), generator=torch.Generator().manual_seed(step))
         model(input_ids=tokens, labels=tokens).loss.backward()

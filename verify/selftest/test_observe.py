@@ -40,6 +40,18 @@ class Observed(CommandTest):
                               "sharding.ranks_match_rank0", "training.optimizer_live"},
                              passed)  # fmt: skip
 
+    def test_a_job_that_names_no_checkpoint_is_told_apart(self):
+        document = self.observe("no_checkpoint", code=3)
+        reasons = " ".join(one.get("reason", "") for one in document["properties"])
+        self.assertIn("the job named no checkpoint", reasons)
+        head = self.shardproof("report", self.dir / "evidence").out.splitlines()[0]
+        self.assertIn("(dp_shard 2), no checkpoint, seed 0", head)
+        page = (self.dir / "report" / "report.html").read_text()
+        for said in (head, page[: page.index("</header>")]):
+            self.assertIn("no checkpoint", said)
+            self.assertNotIn("0 tensors", said)
+            self.assertNotIn("plain", said)
+
     def test_one_element_is_named_to_its_block(self):
         found = self.finding(self.observe("one_element", code=1), "loading.equals_source")
         self.assertEqual(found["tensor"], "model.layers.1.mlp.up_proj.weight")

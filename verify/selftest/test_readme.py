@@ -19,7 +19,7 @@ def comparable(output):
     output = re.sub(r"\S*/checkpoints/", "CHECKPOINTS/", output)
     output = re.sub(r"\S*/?shardproof verify", "shardproof verify", output)
     counts = r"\d+ of \d+|skipped \d+|[\d,]+ comparisons"  # of all properties that there are
-    different = rf"host \S+|torch [0-9.]+|[0-9.]+ s$|{counts}"
+    different = rf"torch [0-9.]+|[0-9.]+ s$|{counts}"
     return re.sub(different, "...", output, flags=re.MULTILINE)
 
 

@@ -1,6 +1,7 @@
 #include "verify/verdict/run_result.h"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 
 #include "src/text/printable.h"
@@ -10,6 +11,7 @@ namespace {
 
 Compared WhatWasCompared(const Evidence& evidence, const std::vector<PropertyResult>& properties) {
   Compared compared;
+  std::set<std::string> hosts;
   for (const PropertyResult& property : properties) {
     compared.comparisons += property.judgement.comparisons();
   }
@@ -21,6 +23,7 @@ Compared WhatWasCompared(const Evidence& evidence, const std::vector<PropertyRes
     compared.phases.push_back(phase.phase);
     if (compared.ranks == 0) compared.ranks = phase.WorldSize();
     for (const RankEvidence& rank : phase.ranks) {
+      if (!rank.host.empty()) hosts.insert(rank.host);
       for (const StageRecord& stage : rank.stages) {
         const auto& known = compared.stages;
         const std::string key = stage.Key();
@@ -30,6 +33,7 @@ Compared WhatWasCompared(const Evidence& evidence, const std::vector<PropertyRes
       }
     }
   }
+  compared.hosts = static_cast<int64_t>(hosts.size());
   return compared;
 }
 

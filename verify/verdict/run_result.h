@@ -21,6 +21,7 @@ struct SkippedPhase {
 struct Compared {
   uint64_t comparisons = 0;
   int64_t ranks = 0;                ///< of the first phase that ran: the one the case is about
+  int64_t hosts = 0;                ///< machines that its ranks ran on, as far as they say
   std::vector<std::string> stages;  ///< names of complete stages, in the order first reached
   std::vector<Phase> phases;        ///< that ran
   std::vector<SkippedPhase> skipped;

@@ -96,7 +96,7 @@ def _write_run(folder, axes, world_size, checkpoint):
         "schema": 1,
         "why": "a script that calls shardproof.observe",
         "subject": script if script.endswith(".py") else "script.py",
-        "model": {"checkpoint": os.path.abspath(checkpoint) if checkpoint else "none was named"},
+        "model": {"checkpoint": os.path.abspath(checkpoint) if checkpoint else "no checkpoint"},
         "mesh": axes,
         "strategy": "plain",
     }
