@@ -34,7 +34,7 @@ def test_a_script_leaves_evidence_that_ends(tmp_path):
     assert records[-1] == {"record": "end", "lines": len(records)}
     run = json.loads((tmp_path / "shardproof-evidence/run.json").read_text())
     assert run["case"]["mesh"] == [{"name": "dp_shard", "size": 1}]
-    assert run["case"]["model"] == {"checkpoint": "none was named"}
+    assert run["case"]["model"] == {"checkpoint": "no checkpoint"}
 
 
 def test_what_ends_it_is_on_record_with_its_stage(tmp_path):
