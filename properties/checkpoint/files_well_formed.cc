@@ -29,10 +29,12 @@ class FormCheck {
   static bool IsOfAdapter(const std::string& name) { return name.starts_with("adapter/"); }
 
   void Wrong(const std::string& kind, const std::string& what, uint64_t expected,
-             const std::string& seen, const Facts& facts = {}) {
+             const std::string& seen, const Facts& facts = {},
+             const Finding::InMessage& in_message = {}) {
     Finding finding = FindingAt(phase_, Stage::kSaved, "", kind, {}, what, facts);
     finding.expected = std::to_string(expected);
     finding.seen = seen;
+    finding.in_message = in_message;
     judgement_.Found(std::move(finding));
   }
 
@@ -45,7 +47,8 @@ class FormCheck {
               "{}: its data begins at byte {}: expected a multiple of {}, which a header is padded "
               "to, so that a mapped file can be read in place",
               name, form.data_start, kDataAlignment),
-          form.data_start - past + kDataAlignment, std::to_string(form.data_start), {.file = name});
+          form.data_start - past + kDataAlignment, std::to_string(form.data_start), {.file = name},
+          {.expected = false});
   }
 
   void CheckLimit(const std::string& name, const FileForm& form) {

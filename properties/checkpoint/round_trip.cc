@@ -78,6 +78,7 @@ class SavedCheck {
                               {.against = {Against::What::kCheckpoint}});
       finding.expected = KeysText(source->second);
       finding.seen = KeysText(saved->second);
+      finding.in_message = {.expected = false, .seen = false};
       judgement_.Found(std::move(finding));
     }
   }

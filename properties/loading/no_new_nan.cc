@@ -66,6 +66,7 @@ void Report(const PhaseEvidence& phase, const std::string& stage, const std::str
   }
   finding.expected = fmt::format("{} NaN, {} Inf", allowed.nan_count, allowed.inf_count);
   finding.seen = fmt::format("{} NaN, {} Inf", image.nan_count, image.inf_count);
+  finding.in_message = {.expected = false, .seen = false};
   judgement.Found(std::move(finding));
 }
 

@@ -27,6 +27,7 @@ void CheckRank(const Case& test_case, const PhaseEvidence& phase, const RankEvid
       {.limit_bytes = limit});
   finding.expected = fmt::format("at most {} bytes", limit);
   finding.seen = fmt::format("{} bytes", memory.device_peak_bytes);
+  finding.in_message = {.expected = false, .seen = false};
   judgement.Found(std::move(finding));
 }
 

@@ -75,6 +75,7 @@ void CheckRanks(const Case& test_case, const PhaseEvidence& phase, Judgement& ju
       {.limit_bytes = limit});
   finding.expected = fmt::format("at most {} bytes", limit);
   finding.seen = fmt::format("{} bytes", worst_used);
+  finding.in_message = {.expected = false, .seen = false};
   judgement.Found(std::move(finding));
 }
 

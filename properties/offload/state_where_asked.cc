@@ -85,6 +85,7 @@ void CheckStage(const PhaseEvidence& phase, const std::string& key, double fract
                   on_host, all, fraction));
   finding.expected = fmt::format("from {:g} to {:g} elements", asked, most);
   finding.seen = fmt::format("{} elements", on_host);
+  finding.in_message = {.expected = false, .seen = false};
   judgement.Found(std::move(finding));
 }
 

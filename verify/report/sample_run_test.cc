@@ -176,6 +176,7 @@ Finding SampleFinding() {
   f.message =
       "model.layers.0.mlp.up_proj.weight[100,17] on rank 2 of 4 is nan (0xffff), expected "
       "0.01446533203125 (0x3c6d)";
+  f.in_message.explanation = false;
   return f;
 }
 

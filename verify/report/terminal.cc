@@ -199,18 +199,17 @@ std::string Subject(const Finding& finding) {
 }
 
 void Terminal::OneFinding(const Finding& finding) {
-  const std::string message = finding.message.empty() ? Subject(finding) : finding.message;
+  const bool has_message = !finding.message.empty();
+  const std::string message = has_message ? finding.message : Subject(finding);
   out_ += Paint(ColorOf(Verdict::kFail), "FAIL") + " " +
           Printable(finding.property + ": " + message) + "\n";
   // Only what the first line does not say already.
-  const auto add = [&](const char* label, const std::string& value) {
-    if (!value.empty() && message.find(value) == std::string::npos) {
-      Line(Printable(std::string(label) + value), 12);
-    }
+  const auto add = [&](const char* label, const std::string& value, bool is_said) {
+    if (!value.empty() && !is_said) Line(Printable(std::string(label) + value), 12);
   };
-  add("  expected  ", finding.expected);
-  add("  seen      ", finding.seen);
-  add("  likely    ", finding.explanation);
+  add("  expected  ", finding.expected, finding.in_message.expected);
+  add("  seen      ", finding.seen, finding.in_message.seen);
+  add("  likely    ", finding.explanation, has_message && finding.in_message.explanation);
   if (const std::string where = Where(finding, result_.compared.hosts > 1); !where.empty()) {
     Line(Printable("  where     " + where), 12);
   }

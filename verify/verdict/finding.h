@@ -36,6 +36,12 @@ struct Finding {
   std::string seen;
   std::string explanation;  ///< the likely cause, from the data
   std::string message;      ///< the first line: enough for a chat alert
+  /// Which of the above the message gives as they stand there. Not part of the JSON form.
+  struct InMessage {
+    bool expected = true;
+    bool seen = true;
+    bool explanation = true;
+  } in_message;
   /// What the sentences above say, as data. Nothing reads a sentence back.
   Facts facts;
   /// Whether it follows from another one of its phase, which is told first. Not part of the JSON
