@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -51,29 +52,37 @@ class Loads {
   int64_t count_ = 0;
 };
 
-/// What must be loaded, in words; empty if `outcome` is it.
-std::string Expected(const CrashState& state, int64_t count, const LoadOutcome& outcome,
-                     bool had_previous) {
-  const Loaded loaded = outcome.loaded;
-  const bool refused = loaded == Loaded::kRefused && !outcome.line.empty();
-  if (count == 0) {
-    if (loaded == Loaded::kOld || (refused && !had_previous)) return "";
-    return "old";
-  }
-  if (state.after == count) return loaded == Loaded::kNew ? "" : "new";
+/// What may be loaded, a refusal only with a line.
+std::vector<Loaded> Allowed(const CrashState& state, int64_t count, bool had_previous) {
+  if (count == 0 && !had_previous) return {Loaded::kOld, Loaded::kRefused};
+  if (count == 0) return {Loaded::kOld};
+  if (state.after == count) return {Loaded::kNew};
   if (state.after == 0 && !state.in_flight) {
-    if (had_previous) return loaded == Loaded::kOld ? "" : "old";
-    return refused ? "" : "refused with a line";
+    return {had_previous ? Loaded::kOld : Loaded::kRefused};
   }
-  if (loaded == Loaded::kNew || (loaded == Loaded::kOld && had_previous) || refused) return "";
-  return had_previous ? "new, old or refused with a line" : "new or refused with a line";
+  if (had_previous) return {Loaded::kNew, Loaded::kOld, Loaded::kRefused};
+  return {Loaded::kNew, Loaded::kRefused};
 }
 
-std::string LastOperation(const CrashState& state, const std::vector<FileOperation>& operations) {
+bool IsAmong(const std::vector<Loaded>& allowed, const LoadOutcome& outcome) {
+  if (outcome.loaded == Loaded::kRefused && outcome.line.empty()) return false;
+  return std::find(allowed.begin(), allowed.end(), outcome.loaded) != allowed.end();
+}
+
+BadState BadOf(const CrashState& state, const std::vector<FileOperation>& operations) {
+  BadState bad{.model = state.model,
+               .after = state.after,
+               .last_operation = "none",
+               .in_flight = state.in_flight,
+               .lost = state.what,
+               .lacks = state.lacks,
+               .disk = state.disk};
   const int64_t last = state.in_flight ? state.after : state.after - 1;
-  if (last < 0) return "none";
-  return fmt::format("rank {}: {}{}", operations[last].rank, Describe(operations[last]),
-                     state.in_flight ? ", under way" : "");
+  if (last >= 0) {
+    bad.last_rank = operations[last].rank;
+    bad.last_operation = Describe(operations[last]) + (state.in_flight ? ", under way" : "");
+  }
+  return bad;
 }
 
 }  // namespace
@@ -94,8 +103,23 @@ const char* ToString(Loaded loaded) {
 
 std::string BadState::Text() const {
   return fmt::format("{}, after {} operations (last: {}), {}: expected {}, loaded {}{}{}",
-                     ToString(model), after, last_operation, lost, expected,
+                     ToString(model), after, LastOperation(), lost, Expected(),
                      ToString(outcome.loaded), outcome.line.empty() ? "" : ": ", outcome.line);
+}
+
+std::string BadState::Expected() const {
+  std::string text;
+  for (size_t i = 0; i < allowed.size(); ++i) {
+    text += i == 0 ? "" : i + 1 < allowed.size() ? ", " : " or ";
+    text += ToString(allowed[i]);
+    if (allowed[i] == Loaded::kRefused) text += " with a line";
+  }
+  return text;
+}
+
+std::string BadState::LastOperation(const std::string& performer) const {
+  if (last_rank < 0) return last_operation;
+  return fmt::format("{} {}: {}", performer, last_rank, last_operation);
 }
 
 Result<CrashReport> RunStates(const Disk& before, const std::vector<FileOperation>& operations,
@@ -107,13 +131,13 @@ Result<CrashReport> RunStates(const Disk& before, const std::vector<FileOperatio
   const auto visit = [&](const CrashState& state) -> Status {
     SP_ASSIGN(LoadOutcome outcome, loads.Of(state.disk));
     ++report.outcomes[state.model][outcome.loaded];
-    std::string expected = Expected(state, count, outcome, judge_options.had_previous);
-    if (expected.empty()) return Ok();
+    std::vector<Loaded> allowed = Allowed(state, count, judge_options.had_previous);
+    if (IsAmong(allowed, outcome)) return Ok();
     ++report.bad_count;
     if (static_cast<int64_t>(report.bad.size()) >= judge_options.bad_max) return Ok();
-    report.bad.push_back({state.model, state.after, LastOperation(state, operations),
-                          state.in_flight, state.what, state.lacks, std::move(outcome),
-                          std::move(expected), state.disk});
+    report.bad.push_back(BadOf(state, operations));
+    report.bad.back().outcome = std::move(outcome);
+    report.bad.back().allowed = std::move(allowed);
     return Ok();
   };
   SP_ASSIGN(report.states, VisitStates(before, operations, options, visit));

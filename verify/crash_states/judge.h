@@ -26,9 +26,17 @@ enum class Loaded {
 /// "new", "old", "refused", "wrong".
 const char* ToString(Loaded loaded);
 
+/// What is wrong with what a load gave.
+enum class Wrong {
+  kLost,  ///< it fails, and the previous checkpoint is gone
+  kDied,  ///< it dies, or does not end
+  kElse,  ///< something else is loaded, without an error
+};
+
 struct LoadOutcome {
   Loaded loaded = Loaded::kWrong;
   std::string line;  ///< one line; of kRefused the error, of kWrong what was expected and found
+  Wrong wrong = Wrong::kLost;  ///< of kWrong
 };
 
 /// Loads from a directory that holds one state, and may change it. Asked once of equal states.
@@ -46,13 +54,19 @@ struct JudgeOptions {
 struct BadState {
   CrashModel model = CrashModel::kKill;
   int64_t after = 0;           ///< operations that had been done
-  std::string last_operation;  ///< in words, with its rank; "none" before the first
+  int64_t last_rank = -1;      ///< whose the last operation is; -1 before the first
+  std::string last_operation;  ///< in words; "none" before the first
   bool in_flight = false;      ///< that is, it was under way
   std::string lost;            ///< CrashState::what
   int64_t lacks = -1;          ///< CrashState::lacks
   LoadOutcome outcome;
-  std::string expected;  ///< "new", "old", "new, old or refused with a line", ...
-  Disk disk;             ///< what was loaded from
+  std::vector<Loaded> allowed;  ///< what should have been loaded: one of these
+  Disk disk;                    ///< what was loaded from
+
+  /// Of `allowed`: "new", "old", "new, old or refused with a line", ...
+  std::string Expected() const;
+  /// The last operation and whose it is: "rank 0: create of x"; "none".
+  std::string LastOperation(const std::string& performer = "rank") const;
 
   /// One line.
   std::string Text() const;

@@ -181,7 +181,7 @@ TEST(Protocols, LatestIsNotSynced) {
   const CrashReport report = RunSave(Before(), save.All());
   for (const BadState& bad : report.bad) {
     EXPECT_EQ(bad.after, static_cast<int64_t>(save.All().size()));
-    EXPECT_EQ(bad.expected, "new");
+    EXPECT_EQ(bad.Expected(), "new");
     EXPECT_EQ(bad.outcome.loaded, Loaded::kOld);
   }
 }
@@ -246,7 +246,7 @@ TEST(Judge, ARefusalNeedsALine) {
   line.clear();
   const CrashReport report = RunSave(Disk(), save, options, judge);
   ASSERT_EQ(report.bad_count, 1);
-  EXPECT_EQ(report.bad.front().last_operation, "rank 0: create of x");
+  EXPECT_EQ(report.bad.front().LastOperation(), "rank 0: create of x");
   EXPECT_EQ(report.bad.front().disk.Text(), "x: \n");
 }
 

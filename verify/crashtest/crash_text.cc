@@ -67,12 +67,6 @@ std::string Table(const Outcome& outcome) {
   return text;
 }
 
-/// "process 0: write of ..." of "rank 0: write of ...".
-std::string LastText(const BadState& bad) {
-  const std::string& last = bad.last_operation;
-  return last.starts_with("rank ") ? "process " + last.substr(5) : last;
-}
-
 std::string GroupText(const Outcome& outcome, const BadGroup& group,
                       const std::vector<Script>& scripts) {
   const BadState& bad = outcome.report.bad[group.members.front()];
@@ -80,7 +74,8 @@ std::string GroupText(const Outcome& outcome, const BadGroup& group,
       "\n  {}, {}, {}: {}\n    {}\n    smallest: after {} of {} operations; last {}; {}\n",
       group.what, NeedsText(group.model), Printable(group.cause),
       Plural(group.members.size(), "state"), Printable(Shortened(group.line)), bad.after,
-      outcome.operations.size(), Printable(LastText(bad)), Printable(Shortened(bad.lost)));
+      outcome.operations.size(), Printable(bad.LastOperation("process")),
+      Printable(Shortened(bad.lost)));
   for (const Script& script : scripts) {
     if (script.bad != group.members.front()) continue;
     text += script.is_seen ? fmt::format("    shown by: {}\n", Printable(script.path))
@@ -214,9 +209,9 @@ nlohmann::json CrashJson(const Options& options, const Outcome& outcome,
                   {"cause", group.cause},
                   {"line", group.line},
                   {"after", bad.after},
-                  {"last_operation", bad.last_operation},
+                  {"last_operation", bad.LastOperation()},
                   {"lost", bad.lost},
-                  {"expected", bad.expected},
+                  {"expected", bad.Expected()},
                   {"loaded", ToString(bad.outcome.loaded)},
                   {"scripts", Json::array()}};
     for (const Script& script : scripts) {

@@ -16,11 +16,19 @@ using crash::CrashModel;
 using crash::FileOperation;
 using crash::Loaded;
 using crash::OperationKind;
+using crash::Wrong;
 
 std::string WhatOf(const BadState& bad) {
   if (bad.outcome.loaded != Loaded::kWrong) return "not durable";
-  if (bad.outcome.line.starts_with("the load died")) return "died";
-  return bad.outcome.line.starts_with("loads") ? "wrong" : "lost";
+  switch (bad.outcome.wrong) {
+    case Wrong::kLost:
+      return "lost";
+    case Wrong::kDied:
+      return "died";
+    case Wrong::kElse:
+      return "wrong";
+  }
+  return "";
 }
 
 std::string LineOf(const BadState& bad) {
@@ -31,8 +39,9 @@ std::string LineOf(const BadState& bad) {
           ? "the new checkpoint is loaded"
           : "the load fails" +
                 (bad.outcome.line.empty() ? " without a word" : ": " + bad.outcome.line);
-  return fmt::format("{}, expected {}{}", seen, bad.expected,
-                     bad.expected == "new" ? ", since the command had ended" : "");
+  const bool has_ended = bad.allowed == std::vector{Loaded::kNew};
+  return fmt::format("{}, expected {}{}", seen, bad.Expected(),
+                     has_ended ? ", since the command had ended" : "");
 }
 
 /// "the bytes of a", "the name b".
@@ -112,10 +121,10 @@ std::vector<BadGroup> GroupsOf(const crash::CrashReport& report,
   std::vector<BadGroup> groups;
   std::map<std::tuple<CrashModel, std::string, std::string>, size_t> known;
   // The same disk under a stronger model is no news: models are judged from the weakest on.
-  std::map<std::pair<uint64_t, std::string>, CrashModel> weakest;
+  std::map<std::pair<uint64_t, std::vector<Loaded>>, CrashModel> weakest;
   for (size_t i = 0; i < report.bad.size(); ++i) {
     const BadState& bad = report.bad[i];
-    const auto first = weakest.try_emplace({bad.disk.Hash(), bad.expected}, bad.model).first;
+    const auto first = weakest.try_emplace({bad.disk.Hash(), bad.allowed}, bad.model).first;
     if (first->second != bad.model) continue;
     const std::string what = WhatOf(bad);
     const std::string cause = causes.Of(bad);

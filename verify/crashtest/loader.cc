@@ -89,9 +89,7 @@ class CommandLoader : public Loader {
                       kProgramOutputBytesMax));
     }
     if (end.ok()) return Loading{Loading::End::kLoaded, end.output, "exit 0"};
-    if (end.how.starts_with("exit ")) {
-      return Loading{Loading::End::kRefused, "", LastLine(end.error_tail)};
-    }
+    if (end.exit) return Loading{Loading::End::kRefused, "", LastLine(end.error_tail)};
     return Loading{Loading::End::kDied, "", end.how};
   }
 

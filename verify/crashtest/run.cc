@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 using crash::Disk;
 using crash::Loaded;
 using crash::LoadOutcome;
+using crash::Wrong;
 
 constexpr int64_t kBadKept = 200000;
 constexpr size_t kTailBytes = 4096;
@@ -369,13 +370,14 @@ Result<LoadOutcome> Judge(const std::string& directory, Loader& loader, const Ou
     return LoadOutcome{Loaded::kOld, ""};
   }
   if (loaded.end == Loading::End::kDied) {
-    return LoadOutcome{Loaded::kWrong, "the load died: " + loaded.line};
+    return LoadOutcome{Loaded::kWrong, "the load died: " + loaded.line, Wrong::kDied};
   }
   if (is_loaded) {
-    return LoadOutcome{Loaded::kWrong, outcome.had_previous
-                                           ? "loads without an error, and is neither the new "
-                                             "checkpoint nor the previous one"
-                                           : "loads without an error, and is not the checkpoint"};
+    return LoadOutcome{Loaded::kWrong,
+                       outcome.had_previous ? "loads without an error, and is neither the new "
+                                              "checkpoint nor the previous one"
+                                            : "loads without an error, and is not the checkpoint",
+                       Wrong::kElse};
   }
   if (!outcome.had_previous) return LoadOutcome{Loaded::kRefused, loaded.line};
   if (!is_same) {
@@ -385,7 +387,8 @@ Result<LoadOutcome> Judge(const std::string& directory, Loader& loader, const Ou
     }
   }
   return LoadOutcome{Loaded::kWrong,
-                     "the load fails, and the previous checkpoint is gone: " + loaded.line};
+                     "the load fails, and the previous checkpoint is gone: " + loaded.line,
+                     Wrong::kLost};
 }
 
 }  // namespace

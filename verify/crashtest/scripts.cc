@@ -41,6 +41,12 @@ Json WhatJson(const What& what, const std::string& answer) {
   return json;
 }
 
+Json AllowedJson(const BadState& bad) {
+  Json names = Json::array();
+  for (const crash::Loaded loaded : bad.allowed) names.push_back(ToString(loaded));
+  return names;
+}
+
 /// All that the script and the report say; _crash_script.py writes both from it.
 Json TellState(const Options& options, const Outcome& outcome, const BadState& bad,
                const BadGroup& group) {
@@ -57,16 +63,24 @@ Json TellState(const Options& options, const Outcome& outcome, const BadState& b
           {"model", ToString(bad.model)},
           {"crash", ModelText(bad.model)},
           {"after", bad.after},
-          {"last_operation", bad.last_operation},
+          {"last_operation", bad.LastOperation()},
           {"lost", bad.lacks < 0 ? "nothing" : bad.lost},
           {"cause", group.cause},
           {"operations", std::move(operations)},
-          {"expected", bad.expected},
+          {"expected", bad.Expected()},
+          {"allowed", AllowedJson(bad)},
           {"seen", ToString(bad.outcome.loaded)},
           {"line", group.line},
           {"what", group.what},
           {"versions", outcome.versions},
           {"deadline_s", static_cast<double>(options.deadline.count()) / 1000}};
+}
+
+/// Of what a script writes by --json. A Python that fails exits with 1, too, and writes nothing.
+bool TellsBad(const std::string& path) {
+  std::ifstream file(path);
+  const Json told = Json::parse(file, nullptr, false);
+  return told.is_object() && told.value("bad", Json()) == Json(true);
 }
 
 Result<Script> WriteScript(const Options& options, const Outcome& outcome, size_t index,
@@ -89,10 +103,12 @@ Result<Script> WriteScript(const Options& options, const Outcome& outcome, size_
                                 LastLine(written.error_tail)));
   }
   Script script{.bad = index, .path = folder + "/reproduce.py"};
-  SP_ASSIGN(const ProgramEnd ran,
-            RunProgram({options.python, "-B", script.path}, 2 * options.deadline + kRunPatience));
+  const std::string seen = folder + "/seen.json";
+  SP_ASSIGN(const ProgramEnd ran, RunProgram({options.python, "-B", script.path, "--json", seen},
+                                             2 * options.deadline + kRunPatience));
+  script.is_seen = ran.exit == 1 && TellsBad(seen);
+  fs::remove(seen, error);
   const std::string said = LastLine(ran.output);
-  script.is_seen = ran.how == "exit 1" && said.starts_with("bad: ");
   script.how = said.empty() ? ran.how : fmt::format("{}: {}", ran.how, said);
   return script;
 }

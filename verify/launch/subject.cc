@@ -50,7 +50,7 @@ Result<Subject> DeclareSubject(const std::string& subject, const PythonOptions& 
   SP_ASSIGN(const ProgramEnd end,
             RunProgram({options.python, "-I", options.package + "/_declare.py", subject},
                        kDeclareDeadline));
-  if (end.how == "exit 2") {
+  if (end.exit == 2) {
     std::string line = end.error_tail;
     while (!line.empty() && line.back() == '\n') line.pop_back();
     return BadInput(line);

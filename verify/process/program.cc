@@ -131,6 +131,7 @@ Result<ProgramEnd> RunProgram(const std::vector<std::string>& words,
   } while (waited < 0 && errno == EINTR);
   if (waited < 0) return BadInput(fmt::format("waiting for {}: {}", words[0], strerror(errno)));
   end.how = finished ? HowItEnded(status) : NoEndWithin(deadline);
+  if (finished && WIFEXITED(status)) end.exit = WEXITSTATUS(status);
   return end;
 }
 

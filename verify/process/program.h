@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,10 +13,11 @@ namespace shardproof {
 /// How a program ended and what it said.
 struct ProgramEnd {
   std::string how;             ///< "ok", "exit 3", "signal 9", or "no end within 30 s"
+  std::optional<int> exit;     ///< the code; none if a signal or the deadline ended it
   std::string output;          ///< stdout, at most kProgramOutputBytesMax of it
   bool output_is_cut = false;  ///< it said more
   std::string error_tail;      ///< the last bytes of stderr
-  bool ok() const { return how == "ok"; }
+  bool ok() const { return exit == 0; }
 };
 
 /// "no end within 0.5 s".

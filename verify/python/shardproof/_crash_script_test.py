@@ -1,18 +1,4 @@
-import pytest
-
-from shardproof._crash_script import expected_of, literal, operations_of
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("new", ["new"]),
-        ("new or old", ["new", "old"]),
-        ("new, old or refused with a line", ["new", "old", "refused"]),
-    ],
-)
-def test_what_is_expected_is_read(text, words):
-    assert expected_of(text) == words
+from shardproof._crash_script import literal, operations_of
 
 
 def test_the_crash_is_marked_and_what_is_far_from_it_left_out():
