@@ -29,11 +29,11 @@ Status CheckJoinable(const TensorPair& pair, const std::vector<Reader>& parts) {
                       &parts[i]->dtype() == &first.dtype();
     if (fits) continue;
     return BadInput(fmt::format(
-        "map: fuse to {}: expected parts of one dtype and, but for dim {}, one shape: {} is {} "
+        "{}: map: fuse to {}: expected parts of one dtype and, but for dim {}, one shape: {} is {} "
         "[{}], {} is {} [{}]",
-        oracle::Quote(pair.b_name), pair.fuse_dim, oracle::Quote(pair.parts[0]), first.dtype().name,
-        fmt::join(first.shape(), ", "), oracle::Quote(pair.parts[i]), parts[i]->dtype().name,
-        fmt::join(parts[i]->shape(), ", ")));
+        pair.map_file, oracle::Quote(pair.b_name), pair.fuse_dim, oracle::Quote(pair.parts[0]),
+        first.dtype().name, fmt::join(first.shape(), ", "), oracle::Quote(pair.parts[i]),
+        parts[i]->dtype().name, fmt::join(parts[i]->shape(), ", ")));
   }
   return Ok();
 }
@@ -115,8 +115,9 @@ Result<Reader> ReadSource(const Checkpoint& a, const TensorPair& pair) {
   if (!pair.is_transposed) return reader;
   const size_t rank = reader->shape().size();
   if (pair.dim_a >= rank || pair.dim_b >= rank) {
-    return BadInput(fmt::format("map: transpose {}: expected dims below {}, found {} and {}",
-                                oracle::Quote(pair.b_name), rank, pair.dim_a, pair.dim_b));
+    return BadInput(fmt::format("{}: map: transpose {}: expected dims below {}, found {} and {}",
+                                pair.map_file, oracle::Quote(pair.b_name), rank, pair.dim_a,
+                                pair.dim_b));
   }
   return Transpose(std::move(reader), pair.dim_a, pair.dim_b);
 }

@@ -239,11 +239,7 @@ Result<CompareResult> Compare(const std::string& a, const std::string& b,
   run.result.a = a;
   run.result.b = b;
   run.result.cast = options.cast;
-  if (const Status compared = ComparePairs(pairing.pairs, run); !compared.ok()) {
-    // What is wrong with a map shows only where it meets the tensors; the file is known here.
-    const bool of_map = compared.error().message.starts_with("map: ");
-    return of_map ? compared.error().While(options.map_file) : compared.error();
-  }
+  SP_TRY(ComparePairs(pairing.pairs, run));
   if (!map) {
     SP_ASSIGN(const compare::Suggestion suggestion, compare::Suggest(inputs.a, inputs.b, pairing));
     if (!suggestion.reason.empty()) {

@@ -59,6 +59,7 @@ class Pairer {
     TensorPair pair;
     pair.b_name = b_name;
     pair.parts = std::move(parts);
+    pair.map_file = map_.where;
     pairing_.pairs.push_back(std::move(pair));
     return pairing_.pairs.back();
   }

@@ -53,6 +53,7 @@ struct TensorPair {
   bool is_transposed = false;
   size_t dim_a = 0;
   size_t dim_b = 0;
+  std::string map_file;  ///< NameMap::where of the map that says so; empty: none does
 
   /// "fuse of q, k, v": what of A it is, or empty if it is the tensor of the same name.
   std::string Source() const;
@@ -69,7 +70,8 @@ struct Pairing {
 ///   not apply or does not fit the shapes.
 Result<Pairing> Pair(const Checkpoint& a, const Checkpoint& b, const NameMap* map);
 
-/// A's side of a pair. \error kBadInput if the parts cannot be joined.
+/// A's side of a pair. \error kBadInput, with the map's file, if the parts cannot be joined, or the
+/// dims that are to be swapped are not there.
 Result<Reader> ReadSource(const Checkpoint& a, const TensorPair& pair);
 
 }  // namespace shardproof::compare
