@@ -264,12 +264,27 @@ Case ParseFieldsOfCase(const JsonValue& value, Complaint& complaint) {
   return parsed;
 }
 
-Result<Case> ParseCase(const JsonValue& value) {
-  Complaint complaint;
+namespace {
+
+Case ParseAndCheck(const JsonValue& value, Complaint& complaint) {
   Case parsed = ParseFieldsOfCase(value, complaint);
   if (complaint.ok()) CheckCase(parsed, complaint);
+  return parsed;
+}
+
+}  // namespace
+
+Result<Case> ParseCase(const JsonValue& value) {
+  Complaint complaint;
+  Case parsed = ParseAndCheck(value, complaint);
   SP_TRY(complaint.ToStatus());
   return parsed;
+}
+
+Result<Case> ParseCase(const json& value, Complaint& complaint) {
+  simdjson::dom::parser parser;
+  SP_ASSIGN(const JsonValue parsed, ParseJson(parser, DumpJson(value)));
+  return ParseAndCheck(parsed, complaint);
 }
 
 Result<Case> ParseCaseText(const std::string& text) {

@@ -15,6 +15,9 @@ nlohmann::json TensorCaseToJson(const TensorCase& tensor);
 /// ParseCase of a part of a larger document.
 Result<Case> ParseCase(const JsonValue& value);
 
+/// ParseCase that says in `complaint` which field is wrong. \error kBadInput if it is no JSON
+Result<Case> ParseCase(const nlohmann::json& json, Complaint& complaint);
+
 /// Reads the fields alone; ParseCase checks also whether they make sense together.
 Case ParseFieldsOfCase(const JsonValue& value, Complaint& complaint);
 

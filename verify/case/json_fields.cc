@@ -85,7 +85,14 @@ std::string JoinPointer(const std::string& pointer, std::string_view name) {
 
 void Complaint::Say(const std::string& pointer, const std::string& what) {
   if (!ok()) return;
-  text_ = Readable(pointer.empty() ? std::string("document") : pointer) + ": " + Readable(what);
+  ok_ = false;
+  pointer_ = pointer;
+  what_ = Readable(what);
+}
+
+std::string Complaint::text() const {
+  if (ok()) return "";
+  return Readable(pointer_.empty() ? std::string("document") : pointer_) + ": " + what_;
 }
 
 void Complaint::Expected(const std::string& pointer, const std::string& expected,

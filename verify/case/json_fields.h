@@ -39,16 +39,21 @@ std::string JoinPointer(const std::string& pointer, std::string_view name);
 /// Keeps the first complaint of a whole document; later ones follow from it and are dropped.
 class Complaint {
  public:
-  bool ok() const { return text_.empty(); }
+  bool ok() const { return ok_; }
   void Say(const std::string& pointer, const std::string& what);
   void Expected(const std::string& pointer, const std::string& expected, const JsonValue& found);
   void Expected(const std::string& pointer, const std::string& expected, std::string_view found);
   void GivenTwice(const std::string& pointer, std::string_view key);
-  Status ToStatus() const { return ok() ? Ok() : Status(BadInput(text_)); }
-  const std::string& text() const { return text_; }
+  Status ToStatus() const { return ok() ? Ok() : Status(BadInput(text())); }
+  const std::string& pointer() const { return pointer_; }
+  const std::string& what() const { return what_; }  ///< without the pointer
+  /// Both, or "".
+  std::string text() const;
 
  private:
-  std::string text_;
+  bool ok_ = true;
+  std::string pointer_;
+  std::string what_;
 };
 
 /// Reads one object. Every call names a field; Finish refuses all fields that no call named, and

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "verify/bug/bug.h"
+#include "verify/case/case_json.h"
 #include "verify/case/fields.h"
 #include "verify/cli/verify_arguments.h"
 #include "verify/launch/subject.h"
@@ -204,9 +205,8 @@ void SetAsGiven(const Texts& texts, const FieldOfCase& field) {
 }
 
 /// What is wrong with a field of the case, in the words of the option that set it.
-Error ByOption(const VerifyArguments& arguments, Error error) {
-  const std::string where = error.message.substr(0, error.message.find(": "));
-  const auto is_of = [&](const std::string& field) {
+Error ByOption(const VerifyArguments& arguments, const Complaint& complaint) {
+  const auto is_of = [&, &where = complaint.pointer()](const std::string& field) {
     return where == field || where.starts_with(field + "/");
   };
   std::string option;
@@ -216,8 +216,7 @@ Error ByOption(const VerifyArguments& arguments, Error error) {
   for (const FieldOfCase& field : FieldsOf(plain)) {
     if (arguments.IsGiven(field.path) && is_of("/" + field.path)) option = field.row->option.name;
   }
-  if (!option.empty()) error.message.replace(0, where.size(), option);
-  return error;
+  return BadInput(option.empty() ? complaint.text() : option + ": " + complaint.what());
 }
 
 /// What the case is before options change it: a case file, that of a bug, or nothing yet.
@@ -286,8 +285,9 @@ Result<Case> CaseFrom(const VerifyArguments& arguments) {
   for (const std::string& where : arguments.kill) test_case.faults.push_back({"rank/kill", where});
   for (const std::string& where : arguments.stop) test_case.faults.push_back({"rank/stop", where});
   // Through the codec, so that an option is checked as a case file is.
-  const auto checked = ParseCase(CaseToJson(test_case));
-  if (!checked.ok()) return ByOption(arguments, checked.error());
+  Complaint complaint;
+  SP_ASSIGN(Case checked, ParseCase(CaseToJson(test_case), complaint));
+  if (!complaint.ok()) return ByOption(arguments, complaint);
   return checked;
 }
 
