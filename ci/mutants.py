@@ -50,10 +50,10 @@ def of_generated(document):
     reason = outcome["reason"]
     if outcome["findings"]:
         return "caught", properties_of(one[0] for one in outcome["findings"]), failures[0]
-    if reason.startswith("its process ended:"):
-        return "caught", f"crash ({reason.removeprefix('its process ended: ')})", failures[0]
-    if reason.startswith("it did not end within"):
+    if outcome["exit"] == "hang":
         return "caught", f"hang ({reason})", failures[0]
+    if outcome["exit"]:
+        return "caught", f"crash ({outcome['exit']})", failures[0]
     return "inconclusive", reason, failures[0]
 
 

@@ -25,7 +25,7 @@ def judged(tmp_path):
 
 
 def generated(**outcome):
-    common = {"verdict": mutants.FAIL, "findings": [], "reason": "", "index": 0}
+    common = {"verdict": mutants.FAIL, "findings": [], "reason": "", "exit": "", "index": 0}
     return {"summary": {"failures": [{**CASES, "outcome": common | outcome}]}, "reason": ""}
 
 
@@ -51,20 +51,20 @@ def test_of_many_properties_four_are_named(judged):
 
 
 @pytest.mark.parametrize(
-    ("reason", "verdict", "by"),
+    ("reason", "ended", "verdict", "by"),
     [
-        ("its process ended: signal 11", "caught", "crash (signal 11)"),
-        ("it did not end within 9 s", "caught", "hang (it did not end within 9 s)"),
-        ("no space", "inconclusive", "no space"),
+        ("its process ended", "signal 11", "caught", "crash (signal 11)"),
+        ("no end within 9 s", "hang", "caught", "hang (no end within 9 s)"),
+        ("no space", "", "inconclusive", "no space"),
     ],
 )
-def test_a_case_that_was_not_judged(judged, reason, verdict, by):
-    assert judged(generated(reason=reason), "1")[:2] == (verdict, by)
+def test_a_case_that_was_not_judged(judged, reason, ended, verdict, by):
+    assert judged(generated(reason=reason, exit=ended), "1")[:2] == (verdict, by)
 
 
 def test_a_failure_comes_before_what_was_not_judged(judged):
     document = generated(findings=[["p.x", 1]])
-    other = {**CASES, "outcome": {"verdict": 0, "findings": [], "reason": "no space", "index": 0}}
+    other = {**CASES, "outcome": {"verdict": 0, "findings": [], "reason": "no space", "exit": ""}}
     document["summary"]["failures"].insert(0, other)
     assert judged(document, "1")[:2] == ("caught", "p.x")
 

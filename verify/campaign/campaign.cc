@@ -109,6 +109,7 @@ CaseOutcome Judged(const Case& test_case, const CaseOutcome& lost, const SoakOpt
   if (outcome.verdict == Verdict::kFail) return outcome;
   outcome.verdict = Verdict::kInconclusive;
   outcome.reason = lost.reason + "; not reproduced when re-run";
+  outcome.exit = lost.exit;
   return outcome;
 }
 
@@ -153,7 +154,7 @@ Result<SoakEnd> Soak(const SoakOptions& options, SoakSummary& summary) {
     }
     for (CaseOutcome& outcome : workers.Collect(kPatience)) {
       const Case test_case = case_at(outcome.index);
-      if (outcome.lost) outcome = Judged(test_case, outcome, options);
+      if (!outcome.exit.empty()) outcome = Judged(test_case, outcome, options);
       const bool numbered = outcome.index >= corpus;
       if (numbered) outcome.index -= corpus;
       summary.Count(test_case, outcome, numbered);

@@ -50,7 +50,7 @@ json OutcomeToJson(const CaseOutcome& outcome) {
   return {{"index", outcome.index},
           {"verdict", static_cast<int>(outcome.verdict)},
           {"reason", outcome.reason},
-          {"lost", outcome.lost},
+          {"exit", outcome.exit},
           {"properties", std::move(properties)},
           {"findings", std::move(findings)}};
 }
@@ -76,7 +76,7 @@ CaseOutcome OutcomeFromJson(const json& value) {
   outcome.index = value.at("index");
   outcome.verdict = VerdictFromJson(value.at("verdict"));
   outcome.reason = value.at("reason");
-  outcome.lost = value.at("lost");
+  outcome.exit = value.at("exit");
   for (const auto& [id, property] : value.at("properties").items()) {
     outcome.properties[id] = {VerdictFromJson(property.at(0)), property.at(1)};
   }

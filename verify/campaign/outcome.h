@@ -34,7 +34,9 @@ struct CaseOutcome {
   uint64_t index = 0;  ///< by which its case goes, where it has a place among others
   Verdict verdict = Verdict::kInconclusive;
   std::string reason;  ///< why it could not be judged at all, or empty
-  bool lost = false;   ///< its process ended under it, or had to be ended
+  /// How its process ended under it, in Facts::exit's words: "signal 11", or "hang" if it had to be
+  /// ended; empty: it did not.
+  std::string exit;
   std::map<std::string, PropertyOutcome> properties;
   std::vector<FindingOutcome> findings;  ///< the first few, causes first
 };

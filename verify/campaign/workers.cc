@@ -76,15 +76,18 @@ bool Workers::Receive(Worker& worker, std::vector<CaseOutcome>& outcomes) {
   return there;
 }
 
-CaseOutcome Workers::Lose(size_t slot, const std::string& why) {
+CaseOutcome Workers::Lose(size_t slot, Loss loss) {
   const std::vector<Given> given = std::move(workers_[slot].given);
   const int status = workers_[slot].process.End();
   workers_[slot] = Worker();
   // What it had not begun is given anew.
   for (size_t i = 1; i < given.size(); ++i) (void)Give(given[i].index, given[i].order);
-  CaseOutcome outcome =
-      NotJudged(given[0].index, why.empty() ? "its process ended: " + HowItEnded(status) : why);
-  outcome.lost = true;
+  const std::string exit = loss == Loss::kHang ? "hang" : HowItEnded(status);
+  CaseOutcome outcome = NotJudged(
+      given[0].index, loss == Loss::kHang
+                          ? fmt::format("it did not end within {} s", deadline_.count() / 1000)
+                          : "its process ended: " + exit);
+  outcome.exit = exit;
   return outcome;
 }
 
@@ -100,10 +103,9 @@ std::vector<CaseOutcome> Workers::Collect(std::chrono::milliseconds patience) {
     if (!there && worker.given.empty()) {
       worker.process.End();
     } else if (!there) {
-      outcomes.push_back(Lose(slot, ""));
+      outcomes.push_back(Lose(slot, Loss::kEnded));
     } else if (!worker.given.empty() && Monotonic::now() - worker.since > deadline_) {
-      outcomes.push_back(
-          Lose(slot, fmt::format("it did not end within {} s", deadline_.count() / 1000)));
+      outcomes.push_back(Lose(slot, Loss::kHang));
     }
   }
   return outcomes;

@@ -50,9 +50,10 @@ class Workers {
   Status Start(size_t slot);
   /// Outcomes that have come; false if the worker is gone.
   bool Receive(Worker& worker, std::vector<CaseOutcome>& outcomes);
+  enum class Loss { kEnded, kHang };
   /// Ends the worker at `slot`, and tells as the outcome of the case that it was at how it ended,
-  /// or `why` it had to.
-  CaseOutcome Lose(size_t slot, const std::string& why);
+  /// or that it had to be ended.
+  CaseOutcome Lose(size_t slot, Loss loss);
 
   std::function<CaseOutcome(size_t, const std::string&)> run_;
   std::chrono::milliseconds deadline_;

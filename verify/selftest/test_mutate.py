@@ -55,12 +55,12 @@ class Verdicts(CommandTest):
         return mutants().judge(path, str(code), "simulated", "", "400")[:3]
 
     def soak(self, *outcomes):
-        """What a soak leaves that met cases of these (verdict, reason, properties)."""
+        """What a soak leaves that met cases of these (verdict, reason, properties, exit)."""
         failures = [
             {"case": {"why": f"case {index} of seed 1"},
-             "outcome": {"index": index, "verdict": verdict, "reason": reason,
+             "outcome": {"index": index, "verdict": verdict, "reason": reason, "exit": "".join(ended),
                          "findings": [[one, "kind"] for one in properties]}}
-            for index, (verdict, reason, properties) in enumerate(outcomes)
+            for index, (verdict, reason, properties, *ended) in enumerate(outcomes)
         ]  # fmt: skip
         return {"reason": "", "summary": {"failures": failures}}
 
@@ -71,12 +71,14 @@ class Verdicts(CommandTest):
 
     def test_a_case_that_took_its_process_along(self):
         verdict, by, _ = self.judged(
-            3, self.soak((INCONCLUSIVE, "its process ended: signal 11", []))
+            3, self.soak((INCONCLUSIVE, "its process ended: signal 11", [], "signal 11"))
         )
         self.assertEqual((verdict, by), ("caught", "crash (signal 11)"))
 
     def test_a_case_that_did_not_end(self):
-        verdict, by, _ = self.judged(3, self.soak((INCONCLUSIVE, "it did not end within 9 s", [])))
+        verdict, by, _ = self.judged(
+            3, self.soak((INCONCLUSIVE, "it did not end within 9 s", [], "hang"))
+        )
         self.assertEqual((verdict, by), ("caught", "hang (it did not end within 9 s)"))
 
     def test_inconclusive_is_not_caught(self):
