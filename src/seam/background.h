@@ -25,7 +25,4 @@ class Background {
   virtual std::unique_ptr<PendingTask> Start(std::function<Status()> task) = 0;
 };
 
-/// A thread for each task.
-std::shared_ptr<Background> MakeThreads();
-
 }  // namespace shardproof

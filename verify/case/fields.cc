@@ -403,8 +403,6 @@ bool IsSame(const FieldOfCase& one, const FieldOfCase& other) {
   return std::visit(same, one.value);
 }
 
-bool IsUsual(const FieldOfCase& field) { return IsSame(field, Usual(field.path)); }
-
 void SetToDefault(const FieldOfCase& field) {
   const auto set = [&](auto* value) {
     *value = *std::get<decltype(value)>(Usual(field.path).value);

@@ -36,8 +36,6 @@ int64_t HighOf(const FieldRow& row);
 /// "a number from 0 to 1": for messages.
 std::string RealInWords(const RealBounds& bounds);
 
-/// Whether it has its default.
-bool IsUsual(const FieldOfCase& field);
 /// Whether both, of one path in two cases, say the same.
 bool IsSame(const FieldOfCase& one, const FieldOfCase& other);
 void SetToDefault(const FieldOfCase& field);

@@ -12,6 +12,7 @@
 
 #include "verify/case/case_json.h"
 #include "verify/case/case_schema.h"
+#include "verify/case/fixture_fields.h"
 
 namespace shardproof {
 namespace {

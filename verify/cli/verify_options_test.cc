@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "verify/case/fields.h"
+#include "verify/case/fixture_fields.h"
 #include "verify/cli/verify_arguments.h"
 
 namespace shardproof {

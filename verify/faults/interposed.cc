@@ -9,7 +9,6 @@
 #include "src/text/quote.h"
 #include "verify/fault/fault_descriptions.h"
 #include "verify/fault/trigger.h"
-#include "verify/interpose/environment.h"
 #include "verify/interpose/rule.h"
 
 namespace shardproof {

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "verify/case/case_json.h"
-#include "verify/case/fields.h"
+#include "verify/case/fixture_fields.h"
 #include "verify/generate/draw_by_hand.h"
 #include "verify/generate/features.h"
 

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "verify/case/case_json.h"
-#include "verify/case/fields.h"
+#include "verify/case/fixture_fields.h"
 #include "verify/generate/generate.h"
 
 namespace shardproof {

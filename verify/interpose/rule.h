@@ -20,6 +20,9 @@
 
 namespace shardproof::interpose {
 
+/// Name of the library in the command's folder.
+inline constexpr const char* kLibrary = "libshardproof_interpose.so";
+
 /// Of a rule's environment variable, and of that which names the file for its firings.
 inline constexpr const char* kRulesVariable = "SHARDPROOF_INTERPOSE";
 inline constexpr const char* kLogVariable = "SHARDPROOF_INTERPOSE_LOG";

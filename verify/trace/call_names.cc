@@ -8,10 +8,10 @@
 namespace shardproof::trace {
 namespace {
 
-const std::map<std::string, long>& Numbers() {
+const std::map<long, const char*>& Names() {
 #define SP_CALL(name) \
-  { #name, SYS_##name }
-  static const std::map<std::string, long> numbers = {
+  { SYS_##name, #name }
+  static const std::map<long, const char*> names = {
       SP_CALL(chdir),          SP_CALL(chroot),
       SP_CALL(close),          SP_CALL(close_range),
       SP_CALL(connect),        SP_CALL(copy_file_range),
@@ -51,28 +51,14 @@ const std::map<std::string, long>& Numbers() {
       SP_CALL(write),          SP_CALL(writev),
   };
 #undef SP_CALL
-  return numbers;
+  return names;
 }
 
 }  // namespace
 
 std::string NameOf(long call) {
-  for (const auto& [name, number] : Numbers()) {
-    if (number == call) return name;
-  }
-  return fmt::format("call {}", call);
-}
-
-std::optional<long> NumberOf(const std::string& name) {
-  const auto found = Numbers().find(name);
-  if (found == Numbers().end()) return std::nullopt;
-  return found->second;
-}
-
-std::vector<std::string> KnownCalls() {
-  std::vector<std::string> names;
-  for (const auto& [name, number] : Numbers()) names.push_back(name);
-  return names;
+  const auto found = Names().find(call);
+  return found == Names().end() ? fmt::format("call {}", call) : found->second;
 }
 
 }  // namespace shardproof::trace

@@ -45,7 +45,6 @@ struct Decision {
   Kind kind = Kind::kGoOn;
   int64_t answer = 0;               ///< of kAnswer: the result, or -errno
   std::optional<Argument> replace;  ///< of kGoOn: an argument, such as how many bytes are written
-  std::optional<int64_t> result;    ///< of kGoOn: what the caller is told, whatever it gave
   std::chrono::milliseconds delay{0};  ///< before kGoOn or kAnswer; only this thread waits
   bool leave = true;  ///< of kGoOn: whether Leave is called; without, it costs half
 
@@ -54,13 +53,9 @@ struct Decision {
   static Decision Fail(int error_number) {
     return {.kind = Kind::kAnswer, .answer = -error_number};
   }
-  /// E.g. a sync that is not done and said to be.
-  static Decision Answer(int64_t result) { return {.kind = Kind::kAnswer, .answer = result}; }
   static Decision Shorten(int argument, uint64_t value) {
     return {.replace = Argument{argument, value}};
   }
-  /// It is done, and said to have failed.
-  static Decision FailAfter(int error_number) { return {.result = -error_number}; }
   static Decision Delay(std::chrono::milliseconds delay) { return {.delay = delay}; }
   static Decision Wait() { return {.kind = Kind::kWait}; }
   static Decision Kill() { return {.kind = Kind::kKill}; }

@@ -179,24 +179,6 @@ TEST_F(Tracer, GivesAnErrorThatTheProgramSees) {
   EXPECT_EQ(told.left, 0);
 }
 
-TEST_F(Tracer, AnswersWithoutDoingAndFailsWhatWasDone) {
-  Told told;
-  told.enter = [](const Call& call) {
-    return call.number == SYS_unlink ? Decision::Answer(0) : Decision::FailAfter(ENOSPC);
-  };
-  const Outcome outcome = Traced({"python3", "-c",
-                                  "import os\n"
-                                  "open('stays', 'w').close()\n"
-                                  "os.unlink('stays')\n"
-                                  "try: os.mkdir('made')\n"
-                                  "except OSError as e: print(e.strerror)\n"},
-                                 {SYS_unlink, SYS_mkdir}, told);
-  EXPECT_EQ(outcome.wait_status, 0);
-  EXPECT_EQ(Output(), "No space left on device\n");
-  EXPECT_TRUE(fs::exists(root_ / "stays"));
-  EXPECT_TRUE(fs::exists(root_ / "made"));
-}
-
 TEST_F(Tracer, ShortensAWriteAndLeavesTheRegistersAsTheyWere) {
   Told told;
   bool first = true;

@@ -260,12 +260,6 @@ Explanation NeverWritten() { return {"poison", "never written (poison)"}; }
 
 Explanation Zeros() { return {"zeros", "zeros: never filled, or cleared"}; }
 
-Explanation ExplainFill(std::string_view expected, std::string_view seen, std::string_view dtype) {
-  static const std::vector<int64_t> kNoShape;
-  const std::optional<Window> window = Cut(expected, seen, dtype, kNoShape, 0);
-  return window ? FillOf(*window) : Explanation();
-}
-
 Explanation Explain(std::string_view expected, std::string_view seen, std::string_view dtype,
                     const std::vector<int64_t>& shape, uint64_t start_index) {
   const std::optional<Window> window = Cut(expected, seen, dtype, shape, start_index);

@@ -26,13 +26,10 @@ struct Explanation {
 Explanation NeverWritten();
 Explanation Zeros();
 
-/// One of these if it is what every differing element is; else empty.
-/// \param expected, seen  the same stretch of a row-major image; whole elements; equal in size.
-Explanation ExplainFill(std::string_view expected, std::string_view seen, std::string_view dtype);
-
 /// The likely cause of the difference, or empty if none accounts for all of it: the above, one
 /// flipped bit, swapped bytes, rounded through another dtype, transposed, rows swapped, moved or
 /// repeated, elements shifted, NaN.
+/// \param expected, seen  the same stretch of a row-major image; whole elements; equal in size.
 /// \param shape        of the whole tensor
 /// \param start_index  global element index of the first element given
 Explanation Explain(std::string_view expected, std::string_view seen, std::string_view dtype,
