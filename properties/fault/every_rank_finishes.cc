@@ -27,7 +27,8 @@ struct Failure {
   Facts facts = {};
 };
 
-/// What a rank says when its neighbour vanishes, whatever code it gives it.
+/// What a rank says when its neighbour vanishes, whatever code it gives it: the texts are those of
+/// libc and gloo.
 bool BlamesPeer(const ErrorRecord& error) {
   if (error.code == "peer") return true;
   for (const char* text :

@@ -119,7 +119,8 @@ class Roll {
       if (one.is_unanswered) broken.insert(one.remote);
     }
     // Where the time is up, or a peer has failed, a transport closes its connections itself.
-    const bool was_reset = error.find("reset by peer") != std::string::npos;
+    const bool was_reset =  // in libc's words
+        error.find("reset by peer") != std::string::npos;
     if (was_reset) broken.insert(TcpEndIn(error));
     std::vector<int64_t> ranks;
     if (broken.empty()) return ranks;

@@ -324,22 +324,22 @@ void SimWorld::Fail(std::string text) {
 }
 
 std::string SimWorld::WhoWaits() const {
-  std::map<std::string, std::vector<int64_t>> alike;
+  std::map<std::pair<std::string, bool>, std::vector<int64_t>> alike;  // what, and if it waits
   for (int64_t rank = 0; rank < world_size_; ++rank) {
     if (waits_for_[rank] >= 0) {
       const int64_t number = waits_for_[rank];
       const Operation& operation = operations_.at(number);
-      alike[fmt::format("in {}, to which {} of {} ranks have come",
-                        Described(number, operation.requests.at(rank)), operation.requests.size(),
-                        world_size_)]
-          .push_back(rank);
+      const std::string what = fmt::format("in {}, to which {} of {} ranks have come",
+                                           Described(number, operation.requests.at(rank)),
+                                           operation.requests.size(), world_size_);
+      alike[{what, true}].push_back(rank);
     } else {
-      alike[fmt::format("(after {} operations)", posted_[rank])].push_back(rank);
+      alike[{fmt::format("(after {} operations)", posted_[rank]), false}].push_back(rank);
     }
   }
   std::string text;
-  for (const auto& [what, ranks] : alike) {
-    const bool waits = what.starts_with("in");
+  for (const auto& [key, ranks] : alike) {
+    const auto& [what, waits] = key;
     const char* verb = waits ? (ranks.size() == 1 ? "waits" : "wait")
                              : (ranks.size() == 1 ? "has ended" : "have ended");
     text += fmt::format("{}{} {} {}", text.empty() ? "" : "; ", RankList(ranks), verb, what);

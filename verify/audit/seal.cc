@@ -88,14 +88,16 @@ class SealReader {
                      std::map<std::string, Sealed>& out) {
     SP_ASSIGN(const auto members, MembersOf(field, value));
     for (const oracle::JsonMember& member : members) {
-      SP_ASSIGN(Sealed sealed, ReadEntry(field + " " + Quote(member.key), member.value));
+      SP_ASSIGN(Sealed sealed, ReadEntry(field, member));
       out.emplace(member.key, std::move(sealed));
     }
     return Ok();
   }
 
-  Result<Sealed> ReadEntry(const std::string& field, const oracle::JsonElement& value) {
-    SP_ASSIGN(const auto members, MembersOf(field, value));
+  /// \param list  "tensors", "values" or "files"
+  Result<Sealed> ReadEntry(const std::string& list, const oracle::JsonMember& entry) {
+    const std::string field = list + " " + Quote(entry.key);
+    SP_ASSIGN(const auto members, MembersOf(field, entry.value));
     Sealed sealed;
     int tags = 0;
     bool has_bytes = false;
@@ -115,11 +117,11 @@ class SealReader {
         ++tags;
       }
     }
-    if (field.starts_with("tensors ") && tags != 2) {
+    if (list == "tensors" && tags != 2) {
       return BadInput(fmt::format("{}: {}: expected a dtype and a shape, found {} of them",
                                   Printable(path_), field, tags));
     }
-    if (field.starts_with("files ") && !has_bytes) {
+    if (list == "files" && !has_bytes) {
       return BadInput(fmt::format("{}: {}: bytes: expected the size of the file, found none",
                                   Printable(path_), field));
     }

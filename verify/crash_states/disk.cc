@@ -149,29 +149,36 @@ bool Disk::Same(Inode mine, const Disk& other, Inode theirs) const {
 
 bool Disk::operator==(const Disk& other) const { return Same(kRootInode, other, kRootInode); }
 
-void Disk::AppendText(Inode inode, const std::string& prefix, std::string& text) const {
+void Disk::AppendLines(Inode inode, const std::string& prefix, std::vector<Line>& lines) const {
   for (const auto& [name, child] : nodes_[inode]->names) {
+    const std::string path = prefix + name;
     if (IsDirectory(child)) {
-      text += prefix + name + "/\n";
-      AppendText(child, prefix + name + "/", text);
+      lines.push_back({path + "/", path + "/"});
+      AppendLines(child, path + "/", lines);
       continue;
     }
     if (IsLink(child)) {
-      text += fmt::format("{}{} -> {}\n", prefix, name, TargetText(Target(child)));
+      lines.push_back({path, fmt::format("{} -> {}", path, TargetText(Target(child)))});
       continue;
     }
     const FileContent& content = nodes_[child]->content;
     std::optional<std::string> bytes;
     if (content.size() <= kShownBytesMax) bytes = Printed(content.Text());
-    text += bytes ? fmt::format("{}{}: {}\n", prefix, name, *bytes)
-                  : fmt::format("{}{}: {} bytes, hash {:016x}\n", prefix, name, content.size(),
-                                content.Hash());
+    lines.push_back({path, bytes ? fmt::format("{}: {}", path, *bytes)
+                                 : fmt::format("{}: {} bytes, hash {:016x}", path, content.size(),
+                                               content.Hash())});
   }
+}
+
+std::vector<Disk::Line> Disk::Lines() const {
+  std::vector<Line> lines;
+  AppendLines(kRootInode, "", lines);
+  return lines;
 }
 
 std::string Disk::Text() const {
   std::string text;
-  AppendText(kRootInode, "", text);
+  for (const Line& line : Lines()) text += line.text + "\n";
   return text;
 }
 

@@ -96,9 +96,16 @@ class Disk {
   uint64_t Hash() const;
   bool operator==(const Disk& other) const;
 
+  struct Line {
+    std::string path;  ///< "a/" of a directory
+    std::string text;  ///< with the path
+    bool operator==(const Line&) const = default;
+  };
   /// For people and tests: one line a path, sorted, "a/" for a directory, "b: hello" for a file of
   /// up to 32 printable bytes and zeros (as \0), "b: 4096 bytes, hash 0123456789abcdef" for others,
   /// "c -> b" for a symbolic link.
+  std::vector<Line> Lines() const;
+  /// The same, with a line break after each.
   std::string Text() const;
 
  private:
@@ -118,7 +125,7 @@ class Disk {
   bool Same(Inode mine, const Disk& other, Inode theirs) const;
   Status ReadInto(Inode inode, const std::string& root, const std::string& place, Met& met);
   Status WriteFrom(Inode inode, const std::string& root, const std::string& place) const;
-  void AppendText(Inode inode, const std::string& prefix, std::string& text) const;
+  void AppendLines(Inode inode, const std::string& prefix, std::vector<Line>& lines) const;
 
   std::vector<std::shared_ptr<Node>> nodes_;  ///< by inode; one that others share is never changed
 };

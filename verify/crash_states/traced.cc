@@ -17,19 +17,6 @@ namespace fs = std::filesystem;
 using trace::Call;
 using trace::Decision;
 
-/// "a: 3 bytes" and "a: 4 bytes" are of one path.
-std::string PathOfLine(const std::string& line) { return line.substr(0, line.find(": ")); }
-
-std::vector<std::string> Lines(const std::string& text) {
-  std::vector<std::string> lines;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = text.find('\n', begin);
-    lines.push_back(text.substr(begin, end - begin));
-    begin = end == std::string::npos ? text.size() : end + 1;
-  }
-  return lines;
-}
-
 struct Difference {
   std::string path;
   std::string expected;
@@ -38,18 +25,16 @@ struct Difference {
 
 /// The first of two disks that are not equal.
 Difference FirstDifference(const Disk& expected, const Disk& found) {
-  const auto ours = Lines(expected.Text());
-  const auto theirs = Lines(found.Text());
+  const auto ours = expected.Lines();
+  const auto theirs = found.Lines();
   size_t i = 0;
   while (i < ours.size() && i < theirs.size() && ours[i] == theirs[i]) ++i;
-  const std::string a = i < ours.size() ? ours[i] : "";
-  const std::string b = i < theirs.size() ? theirs[i] : "";
-  const std::string path_a = PathOfLine(a);
-  const std::string path_b = PathOfLine(b);
-  if (path_a == path_b) return {path_a, a, b};
+  const Disk::Line a = i < ours.size() ? ours[i] : Disk::Line();
+  const Disk::Line b = i < theirs.size() ? theirs[i] : Disk::Line();
+  if (a.path == b.path) return {a.path, a.text, b.text};
   // Lines are sorted, so the smaller path is what the other has not got.
-  if (b.empty() || (!a.empty() && path_a < path_b)) return {path_a, a, "nothing"};
-  return {path_b, "nothing", b};
+  if (b.path.empty() || (!a.path.empty() && a.path < b.path)) return {a.path, a.text, "nothing"};
+  return {b.path, "nothing", b.text};
 }
 
 }  // namespace

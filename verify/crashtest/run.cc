@@ -397,10 +397,10 @@ Result<Outcome> TestSave(const Options& options, Loader& loader, const std::stri
                          const Progress& progress) {
   Outcome outcome;
   outcome.versions = loader.versions();
-  progress("before the save");
+  progress({"before the save"});
   SP_TRY(RunBefore(options));
   SP_ASSIGN(outcome.before, ReadRoot(options));
-  progress("the save, traced");
+  progress({"the save, traced"});
   SP_TRY(RunSave(options, outcome));
   if (outcome.operations.empty()) {
     outcome.inconclusive = "the command changed nothing below --root " + options.root;
@@ -412,7 +412,7 @@ Result<Outcome> TestSave(const Options& options, Loader& loader, const std::stri
   SP_TRY(LoadBoth(options, after, loader, scratch, outcome));
   if (!outcome.inconclusive.empty()) return outcome;
 
-  progress("counting states");
+  progress({"counting states"});
   crash::StateOptions states = options.states;
   SP_ASSIGN(const Counted counted, FitStates(states, options.states_max, outcome));
   for (const auto& [model, counts] : counted.models) outcome.models[model].states = counts;
@@ -425,7 +425,7 @@ Result<Outcome> TestSave(const Options& options, Loader& loader, const std::stri
   const auto judge = [&](const std::string& directory) -> Result<LoadOutcome> {
     SP_ASSIGN(LoadOutcome loaded, Judge(directory, loader, outcome));
     wrong += loaded.loaded == Loaded::kWrong ? 1 : 0;
-    progress(fmt::format("loading states: {} of {}, {} bad", ++done, counted.disks, wrong));
+    progress({fmt::format("loading states: {} of {}, {} bad", ++done, counted.disks, wrong), true});
     return loaded;
   };
   SP_ASSIGN(outcome.report,

@@ -75,7 +75,11 @@ struct Outcome {
   std::string inconclusive;
 };
 
-using Progress = std::function<void(const std::string& line)>;
+struct ProgressNote {
+  std::string line;
+  bool is_count = false;  ///< one of many such lines: a number goes up
+};
+using Progress = std::function<void(const ProgressNote&)>;
 
 /// \param scratch  an empty directory
 /// \error kBadInput if a command fails, a checkpoint does not load, or options do not fit what is

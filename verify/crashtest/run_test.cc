@@ -33,7 +33,7 @@ class CrashTestRun : public ::testing::Test {
   Result<Outcome> Save(const std::string& script) {
     options_.command = {"sh", "-c", fmt::format("cd {} && {}", options_.root, script)};
     const auto loader = MakeCommandLoader(options_.loader, options_.deadline);
-    return TestSave(options_, *loader, base_ / "scratch", [](const std::string&) {});
+    return TestSave(options_, *loader, base_ / "scratch", [](const ProgressNote&) {});
   }
 
   std::string ErrorOf(const Result<Outcome>& outcome) {

@@ -121,7 +121,8 @@ Result<std::vector<Script>> WriteScripts(const Options& options, const Outcome& 
   const auto chosen = Chosen(outcome, options.scripts_max);
   for (const auto& [index, group] : chosen) {
     progress(
-        fmt::format("writing and running scripts: {} of {}", scripts.size() + 1, chosen.size()));
+        {fmt::format("writing and running scripts: {} of {}", scripts.size() + 1, chosen.size()),
+         true});
     const std::string folder = fmt::format("{}/{:02}", directory, scripts.size() + 1);
     SP_ASSIGN(Script script, WriteScript(options, outcome, index, *group, folder));
     scripts.push_back(std::move(script));

@@ -28,8 +28,6 @@ std::string TargetOf(const fs::path& descriptor) {
   return target;
 }
 
-const std::string kThread = "thread ";
-
 std::string FirstLine(const fs::path& path) {
   std::ifstream file(path);
   std::string line;
@@ -51,7 +49,7 @@ void AddThreads(std::map<std::string, int>& held) {
   for (fs::directory_iterator it("/proc/self/task", error), end; !error && it != end;
        it.increment(error)) {
     if (const std::string name = FirstLine(it->path() / "comm"); !name.empty()) {
-      ++held[kThread + name];
+      ++held["thread " + name];
     }
   }
 }
@@ -99,24 +97,35 @@ void AddSharedMemory(std::map<std::string, int>& held) {
   }
 }
 
-int ThreadsOf(const std::map<std::string, int>& held) {
-  int threads = 0;
-  for (const auto& [what, count] : held) threads += what.starts_with(kThread) ? count : 0;
-  return threads;
+int Sum(const std::map<std::string, int>& held) {
+  int sum = 0;
+  for (const auto& [what, count] : held) sum += count;
+  return sum;
+}
+
+/// What there is more of than before, a line each.
+void AddMore(const std::map<std::string, int>& now, const std::map<std::string, int>& before,
+             std::vector<std::string>& leaks) {
+  for (const auto& [what, count] : now) {
+    const auto earlier = before.find(what);
+    const int more = count - (earlier == before.end() ? 0 : earlier->second);
+    if (more == 1) leaks.push_back(what);
+    if (more > 1) leaks.push_back(fmt::format("{} times: {}", more, what));
+  }
 }
 
 }  // namespace
 
-LeakWatch::Counts LeakWatch::Held() const {
-  Counts held;
-  AddDescriptors(held);
-  AddThreads(held);
-  AddChildren(held);
-  AddSharedMemory(held);
+LeakWatch::Things LeakWatch::Held() const {
+  Things held;
+  AddDescriptors(held.others);
+  AddThreads(held.threads);
+  AddChildren(held.others);
+  AddSharedMemory(held.others);
   std::error_code error;
   for (fs::directory_iterator it(temporary_, error), end; !error && it != end;
        it.increment(error)) {
-    ++held["temporary file " + it->path().filename().string()];
+    ++held.others["temporary file " + it->path().filename().string()];
   }
   return held;
 }
@@ -133,17 +142,11 @@ std::vector<std::string> LeakWatch::Since() const {
 }
 
 std::vector<std::string> LeakWatch::Now() const {
-  const Counts held = Held();
-  // A thread may take its name only when it first runs: names tell nothing unless there are more.
-  const bool more_threads = ThreadsOf(held) > ThreadsOf(before_);
+  const Things held = Held();
   std::vector<std::string> leaks;
-  for (const auto& [what, count] : held) {
-    if (what.starts_with(kThread) && !more_threads) continue;
-    const auto earlier = before_.find(what);
-    const int more = count - (earlier == before_.end() ? 0 : earlier->second);
-    if (more == 1) leaks.push_back(what);
-    if (more > 1) leaks.push_back(fmt::format("{} times: {}", more, what));
-  }
+  AddMore(held.others, before_.others, leaks);
+  // A thread may take its name only when it first runs: names tell nothing unless there are more.
+  if (Sum(held.threads) > Sum(before_.threads)) AddMore(held.threads, before_.threads, leaks);
   return leaks;
 }
 

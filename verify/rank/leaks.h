@@ -18,12 +18,16 @@ class LeakWatch {
   std::vector<std::string> Since() const;
 
  private:
-  using Counts = std::map<std::string, int>;
-  Counts Held() const;
+  using Counts = std::map<std::string, int>;  ///< by what it is, as Since says it
+  struct Things {
+    Counts threads;
+    Counts others;
+  };
+  Things Held() const;
   std::vector<std::string> Now() const;
 
   const std::string temporary_;
-  const Counts before_;
+  const Things before_;
 };
 
 }  // namespace shardproof

@@ -45,12 +45,11 @@ std::chrono::milliseconds Milliseconds(double seconds) {
 /// Rewritten in place on a terminal, at most ten times a second; silent in a log.
 class ProgressLine {
  public:
-  void Show(const std::string& line) {
+  void Show(const crashtest::ProgressNote& note) {
     const auto now = std::chrono::steady_clock::now();
-    const bool is_count = line.find(" of ") != std::string::npos;
-    if (!is_terminal_ || (is_count && now - shown_ < std::chrono::milliseconds(100))) return;
+    if (!is_terminal_ || (note.is_count && now - shown_ < std::chrono::milliseconds(100))) return;
     shown_ = now;
-    std::fprintf(stderr, "\r\033[K%s ...", line.c_str());
+    std::fprintf(stderr, "\r\033[K%s ...", note.line.c_str());
     std::fflush(stderr);
   }
   ~ProgressLine() {
@@ -145,10 +144,10 @@ Result<int> CrashTest(CrashtestArguments& arguments) {
   if (!arguments.report.empty()) SP_TRY(report.Make(arguments.report));
   SP_ASSIGN(const auto scratch, MakeScratch(options));
   std::optional<ProgressLine> line{std::in_place};
-  const auto progress = [&](const std::string& text) { line->Show(text); };
+  const auto progress = [&](const crashtest::ProgressNote& note) { line->Show(note); };
   std::unique_ptr<crashtest::Loader> loader;
   if (options.loader.empty()) {
-    progress("importing torch");
+    progress({"importing torch"});
     SP_ASSIGN(loader,
               crashtest::MakePythonLoader(options.python, options.package, options.deadline));
   } else {
