@@ -42,7 +42,7 @@ def of_case(document):
 def of_generated(document):
     """Of a run of generated cases. One that took its process along, or did not end, was not judged:
     the clean checkout does not do that."""
-    failures = document["summary"]["failures"]
+    failures = document["summary"]["failures"] + document["summary"]["unclear"]
     failures.sort(key=lambda one: one["outcome"]["verdict"] != FAIL)
     if not failures:
         return "inconclusive", document["reason"] or "no case that did not pass was kept", None
@@ -73,9 +73,10 @@ def of_fault(document, unpatched):
 def place_of(failure, case_files, cases):
     """Which of the generated cases, or which file: these come first, and are numbered for
     themselves."""
-    if match := re.fullmatch(r"case (\d+) of seed \d+", failure["case"].get("why", "")):
-        return f"first in case {match[1]} of {cases}"
-    return sorted(Path(case_files).rglob("*.json"))[failure["outcome"]["index"]].name
+    index = failure["outcome"]["index"]
+    if failure["numbered"]:
+        return f"first in case {index} of {cases}"
+    return sorted(Path(case_files).rglob("*.json"))[index].name
 
 
 def read(path):

@@ -3,7 +3,7 @@ import json
 import mutants
 import pytest
 
-CASES = {"case": {"why": "case 3 of seed 0"}}
+CASES = {"case": {"seed": 3}, "numbered": True}
 
 
 @pytest.fixture
@@ -25,8 +25,9 @@ def judged(tmp_path):
 
 
 def generated(**outcome):
-    common = {"verdict": mutants.FAIL, "findings": [], "reason": "", "exit": "", "index": 0}
-    return {"summary": {"failures": [{**CASES, "outcome": common | outcome}]}, "reason": ""}
+    common = {"verdict": mutants.FAIL, "findings": [], "reason": "", "exit": "", "index": 3}
+    failures = [{**CASES, "outcome": common | outcome}]
+    return {"summary": {"failures": failures, "unclear": []}, "reason": ""}
 
 
 def of_one(*properties, verdicts=()):
@@ -59,13 +60,22 @@ def test_of_many_properties_four_are_named(judged):
     ],
 )
 def test_a_case_that_was_not_judged(judged, reason, ended, verdict, by):
-    assert judged(generated(reason=reason, exit=ended), "1")[:2] == (verdict, by)
+    document = generated(reason=reason, exit=ended)
+    summary = document["summary"]
+    summary["failures"], summary["unclear"] = [], summary["failures"]
+    assert judged(document, "1")[:2] == (verdict, by)
+
+
+def test_a_file_is_named(judged):
+    document = generated(findings=[["p.x", 1]], index=0)
+    document["summary"]["failures"][0]["numbered"] = False
+    assert judged(document, "1")[2] == "simulated, a.json"
 
 
 def test_a_failure_comes_before_what_was_not_judged(judged):
     document = generated(findings=[["p.x", 1]])
     other = {**CASES, "outcome": {"verdict": 0, "findings": [], "reason": "no space", "exit": ""}}
-    document["summary"]["failures"].insert(0, other)
+    document["summary"]["unclear"].append(other)
     assert judged(document, "1")[:2] == ("caught", "p.x")
 
 

@@ -56,7 +56,7 @@ void SoakSummary::Count(const Case& test_case, const CaseOutcome& outcome, bool 
   }
   auto& kept = outcome.verdict == Verdict::kFail ? failures : unclear;
   if (outcome.verdict != Verdict::kPass && kept.size() < kFailuresMax) {
-    kept.push_back({test_case, outcome});
+    kept.push_back({test_case, outcome, numbered});
   }
   if (!numbered) return;
   counted_beyond.insert(outcome.index);
@@ -68,8 +68,9 @@ namespace {
 json CasesToJson(const std::vector<FailedCase>& cases) {
   json out = json::array();
   for (const FailedCase& failed : cases) {
-    out.push_back(
-        {{"case", CaseToJson(failed.test_case)}, {"outcome", OutcomeToJson(failed.outcome)}});
+    out.push_back({{"case", CaseToJson(failed.test_case)},
+                   {"outcome", OutcomeToJson(failed.outcome)},
+                   {"numbered", failed.numbered}});
   }
   return out;
 }
@@ -78,7 +79,8 @@ Result<std::vector<FailedCase>> CasesFromJson(const json& value) {
   std::vector<FailedCase> cases;
   for (const json& failed : value) {
     SP_ASSIGN(Case test_case, ParseCase(failed.at("case")));
-    cases.push_back({std::move(test_case), OutcomeFromJson(failed.at("outcome"))});
+    cases.push_back(
+        {std::move(test_case), OutcomeFromJson(failed.at("outcome")), failed.at("numbered")});
   }
   return cases;
 }

@@ -28,6 +28,7 @@ struct PropertyTally {
 struct FailedCase {
   Case test_case;
   CaseOutcome outcome;
+  bool numbered = true;  ///< by outcome.index among the stream's cases, not among the files'
 };
 
 struct SoakSummary {

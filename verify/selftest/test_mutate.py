@@ -56,13 +56,15 @@ class Verdicts(CommandTest):
 
     def soak(self, *outcomes):
         """What a soak leaves that met cases of these (verdict, reason, properties, exit)."""
-        failures = [
-            {"case": {"why": f"case {index} of seed 1"},
+        cases = [
+            {"case": {}, "numbered": True,
              "outcome": {"index": index, "verdict": verdict, "reason": reason, "exit": "".join(ended),
                          "findings": [[one, "kind"] for one in properties]}}
             for index, (verdict, reason, properties, *ended) in enumerate(outcomes)
         ]  # fmt: skip
-        return {"reason": "", "summary": {"failures": failures}}
+        failures = [case for case in cases if case["outcome"]["verdict"] == FAIL]
+        unclear = [case for case in cases if case not in failures]
+        return {"reason": "", "summary": {"failures": failures, "unclear": unclear}}
 
     def test_findings_of_generated_cases(self):
         document = self.soak((INCONCLUSIVE, "why", []), (FAIL, "", ["a.b", "a.b", "a.c"]))
