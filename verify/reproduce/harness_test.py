@@ -210,7 +210,7 @@ class Ends(unittest.TestCase):
             (-9, [], "signal", "SIGKILL"),
             (
                 1,
-                [{"raised": "ValueError: no"}],
+                [{"raised": "ValueError: no", "type": "ValueError"}],
                 "raised",
                 "raised before its first stage: ValueError",
             ),
@@ -221,7 +221,7 @@ class Ends(unittest.TestCase):
 
     def test_who_may_end_how(self):
         dies = End("values", 1, -9, [{"struck": "kill"}])
-        raises = End("values", 0, 1, [{"raised": "RuntimeError: lost"}])
+        raises = End("values", 0, 1, [{"raised": "RuntimeError: lost", "type": "RuntimeError"}])
         hangs = End("values", 0, None, [])
         judge = harness.EndsWell().judge
         self.assertEqual([len(judge(self.job, end)[0]) for end in (dies, raises, hangs)], [1, 1, 1])

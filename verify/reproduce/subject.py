@@ -159,7 +159,7 @@ def is_of(fail, finding):
     if finding["property"] in ("fault.every_rank_finishes", "fault.ends_as_stated"):
         ends = ENDS.get(finding["kind"])
         is_end = ends is None or fail["kind"] in ends
-        return is_end and (finding["kind"] != "error" or raised(finding) in fail["what"])
+        return is_end and (finding["kind"] != "error" or raised(finding) in ("", fail["raised"]))
     if finding["property"] == "sharding.collectives_in_order":
         return True
     return finding["tensor"] in ("", fail["tensor"])

@@ -13,6 +13,7 @@ class End:
 
     kind: "raised", "hang", "signal", "exit" or, if all went well, ""
     code: of the process; None if it had to be killed
+    raised: the type of the exception, of that kind
     said: what the rank has written while it ran
     """
 
@@ -23,10 +24,11 @@ class End:
         self.struck = [record["struck"] for record in said if "struck" in record]
         stages = [record["stage"] for record in said if "stage" in record]
         after = f"after `{stages[-1]}`" if stages else "before its first stage"
-        raised = [record["raised"] for record in said if "raised" in record]
-        self.kind, self.what = "", ""
+        raised = [record for record in said if "raised" in record]
+        self.kind, self.what, self.raised = "", "", ""
         if raised:
-            self.kind, self.what = "raised", f"raised {after}: {raised[0]}"
+            self.kind, self.what = "raised", f"raised {after}: {raised[0]['raised']}"
+            self.raised = raised[0]["type"]
         elif code is None:
             self.kind, self.what = "hang", f"was still running {after} when its time was over"
         elif code < 0:

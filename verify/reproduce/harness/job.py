@@ -133,7 +133,8 @@ def make_checkpoint(job, directory):
 
 
 def run_all(job, check, directory, checkpoint, deadline_s):
-    """Every phase in turn. \\returns ({phase, rank, tensor, kind, what} of what fails, troubles)"""
+    """Every phase in turn. \\returns ({phase, rank, tensor, kind, what, raised} of what fails,
+    troubles)"""
     if checkpoint is None:
         checkpoint = f"{directory}/checkpoint"
         if not make_checkpoint(job, checkpoint):
@@ -144,7 +145,7 @@ def run_all(job, check, directory, checkpoint, deadline_s):
             found, trouble = check.judge(job, end)
             where = {"phase": phase, "rank": end.rank}
             fails += [
-                {**where, "tensor": tensor, "kind": kind, "what": what}
+                {**where, "tensor": tensor, "kind": kind, "what": what, "raised": end.raised}
                 for tensor, kind, what in found
             ]
             if trouble:

@@ -124,7 +124,8 @@ def run_rank(case, job, check, directory):
         frame = traceback.extract_tb(error.__traceback__)[-1]
         text = " ".join(str(error).split())[:500]
         where = f"{os.path.basename(frame.filename)}:{frame.lineno}"
-        rank.say(raised=f"{type(error).__name__}: {text} ({where})")
+        name = type(error).__name__
+        rank.say(raised=f"{name}: {text} ({where})", type=name)
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
