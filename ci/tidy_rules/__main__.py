@@ -19,7 +19,7 @@ RULES = {
     "phase_names": "C++ names phases and stages by their enumerators, not by literals",
     "links": "links and paths in Markdown lead somewhere",
     "words": "nothing names a machine's own paths or a registry's host",
-    "read_back": "no Python reads a sentence of a finding back",
+    "read_back": "no code reads a sentence of a finding or an error back",
     "python_check": "ruff check finds nothing",
     "python_format": "ruff format changes nothing",
     "exceptions": "the list of exceptions allows no more than in earlier commits",
