@@ -1,10 +1,12 @@
 """No file is unused: a header is included, a source compiled, a script run, a template read.
 
-A source is compiled if CMake's lists above it take the whole folder, or if one or a script names
-it; programs (main.cc, *_main.cc, *_bench.cc, *_fuzz.cc) have to be named. All else is used if
-another file has its name, or if it lies in a folder whose files are found by a pattern.
+A source is compiled if CMake's lists above it take the whole folder, or if one or a script names it;
+programs (main.cc, *_main.cc, *_bench.cc, *_fuzz.cc) have to be named. A module of Python is used if
+another imports it; it and all else are if code, and not only a document, has the file's name, or if
+it lies in a folder whose files are found by a pattern.
 """
 
+import ast
 import posixpath
 import re
 from pathlib import PurePosixPath
@@ -20,6 +22,10 @@ FOUND = {
     r"^verify/subjects/.*\.py$": "verify/python/CMakeLists.txt",
     r"_test\.py$": "ci/CMakeLists.txt",
     r"^ci/tidy_rules/": "ci/tidy",
+    r"^ci/requirements/torch-.*\.txt$": "ci/setup",
+    r"^ci/(?:nightly|reproduce|test|verify|mutate|tidy)$|^\.ci/": "CONTRIBUTING.md",
+    r"^fixtures/(?:issues/)?cases/.*\.json$": "verify/selftest/CMakeLists.txt",
+    r"^fixtures/examples/.*\.py$": "verify/python/README.md",
 }
 _PROGRAM = re.compile(r"(?:^|_)(?:main|bench|fuzz)$")
 
@@ -70,21 +76,43 @@ def takes_own(listed) -> bool:
 
 
 def unnamed(tree):
-    """Scripts, templates and included lists that no other file has the name of."""
-    texts = {
-        p: tree.text(p) for p in tree.files if p.endswith(_CODE) or "." not in PurePosixPath(p).name
-    }
-    for path in [*tree.python, *tree.named(".j2", ".inc", ".map")]:
+    """Scripts, modules, data and templates that nothing imports and no code has the name of."""
+    texts = {p: tree.text(p) for p in tree.files if is_code(p)}
+    imports = {path: imported_by(tree, path) for path in tree.python}
+    for path in [*tree.python, *tree.named(*_DATA), *tree.shell]:
         place = PurePosixPath(path)
-        if place.stem in ("__init__", "__main__") or any(
+        if place.name in _KNOWN_TO_TOOLS or any(
             re.search(pattern, path) and tree.exists(by) for pattern, by in FOUND.items()
         ):
             continue
-        name = re.compile(rf"(?<![\w]){re.escape(place.stem)}(?![\w])")
+        if any(place.stem in stems for other, stems in imports.items() if other != path):
+            continue
+        before = "(?<=/)" if path in tree.shell else r"(?<![\w.-])"  # its name may be any word
+        name = re.compile(rf"{before}{re.escape(place.name)}(?![\w-])|-m {place.stem}\b")
         if not any(name.search(text) for other, text in texts.items() if other != path):
             yield Finding(
                 path, 1, "nothing names it: expected a file that imports, runs or reads it"
             )
 
 
-_CODE = (".py", ".cc", ".h", ".cmake", ".txt", ".toml", ".j2", ".md")
+def imported_by(tree, path) -> set[str]:
+    """Names of modules, and what may be one."""
+    found = set()
+    for node in ast.walk(ast.parse(tree.text(path), path)):
+        if isinstance(node, ast.Import):
+            found |= {part for one in node.names for part in one.name.split(".")}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {*(node.module or "").split("."), *(one.name for one in node.names)}
+    return found
+
+
+def is_code(path) -> bool:
+    return path.endswith(_CODE) or "." not in PurePosixPath(path).name
+
+
+_CODE = (".py", ".cc", ".h", ".cmake", ".txt", ".toml", ".j2", ".in")
+_DATA = (".j2", ".inc", ".map", ".in", ".cmake", ".txt", ".json", ".toml")
+_KNOWN_TO_TOOLS = {
+    "__init__.py", "__main__.py", "conftest.py", "CMakeLists.txt", "CMakePresets.json",
+    "pyproject.toml",
+}  # fmt: skip

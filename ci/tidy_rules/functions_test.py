@@ -25,3 +25,26 @@ def test_of_a_google_test_both_names_tell(tree_of):
     text = "TEST(Digest, AddsUp) {\n" + "  Call();\n" * 80 + "}\n"
     (found,) = functions.check(tree_of({"a_test.cc": text}))
     assert found.key == "a_test.cc:TEST(Digest,AddsUp)"
+
+
+def test_a_lambda_is_a_part_of_its_function(tree_of):
+    text = (
+        "int Sum(int a) {\n  const auto add = [&](int b) {\n" + "    a += b;\n" * 70 + "  };\n}\n"
+    )
+    (found,) = functions.check(tree_of({"a.cc": text}))
+    assert (found.line, found.size, found.key) == (1, 74, "a.cc:Sum")
+
+
+def test_a_lambda_in_no_function_is_counted(tree_of):
+    text = 'namespace {\n// [a]{\nconst auto kAdd = [](int a) -> int {\n  Call("}");\n'
+    text += "  Call();\n" * 68 + "};\nint kList[] = {\n" + "  1,\n" * 80 + "};\n}\n"
+    (found,) = functions.check(tree_of({"a.cc": text}))
+    assert (found.line, found.size) == (3, 71)
+    assert not list(functions.check(tree_of({"a.cc": text.replace("  Call();\n", "", 1)})))
+
+
+def test_what_a_module_does_is_counted_and_what_it_defines_is_not(tree_of):
+    defined = '"""A script."""\nimport sys\n\nTABLE = {\n' + '    "a": 1,\n' * 80 + "}\n"
+    (found,) = functions.check(tree_of({"b.py": defined + "print(1)\n" * 71}))
+    assert (found.line, found.size, found.key) == (1, 71, "b.py:module")
+    assert not list(functions.check(tree_of({"b.py": defined + "print(1)\n" * 70})))

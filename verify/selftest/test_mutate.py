@@ -58,7 +58,8 @@ class Verdicts(CommandTest):
         """What a soak leaves that met cases of these (verdict, reason, properties, exit)."""
         cases = [
             {"case": {}, "numbered": True,
-             "outcome": {"index": index, "verdict": verdict, "reason": reason, "exit": "".join(ended),
+             "outcome": {"index": index, "verdict": verdict, "reason": reason,
+                         "exit": "".join(ended),
                          "findings": [[one, "kind"] for one in properties]}}
             for index, (verdict, reason, properties, *ended) in enumerate(outcomes)
         ]  # fmt: skip
