@@ -1,9 +1,9 @@
 """No file is unused: a header is included, a source compiled, a script run, a template read.
 
-A source is compiled if CMake's lists above it take the whole folder, or if one or a script names it;
-programs (main.cc, *_main.cc, *_bench.cc, *_fuzz.cc) have to be named. A module of Python is used if
-another imports it; it and all else are if code, and not only a document, has the file's name, or if
-it lies in a folder whose files are found by a pattern.
+A source is compiled if CMake's lists above it take the whole folder, or if one or a script names
+it; programs (main.cc, *_main.cc, *_bench.cc, *_fuzz.cc) have to be named. A module of Python is
+used if another imports it; it and all else are if code, and not only a document, has the file's
+name, or if it lies in a folder whose files are found by a pattern.
 """
 
 import ast

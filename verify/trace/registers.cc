@@ -59,9 +59,13 @@ void SetArgument(pid_t thread, const Decision::Argument& argument) {
   Set(thread, kArguments.at(static_cast<size_t>(argument.index)), argument.value);
 }
 
+void SetResult(pid_t thread, int64_t result) {
+  Set(thread, kResult, static_cast<uint64_t>(result));
+}
+
 void SkipCall(pid_t thread, int64_t result) {
   Set(thread, kNumber, static_cast<uint64_t>(-1));
-  Set(thread, kResult, static_cast<uint64_t>(result));
+  SetResult(thread, result);
 }
 
 }  // namespace shardproof::trace

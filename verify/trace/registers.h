@@ -23,6 +23,7 @@ std::optional<int64_t> ReadResult(pid_t thread);
 // A thread that is gone does not mind.
 
 void SetArgument(pid_t thread, const Decision::Argument& argument);
+void SetResult(pid_t thread, int64_t result);
 /// At the stop of a filter: the call is not done.
 void SkipCall(pid_t thread, int64_t result);
 

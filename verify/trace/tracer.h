@@ -45,6 +45,7 @@ struct Decision {
   Kind kind = Kind::kGoOn;
   int64_t answer = 0;               ///< of kAnswer: the result, or -errno
   std::optional<Argument> replace;  ///< of kGoOn: an argument, such as how many bytes are written
+  std::optional<int64_t> result;    ///< of kGoOn: what the caller is told, whatever it gave
   std::chrono::milliseconds delay{0};  ///< before kGoOn or kAnswer; only this thread waits
   bool leave = true;  ///< of kGoOn: whether Leave is called; without, it costs half
 

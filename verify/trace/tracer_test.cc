@@ -179,6 +179,19 @@ TEST_F(Tracer, GivesAnErrorThatTheProgramSees) {
   EXPECT_EQ(told.left, 0);
 }
 
+TEST_F(Tracer, FailsWhatWasDone) {
+  Told told;
+  told.enter = [](const Call&) { return Decision{.result = -ENOSPC}; };
+  const Outcome outcome = Traced({"python3", "-c",
+                                  "import os\n"
+                                  "try: os.mkdir('made')\n"
+                                  "except OSError as e: print(e.strerror)\n"},
+                                 {SYS_mkdir}, told);
+  EXPECT_EQ(outcome.wait_status, 0);
+  EXPECT_EQ(Output(), "No space left on device\n");
+  EXPECT_TRUE(fs::exists(root_ / "made"));
+}
+
 TEST_F(Tracer, ShortensAWriteAndLeavesTheRegistersAsTheyWere) {
   Told told;
   bool first = true;

@@ -235,7 +235,7 @@ void Tree::LetGo(pid_t thread, Thread& state) {
     state.call.reset();
   } else {
     if (decision.replace) SetArgument(thread, *decision.replace);
-    if (!decision.leave && !decision.replace) state.call.reset();
+    if (!decision.leave && !decision.replace && !decision.result) state.call.reset();
   }
   Resume(thread);
 }
@@ -251,6 +251,7 @@ void Tree::HandleLeave(pid_t thread) {
   if (const auto& replaced = state.decision.replace) {
     SetArgument(thread, {replaced->index, call.arguments.at(static_cast<size_t>(replaced->index))});
   }
+  if (state.decision.result) SetResult(thread, *state.decision.result);
   if (state.decision.leave) listener_.Leave(call);
   Resume(thread);
   AskThoseWhoWait();
