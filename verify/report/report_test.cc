@@ -85,6 +85,24 @@ TEST_F(Reports, TerminalFailureIsAboutTenLinesAndStandsAlone) {
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
 }
 
+TEST_F(Reports, TerminalSaysWhatTheMessageLeavesOut) {
+  const auto text_with = [&](const Finding::InMessage& in_message) {
+    Finding finding = SampleFinding();
+    finding.in_message = in_message;
+    failing_.properties[2].judgement = Judgement();
+    failing_.properties[2].judgement.Found(finding);
+    return TerminalReport(failing_, {});
+  };
+  const std::string all = text_with({});
+  for (const char* label : {"\n  expected  ", "\n  seen      ", "\n  likely    "}) {
+    EXPECT_THAT(all, Not(HasSubstr(label)));
+  }
+  const std::string none = text_with({.expected = false, .seen = false, .explanation = false});
+  EXPECT_THAT(none, HasSubstr("\n  expected  0.01446533203125 (0x3c6d)\n"));
+  EXPECT_THAT(none, HasSubstr("\n  seen      nan (0xffff)\n"));
+  EXPECT_THAT(none, HasSubstr("\n  likely    never written"));
+}
+
 TEST_F(Reports, TerminalBeginsWithTheVerdictAndTheFindings) {
   const std::string text = TerminalReport(failing_, {});
   EXPECT_EQ(text.find("shardproof: fail, 1 finding: reference on 4 ranks (dp_shard 4)"), 0u);
