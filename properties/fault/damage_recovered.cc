@@ -56,6 +56,7 @@ void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, const Faul
   }
   for (const RankEvidence& rank : phase.ranks) {
     judgement.Compared();
+    // As a person finds it in the text of the error, which is what must be so.
     const bool names =
         std::any_of(rank.errors.begin(), rank.errors.end(), [&](const ErrorRecord& error) {
           return error.message.find("digest") != std::string::npos &&

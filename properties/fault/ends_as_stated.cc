@@ -140,6 +140,7 @@ class Judging {
     Add(rank, "not-named", "does not say which rank it was, and what: " + error.message);
   }
 
+  /// As a person finds it in the text of the error, which is what must be so.
   bool TellsWhatFailed(int64_t own, const ErrorRecord& error) const {
     return std::any_of(struck_.failed.begin(), struck_.failed.end(), [&](const auto& failed) {
       const auto& [rank, what] = failed;

@@ -21,7 +21,7 @@ std::optional<OpenFile> LookAt(pid_t thread, int descriptor) {
   struct stat facts {};
   const std::string link = fmt::format("/proc/{}/fd/{}", thread, descriptor);
   if (::stat(link.c_str(), &facts) != 0) return std::nullopt;
-  // A directory that is removed may keep a link to itself; its path then ends so too.
+  // A directory that is removed may keep a link to itself; the kernel then ends its path so too.
   file.has_name = facts.st_nlink > 0 && !(S_ISDIR(facts.st_mode) && path->ends_with(" (deleted)"));
   file.is_directory = S_ISDIR(facts.st_mode);
   file.is_regular = S_ISREG(facts.st_mode);
