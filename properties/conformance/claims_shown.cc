@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "verify/verdict/holders.h"
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
@@ -19,10 +20,11 @@ std::set<std::string> PlacementsIn(const PhaseEvidence& phase) {
       if (stage.of != "model" || (stage.name != Stage::kReady && stage.name != Stage::kRestored))
         continue;
       for (const auto& [name, state] : stage.tensors) {
-        const auto& placements = rank.Descriptor(state).placements;
-        for (size_t axis = 0; axis < placements.size(); ++axis) {
-          const bool is_split = axis >= phase.mesh.size() || phase.mesh[axis].size > 1;
-          if (is_split) kinds.insert(placements[axis].kind);
+        const TensorDescriptor& descriptor = rank.Descriptor(state);
+        const std::vector<AxisCase>& axes = MeshOf(phase, rank, descriptor).axes;
+        for (size_t axis = 0; axis < descriptor.placements.size(); ++axis) {
+          const bool is_split = axis >= axes.size() || axes[axis].size > 1;
+          if (is_split) kinds.insert(descriptor.placements[axis].kind);
         }
       }
     }

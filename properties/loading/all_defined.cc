@@ -1,6 +1,7 @@
 // loading.all_defined: once a model is ready, every rank has every tensor, and each has a value.
 #include <set>
 
+#include "verify/verdict/holders.h"
 #include "verify/verdict/select.h"
 
 namespace shardproof::loading::all_defined {
@@ -13,13 +14,16 @@ void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std:
   for (const auto& [name, tensor] : evidence.oracle.declared) names.insert(name);
 
   FindingsByRank findings(phase, stage);
-  for (const RankEvidence& rank : phase.ranks) {
-    const StageRecord* record = rank.Stage(stage);
-    if (record == nullptr || !record->complete) continue;
-    for (const std::string& name : names) {
-      judgement.Compared();
+  for (const std::string& name : names) {
+    const Holders holders = HoldersOf(phase, stage, name);
+    for (const RankEvidence& rank : phase.ranks) {
+      const StageRecord* record = rank.Stage(stage);
+      if (record == nullptr || !record->complete) continue;
       const auto state = record->tensors.find(name);
-      if (state == record->tensors.end()) {
+      const bool is_absent = state == record->tensors.end();
+      if (is_absent && !holders.Expects(rank.rank)) continue;
+      judgement.Compared();
+      if (is_absent) {
         const bool is_declared = evidence.oracle.declared.contains(name);
         findings.Add(name, "absent",
                      is_declared ? "the model declares this tensor, and it is not there"
@@ -60,7 +64,8 @@ void CheckContradictions(const PhaseEvidence& phase, Judgement& judgement) {
 }
 
 /// At `ready` and `restored` every rank has every tensor that the model declares or that any
-/// rank has, and its content is defined; nothing on meta is said to be defined.
+/// rank has, but for those that the evidence says other ranks hold, and its content is defined;
+/// nothing on meta is said to be defined.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     for (const std::string& stage : FinalStages(*phase, judgement)) {

@@ -85,18 +85,19 @@ class DescriptorCheck {
 std::vector<int64_t> LocalShape(const PhaseEvidence& phase, const RankEvidence& rank,
                                 const TensorDescriptor& descriptor) {
   std::vector<int64_t> local = descriptor.shape;
+  const MeshOfTensor mesh = MeshOf(phase, rank, descriptor);
   for (size_t axis = 0; axis < descriptor.placements.size(); ++axis) {
     const PlacementRecord& placement = descriptor.placements[axis];
-    if (placement.kind == "strided_shard" || placement.kind == "flat_shard") {
+    if (placement.kind != "shard" && placement.kind.ends_with("shard")) {
       return descriptor.local_shape;
     }
     if (placement.kind != "shard") continue;
     const auto dim = static_cast<size_t>(placement.dim);
-    if (axis >= phase.mesh.size() || axis >= rank.coordinates.size() || dim >= local.size()) {
+    if (axis >= mesh.axes.size() || axis >= mesh.coordinates.size() || dim >= local.size()) {
       return descriptor.local_shape;  // sharding.chunk_rule reports it
     }
-    const int64_t chunk = (local[dim] + phase.mesh[axis].size - 1) / phase.mesh[axis].size;
-    local[dim] = std::clamp<int64_t>(local[dim] - rank.coordinates[axis] * chunk, 0, chunk);
+    const int64_t chunk = (local[dim] + mesh.axes[axis].size - 1) / mesh.axes[axis].size;
+    local[dim] = std::clamp<int64_t>(local[dim] - mesh.coordinates[axis] * chunk, 0, chunk);
   }
   return local;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "verify/verdict/holders.h"
 #include "verify/verdict/runs.h"
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
@@ -57,41 +58,40 @@ bool IsCut(const PlacementRecord& placement) {
 
 /// Whether axes further right that cut the same dim, some of them or all, make so many pieces of it
 /// as the strided shard on `axis` says: no other axis can have cut it before.
-bool HasItsPieces(const PhaseEvidence& phase, const TensorDescriptor& descriptor, size_t axis) {
+bool HasItsPieces(const MeshOfTensor& mesh, const TensorDescriptor& descriptor, size_t axis) {
   const PlacementRecord& strided = descriptor.placements[axis];
   std::set<int64_t> pieces = {1};
   for (size_t right = axis + 1; right < descriptor.placements.size(); ++right) {
     const PlacementRecord& placement = descriptor.placements[right];
     if (!IsCut(placement) || placement.dim != strided.dim) continue;
     for (const int64_t fewer : std::set<int64_t>(pieces))
-      pieces.insert(fewer * phase.mesh[right].size);
+      pieces.insert(fewer * mesh.axes[right].size);
   }
   return pieces.contains(strided.split_factor);
 }
 
 /// What is wrong with the descriptor's own figures, or empty.
-std::string Malformed(const PhaseEvidence& phase, const RankEvidence& rank,
-                      const TensorDescriptor& descriptor) {
-  if (descriptor.placements.size() != phase.mesh.size() ||
-      rank.coordinates.size() != phase.mesh.size()) {
+std::string Malformed(const MeshOfTensor& mesh, const TensorDescriptor& descriptor) {
+  if (descriptor.placements.size() != mesh.axes.size() ||
+      mesh.coordinates.size() != mesh.axes.size()) {
     return fmt::format("{} placements and {} coordinates for a mesh of {} axes",
-                       descriptor.placements.size(), rank.coordinates.size(), phase.mesh.size());
+                       descriptor.placements.size(), mesh.coordinates.size(), mesh.axes.size());
   }
-  for (size_t axis = 0; axis < phase.mesh.size(); ++axis) {
-    if (rank.coordinates[axis] < 0 || rank.coordinates[axis] >= phase.mesh[axis].size) {
-      return fmt::format("coordinate {} on an axis of {} ranks", rank.coordinates[axis],
-                         phase.mesh[axis].size);
+  for (size_t axis = 0; axis < mesh.axes.size(); ++axis) {
+    if (mesh.coordinates[axis] < 0 || mesh.coordinates[axis] >= mesh.axes[axis].size) {
+      return fmt::format("coordinate {} on an axis of {} ranks", mesh.coordinates[axis],
+                         mesh.axes[axis].size);
     }
     const PlacementRecord& placement = descriptor.placements[axis];
     if (IsCut(placement) &&
         (placement.dim < 0 || placement.dim >= static_cast<int64_t>(descriptor.shape.size()))) {
       return fmt::format("sharded on dim {} of {} dims", placement.dim, descriptor.shape.size());
     }
-    if (placement.kind == "strided_shard" && !HasItsPieces(phase, descriptor, axis)) {
+    if (placement.kind == "strided_shard" && !HasItsPieces(mesh, descriptor, axis)) {
       return fmt::format(
           "a strided shard on axis {} of {} pieces of dim {}, which the axes to its right "
           "do not make",
-          phase.mesh[axis].name, placement.split_factor, placement.dim);
+          mesh.axes[axis].name, placement.split_factor, placement.dim);
     }
   }
   return "";
@@ -99,8 +99,7 @@ std::string Malformed(const PhaseEvidence& phase, const RankEvidence& rank,
 
 /// The block of the tensor that the placements give this rank: axes in order, each cutting what the
 /// ones before it left.
-std::vector<Indices> BoxOf(const PhaseEvidence& phase, const RankEvidence& rank,
-                           const TensorDescriptor& descriptor) {
+std::vector<Indices> BoxOf(const MeshOfTensor& mesh, const TensorDescriptor& descriptor) {
   std::vector<Indices> box;
   for (const int64_t size : descriptor.shape) {
     box.emplace_back();
@@ -110,8 +109,8 @@ std::vector<Indices> BoxOf(const PhaseEvidence& phase, const RankEvidence& rank,
     const PlacementRecord& placement = descriptor.placements[axis];
     if (!IsCut(placement)) continue;
     Indices& indices = box[static_cast<size_t>(placement.dim)];
-    const auto size = static_cast<uint64_t>(phase.mesh[axis].size);
-    const auto coordinate = static_cast<uint64_t>(rank.coordinates[axis]);
+    const auto size = static_cast<uint64_t>(mesh.axes[axis].size);
+    const auto coordinate = static_cast<uint64_t>(mesh.coordinates[axis]);
     const bool strided = placement.kind == "strided_shard";
     indices = StridedChunkOf(indices, strided ? static_cast<uint64_t>(placement.split_factor) : 1,
                              size, coordinate);
@@ -139,13 +138,14 @@ std::string StretchesText(const std::vector<Stretch>& stretches) {
 void CheckTensor(const PhaseEvidence& phase, const RankEvidence& rank, const std::string& stage,
                  const std::string& name, const TensorDescriptor& descriptor,
                  Judgement& judgement) {
-  const std::string malformed = Malformed(phase, rank, descriptor);
+  const MeshOfTensor mesh = MeshOf(phase, rank, descriptor);
+  const std::string malformed = Malformed(mesh, descriptor);
   judgement.Compared();
   if (!malformed.empty()) {
     judgement.Found(FindingAt(phase, stage, name, "malformed", {rank.rank}, malformed));
     return;
   }
-  const std::vector<Indices> box = BoxOf(phase, rank, descriptor);
+  const std::vector<Indices> box = BoxOf(mesh, descriptor);
   const auto expected = ExpandBox(descriptor.shape, box);
   const auto seen = Expand(descriptor.owned);
   if (!expected || !seen) {
@@ -180,7 +180,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       for (const StageRecord& stage : rank.stages) {
         for (const auto& [name, state] : stage.tensors) {
           const TensorDescriptor& descriptor = rank.Descriptor(state);
-          const bool other = Has(descriptor, "flat_shard");
+          const bool other = Has(descriptor, "flat_shard") || Has(descriptor, "uneven_shard");
           other_rule = other_rule || other;
           const bool sharded = Has(descriptor, "shard") || Has(descriptor, "strided_shard");
           if (!sharded || other) continue;
@@ -190,7 +190,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       }
     }
   }
-  judgement.Skipped(other_rule ? "flat shards are cut by no dim" : "nothing is sharded");
+  judgement.Skipped(other_rule ? "the shards are cut by no such rule" : "nothing is sharded");
 }
 
 const PropertyRegistration kRegistration{{

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "verify/verdict/holders.h"
 #include "verify/verdict/locate.h"
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
@@ -22,13 +23,15 @@ std::string PlacementText(const TensorDescriptor& descriptor) {
   return ListSome(parts, parts.size());
 }
 
-void CheckDescriptors(const PhaseEvidence& phase, const std::string& stage, const std::string& name,
-                      FindingsByRank& findings, Judgement& judgement) {
+/// \param holders  ranks of the phase. loading.all_defined reports one that lacks the tensor.
+void CheckDescriptors(const PhaseEvidence& phase, const std::vector<int64_t>& holders,
+                      const std::string& stage, const std::string& name, FindingsByRank& findings,
+                      Judgement& judgement) {
   const RankEvidence* first_rank = nullptr;
   const TensorDescriptor* first = nullptr;
-  for (const RankEvidence& rank : phase.ranks) {
+  for (const int64_t number : holders) {
+    const RankEvidence& rank = phase.ranks[static_cast<size_t>(number)];
     const TensorDescriptor* own = FindTensor(rank, stage, name).descriptor;
-    if (own == nullptr) continue;  // loading.all_defined reports a rank that lacks it
     if (first == nullptr) {
       first_rank = &rank;
       first = own;
@@ -51,7 +54,7 @@ void CheckDescriptors(const PhaseEvidence& phase, const std::string& stage, cons
   }
 }
 
-/// Replicas against the first of them, which rank 0 is part of.
+/// Replicas against the first of them, which rank 0 is part of if it has the tensor.
 void CheckReplicas(const Evidence& evidence, const PhaseEvidence& phase, const std::string& stage,
                    const std::string& name, const std::vector<Image>& images,
                    Judgement& judgement) {
@@ -83,17 +86,26 @@ void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std:
                 Judgement& judgement) {
   FindingsByRank findings(phase, stage);
   for (const std::string& name : TensorNames(phase, stage)) {
-    CheckDescriptors(phase, stage, name, findings, judgement);
+    const Holders holders = HoldersOf(phase, stage, name);
     const std::vector<Image> images = DefinedImages(phase, stage, name, judgement);
-    CheckReplicas(evidence, phase, stage, name, images, judgement);
-    if (stage == Stage::kReady) CheckShards(evidence, phase, name, images, judgement);
+    for (const std::vector<int64_t>& ranks : holders.tensors) {
+      CheckDescriptors(phase, ranks, stage, name, findings, judgement);
+      const std::vector<Image> replicas = ReplicasOf(ranks, images);
+      CheckReplicas(evidence, phase, stage, name, replicas, judgement);
+      if (stage == Stage::kReady) CheckShards(evidence, phase, name, replicas, judgement);
+    }
+    if (!holders.unstated.empty()) {
+      judgement.Inconclusive(fmt::format(
+          "{} at `{}` was not compared: nobody said which ranks hold the same", name, stage));
+    }
   }
   findings.Report(judgement);
 }
 
 /// At `ready` and `restored`, and at every stage of training, every replica has rank 0's
 /// digest, the shards of a tensor add up to what rank 0 had at `loaded`, and dtype, shape,
-/// placements, requires_grad and kind are alike on all ranks.
+/// placements, requires_grad and kind are alike on all ranks. Where the evidence says which ranks
+/// hold a tensor, all of it is asked of these.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     for (const std::string& stage : FinalStages(*phase, judgement)) {

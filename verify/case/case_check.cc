@@ -36,14 +36,21 @@ std::string NameFault(const std::string& name) {
   return "";
 }
 
-int64_t CheckMesh(const std::vector<AxisCase>& mesh, const std::string& pointer,
+/// \param is_subject  its axes may have any names
+int64_t CheckMesh(const std::vector<AxisCase>& mesh, const std::string& pointer, bool is_subject,
                   Complaint& complaint) {
+  const NameTable& known = KnownAxes();
   int64_t ranks = 1;
   std::set<std::string> names;
   for (size_t i = 0; i < mesh.size(); ++i) {
     const std::string at = fmt::format("{}/{}", pointer, i);
-    if (!names.insert(mesh[i].name).second) {
-      complaint.Say(at + "/name", fmt::format("axis \"{}\" is given twice", mesh[i].name));
+    const std::string& name = mesh[i].name;
+    if (is_subject && name.empty()) complaint.Expected(at + "/name", "a name", name);
+    if (!is_subject && std::find(known.begin(), known.end(), name) == known.end()) {
+      complaint.Expected(at + "/name", "one of " + ListNames(known), name);
+    }
+    if (!names.insert(name).second) {
+      complaint.Say(at + "/name", fmt::format("axis \"{}\" is given twice", name));
     }
     if (__builtin_mul_overflow(ranks, mesh[i].size, &ranks) || ranks > kRanksMax) {
       complaint.Say(pointer, fmt::format("expected a product of sizes of at most {} ranks, found "
@@ -306,13 +313,14 @@ void CheckModel(const ModelCase& model, Complaint& complaint) {
 }  // namespace
 
 void CheckCase(const Case& test_case, Complaint& complaint) {
-  if (test_case.subject != "reference" && !test_case.subject.ends_with(".py")) {
+  const bool is_subject = test_case.subject != "reference";
+  if (is_subject && !test_case.subject.ends_with(".py")) {
     complaint.Say("/subject", "expected \"reference\" or the path of a Python file, found \"" +
                                   test_case.subject + "\"");
   }
   if (test_case.mesh.empty()) complaint.Say("/mesh", "expected at least one axis, found none");
-  CheckMesh(test_case.mesh, "/mesh", complaint);
-  CheckMesh(test_case.resume_mesh, "/resume_mesh", complaint);
+  CheckMesh(test_case.mesh, "/mesh", is_subject, complaint);
+  CheckMesh(test_case.resume_mesh, "/resume_mesh", is_subject, complaint);
   CheckModel(test_case.model, complaint);
   for (size_t i = 0; i < test_case.faults.size(); ++i) {
     if (!test_case.faults[i].id.empty()) continue;

@@ -239,12 +239,6 @@ json FieldsToJson(const FieldTable<Struct>& table, const Struct& from) {
 
 }  // namespace
 
-std::vector<AxisCase> ParseAxes(FieldReader& fields, const char* name) {
-  std::vector<AxisCase> mesh;
-  ReadMembers(fields, name, AxisFields(), mesh);
-  return mesh;
-}
-
 TensorCase ParseTensorCase(const JsonValue& value, const std::string& pointer,
                            Complaint& complaint) {
   TensorCase tensor;

@@ -26,7 +26,6 @@ TensorCase ParseTensorCase(const JsonValue& value, const std::string& pointer,
                            Complaint& complaint);
 
 nlohmann::json AxesToJson(const std::vector<AxisCase>& mesh);
-std::vector<AxisCase> ParseAxes(FieldReader& fields, const char* name);
 
 /// Complains of what the types alone cannot rule out: sizes, names, ties, contradictions.
 void CheckCase(const Case& test_case, Complaint& complaint);

@@ -330,9 +330,9 @@ const FieldTable<AxisCase> kAxisFields = {
     {&AxisCase::name,
      {.name = "name",
       .doc = "dp_shard shards parameters, dp_replicate replicates them (HSDP), tp is a data-only "
-             "tensor-parallel axis, ep is the expert mesh.",
+             "tensor-parallel axis, ep is the expert mesh. A subject's axes have any names.",
       .required = true,
-      .names = KnownAxes,
+      .schema = R"({"minLength": 1})",
       .draw = kWithWhole}},
     {&AxisCase::size,
      {.name = "size",

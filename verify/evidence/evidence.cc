@@ -35,6 +35,10 @@ const StageRecord* RankEvidence::Stage(const StageKey& key) const {
   return nullptr;
 }
 
+const GroupsRecord* RankEvidence::Groups(const TensorDescriptor& descriptor) const {
+  return descriptor.groups < 0 ? nullptr : &groups.at(static_cast<size_t>(descriptor.groups));
+}
+
 const TensorDescriptor& RankEvidence::Descriptor(const TensorState& state) const {
   if (state.descriptor < 0 || state.descriptor >= static_cast<int64_t>(descriptors.size())) {
     throw std::out_of_range("rank " + std::to_string(rank) + " refers to descriptor " +

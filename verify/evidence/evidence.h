@@ -24,7 +24,7 @@ enum class Content { kNone, kUndefined, kDefined };
 
 /// How a tensor lies on one mesh axis.
 struct PlacementRecord {
-  std::string kind;          ///< "replicate", "shard", "partial", "strided_shard", "flat_shard"
+  std::string kind;          ///< as FORMAT.md lists them
   int64_t dim = 0;           ///< tensor dim, for the shard kinds
   int64_t split_factor = 1;  ///< strided_shard only
 };
@@ -35,6 +35,21 @@ struct OwnedRun {
   uint64_t length = 0;
   uint64_t count = 1;
   uint64_t stride = 0;
+};
+
+/// A mesh that tensors of a rank lie on.
+struct MeshRecord {
+  std::vector<AxisCase> axes;
+  std::vector<int64_t> coordinates;  ///< of the rank, one per axis
+};
+
+/// Which ranks hold a tensor together with this one. Each list is sorted and has this rank.
+struct GroupsRecord {
+  std::vector<int64_t> whole;    ///< their parts make up the tensor
+  std::vector<int64_t> alike;    ///< they have the same part
+  std::vector<int64_t> members;  ///< all that have a part of it or of a replica
+  bool stated = true;       ///< false: nobody said which ranks, so none is held against another
+  bool named_once = false;  ///< no other tensor of the job has its name
 };
 
 /// What a tensor is, as one rank saw it; written once and referred to by `id`. A change (sharding,
@@ -48,7 +63,9 @@ struct TensorDescriptor {
   std::vector<int64_t> shape;  ///< global
   std::vector<int64_t> local_shape;
   std::vector<int64_t> local_stride;
-  std::vector<PlacementRecord> placements;  ///< one per mesh axis; empty: not distributed
+  std::vector<PlacementRecord> placements;  ///< one per axis of its mesh; empty: not distributed
+  int64_t mesh = -1;                        ///< of RankEvidence::meshes; -1: the rank's own mesh
+  int64_t groups = -1;  ///< of RankEvidence::groups; -1: as placements and coordinates have it
   std::vector<OwnedRun> owned;
   int64_t alias_group = -1;  ///< tensors of one rank and stage with the same number share storage
   int64_t identity = -1;     ///< stable handle of the parameter object; changes if it was rebuilt
@@ -195,6 +212,8 @@ struct RankEvidence {
   std::string host;
   int64_t process_id = 0;
   std::vector<TensorDescriptor> descriptors;  ///< index = id
+  std::vector<MeshRecord> meshes;             ///< likewise; those that are not the rank's own
+  std::vector<GroupsRecord> groups;           ///< likewise
   std::vector<StageRecord> stages;            ///< in the order they were reached
   std::vector<CollectiveRecord> collectives;
   std::vector<FaultRecord> faults;
@@ -212,6 +231,8 @@ struct RankEvidence {
 
   const StageRecord* Stage(const StageKey& key) const;  ///< by StageRecord::Key
   const TensorDescriptor& Descriptor(const TensorState& state) const;
+  /// Null where placements and coordinates say it.
+  const GroupsRecord* Groups(const TensorDescriptor& descriptor) const;
 };
 
 /// One launch of the subject: one mesh, one strategy.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <set>
 
 #include "src/digest/digest.h"
@@ -35,6 +36,10 @@ class FactsReader {
  private:
   void Rank(FieldReader& fields);
   void Tensor(FieldReader& fields);
+  void Mesh(FieldReader& fields);
+  void Groups(FieldReader& fields);
+  bool IsNext(FieldReader& fields, int64_t id, size_t known);
+  void Refers(FieldReader& fields, const char* to, int64_t id, size_t known);
   void BeginStage(FieldReader& fields);
   void State(FieldReader& fields);
   void Gone(FieldReader& fields);
@@ -80,14 +85,48 @@ void FactsReader::Rank(FieldReader& fields) {
   }
 }
 
+bool FactsReader::IsNext(FieldReader& fields, int64_t id, size_t known) {
+  if (id != static_cast<int64_t>(known)) {
+    fields.complaint().Say("/id", fmt::format("expected {}, the next one, found {}", known, id));
+  }
+  return fields.ok();
+}
+
+/// An id of what was written before; -1 refers to nothing.
+void FactsReader::Refers(FieldReader& fields, const char* to, int64_t id, size_t known) {
+  if (id < static_cast<int64_t>(known)) return;
+  fields.complaint().Say(fields.PointerTo(to),
+                         fmt::format("expected an id below {}, found {}", known, id));
+}
+
 void FactsReader::Tensor(FieldReader& fields) {
   TensorDescriptor descriptor = ParseDescriptor(fields);
-  const auto expected = static_cast<int64_t>(rank_.descriptors.size());
-  if (descriptor.id != expected) {
-    return fields.complaint().Say(
-        "/id", fmt::format("expected {}, the next one, found {}", expected, descriptor.id));
+  Refers(fields, "mesh", descriptor.mesh, rank_.meshes.size());
+  Refers(fields, "groups", descriptor.groups, rank_.groups.size());
+  if (IsNext(fields, descriptor.id, rank_.descriptors.size())) {
+    rank_.descriptors.push_back(std::move(descriptor));
   }
-  if (fields.ok()) rank_.descriptors.push_back(std::move(descriptor));
+}
+
+void FactsReader::Mesh(FieldReader& fields) {
+  int64_t id = 0;
+  fields.Required("id", id, 0);
+  MeshRecord mesh = ParseMeshRecord(fields);
+  if (IsNext(fields, id, rank_.meshes.size())) rank_.meshes.push_back(std::move(mesh));
+}
+
+void FactsReader::Groups(FieldReader& fields) {
+  int64_t id = 0;
+  fields.Required("id", id, 0);
+  GroupsRecord groups = ParseGroupsRecord(fields);
+  for (const auto* list : {&groups.whole, &groups.alike, &groups.members}) {
+    if (!std::binary_search(list->begin(), list->end(), rank_.rank) ||
+        !std::is_sorted(list->begin(), list->end())) {
+      fields.complaint().Say(
+          "", fmt::format("expected sorted ranks with rank {} in each list", rank_.rank));
+    }
+  }
+  if (IsNext(fields, id, rank_.groups.size())) rank_.groups.push_back(std::move(groups));
 }
 
 void FactsReader::BeginStage(FieldReader& fields) {
@@ -206,6 +245,8 @@ void FactsReader::Closing(FieldReader& fields) {
 void FactsReader::Dispatch(const std::string& record, FieldReader& fields) {
   if (record == "rank") return Rank(fields);
   if (record == "tensor") return Tensor(fields);
+  if (record == "mesh") return Mesh(fields);
+  if (record == "groups") return Groups(fields);
   if (record == "stage") return BeginStage(fields);
   if (record == "state") return State(fields);
   if (record == "gone") return Gone(fields);

@@ -24,7 +24,8 @@ const NameTable& EvidenceKinds() {
 }
 
 const NameTable& PlacementNames() {
-  static const NameTable names = {"replicate", "shard", "partial", "strided_shard", "flat_shard"};
+  static const NameTable names = {"replicate",     "shard",      "partial",
+                                  "strided_shard", "flat_shard", "uneven_shard"};
   return names;
 }
 
@@ -174,6 +175,8 @@ TensorDescriptor ParseDescriptor(FieldReader& fields) {
       d.placements.push_back(ParsePlacement(value, pointer, fields.complaint()));
     });
   }
+  fields.Optional("mesh", d.mesh, -1);
+  fields.Optional("groups", d.groups, -1);
   ForEach(fields, "owned", [&](const JsonValue& value, const std::string& pointer) {
     d.owned.push_back(ParseRun(value, pointer, elements, fields.complaint()));
   });
@@ -181,6 +184,40 @@ TensorDescriptor ParseDescriptor(FieldReader& fields) {
   fields.Optional("identity", d.identity, -1);
   fields.Optional("attributes", d.attributes);
   return d;
+}
+
+std::vector<AxisCase> ParseAxes(FieldReader& fields, const char* name) {
+  std::vector<AxisCase> axes;
+  ForEach(fields, name, [&](const JsonValue& value, const std::string& pointer) {
+    AxisCase axis;
+    FieldReader of_axis(value, pointer, fields.complaint());
+    of_axis.Required("name", axis.name);
+    of_axis.Required("size", axis.size, 1, kRecordedRanksMax);
+    of_axis.Finish();
+    axes.push_back(std::move(axis));
+  });
+  return axes;
+}
+
+MeshRecord ParseMeshRecord(FieldReader& fields) {
+  MeshRecord mesh;
+  mesh.axes = ParseAxes(fields, "axes");
+  fields.Required("coordinates", mesh.coordinates, 0, kRecordedRanksMax);
+  if (fields.ok() && mesh.axes.size() != mesh.coordinates.size()) {
+    fields.complaint().Say("/coordinates", fmt::format("expected one for each of {} axes, found {}",
+                                                       mesh.axes.size(), mesh.coordinates.size()));
+  }
+  return mesh;
+}
+
+GroupsRecord ParseGroupsRecord(FieldReader& fields) {
+  GroupsRecord groups;
+  fields.Required("whole", groups.whole, 0, kRankMax);
+  fields.Required("alike", groups.alike, 0, kRankMax);
+  fields.Required("members", groups.members, 0, kRankMax);
+  fields.Optional("stated", groups.stated);
+  fields.Optional("named_once", groups.named_once);
+  return groups;
 }
 
 void AddBlocks(JsonText& out, const BlockDigests& blocks) {

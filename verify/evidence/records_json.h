@@ -22,6 +22,12 @@ std::string ToString(Content content);
 std::string DescriptorLine(const TensorDescriptor& descriptor);
 TensorDescriptor ParseDescriptor(FieldReader& fields);
 
+MeshRecord ParseMeshRecord(FieldReader& fields);
+GroupsRecord ParseGroupsRecord(FieldReader& fields);
+
+/// Axes of any names: those of a case are fewer.
+std::vector<AxisCase> ParseAxes(FieldReader& fields, const char* name);
+
 /// All but storage_bytes and committed_bytes, which are measures.
 /// \param id  of the state's descriptor as it is in the file.
 std::string StateLine(const std::string& name, const TensorState& state, int64_t id);

@@ -108,7 +108,7 @@ model = torch.nn.Linear(3, 2, bias=False)
 optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.1)
 model(torch.ones(3)).sum().backward()
 optimizer.step()
-print(*[held.name for held in _optimizer.optimizer_tensors(_model.tensors_of(model), optimizer)])
+print(*[held.name for held in _optimizer.optimizer_tensors(_model.read(model), optimizer, 0)])
 del optimizer  # it holds the group, whose threads would run on into the interpreter's end
 dist.destroy_process_group()
 """

@@ -10,23 +10,32 @@ namespace {
 
 bool IsShard(const PlacementRecord& placement) { return placement.kind.ends_with("shard"); }
 
-/// Equal for the ranks that hold parts of one replica: the coordinates on the axes that do not cut
-/// the tensor, and how it lies, so that ranks which disagree about that are not added up.
+/// How a tensor lies, so that ranks which disagree about that are not added up.
+std::string LayoutKey(const TensorDescriptor& descriptor) {
+  std::string key;
+  for (const PlacementRecord& placement : descriptor.placements) {
+    key += fmt::format("{}:{}:{};", placement.kind, IsShard(placement) ? placement.dim : 0,
+                       placement.split_factor);
+  }
+  return fmt::format("{}[{}] {}", key, fmt::join(descriptor.shape, ","), descriptor.dtype);
+}
+
+/// Equal for the ranks that hold parts of one replica: those that are said to, or that have the
+/// same coordinates on the axes that do not cut the tensor.
 std::string GroupKey(const RankEvidence& rank, const TensorDescriptor& descriptor) {
+  if (const GroupsRecord* groups = rank.Groups(descriptor)) {
+    return fmt::format("{} of {}", fmt::join(groups->whole, ","), LayoutKey(descriptor));
+  }
   const bool is_cut =
       std::any_of(descriptor.placements.begin(), descriptor.placements.end(), IsShard);
   if (!is_cut) return fmt::format("rank {}", rank.rank);
   std::string key;
   for (size_t axis = 0; axis < descriptor.placements.size(); ++axis) {
-    const PlacementRecord& placement = descriptor.placements[axis];
-    key += fmt::format("{}:{}:{}", placement.kind, IsShard(placement) ? placement.dim : 0,
-                       placement.split_factor);
-    if (!IsShard(placement) && axis < rank.coordinates.size()) {
-      key += fmt::format("@{}", rank.coordinates[axis]);
+    if (!IsShard(descriptor.placements[axis]) && axis < rank.coordinates.size()) {
+      key += fmt::format("{}@{};", axis, rank.coordinates[axis]);
     }
-    key += ";";
   }
-  return fmt::format("{}[{}] {}", key, fmt::join(descriptor.shape, ","), descriptor.dtype);
+  return key + LayoutKey(descriptor);
 }
 
 void Add(Image& image, const RankEvidence& rank, const TensorDescriptor& descriptor,

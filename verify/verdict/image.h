@@ -44,9 +44,9 @@ struct Image {
 Image ImageOf(const FileTensor& tensor);
 
 /// The tensor's replicas at a stage: one image for each group of ranks that together hold it all,
-/// by their own placements and mesh coordinates, in order of the groups' first rank. Ranks that
-/// lack the stage or the tensor contribute nothing, so an image may be incomplete: its coverage
-/// tells.
+/// as their groups or their placements and coordinates say, in order of the groups' first rank.
+/// Ranks that lack the stage or the tensor contribute nothing, so an image may be incomplete: its
+/// coverage tells.
 std::vector<Image> ImagesOf(const PhaseEvidence& phase, const StageKey& stage,
                             const std::string& tensor);
 

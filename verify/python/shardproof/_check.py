@@ -80,7 +80,7 @@ def check(
         # Of several chunks nobody said that other ranks have them too.
         said = Statement(group, groups, mesh, layout, claims=not isinstance(model, list | tuple))
         tensors = _tensors(model, optimizer, ignore, said)
-        own = _records(tensors, said, finite), said.unused()
+        own = _records(tensors, finite), said.unused()
     except Exception as error:  # whatever it is, the other ranks wait to be told
         own, cause = f"{type(error).__name__}: {error}", error
     everybody = gather(own)
@@ -123,7 +123,7 @@ def _lines(uncompared):
 
 def _tensors(model, optimizer, ignore, said) -> dict[str, Holding]:
     read = _model.read(model, said)
-    of_optimizer = _optimizer.optimizer_tensors(read.tensors, optimizer, read.flat)
+    of_optimizer = _optimizer.optimizer_tensors(read, optimizer, said.rank)
     state = [dataclasses.replace(held, name=f"optimizer.{held.name}") for held in of_optimizer]
     return {
         held.name: held
@@ -132,7 +132,7 @@ def _tensors(model, optimizer, ignore, said) -> dict[str, Holding]:
     }
 
 
-def _records(tensors, said: Statement, finite) -> dict[str, Record]:
+def _records(tensors, finite) -> dict[str, Record]:
     groups = alias_groups(list(tensors.values()))
     first_of = {number: name for name, number in reversed(groups.items())}
     # One object for the same groups: they travel once, not with every tensor.
@@ -140,7 +140,7 @@ def _records(tensors, said: Statement, finite) -> dict[str, Record]:
     for held in tensors.values():
         held.groups = known.setdefault(held.groups, held.groups)
     return {
-        name: _record(held, first_of.get(groups.get(name), ""), said, finite)
+        name: _record(held, first_of.get(groups.get(name), ""), finite)
         for name, held in tensors.items()
     }
 
@@ -151,12 +151,12 @@ def _is_finite(name, finite) -> bool:
     return bool(finite)
 
 
-def _record(held: Holding, shared_with: str, said: Statement, finite) -> Record:
+def _record(held: Holding, shared_with: str, finite) -> Record:
     common = dict(
         kind=held.kind, dtype=str(held.dtype), shape=tuple(held.shape),
         placements=tuple(held.placements), groups=held.groups, meta=held.is_meta,
         unreadable=held.unreadable or ("partial values" if held.partial else ""),
-        aliases=shared_with, unique=said.unique_names and not said.is_local(held.name),
+        aliases=shared_with, unique=held.unique,
         numbers=not held.codes and _is_finite(held.name, finite), misfit=held.misfit,
     )  # fmt: skip
     if held.is_meta or held.local is None or common["unreadable"]:

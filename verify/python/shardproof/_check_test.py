@@ -180,14 +180,14 @@ def test_what_is_said_of_groups_travels_once_and_not_with_every_tensor():
                              _layout.local_runs((1,)), None, Groups((0,), tuple(alike)))
             for i in range(tensors)
         }  # fmt: skip
-        return len(pickle.dumps(_records(made, Statement(), True)))
+        return len(pickle.dumps(_records(made, True)))
 
     assert (size(101) - size(1)) / 100 < 500
 
 
 @pytest.mark.parametrize(("value", "ranks"), [(torch.tensor(3.0), (0, 1)), (torch.ones(4), (0,))])
 def test_state_that_is_not_cut_as_its_parameter_is_held_by_whom_it_can_be_equal(value, ranks):
-    assert Groups((0, 1), (0,)).of_state(value).alike == ranks
+    assert Groups((0, 1), (0,)).of_state(value, 0).alike == ranks
 
 
 def test_alone_a_sound_model_passes_and_says_how_much_it_looked_at():

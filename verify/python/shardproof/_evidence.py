@@ -38,6 +38,8 @@ class Writer:
         self._facts = LineFile(folder / f"rank_{rank}.facts.jsonl")
         self._measures = LineFile(folder / f"rank_{rank}.measures.jsonl")
         self._descriptors: dict[str, int] = {}
+        self._meshes: dict[str, int] = {}
+        self._groups: dict[str, int] = {}
         self._states: dict[str, dict[str, dict]] = {}  # of what, then by name
         self._stage: tuple[str, int, str, set[str]] | None = None
         self.ended = False
@@ -52,6 +54,21 @@ class Writer:
         record = {"record": "stage", "name": name, "step": step}
         self._facts.write(record if of == "model" else {**record, "of": of})
         self._stage = (name, step, of, set())
+
+    def mesh(self, axes: list[dict], coordinates) -> int:
+        """\returns the id for descriptors of tensors on this mesh."""
+        return self._once("mesh", self._meshes, axes=axes, coordinates=list(coordinates))
+
+    def groups(self, **fields) -> int:
+        """\returns the id for descriptors of tensors that these ranks hold."""
+        return self._once("groups", self._groups, **fields)
+
+    def _once(self, record: str, known: dict[str, int], **fields) -> int:
+        key = json.dumps(fields)
+        if key not in known:
+            known[key] = len(known)
+            self._facts.write({"record": record, "id": known[key], **fields})
+        return known[key]
 
     def state(self, name: str, descriptor: dict, state: dict):
         """One tensor at the open stage; names must come in byte order."""

@@ -79,7 +79,11 @@ def _hold(model, prefix, module, flat: Flat):
     placements = [Placement("flat_shard" if sharded else "replicate")]
     if len(groups.alike) > 1 and sharded:
         placements = [Placement("replicate"), *placements]
-    coordinates = (*groups.whole[:1], handle.rank)[-len(placements) :]
+    rank = dist_rank()
+    coordinates = (groups.alike.index(rank), groups.whole.index(rank))[-len(placements) :]
+    sizes = (len(groups.alike), len(groups.whole))[-len(placements) :]
+    if not sharded:
+        coordinates, sizes = (groups.alike.index(rank),), (len(groups.alike),)
     by_name = {}
     infos = zip(parameter._param_infos, parameter._shapes, parameter._shard_param_infos)
     for number, (info, shape, shard) in enumerate(infos):
@@ -96,7 +100,7 @@ def _hold(model, prefix, module, flat: Flat):
         by_name[(info.module, info.param_name)] = flat.held[name] = Holding(
             name=name, kind="parameter", dtype=parameter.dtype, shape=tuple(shape), local=local,
             runs=runs, owner=tensor, groups=groups, requires_grad=tensor.requires_grad,
-            placements=placements, coordinates=coordinates,
+            placements=placements, coordinates=coordinates, mesh_shape=sizes,
             is_meta=parameter.is_meta, attributes=attributes_of(tensor),
         )  # fmt: skip
         part = Part(flat.held[name], offset, length, parameter.numel())
@@ -110,7 +114,7 @@ def _hold(model, prefix, module, flat: Flat):
         flat.held[name] = dataclasses.replace(first, name=name)
 
 
-def parts_of_state(parts: list[Part], key: str, value: torch.Tensor) -> list[Holding]:
+def parts_of_state(parts: list[Part], key: str, value: torch.Tensor, rank: int) -> list[Holding]:
     """State of a flat parameter as that of its original ones: cut where they are cut, if it is as
     large as the stretch; else each has it whole."""
     found = []
@@ -120,15 +124,22 @@ def parts_of_state(parts: list[Part], key: str, value: torch.Tensor) -> list[Hol
         if value.dim() == 1 and value.numel() == part.of:
             local = value.detach()[part.offset : part.offset + part.length]
             placed = dict(shape=own.shape, runs=own.runs, placements=own.placements,
-                          coordinates=own.coordinates, groups=own.groups)  # fmt: skip
+                          coordinates=own.coordinates, mesh_shape=own.mesh_shape,
+                          groups=own.groups)  # fmt: skip
         else:
             local = value.detach()
             shape = tuple(value.shape)
             placed = dict(shape=shape, runs=_layout.local_runs(shape),
-                          groups=own.groups.of_state(value))  # fmt: skip
+                          groups=own.groups.of_state(value, rank))  # fmt: skip
         found.append(
             Holding(
-                name=name, kind="optimizer", dtype=value.dtype, local=local, owner=value, **placed
+                name=name,
+                kind="optimizer",
+                dtype=value.dtype,
+                local=local,
+                owner=value,
+                unique=own.unique,
+                **placed,
             )  # fmt: skip
         )
     return found

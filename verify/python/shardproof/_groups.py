@@ -7,8 +7,10 @@ or from what the caller of `check` says of plain tensors.
 
 import dataclasses
 import fnmatch
+import math
 from collections.abc import Mapping
 
+import torch
 import torch.distributed as dist
 
 from ._layout import Placement
@@ -36,11 +38,11 @@ class Groups:
         if not self.members:
             object.__setattr__(self, "members", tuple(sorted({*self.whole, *self.alike})))
 
-    def of_state(self, value) -> "Groups":
-        """Of an optimizer's state that does not lie as its parameter does: a single number, a step
+    def of_state(self, value, rank) -> "Groups":
+        """On this rank, of an optimizer's state that does not lie as its parameter does: a single number, a step
         counter, is the same on all ranks that have a part of the parameter, anything else on those
         that have the same part."""
-        return Groups((dist_rank(),), self.members if value.numel() == 1 else self.alike)
+        return Groups((rank,), self.members if value.numel() == 1 else self.alike)
 
 
 def alone(rank: int) -> Groups:
@@ -111,6 +113,13 @@ def axes_of(mesh, rank: int) -> Axes:
     )
 
 
+def rows_of(sizes: dict[str, int]) -> dict[str, tuple[tuple[int, ...], ...]]:
+    """sizes: of the axes of a mesh that counts its ranks row by row. \returns for each axis the
+    groups of ranks along it."""
+    ranks = torch.arange(math.prod(sizes.values()), device="cpu").reshape(tuple(sizes.values()))
+    return {axis: _along(ranks, dim) for dim, axis in enumerate(sizes)}
+
+
 def _along(ranks, dim) -> tuple[tuple[int, ...], ...]:
     """ranks: a tensor of ranks. \\returns the groups along one of its dims."""
     rows = ranks.movedim(dim, -1).reshape(-1, ranks.shape[dim])
@@ -122,6 +131,12 @@ def _groups_of(value) -> tuple[tuple[int, ...], ...]:
         return tuple(ranks_of(group) for group in value)
     except TypeError:
         return (ranks_of(value),)
+
+
+def _ranks_at(ranks, place) -> tuple[int, ...]:
+    """Those of a tensor of ranks that are at a coordinate; of a dim that has None, all."""
+    found = ranks[tuple(slice(None) if at is None else at for at in place)]
+    return tuple(sorted(found.reshape(-1).tolist()))
 
 
 def ranks_of(group) -> tuple[int, ...]:
@@ -138,11 +153,12 @@ def ranks_of(group) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """How a plain tensor is one part of a larger one: a placement an axis, and how many parts.
+    """How a plain tensor is one part of a larger one: axes, a placement on each, and how many parts.
 
     groups is None if nobody said with which ranks it makes that up.
     """
 
+    axes: tuple[str, ...] = ()
     placements: tuple[Placement, ...] = ()
     sizes: tuple[int, ...] = ()
     coordinates: tuple[int, ...] = ()
@@ -155,11 +171,15 @@ class Statement:
     group: the ranks that have the same plain tensors. groups: the same by pattern of names. mesh:
     the job's axes; along "pp" names differ. layout: by pattern, {axis: Shard(dim)} of a tensor that
     is a part, or "local" of one that is this rank's own. claims: whether what is said of nothing is
-    held by the whole world.
+    held by the whole world. rank, world_size: those of the default process group.
     """
 
-    def __init__(self, group=None, groups=None, mesh=None, layout=None, claims=True):
-        self.rank = dist_rank()
+    def __init__(
+        self, group=None, groups=None, mesh=None, layout=None, claims=True, rank=None,
+        world_size=None,
+    ):  # fmt: skip
+        self.rank = dist_rank() if rank is None else rank
+        self._world = world() if world_size is None else tuple(range(world_size))
         self.axes = None if mesh is None else axes_of(mesh, self.rank)
         self._group = None if group is None else self._with_own("group", ranks_of(group))
         self._groups = {
@@ -177,9 +197,23 @@ class Statement:
         """Whether a name means the same tensor on all ranks, those of other stages too."""
         return self.axes is not None and any(axis in STAGES for axis in self.axes.names)
 
-    def is_local(self, name: str) -> bool:
-        """Whether a name stands for what each rank has of its own."""
-        return self._match(self._layout, name) == "local"
+    def is_unique(self, name: str) -> bool:
+        """Whether no other tensor of the job has the name."""
+        return self.unique_names and self._match(self._layout, name) != "local"
+
+    def groups_on(self, mesh, coordinates, placements) -> Groups:
+        """Of a DTensor: along the axes that cut it lie the ranks that make it up, along the others
+        those that have the same part; along those of the job's axes, too, that its mesh lacks."""
+        is_cut = [placement.kind.endswith("shard") for placement in placements]
+        own = list(coordinates)
+        whole = _ranks_at(mesh.mesh, [None if cut else at for cut, at in zip(is_cut, own)])
+        alike = _ranks_at(mesh.mesh, [at if cut else None for cut, at in zip(is_cut, own)])
+        names = mesh.mesh_dim_names
+        if self.axes is None or not names or not set(names) <= set(self.axes.names):
+            return Groups(whole, alike, _ranks_at(mesh.mesh, [None] * len(own)))
+        cut = {name for name, cuts in zip(names, is_cut) if cuts}
+        rest = [axis for axis in self.axes.names if axis not in STAGES and axis not in cut]
+        return Groups(whole, self.axes.reached(rest), self.axes.reached([*cut, *rest]))
 
     def cut_of(self, name: str, tensor) -> Cut | None:
         """How a plain tensor is cut; None if it is whole, or this rank's own."""
@@ -201,6 +235,7 @@ class Statement:
         own = self._match(self._groups, name)
         rest = [axis for axis in self.axes.names if axis not in said and axis not in STAGES]
         return Cut(
+            tuple(said),
             tuple(said.values()),
             tuple(len(self.axes.group(axis)) for axis in said),
             tuple(self.axes.coordinate(axis) for axis in said),
@@ -238,7 +273,7 @@ class Statement:
         if alike is None and default is not None:
             alike = default
         if alike is None and self._claims:
-            alike = world()
+            alike = self._world
         return None if alike is None else Groups((self.rank,), alike)
 
     def unused(self) -> list[str]:

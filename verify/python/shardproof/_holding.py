@@ -33,6 +33,8 @@ class Holding:
     placements: list[Placement] = dataclasses.field(default_factory=list)
     coordinates: tuple[int, ...] = ()  # on the mesh of the placements
     mesh_names: tuple[str, ...] | None = None
+    mesh_shape: tuple[int, ...] = ()
+    unique: bool = False  # no other tensor of the job has its name
     is_meta: bool = False
     partial: bool = False
     unreadable: str = ""

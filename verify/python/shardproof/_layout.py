@@ -28,8 +28,8 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """How a tensor lies on one mesh axis: "replicate", "shard", "partial", "strided_shard" or
-    "flat_shard".
+    """How a tensor lies on one mesh axis: "replicate", "shard", "partial", "strided_shard",
+    "flat_shard" or "uneven_shard".
 
     A flat shard is a stretch of the flattened tensor.
     """

@@ -70,6 +70,8 @@ def _of_chunk(model, flat, said, default) -> dict[str, Holding]:
             full = canonical_name(model, prefix, name)
             for held in holdings(full, kind, tensor, said, persistent, default):
                 found[held.name] = held
+    for held in flat.held.values():
+        held.unique = said.is_unique(held.name)
     found.update(flat.held)
     return found
 
@@ -90,9 +92,8 @@ def _ranks_of(chunks) -> tuple[int, ...] | None:
     return tuple(sorted(ranks)) or None
 
 
-def state_dict_tensors(state_dict: dict) -> list[Holding]:
+def state_dict_tensors(state_dict: dict, said: Statement) -> list[Holding]:
     """The tensors of a state dict by key; what is no tensor is left out."""
-    said = Statement()
     found = [
         held
         for key, value in state_dict.items()

@@ -4,7 +4,8 @@ from torch import nn
 
 from shardproof._holding import Holding, alias_groups, bytes_of
 from shardproof._layout import Run
-from shardproof._model import state_dict_tensors, tensors_of
+from shardproof._groups import Statement
+from shardproof._model import read, state_dict_tensors, tensors_of
 from shardproof._optimizer import optimizer_tensors
 
 
@@ -122,7 +123,7 @@ def test_bytes_are_counted_in_bytes_whatever_the_dtype():
 
 def test_a_state_dict_keeps_its_tensors_only():
     state = {"b": torch.zeros(1), "a": torch.ones(2), "step": 3, 4: torch.zeros(1)}
-    assert [held.name for held in state_dict_tensors(state)] == ["a", "b"]
+    assert [held.name for held in state_dict_tensors(state, Statement())] == ["a", "b"]
 
 
 def test_optimizer_state_is_named_by_the_parameter():
@@ -130,7 +131,7 @@ def test_optimizer_state_is_named_by_the_parameter():
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
-    found = optimizer_tensors(tensors_of(model), optimizer)
+    found = optimizer_tensors(read(model), optimizer, 0)
     assert [held.name for held in found] == ["weight.exp_avg", "weight.exp_avg_sq", "weight.step"]
     assert found[0].shape == (2, 2)
 
@@ -140,5 +141,5 @@ def test_state_of_a_parameter_that_the_model_does_not_have_is_told():
     optimizer = torch.optim.SGD([stranger], momentum=0.9)
     stranger.sum().backward()
     optimizer.step()
-    (held,) = optimizer_tensors(tensors_of(nn.Linear(1, 1)), optimizer)
+    (held,) = optimizer_tensors(read(nn.Linear(1, 1)), optimizer, 0)
     assert held.name == "<parameter 0, not of the model>.momentum_buffer"

@@ -1,21 +1,37 @@
 """`observe`: turns what a subject has in hand into evidence."""
 
+import dataclasses
+
 import torch
 
 from . import _digest, _dtypes, _layout, _model, _optimizer, _pages
 from ._evidence import Writer
+from ._groups import Statement, alone
 from ._holding import alias_groups, bytes_of
 
+_SAID = {"group", "groups", "mesh", "layout"}
 _INLINE_BYTES_MAX = 4096
 _BLOCKS_MAX = 1024
 _BLOCK_BYTES = 4096
+
+
+@dataclasses.dataclass
+class Place:
+    """Where a rank is in its job. axes: [{"name", "size"}]. mesh: what is known of the job's axes,
+    as shardproof.check takes it."""
+
+    rank: int
+    world_size: int
+    axes: list[dict]
+    coordinates: list[int]
+    mesh: dict | None = None
 
 
 class Observer:
     """Given to a subject as `observe`.
 
     observe(stage, model=None, optimizer=None, state_dict=None, content=None, step=0, missing=None,
-            unexpected=None)
+            unexpected=None, group=None, groups=None, mesh=None, layout=None)
 
     stage: "built", "loaded", "sharded", "materialized", "ready", "stepped", "saved", "restored" or
     "resumed". step: how many optimizer steps were taken; "stepped" and "resumed" count from 1.
@@ -24,11 +40,14 @@ class Observer:
     content: what the values mean: "none", "undefined" or "defined" for all tensors, or a function
     from FQN to one of these. Left out: "defined", and "none" for what is on meta.
     missing, unexpected: the keys that the subject found missing or unexpected, if it knows.
+    group, groups, mesh, layout: which ranks hold plain tensors together, as shardproof.check takes
+    them; what is said once holds from then on. mesh: the job's own, unless said.
     """
 
-    def __init__(self, writer: Writer, mesh_axes: list[str], mode: str, captures: list[dict]):
+    def __init__(self, writer: Writer, place: Place, mode: str, captures: list[dict]):
         self._writer = writer
-        self._axes = mesh_axes
+        self._place = place
+        self._said = {}
         self._mode = mode
         self._captures = captures
         self._on_stage = None
@@ -49,7 +68,7 @@ class Observer:
     @_digest.on_host
     def __call__(
         self, stage, model=None, optimizer=None, state_dict=None, content=None, step=0,
-        missing=None, unexpected=None,
+        missing=None, unexpected=None, **said,
     ):  # fmt: skip
         if not isinstance(stage, str) or not stage:
             raise ValueError(f"observe: the stage is a name, not {stage!r}")
@@ -64,7 +83,8 @@ class Observer:
             self._on_stage(stage)
         if missing is not None or unexpected is not None:
             self._writer.keys(list(missing or []), list(unexpected or []))
-        read = _model.Model([], None) if model is None else _model.read(model)
+        statement = self._state_what_is_said(model, said)
+        read = _model.Model([], None) if model is None else _model.read(model, statement)
         tensors = read.tensors
         if model is not None:
             self.own_bytes = 0
@@ -75,16 +95,30 @@ class Observer:
             self._writer.end_stage()
         if optimizer is not None:
             self._writer.begin_stage(stage, step, "optimizer")
-            state = _optimizer.optimizer_tensors(tensors, optimizer, read.flat)
+            state = _optimizer.optimizer_tensors(read, optimizer, statement.rank)
             self._observe_tensors(stage, step, state, None)
             self._observe_optimizer(tensors, optimizer)
             self._writer.end_stage()
         if state_dict is not None:
             self._writer.begin_stage(stage, step, "state_dict")
-            self._observe_tensors(stage, step, _model.state_dict_tensors(state_dict), content)
+            tensors = _model.state_dict_tensors(state_dict, statement)
+            self._observe_tensors(stage, step, tensors, content)
             self._writer.end_stage()
         if self._on_observed:
             self._on_observed(stage, step)
+
+    def _state_what_is_said(self, model, said) -> Statement:
+        """Of a list of chunks of a model nothing is taken for granted."""
+        unknown = said.keys() - _SAID
+        if unknown:
+            raise TypeError(f"observe: unknown argument {min(unknown)!r}")
+        self._said.update((name, value) for name, value in said.items() if value is not None)
+        return Statement(
+            **{"mesh": self._place.mesh, **self._said},
+            claims=not isinstance(model, list | tuple),
+            rank=self._place.rank,
+            world_size=self._place.world_size,
+        )
 
     def _observe_tensors(self, stage, step, tensors, content):
         aliases = alias_groups(tensors)
@@ -133,10 +167,13 @@ class Observer:
             "shape": list(held.shape),
             "persistent": held.persistent,
             "requires_grad": held.requires_grad,
-            "placements": self._placements(held),
+            "placements": [_placement_record(placement) for placement in held.placements],
+            "groups": self._groups_record(held),
             "owned": [_run_record(run) for run in held.runs],
             "identity": self._named_identity(held),
         }
+        if held.placements and (mesh := self._own_mesh(held)):
+            out["mesh"] = self._writer.mesh(mesh, held.coordinates)
         if local is not None:
             out["local_shape"] = list(local.shape)
             out["local_stride"] = list(local.stride())
@@ -146,15 +183,24 @@ class Observer:
             out["attributes"] = held.attributes
         return out
 
-    def _placements(self, held) -> list[dict]:
-        """One a mesh axis of the case; an axis that the tensor's own mesh lacks replicates it."""
-        if not held.placements:
-            return []
-        records = [_placement_record(placement) for placement in held.placements]
-        if held.mesh_names is None or len(records) == len(self._axes):
-            return records
-        by_name = dict(zip(held.mesh_names, records, strict=True))
-        return [by_name.get(axis, {"kind": "replicate"}) for axis in self._axes]
+    def _own_mesh(self, held) -> list[dict]:
+        """The axes of the tensor's mesh; none if it is the job's."""
+        place = self._place
+        names = held.mesh_names or [axis["name"] for axis in place.axes]
+        if len(names) != len(held.mesh_shape):
+            names = [f"dim_{dim}" for dim in range(len(held.mesh_shape))]
+        axes = [{"name": n, "size": size} for n, size in zip(names, held.mesh_shape, strict=True)]
+        is_of_job = axes == place.axes and list(held.coordinates) == place.coordinates
+        return [] if is_of_job else axes
+
+    def _groups_record(self, held) -> int:
+        groups = held.groups or alone(self._place.rank)
+        record = {"whole": groups.whole, "alike": groups.alike, "members": groups.members}
+        if held.groups is None:
+            record["stated"] = False
+        if held.unique:
+            record["named_once"] = True
+        return self._writer.groups(**record)
 
     def _identity(self, owner) -> int:
         """A number for the object; the object is kept, so that no other takes its id."""
@@ -180,8 +226,8 @@ class Observer:
                 'expected "none", "undefined" or "defined"'
             )
         state = {"device": held.device, "is_meta": held.is_meta, "content": meaning}
-        if held.unreadable:
-            state["unreadable"] = held.unreadable
+        if held.unreadable or held.misfit:
+            state["unreadable"] = held.unreadable or held.misfit
         if held.is_meta or held.local is None:
             return state
         owned = _layout.element_count(held.runs)
@@ -251,7 +297,7 @@ def _run_record(run) -> dict:
 
 def _placement_record(placement) -> dict:
     out = {"kind": placement.kind}
-    if placement.kind in ("shard", "strided_shard"):
+    if placement.kind in ("shard", "strided_shard", "uneven_shard"):
         out["dim"] = placement.dim
     if placement.kind == "strided_shard":
         out["split_factor"] = placement.split_factor

@@ -7,14 +7,16 @@ from torch import nn
 from shardproof._evidence import Writer
 from shardproof._holding import Holding
 from shardproof._layout import Placement
-from shardproof._observer import Observer
+from shardproof._observer import Observer, Place
+
+PLACE = Place(0, 1, [{"name": "dp_replicate", "size": 1}, {"name": "dp_shard", "size": 1}], [0, 0])
 
 
 @pytest.fixture
 def watch(tmp_path):
     """(observe, records()): an Observer, and what it has written of one kind."""
     writer = Writer(str(tmp_path), 0)
-    observe = Observer(writer, ["dp_replicate", "dp_shard"], "values", [])
+    observe = Observer(writer, PLACE, "values", [])
 
     def records(kind):
         lines = (tmp_path / "rank_0.facts.jsonl").read_text().splitlines()
@@ -56,7 +58,7 @@ def test_small_tensors_go_along_byte_by_byte(watch):
 
 def test_large_ones_do_not_but_for_what_was_asked_for(tmp_path):
     captures = [{"tensor": "x", "byte_start": 4, "byte_length": 2}]
-    observe = Observer(Writer(str(tmp_path), 0), [], "values", captures)
+    observe = Observer(Writer(str(tmp_path), 0), PLACE, "values", captures)
     model = nn.Module()
     model.register_buffer("x", torch.arange(5000, dtype=torch.int32))
     model.register_buffer("y", torch.arange(5000, dtype=torch.int32))
@@ -118,12 +120,35 @@ def test_keys_are_on_record_without_a_model(watch):
     assert records("keys") == [{"record": "keys", "missing": ["a", "b"], "unexpected": []}]
 
 
-def test_a_mesh_that_lacks_an_axis_of_the_case_replicates_over_it(watch):
-    observe, _ = watch
-    tensor = torch.zeros(2)
-    held = Holding("w", "parameter", tensor.dtype, (4,), tensor, [], tensor)
-    held.placements, held.mesh_names = [Placement("shard", 0)], ("dp_shard",)
-    assert observe._placements(held) == [{"kind": "replicate"}, {"kind": "shard", "dim": 0}]
+def test_a_mesh_that_is_not_the_job_s_is_on_record_with_its_names(watch):
+    observe, records = watch
+    held = Holding("w", "parameter", torch.float32, (4,), torch.zeros(4), [], torch.zeros(4))
+    held.placements, held.coordinates = [Placement("shard", 0)], (0,)
+    held.mesh_names, held.mesh_shape = ("efsdp",), (1,)
+    assert observe._descriptor(held, {"w": 0})["mesh"] == 0
+    assert records("mesh") == [
+        {"record": "mesh", "id": 0, "axes": [{"name": "efsdp", "size": 1}], "coordinates": [0]}
+    ]
+
+
+def test_who_holds_a_tensor_is_on_record_once(watch):
+    observe, records = watch
+    observe("ready", model=nn.Linear(2, 3))
+    assert records("groups") == [
+        {"record": "groups", "id": 0, "whole": [0], "alike": [0], "members": [0]}
+    ]
+    assert [tensor["groups"] for tensor in records("tensor")] == [0, 0]
+
+
+def test_of_a_list_of_chunks_nobody_said_who_holds_them(watch):
+    observe, records = watch
+    observe("ready", model=[nn.Linear(2, 3)])
+    assert records("groups")[0]["stated"] is False
+
+
+def test_an_argument_that_is_not_known_is_refused(watch):
+    with pytest.raises(TypeError, match="unknown argument 'grups'"):
+        watch[0]("ready", model=nn.Linear(1, 1), grups={})
 
 
 def test_those_who_wait_are_told_before_and_after(watch):

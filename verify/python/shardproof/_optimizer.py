@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 
 from . import _fsdp1
-from ._groups import Statement, alone, dist_rank
+from ._groups import Statement, alone
 from ._holding import Holding
 from ._tensor import holdings
 
@@ -42,11 +42,11 @@ def optimizers_in(optimizer) -> list:
     return [optimizer]
 
 
-def optimizer_tensors(tensors: list[Holding], optimizer, flat=None) -> list[Holding]:
-    """The tensors of optimizers' state, under "<FQN>.<key>"; of a model that has `tensors`."""
+def optimizer_tensors(model, optimizer, rank: int) -> list[Holding]:
+    """The tensors of optimizers' state, under "<FQN>.<key>"; of a model as `_model.read` reads it."""
     found: dict[str, Holding] = {}
-    said = Statement(claims=False)
-    for owned in optimizer_state(tensors, optimizer, flat):
+    said = Statement(claims=False, rank=rank)
+    for owned in optimizer_state(model.tensors, optimizer, model.flat):
         for key, value in owned.state.items():
             if not isinstance(value, torch.Tensor):
                 continue
@@ -84,20 +84,21 @@ def parameters_by_owner(tensors: list[Holding]) -> dict[int, list[Holding]]:
 def _hold_state(owned: Owned, key: str, value: torch.Tensor, said) -> list[Holding]:
     """State that is as large as this rank's part of the parameter lies as the parameter does."""
     if owned.parts:
-        return _fsdp1.parts_of_state(owned.parts, key, value)
+        return _fsdp1.parts_of_state(owned.parts, key, value, said.rank)
     own = owned.own
     found = holdings(f"{owned.name}.{key}", "optimizer", value, said)
     for held in found:
+        held.unique = own is not None and own.unique
         if held.placements:  # it says itself where it lies
             continue
-        held.groups = own.groups.of_state(value) if own and own.groups else None
+        held.groups = own.groups.of_state(value, said.rank) if own and own.groups else None
     if len(found) == 1 and own is not None and own.local is not None and own.placements:
         (held,) = found
         if not held.placements and value.dim() and value.numel() == own.local.numel():
             held.shape, held.runs, held.groups = own.shape, own.runs, own.groups
             held.placements, held.coordinates = own.placements, own.coordinates
-            held.mesh_names = own.mesh_names
+            held.mesh_names, held.mesh_shape = own.mesh_names, own.mesh_shape
     if owned.alone:
         for held in found:
-            held.groups = alone(dist_rank())
+            held.groups = alone(said.rank)
     return found

@@ -23,7 +23,8 @@ import torch.distributed as dist
 from ._collectives import CollectiveRecorder
 from ._evidence import Writer, coordinates_of, root_cause
 from ._faults import Faults
-from ._observer import Observer
+from ._groups import rows_of
+from ._observer import Observer, Place
 from ._pages import anonymous_bytes
 from .case import read_order
 
@@ -100,13 +101,15 @@ def run_rank(order_path: str, rank: int) -> int:
     ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 64 << 10)
     writer = Writer(order["evidence"], rank)
     sizes = list(case.mesh.values())
+    place = Place(rank, case.world_size, order["mesh"], coordinates_of(rank, sizes),
+                  rows_of(case.mesh))  # fmt: skip
     writer.rank(
         rank=rank, world_size=case.world_size, mesh=order["mesh"],
-        coordinates=coordinates_of(rank, sizes), subject=pathlib.Path(order["subject"]).stem,
+        coordinates=place.coordinates, subject=pathlib.Path(order["subject"]).stem,
         mode=order["mode"], strategy=case.strategy, seed=case.seed,
     )  # fmt: skip
     writer.process(os.getpid(), socket.gethostname())
-    observer = Observer(writer, list(case.mesh), order["mode"], order["captures"])
+    observer = Observer(writer, place, order["mode"], order["captures"])
     own = os.getpid()
     code = 0
     try:

@@ -3,7 +3,6 @@ started."""
 
 import atexit
 import json
-import math
 import os
 import pathlib
 import socket
@@ -13,14 +12,12 @@ import torch.distributed as dist
 from torch import nn
 
 from . import _tensor
-from ._evidence import Writer, coordinates_of
-from ._observer import Observer
+from ._evidence import Writer
+from ._observer import Observer, Place
 from ._phases import VALUES
 
 _NOT_A_SUBJECT = "a script was observed, which makes no claim to it"
 _CANNOT = ("identity", "keys", "host_bound", "save", "saved_files", "train", "collectives")
-_AXES = {1: ["dp_shard"], 2: ["dp_replicate", "dp_shard"]}  # unless the mesh names known ones
-_KNOWN_AXES = {"dp_shard", "dp_replicate", "tp", "ep", "cp", "pp"}
 
 _session = None
 
@@ -28,11 +25,12 @@ _session = None
 def observe(stage, model=None, *, to=None, checkpoint=None, **what):
     """Records on this rank what a training script has in hand. Call it on every rank.
 
-    stage, and optimizer=, state_dict=, content=, step=, missing=, unexpected=: as a subject's
-    `observe` takes them (Observer). The first call decides where the evidence goes: `to`, else
-    $SHARDPROOF_EVIDENCE, else "shardproof-evidence" in the current directory; and which checkpoint
-    (a directory of safetensors) the values at "ready" are held against; without one, ranks are held
-    against each other. `shardproof report DIRECTORY` judges it.
+    model: an nn.Module, or the list of those that a stage of a pipeline has. stage, and optimizer=,
+    state_dict=, content=, step=, missing=, unexpected=, group=, groups=, mesh=, layout=: as a
+    subject's `observe` takes them (Observer). The first call decides where the evidence goes: `to`,
+    else $SHARDPROOF_EVIDENCE, else "shardproof-evidence" in the current directory; and which
+    checkpoint (a directory of safetensors) the values at "ready" are held against; without one,
+    ranks are held against each other. `shardproof report DIRECTORY` judges it.
     Nothing of the tensors' size is allocated, no collective is made.
     \\raises OSError if the evidence cannot be written, ValueError for a call that makes no sense.
     """
@@ -49,19 +47,18 @@ class _Session:
         joined = dist.is_available() and dist.is_initialized()
         rank = dist.get_rank() if joined else int(os.environ.get("RANK", 0))
         world_size = dist.get_world_size() if joined else int(os.environ.get("WORLD_SIZE", 1))
-        axes = _axes_of(model, world_size)
+        place = _place_of(model, rank, world_size)
         folder = pathlib.Path(to or os.environ.get("SHARDPROOF_EVIDENCE", "shardproof-evidence"))
         self._writer = Writer(folder / VALUES, rank)
         if rank == 0:
-            _write_run(folder, axes, world_size, checkpoint)
+            _write_run(folder, place, checkpoint)
         self._writer.rank(
-            rank=rank, world_size=world_size, mesh=axes,
-            coordinates=coordinates_of(rank, [axis["size"] for axis in axes]),
+            rank=rank, world_size=world_size, mesh=place.axes, coordinates=place.coordinates,
             subject=pathlib.Path(sys.argv[0]).stem or "python", mode="values", strategy="plain",
             seed=0,
         )  # fmt: skip
         self._writer.process(os.getpid(), socket.gethostname())
-        self.observer = Observer(self._writer, [axis["name"] for axis in axes], "values", [])
+        self.observer = Observer(self._writer, place, "values", [])
         self._before = sys.excepthook
         sys.excepthook = self._record_error
         atexit.register(self._writer.end)
@@ -71,38 +68,39 @@ class _Session:
         self._before(kind, error, trace)
 
 
-def _axes_of(model, world_size) -> list[dict]:
-    """The mesh that the model is distributed over; without one, all ranks on one axis."""
-    mesh = None
-    if isinstance(model, nn.Module) and _tensor.DTensor is not None:
-        meshes = [p.device_mesh for p in model.parameters() if isinstance(p, _tensor.DTensor)]
-        mesh = max(meshes, key=lambda each: each.ndim, default=None)
-    if mesh is None or math.prod(mesh.shape) != world_size:
-        return [{"name": "dp_shard", "size": world_size}]
-    names = list(mesh.mesh_dim_names or [])
-    if not names or not set(names) <= _KNOWN_AXES:
-        names = _AXES.get(mesh.ndim, [])
-    if len(names) != mesh.ndim:
-        raise ValueError(
-            f"shardproof.observe: the mesh has the axes {mesh.mesh_dim_names}: expected names of "
-            f"{sorted(_KNOWN_AXES)}"
-        )
-    return [{"name": n, "size": size} for n, size in zip(names, mesh.shape, strict=True)]
+def _place_of(model, rank, world_size) -> Place:
+    """On the largest mesh that the model is distributed over, if all ranks are on it."""
+    meshes = []
+    if _tensor.DTensor is not None:
+        chunks = model if isinstance(model, list | tuple) else [model]
+        meshes = [
+            parameter.device_mesh
+            for chunk in chunks
+            if isinstance(chunk, nn.Module)
+            for parameter in chunk.parameters()
+            if isinstance(parameter, _tensor.DTensor)
+        ]
+    mesh = max(meshes, key=lambda each: each.ndim, default=None)
+    if mesh is None or mesh.size() != world_size or mesh.get_coordinate() is None:
+        return Place(rank, world_size, [{"name": "world", "size": world_size}], [rank])
+    names = mesh.mesh_dim_names or [f"dim_{dim}" for dim in range(mesh.ndim)]
+    axes = [{"name": name, "size": size} for name, size in zip(names, mesh.shape, strict=True)]
+    return Place(rank, world_size, axes, list(mesh.get_coordinate()))
 
 
-def _write_run(folder, axes, world_size, checkpoint):
+def _write_run(folder, place, checkpoint):
     script = os.path.abspath(sys.argv[0])
     case = {
         "schema": 1,
         "why": "a script that calls shardproof.observe",
         "subject": script if script.endswith(".py") else "script.py",
         "model": {"checkpoint": os.path.abspath(checkpoint) if checkpoint else "no checkpoint"},
-        "mesh": axes,
+        "mesh": place.axes,
         "strategy": "plain",
     }
     phase = {
-        "name": VALUES, "mode": "values", "strategy": "plain", "mesh": axes, "skipped": "",
-        "world_size": world_size, "ranks": [],
+        "name": VALUES, "mode": "values", "strategy": "plain", "mesh": place.axes, "skipped": "",
+        "world_size": place.world_size, "ranks": [],
     }  # fmt: skip
     run = {"schema": 1, "case": case, "cannot": dict.fromkeys(_CANNOT, _NOT_A_SUBJECT),
            "phases": [phase]}  # fmt: skip

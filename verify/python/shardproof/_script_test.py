@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import shardproof
-from shardproof._script import _axes_of
+from shardproof._script import _place_of
 
 JOB = """
 import sys, torch, shardproof
@@ -24,7 +24,8 @@ def job(tmp_path, *words):
 
 
 def test_without_a_mesh_all_ranks_are_on_one_axis():
-    assert _axes_of(None, 4) == [{"name": "dp_shard", "size": 4}]
+    place = _place_of(None, 3, 4)
+    assert (place.axes, place.coordinates) == ([{"name": "world", "size": 4}], [3])
 
 
 def test_a_script_leaves_evidence_that_ends(tmp_path):
@@ -33,7 +34,7 @@ def test_a_script_leaves_evidence_that_ends(tmp_path):
     assert [r["record"] for r in records[:2]] == ["rank", "stage"]
     assert records[-1] == {"record": "end", "lines": len(records)}
     run = json.loads((tmp_path / "shardproof-evidence/run.json").read_text())
-    assert run["case"]["mesh"] == [{"name": "dp_shard", "size": 1}]
+    assert run["case"]["mesh"] == [{"name": "world", "size": 1}]
     assert run["case"]["model"] == {"checkpoint": "no checkpoint"}
 
 

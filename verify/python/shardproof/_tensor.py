@@ -1,10 +1,12 @@
 """Reads one tensor of a live model: plain, a DTensor, or a wrapper subclass by its parts."""
 
+import dataclasses
+
 import torch
 from torch import nn
 
 from . import _layout
-from ._groups import Groups, Statement, dist_rank
+from ._groups import Groups, Statement
 from ._holding import Holding
 from ._layout import Placement
 
@@ -36,6 +38,7 @@ def holdings(name, kind, tensor, said: Statement, persistent=True, default=None)
         owner=tensor,
         persistent=persistent,
         requires_grad=tensor.requires_grad,
+        unique=said.is_unique(name),
         codes=any(hasattr(tensor, attribute) for attribute in _OF_CODES),
         attributes=attributes_of(tensor),
     )
@@ -48,13 +51,13 @@ def holdings(name, kind, tensor, said: Statement, persistent=True, default=None)
         return [held]
     held.shape = tuple(tensor.shape)
     if DTensor is not None and isinstance(tensor, DTensor):
-        return _of_dtensor(held, tensor)
+        return _of_dtensor(held, tensor, said)
     held.groups = said.groups_of(name, default)
     if type(tensor) in _PLAIN or type(tensor.data) in _PLAIN:
         _lay_out(held, tensor, said)
         set_local(held, tensor)
         return [held]
-    return _parts(held, tensor)
+    return _parts(held, tensor, said.rank)
 
 
 def _lay_out(held: Holding, tensor, said: Statement):
@@ -72,10 +75,11 @@ def _lay_out(held: Holding, tensor, said: Statement):
         whole[placement.dim] *= size
     held.shape = tuple(whole)
     held.placements, held.coordinates = list(cut.placements), cut.coordinates
+    held.mesh_names, held.mesh_shape = cut.axes, cut.sizes
     held.runs = _layout.local_runs(held.shape, cut.placements, cut.sizes, cut.coordinates)
 
 
-def _of_dtensor(held: Holding, tensor) -> list[Holding]:
+def _of_dtensor(held: Holding, tensor, said: Statement) -> list[Holding]:
     mesh = tensor.device_mesh
     coordinates = mesh.get_coordinate()
     held.placements = [_placement(placement) for placement in tensor.placements]
@@ -83,40 +87,32 @@ def _of_dtensor(held: Holding, tensor) -> list[Holding]:
         held.placements = []
         held.unreadable = f"placements {tensor.placements}"
         return [held]
-    held.mesh_names = mesh.mesh_dim_names
+    held.mesh_names, held.mesh_shape = mesh.mesh_dim_names, tuple(mesh.shape)
     held.partial = any(placement.kind == "partial" for placement in held.placements)
     if coordinates is None:  # this rank is not in the mesh
         held.unreadable = "this rank is not in its mesh"
         return [held]
     held.coordinates = tuple(coordinates)
-    held.groups = _groups_on(mesh, coordinates, held.placements)
+    held.groups = said.groups_on(mesh, coordinates, held.placements)
     local = tensor._local_tensor
     chunks = getattr(local, "__create_chunk_list__", None)
     if chunks is None:
         held.runs = _layout.local_runs(held.shape, held.placements, mesh.shape, coordinates)
     else:  # shards that are not cut as torch.chunk cuts say where they lie
+        held.placements = [
+            dataclasses.replace(each, kind="uneven_shard") if each.kind == "shard" else each
+            for each in held.placements
+        ]
         held.runs = _layout.chunk_runs(
             held.shape, [(tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in chunks()]
         )
     if type(local) in _PLAIN:
         set_local(held, local)
         return [held]
-    return _parts(held, local)
+    return _parts(held, local, said.rank)
 
 
-def _groups_on(mesh, coordinates, placements) -> Groups:
-    """Along the axes that cut a tensor lie the ranks that make it up, along the others those that
-    have the same part."""
-    cut = [placement.kind.endswith("shard") for placement in placements]
-    own = list(coordinates)
-    whole = mesh.mesh[tuple(slice(None) if is_cut else at for is_cut, at in zip(cut, own))]
-    alike = mesh.mesh[tuple(at if is_cut else slice(None) for is_cut, at in zip(cut, own))]
-    return Groups(
-        *(tuple(sorted(ranks.reshape(-1).tolist())) for ranks in (whole, alike, mesh.mesh))
-    )
-
-
-def _parts(held: Holding, tensor) -> list[Holding]:
+def _parts(held: Holding, tensor, rank: int) -> list[Holding]:
     """The tensors that a wrapper subclass says it is made of, each as it lies in memory.
 
     How they cut the whole tensor is the class's own affair: they are held against those of the
@@ -137,7 +133,8 @@ def _parts(held: Holding, tensor) -> list[Holding]:
             local=None,
             runs=_layout.local_runs(tuple(inner.shape)),
             owner=held.owner,
-            groups=held.groups and Groups((dist_rank(),), held.groups.alike),
+            groups=held.groups and Groups((rank,), held.groups.alike),
+            unique=held.unique,
             persistent=held.persistent,
             requires_grad=held.requires_grad,
             codes=not inner.dtype.is_floating_point,
@@ -146,7 +143,7 @@ def _parts(held: Holding, tensor) -> list[Holding]:
             set_local(own, inner)
             found.append(own)
         else:
-            found += _parts(own, inner)
+            found += _parts(own, inner, rank)
     return found
 
 
