@@ -10,7 +10,7 @@ from torch import nn
 
 from shardproof import _digest, _layout
 from shardproof._check import Mismatch, _records, check
-from shardproof._groups import Groups, Statement
+from shardproof._groups import Groups
 from shardproof._holding import Holding
 from shardproof._judge import Finding, Record, judge, peers_of
 from shardproof._layout import Placement

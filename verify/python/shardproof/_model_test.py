@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import nn
 
+from shardproof._groups import Statement
 from shardproof._holding import Holding, alias_groups, bytes_of
 from shardproof._layout import Run
-from shardproof._groups import Statement
 from shardproof._model import read, state_dict_tensors, tensors_of
 from shardproof._optimizer import optimizer_tensors
 
