@@ -27,6 +27,40 @@ TEST_F(EvidenceFiles, RefusesAnOptimizerOutsideItsStage) {
   EXPECT_THAT(ReadLines(stage + record).damage, HasSubstr("within a stage of the optimizer"));
 }
 
+TEST_F(EvidenceFiles, ReadsMeshesAndGroups) {
+  const std::string head =
+      R"({"record":"mesh","id":0,"axes":[{"name":"efsdp","size":2}],"coordinates":[1]})"
+      "\n"
+      R"({"record":"groups","id":0,"whole":[0,1],"alike":[0],"members":[0,1]})"
+      "\n";
+  std::string tensor = Tensor(0);
+  tensor.insert(tensor.find(",\"owned\""), R"(,"mesh":0,"groups":0)");
+  const RankEvidence rank = ReadLines(head + tensor);
+  EXPECT_EQ(rank.damage, "");
+  ASSERT_EQ(rank.descriptors.size(), 1u);
+  EXPECT_EQ(rank.meshes.at(0).axes.at(0).name, "efsdp");
+  EXPECT_EQ(rank.Groups(rank.descriptors[0])->whole, (std::vector<int64_t>{0, 1}));
+  EXPECT_TRUE(rank.groups[0].stated);
+}
+
+TEST_F(EvidenceFiles, RefusesMeshesAndGroupsThatAreNotThere) {
+  std::string tensor = Tensor(0);
+  tensor.insert(tensor.find(",\"owned\""), R"(,"groups":0)");
+  EXPECT_THAT(ReadLines(tensor).damage, HasSubstr("/groups: expected an id below 0, found 0"));
+  EXPECT_THAT(ReadLines(R"({"record":"mesh","id":1,"axes":[],"coordinates":[]})"
+                        "\n")
+                  .damage,
+              HasSubstr("expected 0, the next one, found 1"));
+  EXPECT_THAT(ReadLines(R"({"record":"mesh","id":0,"axes":[],"coordinates":[0]})"
+                        "\n")
+                  .damage,
+              HasSubstr("expected one for each of 0 axes"));
+  EXPECT_THAT(ReadLines(R"({"record":"groups","id":0,"whole":[1],"alike":[0],"members":[0]})"
+                        "\n")
+                  .damage,
+              HasSubstr("expected sorted ranks with rank 0 in each list"));
+}
+
 TEST_F(EvidenceFiles, TruncatedAtEveryByteReadsWithoutAClose) {
   WriteSmallRank(directory_);
   const std::string facts = Slurp(Facts());

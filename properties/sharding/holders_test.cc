@@ -1,0 +1,127 @@
+// Whose tensors are held against whose, where the evidence says it: as a job of stages, of experts
+// and of several meshes has it. Three ranks; "norm" is replicated, "w" cut in rows.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "properties/sound_evidence.h"
+
+namespace shardproof::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const char* const kMatch = "sharding.ranks_match_rank0";
+
+/// Says of a tensor at `ready` which ranks hold it together with this one.
+void Say(SoundEvidence& sound, int64_t rank, const char* tensor, GroupsRecord groups) {
+  RankEvidence& evidence = sound.Phase("values").ranks.at(static_cast<size_t>(rank));
+  sound.Descriptor("values", rank, "ready", tensor).groups =
+      static_cast<int64_t>(evidence.groups.size());
+  evidence.groups.push_back(std::move(groups));
+}
+
+GroupsRecord Alone(int64_t rank) { return {{rank}, {rank}, {rank}}; }
+
+TEST(HoldersTest, OfARanksOwnTensorNothingIsAskedOfOthers) {
+  SoundEvidence sound;
+  for (const int64_t rank : {0, 1, 2}) Say(sound, rank, "norm", Alone(rank));
+  sound.Rewrite("values", 2, "ready", "norm", SetF32(1, 8.0f));
+  EXPECT_EQ(JudgeOne(sound.evidence, kMatch).judgement.verdict(), Verdict::kPass);
+}
+
+TEST(HoldersTest, ReplicasAreHeldAgainstEachOtherWithinTheirGroup) {
+  SoundEvidence sound;
+  Say(sound, 0, "norm", Alone(0));
+  for (const int64_t rank : {1, 2}) Say(sound, rank, "norm", {{rank}, {1, 2}, {1, 2}});
+  sound.Rewrite("values", 0, "ready", "norm", SetF32(1, 8.0f));
+  EXPECT_EQ(JudgeOne(sound.evidence, kMatch).judgement.verdict(), Verdict::kPass);
+  sound.Rewrite("values", 2, "ready", "norm", SetF32(1, 8.0f));
+  const Finding finding = FirstFinding(JudgeOne(sound.evidence, kMatch));
+  EXPECT_THAT(finding.ranks, ElementsAre(2));
+  EXPECT_EQ(finding.facts.against.rank, 1);
+}
+
+TEST(HoldersTest, ANameThatStandsForOneTensorIsTheSameInEveryGroup) {
+  SoundEvidence sound;
+  for (const int64_t rank : {0, 1, 2}) {
+    GroupsRecord groups = Alone(rank);
+    groups.named_once = true;
+    Say(sound, rank, "norm", groups);
+  }
+  sound.Rewrite("values", 2, "ready", "norm", SetF32(1, 8.0f));
+  EXPECT_THAT(FirstFinding(JudgeOne(sound.evidence, kMatch)).ranks, ElementsAre(2));
+}
+
+TEST(HoldersTest, WhereNobodySaidWhichRanksItIsInconclusive) {
+  SoundEvidence sound;
+  for (const int64_t rank : {0, 1, 2}) {
+    GroupsRecord groups = Alone(rank);
+    groups.stated = false;
+    Say(sound, rank, "norm", groups);
+  }
+  sound.Rewrite("values", 2, "ready", "norm", SetF32(1, 8.0f));
+  const PropertyResult result = JudgeOne(sound.evidence, kMatch);
+  EXPECT_EQ(result.judgement.verdict(), Verdict::kInconclusive);
+  EXPECT_THAT(result.judgement.reason(), HasSubstr("nobody said which ranks"));
+}
+
+TEST(HoldersTest, ShardsOfTwoRanksAreAWholeThatTheThirdNeedNotHave) {
+  SoundEvidence sound;
+  for (const int64_t rank : {0, 1}) {
+    Say(sound, rank, "norm", {{rank}, {0, 1}, {0, 1}});
+  }
+  sound.Stage("values", 2, "ready").tensors.erase("norm");
+  EXPECT_EQ(JudgeOne(sound.evidence, kMatch).judgement.verdict(), Verdict::kPass);
+  for (const Finding& finding :
+       JudgeOne(sound.evidence, "loading.all_defined").judgement.findings()) {
+    EXPECT_NE(finding.tensor, "norm") << "declared, and of two ranks alone";
+  }
+}
+
+TEST(HoldersTest, ARankOfTheGroupThatLacksTheTensorIsNamed) {
+  SoundEvidence sound;
+  for (const int64_t rank : {0, 1}) Say(sound, rank, "norm", {{rank}, {0, 1, 2}, {0, 1, 2}});
+  sound.Stage("values", 2, "ready").tensors.erase("norm");
+  const Finding finding = FirstFinding(JudgeOne(sound.evidence, "loading.all_defined"));
+  EXPECT_EQ(finding.tensor, "norm");
+  EXPECT_THAT(finding.ranks, ElementsAre(2));
+}
+
+TEST(HoldersTest, TheChunkRuleIsThatOfTheTensorsOwnMesh) {
+  SoundEvidence sound;
+  // The ranks stand the other way round on a mesh of the tensor's own: rank 0 has the last rows.
+  const std::vector<OwnedRun> runs = {{12, 3, 1, 0}, {6, 6, 1, 0}, {0, 6, 1, 0}};
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    TensorDescriptor& descriptor = sound.Descriptor("values", rank, "ready", "w");
+    descriptor.owned = {runs[rank]};
+    descriptor.mesh = 0;
+    sound.Phase("values").ranks[rank].meshes = {{{{"efsdp", 3}}, {2 - rank}}};
+    sound.Rewrite("values", rank, "ready", "w", [](std::string&) {});
+  }
+  EXPECT_EQ(JudgeOne(sound.evidence, "sharding.chunk_rule").judgement.verdict(), Verdict::kPass);
+  sound.Phase("values").ranks[1].meshes[0].coordinates = {0};
+  EXPECT_EQ(FirstFinding(JudgeOne(sound.evidence, "sharding.chunk_rule")).kind, "chunk");
+}
+
+TEST(HoldersTest, AnUnevenShardIsCutByNoRuleAndMustTile) {
+  SoundEvidence sound;
+  const std::vector<OwnedRun> runs = {{0, 3, 1, 0}, {3, 3, 1, 0}, {6, 9, 1, 0}};
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    TensorDescriptor& descriptor = sound.Descriptor("values", rank, "ready", "w");
+    descriptor.placements = {{"uneven_shard", 0, 1}};
+    descriptor.owned = {runs[rank]};
+    sound.Rewrite("values", rank, "ready", "w", [](std::string&) {});
+  }
+  EXPECT_EQ(JudgeOne(sound.evidence, "sharding.shards_tile").judgement.verdict(), Verdict::kPass);
+  for (const Finding& finding :
+       JudgeOne(sound.evidence, "sharding.chunk_rule").judgement.findings()) {
+    EXPECT_NE(finding.tensor, "w");
+  }
+  sound.Descriptor("values", 1, "ready", "w").owned = {{3, 4, 1, 0}};
+  sound.Rewrite("values", 1, "ready", "w", [](std::string&) {});
+  EXPECT_EQ(FirstFinding(JudgeOne(sound.evidence, "sharding.shards_tile")).kind, "overlap");
+}
+
+}  // namespace
+}  // namespace shardproof::testing
