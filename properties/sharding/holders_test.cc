@@ -88,6 +88,15 @@ TEST(HoldersTest, ARankOfTheGroupThatLacksTheTensorIsNamed) {
   EXPECT_THAT(finding.ranks, ElementsAre(2));
 }
 
+TEST(HoldersTest, GroupsThatContradictEachOtherAreAFinding) {
+  SoundEvidence sound;
+  Say(sound, 0, "norm", {{0}, {0, 1, 2}, {0, 1, 2}});
+  for (const int64_t rank : {1, 2}) Say(sound, rank, "norm", {{rank}, {1, 2}, {1, 2}});
+  const Finding finding = FirstFinding(JudgeOne(sound.evidence, kMatch));
+  EXPECT_EQ(finding.kind, "unlike-groups");
+  EXPECT_THAT(finding.ranks, ElementsAre(0, 1));
+}
+
 TEST(HoldersTest, TheChunkRuleIsThatOfTheTensorsOwnMesh) {
   SoundEvidence sound;
   // The ranks stand the other way round on a mesh of the tensor's own: rank 0 has the last rows.

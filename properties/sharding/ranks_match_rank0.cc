@@ -1,7 +1,9 @@
 // sharding.ranks_match_rank0: all ranks hold one and the same model.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 
 #include "verify/verdict/holders.h"
 #include "verify/verdict/locate.h"
@@ -54,6 +56,36 @@ void CheckDescriptors(const PhaseEvidence& phase, const std::vector<int64_t>& ho
   }
 }
 
+/// Whoever is said to hold a tensor with others must say the same of it.
+void CheckGroups(const PhaseEvidence& phase, const std::vector<int64_t>& holders,
+                 const std::string& stage, const std::string& name, FindingsByRank& findings,
+                 Judgement& judgement) {
+  for (const auto list : {&GroupsRecord::whole, &GroupsRecord::alike}) {
+    std::map<std::vector<int64_t>, int64_t> said;  // and the first rank that says so
+    for (const int64_t number : holders) {
+      const RankEvidence& rank = phase.ranks[static_cast<size_t>(number)];
+      const GroupsRecord* groups = rank.Groups(*FindTensor(rank, stage, name).descriptor);
+      if (groups != nullptr) said.emplace(groups->*list, number);
+    }
+    std::map<int64_t, const std::vector<int64_t>*> group_of;
+    for (const auto& [group, rank] : said) {
+      judgement.Compared();
+      for (const int64_t member : group) {
+        const auto [known, is_new] = group_of.emplace(member, &group);
+        if (is_new) continue;
+        findings.Add(
+            name, "unlike-groups",
+            fmt::format("ranks [{}] {}, as rank {} says; rank {} says ranks [{}]",
+                        fmt::join(group, ", "),
+                        list == &GroupsRecord::whole ? "make it up" : "hold the same of it", rank,
+                        said.at(*known->second), fmt::join(*known->second, ", ")),
+            {rank, said.at(*known->second)});
+        break;
+      }
+    }
+  }
+}
+
 /// Replicas against the first of them, which rank 0 is part of if it has the tensor.
 void CheckReplicas(const Evidence& evidence, const PhaseEvidence& phase, const std::string& stage,
                    const std::string& name, const std::vector<Image>& images,
@@ -90,9 +122,13 @@ void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std:
     const std::vector<Image> images = DefinedImages(phase, stage, name, judgement);
     for (const std::vector<int64_t>& ranks : holders.tensors) {
       CheckDescriptors(phase, ranks, stage, name, findings, judgement);
+      CheckGroups(phase, ranks, stage, name, findings, judgement);
       const std::vector<Image> replicas = ReplicasOf(ranks, images);
       CheckReplicas(evidence, phase, stage, name, replicas, judgement);
-      if (stage == Stage::kReady) CheckShards(evidence, phase, name, replicas, judgement);
+      // Of several tensors of the name, rank 0 has read its own.
+      const bool is_of_rank0 = holders.tensors.size() == 1 || ranks.front() == 0;
+      if (stage == Stage::kReady && is_of_rank0)
+        CheckShards(evidence, phase, name, replicas, judgement);
     }
     if (!holders.unstated.empty()) {
       judgement.Inconclusive(fmt::format(

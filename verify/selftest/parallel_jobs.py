@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Jobs of many kinds of parallelism on four ranks, each sound and with a mistake, before
-shardproof.check: parallel_jobs.py [DEVICE]
+shardproof.check: parallel_jobs.py DEVICE [EVIDENCE]
 
-Prints one line of JSON: {job: what check raised on every rank alike, or what it returned}. Ranks
-are forks: no mesh and no group of one job reaches another.
+Prints one line of JSON: {job: what check raised on every rank alike, or what it returned}. With a
+directory EVIDENCE they are observed instead, and it holds the evidence of each job. Ranks are
+forks: no mesh and no group of one job reaches another.
 """
 
 import json
@@ -25,7 +26,8 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.testing._internal.two_tensor import TwoTensor
 
 WORLD_SIZE = 4
-DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cpu"
+DEVICE = sys.argv[1]
+EVIDENCE = sys.argv[2] if len(sys.argv) > 2 else None
 PAIRS = [[0, 1], [2, 3]]
 ACROSS = [[0, 2], [1, 3]]
 
@@ -275,6 +277,10 @@ JOBS = {
 def said(job, mistake):
     try:
         model, told = job(mistake)
+        if EVIDENCE:
+            folder = os.path.join(EVIDENCE, f"{job.__name__} {mistake or 'sound'}")
+            shardproof.observe("ready", model=model, to=folder, **told)
+            return "observed"
         outcome = shardproof.check(model, deadline=30, **told)
         return "sound" + "".join(f"; {line}" for line in outcome.inconclusive)
     except shardproof.Mismatch as mismatch:

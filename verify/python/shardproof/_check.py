@@ -10,7 +10,6 @@ import dataclasses
 import fnmatch
 import math
 import warnings
-from collections.abc import Mapping
 
 from . import _digest, _layout, _model, _optimizer
 from ._gather import Gather
@@ -145,19 +144,13 @@ def _records(tensors, finite) -> dict[str, Record]:
     }
 
 
-def _is_finite(name, finite) -> bool:
-    if isinstance(finite, Mapping):
-        return all(wanted or not fnmatch.fnmatchcase(name, each) for each, wanted in finite.items())
-    return bool(finite)
-
-
 def _record(held: Holding, shared_with: str, finite) -> Record:
     common = dict(
         kind=held.kind, dtype=str(held.dtype), shape=tuple(held.shape),
         placements=tuple(held.placements), groups=held.groups, meta=held.is_meta,
         unreadable=held.unreadable or ("partial values" if held.partial else ""),
         aliases=shared_with, unique=held.unique,
-        numbers=not held.codes and _is_finite(held.name, finite), misfit=held.misfit,
+        numbers=held.is_of_numbers(finite), misfit=held.misfit,
     )  # fmt: skip
     if held.is_meta or held.local is None or common["unreadable"]:
         return Record(**common)

@@ -4,6 +4,8 @@
 """
 
 import dataclasses
+import fnmatch
+from collections.abc import Mapping
 
 import torch
 
@@ -41,6 +43,14 @@ class Holding:
     misfit: str = ""  # why it cannot be what its name says
     codes: bool = False  # its elements are codes in a container, not numbers of its dtype
     attributes: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def is_of_numbers(self, finite) -> bool:
+        """Whether its values are to be finite. finite: for all, or {pattern of names: for these}."""
+        if self.codes or not isinstance(finite, Mapping):
+            return not self.codes and bool(finite)
+        return all(
+            wanted or not fnmatch.fnmatchcase(self.name, each) for each, wanted in finite.items()
+        )
 
     @property
     def device(self) -> str:

@@ -9,7 +9,7 @@ from ._evidence import Writer
 from ._groups import Statement, alone
 from ._holding import alias_groups, bytes_of
 
-_SAID = {"group", "groups", "mesh", "layout"}
+_SAID = {"group", "groups", "mesh", "layout", "finite"}
 _INLINE_BYTES_MAX = 4096
 _BLOCKS_MAX = 1024
 _BLOCK_BYTES = 4096
@@ -31,7 +31,7 @@ class Observer:
     """Given to a subject as `observe`.
 
     observe(stage, model=None, optimizer=None, state_dict=None, content=None, step=0, missing=None,
-            unexpected=None, group=None, groups=None, mesh=None, layout=None)
+            unexpected=None, group=None, groups=None, mesh=None, layout=None, finite=True)
 
     stage: "built", "loaded", "sharded", "materialized", "ready", "stepped", "saved", "restored" or
     "resumed". step: how many optimizer steps were taken; "stepped" and "resumed" count from 1.
@@ -41,13 +41,15 @@ class Observer:
     from FQN to one of these. Left out: "defined", and "none" for what is on meta.
     missing, unexpected: the keys that the subject found missing or unexpected, if it knows.
     group, groups, mesh, layout: which ranks hold plain tensors together, as shardproof.check takes
-    them; what is said once holds from then on. mesh: the job's own, unless said.
+    them; what is said once holds from then on. mesh: the job's own, unless said. finite: {pattern:
+    False} of tensors in which NaN and Inf are not to be counted.
     """
 
     def __init__(self, writer: Writer, place: Place, mode: str, captures: list[dict]):
         self._writer = writer
         self._place = place
         self._said = {}
+        self._finite = True
         self._mode = mode
         self._captures = captures
         self._on_stage = None
@@ -112,6 +114,7 @@ class Observer:
         unknown = said.keys() - _SAID
         if unknown:
             raise TypeError(f"observe: unknown argument {min(unknown)!r}")
+        self._finite = said.pop("finite", self._finite)
         self._said.update((name, value) for name, value in said.items() if value is not None)
         return Statement(
             **{"mesh": self._place.mesh, **self._said},
@@ -255,8 +258,10 @@ class Observer:
         last = max(run.start + (run.count - 1) * run.stride + run.length for run in held.runs)
         count = (last * size - 1) // side - first + 1
         summary = _digest.digest_runs(held.local, held.runs, side, first, count)
-        out = {"digest": summary.hex(), "nan": summary.nan_count, "inf": summary.inf_count}
-        if summary.nan_count + summary.inf_count:
+        out = {"digest": summary.hex(), "nan": 0, "inf": 0}
+        if held.is_of_numbers(self._finite):
+            out.update(nan=summary.nan_count, inf=summary.inf_count)
+        if out["nan"] + out["inf"]:
             out["first_nonfinite"] = _digest.first_non_finite(held.local, held.runs)
         out["block_bytes"] = side
         out["first_block"] = first

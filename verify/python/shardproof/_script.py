@@ -3,6 +3,7 @@ started."""
 
 import atexit
 import json
+import multiprocessing.util
 import os
 import pathlib
 import socket
@@ -61,7 +62,13 @@ class _Session:
         self.observer = Observer(self._writer, place, "values", [])
         self._before = sys.excepthook
         sys.excepthook = self._record_error
-        atexit.register(self._writer.end)
+        atexit.register(self._end)
+        # What multiprocessing has forked ends without atexit's functions.
+        multiprocessing.util.Finalize(None, self._end, exitpriority=0)
+
+    def _end(self):
+        if not self._writer.ended:
+            self._writer.end()
 
     def _record_error(self, kind, error, trace):
         self._writer.error(self.observer.stage, error)

@@ -1,7 +1,5 @@
 """Reads one tensor of a live model: plain, a DTensor, or a wrapper subclass by its parts."""
 
-import dataclasses
-
 import torch
 from torch import nn
 
@@ -74,9 +72,16 @@ def _lay_out(held: Holding, tensor, said: Statement):
     for placement, size in zip(cut.placements, cut.sizes, strict=True):
         whole[placement.dim] *= size
     held.shape = tuple(whole)
-    held.placements, held.coordinates = list(cut.placements), cut.coordinates
+    held.coordinates = cut.coordinates
     held.mesh_names, held.mesh_shape = cut.axes, cut.sizes
     held.runs = _layout.local_runs(held.shape, cut.placements, cut.sizes, cut.coordinates)
+    # A stride of Megatron's cuts the dim into pieces by itself, not as axes further right do.
+    held.placements = [_as_it_says(each, "strided_shard") for each in cut.placements]
+
+
+def _as_it_says(placement: Placement, kind: str) -> Placement:
+    """One of that kind is cut as the tensor itself says, by no rule."""
+    return Placement("uneven_shard", placement.dim) if placement.kind == kind else placement
 
 
 def _of_dtensor(held: Holding, tensor, said: Statement) -> list[Holding]:
@@ -99,10 +104,7 @@ def _of_dtensor(held: Holding, tensor, said: Statement) -> list[Holding]:
     if chunks is None:
         held.runs = _layout.local_runs(held.shape, held.placements, mesh.shape, coordinates)
     else:  # shards that are not cut as torch.chunk cuts say where they lie
-        held.placements = [
-            dataclasses.replace(each, kind="uneven_shard") if each.kind == "shard" else each
-            for each in held.placements
-        ]
+        held.placements = [_as_it_says(each, "shard") for each in held.placements]
         held.runs = _layout.chunk_runs(
             held.shape, [(tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in chunks()]
         )
