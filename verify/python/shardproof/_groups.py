@@ -153,7 +153,7 @@ def ranks_of(group) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """How a plain tensor is one part of a larger one: axes, a placement on each, and how many parts.
+    """How a plain tensor is one part of a larger one: axes, a placement on each, and the parts.
 
     groups is None if nobody said with which ranks it makes that up.
     """

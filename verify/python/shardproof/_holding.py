@@ -45,7 +45,7 @@ class Holding:
     attributes: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def is_of_numbers(self, finite) -> bool:
-        """Whether its values are to be finite. finite: for all, or {pattern of names: for these}."""
+        """Whether its values are to be finite. finite: of all, or {pattern of names: of these}."""
         if self.codes or not isinstance(finite, Mapping):
             return not self.codes and bool(finite)
         return all(

@@ -43,7 +43,7 @@ def optimizers_in(optimizer) -> list:
 
 
 def optimizer_tensors(model, optimizer, rank: int) -> list[Holding]:
-    """The tensors of optimizers' state, under "<FQN>.<key>"; of a model as `_model.read` reads it."""
+    """The tensors of optimizers' state, under "<FQN>.<key>". model: as `_model.read` reads it."""
     found: dict[str, Holding] = {}
     said = Statement(claims=False, rank=rank)
     for owned in optimizer_state(model.tensors, optimizer, model.flat):
