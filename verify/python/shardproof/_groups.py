@@ -39,9 +39,9 @@ class Groups:
             object.__setattr__(self, "members", tuple(sorted({*self.whole, *self.alike})))
 
     def of_state(self, value, rank) -> "Groups":
-        """On this rank, of an optimizer's state that does not lie as its parameter does: a single number, a step
-        counter, is the same on all ranks that have a part of the parameter, anything else on those
-        that have the same part."""
+        """On this rank, of an optimizer's state that does not lie as its parameter does: a single
+        number, a step counter, is the same on all ranks that have a part of the parameter, anything
+        else on those that have the same part."""
         return Groups((rank,), self.members if value.numel() == 1 else self.alike)
 
 
