@@ -34,9 +34,9 @@ TEST(HoldersTest, ReplicasAreHeldAgainstEachOtherWithinTheirGroup) {
   SoundEvidence sound;
   Say(sound, 0, "norm", Alone(0));
   for (const int64_t rank : {1, 2}) Say(sound, rank, "norm", {{rank}, {1, 2}, {1, 2}});
-  sound.Rewrite("values", 0, "ready", "norm", SetF32(1, 8.0f));
+  for (const int64_t rank : {1, 2}) sound.Rewrite("values", rank, "ready", "norm", SetF32(1, 8.0f));
   EXPECT_EQ(JudgeOne(sound.evidence, kMatch).judgement.verdict(), Verdict::kPass);
-  sound.Rewrite("values", 2, "ready", "norm", SetF32(1, 8.0f));
+  sound.Rewrite("values", 2, "ready", "norm", SetF32(1, 9.0f));
   const Finding finding = FirstFinding(JudgeOne(sound.evidence, kMatch));
   EXPECT_THAT(finding.ranks, ElementsAre(2));
   EXPECT_EQ(finding.facts.against.rank, 1);
