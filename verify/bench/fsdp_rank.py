@@ -2,6 +2,8 @@
 the module is made on meta, sharded and given memory, and set_model_state_dict broadcasts. Each line
 of input asks for one round and is answered by when it began and ended; see run.py."""
 
+import ctypes
+import gc
 import json
 import os
 import sys
@@ -95,6 +97,12 @@ def join():
     return directory, shapes_of(directory), mesh  # a model class knows shapes without files
 
 
+def give_back():
+    """What a round has freed, to the system: the memory of the machine is for all contenders."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+
+
 def main():
     directory, shapes, mesh = join()
     checked = False
@@ -107,6 +115,7 @@ def main():
             check(model, directory)
         checked = True
         del model
+        give_back()
         print(json.dumps({"begin": begin, "end": end}), flush=True)
     dist.destroy_process_group()
 

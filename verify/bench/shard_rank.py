@@ -18,7 +18,7 @@ import time
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from fsdp_rank import empty_shards, files_of, join
+from fsdp_rank import empty_shards, files_of, give_back, join
 from safetensors.torch import load_file
 from torch.distributed.checkpoint import HuggingFaceStorageReader
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
@@ -102,6 +102,7 @@ def main():
             t.to_local().nbytes if isinstance(t, DTensor) else t.nbytes for t in loaded.values()
         )
         del loaded
+        give_back()
         print(json.dumps({"begin": begin, "end": end, "held_bytes": held}), flush=True)
     dist.destroy_process_group()
 
