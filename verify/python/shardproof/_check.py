@@ -1,35 +1,43 @@
 """`shardproof.check`: do all ranks of a running job hold the same model, whole, and finite?
 
-Every rank digests what it holds, in place; the digests travel in one batched gather through a
-process group of our own; then every rank judges the same records by a pure function, so that all
-come to the same outcome. Only where something differs do block digests, and then a few bytes,
-travel too, to name the element.
+Every rank digests what it holds, in place. What it says of each tensor travels to the rank that
+judges the tensor's name, by a pure function; the verdicts travel back, so that all ranks come to
+the same outcome. What a rank sends and keeps grows with its own tensors. Only where something
+differs do block digests, and then a few bytes, travel too, to name the element.
 """
 
 import dataclasses
-import fnmatch
 import math
 import warnings
 
-from . import _digest, _layout, _model, _optimizer
-from ._gather import Gather
-from ._groups import Groups, Statement
-from ._holding import Holding, alias_groups
-from ._judge import Finding, Record, judge
+from . import _digest, _places
+from ._finding import Finding, Fold, fold
+from ._groups import Statement
 from ._locate import locate
+from ._own import records_of, tensors_of
+from ._transport import Transport
+from ._verdict import of_share, settled, to_locate
 
-_LOCATED_MAX = 3
 _MESSAGE_FINDINGS_MAX = 10
 
 
 class Mismatch(AssertionError):
-    """Raised on every rank alike. findings: list of Finding."""
+    """Raised on every rank alike. findings: list of Finding, the first ones; count: how many there
+    are. folds: those of one cause together."""
 
-    def __init__(self, findings):
-        self.findings = findings
-        lines = [str(finding) for finding in findings[:_MESSAGE_FINDINGS_MAX]]
-        if len(findings) > len(lines):
-            lines.append(f"and {len(findings) - len(lines)} more")
+    def __init__(self, folds: list[Fold], count=None, places=None):
+        self.folds = folds
+        self.findings = sorted(
+            (finding for one in folds for finding in one.findings), key=lambda each: each.tensor
+        )
+        self.count = sum(one.count for one in folds) if count is None else count
+        lines = []
+        for one in folds[:_MESSAGE_FINDINGS_MAX]:
+            where = _places.where(one.ranks, places or {})
+            lines.append(f"{one}" + (f" ({where})" if where else ""))
+        rest = self.count - sum(one.count for one in folds[:_MESSAGE_FINDINGS_MAX])
+        if rest:
+            lines.append(f"and {rest} more")
         super().__init__("shardproof.check: " + "\n  ".join(lines))
 
 
@@ -73,98 +81,76 @@ def check(
     """
     if not isinstance(deadline, int | float) or not 0 < deadline < math.inf:
         raise ValueError(f"shardproof.check: deadline is {deadline!r}: expected seconds above 0")
-    gather = Gather(deadline)
-    tensors, cause = {}, None
+    transport = Transport(deadline)
     try:
-        # Of several chunks nobody said that other ranks have them too.
-        said = Statement(group, groups, mesh, layout, claims=not isinstance(model, list | tuple))
-        tensors = _tensors(model, optimizer, ignore, said)
-        own = _records(tensors, finite), said.unused()
+        return _checked(
+            transport, model, optimizer, ignore, finite, strict,
+            # Of several chunks nobody said that other ranks have them too.
+            lambda: Statement(
+                group, groups, mesh, layout, claims=not isinstance(model, list | tuple)
+            ),
+        )  # fmt: skip
+    except Mismatch:
+        raise
+    except BaseException:
+        transport.forget()
+        raise
+
+
+def _checked(transport, model, optimizer, ignore, finite, strict, statement) -> Outcome:
+    messages, cause, tensors, said = None, None, {}, None
+    try:
+        said = statement()
+        tensors = tensors_of(model, optimizer, ignore, said)
+        messages = transport.sender.messages(records_of(tensors, finite), said.unused())
     except Exception as error:  # whatever it is, the other ranks wait to be told
-        own, cause = f"{type(error).__name__}: {error}", error
-    everybody = gather(own)
-    failed = [f"rank {rank}: {own}" for rank, own in enumerate(everybody) if isinstance(own, str)]
-    if failed:
-        raise RuntimeError(f"shardproof.check: cannot read the model: {failed[0]}") from cause
-    records = [own for own, _ in everybody]
-    unused = set.intersection(*(set(unused) for _, unused in everybody))
-    if unused:
+        cause = error
+    received = transport.exchange(messages)
+    if received is None:
+        _fail(transport, "cannot read the model", cause)
+    own = None
+    try:
+        own = of_share(received, transport.receiver.read)
+    except Exception as error:
+        cause = error
+    verdict = settled(own, transport)
+    if verdict is None:
+        _fail(transport, "cannot judge", cause)
+    if verdict.unheard:
         raise RuntimeError(
-            f"shardproof.check: groups or layout: no tensor of any rank is named {min(unused)!r}"
+            "shardproof.check: groups or layout: no tensor of any rank is named "
+            f"{min(verdict.unheard)!r}"
         )
-    judgement = judge(records)
-    inconclusive = tuple(_lines(judgement.uncompared))
-    findings = judgement.findings
-    located = [
-        locate(finding, records, tensors, gather)
-        if finding.kind == "differs" and number < _LOCATED_MAX
-        else finding
-        for number, finding in enumerate(findings)
-    ]
+    return _outcome(transport, verdict, tensors, said, strict)
+
+
+def _outcome(transport, verdict, tensors, said, strict) -> Outcome:
+    for one in to_locate(verdict.folds):
+        one.findings[0] = locate(one.findings[0], tensors, transport)
+    inconclusive = tuple(_lines(verdict.uncompared))
     if strict:
-        located += [
-            Finding("uncompared", names[0], (), f"it was not compared: {reason}")
-            for reason, names in judgement.uncompared.items()
-        ]
-    elif inconclusive and gather.rank == 0:
-        warnings.warn("shardproof.check: not compared: " + "; ".join(inconclusive), stacklevel=2)
-    if located:
-        raise Mismatch(located)
-    names = {name for own in records for name in own}
-    return Outcome(len(names), judgement.comparisons, inconclusive)
+        verdict.count += len(verdict.uncompared)
+        verdict.folds += fold(
+            Finding("uncompared", name, (), f"it was not compared: {reason}")
+            for reason, (_, name) in verdict.uncompared.items()
+        )
+    elif inconclusive and transport.rank == 0:
+        warnings.warn("shardproof.check: not compared: " + "; ".join(inconclusive), stacklevel=5)
+    if verdict.folds:
+        own = _places.own_place(tensors.values(), said.axes)
+        places = map(_places.unpacked, transport.short(_places.packed(own)))
+        raise Mismatch(verdict.folds, verdict.count, dict(enumerate(places)))
+    return Outcome(verdict.tensors, verdict.comparisons, inconclusive)
+
+
+def _fail(transport, what, cause):
+    """On all ranks alike, for the first rank that says why."""
+    reasons = transport.reasons(f"{type(cause).__name__}: {cause}" if cause else "")
+    rank, reason = min(reasons.items())
+    raise RuntimeError(f"shardproof.check: {what}: rank {rank}: {reason}") from cause
 
 
 def _lines(uncompared):
-    for reason, names in uncompared.items():
-        rest = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        yield f"{names[0]}{rest} ({reason})"
-
-
-def _tensors(model, optimizer, ignore, said) -> dict[str, Holding]:
-    read = _model.read(model, said)
-    of_optimizer = _optimizer.optimizer_tensors(read, optimizer, said.rank)
-    state = [dataclasses.replace(held, name=f"optimizer.{held.name}") for held in of_optimizer]
-    return {
-        held.name: held
-        for held in [*read.tensors, *state]
-        if not any(fnmatch.fnmatchcase(held.name, pattern) for pattern in ignore)
-    }
-
-
-def _records(tensors, finite) -> dict[str, Record]:
-    groups = alias_groups(list(tensors.values()))
-    first_of = {number: name for name, number in reversed(groups.items())}
-    # One object for the same groups: they travel once, not with every tensor.
-    known: dict[Groups | None, Groups | None] = {}
-    for held in tensors.values():
-        held.groups = known.setdefault(held.groups, held.groups)
-    return {
-        name: _record(held, first_of.get(groups.get(name), ""), finite)
-        for name, held in tensors.items()
-    }
-
-
-def _record(held: Holding, shared_with: str, finite) -> Record:
-    common = dict(
-        kind=held.kind, dtype=str(held.dtype), shape=tuple(held.shape),
-        placements=tuple(held.placements), groups=held.groups, meta=held.is_meta,
-        unreadable=held.unreadable or ("partial values" if held.partial else ""),
-        aliases=shared_with, unique=held.unique,
-        numbers=held.is_of_numbers(finite), misfit=held.misfit,
-    )  # fmt: skip
-    if held.is_meta or held.local is None or common["unreadable"]:
-        return Record(**common)
-    owned = _layout.element_count(held.runs)
-    if owned != held.local.numel():
-        what = f"its placement assigns it {owned} elements, but it holds {held.local.numel()}"
-        return Record(**{**common, "misfit": common["misfit"] or what})
-    summary = _digest.digest_runs(held.local, held.runs)
-    bad = common["numbers"] and summary.nan_count + summary.inf_count
-    return Record(
-        **common,
-        coverage=_digest.coverage(held.runs, held.local.element_size()),
-        digest=summary.digest,
-        nan=summary.nan_count,
-        inf=summary.inf_count,
-        first_non_finite=_digest.first_non_finite(held.local, held.runs) if bad else None,
-    )
+    for reason, (number, name) in uncompared.items():
+        rest = f" and {number - 1} more" if number > 1 else ""
+        yield f"{name}{rest} ({reason})"

@@ -2,18 +2,18 @@
 
 import dataclasses
 import math
-import pickle
 
 import pytest
 import torch
 from torch import nn
 
 from shardproof import _digest, _layout
-from shardproof._check import Mismatch, _records, check
+from shardproof._check import Mismatch, check
 from shardproof._groups import Groups
-from shardproof._holding import Holding
-from shardproof._judge import Finding, Record, judge, peers_of
+from shardproof._finding import Finding, fold
+from shardproof._judge import judge, with_sides
 from shardproof._layout import Placement
+from shardproof._record import Record
 
 SHAPE = (4, 2)
 SHARD = (Placement("shard", 0),)
@@ -169,20 +169,8 @@ def test_a_rank_that_has_no_part_of_a_replica_is_no_side_to_look_at():
     records = [{}, {"w": record(groups=groups[0])}, {"w": record(groups=groups[1])}, {}]
     finding = Finding("differs", "w", (2, 3), "no")
     records[2]["w"] = dataclasses.replace(records[2]["w"], coverage=(1, 1))
-    assert peers_of(2, finding, records) == ([2, 3], [0, 1])
-
-
-def test_what_is_said_of_groups_travels_once_and_not_with_every_tensor():
-    def size(tensors):
-        alike = tuple(range(1024))
-        made = {
-            f"w{i}": Holding(f"w{i}", "parameter", torch.float32, (1,), torch.ones(1),
-                             _layout.local_runs((1,)), None, Groups((0,), tuple(alike)))
-            for i in range(tensors)
-        }  # fmt: skip
-        return len(pickle.dumps(_records(made, True)))
-
-    assert (size(101) - size(1)) / 100 < 500
+    sides = with_sides(finding, records).sides
+    assert (sides.one, sides.other) == ((2, 3), (0, 1))
 
 
 @pytest.mark.parametrize(("value", "ranks"), [(torch.tensor(3.0), (0, 1)), (torch.ones(4), (0,))])
@@ -221,7 +209,7 @@ def test_a_model_that_cannot_be_looked_at_is_told():
 
 
 def test_of_many_findings_the_message_has_ten_and_the_error_all():
-    findings = [Finding("differs", f"w{i}", (1, 2), "no") for i in range(13)]
-    error = Mismatch(findings)
-    assert "w9 on ranks 1, 2: no" in str(error) and "w10" not in str(error)
-    assert str(error).endswith("and 3 more") and len(error.findings) == 13
+    findings = [Finding("differs", f"{letter}.w", (1, 2), "no") for letter in "abcdefghijklm"]
+    error = Mismatch(fold(findings))
+    assert "j.w on ranks 1, 2: no" in str(error) and "k.w" not in str(error)
+    assert str(error).endswith("and 3 more") and len(error.findings) == 13 == error.count

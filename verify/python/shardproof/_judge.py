@@ -1,53 +1,14 @@
-"""Judges what all ranks hold: a pure function of everybody's records, the same on every rank."""
+"""Judges what all ranks hold of some names: a pure function of what all of them say of these.
+
+Its cost grows with the ranks of a name, not with their square: equal groups are looked at once.
+"""
 
 import collections
 import dataclasses
 
-import torch
-
 from . import _digest, _layout
-from ._groups import Groups
-
-
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """One thing that is wrong. ranks: those that differ from the majority."""
-
-    kind: str
-    tensor: str
-    ranks: tuple[int, ...]
-    what: str
-    index: int | None = None
-
-    def __str__(self):
-        ranks = ", ".join(map(str, self.ranks))
-        return f"{self.tensor} on rank{'s' if len(self.ranks) > 1 else ''} {ranks}: {self.what}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Record:
-    """One tensor on one rank, as it travels."""
-
-    kind: str
-    dtype: str
-    shape: tuple[int, ...]
-    placements: tuple
-    groups: Groups | None  # None: nobody said which ranks hold it
-    meta: bool
-    unreadable: str
-    aliases: str  # the first name that shares its memory
-    unique: bool = False  # the name means this tensor on all ranks, beyond its groups too
-    numbers: bool = True  # its values are numbers of the model, not codes in a container
-    misfit: str = ""  # how its memory contradicts its placement
-    coverage: tuple[int, int] = (0, 0)
-    digest: tuple[int, int] = (0, 0)
-    nan: int = 0
-    inf: int = 0
-    first_non_finite: int | None = None
-
-    @property
-    def element_bytes(self) -> int:
-        return getattr(torch, self.dtype.removeprefix("torch.")).itemsize
+from ._finding import Finding, Sides, bracketed
+from ._record import Record, parameter_of
 
 
 @dataclasses.dataclass
@@ -60,12 +21,13 @@ class Judgement:
 
     def leave(self, name: str, reason: str):
         names = self.uncompared.setdefault(reason, [])
-        if name not in names:
+        if not names or names[-1] != name:  # names come one after the other
             names.append(name)
 
 
 def judge(records: list[dict[str, Record]]) -> Judgement:
-    """records: of every rank, by name."""
+    """records: of every rank, by name; those of an optimizer's state with those of its
+    parameter."""
     judgement = Judgement()
     for name in sorted({name for own in records for name in own}):
         held = {rank: own[name] for rank, own in enumerate(records) if name in own}
@@ -87,13 +49,18 @@ def judge(records: list[dict[str, Record]]) -> Judgement:
 def _components(held) -> list[tuple[int, ...]]:
     """The ranks that hold one tensor, as far as the groups of the holders lead; absent ones too."""
     component_of: dict[int, set[int]] = {}
-    for record in held.values():
-        joined = set(record.groups.members)
-        for rank in list(joined):
-            joined |= component_of.get(rank, set())
+    for members in _distinct(record.groups.members for record in held.values()):
+        joined = set(members)
+        for other in _distinct(component_of.get(rank, joined) for rank in members):
+            joined |= other
         for rank in joined:
             component_of[rank] = joined
-    return sorted({tuple(sorted(ranks)) for ranks in component_of.values()})
+    return sorted(tuple(sorted(ranks)) for ranks in _distinct(component_of.values()))
+
+
+def _distinct(objects) -> list:
+    """By identity: equal groups that came from other ranks are one object."""
+    return list({id(each): each for each in objects}.values())
 
 
 def _judge_component(name, component, records, judgement):
@@ -141,7 +108,7 @@ def _judge_component(name, component, records, judgement):
 
 def _needs_no_state(name: str, own: dict[str, Record]) -> bool:
     """Whether this is optimizer state of a parameter of which the rank holds no element."""
-    parameter = own.get(name.removeprefix("optimizer.").rpartition(".")[0])
+    parameter = own.get(parameter_of(name))
     return name.startswith("optimizer.") and parameter is not None and parameter.coverage == (0, 0)
 
 
@@ -157,16 +124,19 @@ def _unlike(held, key):
 
 def _contradiction(held):
     """(ranks, what) where two holders say otherwise who is in one group; else None."""
-    for rank, record in held.items():
-        for what in ("whole", "alike"):
-            own = getattr(record.groups, what)
+    for what, said in (("whole", "make it up"), ("alike", "hold the same of it")):
+        groups = {rank: getattr(record.groups, what) for rank, record in held.items()}
+        first_of: dict[int, int] = {}
+        for rank, own in groups.items():
+            first_of.setdefault(id(own), rank)
+        for rank in first_of.values():  # of each group that is said the first that says it
+            own = groups[rank]
             for other in own:
-                theirs = held.get(other)
-                if theirs is not None and getattr(theirs.groups, what) != own:
-                    said = {"whole": "make it up", "alike": "hold the same of it"}[what]
+                theirs = groups.get(other, own)
+                if theirs is not own and theirs != own:
                     return (rank, other), (
-                        f"rank {rank} says that ranks {list(own)} {said}, rank {other} says ranks "
-                        f"{list(getattr(theirs.groups, what))}"
+                        f"rank {rank} says that ranks {bracketed(own)} {said}, rank {other} says "
+                        f"ranks {bracketed(theirs)}"
                     )
     return None
 
@@ -260,7 +230,7 @@ def _judge_unique(name, held, wholes, judgement):
     for others, *seen in wholes[1:]:
         if seen != expected:
             what = (
-                f"the name stands for another tensor than on ranks {list(ranks)}: "
+                f"the name stands for another tensor than on ranks {bracketed(ranks)}: "
                 f"{seen[0]} {list(seen[1])}"
             )
             judgement.findings.append(Finding("ambiguous", name, others, what))
@@ -277,17 +247,26 @@ def total(pairs) -> tuple[int, int]:
     return summed
 
 
-def peers_of(odd: int, finding: Finding, records) -> tuple[list[int], list[int]]:
-    """The ranks to look at for the first element that differs: those of the odd one's side, and
-    those of a sound one's."""
+def with_sides(finding: Finding, records) -> Finding:
+    """With what is to be looked at for the first element that differs: on the odd one's side, and on
+    a sound one's."""
+    odd = finding.ranks[0]
     own = records[odd][finding.tensor]
-    coverage = own.coverage
+    one, other = _peers_of(odd, finding, records)
+    # Of two that differ neither is the odd one.
+    others = "the other ranks" if len(own.groups.alike) > 2 or not other else f"rank {other[0]}"
+    sides = Sides(one, other, own.shape, own.element_bytes, others)
+    return dataclasses.replace(finding, sides=sides)
+
+
+def _peers_of(odd, finding, records) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    own = records[odd][finding.tensor]
     for rank in own.groups.alike:
         other = records[rank].get(finding.tensor)
-        if rank not in finding.ranks and other is not None and other.coverage == coverage:
-            return [odd], [rank]
+        if rank not in finding.ranks and other is not None and other.coverage == own.coverage:
+            return (odd,), (rank,)
     for rank in own.groups.members:
         other = records[rank].get(finding.tensor)
         if rank not in finding.ranks and other is not None:
-            return list(own.groups.whole), list(other.groups.whole)
-    return [odd], []
+            return own.groups.whole, other.groups.whole
+    return (odd,), ()

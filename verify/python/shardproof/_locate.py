@@ -3,57 +3,79 @@
 import dataclasses
 import math
 
+import torch
+
 from . import _digest
+from ._finding import Finding
 from ._holding import bytes_of
-from ._judge import Finding, peers_of
 
 _BYTES_MAX = 1 << 16  # how little is left when bytes are fetched
 _BLOCKS = 256
 
 
-def locate(finding: Finding, records, tensors, gather) -> Finding:
-    """Every rank takes part in what is gathered, one that does not hold the tensor too; only the
-    two sides read theirs. gather: a Gather."""
-    odd = finding.ranks[0]
-    peers = peers_of(odd, finding, records)
-    if not peers[1]:
+def locate(finding: Finding, tensors, transport) -> Finding:
+    """Every rank takes part in what is added up, one that does not hold the tensor too; only the
+    two sides read theirs, and what travels does not grow with the ranks."""
+    sides = finding.sides
+    if sides is None or not sides.other:
         return finding
-    held = tensors[finding.tensor] if gather.rank in [*peers[0], *peers[1]] else None
-    own = records[odd][finding.tensor]
-    # Of two that differ neither is the odd one.
-    others = "the other ranks" if len(own.groups.alike) > 2 else f"rank {peers[1][0]}"
-    size = own.element_bytes
-    begin, end = 0, math.prod(own.shape) * size
+    pair = _Pair(sides, tensors.get(finding.tensor), transport)
+    size = sides.element_bytes
+    begin, end = 0, math.prod(sides.shape) * size
     while end - begin > _BYTES_MAX:
         side = -(-(end - begin) // _BLOCKS // 4096) * 4096
         low = begin // side
-        count = -(-end // side) - low
-        blocks = _digest.digest_runs(held.local, held.runs, side, low, count).blocks if held else 0
-        everybody = gather(blocks)
-        one, other = (sum(everybody[rank] for rank in ranks) for ranks in peers)
-        differing = (one != other).any(1).nonzero()
-        if not len(differing):
+        block = pair.first_block(side, low, -(-end // side) - low)
+        if block is None:
             return finding
-        block = int(differing[0])
         begin, end = max(begin, (low + block) * side), min(end, (low + block + 1) * side)
-    everybody = gather(bytes_of(held, begin, end) if held else [])
-    sides = [_bytes_of(everybody, ranks) for ranks in peers]
-    for at in range(begin, end):
-        if sides[0].get(at) != sides[1].get(at):
+    seen, expected = pair.data(begin, end) or (b"", b"")
+    for at in range(begin, begin + len(seen)):
+        if seen[at - begin] != expected[at - begin]:
             index = at // size
-            seen, expected = (
-                bytes(side.get(index * size + i, 0) for i in range(size))[::-1].hex()
-                for side in sides
-            )
-            what = f"element {index} is 0x{seen}, on {others} 0x{expected}"
+            first = index * size - begin
+            one, other = (data[first : first + size][::-1].hex() for data in (seen, expected))
+            what = f"element {index} is 0x{one}, on {sides.others} 0x{other}"
             return dataclasses.replace(finding, what=what, index=index)
     return finding
 
 
-def _bytes_of(everybody, ranks) -> dict[int, int]:
-    return {
-        start + i: byte
-        for rank in ranks
-        for start, data in everybody[rank]
-        for i, byte in enumerate(data)
-    }
+class _Pair:
+    """The two sides: each byte of a side is one rank's, so that adding up puts it together."""
+
+    def __init__(self, sides, held, transport):
+        rank = transport.rank
+        self._side = 0 if rank in sides.one else 1 if rank in sides.other else None
+        self._held = held if self._side is not None else None
+        self._transport = transport
+
+    def first_block(self, block_bytes, low, count) -> int | None:
+        """The first of the blocks that differ; None if none does, or a rank can no longer read."""
+        def digests(held):
+            return _digest.digest_runs(held.local, held.runs, block_bytes, low, count).blocks
+
+        both = self._added(torch.zeros(2, count, 2, dtype=torch.int64), digests)
+        differing = [] if both is None else (both[0] != both[1]).any(1).nonzero()
+        return int(differing[0]) if len(differing) else None
+
+    def data(self, begin, end) -> list[bytes] | None:
+        """Of both sides; None if a rank can no longer read."""
+        def own(held):
+            data = bytearray(end - begin)
+            for start, part in bytes_of(held, begin, end):
+                data[start - begin : start - begin + len(part)] = part
+            return torch.frombuffer(data, dtype=torch.uint8)
+
+        both = self._added(torch.zeros(2, end - begin, dtype=torch.uint8), own)
+        return None if both is None else [bytes(side.tolist()) for side in both]
+
+    def _added(self, both, read):
+        failed = torch.zeros(1, dtype=torch.int64)
+        if self._held is not None:
+            try:
+                both[self._side] = read(self._held)
+            except Exception:  # it was freed meanwhile: the others wait for this rank's part
+                failed += 1
+        self._transport.add_up(both)
+        self._transport.add_up(failed)
+        return None if failed.item() else both

@@ -1,0 +1,53 @@
+"""Records: what a rank says of one tensor, and which rank judges it."""
+
+import dataclasses
+import hashlib
+
+import torch
+
+from ._groups import Groups
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Record:
+    """One tensor on one rank. The last four fields are of its values; what comes before them
+    describes it, and seldom changes from call to call."""
+
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    placements: tuple
+    groups: Groups | None  # None: nobody said which ranks hold it
+    meta: bool
+    unreadable: str
+    aliases: str  # the first name that shares its memory
+    unique: bool = False  # the name means this tensor on all ranks, beyond its groups too
+    numbers: bool = True  # its values are numbers of the model, not codes in a container
+    misfit: str = ""  # how its memory contradicts its placement
+    coverage: tuple[int, int] = (0, 0)
+    digest: tuple[int, int] = (0, 0)
+    nan: int = 0
+    inf: int = 0
+    first_non_finite: int | None = None
+
+    @property
+    def element_bytes(self) -> int:
+        return getattr(torch, self.dtype.removeprefix("torch.")).itemsize
+
+
+def parameter_of(name: str) -> str:
+    """That of which `name` would be the optimizer's state."""
+    return name.removeprefix("optimizer.").rpartition(".")[0]
+
+
+def place_of(name: str) -> int:
+    """A number in [0, 2^64), the same on all ranks and in all runs. An optimizer's state has that
+    of its parameter: whether it may be absent depends on what a rank has of that."""
+    home = parameter_of(name) if name.startswith("optimizer.") else name
+    hashed = hashlib.blake2b(home.encode("utf-8", "surrogatepass"), digest_size=8)
+    return int.from_bytes(hashed.digest(), "little")
+
+
+def judge_of(name: str, world_size: int) -> int:
+    """The rank that judges what all ranks say of a name."""
+    return place_of(name) % world_size

@@ -1,0 +1,139 @@
+"""What `check` sends between ranks: through a Gloo group of its own, each wait within a deadline."""
+
+import contextlib
+import datetime
+import weakref
+
+import torch
+import torch.distributed as dist
+
+from ._groups import dist_rank, world
+from ._wire import Receiver, Sender
+
+_FAILED = -1
+_REASON_BYTES_MAX = 2000
+
+
+class Link:
+    """A Gloo group, and what has been told through it. torch alone keeps the group:
+    dist.destroy_process_group then ends its threads. One that ran on would take the interpreter
+    down now and then, by letting go of a tensor while that finalises."""
+
+    def __init__(self, group, world_size):
+        self.group = group if group is None else weakref.ref(group)
+        self.sender, self.receiver = Sender(world_size), Receiver(world_size)
+
+
+class Transport:
+    """deadline: seconds. \\raises TimeoutError, of any method, if a rank does not come."""
+
+    _links: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # of a world's: by deadline
+
+    def __init__(self, deadline):
+        self.world_size, self.rank = len(world()), dist_rank()
+        self._deadline = deadline
+        self._link = self._linked() if self.world_size > 1 else Link(None, 1)
+        self.sender, self.receiver = self._link.sender, self._link.receiver
+
+    def exchange(self, own: list[bytes] | None) -> list[bytes] | None:
+        """own: a message for each rank; None if this rank has failed. \\returns each rank's message
+        for this one, or None if any rank has failed."""
+        sent = [_FAILED] * self.world_size if own is None else [len(each) for each in own]
+        if self.world_size == 1:
+            return own
+        sizes = torch.empty(self.world_size, dtype=torch.int64)
+        with self._deadline_named() as group:
+            dist.all_to_all_single(sizes, torch.tensor(sent, dtype=torch.int64), group=group)
+        sizes = sizes.tolist()
+        # One that has failed said so to every rank, so that all of them stop here.
+        if own is None or _FAILED in sizes:
+            return None
+        received = bytearray(sum(sizes))
+        with self._deadline_named() as group:
+            dist.all_to_all_single(
+                _tensor(received), _tensor(bytearray().join(own)), sizes, sent, group=group
+            )
+        ends, at = [], 0
+        for size in sizes:
+            ends.append((at, at + size))
+            at += size
+        view = memoryview(received)
+        return [view[begin:end] for begin, end in ends]
+
+    def everybody(self, numbers: list[int]) -> list[list[int]]:
+        """A few numbers of each rank, as many of each."""
+        if self.world_size == 1:
+            return [numbers]
+        found = torch.empty(self.world_size * len(numbers), dtype=torch.int64)
+        with self._deadline_named() as group:
+            own = torch.tensor(numbers, dtype=torch.int64)
+            dist.all_gather_into_tensor(found, own, group=group)
+        return found.view(self.world_size, len(numbers)).tolist()
+
+    def short(self, own: bytes) -> list[bytes]:
+        """Of everybody; all take as much room as the longest."""
+        sizes = [size for (size,) in self.everybody([len(own)])]
+        if self.world_size == 1:
+            return [own]
+        room = max(sizes)
+        found = bytearray(room * self.world_size)
+        with self._deadline_named() as group:
+            padded = _tensor(bytearray(own.ljust(room, b"\0")))
+            dist.all_gather_into_tensor(_tensor(found), padded, group=group)
+        return [bytes(found[rank * room :][:size]) for rank, size in enumerate(sizes)]
+
+    def of_some(self, own: bytes) -> dict[int, bytes]:
+        """What those ranks say that say anything."""
+        sizes = [size for (size,) in self.everybody([len(own)])]
+        found = {}
+        for rank, size in enumerate(sizes):
+            if not size:
+                continue
+            data = bytearray(own if rank == self.rank else size)
+            if self.world_size > 1:
+                with self._deadline_named() as group:
+                    dist.broadcast(_tensor(data), src=rank, group=group)
+            found[rank] = bytes(data)
+        return found
+
+    def reasons(self, own: str) -> dict[int, str]:
+        """A line of each rank that has one."""
+        line = " ".join(own.split()).encode(errors="replace")[:_REASON_BYTES_MAX]
+        return {rank: text.decode(errors="replace") for rank, text in self.of_some(line).items()}
+
+    def add_up(self, tensor):
+        """In place, over all ranks."""
+        if self.world_size > 1:
+            with self._deadline_named() as group:
+                dist.all_reduce(tensor, group=group)
+
+    def forget(self):
+        """After a failure: what one side believes that the other knows may not have come."""
+        self.sender.forget()
+        self.receiver.forget()
+
+    def _linked(self):
+        links = self._links.setdefault(dist.group.WORLD, {})
+        link = links.get(self._deadline)
+        if link is None or link.group() is None:
+            timeout = datetime.timedelta(seconds=self._deadline)
+            with self._deadline_named():
+                group = dist.new_group(backend="gloo", timeout=timeout)
+            link = links[self._deadline] = Link(group, self.world_size)
+        return link
+
+    @contextlib.contextmanager
+    def _deadline_named(self):
+        try:
+            yield self._link.group() if hasattr(self, "_link") else None
+        except RuntimeError as error:
+            why = str(error).partition("\n")[0]
+            raise TimeoutError(
+                f"shardproof.check: rank {self.rank}: a rank ended, or did not call check within "
+                f"{self._deadline:g} s: {why}"
+            ) from error
+
+
+def _tensor(data: bytearray) -> torch.Tensor:
+    """uint8, over the same memory."""
+    return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)

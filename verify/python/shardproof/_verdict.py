@@ -1,0 +1,109 @@
+"""What the ranks' verdicts on their shares of the names come to; each rank has the same in the end.
+
+Where nothing is wrong a verdict is a few numbers. Otherwise findings of one cause are folded before
+they travel, and of many causes the first ones travel, and how many there are.
+"""
+
+import collections
+import dataclasses
+import pickle
+
+from ._finding import Finding, Fold, fold, merged
+from ._judge import Judgement, judge, with_sides
+
+_FINDINGS_MAX = 1000  # that travel, of all ranks together
+_REASONS_MAX = 20
+_LOCATED_MAX = 3
+
+
+@dataclasses.dataclass
+class Verdict:
+    """tensors: how many names there are. count: of the findings, which may be more than travelled.
+    uncompared: {reason: (how many, first name)}. unheard: patterns that no name of any rank
+    matched."""
+
+    tensors: int = 0
+    comparisons: int = 0
+    count: int = 0
+    folds: list[Fold] = dataclasses.field(default_factory=list)
+    uncompared: dict[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
+    unheard: tuple[str, ...] = ()
+
+    @property
+    def has_details(self) -> bool:
+        return bool(self.folds or self.uncompared or self.unheard)
+
+    def bounded(self, most: int) -> bytes:
+        """What there is beside the numbers; b"" if nothing. most: how many findings are enough."""
+        if not self.has_details:
+            return b""
+        kept, room = [], most
+        for one in self.folds:
+            if room <= 0:
+                break
+            findings = one.findings[:room]
+            room -= len(findings)
+            kept.append(([_plain(each) for each in findings], one.count, one.names, one.ranks))
+        reasons = sorted(self.uncompared.items(), key=lambda each: each[1][1])
+        return pickle.dumps((kept, reasons[:_REASONS_MAX], self.unheard[:_REASONS_MAX]))
+
+    def add(self, data: bytes):
+        """Another rank's details."""
+        kept, reasons, unheard = pickle.loads(data)
+        self.folds += [Fold([Finding(*each) for each in same], *rest) for same, *rest in kept]
+        for reason, (number, first) in reasons:
+            so_far, name = self.uncompared.get(reason, (0, first))
+            self.uncompared[reason] = (so_far + number, min(name, first))
+        self.unheard += unheard
+
+
+def of_share(received, read) -> Verdict:
+    """received: each rank's message for this one. read: Receiver.read."""
+    records, unmatched = [], collections.Counter()
+    for source, message in enumerate(received):
+        of_rank, patterns = read(source, message)
+        records.append(of_rank)
+        unmatched.update(patterns)
+    judgement = judge(records)
+    return Verdict(
+        tensors=len(set().union(*records)),
+        comparisons=judgement.comparisons,
+        count=len(judgement.findings),
+        folds=_folded(judgement, records),
+        uncompared={why: (len(names), names[0]) for why, names in judgement.uncompared.items()},
+        unheard=tuple(sorted(p for p, ranks in unmatched.items() if ranks == len(records))),
+    )
+
+
+def settled(own: Verdict | None, transport) -> Verdict | None:
+    """All ranks' verdicts in one; None if one of them, for which own is None, came to none."""
+    numbers = [own.tensors, own.comparisons, own.count] if own else [-1, 0, 0]
+    everybody = transport.everybody([*numbers, int(bool(own and own.has_details))])
+    if any(each[0] < 0 for each in everybody):
+        return None
+    *sums, tellers = (sum(column) for column in zip(*everybody, strict=True))
+    whole = Verdict(*sums)
+    if tellers:
+        finders = sum(1 for each in everybody if each[2])
+        for data in transport.of_some(own.bounded(-(-_FINDINGS_MAX // max(1, finders)))).values():
+            whole.add(data)
+        whole.folds = merged(whole.folds)
+        whole.uncompared = dict(sorted(whole.uncompared.items(), key=lambda each: each[1][1]))
+    return whole
+
+
+def _folded(judgement: Judgement, records) -> list[Fold]:
+    """With where to look for the first elements, of as many as may be among the first of all."""
+    folds = fold(judgement.findings)
+    differing = [one for one in folds if one.findings[0].kind == "differs"]
+    for one in differing[:_LOCATED_MAX]:
+        one.findings[0] = with_sides(one.findings[0], records)
+    return folds
+
+
+def to_locate(folds) -> list[Fold]:
+    return [one for one in folds if one.findings[0].sides][:_LOCATED_MAX]
+
+
+def _plain(finding: Finding) -> tuple:
+    return tuple(getattr(finding, field.name) for field in dataclasses.fields(finding))
