@@ -18,7 +18,7 @@ from ._own import records_of, tensors_of
 from ._transport import Transport
 from ._verdict import of_share, settled, to_locate
 
-_MESSAGE_FINDINGS_MAX = 10
+_MESSAGE_FOLDS_MAX = 10
 
 
 class Mismatch(AssertionError):
@@ -31,13 +31,12 @@ class Mismatch(AssertionError):
             (finding for one in folds for finding in one.findings), key=lambda each: each.tensor
         )
         self.count = sum(one.count for one in folds) if count is None else count
-        lines = []
-        for one in folds[:_MESSAGE_FINDINGS_MAX]:
-            where = _places.where(one.ranks, places or {})
-            lines.append(f"{one}" + (f" ({where})" if where else ""))
-        rest = self.count - sum(one.count for one in folds[:_MESSAGE_FINDINGS_MAX])
-        if rest:
+        lines = [_line(one, places or {}) for one in folds[:_MESSAGE_FOLDS_MAX]]
+        if rest := self.count - sum(one.count for one in folds[:_MESSAGE_FOLDS_MAX]):
             lines.append(f"and {rest} more")
+        named = sorted({rank for one in folds[:_MESSAGE_FOLDS_MAX] for rank in one.ranks})
+        if where := _places.told(named, places or {}):
+            lines.append(where)
         super().__init__("shardproof.check: " + "\n  ".join(lines))
 
 
@@ -148,6 +147,11 @@ def _fail(transport, what, cause):
     reasons = transport.reasons(f"{type(cause).__name__}: {cause}" if cause else "")
     rank, reason = min(reasons.items())
     raise RuntimeError(f"shardproof.check: {what}: rank {rank}: {reason}") from cause
+
+
+def _line(one: Fold, places) -> str:
+    shared = _places.shared_by(one.ranks, places)
+    return f"{one}" + (f" (these are the ranks of {shared})" if shared else "")
 
 
 def _lines(uncompared):

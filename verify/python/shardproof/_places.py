@@ -4,6 +4,8 @@ import dataclasses
 import pickle
 import socket
 
+_TOLD_MAX = 4
+
 
 @dataclasses.dataclass(frozen=True)
 class Place:
@@ -14,11 +16,9 @@ class Place:
     device: str
 
     def __str__(self):
-        return ", ".join([*(f"{axis} {at}" for axis, at in self.axes.items()), *self._machine])
-
-    @property
-    def _machine(self):
-        return [self.host, *([self.device] if self.device else [])]
+        at = ", ".join(f"{axis} {at}" for axis, at in self.axes.items())
+        device = f" with {self.device}" if self.device else ""
+        return (f"at {at}, " if at else "") + f"on {self.host}{device}"
 
 
 def own_place(tensors, axes) -> Place:
@@ -41,22 +41,19 @@ def unpacked(data: bytes) -> Place:
     return Place(*pickle.loads(data))
 
 
-_TOLD_MAX = 4
-
-
-def where(ranks, places: dict[int, Place]) -> str:
-    """What these ranks have in common, as far as that sets them apart from all others; and of a few
-    where each is."""
-    shared = []
-    for axis in next(iter(places.values())).axes if places else ():
-        of_ranks = {places[rank].axes.get(axis) for rank in ranks if rank in places}
-        if len(of_ranks) != 1:
-            continue
-        (at,) = of_ranks
+def shared_by(ranks, places: dict[int, Place]) -> str:
+    """The coordinates that these ranks have, and no other rank has."""
+    found = []
+    for axis in places[ranks[0]].axes if len(ranks) > 1 and ranks[0] in places else ():
+        at = places[ranks[0]].axes[axis]
         there = {rank for rank, place in places.items() if place.axes.get(axis) == at}
-        if at is not None and there == set(ranks) and len(there) < len(places):
-            shared.append(f"{axis} {at}")
-    told = [f"rank {rank}: {places[rank]}" for rank in ranks[:_TOLD_MAX] if rank in places]
-    if len(ranks) > _TOLD_MAX and told:
-        told.append("...")
-    return "; ".join([*([f"all of {' and of '.join(shared)}"] if shared else []), *told])
+        if there == set(ranks) and len(there) < len(places):
+            found.append(f"{axis} {at}")
+    return " and of ".join(found)
+
+
+def told(ranks, places: dict[int, Place]) -> str:
+    """Where each of the first few of these ranks is."""
+    known = [rank for rank in ranks if rank in places]
+    lines = [f"rank {rank} is {places[rank]}" for rank in known[:_TOLD_MAX]]
+    return "; ".join(lines) + ("; ..." if len(known) > _TOLD_MAX else "")

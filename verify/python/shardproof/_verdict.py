@@ -8,8 +8,9 @@ import collections
 import dataclasses
 import pickle
 
-from ._finding import Finding, Fold, fold, merged
+from ._finding import Finding, Fold, Sides, fold, merged
 from ._judge import Judgement, judge, with_sides
+from ._wire import packed, unpacked
 
 _FINDINGS_MAX = 1000  # that travel, of all ranks together
 _REASONS_MAX = 20
@@ -28,6 +29,7 @@ class Verdict:
     folds: list[Fold] = dataclasses.field(default_factory=list)
     uncompared: dict[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
     unheard: tuple[str, ...] = ()
+    _same: dict = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     @property
     def has_details(self) -> bool:
@@ -43,18 +45,35 @@ class Verdict:
                 break
             findings = one.findings[:room]
             room -= len(findings)
-            kept.append(([_plain(each) for each in findings], one.count, one.names, one.ranks))
+            plain = [_plain(each) for each in findings]
+            kept.append((plain, one.count, one.names, packed(one.ranks)))
         reasons = sorted(self.uncompared.items(), key=lambda each: each[1][1])
         return pickle.dumps((kept, reasons[:_REASONS_MAX], self.unheard[:_REASONS_MAX]))
 
     def add(self, data: bytes):
         """Another rank's details."""
         kept, reasons, unheard = pickle.loads(data)
-        self.folds += [Fold([Finding(*each) for each in same], *rest) for same, *rest in kept]
+        self.folds += [
+            Fold([self._finding(each) for each in same], count, names, self._ranks(ranks))
+            for same, count, names, ranks in kept
+        ]
         for reason, (number, first) in reasons:
             so_far, name = self.uncompared.get(reason, (0, first))
             self.uncompared[reason] = (so_far + number, min(name, first))
         self.unheard += unheard
+
+    def _ranks(self, stretches) -> tuple[int, ...]:
+        """Equal ones are one object: a thousand findings may each be on a thousand ranks."""
+        if stretches not in self._same:
+            self._same[stretches] = unpacked(stretches)
+        return self._same[stretches]
+
+    def _finding(self, plain) -> Finding:
+        kind, tensor, ranks, what, index, sides = plain
+        if sides is not None:
+            one, other, *rest = sides
+            sides = Sides(self._ranks(one), self._ranks(other), *rest)
+        return Finding(kind, tensor, self._ranks(ranks), what, index, sides)
 
 
 def of_share(received, read) -> Verdict:
@@ -106,4 +125,10 @@ def to_locate(folds) -> list[Fold]:
 
 
 def _plain(finding: Finding) -> tuple:
-    return tuple(getattr(finding, field.name) for field in dataclasses.fields(finding))
+    sides = finding.sides
+    if sides is not None:
+        sides = (packed(sides.one), packed(sides.other), sides.shape, sides.element_bytes,
+                 sides.others)  # fmt: skip
+    return (
+        finding.kind, finding.tensor, packed(finding.ranks), finding.what, finding.index, sides,
+    )  # fmt: skip

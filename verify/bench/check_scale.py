@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""`shardproof.check` on 1,024 made-up ranks that have 10,000 tensors: what one rank's part costs.
+
+    PYTHONPATH=verify/python python verify/bench/check_scale.py
+
+Nothing is sent here: a rank's messages are made and their bytes counted, and then one rank judges
+the messages that all ranks would have for it. CPU seconds of one thread; peak of what Python
+allocates beyond the made-up model and what came in, by tracemalloc, in a run of its own. Nothing
+passes or fails. transport_scale.py measures real ranks.
+"""
+
+import argparse
+import collections
+import dataclasses
+import time
+import tracemalloc
+
+from shardproof import _digest, _layout
+from shardproof._groups import Groups
+from shardproof._layout import Placement
+from shardproof._record import Record, judge_of
+from shardproof._verdict import Verdict, of_share
+from shardproof._wire import Receiver, Sender
+
+MIB = 1 << 20
+SHAPE = (8192, 16)
+
+
+class Job:
+    """Ranks in replicas of `shards` each. Of ten tensors nine are cut, one is the same everywhere."""
+
+    def __init__(self, ranks, tensors, shards):
+        self.ranks, self.shards = ranks, min(shards, ranks)
+        self.names = [f"model.layers.{i // 10}.block.{i % 10}.weight" for i in range(tensors)]
+        self._everyone = tuple(range(ranks))
+        self._coverage = {}
+
+    def records(self, rank, names, digest=lambda rank: 0, nan=0) -> dict[str, Record]:
+        """Of one rank; digest: what is added to that of a sound one."""
+        replica, part = divmod(rank, self.shards)
+        whole = tuple(range(replica * self.shards, (replica + 1) * self.shards))
+        cut = Groups(whole, tuple(range(part, self.ranks, self.shards)), self._everyone)
+        same = Groups((rank,), self._everyone)
+        return {
+            name: self._record(part, name, cut, same, digest(rank), nan) for name in names
+        }
+
+    def _record(self, part, name, cut, same, added, nan):
+        is_cut = not name.endswith("0.weight")
+        placements = (Placement("shard", 0),) if is_cut else ()
+        owned = (part,) if is_cut else ()
+        if owned not in self._coverage:
+            runs = _layout.local_runs(SHAPE, placements, (self.shards,) * is_cut, owned)
+            self._coverage[owned] = _digest.coverage(runs, 2)
+        return Record(
+            kind="parameter", dtype="torch.bfloat16", shape=SHAPE, placements=placements,
+            groups=cut if is_cut else same, meta=False, unreadable="", aliases="",
+            coverage=self._coverage[owned], digest=(part * is_cut + added, 7), nan=nan,
+            first_non_finite=5 if nan else None,
+        )  # fmt: skip
+
+
+@dataclasses.dataclass
+class Cost:
+    seconds: float
+    peak: int
+    result: object
+
+
+def measured(work) -> Cost:
+    """work: makes what it needs, and returns what is to be measured."""
+    prepared = work()
+    begin = time.process_time()
+    prepared()
+    seconds = time.process_time() - begin
+    prepared = work()
+    tracemalloc.start()
+    result = prepared()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return Cost(seconds, peak, result)
+
+
+CASES = {
+    "sound": {},
+    "one rank differs in all tensors": {"digest": lambda rank: rank == 3},
+    "all ranks differ in all tensors": {"digest": lambda rank: rank * rank * 1000},
+    "all is NaN": {"nan": 4},
+}
+
+
+def sending(job):
+    rank = job.ranks // 2
+    records = job.records(rank, job.names)
+    sender = Sender(job.ranks)
+    first = measured(lambda: lambda: Sender(job.ranks).messages(records))
+    sender.messages(records)
+    again = measured(lambda: lambda: sender.messages(records))
+    for what, cost in (("first call", first), ("later calls", again)):
+        size = sum(map(len, cost.result))
+        print(f"| sending, {what} | {cost.seconds:.2f} | {cost.peak / MIB:.1f} | {size:,} | |")
+
+
+def judging(job):
+    by_judge = collections.defaultdict(list)
+    for name in job.names:
+        by_judge[judge_of(name, job.ranks)].append(name)
+    judge, mine = max(by_judge.items(), key=lambda each: len(each[1]))  # who has most to do
+    for case, fields in CASES.items():
+        senders = [Sender(job.ranks) for _ in range(job.ranks)]
+
+        def told():
+            return [
+                sender.messages(job.records(rank, mine, **fields))[judge]
+                for rank, sender in enumerate(senders)
+            ]
+
+        messages, receiver = told(), Receiver(job.ranks)
+        later = told()
+        cost = measured(lambda: lambda: of_share(messages, Receiver(job.ranks).read))
+        of_share(messages, receiver.read)
+        again = measured(lambda: lambda: of_share(later, receiver.read))
+        for what, each, came in (("", cost, messages), (", later calls", again, later)):
+            print(f"| judging {each.result.tensors} names, {case}{what} | {each.seconds:.2f} | "
+                  f"{each.peak / MIB:.1f} | {sum(map(len, came)):,} | "
+                  f"{each.result.count:,} findings |")  # fmt: skip
+        merging(job, case, cost.result)
+
+
+def merging(job, case, verdict):
+    """All judges' verdicts at every rank, of which each is as large as this one's."""
+    data = verdict.bounded(max(1, -(-1000 // job.ranks)))
+    if not data:
+        return
+
+    def merge():
+        whole = Verdict()
+        for _ in range(job.ranks):
+            whole.add(data)
+        return whole
+
+    cost = measured(lambda: merge)
+    print(f"| all ranks' verdicts, {case} | {cost.seconds:.2f} | {cost.peak / MIB:.1f} | "
+          f"{len(data) * job.ranks:,} | |")  # fmt: skip
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--ranks", type=int, default=1024)
+    parser.add_argument("--tensors", type=int, default=10_000)
+    parser.add_argument("--shards", type=int, default=128, help="ranks of a replica")
+    asked = parser.parse_args()
+    job = Job(asked.ranks, asked.tensors, asked.shards)
+    print(f"{job.ranks} made-up ranks in replicas of {job.shards}, {asked.tensors:,} tensors")
+    print("| one rank's part | CPU s | peak MiB | bytes | |\n| --- | --- | --- | --- | --- |")
+    sending(job)
+    judging(job)
+
+
+if __name__ == "__main__":
+    main()
