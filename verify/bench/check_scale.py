@@ -12,6 +12,7 @@ passes or fails. transport_scale.py measures real ranks.
 import argparse
 import collections
 import dataclasses
+import functools
 import time
 import tracemalloc
 
@@ -41,9 +42,7 @@ class Job:
         whole = tuple(range(replica * self.shards, (replica + 1) * self.shards))
         cut = Groups(whole, tuple(range(part, self.ranks, self.shards)), self._everyone)
         same = Groups((rank,), self._everyone)
-        return {
-            name: self._record(part, name, cut, same, digest(rank), nan) for name in names
-        }
+        return {name: self._record(part, name, cut, same, digest(rank), nan) for name in names}
 
     def _record(self, part, name, cut, same, added, nan):
         is_cut = not name.endswith("0.weight")
@@ -108,23 +107,31 @@ def judging(job):
     judge, mine = max(by_judge.items(), key=lambda each: len(each[1]))  # who has most to do
     for case, fields in CASES.items():
         senders = [Sender(job.ranks) for _ in range(job.ranks)]
-
-        def told():
-            return [
+        first, later = (
+            [
                 sender.messages(job.records(rank, mine, **fields))[judge]
                 for rank, sender in enumerate(senders)
             ]
+            for _ in range(2)
+        )
+        verdict = judged(case, first, functools.partial(Receiver, job.ranks))
+        receiver = Receiver(job.ranks)
+        of_share(first, receiver.read)
+        judged(f"{case}, later calls", later, functools.partial(_itself, receiver))
+        merging(job, case, verdict)
 
-        messages, receiver = told(), Receiver(job.ranks)
-        later = told()
-        cost = measured(lambda: lambda: of_share(messages, Receiver(job.ranks).read))
-        of_share(messages, receiver.read)
-        again = measured(lambda: lambda: of_share(later, receiver.read))
-        for what, each, came in (("", cost, messages), (", later calls", again, later)):
-            print(f"| judging {each.result.tensors} names, {case}{what} | {each.seconds:.2f} | "
-                  f"{each.peak / MIB:.1f} | {sum(map(len, came)):,} | "
-                  f"{each.result.count:,} findings |")  # fmt: skip
-        merging(job, case, cost.result)
+
+def judged(case, messages, make_receiver):
+    cost = measured(lambda: functools.partial(of_share, messages, make_receiver().read))
+    verdict = cost.result
+    print(f"| judging {verdict.tensors} names, {case} | {cost.seconds:.2f} | "
+          f"{cost.peak / MIB:.1f} | {sum(map(len, messages)):,} | "
+          f"{verdict.count:,} findings |")  # fmt: skip
+    return verdict
+
+
+def _itself(made):
+    return made
 
 
 def merging(job, case, verdict):

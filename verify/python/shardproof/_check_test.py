@@ -9,8 +9,8 @@ from torch import nn
 
 from shardproof import _digest, _layout
 from shardproof._check import Mismatch, check
-from shardproof._groups import Groups
 from shardproof._finding import Finding, fold
+from shardproof._groups import Groups
 from shardproof._judge import judge, with_sides
 from shardproof._layout import Placement
 from shardproof._record import Record

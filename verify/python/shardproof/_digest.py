@@ -108,6 +108,8 @@ def on_host(function):
 
     @functools.wraps(function)
     def wrapped(*arguments, **named):
+        if torch.get_default_device().type == "cpu":  # else each operation of torch takes longer
+            return function(*arguments, **named)
         with torch.device("cpu"):
             return function(*arguments, **named)
 
@@ -212,6 +214,11 @@ def add(a, b):
 
 def coverage(runs: list[Run], element_bytes: int) -> tuple[int, int]:
     """The digest of the runs of an image whose bytes are all 1: shows gaps and overlaps."""
+    return _coverage(tuple(runs), element_bytes)
+
+
+@functools.lru_cache(maxsize=1 << 12)  # layers are cut alike, and are cut so in the next step
+def _coverage(runs, element_bytes):
     total = (0, 0)
     if runs and has_op():
         lanes = torch.ops.shardproof.coverage(torch.tensor(_table(runs, element_bytes))).tolist()

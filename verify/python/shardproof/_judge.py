@@ -183,7 +183,7 @@ def _judge_values(name, held, judgement):
     \\returns the digest of the whole tensor, or None if it is not to be had.
     """
     first = next(iter(held.values()))
-    whole = whole_coverage(first)
+    whole = _digest.coverage(_layout.local_runs(first.shape), first.element_bytes)
     wholes = collections.defaultdict(list)
     alike = collections.defaultdict(list)
     for rank, record in held.items():
@@ -234,10 +234,6 @@ def _judge_unique(name, held, wholes, judgement):
                 f"{seen[0]} {list(seen[1])}"
             )
             judgement.findings.append(Finding("ambiguous", name, others, what))
-
-
-def whole_coverage(record: Record) -> tuple[int, int]:
-    return _digest.coverage(_layout.local_runs(record.shape), record.element_bytes)
 
 
 def total(pairs) -> tuple[int, int]:

@@ -51,6 +51,7 @@ class _Pair:
 
     def first_block(self, block_bytes, low, count) -> int | None:
         """The first of the blocks that differ; None if none does, or a rank can no longer read."""
+
         def digests(held):
             return _digest.digest_runs(held.local, held.runs, block_bytes, low, count).blocks
 
@@ -60,6 +61,7 @@ class _Pair:
 
     def data(self, begin, end) -> list[bytes] | None:
         """Of both sides; None if a rank can no longer read."""
+
         def own(held):
             data = bytearray(end - begin)
             for start, part in bytes_of(held, begin, end):

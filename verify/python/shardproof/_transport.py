@@ -1,7 +1,8 @@
-"""What `check` sends between ranks: through a Gloo group of its own, each wait within a deadline."""
+"""What `check` sends between ranks: by a Gloo group of its own, each wait within a deadline."""
 
 import contextlib
 import datetime
+import re
 import weakref
 
 import torch
@@ -127,7 +128,8 @@ class Transport:
         try:
             yield self._link.group() if hasattr(self, "_link") else None
         except RuntimeError as error:
-            why = str(error).partition("\n")[0]
+            # Gloo's first sentence, without the line of its source.
+            why = re.sub(r"^\[\S*\] ", "", str(error)).partition("\n")[0].partition(". ")[0]
             raise TimeoutError(
                 f"shardproof.check: rank {self.rank}: a rank ended, or did not call check within "
                 f"{self._deadline:g} s: {why}"
