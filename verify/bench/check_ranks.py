@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""`shardproof.check` between real Gloo ranks on this machine.
+
+    PYTHONPATH=verify/python python verify/bench/check_ranks.py transport   # 10,000 made-up records
+    PYTHONPATH=verify/python python verify/bench/check_ranks.py loop        # every step of FSDP2
+
+`transport`: what check sends, for 2 to 16 ranks, from records to the common verdict: seconds of the
+slowest rank, first call and median of later ones. `loop`: AdamW on an FSDP2 model of 100 MiB a
+rank; steps with a check and without alternate. Nothing passes or fails.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+
+import shardproof
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from check_scale import Job
+from shardproof._transport import Transport
+from shardproof._verdict import of_share, settled
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+MIB = 1 << 20
+
+
+def transport(asked):
+    job = Job(dist.get_world_size(), asked.tensors, 8)
+    records = job.records(dist.get_rank(), job.names)
+    link = Transport(600.0)
+    seconds, sizes = [], []
+    for _ in range(asked.rounds):
+        dist.barrier()
+        begin = time.perf_counter()
+        messages = link.sender.messages(records)
+        sizes.append(sum(map(len, messages)))
+        verdict = settled(of_share(link.exchange(messages), link.receiver.read), link)
+        seconds.append(slowest(time.perf_counter() - begin))
+        assert verdict.tensors == asked.tensors and not verdict.folds
+    if dist.get_rank() == 0:
+        print(f"| {job.ranks} | {seconds[0]:.2f} | {statistics.median(seconds[1:]):.2f} | "
+              f"{sizes[0]:,} | {sizes[-1]:,} |")  # fmt: skip
+
+
+def loop(asked):
+    width, rows = 2048, asked.rows
+    layers = round(dist.get_world_size() * asked.mib * MIB / (4 * width * width))
+    model = nn.Sequential(*(nn.Linear(width, width) for _ in range(layers)))
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters())
+    held = sum(parameter.to_local().nbytes for parameter in model.parameters())
+    data = torch.randn(rows, width)
+    seconds = {"step": [], "check(model)": [], "check(model, optimizer=optimizer)": []}
+    for number in range(asked.rounds + 1):
+        begin = time.perf_counter()
+        model(data).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        times = [slowest(time.perf_counter() - begin)]
+        for state in (None, optimizer):
+            begin = time.perf_counter()
+            shardproof.check(model, optimizer=state)
+            times.append(slowest(time.perf_counter() - begin))
+        for of_kind, taken in zip(seconds.values(), times, strict=True):
+            of_kind += [taken] if number else []
+    if dist.get_rank() == 0:
+        step = statistics.median(seconds["step"])
+        for what, of_kind in seconds.items():
+            middle = statistics.median(of_kind)
+            print(f"| {what}, {held / MIB:.0f} MiB of parameters a rank, {layers} layers, "
+                  f"{rows} rows | {middle:.3f} s | {middle / step:.1%} |")  # fmt: skip
+
+
+def slowest(seconds) -> float:
+    worst = torch.tensor(seconds)
+    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+    return worst.item()
+
+
+def rank(number, world_size, folder, asked):
+    torch.set_num_threads(1)  # as torchrun does, since ranks share the cores
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    store = dist.FileStore(os.path.join(folder, "store"), world_size)
+    dist.init_process_group("gloo", store=store, rank=number, world_size=world_size)
+    {"transport": transport, "loop": loop}[asked.what](asked)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("what", choices=["transport", "loop"])
+    parser.add_argument("--ranks", type=int, nargs="*")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tensors", type=int, default=10_000)
+    parser.add_argument("--mib", type=int, default=100)
+    parser.add_argument("--rows", type=int, default=256, help="of the batch of a rank")
+    asked = parser.parse_args()
+    if asked.what == "transport":
+        print("| ranks | first call, s | later calls, s | bytes a rank, first | later |")
+        print("| --- | --- | --- | --- | --- |")
+    for world_size in asked.ranks or {"transport": [2, 4, 8, 16], "loop": [2]}[asked.what]:
+        with tempfile.TemporaryDirectory() as folder:
+            mp.start_processes(rank, (world_size, folder, asked), world_size, start_method="fork")
+
+
+if __name__ == "__main__":
+    main()
