@@ -7,7 +7,7 @@ differs do block digests, and then a few bytes, travel too, to name the element.
 """
 
 import dataclasses
-import math
+import time
 import warnings
 
 from . import _digest, _places
@@ -16,6 +16,7 @@ from ._groups import Statement
 from ._locate import locate
 from ._own import records_of, tensors_of
 from ._transport import Transport
+from ._turns import Turns, refuse_nonsense
 from ._verdict import of_share, settled, to_locate
 
 _MESSAGE_FOLDS_MAX = 10
@@ -42,17 +43,24 @@ class Mismatch(AssertionError):
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a check that found nothing has compared, and what it could not: a line a reason."""
+    """What a check that found nothing has compared, and what it could not: a line a reason.
+
+    tensors: of the job, that were looked at. looked_at: those of them that this rank has, of the
+    `held` that it has: fewer with a budget. looked: False where `every` passed over this call.
+    """
 
     tensors: int
     comparisons: int
     inconclusive: tuple[str, ...]
+    looked_at: int = 0
+    held: int = 0
+    looked: bool = True
 
 
 @_digest.on_host
 def check(
     model, *, optimizer=None, ignore=(), finite=True, deadline=60.0,
-    group=None, groups=None, mesh=None, layout=None, strict=False,
+    group=None, groups=None, mesh=None, layout=None, strict=False, every=1, budget_s=None,
 ) -> Outcome:  # fmt: skip
     """Compares the model of this rank with that of all others. Call it on every rank.
 
@@ -74,21 +82,32 @@ def check(
     patterns of names that may differ from rank to rank. finite: False where values need not be
     finite, or {pattern: False}. deadline: seconds to wait for the slowest rank. strict: what could
     not be compared is a finding too. Without a process group: of this process alone.
+
+    every: of the calls for this model the first one looks, and each every-th after it; the others
+    return at once. budget_s: seconds that a rank may spend on what it has itself. A call looks at
+    as many tensors as that allows, the same ones on all ranks, and the next one goes on there. Both
+    are to be the same on all ranks.
     \\raises Mismatch on all ranks alike, naming rank, tensor and index.
     \\raises RuntimeError on all ranks alike if the model of one cannot be looked at.
     \\raises TimeoutError if a rank does not come.
     """
-    if not isinstance(deadline, int | float) or not 0 < deadline < math.inf:
-        raise ValueError(f"shardproof.check: deadline is {deadline!r}: expected seconds above 0")
+    refuse_nonsense(deadline, every, budget_s)
+    turns = Turns.of(model)
+    if not turns.is_due(every):
+        return Outcome(0, 0, (), looked=False)
     transport = Transport(deadline)
     try:
-        return _checked(
-            transport, model, optimizer, ignore, finite, strict,
+        wanted = turns.window(transport) if budget_s else lambda name: True
+        begin = time.perf_counter()
+        messages, reading = _read(transport, lambda: _Own(
             # Of several chunks nobody said that other ranks have them too.
-            lambda: Statement(
-                group, groups, mesh, layout, claims=not isinstance(model, list | tuple)
-            ),
-        )  # fmt: skip
+            Statement(group, groups, mesh, layout, claims=not isinstance(model, list | tuple)),
+            model, optimizer, ignore, finite, wanted,
+        ))  # fmt: skip
+        verdict = _judged(transport, messages, reading, time.perf_counter() - begin)
+        if budget_s:
+            turns.took(verdict.slowest, budget_s)
+        return _outcome(transport, verdict, reading, strict)
     except Mismatch:
         raise
     except BaseException:
@@ -96,23 +115,37 @@ def check(
         raise
 
 
-def _checked(transport, model, optimizer, ignore, finite, strict, statement) -> Outcome:
-    messages, cause, tensors, said = None, None, {}, None
+class _Own:
+    """What this rank has."""
+
+    def __init__(self, said, model, optimizer, ignore, finite, wanted):
+        self.axes = said.axes
+        self.tensors = tensors_of(model, optimizer, ignore, said)
+        self.records = records_of(self.tensors, finite, wanted)
+        self.unused = said.unused()
+
+
+def _read(transport, read):
+    """\returns (messages, what this rank has), or (None, why it cannot be read): the other ranks
+    wait to be told, whatever it is."""
     try:
-        said = statement()
-        tensors = tensors_of(model, optimizer, ignore, said)
-        messages = transport.sender.messages(records_of(tensors, finite), said.unused())
-    except Exception as error:  # whatever it is, the other ranks wait to be told
-        cause = error
+        own = read()
+        return transport.sender.messages(own.records, own.unused, len(own.tensors)), own
+    except Exception as error:
+        return None, error
+
+
+def _judged(transport, messages, own, seconds):
+    """\returns the Verdict of all ranks."""
     received = transport.exchange(messages)
     if received is None:
-        _fail(transport, "cannot read the model", cause)
-    own = None
+        _fail(transport, "cannot read the model", own if messages is None else None)
+    share, cause = None, None
     try:
-        own = of_share(received, transport.receiver.read)
+        share = of_share(received, transport.receiver.read)
     except Exception as error:
         cause = error
-    verdict = settled(own, transport)
+    verdict = settled(share, transport, seconds)
     if verdict is None:
         _fail(transport, "cannot judge", cause)
     if verdict.unheard:
@@ -120,12 +153,12 @@ def _checked(transport, model, optimizer, ignore, finite, strict, statement) -> 
             "shardproof.check: groups or layout: no tensor of any rank is named "
             f"{min(verdict.unheard)!r}"
         )
-    return _outcome(transport, verdict, tensors, said, strict)
+    return verdict
 
 
-def _outcome(transport, verdict, tensors, said, strict) -> Outcome:
+def _outcome(transport, verdict, own, strict) -> Outcome:
     for one in to_locate(verdict.folds):
-        one.findings[0] = locate(one.findings[0], tensors, transport)
+        one.findings[0] = locate(one.findings[0], own.tensors, transport)
     inconclusive = tuple(_lines(verdict.uncompared))
     if strict:
         verdict.count += len(verdict.uncompared)
@@ -134,12 +167,14 @@ def _outcome(transport, verdict, tensors, said, strict) -> Outcome:
             for reason, (_, name) in verdict.uncompared.items()
         )
     elif inconclusive and transport.rank == 0:
-        warnings.warn("shardproof.check: not compared: " + "; ".join(inconclusive), stacklevel=5)
+        warnings.warn("shardproof.check: not compared: " + "; ".join(inconclusive), stacklevel=4)
     if verdict.folds:
-        own = _places.own_place(tensors.values(), said.axes)
-        places = map(_places.unpacked, transport.short(_places.packed(own)))
+        place = _places.own_place(own.tensors.values(), own.axes)
+        places = map(_places.unpacked, transport.short(_places.packed(place)))
         raise Mismatch(verdict.folds, verdict.count, dict(enumerate(places)))
-    return Outcome(verdict.tensors, verdict.comparisons, inconclusive)
+    return Outcome(
+        verdict.tensors, verdict.comparisons, inconclusive, len(own.records), len(own.tensors)
+    )
 
 
 def _fail(transport, what, cause):

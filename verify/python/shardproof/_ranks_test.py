@@ -213,3 +213,26 @@ def test_where_everything_differs_what_travels_is_bounded():
     count, kept, text = alike(run(everything))
     assert count == 3000 and 1000 <= kept <= 1002 and text.count("\n") == 11
     assert "and 2990 more" in text
+
+
+def with_budget(rank):
+    """Stages of a pipeline have other names, and the window is the same on the circle of names."""
+    names = [f"layers.{rank // 2}.{i}" for i in range(200)]
+    made = nn.Module()
+    for name in names:
+        made.register_parameter(name.replace(".", "_"), nn.Parameter(torch.zeros(1)))
+    told = {"mesh": {"pp": [[0, 2], [1, 3]], "dp": [[0, 1], [2, 3]]}, "deadline": DEADLINE}
+    first = check(made, budget_s=1e-3, **told)
+    assert 0 < first.looked_at < first.held == 200
+    with torch.no_grad():
+        made.get_parameter(names[77].replace(".", "_")).add_(rank == 3)
+    try:
+        for _ in range(1100):
+            check(made, budget_s=1e-3 * (1 + rank), **told)
+    except AssertionError as error:
+        return str(error).split(", on")[0]
+
+
+def test_with_a_budget_all_ranks_look_at_the_same_and_find_it_in_the_end():
+    text = alike(run(with_budget, 4), range(4))
+    assert text == "shardproof.check: layers_1_77 on rank 3: element 0 is 0x3f800000"

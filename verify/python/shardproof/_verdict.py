@@ -21,7 +21,7 @@ _LOCATED_MAX = 3
 class Verdict:
     """tensors: how many names there are. count: of the findings, which may be more than travelled.
     uncompared: {reason: (how many, first name)}. unheard: patterns that no name of any rank
-    matched."""
+    matched. slowest: seconds of the rank that read its tensors longest."""
 
     tensors: int = 0
     comparisons: int = 0
@@ -29,6 +29,7 @@ class Verdict:
     folds: list[Fold] = dataclasses.field(default_factory=list)
     uncompared: dict[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
     unheard: tuple[str, ...] = ()
+    slowest: float = 0.0
     _same: dict = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -94,14 +95,16 @@ def of_share(received, read) -> Verdict:
     )
 
 
-def settled(own: Verdict | None, transport) -> Verdict | None:
-    """All ranks' verdicts in one; None if one of them, for which own is None, came to none."""
+def settled(own: Verdict | None, transport, seconds=0.0) -> Verdict | None:
+    """All ranks' verdicts in one; None if one of them, for which own is None, came to none.
+    seconds: that this rank took to read its tensors."""
     numbers = [own.tensors, own.comparisons, own.count] if own else [-1, 0, 0]
-    everybody = transport.everybody([*numbers, int(bool(own and own.has_details))])
+    details = int(bool(own and own.has_details))
+    everybody = transport.everybody([*numbers, details, int(seconds * 1e9)])
     if any(each[0] < 0 for each in everybody):
         return None
-    *sums, tellers = (sum(column) for column in zip(*everybody, strict=True))
-    whole = Verdict(*sums)
+    *sums, tellers, _ = (sum(column) for column in zip(*everybody, strict=True))
+    whole = Verdict(*sums, slowest=max(each[-1] for each in everybody) / 1e9)
     if tellers:
         finders = sum(1 for each in everybody if each[2])
         for data in transport.of_some(own.bounded(-(-_FINDINGS_MAX // max(1, finders)))).values():

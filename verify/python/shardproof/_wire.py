@@ -14,6 +14,7 @@ from ._layout import Placement
 from ._record import Record, judge_of
 
 _NONE = (1 << 64) - 1
+_SAME_MAX = 1 << 16
 _FIELDS = 6  # of a tensor's values: number, digest (2), NaN, Inf, first of these
 
 
@@ -30,9 +31,10 @@ class Sender:
         self._groups: dict[Groups, int] = {}
         self._told_groups: list[set[int]] = [set() for _ in range(self._world_size)]
 
-    def messages(self, records: dict[str, Record], unused=()) -> list[bytes]:
-        """For each rank what it judges. unused: patterns that no name of this rank matched."""
-        if len(self._numbers) > 4 * len(records) + 1000:  # of models that are gone
+    def messages(self, records: dict[str, Record], unused=(), held=0) -> list[bytes]:
+        """For each rank what it judges. unused: patterns that no name of this rank matched. held:
+        how many tensors this rank has, if `records` are not of all of them."""
+        if len(self._numbers) > 4 * max(held, len(records)) + 1000:  # of models that are gone
             self.forget()
         known = list(self._told)
         groups: list[list] = [[] for _ in known]
@@ -91,6 +93,8 @@ class Receiver:
         told, groups, described, values, patterns = pickle.loads(message)
         if told == 0:  # it begins anew
             self._described[source], self._groups[source] = [], {}
+        if len(self._same) > _SAME_MAX:
+            self._same = {}
         known = self._described[source]
         if len(known) != told:
             raise LookupError(f"rank {source} has told {told} tensors, {len(known)} are known")
