@@ -28,7 +28,7 @@ SHAPE = (8192, 16)
 
 
 class Job:
-    """Ranks in replicas of `shards` each. Of ten tensors nine are cut, one is the same everywhere."""
+    """Ranks in replicas of `shards` each. Nine of ten tensors are cut, one is everywhere."""
 
     def __init__(self, ranks, tensors, shards):
         self.ranks, self.shards = ranks, min(shards, ranks)

@@ -27,18 +27,21 @@ class Mismatch(AssertionError):
     are. folds: those of one cause together."""
 
     def __init__(self, folds: list[Fold], count=None, places=None):
-        self.folds = folds
+        self.folds, self._places = folds, places or {}
         self.findings = sorted(
             (finding for one in folds for finding in one.findings), key=lambda each: each.tensor
         )
         self.count = sum(one.count for one in folds) if count is None else count
-        lines = [_line(one, places or {}) for one in folds[:_MESSAGE_FOLDS_MAX]]
+        lines = [_line(one, self._places) for one in folds[:_MESSAGE_FOLDS_MAX]]
         if rest := self.count - sum(one.count for one in folds[:_MESSAGE_FOLDS_MAX]):
             lines.append(f"and {rest} more")
         named = sorted({rank for one in folds[:_MESSAGE_FOLDS_MAX] for rank in one.ranks})
-        if where := _places.told(named, places or {}):
+        if where := _places.told(named, self._places):
             lines.append(where)
         super().__init__("shardproof.check: " + "\n  ".join(lines))
+
+    def __reduce__(self):
+        return Mismatch, (self.folds, self.count, self._places)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -114,6 +114,48 @@ def test_groups_that_contradict_each_other_are_told():
     assert found(*records) == [("groups", (0, 1))]
 
 
+class Counted(tuple):
+    """Ranks that count how often somebody goes through them."""
+
+    times = 0
+
+    def __iter__(self):
+        Counted.times += 1
+        return super().__iter__()
+
+
+def test_equal_groups_are_looked_at_once_and_not_for_each_rank():
+    everyone = Counted(range(200))
+    groups = [Groups((rank,), everyone, everyone) for rank in everyone]
+    records = [record(groups=each) for each in groups]
+    Counted.times = 0
+    assert found(*records) == [] and 0 < Counted.times < 10
+    records[7] = record(groups=Groups((7,), (7, 8), everyone))
+    assert found(*records) == [("groups", (0, 7))]
+
+
+@pytest.mark.parametrize("said", [{"group": [0, 7]}, {"groups": {"*": [0, 7]}},
+                                  {"mesh": {"tp": [[0, 7]]}}])  # fmt: skip
+def test_ranks_that_the_job_does_not_have_are_told(said):
+    with pytest.raises(RuntimeError, match="the job has no rank 7"):
+        check(nn.Linear(1, 1), **said)
+
+
+def test_what_changes_while_it_is_read_is_not_compared(monkeypatch):
+    model = nn.Linear(2, 2)
+    digest_runs = _digest.digest_runs
+
+    def meanwhile(local, runs):
+        with torch.no_grad():
+            model.bias.add_(1)
+        return digest_runs(local, runs)
+
+    monkeypatch.setattr(_digest, "digest_runs", meanwhile)
+    with pytest.warns(UserWarning, match="not compared: bias .it was changed while it was read"):
+        outcome = check(model)
+    assert len(outcome.inconclusive) == 1
+
+
 def test_what_nobody_said_the_group_of_is_not_compared_and_is_no_finding():
     judgement = judge([{"w": record(groups=None)}, {"w": record(groups=None, digest=(1, 1))}])
     assert judgement.findings == []

@@ -1,5 +1,7 @@
 """Findings of one cause are told once."""
 
+import pickle
+
 import pytest
 
 from shardproof._check import Mismatch
@@ -61,4 +63,6 @@ def test_ranks_are_named_by_what_they_share_on_the_mesh_and_by_where_they_are():
     text = str(Mismatch(fold([differs("w"), differs("v", (2,))]), None, places))
     assert "w on ranks 1, 3: no (these are the ranks of tp 1)" in text
     assert "v on rank 2: no\n" in text
+    error = Mismatch(fold([differs("w")]), 5, places)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
     assert "rank 3 is at dp 1, tp 1, on host1 with cuda:1" in text and "rank 0 is" not in text

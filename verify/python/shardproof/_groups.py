@@ -61,8 +61,10 @@ class Axes:
         self._groups = groups
         self._rank = rank
         self._reached: dict[tuple[str, ...], tuple[int, ...]] = {}  # asked for every tensor
+        self.ranks: set[int] = set()
         for axis, of_axis in groups.items():
             ranks = [each for group in of_axis for each in group]
+            self.ranks.update(ranks)
             if len(set(ranks)) != len(ranks):
                 raise ValueError(f"axis {axis}: a rank is in two of its groups: {of_axis}")
 
@@ -181,6 +183,8 @@ class Statement:
         self.rank = dist_rank() if rank is None else rank
         self._world = world() if world_size is None else tuple(range(world_size))
         self.axes = None if mesh is None else axes_of(mesh, self.rank)
+        if self.axes is not None and (outside := self.axes.ranks - {*self._world}):
+            raise ValueError(f"mesh: the job has no rank {min(outside)}")
         self._group = None if group is None else self._with_own("group", ranks_of(group))
         self._groups = {
             pattern: self._with_own(f"groups[{pattern!r}]", ranks_of(each))
@@ -288,6 +292,8 @@ class Statement:
         return None
 
     def _with_own(self, what, ranks) -> tuple[int, ...]:
+        if outside := sorted({*ranks} - {*self._world}):
+            raise ValueError(f"{what}: the job has no rank {outside[0]}: {list(ranks)}")
         if self.rank not in ranks:
             raise ValueError(f"{what}: rank {self.rank} is not in it: {list(ranks)}")
         return tuple(sorted(ranks))

@@ -244,8 +244,8 @@ def total(pairs) -> tuple[int, int]:
 
 
 def with_sides(finding: Finding, records) -> Finding:
-    """With what is to be looked at for the first element that differs: on the odd one's side, and on
-    a sound one's."""
+    """With what is to be looked at for the first element that differs: on the odd one's side, and
+    on a sound one's."""
     odd = finding.ranks[0]
     own = records[odd][finding.tensor]
     one, other = _peers_of(odd, finding, records)

@@ -1,7 +1,7 @@
 """Which calls of `check` look at a model, and at which of its tensors: `every` and `budget_s`.
 
-Names stand on a circle, by their hash. A call with a budget looks at those in a window, and the next
-one goes on where it ended. Where the window is and how wide, rank 0 says: ranks that looked at
+Names stand on a circle, by their hash. A call with a budget looks at those in a window, and the
+next one goes on where it ended. Where the window is and how wide, rank 0 says: ranks that looked at
 different names would take them for absent.
 """
 
