@@ -19,8 +19,8 @@ _LOCATED_MAX = 3
 
 @dataclasses.dataclass
 class Verdict:
-    """tensors: how many names there are. count: of the findings, which may be more than travelled.
-    uncompared: {reason: (how many, first name)}. unheard: patterns that no name of any rank
+    """tensors: how many names there are. count: of the findings; some may be of causes that did not
+    travel. uncompared: {reason: (how many, first name)}. unheard: patterns that no name of any rank
     matched. slowest: seconds of the rank that read its tensors longest."""
 
     tensors: int = 0
@@ -40,12 +40,10 @@ class Verdict:
         """What there is beside the numbers; b"" if nothing. most: how many findings are enough."""
         if not self.has_details:
             return b""
-        kept, room = [], most
-        for one in self.folds:
-            if room <= 0:
-                break
-            findings = one.findings[:room]
-            room -= len(findings)
+        kept, room = [], most - len(self.folds)
+        for one in self.folds[:most]:  # one of each cause, and as many more as there is room for
+            findings = one.findings[: 1 + max(0, room)]
+            room -= len(findings) - 1
             plain = [_plain(each) for each in findings]
             kept.append((plain, one.count, one.names, packed(one.ranks)))
         reasons = sorted(self.uncompared.items(), key=lambda each: each[1][1])

@@ -81,11 +81,11 @@ def test_shares_come_to_what_one_judge_comes_to():
 
 
 def test_findings_that_do_not_travel_are_counted():
-    verdict = whole(shares(job()), most=1)
+    verdict = whole(shares(job()), most=6)
     (ups,) = [one for one in verdict.folds if one.findings[0].kind == "differs"]
-    assert len(ups.findings) <= WORLD and (ups.count, ups.names, ups.ranks) == (20, 20, (2,))
+    assert len(ups.findings) < 20 and (ups.count, ups.names, ups.ranks) == (20, 20, (2,))
     assert ups.findings[0].sides.one == (2,)
-    assert verdict.count == whole(shares(job())).count
+    assert whole(shares(job()), most=1).count == verdict.count == whole(shares(job())).count
 
 
 def test_the_first_of_a_cause_knows_where_to_look_whoever_judged_it():
