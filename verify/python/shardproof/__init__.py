@@ -2,6 +2,8 @@
 
 import shardproof
 shardproof.check(model)    # on every rank: raises if the ranks do not hold one and the same model
+shardproof.check(model, against="runs/step-90")    # and whether that checkpoint is of it
+shardproof.seal(model, to="step-90.json")    # its digests, as `shardproof seal` of a checkpoint
 shardproof.observe("ready", model=model)    # or records it, for `shardproof report` to judge
 """
 
@@ -10,8 +12,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ._check import Finding, Mismatch, Outcome, check
     from ._script import observe
+    from ._seal import seal
+    from ._taken import digests
 
-__all__ = ["Finding", "Mismatch", "Outcome", "check", "observe"]
+__all__ = ["Finding", "Mismatch", "Outcome", "check", "digests", "observe", "seal"]
 __version__ = "0.1.0"
 
 
@@ -20,6 +24,7 @@ def __getattr__(name):
     without."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import _check, _script
+    from . import _check, _script, _seal, _taken
 
-    return getattr(_script if name == "observe" else _check, name)
+    modules = {"digests": _taken, "observe": _script, "seal": _seal}
+    return getattr(modules.get(name, _check), name)

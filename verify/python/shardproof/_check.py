@@ -10,7 +10,7 @@ import dataclasses
 import time
 import warnings
 
-from . import _digest, _places
+from . import _against, _digest, _places
 from ._finding import Finding, Fold, fold
 from ._groups import Statement
 from ._locate import locate
@@ -26,8 +26,8 @@ class Mismatch(AssertionError):
     """Raised on every rank alike. findings: list of Finding, the first ones; count: how many there
     are. folds: those of one cause together."""
 
-    def __init__(self, folds: list[Fold], count=None, places=None):
-        self.folds, self._places = folds, places or {}
+    def __init__(self, folds: list[Fold], count=None, places=None, what="check"):
+        self.folds, self._places, self._what = folds, places or {}, what
         self.findings = sorted(
             (finding for one in folds for finding in one.findings), key=lambda each: each.tensor
         )
@@ -38,10 +38,10 @@ class Mismatch(AssertionError):
         named = sorted({rank for one in folds[:_MESSAGE_FOLDS_MAX] for rank in one.ranks})
         if where := _places.told(named, self._places):
             lines.append(where)
-        super().__init__("shardproof.check: " + "\n  ".join(lines))
+        super().__init__(f"shardproof.{what}: " + "\n  ".join(lines))
 
     def __reduce__(self):
-        return Mismatch, (self.folds, self.count, self._places)
+        return Mismatch, (self.folds, self.count, self._places, self._what)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Outcome:
 
     tensors: of the job, that were looked at. looked_at: those of them that this rank has, of the
     `held` that it has: fewer with a budget. looked: False where `every` passed over this call.
+    checkpoint: with what on disk, and under which names there, if with any.
     """
 
     tensors: int
@@ -58,12 +59,14 @@ class Outcome:
     looked_at: int = 0
     held: int = 0
     looked: bool = True
+    checkpoint: str = ""
 
 
 @_digest.on_host
 def check(
     model, *, optimizer=None, ignore=(), finite=True, deadline=60.0,
     group=None, groups=None, mesh=None, layout=None, strict=False, every=1, budget_s=None,
+    against=None, prefix=None,
 ) -> Outcome:  # fmt: skip
     """Compares the model of this rank with that of all others. Call it on every rank.
 
@@ -90,6 +93,9 @@ def check(
     return at once. budget_s: seconds that a rank may spend on what it has itself. A call looks at
     as many tensors as that allows, the same ones on all ranks, and the next one goes on there. Both
     are to be the same on all ranks.
+
+    against: the path of a checkpoint, or of a seal, that must hold the same values, dtypes and
+    shapes; prefix: of the model's names in it, if it is not the one under which most match.
     \\raises Mismatch on all ranks alike, naming rank, tensor and index.
     \\raises RuntimeError on all ranks alike if the model of one cannot be looked at.
     \\raises TimeoutError if a rank does not come.
@@ -110,7 +116,9 @@ def check(
         verdict = _judged(transport, messages, reading, time.perf_counter() - begin)
         if budget_s:
             turns.took(verdict.slowest, budget_s)
-        return _outcome(transport, verdict, reading, strict)
+        tensors = {name: reading.tensors[name] for name in reading.records}
+        disk = _against.hold(against, tensors, reading.records, transport, prefix)
+        return _outcome(transport, verdict, reading, strict, disk)
     except Mismatch:
         raise
     except BaseException:
@@ -129,7 +137,7 @@ class _Own:
 
 
 def _read(transport, read):
-    """\returns (messages, what this rank has), or (None, why it cannot be read): the other ranks
+    """\\returns (messages, what this rank has), or (None, why it cannot be read): the other ranks
     wait to be told, whatever it is."""
     try:
         own = read()
@@ -139,7 +147,7 @@ def _read(transport, read):
 
 
 def _judged(transport, messages, own, seconds):
-    """\returns the Verdict of all ranks."""
+    """\\returns the Verdict of all ranks."""
     received = transport.exchange(messages)
     if received is None:
         _fail(transport, "cannot read the model", own if messages is None else None)
@@ -159,9 +167,11 @@ def _judged(transport, messages, own, seconds):
     return verdict
 
 
-def _outcome(transport, verdict, own, strict) -> Outcome:
-    for one in to_locate(verdict.folds):
-        one.findings[0] = locate(one.findings[0], own.tensors, transport)
+def conclude(verdict, strict, transport, places) -> tuple[str, ...]:
+    """places: asked for where something is wrong. \\returns what could not be compared.
+
+    \\raises Mismatch if something is wrong.
+    """
     inconclusive = tuple(_lines(verdict.uncompared))
     if strict:
         verdict.count += len(verdict.uncompared)
@@ -170,14 +180,26 @@ def _outcome(transport, verdict, own, strict) -> Outcome:
             for reason, (_, name) in verdict.uncompared.items()
         )
     elif inconclusive and transport.rank == 0:
-        warnings.warn("shardproof.check: not compared: " + "; ".join(inconclusive), stacklevel=4)
+        warnings.warn("shardproof.check: not compared: " + "; ".join(inconclusive), stacklevel=5)
     if verdict.folds:
-        place = _places.own_place(own.tensors.values(), own.axes)
-        places = map(_places.unpacked, transport.short(_places.packed(place)))
-        raise Mismatch(verdict.folds, verdict.count, dict(enumerate(places)))
+        raise Mismatch(verdict.folds, verdict.count, places())
+    return inconclusive
+
+
+def _outcome(transport, verdict, own, strict, disk) -> Outcome:
+    for one in to_locate(verdict.folds):
+        one.findings[0] = locate(one.findings[0], own.tensors, transport)
+    disk.add_to(verdict)
+
+    def places():
+        own_place = _places.packed(_places.own_place(own.tensors.values(), own.axes))
+        return dict(enumerate(map(_places.unpacked, transport.short(own_place))))
+
+    inconclusive = conclude(verdict, strict, transport, places)
     return Outcome(
-        verdict.tensors, verdict.comparisons, inconclusive, len(own.records), len(own.tensors)
-    )
+        verdict.tensors, verdict.comparisons, inconclusive, len(own.records), len(own.tensors),
+        checkpoint=disk.said,
+    )  # fmt: skip
 
 
 def _fail(transport, what, cause):

@@ -198,6 +198,18 @@ def _add(summary, local, runs, block_bytes, first_block, block_count):
     summary.blocks += blocks  # int64 wraps as uint64 does
 
 
+def digest_bytes(data: torch.Tensor, runs: list[Run]) -> tuple[int, int]:
+    """Of bytes that were read: data is 1-D uint8 on the CPU, and may hold more than the runs, which
+    count bytes."""
+    if has_op():
+        found = torch.ops.shardproof.digest(data, torch.tensor(_table(runs, 1)), 0, 0, 0, 0)
+        return add((0, 0), found[:2].tolist())
+    grid = _Grid(0, 0, 0)
+    for row in _table(runs, 1):
+        grid.add(data, *row)
+    return add((0, 0), grid.total)
+
+
 def _table(runs, size) -> list[list[int]]:
     """The runs in bytes: start, length, count, stride, local start, local stride."""
     return [
@@ -318,9 +330,8 @@ class _Grid:
         for i in range(0, count, step):
             rows = torch.arange(i, min(count, i + step), dtype=torch.int64)
             positions = (start + rows * stride).unsqueeze(1) + within
-            data = torch.as_strided(
-                flat, (len(rows), length), (local_stride, 1), local_start + i * local_stride
-            )
+            at = flat.storage_offset() + local_start + i * local_stride
+            data = torch.as_strided(flat, (len(rows), length), (local_stride, 1), at)
             words = data.to(torch.int64) << (8 * (positions % 4))
             blocks = positions // _BLOCK_BYTES
             first = int(blocks.min())
@@ -423,7 +434,7 @@ def _first_in_run(flat, run):
         for k in range(0, run.length, _CHUNK_BYTES):
             size = (rows, min(_CHUNK_BYTES, run.length - k))
             at = run.local_start + i * run.local_stride + k
-            part = torch.as_strided(flat, size, (run.local_stride, 1), at)
+            part = torch.as_strided(flat, size, (run.local_stride, 1), flat.storage_offset() + at)
             if part.element_size() == 1:
                 part = part.to(torch.float32)
             bad = (~torch.isfinite(part)).nonzero()

@@ -112,6 +112,15 @@ def test_how_the_memory_lies_does_not_matter():
     assert whole(columns_first) == whole(tensor)
 
 
+@pytest.mark.parametrize("runs", [[Run(0, 12)], [Run(1, 3, 4, 5, 0, 3)]])
+def test_a_slice_of_more_memory_is_what_is_looked_at(runs):
+    more = torch.randn(30)
+    more[18 + 7] = math.nan
+    part = more[18:]
+    assert digest_runs(part, runs).digest == digest_runs(part.clone(), runs).digest
+    assert first_non_finite(part, runs) == first_non_finite(part.clone(), runs) is not None
+
+
 def test_a_transposed_tensor_in_pieces(monkeypatch):
     tensor = torch.arange(6000, dtype=torch.float32).reshape(60, 100)
     monkeypatch.setattr(_digest, "_CHUNK_BYTES", 4096)

@@ -3,7 +3,7 @@
 from torch import nn
 
 # Wrappers that put their own name between a module and its child's tensors.
-_TRANSPARENT = {"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"}
+TRANSPARENT = {"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"}
 
 
 def canonical_name(model: nn.Module, prefix: str, name: str) -> str:
@@ -11,7 +11,7 @@ def canonical_name(model: nn.Module, prefix: str, name: str) -> str:
     parts = []
     module = model
     for part in prefix.split(".") if prefix else []:
-        is_wrapper = part in _TRANSPARENT or (
+        is_wrapper = part in TRANSPARENT or (
             part == "module" and isinstance(module, nn.parallel.DistributedDataParallel)
         )
         if not is_wrapper:

@@ -1,0 +1,42 @@
+"""Which tensor of a checkpoint is which of the model: by name, below one prefix."""
+
+from collections import Counter
+
+from ._names import TRANSPARENT
+
+# Of prefixes under which as many names match, one of these is taken.
+_USUAL = ("", "model.", "app.model.", "module.", "state_dict.")
+
+
+class Ambiguous(ValueError):
+    """Several prefixes serve equally well."""
+
+
+def without_wrappers(name: str) -> str:
+    """A name as it is in a model that is not wrapped."""
+    return ".".join(part for part in name.split(".") if part not in TRANSPARENT)
+
+
+def prefix_of(wanted, stored, path="") -> str | None:
+    """The prefix under which most of the names `wanted` are among `stored`; None if none are.
+
+    \\raises Ambiguous if several are equally good.
+    """
+    wanted = set(wanted)
+    counts: Counter[str] = Counter()
+    for name in stored:
+        parts = name.split(".")
+        for first in range(len(parts)):
+            if ".".join(parts[first:]) in wanted:
+                counts["".join(part + "." for part in parts[:first])] += 1
+    if not counts:
+        return None
+    most = max(counts.values())
+    best = sorted(prefix for prefix, count in counts.items() if count == most)
+    usual = [prefix for prefix in _USUAL if prefix in best]
+    if len(best) > 1 and not usual:
+        raise Ambiguous(
+            f"{path}: as many names match below {best[0]!r} as below {best[1]!r}: say with prefix= "
+            "which is the model's"
+        )
+    return usual[0] if usual else best[0]
