@@ -31,7 +31,6 @@ SAYS = {
     "hybrid sound": "sound",
     "hybrid step": "optimizer.0.bias.step on rank 1: element 0 is 0x40000000",
     "hybrid moment": "optimizer.0.bias.exp_avg on rank 3: element 4 is 0x",
-    "codes norm": ("norm", [0, 1, 2, 3]),
     "hybrid no_state": "optimizer.0.bias.exp_avg on rank 1: there is no such tensor",
     "owners sound": "sound",
     "owners stale": "1.weight on rank 1: element 0 is 0x",

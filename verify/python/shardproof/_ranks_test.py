@@ -46,6 +46,7 @@ def _rank(rank, world, job, found, port):
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     store = dist.TCPStore("127.0.0.1", port, is_master=False)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
+    dist.barrier()  # a rank that dies while others still connect to it is not what is tried here
     try:
         what = job(rank)
     except Exception as error:
