@@ -23,6 +23,7 @@ class StateDictCheck {
   void Run() {
     const std::vector<std::string> there = TensorNames(phase_, key_);
     const std::set<std::string> names(there.begin(), there.end());
+    if (evidence_.oracle.declared.empty()) return CheckValues(names);
     std::set<std::string> accounted;
     for (const auto& [name, declared] : evidence_.oracle.declared) {
       const std::vector<std::string> group = TieGroup(evidence_.oracle, name);
@@ -39,6 +40,12 @@ class StateDictCheck {
   }
 
  private:
+  /// Of a model that nobody declared, as that of a script, no name is known to be missing.
+  void CheckValues(const std::set<std::string>& names) {
+    for (const std::string& name : names) CheckValue(name);
+    judgement_.Inconclusive("the oracle does not say which tensors the model has");
+  }
+
   void CheckGroup(const std::vector<std::string>& group, const std::set<std::string>& names) {
     judgement_.Compared();
     bool any = false;
@@ -77,7 +84,8 @@ class StateDictCheck {
 };
 
 /// A state dict that is observed has every persistent tensor of the model, under one name at
-/// least if it is tied, with the value that the model has at that stage; and no other.
+/// least if it is tied, with the value that the model has at that stage; and no other. Of a model
+/// that nobody declared, values alone are judged.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence& phase : evidence.phases) {
     if (phase.facts().mode != RunMode::kValues) continue;

@@ -118,10 +118,13 @@ class Writer:
 
     def error(self, stage: str, error: BaseException):
         """What the subject raised."""
+        self.failure(stage, "subject", type(error).__name__, root_cause(error))
+
+    def failure(self, stage: str, code: str, kind: str, message: str):
+        """code: "subject" for an error of the job, "internal" for one of ours."""
         self._facts.write(
-            {"record": "error", "code": "subject", "stage": stage, "message": root_cause(error),
-             "type": type(error).__name__}
-        )  # fmt: skip
+            {"record": "error", "code": code, "stage": stage, "message": message, "type": kind}
+        )
 
     def leaks(self, what: list[str]):
         """What the rank holds when its part is over, and should have given back."""

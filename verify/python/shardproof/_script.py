@@ -52,7 +52,7 @@ class _Session:
         folder = pathlib.Path(to or os.environ.get("SHARDPROOF_EVIDENCE", "shardproof-evidence"))
         self._writer = Writer(folder / VALUES, rank)
         if rank == 0:
-            _write_run(folder, place, checkpoint)
+            write_run(folder, place, checkpoint)
         self._writer.rank(
             rank=rank, world_size=world_size, mesh=place.axes, coordinates=place.coordinates,
             subject=pathlib.Path(sys.argv[0]).stem or "python", mode="values", strategy="plain",
@@ -95,11 +95,12 @@ def _place_of(model, rank, world_size) -> Place:
     return Place(rank, world_size, axes, list(mesh.get_coordinate()))
 
 
-def _write_run(folder, place, checkpoint):
+def write_run(folder, place, checkpoint, why="a script that calls shardproof.observe"):
+    """The run's own file beside the evidence of its ranks. Any of them may write it."""
     script = os.path.abspath(sys.argv[0])
     case = {
         "schema": 1,
-        "why": "a script that calls shardproof.observe",
+        "why": why,
         "subject": script if script.endswith(".py") else "script.py",
         "model": {"checkpoint": os.path.abspath(checkpoint) if checkpoint else "no checkpoint"},
         "mesh": place.axes,
@@ -112,6 +113,7 @@ def _write_run(folder, place, checkpoint):
     run = {"schema": 1, "case": case, "cannot": dict.fromkeys(_CANNOT, _NOT_A_SUBJECT),
            "phases": [phase]}  # fmt: skip
     path = folder / "run.json"
-    path.with_suffix(".partial").write_text(json.dumps(run, indent=1) + "\n")
-    path.with_suffix(".partial").rename(path)
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_text(json.dumps(run, indent=1) + "\n")
+    partial.rename(path)
     (folder / "oracle.json").unlink(missing_ok=True)  # of an earlier run

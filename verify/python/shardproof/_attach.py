@@ -1,0 +1,222 @@
+"""An attached job, on one of its processes: what its hooks tell is observed, and a failure of ours
+stays ours."""
+
+import contextlib
+import functools
+import multiprocessing.process
+import os
+import pathlib
+import sys
+import threading
+import types
+import warnings
+
+from . import _attached_evidence, _attached_report, _hooks
+from ._attached_options import from_environment
+
+_job = None
+
+
+def attach():
+    """Listens to this process, if the environment says that its job is attached. Once."""
+    global _job
+    options = from_environment()
+    if options is None or _job is not None:
+        return
+    _job = Job(options)
+    _hooks.install(_job)
+    os.register_at_fork(after_in_child=_start_anew)
+    bootstrap = multiprocessing.process.BaseProcess._bootstrap
+
+    @functools.wraps(bootstrap)
+    def bootstrapped(process, *arguments, **named):
+        """A process of multiprocessing ends where nothing else would tell."""
+        code = bootstrap(process, *arguments, **named)
+        return end(code) or code
+
+    multiprocessing.process.BaseProcess._bootstrap = bootstrapped
+
+
+def end(code: int, error: BaseException | None = None) -> int:
+    """The job's part in this process is over. code: what it exits with. \\returns the exit code
+    that findings ask for with --strict, else 0."""
+    return _job.end(code, error) if _job is not None else 0
+
+
+def _start_anew():
+    """A fork has no part in what its parent has observed."""
+    _job.reset()
+
+
+class Job:
+    """Told by _hooks."""
+
+    def __init__(self, options):
+        self.options = options
+        self.reset()
+
+    def reset(self):
+        self._rank = self._world_size = self._folder = self._records = self._followed = None
+        self._thread = None
+        self._failed = self._over = self._left = False
+
+    # ---- What the hooks tell
+
+    def wrapping(self, modules):
+        return self._tell(lambda to: [to.wrapping(module) for module in modules])
+
+    def wrapped(self, modules, former):
+        before = {key: ref for each in former or [] for key, ref in each.items()}
+        self._tell(lambda to: [to.wrapped(module, before) for module in modules])
+
+    def made(self, optimizer):
+        self._tell(lambda to: to.made(optimizer))
+
+    def loaded(self, module):
+        self._tell(lambda to: to.loaded(module))
+
+    def read(self, state):
+        self._tell(lambda to: to.read(state))
+
+    def before_step(self, optimizer):
+        self._tell(lambda to: to.before_step(optimizer))
+
+    def after_step(self, optimizer):
+        self._tell(lambda to: to.after_step(optimizer))
+
+    def saved(self, state, is_checkpoint=False):
+        self._tell(lambda to: to.saved(state, is_checkpoint))
+
+    def joined(self, c10d):
+        """The process group is there: this rank and its job have a name."""
+        self._left = False
+        if self._records is None and not multiprocessing.process.current_process().daemon:
+            self._guard(self._join)(c10d)
+
+    def leaving(self):
+        """The process group is about to go, after which its ranks cannot be asked for."""
+        if self._followed is not None:
+            self._tell(lambda to: to.ending())
+        self._left = True
+
+    # ---- How it is done
+
+    def _tell(self, what):
+        """Calls what(Followed), in the thread of the job, unless torch is compiling or capturing
+        what it is called from."""
+        if self._left or (self._thread or threading.get_ident()) != threading.get_ident():
+            return None
+        self._thread = threading.get_ident()
+        return self._guard(lambda: what(self._follow()))()
+
+    def _guard(self, function):
+        """\\returns the function, whose failure is told once and ends our part, not the job."""
+
+        @functools.wraps(function)
+        def guarded(*arguments):
+            if self._failed or self._over or _is_traced():
+                return None
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    return function(*arguments)
+            except Exception as error:
+                self._fail(error)
+                if self.options.strict:
+                    raise
+            return None
+
+        return guarded
+
+    def _fail(self, error):
+        from ._evidence import root_cause
+
+        self._failed = True
+        print(f"shardproof: attached, and observes no more: {root_cause(error)}", file=sys.stderr)
+        if self._records is not None:
+            with contextlib.suppress(OSError):
+                self._records.error(self._stage(), "internal", type(error).__name__,
+                                    f"shardproof could not observe: {root_cause(error)}")  # fmt: skip
+
+    def _stage(self):
+        return self._followed.stage if self._followed is not None else "start"
+
+    def _follow(self):
+        if self._followed is None:
+            from ._followed import Followed
+
+            options = self.options
+            self._followed = Followed(options.stages, options.every, self._begin_model, self._guard)
+        return self._followed
+
+    def _join(self, c10d):
+        self._rank, self._world_size = c10d.get_rank(), c10d.get_world_size()
+        name = _attached_evidence.name_of_job(c10d._get_default_store())
+        self._record(name)
+
+    def _record(self, name):
+        self._folder = pathlib.Path(self.options.folder) / name
+        self._records = _attached_evidence.Records(
+            self._folder, self._rank, self._world_size, self.options.launch
+        )
+
+    def _begin_model(self):
+        if self._records is None:  # no process group: a job of this process alone
+            self._rank, self._world_size = 0, 1
+            self._record(_attached_evidence.name_of_job())
+        place = place_of(self._rank, self._world_size)
+        return place, self._records.add_model(place)
+
+    def end(self, code, error) -> int:
+        if code == 0 and error is None and self._followed is not None:
+            self._tell(lambda to: to.ending())
+        self._over = True
+        try:
+            return self._end(code, error)
+        except Exception as failure:  # the job is over: whatever it is, it keeps its exit code
+            print(f"shardproof: attached, no report: {failure}", file=sys.stderr)
+            return 1 if self.options.strict else 0
+
+    def _end(self, code, error) -> int:
+        if self._records is not None:
+            failure = None
+            if error is not None or code != 0:
+                from ._evidence import root_cause
+
+                kind = type(error).__name__ if error else "SystemExit"
+                what = root_cause(error) if error else f"the process ended with exit code {code}"
+                failure = (self._stage(), "subject", kind, what)
+            self._records.end(place_of(self._rank, self._world_size), code, failure)
+        return _attached_report.report_if_last(self.options, self._folder, failed=code != 0)
+
+
+def place_of(rank, world_size):
+    """Where a rank is, as an Observer has it. On one axis: ranks of one job may have models on
+    meshes of many kinds, which go on record with their tensors."""
+    return types.SimpleNamespace(
+        rank=rank, world_size=world_size, axes=[{"name": "world", "size": world_size}],
+        coordinates=[rank], mesh=None,
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _apart():
+    """What is done within shows in no graph, and in none of the modes and warnings of the job."""
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with warnings.catch_warnings(), torch.no_grad(), _disable_current_modes():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _is_traced() -> bool:
+    """Whether what runs is being compiled, or captured for a GPU to repeat."""
+    torch = sys.modules.get("torch")
+    compiler = getattr(torch, "compiler", None)
+    if compiler is None:
+        return False
+    if compiler.is_compiling():
+        return True
+    cuda = getattr(torch, "cuda", None)
+    return bool(cuda and cuda.is_initialized() and cuda.is_current_stream_capturing())

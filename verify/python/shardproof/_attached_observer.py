@@ -1,0 +1,98 @@
+"""Observes a job that says nothing of itself: what its wrappers show is held against other ranks,
+the rest is looked at alone."""
+
+import dataclasses
+import weakref
+
+import torch.distributed as dist
+from torch import nn
+
+from . import _optimizer
+from ._groups import Groups, Statement
+from ._model import chunks_of
+from ._names import canonical_name
+from ._observer import Observer
+
+
+class Shown(Statement):
+    """What the job itself shows of plain tensors: DDP's parameters are the same in its group.
+
+    Nobody said anything of others, such as buffers, which each rank may change by its own data.
+    """
+
+    def __init__(self, model, rank, world_size):
+        super().__init__(claims=False, rank=rank, world_size=world_size)
+        self._of_ddp: dict[str, tuple[int, ...]] = {}
+        for chunk in chunks_of(model) if model is not None else []:
+            for prefix, module in chunk.named_modules():
+                if isinstance(module, nn.parallel.DistributedDataParallel):
+                    self._take(chunk, prefix, module)
+
+    def _take(self, chunk, prefix, ddp):
+        ranks = tuple(sorted(dist.get_process_group_ranks(ddp.process_group)))
+        for name, _ in ddp.module.named_parameters(remove_duplicate=False):
+            if name in ddp.parameters_to_ignore:
+                continue
+            *inner, leaf = name.split(".")
+            path = ".".join([*filter(None, [prefix]), "module", *inner])
+            self._of_ddp[canonical_name(chunk, path, leaf)] = ranks
+
+    def groups_of(self, name, default=None):
+        ranks = self._of_ddp.get(name)
+        return None if ranks is None else Groups((self.rank,), ranks)
+
+
+class AttachedObserver(Observer):
+    """An Observer that keeps nothing of the job alive, and claims nothing that the job does not.
+
+    former: of each parameter that a wrapper replaced, by id, a weak reference.
+    """
+
+    def __init__(self, writer, place):
+        super().__init__(writer, place, "values", [])
+        self.former: dict[int, weakref.ref] = {}
+        self.digests: dict[str, str] = {}  # of what was observed last
+
+    def _state_what_is_said(self, model, said):
+        return self.said(model)
+
+    def _identity(self, owner):
+        """A number for the object; another object that is given its id later has another one."""
+        number, known = self._identities.get(id(owner), (None, None))
+        if known is None or known() is not owner:
+            self._count = number = getattr(self, "_count", -1) + 1
+            self._identities[id(owner)] = (number, weakref.ref(owner))
+        return number
+
+    def _value(self, held):
+        out = super()._value(held)
+        if held.codes:
+            out["nan"] = out["inf"] = 0
+        elif held.kind == "buffer":
+            out["inf"] = 0  # masks of -inf are sound
+        if out["nan"] + out["inf"] == 0:
+            out.pop("first_nonfinite", None)
+        self.digests[held.name] = out["digest"]
+        return out
+
+    def _observe_optimizer(self, tensors, optimizer):
+        """What a job's optimizers hold is its own affair, but for parameters that a wrapper has
+        replaced: their steps change nothing."""
+        own = _optimizer.parameters_by_owner(tensors)
+        every = [each for one in _optimizer.optimizers_in(optimizer) for each in one.param_groups]
+        if any(self.was_replaced(p) and id(p) not in own for each in every for p in each["params"]):
+            super()._observe_optimizer(tensors, optimizer)
+
+    def was_replaced(self, parameter) -> bool:
+        known = self.former.get(id(parameter))
+        return known is not None and known() is parameter
+
+    def said(self, model):
+        return Shown(model, self._place.rank, self._place.world_size)
+
+    def record_state_dict(self, stage, step, parts):
+        """parts: (what the model holds, what this rank has of it in a state dict)."""
+        held = [dataclasses.replace(own, local=part, owner=part) for own, part in parts]
+        self._writer.begin_stage(stage, step, "state_dict")
+        self._observe_tensors(stage, step, held, None)
+        self._writer.end_stage()

@@ -1,0 +1,276 @@
+"""The models and optimizers that an attached job was seen to make, and the moments at which they
+are observed. Nothing here keeps one of them alive, and nothing waits for another rank."""
+
+import collections
+import weakref
+
+from . import _attached_observer, _model, _saved
+from ._groups import Statement
+
+_STATES_MAX = 8  # how many earlier stages a save is held against
+
+
+class _BeforeForward:
+    """A forward pre-hook on a model until it was observed. A copy or a pickle of the model does
+    without: there it is a function of Python's own that changes nothing."""
+
+    def __init__(self, told):
+        self._told = told
+
+    def __call__(self, module, args):
+        self._told(module)
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        return getattr, ({}, "get")  # of (module, args) it returns args
+
+
+class _Root:
+    """An outermost module that was wrapped, prepared or loaded."""
+
+    def __init__(self, module):
+        self._module = weakref.ref(module)
+        self._handle = None
+        self.former = {}  # of parameters that wrapping replaced, by id: weak references
+        self.model = None
+
+    @property
+    def module(self):
+        return self._module()
+
+    def watch(self, told):
+        """Calls told(module) before the next forward, before a wrapper gathers anything for it."""
+        self.unwatch()
+        hook = _BeforeForward(told)
+        self._handle = self.module.register_forward_pre_hook(hook, prepend=True)
+
+    def unwatch(self):
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+
+class _FollowedModel:
+    """Roots that are trained together, such as the chunks of a stage of a pipeline."""
+
+    def __init__(self):
+        self.roots: list[_Root] = []
+        self.observer = None
+        self.is_ready = False
+        self.is_loaded = False  # since it was last observed
+        self.lead = None  # the optimizer whose steps are counted, weakly
+        self.steps = 0
+        self.observed_step = 0
+        self.states = collections.deque(maxlen=_STATES_MAX)  # (stage, {name: digest})
+
+    def modules(self) -> list:
+        """Those that are there still, if all are: of half a model nothing is said."""
+        modules = [root.module for root in self.roots]
+        return [] if any(module is None for module in modules) else modules
+
+
+class Followed:
+    """stages, every: as the options have them. writer_for: () to this rank's place and the writer
+    of a new model's evidence. guard: makes a function one whose failure does not reach the job."""
+
+    def __init__(self, stages, every, writer_for, guard):
+        self._stages, self._every = stages, every
+        self._writer_for, self._told = writer_for, guard(self._before_forward)
+        self._roots: list[_Root] = []
+        self._optimizers = weakref.WeakSet()
+        self._models: list[_FollowedModel] = []
+        self._of_optimizer = weakref.WeakKeyDictionary()  # to the models that it steps
+        self.stage = "start"  # the last that was begun
+
+    # ---- What the job makes
+
+    def wrapping(self, module):
+        """Before a wrapper may replace parameters. \\returns what to give to wrapped()."""
+        return {id(each): weakref.ref(each) for each in module.parameters()}
+
+    def wrapped(self, module, former=None):
+        """module: what a wrapper made, or loaded. It takes the place of what is within it."""
+        within = {id(each) for each in module.modules()}
+        kept, taken, known = [], dict(former or {}), None
+        for root in self._roots:
+            own = root.module
+            if own is None:
+                continue
+            if own is module:
+                known = root
+            elif any(each is module for each in own.modules()):
+                return  # it is part of a larger one, which is followed
+            elif id(own) in within and root.model is None:
+                root.unwatch()
+                taken.update(root.former)
+                continue
+            kept.append(root)
+        if known is None:
+            known = _Root(module)
+            kept.append(known)
+        known.former.update(taken)
+        if known.model is None:
+            known.watch(self._told)
+        self._roots = kept
+        self._of_optimizer.clear()
+
+    def made(self, optimizer):
+        self._optimizers.add(optimizer)
+        self._of_optimizer.clear()
+
+    def loaded(self, module):
+        """module: what a state was loaded into."""
+        for root in self._roots:
+            if root.module is not None and any(each is module for each in root.module.modules()):
+                self._is_loaded(root)
+
+    def read(self, state):
+        """state: what was read into in place."""
+        for root in self._roots:
+            if root.module is not None and _saved.is_in_place(state, root.module):
+                self._is_loaded(root)
+
+    def _is_loaded(self, root):
+        self._model_of(root).is_loaded = True
+        root.watch(self._told)
+
+    # ---- When it is observed
+
+    def _before_forward(self, module):
+        for root in self._roots:
+            if root.module is module:
+                root.unwatch()
+                self._begin(self._model_of(root))
+
+    def before_step(self, optimizer):
+        for model in self._models_of(optimizer):
+            self._begin(model)
+
+    def after_step(self, optimizer):
+        for model in self._models_of(optimizer):
+            if model.lead is None or model.lead() is None:
+                model.lead = weakref.ref(optimizer)
+            if model.lead() is not optimizer:
+                continue
+            model.steps += 1
+            if model.steps == 1 or (self._every and model.steps % self._every == 0):
+                self._step(model)
+
+    def saved(self, state, is_checkpoint=False):
+        """state: what was given to be saved, whatever it is. is_checkpoint: whether that is said to
+        be one: objects in it may stand for their state, which is not asked of them, since they may
+        talk to other ranks."""
+        if "saved" not in self._stages:
+            return
+        for model in self._live():
+            self._begin(model)
+            held = _model.read(model.modules(), Statement(claims=False)).tensors
+            found = _saved.state_of(state, held)
+            if found is None and not is_checkpoint:
+                continue
+            self._observe(model, "saved", model.steps)
+            now = model.states[-1]
+            earlier = list(model.states)[:-1]
+            parts = _saved.parts_in(found or {}, held)
+            if _saved.is_known(parts, now, earlier):
+                model.observer.record_state_dict("saved", model.steps, parts)
+
+    def ending(self):
+        """The last step is on record once no further one can come."""
+        for model in self._live():
+            if model.is_loaded:
+                self._begin(model)
+            if model.steps > model.observed_step:
+                self._step(model)
+
+    # ---- How
+
+    def _live(self):
+        return [model for model in self._models if model.is_ready and model.modules()]
+
+    def _begin(self, model):
+        """What is to be observed before anything is computed with the model."""
+        if not model.modules():
+            return
+        if not model.is_ready:
+            model.is_ready = True
+            if "ready" in self._stages:
+                self._observe(model, "ready")
+        if model.is_loaded:
+            model.is_loaded = False
+            if "restored" in self._stages:
+                self._observe(model, "restored")
+
+    def _step(self, model):
+        if model.modules():
+            model.observed_step = model.steps
+            self._observe(model, "stepped", model.steps)
+
+    def _observe(self, model, stage, step=0):
+        self.stage = stage
+        modules = model.modules()
+        if model.observer is None:
+            place, writer = self._writer_for()
+            model.observer = _attached_observer.AttachedObserver(writer, place)
+        for root in model.roots:
+            model.observer.former.update(root.former)
+        model.observer.digests = {}
+        optimizers = self._optimizers_of(model)
+        model.observer(stage, model=modules, optimizer=optimizers or None, step=step)
+        model.states.append((f"{stage}@{step}" if step else stage, model.observer.digests))
+
+    def _optimizers_of(self, model) -> list:
+        """In the order of their parameters in the model, so that all ranks have the same order."""
+        place_of = {}
+        for root in model.roots:
+            for each in [*root.module.parameters(), *(ref() for ref in root.former.values())]:
+                place_of.setdefault(id(each), len(place_of))
+        found = []
+        for optimizer in list(self._optimizers):
+            places = [
+                place_of[id(each)]
+                for group in optimizer.param_groups
+                for each in group["params"]
+                if id(each) in place_of
+            ]
+            if places:
+                found.append((min(places), optimizer))
+        inner = {id(getattr(optimizer, "optim", None)) for _, optimizer in found}
+        found.sort(key=lambda each: each[0])
+        return [optimizer for _, optimizer in found if id(optimizer) not in inner]
+
+    def _models_of(self, optimizer) -> list:
+        if optimizer not in self._of_optimizer:
+            held = {id(each) for group in optimizer.param_groups for each in group["params"]}
+            roots = [root for root in self._roots if root.module is not None and _has(root, held)]
+            models = {id(model): model for model in map(self._model_of, roots)}
+            self._of_optimizer[optimizer] = list(models.values())
+        return self._of_optimizer[optimizer]
+
+    def _model_of(self, root) -> _FollowedModel:
+        """The roots that an optimizer holds together are one model."""
+        if root.model is not None:
+            return root.model
+        joined = [root]
+        for optimizer in list(self._optimizers):
+            held = {id(each) for group in optimizer.param_groups for each in group["params"]}
+            if _has(root, held):
+                joined += [each for each in self._roots if each.module is not None
+                           and each not in joined and _has(each, held)]  # fmt: skip
+        model = next((each.model for each in joined if each.model is not None), None)
+        if model is None:
+            model = _FollowedModel()
+            self._models.append(model)
+        for each in joined:
+            if each.model is None:
+                each.model = model
+                model.roots.append(each)
+        model.roots.sort(key=self._roots.index)
+        return model
+
+
+def _has(root, held: set[int]) -> bool:
+    former = {key for key, known in root.former.items() if known() is not None}
+    return bool(held & ({id(each) for each in root.module.parameters()} | former))
