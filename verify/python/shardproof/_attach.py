@@ -58,7 +58,7 @@ class Job:
     def reset(self):
         self._rank = self._world_size = self._folder = self._records = self._followed = None
         self._thread = None
-        self._failed = self._over = self._left = False
+        self._failed = self._over = self._left = self._paused = False
 
     # ---- What the hooks tell
 
@@ -99,12 +99,21 @@ class Job:
             self._tell(lambda to: to.ending())
         self._left = True
 
+    @contextlib.contextmanager
+    def paused(self):
+        """Nothing that is told within is of the job's making."""
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
+
     # ---- How it is done
 
     def _tell(self, what):
         """Calls what(Followed), in the thread of the job, unless torch is compiling or capturing
         what it is called from."""
-        if self._left or (self._thread or threading.get_ident()) != threading.get_ident():
+        if self._left or self._paused or (self._thread or threading.get_ident()) != threading.get_ident():
             return None
         self._thread = threading.get_ident()
         return self._guard(lambda: what(self._follow()))()

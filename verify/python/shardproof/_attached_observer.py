@@ -64,6 +64,12 @@ class AttachedObserver(Observer):
             self._identities[id(owner)] = (number, weakref.ref(owner))
         return number
 
+    def _descriptor(self, held, aliases):
+        """Without what shares memory: nobody said which of the job's tensors are tied."""
+        out = super()._descriptor(held, aliases)
+        out.pop("alias_group", None)
+        return out
+
     def _value(self, held):
         out = super()._value(held)
         if held.codes:

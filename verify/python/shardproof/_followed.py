@@ -170,7 +170,7 @@ class Followed:
             found = _saved.state_of(state, held)
             if found is None and not is_checkpoint:
                 continue
-            self._observe(model, "saved", model.steps)
+            self._observe(model, "saved", model.steps, with_optimizer=is_checkpoint)
             now = model.states[-1]
             earlier = list(model.states)[:-1]
             parts = _saved.parts_in(found or {}, held)
@@ -200,6 +200,7 @@ class Followed:
                 self._observe(model, "ready")
         if model.is_loaded:
             model.is_loaded = False
+            model.observed_step = model.steps  # what the last one gave is there no more
             if "restored" in self._stages:
                 self._observe(model, "restored")
 
@@ -208,7 +209,7 @@ class Followed:
             model.observed_step = model.steps
             self._observe(model, "stepped", model.steps)
 
-    def _observe(self, model, stage, step=0):
+    def _observe(self, model, stage, step=0, with_optimizer=True):
         self.stage = stage
         modules = model.modules()
         if model.observer is None:
@@ -217,7 +218,7 @@ class Followed:
         for root in model.roots:
             model.observer.former.update(root.former)
         model.observer.digests = {}
-        optimizers = self._optimizers_of(model)
+        optimizers = self._optimizers_of(model) if with_optimizer else []
         model.observer(stage, model=modules, optimizer=optimizers or None, step=step)
         model.states.append((f"{stage}@{step}" if step else stage, model.observer.digests))
 

@@ -121,6 +121,21 @@ def _loader(told, module):
             after=lambda r, g, a, n: told.read(_first(a, n, "state_dict")))  # fmt: skip
 
 
+def _optimizer_state(told, module):
+    # It takes a step of zeros, so that an optimizer has its state: none of the job's.
+    name = "_init_optim_state"
+    original = getattr(module, name, None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def listened(*arguments, **named):
+        with told.paused():
+            return original(*arguments, **named)
+
+    setattr(module, name, listened)
+
+
 def _serialization(told, module):
     _listen(module, "save", outermost=True,
             after=lambda r, g, a, n: told.saved(_first(a, n, "obj")))  # fmt: skip
@@ -151,6 +166,7 @@ _CHANGES = {
     "torch.optim.optimizer": _optimizer,
     "torch.distributed.checkpoint.state_dict_saver": _saver,
     "torch.distributed.checkpoint.state_dict_loader": _loader,
+    "torch.distributed.checkpoint.state_dict": _optimizer_state,
     "torch.serialization": _serialization,
     "safetensors.torch": _safetensors,
     "torch.distributed.distributed_c10d": _groups,

@@ -1,0 +1,106 @@
+"""A job on some ranks with DDP that says nothing of Shardproof: attached_job.py MISTAKE [spawn]
+
+Each rank leaves what it came to, in rank<K>.json: losses, weights, random numbers, collectives.
+"""
+
+import copy
+import hashlib
+import json
+import random
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+
+MISTAKE = sys.argv[1]
+
+
+class Net(nn.Module):
+    """Has what is sound and looks odd: two names for one weight, a mask of -inf, statistics of each
+    rank's own data."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.second.weight = self.first.weight
+        self.norm = nn.BatchNorm1d(6)
+        self.register_buffer("mask", torch.full((6, 6), -torch.inf).triu(1))
+
+    def forward(self, x):
+        return self.norm(self.second(torch.relu(self.first(x))))
+
+
+def record(losses, model, optimizer):
+    """All that the job came to on this rank."""
+    state = [*model.state_dict().values()]
+    state += [v for each in optimizer.state.values() for v in each.values()]
+    sums = [hashlib.sha256(each.contiguous().numpy().tobytes()).hexdigest() for each in state]
+    groups = dist.distributed_c10d._world
+    sequences = [group._get_sequence_number_for_group() for group in groups.pg_map]
+    came_to = {
+        "losses": [loss.hex() for loss in losses], "sums": sums,
+        "torch": hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest(),
+        "random": random.random(), "groups": len(groups.pg_map), "sequences": sequences,
+        "hooks": len(model._forward_pre_hooks),
+    }  # fmt: skip
+    with open(f"rank{dist.get_rank()}.json", "w") as file:
+        json.dump(came_to, file)
+
+
+def saves(model, state):
+    """As many jobs do: rank 0 alone."""
+    if dist.get_rank() == 0:
+        torch.save({"model": state, "epoch": 1}, "saved.pt")
+    dist.barrier()
+
+
+def train(rank, group):
+    torch.manual_seed(0)
+    model = nn.parallel.DistributedDataParallel(Net(), process_group=group)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    early = copy.deepcopy(model.state_dict())
+    torch.manual_seed(1 + rank)
+    losses = []
+    for step in range(3):
+        loss = model(torch.randn(4, 6)).square().mean()
+        loss.backward()
+        if MISTAKE == "raises" and rank == 1 and step == 1:
+            raise RuntimeError("lost my way")
+        if MISTAKE == "exits" and step == 1:
+            sys.exit(3)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    with torch.no_grad():
+        if MISTAKE == "replica" and rank == 1:
+            model.module.first.bias[2] += 1
+        if MISTAKE == "nan" and rank == 1:
+            model.module.mask[3, 1] = torch.nan
+    if group is None:
+        saves(model, early if MISTAKE == "stale" else model.state_dict())
+    if MISTAKE == "none":
+        model.load_state_dict(torch.load("saved.pt")["model"])
+    record(losses, model, optimizer)
+
+
+def main(rank=None, store=None):
+    if rank is None:
+        dist.init_process_group("gloo")
+    else:
+        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    rank = dist.get_rank()
+    group = dist.new_group([0, 1, 3]) if MISTAKE == "apart" else None
+    if MISTAKE != "apart" or rank != 2:
+        train(rank, group)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    if "spawn" in sys.argv:
+        with tempfile.TemporaryDirectory() as folder:
+            mp.spawn(main, (f"{folder}/store",), 2)
+    else:
+        main()
