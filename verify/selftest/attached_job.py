@@ -1,15 +1,14 @@
 """A job on some ranks with DDP that says nothing of Shardproof: attached_job.py MISTAKE [spawn]
 
-Each rank leaves what it came to, in rank<K>.json: losses, weights, random numbers, collectives.
+MISTAKE: none, replica, nan, stale, raises, exits; or apart, on four ranks, of which one has no
+model.
 """
 
 import copy
-import hashlib
-import json
-import random
 import sys
 import tempfile
 
+import attached_record
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -31,23 +30,6 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.norm(self.second(torch.relu(self.first(x))))
-
-
-def record(losses, model, optimizer):
-    """All that the job came to on this rank."""
-    state = [*model.state_dict().values()]
-    state += [v for each in optimizer.state.values() for v in each.values()]
-    sums = [hashlib.sha256(each.contiguous().numpy().tobytes()).hexdigest() for each in state]
-    groups = dist.distributed_c10d._world
-    sequences = [group._get_sequence_number_for_group() for group in groups.pg_map]
-    came_to = {
-        "losses": [loss.hex() for loss in losses], "sums": sums,
-        "torch": hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest(),
-        "random": random.random(), "groups": len(groups.pg_map), "sequences": sequences,
-        "hooks": len(model._forward_pre_hooks),
-    }  # fmt: skip
-    with open(f"rank{dist.get_rank()}.json", "w") as file:
-        json.dump(came_to, file)
 
 
 def saves(model, state):
@@ -83,7 +65,8 @@ def train(rank, group):
         saves(model, early if MISTAKE == "stale" else model.state_dict())
     if MISTAKE == "none":
         model.load_state_dict(torch.load("saved.pt")["model"])
-    record(losses, model, optimizer)
+    attached_record.record(model, optimizer, losses)
+    return model, optimizer
 
 
 def main(rank=None, store=None):
@@ -94,7 +77,8 @@ def main(rank=None, store=None):
     rank = dist.get_rank()
     group = dist.new_group([0, 1, 3]) if MISTAKE == "apart" else None
     if MISTAKE != "apart" or rank != 2:
-        train(rank, group)
+        trained = train(rank, group)  # the job has it until it ends
+        assert trained
     dist.destroy_process_group()
 
 

@@ -113,7 +113,11 @@ class Job:
     def _tell(self, what):
         """Calls what(Followed), in the thread of the job, unless torch is compiling or capturing
         what it is called from."""
-        if self._left or self._paused or (self._thread or threading.get_ident()) != threading.get_ident():
+        if (
+            self._left
+            or self._paused
+            or (self._thread or threading.get_ident()) != threading.get_ident()
+        ):
             return None
         self._thread = threading.get_ident()
         return self._guard(lambda: what(self._follow()))()

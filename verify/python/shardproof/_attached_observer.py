@@ -72,9 +72,7 @@ class AttachedObserver(Observer):
 
     def _value(self, held):
         out = super()._value(held)
-        if held.codes:
-            out["nan"] = out["inf"] = 0
-        elif held.kind == "buffer":
+        if held.kind == "buffer":
             out["inf"] = 0  # masks of -inf are sound
         if out["nan"] + out["inf"] == 0:
             out.pop("first_nonfinite", None)

@@ -1,11 +1,14 @@
 """One report of an attached job, by whichever of its processes ends last."""
 
+import contextlib
 import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import time
 
 from . import _attached_evidence, _attached_options
@@ -24,8 +27,22 @@ def report_if_last(options, folder, *, failed: bool) -> int:
         folders = [folder] if is_last else []
     else:
         folders = [each for each in _jobs_of(options) if not _attached_evidence.running(each)]
-    codes = [_report(options, each) for each in folders if _is_ours_to_report(each)]
+    with _undisturbed():
+        codes = [_report(options, each) for each in folders if _is_ours_to_report(each)]
     return 1 if options.strict and any(codes) else 0
+
+
+@contextlib.contextmanager
+def _undisturbed():
+    """This process is at its end. A launcher that ends it because another has failed waits."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
 
 
 def _jobs_of(options):
@@ -80,6 +97,7 @@ def _judge(program, folder) -> int:
     done = subprocess.run(
         [program, "report", str(folder), "--json", str(result)], env=environment,
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_REPORT_S,
+        start_new_session=True,
     )  # fmt: skip
     try:
         document = json.loads(result.read_text())
