@@ -25,9 +25,10 @@ class Tokens(torch.utils.data.Dataset):
 def model():
     """Loaded as users load one: each rank reads the same files."""
     torch.manual_seed(0)
-    folder = f"pretrained{dist.get_rank() if dist.is_initialized() else 0}"
-    LlamaForCausalLM(CONFIG).save_pretrained(folder)
-    return LlamaForCausalLM.from_pretrained(folder)
+    if dist.get_rank() == 0:
+        LlamaForCausalLM(CONFIG).save_pretrained("pretrained")
+    dist.barrier()
+    return LlamaForCausalLM.from_pretrained("pretrained")
 
 
 def by_trainer():
