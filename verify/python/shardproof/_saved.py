@@ -14,8 +14,15 @@ def state_of(state, tensors) -> dict | None:
     """The mapping within `state` that has a value for every parameter of the model, by the model's
     names; None if there is none. Of several the one that shares the model's memory: others may be
     averages of it, which are meant to differ."""
-    wanted = {held.name for held in tensors if held.kind == "parameter"}
-    found = [each for each in map(_by_name, _mappings(state, _DEPTH_MAX)) if wanted <= each.keys()]
+    wanted: dict[int, list[str]] = {}  # a tied parameter is often saved under one of its names
+    for held in tensors:
+        if held.kind == "parameter":
+            wanted.setdefault(id(held.owner), []).append(held.name)
+    found = [
+        each
+        for each in map(_by_name, _mappings(state, _DEPTH_MAX))
+        if all(any(name in each for name in names) for names in wanted.values())
+    ]
     if not wanted or not found:
         return None
     return next((each for each in found if _shares(each, tensors)), found[0])

@@ -1,0 +1,311 @@
+"""An attached job in this process: what is followed, what is left alone."""
+
+import copy
+import gc
+import json
+import pickle
+import sys
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from shardproof import _attached_evidence, _attached_options, _imports, _saved, run
+from shardproof._attach import place_of
+from shardproof._evidence import Writer
+from shardproof._followed import Followed
+from shardproof._groups import Statement
+from shardproof._model import read
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Follows models of one rank. job.stages(): (name, step, of) of what is on record."""
+
+    class Job(Followed):
+        def __init__(self, stages=_attached_options.STAGES, every=0):
+            self.folders = []
+            super().__init__(stages, every, self.begin, lambda function: function)
+
+        def begin(self):
+            folder = tmp_path / f"model{len(self.folders)}"
+            self.folders.append(folder)
+            writer = Writer(folder, 0)
+            writer.rank(rank=0)
+            return place_of(0, 1), writer
+
+        def records(self, kind, number=0):
+            lines = (self.folders[number] / "rank_0.facts.jsonl").read_text().splitlines()
+            return [each for each in map(json.loads, lines) if each["record"] == kind]
+
+        def stages(self, number=0):
+            return [(r["name"], r["step"], r.get("of", "model"))
+                    for r in self.records("stage", number)]  # fmt: skip
+
+        def step(self, optimizer):
+            self.before_step(optimizer)
+            optimizer.step()
+            self.after_step(optimizer)
+
+    return Job
+
+
+def trained(job, model=None, **options):
+    """A followed job with a model and its optimizer."""
+    model = model or nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    followed = job(**options)
+    followed.wrapped(model)
+    followed.made(optimizer)
+    return followed, model, optimizer
+
+
+def test_the_first_and_the_last_step_are_observed_and_each_fiftieth_if_asked(job):
+    followed, model, optimizer = trained(job)
+    for _ in range(4):
+        followed.step(optimizer)
+    followed.ending()
+    steps = [step for name, step, of in followed.stages() if name == "stepped" and of == "model"]
+    assert steps == [1, 4]
+    followed, model, optimizer = trained(job, every=2)
+    for _ in range(5):
+        followed.step(optimizer)
+    steps = [step for name, step, of in followed.stages() if name == "stepped" and of == "model"]
+    assert steps == [1, 2, 4]
+
+
+def test_ready_is_once_before_the_first_forward_and_leaves_no_hook(job):
+    followed, model, _ = trained(job)
+    model(torch.ones(1, 2))
+    model(torch.ones(1, 2))
+    assert followed.stages()[0] == ("ready", 0, "model")
+    assert [stage for stage, _, _ in followed.stages()].count("ready") == 2  # and the optimizer
+    assert not model._forward_pre_hooks
+
+
+def test_a_load_is_observed_before_anything_is_computed_with_it(job):
+    followed, model, _ = trained(job)
+    model(torch.ones(1, 2))
+    model.load_state_dict({"weight": torch.zeros(2, 2), "bias": torch.zeros(2)})
+    followed.loaded(model)
+    model(torch.ones(1, 2))
+    assert followed.stages()[-2] == ("restored", 0, "model")
+
+
+def test_only_what_is_asked_for_is_observed(job):
+    followed, model, optimizer = trained(job, stages=())
+    model(torch.ones(1, 2))
+    followed.saved(model.state_dict())
+    followed.step(optimizer)
+    assert [stage for stage, _, _ in followed.stages()] == ["stepped", "stepped"]
+
+
+def test_a_copy_and_a_pickle_of_a_model_have_nothing_of_ours(job):
+    followed, model, _ = trained(job)
+    expected = nn.Linear.forward(model, torch.ones(1, 2))
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(other(torch.ones(1, 2)), expected)
+    assert b"shardproof" not in pickle.dumps(model)
+    assert followed.folders == []  # neither is the model that is followed
+
+
+def test_nothing_is_kept_alive(job):
+    followed, model, optimizer = trained(job)
+    followed.step(optimizer)
+    followed.saved(model.state_dict())
+    refs = [weakref.ref(each) for each in (model, model.weight, optimizer)]
+    refs += [weakref.ref(each["momentum_buffer"]) for each in optimizer.state.values()]
+    del model, optimizer
+    gc.collect()
+    assert [ref() for ref in refs] == [None] * len(refs)
+    followed.ending()
+
+
+def test_the_outermost_module_is_the_model(job):
+    inner = nn.Linear(2, 2)
+    followed = job()
+    followed.wrapped(inner)
+    outer = nn.Sequential(inner, nn.ReLU())
+    followed.wrapped(outer)
+    assert not inner._forward_pre_hooks
+    followed.wrapped(inner)  # part of what is followed
+    outer(torch.ones(1, 2))
+    assert {r["name"] for r in followed.records("tensor")} == {"0.weight", "0.bias"}
+    assert len(followed.folders) == 1
+
+
+def test_chunks_of_one_optimizer_are_one_model_and_others_are_others(job):
+    chunks, other = [nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2))], nn.Linear(3, 3)
+    followed = job()
+    for each in (*chunks, other):
+        followed.wrapped(each)
+    optimizer = torch.optim.SGD([p for each in chunks for p in each.parameters()])
+    followed.made(optimizer)
+    chunks[0](torch.ones(1, 2))
+    other(torch.ones(1, 3))
+    names = [{r["name"] for r in followed.records("tensor", number)} for number in (0, 1)]
+    assert names == [{"weight", "bias", "0.weight", "0.bias"}, {"weight", "bias"}]
+
+
+def test_what_is_plain_is_held_against_no_other_rank(job):
+    followed, model, optimizer = trained(job)
+    followed.step(optimizer)
+    assert [r["stated"] for r in followed.records("groups")] == [False]
+
+
+def test_an_inf_in_a_buffer_is_sound_and_a_nan_is_not(job):
+    model = nn.Linear(2, 2)
+    model.register_buffer("mask", torch.tensor([-torch.inf, 0.0]))
+    model.register_buffer("lost", torch.tensor([torch.nan, torch.inf]))
+    followed = job()
+    followed.wrapped(model)
+    model(torch.ones(1, 2))
+    counts = {r["name"]: (r["nan"], r["inf"]) for r in followed.records("state")}
+    assert (counts["mask"], counts["lost"]) == ((0, 0), (1, 0))
+
+
+def test_an_optimizer_of_what_a_wrapper_replaced_is_on_record(job):
+    model = nn.Linear(2, 2)
+    followed = job()
+    former = followed.wrapping(model)
+    stale = torch.optim.SGD(model.parameters())
+    for name in ("weight", "bias"):
+        setattr(model, name, nn.Parameter(getattr(model, name).detach().clone()))
+    followed.wrapped(model, former)
+    followed.made(stale)
+    followed.step(stale)
+    assert len(followed.records("optimizer")[0]["strangers"]) == 2
+    followed, model, optimizer = trained(job)
+    optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))]})  # of its own
+    followed.step(optimizer)
+    assert followed.records("optimizer") == []
+
+
+# ---- Saves
+
+
+def saved_stages(followed):
+    return [of for name, _, of in followed.stages() if name == "saved"]
+
+
+def test_a_save_of_the_model_is_recognised_wherever_it_lies(job):
+    followed, model, optimizer = trained(job)
+    followed.saved({"epoch": 1, "rng": torch.ones(2)})
+    assert followed.folders == []
+    followed.step(optimizer)
+    followed.saved({"epoch": 1, "rng": torch.ones(2)})
+    assert saved_stages(followed) == []
+    wrapped = {f"module.{name}": value for name, value in model.state_dict().items()}
+    followed.saved({"epoch": 1, "model": wrapped})
+    assert saved_stages(followed) == ["model", "state_dict"]
+
+
+def test_of_a_save_that_is_neither_what_the_model_is_nor_was_nothing_is_said(job):
+    followed, model, optimizer = trained(job)
+    followed.step(optimizer)
+    followed.saved({name: value * 0.5 for name, value in model.state_dict().items()})
+    assert saved_stages(followed) == ["model"]
+
+
+def test_a_save_of_what_the_model_was_is_on_record_as_that(job):
+    followed, model, optimizer = trained(job)
+    model(torch.ones(1, 2))
+    early = copy.deepcopy(model.state_dict())
+    for _ in range(2):
+        followed.step(optimizer)
+    followed.saved(early)
+    assert saved_stages(followed) == ["model", "state_dict"]
+    digests = [r["digest"] for r in followed.records("state") if r["name"] == "weight"]
+    assert digests[-1] == digests[0] and digests[-2] != digests[0]
+
+
+def test_of_a_full_state_a_rank_sees_its_own_part():
+    (held, _) = read(nn.Linear(3, 4), Statement()).tensors[::-1]
+    assert held.name == "weight"
+    whole = torch.arange(12.0).view(4, 3)
+    (run,) = held.runs
+    held.runs = [type(run)(start=6, length=3)]
+    held.local = torch.zeros(1, 3)
+    assert torch.equal(_saved.part_of(whole, held), whole[2:3])
+    assert _saved.part_of(whole.t().contiguous(), held) is None
+    assert _saved.part_of(whole.double(), held) is None
+
+
+# ---- Options, evidence, imports
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [("ready", (("ready",), 0)), ("saved,every=50", (("saved",), 50)), ("", ((), 0))],
+)
+def test_when_to_observe(text, parsed):
+    assert _attached_options.parse_at(text) == parsed
+
+
+@pytest.mark.parametrize("text", ["steps", "every=0", "every=x", "every"])
+def test_a_moment_that_there_is_not_is_named(text):
+    with pytest.raises(ValueError, match="--at"):
+        _attached_options.parse_at(text)
+
+
+def test_the_words_of_a_job_are_left_to_it():
+    fields, module, words = run.parse(["--strict", "--at", "ready", "job.py", "--at", "x"])
+    assert (fields, module, words) == (
+        {"strict": True, "stages": ("ready",), "every": 0}, None, ["job.py", "--at", "x"],
+    )  # fmt: skip
+    assert run.parse(["-m", "job", "-x"])[1:] == ("job", ["-x"])
+    for wrong in ([], ["--strict"], ["--what", "job.py"], ["--at"]):
+        with pytest.raises(ValueError):
+            run.parse(wrong)
+
+
+def test_options_travel_by_the_environment(monkeypatch):
+    monkeypatch.setenv(_attached_options.VARIABLE, "")
+    assert _attached_options.from_environment() is None
+    options = _attached_options.Options(("saved",), 7, "/folder", "launch", True)
+    options.to_environment()
+    assert _attached_options.from_environment() == options
+    monkeypatch.setenv(_attached_options.VARIABLE, "{")
+    with pytest.raises(ValueError, match=_attached_options.VARIABLE):
+        _attached_options.from_environment()
+
+
+def test_a_rank_that_is_gone_runs_no_more(tmp_path):
+    records = _attached_evidence.Records(tmp_path, 0, 2, "launch")
+    assert _attached_evidence.running(tmp_path) == [0, 1]
+    note = json.loads((tmp_path / "ranks/0.began").read_text())
+    (tmp_path / "ranks/1.began").write_text(json.dumps({**note, "pid": 2**22 + 1}))
+    assert _attached_evidence.running(tmp_path) == [0]
+    records.end(place_of(0, 2), 0)
+    assert _attached_evidence.running(tmp_path) == []
+    assert _attached_evidence.launches_of(tmp_path) == {"launch"}
+
+
+def test_a_rank_without_a_part_in_a_model_says_so_when_all_have_ended(tmp_path):
+    records = [_attached_evidence.Records(tmp_path, rank, 2, "") for rank in (0, 1)]
+    for _ in range(2):
+        records[0].add_model(place_of(0, 2))
+    for rank, each in enumerate(records):
+        each.end(place_of(rank, 2), 0)
+    _attached_evidence.fill_absent(tmp_path, place_of)
+    assert len(_attached_evidence.models_in(tmp_path)) == 2
+    lines = (tmp_path / "model1/values/rank_1.facts.jsonl").read_text().splitlines()
+    assert [json.loads(line)["record"] for line in lines] == ["rank", "end"]
+
+
+def test_a_module_is_changed_when_it_is_imported_and_not_before(tmp_path, monkeypatch):
+    (tmp_path / "imported_later.py").write_text("def f():\n    return 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    seen = []
+    _imports.when_imported("imported_later", lambda module: seen.append(module.f()))
+    assert seen == [] and "imported_later" not in sys.modules
+    import imported_later
+
+    assert seen == [1]
+    assert imported_later.__loader__ is imported_later.__spec__.loader
+    assert type(imported_later.__loader__).__name__ == "SourceFileLoader"
+    _imports.when_imported("imported_later", lambda module: seen.append(2))
+    assert seen == [1, 2]
