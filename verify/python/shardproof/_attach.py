@@ -147,9 +147,9 @@ class Job:
         self._failed = True
         print(f"shardproof: attached, and observes no more: {root_cause(error)}", file=sys.stderr)
         if self._records is not None:
+            what = f"shardproof could not observe: {root_cause(error)}"
             with contextlib.suppress(OSError):
-                self._records.error(self._stage(), "internal", type(error).__name__,
-                                    f"shardproof could not observe: {root_cause(error)}")  # fmt: skip
+                self._records.error(self._stage(), "internal", type(error).__name__, what)
 
     def _stage(self):
         return self._followed.stage if self._followed is not None else "start"

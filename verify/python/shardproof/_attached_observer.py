@@ -72,10 +72,9 @@ class AttachedObserver(Observer):
 
     def _value(self, held):
         out = super()._value(held)
-        if held.kind == "buffer":
+        if held.kind == "buffer" and out["inf"]:
             out["inf"] = 0  # masks of -inf are sound
-        if out["nan"] + out["inf"] == 0:
-            out.pop("first_nonfinite", None)
+            del out["first_nonfinite"]  # which may be one of these
         self.digests[held.name] = out["digest"]
         return out
 

@@ -1,5 +1,5 @@
-"""Runs in every Python that an attached job starts, before anything else: PYTHONPATH has this folder
-first. Then the sitecustomize that would have been found without it, if there is one."""
+"""Runs in every Python that an attached job starts, before anything else: PYTHONPATH has this
+folder first. Then the sitecustomize that would have been found without it, if there is one."""
 
 import importlib.machinery
 import importlib.util
