@@ -137,6 +137,18 @@ def test_the_outermost_module_is_the_model(job):
     assert len(followed.folders) == 1
 
 
+def test_what_is_loaded_before_it_is_wrapped_is_restored(job):
+    inner = nn.Linear(2, 2)
+    followed = job()
+    followed.wrapped(inner)
+    followed.loaded(inner)
+    outer = nn.Sequential(inner)
+    followed.wrapped(outer)
+    outer(torch.ones(1, 2))
+    assert [stage for stage, _, _ in followed.stages()] == ["ready", "restored"]
+    assert {r["name"] for r in followed.records("tensor")} == {"0.weight", "0.bias"}
+
+
 def test_chunks_of_one_optimizer_are_one_model_and_others_are_others(job):
     chunks, other = [nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2))], nn.Linear(3, 3)
     followed = job()

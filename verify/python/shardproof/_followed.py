@@ -40,6 +40,21 @@ class _Root:
     def module(self):
         return self._module()
 
+    @property
+    def is_observed(self) -> bool:
+        return self.model is not None and self.model.is_ready
+
+    def join(self, model):
+        self.model = model
+        model.roots.append(self)
+
+    def leave(self):
+        """\returns the model that it was part of, if there was one."""
+        model, self.model = self.model, None
+        if model is not None:
+            model.roots.remove(self)
+        return model
+
     def watch(self, told):
         """Calls told(module) before the next forward, before a wrapper gathers anything for it."""
         self.unwatch()
@@ -93,7 +108,7 @@ class Followed:
     def wrapped(self, module, former=None):
         """module: what a wrapper made, or loaded. It takes the place of what is within it."""
         within = {id(each) for each in module.modules()}
-        kept, taken, known = [], dict(former or {}), None
+        kept, taken, known, model = [], dict(former or {}), None, None
         for root in self._roots:
             own = root.module
             if own is None:
@@ -102,16 +117,19 @@ class Followed:
                 known = root
             elif any(each is module for each in own.modules()):
                 return  # it is part of a larger one, which is followed
-            elif id(own) in within and root.model is None:
+            elif id(own) in within and not root.is_observed:
                 root.unwatch()
                 taken.update(root.former)
+                model = root.leave() or model
                 continue
             kept.append(root)
         if known is None:
             known = _Root(module)
             kept.append(known)
+            if model is not None:
+                known.join(model)
         known.former.update(taken)
-        if known.model is None:
+        if not known.is_observed:
             known.watch(self._told)
         self._roots = kept
         self._of_optimizer.clear()
@@ -266,8 +284,7 @@ class Followed:
             self._models.append(model)
         for each in joined:
             if each.model is None:
-                each.model = model
-                model.roots.append(each)
+                each.join(model)
         model.roots.sort(key=self._roots.index)
         return model
 
