@@ -59,6 +59,7 @@ def by_accelerate():
         optimizer.zero_grad()
         losses.append(loss.item())
     accelerator.save_state("accelerated")
+    accelerator.wait_for_everyone()
     accelerator.load_state("accelerated")
     attached_record.record(own, optimizer.optimizer, losses)
     return own

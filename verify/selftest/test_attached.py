@@ -163,9 +163,9 @@ class Mistakes(AttachedTest):
 
     def test_a_rank_that_raises(self):
         done, found = self.told("raises", code=1)
-        self.assertIn("lost my way", "".join(found))
-        self.assertIn("rank 1 of 2", found[0])
-        self.assertEqual(done.err.count("fault.every_rank_finishes: at `stepped"), 1, str(done))
+        self.assertEqual(done.err.count("shardproof: fail, "), 1, "one report\n" + str(done))
+        self.assertIn("fault.every_rank_finishes: at `stepped`", found[0])  # its cause comes first
+        self.assertIn("rank 1 of 2: subject: RuntimeError: lost my way", found[0])
 
     def test_an_exit_code_is_kept(self):
         done, found = self.told("exits", code=1)

@@ -4,8 +4,10 @@ import copy
 import gc
 import json
 import pickle
+import subprocess
 import sys
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -321,3 +323,15 @@ def test_a_module_is_changed_when_it_is_imported_and_not_before(tmp_path, monkey
     assert type(imported_later.__loader__).__name__ == "SourceFileLoader"
     _imports.when_imported("imported_later", lambda module: seen.append(2))
     assert seen == [1, 2]
+
+
+@pytest.mark.parametrize("options", ["", "{", '{"stages": ["ready"]}'])
+def test_a_python_that_the_job_starts_runs_what_it_would_have_run(tmp_path, options):
+    (tmp_path / "sitecustomize.py").write_text("print('the other', __name__, __file__)")
+    site = Path(_saved.__file__).parent / "_site"
+    environment = {"PYTHONPATH": f"{site}:{tmp_path}", _attached_options.VARIABLE: options}
+    words = [sys.executable, "-c", "import sys; print('torch' in sys.modules); sys.exit(3)"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    assert done.returncode == 3
+    assert done.stdout == f"the other sitecustomize {tmp_path}/sitecustomize.py\nFalse\n"
+    assert done.stderr.count("shardproof: not attached") == (1 if options == "{" else 0)
