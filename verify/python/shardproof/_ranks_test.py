@@ -17,7 +17,7 @@ from shardproof._check import check
 
 WORLD = 3
 DEADLINE = 60.0
-SHORT = 8.0  # where it is to pass
+SHORT = 4.0  # where it is to pass
 
 
 def run(job, world=WORLD):
