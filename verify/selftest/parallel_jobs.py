@@ -248,6 +248,21 @@ def parts(mistake):
     return model, {}
 
 
+def batch_norm(mistake):
+    """Statistics of each rank's own batches, once there are any."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).to(DEVICE)
+    if mistake == "before" and dist.get_rank() == 3:
+        model[1].running_mean[1] += 1
+    if mistake != "before":
+        model(values(8, 4, seed=dist.get_rank()))
+    if mistake == "weight" and dist.get_rank() == 3:
+        model[1].weight[2] += 1
+    if mistake == "nan" and dist.get_rank() == 3:
+        model[1].running_var[2] = torch.nan
+    return model, {}
+
+
 def contradicting(_):
     """What is said of groups is not the same on all ranks."""
     group = [0, 1, 2, 3] if dist.get_rank() == 0 else PAIRS[dist.get_rank() // 2]
@@ -269,6 +284,7 @@ JOBS = {
     uneven: (None, "element", "overlap"), hybrid: (None, "step", "moment", "no_state"),
     owners: (None, "stale"), several: (None, "moment", "factor"),
     codes: (None, "norm", "copied"), parts: (None, "whole", "shard"),
+    batch_norm: (None, "before", "weight", "nan"),
     contradicting: ("",), unheard: ("",), outside: ("",),
 }  # fmt: skip
 

@@ -43,6 +43,11 @@ SAYS = {
     "parts sound": "sound",
     "parts whole": "whole.b on rank 2: element 7 is 0x",
     "parts shard": "cut.a on rank 3: element 0 is 0x",
+    "batch_norm sound": "sound; 1.running_mean and 1 more (statistics of each rank's own batches,"
+    " which differ)",
+    "batch_norm before": "1.running_mean on rank 3: element 1 is 0x",
+    "batch_norm weight": "1.weight on rank 3: element 2 is 0x",
+    "batch_norm nan": "1.running_var on rank 3: 1 NaN and 0 Inf, the first at element 2",
     "contradicting sound": "w on ranks 0, 1: rank 0 says that ranks [0, 1, 2, 3] hold the same",
     "unheard sound": "RuntimeError: shardproof.check: groups or layout: no tensor of any rank is",
     "outside sound": "rank 2: ValueError: group: rank 2 is not in it: [0, 1]",

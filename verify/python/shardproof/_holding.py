@@ -41,6 +41,7 @@ class Holding:
     partial: bool = False
     unreadable: str = ""
     misfit: str = ""  # why it cannot be what its name says
+    drifts: bool = False  # it is a statistic of the batches that this rank has seen
     codes: bool = False  # its elements are codes in a container, not numbers of its dtype
     attributes: dict[str, str] = dataclasses.field(default_factory=dict)
 

@@ -5,6 +5,7 @@ import dataclasses
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from . import _fsdp1
 from ._groups import Statement
@@ -69,11 +70,21 @@ def _of_chunk(model, flat, said, default) -> dict[str, Holding]:
                 continue
             full = canonical_name(model, prefix, name)
             for held in holdings(full, kind, tensor, said, persistent, default):
+                held.drifts = kind == "buffer" and _has_seen_batches(module)
                 found[held.name] = held
     for held in flat.held.values():
         held.unique = said.is_unique(held.name)
     found.update(flat.held)
     return found
+
+
+def _has_seen_batches(module) -> bool:
+    """Whether a module's buffers are statistics of batches that this rank has seen: those of a
+    BatchNorm, which each rank takes of its own data unless it is a SyncBatchNorm."""
+    if not isinstance(module, _NormBase) or isinstance(module, nn.SyncBatchNorm):
+        return False
+    seen = module.num_batches_tracked
+    return seen is not None and not seen.is_meta and int(seen) > 0
 
 
 def _ranks_of(chunks) -> tuple[int, ...] | None:

@@ -197,9 +197,10 @@ class Observer:
         return [] if is_of_job else axes
 
     def _groups_record(self, held) -> int:
-        groups = held.groups or alone(self._place.rank)
+        stated = None if held.drifts else held.groups
+        groups = stated or alone(self._place.rank)
         record = {"whole": groups.whole, "alike": groups.alike, "members": groups.members}
-        if held.groups is None:
+        if stated is None:
             record["stated"] = False
         if held.unique:
             record["named_once"] = True

@@ -146,6 +146,16 @@ def test_of_a_list_of_chunks_nobody_said_who_holds_them(watch):
     assert records("groups")[0]["stated"] is False
 
 
+def test_statistics_of_own_batches_are_held_against_no_other_rank_once_there_are_any(watch):
+    observe, records = watch
+    model = nn.BatchNorm1d(2)
+    observe("ready", model=model)
+    model(torch.randn(4, 2))
+    observe("stepped", model=model, step=1)
+    of_mean = [each["groups"] for each in records("tensor") if each["name"] == "running_mean"]
+    assert [records("groups")[at].get("stated", True) for at in of_mean] == [True, False]
+
+
 def test_an_argument_that_is_not_known_is_refused(watch):
     with pytest.raises(TypeError, match="unknown argument 'grups'"):
         watch[0]("ready", model=nn.Linear(1, 1), grups={})

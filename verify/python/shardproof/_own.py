@@ -41,7 +41,7 @@ def _record(held: Holding, shared_with: str, finite) -> Record:
         placements=tuple(held.placements), groups=held.groups, meta=held.is_meta,
         unreadable=held.unreadable or ("partial values" if held.partial else ""),
         aliases=shared_with, unique=held.unique,
-        numbers=held.is_of_numbers(finite), misfit=held.misfit,
+        numbers=held.is_of_numbers(finite), drifts=held.drifts, misfit=held.misfit,
     )  # fmt: skip
     if held.is_meta or held.local is None or common["unreadable"]:
         return Record(**common)

@@ -23,6 +23,7 @@ class Record:
     aliases: str  # the first name that shares its memory
     unique: bool = False  # the name means this tensor on all ranks, beyond its groups too
     numbers: bool = True  # its values are numbers of the model, not codes in a container
+    drifts: bool = False  # a statistic of what each rank has seen: it may differ
     misfit: str = ""  # how its memory contradicts its placement
     coverage: tuple[int, int] = (0, 0)
     digest: tuple[int, int] = (0, 0)

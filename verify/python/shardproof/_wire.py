@@ -70,8 +70,8 @@ class Sender:
         placements = tuple((p.kind, p.dim, p.split_factor) for p in record.placements)
         return (
             name, record.kind, record.dtype, tuple(record.shape), placements, groups, record.meta,
-            record.unreadable, record.aliases, record.unique, record.numbers, record.misfit,
-            record.coverage,
+            record.unreadable, record.aliases, record.unique, record.numbers, record.drifts,
+            record.misfit, record.coverage,
         )  # fmt: skip
 
 
