@@ -20,7 +20,7 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.testing._internal.two_tensor import TwoTensor
@@ -248,6 +248,19 @@ def parts(mistake):
     return model, {}
 
 
+def gathered(mistake):
+    """FSDP2 between forward and backward: the modules hold whole parameters."""
+    model = net()
+    fully_shard(model, mesh=init_device_mesh(DEVICE, (4,)), reshard_after_forward=False)
+    optimizer = torch.optim.AdamW(model.parameters())
+    stepped(model, optimizer)
+    model(values(5, 4))
+    if mistake == "moment" and dist.get_rank() == 2:
+        (state,) = [s for p, s in optimizer.state.items() if p.shape == (3, 6)]
+        state["exp_avg"].to_local()[0, 1] = torch.nan
+    return model, {"optimizer": optimizer}
+
+
 def batch_norm(mistake):
     """Statistics of each rank's own batches, once there are any."""
     torch.manual_seed(0)
@@ -284,7 +297,7 @@ JOBS = {
     uneven: (None, "element", "overlap"), hybrid: (None, "step", "moment", "no_state"),
     owners: (None, "stale"), several: (None, "moment", "factor"),
     codes: (None, "norm", "copied"), parts: (None, "whole", "shard"),
-    batch_norm: (None, "before", "weight", "nan"),
+    gathered: (None, "moment"), batch_norm: (None, "before", "weight", "nan"),
     contradicting: ("",), unheard: ("",), outside: ("",),
 }  # fmt: skip
 

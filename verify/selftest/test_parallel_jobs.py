@@ -43,6 +43,9 @@ SAYS = {
     "parts sound": "sound",
     "parts whole": "whole.b on rank 2: element 7 is 0x",
     "parts shard": "cut.a on rank 3: element 0 is 0x",
+    "gathered sound": "sound",
+    "gathered moment": "optimizer.1.weight.exp_avg on rank 2: 1 NaN and 0 Inf, the first at"
+    " element 13",
     "batch_norm sound": "sound; 1.running_mean and 1 more (statistics of each rank's own batches,"
     " which differ)",
     "batch_norm before": "1.running_mean on rank 3: element 1 is 0x",

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from . import _fsdp1
+from . import _fsdp1, _fsdp2
 from ._groups import Statement
 from ._holding import Holding
 from ._names import canonical_name
@@ -59,6 +59,7 @@ def tensors_of(model, said: Statement | None = None) -> list[Holding]:
 
 def _of_chunk(model, flat, said, default) -> dict[str, Holding]:
     found: dict[str, Holding] = {}
+    shards = _fsdp2.shards_of(model)
     for prefix, module in model.named_modules(remove_duplicate=False):
         named = [(n, p, "parameter", True) for n, p in module._parameters.items()]
         named += [
@@ -68,6 +69,7 @@ def _of_chunk(model, flat, said, default) -> dict[str, Holding]:
         for name, tensor, kind, persistent in named:
             if tensor is None or id(tensor) in flat.skip:
                 continue
+            tensor = shards.get(id(tensor), tensor)
             full = canonical_name(model, prefix, name)
             for held in holdings(full, kind, tensor, said, persistent, default):
                 held.drifts = kind == "buffer" and _has_seen_batches(module)
@@ -97,7 +99,9 @@ def _ranks_of(chunks) -> tuple[int, ...] | None:
                 return tuple(sorted(dist.get_process_group_ranks(module.process_group)))
         if DTensor is None:
             continue
+        shards = _fsdp2.shards_of(chunk)
         for parameter in chunk.parameters():
+            parameter = shards.get(id(parameter), parameter)
             if isinstance(parameter, DTensor):
                 ranks.update(parameter.device_mesh.mesh.reshape(-1).tolist())
     return tuple(sorted(ranks)) or None

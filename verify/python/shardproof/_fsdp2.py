@@ -1,0 +1,23 @@
+"""FSDP2: between forward and backward a module may hold gathered parameters; its shards, which the
+optimizer has, are kept aside."""
+
+from torch import nn
+
+
+def shards_of(model: nn.Module) -> dict[int, nn.Parameter]:
+    """The shard of each gathered parameter, by the latter's id."""
+    found = {}
+    for module in model.modules():
+        state_of = getattr(module, "_get_fsdp_state", None)
+        if state_of is None:
+            continue
+        state = state_of()
+        groups = getattr(state, "_fsdp_param_groups", None)
+        if groups is None:  # torch before 2.12 has one at most
+            groups = [state._fsdp_param_group]
+        for group in groups:
+            for parameter in group.fsdp_params if group else []:
+                gathered = getattr(parameter, "_unsharded_param", None)
+                if gathered is not None:
+                    found[id(gathered)] = parameter.sharded_param
+    return found
