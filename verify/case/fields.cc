@@ -64,8 +64,8 @@ const FieldTable<Case> kCaseFields = {
                  .help = "Ranks as a mesh: dp_replicate=2,dp_shard=2, or 2x2 for the same; 2x2x2 "
                          "adds a third axis, tp. In the reference, dp_shard cuts dim 0 of each "
                          "parameter, tp cuts as tensor parallelism does, ep gives each rank whole "
-                         "experts, and dp_replicate and cp (context parallelism) hold replicas. A "
-                         "subject's axes have any names",
+                         "experts, and dp_replicate and cp (context parallelism) hold replicas; pp "
+                         "(pipeline stages) and names of your own are for subjects",
                  .type_name = "MESH",
                  .group = OptionGroup::kRanks,
                  .by_hand = true}}},
