@@ -40,7 +40,7 @@ class Package(CommandTest):
     def test_it_holds_what_it_needs_and_no_more(self):
         found = {str(p.relative_to(self.package)) for p in self.package.rglob("*") if p.is_file()}
         sources = {path.name for path in SOURCE.glob("*.py") if not path.name.endswith("_test.py")}
-        expected = sources | {"_built.py", "_digest_op.so"}
+        expected = sources | {"_built.py", "_digest_op.so", "_site/sitecustomize.py"}
         subjects = (REPOSITORY / "verify" / "subjects").glob("*.py")
         expected |= {f"subjects/{path.name}" for path in subjects}
         report = REPOSITORY / "verify" / "report"
