@@ -143,7 +143,7 @@ def make_checkpoint(work, total_bytes, files=1):
 
 
 def warm_page_cache(checkpoint):
-    """Reads the files once. \returns the bytes of all tensors, headers not counted."""
+    """Reads the files once. \\returns the bytes of all tensors, headers not counted."""
     tensor_bytes = 0
     for path in sorted(checkpoint.glob("*.safetensors")):
         with open(path, "rb") as file:

@@ -16,6 +16,7 @@ from . import _digest, _layout, _stored, _stored_names, _whole
 from ._finding import Finding, fold
 from ._holding import Holding
 from ._layout import Run
+from ._names import without_wrappers
 from ._record import Record
 from ._stored import Checkpoint, Stored, Unreadable
 from ._stored_read import read_runs
@@ -64,7 +65,8 @@ class _Report:
 def hold(
     path, tensors: dict[str, Holding], records: dict[str, Record], transport, prefix=None
 ) -> Held:
-    """Every rank calls it. tensors, records: of this rank, by name. prefix: of the model's names in
+    """Every rank calls it. tensors, records: of this rank, by name; what has no record is not held
+    against the checkpoint. prefix: of the model's names in
     the checkpoint; None: the one under which most match. Without a path nothing is done.
 
     \\raises RuntimeError on all ranks alike if one cannot read the checkpoint, or nothing of it
@@ -72,6 +74,7 @@ def hold(
     """
     if path is None:
         return Held()
+    tensors = {name: tensors[name] for name in records}
     names = _names_of_all(tensors, transport)
     report = _Report()
     cause = None
@@ -146,7 +149,7 @@ def _paired(checkpoint: Checkpoint, names, prefix):
     """\\returns ({the model's name: the checkpoint's}, under which prefixes, names left over)."""
     by_name: dict[str, str] = {}
     for name in checkpoint.tensors:
-        by_name.setdefault(_stored_names.without_wrappers(name), name)
+        by_name.setdefault(without_wrappers(name), name)
     by_name |= {name: name for name in checkpoint.tensors}
     state = {name.removeprefix(_PREFIX): name for name in names if name.startswith(_PREFIX)}
     model = {name: name for name in names if not name.startswith(_PREFIX)}

@@ -8,7 +8,6 @@ import os
 import pathlib
 import sys
 import threading
-import types
 import warnings
 
 from . import _attached_evidence, _attached_report, _hooks
@@ -177,8 +176,15 @@ class Job:
         if self._records is None:  # no process group: a job of this process alone
             self._rank, self._world_size = 0, 1
             self._record(_attached_evidence.name_of_job())
-        place = place_of(self._rank, self._world_size)
+        place = self._place()
         return place, self._records.add_model(place)
+
+    def _place(self):
+        """On one axis: ranks of one job may have models on meshes of many kinds, which go on record
+        with their tensors."""
+        from ._evidence import on_one_axis
+
+        return on_one_axis(self._rank, self._world_size)
 
     def end(self, code, error) -> int:
         if code == 0 and error is None and self._followed is not None:
@@ -199,28 +205,8 @@ class Job:
                 kind = type(error).__name__ if error else "SystemExit"
                 what = root_cause(error) if error else f"the process ended with exit code {code}"
                 failure = (self._stage(), "subject", kind, what)
-            self._records.end(place_of(self._rank, self._world_size), code, failure)
+            self._records.end(self._place(), code, failure)
         return _attached_report.report_if_last(self.options, self._folder, failed=code != 0)
-
-
-def place_of(rank, world_size):
-    """Where a rank is, as an Observer has it. On one axis: ranks of one job may have models on
-    meshes of many kinds, which go on record with their tensors."""
-    return types.SimpleNamespace(
-        rank=rank, world_size=world_size, axes=[{"name": "world", "size": world_size}],
-        coordinates=[rank], mesh=None,
-    )  # fmt: skip
-
-
-@contextlib.contextmanager
-def _apart():
-    """What is done within shows in no graph, and in none of the modes and warnings of the job."""
-    import torch
-    from torch.utils._python_dispatch import _disable_current_modes
-
-    with warnings.catch_warnings(), torch.no_grad(), _disable_current_modes():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _is_traced() -> bool:

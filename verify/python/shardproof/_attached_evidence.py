@@ -13,11 +13,10 @@ import json
 import os
 import pathlib
 import socket
-import sys
 import time
 import uuid
 
-from ._evidence import Writer
+from ._evidence import Writer, begun_by_script, on_one_axis
 from ._phases import VALUES
 
 _KEY = "shardproof/attached"
@@ -49,7 +48,7 @@ class Records:
             folder.mkdir(parents=True)
         if not (folder / "run.json").exists():
             _write_run(folder, place)
-        writer = _begun(folder, place)
+        writer = begun_by_script(folder, place)
         self._of_models.append(writer)
         return writer
 
@@ -83,31 +82,20 @@ def folder_of_model(folder: pathlib.Path, number: int) -> pathlib.Path:
     return folder if number == 0 else folder / f"model{number}"
 
 
-def _begun(folder, place) -> Writer:
-    writer = Writer(folder / VALUES, place.rank)
-    writer.rank(
-        rank=place.rank, world_size=place.world_size, mesh=place.axes,
-        coordinates=place.coordinates, subject=pathlib.Path(sys.argv[0]).stem or "python",
-        mode="values", strategy="plain", seed=0,
-    )  # fmt: skip
-    writer.process(os.getpid(), socket.gethostname())
-    return writer
-
-
 def _write_run(folder, place):
     from ._script import write_run
 
     write_run(folder, place, None, why="a script that shardproof.run attached to")
 
 
-def fill_absent(folder: pathlib.Path, place_of):
+def fill_absent(folder: pathlib.Path):
     """A rank that had no part in a further model says so, once all have ended."""
     began = _notes(folder, "began")
     for number in range(1, len(models_in(folder))):
         for rank, note in began.items():
             of_model = folder_of_model(folder, number)
             if not (of_model / VALUES / f"rank_{rank}.facts.jsonl").exists():
-                _begun(of_model, place_of(rank, note["world_size"])).end()
+                begun_by_script(of_model, on_one_axis(rank, note["world_size"])).end()
 
 
 def models_in(folder: pathlib.Path) -> list[pathlib.Path]:

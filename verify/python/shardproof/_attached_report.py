@@ -70,9 +70,7 @@ def _is_ours_to_report(folder) -> bool:
 
 def _report(options, folder) -> int:
     """\\returns 1 if there are findings, or it cannot be told."""
-    from ._attach import place_of
-
-    _attached_evidence.fill_absent(folder, place_of)
+    _attached_evidence.fill_absent(folder)
     models = _attached_evidence.models_in(folder)
     if not any(_attached_evidence.has_stages(each) for each in models):
         _say(f"no model was seen in this job; {folder}")

@@ -14,8 +14,7 @@ import torch
 from torch import nn
 
 from shardproof import _attached_evidence, _attached_options, _imports, _saved, run
-from shardproof._attach import place_of
-from shardproof._evidence import Writer
+from shardproof._evidence import Writer, on_one_axis
 from shardproof._followed import Followed
 from shardproof._groups import Statement
 from shardproof._model import read
@@ -35,7 +34,7 @@ def job(tmp_path):
             self.folders.append(folder)
             writer = Writer(folder, 0)
             writer.rank(rank=0)
-            return place_of(0, 1), writer
+            return on_one_axis(0, 1), writer
 
         def records(self, kind, number=0):
             lines = (self.folders[number] / "rank_0.facts.jsonl").read_text().splitlines()
@@ -293,7 +292,7 @@ def test_a_rank_that_is_gone_runs_no_more(tmp_path):
     note = json.loads((tmp_path / "ranks/0.began").read_text())
     (tmp_path / "ranks/1.began").write_text(json.dumps({**note, "pid": 2**22 + 1}))
     assert _attached_evidence.running(tmp_path) == [0]
-    records.end(place_of(0, 2), 0)
+    records.end(on_one_axis(0, 2), 0)
     assert _attached_evidence.running(tmp_path) == []
     assert _attached_evidence.launches_of(tmp_path) == {"launch"}
 
@@ -301,10 +300,10 @@ def test_a_rank_that_is_gone_runs_no_more(tmp_path):
 def test_a_rank_without_a_part_in_a_model_says_so_when_all_have_ended(tmp_path):
     records = [_attached_evidence.Records(tmp_path, rank, 2, "") for rank in (0, 1)]
     for _ in range(2):
-        records[0].add_model(place_of(0, 2))
+        records[0].add_model(on_one_axis(0, 2))
     for rank, each in enumerate(records):
-        each.end(place_of(rank, 2), 0)
-    _attached_evidence.fill_absent(tmp_path, place_of)
+        each.end(on_one_axis(rank, 2), 0)
+    _attached_evidence.fill_absent(tmp_path)
     assert len(_attached_evidence.models_in(tmp_path)) == 2
     lines = (tmp_path / "model1/values/rank_1.facts.jsonl").read_text().splitlines()
     assert [json.loads(line)["record"] for line in lines] == ["rank", "end"]
@@ -335,3 +334,11 @@ def test_a_python_that_the_job_starts_runs_what_it_would_have_run(tmp_path, opti
     assert done.returncode == 3
     assert done.stdout == f"the other sitecustomize {tmp_path}/sitecustomize.py\nFalse\n"
     assert done.stderr.count("shardproof: not attached") == (1 if options == "{" else 0)
+
+
+def test_a_key_is_read_without_its_wrappers_but_not_without_a_name_that_ends_like_one():
+    model = nn.Module()
+    model.my_module = nn.Linear(1, 1, bias=False)
+    held = read(model).tensors
+    state = {"module.my_module.weight": model.my_module.weight}
+    assert list(_saved.state_of(state, held)) == ["my_module.weight"]

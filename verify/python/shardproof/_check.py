@@ -116,8 +116,7 @@ def check(
         verdict = _judged(transport, messages, reading, time.perf_counter() - begin)
         if budget_s:
             turns.took(verdict.slowest, budget_s)
-        tensors = {name: reading.tensors[name] for name in reading.records}
-        disk = _against.hold(against, tensors, reading.records, transport, prefix)
+        disk = _against.hold(against, reading.tensors, reading.records, transport, prefix)
         return _outcome(transport, verdict, reading, strict, disk)
     except Mismatch:
         raise

@@ -1,12 +1,34 @@
 """Writes one rank's evidence as verify/evidence/FORMAT.md says."""
 
+import dataclasses
 import json
 import os
 import pathlib
+import socket
+import sys
 import threading
 import traceback
 
+from ._phases import VALUES
+
 SCHEMA = 1
+
+
+@dataclasses.dataclass
+class Place:
+    """Where a rank is in its job. axes: [{"name", "size"}]. mesh: what is known of the job's axes,
+    as shardproof.check takes it."""
+
+    rank: int
+    world_size: int
+    axes: list[dict]
+    coordinates: list[int]
+    mesh: dict | None = None
+
+
+def on_one_axis(rank: int, world_size: int) -> Place:
+    """The place of a rank in a job that shows no mesh."""
+    return Place(rank, world_size, [{"name": "world", "size": world_size}], [rank])
 
 
 class LineFile:
@@ -56,15 +78,16 @@ class Writer:
         self._stage = (name, step, of, set())
 
     def mesh(self, axes: list[dict], coordinates) -> int:
-        """\returns the id for descriptors of tensors on this mesh."""
-        return self._once("mesh", self._meshes, axes=axes, coordinates=list(coordinates))
+        """\\returns the id for descriptors of tensors on this mesh."""
+        key = (*((axis["name"], axis["size"]) for axis in axes), *coordinates)
+        return self._once("mesh", self._meshes, key, axes=axes, coordinates=list(coordinates))
 
     def groups(self, **fields) -> int:
-        """\returns the id for descriptors of tensors that these ranks hold."""
-        return self._once("groups", self._groups, **fields)
+        """fields: tuples of ranks, and flags. \\returns the id for descriptors of tensors that
+        these ranks hold."""
+        return self._once("groups", self._groups, tuple(fields.items()), **fields)
 
-    def _once(self, record: str, known: dict[str, int], **fields) -> int:
-        key = json.dumps(fields)
+    def _once(self, record: str, known: dict[tuple, int], key: tuple, **fields) -> int:
         if key not in known:
             known[key] = len(known)
             self._facts.write({"record": record, "id": known[key], **fields})
@@ -148,6 +171,18 @@ class Writer:
     def end(self):
         self._facts.write({"record": "end", "lines": self._facts.lines + 1})
         self.ended = True
+
+
+def begun_by_script(folder: pathlib.Path, place: Place) -> Writer:
+    """The evidence of a rank that no launcher of ours started."""
+    writer = Writer(folder / VALUES, place.rank)
+    writer.rank(
+        rank=place.rank, world_size=place.world_size, mesh=place.axes,
+        coordinates=place.coordinates, subject=pathlib.Path(sys.argv[0]).stem or "python",
+        mode="values", strategy="plain", seed=0,
+    )  # fmt: skip
+    writer.process(os.getpid(), socket.gethostname())
+    return writer
 
 
 def coordinates_of(rank: int, sizes: list[int]) -> list[int]:

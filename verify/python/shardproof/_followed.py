@@ -49,7 +49,7 @@ class _Root:
         model.roots.append(self)
 
     def leave(self):
-        """\returns the model that it was part of, if there was one."""
+        """\\returns the model that it was part of, if there was one."""
         model, self.model = self.model, None
         if model is not None:
             model.roots.remove(self)

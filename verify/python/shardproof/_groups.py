@@ -116,7 +116,7 @@ def axes_of(mesh, rank: int) -> Axes:
 
 
 def rows_of(sizes: dict[str, int]) -> dict[str, tuple[tuple[int, ...], ...]]:
-    """sizes: of the axes of a mesh that counts its ranks row by row. \returns for each axis the
+    """sizes: of the axes of a mesh that counts its ranks row by row. \\returns for each axis the
     groups of ranks along it."""
     ranks = torch.arange(math.prod(sizes.values()), device="cpu").reshape(tuple(sizes.values()))
     return {axis: _along(ranks, dim) for dim, axis in enumerate(sizes)}

@@ -162,7 +162,7 @@ class Child:
         os._exit(0)
 
     def ask(self, order):
-        """\returns the answer, or how it ended; it is gone then."""
+        """\\returns the answer, or how it ended; it is gone then."""
         os.write(self._orders, json.dumps(order).encode() + b"\n")
         deadline = time.monotonic() + order["deadline_s"]
         text = b""

@@ -37,12 +37,13 @@ def read(model, said: Statement | None = None) -> Model:
     """Every parameter and buffer under each of its names."""
     said = said or Statement()
     chunks = chunks_of(model)
-    default = _ranks_of(chunks)
+    shards = {key: each for chunk in chunks for key, each in _fsdp2.shards_of(chunk).items()}
+    default = _ranks_of(chunks, shards)
     found: dict[str, Holding] = {}
     flat = _fsdp1.Flat()
     for chunk in chunks:
         of_chunk = _fsdp1.flat_parameters(chunk)
-        held = _of_chunk(chunk, of_chunk, said, default)
+        held = _of_chunk(chunk, of_chunk, shards, said, default)
         for name in held.keys() & found.keys():
             if held[name].owner is not found[name].owner:
                 held[name].misfit = "two of this rank's chunks have a tensor of this name"
@@ -57,10 +58,10 @@ def tensors_of(model, said: Statement | None = None) -> list[Holding]:
     return read(model, said).tensors
 
 
-def _of_chunk(model, flat, said, default) -> dict[str, Holding]:
+def _of_chunk(model, flat, shards, said, default) -> dict[str, Holding]:
     found: dict[str, Holding] = {}
-    shards = _fsdp2.shards_of(model)
     for prefix, module in model.named_modules(remove_duplicate=False):
+        has_seen_batches = _has_seen_batches(module)
         named = [(n, p, "parameter", True) for n, p in module._parameters.items()]
         named += [
             (name, buffer, "buffer", name not in module._non_persistent_buffers_set)
@@ -72,7 +73,7 @@ def _of_chunk(model, flat, said, default) -> dict[str, Holding]:
             tensor = shards.get(id(tensor), tensor)
             full = canonical_name(model, prefix, name)
             for held in holdings(full, kind, tensor, said, persistent, default):
-                held.drifts = kind == "buffer" and _has_seen_batches(module)
+                held.drifts = kind == "buffer" and has_seen_batches
                 found[held.name] = held
     for held in flat.held.values():
         held.unique = said.is_unique(held.name)
@@ -89,7 +90,7 @@ def _has_seen_batches(module) -> bool:
     return seen is not None and not seen.is_meta and int(seen) > 0
 
 
-def _ranks_of(chunks) -> tuple[int, ...] | None:
+def _ranks_of(chunks, shards) -> tuple[int, ...] | None:
     """The ranks that have the plain tensors of a model, as far as that shows: of DDP its group, of
     a model on meshes the ranks of these."""
     ranks: set[int] = set()
@@ -99,7 +100,6 @@ def _ranks_of(chunks) -> tuple[int, ...] | None:
                 return tuple(sorted(dist.get_process_group_ranks(module.process_group)))
         if DTensor is None:
             continue
-        shards = _fsdp2.shards_of(chunk)
         for parameter in chunk.parameters():
             parameter = shards.get(id(parameter), parameter)
             if isinstance(parameter, DTensor):

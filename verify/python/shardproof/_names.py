@@ -6,6 +6,11 @@ from torch import nn
 TRANSPARENT = {"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"}
 
 
+def without_wrappers(name: str, wrappers=frozenset(TRANSPARENT)) -> str:
+    """A name as it is in a model that is not wrapped."""
+    return ".".join(part for part in name.split(".") if part not in wrappers)
+
+
 def canonical_name(model: nn.Module, prefix: str, name: str) -> str:
     """The FQN without the names of wrappers."""
     parts = []

@@ -1,11 +1,9 @@
 """`observe`: turns what a subject has in hand into evidence."""
 
-import dataclasses
-
 import torch
 
 from . import _digest, _dtypes, _layout, _model, _optimizer, _pages
-from ._evidence import Writer
+from ._evidence import Place, Writer
 from ._groups import Statement, alone
 from ._holding import alias_groups, bytes_of
 
@@ -13,18 +11,6 @@ _SAID = {"group", "groups", "mesh", "layout", "finite"}
 _INLINE_BYTES_MAX = 4096
 _BLOCKS_MAX = 1024
 _BLOCK_BYTES = 4096
-
-
-@dataclasses.dataclass
-class Place:
-    """Where a rank is in its job. axes: [{"name", "size"}]. mesh: what is known of the job's axes,
-    as shardproof.check takes it."""
-
-    rank: int
-    world_size: int
-    axes: list[dict]
-    coordinates: list[int]
-    mesh: dict | None = None
 
 
 class Observer:

@@ -26,7 +26,7 @@ class Owned:
 def optimizers_in(optimizer) -> list:
     """An optimizer, a list of them, or one that holds others: those that have state themselves.
 
-    \raises TypeError for what has none.
+    \\raises TypeError for what has none.
     """
     if optimizer is None:
         return []

@@ -21,10 +21,10 @@ import torch
 import torch.distributed as dist
 
 from ._collectives import CollectiveRecorder
-from ._evidence import Writer, coordinates_of, root_cause
+from ._evidence import Place, Writer, coordinates_of, root_cause
 from ._faults import Faults
 from ._groups import rows_of
-from ._observer import Observer, Place
+from ._observer import Observer
 from ._pages import anonymous_bytes
 from .case import read_order
 

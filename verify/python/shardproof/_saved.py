@@ -5,9 +5,10 @@ from collections.abc import Mapping
 import torch
 
 from . import _digest
+from ._names import TRANSPARENT, without_wrappers
 
 _DEPTH_MAX = 4
-_WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.")
+_WRAPPERS = TRANSPARENT | {"module"}
 
 
 def state_of(state, tensors) -> dict | None:
@@ -100,9 +101,7 @@ def _by_name(state) -> dict:
     found = {}
     for key, value in state.items():
         if isinstance(key, str) and isinstance(value, torch.Tensor):
-            for wrapper in _WRAPPERS:
-                key = key.replace(wrapper, "")
-            found[key] = value
+            found[without_wrappers(key, _WRAPPERS)] = value
     return found
 
 

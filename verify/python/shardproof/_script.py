@@ -6,15 +6,14 @@ import json
 import multiprocessing.util
 import os
 import pathlib
-import socket
 import sys
 
 import torch.distributed as dist
 from torch import nn
 
 from . import _tensor
-from ._evidence import Writer
-from ._observer import Observer, Place
+from ._evidence import Place, begun_by_script, on_one_axis
+from ._observer import Observer
 from ._phases import VALUES
 
 _NOT_A_SUBJECT = "a script was observed, which makes no claim to it"
@@ -50,15 +49,9 @@ class _Session:
         world_size = dist.get_world_size() if joined else int(os.environ.get("WORLD_SIZE", 1))
         place = _place_of(model, rank, world_size)
         folder = pathlib.Path(to or os.environ.get("SHARDPROOF_EVIDENCE", "shardproof-evidence"))
-        self._writer = Writer(folder / VALUES, rank)
+        self._writer = begun_by_script(folder, place)
         if rank == 0:
             write_run(folder, place, checkpoint)
-        self._writer.rank(
-            rank=rank, world_size=world_size, mesh=place.axes, coordinates=place.coordinates,
-            subject=pathlib.Path(sys.argv[0]).stem or "python", mode="values", strategy="plain",
-            seed=0,
-        )  # fmt: skip
-        self._writer.process(os.getpid(), socket.gethostname())
         self.observer = Observer(self._writer, place, "values", [])
         self._before = sys.excepthook
         sys.excepthook = self._record_error
@@ -89,7 +82,7 @@ def _place_of(model, rank, world_size) -> Place:
         ]
     mesh = max(meshes, key=lambda each: each.ndim, default=None)
     if mesh is None or mesh.size() != world_size or mesh.get_coordinate() is None:
-        return Place(rank, world_size, [{"name": "world", "size": world_size}], [rank])
+        return on_one_axis(rank, world_size)
     names = mesh.mesh_dim_names or [f"dim_{dim}" for dim in range(mesh.ndim)]
     axes = [{"name": name, "size": size} for name, size in zip(names, mesh.shape, strict=True)]
     return Place(rank, world_size, axes, list(mesh.get_coordinate()))

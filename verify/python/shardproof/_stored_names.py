@@ -2,19 +2,12 @@
 
 from collections import Counter
 
-from ._names import TRANSPARENT
-
 # Of prefixes under which as many names match, one of these is taken.
 _USUAL = ("", "model.", "app.model.", "module.", "state_dict.")
 
 
 class Ambiguous(ValueError):
     """Several prefixes serve equally well."""
-
-
-def without_wrappers(name: str) -> str:
-    """A name as it is in a model that is not wrapped."""
-    return ".".join(part for part in name.split(".") if part not in TRANSPARENT)
 
 
 def prefix_of(wanted, stored, path="") -> str | None:
