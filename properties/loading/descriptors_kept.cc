@@ -88,10 +88,8 @@ std::vector<int64_t> LocalShape(const PhaseEvidence& phase, const RankEvidence& 
   const MeshOfTensor mesh = MeshOf(phase, rank, descriptor);
   for (size_t axis = 0; axis < descriptor.placements.size(); ++axis) {
     const PlacementRecord& placement = descriptor.placements[axis];
-    if (placement.kind != "shard" && placement.kind.ends_with("shard")) {
-      return descriptor.local_shape;
-    }
-    if (placement.kind != "shard") continue;
+    if (!placement.kind.ends_with("shard")) continue;
+    if (placement.kind != "shard") return descriptor.local_shape;
     const auto dim = static_cast<size_t>(placement.dim);
     if (axis >= mesh.axes.size() || axis >= mesh.coordinates.size() || dim >= local.size()) {
       return descriptor.local_shape;  // sharding.chunk_rule reports it

@@ -23,9 +23,19 @@ void Say(SoundEvidence& sound, int64_t rank, const char* tensor, GroupsRecord gr
 
 GroupsRecord Alone(int64_t rank) { return {{rank}, {rank}, {rank}}; }
 
+/// Every rank has a "norm" of its own. \param flags  what else is said of it
+void SayAlone(SoundEvidence& sound, const GroupsRecord& flags = {}) {
+  for (const int64_t rank : {0, 1, 2}) {
+    GroupsRecord groups = Alone(rank);
+    groups.stated = flags.stated;
+    groups.named_once = flags.named_once;
+    Say(sound, rank, "norm", std::move(groups));
+  }
+}
+
 TEST(HoldersTest, OfARanksOwnTensorNothingIsAskedOfOthers) {
   SoundEvidence sound;
-  for (const int64_t rank : {0, 1, 2}) Say(sound, rank, "norm", Alone(rank));
+  SayAlone(sound);
   sound.Rewrite("values", 2, "ready", "norm", SetF32(1, 8.0f));
   EXPECT_EQ(JudgeOne(sound.evidence, kMatch).judgement.verdict(), Verdict::kPass);
 }
@@ -44,22 +54,14 @@ TEST(HoldersTest, ReplicasAreHeldAgainstEachOtherWithinTheirGroup) {
 
 TEST(HoldersTest, ANameThatStandsForOneTensorIsTheSameInEveryGroup) {
   SoundEvidence sound;
-  for (const int64_t rank : {0, 1, 2}) {
-    GroupsRecord groups = Alone(rank);
-    groups.named_once = true;
-    Say(sound, rank, "norm", groups);
-  }
+  SayAlone(sound, {.named_once = true});
   sound.Rewrite("values", 2, "ready", "norm", SetF32(1, 8.0f));
   EXPECT_THAT(FirstFinding(JudgeOne(sound.evidence, kMatch)).ranks, ElementsAre(2));
 }
 
 TEST(HoldersTest, WhereNobodySaidWhichRanksItIsInconclusive) {
   SoundEvidence sound;
-  for (const int64_t rank : {0, 1, 2}) {
-    GroupsRecord groups = Alone(rank);
-    groups.stated = false;
-    Say(sound, rank, "norm", groups);
-  }
+  SayAlone(sound, {.stated = false});
   sound.Rewrite("values", 2, "ready", "norm", SetF32(1, 8.0f));
   const PropertyResult result = JudgeOne(sound.evidence, kMatch);
   EXPECT_EQ(result.judgement.verdict(), Verdict::kInconclusive);
@@ -73,8 +75,8 @@ TEST(HoldersTest, ShardsOfTwoRanksAreAWholeThatTheThirdNeedNotHave) {
   }
   sound.Stage("values", 2, "ready").tensors.erase("norm");
   EXPECT_EQ(JudgeOne(sound.evidence, kMatch).judgement.verdict(), Verdict::kPass);
-  for (const Finding& finding :
-       JudgeOne(sound.evidence, "loading.all_defined").judgement.findings()) {
+  const PropertyResult result = JudgeOne(sound.evidence, "loading.all_defined");
+  for (const Finding& finding : result.judgement.findings()) {
     EXPECT_NE(finding.tensor, "norm") << "declared, and of two ranks alone";
   }
 }
@@ -123,8 +125,8 @@ TEST(HoldersTest, AnUnevenShardIsCutByNoRuleAndMustTile) {
     sound.Rewrite("values", rank, "ready", "w", [](std::string&) {});
   }
   EXPECT_EQ(JudgeOne(sound.evidence, "sharding.shards_tile").judgement.verdict(), Verdict::kPass);
-  for (const Finding& finding :
-       JudgeOne(sound.evidence, "sharding.chunk_rule").judgement.findings()) {
+  const PropertyResult result = JudgeOne(sound.evidence, "sharding.chunk_rule");
+  for (const Finding& finding : result.judgement.findings()) {
     EXPECT_NE(finding.tensor, "w");
   }
   sound.Descriptor("values", 1, "ready", "w").owned = {{3, 4, 1, 0}};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "verify/verdict/select.h"
 
@@ -36,6 +37,7 @@ Holders HoldersOf(const PhaseEvidence& phase, const StageKey& stage, const std::
   Reached reached;
   std::vector<int64_t> ranks;
   bool named_once = false;
+  std::set<std::vector<int64_t>> distinct;  // most ranks say the same as others
   for (const RankEvidence& rank : phase.ranks) {
     const TensorDescriptor* descriptor = FindTensor(rank, stage, tensor).descriptor;
     if (descriptor == nullptr) continue;
@@ -50,6 +52,7 @@ Holders HoldersOf(const PhaseEvidence& phase, const StageKey& stage, const std::
       continue;
     }
     named_once = named_once || groups->named_once;
+    if (!distinct.insert(groups->members).second) continue;
     for (const int64_t member : groups->members) reached.Join(rank.rank, member);
     holders.expected.insert(holders.expected.end(), groups->members.begin(), groups->members.end());
   }
@@ -74,7 +77,7 @@ std::vector<Image> ReplicasOf(const std::vector<int64_t>& holders,
   for (const Image& image : images) {
     const std::vector<int64_t> ranks = image.Ranks();
     const bool is_one = std::any_of(ranks.begin(), ranks.end(), [&](int64_t rank) {
-      return std::find(holders.begin(), holders.end(), rank) != holders.end();
+      return std::binary_search(holders.begin(), holders.end(), rank);
     });
     if (is_one) replicas.push_back(image);
   }

@@ -25,6 +25,7 @@ struct Holders {
 Holders HoldersOf(const PhaseEvidence& phase, const StageKey& stage, const std::string& tensor);
 
 /// Those of the images that are replicas of one tensor.
+/// \param holders  its ranks, ascending, as Holders has them
 std::vector<Image> ReplicasOf(const std::vector<int64_t>& holders,
                               const std::vector<Image>& images);
 
