@@ -134,10 +134,11 @@ DIGEST_INLINE void AddLanes(const Sums& sums, PartSums& part) {
 }
 
 /// Processors' own prefetchers stop at a page; a prefetch past the end of the data is harmless, and
-/// the sum is of integers because a pointer there may not be formed.
+/// the sum is of integers because a pointer there may not be formed. Into the second cache: an EPYC
+/// that was to fetch both streams into the nearest one read at half its speed; a Xeon does as well.
 DIGEST_INLINE void PrefetchNextGroup(const uint8_t* at) {
   uintptr_t next = reinterpret_cast<uintptr_t>(at) + kGroupBlocks * kBlockBytes;
-  _mm_prefetch(reinterpret_cast<const char*>(next), _MM_HINT_T0);
+  _mm_prefetch(reinterpret_cast<const char*>(next), _MM_HINT_T1);
 }
 
 /// Sums of two blocks, by name rather than in an array, so that they stay in registers.

@@ -1,7 +1,7 @@
 // Speed of the digest beside a plain vectorised sum over the same bytes in the same process.
 // Repetitions are interleaved and timed by processor time, so that a neighbour's load touches all
 // alike; the table gives medians and their ratio to the plain sum's. `plain_sum_prefetch` reads as
-// the digest does, two pages at a time and with prefetches: the harder rival.
+// the digest does, two pages at a time and with prefetches: on some machines the harder rival.
 //   SHARDPROOF_BENCH_BYTES  bytes of the buffer, 1 GiB unless set
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
@@ -83,8 +83,8 @@ __attribute__((target("avx2"))) uint64_t PlainSumPrefetch(const uint8_t* data, u
       const uint8_t* next = data + i + 4096;
       c = _mm256_add_epi64(c, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(next)));
       d = _mm256_add_epi64(d, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(next + 32)));
-      __builtin_prefetch(data + i + 8192);
-      __builtin_prefetch(next + 8192);
+      __builtin_prefetch(data + i + 8192, 0, 2);
+      __builtin_prefetch(next + 8192, 0, 2);
     }
   }
   a = _mm256_add_epi64(_mm256_add_epi64(a, b), _mm256_add_epi64(c, d));
