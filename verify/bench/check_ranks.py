@@ -6,7 +6,8 @@
 
 `transport`: what check sends, for 2 to 16 ranks, from records to the common verdict: seconds of the
 slowest rank, first call and median of later ones. `loop`: AdamW on an FSDP2 model of 100 MiB a
-rank; steps with a check and without alternate. Nothing passes or fails.
+rank; steps without a check, with one, and with one in the background take turns. Nothing passes or
+fails.
 """
 
 import argparse
@@ -58,25 +59,40 @@ def loop(asked):
     optimizer = torch.optim.AdamW(model.parameters())
     held = sum(parameter.to_local().nbytes for parameter in model.parameters())
     data = torch.randn(rows, width)
-    seconds = {"step": [], "check(model)": [], "check(model, optimizer=optimizer)": []}
-    for number in range(asked.rounds + 1):
-        begin = time.perf_counter()
-        model(data).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        times = [slowest(time.perf_counter() - begin)]
-        for state in (None, optimizer):
+    contenders = {
+        "step": lambda: None,
+        "check(model)": lambda: shardproof.check(model),
+        "check(model, background=True)": lambda: shardproof.check(model, background=True),
+        "check(model, optimizer=optimizer)": lambda: shardproof.check(model, optimizer=optimizer),
+        "check(model, optimizer=optimizer, background=True)":
+            lambda: shardproof.check(model, optimizer=optimizer, background=True),
+    }  # fmt: skip
+    seconds = {what: [] for what in contenders}
+    order = list(contenders)
+    for _ in range(asked.rounds + 1):
+        for what in order:
+            contenders[what]()
+            # From one check to the next: a step, and what the check takes of it.
             begin = time.perf_counter()
-            shardproof.check(model, optimizer=state)
-            times.append(slowest(time.perf_counter() - begin))
-        for of_kind, taken in zip(seconds.values(), times, strict=True):
-            of_kind += [taken] if number else []
+            step(model, optimizer, data)
+            told = contenders[what]()
+            seconds[what].append(slowest(time.perf_counter() - begin))
+            if isinstance(told, shardproof.Pending):
+                assert told.result().inconclusive == ()
+        order.append(order.pop(0))
     if dist.get_rank() == 0:
-        step = statistics.median(seconds["step"])
+        steps = seconds["step"][1:]
         for what, of_kind in seconds.items():
-            middle = statistics.median(of_kind)
+            middle = statistics.median(of_kind[1:])
+            ratio = statistics.median(a / b - 1 for a, b in zip(of_kind[1:], steps, strict=True))
             print(f"| {what}, {held / MIB:.0f} MiB of parameters a rank, {layers} layers, "
-                  f"{rows} rows | {middle:.3f} s | {middle / step:.1%} |")  # fmt: skip
+                  f"{rows} rows | {middle:.3f} s | {ratio:+.1%} |")  # fmt: skip
+
+
+def step(model, optimizer, data):
+    model(data).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def slowest(seconds) -> float:

@@ -10,12 +10,12 @@ shardproof.observe("ready", model=model)    # or records it, for `shardproof rep
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ._check import Finding, Mismatch, Outcome, check
+    from ._check import Finding, Mismatch, Outcome, Pending, check
     from ._script import observe
     from ._seal import seal
     from ._taken import digests
 
-__all__ = ["Finding", "Mismatch", "Outcome", "check", "digests", "observe", "seal"]
+__all__ = ["Finding", "Mismatch", "Outcome", "Pending", "check", "digests", "observe", "seal"]
 __version__ = "0.1.0"
 
 

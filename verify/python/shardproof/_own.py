@@ -3,10 +3,14 @@
 import dataclasses
 import fnmatch
 
+import torch
+
 from . import _digest, _layout, _model, _optimizer
 from ._groups import Groups
 from ._holding import Holding, alias_groups
 from ._record import Record
+
+CHANGED = "it was changed while it was read"
 
 
 def tensors_of(model, optimizer, ignore, said) -> dict[str, Holding]:
@@ -22,48 +26,86 @@ def tensors_of(model, optimizer, ignore, said) -> dict[str, Holding]:
 
 def records_of(tensors: dict[str, Holding], finite, wanted=lambda name: True) -> dict[str, Record]:
     """finite: whether values must be, or by pattern of names. wanted: which names are looked at."""
-    groups = alias_groups(list(tensors.values()))
-    first_of = {number: name for name, number in reversed(groups.items())}
-    # One object for the same groups: what is said of them is looked at once.
-    known: dict[Groups | None, Groups | None] = {}
-    for held in tensors.values():
-        held.groups = known.setdefault(held.groups, held.groups)
-    return {
-        name: _record(held, first_of.get(groups.get(name), ""), finite)
-        for name, held in tensors.items()
-        if wanted(name)
-    }
+    reading = Reading(tensors, finite, wanted)
+    reading.read()
+    return reading.records
 
 
-def _record(held: Holding, shared_with: str, finite) -> Record:
-    common = dict(
+class Reading:
+    """What this rank has of each tensor: what describes it at once, its values by `read`.
+
+    records: by name, whole once all was read. What is changed from when this was made until it was
+    read is not compared: ranks would have it of different moments. Writes that torch does not
+    count, as those through `.data` and by libraries that take a tensor's address, are not seen.
+    stepped: set once an optimizer has begun to change them, of which fused ones are not counted.
+    """
+
+    def __init__(self, tensors: dict[str, Holding], finite, wanted=lambda name: True):
+        groups = alias_groups(list(tensors.values()))
+        first_of = {number: name for name, number in reversed(groups.items())}
+        # One object for the same groups: what is said of them is looked at once.
+        known: dict[Groups | None, Groups | None] = {}
+        for held in tensors.values():
+            held.groups = known.setdefault(held.groups, held.groups)
+        self.stepped = False
+        self.records: dict[str, Record] = {}
+        self._left: dict[str, tuple[Holding, int]] = {}  # to be read, and its version
+        for name, held in tensors.items():
+            if wanted(name):
+                record = _described(held, first_of.get(groups.get(name), ""), finite)
+                self.records[name] = record
+                if not (held.is_meta or held.local is None or record.unreadable or record.misfit):
+                    self._left[name] = (held, version_of(held))
+
+    def read(self, wanted=lambda held: True, goes_on=lambda: True):
+        """wanted: says of a holding whether it is read now. goes_on: asked before each tensor."""
+        for name, (held, version) in list(self._left.items()):
+            if wanted(held):
+                if not goes_on():
+                    return
+                self.records[name] = self._read(self.records[name], held, version)
+                del self._left[name]
+
+    def _read(self, record: Record, held: Holding, version) -> Record:
+        changed = dataclasses.replace(record, unreadable=CHANGED)
+        if self.stepped or version_of(held) != version:
+            return changed
+        summary = _digest.digest_runs(held.local, held.runs)
+        bad = record.numbers and summary.nan_count + summary.inf_count
+        first = _digest.first_non_finite(held.local, held.runs) if bad else None
+        if self.stepped or version_of(held) != version:
+            return changed
+        return dataclasses.replace(
+            record,
+            coverage=_digest.coverage(held.runs, held.local.element_size()),
+            digest=summary.digest,
+            nan=summary.nan_count,
+            inf=summary.inf_count,
+            first_non_finite=first,
+        )
+
+
+def _described(held: Holding, shared_with: str, finite) -> Record:
+    misfit, unreadable = held.misfit, held.unreadable or ("partial values" if held.partial else "")
+    if not (held.is_meta or held.local is None or unreadable):
+        owned = _layout.element_count(held.runs)
+        if owned != held.local.numel():
+            misfit = misfit or (
+                f"its placement assigns it {owned} elements, but it holds {held.local.numel()}"
+            )
+    return Record(
         kind=held.kind, dtype=str(held.dtype), shape=tuple(held.shape),
         placements=tuple(held.placements), groups=held.groups, meta=held.is_meta,
-        unreadable=held.unreadable or ("partial values" if held.partial else ""),
-        aliases=shared_with, unique=held.unique,
-        numbers=held.is_of_numbers(finite), drifts=held.drifts, misfit=held.misfit,
+        unreadable=unreadable, aliases=shared_with, unique=held.unique,
+        numbers=held.is_of_numbers(finite), drifts=held.drifts, misfit=misfit,
     )  # fmt: skip
-    if held.is_meta or held.local is None or common["unreadable"]:
-        return Record(**common)
-    owned = _layout.element_count(held.runs)
-    if owned != held.local.numel():
-        what = f"its placement assigns it {owned} elements, but it holds {held.local.numel()}"
-        return Record(**{**common, "misfit": common["misfit"] or what})
-    version = _version(held.local)
-    summary = _digest.digest_runs(held.local, held.runs)
-    if _version(held.local) != version:
-        return Record(**{**common, "unreadable": "it was changed while it was read"})
-    bad = common["numbers"] and summary.nan_count + summary.inf_count
-    return Record(
-        **common,
-        coverage=_digest.coverage(held.runs, held.local.element_size()),
-        digest=summary.digest,
-        nan=summary.nan_count,
-        inf=summary.inf_count,
-        first_non_finite=_digest.first_non_finite(held.local, held.runs) if bad else None,
-    )
 
 
-def _version(tensor) -> int:
-    """How often it was changed in place, as far as torch knows."""
-    return 0 if tensor.is_inference() else tensor._version
+def version_of(held: Holding) -> int:
+    """How often it was changed in place, as far as torch knows: its memory, and the parameter that
+    it is, which may be a view with a count of its own."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return sum(
+            each._version for each in (held.local, held.owner)
+            if isinstance(each, torch.Tensor) and not each.is_inference()
+        )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
-from . import _check, _digest, _layout, _own, _state_dict, _whole
+from . import _digest, _layout, _outcome, _own, _state_dict, _whole
 from ._dtypes import NAMES
 from ._finding import Finding, fold
 from ._groups import Statement
@@ -56,7 +56,7 @@ def seal(
         if isinstance(whole, str)
     ]
     if findings:
-        raise _check.Mismatch(fold(findings), what="seal")
+        raise _outcome.Mismatch(fold(findings), what="seal")
     if not wholes:
         raise RuntimeError("shardproof.seal: there is no tensor to seal")
     error = ""

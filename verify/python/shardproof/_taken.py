@@ -3,7 +3,7 @@ written."""
 
 import dataclasses
 
-from . import _against, _check, _digest, _own
+from . import _against, _digest, _outcome, _own
 from ._groups import Statement
 from ._transport import Transport
 from ._verdict import Verdict
@@ -24,7 +24,7 @@ class Digests:
         self._error = error
 
     @_digest.on_host
-    def check(self, against, *, prefix=None, strict=False, deadline=60.0) -> "_check.Outcome":
+    def check(self, against, *, prefix=None, strict=False, deadline=60.0) -> "_outcome.Outcome":
         """Holds them against a checkpoint that is complete by now. Call it on every rank.
 
         As `check(..., against=...)`, but that ranks are not held against each other, and that the
@@ -39,8 +39,8 @@ class Digests:
         held = _against.hold(against, self._tensors, self._records, transport, prefix)
         verdict = Verdict(len(self._tensors))
         held.add_to(verdict)
-        inconclusive = _check.conclude(verdict, strict, transport, dict)
-        return _check.Outcome(
+        inconclusive = _outcome.conclude(verdict, strict, transport, dict)
+        return _outcome.Outcome(
             verdict.tensors, verdict.comparisons, inconclusive, checkpoint=held.said
         )
 

@@ -26,6 +26,7 @@ class Turns:
 
     def __init__(self):
         self.calls = 0
+        self.pending = None  # what is read in the background, and not yet told
         self._start, self._width = 0, _FIRST
 
     @classmethod
