@@ -75,18 +75,25 @@ def loop(asked):
             # From one check to the next: a step, and what the check takes of it.
             begin = time.perf_counter()
             step(model, optimizer, data)
+            called = time.perf_counter()
             told = contenders[what]()
-            seconds[what].append(slowest(time.perf_counter() - begin))
+            end = time.perf_counter()
+            seconds[what].append((slowest(end - begin), slowest(end - called)))
             if isinstance(told, shardproof.Pending):
                 assert told.result().inconclusive == ()
         order.append(order.pop(0))
     if dist.get_rank() == 0:
-        steps = seconds["step"][1:]
+        print(f"{held / MIB:.0f} MiB of parameters a rank, {layers} layers, {rows} rows")
+        print("| | within the call, s | of the step | step and call, s | of the step |")
+        print("| --- | --- | --- | --- | --- |")
+        steps = [whole for whole, _ in seconds["step"][1:]]
+        alone = statistics.median(steps)
         for what, of_kind in seconds.items():
-            middle = statistics.median(of_kind[1:])
-            ratio = statistics.median(a / b - 1 for a, b in zip(of_kind[1:], steps, strict=True))
-            print(f"| {what}, {held / MIB:.0f} MiB of parameters a rank, {layers} layers, "
-                  f"{rows} rows | {middle:.3f} s | {ratio:+.1%} |")  # fmt: skip
+            wholes, calls = zip(*of_kind[1:], strict=True)
+            call = statistics.median(calls)
+            ratio = statistics.median(a / b - 1 for a, b in zip(wholes, steps, strict=True))
+            print(f"| {what} | {call:.4f} | {call / alone:.1%} | {statistics.median(wholes):.3f} | "
+                  f"{ratio:+.1%} |")  # fmt: skip
 
 
 def step(model, optimizer, data):

@@ -5,6 +5,7 @@ then tell each other what they found, so that all come to the same outcome. Of r
 that they are equal is what the rest of `check` is about.
 """
 
+import collections
 import dataclasses
 import hashlib
 import os
@@ -15,14 +16,18 @@ import torch
 from . import _digest, _layout, _stored, _stored_names, _whole
 from ._finding import Finding, fold
 from ._holding import Holding
+from ._judge import Judgement
 from ._layout import Run
 from ._names import without_wrappers
 from ._record import Record
 from ._stored import Checkpoint, Stored, Unreadable
 from ._stored_read import read_runs
+from ._verdict import Verdict, settled
 
 _LOCATED_MAX = 3  # of a rank's tensors that differ: whose bytes are read again
 _PREFIX = "optimizer."
+_MODEL, _STATE = "model", "optimizer"
+_PREFIXES_MAX = 64  # that a rank tells of: those that most of its names are below
 ABSENT = "not in the checkpoint"
 EXTRA = "in the checkpoint, and not in what was given"
 
@@ -31,140 +36,192 @@ EXTRA = "in the checkpoint, and not in what was given"
 class Held:
     """What all ranks found. said: what was compared with what, a line."""
 
-    findings: list[Finding] = dataclasses.field(default_factory=list)
-    comparisons: int = 0
-    uncompared: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    verdict: Verdict = dataclasses.field(default_factory=Verdict)
     said: str = ""
-
-    def add_to(self, verdict):
-        verdict.comparisons += self.comparisons
-        verdict.count += len(self.findings)
-        verdict.folds += fold(self.findings)
-        for reason, names in self.uncompared.items():
-            number, first = verdict.uncompared.get(reason, (0, names[0]))
-            verdict.uncompared[reason] = (number + len(names), first)
-
-    def leave(self, name: str, reason: str):
-        names = self.uncompared.setdefault(reason, [])
-        if name not in names:
-            names.append(name)
 
 
 @dataclasses.dataclass
 class _Report:
-    """What one rank found; travels. findings: (name, ranks, what, index), parts: of a seal."""
+    """What one rank found. findings: (ranks, what, index) by name; left: reasons by name; parts: of
+    what is held against a seal."""
 
-    error: str = ""
-    said: str = ""
-    compared: list[str] = dataclasses.field(default_factory=list)
-    findings: list[tuple] = dataclasses.field(default_factory=list)
-    left: list[tuple[str, str]] = dataclasses.field(default_factory=list)
-    parts: dict = dataclasses.field(default_factory=dict)
+    compared: int = 0
+    findings: dict[str, list[tuple]] = dataclasses.field(default_factory=dict)
+    left: dict[str, str] = dataclasses.field(default_factory=dict)
+    parts: dict[str, _whole.Part] = dataclasses.field(default_factory=dict)
+
+    def by_name(self) -> dict[str, tuple]:
+        names = {*self.findings, *self.left, *self.parts}
+        return {
+            name: (self.findings.get(name, []), self.left.get(name), self.parts.get(name))
+            for name in names
+        }
 
 
 def hold(
     path, tensors: dict[str, Holding], records: dict[str, Record], transport, prefix=None
 ) -> Held:
     """Every rank calls it. tensors, records: of this rank, by name; what has no record is not held
-    against the checkpoint. prefix: of the model's names in
-    the checkpoint; None: the one under which most match. Without a path nothing is done.
+    against the checkpoint. prefix: of the model's names in the checkpoint; None: the one under
+    which most match. Without a path nothing is done.
 
-    \\raises RuntimeError on all ranks alike if one cannot read the checkpoint, or nothing of it
+    What a rank finds of a name travels to the rank that judges the name, and the verdicts travel
+    back, as those of `check` do.
+    \raises RuntimeError on all ranks alike if one cannot read the checkpoint, or nothing of it
     could be compared.
     """
     if path is None:
         return Held()
     tensors = {name: tensors[name] for name in records}
-    names = _names_of_all(tensors, transport)
-    report = _Report()
-    cause = None
+    checkpoint, cause = None, None
     try:
-        report = _look(path, tensors, records, names, transport.rank, prefix)
+        checkpoint = _stored.open_stored(path)
+        if transport.rank == 0:
+            checkpoint.check_complete()
     except Exception as error:  # whatever it is, the other ranks wait to be told
-        known = isinstance(error, Unreadable | _stored_names.Ambiguous)
-        report.error = str(error) if known else f"{path}: {type(error).__name__}: {error}"
+        cause = _told(error, path)
+    _raise_first(transport, cause)
+    try:
+        names = _Names(checkpoint, tensors, prefix, transport)
+    except _stored_names.Ambiguous as error:  # of all ranks' names, so that all are told it
+        raise RuntimeError(f"shardproof.check: cannot read the checkpoint: {error}") from error
+    report = None
+    try:
+        report = _look(checkpoint, tensors, records, names.pairs, transport.rank)
+    except Exception as error:
+        cause = _told(error, path)
+    received = transport.to_judges(report and report.by_name())
+    if received is None:
+        _raise_first(transport, cause)
+    share = None
+    try:
+        share = _judged(received, names)
+        share.comparisons += report.compared
+    except Exception as error:
         cause = error
-    reports = transport.objects(report)
-    for rank, each in enumerate(reports):
-        if each.error:
-            raise RuntimeError(
-                f"shardproof.check: rank {rank} cannot read the checkpoint: {each.error}"
-            ) from cause
-    held = _merged(reports)
-    if not held.comparisons:
+    verdict = settled(share, transport)
+    if verdict is None:
+        transport.fail("cannot judge", cause)
+    if not verdict.comparisons:
         raise RuntimeError(
             f"shardproof.check: nothing was compared with {path}: no tensor of the model is in it"
         )
-    return held
+    if names.extra:
+        verdict.uncompared[EXTRA] = (len(names.extra), names.extra[0])
+    return Held(verdict, f"{os.fspath(path)} ({checkpoint.format}){names.said}")
 
 
-def _names_of_all(tensors, transport) -> list[str]:
-    """The names that any rank has. They travel only if ranks have others."""
-    own = sorted(tensors)
-    sums = transport.objects(hashlib.sha256("\n".join(own).encode()).hexdigest())
-    if len(set(sums)) == 1:
-        return own
-    return sorted({name for names in transport.objects(own) for name in names})
+def _told(error: Exception, path) -> Exception:
+    """An error whose text is the line to tell."""
+    if isinstance(error, Unreadable | _stored_names.Ambiguous):
+        return error
+    told = Unreadable(f"{path}: {type(error).__name__}: {error}")
+    told.__cause__ = error
+    return told
 
 
-def _look(path, tensors, records, names, rank, prefix) -> _Report:
-    checkpoint = _stored.open_stored(path)
-    if rank == 0:
-        checkpoint.check_complete()
-    pairs, said, extra = _paired(checkpoint, names, prefix)
-    report = _Report(said=f"{os.fspath(path)} ({checkpoint.format}){said}")
-    if rank == 0:
-        report.left += [(name, EXTRA) for name in extra]
-    absent = [name for name in tensors if name not in pairs]
+def _raise_first(transport, cause):
+    """On all ranks alike, if any has a cause."""
+    reasons = transport.reasons(str(cause) if cause else "")
+    if reasons:
+        rank, reason = min(reasons.items())
+        text = f"shardproof.check: rank {rank} cannot read the checkpoint: {reason}"
+        raise RuntimeError(text) from cause
+
+
+class _Names:
+    """Which tensor of the checkpoint is which of the model.
+
+    pairs: {the model's name: the checkpoint's} of this rank's. sealed: digests of those that this
+    rank judges, by the model's name. said: below which prefixes. extra: names of the checkpoint
+    that no rank has.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, own, prefix, transport):
+        self._stored = checkpoint.tensors
+        self._by_name: dict[str, str] = {}
+        for name in self._stored:
+            self._by_name.setdefault(without_wrappers(name), name)
+        self._by_name |= {name: name for name in self._stored}
+        share = sorted(set().union(*transport.to_judges(dict.fromkeys(own))))
+        given = {_MODEL: prefix, _STATE: None}
+        self._below = {}
+        said = []
+        for kind, what in ((_MODEL, "model"), (_STATE, "optimizer")):
+            counts = self._counts(kind, share, given[kind], transport)
+            below = given[kind]
+            if below is None:
+                below = _stored_names.best_of(counts, checkpoint.path)
+            if below is not None:
+                self._below[kind] = below
+                said.append(f"{counts[below]} names of the {what} below {below!r}")
+        self.said = ": " + ", ".join(said) if said else ""
+        self.pairs = self._paired(own)
+        self.sealed = {
+            name: self._stored[theirs].digest for name, theirs in self._paired(share).items()
+        }
+        self.extra = self._left_over(transport)
+
+    def _counts(self, kind, share, given, transport) -> collections.Counter:
+        """How many names of all ranks are below each prefix; of the prefix that is given, too."""
+        wanted = {_within(name)[1] for name in share if _within(name)[0] == kind}
+        own = _stored_names.counts_of(wanted, self._by_name)
+        if given is not None:
+            own = {given: sum(given + name in self._by_name for name in wanted)}
+        counts: collections.Counter = collections.Counter()
+        for each in transport.objects(collections.Counter(own).most_common(_PREFIXES_MAX)):
+            counts.update(dict(each))
+        return counts
+
+    def _paired(self, names) -> dict[str, str]:
+        found = {}
+        for name in names:
+            kind, inner = _within(name)
+            theirs = self._by_name.get(self._below[kind] + inner) if kind in self._below else None
+            if theirs is not None:
+                found[name] = theirs
+        return found
+
+    def _left_over(self, transport) -> list[str]:
+        names = sorted(self._stored)
+        listed = hashlib.sha256("\n".join(names).encode("utf-8", "surrogatepass")).digest()
+        number = int.from_bytes(listed[:8], "little") >> 1
+        if any(others != [number] for others in transport.everybody([number])):
+            return []  # each rank was given a checkpoint of its own
+        at = {name: index for index, name in enumerate(names)}
+        taken = torch.zeros(len(names), dtype=torch.uint8)
+        taken[[at[name] for name in self.pairs.values()]] = 1
+        transport.largest(taken)
+        return [name for name, mark in zip(names, taken.tolist(), strict=True) if not mark]
+
+
+def _within(name: str) -> tuple[str, str]:
+    """\returns (whether it is the model's or an optimizer's, the name there)."""
+    if name.startswith(_PREFIX):
+        return _STATE, name.removeprefix(_PREFIX)
+    return _MODEL, name
+
+
+def _look(checkpoint: Checkpoint, tensors, records, pairs, rank) -> _Report:
+    report = _Report()
     tied = _tied_to_compared(tensors, records, pairs)
-    report.left += [
-        (name, ABSENT) for name in absent if tensors[name].persistent and name not in tied
-    ]
-    located = 0
     for name, held in tensors.items():
-        if name not in pairs:
-            continue
-        stored = checkpoint.tensors[pairs[name]]
+        if name not in pairs and held.persistent and name not in tied:
+            report.left[name] = ABSENT
+    located = 0
+    for name, theirs in pairs.items():
+        held, stored = tensors[name], checkpoint.tensors[theirs]
         if not _is_comparable(held, stored, records[name], report, rank):
             continue
         ranks = _readers(held, rank)
         if stored.digest is not None:
             report.parts[name] = _whole.part_of(held, records[name])
-            report.compared.append(name)
+            report.compared += 1
         elif ranks[zlib.crc32(name.encode()) % len(ranks)] == rank:
-            report.compared.append(name)
+            report.compared += 1
             locate = located < _LOCATED_MAX
             located += _compare(held, records[name], stored, report, ranks, locate)
-    if checkpoint.format == "seal":
-        report.parts = {"own": report.parts, "sealed": _sealed(checkpoint, pairs, rank)}
     return report
-
-
-def _sealed(checkpoint: Checkpoint, pairs, rank) -> dict:
-    """Digests of the seal, by the model's names; one rank's are enough."""
-    return {name: checkpoint.tensors[pairs[name]].digest for name in pairs} if rank == 0 else {}
-
-
-def _paired(checkpoint: Checkpoint, names, prefix):
-    """\\returns ({the model's name: the checkpoint's}, under which prefixes, names left over)."""
-    by_name: dict[str, str] = {}
-    for name in checkpoint.tensors:
-        by_name.setdefault(without_wrappers(name), name)
-    by_name |= {name: name for name in checkpoint.tensors}
-    state = {name.removeprefix(_PREFIX): name for name in names if name.startswith(_PREFIX)}
-    model = {name: name for name in names if not name.startswith(_PREFIX)}
-    pairs, said = {}, []
-    for what, wanted, below in (("model", model, prefix), ("optimizer", state, None)):
-        if below is None:
-            below = _stored_names.prefix_of(wanted, by_name, checkpoint.path)
-        if below is None:
-            continue
-        found = {wanted[name]: by_name[below + name] for name in wanted if below + name in by_name}
-        pairs |= found
-        said.append(f"{len(found)} names of the {what} below {below!r}")
-    taken = set(pairs.values())
-    extra = sorted(name for name in checkpoint.tensors if name not in taken)
-    return pairs, ": " + ", ".join(said) if said else "", extra
 
 
 def _tied_to_compared(tensors, records, pairs) -> set[str]:
@@ -187,22 +244,22 @@ def _is_comparable(held, stored: Stored, record: Record, report: _Report, rank) 
     if record.meta or record.misfit:
         return False  # a finding already
     if record.unreadable or (held.runs and record.coverage == (0, 0)):
-        report.left.append((held.name, record.unreadable or "there is nothing of it here"))
+        report.left[held.name] = record.unreadable or "there is nothing of it here"
         return False
     if stored.dtype is None:
-        report.left.append((held.name, f"the checkpoint's dtype {stored.dtype_name} is not known"))
+        report.left[held.name] = f"the checkpoint's dtype {stored.dtype_name} is not known"
         return False
     if held.dtype == stored.dtype and tuple(held.shape) == stored.shape:
         return True
     if held.groups is None and held.dtype == stored.dtype:
-        report.left.append((held.name, "its group of ranks was not stated"))
+        report.left[held.name] = "its group of ranks was not stated"
         return False
     what = (
         f"it is a {held.dtype} {list(held.shape)}, in the checkpoint a {stored.dtype_name} "
         f"{list(stored.shape)}"
     )
-    report.compared.append(held.name)
-    report.findings.append((held.name, (rank,), what, None))
+    report.compared += 1
+    report.findings[held.name] = [((rank,), what, None)]
     return False
 
 
@@ -227,14 +284,14 @@ def _compare(held, record: Record, stored: Stored, report: _Report, ranks, locat
     owned = _layout.element_count(held.runs)
     if count != owned:
         what = f"its chunks in the checkpoint have {count} of {owned} elements of this rank"
-        report.findings.append((held.name, ranks, what, None))
+        report.findings[held.name] = [(ranks, what, None)]
         return False
     if digest == record.digest:
         return False
     what, index = "its values differ from those in the checkpoint", None
     if locate and held.local is not None:
         what, index = _first_difference(held, stored)
-    report.findings.append((held.name, ranks, what, index))
+    report.findings[held.name] = [(ranks, what, index)]
     return True
 
 
@@ -279,34 +336,27 @@ def _value_text(data: torch.Tensor, dtype) -> str:
     return f"0x{bits[::-1].hex()} ({number})"
 
 
-def _merged(reports: list[_Report]) -> Held:
-    held = Held(said=reports[0].said)
-    found: dict[str, list] = {}
-    for report in reports:
-        held.comparisons += len(report.compared)
-        for name, *finding in report.findings:
-            found.setdefault(name, []).append(finding)
-        for name, reason in report.left:
-            held.leave(name, reason)
-    for name, each in sorted(found.items()):
-        ranks = tuple(sorted({rank for of_part, _, _ in each for rank in of_part}))
-        # The element that comes first, if a rank has looked for it.
-        _, what, index = min(each, key=lambda one: (one[2] is None, one[2] or 0, one[0]))
-        held.findings.append(Finding("disk", name, ranks, what, index))
-    if reports[0].parts:
-        _hold_seal(reports, held)
-    return held
-
-
-def _hold_seal(reports, held: Held):
-    sealed = reports[0].parts["sealed"]
-    wholes = _whole.wholes([report.parts["own"] for report in reports])
-    for name, whole in wholes.items():
+def _judged(received: list[dict[str, tuple]], names: _Names) -> Verdict:
+    """received: what each rank says of the names that this one judges."""
+    findings, left = [], Judgement()
+    for name in sorted(set().union(*received)):
+        said = [of_rank[name] for of_rank in received if name in of_rank]
+        for reason in dict.fromkeys(reason for _, reason, _ in said if reason):
+            left.leave(name, reason)
+        found = [each for of_rank, _, _ in said for each in of_rank]
+        if found:
+            ranks = tuple(sorted({rank for of_part, _, _ in found for rank in of_part}))
+            # The element that comes first, if a rank has looked for it.
+            _, what, index = min(found, key=lambda one: (one[2] is None, one[2] or 0, one[0]))
+            findings.append(Finding("disk", name, ranks, what, index))
+    parts = [{name: part for name, (_, _, part) in of_rank.items() if part} for of_rank in received]
+    for name, whole in _whole.wholes(parts).items():
         if isinstance(whole, str):
-            held.leave(name, whole)
-        elif whole.digest != sealed[name]:
+            left.leave(name, whole)
+        elif whole.digest != names.sealed[name]:
             what = (
                 f"its digest is {_digest.hex_of(whole.digest)}, in the seal "
-                f"{_digest.hex_of(sealed[name])}"
+                f"{_digest.hex_of(names.sealed[name])}"
             )
-            held.findings.append(Finding("disk", name, whole.ranks, what))
+            findings.append(Finding("disk", name, whole.ranks, what))
+    return Verdict(count=len(findings), folds=fold(findings), uncompared=left.counted())

@@ -61,14 +61,14 @@ def _groups_of(module) -> Groups:
     handle = module._handle
     group = tuple(sorted(dist.get_process_group_ranks(handle.process_group)))
     if not handle.uses_sharded_strategy:
-        return Groups((rank,), group)
+        return Groups((rank,), group, shown=True)
     across = getattr(module, "_inter_node_pg", None)
     if across is None:
-        return Groups(group, (rank,))
+        return Groups(group, (rank,), shown=True)
     alike = tuple(sorted(dist.get_process_group_ranks(across)))
     mesh = getattr(module, "_device_mesh", None)
     every = world() if mesh is None else tuple(sorted(mesh.mesh.reshape(-1).tolist()))
-    return Groups(group, alike, every)
+    return Groups(group, alike, every, shown=True)
 
 
 def _hold(model, prefix, module, flat: Flat):

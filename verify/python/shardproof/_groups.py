@@ -28,11 +28,14 @@ STAGES = ("pp",)
 @dataclasses.dataclass(frozen=True)
 class Groups:
     """whole: the ranks whose parts make up the tensor; alike: those that hold the same part;
-    members: all that have a part of it or of a replica. This rank is in each. All are sorted."""
+    members: all that have a part of it or of a replica. This rank is in each. All are sorted.
+    shown: they are what the model itself shows; if other groups have the name, nobody said whether
+    it is the same tensor there."""
 
     whole: tuple[int, ...]
     alike: tuple[int, ...]
     members: tuple[int, ...] = ()
+    shown: bool = False
 
     def __post_init__(self):
         if not self.members:
@@ -42,7 +45,8 @@ class Groups:
         """On this rank, of an optimizer's state that does not lie as its parameter does: a single
         number, a step counter, is the same on all ranks that have a part of the parameter, anything
         else on those that have the same part."""
-        return Groups((rank,), self.members if value.numel() == 1 else self.alike)
+        alike = self.members if value.numel() == 1 else self.alike
+        return Groups((rank,), alike, shown=self.shown)
 
 
 def alone(rank: int) -> Groups:
@@ -212,12 +216,27 @@ class Statement:
         own = list(coordinates)
         whole = _ranks_at(mesh.mesh, [None if cut else at for cut, at in zip(is_cut, own)])
         alike = _ranks_at(mesh.mesh, [at if cut else None for cut, at in zip(is_cut, own)])
-        names = mesh.mesh_dim_names
-        if self.axes is None or not names or not set(names) <= set(self.axes.names):
-            return Groups(whole, alike, _ranks_at(mesh.mesh, [None] * len(own)))
+        names = self._axes_along(mesh, own)
+        if names is None:
+            return Groups(whole, alike, _ranks_at(mesh.mesh, [None] * len(own)), shown=True)
         cut = {name for name, cuts in zip(names, is_cut) if cuts}
         rest = [axis for axis in self.axes.names if axis not in STAGES and axis not in cut]
         return Groups(whole, self.axes.reached(rest), self.axes.reached([*cut, *rest]))
+
+    def _axes_along(self, mesh, own) -> tuple[str, ...] | None:
+        """The job's axes along which the dims of a mesh lie: by their names, or by the ranks."""
+        names = mesh.mesh_dim_names
+        if self.axes is None or (names and set(names) <= set(self.axes.names)):
+            return names if self.axes is not None else None
+        along = {frozenset(self.axes.group(axis)): axis for axis in self.axes.names}
+        lines = [
+            frozenset(
+                _ranks_at(mesh.mesh, [None if dim == each else at for each, at in enumerate(own)])
+            )
+            for dim in range(len(own))
+        ]
+        found = tuple(along.get(line) for line in lines)
+        return found if None not in found and len(set(found)) == len(found) else None
 
     def cut_of(self, name: str, tensor) -> Cut | None:
         """How a plain tensor is cut; None if it is whole, or this rank's own."""
@@ -275,7 +294,7 @@ class Statement:
         if alike is None and self.axes is not None:
             alike = self.axes.reached([axis for axis in self.axes.names if axis not in STAGES])
         if alike is None and default is not None:
-            alike = default
+            return Groups((self.rank,), default, shown=True)
         if alike is None and self._claims:
             alike = self._world
         return None if alike is None else Groups((self.rank,), alike)

@@ -10,6 +10,11 @@ from . import _digest, _layout
 from ._finding import Finding, Sides, bracketed
 from ._record import Record, parameter_of
 
+APART = (
+    "several groups of ranks have it, each its own, and nobody said whether they hold the same: "
+    "mesh= with all axes of the job compares them"
+)
+
 
 @dataclasses.dataclass
 class Judgement:
@@ -23,6 +28,10 @@ class Judgement:
         names = self.uncompared.setdefault(reason, [])
         if not names or names[-1] != name:  # names come one after the other
             names.append(name)
+
+    def counted(self) -> dict[str, tuple[int, str]]:
+        """By reason: how many names, and the first one."""
+        return {why: (len(names), names[0]) for why, names in self.uncompared.items()}
 
 
 def judge(records: list[dict[str, Record]]) -> Judgement:
@@ -225,8 +234,8 @@ def _minority(values: dict) -> set:
 def _judge_unique(name, held, wholes, judgement):
     """A name that means one tensor everywhere is the same in groups that do not meet."""
     if len(wholes) < 2 or not all(record.unique for record in held.values()):
-        if len(wholes) > 1 and any(record.placements for record in held.values()):
-            judgement.leave(name, "meshes that do not meet have it, each its own")
+        if len(wholes) > 1 and any(each.groups and each.groups.shown for each in held.values()):
+            judgement.leave(name, APART)
         return
     judgement.comparisons += len(wholes) - 1
     ranks, *expected = wholes[0]

@@ -95,7 +95,7 @@ def judged(transport, messages, own, seconds):
     """\\returns the Verdict of all ranks."""
     received = transport.exchange(messages)
     if received is None:
-        _fail(transport, "cannot read the model", own if messages is None else None)
+        transport.fail("cannot read the model", own if messages is None else None)
     share, cause = None, None
     try:
         share = of_share(received, transport.receiver.read)
@@ -103,7 +103,7 @@ def judged(transport, messages, own, seconds):
         cause = error
     verdict = settled(share, transport, seconds)
     if verdict is None:
-        _fail(transport, "cannot judge", cause)
+        transport.fail("cannot judge", cause)
     if verdict.unheard:
         raise RuntimeError(
             "shardproof.check: groups or layout: no tensor of any rank is named "
@@ -115,7 +115,7 @@ def judged(transport, messages, own, seconds):
 def _outcome(transport, verdict, own, strict, disk) -> Outcome:
     for one in to_locate(verdict.folds):
         one.findings[0] = locate(one.findings[0], own.tensors, transport)
-    disk.add_to(verdict)
+    verdict.join(disk.verdict)
 
     def places():
         own_place = _places.packed(_places.own_place(own.tensors.values(), own.axes))
@@ -126,10 +126,3 @@ def _outcome(transport, verdict, own, strict, disk) -> Outcome:
         verdict.tensors, verdict.comparisons, inconclusive, len(own.records), len(own.tensors),
         checkpoint=disk.said,
     )  # fmt: skip
-
-
-def _fail(transport, what, cause):
-    """On all ranks alike, for the first rank that says why."""
-    reasons = transport.reasons(f"{type(cause).__name__}: {cause}" if cause else "")
-    rank, reason = min(reasons.items())
-    raise RuntimeError(f"shardproof.check: {what}: rank {rank}: {reason}") from cause

@@ -21,9 +21,11 @@ SHORT = 4.0  # where it is to pass
 
 
 def run(job, world=WORLD):
-    """{rank: what job(rank) returned, or what it raised as text}; forks, so that jobs share
-    nothing. Ranks that end without a word are not in it."""
-    context = multiprocessing.get_context("fork")
+    """{rank: what job(rank) returned, or what it raised as text}. Ranks are forked from a process
+    that has computed nothing: autograd's threads do not survive that. Ranks that end without a word
+    are not in it."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch.distributed.fsdp", "shardproof._ranks_test"])
     found, store = context.Queue(), dist.TCPStore("127.0.0.1", 0, is_master=True)
     ranks = [
         context.Process(target=_rank, args=(rank, world, job, found, store.port), daemon=True)

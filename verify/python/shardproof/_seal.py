@@ -13,6 +13,7 @@ from ._finding import Finding, fold
 from ._groups import Statement
 from ._stored import SEAL_DIGEST, SEAL_SCHEMA
 from ._transport import Transport
+from ._verdict import Verdict, settled
 
 _STATE = "optimizer."
 
@@ -39,35 +40,63 @@ def seal(
     \\raises TimeoutError if a rank does not come.
     """
     transport = Transport(deadline)
-    cause = None
+    own, cause = None, None
     try:
         said = Statement(group, groups, mesh, layout, claims=not isinstance(model, list | tuple))
         tensors, values = _read(model, optimizer, ignore, said)
-        own = _parts(tensors), values
+        own = {**_parts(tensors), **values}
     except Exception as error:  # whatever it is, the other ranks wait to be told
-        own, cause = f"{type(error).__name__}: {error}", error
-    everybody = transport.objects(own)
-    _raise_first(everybody, "cannot read the model", cause)
-    parts = [own for own, _ in everybody]
+        cause = error
+    received = transport.to_judges(own)
+    if received is None:
+        transport.fail("cannot read the model", cause, "seal")
+    share = sealed = None
+    try:
+        share, sealed = _judged(received)
+    except Exception as error:
+        cause = error
+    verdict = settled(share, transport)
+    if verdict is None:
+        transport.fail("cannot judge", cause, "seal")
+    if verdict.folds:
+        raise _outcome.Mismatch(verdict.folds, verdict.count, what="seal")
+    if not verdict.tensors:
+        raise RuntimeError("shardproof.seal: there is no tensor to seal")
+    everything = transport.to_first(sealed)
+    try:
+        if everything is not None:
+            tensors, values = (dict(_items(each)) for each in zip(*everything, strict=True))
+            _write(to, _document(tensors, values, prefix, optimizer_prefix), replace)
+    except (OSError, ValueError) as raised:
+        cause = raised
+    if transport.everybody([int(cause is not None)])[0][0]:
+        transport.fail(f"cannot write {to}", cause, "seal")
+    return verdict.tensors
+
+
+def _items(dictionaries):
+    for each in dictionaries:
+        yield from each.items()
+
+
+def _judged(received):
+    """received: of each rank the parts of tensors and the texts of values, by name, of which this
+    rank is the judge. \returns (Verdict, (whole tensors, values) by name)."""
+    parts = [
+        {name: each for name, each in own.items() if isinstance(each, _whole.Part)}
+        for own in received
+    ]
     wholes = _whole.wholes(parts)
     findings = [
         Finding("unsealed", name, _holders(name, parts), whole)
         for name, whole in wholes.items()
         if isinstance(whole, str)
     ]
-    if findings:
-        raise _outcome.Mismatch(fold(findings), what="seal")
-    if not wholes:
-        raise RuntimeError("shardproof.seal: there is no tensor to seal")
-    error = ""
-    if transport.rank == 0:
-        try:
-            values = {name: text for _, own in reversed(everybody) for name, text in own.items()}
-            _write(to, _document(wholes, values, prefix, optimizer_prefix), replace)
-        except (OSError, ValueError) as raised:
-            error, cause = f"{type(raised).__name__}: {raised}", raised
-    _raise_first([one or {} for one in transport.objects(error)], f"cannot write {to}", cause)
-    return len(wholes)
+    values = {}
+    for own in reversed(received):  # of the first rank that has it
+        values |= {name: each for name, each in own.items() if isinstance(each, str)}
+    verdict = Verdict(len(wholes), count=len(findings), folds=fold(findings))
+    return verdict, ({} if findings else wholes, values)
 
 
 def _read(model, optimizer, ignore, said):
@@ -85,12 +114,6 @@ def _read(model, optimizer, ignore, said):
         }
         for found in _state_dict.read(model, said)
     )
-
-
-def _raise_first(everybody, what, cause):
-    for rank, own in enumerate(everybody):
-        if isinstance(own, str):
-            raise RuntimeError(f"shardproof.seal: {what}: rank {rank}: {own}") from cause
 
 
 def _holders(name, everybody):

@@ -13,8 +13,13 @@ class Ambiguous(ValueError):
 def prefix_of(wanted, stored, path="") -> str | None:
     """The prefix under which most of the names `wanted` are among `stored`; None if none are.
 
-    \\raises Ambiguous if several are equally good.
+    \raises Ambiguous if several are equally good.
     """
+    return best_of(counts_of(wanted, stored), path)
+
+
+def counts_of(wanted, stored) -> Counter[str]:
+    """Of each prefix, how many of the names `wanted` are among `stored` below it."""
     wanted = set(wanted)
     counts: Counter[str] = Counter()
     for name in stored:
@@ -22,6 +27,11 @@ def prefix_of(wanted, stored, path="") -> str | None:
         for first in range(len(parts)):
             if ".".join(parts[first:]) in wanted:
                 counts["".join(part + "." for part in parts[:first])] += 1
+    return counts
+
+
+def best_of(counts: Counter[str], path="") -> str | None:
+    """\raises Ambiguous if several are equally good."""
     if not counts:
         return None
     most = max(counts.values())

@@ -31,14 +31,12 @@ class Digests:
         element that differs cannot be named.
         """
         transport = Transport(deadline)
-        failed = [(rank, why) for rank, why in enumerate(transport.objects(self._error)) if why]
-        if failed:
-            raise RuntimeError(
-                f"shardproof.check: cannot read the model: rank {failed[0][0]}: {failed[0][1]}"
-            )
+        if failed := transport.reasons(self._error):
+            rank, why = min(failed.items())
+            raise RuntimeError(f"shardproof.check: cannot read the model: rank {rank}: {why}")
         held = _against.hold(against, self._tensors, self._records, transport, prefix)
         verdict = Verdict(len(self._tensors))
-        held.add_to(verdict)
+        verdict.join(held.verdict)
         inconclusive = _outcome.conclude(verdict, strict, transport, dict)
         return _outcome.Outcome(
             verdict.tensors, verdict.comparisons, inconclusive, checkpoint=held.said

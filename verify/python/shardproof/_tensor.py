@@ -135,7 +135,7 @@ def _parts(held: Holding, tensor, rank: int) -> list[Holding]:
             local=None,
             runs=_layout.local_runs(tuple(inner.shape)),
             owner=held.owner,
-            groups=held.groups and Groups((rank,), held.groups.alike),
+            groups=held.groups and Groups((rank,), held.groups.alike, shown=held.groups.shown),
             unique=held.unique,
             persistent=held.persistent,
             requires_grad=held.requires_grad,

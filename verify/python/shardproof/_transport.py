@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 from ._groups import dist_rank, world
+from ._record import judge_of
 from ._wire import Receiver, Sender
 
 _FAILED = -1
@@ -62,6 +63,24 @@ class Transport:
         view = memoryview(received)
         return [view[begin:end] for begin, end in ends]
 
+    def to_judges(self, own: dict | None) -> list[dict] | None:
+        """own: {name: what this rank says of it}; None if it has failed. \returns what each rank says
+        of the names that this one judges; None if any rank has failed."""
+        if own is None:
+            return self.exchange(None)
+        parts: list[dict] = [{} for _ in range(self.world_size)]
+        for name, said in own.items():
+            parts[judge_of(name, self.world_size)][name] = said
+        received = self.exchange([pickle.dumps(part, protocol=5) for part in parts])
+        return None if received is None else [pickle.loads(each) for each in received]
+
+    def to_first(self, own) -> list | None:
+        """What all ranks say, at rank 0; elsewhere None."""
+        empty = pickle.dumps(None)
+        messages = [pickle.dumps(own, protocol=5), *[empty] * (self.world_size - 1)]
+        received = [pickle.loads(each) for each in self.exchange(messages)]
+        return received if self.rank == 0 else None
+
     def everybody(self, numbers: list[int]) -> list[list[int]]:
         """A few numbers of each rank, as many of each."""
         if self.world_size == 1:
@@ -112,6 +131,18 @@ class Transport:
         if self.world_size > 1:
             with self._deadline_named() as group:
                 dist.all_reduce(tensor, group=group)
+
+    def largest(self, tensor):
+        """In place, of all ranks."""
+        if self.world_size > 1:
+            with self._deadline_named() as group:
+                dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=group)
+
+    def fail(self, what: str, cause: BaseException | None, whose="check"):
+        """Raises on all ranks alike, for the first rank that says why."""
+        reasons = self.reasons(f"{type(cause).__name__}: {cause}" if cause else "")
+        rank, reason = min(reasons.items())
+        raise RuntimeError(f"shardproof.{whose}: {what}: rank {rank}: {reason}") from cause
 
     def forget(self):
         """After a failure: what one side believes that the other knows may not have come."""

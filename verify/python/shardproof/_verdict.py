@@ -61,6 +61,15 @@ class Verdict:
             self.uncompared[reason] = (so_far + number, min(name, first))
         self.unheard += unheard
 
+    def join(self, other: "Verdict"):
+        """What was found beside it, of the same names."""
+        self.comparisons += other.comparisons
+        self.count += other.count
+        self.folds += other.folds
+        for reason, (number, first) in other.uncompared.items():
+            so_far, name = self.uncompared.get(reason, (0, first))
+            self.uncompared[reason] = (so_far + number, min(name, first))
+
     def _ranks(self, stretches) -> tuple[int, ...]:
         """Equal ones are one object: a thousand findings may each be on a thousand ranks."""
         if stretches not in self._same:
@@ -88,7 +97,7 @@ def of_share(received, read) -> Verdict:
         comparisons=judgement.comparisons,
         count=len(judgement.findings),
         folds=_folded(judgement, records),
-        uncompared={why: (len(names), names[0]) for why, names in judgement.uncompared.items()},
+        uncompared=judgement.counted(),
         unheard=tuple(sorted(p for p, ranks in unmatched.items() if ranks == len(records))),
     )
 

@@ -66,7 +66,8 @@ class Sender:
             if groups not in self._told_groups[to]:
                 self._told_groups[to].add(groups)
                 of = record.groups
-                new_groups.append((groups, *map(packed, (of.whole, of.alike, of.members))))
+                ranks = map(packed, (of.whole, of.alike, of.members))
+                new_groups.append((groups, of.shown, *ranks))
         placements = tuple((p.kind, p.dim, p.split_factor) for p in record.placements)
         return (
             name, record.kind, record.dtype, tuple(record.shape), placements, groups, record.meta,
@@ -98,8 +99,8 @@ class Receiver:
         known = self._described[source]
         if len(known) != told:
             raise LookupError(f"rank {source} has told {told} tensors, {len(known)} are known")
-        for number, *ranks in groups:
-            self._groups[source][number] = self._groups_of(tuple(ranks))
+        for number, *said in groups:
+            self._groups[source][number] = self._groups_of(tuple(said))
         for name, *description in described:
             description[:4] = self._one(tuple(description[:4]), self._common_of)
             groups_at = description[4]
@@ -133,7 +134,11 @@ class Receiver:
         return sys.intern(kind), sys.intern(dtype), shape, made
 
     def _groups_of(self, key) -> Groups:
-        return self._one(key, lambda key: Groups(*(self._one(each, unpacked) for each in key)))
+        def made(key):
+            shown, *ranks = key
+            return Groups(*(self._one(each, unpacked) for each in ranks), shown)
+
+        return self._one(key, made)
 
 
 def packed(ranks) -> tuple[tuple[int, int, int], ...]:
