@@ -319,6 +319,16 @@ TEST(TiesKeptTest, FindsUntiedAliasedAndSavedTwice) {
   EXPECT_EQ(OnlyFinding(JudgeOne(twice.evidence, "loading.ties_kept")).kind, "saved-twice");
 }
 
+TEST(TiesKeptTest, WithoutACheckpointRanksAreHeldAgainstTheFirst) {
+  SoundEvidence job;
+  PhaseEvidence& phase = job.evidence.phases.front();
+  job.evidence.oracle.ties = TiesOfJob(phase);
+  EXPECT_THAT(job.evidence.oracle.ties, ElementsAre(ElementsAre("embed", "head")));
+  EXPECT_THAT(JudgeOne(job.evidence, "loading.ties_kept").findings, testing::IsEmpty());
+  job.Descriptor("values", 1, "ready", "head").alias_group = 5;
+  EXPECT_EQ(OnlyFinding(JudgeOne(job.evidence, "loading.ties_kept")).kind, "untied");
+}
+
 TEST(DescriptorsKeptTest, FindsEachField) {
   const std::vector<std::pair<std::string, std::function<void(TensorDescriptor&)>>> changes = {
       {"requires_grad", [](TensorDescriptor& d) { d.requires_grad = false; }},

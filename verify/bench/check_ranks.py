@@ -2,10 +2,12 @@
 """`shardproof.check` between real Gloo ranks on this machine.
 
     PYTHONPATH=verify/python python verify/bench/check_ranks.py transport   # 10,000 made-up records
+    PYTHONPATH=verify/python python verify/bench/check_ranks.py disk        # 10,000 small tensors
     PYTHONPATH=verify/python python verify/bench/check_ranks.py loop        # every step of FSDP2
 
 `transport`: what check sends, for 2 to 16 ranks, from records to the common verdict: seconds of the
-slowest rank, first call and median of later ones. `loop`: AdamW on an FSDP2 model of 100 MiB a
+slowest rank, first call and median of later ones. `disk`: the same of `seal`, and of a check against
+that seal, beside one without. `loop`: AdamW on an FSDP2 model of 100 MiB a
 rank; steps without a check, with one, and with one in the background take turns. Nothing passes or
 fails.
 """
@@ -46,6 +48,28 @@ def transport(asked):
     if dist.get_rank() == 0:
         print(f"| {job.ranks} | {seconds[0]:.2f} | {statistics.median(seconds[1:]):.2f} | "
               f"{sizes[0]:,} | {sizes[-1]:,} |")  # fmt: skip
+
+
+def disk(asked):
+    model = nn.Module()
+    for number in range(asked.tensors):
+        model.register_parameter(f"p{number}", nn.Parameter(torch.zeros(1)))
+    path = os.path.join(asked.folder, "step.seal.json")
+    contenders = {
+        "check": lambda: shardproof.check(model, deadline=600.0),
+        "seal": lambda: shardproof.seal(model, to=path, replace=True, deadline=600.0),
+        "against": lambda: shardproof.check(model, against=path, deadline=600.0),
+    }
+    seconds = {what: [] for what in contenders}
+    for _ in range(asked.rounds):
+        for what, contender in contenders.items():
+            dist.barrier()
+            begin = time.perf_counter()
+            contender()
+            seconds[what].append(slowest(time.perf_counter() - begin))
+    if dist.get_rank() == 0:
+        middles = " | ".join(f"{statistics.median(each):.2f}" for each in seconds.values())
+        print(f"| {dist.get_world_size()} | {middles} |")
 
 
 def loop(asked):
@@ -113,14 +137,15 @@ def rank(number, world_size, folder, asked):
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     store = dist.FileStore(os.path.join(folder, "store"), world_size)
     dist.init_process_group("gloo", store=store, rank=number, world_size=world_size)
-    {"transport": transport, "loop": loop}[asked.what](asked)
+    asked.folder = folder
+    {"transport": transport, "disk": disk, "loop": loop}[asked.what](asked)
     dist.barrier()
     dist.destroy_process_group()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("what", choices=["transport", "loop"])
+    parser.add_argument("what", choices=["transport", "disk", "loop"])
     parser.add_argument("--ranks", type=int, nargs="*")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tensors", type=int, default=10_000)
@@ -130,7 +155,11 @@ def main():
     if asked.what == "transport":
         print("| ranks | first call, s | later calls, s | bytes a rank, first | later |")
         print("| --- | --- | --- | --- | --- |")
-    for world_size in asked.ranks or {"transport": [2, 4, 8, 16], "loop": [2]}[asked.what]:
+    if asked.what == "disk":
+        print(
+            "| ranks | check, s | seal, s | check against the seal, s |\n| --- | --- | --- | --- |"
+        )
+    for world_size in asked.ranks or ([2] if asked.what == "loop" else [2, 4, 8, 16]):
         with tempfile.TemporaryDirectory() as folder:
             mp.start_processes(rank, (world_size, folder, asked), world_size, start_method="fork")
 

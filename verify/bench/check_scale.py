@@ -1,25 +1,27 @@
 #!/usr/bin/env python3
-"""`shardproof.check` on 1,024 made-up ranks that have 10,000 tensors: what one rank's part costs.
+"""`shardproof.check`, and what it has of disk, on 1,024 made-up ranks that have 10,000 tensors: what one rank's part costs.
 
     PYTHONPATH=verify/python python verify/bench/check_scale.py
 
 Nothing is sent here: a rank's messages are made and their bytes counted, and then one rank judges
 the messages that all ranks would have for it. CPU seconds of one thread; peak of what Python
 allocates beyond the made-up model and what came in, by tracemalloc, in a run of its own. Nothing
-passes or fails. transport_scale.py measures real ranks.
+passes or fails. check_ranks.py measures real ranks.
 """
 
 import argparse
 import collections
 import dataclasses
 import functools
+import pickle
 import time
 import tracemalloc
 
-from shardproof import _digest, _layout
+from shardproof import _against, _digest, _layout, _seal, _whole
 from shardproof._groups import Groups
 from shardproof._layout import Placement
 from shardproof._record import Record, judge_of
+from shardproof._transport import by_judge
 from shardproof._verdict import Verdict, of_share
 from shardproof._wire import Receiver, Sender
 
@@ -100,11 +102,16 @@ def sending(job):
         print(f"| sending, {what} | {cost.seconds:.2f} | {cost.peak / MIB:.1f} | {size:,} | |")
 
 
-def judging(job):
-    by_judge = collections.defaultdict(list)
+def busiest(job):
+    """The rank that judges most names, and these."""
+    of_judges = collections.defaultdict(list)
     for name in job.names:
-        by_judge[judge_of(name, job.ranks)].append(name)
-    judge, mine = max(by_judge.items(), key=lambda each: len(each[1]))  # who has most to do
+        of_judges[judge_of(name, job.ranks)].append(name)
+    return max(of_judges.items(), key=lambda each: len(each[1]))
+
+
+def judging(job):
+    judge, mine = busiest(job)
     for case, fields in CASES.items():
         senders = [Sender(job.ranks) for _ in range(job.ranks)]
         first, later = (
@@ -151,6 +158,61 @@ def merging(job, case, verdict):
           f"{len(data) * job.ranks:,} | |")  # fmt: skip
 
 
+def sealing(job):
+    """What `seal` sends and judges, and `check(against=)` with a seal; rank 0 writes the seal."""
+    judge, mine = busiest(job)
+
+    def parts(rank, names):
+        records = job.records(rank, names)
+        return {name: _whole.Part(each.dtype, each.shape, each.groups.whole, each.coverage,
+                                  each.digest, each.kind) for name, each in records.items()}  # fmt: skip
+
+    own = parts(job.ranks // 2, job.names)
+    row("seal: sending", measured(lambda: lambda: by_judge(own, job.ranks)), own_bytes)
+    messages = [by_judge(parts(rank, mine), job.ranks)[judge] for rank in range(job.ranks)]
+    cost = measured(lambda: lambda: _seal._judged(list(map(pickle.loads, messages))))
+    row(f"seal: judging {len(mine)} names", cost, messages)
+    verdict, (wholes, _) = cost.result
+    assert verdict.tensors == len(mine) and not verdict.folds
+    one = next(iter(wholes.values()))
+    shares = [dict.fromkeys(job.names[rank :: job.ranks], one) for rank in range(job.ranks)]
+    shares = [pickle.dumps((share, {}), protocol=5) for share in shares]
+    row("seal: rank 0 receives all", measured(lambda: functools.partial(received, shares)), shares)
+
+
+def against(job):
+    """What a rank finds of a checkpoint in which all differs, of replicas one having read."""
+    judge, mine = busiest(job)
+
+    def report(rank, names):
+        what = "element 14 is 0xbe80 (-0.25), in the checkpoint 0xbe82 (-0.25390625); 1 of 6 differ"
+        return {name: ([((rank,), what, 14)], None, None) for name in names}
+
+    own = report(job.ranks // 2, job.names)
+    row("against: sending", measured(lambda: lambda: by_judge(own, job.ranks)), own_bytes)
+    messages = [by_judge(report(rank, mine), job.ranks)[judge] for rank in range(job.ranks)]
+    work = functools.partial(judged_on_disk, messages)
+    row(f"against: judging {len(mine)} names", measured(lambda: work), messages)
+
+
+def judged_on_disk(messages):
+    return _against._judged(list(map(pickle.loads, messages)), None)
+
+
+def received(shares):
+    tensors, _ = zip(*map(pickle.loads, shares), strict=True)
+    return _seal._document({n: each for share in tensors for n, each in share.items()}, {}, "", "")
+
+
+def own_bytes(cost):
+    return cost.result
+
+
+def row(what, cost, messages):
+    size = sum(map(len, messages(cost) if callable(messages) else messages))
+    print(f"| {what} | {cost.seconds:.2f} | {cost.peak / MIB:.1f} | {size:,} | |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--ranks", type=int, default=1024)
@@ -162,6 +224,8 @@ def main():
     print("| one rank's part | CPU s | peak MiB | bytes | |\n| --- | --- | --- | --- | --- |")
     sending(job)
     judging(job)
+    sealing(job)
+    against(job)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@
 #include "verify/fault/fault_descriptions.h"
 #include "verify/oracle/oracle.h"
 #include "verify/process/program.h"
+#include "verify/verdict/expectation.h"
 
 namespace shardproof {
 namespace {
@@ -32,6 +33,9 @@ Result<Evidence> EvidenceOf(const std::string& path) {
         checkpoint == kNoCheckpoint
             ? "the job named no checkpoint: shardproof.observe takes checkpoint=DIR"
             : fmt::format("checkpoint {}: expected a directory, found none", checkpoint);
+    if (const PhaseEvidence* phase = evidence.Phase(Phase::kValues)) {
+      evidence.oracle.ties = TiesOfJob(*phase);
+    }
     return evidence;
   }
   SP_ASSIGN(evidence.oracle, oracle::Consult(evidence.test_case, checkpoint, {}));

@@ -159,6 +159,18 @@ def net():
     return nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 3)).to(DEVICE)
 
 
+def ties(mistake):
+    """Two names of one tensor. On rank 2 they may be two, on rank 1 a third one may be the same."""
+    rank = dist.get_rank()
+    model = module(embed=values(4, 3), other=values(4, 3), head=values(1))
+    model.head = model.embed
+    if mistake == "untied" and rank == 2:
+        model.head = nn.Parameter(values(4, 3), requires_grad=False)
+    if mistake == "shared" and rank == 1:
+        model.other = model.embed
+    return model, {}
+
+
 def stepped(model, optimizer):
     with torch.enable_grad():
         model(values(5, 4)).pow(2).mean().backward()
@@ -297,7 +309,7 @@ JOBS = {
     uneven: (None, "element", "overlap"), hybrid: (None, "step", "moment", "no_state"),
     owners: (None, "stale"), several: (None, "moment", "factor"),
     codes: (None, "norm", "copied"), parts: (None, "whole", "shard"),
-    gathered: (None, "moment"), batch_norm: (None, "before", "weight", "nan"),
+    gathered: (None, "moment"), ties: (None, "untied", "shared"), batch_norm: (None, "before", "weight", "nan"),
     contradicting: ("",), unheard: ("",), outside: ("",),
 }  # fmt: skip
 

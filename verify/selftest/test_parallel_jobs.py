@@ -46,6 +46,9 @@ SAYS = {
     "gathered sound": "sound",
     "gathered moment": "optimizer.1.weight.exp_avg on rank 2: 1 NaN and 0 Inf, the first at"
     " element 13",
+    "ties sound": "sound",
+    "ties untied": "head on rank 2: it shares memory with no other, on the other ranks with embed",
+    "ties shared": "other on rank 1: it shares memory with embed, on the other ranks with no other",
     "batch_norm sound": "sound; 1.running_mean and 1 more (statistics of each rank's own batches,"
     " which differ)",
     "batch_norm before": "1.running_mean on rank 3: element 1 is 0x",

@@ -1,6 +1,7 @@
 #include "verify/verdict/expectation.h"
 
 #include <algorithm>
+#include <set>
 
 namespace shardproof {
 namespace {
@@ -47,6 +48,29 @@ Expectation ExpectedOf(const OracleRecord& oracle, const std::string& name) {
   const FileTensor* missing = FindIn(oracle.missing, names);
   if (missing != nullptr) return {missing, {Against::What::kInitial}};
   return {};
+}
+
+std::vector<std::vector<std::string>> TiesOfJob(const PhaseEvidence& phase) {
+  std::vector<std::vector<std::string>> ties;
+  std::set<std::string> seen;
+  for (const RankEvidence& rank : phase.ranks) {
+    const auto stage = std::find_if(rank.stages.begin(), rank.stages.end(),
+                                    [](const StageRecord& each) { return each.of == "model"; });
+    if (stage == rank.stages.end()) continue;
+    std::map<int64_t, std::vector<std::string>> aliases;
+    std::set<int64_t> judged;  // Groups of which an earlier rank has a name.
+    for (const auto& [name, state] : stage->tensors) {
+      const TensorDescriptor& descriptor = rank.Descriptor(state);
+      if (descriptor.alias_group < 0 || descriptor.OwnedElements() == 0) continue;
+      aliases[descriptor.alias_group].push_back(name);
+      if (seen.contains(name)) judged.insert(descriptor.alias_group);
+    }
+    for (const auto& [name, state] : stage->tensors) seen.insert(name);
+    for (auto& [number, names] : aliases) {
+      if (names.size() > 1 && !judged.contains(number)) ties.push_back(std::move(names));
+    }
+  }
+  return ties;
 }
 
 }  // namespace shardproof

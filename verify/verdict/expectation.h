@@ -30,4 +30,8 @@ std::map<Phase, const CheckpointRecord*> SavedModels(const OracleRecord& oracle)
 /// Whether the state dict holds it, as declared; true for what is not declared.
 bool IsPersistent(const OracleRecord& oracle, const std::string& name);
 
+/// The ties that a job shows itself, where no checkpoint says which there are: names that share
+/// memory at the first stage of the model, on the first rank that has one of them.
+std::vector<std::vector<std::string>> TiesOfJob(const PhaseEvidence& phase);
+
 }  // namespace shardproof

@@ -43,7 +43,7 @@ class Shown(Statement):
 
 
 class AttachedObserver(Observer):
-    """An Observer that keeps nothing of the job alive, and claims nothing that the job does not.
+    """An Observer that claims nothing that the job does not.
 
     former: of each parameter that a wrapper replaced, by id, a weak reference.
     """
@@ -55,14 +55,6 @@ class AttachedObserver(Observer):
 
     def _state_what_is_said(self, model, said):
         return self.said(model)
-
-    def _identity(self, owner):
-        """A number for the object; another object that is given its id later has another one."""
-        number, known = self._identities.get(id(owner), (None, None))
-        if known is None or known() is not owner:
-            self._count = number = getattr(self, "_count", -1) + 1
-            self._identities[id(owner)] = (number, weakref.ref(owner))
-        return number
 
     def _descriptor(self, held, aliases):
         """Without what shares memory: nobody said which of the job's tensors are tied."""

@@ -99,6 +99,7 @@ def _judge_component(name, component, records, judgement):
     unlike = _unlike(tied, lambda record: record.aliases) if tied else None
     if unlike:
         ranks, seen, common = unlike
+        seen, common = ("no other" if of == name else of for of in (seen, common))
         what = f"it shares memory with {seen}, on the other ranks with {common}"
         findings.append(Finding("untied", name, ranks, what))
     if _judge_meta(name, held, judgement):
@@ -143,7 +144,7 @@ def _contradiction(held):
             for other in own:
                 theirs = groups.get(other, own)
                 if theirs is not own and theirs != own:
-                    return (rank, other), (
+                    return tuple(sorted((rank, other))), (
                         f"rank {rank} says that ranks {bracketed(own)} {said}, rank {other} says "
                         f"ranks {bracketed(theirs)}"
                     )

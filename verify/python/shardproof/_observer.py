@@ -1,5 +1,8 @@
 """`observe`: turns what a subject has in hand into evidence."""
 
+import functools
+import weakref
+
 import torch
 
 from . import _digest, _dtypes, _layout, _model, _optimizer, _pages
@@ -40,7 +43,8 @@ class Observer:
         self._captures = captures
         self._on_stage = None
         self._on_observed = None
-        self._identities: dict[int, tuple[int, object]] = {}
+        self._identities: dict[int, tuple[int, weakref.ref]] = {}
+        self._objects = 0  # that were given a number
         self.stage = "start"
         self._name_of: dict[int, str] = {}  # of an owner's identity: the first name that it had
         self.own_bytes = 0
@@ -193,9 +197,19 @@ class Observer:
         return self._writer.groups(**record)
 
     def _identity(self, owner) -> int:
-        """A number for the object; the object is kept, so that no other takes its id."""
-        known = self._identities.setdefault(id(owner), (len(self._identities), owner))
-        return known[0]
+        """A number for the object, which is not kept: another one that is given its id later has
+        another number."""
+        number, known = self._identities.get(id(owner), (None, None))
+        if known is None or known() is not owner:
+            number = self._objects
+            self._objects += 1
+            gone = functools.partial(self._forget, id(owner))
+            self._identities[id(owner)] = (number, weakref.ref(owner, gone))
+        return number
+
+    def _forget(self, key, gone):
+        if self._identities.get(key, (None, None))[1] is gone:
+            del self._identities[key]
 
     def _named_identity(self, held) -> int:
         identity = self._identity(held.owner)

@@ -1,4 +1,6 @@
+import gc
 import json
+import weakref
 
 import pytest
 import torch
@@ -98,6 +100,19 @@ def test_an_object_keeps_its_identity_and_a_new_one_gets_another(watch):
     model.weight = nn.Parameter(torch.ones(1, 1))
     observe("ready", model=model)
     assert [tensor["identity"] for tensor in records("tensor")] == [0, 1]
+
+
+def test_what_was_observed_is_not_kept_and_what_comes_in_its_place_is_another(watch):
+    observe, records = watch
+    gone = []
+    for step in range(1, 4):
+        model = nn.Linear(1, 1, bias=False)
+        observe("stepped", model=model, step=step)
+        gone.append(weakref.ref(model.weight))
+        del model
+        gc.collect()
+    assert [ref() for ref in gone] == [None] * 3
+    assert [tensor["identity"] for tensor in records("tensor")] == [0, 1, 2]
 
 
 def test_an_optimizer_that_holds_a_parameter_that_was_replaced_is_told(watch):

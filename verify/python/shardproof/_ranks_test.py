@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import os
+import pathlib
 import queue
 import time
 from functools import partial
@@ -20,12 +21,13 @@ DEADLINE = 60.0
 SHORT = 4.0  # where it is to pass
 
 
-def run(job, world=WORLD):
+def run(job, world=WORLD, seconds=60):
     """{rank: what job(rank) returned, or what it raised as text}. Ranks are forked from a process
     that has computed nothing: autograd's threads do not survive that. Ranks that end without a word
     are not in it."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch.distributed.fsdp", "shardproof._ranks_test"])
+    tests = pathlib.Path(__file__).parent.glob("*_ranks_test.py")
+    context.set_forkserver_preload([f"shardproof.{each.stem}" for each in tests])
     found, store = context.Queue(), dist.TCPStore("127.0.0.1", 0, is_master=True)
     ranks = [
         context.Process(target=_rank, args=(rank, world, job, found, store.port), daemon=True)
@@ -34,7 +36,7 @@ def run(job, world=WORLD):
     for rank in ranks:
         rank.start()
     for rank in ranks:
-        rank.join(60)
+        rank.join(seconds)
     said = {}
     with contextlib.suppress(queue.Empty):
         while True:

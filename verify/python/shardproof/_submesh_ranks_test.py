@@ -27,10 +27,8 @@ def mesh_of(kind):
     return AXES, own
 
 
-def job(rank, kind, drift, told, optimizer=False):
-    root, mesh = mesh_of(kind)
-    whole = torch.arange(8.0).reshape(4, 2)
-    part = whole.chunk(2)[rank % 2].clone()
+def on_submesh(rank, root, mesh, drift, told):
+    part = torch.arange(8.0).reshape(4, 2).chunk(2)[rank % 2].clone()
     norm, router = torch.ones(3), torch.ones(2)
     if drift and rank == 3:
         {"part": part, "norm": norm, "router": router}[drift].view(-1)[1] += 1
@@ -45,23 +43,24 @@ def job(rank, kind, drift, told, optimizer=False):
     return outcome.inconclusive
 
 
-KINDS = ("slice", "named", "unnamed")
+DRIFTS = (None, "part", "norm", "router")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("drift", [None, "part", "norm"])
-def test_without_a_mesh_what_lies_apart_is_told_to_be_not_compared(kind, drift):
-    told = alike(run(partial(job, kind=kind, drift=drift, told=False), 4), range(4))
-    if drift == "norm":  # which differs within the mesh of rank 3, too
-        assert told == "shardproof.check: norm on rank 3: element 1 is 0x40000000"
-    else:
-        assert told == (f"norm and 2 more ({APART})",)
+def job(rank, kind):
+    root, mesh = mesh_of(kind)
+    found = {(drift, told): on_submesh(rank, root, mesh, drift, told)
+             for drift in DRIFTS for told in (False, True)}  # fmt: skip
+    return tuple(found.items())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("drift", [None, "part", "norm", "router"])
-def test_with_the_mesh_of_the_job_they_are_compared(kind, drift):
-    told = alike(run(partial(job, kind=kind, drift=drift, told=True), 4), range(4))
-    element = {"part": 5, "norm": 1, "router": 1}.get(drift)
-    start = f"shardproof.check: {drift} on rank 3: element {element} is 0x"
-    assert told == () if drift is None else told.startswith(start)
+@pytest.mark.parametrize("kind", ["slice", "named", "unnamed"])
+def test_what_lies_apart_is_compared_if_the_mesh_says_so_and_else_told_to_be_not(kind):
+    found = dict(alike(run(partial(job, kind=kind), 4), range(4)))
+    for drift, element in (("part", 5), ("norm", 1), ("router", 1)):
+        expected = f"shardproof.check: {drift} on rank 3: element {element} is 0x"
+        assert found[drift, True].startswith(expected), found
+    assert found[None, True] == ()
+    apart = (f"norm and 2 more ({APART})",)
+    assert found[None, False] == found["part", False] == apart
+    for drift in ("norm", "router"):  # which differ from rank 2, on the same mesh
+        assert found[drift, False].startswith(f"shardproof.check: {drift} on rank 3: element 1 is")

@@ -68,10 +68,7 @@ class Transport:
         of the names that this one judges; None if any rank has failed."""
         if own is None:
             return self.exchange(None)
-        parts: list[dict] = [{} for _ in range(self.world_size)]
-        for name, said in own.items():
-            parts[judge_of(name, self.world_size)][name] = said
-        received = self.exchange([pickle.dumps(part, protocol=5) for part in parts])
+        received = self.exchange(by_judge(own, self.world_size))
         return None if received is None else [pickle.loads(each) for each in received]
 
     def to_first(self, own) -> list | None:
@@ -170,6 +167,14 @@ class Transport:
                 f"shardproof.check: rank {self.rank}: not every rank called check in time: a rank "
                 f"ended, or did not come within {self._deadline:g} s: {why}"
             ) from error
+
+
+def by_judge(own: dict, world_size: int) -> list[bytes]:
+    """{name: what is said of it} as a message for each rank, of the names that it judges."""
+    parts: list[dict] = [{} for _ in range(world_size)]
+    for name, said in own.items():
+        parts[judge_of(name, world_size)][name] = said
+    return [pickle.dumps(part, protocol=5) for part in parts]
 
 
 def _tensor(data: bytearray) -> torch.Tensor:
