@@ -6,10 +6,9 @@
     PYTHONPATH=verify/python python verify/bench/check_ranks.py loop        # every step of FSDP2
 
 `transport`: what check sends, for 2 to 16 ranks, from records to the common verdict: seconds of the
-slowest rank, first call and median of later ones. `disk`: the same of `seal`, and of a check against
-that seal, beside one without. `loop`: AdamW on an FSDP2 model of 100 MiB a
-rank; steps without a check, with one, and with one in the background take turns. Nothing passes or
-fails.
+slowest rank, first call and median of later ones. `disk`: the same of `seal`, and of a check
+against that seal, beside one without. `loop`: AdamW on an FSDP2 model of 100 MiB a rank; steps
+without a check, with one, and with one in the background take turns. Nothing passes or fails.
 """
 
 import argparse

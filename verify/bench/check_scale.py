@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`shardproof.check`, and what it has of disk, on 1,024 made-up ranks that have 10,000 tensors: what one rank's part costs.
+"""`shardproof.check`, and `seal`, on 1,024 made-up ranks with 10,000 tensors: one rank's part.
 
     PYTHONPATH=verify/python python verify/bench/check_scale.py
 
@@ -165,7 +165,8 @@ def sealing(job):
     def parts(rank, names):
         records = job.records(rank, names)
         return {name: _whole.Part(each.dtype, each.shape, each.groups.whole, each.coverage,
-                                  each.digest, each.kind) for name, each in records.items()}  # fmt: skip
+                                  each.digest, each.kind)
+                for name, each in records.items()}  # fmt: skip
 
     own = parts(job.ranks // 2, job.names)
     row("seal: sending", measured(lambda: lambda: by_judge(own, job.ranks)), own_bytes)

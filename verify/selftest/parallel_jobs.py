@@ -309,7 +309,8 @@ JOBS = {
     uneven: (None, "element", "overlap"), hybrid: (None, "step", "moment", "no_state"),
     owners: (None, "stale"), several: (None, "moment", "factor"),
     codes: (None, "norm", "copied"), parts: (None, "whole", "shard"),
-    gathered: (None, "moment"), ties: (None, "untied", "shared"), batch_norm: (None, "before", "weight", "nan"),
+    gathered: (None, "moment"), ties: (None, "untied", "shared"),
+    batch_norm: (None, "before", "weight", "nan"),
     contradicting: ("",), unheard: ("",), outside: ("",),
 }  # fmt: skip
 

@@ -78,8 +78,8 @@ KINDS = ("ddp", "fsdp1", "fsdp2")
 def test_a_sound_job_makes_no_finding_and_is_compared(kind, options):
     if kind == "fsdp1" and options.get("fused"):
         options = {"foreach": False}
-    told = alike({k: str(v) for k, v in run(partial(trained, kind=kind, options=options), 2).items()},
-                 range(2))  # fmt: skip
+    told = run(partial(trained, kind=kind, options=options), 2)
+    told = alike({rank: str(each) for rank, each in told.items()}, range(2))
     assert told.count("True") == STEPS and CHANGED not in told and GONE not in told
 
 

@@ -64,8 +64,8 @@ class Transport:
         return [view[begin:end] for begin, end in ends]
 
     def to_judges(self, own: dict | None) -> list[dict] | None:
-        """own: {name: what this rank says of it}; None if it has failed. \returns what each rank says
-        of the names that this one judges; None if any rank has failed."""
+        """own: {name: what this rank says of it}; None if it has failed. \returns what each rank
+        says of the names that this one judges; None if any rank has failed."""
         if own is None:
             return self.exchange(None)
         received = self.exchange(by_judge(own, self.world_size))
