@@ -104,8 +104,13 @@ def _described(held: Holding, shared_with: str, finite) -> Record:
 def version_of(held: Holding) -> int:
     """How often it was changed in place, as far as torch knows: its memory, and the parameter that
     it is, which may be a view with a count of its own."""
+    if type(held.owner) in (torch.Tensor, torch.nn.Parameter):
+        return _count(held.local) + _count(held.owner)
+    if not isinstance(held.owner, torch.Tensor):
+        return _count(held.local)
     with torch._C.DisableTorchFunctionSubclass():
-        return sum(
-            each._version for each in (held.local, held.owner)
-            if isinstance(each, torch.Tensor) and not each.is_inference()
-        )  # fmt: skip
+        return _count(held.local) + _count(held.owner)
+
+
+def _count(tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
