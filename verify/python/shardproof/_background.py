@@ -47,6 +47,7 @@ class Behind:
         self._end = None  # an Outcome, or what was raised
         self._own, self._failed = None, None
         transport = Transport(asked.deadline)
+        self._world_size = transport.world_size
         with _look.forgetting(transport):
             wanted = turns.window(transport) if asked.budget_s else lambda name: True
         try:
@@ -88,6 +89,8 @@ class Behind:
     def _concluded(self) -> Outcome:
         self.thread.join()
         transport = Transport(self._asked.deadline)
+        if transport.world_size != self._world_size:
+            raise RuntimeError("shardproof.check: the process group of what is pending has ended")
         with _look.forgetting(transport):
             messages, own = _look.sent(transport, self._what_was_read)
             verdict = _look.judged(transport, messages, own, self._seconds)

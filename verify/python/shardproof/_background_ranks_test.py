@@ -146,11 +146,14 @@ def ended(rank):
     pending = check(live, background=True, deadline=DEADLINE)
     dist.destroy_process_group()
     pending._behind.thread.join()
-    return "ended"
+    try:
+        pending.result()
+    except RuntimeError as error:
+        return str(error)
 
 
 def test_the_process_group_may_end_while_something_is_pending():
-    assert alike(run(ended)) == "ended"
+    assert alike(run(ended)) == ("shardproof.check: the process group of what is pending has ended")
 
 
 def on_meshes(rank):
