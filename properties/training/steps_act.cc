@@ -1,7 +1,10 @@
-// training.steps_act: an optimizer step changes the model, and no frozen parameter.
+// training.steps_act: what an optimizer step must change has changed, and nothing frozen has.
+// verify/decisions/0033 says what must change.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <vector>
 
 #include "verify/verdict/locate.h"
@@ -11,55 +14,365 @@
 namespace shardproof::training::steps_act {
 namespace {
 
-bool IsParameter(const Image& image, bool trainable) {
-  const TensorDescriptor& descriptor = *image.parts[0].descriptor;
+bool IsParameter(const TensorDescriptor& descriptor, bool trainable) {
   return descriptor.kind == "parameter" && descriptor.requires_grad == trainable;
 }
 
-void CheckStep(const Evidence& evidence, const PhaseEvidence& phase, const std::string& before,
-               const std::string& after, Judgement& judgement) {
-  int64_t trainable = 0;
+/// What a rank saw of one step: the model after it and when it was last observed before.
+struct Step {
+  const RankEvidence* rank = nullptr;
+  const StageRecord* before = nullptr;
+  const StageRecord* after = nullptr;
+  const StageRecord* optimizer = nullptr;  ///< after the step; null: it was not observed
+
+  const StepsRecord* record() const {
+    return optimizer != nullptr && optimizer->steps ? &*optimizer->steps : nullptr;
+  }
+  /// Whether the tensor is there, defined and the same at both; nothing where that is not known.
+  std::optional<bool> IsSame(const std::string& name) const {
+    const auto was = before->tensors.find(name);
+    const auto is = after->tensors.find(name);
+    if (was == before->tensors.end() || is == after->tensors.end()) return std::nullopt;
+    const TensorState& earlier = was->second;
+    const TensorState& later = is->second;
+    if (earlier.content != Content::kDefined || later.content != Content::kDefined) return {};
+    if (!earlier.unreadable.empty() || !later.unreadable.empty()) return std::nullopt;
+    if (earlier.coverage != later.coverage) return std::nullopt;
+    return earlier.digest == later.digest;
+  }
+};
+
+bool IsWhole(const StageRecord& record) {
+  const std::optional<Stage> stage = FindStage(record.name);
+  return record.of == "model" && record.complete && stage && FactsOf(*stage).is_whole;
+}
+
+bool IsStep(const StageRecord& record) {
+  return IsWhole(record) && FactsOf(*FindStage(record.name)).is_step;
+}
+
+/// The steps that a rank saw. The stage that its own record names is what it was held against.
+std::vector<Step> StepsOf(const RankEvidence& rank) {
+  std::vector<Step> steps;
+  const StageRecord* last = nullptr;
+  for (const StageRecord& record : rank.stages) {
+    if (!IsWhole(record)) continue;
+    Step step{&rank, last, &record, rank.Stage(record.Key() + ".optimizer")};
+    if (const StepsRecord* said = step.record()) {
+      const StageRecord* since = rank.Stage(said->since);
+      step.before = since != nullptr && since->complete ? since : nullptr;
+    }
+    if (IsStep(record) && step.before != nullptr) steps.push_back(step);
+    last = &record;
+  }
+  return steps;
+}
+
+/// Whether some group of the optimizer was told a rate that is not 0, or nobody knows.
+bool HasRate(const StageRecord* optimizer) {
+  if (optimizer == nullptr || !optimizer->optimizer) return true;
+  const auto& groups = optimizer->optimizer->groups;
+  return groups.empty() || std::any_of(groups.begin(), groups.end(), [](const auto& group) {
+           const auto lr = group.options.find("lr");
+           if (lr == group.options.end()) return true;
+           char* end = nullptr;
+           const double rate = std::strtod(lr->second.c_str(), &end);
+           return end == lr->second.c_str() || rate != 0;
+         });
+}
+
+/// What is wrong with a stage of a phase, over all ranks.
+struct AtStage {
+  int64_t trainable = 0;  ///< pairs of a rank and a parameter
   int64_t changed = 0;
-  for (const std::string& name : TensorNames(phase, after)) {
-    const std::vector<Image> earlier = DefinedImages(phase, before, name, judgement);
-    const std::vector<Image> later = DefinedImages(phase, after, name, judgement);
-    if (earlier.empty() || later.empty()) continue;
-    if (IsParameter(later[0], true)) {
-      ++trainable;
-      changed += earlier[0].digest != later[0].digest;
-    } else if (IsParameter(later[0], false)) {
-      judgement.Compared(later.size());
-      const Against against{Against::What::kFrozen, phase.phase, before};
-      const Comparison comparison{evidence, phase, after, name, against, {}};
-      for (Finding& finding : CompareAll(comparison, earlier[0], later)) {
-        judgement.Found(std::move(finding));
+  int64_t due = 0;
+  bool is_claimed = false;  ///< nothing but the stage itself says that there was a step
+  std::string unsure;
+  std::set<int64_t> ranks;
+  std::string before;
+};
+
+class StepCheck {
+ public:
+  StepCheck(const PhaseEvidence& phase, std::string stage, Judgement& judgement)
+      : phase_(phase), stage_(std::move(stage)), findings_(phase, stage_), judgement_(judgement) {}
+
+  void Add(const Step& step) {
+    all_.ranks.insert(step.rank->rank);
+    all_.before = step.before->Key();
+    const StepsRecord* record = step.record();
+    if (record != nullptr && !record->unsure.empty()) all_.unsure = record->unsure;
+    for (const auto& [name, state] : step.after->tensors) {
+      if (!IsParameter(step.rank->Descriptor(state), true)) continue;
+      const std::optional<bool> same = step.IsSame(name);
+      if (!same || state.coverage == Digest()) continue;  // a rank without a part of it
+      ++all_.trainable;
+      all_.changed += !*same;
+      if (record == nullptr || record->taken > 0) judgement_.Compared();
+    }
+    AddStale(step);
+    if (record != nullptr) return AddRecorded(step, *record);
+    all_.is_claimed =
+        HasRate(step.optimizer) && HasRate(step.rank->Stage(step.before->Key() + ".optimizer"));
+  }
+
+  void Report() {
+    const bool none_changed = all_.trainable > 0 && all_.changed == 0;
+    const bool is_idle = none_changed && (all_.due > 0 || all_.is_claimed);
+    if (!all_.unsure.empty() && (all_.due > 0 || others_ > 0)) {
+      return judgement_.Inconclusive(
+          fmt::format("something did not change between `{}` and `{}` of phase {}, and {}",
+                      all_.before, stage_, phase_.name(), all_.unsure));
+    }
+    if (!is_idle || others_ > 0) return findings_.Report(judgement_);
+    judgement_.Found(
+        FindingAt(phase_, stage_, "", "idle", {},
+                  fmt::format("none of {} trainable parameters is another than at `{}`",
+                              TrainableNames(), all_.before),
+                  {.against = {Against::What::kEarlier, phase_.phase, all_.before}}));
+  }
+
+ private:
+  /// Parameters of which the optimizer holds an object that the model has no more.
+  void AddStale(const Step& step) {
+    if (step.optimizer == nullptr || !step.optimizer->optimizer || !HasRate(step.optimizer)) return;
+    const StepsRecord* record = step.record();
+    if (record == nullptr ? !phase_.facts().trains : record->taken == 0) return;
+    std::set<std::string> held;
+    for (const OptimizerGroup& group : step.optimizer->optimizer->groups) {
+      held.insert(group.parameters.begin(), group.parameters.end());
+    }
+    for (const Stranger& stranger : step.optimizer->optimizer->strangers) {
+      const auto state = step.after->tensors.find(stranger.was);
+      if (state == step.after->tensors.end() || held.contains(stranger.was)) continue;
+      if (!IsParameter(step.rank->Descriptor(state->second), true)) continue;
+      if (!step.IsSame(stranger.was).value_or(false)) continue;
+      Due(stranger.was, "idle", step,
+          "the optimizer holds the object that it was at an earlier stage: the step did not "
+          "change it");
+    }
+  }
+
+  void AddRecorded(const Step& step, const StepsRecord& record) {
+    for (const StillRecord& still : record.still) {
+      if (still.why == "undecided") {
+        judgement_.Inconclusive(
+            fmt::format("{} is at `{}` of phase {} what it was at `{}`, and whether it had to "
+                        "change is not known: {}",
+                        still.name, stage_, phase_.name(), record.since, still.detail));
+        continue;
+      }
+      const std::string where =
+          still.index ? fmt::format(", the first is element {}", *still.index) : "";
+      const std::string many =
+          still.elements > 0 ? fmt::format("; {} elements{}", still.elements, where) : "";
+      const bool is_parameter = still.why == "due";
+      others_ += !is_parameter;
+      const std::string what = fmt::format("it is bit for bit what it was at `{}`, and {}{}",
+                                           record.since, still.detail, many);
+      if (is_parameter) {
+        Due(still.name, "idle", step, what);
+      } else {
+        findings_.Add(still.name, "stuck", what, {step.rank->rank}, AgainstEarlier(step));
       }
     }
   }
-  // training.steps_by_formula says what a step of the reference makes, which may be what there was.
-  if (trainable == 0 || IsReference(evidence)) return;
-  judgement.Compared();
-  if (changed > 0) return;
-  judgement.Found(FindingAt(
-      phase, after, "", "idle", {},
-      fmt::format("none of {} trainable parameters is another than at `{}`", trainable, before),
-      {.against = {Against::What::kEarlier, phase.phase, before}}));
+
+  void Due(const std::string& name, const char* kind, const Step& step, const std::string& what) {
+    ++all_.due;
+    findings_.Add(name, kind, what, {step.rank->rank}, AgainstEarlier(step));
+  }
+
+  Facts AgainstEarlier(const Step& step) const {
+    return {.against = {Against::What::kEarlier, phase_.phase, step.before->Key()}};
+  }
+
+  int64_t TrainableNames() const {
+    int64_t count = 0;
+    for (const std::string& name : TensorNames(phase_, stage_)) {
+      for (const RankEvidence& rank : phase_.ranks) {
+        const TensorOnRank found = FindTensor(rank, stage_, name);
+        if (found.descriptor == nullptr) continue;
+        count += IsParameter(*found.descriptor, true);
+        break;
+      }
+    }
+    return count;
+  }
+
+  const PhaseEvidence& phase_;
+  const std::string stage_;
+  FindingsByRank findings_;
+  Judgement& judgement_;
+  AtStage all_;
+  int64_t others_ = 0;  ///< findings about the optimizer's state
+};
+
+/// No parameter that does not require a gradient changes. A script may change what it has frozen
+/// as it likes: it may hold an average.
+void CheckFrozen(const Evidence& evidence, const PhaseEvidence& phase, Judgement& judgement) {
+  std::string before;
+  for (const std::string& stage : TrainStages(phase, "model", judgement)) {
+    const bool is_step = IsAt(stage, Stage::kStepped) || IsAt(stage, Stage::kResumed);
+    if (is_step && !before.empty()) {
+      for (const std::string& name : TensorNames(phase, stage)) {
+        const std::vector<Image> earlier = DefinedImages(phase, before, name, judgement);
+        const std::vector<Image> later = DefinedImages(phase, stage, name, judgement);
+        if (earlier.empty() || later.empty()) continue;
+        if (!IsParameter(*later[0].parts[0].descriptor, false)) continue;
+        judgement.Compared(later.size());
+        const Against against{Against::What::kFrozen, phase.phase, before};
+        const Comparison comparison{evidence, phase, stage, name, against, {}};
+        for (Finding& finding : CompareAll(comparison, earlier[0], later)) {
+          judgement.Found(std::move(finding));
+        }
+      }
+    }
+    before = stage;
+  }
 }
 
-/// Between one step and the next some trainable parameter changes, and no parameter that does
-/// not require a gradient does.
+/// The values of all trainable parameters on all ranks at a stage, by rank and name.
+using Values = std::map<std::pair<int64_t, std::string>, std::string>;
+
+struct Moment {
+  std::string key;
+  int64_t step = 0;
+  bool is_restored = false;
+  bool is_step = false;
+  bool is_judged = true;  ///< whether steps are known to have been taken before it
+  Values values;
+  Values state;  ///< of the optimizer: all but counters of steps
+};
+
+bool IsCounter(const std::string& name) { return name.ends_with(".step"); }
+
+void AddMoment(const PhaseEvidence& phase, const RankEvidence& rank, const StageRecord& record,
+               Moment& moment) {
+  const std::optional<Stage> stage = FindStage(record.name);
+  moment.key = record.Key();
+  moment.step = record.step;
+  moment.is_restored = *stage == Stage::kRestored;
+  moment.is_step = FactsOf(*stage).is_step;
+  for (const auto& [name, state] : record.tensors) {
+    if (!IsParameter(rank.Descriptor(state), true) || state.content != Content::kDefined) continue;
+    moment.values[{rank.rank, name}] = state.digest.Hex() + state.coverage.Hex();
+  }
+  const StageRecord* optimizer = rank.Stage(record.Key() + ".optimizer");
+  if (optimizer != nullptr) {
+    for (const auto& [name, state] : optimizer->tensors) {
+      if (!IsCounter(name)) moment.state[{rank.rank, name}] = state.digest.Hex();
+    }
+  }
+  const StepsRecord* steps =
+      optimizer != nullptr && optimizer->steps ? &*optimizer->steps : nullptr;
+  const bool is_known =
+      steps != nullptr ? steps->taken > 0 && steps->unsure.empty() : phase.facts().trains;
+  moment.is_judged = moment.is_judged && is_known;
+}
+
+/// Stages at which all ranks that have steps saw the whole model, in their order.
+std::vector<Moment> MomentsOf(const PhaseEvidence& phase) {
+  std::vector<Moment> moments;
+  for (const RankEvidence& rank : phase.ranks) {
+    for (const StageRecord& record : rank.stages) {
+      if (!IsWhole(record)) continue;
+      const std::string key = record.Key();
+      auto found = std::find_if(moments.begin(), moments.end(),
+                                [&](const Moment& each) { return each.key == key; });
+      if (found == moments.end()) found = moments.emplace(moments.end());
+      AddMoment(phase, rank, record, *found);
+    }
+  }
+  return moments;
+}
+
+/// Whether the optimizer's state says that the two are no turns of one cycle: steps whose gradients
+/// depend on the values alone may come back to them.
+bool StateDiffers(const Moment& earlier, const Moment& later) {
+  return !later.state.empty() && earlier.state != later.state;
+}
+
+/// After steps that changed the model, it is not what it was before them, bit for bit.
+void CheckReturns(const PhaseEvidence& phase, Judgement& judgement) {
+  const std::vector<Moment> moments = MomentsOf(phase);
+  size_t begin = 0;
+  for (size_t last = 0; last < moments.size(); ++last) {
+    const Moment& later = moments[last];
+    if (later.is_restored) begin = last;
+    if (!later.is_step || !later.is_judged || later.values.empty()) continue;
+    bool moved = false;
+    judgement.Compared();
+    for (size_t each = last; each-- > begin;) {
+      const Moment& earlier = moments[each];
+      const bool is_same = earlier.values == later.values;
+      if (is_same && moved && earlier.step < later.step) {
+        const std::string what = fmt::format(
+            "all trainable parameters are bit for bit what they were at `{}`, from which steps "
+            "had changed them",
+            earlier.key);
+        if (StateDiffers(earlier, later)) {
+          judgement.Found(
+              FindingAt(phase, later.key, "", "returned", {}, what,
+                        {.against = {Against::What::kEarlier, phase.phase, earlier.key}}));
+        } else {
+          judgement.Inconclusive(fmt::format(
+              "at `{}` of phase {} {}; no optimizer's state tells values that were put back from "
+              "steps that lead in a circle",
+              later.key, phase.name(), what));
+        }
+        break;
+      }
+      if (is_same && !moved) continue;  // StepCheck looks at this
+      moved = true;
+    }
+  }
+}
+
+void CheckPhase(const PhaseEvidence& phase, Judgement& judgement) {
+  std::vector<std::string> keys;
+  std::map<std::string, StepCheck> checks;
+  for (const RankEvidence& rank : phase.ranks) {
+    for (const Step& step : StepsOf(rank)) {
+      const std::string key = step.after->Key();
+      const auto [check, is_new] = checks.try_emplace(key, phase, key, judgement);
+      if (is_new) keys.push_back(key);
+      check->second.Add(step);
+    }
+  }
+  for (const std::string& key : keys) checks.at(key).Report();
+  CheckReturns(phase, judgement);
+}
+
+/// Whether a rank of a script that was observed has on record what steps did.
+bool HasSteps(const PhaseEvidence& phase) {
+  return std::any_of(phase.ranks.begin(), phase.ranks.end(), [](const RankEvidence& rank) {
+    return std::any_of(rank.stages.begin(), rank.stages.end(),
+                       [](const StageRecord& record) { return record.steps.has_value(); });
+  });
+}
+
+/// After a step every trainable parameter, and the optimizer's state of it, has changed where the
+/// optimizer's formula says that it must; no parameter that does not require a gradient has.
 void Check(const Evidence& evidence, Judgement& judgement) {
+  const PhaseEvidence* values = evidence.Phase(Phase::kValues);
+  const bool is_script = values != nullptr && HasSteps(*values);
+  if (is_script) {
+    CheckPhase(*values, judgement);
+    judgement.Skipped("no step was taken between two stages that were observed");
+    return;
+  }
   if (PhaseToJudge(evidence, Phase::kTrain, judgement) == nullptr) return;
   for (const PhaseEvidence* phase : TrainPhases(evidence)) {
     if (phase->phase != Phase::kTrain && phase->phase != Phase::kAgain) continue;
-    bool stepped = false;
-    std::string before;
-    for (const std::string& stage : TrainStages(*phase, "model", judgement)) {
-      const bool is_step = IsAt(stage, Stage::kStepped) || IsAt(stage, Stage::kResumed);
-      if (is_step && !before.empty()) CheckStep(evidence, *phase, before, stage, judgement);
-      stepped = stepped || IsAt(stage, Stage::kStepped);
-      before = stage;
-    }
+    CheckFrozen(evidence, *phase, judgement);
+    // training.steps_by_formula says what a step of the reference makes.
+    if (!IsReference(evidence)) CheckPhase(*phase, judgement);
+    const bool stepped =
+        std::any_of(phase->ranks.begin(), phase->ranks.end(), [](const RankEvidence& rank) {
+          return std::any_of(rank.stages.begin(), rank.stages.end(),
+                             [](const StageRecord& each) { return each.name == Stage::kStepped; });
+        });
     if (!stepped) {
       judgement.Inconclusive(fmt::format("no rank of phase {} reached `stepped`", phase->name()));
     }
@@ -70,15 +383,19 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "training.steps_act",
-    .claim = "Every optimizer step changes the model, and none changes a frozen parameter.",
+    .claim = "Every optimizer step changes what its formula says that it must, does not bring old "
+             "values back, and changes no frozen parameter.",
     .reads = {{{Phase::kTrain, Phase::kAgain},
-               {Stage::kReady, Stage::kStepped, Stage::kRestored, Stage::kResumed}}},
-    .tolerance = "bit-exact for what is frozen",
+               {Stage::kReady, Stage::kStepped, Stage::kRestored, Stage::kResumed},
+               "what steps did, of a script that was observed"}},
+    .tolerance = "bit-exact for what is frozen; of what must change, updates of fewer than 4 ulps "
+                 "and a twentieth of what they are made of are left out",
     .source = "torch.optim documentation: a step updates the parameters that the optimizer "
               "holds",
-    .killed_by = {"subject.stale_optimizer_steps", "subject.steps_change_frozen"},
+    .killed_by = {"subject.stale_optimizer_steps", "subject.steps_change_frozen",
+                  "subject.stale_parameter_steps", "subject.parameter_put_back",
+                  "subject.state_not_written_back", "subject.steps_return"},
     .check = Check,
-    .capabilities = {"train"},
 }};
 
 }  // namespace

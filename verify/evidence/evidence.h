@@ -129,6 +129,25 @@ struct OptimizerRecord {
   std::map<std::string, std::string> values;  ///< state that is no tensor: "<FQN>.<key>" -> value
 };
 
+/// What did not change over the steps that were taken since a rank last looked, where that says
+/// something: a parameter, "<FQN>", or a tensor of an optimizer's state, "<FQN>.<key>".
+struct StillRecord {
+  std::string name;
+  std::string why;        ///< "due", "counter" or "moment": it had to change; "undecided"
+  std::string detail;     ///< in words: what says that it had to, or why that cannot be told
+  uint64_t elements = 0;  ///< of the rank's part, that had to change
+  std::optional<uint64_t> index = {};  ///< of the first of them, in the global row-major order
+};
+
+/// What steps did to a rank's part of the model, as the rank itself could tell.
+struct StepsRecord {
+  int64_t taken = 0;   ///< calls of an optimizer's step() since that stage
+  std::string since;   ///< key of the stage that the model was last observed at
+  int64_t held = 0;    ///< parameters that were held against it
+  std::string unsure;  ///< why what did not change may be sound all the same, or empty
+  std::vector<StillRecord> still;
+};
+
 /// All tensors of one rank at one stage, keyed by FQN (every name of a tied tensor has an entry).
 /// The state of an optimizer at a stage is a record of its own, its tensors keyed "<FQN>.<key>".
 struct StageRecord {
@@ -139,6 +158,7 @@ struct StageRecord {
   bool complete = false;  ///< false: the rank ended while writing it
   std::map<std::string, TensorState> tensors;
   std::optional<OptimizerRecord> optimizer;  ///< only of "optimizer"
+  std::optional<StepsRecord> steps;          ///< likewise; not recorded by everything that writes
   std::string rng;  ///< digest of the CPU random number generator's state; empty: not recorded
 
   /// What names it among a rank's stages: "ready", "stepped@3", "stepped@3.optimizer".

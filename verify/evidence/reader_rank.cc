@@ -49,6 +49,7 @@ class FactsReader {
   void Apply(Complaint& complaint);
   void Optimizer(FieldReader& fields);
   void Rng(FieldReader& fields);
+  void Steps(FieldReader& fields);
 
   /// States as they stand, of the model or of the optimizer.
   struct Carried {
@@ -232,6 +233,14 @@ void FactsReader::Rng(FieldReader& fields) {
   if (fields.ok()) rank_.stages.back().rng = std::move(digest);
 }
 
+void FactsReader::Steps(FieldReader& fields) {
+  StepsRecord record = ParseSteps(fields);
+  if (!stage_open_ || rank_.stages.back().of != "optimizer") {
+    fields.complaint().Say("", "expected it within a stage of the optimizer, found it outside");
+  }
+  if (fields.ok()) rank_.stages.back().steps = std::move(record);
+}
+
 void FactsReader::Closing(FieldReader& fields) {
   uint64_t lines = lines_;
   fields.Optional("lines", lines);
@@ -256,6 +265,7 @@ void FactsReader::Dispatch(const std::string& record, FieldReader& fields) {
   if (record == "error") return rank_.errors.push_back(ParseErrorRecord(fields));
   if (record == "optimizer") return Optimizer(fields);
   if (record == "rng") return Rng(fields);
+  if (record == "steps") return Steps(fields);
   if (record == "keys") return void(rank_.keys = ParseKeys(fields));
   if (record == "end") return Closing(fields);
   fields.complaint().Say("/record", fmt::format("unknown record \"{}\"", record));

@@ -440,4 +440,38 @@ OptimizerRecord ParseOptimizer(FieldReader& fields) {
   return r;
 }
 
+std::string StepsLine(const StepsRecord& r) {
+  JsonText line = Record("steps");
+  line.Add("taken", r.taken).Add("since", r.since).Add("held", r.held);
+  if (!r.unsure.empty()) line.Add("unsure", r.unsure);
+  line.Begin("still", '[');
+  for (const StillRecord& one : r.still) {
+    line.Begin('{').Add("name", one.name).Add("why", one.why).Add("detail", one.detail);
+    line.Add("elements", one.elements);
+    if (one.index) line.Add("index", *one.index);
+    line.End('}');
+  }
+  return line.End(']').End('}').text();
+}
+
+StepsRecord ParseSteps(FieldReader& fields) {
+  StepsRecord r;
+  fields.Required("taken", r.taken, 0);
+  fields.Required("since", r.since);
+  fields.Required("held", r.held, 0);
+  fields.Optional("unsure", r.unsure);
+  ForEach(fields, "still", [&](const JsonValue& value, const std::string& pointer) {
+    StillRecord still;
+    FieldReader entry(value, pointer, fields.complaint());
+    entry.Required("name", still.name);
+    entry.OneOf("why", {"due", "counter", "moment", "undecided"}, still.why);
+    entry.Required("detail", still.detail);
+    entry.Optional("elements", still.elements);
+    entry.Optional("index", still.index);
+    entry.Finish();
+    r.still.push_back(std::move(still));
+  });
+  return r;
+}
+
 }  // namespace shardproof

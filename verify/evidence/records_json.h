@@ -48,6 +48,9 @@ KeyReport ParseKeys(FieldReader& fields);
 std::string OptimizerLine(const OptimizerRecord& record);
 OptimizerRecord ParseOptimizer(FieldReader& fields);
 
+std::string StepsLine(const StepsRecord& record);
+StepsRecord ParseSteps(FieldReader& fields);
+
 /// Parts that oracle.json shares with the streams.
 void AddBlocks(JsonText& out, const BlockDigests& blocks);
 void ParseBlocks(FieldReader& fields, BlockDigests& blocks);

@@ -91,8 +91,11 @@ TEST_F(EvidenceFiles, KeepsModelAndOptimizerApart) {
       R"({"record":"optimizer","groups":[{"options":{"lr":"0.1"},"parameters":["w"]}],)"
       R"("strangers":[{"group":0,"index":1,"was":"old","shape":[2,3]}],"values":{"w.step":"3"}})"
       "\n";
-  const RankEvidence rank = ReadLines(Tensor(0) + stage + "}\n" + StateLine(0) + rng + end(1) +
-                                      stage + ",\"of\":\"optimizer\"}\n" + optimizer + end(0));
+  StepsRecord steps{2, "ready", 3, "it may be so", {{"w", "due", "it must", 4, 5}, {"v"}}};
+  steps.still[1].why = "undecided";
+  const RankEvidence rank =
+      ReadLines(Tensor(0) + stage + "}\n" + StateLine(0) + rng + end(1) + stage +
+                ",\"of\":\"optimizer\"}\n" + optimizer + StepsLine(steps) + "\n" + end(0));
   EXPECT_EQ(rank.damage, "");
   ASSERT_EQ(rank.stages.size(), 2u);
   EXPECT_EQ(rank.stages[1].Key(), "stepped@1.optimizer");
@@ -106,6 +109,10 @@ TEST_F(EvidenceFiles, KeepsModelAndOptimizerApart) {
   EXPECT_EQ(kept.optimizer->strangers.at(0).was, "old");
   EXPECT_THAT(kept.optimizer->strangers.at(0).shape, ElementsAre(2, 3));
   EXPECT_EQ(kept.optimizer->values.at("w.step"), "3");
+  ASSERT_TRUE(kept.steps.has_value());
+  EXPECT_EQ(StepsLine(*kept.steps), StepsLine(steps));
+  EXPECT_EQ(kept.steps->still.at(0).index, 5u);
+  EXPECT_EQ(kept.steps->since, "ready");
 }
 
 TEST_F(EvidenceFiles, FactsAreAlikeByteForByteAndHoldOnlyWhatChanged) {

@@ -143,6 +143,7 @@ Status EvidenceWriter::Stage(const StageRecord& stage) {
   SP_TRY(BeginStage(stage.name, stage.step, stage.of));
   for (const auto& [name, state] : stage.tensors) SP_TRY(State(name, state));
   if (stage.optimizer) SP_TRY(Optimizer(*stage.optimizer));
+  if (stage.steps) SP_TRY(Steps(*stage.steps));
   if (!stage.rng.empty()) SP_TRY(Rng(stage.rng));
   return EndStage();
 }
@@ -150,6 +151,11 @@ Status EvidenceWriter::Stage(const StageRecord& stage) {
 Status EvidenceWriter::Optimizer(const OptimizerRecord& record) {
   if (!stage_open_) return Internal("evidence: an optimizer outside a stage");
   return facts_->Append(OptimizerLine(record));
+}
+
+Status EvidenceWriter::Steps(const StepsRecord& record) {
+  if (!stage_open_) return Internal("evidence: steps outside a stage");
+  return facts_->Append(StepsLine(record));
 }
 
 Status EvidenceWriter::Rng(const std::string& digest) {

@@ -49,6 +49,7 @@ class EvidenceWriter {
   Status State(const std::string& name, const TensorState& state);
   /// Within a stage: what an optimizer holds, and the digest of a random number generator's state.
   Status Optimizer(const OptimizerRecord& record);
+  Status Steps(const StepsRecord& record);
   Status Rng(const std::string& digest);
   Status EndStage();
   /// The first three for a stage that is already collected.

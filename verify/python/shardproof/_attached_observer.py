@@ -49,7 +49,7 @@ class AttachedObserver(Observer):
     """
 
     def __init__(self, writer, place):
-        super().__init__(writer, place, "values", [])
+        super().__init__(writer, place, "values", [], listens=False)
         self.former: dict[int, weakref.ref] = {}
         self.digests: dict[str, str] = {}  # of what was observed last
 

@@ -131,6 +131,14 @@ class Writer:
             {"record": "optimizer", "groups": groups, "strangers": strangers, "values": values}
         )
 
+    def steps(self, **fields):
+        """Within a stage of the optimizer."""
+        self._facts.write({"record": "steps", **fields})
+
+    def states(self, of: str) -> dict[str, dict]:
+        """The records of what was observed last, by name."""
+        return self._states.get(of, {})
+
     def rng(self, cpu: str):
         """Within a stage."""
         self._facts.write({"record": "rng", "cpu": cpu})

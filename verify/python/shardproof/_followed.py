@@ -7,6 +7,7 @@ import weakref
 from . import _attached_observer, _model, _saved
 from ._groups import Statement
 
+_AT_THE_END = "the job had ended, which may have put back the best of its values"
 _STATES_MAX = 8  # how many earlier stages a save is held against
 
 
@@ -167,13 +168,18 @@ class Followed:
             self._begin(model)
 
     def after_step(self, optimizer):
+        def is_due(model):
+            return model.steps == 1 or (self._every and model.steps % self._every == 0)
+
         for model in self._models_of(optimizer):
+            if model.observer is not None:
+                model.observer.steps.stepped(optimizer)
             if model.lead is None or model.lead() is None:
                 model.lead = weakref.ref(optimizer)
             if model.lead() is not optimizer:
                 continue
             model.steps += 1
-            if model.steps == 1 or (self._every and model.steps % self._every == 0):
+            if is_due(model):
                 self._step(model)
 
     def saved(self, state, is_checkpoint=False):
@@ -201,6 +207,8 @@ class Followed:
             if model.is_loaded:
                 self._begin(model)
             if model.steps > model.observed_step:
+                if model.observer is not None:
+                    model.observer.moved.unsure = _AT_THE_END
                 self._step(model)
 
     # ---- How
@@ -219,6 +227,8 @@ class Followed:
         if model.is_loaded:
             model.is_loaded = False
             model.observed_step = model.steps  # what the last one gave is there no more
+            if model.observer is not None:
+                model.observer.moved.forget()
             if "restored" in self._stages:
                 self._observe(model, "restored")
 

@@ -9,6 +9,8 @@ from . import _digest, _dtypes, _layout, _model, _optimizer, _pages
 from ._evidence import Place, Writer
 from ._groups import Statement, alone
 from ._holding import alias_groups, bytes_of
+from ._moved import Moved
+from ._steps import Steps
 
 _SAID = {"group", "groups", "mesh", "layout", "finite"}
 _INLINE_BYTES_MAX = 4096
@@ -34,7 +36,9 @@ class Observer:
     False} of tensors in which NaN and Inf are not to be counted.
     """
 
-    def __init__(self, writer: Writer, place: Place, mode: str, captures: list[dict]):
+    def __init__(
+        self, writer: Writer, place: Place, mode: str, captures: list[dict], *, listens=True
+    ):  # fmt: skip
         self._writer = writer
         self._place = place
         self._said = {}
@@ -48,6 +52,9 @@ class Observer:
         self.stage = "start"
         self._name_of: dict[int, str] = {}  # of an owner's identity: the first name that it had
         self.own_bytes = 0
+        self.steps = Steps()
+        self.moved = Moved(writer, self.steps)
+        self._listens = listens  # to the steps of all optimizers; else it is told of them
 
     def on_stage(self, told):
         """Calls told(stage) whenever a stage is about to be observed."""
@@ -90,7 +97,11 @@ class Observer:
             state = _optimizer.optimizer_tensors(read, optimizer, statement.rank)
             self._observe_tensors(stage, step, state, None)
             self._observe_optimizer(tensors, optimizer)
+            if self._mode == "values":
+                self._observe_steps(stage, step, read, state, optimizer)
             self._writer.end_stage()
+        elif model is not None:
+            self.moved.looked_at(stage, step, [], None)
         if state_dict is not None:
             self._writer.begin_stage(stage, step, "state_dict")
             tensors = _model.state_dict_tensors(state_dict, statement)
@@ -150,6 +161,14 @@ class Observer:
             if not isinstance(value, torch.Tensor)
         }
         self._writer.optimizer(groups, strangers, values)
+
+    def _observe_steps(self, stage, step, read, state, optimizer):
+        """What steps left as it was since the last observation, where they should not have."""
+        if self._listens:
+            self.steps.listen()
+        if found := self.moved.record(stage, step, read, state, optimizer):
+            self._writer.steps(**found)
+        self.moved.looked_at(stage, step, state, optimizer)
 
     def _descriptor(self, held, aliases) -> dict:
         local = held.local
