@@ -81,58 +81,61 @@ bool HasRate(const StageRecord* optimizer) {
          });
 }
 
-/// What is wrong with a stage of a phase, over all ranks.
-struct AtStage {
-  int64_t trainable = 0;  ///< pairs of a rank and a parameter
-  int64_t changed = 0;
-  int64_t due = 0;
-  bool is_claimed = false;  ///< nothing but the stage itself says that there was a step
-  std::string unsure;
-  std::set<int64_t> ranks;
-  std::string before;
+/// Something that did not change and had to, on all ranks that say so.
+struct Still {
+  std::vector<int64_t> ranks;
+  std::string what;  ///< as the first of them says it
+  uint64_t elements = 0;
+  std::optional<uint64_t> index;
+  Facts facts;
 };
 
+/// One stage after a step, on all ranks.
 class StepCheck {
  public:
   StepCheck(const PhaseEvidence& phase, std::string stage, Judgement& judgement)
-      : phase_(phase), stage_(std::move(stage)), findings_(phase, stage_), judgement_(judgement) {}
+      : phase_(phase), stage_(std::move(stage)), judgement_(judgement) {}
 
   void Add(const Step& step) {
-    all_.ranks.insert(step.rank->rank);
-    all_.before = step.before->Key();
+    before_ = step.before->Key();
     const StepsRecord* record = step.record();
-    if (record != nullptr && !record->unsure.empty()) all_.unsure = record->unsure;
     for (const auto& [name, state] : step.after->tensors) {
       if (!IsParameter(step.rank->Descriptor(state), true)) continue;
       const std::optional<bool> same = step.IsSame(name);
       if (!same || state.coverage == Digest()) continue;  // a rank without a part of it
-      ++all_.trainable;
-      all_.changed += !*same;
+      trainable_.insert(name);
+      changed_ = changed_ || !*same;
       if (record == nullptr || record->taken > 0) judgement_.Compared();
     }
     AddStale(step);
     if (record != nullptr) return AddRecorded(step, *record);
-    all_.is_claimed =
-        HasRate(step.optimizer) && HasRate(step.rank->Stage(step.before->Key() + ".optimizer"));
+    // Of a subject the stage itself says that there was a step.
+    is_claimed_ = is_claimed_ || (phase_.facts().trains && HasRate(step.optimizer) &&
+                                  HasRate(step.rank->Stage(before_ + ".optimizer")));
   }
 
-  void Report() {
-    const bool none_changed = all_.trainable > 0 && all_.changed == 0;
-    const bool is_idle = none_changed && (all_.due > 0 || all_.is_claimed);
-    if (!all_.unsure.empty() && (all_.due > 0 || others_ > 0)) {
-      return judgement_.Inconclusive(
-          fmt::format("something did not change between `{}` and `{}` of phase {}, and {}",
-                      all_.before, stage_, phase_.name(), all_.unsure));
+  void Report() const {
+    if (!unsure_.empty() && !parameters_.empty()) {
+      return judgement_.Inconclusive(fmt::format(
+          "{} did not change between `{}` and `{}` of phase {}, as a step must have changed it, "
+          "but {}",
+          parameters_.begin()->first, before_, stage_, phase_.name(), unsure_));
     }
-    if (!is_idle || others_ > 0) return findings_.Report(judgement_);
-    judgement_.Found(
-        FindingAt(phase_, stage_, "", "idle", {},
-                  fmt::format("none of {} trainable parameters is another than at `{}`",
-                              TrainableNames(), all_.before),
-                  {.against = {Against::What::kEarlier, phase_.phase, all_.before}}));
+    for (const auto& [name, still] : state_) Found(stage_ + ".optimizer", name, "stuck", still);
+    const bool is_idle = !trainable_.empty() && !changed_ && (is_claimed_ || !parameters_.empty());
+    if (is_idle) {
+      return judgement_.Found(
+          FindingAt(phase_, stage_, "", "idle", {},
+                    fmt::format("none of {} trainable parameters is another than at `{}`",
+                                trainable_.size(), before_),
+                    {.against = {Against::What::kEarlier, phase_.phase, before_}}));
+    }
+    for (const auto& [name, still] : parameters_) Found(stage_, name, "idle", still);
   }
 
  private:
+  using Stills = std::map<std::string, Still>;
+
   /// Parameters of which the optimizer holds an object that the model has no more.
   void AddStale(const Step& step) {
     if (step.optimizer == nullptr || !step.optimizer->optimizer || !HasRate(step.optimizer)) return;
@@ -147,65 +150,58 @@ class StepCheck {
       if (state == step.after->tensors.end() || held.contains(stranger.was)) continue;
       if (!IsParameter(step.rank->Descriptor(state->second), true)) continue;
       if (!step.IsSame(stranger.was).value_or(false)) continue;
-      Due(stranger.was, "idle", step,
-          "the optimizer holds the object that it was at an earlier stage: the step did not "
-          "change it");
+      Add(parameters_, step,
+          {.name = stranger.was,
+           .detail = "the optimizer holds the object that it was at an earlier stage"});
     }
   }
 
   void AddRecorded(const Step& step, const StepsRecord& record) {
+    if (!record.unsure.empty()) unsure_ = record.unsure;
     for (const StillRecord& still : record.still) {
-      if (still.why == "undecided") {
-        judgement_.Inconclusive(
-            fmt::format("{} is at `{}` of phase {} what it was at `{}`, and whether it had to "
-                        "change is not known: {}",
-                        still.name, stage_, phase_.name(), record.since, still.detail));
+      if (still.why != "undecided") {
+        Add(still.why == "due" ? parameters_ : state_, step, still);
         continue;
       }
-      const std::string where =
-          still.index ? fmt::format(", the first is element {}", *still.index) : "";
-      const std::string many =
-          still.elements > 0 ? fmt::format("; {} elements{}", still.elements, where) : "";
-      const bool is_parameter = still.why == "due";
-      others_ += !is_parameter;
-      const std::string what = fmt::format("it is bit for bit what it was at `{}`, and {}{}",
-                                           record.since, still.detail, many);
-      if (is_parameter) {
-        Due(still.name, "idle", step, what);
-      } else {
-        findings_.Add(still.name, "stuck", what, {step.rank->rank}, AgainstEarlier(step));
-      }
+      judgement_.Inconclusive(
+          fmt::format("{} is at `{}` of phase {} what it was at `{}`, and whether it had to change "
+                      "is not known: {}",
+                      still.name, stage_, phase_.name(), before_, still.detail));
     }
   }
 
-  void Due(const std::string& name, const char* kind, const Step& step, const std::string& what) {
-    ++all_.due;
-    findings_.Add(name, kind, what, {step.rank->rank}, AgainstEarlier(step));
+  void Add(Stills& stills, const Step& step, const StillRecord& record) const {
+    const Facts facts{.against = {Against::What::kEarlier, phase_.phase, before_}};
+    Still& still =
+        stills.try_emplace(record.name, Still{{}, record.detail, 0, {}, facts}).first->second;
+    still.ranks.push_back(step.rank->rank);
+    still.elements += record.elements;
+    if (record.index) still.index = std::min(*record.index, still.index.value_or(*record.index));
   }
 
-  Facts AgainstEarlier(const Step& step) const {
-    return {.against = {Against::What::kEarlier, phase_.phase, step.before->Key()}};
-  }
-
-  int64_t TrainableNames() const {
-    int64_t count = 0;
-    for (const std::string& name : TensorNames(phase_, stage_)) {
-      for (const RankEvidence& rank : phase_.ranks) {
-        const TensorOnRank found = FindTensor(rank, stage_, name);
-        if (found.descriptor == nullptr) continue;
-        count += IsParameter(*found.descriptor, true);
-        break;
-      }
-    }
-    return count;
+  void Found(const std::string& stage, const std::string& name, const char* kind,
+             const Still& still) const {
+    const std::string first =
+        still.index ? fmt::format(", of which the first is {}", *still.index) : "";
+    const std::string many = still.elements > 0 ? fmt::format("; so it had to change {} elements{}",
+                                                              still.elements, first)
+                                                : "";
+    judgement_.Found(FindingAt(
+        phase_, stage, name, kind, still.ranks,
+        fmt::format("it is bit for bit what it was at `{}`, and {}{}", before_, still.what, many),
+        still.facts));
   }
 
   const PhaseEvidence& phase_;
   const std::string stage_;
-  FindingsByRank findings_;
   Judgement& judgement_;
-  AtStage all_;
-  int64_t others_ = 0;  ///< findings about the optimizer's state
+  std::string before_;
+  std::string unsure_;
+  std::set<std::string> trainable_;
+  bool changed_ = false;
+  bool is_claimed_ = false;
+  Stills parameters_;
+  Stills state_;
 };
 
 /// No parameter that does not require a gradient changes. A script may change what it has frozen

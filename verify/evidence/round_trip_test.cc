@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "verify/evidence/fixture_rank.h"
+#include "verify/evidence/records_json.h"
 
 namespace shardproof {
 namespace {

@@ -168,18 +168,17 @@ class Followed:
             self._begin(model)
 
     def after_step(self, optimizer):
-        def is_due(model):
-            return model.steps == 1 or (self._every and model.steps % self._every == 0)
-
         for model in self._models_of(optimizer):
-            if model.observer is not None:
-                model.observer.steps.stepped(optimizer)
             if model.lead is None or model.lead() is None:
                 model.lead = weakref.ref(optimizer)
-            if model.lead() is not optimizer:
-                continue
-            model.steps += 1
-            if is_due(model):
+            leads = model.lead() is optimizer
+            model.steps += leads
+            is_due = leads and (
+                model.steps == 1 or (self._every and model.steps % self._every == 0)
+            )
+            if model.observer is not None:
+                model.observer.steps.stepped(optimizer, with_grads=is_due)
+            if is_due:
                 self._step(model)
 
     def saved(self, state, is_checkpoint=False):
