@@ -84,9 +84,9 @@ bool HasRate(const StageRecord* optimizer) {
 /// Something that did not change and had to, on all ranks that say so.
 struct Still {
   std::vector<int64_t> ranks;
-  std::string what;  ///< as the first of them says it
-  uint64_t elements = 0;
-  std::optional<uint64_t> index;
+  std::string what;               ///< although what it did not change, as the first of them says it
+  uint64_t elements = 0;          ///< on all of them
+  std::optional<uint64_t> index;  ///< as the first of them says it
   Facts facts;
 };
 
@@ -152,7 +152,8 @@ class StepCheck {
       if (!step.IsSame(stranger.was).value_or(false)) continue;
       Add(parameters_, step,
           {.name = stranger.was,
-           .detail = "the optimizer holds the object that it was at an earlier stage"});
+           .detail = "a step was taken: the optimizer holds the object that it was at an earlier "
+                     "stage, which the model has no more"});
     }
   }
 
@@ -172,24 +173,21 @@ class StepCheck {
 
   void Add(Stills& stills, const Step& step, const StillRecord& record) const {
     const Facts facts{.against = {Against::What::kEarlier, phase_.phase, before_}};
-    Still& still =
-        stills.try_emplace(record.name, Still{{}, record.detail, 0, {}, facts}).first->second;
+    Still& still = stills.try_emplace(record.name, Still{{}, record.detail, 0, record.index, facts})
+                       .first->second;
     still.ranks.push_back(step.rank->rank);
     still.elements += record.elements;
-    if (record.index) still.index = std::min(*record.index, still.index.value_or(*record.index));
   }
 
   void Found(const std::string& stage, const std::string& name, const char* kind,
              const Still& still) const {
-    const std::string first =
-        still.index ? fmt::format(", of which the first is {}", *still.index) : "";
-    const std::string many = still.elements > 0 ? fmt::format("; so it had to change {} elements{}",
-                                                              still.elements, first)
-                                                : "";
-    judgement_.Found(FindingAt(
-        phase_, stage, name, kind, still.ranks,
-        fmt::format("it is bit for bit what it was at `{}`, and {}{}", before_, still.what, many),
-        still.facts));
+    const std::string at = still.index ? fmt::format(" at element {}", *still.index) : "";
+    const std::string many =
+        still.elements > 0 ? fmt::format(", and {} elements had to change", still.elements) : "";
+    judgement_.Found(FindingAt(phase_, stage, name, kind, still.ranks,
+                               fmt::format("it is bit for bit what it was at `{}`, although {}{}{}",
+                                           before_, still.what, at, many),
+                               still.facts));
   }
 
   const PhaseEvidence& phase_;

@@ -146,7 +146,7 @@ TEST(StepsActTest, NamesAParameterAndStateThatHadToChange) {
   EXPECT_EQ(finding.tensor, "w");
   EXPECT_EQ(finding.stage, "stepped@2");
   EXPECT_EQ(finding.ranks.size(), one.Phase("train").ranks.size());
-  EXPECT_THAT(finding.message, HasSubstr("AdamW says so; so it had to change"));
+  EXPECT_THAT(finding.message, HasSubstr("although AdamW says so at element 7, and"));
 
   StepsEvidence state;
   state.Still("w.step", "counter");

@@ -180,7 +180,7 @@ class _Look:
                 "led in a circle"
             )  # fmt: skip
         place = _global(held, due.first)
-        what = f"{kind} takes {due.change:.3g} off {due.value:.6g}"
+        what = f"the step of {kind} takes {due.change:.3g} off {due.value:.6g}"
         return {"name": name, "why": "due", "detail": what, "elements": due.elements,
                 **({} if place is None else {"index": place})}  # fmt: skip
 
@@ -193,7 +193,7 @@ class _Look:
 
     def _moment_moved(self, name) -> bool:
         return any(
-            key not in self._base.state or self._is_same(self._base.state, self._now, key) is False
+            self._base.state.get(key, ("", ""))[1] != _known_of(self._now[key])[1]
             for key in self._keys.get(name, [])
             if not key.endswith(".step")
         )
@@ -222,7 +222,7 @@ class _Look:
         if grad is None or before is None or counter is None or not _is_sound(grad):
             return []
         if counter == before:
-            return [_stuck(f"{name}.step", window.taken, counter, "with a gradient")]
+            return [_stuck(name, window.taken, "with a gradient")]
         formula = _due.formula_of(holder.optimizer)
         if window.taken != 1 or getattr(formula, "__name__", "") != "_adam":
             return []
@@ -253,7 +253,7 @@ class _Look:
             if now != before:
                 counted.add(of)
             elif self._is_same(self._base.model, self._model, name) is False:
-                said = _stuck(f"{name}.step", window.taken, now, "that changed the parameter")
+                said = _stuck(name, window.taken, "that changed the parameter")
                 stuck.setdefault(of, []).append(said)
         return [
             said
@@ -264,9 +264,9 @@ class _Look:
         ]
 
 
-def _stuck(name, taken, counter, how) -> dict:
-    many = "a step" if taken == 1 else f"{taken} steps"
-    return {"name": name, "why": "counter", "detail": f"{many} {how} left it at {counter:g}"}
+def _stuck(name, taken, how) -> dict:
+    there = "there was a step" if taken == 1 else f"there were {taken} steps"
+    return {"name": f"{name}.step", "why": "counter", "detail": f"{there} {how}"}
 
 
 def _undecided(name, why) -> dict:
