@@ -226,46 +226,53 @@ void CheckFrozen(const Evidence& evidence, const PhaseEvidence& phase, Judgement
   }
 }
 
-/// The values of all trainable parameters on all ranks at a stage, by rank and name.
-using Values = std::map<std::pair<int64_t, std::string>, std::string>;
+/// A tensor on a rank at a stage.
+struct Value {
+  int64_t identity = -1;
+  std::string digest;  ///< of the rank's part, and of which part that is
+  bool operator==(const Value&) const = default;
+};
+using Values = std::map<std::pair<int64_t, std::string>, Value>;  ///< by rank and name
 
+/// All ranks at a stage.
 struct Moment {
   std::string key;
   int64_t step = 0;
   bool is_restored = false;
   bool is_step = false;
   bool is_judged = true;  ///< whether steps are known to have been taken before it
-  Values values;
-  Values state;  ///< of the optimizer: all but counters of steps
+  std::string unsure;     ///< as in StepsRecord
+  Values values;          ///< of trainable parameters
+  Values state;           ///< of the optimizer: all but counters of steps
 };
-
-bool IsCounter(const std::string& name) { return name.ends_with(".step"); }
 
 void AddMoment(const PhaseEvidence& phase, const RankEvidence& rank, const StageRecord& record,
                Moment& moment) {
-  const std::optional<Stage> stage = FindStage(record.name);
+  const Stage stage = *FindStage(record.name);
   moment.key = record.Key();
   moment.step = record.step;
-  moment.is_restored = *stage == Stage::kRestored;
-  moment.is_step = FactsOf(*stage).is_step;
+  moment.is_restored = stage == Stage::kRestored;
+  moment.is_step = FactsOf(stage).is_step;
   for (const auto& [name, state] : record.tensors) {
-    if (!IsParameter(rank.Descriptor(state), true) || state.content != Content::kDefined) continue;
-    moment.values[{rank.rank, name}] = state.digest.Hex() + state.coverage.Hex();
+    const TensorDescriptor& descriptor = rank.Descriptor(state);
+    if (!IsParameter(descriptor, true) || state.content != Content::kDefined) continue;
+    moment.values[{rank.rank, name}] = {descriptor.identity,
+                                        state.digest.Hex() + state.coverage.Hex()};
   }
   const StageRecord* optimizer = rank.Stage(record.Key() + ".optimizer");
+  const StepsRecord* steps = nullptr;
   if (optimizer != nullptr) {
     for (const auto& [name, state] : optimizer->tensors) {
-      if (!IsCounter(name)) moment.state[{rank.rank, name}] = state.digest.Hex();
+      if (!name.ends_with(".step")) moment.state[{rank.rank, name}] = {-1, state.digest.Hex()};
     }
+    if (optimizer->steps) steps = &*optimizer->steps;
   }
-  const StepsRecord* steps =
-      optimizer != nullptr && optimizer->steps ? &*optimizer->steps : nullptr;
-  const bool is_known =
-      steps != nullptr ? steps->taken > 0 && steps->unsure.empty() : phase.facts().trains;
+  if (steps != nullptr && !steps->unsure.empty()) moment.unsure = steps->unsure;
+  const bool is_known = steps != nullptr ? steps->taken > 0 : phase.facts().trains;
   moment.is_judged = moment.is_judged && is_known;
 }
 
-/// Stages at which all ranks that have steps saw the whole model, in their order.
+/// Stages at which the whole model was seen, in their order.
 std::vector<Moment> MomentsOf(const PhaseEvidence& phase) {
   std::vector<Moment> moments;
   for (const RankEvidence& rank : phase.ranks) {
@@ -281,10 +288,26 @@ std::vector<Moment> MomentsOf(const PhaseEvidence& phase) {
   return moments;
 }
 
-/// Whether the optimizer's state says that the two are no turns of one cycle: steps whose gradients
-/// depend on the values alone may come back to them.
-bool StateDiffers(const Moment& earlier, const Moment& later) {
-  return !later.state.empty() && earlier.state != later.state;
+/// Whether both are of the same objects, whatever values these have.
+bool IsOfSame(const Values& a, const Values& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& one, const auto& other) {
+    return one.first == other.first && one.second.identity == other.second.identity;
+  });
+}
+
+/// The latest stage before `last`, and not before `first`, with the values that it has and others
+/// between; null if there is none.
+const Moment* EarlierLike(const std::vector<Moment>& moments, size_t first, size_t last) {
+  const Moment& later = moments[last];
+  bool moved = false;
+  for (size_t i = last; i-- > first;) {
+    const Moment& earlier = moments[i];
+    if (!IsOfSame(earlier.values, later.values)) return nullptr;
+    const bool is_same = earlier.values == later.values;
+    if (is_same && moved && earlier.step < later.step) return &earlier;
+    moved = moved || !is_same;
+  }
+  return nullptr;
 }
 
 /// After steps that changed the model, it is not what it was before them, bit for bit.
@@ -295,31 +318,24 @@ void CheckReturns(const PhaseEvidence& phase, Judgement& judgement) {
     const Moment& later = moments[last];
     if (later.is_restored) begin = last;
     if (!later.is_step || !later.is_judged || later.values.empty()) continue;
-    bool moved = false;
     judgement.Compared();
-    for (size_t each = last; each-- > begin;) {
-      const Moment& earlier = moments[each];
-      const bool is_same = earlier.values == later.values;
-      if (is_same && moved && earlier.step < later.step) {
-        const std::string what = fmt::format(
-            "all trainable parameters are bit for bit what they were at `{}`, from which steps "
-            "had changed them",
-            earlier.key);
-        if (StateDiffers(earlier, later)) {
-          judgement.Found(
-              FindingAt(phase, later.key, "", "returned", {}, what,
-                        {.against = {Against::What::kEarlier, phase.phase, earlier.key}}));
-        } else {
-          judgement.Inconclusive(fmt::format(
-              "at `{}` of phase {} {}; no optimizer's state tells values that were put back from "
-              "steps that lead in a circle",
-              later.key, phase.name(), what));
-        }
-        break;
-      }
-      if (is_same && !moved) continue;  // StepCheck looks at this
-      moved = true;
+    const Moment* earlier = EarlierLike(moments, begin, last);
+    if (earlier == nullptr) continue;
+    const std::string what = fmt::format(
+        "all trainable parameters are bit for bit what they were at `{}`, from which steps had "
+        "changed them",
+        earlier->key);
+    // Steps whose gradients depend on the values alone may come back to them, with their state.
+    const bool may_circle = later.state.empty() || earlier->state == later.state;
+    if (!may_circle && later.unsure.empty()) {
+      judgement.Found(FindingAt(phase, later.key, "", "returned", {}, what,
+                                {.against = {Against::What::kEarlier, phase.phase, earlier->key}}));
+      continue;
     }
+    judgement.Inconclusive(fmt::format(
+        "at `{}` of phase {} {}, but {}", later.key, phase.name(), what,
+        may_circle ? "no state of the optimizer tells that the steps did not lead in a circle"
+                   : later.unsure));
   }
 }
 

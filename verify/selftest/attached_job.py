@@ -1,6 +1,6 @@
 """A job on some ranks with DDP that says nothing of Shardproof: attached_job.py MISTAKE [spawn]
 
-MISTAKE: none, replica, nan, stale, raises, exits; or apart, on four ranks, of which one has no
+MISTAKE: none, replica, nan, stale, put_back, raises, exits; or apart, on four ranks, of which one has no
 model.
 """
 
@@ -44,6 +44,10 @@ def train(rank, group):
     model = nn.parallel.DistributedDataParallel(Net(), process_group=group)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     early = copy.deepcopy(model.state_dict())
+    if MISTAKE == "put_back":
+        optimizer.register_step_post_hook(
+            lambda *_: model.module.first.weight.data.copy_(early["module.first.weight"])
+        )
     torch.manual_seed(1 + rank)
     losses = []
     for step in range(3):

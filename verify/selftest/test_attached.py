@@ -158,6 +158,12 @@ class Mistakes(AttachedTest):
                         str(done))  # fmt: skip
         self.assertIn("at `saved@3.state_dict`", found[0])
 
+    def test_a_weight_that_a_step_does_not_change(self):
+        done, found = self.told("put_back")
+        self.assertEqual(len(found), 1, str(done))
+        self.assertIn("training.steps_act: first.weight at `stepped@1`", found[0])
+        self.assertIn("although the step of AdamW takes", found[0])
+
     def test_with_strict_a_finding_fails_the_job(self):
         self.told("nan", code=1, options=["--strict"])
 

@@ -197,6 +197,77 @@ def test_an_optimizer_of_what_a_wrapper_replaced_is_on_record(job):
     assert followed.records("optimizer") == []
 
 
+# ---- What had to move
+
+
+def stepping(job, make, model=None, **options):
+    """A followed job, its weight before the first step, and a function that takes a step."""
+    torch.manual_seed(0)
+    model = model or nn.Linear(4, 4)
+    followed = job(**options)
+    followed.wrapped(model)
+    optimizer = make(model.parameters())
+    followed.made(optimizer)
+
+    def step(before_it_is_told=lambda: None):
+        for parameter in model.parameters():
+            parameter.grad = torch.randn_like(parameter)
+        followed.before_step(optimizer)
+        optimizer.step()
+        before_it_is_told()
+        followed.after_step(optimizer)
+        optimizer.zero_grad()
+
+    return followed, model, model.weight.detach().clone(), step
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_weight_that_a_step_leaves_as_it_was_is_on_record(job, momentum):
+    followed, model, old, step = stepping(job, lambda p: torch.optim.SGD(p, 0.1, momentum=momentum))
+    step(lambda: model.weight.data.copy_(old))
+    (said,) = followed.records("steps")
+    assert [(each["name"], each["why"]) for each in said["still"]] == [("weight", "due")]
+    assert (said["taken"], said["since"], "unsure" in said) == (1, "ready", False)
+
+
+def test_steps_are_counted_between_two_observations(job):
+    followed, model, old, step = stepping(job, lambda p: torch.optim.AdamW(p), every=3)
+    for _ in range(6):
+        step()
+    followed.saved(model.state_dict())
+    step()
+    followed.ending()
+    found = followed.records("steps")
+    assert [each["taken"] for each in found] == [1, 2, 3, 1]
+    assert [each["since"] for each in found] == ["ready", "stepped@1", "stepped@3", "stepped@6"]
+    assert not any(each["still"] for each in found)
+
+
+def test_values_that_are_put_back_before_the_end_may_be_the_best(job):
+    followed, model, old, step = stepping(job, lambda p: torch.optim.AdamW(p))
+    step()
+    best = model.weight.detach().clone()
+    step()
+    model.weight.data.copy_(best)
+    followed.ending()
+    found = followed.records("steps")
+    assert [each["why"] for each in found[-1]["still"]] == ["due"]
+    assert "the job had ended" in found[-1]["unsure"]
+
+
+def test_what_is_loaded_is_held_against_nothing_earlier(job):
+    followed, model, old, step = stepping(job, lambda p: torch.optim.AdamW(p), stages=(), every=1)
+    step()
+    assert followed.records("steps") == []  # `ready` was not asked for
+    state = copy.deepcopy(model.state_dict())
+    step()
+    assert len(followed.records("steps")) == 1
+    model.load_state_dict(state)
+    followed.loaded(model)
+    step()
+    assert len(followed.records("steps")) == 1
+
+
 # ---- Saves
 
 

@@ -88,6 +88,8 @@ class Moved:
             window = self._steps.since(each)
             for number, group in enumerate(each.param_groups):
                 for parameter in group["params"]:
+                    if not _is_plain(parameter):
+                        continue
                     holder = _Holder(each, number, parameter, window)
                     parts = read.flat.parts.get(id(parameter), [])
                     owned = owners.get(id(parameter)) or [part.own for part in parts]
@@ -271,6 +273,11 @@ def _stuck(name, taken, how) -> dict:
 
 def _undecided(name, why) -> dict:
     return {"name": name, "why": "undecided", "detail": why}
+
+
+def _is_plain(parameter) -> bool:
+    """Whether its values are in memory of its own kind, and not put together from several."""
+    return not hasattr(type(getattr(parameter, "_local_tensor", parameter)), "__tensor_flatten__")
 
 
 def _innermost(optimizer) -> list:

@@ -55,8 +55,10 @@ class Steps:
         ref = weakref.ref(self)
 
         def told(optimizer, arguments, named):
+            if torch.compiler.is_compiling():  # first: a compiler comes no further
+                return
             own = ref()
-            if own is not None and not torch.compiler.is_compiling():
+            if own is not None:
                 own.stepped(optimizer)
 
         handle = register_optimizer_step_post_hook(told)
