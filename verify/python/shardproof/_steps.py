@@ -1,6 +1,5 @@
 """What optimizers did since they were last looked at: how often they stepped, and with what."""
 
-import contextlib
 import dataclasses
 import weakref
 
@@ -107,14 +106,15 @@ class Steps:
 
 
 def _dated(optimizer) -> dict[int, tuple]:
-    found = {}
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            grad = parameter.grad
-            if grad is not None:
-                with contextlib.suppress(RuntimeError, TypeError):  # no version, no reference
-                    found[id(parameter)] = (weakref.ref(grad), grad._version)
-    return found
+    try:
+        return {
+            id(parameter): (weakref.ref(grad), grad._version)
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            if (grad := parameter.grad) is not None
+        }
+    except (RuntimeError, TypeError):  # one has no version, or there is no reference to its kind
+        return {}
 
 
 def _at(values, index, default):
