@@ -273,6 +273,60 @@ def test_optimizers_of_ones_own_are_not_accused(watch):
     assert set(still().values()) == {"undecided"}
 
 
+def test_two_models_in_turn_are_sound(watch):
+    """As of a GAN, or of an ensemble: under the same names, each with an optimizer."""
+    observe, still = watch
+    models = [net(), net()]
+    optimizers = [torch.optim.AdamW(model.parameters()) for model in models]
+    for step in range(1, 9):
+        which = step % 2
+        loss_of(models[which], step // 2).backward()
+        optimizers[which].step()
+        optimizers[which].zero_grad()
+        observe("stepped", model=models[which], optimizer=optimizers[which], step=step)
+        assert not observe.records() or still() == {}
+
+
+def test_a_critic_that_is_observed_more_often_is_sound(watch):
+    observe, still = watch
+    model = nn.ModuleDict({"generator": net(), "critic": net()})
+    optimizers = [torch.optim.RMSprop(each.parameters(), lr=0.01) for each in model.values()]
+    observe("ready", model=model, optimizer=optimizers)
+    for step in range(1, 11):
+        for name, optimizer in zip(model, optimizers):
+            if name == "critic" or step % 5 == 0:
+                loss_of(model[name], step).backward()
+                optimizer.step()
+            optimizer.zero_grad()
+        observe("stepped", model=model, optimizer=optimizers, step=step)
+        assert still() == {}
+    assert [each["taken"] for each in observe.records()] == [1] * 10
+
+
+def test_parts_of_a_tensor_that_is_put_together_are_not_judged(watch):
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    observe, still = watch
+    model = net()
+    value = model[0].weight.detach()
+    model[0].weight = nn.Parameter(TwoTensor(value.clone(), value.clone()))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    observe("ready", model=model, optimizer=optimizer)
+    optimizer.step()
+    observe("stepped", model=model, optimizer=optimizer, step=1)
+    assert still() == {}
+
+
+def test_a_copy_of_an_optimizer_has_nothing_of_ours(watch):
+    observe, still = watch
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    observe("ready", model=model, optimizer=optimizer)
+    other = copy.deepcopy(optimizer)
+    assert not other._optimizer_load_state_dict_post_hooks
+    other.load_state_dict(optimizer.state_dict())
+
+
 # ---- Mistakes
 
 
