@@ -160,16 +160,18 @@ class OneRank(unittest.TestCase):
         options = harness.OptionsKept(["weight"], ("train", "saved@1"))
         rng = harness.RngKept(reference=("train", "saved@1"))
         acts = harness.StepsAct(reference=("train", "ready"))
-        for check in (options, rng, acts):
+        one_acts = harness.StepsAct(["weight"], ("train", "ready"))
+        for check in (options, rng, acts, one_acts):
             check.remember(self.rank, self.model)
         self.assertEqual(self.look(live) + self.look(options) + self.look(rng), "")
         self.assertIn("the step changed no parameter", self.look(acts))
+        self.assertIn("weight it is what it was at `ready`", self.look(one_acts))
         torch.rand(1)
         self.optimizer.param_groups[0]["lr"] = 0.2
         self.assertIn("another state", self.look(rng))
         self.assertEqual(self.look(options), "weight its lr is 0.2, it was 0.1 when saved")
         self.model.weight = torch.nn.Parameter(torch.zeros(2, 2))
-        self.assertEqual(self.look(acts), "")
+        self.assertEqual(self.look(acts) + self.look(one_acts), "")
         self.assertIn("0 times", self.look(live))
         self.assertIn("1 tensors that are not", self.look(harness.OptimizerLive()))
 

@@ -153,7 +153,7 @@ def plan_training(finding, oracle):
         return Plan("OptionsKept", saved)
     if kind == "rng":
         return Plan("RngKept", saved)
-    if kind == "idle":
+    if kind in ("idle", "returned"):
         return Plan("StepsAct", {"reference": (finding["phase"], stage_before(finding))})
     return Plan("Defined")
 
@@ -186,6 +186,7 @@ PLANS = {
     "overlap": "Layout",
     "partial": "Layout",
     "rebuilt": plan_field,
+    "returned": plan_training,
     "rng": plan_training,
     "saved-twice": plan_saved,
     "shape": plan_values,

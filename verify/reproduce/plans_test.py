@@ -38,6 +38,7 @@ FIELDS = {
     "concealed": {"keys": "missing"},
     "invented": {"keys": "unexpected"},
     "idle": {"against": {"what": "earlier", "stage": "ready"}},
+    "returned": {"against": {"what": "earlier", "stage": "ready"}},
     "untied": {"other": "head"},
     "aliased": {"other": "head"},
     "peak": {"limit_bytes": 1000},

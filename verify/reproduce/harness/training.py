@@ -62,13 +62,17 @@ class RngKept(Check):
 
 
 class StepsAct(Check):
-    """A step changes some parameter."""
+    """Steps change these parameters; if none is named, some parameter."""
 
     def remember(self, rank, model):
         rank.remembered = {name: own(one).clone() for name, one in tensors_of(model).items()}
 
     def look(self, rank, model):
-        before = rank.remembered
-        if all(torch.equal(own(one), before[name]) for name, one in tensors_of(model).items()):
-            stage = self.reference[1]
+        before, stage = rank.remembered, self.reference[1]
+        now = {name: own(one) for name, one in tensors_of(model).items()}
+        still = [name for name in now if name in before and torch.equal(now[name], before[name])]
+        for name in self.tensors:
+            if name in still:
+                rank.fail(name, f"it is what it was at `{stage}`: the step did not change it")
+        if not self.tensors and len(still) == len(now):
             rank.fail("", f"nothing is another than at `{stage}`: the step changed no parameter")
