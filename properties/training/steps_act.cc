@@ -110,7 +110,10 @@ class StepCheck {
     AddStale(step);
     if (record != nullptr) return AddRecorded(step, *record);
     // Of a subject the stage itself says that there was a step.
-    is_claimed_ = is_claimed_ || (phase_.facts().trains && HasRate(step.optimizer) &&
+    if (!phase_.facts().trains) return;
+    const bool is_known = step.optimizer != nullptr && step.optimizer->optimizer.has_value();
+    is_unknown_ = is_unknown_ || !is_known;
+    is_claimed_ = is_claimed_ || (is_known && HasRate(step.optimizer) &&
                                   HasRate(step.rank->Stage(before_ + ".optimizer")));
   }
 
@@ -131,6 +134,11 @@ class StepCheck {
                     {.against = {Against::What::kEarlier, phase_.phase, before_}}));
     }
     for (const auto& [name, still] : parameters_) Found(stage_, name, "idle", still);
+    if (!is_unknown_ || changed_ || trainable_.empty()) return;
+    judgement_.Inconclusive(
+        fmt::format("no trainable parameter is at `{}` of phase {} another than at `{}`, and the "
+                    "optimizer, whose rate may be 0, was not observed",
+                    stage_, phase_.name(), before_));
   }
 
  private:
@@ -198,6 +206,7 @@ class StepCheck {
   std::set<std::string> trainable_;
   bool changed_ = false;
   bool is_claimed_ = false;
+  bool is_unknown_ = false;
   Stills parameters_;
   Stills state_;
 };

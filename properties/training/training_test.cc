@@ -185,6 +185,13 @@ TEST(StepsActTest, AStepThatChangesNothingIsSoundWhereItSaysWhy) {
             }).verdict(),
             Verdict::kPass);
   EXPECT_EQ(idle([](StepsEvidence& e) {
+              for (RankEvidence& rank : e.Phase("train").ranks) {
+                std::erase_if(rank.stages,
+                              [](const StageRecord& stage) { return stage.optimizer; });
+              }
+            }).verdict(),
+            Verdict::kInconclusive);
+  EXPECT_EQ(idle([](StepsEvidence& e) {
               for (const RankEvidence& rank : e.Phase("train").ranks) {
                 e.Of(rank.rank, "stepped@2", "stepped@1").taken = 0;
               }
