@@ -228,7 +228,7 @@ TEST(StepsActTest, NamesValuesThatComeBackUnlessStepsLedInACircle) {
   const Finding finding = OnlyFinding(back.evidence, id);
   EXPECT_EQ(finding.kind, "returned");
   EXPECT_EQ(finding.stage, "stepped@4");
-  EXPECT_EQ(finding.facts.against.stage, "saved@2");
+  EXPECT_EQ(finding.facts.against.stage.text(), "saved@2");
 
   StepsEvidence circle;
   returned(circle, "");
