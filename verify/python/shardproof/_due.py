@@ -63,6 +63,7 @@ def is_of_torch(optimizer) -> bool:
     return getattr(step, "__module__", "").startswith("torch.optim.")
 
 
+@torch.no_grad()
 def count(value: torch.Tensor, tensors: dict[str, torch.Tensor], terms_of) -> Due:
     """value: what did not change. terms_of: from pieces of it and of the tensors, flat and on the
     CPU, to the terms of its change."""
