@@ -143,7 +143,9 @@ class _Look:
     def _parameter(self, held, holder) -> dict | None:
         """What there is to say of a parameter that did not change."""
         window, name = holder.window, held.name
-        rate = window.rates[holder.group] if holder.group < len(window.rates) else None
+        if holder.group >= len(window.rates):
+            return None  # the group came after the last step
+        rate = window.rates[holder.group]
         if rate == 0 or not self._was_stepped(name, window):
             return None
         if name not in self._keys and id(holder.parameter) not in window.grads:
