@@ -77,8 +77,7 @@ class Moved:
             if (number := _counter(held, self._writer.states("optimizer"))) is not None
         }
         self._base = _Base(key, step, _known(self._writer.states("model")), of_state, counters)
-        for each in _innermost(optimizer):
-            self._steps.looked_at(each)
+        self._steps.looked_at(_innermost(optimizer))
 
     def _holders(self, read, optimizer) -> dict[str, _Holder]:
         """By name; a parameter that is held twice has none."""
@@ -225,7 +224,7 @@ class _Look:
         before, counter = self._base.counters.get(name), self._counter(name)
         if grad is None or before is None or counter is None or not _is_sound(grad):
             return []
-        if counter == before:
+        if _stands_still(before, counter, window):
             return [_stuck(name, window.taken, "with a gradient")]
         formula = _due.formula_of(holder.optimizer)
         if window.taken != 1 or getattr(formula, "__name__", "") != "_adam":
@@ -254,7 +253,7 @@ class _Look:
             before, now = self._base.counters.get(name), self._counter(name)
             if now is None or not _due.is_of_torch(holder.optimizer):
                 continue
-            if now != before:
+            if before is None or not _stands_still(before, now, window):
                 counted.add(of)
             elif self._is_same(self._base.model, self._model, name) is False:
                 said = _stuck(name, window.taken, "that changed the parameter")
@@ -266,6 +265,12 @@ class _Look:
             for said in every
             if said["name"] not in known
         ]
+
+
+def _stands_still(before, now, window) -> bool:
+    """Whether a counter did not count. That of a state that was made anew may have come again to
+    where it was, in several steps."""
+    return before == now and (window.taken == 1 or now > window.taken)
 
 
 def _stuck(name, taken, how) -> dict:

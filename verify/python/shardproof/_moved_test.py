@@ -303,6 +303,37 @@ def test_a_critic_that_is_observed_more_often_is_sound(watch):
     assert [each["taken"] for each in observe.records()] == [1] * 10
 
 
+def test_state_that_is_made_anew_is_sound(watch):
+    """Every three steps, before or after it is observed."""
+    observe, still = watch
+    for anew in (0, 1):
+        model = net()
+        optimizer = torch.optim.AdamW(model.parameters())
+        observe("ready", model=model, optimizer=optimizer)
+        for step in range(1, 13):
+            loss_of(model, step).backward()
+            optimizer.step()
+            if step % 3 == anew:
+                optimizer.state.clear()
+            if step % 3 == 0:
+                observe("stepped", model=model, optimizer=optimizer, step=step)
+                assert still() == {}
+
+
+def test_two_optimizers_that_are_observed_in_turn_are_sound(watch):
+    observe, still = watch
+    model = net()
+    parts = [list(model[0].parameters()), list(model[2].parameters())]
+    optimizers = [torch.optim.AdamW(each) for each in parts]
+    observe("ready", model=model, optimizer=optimizers[0])
+    for step in range(1, 3):
+        loss_of(model, step).backward()
+        optimizers[0].step()
+    observe("stepped", model=model, optimizer=optimizers[1], step=2)
+    observe("stepped", model=model, optimizer=optimizers[0], step=3)
+    assert observe.records() == []
+
+
 def test_parts_of_a_tensor_that_is_put_together_are_not_judged(watch):
     from torch.testing._internal.two_tensor import TwoTensor
 

@@ -63,21 +63,26 @@ class Steps:
         handle = register_optimizer_step_post_hook(told)
         weakref.finalize(self, handle.remove)
 
-    def looked_at(self, optimizer):
-        """From now on it is counted what it does."""
-        if not isinstance(optimizer, torch.optim.Optimizer):
+    def looked_at(self, optimizers):
+        """From now on it is counted what these do, and what others do is not known."""
+        self._windows = weakref.WeakKeyDictionary()
+        for optimizer in optimizers:
+            if isinstance(optimizer, torch.optim.Optimizer):
+                self._windows[optimizer] = Window()
+                self._watch_loads(optimizer)
+
+    def _watch_loads(self, optimizer):
+        if optimizer in self._hooked:
             return
-        if optimizer not in self._hooked:
-            self._hooked.add(optimizer)
-            ref = weakref.ref(self)
+        self._hooked.add(optimizer)
+        ref = weakref.ref(self)
 
-            def loaded(optimizer):
-                own = ref()
-                if own is not None:
-                    own._windows.pop(optimizer, None)
+        def loaded(optimizer):
+            own = ref()
+            if own is not None:
+                own._windows.pop(optimizer, None)
 
-            optimizer.register_load_state_dict_post_hook(loaded)
-        self._windows[optimizer] = Window()
+        optimizer.register_load_state_dict_post_hook(loaded)
 
     def since(self, optimizer) -> Window | None:
         """None if it was not looked at before, or its state was loaded since."""
