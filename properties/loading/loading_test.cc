@@ -27,9 +27,14 @@ const Property* Registered(const std::string& id) { return SelectProperties({id}
 /// Whether it states that it judges what sound evidence does not have: nothing is injected there,
 /// no step is taken, nothing is on a device, and the reference claims nothing.
 bool NeedsMore(const Property& property) {
+  const auto only_steps = [](const Reading& reading) {
+    return std::all_of(reading.phases.begin(), reading.phases.end(),
+                       [](Phase phase) { return FactsOf(phase).trains; });
+  };
   const auto& capabilities = property.capabilities;
   return property.case_needs != "{}" || property.only_subjects ||
          property.judged_on == JudgedOn::kDevice ||
+         std::all_of(property.reads.begin(), property.reads.end(), only_steps) ||
          std::find(capabilities.begin(), capabilities.end(), "train") != capabilities.end();
 }
 

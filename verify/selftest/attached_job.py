@@ -1,7 +1,7 @@
 """A job on some ranks with DDP that says nothing of Shardproof: attached_job.py MISTAKE [spawn]
 
-MISTAKE: none, replica, nan, stale, put_back, raises, exits; or on four ranks, of which one has no
-model.
+MISTAKE: none, replica, nan, stale, put_back, raises, exits; or apart, on four ranks, of which one
+has no model.
 """
 
 import copy
