@@ -3,18 +3,13 @@
 
 #include <set>
 
+#include "verify/case/axes.h"
 #include "verify/verdict/expectation.h"
 #include "verify/verdict/locate.h"
 #include "verify/verdict/select.h"
 
 namespace shardproof::checkpoint::reshard {
 namespace {
-
-int64_t WorldSizeOf(const std::vector<AxisCase>& mesh) {
-  int64_t size = 1;
-  for (const AxisCase& axis : mesh) size *= axis.size;
-  return size;
-}
 
 void CheckTensor(const Evidence& evidence, const PhaseEvidence& resume, const PhaseEvidence* values,
                  const std::string& name, Judgement& judgement) {
@@ -53,7 +48,7 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& resume, const Ph
 void Check(const Evidence& evidence, Judgement& judgement) {
   const PhaseEvidence* resume = PhaseToJudge(evidence, Phase::kResume, judgement);
   if (resume == nullptr) return;
-  const int64_t world_size = WorldSizeOf(evidence.test_case.resume_mesh);
+  const int64_t world_size = RanksOf(evidence.test_case.resume_mesh);
   if (!evidence.test_case.resume_mesh.empty() && resume->WorldSize() != world_size) {
     judgement.Inconclusive(fmt::format("phase resume has {} ranks, the case's resume_mesh has {}",
                                        resume->WorldSize(), world_size));

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "verify/case/axes.h"
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
@@ -155,8 +156,7 @@ void AddEnd(const RankEvidence& rank, std::vector<Failure>& failures) {
 
 /// Ranks that should be there and left nothing, or are there twice.
 void AddAbsent(const PhaseEvidence& phase, std::vector<Failure>& failures) {
-  int64_t world_size = 1;
-  for (const AxisCase& axis : phase.mesh) world_size *= axis.size;
+  int64_t world_size = RanksOf(phase.mesh);
   std::map<int64_t, int> seen;
   for (const RankEvidence& rank : phase.ranks) {
     ++seen[rank.rank];

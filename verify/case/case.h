@@ -24,6 +24,9 @@ inline constexpr int64_t kRanksMax = 1024;
 struct AxisCase {
   std::string name;  ///< "dp_shard", "dp_replicate", "tp", "ep"
   int64_t size = 1;  ///< ranks, >= 1
+  /// Axes of the same mesh that it is laid over, whose ranks it divides; none: it multiplies the
+  /// world. See verify/case/axes.h.
+  std::vector<std::string> over = {};
 
   bool operator==(const AxisCase&) const = default;
 };
@@ -157,7 +160,7 @@ struct Case {
   uint64_t seed = 0;
   std::string subject = "reference";
   ModelCase model;
-  std::vector<AxisCase> mesh;                ///< 1-D for now: {"dp_shard", world size}
+  std::vector<AxisCase> mesh;                ///< as verify/case/axes.h reads it
   std::string strategy = "rank0-broadcast";  ///< or "plain"
   /// Of the reference: "gloo", ranks are processes; "sim", they are threads of one process, in an
   /// order that follows from `seed`.

@@ -1,11 +1,13 @@
 // What a Case must satisfy beyond the type of each field.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
 #include <tuple>
 #include <unordered_map>
 
+#include "verify/case/axes.h"
 #include "verify/case/case_json.h"
 
 namespace shardproof {
@@ -36,9 +38,21 @@ std::string NameFault(const std::string& name) {
   return "";
 }
 
-/// \param is_subject  its axes may have any names
-int64_t CheckMesh(const std::vector<AxisCase>& mesh, const std::string& pointer, bool is_subject,
-                  Complaint& complaint) {
+void CheckLaidOver(const std::vector<AxisCase>& mesh, const AxisCase& axis,
+                   const std::string& pointer, bool is_subject, Complaint& complaint) {
+  const std::string fault = AxisFault(mesh, axis);
+  if (!fault.empty()) {
+    complaint.Say(pointer, fault);
+  } else if (!is_subject) {
+    complaint.Say(pointer, fmt::format("axis {} is laid over {}, which only subjects can have: "
+                                       "each axis of the reference multiplies the world",
+                                       axis.name, fmt::join(axis.over, " and ")));
+  }
+}
+
+/// \param is_subject  its axes may have any names, and be laid over others
+void CheckMesh(const std::vector<AxisCase>& mesh, const std::string& pointer, bool is_subject,
+               Complaint& complaint) {
   const NameTable& known = KnownAxes();
   int64_t ranks = 1;
   std::set<std::string> names;
@@ -52,14 +66,17 @@ int64_t CheckMesh(const std::vector<AxisCase>& mesh, const std::string& pointer,
     if (!names.insert(name).second) {
       complaint.Say(at + "/name", fmt::format("axis \"{}\" is given twice", name));
     }
+    if (!mesh[i].over.empty()) {
+      CheckLaidOver(mesh, mesh[i], at + "/over", is_subject, complaint);
+      continue;
+    }
     if (__builtin_mul_overflow(ranks, mesh[i].size, &ranks) || ranks > kRanksMax) {
       complaint.Say(pointer, fmt::format("expected a product of sizes of at most {} ranks, found "
                                          "more at axis {}",
-                                         kRanksMax, i));
-      return 0;
+                                         kRanksMax, name));
+      return;
     }
   }
-  return ranks;
 }
 
 void CheckKindOfRope(const RopeCase& rope, const std::string& at, Complaint& complaint) {
@@ -346,12 +363,6 @@ std::vector<int64_t> Case::SavedSteps() const {
   return saved;
 }
 
-int64_t Case::WorldSize() const {
-  int64_t ranks = 1;
-  for (const AxisCase& axis : mesh) {
-    if (__builtin_mul_overflow(ranks, axis.size, &ranks)) return 0;
-  }
-  return ranks;
-}
+int64_t Case::WorldSize() const { return RanksOf(mesh); }
 
 }  // namespace shardproof

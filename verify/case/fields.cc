@@ -54,18 +54,21 @@ const FieldTable<Case> kCaseFields = {
       .shrink = FieldShrink::kElsewhere}},
     {&Case::mesh,
      {.name = "mesh",
-      .doc = "The ranks; the product of the sizes is the world size, at most 1024. Axis names "
-             "differ.",
+      .doc = "The ranks; the product of the sizes of all axes that are not laid over others is "
+             "the world size, at most 1024. Axis names differ.",
       .required = true,
       .schema = R"({"minItems": 1})",
       .draw = kByHandForAll,
       .shrink = FieldShrink::kByHand,
       .option = {.name = "--mesh",
-                 .help = "Ranks as a mesh: dp_replicate=2,dp_shard=2, or 2x2 for the same; 2x2x2 "
-                         "adds a third axis, tp. In the reference, dp_shard cuts dim 0 of each "
-                         "parameter, tp cuts as tensor parallelism does, ep gives each rank whole "
-                         "experts, and dp_replicate and cp (context parallelism) hold replicas; pp "
-                         "(pipeline stages) and names of your own are for subjects",
+                 .help =
+                     "Ranks as a mesh: dp_replicate=2,dp_shard=2, or 2x2 for the same; 2x2x2 "
+                     "adds a third axis, tp. In the reference, dp_shard cuts dim 0 of each "
+                     "parameter, tp cuts as tensor parallelism does, ep gives each rank whole "
+                     "experts, and dp_replicate and cp (context parallelism) hold replicas; pp "
+                     "(pipeline stages) and names of your own are for subjects. So is an axis that "
+                     "is laid over others and divides their ranks: dp_shard=4,ep=2@dp_shard, "
+                     "or ep=4@dp_shard+cp",
                  .type_name = "MESH",
                  .group = OptionGroup::kRanks,
                  .by_hand = true}}},

@@ -339,6 +339,13 @@ const FieldTable<AxisCase> kAxisFields = {
       .doc = "Ranks along this axis.",
       .required = true,
       .integers = {1, kRanksMax},
+      .draw = kWithWhole}},
+    {&AxisCase::over,
+     {.name = "over",
+      .doc = "Of a subject: names of other axes of the mesh. This one does not multiply the world "
+             "but divides the ranks of these, as ep over dp_shard does; it is the inner part, and "
+             "what is left of them the outer one. None: it multiplies the world.",
+      .left_out_as_usual = true,
       .draw = kWithWhole}}};
 
 const FieldTable<FaultCase> kFaultFields = {

@@ -75,8 +75,8 @@ TEST(Fields, EveryMemberOfAModelAndItsPartsHasARow) {
   const auto& [key, stored_shape] = s;
   ExpectRows(StoredFields(), s, {&key, &stored_shape});
   const AxisCase a;
-  const auto& [axis, size] = a;
-  ExpectRows(AxisFields(), a, {&axis, &size});
+  const auto& [axis, size, over] = a;
+  ExpectRows(AxisFields(), a, {&axis, &size, &over});
   const FaultCase f;
   const auto& [id, where] = f;
   ExpectRows(FaultFields(), f, {&id, &where});

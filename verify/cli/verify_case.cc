@@ -40,13 +40,27 @@ Result<int64_t> WorldFrom(const std::optional<int64_t>& asked) {
   return asked.value_or(started.value_or(4));
 }
 
-/// "dp_replicate=2,dp_shard=2"; or "2x2", which names the axes so. Sizes are checked with the Case.
+/// "2", or "2@dp_shard+cp" of an axis that is laid over others. \returns whether it is that.
+bool ParseAxis(const std::string& text, AxisCase& axis) {
+  const size_t at = text.find('@');
+  const std::string size = text.substr(0, at);
+  const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), axis.size);
+  if (error != std::errc() || end != size.data() + size.size()) return false;
+  if (at == std::string::npos) return true;
+  if (text.back() == '@' || text.back() == '+') return false;
+  std::istringstream names(text.substr(at + 1));
+  for (std::string name; std::getline(names, name, '+');) axis.over.push_back(name);
+  return std::find(axis.over.begin(), axis.over.end(), "") == axis.over.end();
+}
+
+/// "dp_replicate=2,dp_shard=2"; or "2x2", which names the axes so. What is said is checked with the
+/// Case.
 Result<std::vector<AxisCase>> ParseMesh(const char* option, const std::string& text) {
   const auto complain = [&] {
     return BadInput(
         fmt::format("{} {}: expected AXIS=RANKS,... such as "
                     "dp_replicate=2,dp_shard=2, or 2x2 for the same, or 2x2x2 with a "
-                    "third axis, tp",
+                    "third axis, tp; AXIS=RANKS@AXIS+... is laid over other axes",
                     option, text));
   };
   const bool named = text.find('=') != std::string::npos;
@@ -60,9 +74,8 @@ Result<std::vector<AxisCase>> ParseMesh(const char* option, const std::string& t
     const size_t equals = part.find('=');
     if (named != (equals != std::string::npos)) return complain();
     if (named) axis.name = part.substr(0, equals);
-    const std::string size = named ? part.substr(equals + 1) : part;
-    const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), axis.size);
-    if (error != std::errc() || end != size.data() + size.size()) return complain();
+    if (!ParseAxis(named ? part.substr(equals + 1) : part, axis)) return complain();
+    if (!named && !axis.over.empty()) return complain();
     mesh.push_back(std::move(axis));
   }
   if (!named) {
@@ -204,8 +217,20 @@ void SetAsGiven(const Texts& texts, const FieldOfCase& field) {
   }
 }
 
+/// "axis tp: " where a pointer is to the size of one, which its index alone would not tell.
+std::string AxisAt(const std::string& pointer, const Case& test_case) {
+  for (const auto& [field, mesh] :
+       {std::pair("/mesh/", &test_case.mesh), {"/resume_mesh/", &test_case.resume_mesh}}) {
+    for (size_t i = 0; i < mesh->size(); ++i) {
+      if (pointer == fmt::format("{}{}/size", field, i)) return "axis " + (*mesh)[i].name + ": ";
+    }
+  }
+  return "";
+}
+
 /// What is wrong with a field of the case, in the words of the option that set it.
-Error ByOption(const VerifyArguments& arguments, const Complaint& complaint) {
+Error ByOption(const VerifyArguments& arguments, const Case& test_case,
+               const Complaint& complaint) {
   const auto is_of = [&, &where = complaint.pointer()](const std::string& field) {
     return where == field || where.starts_with(field + "/");
   };
@@ -216,7 +241,8 @@ Error ByOption(const VerifyArguments& arguments, const Complaint& complaint) {
   for (const FieldOfCase& field : FieldsOf(plain)) {
     if (arguments.IsGiven(field.path) && is_of("/" + field.path)) option = field.row->option.name;
   }
-  return BadInput(option.empty() ? complaint.text() : option + ": " + complaint.what());
+  const std::string axis = AxisAt(complaint.pointer(), test_case);
+  return BadInput(option.empty() ? complaint.text() : option + ": " + axis + complaint.what());
 }
 
 /// What the case is before options change it: a case file, that of a bug, or nothing yet.
@@ -287,7 +313,7 @@ Result<Case> CaseFrom(const VerifyArguments& arguments) {
   // Through the codec, so that an option is checked as a case file is.
   Complaint complaint;
   SP_ASSIGN(Case checked, ParseCase(CaseToJson(test_case), complaint));
-  if (!complaint.ok()) return ByOption(arguments, complaint);
+  if (!complaint.ok()) return ByOption(arguments, test_case, complaint);
   return checked;
 }
 

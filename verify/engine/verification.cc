@@ -138,8 +138,11 @@ std::string Run::WhyNot(const PhasePlan& plan) const {
 }
 
 Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
-  phase = {
-      .phase = plan.phase, .strategy = plan.strategy, .mesh = plan.mesh, .skipped = WhyNot(plan)};
+  phase = {.phase = plan.phase,
+           .strategy = plan.strategy,
+           .mesh = plan.mesh,
+           .laid_over = plan.laid_over,
+           .skipped = WhyNot(plan)};
   if (!phase.skipped.empty()) return Ok();
   if (plan.saves && SavedBy(plan.phase) == options_.save_to) {
     // A second launch finds the first one's steps, which it saves anew.

@@ -259,7 +259,8 @@ struct RankEvidence {
 struct PhaseEvidence {
   Phase phase = Phase::kValues;
   std::string strategy;
-  std::vector<AxisCase> mesh;
+  std::vector<AxisCase> mesh;                 ///< the axes that multiply to the world
+  std::vector<AxisCase> laid_over = {};       ///< those that are laid over some of them
   std::string skipped;                        ///< why this phase did not run, or empty
   std::vector<std::string> saved_files = {};  ///< names in the checkpoint that it left, sorted
   std::vector<RankEvidence> ranks;

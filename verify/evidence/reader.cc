@@ -55,6 +55,7 @@ PhaseEvidence ReadPhase(const JsonValue& value, const std::string& pointer, Comp
   CheckMode(fields, phase.phase, complaint);
   fields.Required("strategy", phase.strategy);
   phase.mesh = ParseAxes(fields, "mesh");
+  if (fields.Known("laid_over")) phase.laid_over = ParseLaidOver(fields, "laid_over", phase.mesh);
   fields.Optional("skipped", phase.skipped);
   fields.Optional("saved_files", phase.saved_files);
   int64_t world_size = 0;
@@ -114,14 +115,16 @@ json PhaseToJson(const PhaseEvidence& phase) {
   for (const RankEvidence& rank : phase.ranks) {
     ranks.push_back({{"rank", rank.rank}, {"exit", rank.exit}, {"stderr_tail", rank.stderr_tail}});
   }
-  return {{"name", phase.name()},
-          {"mode", NameOf(phase.facts().mode)},
-          {"strategy", phase.strategy},
-          {"mesh", AxesToJson(phase.mesh)},
-          {"skipped", phase.skipped},
-          {"saved_files", phase.saved_files},
-          {"world_size", phase.ranks.size()},
-          {"ranks", ranks}};
+  json out = {{"name", phase.name()},
+              {"mode", NameOf(phase.facts().mode)},
+              {"strategy", phase.strategy},
+              {"mesh", AxesToJson(phase.mesh)},
+              {"skipped", phase.skipped},
+              {"saved_files", phase.saved_files},
+              {"world_size", phase.ranks.size()},
+              {"ranks", ranks}};
+  if (!phase.laid_over.empty()) out["laid_over"] = AxesToJson(phase.laid_over);
+  return out;
 }
 
 }  // namespace

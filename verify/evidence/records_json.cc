@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "verify/case/axes.h"
+
 namespace shardproof {
 namespace {
 
@@ -186,17 +188,42 @@ TensorDescriptor ParseDescriptor(FieldReader& fields) {
   return d;
 }
 
+namespace {
+
+AxisCase ParseAxis(const JsonValue& value, const std::string& pointer, Complaint& complaint,
+                   bool is_laid_over) {
+  AxisCase axis;
+  FieldReader fields(value, pointer, complaint);
+  fields.Required("name", axis.name);
+  fields.Required("size", axis.size, 1, kRecordedRanksMax);
+  if (is_laid_over) fields.Required("over", axis.over);
+  fields.Finish();
+  return axis;
+}
+
+}  // namespace
+
 std::vector<AxisCase> ParseAxes(FieldReader& fields, const char* name) {
   std::vector<AxisCase> axes;
   ForEach(fields, name, [&](const JsonValue& value, const std::string& pointer) {
-    AxisCase axis;
-    FieldReader of_axis(value, pointer, fields.complaint());
-    of_axis.Required("name", axis.name);
-    of_axis.Required("size", axis.size, 1, kRecordedRanksMax);
-    of_axis.Finish();
-    axes.push_back(std::move(axis));
+    axes.push_back(ParseAxis(value, pointer, fields.complaint(), /*is_laid_over=*/false));
   });
   return axes;
+}
+
+std::vector<AxisCase> ParseLaidOver(FieldReader& fields, const char* name,
+                                    const std::vector<AxisCase>& mesh) {
+  std::vector<AxisCase> axes;
+  ForEach(fields, name, [&](const JsonValue& value, const std::string& pointer) {
+    AxisCase axis = ParseAxis(value, pointer, fields.complaint(), /*is_laid_over=*/true);
+    if (!fields.ok()) return;
+    const std::string fault = axis.over.empty()
+                                  ? fmt::format("axis {} is laid over no axis", axis.name)
+                                  : AxisFault(mesh, axis);
+    if (!fault.empty()) fields.complaint().Say(pointer, fault);
+    axes.push_back(std::move(axis));
+  });
+  return fields.ok() ? axes : std::vector<AxisCase>();
 }
 
 MeshRecord ParseMeshRecord(FieldReader& fields) {

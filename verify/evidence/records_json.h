@@ -28,6 +28,10 @@ GroupsRecord ParseGroupsRecord(FieldReader& fields);
 /// Axes of any names: those of a case are fewer.
 std::vector<AxisCase> ParseAxes(FieldReader& fields, const char* name);
 
+/// Axes that are laid over some of `mesh`, which they divide.
+std::vector<AxisCase> ParseLaidOver(FieldReader& fields, const char* name,
+                                    const std::vector<AxisCase>& mesh);
+
 /// All but storage_bytes and committed_bytes, which are measures.
 /// \param id  of the state's descriptor as it is in the file.
 std::string StateLine(const std::string& name, const TensorState& state, int64_t id);

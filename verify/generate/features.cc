@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "verify/case/axes.h"
 #include "verify/case/fields.h"
 #include "verify/case/names.h"
 
@@ -23,12 +24,6 @@ int64_t Elements(const TensorCase& tensor) {
   int64_t elements = 1;
   for (const int64_t size : tensor.shape) elements *= size;
   return elements;
-}
-
-int64_t RanksOf(const std::vector<AxisCase>& mesh) {
-  Case sized;
-  sized.mesh = mesh;
-  return sized.WorldSize();
 }
 
 bool IsUneven(const Case& c, const TensorCase& tensor) {

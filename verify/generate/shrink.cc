@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "verify/case/axes.h"
 #include "verify/case/case_json.h"
 #include "verify/case/fields.h"
 #include "verify/case/names.h"
@@ -65,24 +66,34 @@ void DropTensors(Simplifier& to) {
   }
 }
 
+/// The mesh without an axis, and without those that are laid over it.
+std::vector<AxisCase> Without(std::vector<AxisCase> mesh, const std::string& name) {
+  std::erase_if(mesh, [&](const AxisCase& axis) {
+    return axis.name == name ||
+           std::find(axis.over.begin(), axis.over.end(), name) != axis.over.end();
+  });
+  return mesh;
+}
+
 /// Fewer axes and smaller ones.
 std::vector<std::vector<AxisCase>> SimplerMeshes(const std::vector<AxisCase>& mesh) {
   std::vector<std::vector<AxisCase>> simpler;
-  int64_t ranks = 1;
-  for (const AxisCase& axis : mesh) ranks *= axis.size;
+  const int64_t ranks = RanksOf(mesh);
   for (const int64_t size : {1, 2, 3}) {
     const bool is_it = mesh.size() == 1 && mesh[0].name == "dp_shard";
     if (size < ranks || (size == ranks && !is_it)) simpler.push_back({{"dp_shard", size}});
   }
   for (size_t i = 0; i < mesh.size(); ++i) {
-    auto without = mesh;
-    without.erase(without.begin() + static_cast<std::ptrdiff_t>(i));
+    const auto without = Without(mesh, mesh[i].name);
     if (!without.empty()) simpler.push_back(without);
     for (const int64_t size : {int64_t{1}, int64_t{2}, mesh[i].size / 2, mesh[i].size - 1}) {
       if (size < 1 || size >= mesh[i].size) continue;
       auto smaller = mesh;
       smaller[i].size = size;
-      simpler.push_back(smaller);
+      const bool fits = std::all_of(smaller.begin(), smaller.end(), [&](const AxisCase& axis) {
+        return AxisFault(smaller, axis).empty();
+      });
+      if (fits) simpler.push_back(smaller);
     }
   }
   return simpler;

@@ -40,6 +40,21 @@ TEST(SimplerCases, AreValidAndOther) {
   }
 }
 
+TEST(SimplerCases, OfAnAxisThatIsLaidOverOthersAreValid) {
+  Case from = GenerateCase({}, 4, 1);
+  from.subject = "s.py";
+  from.transport = "gloo";
+  from.faults.clear();
+  from.resume_mesh.clear();
+  from.mesh = {{"dp_shard", 4}, {"tp", 2}, {"ep", 4, {"dp_shard", "tp"}}};
+  const auto smallest = [&](const auto& wanted) { return Smallest(from, wanted).mesh; };
+  const auto has_ep = [](const Case& c) { return !c.mesh.empty() && !c.mesh.back().over.empty(); };
+  EXPECT_EQ(smallest([](const Case&) { return true; }), (std::vector<AxisCase>{{"dp_shard", 1}}));
+  EXPECT_EQ(smallest(has_ep),
+            (std::vector<AxisCase>{{"dp_shard", 1}, {"tp", 1}, {"ep", 1, {"dp_shard", "tp"}}}));
+  for (const Case& simpler : SimplerCases(from)) EXPECT_TRUE(ParseCase(CaseToJson(simpler)).ok());
+}
+
 /// A generated case; now and then with what no generated case has, though a row says how it
 /// shrinks.
 Case CaseToShrink(uint64_t index) {

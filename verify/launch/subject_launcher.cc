@@ -56,6 +56,7 @@ json OrderForProgram(const PhaseRun& run) {
           {"mode", NameOf(run.phase.facts().mode)},
           {"strategy", run.phase.strategy},
           {"mesh", AxesToJson(run.phase.mesh)},
+          {"laid_over", AxesToJson(run.phase.laid_over)},
           {"world_size", run.phase.WorldSize()},
           {"saves", run.phase.saves},
           {"resumes", run.phase.facts().resumes.has_value()},

@@ -4,16 +4,13 @@
 #include <functional>
 #include <utility>
 
+#include "verify/case/axes.h"
 #include "verify/case/names.h"
 #include "verify/fault/fault.h"
 
 namespace shardproof {
 
-int64_t PhasePlan::WorldSize() const {
-  int64_t world = 1;
-  for (const AxisCase& axis : mesh) world *= axis.size;
-  return world;
-}
+int64_t PhasePlan::WorldSize() const { return RanksOf(mesh); }
 
 namespace {
 
@@ -36,9 +33,11 @@ bool IsOfTraining(const Case& test_case, const Cannot& cannot) {
 /// What the table says of a phase, for this Case.
 PhasePlan Planned(Phase phase, const Case& test_case, const Cannot& cannot) {
   const PhaseFacts& facts = FactsOf(phase);
+  const auto& mesh = facts.on_resume_mesh ? test_case.resume_mesh : test_case.mesh;
   return {.phase = phase,
           .strategy = facts.is_plain ? kPlainStrategy : test_case.strategy,
-          .mesh = facts.on_resume_mesh ? test_case.resume_mesh : test_case.mesh,
+          .mesh = WorldAxes(mesh),
+          .laid_over = LaidOver(mesh),
           .armed = facts.may_be_struck && phase == StruckPhase(test_case, cannot),
           .saves = facts.saves && !cannot.contains("save"),
           .trains = facts.trains};

@@ -14,10 +14,11 @@ namespace shardproof {
 struct PhasePlan {
   Phase phase = Phase::kValues;
   std::string strategy = {};
-  std::vector<AxisCase> mesh = {};
-  bool armed = false;   ///< faults strike here
-  bool saves = false;   ///< saves a checkpoint, and in a values run restores it
-  bool trains = false;  ///< takes the Case's optimizer steps
+  std::vector<AxisCase> mesh = {};       ///< the axes that multiply to the world
+  std::vector<AxisCase> laid_over = {};  ///< those that are laid over some of them
+  bool armed = false;                    ///< faults strike here
+  bool saves = false;                    ///< saves a checkpoint, and in a values run restores it
+  bool trains = false;                   ///< takes the Case's optimizer steps
   /// The phase that was struck: this one saves where that has saved, whatever it left there.
   std::optional<Phase> follows = {};
 

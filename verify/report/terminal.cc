@@ -5,6 +5,7 @@
 #include <map>
 
 #include "src/text/printable.h"
+#include "verify/case/axes.h"
 #include "verify/report/report.h"
 
 namespace shardproof {
@@ -63,14 +64,6 @@ class Terminal {
   const TerminalStyle style_;
   std::string out_;
 };
-
-std::string MeshText(const std::vector<AxisCase>& mesh) {
-  std::string text;
-  for (const AxisCase& axis : mesh) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : " x ", axis.name, axis.size);
-  }
-  return text;
-}
 
 /// "fsdp2" for .../fsdp2.py
 std::string SubjectName(const std::string& subject) {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <set>
 
+#include "verify/case/axes.h"
+
 namespace shardproof {
 namespace {
 
@@ -16,21 +18,46 @@ const RankEvidence* FindRank(const PhaseEvidence& phase, int64_t rank) {
   return nullptr;
 }
 
+/// The axes that a rank has a coordinate on: those of the mesh; of one that is laid over some, it
+/// and what it leaves of them.
+std::vector<AxisCase> AxesOf(const PhaseEvidence& phase) {
+  std::vector<AxisCase> axes = phase.mesh;
+  for (const AxisCase& axis : phase.laid_over) {
+    axes.push_back(RestOf(phase.mesh, axis));
+    axes.push_back(axis);
+  }
+  return axes;
+}
+
+/// One for each of AxesOf; none if the rank did not say them.
+std::vector<int64_t> CoordinatesOf(const PhaseEvidence& phase, const RankEvidence& rank) {
+  if (rank.coordinates.size() < phase.mesh.size()) return {};
+  std::vector<int64_t> all(rank.coordinates.begin(),
+                           rank.coordinates.begin() + static_cast<long>(phase.mesh.size()));
+  for (const AxisCase& axis : phase.laid_over) {
+    const auto [rest, own] = CoordinatesOver(phase.mesh, rank.coordinates, axis);
+    all.insert(all.end(), {rest, own});
+  }
+  return all;
+}
+
 /// The mesh coordinates that all of these ranks have: ", all dp_shard coordinate 3". Others may
 /// have them too, and they still narrow the search.
 std::string SharedCoordinates(const PhaseEvidence& phase, const std::vector<int64_t>& ranks) {
+  const std::vector<AxisCase> axes = AxesOf(phase);
+  std::vector<std::set<int64_t>> seen(axes.size());
+  for (const int64_t rank : ranks) {
+    const RankEvidence* evidence = FindRank(phase, rank);
+    const auto coordinates =
+        evidence == nullptr ? std::vector<int64_t>() : CoordinatesOf(phase, *evidence);
+    if (coordinates.empty()) return "";
+    for (size_t i = 0; i < axes.size(); ++i) seen[i].insert(coordinates[i]);
+  }
   std::string shared;
-  for (size_t axis = 0; axis < phase.mesh.size(); ++axis) {
-    std::set<int64_t> values;
-    for (const int64_t rank : ranks) {
-      const RankEvidence* evidence = FindRank(phase, rank);
-      if (evidence == nullptr || evidence->coordinates.size() <= axis) return "";
-      values.insert(evidence->coordinates[axis]);
-    }
-    if (values.size() == 1 && phase.mesh[axis].size > 1) {
-      shared += fmt::format("{}{} coordinate {}", shared.empty() ? ", all " : " and ",
-                            phase.mesh[axis].name, *values.begin());
-    }
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (seen[i].size() != 1 || axes[i].size < 2) continue;
+    shared += fmt::format("{}{} coordinate {}", shared.empty() ? ", all " : " and ", axes[i].name,
+                          *seen[i].begin());
   }
   return shared;
 }

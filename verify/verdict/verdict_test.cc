@@ -139,6 +139,10 @@ TEST(ScopeTest, NamesRanksAndWhatTheyShare) {
   EXPECT_EQ(ScopeLine(phase, {5}), "rank 5 of 64");
   EXPECT_EQ(ScopeLine(phase, {3, 11, 19, 27, 35}), "5 of 64 ranks, all dp_shard coordinate 3");
   EXPECT_EQ(ScopeLine(phase, {1, 10}), "ranks 1, 10 of 64");
+  phase.laid_over = {{"ep", 2, {"dp_shard"}}};
+  EXPECT_EQ(ScopeLine(phase, {1, 11}), "ranks 1, 11 of 64, all ep coordinate 1");
+  EXPECT_EQ(ScopeLine(phase, {2, 3}),
+            "ranks 2, 3 of 64, all dp_replicate coordinate 0 and dp_shard_mod_ep coordinate 1");
   EXPECT_EQ(HostsOf(phase, {1, 2, 9}), (std::vector<std::string>{"node0", "node1"}));
   EXPECT_EQ(ListSome({"a", "b", "c"}, 2), "a, b and 1 more");
 }

@@ -7,13 +7,13 @@ or from what the caller of `check` says of plain tensors.
 
 import dataclasses
 import fnmatch
-import math
 from collections.abc import Mapping
 
 import torch
 import torch.distributed as dist
 
 from ._layout import Placement
+from ._mesh import LaidOver, divided, rest_of
 
 try:
     from torch.distributed.device_mesh import DeviceMesh
@@ -58,11 +58,13 @@ def dist_rank() -> int:
 
 
 class Axes:
-    """A mesh of ranks: for each named axis the groups of ranks along it."""
+    """A mesh of ranks: for each named axis the groups of ranks along it. names: of the axes that
+    multiply to the world; axes that are laid over some of them have groups as well."""
 
     def __init__(self, groups: dict[str, tuple[tuple[int, ...], ...]], rank: int):
         self.names = tuple(groups)
-        self._groups = groups
+        self._groups = dict(groups)
+        self._laid_over: list[tuple[frozenset[str], tuple[str, ...]]] = []
         self._rank = rank
         self._reached: dict[tuple[str, ...], tuple[int, ...]] = {}  # asked for every tensor
         self.ranks: set[int] = set()
@@ -72,10 +74,38 @@ class Axes:
             if len(set(ranks)) != len(ranks):
                 raise ValueError(f"axis {axis}: a rank is in two of its groups: {of_axis}")
 
+    def lay_over(self, below, groups: dict[str, tuple[tuple[int, ...], ...]]):
+        """below: axes that these ones together take the place of."""
+        self._laid_over.append((frozenset(below), tuple(groups)))
+        self._groups.update(groups)
+
+    def view(self, names) -> tuple[str, ...]:
+        """All axes of the mesh as it is where these names are axes of it.
+
+        \\raises ValueError if some are unknown, or one divides another.
+        """
+        if unknown := [name for name in names if name not in self._groups]:
+            known = ", ".join(self._groups)
+            raise ValueError(f"there is no axis {unknown[0]!r}: the mesh has {known}")
+        gone, put = set(), []
+        for below, own in self._laid_over:
+            if named := [name for name in own if name in names]:
+                if both := gone & below or below & {*names}:
+                    raise ValueError(f"axis {named[0]} divides {min(both)}: only one can be named")
+                gone |= below
+                put += own
+        return (*(axis for axis in self.names if axis not in gone), *put)
+
+    def has(self, names) -> bool:
+        """Whether view() takes these names."""
+        try:
+            return bool(self.view(names))
+        except ValueError:
+            return False
+
     def group(self, axis: str) -> tuple[int, ...]:
         """This rank's group along an axis, in the order of coordinates."""
-        if axis not in self._groups:
-            raise ValueError(f"there is no axis {axis!r}: the mesh has {', '.join(self.names)}")
+        self.view([axis])
         for group in self._groups[axis]:
             if self._rank in group:
                 return group
@@ -104,10 +134,13 @@ class Axes:
 
 
 def axes_of(mesh, rank: int) -> Axes:
-    """mesh: a DeviceMesh with names, or {axis: process group, or the groups of ranks along it}.
+    """mesh: a DeviceMesh with names, or {axis: process group, or the groups of ranks along it}, or
+    what this returns.
 
     \\raises ValueError for anything else.
     """
+    if isinstance(mesh, Axes):
+        return mesh
     if DeviceMesh is not None and isinstance(mesh, DeviceMesh):
         names = mesh.mesh_dim_names or tuple(f"dim_{dim}" for dim in range(mesh.ndim))
         return Axes({name: _along(mesh.mesh, dim) for dim, name in enumerate(names)}, rank)
@@ -119,11 +152,18 @@ def axes_of(mesh, rank: int) -> Axes:
     )
 
 
-def rows_of(sizes: dict[str, int]) -> dict[str, tuple[tuple[int, ...], ...]]:
-    """sizes: of the axes of a mesh that counts its ranks row by row. \\returns for each axis the
-    groups of ranks along it."""
-    ranks = torch.arange(math.prod(sizes.values()), device="cpu").reshape(tuple(sizes.values()))
-    return {axis: _along(ranks, dim) for dim, axis in enumerate(sizes)}
+def job_axes(sizes: dict[str, int], laid_over: dict[str, LaidOver], rank: int) -> Axes:
+    """The axes of a mesh that counts its ranks row by row, and those that are laid over some."""
+    axes = Axes(_rows(*divided(sizes, laid_over, ())), rank)
+    for name, laid in laid_over.items():
+        groups = _rows(*divided(sizes, laid_over, [name]))
+        own = (rest_of(sizes, name, laid)[0], name)
+        axes.lay_over(laid.axes, {axis: groups[axis] for axis in own})
+    return axes
+
+
+def _rows(names, ranks) -> dict[str, tuple[tuple[int, ...], ...]]:
+    return {axis: _along(ranks, dim) for dim, axis in enumerate(names)}
 
 
 def _along(ranks, dim) -> tuple[tuple[int, ...], ...]:
@@ -220,13 +260,13 @@ class Statement:
         if names is None:
             return Groups(whole, alike, _ranks_at(mesh.mesh, [None] * len(own)), shown=True)
         cut = {name for name, cuts in zip(names, is_cut) if cuts}
-        rest = [axis for axis in self.axes.names if axis not in STAGES and axis not in cut]
+        rest = [axis for axis in self.axes.view(names) if axis not in STAGES and axis not in cut]
         return Groups(whole, self.axes.reached(rest), self.axes.reached([*cut, *rest]))
 
     def _axes_along(self, mesh, own) -> tuple[str, ...] | None:
         """The job's axes along which the dims of a mesh lie: by their names, or by the ranks."""
         names = mesh.mesh_dim_names
-        if self.axes is None or (names and set(names) <= set(self.axes.names)):
+        if self.axes is None or (names and self.axes.has(names)):
             return names if self.axes is not None else None
         along = {frozenset(self.axes.group(axis)): axis for axis in self.axes.names}
         lines = [
@@ -256,7 +296,7 @@ class Statement:
                     f"has the shape {list(tensor.shape)}"
                 )
         own = self._match(self._groups, name)
-        rest = [axis for axis in self.axes.names if axis not in said and axis not in STAGES]
+        rest = [axis for axis in self.axes.view(said) if axis not in said and axis not in STAGES]
         return Cut(
             tuple(said),
             tuple(said.values()),
@@ -331,6 +371,7 @@ class Statement:
         if self.axes is None:
             raise ValueError(f"layout[{pattern!r}]: it names axes, and there is no mesh=")
         cuts = {}
+        self.axes.view(value)
         for axis, each in value.items():
             self.axes.group(axis)
             if isinstance(each, Shard):

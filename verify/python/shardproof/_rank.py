@@ -23,7 +23,7 @@ import torch.distributed as dist
 from ._collectives import CollectiveRecorder
 from ._evidence import Place, Writer, coordinates_of, root_cause
 from ._faults import Faults
-from ._groups import rows_of
+from ._groups import job_axes
 from ._observer import Observer
 from ._pages import anonymous_bytes
 from .case import read_order
@@ -102,7 +102,7 @@ def run_rank(order_path: str, rank: int) -> int:
     writer = Writer(order["evidence"], rank)
     sizes = list(case.mesh.values())
     place = Place(rank, case.world_size, order["mesh"], coordinates_of(rank, sizes),
-                  rows_of(case.mesh))  # fmt: skip
+                  job_axes(case.mesh, case.laid_over, rank))  # fmt: skip
     writer.rank(
         rank=rank, world_size=case.world_size, mesh=order["mesh"],
         coordinates=place.coordinates, subject=pathlib.Path(order["subject"]).stem,

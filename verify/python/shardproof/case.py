@@ -11,6 +11,7 @@ from torch import nn
 
 from ._case_defaults import ROPE, TENSOR
 from ._dtypes import DTYPES
+from ._mesh import LaidOver, divided
 from ._phases import MEMORY
 
 
@@ -21,7 +22,8 @@ class Case:
     rank, world_size: this process's; the default process group (Gloo) is initialised.
     checkpoint: directory of safetensors, with config.json if the model is a Hugging Face one.
     save_to: where to save; in a resume phase, where the checkpoint to restore lies.
-    mesh: {axis name: ranks}, e.g. {"dp_replicate": 2, "dp_shard": 2}.
+    mesh: {axis name: ranks}, e.g. {"dp_replicate": 2, "dp_shard": 2}; their product is the world.
+    laid_over: axes that divide some of those: {"ep": LaidOver(2, ("dp_shard",))}.
     phase: "values", "plain", "resume", "train", "again", "train_resume" or "memory"; strategy:
     "rank0-broadcast" or "plain".
     steps: optimizer steps to take; 0 in the phases that do not train.
@@ -41,6 +43,7 @@ class Case:
     steps: int = 0
     options: dict[str, str] = dataclasses.field(default_factory=dict)
     model: dict = dataclasses.field(repr=False, default_factory=dict)
+    laid_over: dict[str, LaidOver] = dataclasses.field(default_factory=dict)
 
     @property
     def measures_memory(self) -> bool:
@@ -67,11 +70,23 @@ class Case:
             names.setdefault(parameter, []).append(name)
         return [group for group in names.values() if len(group) > 1]
 
-    def device_mesh(self):
-        """A DeviceMesh of `mesh` on the CPU."""
-        from torch.distributed.device_mesh import init_device_mesh
+    def device_mesh(self, *laid_over: str):
+        """A DeviceMesh of all ranks on the CPU, row by row, with the axes of `mesh`.
 
-        return init_device_mesh("cpu", tuple(self.mesh.values()), mesh_dim_names=tuple(self.mesh))
+        laid_over: names of axes in `laid_over`. Each takes the place of the axes that it divides,
+        with what it leaves of them before it: device_mesh("ep") of dp_shard 4 x tp 2 with ep 2 over
+        dp_shard has the axes dp_shard_mod_ep 2, ep 2 and tp 2. Axes that are not neighbours in
+        `mesh` become so. All ranks must call it alike.
+
+        \\raises ValueError for a name that is none of these, or two that divide the same axis.
+        """
+        from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+        if not laid_over:
+            sizes = tuple(self.mesh.values())
+            return init_device_mesh("cpu", sizes, mesh_dim_names=tuple(self.mesh))
+        axes, ranks = divided(self.mesh, self.laid_over, laid_over)
+        return DeviceMesh("cpu", ranks, mesh_dim_names=axes)
 
     def build(self, device="meta") -> nn.Module:
         """The model with every tensor as its class makes it on `device`; values mean nothing yet.
@@ -254,6 +269,9 @@ def read_order(path: str, rank: int) -> tuple[Case, dict]:
         checkpoint=order["source"],
         save_to=order["save_to"],
         mesh={axis["name"]: axis["size"] for axis in order["mesh"]},
+        laid_over={
+            axis["name"]: LaidOver(axis["size"], tuple(axis["over"])) for axis in order.get("laid_over", [])
+        },
         phase=order["phase"],
         strategy=order["strategy"],
         seed=order["case"]["seed"],
