@@ -99,6 +99,44 @@ TEST(HoldersTest, GroupsThatContradictEachOtherAreAFinding) {
   EXPECT_THAT(finding.ranks, ElementsAre(0, 1));
 }
 
+TEST(HoldersTest, ARankThatHasAnotherPartCannotHaveTheSame) {
+  SoundEvidence sound;
+  for (const int64_t rank : {0, 1, 2}) {
+    Say(sound, rank, "norm", {{0, 1, 2}, {0, 1, 2}, {0, 1, 2}});
+  }
+  const Finding finding = FirstFinding(JudgeOne(sound.evidence, kMatch));
+  EXPECT_EQ(finding.kind, "unlike-groups");
+  EXPECT_THAT(finding.ranks, ElementsAre(0));
+  EXPECT_THAT(finding.message, HasSubstr("of these [1, 2] should hold the same as rank 0"));
+}
+
+TEST(HoldersTest, AFindingSaysInWhichGroupItsTensorWasJudged) {
+  SoundEvidence sound;
+  for (const int64_t rank : {0, 1, 2}) Say(sound, rank, "norm", {{rank}, {0, 1, 2}, {0, 1, 2}});
+  sound.Rewrite("values", 2, "ready", "norm", SetF32(1, 8.0f));
+  const Finding finding = FirstFinding(JudgeOne(sound.evidence, kMatch));
+  ASSERT_TRUE(finding.held);
+  EXPECT_EQ(HeldInText(*finding.held), "rank 2 has it whole, as have ranks 0, 1, 2");
+  const auto counts = CountHeld(sound.Phase("values"), "ready");
+  ASSERT_EQ(counts.size(), 1u) << "of the others placements and coordinates say it";
+  EXPECT_EQ(counts[0].how, "whole on each of 3 ranks");
+  EXPECT_EQ(counts[0].tensors, 1u);
+}
+
+TEST(HoldersTest, OfAnExpertThatIsPartsOnAMeshBothAreSaid) {
+  SoundEvidence sound;
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    sound.Descriptor("values", rank, "ready", "w").mesh = 0;
+    sound.Phase("values").ranks[static_cast<size_t>(rank)].meshes = {{{{"ep", 3}}, {rank}}};
+    Say(sound, rank, "w", {{0, 1, 2}, {rank}, {0, 1, 2}});
+  }
+  const auto held = FindHeldIn(sound.Phase("values"), "ready", "w", 1);
+  ASSERT_TRUE(held);
+  EXPECT_EQ(HeldInText(*held), "rank 1 at ep 1 of mesh ep 3; ranks 0, 1, 2 make it up");
+  EXPECT_EQ(CountHeld(sound.Phase("values"), "ready")[0].how, "on ep 3");
+  EXPECT_FALSE(FindHeldIn(sound.Phase("values"), "ready", "w", 7));
+}
+
 TEST(HoldersTest, TheChunkRuleIsThatOfTheTensorsOwnMesh) {
   SoundEvidence sound;
   // The ranks stand the other way round on a mesh of the tensor's own: rank 0 has the last rows.

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "verify/verdict/holders.h"
@@ -86,6 +87,29 @@ void CheckGroups(const PhaseEvidence& phase, const std::vector<int64_t>& holders
   }
 }
 
+/// No other rank can both have another part than this one and the same.
+void CheckParts(const PhaseEvidence& phase, const std::vector<int64_t>& holders,
+                const std::string& stage, const std::string& name, FindingsByRank& findings,
+                Judgement& judgement) {
+  for (const int64_t number : holders) {
+    const RankEvidence& rank = phase.ranks[static_cast<size_t>(number)];
+    const GroupsRecord* groups = rank.Groups(*FindTensor(rank, stage, name).descriptor);
+    if (groups == nullptr) continue;
+    std::vector<int64_t> both;
+    std::set_intersection(groups->whole.begin(), groups->whole.end(), groups->alike.begin(),
+                          groups->alike.end(), std::back_inserter(both));
+    std::erase(both, number);
+    judgement.Compared();
+    if (both.empty()) continue;
+    findings.Add(name, "unlike-groups",
+                 fmt::format("ranks [{}] make it up, and of these [{}] should hold the same as "
+                             "rank {}: its mesh is not the job's",
+                             fmt::join(groups->whole, ", "), fmt::join(both, ", "), number),
+                 {number});
+    return;  // of one mesh the others say the same
+  }
+}
+
 /// Replicas against the first of them, which rank 0 is part of if it has the tensor.
 void CheckReplicas(const Evidence& evidence, const PhaseEvidence& phase, const std::string& stage,
                    const std::string& name, const std::vector<Image>& images,
@@ -123,6 +147,7 @@ void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std:
     for (const std::vector<int64_t>& ranks : holders.tensors) {
       CheckDescriptors(phase, ranks, stage, name, findings, judgement);
       CheckGroups(phase, ranks, stage, name, findings, judgement);
+      CheckParts(phase, ranks, stage, name, findings, judgement);
       const std::vector<Image> replicas = ReplicasOf(ranks, images);
       CheckReplicas(evidence, phase, stage, name, replicas, judgement);
       // Of several tensors of the name, rank 0 has read its own.

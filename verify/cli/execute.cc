@@ -223,12 +223,13 @@ int Execute(const Case& test_case, const ExecuteOptions& options) {
         BadInput("RANK is set, but simulated ranks are threads of one process and cannot join a "
                  "launcher's ranks: unset RANK, or use --transport gloo"));
   }
-  if (test_case.subject != kReference) {
-    return Complain(BadInput(
-        "RANK is set, but Shardproof itself starts the ranks of a Python subject: unset RANK"));
+  PythonOptions python = PythonFrom(options);
+  python.interface = joined.value()->interface;
+  if (joined.value()->rank != 0) {
+    JoinedRank rank(*joined.value(), python);
+    return FollowRank0(rank, kPatience);
   }
-  if (joined.value()->rank != 0) return FollowRank0(*joined.value(), kPatience);
-  JoinedLauncher launcher(*joined.value());
+  JoinedLauncher launcher(*joined.value(), python);
   const int exit_code = Lead(test_case, options, launcher);
   launcher.Dismiss(exit_code);
   return exit_code;

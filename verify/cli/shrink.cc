@@ -3,6 +3,7 @@
 
 #include "verify/cli/command.h"
 #include "verify/cli/generated.h"
+#include "verify/launch/started_ranks.h"
 
 namespace shardproof {
 namespace {
@@ -52,6 +53,11 @@ void AddShrink(CLI::App& app, int* exit_code) {
       "fail,\n"
       "5 the verifier itself is broken.");
   command->callback([arguments, exit_code] {
+    const Status alone = RefuseStartedRanks("simpler cases run");
+    if (!alone.ok()) {
+      *exit_code = Complain(alone.error());
+      return;
+    }
     const auto test_case = ReadCaseOf(arguments->path);
     *exit_code = test_case.ok() ? RunShrink(test_case.value(), arguments->property, arguments->runs,
                                             arguments->out, arguments->execute)

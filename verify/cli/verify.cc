@@ -9,6 +9,7 @@
 #include "verify/cli/execute.h"
 #include "verify/cli/generated.h"
 #include "verify/cli/verify_arguments.h"
+#include "verify/launch/started_ranks.h"
 
 namespace shardproof {
 namespace {
@@ -37,6 +38,8 @@ Result<SoakArguments> SoakFrom(const VerifyArguments& arguments) {
 
 int RunVerify(const VerifyArguments& arguments) {
   if (!arguments.bugs.empty() || arguments.soak.cases || arguments.soak.minutes) {
+    const Status alone = RefuseStartedRanks("generated cases run");
+    if (!alone.ok()) return Complain(alone.error());
     const auto soak = SoakFrom(arguments);
     if (!soak.ok()) return Complain(soak.error());
     return arguments.bugs.empty() ? RunSoak(soak.value()) : RunAdequacy(soak.value());

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -13,6 +12,7 @@
 #include "verify/case/case_json.h"
 #include "verify/case/fields.h"
 #include "verify/cli/verify_arguments.h"
+#include "verify/launch/started_ranks.h"
 #include "verify/launch/subject.h"
 
 namespace shardproof {
@@ -21,13 +21,6 @@ namespace {
 constexpr int64_t kStepsDefault = 4;
 constexpr double kDeadlineMin = 0.001;  // seconds
 constexpr double kDeadlineMax = 24 * 60 * 60;
-
-/// How many ranks torchrun or a shell started, or nothing if none.
-std::optional<int64_t> StartedRanks() {
-  const char* started = std::getenv("WORLD_SIZE");
-  if (std::getenv("RANK") == nullptr || started == nullptr) return std::nullopt;
-  return std::max<int64_t>(1, std::atoll(started));  // what is wrong with it, joining tells
-}
 
 /// The number of ranks: what was asked for, else those that were started, else 4.
 Result<int64_t> WorldFrom(const std::optional<int64_t>& asked) {

@@ -1,38 +1,47 @@
 // Ranks that torchrun, srun or a shell started, each with this very command. Rank 0 leads: it
 // publishes orders in the store, the others carry them out and report back. Evidence goes to a
-// directory that all ranks share.
+// directory that all ranks share. A rank of a Python subject is a child of its rank's command.
 #include "verify/launch/joined_launcher.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <array>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "src/aten/torch_try.h"
+#include "verify/case/json_fields.h"
 #include "verify/launch/order.h"
+#include "verify/launch/rank_processes.h"
+#include "verify/launch/started_ranks.h"
 
 namespace shardproof {
 namespace {
 
 using nlohmann::json;
 
+constexpr auto kSlice = std::chrono::milliseconds(1000);
+constexpr auto kGlance = std::chrono::milliseconds(1);
+/// What whoever ends a hung rank may take to report that.
+constexpr auto kReportAllowance = std::chrono::milliseconds(10'000);
+
 std::vector<uint8_t> Bytes(const std::string& text) { return {text.begin(), text.end()}; }
 
-/// Runs this rank's part of one order, in a group of the phase's ranks only.
-int CarryOut(const PhaseRun& run, int64_t order, const JoinedRanks& ranks) {
-  if (ranks.rank >= run.phase.WorldSize()) return 0;
-  const c10::intrusive_ptr<c10d::Store> store =
-      c10::make_intrusive<c10d::PrefixStore>(fmt::format("phase/{}", order), ranks.store);
-  return RunRank(run, store,
-                 {.rank = ranks.rank,
-                  .world_size = run.phase.WorldSize(),
-                  .timeout = RankTimeout(run.test_case),
-                  .interface = ranks.interface});
+/// Under which a rank says that it has begun an order, and how it has ended.
+std::string BegunKey(int64_t order, int64_t rank) {
+  return fmt::format("begun/{}/{}", order, rank);
 }
-
 std::string DoneKey(int64_t order, int64_t rank) { return fmt::format("done/{}/{}", order, rank); }
+
+std::string Host() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
 
 /// The text under `key`, once it is there. \error kPeer after `patience`.
 Result<std::string> Await(const JoinedRanks& ranks, const std::string& key,
@@ -44,13 +53,12 @@ Result<std::string> Await(const JoinedRanks& ranks, const std::string& key,
   });
 }
 
-Result<int64_t> IntegerFrom(const char* variable, int64_t low, int64_t high) {
-  const char* text = std::getenv(variable);
+Result<int64_t> IntegerFrom(const char* variable, const char* text, int64_t low, int64_t high) {
   if (text == nullptr) {
     return BadInput(
-        fmt::format("RANK is set but {} is not: a rank that is started by hand needs "
+        fmt::format("{} is set but {} is not: a rank that is started by hand needs "
                     "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
-                    variable));
+                    AnnouncedRank().rank_name, variable));
   }
   int64_t value = 0;
   const char* end = text + std::string_view(text).size();
@@ -70,11 +78,12 @@ std::string InterfaceFor(const std::string& host) {
 }  // namespace
 
 Result<std::optional<JoinedRanks>> JoinRanks(std::chrono::milliseconds timeout) {
-  if (std::getenv("RANK") == nullptr) return std::optional<JoinedRanks>();
+  const Announced found = AnnouncedRank();
+  if (found.rank == nullptr) return std::optional<JoinedRanks>();
   JoinedRanks ranks;
-  SP_ASSIGN(ranks.world_size, IntegerFrom("WORLD_SIZE", 1, 1024));
-  SP_ASSIGN(ranks.rank, IntegerFrom("RANK", 0, ranks.world_size - 1));
-  SP_ASSIGN(const int64_t port, IntegerFrom("MASTER_PORT", 1, 65535));
+  SP_ASSIGN(ranks.world_size, IntegerFrom(found.world_name, found.world, 1, kRanksMax));
+  SP_ASSIGN(ranks.rank, IntegerFrom(found.rank_name, found.rank, 0, ranks.world_size - 1));
+  SP_ASSIGN(const int64_t port, IntegerFrom("MASTER_PORT", std::getenv("MASTER_PORT"), 1, 65535));
   const char* host = std::getenv("MASTER_ADDR");
   if (host == nullptr) return BadInput("RANK is set but MASTER_ADDR is not");
   // Under torchrun its agent serves the store already.
@@ -83,10 +92,37 @@ Result<std::optional<JoinedRanks>> JoinRanks(std::chrono::milliseconds timeout) 
   SP_ASSIGN(ranks.store, MakeTcpStore(host, static_cast<uint16_t>(port), serve, timeout));
   // A restarted job finds the store of its previous attempt.
   const char* attempt = std::getenv("TORCHELASTIC_RESTART_COUNT");
-  ranks.store = c10::make_intrusive<c10d::PrefixStore>(
-      fmt::format("shardproof/{}", attempt == nullptr ? "0" : attempt), ranks.store);
+  ranks.prefix = fmt::format("shardproof/{}", attempt == nullptr ? "0" : attempt);
+  ranks.store = c10::make_intrusive<c10d::PrefixStore>(ranks.prefix, ranks.store);
   ranks.interface = InterfaceFor(host);
   return std::optional<JoinedRanks>(ranks);
+}
+
+RankExit JoinedRank::CarryOut(const PhaseRun& run, int64_t order) {
+  const int64_t rank = ranks_.rank;
+  if (rank >= run.phase.WorldSize()) return {"ok", ""};
+  (void)TorchTry(ErrorCode::kPeer, "saying that it begins", [&] {
+    ranks_.store->set(BegunKey(order, rank), Bytes("1"));
+    return Unit{};
+  });
+  if (!std::filesystem::is_directory(run.evidence)) {
+    return {"exit 2", fmt::format("host {} has no directory {}, in which rank 0 collects what all "
+                                  "ranks record: expected --report DIR on a disk that all hosts "
+                                  "share",
+                                  Host(), run.evidence)};
+  }
+  if (run.test_case.subject != kReference) {
+    const auto exits = subject_.Run(run, {rank});
+    return exits.ok() ? exits.value().front() : RankExit{"exit 5", exits.error().message};
+  }
+  const c10::intrusive_ptr<c10d::Store> store =
+      c10::make_intrusive<c10d::PrefixStore>(fmt::format("phase/{}", order), ranks_.store);
+  const int code = RunRank(run, store,
+                           {.rank = rank,
+                            .world_size = run.phase.WorldSize(),
+                            .timeout = RankTimeout(run.test_case),
+                            .interface = ranks_.interface});
+  return {code == 0 ? "ok" : fmt::format("exit {}", code), ""};
 }
 
 std::string JoinedLauncher::CannotRun(const PhasePlan& phase) const {
@@ -100,24 +136,59 @@ std::string JoinedLauncher::CannotRun(const PhasePlan& phase) const {
 
 Result<std::vector<RankExit>> JoinedLauncher::Launch(const PhaseRun& run) {
   const int64_t order = orders_++;
+  SP_TRY(MakeEvidenceDirectory(run));
   SP_TRY(TorchTry(ErrorCode::kInternal, "publishing an order", [&] {
-    ranks_.store->set(fmt::format("order/{}", order), Bytes(OrderFor(run).dump()));
+    const json told = OrderFor(run);
+    if (run.test_case.subject != kReference) {
+      json of_subject = OrderForSubject(run);
+      for (const char* path : {"source", "save_to", "evidence"}) of_subject[path] = told.at(path);
+      of_subject["store_prefix"] = fmt::format("{}/phase/{}", ranks_.prefix, order);
+      std::ofstream(OrderPath(run)) << of_subject.dump(1) << "\n";
+    }
+    ranks_.store->set(fmt::format("order/{}", order), Bytes(told.dump()));
     return Unit{};
   }));
-  const int code = CarryOut(run, order, ranks_);
-  std::vector<RankExit> exits;
-  exits.push_back({code == 0 ? "ok" : fmt::format("exit {}", code), ""});
+  std::vector<RankExit> exits = {own_.CarryOut(run, order)};
   for (int64_t rank = 1; rank < run.phase.WorldSize(); ++rank) {
-    const auto done =
-        Await(ranks_, DoneKey(order, rank), std::chrono::milliseconds(run.test_case.deadline_ms));
-    if (!done.ok()) {
-      silent_.insert(rank);
-      exits.push_back({"hang", "it did not report back within the deadline"});
-      continue;
-    }
-    exits.push_back({done.value() == "0" ? "ok" : "exit " + done.value(), ""});
+    exits.push_back(AwaitRank(run, order, rank));
   }
   return exits;
+}
+
+/// Waits for the report of a rank as long as any that is waited for makes progress.
+RankExit JoinedLauncher::AwaitRank(const PhaseRun& run, int64_t order, int64_t rank) {
+  using Monotonic = std::chrono::steady_clock;
+  const bool is_subject = run.test_case.subject != kReference;
+  const std::chrono::milliseconds deadline(run.test_case.deadline_ms);
+  uint64_t written = 0;
+  bool has_begun = false;
+  Monotonic::time_point progress = Monotonic::now();
+  for (;;) {
+    const auto done = Await(ranks_, DoneKey(order, rank), kSlice);
+    if (done.ok()) {
+      const json report = json::parse(done.value());
+      return {report.at("exit"), report.at("stderr_tail")};
+    }
+    has_begun = has_begun || Await(ranks_, BegunKey(order, rank), kGlance).ok();
+    uint64_t now_written = 0;
+    for (int64_t each = rank; each < run.phase.WorldSize(); ++each) {
+      now_written += FactsBytes(run, each);
+    }
+    if (now_written != written) progress = Monotonic::now();
+    written = now_written;
+    // Whoever watches a subject's rank there ends it at the deadline, and reports that.
+    auto patience = deadline;
+    if (is_subject && has_begun) {
+      patience = (FactsBytes(run, rank) == 0
+                      ? std::max<std::chrono::milliseconds>(deadline, kStartAllowance)
+                      : deadline) +
+                 kReportAllowance;
+    }
+    if (Monotonic::now() - progress > patience) break;
+  }
+  silent_.insert(rank);
+  return {"hang", has_begun ? "it did not report back within the deadline"
+                            : "it did not report back within the deadline, nor say that it began"};
 }
 
 void JoinedLauncher::Dismiss(int exit_code) {
@@ -135,7 +206,8 @@ void JoinedLauncher::Dismiss(int exit_code) {
   }
 }
 
-int FollowRank0(const JoinedRanks& ranks, std::chrono::milliseconds patience) {
+int FollowRank0(JoinedRank& rank, std::chrono::milliseconds patience) {
+  const JoinedRanks& ranks = rank.ranks();
   for (int64_t number = 0;; ++number) {
     const auto text = Await(ranks, fmt::format("order/{}", number), patience);
     if (!text.ok()) {
@@ -153,9 +225,11 @@ int FollowRank0(const JoinedRanks& ranks, std::chrono::milliseconds patience) {
     }
     const auto run = RunFromOrder(order);
     if (!run.ok()) std::fprintf(stderr, "%s\n", run.error().message.c_str());
-    const int code = run.ok() ? CarryOut(run.value(), number, ranks) : 5;
+    const RankExit exit =
+        run.ok() ? rank.CarryOut(run.value(), number) : RankExit{"exit 5", run.error().message};
+    const json report = {{"exit", exit.exit}, {"stderr_tail", exit.stderr_tail}};
     (void)TorchTry(ErrorCode::kPeer, "reporting back", [&] {
-      ranks.store->set(DoneKey(number, ranks.rank), Bytes(std::to_string(code)));
+      ranks.store->set(DoneKey(number, ranks.rank), Bytes(DumpJson(report)));
       return Unit{};
     });
   }

@@ -1,5 +1,6 @@
 #include "verify/launch/order.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 namespace shardproof {
@@ -11,11 +12,18 @@ json OrderFor(const PhaseRun& run) {
   for (const CaptureRequest& c : run.captures) {
     captures.push_back({NameOf(c.phase), c.tensor, c.byte_start, c.byte_length});
   }
+  // Ranks need not have this process's directory as theirs.
+  const auto absolute = [](const std::string& path) {
+    return std::filesystem::absolute(path).lexically_normal().string();
+  };
   return {{"case", CaseToJson(run.test_case)},
           {"phase", run.phase.name()},
-          {"source", run.source},
-          {"save_to", run.save_to},
-          {"evidence", run.evidence},
+          {"armed", run.phase.armed},  // this and the next hang on what a subject cannot do
+          {"saves", run.phase.saves},
+          {"source", absolute(run.source)},
+          {"save_to", absolute(run.save_to)},
+          {"evidence", absolute(run.evidence)},
+          {"fresh", run.fresh},
           {"captures", captures}};
 }
 
@@ -26,6 +34,9 @@ Result<PhaseRun> RunFromOrder(const json& order) {
   for (const PhasePlan& plan : PlanPhases(run.test_case)) {
     if (plan.phase == wanted) run.phase = plan;
   }
+  run.phase.armed = order.at("armed");
+  run.phase.saves = order.at("saves");
+  run.fresh = order.at("fresh");
   run.source = order.at("source");
   run.save_to = order.at("save_to");
   run.evidence = order.at("evidence");

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <sstream>
 #include <thread>
 
@@ -25,8 +26,6 @@ namespace {
 using Monotonic = std::chrono::steady_clock;
 constexpr auto kPoll = std::chrono::milliseconds(2);
 constexpr auto kGraceAfterLoss = std::chrono::seconds(10);
-/// What a rank may take, however short the deadline, until its first record: it may import much.
-constexpr auto kStartAllowance = std::chrono::seconds(60);
 /// A rank that is stopped for so long is taken for lost, long before it could have missed the
 /// deadline: the others then know at once.
 constexpr auto kStoppedPatience = std::chrono::seconds(3);
@@ -36,12 +35,17 @@ const std::string kKilled = "signal 9";
 
 /// One rank of a launch, as it is watched.
 struct Watched {
+  int64_t rank = 0;
   std::string facts;   ///< path of the stream whose growth is progress
   std::string errors;  ///< path of its stderr
   bool ended = false;
   std::optional<Monotonic::time_point> stopped_since;
   RankExit exit;
 };
+
+std::string FactsPath(const PhaseRun& run, int64_t rank) {
+  return fmt::format("{}/rank_{}.facts.jsonl", run.evidence, rank);
+}
 
 std::string Tail(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -58,15 +62,14 @@ uint64_t SizeOf(const std::string& path) {
 
 /// Ends ranks that have been stopped for too long.
 void EndStopped(std::vector<Watched>& ranks, RankProcesses& processes) {
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    Watched& watched = ranks[rank];
-    const pid_t pid = watched.ended ? -1 : processes.Pid(static_cast<int64_t>(rank));
+  for (Watched& watched : ranks) {
+    const pid_t pid = watched.ended ? -1 : processes.Pid(watched.rank);
     if (pid < 0 || !IsStopped(pid)) {
       watched.stopped_since.reset();
     } else if (!watched.stopped_since) {
       watched.stopped_since = Monotonic::now();
     } else if (Monotonic::now() - *watched.stopped_since > kStoppedPatience) {
-      processes.End(static_cast<int64_t>(rank));
+      processes.End(watched.rank);
       watched.ended = true;
       watched.exit.exit = "hang";
     }
@@ -90,14 +93,13 @@ void Await(std::vector<Watched>& ranks, RankProcesses& processes,
     bool running = false;
     bool all_started = true;
     uint64_t now_written = 0;
-    for (size_t rank = 0; rank < ranks.size(); ++rank) {
-      Watched& watched = ranks[rank];
+    for (Watched& watched : ranks) {
       if (!watched.ended) {
-        const std::optional<int> status = processes.Ended(static_cast<int64_t>(rank));
+        const std::optional<int> status = processes.Ended(watched.rank);
         watched.ended = status.has_value();
         if (status) watched.exit.exit = HowItEnded(*status);
         if (watched.exit.exit == kKilled) {
-          const std::string why = memory.WhyKilled(processes.Pid(static_cast<int64_t>(rank)));
+          const std::string why = memory.WhyKilled(processes.Pid(watched.rank));
           if (!why.empty()) watched.exit.exit += " (" + why + ")";
         }
       }
@@ -117,10 +119,10 @@ void Await(std::vector<Watched>& ranks, RankProcesses& processes,
     if (Monotonic::now() > std::min(give_up, progress + patience)) break;
     std::this_thread::sleep_for(kPoll);
   }
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    if (ranks[rank].ended) continue;
-    processes.End(static_cast<int64_t>(rank));
-    ranks[rank].exit.exit = "hang";
+  for (Watched& watched : ranks) {
+    if (watched.ended) continue;
+    processes.End(watched.rank);
+    watched.exit.exit = "hang";
   }
 }
 
@@ -155,39 +157,55 @@ Status ForkedProcesses::Start(const PhaseRun& run, int64_t rank) {
     ::_exit(5);
   }
   if (pid < 0) return Failed(fmt::format("forking rank {}: {}", rank, std::strerror(errno)));
-  pids_.push_back(pid);
+  pids_[rank] = pid;
   return Ok();
 }
 
 std::optional<int> ForkedProcesses::Ended(int64_t rank) {
   int status = 0;
-  if (::waitpid(pids_[rank], &status, WNOHANG) != pids_[rank]) return std::nullopt;
-  EndGroup(pids_[rank]);
+  const pid_t pid = pids_.at(rank);
+  if (::waitpid(pid, &status, WNOHANG) != pid) return std::nullopt;
+  EndGroup(pid);
   return status;
 }
 
 void ForkedProcesses::End(int64_t rank) {
-  ::kill(pids_[rank], SIGKILL);
-  ::waitpid(pids_[rank], nullptr, 0);
-  EndGroup(pids_[rank]);
+  const pid_t pid = pids_.at(rank);
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  EndGroup(pid);
 }
 
+std::vector<int64_t> EveryRank(const PhaseRun& run) {
+  std::vector<int64_t> ranks(static_cast<size_t>(run.phase.WorldSize()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+uint64_t FactsBytes(const PhaseRun& run, int64_t rank) { return SizeOf(FactsPath(run, rank)); }
+
 Result<std::vector<RankExit>> LaunchRanks(const PhaseRun& run, RankProcesses& processes) {
-  std::vector<Watched> ranks;
-  for (int64_t rank = 0; rank < run.phase.WorldSize(); ++rank) {
+  return LaunchRanks(run, processes, EveryRank(run));
+}
+
+Result<std::vector<RankExit>> LaunchRanks(const PhaseRun& run, RankProcesses& processes,
+                                          const std::vector<int64_t>& ranks) {
+  std::vector<Watched> all;
+  for (const int64_t rank : ranks) {
     if (Status started = processes.Start(run, rank); !started.ok()) {
-      for (int64_t other = 0; other < rank; ++other) processes.End(other);
+      for (const Watched& other : all) processes.End(other.rank);
       return started.error();
     }
     Watched watched;
-    watched.facts = fmt::format("{}/rank_{}.facts.jsonl", run.evidence, rank);
+    watched.rank = rank;
+    watched.facts = FactsPath(run, rank);
     watched.errors = ErrorsPath(run, rank);
-    ranks.push_back(std::move(watched));
+    all.push_back(std::move(watched));
   }
-  Await(ranks, processes, std::chrono::milliseconds(run.test_case.deadline_ms));
+  Await(all, processes, std::chrono::milliseconds(run.test_case.deadline_ms));
   RemoveCgroups();
   std::vector<RankExit> exits;
-  for (Watched& watched : ranks) {
+  for (Watched& watched : all) {
     if (watched.exit.exit != "ok") watched.exit.stderr_tail = Tail(watched.errors);
     exits.push_back(watched.exit);
   }

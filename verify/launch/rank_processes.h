@@ -3,7 +3,9 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -11,6 +13,9 @@
 #include "verify/rank/evidence_paths.h"
 
 namespace shardproof {
+
+/// What a rank may take, however short the deadline, until its first record: it may import much.
+inline constexpr auto kStartAllowance = std::chrono::seconds(60);
 
 /// How the ranks of one launch are started and ended.
 class RankProcesses {
@@ -36,17 +41,28 @@ class ForkedProcesses : public RankProcesses {
   Status Start(const PhaseRun& run, int64_t rank) override;
   std::optional<int> Ended(int64_t rank) override;
   void End(int64_t rank) override;
-  pid_t Pid(int64_t rank) const override { return pids_[static_cast<size_t>(rank)]; }
+  pid_t Pid(int64_t rank) const override { return pids_.at(rank); }
 
  private:
   std::function<void(int64_t rank)> be_rank_;
-  std::vector<pid_t> pids_;
+  std::map<int64_t, pid_t> pids_;
 };
 
 /// An empty directory for the evidence of one launch. \error kBadInput if it cannot be made.
 Status MakeEvidenceDirectory(const PhaseRun& run);
 
-/// Starts all ranks of `run` and waits for their ends, as Launcher::Launch promises.
+/// 0, 1, ... of all ranks of `run`.
+std::vector<int64_t> EveryRank(const PhaseRun& run);
+
+/// Starts ranks of `run`, ascending, and waits for their ends, as Launcher::Launch promises.
+/// \returns how each ended, in the order of `ranks`.
+Result<std::vector<RankExit>> LaunchRanks(const PhaseRun& run, RankProcesses& processes,
+                                          const std::vector<int64_t>& ranks);
+
+/// All of them.
 Result<std::vector<RankExit>> LaunchRanks(const PhaseRun& run, RankProcesses& processes);
+
+/// Bytes of what a rank has written of its facts: as long as it grows, the rank makes progress.
+uint64_t FactsBytes(const PhaseRun& run, int64_t rank);
 
 }  // namespace shardproof

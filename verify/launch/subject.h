@@ -23,6 +23,8 @@ struct PythonOptions {
   std::string python;     ///< interpreter, with torch
   std::string package;    ///< folder of the package `shardproof`
   std::string digest_op;  ///< the built torch.ops.shardproof.digest
+  /// What Gloo connects over if the environment does not say; empty: as Gloo finds it.
+  std::string interface = "lo";
 };
 
 /// Reads what a subject declares, without running any of its code.

@@ -46,11 +46,16 @@ json ComparedToJson(const Compared& compared) {
   }
   json phases = json::array();
   for (const Phase phase : compared.phases) phases.push_back(NameOf(phase));
+  json held = json::array();
+  for (const HeldCount& count : compared.held) {
+    held.push_back({{"how", count.how}, {"tensors", count.tensors}});
+  }
   return {{"comparisons", compared.comparisons},
           {"ranks", compared.ranks},
           {"hosts", compared.hosts},
           {"stages", compared.stages},
           {"phases", std::move(phases)},
+          {"held", std::move(held)},
           {"skipped_phases", std::move(skipped)}};
 }
 

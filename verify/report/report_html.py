@@ -75,6 +75,17 @@ def mesh_grid(mesh, rank_count):
     }
 
 
+def mesh_text(axes):
+    """ "dp_shard 4 × tp 2, ep 2 over dp_shard" """
+    own = [f"{axis['name']} {axis['size']}" for axis in axes if not axis.get("over")]
+    laid = [
+        f"{axis['name']} {axis['size']} over {' and '.join(axis['over'])}"
+        for axis in axes
+        if axis.get("over")
+    ]
+    return ", ".join([" × ".join(own), *laid])
+
+
 def property_table(result):
     """Rows of properties; a column a stage that a property reads or a finding names, in any
     phase."""
@@ -169,7 +180,8 @@ def render(result, evidence, folder):
         finalize=lambda value: value if hasattr(value, "__html__") else printable(value),
     )
     environment.filters["code"] = with_code
-    mesh = result["case"]["mesh"]
+    axes = result["case"]["mesh"]
+    mesh = [axis for axis in axes if not axis.get("over")]
     shard_map = (
         plots.shard_map(shards["ranks"], "shards", [axis["name"] for axis in mesh])
         if shards
@@ -207,7 +219,7 @@ def render(result, evidence, folder):
         ],
         notes=notes,
         case_json=json.dumps(result["case"], indent=2, ensure_ascii=False, sort_keys=True),
-        mesh=" × ".join(f"{axis['name']} {axis['size']}" for axis in mesh),
+        mesh=mesh_text(axes),
     )
 
 

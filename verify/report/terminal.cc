@@ -24,6 +24,7 @@ class Terminal {
     Reasons(Verdict::kInconclusive);
     for (const std::string& fault : result_.faults) Line(Printable("fault   " + fault), 8);
     Groups();
+    Held();
     Skipped();
     Footer();
     return std::move(out_);
@@ -32,6 +33,7 @@ class Terminal {
  private:
   void Header();
   void Groups();
+  void Held();
   void Skipped();
   void Reasons(Verdict verdict);
   void Findings();
@@ -125,6 +127,17 @@ void Terminal::Groups() {
   Line(line.empty() ? "no property was judged" : Printable(line), 8);
 }
 
+// "held    24 tensors on dp_shard 4, 3 whole on each of 4 ranks": in which groups they were judged.
+void Terminal::Held() {
+  std::string line;
+  for (const HeldCount& count : result_.compared.held) {
+    const std::string tensors =
+        line.empty() ? Plural(count.tensors, "tensor") : std::to_string(count.tensors);
+    line += fmt::format("{}{} {}", line.empty() ? "held    " : ", ", tensors, count.how);
+  }
+  if (!line.empty()) Line(Printable(line), 8);
+}
+
 // An ordinary run skips many, and their number is enough.
 void Terminal::Skipped() {
   if (style_.explain) return Reasons(Verdict::kSkip);
@@ -206,6 +219,7 @@ void Terminal::OneFinding(const Finding& finding) {
   if (const std::string where = Where(finding, result_.compared.hosts > 1); !where.empty()) {
     Line(Printable("  where     " + where), 12);
   }
+  if (finding.held) Line(Printable("  held by   " + HeldInText(*finding.held)), 12);
 }
 
 void Terminal::Findings() {

@@ -3,8 +3,9 @@
 
 A file under fixtures/subjects/ has a mistake in it, or is no sound adapter, and declares in EXPECT
 which property, alone, must say so: `property`, and of its findings `kind`, `stage`, `tensor`,
-`ranks`; `verdict` ("fail" unless given); `says`, words of a finding or of the reason; `deadline` in
-seconds; `case`, one of fixtures/cases in place of a small checkpoint; `arguments`, more of the
+`ranks` and, in part, `group`; `verdict` ("fail" unless given); `says`, words of a finding or of the reason; `deadline` in
+seconds; `checkpoint`, of those that make_checkpoints.py makes; `case`, one of fixtures/cases in its
+place; `arguments`, more of the
 command line; `mistake`, the kind of mistake that it is, of those that `list bugs --markdown`
 prints.
 """
@@ -40,7 +41,7 @@ def source(expected):
     """Where the model comes from, as words of the command line."""
     if "case" in expected:
         return ["--case", REPOSITORY / "fixtures" / "cases" / f"{expected['case']}.json"]
-    return ["--checkpoint", checkpoint("llama-tied-small")]
+    return ["--checkpoint", checkpoint(expected.get("checkpoint", "llama-tied-small"))]
 
 
 class Subject(CommandTest):
@@ -50,11 +51,15 @@ class Subject(CommandTest):
         expected = literal(self.file, "EXPECT")
         self.assertIsNotNone(expected, f"{self.file}: has no EXPECT")
         verdict = expected.get("verdict", "fail")
+        arguments = expected.get(
+            "arguments", ["--steps", "4" if trains(expected["property"]) else "0"]
+        )
         done = self.shardproof(
             "verify", "--subject", self.file, *source(expected),
-            "--world", "2", "--property", expected["property"],
+            *(() if "--mesh" in arguments else ("--world", "2")),
+            "--property", expected["property"],
             "--deadline", expected.get("deadline", DEADLINE_S), "--json", "-", "--no-confirm",
-            *expected.get("arguments", ["--steps", "4" if trains(expected["property"]) else "0"]),
+            *arguments,
             timeout=220, PYTHONPATH=str(REPOSITORY / "verify" / "subjects"),
         )  # fmt: skip
         self.assertIn(done.code, EXIT_CODES[verdict], str(done))
@@ -71,7 +76,11 @@ class Subject(CommandTest):
         self.assertTrue(findings)
         fields = {key: expected[key] for key in ("kind", "stage", "tensor", "ranks")
                   if key in expected}  # fmt: skip
-        named = [{key: finding[key] for key in fields} for finding in findings]
+        named = [{key: finding.get(key) for key in fields} for finding in findings]
+        if group := expected.get("group"):
+            fields["group"] = group
+            for one, finding in zip(named, findings):
+                one["group"] = {key: finding.get("group", {}).get(key) for key in group}
         self.assertIn(fields, named, f"expected such a finding among {findings[:5]}")
 
 

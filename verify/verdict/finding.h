@@ -9,6 +9,7 @@
 
 #include "verify/case/case.h"
 #include "verify/verdict/facts.h"
+#include "verify/verdict/held_in.h"
 
 namespace shardproof {
 
@@ -44,6 +45,8 @@ struct Finding {
   } in_message;
   /// What the sentences above say, as data. Nothing reads a sentence back.
   Facts facts;
+  /// In which groups the first of `ranks` holds the tensor, where evidence says it.
+  std::optional<HeldIn> held;
   /// Whether it follows from another one of its phase, which is told first. Not part of the JSON
   /// form.
   bool is_consequence = false;

@@ -21,6 +21,9 @@ void Complete(const Property& property, const Evidence& evidence, Finding& findi
   if (phase == nullptr) return;
   if (finding.world_size == 0) finding.world_size = phase->WorldSize();
   if (finding.hosts.empty()) finding.hosts = HostsOf(*phase, finding.ranks);
+  if (!finding.tensor.empty() && !finding.stage.empty() && !finding.ranks.empty()) {
+    finding.held = FindHeldIn(*phase, finding.stage, finding.tensor, finding.ranks.front());
+  }
 }
 
 /// What two findings must have in common to be one finding on several ranks.

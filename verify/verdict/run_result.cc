@@ -21,7 +21,10 @@ Compared WhatWasCompared(const Evidence& evidence, const std::vector<PropertyRes
       continue;
     }
     compared.phases.push_back(phase.phase);
-    if (compared.ranks == 0) compared.ranks = phase.WorldSize();
+    if (compared.ranks == 0) {
+      compared.ranks = phase.WorldSize();
+      compared.held = CountHeld(phase, NameOf(Stage::kReady));
+    }
     for (const RankEvidence& rank : phase.ranks) {
       if (!rank.host.empty()) hosts.insert(rank.host);
       for (const StageRecord& stage : rank.stages) {

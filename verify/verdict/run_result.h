@@ -25,6 +25,7 @@ struct Compared {
   std::vector<std::string> stages;  ///< names of complete stages, in the order first reached
   std::vector<Phase> phases;        ///< that ran
   std::vector<SkippedPhase> skipped;
+  std::vector<HeldCount> held;  ///< of the first phase's tensors at `ready`
 };
 
 struct RunResult {

@@ -59,6 +59,7 @@ nlohmann::json FindingToJson(const Finding& finding) {
     json["coordinates"] = finding.coordinates;  // empty for a 0-dim tensor
   }
   if (finding.differing) json["differing"] = *finding.differing;
+  if (finding.held) json["group"] = HeldInToJson(*finding.held);
   const Facts& facts = finding.facts;
   if (facts.against.what != Against::What::kNothing) {
     json["against"] = AgainstToJson(facts.against);

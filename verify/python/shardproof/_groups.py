@@ -9,7 +9,6 @@ import dataclasses
 import fnmatch
 from collections.abc import Mapping
 
-import torch
 import torch.distributed as dist
 
 from ._layout import Placement

@@ -141,17 +141,31 @@ def _held_below(directory: str) -> list[str]:
     return sorted(held)
 
 
+def _meet(case, order, timeout):
+    """The store by which the ranks meet; and their variables, as torchrun sets them."""
+    local = dict(LOCAL_RANK=str(case.rank), LOCAL_WORLD_SIZE=str(case.world_size))
+    if "store_prefix" not in order:
+        store = dist.FileStore(order["rendezvous"], case.world_size)
+    else:  # ranks that somebody else started, on one host or several
+        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        store = dist.TCPStore(address, port, is_master=False, timeout=timeout)
+        store = dist.PrefixStore(order["store_prefix"], store)
+        of_slurm = os.environ.get("SLURM_LOCALID", local["LOCAL_RANK"])
+        local = dict(
+            LOCAL_RANK=os.environ.get("LOCAL_RANK", of_slurm),
+            LOCAL_WORLD_SIZE=os.environ.get("LOCAL_WORLD_SIZE", local["LOCAL_WORLD_SIZE"]),
+        )
+    os.environ.update(RANK=str(case.rank), WORLD_SIZE=str(case.world_size), **local)
+    return store
+
+
 def _run(case, order, writer, observer):
     subject = load_subject(order["subject"])
     timeout = datetime.timedelta(milliseconds=order["timeout_ms"])
-    store = dist.FileStore(order["rendezvous"], case.world_size)
-    os.environ.update(
-        RANK=str(case.rank), WORLD_SIZE=str(case.world_size), LOCAL_RANK=str(case.rank),
-        LOCAL_WORLD_SIZE=str(case.world_size),
-    )  # fmt: skip
     dist.init_process_group(
-        "gloo", store=store, rank=case.rank, world_size=case.world_size, timeout=timeout
-    )
+        "gloo", store=_meet(case, order, timeout), rank=case.rank, world_size=case.world_size,
+        timeout=timeout,
+    )  # fmt: skip
     dist.barrier()
     sampler = None
     if order["mode"] == "memory":

@@ -270,7 +270,8 @@ def read_order(path: str, rank: int) -> tuple[Case, dict]:
         save_to=order["save_to"],
         mesh={axis["name"]: axis["size"] for axis in order["mesh"]},
         laid_over={
-            axis["name"]: LaidOver(axis["size"], tuple(axis["over"])) for axis in order.get("laid_over", [])
+            axis["name"]: LaidOver(axis["size"], tuple(axis["over"]))
+            for axis in order.get("laid_over", [])
         },
         phase=order["phase"],
         strategy=order["strategy"],
