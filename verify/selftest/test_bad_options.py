@@ -152,6 +152,37 @@ class BadOptions(CommandTest):
                     "verify", "--checkpoint", "good", "--mesh", mesh, names=["--mesh: ", found]
                 )
 
+    def test_axes_that_are_laid_over_others(self):
+        self.write("s.py", "def run(case, observe):\n    pass\n")
+        for mesh, *names in (
+            ("dp_shard=4,ep=3@dp_shard", "axis ep", "divides the 4 ranks of dp_shard, found 3"),
+            ("ep=2@nothing", "axis ep is laid over nothing, which is no axis of the mesh"),
+            ("dp_shard=2,ep=2@nothing", "expected one of dp_shard"),
+            ("dp_shard=2,ep=2@ep", "axis ep is laid over itself"),
+            ("dp_shard=4,ep=2@dp_shard+dp_shard", "axis ep is laid over dp_shard twice"),
+            ("dp_shard=4,ep=2@dp_shard,ep=2@dp_shard", "given twice"),
+            ("dp_shard=4,ep=0@dp_shard", "axis ep: expected an integer from 1 to 1024, found 0"),
+            ("dp_shard=0,ep=2@dp_shard", "axis dp_shard: expected an integer from 1"),
+            ("dp_shard=4,cp=1024,ep=2@dp_shard+cp", "at most 1024 ranks, found more at axis cp"),
+            (
+                "dp_shard=4,ep=2@dp_shard,x=2@ep",
+                "axis x is laid over ep",
+                "laid over others itself",
+            ),
+            ("dp_shard=4,ep=2@dp_shard,dp_shard_mod_ep=2", "what axis ep leaves of dp_shard"),
+            ("dp_shard=4,ep=2@", "AXIS=RANKS@AXIS+..."),
+            ("dp_shard=4,ep=99999999999999999999@dp_shard", "expected AXIS=RANKS"),
+        ):
+            for option in ("--mesh", "--resume-mesh"):
+                with self.subTest(f"{option} {mesh}"):
+                    self.refused("verify", "--checkpoint", "good", "--subject", "s.py", option,
+                                 mesh, names=[option, *names])  # fmt: skip
+
+    def test_the_reference_has_no_axes_that_are_laid_over_others(self):
+        for option in ("--mesh", "--resume-mesh"):
+            self.refused("verify", "--checkpoint", "good", option, "dp_shard=4,ep=2@dp_shard",
+                         names=[option, "axis ep", "which only subjects can have"])  # fmt: skip
+
     def test_negative_seed(self):
         self.refused_options("--seed", -1, names=["--seed: expected an integer from 0", "found -1"])
 

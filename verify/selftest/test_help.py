@@ -59,7 +59,8 @@ class Help(CommandTest):
 
     def test_help_of_verify_explains_the_axes_of_a_mesh(self):
         text = " ".join(self.shardproof("verify", "--help").out.split())
-        for axis in ("dp_shard cuts", "tp cuts", "ep gives", "cp (context", "pp (pipeline"):
+        for axis in ("dp_shard cuts", "tp cuts", "ep gives", "cp (context", "pp (pipeline",
+                     "ep=2@dp_shard", "ep=4@dp_shard+cp"):  # fmt: skip
             self.assertIn(axis, text)
 
     def test_former_names_are_not_shown(self):
