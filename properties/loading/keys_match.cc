@@ -6,6 +6,7 @@
 #include <set>
 
 #include "verify/verdict/expectation.h"
+#include "verify/verdict/holders.h"
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
@@ -64,7 +65,11 @@ void CheckModel(const Evidence& evidence, const PhaseEvidence& phase, Judgement&
     Names present;
     for (const auto& [name, state] : record->tensors) present.insert(name);
     judgement.Compared(declared.size() + present.size());
-    const std::vector<std::string> lacking = Without(declared, present);
+    std::vector<std::string> lacking = Without(declared, present);
+    // A rank of another stage need not have what those that have it hold among themselves.
+    std::erase_if(lacking, [&](const std::string& name) {
+      return !HoldersOf(phase, stage, name).Expects(rank.rank);
+    });
     const std::vector<std::string> extra = Without(present, declared);
     if (!lacking.empty()) {
       findings.Add("", "not-in-model",

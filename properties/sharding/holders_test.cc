@@ -79,6 +79,11 @@ TEST(HoldersTest, ShardsOfTwoRanksAreAWholeThatTheThirdNeedNotHave) {
   for (const Finding& finding : result.judgement.findings()) {
     EXPECT_NE(finding.tensor, "norm") << "declared, and of two ranks alone";
   }
+  EXPECT_EQ(JudgeOne(sound.evidence, "loading.keys_match").judgement.verdict(), Verdict::kPass);
+  for (const int64_t rank : {0, 1}) sound.Stage("values", rank, "ready").tensors.erase("norm");
+  const Finding finding = FirstFinding(JudgeOne(sound.evidence, "loading.keys_match"));
+  EXPECT_EQ(finding.kind, "not-in-model");
+  EXPECT_THAT(finding.ranks, ElementsAre(0, 1, 2)) << "nobody has it";
 }
 
 TEST(HoldersTest, ARankOfTheGroupThatLacksTheTensorIsNamed) {

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """A sound subject passes with every property that applies:
-sound_subject.py NAME MESH CHECKPOINT [OPTION=VALUE ...]"""
+sound_subject.py NAME MESH CHECKPOINT [OPTION=VALUE ...]
+
+CHECKPOINT is one of those that make_checkpoints.py makes, or NAME.json of fixtures/cases."""
 
 import sys
 import unittest
@@ -24,6 +26,13 @@ JUDGED = {
 }  # fmt: skip
 
 
+def source(model):
+    """Where the model comes from, as words of the command line."""
+    if model.endswith(".json"):
+        return "--case", REPOSITORY / "fixtures" / "cases" / model
+    return "--checkpoint", checkpoint(model)
+
+
 class SoundSubject(CommandTest):
     name = mesh = model = ""
     options = ()
@@ -32,7 +41,7 @@ class SoundSubject(CommandTest):
         path = REPOSITORY / "verify" / "subjects" / f"{self.name}.py"
         document = self.judged(
             "verify", "--subject", path,
-            "--checkpoint", checkpoint(self.model), "--mesh", self.mesh,
+            *source(self.model), "--mesh", self.mesh,
             *(word for option in self.options for word in ("--option", option)), code=0,
             timeout=250,
         )  # fmt: skip

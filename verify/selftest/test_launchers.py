@@ -124,6 +124,7 @@ class ByHand(CommandTest):
 
 SUBJECTS = REPOSITORY / "verify" / "subjects"
 MISTAKEN = REPOSITORY / "fixtures" / "subjects"
+LONG_S = 150  # a deadline that a loaded machine meets
 
 
 class SubjectByHand(ByHand):
@@ -148,7 +149,8 @@ class SubjectByHand(ByHand):
         return json.loads(lines.splitlines()[0])
 
     def test_ranks_of_a_subject_pass_and_resume_on_fewer(self):
-        done = self.subject(2, SUBJECTS / "fsdp2.py", "--report", "out", "--no-confirm")
+        done = self.subject(2, SUBJECTS / "fsdp2.py", "--report", "out", "--no-confirm", "--deadline",
+                            LONG_S)  # fmt: skip
         self.assert_exits(done, 0)
         self.assertIn("pass:", done[0].out)
         self.assertRegex(done[0].out, r"held +\d+ tensors on dp_shard 2")
@@ -214,7 +216,7 @@ class SubjectBySlurm(SubjectByHand):
 
     def test_tasks_of_srun_are_the_ranks_of_a_subject(self):
         self.write("says.py", SAYS_ITS_PLACE)
-        done = self.subject(2, self.dir / "says.py", "--report", "out")
+        done = self.subject(2, self.dir / "says.py", "--report", "out", "--deadline", LONG_S)
         self.assert_exits(done, 0)
         said = [(self.dir / "out" / "evidence" / "values" / f"rank_{rank}.stdout").read_text()
                 for rank in (0, 1)]  # fmt: skip
@@ -279,7 +281,7 @@ class SubjectOnTwoHosts(SubjectByHand):
                             "fault.every_rank_finishes", "--deadline", 10,
                             "--no-confirm")  # fmt: skip
         self.assert_exits(done, done[0].code)
-        self.assertIn(done[0].code, (1, 4))
+        self.assertEqual(done[0].code, 1)
         result = json.loads((self.dir / "out" / "result.json").read_text())
         told = " ".join(finding["message"] for finding in result["findings"])
         self.assertIn("host node-b has no directory", told)

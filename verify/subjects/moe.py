@@ -17,9 +17,9 @@ CANNOT = {
 SHOWS = {"placements": ["shard"]}
 RUNS = (
     "on_4: dp_shard=4,ep=2@dp_shard qwen3-moe-small",
-    "plain: dp_shard=4,ep=2@dp_shard qwen3-moe-small experts=plain",
+    "plain: dp_shard=4,ep=2@dp_shard experts_even.json experts=plain",
     "replicated nightly: dp_replicate=2,dp_shard=2,ep=2@dp_shard qwen3-moe-small",
-    "over_two nightly: dp_shard=2,cp=2,ep=4@dp_shard+cp qwen3-moe-small experts=plain",
+    "over_two nightly: dp_shard=2,cp=2,ep=4@dp_shard+cp experts_even.json experts=plain",
 )
 OPTIONS = {"experts": ["dtensor", "plain"]}
 PARTS = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}

@@ -11,6 +11,7 @@ CANNOT = {
     "train": "it only loads",
     "identity": "it puts new parameters in the place of those of the built model",
     "host_bound": "every rank reads every tensor that its stage has",
+    "keys": "a stage knows which keys it needs, not which the model needs",
 }
 SHOWS = {"placements": ["shard"]}
 RUNS = (
