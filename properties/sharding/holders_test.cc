@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "properties/sound_evidence.h"
 
 namespace shardproof::testing {
@@ -109,10 +111,14 @@ TEST(HoldersTest, ARankThatHasAnotherPartCannotHaveTheSame) {
   for (const int64_t rank : {0, 1, 2}) {
     Say(sound, rank, "norm", {{0, 1, 2}, {0, 1, 2}, {0, 1, 2}});
   }
-  const Finding finding = FirstFinding(JudgeOne(sound.evidence, kMatch));
-  EXPECT_EQ(finding.kind, "unlike-groups");
-  EXPECT_THAT(finding.ranks, ElementsAre(0));
-  EXPECT_THAT(finding.message, HasSubstr("of these [1, 2] should hold the same as rank 0"));
+  const PropertyResult result = JudgeOne(sound.evidence, kMatch);
+  const auto& findings = result.judgement.findings();
+  const auto of_groups = std::find_if(findings.begin(), findings.end(), [](const Finding& each) {
+    return each.kind == "unlike-groups";
+  });
+  ASSERT_NE(of_groups, findings.end());
+  EXPECT_THAT(of_groups->ranks, ElementsAre(0));
+  EXPECT_THAT(of_groups->message, HasSubstr("of these [1, 2] should hold the same as rank 0"));
 }
 
 TEST(HoldersTest, AFindingSaysInWhichGroupItsTensorWasJudged) {
@@ -121,10 +127,11 @@ TEST(HoldersTest, AFindingSaysInWhichGroupItsTensorWasJudged) {
   sound.Rewrite("values", 2, "ready", "norm", SetF32(1, 8.0f));
   const Finding finding = FirstFinding(JudgeOne(sound.evidence, kMatch));
   ASSERT_TRUE(finding.held);
-  EXPECT_EQ(HeldInText(*finding.held), "rank 2 has it whole, as have ranks 0, 1, 2");
+  EXPECT_EQ(HeldInText(*finding.held),
+            "rank 2 at dp_shard 2 of mesh dp_shard 3 has it whole, as have ranks 0, 1, 2");
   const auto counts = CountHeld(sound.Phase("values"), "ready");
   ASSERT_EQ(counts.size(), 1u) << "of the others placements and coordinates say it";
-  EXPECT_EQ(counts[0].how, "whole on each of 3 ranks");
+  EXPECT_EQ(counts[0].how, "on dp_shard 3");
   EXPECT_EQ(counts[0].tensors, 1u);
 }
 

@@ -1,5 +1,6 @@
-"""Stages along `pp`, each with its own layers, cut along `tp` as Megatron does; ranks along `cp` and
-`dp_replicate` hold the same. Each rank reads its part.
+"""Stages along `pp`, each with its own layers, cut along `tp` as Megatron does.
+
+Ranks along `cp` and `dp_replicate` hold the same. Each rank reads its part.
 """
 
 import torch
