@@ -11,6 +11,7 @@
 
 #include "src/digest/digest.hpp"
 #include "verify/case/case.h"
+#include "verify/evidence/held.h"
 #include "verify/evidence/stage_key.h"
 
 namespace shardproof {
@@ -240,6 +241,7 @@ struct RankEvidence {
   std::vector<ErrorRecord> errors;
   std::optional<KeyReport> keys;
   std::optional<MemoryRecord> memory;
+  std::vector<HeldRecord> held;  ///< at stages of a job that was observed
   /// What the rank had and had not given back when its part was over: descriptors, threads;
   /// nothing: it did not look.
   std::optional<std::vector<std::string>> leaks;

@@ -308,6 +308,8 @@ class MeasuresReader {
       Memory(fields);
     } else if (record == "memory_summary") {
       Summary(fields);
+    } else if (record == "held") {
+      rank_.held.push_back(ParseHeld(fields));
     } else if (record == "pages") {
       Pages(fields);
     } else {

@@ -109,6 +109,40 @@ TEST_F(EvidenceFiles, MeasuresMayBeAbsent) {
   EXPECT_FALSE(rank.memory.has_value());
 }
 
+TEST_F(EvidenceFiles, ReadsWhatIsHeldAtAStage) {
+  WriteSmallRank(directory_);
+  const std::string measures = Slurp(Measures());
+  const std::string least =
+      R"({"record":"held","stage":"ready","time_ms":1.5,"anonymous_bytes":7,"shared_bytes":8,)"
+      R"("file_bytes":9)";
+  Spill(Measures(),
+        measures + least + "}\n" + least +
+            R"(,"step":3,"locked_bytes":1,"pinned_bytes":2,"proportional":{"anonymous_bytes":3,)"
+            R"("shared_bytes":4,"file_bytes":5},"peak":{"anonymous_bytes":70,"shared_bytes":80,)"
+            R"("time_ms":1,"interval_ms":10,"stacks_bytes":150,"stacks":[["a.py:1 f"],[]]},)"
+            R"("tensors":[{"of":"other","device":"cpu","bytes":6,"anonymous_bytes":5}],)"
+            R"("devices":[{"device":"cuda:0","allocated_bytes":1,"reserved_bytes":2,)"
+            R"("peak_allocated_bytes":3,"peak_reserved_bytes":4}],"who":[{"by":"holder",)"
+            R"("what":"w","bytes":1,"count":2,"stack":["b.py:2 g"]}]})"
+            "\n");
+  const RankEvidence rank = Read();
+  EXPECT_EQ(rank.damage, "");
+  ASSERT_EQ(rank.held.size(), 2u);
+  EXPECT_EQ(rank.held[0].Key(), "ready");
+  EXPECT_FALSE(rank.held[0].peak || rank.held[0].proportional || rank.held[0].pinned);
+  const HeldRecord& held = rank.held[1];
+  EXPECT_EQ(held.Key(), "ready@3");
+  EXPECT_EQ(held.host.file, 9u);
+  EXPECT_EQ(held.pinned, 2u);
+  EXPECT_EQ(held.proportional->shared, 4u);
+  EXPECT_EQ(held.peak->stacks.at(0).at(0), "a.py:1 f");
+  EXPECT_EQ(held.tensors.at(0).anonymous, 5u);
+  EXPECT_EQ(held.devices.at(0).peak_allocated, 3u);
+  EXPECT_EQ(held.who.at(0).stack.at(0), "b.py:2 g");
+  Spill(Measures(), least + R"(,"tensors":[{"of":"nobody","device":"cpu","bytes":6}]})" + "\n");
+  EXPECT_THAT(Read().damage, HasSubstr("/tensors/0/of: expected one of"));
+}
+
 TEST_F(EvidenceFiles, SaysWhereTheFirstDamageIs) {
   const std::string stage = "{\"record\":\"stage\",\"name\":\"loaded\",\"step\":0}\n";
   const std::string end =

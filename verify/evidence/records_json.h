@@ -54,6 +54,7 @@ OptimizerRecord ParseOptimizer(FieldReader& fields);
 
 std::string StepsLine(const StepsRecord& record);
 StepsRecord ParseSteps(FieldReader& fields);
+HeldRecord ParseHeld(FieldReader& fields);
 
 /// Parts that oracle.json shares with the streams.
 void AddBlocks(JsonText& out, const BlockDigests& blocks);

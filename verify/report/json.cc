@@ -3,6 +3,7 @@
 
 #include "verify/case/json_fields.h"
 #include "verify/evidence/line_file.h"
+#include "verify/report/memory_text.h"
 #include "verify/report/report.h"
 
 namespace shardproof {
@@ -79,6 +80,7 @@ json RunResultToJson(const RunResult& result) {
           {"findings", std::move(findings)},
           {"faults", result.faults},
           {"compared", ComparedToJson(result.compared)},
+          {"memory", MemoryToJson(result.memory)},
           {"tensor_count", result.tensor_count},
           {"duration_ms", result.duration_ms},
           {"versions", result.versions},

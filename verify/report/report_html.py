@@ -17,6 +17,7 @@ import jinja2
 import markupsafe
 import report_plots as plots
 from report_evidence import DEVICE, HOST, read_phases, read_reproducers
+from report_held import held_section
 from report_memory import in_place, memory_overlay, memory_sections
 
 MESH_RANKS_MAX = 64  # more cells than that are no help to the eye
@@ -212,6 +213,7 @@ def render(result, evidence, folder):
             for place, phases in places
             if (overlay := memory_overlay(phases, place, result["case"]))
         ],
+        held=held_section(result.get("memory")),
         memory=[
             section
             for place, phases in places

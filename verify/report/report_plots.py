@@ -358,3 +358,30 @@ def memory_plot(ranks, place, prefix):
     if handles:
         legend(figure, handles, 8)
     return to_svg(figure, prefix, f"{place.name} memory of each rank over time")
+
+
+def nodes_plot(stages, lines, place, prefix):
+    """Stage by stage, a line a node. lines: as report_held.host_lines gives them."""
+    mib = 1 << 20
+    palette = colors(max(color for _, _, color, _ in lines) + 1)
+    figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
+    axes = figure.add_subplot()
+    for label, is_dashed, color, values in lines:
+        axes.plot(
+            range(len(stages)),
+            [math.nan if value is None else value / mib for value in values],
+            color=palette[color],
+            marker="." if is_dashed else "o",
+            markersize=4,
+            linewidth=1 if is_dashed else 1.6,
+            linestyle=DASHES if is_dashed else "-",
+            label=shorten(label, 40),
+        )
+    step = math.ceil(len(stages) / 12)
+    axes.set_xticks(range(0, len(stages), step), [shorten(each, 16) for each in stages[::step]])
+    axes.tick_params(axis="x", labelrotation=30 if len(stages) > 6 else 0)
+    axes.set_ylim(0, axes.get_ylim()[1] * 1.08)
+    axes.set_ylabel("MiB, all ranks of a node")
+    if len(lines) <= RANKS_IN_LEGEND:
+        legend(figure, axes.get_lines(), 3)
+    return to_svg(figure, prefix, f"{place} memory of each node, stage by stage")

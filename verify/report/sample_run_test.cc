@@ -212,6 +212,29 @@ RunResult SampleResult(const Evidence& evidence, const std::string& directory, b
   return result;
 }
 
+namespace {
+
+/// Three ranks on two hosts, with all that a record may have and every text as given.
+std::vector<StageMemory> MemoryNamed(const std::string& text) {
+  PhaseEvidence phase;
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    HeldRecord held{.stage = text, .step = 3, .time_ms = 2.5};
+    held.host = held.proportional.emplace() = {300 << 20, 20 << 20, 100 << 20};
+    held.pinned = 64 << 20;
+    held.peak = HeldPeak{400 << 20, 20 << 20, 1.5, 10, 390 << 20, {{text, text}, {text}}};
+    held.tensors = {{"parameter", text, 1 << 20, 0}, {"other", "cpu", 200 << 20, 200 << 20}};
+    held.devices = {{text, 1 << 20, 2 << 20, 3 << 20, 4 << 20}};
+    held.who = {{"holder", text, 200 << 20, 291, {text}}, {"device", text, 1 << 20, 1, {}}};
+    RankEvidence evidence{.rank = rank, .world_size = 3, .host = rank < 2 ? text : "host-b"};
+    evidence.held = {held, held};
+    evidence.held[0].stage = "ready";
+    phase.ranks.push_back(std::move(evidence));
+  }
+  return MemoryByStage({.phases = {phase}});
+}
+
+}  // namespace
+
 RunResult HostileResult(const std::string& directory) {
   const std::string hostile =
       "</script><b>&\"'\x1b[2J\x01\xff\xed\xa0\x80\xef\xbf\xbe]]>\n--{{7*7}}";
@@ -233,6 +256,7 @@ RunResult HostileResult(const std::string& directory) {
   result.properties[0].judgement.findings() = {finding};
   result.versions = {{hostile, hostile}};
   result.compared.skipped = {{Phase::kResume, hostile}};
+  result.memory = MemoryNamed(hostile);
   result.evidence_directory = directory;
   result.next_command = "shardproof replay " + hostile;
   return result;

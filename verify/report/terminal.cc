@@ -6,6 +6,7 @@
 
 #include "src/text/printable.h"
 #include "verify/case/axes.h"
+#include "verify/report/memory_text.h"
 #include "verify/report/report.h"
 
 namespace shardproof {
@@ -26,6 +27,7 @@ class Terminal {
     Groups();
     Held();
     Skipped();
+    out_ += MemoryText(result_.memory, style_.width);
     Footer();
     return std::move(out_);
   }

@@ -3,6 +3,7 @@ wrong in it is named."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -116,6 +117,57 @@ class Sound(AttachedTest):
     def test_accelerate(self):
         self.assert_silent(self.assert_as_alone(HERE / "attached_trainer.py", "accelerate"))
         self.assertIn("restored", self.stages())
+
+
+class Memory(AttachedTest):
+    labels = "selftest multi-rank framework"
+    timeout_s = 320
+
+    def report(self):
+        """Text and document of the report of the attached job."""
+        (folder,) = (self.root / "work/shardproof-evidence").iterdir()
+        done = self.shardproof("report", folder, "--json", self.root / "result.json")
+        return done.out, json.loads((self.root / "result.json").read_text())
+
+    def held(self, document, stage, rank, kind):
+        (at,) = [each for each in document["memory"] if each["stage"] == stage]
+        return sum(one["bytes"] for one in at["ranks"][rank]["tensors"] if one["of"] == kind)
+
+    def test_a_sound_job_retains_nothing(self):
+        self.assert_silent(self.assert_as_alone(HERE / "attached_memory.py", "nothing"))
+        text, document = self.report()
+        self.assertNotIn("retained", text)
+        self.assertIn("memory  MiB at each stage", text)
+        self.assertEqual([each["stage"] for each in document["memory"]],
+                         ["ready", "stepped@1", "stepped@2"])  # fmt: skip
+        for rank in (0, 1):
+            self.assertAlmostEqual(self.held(document, "ready", rank, "parameter") >> 20, 32)
+            self.assertAlmostEqual(self.held(document, "stepped@2", rank, "optimizer") >> 20, 32)
+        (node,) = document["memory"][0]["nodes"]
+        ranks = document["memory"][0]["ranks"]
+        self.assertEqual(node["ranks"], 2)
+        self.assertLessEqual(node["shared_bytes"], sum(rank["shared_bytes"] for rank in ranks))
+        self.assertLess(node["file_bytes"], sum(rank["file_bytes"] for rank in ranks))
+        self.assertGreater(node["anonymous_bytes"], ranks[0]["anonymous_bytes"])
+
+    def test_who_retains_what(self):
+        for keeps, holder in (("attribute", "`loader` in main"), ("local", "`everything` in main")):
+            with self.subTest(keeps=keeps):
+                done = self.attached(HERE / "attached_memory.py", keeps, options=["--who"],
+                                     folder=f"who_{keeps}")  # fmt: skip
+                self.assert_exit(done, 0)
+                retained = re.search(r"retained +after `\S+`, rank 1 holds (\S+) MiB", done.err)
+                self.assertTrue(retained, str(done))
+                self.assertAlmostEqual(float(retained[1]), 32, delta=2)
+                self.assertIn(f"held by {holder}, ", done.err)
+                self.assertIn("attached_memory.py:", done.err)
+
+    def test_who_changes_no_number(self):
+        alone = self.run_python(*TORCHRUN, 2, HERE / "attached_memory.py", "local", folder="alone")
+        self.assert_exit(alone, 0)
+        done = self.attached(HERE / "attached_memory.py", "local", options=["--who"])
+        self.assert_exit(done, 0)
+        self.assertEqual(self.came_to("work"), self.came_to("alone"))
 
 
 class Nightly(AttachedTest):

@@ -80,6 +80,7 @@ RunResult MakeRunResult(const Evidence& evidence, std::vector<PropertyResult> pr
   RunResult result;
   result.test_case = evidence.test_case;
   result.compared = WhatWasCompared(evidence, properties);
+  result.memory = MemoryByStage(evidence);
   result.verdict = properties.empty() ? Verdict::kInconclusive : Verdict::kSkip;
   for (const PropertyResult& property : properties) {
     result.verdict = Worse(result.verdict, property.judgement.verdict());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "verify/evidence/evidence.h"
+#include "verify/verdict/memory.h"
 #include "verify/verdict/property.h"
 
 namespace shardproof {
@@ -35,7 +36,8 @@ struct RunResult {
   std::vector<PropertyResult> properties;
   std::vector<std::string> faults;  ///< of the case, each in plain words
   Compared compared;
-  uint64_t tensor_count = 0;  ///< that the model must have
+  std::vector<StageMemory> memory;  ///< of a job that was observed
+  uint64_t tensor_count = 0;        ///< that the model must have
   double duration_ms = 0;
   std::map<std::string, std::string> versions;  ///< "shardproof", "torch", ...
   std::vector<std::string> command_line;

@@ -23,6 +23,8 @@ def attach():
     if options is None or _job is not None:
         return
     _job = Job(options)
+    if options.who:
+        _job.watch_memory()  # what Python allocates is traced from the beginning
     _hooks.install(_job)
     os.register_at_fork(after_in_child=_start_anew)
     bootstrap = multiprocessing.process.BaseProcess._bootstrap
@@ -34,6 +36,12 @@ def attach():
         return end(code) or code
 
     multiprocessing.process.BaseProcess._bootstrap = bootstrapped
+
+
+def watch_memory():
+    """This process is the job's own, and no helper of it: its memory is watched from now on."""
+    if _job is not None:
+        _job.watch_memory()
 
 
 def end(code: int, error: BaseException | None = None) -> int:
@@ -56,8 +64,17 @@ class Job:
 
     def reset(self):
         self._rank = self._world_size = self._folder = self._records = self._followed = None
-        self._thread = None
+        self._thread = self._watch = None
         self._failed = self._over = self._left = self._paused = False
+
+    def watch_memory(self):
+        """A failure to do so ends nothing: what is held is then not told."""
+        if self._watch is None:
+            from . import _memory_tracer, _memory_watch
+
+            with contextlib.suppress(OSError, RuntimeError):
+                tracer = _memory_tracer.Tracer() if self.options.who else None
+                self._watch = _memory_watch.start(tracer)
 
     # ---- What the hooks tell
 
@@ -158,13 +175,17 @@ class Job:
             from ._followed import Followed
 
             options = self.options
-            self._followed = Followed(options.stages, options.every, self._begin_model, self._guard)
+            self.watch_memory()
+            self._followed = Followed(
+                options.stages, options.every, self._begin_model, self._guard, self._watch
+            )
         return self._followed
 
     def _join(self, c10d):
         self._rank, self._world_size = c10d.get_rank(), c10d.get_world_size()
         name = _attached_evidence.name_of_job(c10d._get_default_store())
         self._record(name)
+        self.watch_memory()
 
     def _record(self, name):
         self._folder = pathlib.Path(self.options.folder) / name
@@ -197,6 +218,8 @@ class Job:
             return 1 if self.options.strict else 0
 
     def _end(self, code, error) -> int:
+        if self._watch is not None:
+            self._watch.stop()
         if self._records is not None:
             failure = None
             if error is not None or code != 0:

@@ -14,13 +14,15 @@ FOLDER = "shardproof-evidence"
 class Options:
     """stages: those of STAGES to observe at. every: also every so many steps, 0 for the first and
     the last alone. folder: where evidence goes, absolute. launch: what tells this start of a job
-    from others. strict: whether findings, and failures of ours, make the job fail."""
+    from others. strict: whether findings, and failures of ours, make the job fail. who: whether it
+    is told who allocates and holds the largest of its memory."""
 
     stages: tuple[str, ...] = STAGES
     every: int = 0
     folder: str = FOLDER
     launch: str = ""
     strict: bool = False
+    who: bool = False
 
     def to_environment(self):
         os.environ[VARIABLE] = json.dumps(dataclasses.asdict(self))

@@ -80,7 +80,7 @@ def _report(options, folder) -> int:
         _say(f"the evidence is complete, and no command `shardproof` was found to judge it: "
              f"shardproof report {folder}")  # fmt: skip
         return 1
-    return max(_judge(program, each) for each in models)
+    return max(_judge(program, each, options.who) for each in models)
 
 
 def _command():
@@ -89,7 +89,8 @@ def _command():
     return str(beside) if beside.exists() else shutil.which("shardproof")
 
 
-def _judge(program, folder) -> int:
+def _judge(program, folder, in_full) -> int:
+    """in_full: whether the report is wanted where nothing was found too."""
     result = folder / "result.json"
     environment = {k: v for k, v in os.environ.items() if k != _attached_options.VARIABLE}
     done = subprocess.run(
@@ -105,6 +106,8 @@ def _judge(program, folder) -> int:
     if document["findings"]:
         print(done.stdout, end="", file=sys.stderr, flush=True)
         return 1
+    if in_full:
+        print(done.stdout, end="", file=sys.stderr, flush=True)
     counts = done.stdout.strip().splitlines()[-1].partition(": ")[2]
     _say(f"no finding: {counts}; {folder}")
     return 0

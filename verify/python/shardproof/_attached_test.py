@@ -336,9 +336,10 @@ def test_a_moment_that_there_is_not_is_named(text):
 
 
 def test_the_words_of_a_job_are_left_to_it():
-    fields, module, words = run.parse(["--strict", "--at", "ready", "job.py", "--at", "x"])
+    fields, module, words = run.parse(["--strict", "--who", "--at", "ready", "job.py", "--at", "x"])
     assert (fields, module, words) == (
-        {"strict": True, "stages": ("ready",), "every": 0}, None, ["job.py", "--at", "x"],
+        {"strict": True, "who": True, "stages": ("ready",), "every": 0}, None,
+        ["job.py", "--at", "x"],
     )  # fmt: skip
     assert run.parse(["-m", "job", "-x"])[1:] == ("job", ["-x"])
     for wrong in ([], ["--strict"], ["--what", "job.py"], ["--at"]):

@@ -170,6 +170,10 @@ class Writer:
     def memory_summary(self, **fields):
         self._measures.write({"record": "memory_summary", **fields})
 
+    def held(self, **fields):
+        """What this process holds at a stage; fields as FORMAT.md has them."""
+        self._measures.write({"record": "held", **fields})
+
     def pages(self, stage, step, name, storage_bytes, committed_bytes):
         self._measures.write(
             {"record": "pages", "stage": stage, "step": step, "name": name,

@@ -6,6 +6,7 @@ import weakref
 
 from . import _attached_observer, _model, _saved
 from ._groups import Statement
+from ._memory_stage import StageMemory
 
 _AT_THE_END = "the job had ended, which may have put back the best of its values"
 _STATES_MAX = 8  # how many earlier stages a save is held against
@@ -89,10 +90,12 @@ class _FollowedModel:
 
 class Followed:
     """stages, every: as the options have them. writer_for: () to this rank's place and the writer
-    of a new model's evidence. guard: makes a function one whose failure does not reach the job."""
+    of a new model's evidence. guard: makes a function one whose failure does not reach the job.
+    watch: of this process's memory, or None."""
 
-    def __init__(self, stages, every, writer_for, guard):
+    def __init__(self, stages, every, writer_for, guard, watch=None):
         self._stages, self._every = stages, every
+        self._watch = watch
         self._writer_for, self._told = writer_for, guard(self._before_forward)
         self._roots: list[_Root] = []
         self._optimizers = weakref.WeakSet()
@@ -242,10 +245,15 @@ class Followed:
         if model.observer is None:
             place, writer = self._writer_for()
             model.observer = _attached_observer.AttachedObserver(writer, place)
+            if self._watch is not None:
+                model.observer.watch_memory(StageMemory(writer, self._watch))
         for root in model.roots:
             model.observer.former.update(root.former)
         model.observer.digests = {}
-        optimizers = self._optimizers_of(model) if with_optimizer else []
+        optimizers = self._optimizers_of(model)
+        model.observer.note_optimizers(optimizers)
+        if not with_optimizer:
+            optimizers = []
         model.observer(stage, model=modules, optimizer=optimizers or None, step=step)
         model.states.append((f"{stage}@{step}" if step else stage, model.observer.digests))
 

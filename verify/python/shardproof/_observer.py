@@ -49,6 +49,8 @@ class Observer:
         self._on_observed = None
         self._identities: dict[int, tuple[int, weakref.ref]] = {}
         self._objects = 0  # that were given a number
+        self._memory = None
+        self._optimizers: list[weakref.ref] = []
         self.stage = "start"
         self._name_of: dict[int, str] = {}  # of an owner's identity: the first name that it had
         self.own_bytes = 0
@@ -59,6 +61,10 @@ class Observer:
     def on_stage(self, told):
         """Calls told(stage) whenever a stage is about to be observed."""
         self._on_stage = told
+
+    def watch_memory(self, memory):
+        """memory: a StageMemory, which records what the process holds at every stage."""
+        self._memory = memory
 
     def on_observed(self, told):
         """Calls told(stage, step) whenever a stage was observed, all of it being on record."""
@@ -80,12 +86,19 @@ class Observer:
         self.stage = stage
         if self._on_stage:
             self._on_stage(stage)
+        if self._memory:
+            self._memory.take()
         if missing is not None or unexpected is not None:
             self._writer.keys(list(missing or []), list(unexpected or []))
         statement = self._state_what_is_said(model, said)
         read = _model.Model([], None) if model is None else _model.read(model, statement)
         tensors = read.tensors
         if model is not None:
+            if self._memory:
+                if optimizer is not None:
+                    self.note_optimizers(optimizer)
+                held = [known for each in self._optimizers if (known := each()) is not None]
+                self._memory.record(stage, step, tensors, held)
             self.own_bytes = 0
             self._writer.begin_stage(stage, step)
             self._observe_tensors(stage, step, tensors, content)
@@ -107,8 +120,14 @@ class Observer:
             tensors = _model.state_dict_tensors(state_dict, statement)
             self._observe_tensors(stage, step, tensors, content)
             self._writer.end_stage()
+        if self._memory:
+            self._memory.go_on()
         if self._on_observed:
             self._on_observed(stage, step)
+
+    def note_optimizers(self, optimizer):
+        """They hold memory for the model, whether or not they are observed at a stage."""
+        self._optimizers = [weakref.ref(each) for each in _optimizer.optimizers_in(optimizer)]
 
     def _state_what_is_said(self, model, said) -> Statement:
         """Of a list of chunks of a model nothing is taken for granted."""

@@ -11,8 +11,9 @@ import sys
 import torch.distributed as dist
 from torch import nn
 
-from . import _tensor
+from . import _memory_tracer, _memory_watch, _tensor
 from ._evidence import Place, begun_by_script, on_one_axis
+from ._memory_stage import StageMemory
 from ._observer import Observer
 from ._phases import VALUES
 
@@ -22,8 +23,12 @@ _CANNOT = ("identity", "keys", "host_bound", "save", "saved_files", "train", "co
 _session = None
 
 
-def observe(stage, model=None, *, to=None, checkpoint=None, **what):
+def observe(stage, model=None, *, to=None, checkpoint=None, who=False, **what):
     """Records on this rank what a training script has in hand. Call it on every rank.
+
+    observe("start"), before a model is made, only has memory watched from then on; without it, that
+    starts at the first call. who: at the first call, True to tell as well who allocates and holds
+    the largest of it, which takes time.
 
     model: an nn.Module, or the list of those that a stage of a pipeline has. stage, and optimizer=,
     state_dict=, content=, step=, missing=, unexpected=, group=, groups=, mesh=, layout=: as a
@@ -35,15 +40,22 @@ def observe(stage, model=None, *, to=None, checkpoint=None, **what):
     \\raises OSError if the evidence cannot be written, ValueError for a call that makes no sense.
     """
     global _session
+    if stage == "start" and model is None and not what:
+        _watch(who)
+        return
     if _session is None:
-        _session = _Session(model, to, checkpoint)
+        _session = _Session(model, to, checkpoint, who)
     _session.observer(stage, model=model, **what)
+
+
+def _watch(who):
+    return _memory_watch.start(_memory_tracer.Tracer() if who else None)
 
 
 class _Session:
     """The evidence of this process, from the first call until it ends."""
 
-    def __init__(self, model, to, checkpoint):
+    def __init__(self, model, to, checkpoint, who):
         joined = dist.is_available() and dist.is_initialized()
         rank = dist.get_rank() if joined else int(os.environ.get("RANK", 0))
         world_size = dist.get_world_size() if joined else int(os.environ.get("WORLD_SIZE", 1))
@@ -53,6 +65,7 @@ class _Session:
         if rank == 0:
             write_run(folder, place, checkpoint)
         self.observer = Observer(self._writer, place, "values", [])
+        self.observer.watch_memory(StageMemory(self._writer, _watch(who)))
         self._before = sys.excepthook
         sys.excepthook = self._record_error
         atexit.register(self._end)
@@ -60,6 +73,7 @@ class _Session:
         multiprocessing.util.Finalize(None, self._end, exitpriority=0)
 
     def _end(self):
+        _memory_watch.stop()
         if not self._writer.ended:
             self._writer.end()
 

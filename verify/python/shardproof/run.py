@@ -6,6 +6,7 @@ and has one report printed when all ranks have ended. Processes that it starts a
   --at WHEN      when to observe: ready, saved, restored, every=STEPS, with commas
                  (default ready,saved,restored); the first and the last step always are
   --evidence DIR where evidence goes (default shardproof-evidence)
+  --who          tell who allocates and holds the largest of the job's memory; it takes time
   --strict       findings, and failures of Shardproof's own, make the job fail
   -m MODULE      run a module instead of a script
 
@@ -37,8 +38,8 @@ def parse(words) -> tuple[dict, str | None, list[str]]:
     while words and words[0].startswith("-"):
         word = words.pop(0)
         name, has_value, value = word.partition("=")
-        if word == "--strict":
-            fields["strict"] = True
+        if word in ("--strict", "--who"):
+            fields[word[2:]] = True
             continue
         if name not in ("--at", "--evidence", "-m"):
             raise ValueError(f"unknown option {word}; python -m shardproof.run --help")
@@ -69,6 +70,7 @@ def _attach_to(fields):
     if site not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([site, *paths])
     _attach.attach()
+    _attach.watch_memory()
 
 
 def _run_script(words):
