@@ -23,7 +23,8 @@ FOUND = {
     r"_test\.py$": "ci/CMakeLists.txt",
     r"^ci/tidy_rules/": "ci/tidy",
     r"^ci/requirements/torch-.*\.txt$": "ci/setup",
-    r"^ci/(?:nightly|reproduce|test|verify|mutate|tidy)$|^\.ci/": "CONTRIBUTING.md",
+    r"^ci/requirements/environments/.*\.txt$": "ci/environment",
+    r"^ci/(?:environment|nightly|reproduce|test|verify|mutate|tidy)$|^\.ci/": "CONTRIBUTING.md",
     r"^fixtures/(?:issues/)?cases/.*\.json$": "verify/selftest/CMakeLists.txt",
     r"^fixtures/examples/.*\.py$": "verify/python/README.md",
 }

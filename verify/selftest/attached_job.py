@@ -1,7 +1,8 @@
 """A job on some ranks with DDP that says nothing of Shardproof: attached_job.py MISTAKE [spawn]
 
 MISTAKE: none, replica, nan, stale, put_back, raises, exits; or apart, on four ranks, of which one
-has no model.
+has no model. No mistakes, and not to be taken for one: average, a save of averaged weights; part,
+one of some of the weights.
 """
 
 import copy
@@ -48,6 +49,7 @@ def train(rank, group):
         optimizer.register_step_post_hook(
             lambda *_: model.module.first.weight.data.copy_(early["module.first.weight"])
         )
+    average = copy.deepcopy(model.state_dict())
     torch.manual_seed(1 + rank)
     losses = []
     for step in range(3):
@@ -60,13 +62,19 @@ def train(rank, group):
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
+        for name, value in model.state_dict().items():
+            if value.is_floating_point():
+                average[name].lerp_(value, 0.5)
     with torch.no_grad():
         if MISTAKE == "replica" and rank == 1:
             model.module.first.bias[2] += 1
         if MISTAKE == "nan" and rank == 1:
             model.module.mask[3, 1] = torch.nan
     if group is None:
-        saves(model, early if MISTAKE == "stale" else model.state_dict())
+        state = {"stale": early, "average": average}.get(MISTAKE, model.state_dict())
+        if MISTAKE == "part":
+            state = {name: value for name, value in early.items() if "norm" in name}
+        saves(model, state)
     if MISTAKE == "none":
         model.load_state_dict(torch.load("saved.pt")["model"])
     attached_record.record(model, optimizer, losses)

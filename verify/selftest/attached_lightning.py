@@ -1,4 +1,10 @@
-"""Training by Lightning's Trainer, with DDP on two processes that it starts itself."""
+"""Training by Lightning's Trainer, with DDP on two processes that it starts itself:
+attached_lightning.py [drift] [edited]
+
+With "drift" rank 1 changes a parameter before the last steps.
+"""
+
+import sys
 
 import attached_record
 import lightning
@@ -19,8 +25,16 @@ class Module(lightning.LightningModule):
     def configure_optimizers(self):
         return torch.optim.AdamW(self.parameters(), lr=0.1)
 
+    def on_train_batch_end(self, outputs, batch, index):
+        if "drift" in sys.argv and self.global_step == 2 and self.global_rank == 1:
+            attached_record.drift(self)
+
     def on_train_end(self):
         optimizer = self.optimizers().optimizer
+        if "edited" in sys.argv:
+            import shardproof
+
+            print(shardproof.check(self.trainer.strategy.model, optimizer=optimizer))
         attached_record.record(self.trainer.strategy.model, optimizer, self.losses)
 
 

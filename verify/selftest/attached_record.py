@@ -3,11 +3,29 @@
 import hashlib
 import json
 import random
+import sys
 
 import torch
 import torch.distributed as dist
 
 random.seed(0)
+
+
+def finish(model, optimizer, losses=()):
+    """record(). With the word "drift" rank 1 has changed an element of a parameter before, and with
+    "edited" the job asks shardproof.check, as an edited script does."""
+    if "drift" in sys.argv and dist.get_rank() == 1:
+        drift(model)
+    if "edited" in sys.argv:
+        import shardproof
+
+        print(shardproof.check(model, optimizer=optimizer))
+    return record(model, optimizer, losses)
+
+
+def drift(model):
+    with torch.no_grad():
+        next(model.parameters()).view(-1)[2] += 1
 
 
 def record(model, optimizer, losses=()):

@@ -1,4 +1,6 @@
-"""Training of a small Llama by Transformers' Trainer or by Accelerate: attached_trainer.py WHAT"""
+"""Training of a small Llama by Transformers' Trainer or by Accelerate:
+attached_trainer.py WHAT [drift] [edited]
+"""
 
 import sys
 
@@ -39,7 +41,7 @@ def by_trainer():
     trainer = Trainer(model=model(), args=arguments, train_dataset=Tokens())
     trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    attached_record.record(trainer.model, trainer.optimizer, [float(loss) for loss in losses])
+    attached_record.finish(trainer.model, trainer.optimizer, [float(loss) for loss in losses])
     return trainer
 
 
@@ -61,7 +63,7 @@ def by_accelerate():
     accelerator.save_state("accelerated")
     accelerator.wait_for_everyone()
     accelerator.load_state("accelerated")
-    attached_record.record(own, optimizer.optimizer, losses)
+    attached_record.finish(own, optimizer.optimizer, losses)
     return own
 
 

@@ -3,20 +3,14 @@
 shardproof.check: parallel_jobs.py DEVICE [EVIDENCE]
 
 Prints one line of JSON: {job: what check raised on every rank alike, or what it returned}. With a
-directory EVIDENCE they are observed instead, and it holds the evidence of each job. Ranks are
-forks: no mesh and no group of one job reaches another.
+directory EVIDENCE they are observed instead, and it holds the evidence of each job.
 """
 
-import json
-import os
 import sys
-import tempfile
-import traceback
 
-import shardproof
+import ranked_jobs
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata
 from torch.distributed.device_mesh import init_device_mesh
@@ -25,9 +19,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.testing._internal.two_tensor import TwoTensor
 
-WORLD_SIZE = 4
 DEVICE = sys.argv[1]
-EVIDENCE = sys.argv[2] if len(sys.argv) > 2 else None
 PAIRS = [[0, 1], [2, 3]]
 ACROSS = [[0, 2], [1, 3]]
 
@@ -41,10 +33,6 @@ def module(**tensors):
 
 def values(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
-
-
-def sound(job):
-    return job(None)
 
 
 def stages(mistake):
@@ -315,48 +303,6 @@ JOBS = {
 }  # fmt: skip
 
 
-@torch.no_grad()
-def said(job, mistake):
-    try:
-        model, told = job(mistake)
-        if EVIDENCE:
-            folder = os.path.join(EVIDENCE, f"{job.__name__} {mistake or 'sound'}")
-            shardproof.observe("ready", model=model, to=folder, **told)
-            return "observed"
-        outcome = shardproof.check(model, deadline=30, **told)
-        return "sound" + "".join(f"; {line}" for line in outcome.inconclusive)
-    except shardproof.Mismatch as mismatch:
-        return str(mismatch)
-    except (RuntimeError, ValueError) as error:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return traceback.format_exc()
-
-
-def rank(number, job, mistake, folder):
-    torch.set_num_threads(1)
-    store = dist.FileStore(os.path.join(folder, "store"), WORLD_SIZE)
-    dist.init_process_group("gloo", store=store, rank=number, world_size=WORLD_SIZE)
-    texts = [None] * WORLD_SIZE
-    dist.all_gather_object(texts, said(job, mistake))
-    if number == 0:
-        text = texts[0] if len(set(texts)) == 1 else f"ranks differ: {texts}"
-        with open(os.path.join(folder, "said"), "w") as file:
-            file.write(text)
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-def main():
-    found = {}
-    for job, mistakes in JOBS.items():
-        for mistake in mistakes:
-            with tempfile.TemporaryDirectory() as folder:
-                mp.start_processes(rank, (job, mistake, folder), WORLD_SIZE, start_method="fork")
-                with open(os.path.join(folder, "said")) as file:
-                    found[f"{job.__name__} {mistake or 'sound'}"] = file.read()
-    print(json.dumps(found))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    torch.set_grad_enabled(False)  # of the jobs, but where they say otherwise
+    sys.exit(ranked_jobs.run(JOBS, *sys.argv[2:3]))

@@ -5,10 +5,12 @@ import json
 import os
 import re
 import subprocess
+import shutil
 import sys
 from pathlib import Path
 
 from command import REPOSITORY, CommandTest, command
+from told_jobs import python_of
 
 HERE = REPOSITORY / "verify" / "selftest"
 EXAMPLES = REPOSITORY / "fixtures" / "examples"
@@ -17,12 +19,14 @@ ATTACHED = ("-m", "shardproof.run")
 
 
 class AttachedTest(CommandTest):
+    python = sys.executable
+
     def run_python(self, *words, folder="work", timeout=150):
         where = self.root / folder
         where.mkdir(exist_ok=True)
         paths = [HERE, REPOSITORY / "verify" / "python"]
         return self.run_process(
-            "env", "-C", where, sys.executable, *words, timeout=timeout,
+            "env", "-C", where, self.python, *words, timeout=timeout,
             PYTHONPATH=os.pathsep.join(map(str, paths)), GLOO_SOCKET_IFNAME="lo",
             PATH=os.pathsep.join([str(Path(command()).parent), os.environ["PATH"]]),
             SHARDPROOF_DIGEST_OP=os.path.join(os.environ["SHARDPROOF_BUILD"], "_digest_op.so"),
@@ -36,16 +40,32 @@ class AttachedTest(CommandTest):
         return [json.loads((self.root / folder / f"rank{k}.json").read_text())
                 for k in range(ranks)]  # fmt: skip
 
-    def assert_as_alone(self, script, *words, launcher=(*TORCHRUN, 2)):
+    def assert_as_alone(self, script, *words, launcher=(*TORCHRUN, 2), options=()):
         """Numbers, random numbers and collectives. \\returns the run of the attached job."""
         alone = self.run_python(*launcher, script, *words, folder="alone")
         self.assert_exit(alone, 0)
-        done = self.run_python(*launcher, *ATTACHED, script, *words, folder="work")
+        done = self.run_python(*launcher, *ATTACHED, *options, script, *words, folder="work")
         self.assert_exit(done, 0)
         self.assertEqual(self.came_to("work"), self.came_to("alone"))
         for rank in self.came_to("alone"):
             self.assertTrue(all(count > 0 for count in rank["collectives"]), rank)
         return done
+
+    def assert_told_alike(self, script, *words, launcher=(*TORCHRUN, 2), options=()):
+        """Of a job with a mistake: it comes to what it comes to alone, and its report names the
+        tensor and the rank that shardproof.check names in the edited script. Of the sound job
+        check has nothing to say."""
+        edited = self.run_python(*launcher, script, *words, "edited", folder="edited")
+        self.assert_exit(edited, 0)
+        self.assertIn("Outcome(", edited.out)
+        edited = self.run_python(*launcher, script, *words, "drift", "edited", folder="edited")
+        self.assertEqual(edited.code, 1, str(edited))
+        found = re.search(r"shardproof.check: (\S+) on rank 1: element", edited.err)
+        self.assertTrue(found, str(edited))
+        done = self.assert_as_alone(script, *words, "drift", launcher=launcher, options=options)
+        lines = [line for line in done.err.splitlines() if line.startswith("FAIL")]
+        self.assertTrue(lines and f": {found[1]} at `" in lines[0], str(done))
+        self.assertTrue("rank 1" in lines[0], lines)
 
     def assert_silent(self, done):
         """One line, that nothing was found; and that there was something to find it in."""
@@ -63,10 +83,7 @@ class AttachedTest(CommandTest):
                 for r in records if r["record"] == "stage"]  # fmt: skip
 
 
-class Sound(AttachedTest):
-    labels = "selftest multi-rank framework"
-    timeout_s = 320
-
+class Examples(AttachedTest):
     def example(self, name):
         """One of the examples, without the two lines that are Shardproof's."""
         text = (EXAMPLES / name).read_text()
@@ -80,6 +97,11 @@ class Sound(AttachedTest):
         self.assertNotIn("shardproof.", text)
         (self.root / name).write_text(text)
         return self.root / name
+
+
+class Sound(Examples):
+    labels = "selftest multi-rank framework"
+    timeout_s = 320
 
     def test_fsdp2(self):
         self.assert_silent(self.assert_as_alone(self.example("fsdp2_train.py")))
@@ -103,6 +125,13 @@ class Sound(AttachedTest):
         self.assertIn("saved3.state_dict", self.stages())
         self.assertNotIn("saved3.state_dict", self.stages(rank=1))
         self.assertIn("restored", self.stages(rank=1))
+
+    def test_saves_of_averages_and_of_parts(self):
+        for kind in ("average", "part"):
+            with self.subTest(kind):
+                shutil.rmtree(self.root / "work", ignore_errors=True)
+                self.assert_silent(self.assert_as_alone(HERE / "attached_job.py", kind))
+                self.assertNotIn("saved3.state_dict", self.stages())
 
     def test_spawned_ranks(self):
         job = (HERE / "attached_job.py", "none", "spawn")
@@ -170,16 +199,86 @@ class Memory(AttachedTest):
         self.assertEqual(self.came_to("work"), self.came_to("alone"))
 
 
-class Nightly(AttachedTest):
+class Nightly(Examples):
     labels = "selftest multi-rank framework nightly"
-    timeout_s = 320
+    timeout_s = 500
+
+    def with_nan(self, name, before):
+        """An example, edited and not, in which rank 1 writes a NaN after the last step. before: a
+        condition, or a further step where there is one alone, since the first is observed at once.
+        """
+        line = "outcome = shardproof.check(model, optimizer=optimizer)"
+        own = "getattr(each := next(model.parameters()), '_local_tensor', each).detach()"
+        text = (EXAMPLES / name).read_text()
+        (indent,) = re.findall(rf"^( +){re.escape(line)}", text, re.MULTILINE)
+        mistake = f"dist.get_rank() == 1 and {own}.view(-1)[:1].fill_(torch.nan)"
+        text = text.replace(line, f"{before}{mistake}\n{indent}{line}")
+        edited, plain = self.root / f"edited_{name}", self.root / name
+        edited.write_text(text)
+        plain.write_text(text.replace(line, "outcome = ''").replace("import shardproof\n", ""))
+        return edited, plain
+
+    def test_examples_with_a_nan(self):
+        for name, before in (
+            ("fsdp2_train.py", "step == 2 and "), ("fsdp1_train.py", "step == 2 and "),
+            ("dcp_resume.py", "train(model, optimizer)\n    "),
+        ):  # fmt: skip
+            with self.subTest(name):
+                edited, plain = self.with_nan(name, before)
+                said = self.run_python(*TORCHRUN, 2, edited)
+                found = re.search(r"shardproof.check: (\S+) on rank 1: 1 NaN", said.err)
+                self.assertTrue(found, str(said))
+                done = self.attached(plain)
+                self.assert_exit(done, 0)
+                lines = [line for line in done.err.splitlines() if line.startswith("FAIL")]
+                self.assertTrue(lines and f": {found[1]} at `" in lines[0], str(done))
+                self.assertIn("on rank 1", lines[0])
+
+    def test_a_trainer_with_a_drift(self):
+        self.assert_told_alike(HERE / "attached_trainer.py", "trainer")
+
+    def test_accelerate_with_a_drift(self):
+        self.assert_told_alike(HERE / "attached_trainer.py", "accelerate")
+
+
+class Lightning(AttachedTest):
+    labels = "selftest multi-rank framework nightly"
+    timeout_s = 500
+
+    def setUp(self):
+        super().setUp()
+        self.python = python_of("lightning")
+        if self.python is None:
+            self.skipTest("ci/environment lightning makes what this needs")
 
     def test_lightning(self):
-        words = [sys.executable, "-c", "import lightning"]
-        if subprocess.run(words, capture_output=True).returncode:
-            self.skipTest("Lightning is not installed")
         self.assert_silent(self.assert_as_alone(HERE / "attached_lightning.py", launcher=()))
         self.assertIn("stepped1", self.stages(rank=1))
+
+    def test_lightning_with_a_drift(self):
+        options = ("--at", "every=1")
+        self.assert_told_alike(HERE / "attached_lightning.py", launcher=(), options=options)
+
+
+class Ray(AttachedTest):
+    labels = "selftest multi-rank framework nightly"
+    timeout_s = 500
+
+    def setUp(self):
+        super().setUp()
+        self.python = python_of("ray")
+        if self.python is None:
+            self.skipTest("ci/environment ray makes what this needs")
+
+    def test_actors_of_ray(self):
+        self.assert_silent(self.assert_as_alone(HERE / "attached_ray.py", launcher=()))
+        self.assertIn("stepped1", self.stages(rank=1))
+
+    def test_actors_of_ray_with_a_drift(self):
+        done = self.assert_as_alone(HERE / "attached_ray.py", "drift", launcher=())
+        lines = [line for line in done.err.splitlines() if line.startswith("FAIL")]
+        self.assertTrue(lines and ": weight at `stepped@3`" in lines[0], str(done))
+        self.assertIn("rank 1 of 2", lines[0])
 
 
 class Mistakes(AttachedTest):

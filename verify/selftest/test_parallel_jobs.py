@@ -1,10 +1,7 @@
 """shardproof.check tells sound jobs of many kinds of parallelism from those with a mistake."""
 
-import json
-import os
-from pathlib import Path
-
-from command import REPOSITORY, CommandTest, without_device
+from command import without_device
+from told_jobs import JobsTest
 
 SAYS = {
     "stages sound": "sound",
@@ -59,8 +56,6 @@ SAYS = {
     "outside sound": "rank 2: ValueError: group: rank 2 is not in it: [0, 1]",
 }
 
-
-# Of evidence: what `report` finds of it, tensor and ranks, if that is not what check says.
 FINDS = {
     "chunks twice": None,  # inconclusive
     "codes norm": ("norm", [0, 1, 2, 3]),
@@ -71,73 +66,31 @@ FINDS = {
 }
 
 
-class JobsTest(CommandTest):
-    def said(self, *words):
-        op = os.path.join(os.environ["SHARDPROOF_BUILD"], "_digest_op.so")
-        done = self.run_script(
-            Path(__file__).parent / "parallel_jobs.py", *words, timeout=280,
-            PYTHONPATH=str(REPOSITORY / "verify" / "python"), SHARDPROOF_DIGEST_OP=op,
-            GLOO_SOCKET_IFNAME="lo",
-        )  # fmt: skip
-        self.assert_exit(done, 0)
-        found = json.loads(done.out)
-        self.assertEqual(list(found), list(SAYS))
-        return found
-
-    def told_right(self, device):
-        found = self.said(device)
-        for job, words in SAYS.items():
-            with self.subTest(job):
-                if words.startswith("sound"):
-                    self.assertEqual(found[job], words)
-                else:
-                    self.assertIn(words, found[job])
-                    first = found[job].removeprefix("shardproof.check: ").split(" on rank")[0]
-                    self.assertTrue(words.startswith(first) or "Error" in words, found[job])
+class ParallelJobs(JobsTest):
+    script, says, finds = "parallel_jobs.py", SAYS, FINDS
 
 
-class OnTheHost(JobsTest):
+class OnTheHost(ParallelJobs):
     labels = "selftest multi-rank framework"
     timeout_s = 300
 
-    def test_sound_ones_pass_and_mistakes_are_named(self):
+    def test_checked(self):
         self.told_right("cpu")
 
 
-class Observed(JobsTest):
+class Observed(ParallelJobs):
     labels = "selftest multi-rank framework"
     timeout_s = 300
 
-    def test_evidence_of_sound_ones_passes_and_that_of_mistakes_names_them(self):
-        self.said("cpu", self.dir / "evidence")
-        for job, words in SAYS.items():
-            expected = FINDS.get(job, self.tensor_and_ranks(words))
-            with self.subTest(job):
-                if job == "outside sound":
-                    continue
-                done = self.shardproof("report", self.dir / "evidence" / job, "--json", "-")
-                findings = done.json()["findings"]
-                if expected is None:
-                    self.assertEqual(findings, [])
-                    continue
-                self.assert_exit(done, 1)
-                seen = [(finding["tensor"], finding["ranks"]) for finding in findings]
-                self.assertIn(expected, seen)
-
-    def tensor_and_ranks(self, words):
-        """Of what check says: "layer0 on ranks 2, 3: the name ..."."""
-        tensor, on, rest = words.partition(" on rank")
-        if not on:
-            return None
-        ranks = [int(rank) for rank in rest.partition(":")[0].strip("s").split(",")]
-        return tensor.removeprefix("optimizer."), ranks
+    def test_observed(self):
+        self.found_in_evidence("cpu", without=["outside sound"])
 
 
-class OnAGpu(JobsTest):
+class OnAGpu(ParallelJobs):
     labels = "selftest multi-gpu framework"
     timeout_s = 300
 
-    def test_tensors_on_a_gpu_are_told_alike(self):
+    def test_checked_on_a_gpu(self):
         if why := without_device("cuda"):
             self.skipTest(why)
         self.told_right("cuda")

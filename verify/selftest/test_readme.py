@@ -1,6 +1,10 @@
-"""What the README shows is what the command prints, and its subject passes."""
+"""What the README shows is what the command prints, and its subject passes. What another one says
+was tried is what the tests try."""
 
+import ast
 import re
+import unittest
+from pathlib import Path
 
 from command import REPOSITORY, CommandTest, checkpoint
 
@@ -47,3 +51,59 @@ class ReadmesSubject(CommandTest):
                                "--checkpoint", checkpoint("qwen3-small"))  # fmt: skip
         self.assert_exit(done, 0)
         self.assertIn("passed", done.out)
+
+
+HERE = Path(__file__).parent
+
+
+def rows_of(text, heading):
+    """The cells of the table under this heading."""
+    lines = text.partition(heading)[2].partition("| --- |")[2].splitlines()[1:]
+    rows = []
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def jobs_of(path):
+    """{job: its mistakes} of a script for ranked_jobs.run."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "JOBS":
+            pairs = zip(node.value.keys, node.value.values)
+            return {job.id: [each.value for each in mistakes.elts] for job, mistakes in pairs}
+    return {}
+
+
+class WhatWasTried(unittest.TestCase):
+    labels = "selftest fast"
+    text = (REPOSITORY / "verify" / "python" / "README.md").read_text()
+
+    def assert_is_test(self, name):
+        module, _, method = name.partition(".")
+        source = (HERE / f"test_{module}.py").read_text()
+        self.assertIn(f"    def test_{method}(", source, name)
+
+    def test_jobs_are_those_of_the_scripts(self):
+        told = {}
+        for _, _, job, mistakes, *tests in rows_of(self.text, "## What was tried"):
+            script, _, function = job.strip("`").partition(".")
+            told.setdefault(script, {})[function] = [None, *mistakes.split(", ")]
+            for name in tests:
+                self.assert_is_test(name.strip("`"))
+        scripts = {path.stem: jobs_of(path) for path in HERE.glob("*_jobs.py")}
+        # Those without a sound one are about what check refuses.
+        tried = {
+            script: {job: mistakes for job, mistakes in jobs.items() if mistakes[0] is None}
+            for script, jobs in scripts.items() if jobs
+        }  # fmt: skip
+        self.assertEqual(told, tried)
+
+    def test_attached_jobs_have_tests(self):
+        rows = rows_of(self.text, "Attached, a job")
+        self.assertGreater(len(rows), 6)
+        for _, job, *tests in rows:
+            self.assertTrue((REPOSITORY / job.strip("`")).is_file(), job)
+            for name in re.findall("`([^`]*)`", " ".join(tests)):
+                self.assert_is_test(name)

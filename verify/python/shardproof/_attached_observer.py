@@ -37,7 +37,7 @@ class Shown(Statement):
             path = ".".join([*filter(None, [prefix]), "module", *inner])
             self._of_ddp[canonical_name(chunk, path, leaf)] = ranks
 
-    def groups_of(self, name, default=None):
+    def groups_of(self, name, default=None, tensor=None):
         ranks = self._of_ddp.get(name)
         return None if ranks is None else Groups((self.rank,), ranks)
 
@@ -74,8 +74,8 @@ class AttachedObserver(Observer):
         """What a job's optimizers hold is its own affair, but for parameters that a wrapper has
         replaced: their steps change nothing."""
         own = _optimizer.parameters_by_owner(tensors)
-        every = [each for one in _optimizer.optimizers_in(optimizer) for each in one.param_groups]
-        if any(self.was_replaced(p) and id(p) not in own for each in every for p in each["params"]):
+        every = [p for _, parameters in _optimizer.groups_in(optimizer) for p in parameters]
+        if any(self.was_replaced(p) and id(p) not in own for p in every):
             super()._observe_optimizer(tensors, optimizer)
 
     def was_replaced(self, parameter) -> bool:

@@ -48,6 +48,12 @@ class Groups:
         return Groups((rank,), alike, shown=self.shown)
 
 
+def is_expert(tensor) -> bool:
+    """Whether a parameter says, as Megatron's and DeepSpeed's experts do, that the ranks that have
+    the model's other parameters in common have other experts."""
+    return getattr(tensor, "allreduce", True) is False
+
+
 def alone(rank: int) -> Groups:
     return Groups((rank,), (rank,))
 
@@ -60,9 +66,11 @@ class Axes:
     """A mesh of ranks: for each named axis the groups of ranks along it. names: of the axes that
     multiply to the world; axes that are laid over some of them have groups as well."""
 
-    def __init__(self, groups: dict[str, tuple[tuple[int, ...], ...]], rank: int):
+    def __init__(self, groups: dict[str, tuple[tuple[int, ...], ...]], rank: int, size=None):
+        """size: how many ranks the job has, if that is known."""
         self.names = tuple(groups)
         self._groups = dict(groups)
+        self._size = size
         self._laid_over: list[tuple[frozenset[str], tuple[str, ...]]] = []
         self._rank = rank
         self._reached: dict[tuple[str, ...], tuple[int, ...]] = {}  # asked for every tensor
@@ -121,18 +129,26 @@ class Axes:
         return self._reached[along]
 
     def _reach(self, axes) -> tuple[int, ...]:
-        found, new = {self._rank}, [self._rank]
+        found = {self._rank}
+        # A process group says only who is in this rank's own group. Those of the other ranks lie as
+        # that one does, from where they are on the other axes.
+        for axis in (each for each in axes if len(self._groups[each]) == 1):
+            moves = [each - self._rank for each in self.group(axis)]
+            found = {rank + move for rank in found for move in moves if self._is_there(rank + move)}
+        known = [self._groups[axis] for axis in axes if len(self._groups[axis]) > 1]
+        new = list(found)
         while new:
             rank = new.pop()
-            for axis in axes:
-                for group in self._groups[axis]:
-                    if rank in group:
-                        new += [each for each in group if each not in found]
-                        found.update(group)
+            for group in (each for groups in known for each in groups if rank in each):
+                new += [each for each in group if each not in found]
+                found.update(group)
         return tuple(sorted(found))
 
+    def _is_there(self, rank: int) -> bool:
+        return rank >= 0 and (self._size is None or rank < self._size)
 
-def axes_of(mesh, rank: int) -> Axes:
+
+def axes_of(mesh, rank: int, size: int | None = None) -> Axes:
     """mesh: a DeviceMesh with names, or {axis: process group, or the groups of ranks along it}, or
     what this returns.
 
@@ -142,9 +158,9 @@ def axes_of(mesh, rank: int) -> Axes:
         return mesh
     if DeviceMesh is not None and isinstance(mesh, DeviceMesh):
         names = mesh.mesh_dim_names or tuple(f"dim_{dim}" for dim in range(mesh.ndim))
-        return Axes({name: _along(mesh.mesh, dim) for dim, name in enumerate(names)}, rank)
+        return Axes({name: _along(mesh.mesh, dim) for dim, name in enumerate(names)}, rank, size)
     if isinstance(mesh, Mapping) and all(isinstance(axis, str) for axis in mesh):
-        return Axes({axis: _groups_of(value) for axis, value in mesh.items()}, rank)
+        return Axes({axis: _groups_of(value) for axis, value in mesh.items()}, rank, size)
     raise ValueError(
         f"mesh is a {type(mesh).__name__}: expected a DeviceMesh, or a dict from the name of an "
         "axis to the groups of ranks along it"
@@ -225,7 +241,7 @@ class Statement:
     ):  # fmt: skip
         self.rank = dist_rank() if rank is None else rank
         self._world = world() if world_size is None else tuple(range(world_size))
-        self.axes = None if mesh is None else axes_of(mesh, self.rank)
+        self.axes = None if mesh is None else axes_of(mesh, self.rank, len(self._world))
         if self.axes is not None and (outside := self.axes.ranks - {*self._world}):
             raise ValueError(f"mesh: the job has no rank {min(outside)}")
         self._group = None if group is None else self._with_own("group", ranks_of(group))
@@ -238,14 +254,26 @@ class Statement:
         }
         self._used: set[str] = set()
         self._claims = claims
+        self._expert_axes: Axes | None = None
+
+    def take(self, axes: dict, expert_axes: dict):
+        """What the framework itself says of the job's axes, {axis: this rank's process group}, and
+        of those along which experts lie: it holds where the caller said nothing."""
+        if axes and self.axes is None and self._group is None:
+            self.axes = axes_of(axes, self.rank, len(self._world))
+        if expert_axes and self._expert_axes is None:
+            self._expert_axes = axes_of(expert_axes, self.rank, len(self._world))
 
     @property
     def unique_names(self) -> bool:
         """Whether a name means the same tensor on all ranks, those of other stages too."""
         return self.axes is not None and any(axis in STAGES for axis in self.axes.names)
 
-    def is_unique(self, name: str) -> bool:
-        """Whether no other tensor of the job has the name."""
+    def is_unique(self, name: str, tensor=None) -> bool:
+        """Whether no other tensor of the job has the name. Experts are counted anew on each
+        rank."""
+        if is_expert(tensor):
+            return False
         return self.unique_names and self._match(self._layout, name) != "local"
 
     def groups_on(self, mesh, coordinates, placements) -> Groups:
@@ -294,19 +322,19 @@ class Statement:
                     f"layout of {name}: it is cut along dim {placement.dim} on axis {axis}, and "
                     f"has the shape {list(tensor.shape)}"
                 )
-        own = self._match(self._groups, name)
-        rest = [axis for axis in self.axes.view(said) if axis not in said and axis not in STAGES]
+        own, axes = self._match(self._groups, name), self._axes_for(tensor)
+        rest = [axis for axis in axes.view(said) if axis not in said and axis not in STAGES]
         return Cut(
             tuple(said),
             tuple(said.values()),
-            tuple(len(self.axes.group(axis)) for axis in said),
-            tuple(self.axes.coordinate(axis) for axis in said),
-            Groups(
-                self.axes.reached(said),
-                own or self.axes.reached(rest),
-                self.axes.reached([*said, *rest]),
-            ),
+            tuple(len(axes.group(axis)) for axis in said),
+            tuple(axes.coordinate(axis) for axis in said),
+            Groups(axes.reached(said), own or axes.reached(rest), axes.reached([*said, *rest])),
         )
+
+    def _axes_for(self, tensor) -> Axes | None:
+        """The axes that a plain tensor lies along: an expert may have others than the rest."""
+        return self._expert_axes if is_expert(tensor) else self.axes
 
     def _as_megatron(self, tensor) -> dict[str, Placement] | None:
         """What Megatron's layers hang on a parameter: that it is a part along one dim, by tensor
@@ -314,13 +342,14 @@ class Statement:
         dim = getattr(tensor, "partition_dim", -1)
         if not getattr(tensor, "tensor_model_parallel", False) or dim < 0:
             return None
-        if self.axes is None or "tp" not in self.axes.names:
+        axes = self._axes_for(tensor)
+        if axes is None or "tp" not in axes.names:
             return {}
         stride = getattr(tensor, "partition_stride", 1)
         kind = "shard" if stride == 1 else "strided_shard"
         return {"tp": Placement(kind, dim, stride)}
 
-    def groups_of(self, name: str, default=None) -> Groups | None:
+    def groups_of(self, name: str, default=None, tensor=None) -> Groups | None:
         """The groups of a plain tensor that is whole; None if nothing was said and nothing is
         claimed.
 
@@ -329,14 +358,36 @@ class Statement:
         own = self._match(self._groups, name)
         if self._match(self._layout, name) == "local":
             return Groups((self.rank,), own or (self.rank,))
-        alike = own or self._group
-        if alike is None and self.axes is not None:
-            alike = self.axes.reached([axis for axis in self.axes.names if axis not in STAGES])
+        alike, axes = own or self._group, self._axes_for(tensor)
+        if alike is None and axes is not None:
+            alike = axes.reached([axis for axis in axes.names if axis not in STAGES])
+        if is_expert(tensor):  # of which nothing is taken for granted
+            return None if alike is None else Groups((self.rank,), alike)
         if alike is None and default is not None:
             return Groups((self.rank,), default, shown=True)
         if alike is None and self._claims:
             alike = self._world
         return None if alike is None else Groups((self.rank,), alike)
+
+    def of_stretch(self, own: Groups | None, group, owners) -> Groups | None:
+        """Of what the ranks `owners` of a group have a stretch each, of a tensor that has the
+        groups `own`; None if that cannot be said."""
+        if own is None:
+            return None
+        others = None  # the ranks that have the same stretch
+        if set(group) == {*own.alike}:
+            others = (self.rank,)
+        for axes in (self.axes, self._expert_axes):
+            names = axes.names if axes is not None else ()
+            if others is None and (along := [n for n in names if {*axes.group(n)} == {*group}]):
+                rest = [each for each in names if each not in along and each not in STAGES]
+                others = tuple(sorted({*axes.reached(rest)} & {*own.alike}))
+        if others is None:
+            return None
+        moves = [owner - self.rank for owner in owners]
+        whole = tuple(sorted(rank + move for rank in own.whole for move in moves))
+        members = {rank + move for rank in {*own.whole, *others} for move in moves}
+        return Groups(whole, others, tuple(sorted(members)))
 
     def unused(self) -> list[str]:
         """Patterns that no name matched."""

@@ -7,19 +7,24 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from . import _fsdp1, _fsdp2
+from . import _fsdp1, _fsdp2, _megatron
 from ._groups import Statement
 from ._holding import Holding
 from ._names import canonical_name
 from ._tensor import DTensor, holdings
 
+# In the name of a buffer: Megatron-LM and torchtitan count in it what a rank's own batches brought.
+_OF_BATCHES = "tokens_per_expert"
+
 
 @dataclasses.dataclass
 class Model:
-    """tensors: in byte order of their names. flat: of FSDP1, what optimizers need."""
+    """tensors: in byte order of their names. flat: of FSDP1, what optimizers need. said: what is
+    known of groups of ranks."""
 
     tensors: list[Holding]
     flat: _fsdp1.Flat
+    said: Statement | None = None
 
 
 def chunks_of(model) -> list[nn.Module]:
@@ -37,6 +42,8 @@ def read(model, said: Statement | None = None) -> Model:
     """Every parameter and buffer under each of its names."""
     said = said or Statement()
     chunks = chunks_of(model)
+    if any(_megatron.is_of_megatron(module) for chunk in chunks for module in chunk.modules()):
+        said.take(*_megatron.axes())
     shards = {key: each for chunk in chunks for key, each in _fsdp2.shards_of(chunk).items()}
     default = _ranks_of(chunks, shards)
     found: dict[str, Holding] = {}
@@ -50,7 +57,7 @@ def read(model, said: Statement | None = None) -> Model:
         found.update(held)
         flat.parts.update(of_chunk.parts)
     tensors = [found[name] for name in sorted(found, key=lambda text: text.encode())]
-    return Model(tensors, flat)
+    return Model(tensors, flat, said)
 
 
 def tensors_of(model, said: Statement | None = None) -> list[Holding]:
@@ -73,7 +80,8 @@ def _of_chunk(model, flat, shards, said, default) -> dict[str, Holding]:
             tensor = shards.get(id(tensor), tensor)
             full = canonical_name(model, prefix, name)
             for held in holdings(full, kind, tensor, said, persistent, default):
-                held.drifts = kind == "buffer" and has_seen_batches
+                counts = has_seen_batches or _OF_BATCHES in name
+                held.drifts = kind == "buffer" and counts
                 found[held.name] = held
     for held in flat.held.values():
         held.unique = said.is_unique(held.name)

@@ -143,3 +143,11 @@ def test_state_of_a_parameter_that_the_model_does_not_have_is_told():
     optimizer.step()
     (held,) = optimizer_tensors(read(nn.Linear(1, 1)), optimizer, 0)
     assert held.name == "<parameter 0, not of the model>.momentum_buffer"
+
+
+def test_counts_of_each_ranks_own_tokens_may_drift():
+    model = nn.Module()
+    model.register_buffer("local_tokens_per_expert", torch.zeros(4), persistent=False)
+    model.register_buffer("expert_bias", torch.zeros(4))
+    held = by_name(model)
+    assert held["local_tokens_per_expert"].drifts and not held["expert_bias"].drifts

@@ -162,11 +162,10 @@ class Observer:
         """All but the tensors of its state: groups, and what in them is not the model's."""
         owners = _optimizer.parameters_by_owner(tensors)
         groups, strangers = [], []
-        every = [each for one in _optimizer.optimizers_in(optimizer) for each in one.param_groups]
-        for number, group in enumerate(every):
+        for number, (group, held_by_it) in enumerate(_optimizer.groups_in(optimizer)):
             options = {str(key): _text(value) for key, value in group.items() if key != "params"}
             names = []
-            for index, parameter in enumerate(group["params"]):
+            for index, parameter in enumerate(held_by_it):
                 names += [held.name for held in owners.get(id(parameter), [])]
                 if id(parameter) not in owners:
                     was = self._name_of.get(self._identity(parameter), "")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import torch
 
-from . import _fsdp1
+from . import _deepspeed, _fsdp1, _megatron, _stretch
 from ._groups import Statement, alone
 from ._holding import Holding
 from ._tensor import holdings
@@ -14,13 +14,15 @@ from ._tensor import holdings
 @dataclasses.dataclass
 class Owned:
     """The state of one parameter. own: the model's tensor, None if it is none of the model's;
-    parts: of a flat parameter, the original ones. alone: other ranks have that of others."""
+    parts: of a flat parameter, the original ones. alone: other ranks have that of others.
+    stretch: what of the parameter it is the state of, if not of all that this rank has."""
 
     name: str
     own: Holding | None
     state: Mapping
     parts: list
     alone: bool = False
+    stretch: _stretch.Stretch | None = None
 
 
 def optimizers_in(optimizer) -> list:
@@ -35,9 +37,10 @@ def optimizers_in(optimizer) -> list:
     inner = getattr(optimizer, "optimizers", None)  # a container of several
     if inner is None:
         inner = getattr(optimizer, "chained_optimizers", None)  # Megatron's
-    if inner is not None and not getattr(optimizer, "state", None):
+    state = getattr(optimizer, "state", None)
+    if inner is not None and not (isinstance(state, Mapping) and state):
         return optimizers_in(list(inner.values() if isinstance(inner, Mapping) else inner))
-    if not isinstance(getattr(optimizer, "state", None), Mapping):
+    if not isinstance(state, Mapping):
         raise TypeError(f"an optimizer is a {type(optimizer).__name__}: it has no state")
     return [optimizer]
 
@@ -46,9 +49,14 @@ def optimizer_tensors(model, optimizer, rank: int) -> list[Holding]:
     """The tensors of optimizers' state, under "<FQN>.<key>". model: as `_model.read` reads it."""
     found: dict[str, Holding] = {}
     said = Statement(claims=False, rank=rank)
+    stated = model.said or said
     for owned in optimizer_state(model.tensors, optimizer, model.flat):
         for key, value in owned.state.items():
             if not isinstance(value, torch.Tensor):
+                continue
+            if owned.stretch and owned.own:
+                held = _stretch.held(owned.stretch, owned.own, str(key), value, stated)
+                found.setdefault(held.name, held)
                 continue
             for held in _hold_state(owned, str(key), value, said):
                 found.setdefault(held.name, held)
@@ -60,6 +68,9 @@ def optimizer_state(tensors: list[Holding], optimizer, flat=None):
     owners = parameters_by_owner(tensors)
     number = 0
     for each in optimizers_in(optimizer):
+        if package := _package_of(each):
+            yield from _of_stretches(package.stretches_of(each), owners)
+            continue
         inner = getattr(each, "optim", None)  # ZeroRedundancyOptimizer keeps its state in this one
         wraps = isinstance(inner, torch.optim.Optimizer)
         for parameter, state in (inner if wraps else each).state.items():
@@ -70,6 +81,32 @@ def optimizer_state(tensors: list[Holding], optimizer, flat=None):
             name = own.name if own else f"<parameter {number}, not of the model>"
             yield Owned(name, own, state, parts if own is None or len(parts) > 1 else [], wraps)
             number += 1
+
+
+def groups_in(optimizer):
+    """[(options, parameters)] of all groups. Where an optimizer steps parts of the model's
+    parameters, these parameters."""
+    found = []
+    for each in optimizers_in(optimizer):
+        if package := _package_of(each):
+            found += package.groups_of(each)
+        else:
+            found += [(group, group["params"]) for group in each.param_groups]
+    return found
+
+
+def _package_of(optimizer):
+    """The module that knows how an optimizer cuts its state, if it does so in a way of its own."""
+    if _megatron.is_distributed(optimizer):
+        return _megatron
+    return _deepspeed if _deepspeed.is_zero(optimizer) else None
+
+
+def _of_stretches(stretches, owners):
+    for number, (parameter, state, stretch) in enumerate(stretches):
+        own = owners.get(id(parameter), [None])[0]
+        name = own.name if own else f"<parameter {number}, not of the model>"
+        yield Owned(name, own, state, [], stretch=stretch)
 
 
 def parameters_by_owner(tensors: list[Holding]) -> dict[int, list[Holding]]:

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from . import _layout
+from . import _deepspeed, _layout
 from ._groups import Groups, Statement
 from ._holding import Holding
 from ._layout import Placement
@@ -36,7 +36,7 @@ def holdings(name, kind, tensor, said: Statement, persistent=True, default=None)
         owner=tensor,
         persistent=persistent,
         requires_grad=tensor.requires_grad,
-        unique=said.is_unique(name),
+        unique=said.is_unique(name, tensor),
         codes=any(hasattr(tensor, attribute) for attribute in _OF_CODES),
         attributes=attributes_of(tensor),
     )
@@ -45,12 +45,14 @@ def holdings(name, kind, tensor, said: Statement, persistent=True, default=None)
     elif isinstance(tensor, nn.parameter.UninitializedTensorMixin):
         held.unreadable = "a lazy tensor that has no shape yet"
     if held.unreadable:
-        held.groups = said.groups_of(name, default)
+        held.groups = said.groups_of(name, default, tensor)
         return [held]
+    if _deepspeed.is_partitioned(tensor):
+        return [_deepspeed.lay_out(held, tensor, said.rank)]
     held.shape = tuple(tensor.shape)
     if DTensor is not None and isinstance(tensor, DTensor):
         return _of_dtensor(held, tensor, said)
-    held.groups = said.groups_of(name, default)
+    held.groups = said.groups_of(name, default, tensor)
     if type(tensor) in _PLAIN or type(tensor.data) in _PLAIN:
         _lay_out(held, tensor, said)
         set_local(held, tensor)

@@ -1,0 +1,71 @@
+"""Runs jobs on ranks, each sound and with its mistakes, before shardproof.check; or observes them.
+
+A job is a function of its mistake (None: sound) that gives a model, and what is said of it to
+check. Ranks are forks: no mesh and no group of one job reaches another.
+"""
+
+import datetime
+import json
+import os
+import tempfile
+import traceback
+
+import shardproof
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+DEADLINE_S = 30
+
+
+def run(jobs, evidence=None, world_size=4):
+    """jobs: {job: its mistakes}. Prints one line of JSON: {job: what check raised on every rank
+    alike, or what it returned}. With a directory evidence they are observed instead, and it holds
+    the evidence of each."""
+    found = {}
+    for job, mistakes in jobs.items():
+        for mistake in mistakes:
+            with tempfile.TemporaryDirectory() as folder:
+                words = (job, mistake, evidence, world_size, folder)
+                mp.start_processes(_rank, words, world_size, start_method="fork")
+                with open(os.path.join(folder, "said")) as file:
+                    found[f"{job.__name__} {mistake or 'sound'}"] = file.read()
+    print(json.dumps(found))
+
+
+def _said(job, mistake, evidence):
+    try:
+        model, told = job(mistake)
+    except Exception:
+        return traceback.format_exc()
+    try:
+        with torch.no_grad():
+            if evidence:
+                folder = os.path.join(evidence, f"{job.__name__} {mistake or 'sound'}")
+                shardproof.observe("ready", model=model, to=folder, **told)
+                return "observed"
+            outcome = shardproof.check(model, deadline=DEADLINE_S, **told)
+        return "sound" + "".join(f"; {line}" for line in outcome.inconclusive)
+    except shardproof.Mismatch as mismatch:
+        return str(mismatch)
+    except (RuntimeError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return traceback.format_exc()
+
+
+def _rank(number, job, mistake, evidence, world_size, folder):
+    torch.set_num_threads(1)
+    store = dist.FileStore(os.path.join(folder, "store"), world_size)
+    dist.init_process_group(
+        "gloo", store=store, rank=number, world_size=world_size,
+        timeout=datetime.timedelta(seconds=2 * DEADLINE_S),
+    )  # fmt: skip
+    texts = [None] * world_size
+    dist.all_gather_object(texts, _said(job, mistake, evidence))
+    if number == 0:
+        text = texts[0] if len(set(texts)) == 1 else f"ranks differ: {texts}"
+        with open(os.path.join(folder, "said"), "w") as file:
+            file.write(text)
+    dist.barrier()
+    dist.destroy_process_group()

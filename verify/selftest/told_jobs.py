@@ -1,0 +1,86 @@
+"""What is to be told of jobs that ranked_jobs.run runs: sound ones, and those with mistakes."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from command import REPOSITORY, CommandTest
+
+HERE = Path(__file__).parent
+
+
+def python_of(environment):
+    """The Python of an environment that ci/environment makes; None if it was not made. Its version
+    is the pinned one."""
+    pins = REPOSITORY / "ci" / "requirements" / "environments" / f"{environment}.txt"
+    (version,) = [line.partition("==")[2] for line in pins.read_text().split()
+                  if line.startswith(f"{environment}==")]  # fmt: skip
+    folder = Path(sys.prefix) / "environments" / f"{environment}-{version}"
+    return folder / "bin" / "python" if (folder / ".complete").exists() else None
+
+
+class JobsTest(CommandTest):
+    """script: the jobs; says: by job, what check is to say of it; finds: what `report` finds of its
+    evidence, tensor and ranks, if that is not what check says. package: whose environment the
+    script needs, if it needs one."""
+
+    script, says, finds, package = "", {}, {}, None
+    seconds = 280
+
+    def said(self, *words):
+        op = os.path.join(os.environ["SHARDPROOF_BUILD"], "_digest_op.so")
+        named = dict(
+            timeout=self.seconds, PYTHONPATH=str(REPOSITORY / "verify" / "python"),
+            SHARDPROOF_DIGEST_OP=op, GLOO_SOCKET_IFNAME="lo",
+        )  # fmt: skip
+        if self.package is None:
+            done = self.run_script(HERE / self.script, *words, **named)
+        else:
+            python = python_of(self.package)
+            if python is None:
+                self.skipTest(f"ci/environment {self.package} makes what this needs")
+            named.update(  # what it would compile takes minutes
+                TORCHDYNAMO_DISABLE="1", TORCHINDUCTOR_CACHE_DIR=str(self.root / "inductor"),
+            )  # fmt: skip
+            done = self.run_process(python, HERE / self.script, *words, **named)
+        self.assert_exit(done, 0)
+        found = json.loads(done.out.splitlines()[-1])  # frameworks print, too
+        self.assertEqual(list(found), list(self.says))
+        return found
+
+    def told_right(self, *words):
+        found = self.said(*words)
+        for job, expected in self.says.items():
+            with self.subTest(job):
+                if expected.startswith("sound"):
+                    self.assertEqual(found[job], expected)
+                else:
+                    self.assertIn(expected, found[job])
+                    first = found[job].removeprefix("shardproof.check: ").split(" on rank")[0]
+                    self.assertTrue(expected.startswith(first) or "Error" in expected, found[job])
+
+    def found_in_evidence(self, *words, without=()):
+        """words: before the directory of the evidence. without: jobs that leave none."""
+        self.said(*words, self.dir / "evidence")
+        for job, expected in self.says.items():
+            tensor_and_ranks = self.finds.get(job, self.tensor_and_ranks(expected))
+            with self.subTest(job):
+                if job in without:
+                    continue
+                done = self.shardproof("report", self.dir / "evidence" / job, "--json", "-")
+                findings = done.json()["findings"]
+                if tensor_and_ranks is None:
+                    self.assertEqual(findings, [])
+                    continue
+                self.assert_exit(done, 1)
+                seen = [(finding.get("tensor"), finding["ranks"]) for finding in findings]
+                self.assertIn(tensor_and_ranks, seen)
+
+    def tensor_and_ranks(self, words):
+        """Of what check says: "layer0 on ranks 2, 3: the name ..."."""
+        tensor, on, rest = words.partition(" on rank")
+        if not on:
+            return None
+        ranks = [int(rank) for rank in rest.partition(":")[0].strip("s").split(",")]
+        return tensor.removeprefix("optimizer."), ranks
