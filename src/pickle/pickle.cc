@@ -276,6 +276,12 @@ Status PickleMachine::StepOfNames(uint8_t op) {
       SP_ASSIGN(const PickleValue* options, Pop());
       SP_ASSIGN(const PickleValue* arguments, Pop());
       SP_ASSIGN(const PickleValue* callee, Pop());
+      if (callee->is_opaque && options->Is(Kind::kDict)) {
+        SP_TRY(Call(*callee, *arguments));
+        PickleValue& made = *stack_.back();
+        made.items.insert(made.items.end(), options->items.begin(), options->items.end());
+        return Ok();
+      }
       if (!options->Is(Kind::kDict) || !options->items.empty()) {
         return Wrong("no arguments by name", Describe(*options));
       }
@@ -294,8 +300,8 @@ Status PickleMachine::StepOfNames(uint8_t op) {
   }
 }
 
-Result<Pickle> ReadPickle(std::string bytes, const std::string& where) {
-  return PickleMachine(std::move(bytes), where).Run();
+Result<Pickle> ReadPickle(std::string bytes, const std::string& where, UnknownNames unknown) {
+  return PickleMachine(std::move(bytes), where, unknown).Run();
 }
 
 const PickleValue* PickleValue::At(std::string_view key) const {

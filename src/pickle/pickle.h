@@ -1,10 +1,11 @@
 // Python pickles as plain data. Nothing in a pickle is imported, called or constructed: what a
-// pickle would have Python call is looked up in a table (pickle_names.cc), and what is not in it is
-// refused.
+// pickle would have Python call is looked up in a table (pickle_names.cc). What is not in it is
+// refused, or kept as it stands: a name, its arguments and its state.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -35,7 +36,8 @@ struct PickleValue {
   };
 
   Kind kind = Kind::kNone;
-  bool is_big = false;  ///< of kInteger: text holds it
+  bool is_big = false;     ///< of kInteger: text holds it
+  bool is_opaque = false;  ///< of kName, kObject: its name is not in the table
   int64_t integer = 0;
   double number = 0;
   std::string_view text;  ///< lives as long as the Pickle
@@ -62,12 +64,22 @@ class Pickle {
  public:
   const PickleValue& root() const { return *root_; }
 
+  /// Names that are not in the table, each with the number of values that it would have made.
+  const std::map<std::string, uint64_t, std::less<>>& opaque() const { return opaque_; }
+
  private:
   friend class PickleMachine;
   std::unique_ptr<const std::string> bytes_;
   std::deque<PickleValue> values_;
   std::deque<std::string> texts_;  ///< those that do not stand in the bytes as they are
+  std::map<std::string, uint64_t, std::less<>> opaque_;
   const PickleValue* root_ = nullptr;
+};
+
+/// What to do with names that are not in the table.
+enum class UnknownNames : uint8_t {
+  kRefuse,
+  kKeep,  ///< as is_opaque, unless they are of Python modules that run programs or import
 };
 
 /// Reads one pickle of protocol 2 to 5, which is all of `bytes`.
@@ -75,8 +87,9 @@ class Pickle {
 /// \error with the offset. kBadInput: an opcode that no checkpoint needs, a pickle that is cut
 /// short,
 ///   takes from an empty stack or an unset memo, or has more than 16 Mi values. kUnsupported: a
-///   name that is not in the table.
-Result<Pickle> ReadPickle(std::string bytes, const std::string& where);
+///   name that is refused.
+Result<Pickle> ReadPickle(std::string bytes, const std::string& where,
+                          UnknownNames unknown = UnknownNames::kRefuse);
 
 /// What is made of a name that a pickle calls.
 enum class PickleCall : uint8_t {
@@ -90,5 +103,9 @@ enum class PickleCall : uint8_t {
   kMember,   ///< getattr(class, "name") of a class in the table: the name class.name
 };
 PickleCall FindPickleName(std::string_view module, std::string_view name);
+
+/// Whether Python would run a program, import a module or evaluate text by this name: such a
+/// pickle is an attack, whatever else is in it.
+bool MayRunPrograms(std::string_view module, std::string_view name);
 
 }  // namespace shardproof::pickle

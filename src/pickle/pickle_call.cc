@@ -17,13 +17,19 @@ Status PickleMachine::PushName(std::string_view module, std::string_view name) {
                                       : name == "long"   ? "int"
                                       : name == "xrange" ? "range"
                                                          : name;
-  if (FindPickleName(known_module, known_name) == PickleCall::kUnknown) {
+  const bool is_unknown = FindPickleName(known_module, known_name) == PickleCall::kUnknown;
+  const bool is_refused =
+      is_unknown && (unknown_ == UnknownNames::kRefuse || MayRunPrograms(known_module, known_name));
+  if (is_refused) {
     // It may be a user's class, and nothing worse.
     const std::string found =
         Quote(fmt::format("{}.{}", module, name)) + ", which is neither imported nor called";
     return Unsupported(Wrong("a name that checkpoints need", found).message);
   }
-  return PushText(Kind::kName, Keep(fmt::format("{}.{}", known_module, known_name)));
+  SP_TRY(PushText(Kind::kName, Keep(fmt::format("{}.{}", known_module, known_name))));
+  stack_.back()->is_opaque = is_unknown;
+  if (is_unknown) pickle_.opaque_.emplace(stack_.back()->text, 0);
+  return Ok();
 }
 
 Result<PickleCall> PickleMachine::CallOf(const PickleValue& callee) {
@@ -32,7 +38,17 @@ Result<PickleCall> PickleMachine::CallOf(const PickleValue& callee) {
   return FindPickleName(callee.text.substr(0, dot), callee.text.substr(dot + 1));
 }
 
+/// What an opaque name is called with, or what it made: kept, under the same name.
+Status PickleMachine::PushOpaque(const PickleValue& callee, const PickleValue& arguments) {
+  SP_TRY(PushItems(Kind::kObject, arguments.items));
+  stack_.back()->text = callee.text;
+  stack_.back()->is_opaque = true;
+  ++pickle_.opaque_[std::string(callee.text)];
+  return Ok();
+}
+
 Status PickleMachine::Call(const PickleValue& callee, const PickleValue& arguments) {
+  if (callee.is_opaque && arguments.Is(Kind::kTuple)) return PushOpaque(callee, arguments);
   SP_ASSIGN(const PickleCall call, CallOf(callee));
   if (arguments.kind != Kind::kTuple) return Wrong("a tuple of arguments", Describe(arguments));
   const auto& given = arguments.items;
@@ -61,7 +77,9 @@ Status PickleMachine::Call(const PickleValue& callee, const PickleValue& argumen
       if (given.size() != 2 || !given[0]->Is(Kind::kName) || !given[1]->Is(Kind::kText)) {
         return refuse("a name of this table and a member's name");
       }
-      return PushText(Kind::kName, Keep(fmt::format("{}.{}", given[0]->text, given[1]->text)));
+      SP_TRY(PushText(Kind::kName, Keep(fmt::format("{}.{}", given[0]->text, given[1]->text))));
+      stack_.back()->is_opaque = given[0]->is_opaque;
+      return Ok();
     }
     case PickleCall::kName:
     case PickleCall::kUnknown:

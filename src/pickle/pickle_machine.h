@@ -16,7 +16,8 @@ class PickleMachine {
  public:
   using Kind = PickleValue::Kind;
 
-  PickleMachine(std::string bytes, const std::string& where) : where_(where) {
+  PickleMachine(std::string bytes, const std::string& where, UnknownNames unknown)
+      : where_(where), unknown_(unknown) {
     pickle_.bytes_ = std::make_unique<const std::string>(std::move(bytes));
     bytes_ = *pickle_.bytes_;
   }
@@ -66,6 +67,7 @@ class PickleMachine {
   Status PushName(std::string_view module, std::string_view name);
   Result<PickleCall> CallOf(const PickleValue& callee);
   Status Call(const PickleValue& callee, const PickleValue& arguments);
+  Status PushOpaque(const PickleValue& callee, const PickleValue& arguments);
   Status PushDict(const PickleValue& callee, const std::vector<const PickleValue*>& given);
   /// Gives the object on the stack its state.
   Status Build(const PickleValue& state);
@@ -84,6 +86,7 @@ class PickleMachine {
   Status StepOfNames(uint8_t op);  ///< and of calls and the memo
 
   const std::string& where_;
+  const UnknownNames unknown_;
   Pickle pickle_;
   std::string_view bytes_;
   size_t at_ = 0;

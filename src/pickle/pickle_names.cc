@@ -46,12 +46,14 @@ constexpr std::array kEntries = {
     Entry{"pathlib", "Path", PickleCall::kObject},
     Entry{"pathlib._local", "PosixPath", PickleCall::kObject},
     Entry{"argparse", "Namespace", PickleCall::kObject},
+    Entry{"types", "SimpleNamespace", PickleCall::kObject},
     Entry{"datetime", "datetime", PickleCall::kObject},
     Entry{"datetime", "timedelta", PickleCall::kObject},
     Entry{"datetime", "date", PickleCall::kObject},
     Entry{"datetime", "time", PickleCall::kObject},
     Entry{"datetime", "timezone", PickleCall::kObject},
     Entry{"_codecs", "encode", PickleCall::kEncode},
+    Entry{"_io", "BytesIO", PickleCall::kObject},
     Entry{"builtins", "set", PickleCall::kSet},
     Entry{"builtins", "frozenset", PickleCall::kSet},
     Entry{"builtins", "list", PickleCall::kName},
@@ -86,7 +88,30 @@ constexpr std::array<std::string_view, 42> kTorchNames = {
     "contiguous_format", "preserve_format", "channels_last", "channels_last_3d", "strided",
     "sparse_coo"};
 
+// Of Python's own modules, those whose names can run what a pickle says.
+constexpr std::array kRunning = {
+    "os",      "posix",      "nt",       "subprocess",      "sys",       "importlib",  "imp",
+    "runpy",   "pty",        "shutil",   "socket",          "ctypes",    "_ctypes",    "code",
+    "codeop",  "pickle",     "_pickle",  "marshal",         "types",     "webbrowser", "asyncio",
+    "_thread", "timeit",     "pdb",      "multiprocessing", "zipimport", "pkgutil",    "operator",
+    "pip",     "setuptools", "distutils"};
+constexpr std::array kRunningNames = {"torch.load", "torch.hub.load", "numpy.load",
+                                      "torch.jit.load"};
+
+// Of builtins, those that make plain values; every other one is refused.
+constexpr std::array kPlainBuiltins = {"object", "str", "bytes", "bool", "tuple", "type"};
+
 }  // namespace
+
+bool MayRunPrograms(std::string_view module, std::string_view name) {
+  const std::string_view package = module.substr(0, module.find('.'));
+  if (package == "builtins") {
+    return std::find(kPlainBuiltins.begin(), kPlainBuiltins.end(), name) == kPlainBuiltins.end();
+  }
+  const std::string whole = std::string(module) + "." + std::string(name);
+  return std::find(kRunning.begin(), kRunning.end(), package) != kRunning.end() ||
+         std::find(kRunningNames.begin(), kRunningNames.end(), whole) != kRunningNames.end();
+}
 
 PickleCall FindPickleName(std::string_view module, std::string_view name) {
   for (const Entry& entry : kEntries) {

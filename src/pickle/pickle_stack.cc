@@ -117,8 +117,9 @@ Status PickleMachine::Extend(std::vector<const PickleValue*> items, bool pairs) 
   const Kind kind = container->kind;
   const bool fits = pairs ? kind == Kind::kDict : kind == Kind::kList || kind == Kind::kSet;
   // Of what is no list and no dict, these alone are filled so.
-  const bool is_container =
-      container->IsObject("collections.deque") || container->IsObject("collections.Counter");
+  const bool is_container = container->IsObject("collections.deque") ||
+                            container->IsObject("collections.Counter") ||
+                            (container->Is(Kind::kObject) && container->is_opaque);
   if (!fits && !is_container) {
     return Wrong(pairs ? "a dict to put items into" : "a list or set to put items into",
                  Describe(*container));

@@ -118,6 +118,41 @@ TEST(Pickle, RefusesWhatWouldAct) {
               HasSubstr("a name that may be called, found 'collections.OrderedDict.clear'"));
 }
 
+std::string OpaqueText(const std::string& body) {
+  const auto pickle = ReadPickle("\x80\x04" + body, "p", UnknownNames::kKeep);
+  if (!pickle.ok()) return pickle.error().message;
+  std::string text = TextOf(pickle.value().root()).value();
+  for (const auto& [name, count] : pickle.value().opaque()) {
+    text += " | " + name + " " + std::to_string(count);
+  }
+  return text;
+}
+
+TEST(Pickle, KeepsWhatItDoesNotKnowWhereAsked) {
+  EXPECT_EQ(OpaqueText("cdeepspeed.zero\nStage\nK\x03\x85R."),
+            "deepspeed.zero.Stage(3) | deepspeed.zero.Stage 1");
+  EXPECT_EQ(OpaqueText("cmy\nType\n."), "my.Type | my.Type 0");
+  // An object with options, a state and items; and one that leads back to itself.
+  EXPECT_EQ(OpaqueText("cmy\nC\n)}\x8c\x01"
+                       "aK\x01s\x92(K\x05"
+                       "e}b."),
+            "my.C('a', 1, 5) with {} | my.C 1");
+  EXPECT_EQ(OpaqueText("cmy\nC\n)\x81\x94}\x8c\x01"
+                       "ch\0sb."s),
+            "my.C() with {'c': my.C(...)} | my.C 1");
+  // What it made is not called either, nor what getattr finds in it.
+  EXPECT_EQ(OpaqueText("cmy\nf\n)R)R."), "my.f() | my.f 2");
+  EXPECT_EQ(OpaqueText("cbuiltins\ngetattr\ncmy\nC\n\x8c\x01"
+                       "m\x86R)R."),
+            "my.C.m() | my.C 0 | my.C.m 1");
+  for (const char* name : {"os\nsystem", "posix\nsystem", "builtins\neval", "subprocess\nPopen",
+                           "torch.hub\nload", "importlib.util\nfind_spec", "builtins\nopen"}) {
+    EXPECT_THAT(OpaqueText("c"s + name + "\n\x8c\x04true\x85R."),
+                HasSubstr("neither imported nor called"))
+        << name;
+  }
+}
+
 TEST(Pickle, RefusesClaimsBeyondItsBytes) {
   EXPECT_THAT(ErrorOfBody("\x8e\xff\xff\xff\xff\xff\xff\xff\x7f"
                           "a."),

@@ -62,14 +62,26 @@ class Writer {
         return Ok();
       case Kind::kPersistent:
         return AddItems("persistent(", value, ")", depth);
-      case Kind::kObject: {
-        out_ += value.text;
-        SP_TRY(AddItems("(", value, ")", depth));
-        if (value.state == nullptr) return Ok();
-        out_ += " with ";
-        return Add(*value.state, depth + 1);
-      }
+      case Kind::kObject:
+        return AddObject(value, depth);
     }
+    return Ok();
+  }
+
+  Status AddObject(const PickleValue& value, int depth) {
+    out_ += value.text;
+    // An object of a class that is not known may well lead back to itself.
+    if (value.is_opaque && std::find(within_.begin(), within_.end(), &value) != within_.end()) {
+      out_ += "(...)";
+      return Ok();
+    }
+    if (value.is_opaque) within_.push_back(&value);
+    SP_TRY(AddItems("(", value, ")", depth));
+    if (value.state != nullptr) {
+      out_ += " with ";
+      SP_TRY(Add(*value.state, depth + 1));
+    }
+    if (value.is_opaque) within_.pop_back();
     return Ok();
   }
 
@@ -126,6 +138,7 @@ class Writer {
   }
 
   std::string out_;
+  std::vector<const PickleValue*> within_;  ///< opaque objects that the value being written is in
   int64_t parts_ = 0;
 };
 

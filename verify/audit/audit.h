@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,20 +41,33 @@ struct AuditedFile {
   Digest digest;  ///< of those of its bytes that are no tensor's, where they are in it
 };
 
+/// A file that lies in the checkpoint's directory and is no part of the model: optimizer.pt.
+struct FileBeside {
+  std::string name;
+  std::vector<AuditedTensor> tensors;
+  std::vector<AuditedValue> values;
+};
+
 struct AuditResult {
   std::string path;
   std::string format;                  ///< "DCP", "safetensors" or "torch.save"
   std::vector<AuditedTensor> tensors;  ///< sorted by name
   std::vector<AuditedValue> values;    ///< likewise
   std::vector<AuditedFile> files;      ///< sorted by name
-  std::vector<std::string> unread;     ///< files that have a checkpoint's names, and are no part
+  std::vector<FileBeside> beside;      ///< files that were read too; no seal has them
+  std::vector<std::string> unread;     ///< other files that have a checkpoint's names
   uint64_t bytes = 0;                  ///< of all tensors
   std::vector<std::string> damage;     ///< a line each; empty: sound
-  uint64_t entries_checked = 0;        ///< of archives: held against their CRC-32
-  uint64_t entries_unchecked = 0;      ///< of archives: have none, or could not be read whole
-  std::string seal;                    ///< the seal that it was held against; empty: none
+  std::vector<std::string> unjudged;   ///< what may be weights and could not be read, a line each
+  /// Classes and functions of pickles that are not known, with the number of their values.
+  std::map<std::string, uint64_t> opaque;
+  uint64_t entries_checked = 0;    ///< of archives: held against their CRC-32
+  uint64_t entries_unchecked = 0;  ///< of archives: have none, or could not be read whole
+  std::string seal;                ///< the seal that it was held against; empty: none
 
-  bool IsSound() const { return damage.empty(); }
+  bool IsDamaged() const { return !damage.empty(); }
+  /// Nothing is wrong, and nothing that may be weights was left unread.
+  bool IsSound() const { return damage.empty() && unjudged.empty(); }
 };
 
 /// Which sums of its bytes an audit takes, besides what is in it and NaN and Inf.
@@ -77,6 +92,15 @@ Status WriteSeal(const AuditResult& audited, const std::string& path);
 /// digests. \error
 /// kBadInput: no seal, or a damaged one.
 Status HoldAgainstSeal(const std::string& path, AuditResult& audited);
+
+/// A step as its digits without leading zeros, by which steps sort: the longer is the larger.
+using Step = std::pair<size_t, std::string>;
+
+/// The step that a file or folder says in its name: behind a word for steps, else its last number.
+std::optional<Step> StepOf(const std::string& name);
+
+/// Whether a folder of this name can be nothing but a checkpoint: whatever is in it.
+bool IsStepName(const std::string& name);
 
 /// What a training run has left in a folder.
 struct CheckpointList {

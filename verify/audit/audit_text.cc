@@ -19,8 +19,11 @@ constexpr size_t kTensorsShownMax = 20;
 constexpr size_t kValueBytesMax = 100;
 
 std::string Headline(const AuditResult& result) {
-  if (!result.IsSound())
+  if (result.IsDamaged())
     return fmt::format("NOT SOUND  {}", Count(result.damage.size(), "finding"));
+  if (!result.IsSound()) {
+    return "INCONCLUSIVE  what could be read is complete; not everything could be read";
+  }
   if (!result.seal.empty()) return "SOUND  complete, with the bytes that were sealed";
   if (result.entries_checked == 0) {
     return "SOUND, structure only  complete and readable; there is no seal to check the bytes "
@@ -84,6 +87,11 @@ std::string AuditText(const AuditResult& result, bool all) {
   if (result.damage.size() > kDamageShownMax) {
     text += fmt::format("  and {} more\n", result.damage.size() - kDamageShownMax);
   }
+  for (size_t i = 0; i < result.unjudged.size() && i < kDamageShownMax; ++i)
+    text += "  not judged: " + result.unjudged[i] + "\n";
+  if (result.unjudged.size() > kDamageShownMax) {
+    text += fmt::format("  and {} more\n", result.unjudged.size() - kDamageShownMax);
+  }
   text += fmt::format("\n{}: {}, {}, {}, {} in {}\n", Printable(result.path), result.format,
                       Count(result.tensors.size(), "tensor"), Count(result.values.size(), "value"),
                       Bytes(result.bytes), Count(result.files.size(), "file"));
@@ -106,6 +114,23 @@ std::string AuditText(const AuditResult& result, bool all) {
       text += fmt::format("  {} = {}{}\n", Printable(value.name),
                           Printable(value.text.substr(0, kValueBytesMax)), is_long ? "..." : "");
     }
+  }
+  if (!result.opaque.empty()) {
+    std::vector<std::string> names;
+    for (const auto& [name, count] : result.opaque) {
+      names.push_back(Printable(name) + (count > 1 ? fmt::format(" ({} values)", count) : ""));
+    }
+    text += fmt::format("unknown classes, kept as data and neither imported nor called: {}\n",
+                        fmt::join(names, ", "));
+  }
+  if (!result.beside.empty()) {
+    std::vector<std::string> names;
+    for (const FileBeside& file : result.beside) {
+      names.push_back(fmt::format("{} ({}, {})", Printable(file.name),
+                                  Count(file.tensors.size(), "tensor"),
+                                  Count(file.values.size(), "value")));
+    }
+    text += fmt::format("read too, not part of the model: {}\n", fmt::join(names, ", "));
   }
   if (!result.unread.empty()) {
     text += fmt::format("not read, not part of the checkpoint: {}\n",
@@ -136,12 +161,20 @@ nlohmann::json AuditJson(const AuditResult& result) {
   for (const AuditedFile& file : result.files) {
     files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"digest", file.digest.Hex()}});
   }
+  nlohmann::json beside = nlohmann::json::array();
+  for (const FileBeside& file : result.beside) {
+    beside.push_back(
+        {{"name", file.name}, {"tensors", file.tensors.size()}, {"values", file.values.size()}});
+  }
   return {{"path", result.path},
           {"format", result.format},
           {"sound", result.IsSound()},
           {"damage", result.damage},
+          {"not_judged", result.unjudged},
+          {"unknown_classes", result.opaque},
           {"seal", result.seal},
           {"files", std::move(files)},
+          {"beside", std::move(beside)},
           {"unread", result.unread},
           {"bytes", result.bytes},
           {"tensors", std::move(tensors)},

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "verify/audit/audit.h"
+#include "verify/audit/beside.h"
 #include "verify/formats/stored.h"
 #include "verify/oracle/quote.h"
 
@@ -15,9 +16,6 @@ namespace shardproof {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// A step as its digits without leading zeros, by which steps sort: the longer is the larger.
-using Step = std::pair<size_t, std::string>;
 
 /// The number behind a word for steps ("step-100", "iter_0000100", "epoch=1-step=100-loss=0.5"),
 /// the last of several; empty if there is none.
@@ -30,7 +28,24 @@ std::string NamedStep(const std::string& name) {
   return digits;
 }
 
-/// The named step; else the last number of the name. None if there is none.
+/// What a save in progress, or one that was killed, has.
+bool IsDraft(const std::string& name) {
+  for (const char* end : {".saving", ".tmp", ".writing", ".partial"}) {
+    if (name.ends_with(end)) return true;
+  }
+  return name.starts_with('.');
+}
+
+bool IsCheckpointFile(const std::string& name) {
+  return formats::IsNamedAsTorchSave(name) || name.ends_with(".safetensors");
+}
+
+}  // namespace
+
+bool IsStepName(const std::string& name) {
+  return !NamedStep(name).empty() || name.find_first_not_of("0123456789") == std::string::npos;
+}
+
 std::optional<Step> StepOf(const std::string& name) {
   std::string digits = NamedStep(name);
   if (digits.empty()) {
@@ -44,30 +59,12 @@ std::optional<Step> StepOf(const std::string& name) {
   return Step{digits.size(), digits};
 }
 
-/// What a save in progress, or one that was killed, has.
-bool IsDraft(const std::string& name) {
-  for (const char* end : {".saving", ".tmp", ".writing", ".partial"}) {
-    if (name.ends_with(end)) return true;
-  }
-  return name.starts_with('.');
-}
-
-/// Whether a folder of this name can be nothing but a checkpoint: whatever is in it.
-bool IsNamedAsStep(const std::string& name) {
-  return !NamedStep(name).empty() || name.find_first_not_of("0123456789") == std::string::npos;
-}
-
-bool IsCheckpointFile(const std::string& name) {
-  return formats::IsNamedAsTorchSave(name) || name.ends_with(".safetensors");
-}
-
-}  // namespace
-
 Result<CheckpointList> CheckpointsOf(const std::string& root) {
   struct Candidate {
     std::optional<Step> step;
     fs::file_time_type time;
     std::string path;
+    bool is_folder = false;
   };
   std::vector<Candidate> candidates;
   CheckpointList list;
@@ -80,17 +77,23 @@ Result<CheckpointList> CheckpointsOf(const std::string& root) {
         it->is_symlink(ignored) &&
         fs::equivalent(fs::canonical(it->path(), ignored).parent_path(), root, ignored);
     if (is_another_name || IsDraft(name) || (!is_directory && !IsCheckpointFile(name))) continue;
-    if (is_directory && !IsNamedAsStep(name) &&
-        !formats::LooksLikeCheckpoint(it->path().string())) {
+    if (is_directory && !IsStepName(name) && !formats::LooksLikeCheckpoint(it->path().string())) {
       list.others.push_back(name);
       continue;
     }
     candidates.push_back({StepOf(is_directory ? name : it->path().stem().string()),
-                          it->last_write_time(ignored), it->path().string()});
+                          it->last_write_time(ignored), it->path().string(), is_directory});
   }
   if (error) {
     return BadInput(
         fmt::format("{}: cannot be listed: {}", oracle::Printable(root), error.message()));
+  }
+  // A job's state beside the folders of its steps is none of them.
+  const auto is_folder = [](const Candidate& one) { return one.is_folder; };
+  if (std::any_of(candidates.begin(), candidates.end(), is_folder)) {
+    std::erase_if(candidates, [](const Candidate& one) {
+      return !one.is_folder && IsResumedFrom(fs::path(one.path).filename().string());
+    });
   }
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
     return std::tie(b.step, b.time, a.path) < std::tie(a.step, a.time, b.path);

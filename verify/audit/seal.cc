@@ -160,7 +160,7 @@ std::string SealPath(const std::string& checkpoint) {
 }
 
 Status WriteSeal(const AuditResult& audited, const std::string& path) {
-  if (!audited.IsSound()) {
+  if (audited.IsDamaged()) {
     return BadInput(fmt::format("{}: not sealed because it is not sound: {}",
                                 Printable(audited.path), audited.damage.front()));
   }

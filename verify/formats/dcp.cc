@@ -42,10 +42,14 @@ class DcpReader {
 
   Result<StoredCheckpoint> Run() {
     SP_ASSIGN(std::string bytes, oracle::ReadWholeFile(where_, kMetadataBytesMax));
-    SP_ASSIGN(const Pickle pickle, ReadPickle(std::move(bytes), where_));
+    SP_ASSIGN(const Pickle pickle, ReadPickle(std::move(bytes), where_, UnknownNames::kKeep));
     const PickleValue& root = pickle.root();
-    if (!root.IsObject(std::string(kModule) + "Metadata"))
-      return Wrong("a Metadata", Describe(root));
+    // Megatron and others save a subclass of Metadata with fields of its own.
+    const bool is_metadata =
+        root.IsObject(std::string(kModule) + "Metadata") ||
+        (root.Is(Kind::kObject) && root.is_opaque && root.At("state_dict_metadata") != nullptr &&
+         root.At("storage_data") != nullptr);
+    if (!is_metadata) return Wrong("a Metadata", Describe(root));
     SP_ASSIGN(const PickleValue* entries, Member(root, "state_dict_metadata", Kind::kDict));
     SP_ASSIGN(const PickleValue* places, Member(root, "storage_data", Kind::kDict));
     checkpoint_.format = "DCP";
@@ -63,6 +67,7 @@ class DcpReader {
       SP_TRY(oracle::Note(Wrong("pieces of the tensors and values in state_dict_metadata", left),
                           damage_));
     }
+    SP_TRY(PutShardsTogether(where_, checkpoint_, damage_));
     SP_TRY(SortByName(where_, checkpoint_));
     std::error_code ignored;
     checkpoint_.files.push_back({".metadata", where_, std::filesystem::file_size(where_, ignored)});

@@ -89,50 +89,6 @@ std::string FindMatch(const std::string& directory, const std::regex& pattern) {
   });
 }
 
-/// Files that say of themselves that there are more: "model-00001-of-00002.safetensors". And an
-/// index names some.
-Status CheckComplete(const std::string& path, const StoredCheckpoint& checkpoint) {
-  static const std::regex kNumbered("(.*)-([0-9]{5})-of-([0-9]{5})(\\.safetensors)");
-  std::error_code ignored;
-  if (!fs::is_directory(path, ignored)) return Ok();
-  std::set<std::string> names;
-  for (const StoredFile& file : checkpoint.files) names.insert(file.name);
-  for (const std::string& name : names) {
-    std::smatch parts;
-    if (name.size() > 255 || !std::regex_match(name, parts, kNumbered)) continue;
-    const int count = std::stoi(parts[3]);
-    for (int i = 1; i <= count; ++i) {
-      const std::string other =
-          fmt::format("{}-{:05}-of-{}{}", parts[1].str(), i, parts[3].str(), parts[4].str());
-      if (names.contains(other) || fs::exists(path + "/" + other, ignored)) continue;
-      return BadInput(fmt::format("{}: expected {} beside {}, found none", Printable(path),
-                                  Quote(other), Quote(name)));
-    }
-  }
-  if (!checkpoint.files.empty()) return Ok();
-  return BadInput(
-      fmt::format("{}: expected an index that names files, found none in it", Printable(path)));
-}
-
-/// A model without tensors has files that no index can name.
-Status AddFilesWithoutTensors(const std::string& directory, StoredCheckpoint& checkpoint) {
-  std::set<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (name.ends_with(".safetensors")) names.insert(name);
-  }
-  for (const std::string& name : names) {
-    const std::string path = directory + "/" + name;
-    SP_ASSIGN(const auto input, oracle::InputFile::Open(path));
-    const auto tensors = oracle::ReadHeader(*input, name);
-    if (tensors.ok() && tensors.value().empty()) {
-      checkpoint.files.push_back({name, path, input->size()});
-    }
-  }
-  return Ok();
-}
-
 bool IsDcp(const std::string& path) {
   std::error_code ignored;
   return fs::exists(fs::symlink_status(path + "/.metadata", ignored));
@@ -256,42 +212,6 @@ Status SortByName(const std::string& where, StoredCheckpoint& checkpoint) {
   };
   SP_TRY(sort(checkpoint.tensors));
   return sort(checkpoint.values);
-}
-
-Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage,
-                                         const std::string& index) {
-  SP_ASSIGN(std::vector<oracle::TensorLocation> found, oracle::Locate(path, damage, index));
-  StoredCheckpoint checkpoint{.format = "safetensors"};
-  std::map<std::string, uint32_t> files;
-  for (oracle::TensorLocation& where : found) {
-    const auto [file, is_new] = files.emplace(where.file, checkpoint.files.size());
-    if (is_new) {
-      const std::string file_path = oracle::PathOf(path, where);
-      SP_ASSIGN(const auto input, oracle::InputFile::Open(file_path));
-      checkpoint.files.push_back({where.file, file_path, input->size()});
-    }
-    Chunk whole{.offsets = std::vector<int64_t>(where.shape.size()),
-                .sizes = where.shape,
-                .strides = RowMajorStrides(where.shape),
-                .file = file->second,
-                .file_offset = where.file_offset};
-    checkpoint.tensors.push_back({std::move(where.name),
-                                  std::move(where.dtype),
-                                  std::move(where.shape),
-                                  {std::move(whole)}});
-  }
-  const std::string index_path = oracle::IndexOf(path, index);
-  if (checkpoint.files.empty() && !index_path.empty()) {
-    SP_TRY(AddFilesWithoutTensors(path, checkpoint));
-  }
-  if (const Status complete = CheckComplete(path, checkpoint); !complete.ok()) {
-    SP_TRY(oracle::Note(complete.error(), damage));
-  }
-  if (!index_path.empty()) {
-    std::error_code ignored;
-    checkpoint.files.push_back({index, index_path, fs::file_size(index_path, ignored)});
-  }
-  return checkpoint;
 }
 
 Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage) {

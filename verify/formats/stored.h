@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,8 @@ struct StoredTensor {
   std::string dtype;  ///< safetensors' name
   std::vector<int64_t> shape;
   std::vector<Chunk> chunks;  ///< sorted by offsets; they tile the tensor
+  /// Further copies of the whole tensor that other ranks saved, each tiled like `chunks`.
+  std::vector<std::vector<Chunk>> replicas = {};
 
   uint64_t Elements() const;
   uint64_t Bytes() const;
@@ -59,12 +62,26 @@ struct StoredArchive {
   std::vector<ZipEntry> entries;  ///< their names without the folder that all are in
 };
 
+/// What one rank saved of a tensor that is sharded or replicated.
+struct StoredShard {
+  std::string name;
+  std::string dtype;
+  std::vector<int64_t> shape;  ///< of the whole tensor
+  std::vector<Chunk> chunks;   ///< those of the rank
+};
+
 struct StoredCheckpoint {
   std::string format;                 ///< "safetensors", "DCP" or "torch.save"
   std::vector<StoredTensor> tensors;  ///< sorted by name
   std::vector<StoredValue> values;    ///< likewise
+  std::vector<StoredShard> shards;    ///< not put together yet; none in what OpenStored returns
   std::vector<StoredFile> files;
   std::vector<StoredArchive> archives;  ///< none of safetensors
+  /// Classes and functions that pickles name and that are not known, each with the number of values
+  /// that it would have made. None of them was imported or called.
+  std::map<std::string, uint64_t> opaque;
+  /// What could hold weights and could not be read, a line each.
+  std::vector<std::string> unjudged;
   uint64_t parts = 0;       ///< tensors, values and what holds them, counted as they are read
   uint64_t text_bytes = 0;  ///< of names and texts, likewise
 };
@@ -104,6 +121,11 @@ bool LooksLikeCheckpoint(const std::string& directory);
 /// Sorts the chunks by offsets. \error kBadInput, naming `where` and the tensor, unless they tile
 /// the shape.
 Status CheckTiling(const std::string& where, StoredTensor& tensor);
+
+/// Makes tensors of the shards that ranks saved in files of their own. Shards of the same elements
+/// are copies of each other. \error kBadInput: the shards of a tensor do not tile it, or do not
+/// have one dtype and shape.
+Status PutShardsTogether(const std::string& where, StoredCheckpoint& checkpoint, Damage* damage);
 
 /// Sorts tensors and values by name. \error kBadInput if two have the same.
 Status SortByName(const std::string& where, StoredCheckpoint& checkpoint);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <tuple>
 
@@ -21,7 +22,7 @@ using Kind = PickleValue::Kind;
 constexpr uint64_t kPickleBytesMax = uint64_t{1} << 30;
 constexpr uint64_t kSharedBytesMax = uint64_t{1} << 30;
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 30> kDtypes = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 42> kDtypes = {{
     {"torch.float64", "F64"},
     {"torch.DoubleStorage", "F64"},
     {"torch.float32", "F32"},
@@ -44,6 +45,18 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 30> kDtypes 
     {"torch.BoolStorage", "BOOL"},
     {"torch.complex64", "C64"},
     {"torch.ComplexFloatStorage", "C64"},
+    {"torch.complex128", "C128"},
+    {"torch.ComplexDoubleStorage", "C128"},
+    {"torch.complex32", "C32"},
+    {"torch.float4_e2m1fn_x2", "F4"},
+    {"torch.quint8", "U8"},
+    {"torch.QUInt8Storage", "U8"},
+    {"torch.qint8", "I8"},
+    {"torch.QInt8Storage", "I8"},
+    {"torch.qint32", "I32"},
+    {"torch.QInt32Storage", "I32"},
+    {"torch.quint4x2", "U8"},
+    {"torch.QUInt4x2Storage", "U8"},
     {"torch.uint64", "U64"},
     {"torch.uint32", "U32"},
     {"torch.uint16", "U16"},
@@ -81,7 +94,25 @@ Result<std::string> ReadEntry(const oracle::InputFile& file, const ZipEntry& ent
   return bytes;
 }
 
+/// torch._tensor._rebuild_from_type_v2(function, class, arguments, state): a tensor that has
+/// attributes of its own, such as nn.Buffer, or is of a subclass. \returns whether the function
+/// makes a plain tensor.
+bool IsTypedTensor(const PickleValue& value) {
+  constexpr std::array kPlain = {"torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2",
+                                 "torch._utils._rebuild_tensor_v3",
+                                 "torch._utils._rebuild_parameter",
+                                 "torch._utils._rebuild_parameter_with_state"};
+  return IsFromType(value) &&
+         std::find(kPlain.begin(), kPlain.end(), value.items[0]->text) != kPlain.end();
+}
+
 }  // namespace
+
+bool IsFromType(const PickleValue& value) {
+  return value.IsObject("torch._tensor._rebuild_from_type_v2") && value.items.size() == 4 &&
+         value.items[0]->Is(Kind::kName) && value.items[1]->Is(Kind::kName) &&
+         value.items[2]->Is(Kind::kTuple);
+}
 
 std::string_view DtypeOfName(std::string_view name) {
   for (const auto& [torch, ours] : kDtypes) {
@@ -123,7 +154,10 @@ Result<TorchArchive> TorchArchive::Open(std::shared_ptr<const oracle::InputFile>
     }
     entry.name.erase(0, folder.size());
     const std::string& name = entry.name;
-    if (name == "constants.pkl") return archive.Wrong("what torch.save wrote", "TorchScript's");
+    if (name == "constants.pkl") {
+      return Unsupported(fmt::format("{}: expected what torch.save wrote, found TorchScript's",
+                                     Printable(archive.where_)));
+    }
     if (name == "data.pkl") pickle = &entry;
     if (name == "byteorder") order = &entry;
     has_version |= name == "version" || name == ".format_version";
@@ -151,7 +185,7 @@ Result<TorchArchive> TorchArchive::Open(std::shared_ptr<const oracle::InputFile>
     if (is_rotten != nullptr) *is_rotten = true;
     return BadInput(CrcText(archive.where_, *pickle, "", crc));
   }
-  SP_ASSIGN(archive.pickle_, ReadPickle(std::move(bytes), where));
+  SP_ASSIGN(archive.pickle_, ReadPickle(std::move(bytes), where, UnknownNames::kKeep));
   return archive;
 }
 
@@ -162,19 +196,24 @@ Error TorchArchive::Wrong(const std::string& expected, const std::string& found)
 Result<std::optional<TorchTensor>> TorchArchive::AsTensor(const PickleValue& value) const {
   if (value.Is(Kind::kPersistent)) {  // a storage by itself: all of it, as a vector
     SP_ASSIGN(const Storage storage, StorageOf(value));
-    const auto elements = static_cast<int64_t>(storage.elements);
-    return std::optional(TorchTensor{storage.dtype->name, {elements}, {1}, storage.offset});
+    const auto numbers = static_cast<int64_t>(storage.elements) * storage.numbers;
+    return std::optional(TorchTensor{storage.dtype->name, {numbers}, {1}, storage.offset});
   }
+  PickleValue plain;  // of a tensor that was saved with its attributes
   const PickleValue* call = &value;
-  const bool is_parameter = value.IsObject("torch._utils._rebuild_parameter") ||
-                            value.IsObject("torch._utils._rebuild_parameter_with_state");
+  if (IsTypedTensor(value)) {
+    plain = {.kind = Kind::kObject, .text = value.items[0]->text, .items = value.items[2]->items};
+    call = &plain;
+  }
+  const bool is_parameter = call->IsObject("torch._utils._rebuild_parameter") ||
+                            call->IsObject("torch._utils._rebuild_parameter_with_state");
   if (is_parameter) {
-    const size_t count = value.IsObject("torch._utils._rebuild_parameter") ? 3 : 4;
-    if (value.items.size() != count) {
+    const size_t count = call->IsObject("torch._utils._rebuild_parameter") ? 3 : 4;
+    if (call->items.size() != count) {
       return Wrong(fmt::format("{} arguments of a parameter", count),
-                   fmt::format("{}", value.items.size()));
+                   fmt::format("{}", call->items.size()));
     }
-    call = value.items[0];
+    call = call->items[0];
   }
   for (const auto& [name, least, most] : {std::tuple("torch._utils._rebuild_tensor", 4, 4),
                                           {"torch._utils._rebuild_tensor_v2", 6, 7},
@@ -189,10 +228,6 @@ Result<std::optional<TorchTensor>> TorchArchive::AsTensor(const PickleValue& val
     return std::optional<TorchTensor>(std::move(tensor));
   }
   if (is_parameter) return Wrong("the tensor of a parameter", Describe(*call));
-  if (value.Is(Kind::kObject) && value.text.starts_with("torch._utils.")) {
-    return Unsupported(fmt::format("{}: {} is a tensor of a kind that is not known",
-                                   Printable(where_), Describe(value)));
-  }
   return std::optional<TorchTensor>();
 }
 
@@ -210,20 +245,24 @@ Result<TorchArchive::Storage> TorchArchive::StorageOf(const PickleValue& persist
     return Wrong("the storage " + Quote(parts[2]->text) + " in the archive", "none");
   }
   const bool is_untyped = parts[1]->text == "torch.storage.UntypedStorage";
-  const DtypeInfo* dtype = oracle::FindDtype(is_untyped ? "U8" : DtypeOfName(parts[1]->text));
+  const std::string_view name = is_untyped ? "U8" : DtypeOfName(parts[1]->text);
+  const bool is_double_complex = name == "C128";
+  const DtypeInfo* dtype = oracle::FindDtype(is_double_complex ? "F64" : name);
   if (dtype == nullptr) {
     return Unsupported(fmt::format("{}: a storage of {}, which is not known", Printable(where_),
                                    Describe(*parts[1])));
   }
   const ZipEntry& storage = *entry->second;
-  const uint64_t elements = storage.length / static_cast<uint64_t>(dtype->bytes);
+  const int numbers = is_double_complex ? 2 : 1;
+  const auto width = static_cast<uint64_t>(dtype->bytes * numbers);
+  const uint64_t elements = storage.length / width;
   if (parts[4]->integer < 0 || static_cast<uint64_t>(parts[4]->integer) != elements ||
-      storage.length % static_cast<uint64_t>(dtype->bytes) != 0) {
+      storage.length % width != 0) {
     return Wrong(fmt::format("{} elements of {} in storage {}", Describe(*parts[4]), dtype->name,
                              Quote(parts[2]->text)),
                  fmt::format("{} bytes", storage.length));
   }
-  return Storage{dtype, storage.offset, elements, storage.length};
+  return Storage{dtype, storage.offset, elements, storage.length, numbers};
 }
 
 Status TorchArchive::CheckMetadata(const PickleValue& call, bool is_v3) const {
@@ -265,7 +304,7 @@ Result<TorchTensor> TorchArchive::View(const PickleValue& call) const {
                  Describe(*given[1]) + ", " + Describe(*given[3]));
   }
   const auto offset = static_cast<uint64_t>(given[1]->integer);
-  const auto width = static_cast<uint64_t>(dtype->bytes);
+  const auto width = static_cast<uint64_t>(dtype->bytes) * static_cast<uint64_t>(storage.numbers);
   const auto reach = Reach(tensor.shape, tensor.strides);
   const auto count = oracle::CheckedElements(tensor.shape.data(), tensor.shape.size());
   const uint64_t elements = storage.bytes / width;
@@ -281,6 +320,11 @@ Result<TorchTensor> TorchArchive::View(const PickleValue& call) const {
                                    Printable(where_), *count, elements, found));
   }
   tensor.offset = storage.offset + offset * width;
+  if (storage.numbers > 1) {
+    for (int64_t& stride : tensor.strides) stride *= storage.numbers;
+    tensor.shape.push_back(storage.numbers);
+    tensor.strides.push_back(1);
+  }
   return tensor;
 }
 

@@ -20,6 +20,7 @@ namespace shardproof::formats {
 using pickle::Pickle;
 using pickle::PickleValue;
 using pickle::ReadPickle;
+using pickle::UnknownNames;
 
 /// A strided tensor somewhere in a file.
 struct TorchTensor {
@@ -28,6 +29,10 @@ struct TorchTensor {
   std::vector<int64_t> strides;  ///< elements, none negative
   uint64_t offset = 0;           ///< of its first element in the file, bytes
 };
+
+/// Whether a value is a tensor that was saved with its class, attributes or both:
+/// _rebuild_from_type_v2(function, class, arguments, state).
+bool IsFromType(const PickleValue& value);
 
 class TorchArchive {
  public:
@@ -39,12 +44,14 @@ class TorchArchive {
                                    uint64_t length, bool* is_rotten = nullptr);
 
   const PickleValue& root() const { return pickle_.root(); }
+  const Pickle& pickle() const { return pickle_; }
 
   /// All that is in it; their names are without the folder that they are in.
   const std::vector<ZipEntry>& entries() const { return entries_; }
 
   /// The tensor or parameter that a value stands for, or a storage, as a vector; nothing if it
-  /// stands for something else. \error kBadInput: without its storage, or beyond its end;
+  /// stands for something else. Attributes that were set on a tensor are left out.
+  /// \error kBadInput: without its storage, or beyond its end;
   /// kUnsupported: of a dtype or kind that is
   ///   not known.
   Result<std::optional<TorchTensor>> AsTensor(const PickleValue& value) const;
@@ -57,6 +64,7 @@ class TorchArchive {
     uint64_t offset;  ///< in the file
     uint64_t elements;
     uint64_t bytes;
+    int64_t numbers;  ///< of each element: 2 of C128, which is read as F64 with a last dim of 2
   };
   Result<Storage> StorageOf(const PickleValue& persistent) const;
   Result<TorchTensor> View(const PickleValue& call) const;

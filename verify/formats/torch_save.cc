@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <set>
 
+#include "verify/formats/file_names.h"
 #include "verify/formats/flatten.h"
 #include "verify/formats/stored.h"
 #include "verify/oracle/header.h"
@@ -63,17 +64,24 @@ Result<std::vector<std::string>> FilesOfCheckpoint(const std::string& directory)
   return std::vector<std::string>(names.begin(), names.end());
 }
 
-/// Files of ranks have one and the same names: there the file's name goes before each.
-void NameByFile(StoredCheckpoint& checkpoint, const std::vector<uint32_t>& file_of_tensor,
+/// Files of ranks have one and the same names: there the file's name goes before each, or where
+/// the files have shards that are put together, before those that several have.
+void NameByFile(StoredCheckpoint& checkpoint, bool is_of_shards,
+                const std::vector<uint32_t>& file_of_tensor,
                 const std::vector<uint32_t>& file_of_value) {
-  const auto twice = [](const auto& list) {
+  std::set<std::string> twice;
+  const auto count = [&](const auto& list) {
     std::set<std::string_view> names;
-    return !std::all_of(list.begin(), list.end(),
-                        [&](const auto& entry) { return names.insert(entry.name).second; });
+    for (const auto& entry : list) {
+      if (!names.insert(entry.name).second) twice.insert(entry.name);
+    }
   };
-  if (!twice(checkpoint.tensors) && !twice(checkpoint.values)) return;
+  count(checkpoint.tensors);
+  count(checkpoint.values);
+  if (twice.empty()) return;
   const auto name = [&](auto& list, const std::vector<uint32_t>& files) {
     for (size_t i = 0; i < list.size(); ++i) {
+      if (is_of_shards && !twice.contains(list[i].name)) continue;
       const fs::path file = checkpoint.files[files[i]].name;
       list[i].name = (file.parent_path() / file.stem()).string() + "/" + list[i].name;
     }
@@ -88,8 +96,8 @@ Result<StoredCheckpoint> OpenDirectory(const std::string& directory, Damage* dam
   std::vector<uint32_t> file_of_tensor, file_of_value;
   for (const std::string& name : names) {
     const std::string path = directory + "/" + name;
-    std::error_code ignored;
-    const bool is_there = fs::exists(path, ignored);
+    std::error_code error;
+    const bool is_there = fs::exists(path, error);
     if (const Status added = AddFile(name, path, damage, checkpoint); !added.ok()) {
       if (is_there) return added.error();
       SP_TRY(oracle::Note(
@@ -100,7 +108,11 @@ Result<StoredCheckpoint> OpenDirectory(const std::string& directory, Damage* dam
     file_of_tensor.resize(checkpoint.tensors.size(), file);
     file_of_value.resize(checkpoint.values.size(), file);
   }
-  NameByFile(checkpoint, file_of_tensor, file_of_value);
+  std::error_code ignored;
+  SP_TRY(CheckComplete(directory, names, fs::exists(directory + "/" + kIndex, ignored), damage));
+  const bool is_of_shards = !checkpoint.shards.empty();
+  NameByFile(checkpoint, is_of_shards, file_of_tensor, file_of_value);
+  SP_TRY(PutShardsTogether(directory, checkpoint, damage));
   SP_TRY(SortByName(directory, checkpoint));
   return checkpoint;
 }
@@ -122,6 +134,7 @@ Result<StoredCheckpoint> OpenTorchSave(const std::string& path, Damage* damage) 
   if (fs::is_directory(path, ignored)) return OpenDirectory(path, damage);
   StoredCheckpoint checkpoint{.format = "torch.save"};
   SP_TRY(AddFile(fs::path(path).filename().string(), path, damage, checkpoint));
+  SP_TRY(PutShardsTogether(path, checkpoint, damage));
   SP_TRY(SortByName(path, checkpoint));
   return checkpoint;
 }

@@ -22,6 +22,9 @@ constexpr DtypeInfo kDtypes[] = {
     {"F8_E8M0", 1, NumberKind::kScale, kNoFormat},
     {"F8_E4M3FNUZ", 1, NumberKind::kOpaque, kNoFormat},
     {"F8_E5M2FNUZ", 1, NumberKind::kOpaque, kNoFormat},
+    {"F4", 1, NumberKind::kOpaque, kNoFormat},
+    {"F6_E2M3", 1, NumberKind::kOpaque, kNoFormat},
+    {"F6_E3M2", 1, NumberKind::kOpaque, kNoFormat},
     {"U16", 2, NumberKind::kUnsigned, kNoFormat},
     {"I16", 2, NumberKind::kSigned, kNoFormat},
     {"F16", 2, NumberKind::kFloat, {5, 10, true}},
@@ -33,6 +36,7 @@ constexpr DtypeInfo kDtypes[] = {
     {"I64", 8, NumberKind::kSigned, kNoFormat},
     {"F64", 8, NumberKind::kFloat, {11, 52, true}},
     {"C64", 8, NumberKind::kComplex, {8, 23, true}},
+    {"C32", 4, NumberKind::kComplex, {5, 10, true}},
 };
 
 std::string ListNames(bool floats_only) {
@@ -68,6 +72,11 @@ const DtypeInfo* FindDtype(std::string_view name) {
     if (name == info.name) return &info;
   }
   return nullptr;
+}
+
+int PackedBits(std::string_view name) {
+  if (name == "F4") return 4;
+  return name == "F6_E2M3" || name == "F6_E3M2" ? 6 : 0;
 }
 
 std::string KnownDtypes() { return ListNames(false); }

@@ -34,8 +34,11 @@ struct DtypeInfo {
   bool HasFormat() const { return kind == NumberKind::kFloat || kind == NumberKind::kComplex; }
 };
 
-/// \returns null if `name` is none of KnownDtypes(). Sub-byte dtypes (F4, F6_*) are not known.
+/// \returns null if `name` is none of KnownDtypes(). The elements of packed ones are bytes here.
 const DtypeInfo* FindDtype(std::string_view name);
+
+/// Bits of one number of a dtype that packs several into a byte: F4, F6_E2M3, F6_E3M2; 0 of others.
+int PackedBits(std::string_view name);
 
 /// "BOOL, U8, ...": for messages.
 std::string KnownDtypes();

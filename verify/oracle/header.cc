@@ -1,6 +1,7 @@
 #include "verify/oracle/header.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <tuple>
@@ -93,6 +94,23 @@ Result<Entry> ReadEntry(const std::string& where, const JsonElement& value) {
   return entry;
 }
 
+/// The shape of a packed dtype in bytes, as torch has it: [4, 16] of F4 is [4, 8]. Where a row is
+/// no whole number of bytes, all of the tensor is one. \error an odd number of bits.
+Result<std::vector<int64_t>> ShapeInBytes(const std::string& where, const Entry& entry) {
+  const auto bits = static_cast<uint64_t>(PackedBits(entry.dtype));
+  const auto elements = CheckedElements(entry.shape.data(), entry.shape.size());
+  uint64_t all = 0;
+  if (!elements || __builtin_mul_overflow(*elements, bits, &all) || all % 8 != 0) {
+    return BadInput(fmt::format("{}: shape: expected a whole number of bytes of {}, found [{}]",
+                                where, entry.dtype, fmt::join(entry.shape, ", ")));
+  }
+  const uint64_t row = entry.shape.empty() ? 0 : static_cast<uint64_t>(entry.shape.back()) * bits;
+  if (row % 8 != 0) return std::vector<int64_t>{static_cast<int64_t>(all / 8)};
+  std::vector<int64_t> shape = entry.shape;
+  if (!shape.empty()) shape.back() = static_cast<int64_t>(row / 8);
+  return shape;
+}
+
 /// Checks one entry against itself and the file. `data_start` is where the header ends.
 Result<TensorLocation> Place(const std::string& where, const Entry& entry, uint64_t data_start,
                              uint64_t data_bytes) {
@@ -101,7 +119,11 @@ Result<TensorLocation> Place(const std::string& where, const Entry& entry, uint6
     return BadInput(fmt::format("{}: dtype: expected one of {}, found {}", where, KnownDtypes(),
                                 Quote(entry.dtype)));
   }
-  const auto elements = CheckedElements(entry.shape.data(), entry.shape.size());
+  std::vector<int64_t> shape = entry.shape;
+  if (PackedBits(entry.dtype) != 0) {
+    SP_ASSIGN(shape, ShapeInBytes(where, entry));
+  }
+  const auto elements = CheckedElements(shape.data(), shape.size());
   uint64_t bytes = 0;
   if (!elements || __builtin_mul_overflow(*elements, uint64_t(dtype->bytes), &bytes)) {
     return BadInput(
@@ -127,7 +149,7 @@ Result<TensorLocation> Place(const std::string& where, const Entry& entry, uint6
   place.file_offset = data_start + begin;
   place.byte_length = bytes;
   place.dtype = dtype->name;
-  place.shape = entry.shape;
+  place.shape = std::move(shape);
   return place;
 }
 

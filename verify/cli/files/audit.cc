@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "verify/audit/run.h"
 #include "verify/case/json_fields.h"
 #include "verify/cli/files/files.h"
 #include "verify/compare/amounts.h"
@@ -20,10 +21,16 @@ namespace {
 constexpr int kExitSound = 0;
 constexpr int kExitNotSound = 1;
 
+int ExitOf(const AuditResult& result) {
+  if (result.IsDamaged()) return kExitNotSound;
+  return result.IsSound() ? kExitSound : kExitInconclusive;
+}
+
 struct AuditArguments {
   std::string path;
   std::string seal;
   std::string json;
+  std::vector<std::string> allow_same;
   bool all = false;
   bool finite = false;
   bool latest_good = false;
@@ -57,25 +64,39 @@ Result<AuditResult> AuditAsAsked(const std::string& path, const AuditArguments& 
   const AuditSums enough{.digests = is_sealed || is_for_machines,
                          .crcs = !is_sealed || seal != own || is_for_machines};
   SP_ASSIGN(AuditResult result, audit(enough));
-  if (!result.IsSound() && !enough.crcs) {
+  if (result.IsDamaged() && !enough.crcs) {
     SP_ASSIGN(result, audit({}));
   }
   if (arguments.finite) JudgeFinite(result);
   return result;
 }
 
-int RunAudit(const AuditArguments& arguments) {
+int RunAuditOfRun(const AuditArguments& arguments) {
+  const auto result = AuditRun(arguments.path, arguments.allow_same);
+  if (!result.ok()) return Refuse(result.error());
+  const Status shown = ShowResult(RunText(result.value()),
+                                  DumpJson(RunJson(result.value()), 2) + "\n", arguments.json);
+  if (!shown.ok()) return Refuse(shown.error());
+  if (!result.value().IsSound()) return kExitNotSound;
+  const auto& steps = result.value().steps;
+  const bool is_judged = std::all_of(steps.begin(), steps.end(),
+                                     [](const RunStep& step) { return step.unjudged.empty(); });
+  return is_judged ? kExitSound : kExitInconclusive;
+}
+
+int DoAudit(const AuditArguments& arguments) {
   const Status apart = CheckNotOf(arguments.json, arguments.path, "--json");
   if (!apart.ok()) return Refuse(apart.error());
+  if (arguments.seal.empty() && IsRun(arguments.path)) return RunAuditOfRun(arguments);
   const auto result = AuditAsAsked(arguments.path, arguments);
   if (!result.ok()) return Refuse(result.error());
   const Status shown = ShowResult(AuditText(result.value(), arguments.all),
                                   DumpJson(AuditJson(result.value()), 2) + "\n", arguments.json);
   if (!shown.ok()) return Refuse(shown.error());
-  return result.value().IsSound() ? kExitSound : kExitNotSound;
+  return ExitOf(result.value());
 }
 
-/// Prints the newest checkpoint that is sound; why newer ones are not goes to stderr.
+/// Prints the newest checkpoint that a job can resume from; why not from newer ones goes to stderr.
 int RunLatestGood(const AuditArguments& arguments) {
   const auto checkpoints = CheckpointsOf(arguments.path);
   if (!checkpoints.ok()) return Refuse(checkpoints.error());
@@ -85,10 +106,22 @@ int RunLatestGood(const AuditArguments& arguments) {
                oracle::Printable(fmt::format("{}", fmt::join(others, ", "))));
   }
   for (const std::string& path : paths) {
+    const std::vector<std::string> lacks = LackingOf(path, paths);
+    if (!lacks.empty()) {
+      fmt::print(stderr, "shardproof: {}: cannot be resumed from: lacks {}, which others have\n",
+                 path, oracle::Printable(fmt::format("{}", fmt::join(lacks, ", "))));
+      continue;
+    }
     const auto result = AuditAsAsked(path, arguments);
-    if (result.ok() && result.value().IsSound()) {
+    if (result.ok() && !result.value().IsDamaged()) {
+      for (const std::string& line : result.value().unjudged) {
+        fmt::print(stderr, "shardproof: {}: not judged: {}\n", path, line);
+      }
+      for (const std::string& line : FindingsOfRoot(arguments.path, paths, path)) {
+        fmt::print(stderr, "shardproof: {}\n", line);
+      }
       fmt::print("{}\n", path);
-      return kExitSound;
+      return ExitOf(result.value());
     }
     fmt::print(stderr, "shardproof: {}: {}\n", path,
                result.ok() ? "not sound: " + result.value().damage.front()
@@ -108,11 +141,11 @@ int RunSeal(const AuditArguments& arguments) {
   const std::string path = arguments.seal.empty() ? SealPath(arguments.path) : arguments.seal;
   std::error_code ignored;
   if (std::filesystem::exists(std::filesystem::symlink_status(path, ignored)) &&
-      audited.IsSound()) {
+      !audited.IsDamaged()) {
     // What is replaced must be a seal; and one that does not hold says what a new one would hide.
     AuditResult held = audited;
     if (const Status read = HoldAgainstSeal(path, held); !read.ok()) return Refuse(read.error());
-    if (!held.IsSound() && !arguments.replace) {
+    if (held.IsDamaged() && !arguments.replace) {
       fmt::print(stderr,
                  "shardproof: {}: the checkpoint does not match this seal: {}; --replace seals it "
                  "as it is "
@@ -124,7 +157,7 @@ int RunSeal(const AuditArguments& arguments) {
   const Status written = WriteSeal(audited, path);
   if (!written.ok()) {
     Refuse(written.error());
-    return audited.IsSound() ? kExitBadInput : kExitNotSound;
+    return audited.IsDamaged() ? kExitNotSound : kExitBadInput;
   }
   fmt::print("sealed {} and {} in {}\n", Count(audited.tensors.size(), "tensor"),
              Count(audited.values.size(), "value"), path);
@@ -137,12 +170,12 @@ void AddAudit(CLI::App& app, int* exit_code) {
   auto arguments = std::make_shared<AuditArguments>();
   CLI::App* command = app.add_subcommand(
       "audit",
-      "Check that a checkpoint is complete and readable, and still has the bytes of its seal");
+      "Check that a checkpoint, or each one of a run, is complete, readable and as it was sealed");
   command->group(kCheckpointDoor);
   command
       ->add_option("CHECKPOINT", arguments->path,
-                   "A directory or file of safetensors or torch.save, or a DCP directory; with "
-                   "--latest-good, the directory that contains the checkpoints")
+                   "A directory or file of safetensors or torch.save, a DCP directory, or the "
+                   "directory that contains the checkpoints of a run")
       ->required()
       ->check(NotEmpty);
   command
@@ -153,7 +186,12 @@ void AddAudit(CLI::App& app, int* exit_code) {
   command->add_flag("--finite", arguments->finite, "Report NaN and Inf as damage");
   command->add_flag("--all", arguments->all, "Show every tensor and value");
   command->add_flag("--latest-good", arguments->latest_good,
-                    "Print the newest sound checkpoint in the directory");
+                    "Print the newest checkpoint of a run that a job can resume from");
+  command
+      ->add_option("--allow-same", arguments->allow_same,
+                   "Of a run: tensors (a pattern with * and ?) that training does not change")
+      ->type_name("PATTERN")
+      ->allow_extra_args(false);
   command
       ->add_option("--json", arguments->json, "Write the result as JSON to this file; - is stdout")
       ->check(NotEmpty)
@@ -161,10 +199,12 @@ void AddAudit(CLI::App& app, int* exit_code) {
   command->footer(
       "Examples:\n"
       "  shardproof audit checkpoint/\n"
-      "  shardproof audit runs/ --latest-good\n"
-      "Exit codes: 0 sound, 1 not sound (readable, but damaged or changed), 2 unreadable.");
+      "  shardproof audit runs/7/\n"
+      "  shardproof audit runs/7/ --latest-good\n"
+      "Exit codes: 0 sound, 1 not sound (readable, but damaged or changed), 2 unreadable, 3 "
+      "inconclusive (what may be weights could not be read).");
   command->callback([arguments, exit_code] {
-    *exit_code = arguments->latest_good ? RunLatestGood(*arguments) : RunAudit(*arguments);
+    *exit_code = arguments->latest_good ? RunLatestGood(*arguments) : DoAudit(*arguments);
   });
 }
 

@@ -23,7 +23,6 @@ namespace fs = std::filesystem;
 
 constexpr int kExitPass = 0;
 constexpr int kExitBad = 1;
-constexpr int kExitInconclusive = 3;
 
 struct CrashtestArguments {
   crashtest::Options options;

@@ -9,8 +9,9 @@
 
 namespace shardproof {
 
-/// Exit codes that are not verdicts; pass 0, fail 1, inconclusive 3 and skip 77 are in result.h.
+/// Exit codes that are not verdicts; pass is 0, fail 1.
 inline constexpr int kExitBadInput = 2;
+inline constexpr int kExitInconclusive = 3;
 inline constexpr int kExitHang = 4;
 inline constexpr int kExitBroken = 5;
 inline constexpr int kExitSkipped = 77;

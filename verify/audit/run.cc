@@ -1,0 +1,237 @@
+#include "verify/audit/run.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <regex>
+
+#include "src/digest/digest.h"
+#include "verify/audit/counter.h"
+#include "verify/compare/amounts.h"
+#include "verify/oracle/quote.h"
+
+namespace shardproof {
+namespace {
+
+namespace fs = std::filesystem;
+using oracle::Printable;
+using oracle::Quote;
+
+constexpr size_t kNeighbours = 4;  // on each side, whose files a step is held against
+constexpr size_t kShown = 3;
+
+/// What of a step is kept to hold later ones against it.
+struct Content {
+  std::map<std::string, std::string> model;      ///< digests in hex, by name
+  std::map<std::string, std::string> optimizer;  ///< likewise
+  std::map<std::string, std::string> shapes;     ///< of the model: "F32 [2, 3]"
+};
+
+bool IsOfOptimizer(const std::string& name) {
+  static const std::regex kPart(
+      "(.*[./])?(optim|optimizer|optimizers|optimizer_state_dict|opt)[./].*");
+  return name.size() < 512 && std::regex_match(name, kPart);
+}
+
+bool MatchesAny(const std::string& name, const std::vector<std::string>& patterns) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+    return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+  });
+}
+
+Content StepContentOf(const AuditResult& audited, const std::vector<std::string>& allow_same) {
+  Content content;
+  for (const AuditedTensor& tensor : audited.tensors) {
+    const bool is_optimizer = IsOfOptimizer(tensor.name);
+    if (!is_optimizer) {
+      content.shapes[tensor.name] =
+          fmt::format("{} [{}]", tensor.dtype, fmt::join(tensor.shape, ", "));
+    }
+    if (tensor.elements == 0 || MatchesAny(tensor.name, allow_same)) continue;
+    (is_optimizer ? content.optimizer : content.model)[tensor.name] = tensor.digest.Hex();
+  }
+  for (const FileBeside& file : audited.beside) {
+    static const std::regex kOptimizer("(.*[/_.-])?optim.*", std::regex::icase);
+    if (file.name.size() > 255 || !std::regex_match(file.name, kOptimizer)) continue;
+    for (const AuditedTensor& tensor : file.tensors) {
+      const std::string name = file.name + "/" + tensor.name;
+      if (tensor.elements > 0 && !MatchesAny(name, allow_same)) {
+        content.optimizer[name] = tensor.digest.Hex();
+      }
+    }
+  }
+  return content;
+}
+
+uint64_t CountChanged(const std::map<std::string, std::string>& before,
+                      const std::map<std::string, std::string>& now) {
+  uint64_t changed = 0;
+  for (const auto& [name, digest] : now) {
+    const auto found = before.find(name);
+    changed += found == before.end() || found->second != digest;
+  }
+  return changed;
+}
+
+/// A name without its numbers: steps of one series have one.
+std::string SeriesNameOf(const std::string& name) {
+  std::string out;
+  for (const char c : name) {
+    if (c < '0' || c > '9') out += c;
+  }
+  return out;
+}
+
+/// Whether two checkpoints say that they are of different steps.
+bool AreDifferentSteps(const RunStep& a, const RunStep& b) {
+  if (!a.counter.empty() && !b.counter.empty()) {
+    if (a.counter != b.counter) return true;
+    // The same counter under names of two kinds is one step under two names: "best" and "step-90".
+    return SeriesNameOf(a.name) == SeriesNameOf(b.name) && a.step != b.step;
+  }
+  return !a.step.empty() && !b.step.empty() && a.step != b.step &&
+         SeriesNameOf(a.name) == SeriesNameOf(b.name);
+}
+
+class RunReader {
+ public:
+  RunReader(const std::string& root, const std::vector<std::string>& allow_same)
+      : root_(root), allow_same_(allow_same) {}
+
+  Result<RunAuditResult> Read() {
+    SP_ASSIGN(CheckpointList list, CheckpointsOf(root_));
+    if (list.paths.empty()) {
+      return BadInput(fmt::format(
+          "{}: expected a directory of checkpoints, found no checkpoint in it", Printable(root_)));
+    }
+    result_.path = root_;
+    result_.others = std::move(list.others);
+    std::reverse(list.paths.begin(), list.paths.end());
+    for (size_t i = 0; i < list.paths.size(); ++i) AddStep(list.paths, i);
+    CheckCounters();
+    for (const RunStep& step : result_.steps) {
+      if (step.CanResume()) result_.resume_from = step.path;
+    }
+    const auto of_root = FindingsOfRoot(root_, list.paths, result_.resume_from);
+    result_.findings.insert(result_.findings.end(), of_root.begin(), of_root.end());
+    return std::move(result_);
+  }
+
+ private:
+  void AddStep(const std::vector<std::string>& paths, size_t index) {
+    RunStep step;
+    step.path = paths[index];
+    step.name = fs::path(step.path).filename().string();
+    if (const auto named = StepOf(fs::path(step.name).stem().string())) step.step = named->second;
+    const size_t first = index < kNeighbours ? 0 : index - kNeighbours;
+    const size_t last = std::min(paths.size(), index + kNeighbours + 1);
+    step.lacks = LackingOf(step.path, {paths.begin() + static_cast<ptrdiff_t>(first),
+                                       paths.begin() + static_cast<ptrdiff_t>(last)});
+    const auto audited = Audit(step.path);
+    if (!audited.ok()) {
+      step.damage.push_back(audited.error().message);
+      result_.steps.push_back(std::move(step));
+      return;
+    }
+    step.damage = audited.value().damage;
+    step.unjudged = audited.value().unjudged;
+    step.bytes = audited.value().bytes;
+    step.counter = CounterOf(audited.value());
+    Content content = StepContentOf(audited.value(), allow_same_);
+    step.tensors = content.model.size() + content.optimizer.size();
+    if (step.damage.empty()) HoldAgainstEarlier(step, content);
+    if (!before_.shapes.empty() && step.damage.empty()) CheckShapes(step, content);
+    step.changed = CountChanged(before_.model, content.model) +
+                   CountChanged(before_.optimizer, content.optimizer);
+    before_ = std::move(content);
+    result_.steps.push_back(std::move(step));
+  }
+
+  void HoldAgainstEarlier(RunStep& step, const Content& content) {
+    const auto hold = [&](const std::map<std::string, std::string>& digests, const char* what) {
+      if (digests.empty()) return;
+      std::string all = what;
+      for (const auto& [name, digest] : digests) all += name + '\n' + digest + '\n';
+      sp_summary sum = {};
+      const sp_run run{0, all.size(), 1, 0, all.data(), 0};
+      sp_digest_runs(&sum, &run, 1, SP_NO_FLOAT);
+      const auto [seen, is_new] = seen_.emplace(Digest(sum.digest).Hex(), result_.steps.size());
+      if (is_new || !AreDifferentSteps(result_.steps[seen->second], step)) return;
+      const RunStep& earlier = result_.steps[seen->second];
+      step.same_as = earlier.name;
+      result_.findings.push_back(
+          fmt::format("{}: expected training to have changed the {} since {}, found all {} of its "
+                      "tensors bit for bit the same",
+                      Printable(step.name), what, Printable(earlier.name), digests.size()));
+    };
+    hold(content.model, "model");
+    hold(content.optimizer, "optimizer state");
+  }
+
+  /// A step that has another model than the one before it in its series.
+  void CheckShapes(const RunStep& step, const Content& content) {
+    if (SeriesNameOf(step.name) != SeriesNameOf(result_.steps.back().name)) return;
+    std::vector<std::string> differ;
+    for (const auto& [name, shape] : before_.shapes) {
+      const auto found = content.shapes.find(name);
+      if (found == content.shapes.end()) {
+        differ.push_back(Quote(name) + " is not there");
+      } else if (found->second != shape) {
+        differ.push_back(fmt::format("{} is {}, was {}", Quote(name), found->second, shape));
+      }
+    }
+    if (differ.empty()) return;
+    const size_t count = differ.size();
+    if (count > kShown) differ.resize(kShown);
+    result_.findings.push_back(
+        fmt::format("{}: expected the tensors of {}, found {} that differ: {}{}",
+                    Printable(step.name), Printable(result_.steps.back().name), count,
+                    fmt::join(differ, ", "), count > kShown ? ", ..." : ""));
+  }
+
+  /// Where names and contents agree on the step in some checkpoints, they must in all.
+  void CheckCounters() {
+    const auto agrees = [](const RunStep& step) { return step.counter == step.step; };
+    std::map<std::string, int> agreeing, differing;
+    for (const RunStep& step : result_.steps) {
+      if (step.counter.empty() || step.step.empty()) continue;
+      if (!agrees(step))
+        ++differing[SeriesNameOf(step.name)];
+      else if (step.counter != "0")
+        ++agreeing[SeriesNameOf(step.name)];
+    }
+    for (const RunStep& step : result_.steps) {
+      const std::string series = SeriesNameOf(step.name);
+      const bool is_judged = !step.counter.empty() && !step.step.empty() && agreeing[series] > 0 &&
+                             agreeing[series] >= differing[series];
+      if (!is_judged || agrees(step)) continue;
+      result_.findings.push_back(fmt::format("{}: expected its counter to say step {}, found {}",
+                                             Printable(step.name), step.step, step.counter));
+    }
+  }
+
+  const std::string& root_;
+  const std::vector<std::string>& allow_same_;
+  RunAuditResult result_;
+  Content before_;
+  std::map<std::string, size_t> seen_;  ///< of what was digested, the first step that has it
+};
+
+}  // namespace
+
+bool RunAuditResult::IsSound() const {
+  const bool is_damaged = std::any_of(steps.begin(), steps.end(),
+                                      [](const RunStep& step) { return !step.damage.empty(); });
+  return findings.empty() && !is_damaged && (steps.empty() || steps.back().lacks.empty());
+}
+
+Result<RunAuditResult> AuditRun(const std::string& root,
+                                const std::vector<std::string>& allow_same) {
+  return RunReader(root, allow_same).Read();
+}
+
+}  // namespace shardproof

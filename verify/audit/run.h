@@ -1,0 +1,65 @@
+// The checkpoints of one training run, held against each other: which of them a job can resume
+// from, and whether the steps between them changed anything.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "src/core/result.h"
+#include "verify/audit/audit.h"
+
+namespace shardproof {
+
+/// One checkpoint of a run.
+struct RunStep {
+  std::string name;  ///< within the run
+  std::string path;
+  std::string step;                   ///< the number in its name; empty: none
+  std::string counter;                ///< the step that its content says; empty: none
+  std::vector<std::string> lacks;     ///< files that a job resumes from, which other steps have
+  std::vector<std::string> damage;    ///< as of an audit
+  std::vector<std::string> unjudged;  ///< likewise
+  std::string same_as;                ///< an earlier step with the same tensors; empty: none
+  uint64_t tensors = 0;               ///< of the model and of what lies beside it
+  uint64_t changed = 0;               ///< tensors that are others than in the step before
+  uint64_t bytes = 0;                 ///< of its tensors
+
+  bool CanResume() const { return lacks.empty() && damage.empty(); }
+};
+
+struct RunAuditResult {
+  std::string path;
+  std::vector<RunStep> steps;         ///< oldest first
+  std::vector<std::string> findings;  ///< of the run, a line each
+  std::vector<std::string> others;    ///< folders that are no checkpoints
+  std::string resume_from;            ///< the newest step that a job can resume from; empty: none
+
+  bool IsSound() const;
+};
+
+/// Whether a directory holds the checkpoints of a run, and is none itself.
+bool IsRun(const std::string& directory);
+
+/// Reads every checkpoint below `root` whole.
+/// \param allow_same  patterns (*, ?) of tensors that need not change from step to step.
+/// \error kBadInput if `root` cannot be listed or has no checkpoint.
+Result<RunAuditResult> AuditRun(const std::string& root,
+                                const std::vector<std::string>& allow_same);
+
+/// Files that a job resumes from and that most of the other checkpoints in `paths` have. Files of
+/// ranks are missing if some of a set are, not if the whole run went on with fewer ranks.
+std::vector<std::string> LackingOf(const std::string& path, const std::vector<std::string>& paths);
+
+/// What files in `root` say of the run that is not so: a pointer to a step that is not there, or
+/// not the newest; a file of a job's state that lies beside the steps and is of one of them alone.
+/// \param whole  the newest step that is whole; empty: not known
+std::vector<std::string> FindingsOfRoot(const std::string& root,
+                                        const std::vector<std::string>& paths,
+                                        const std::string& whole);
+
+/// For a terminal.
+std::string RunText(const RunAuditResult& result);
+nlohmann::json RunJson(const RunAuditResult& result);
+
+}  // namespace shardproof

@@ -1,0 +1,166 @@
+// What the names of a run's files say: which step lacks what, and what a pointer names.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "verify/audit/beside.h"
+#include "verify/audit/run.h"
+#include "verify/formats/stored.h"
+#include "verify/oracle/header.h"
+#include "verify/oracle/quote.h"
+
+namespace shardproof {
+namespace {
+
+namespace fs = std::filesystem;
+using oracle::Printable;
+using oracle::Quote;
+
+constexpr int kDepthMax = 2;
+constexpr size_t kFilesMax = 100'000;
+constexpr uint64_t kPointerBytesMax = 4096;
+constexpr size_t kSiblingsMax = 8;  // that a step is held against: its neighbours
+
+/// A name with its numbers taken out: "rng_state_#.pth".
+std::string WithoutNumbers(const std::string& name) {
+  std::string out;
+  for (const char c : name) {
+    const bool is_digit = c >= '0' && c <= '9';
+    if (!is_digit)
+      out += c;
+    else if (out.empty() || out.back() != '#')
+      out += '#';
+  }
+  return out;
+}
+
+/// By its name without numbers, the names of the files in a step that a job resumes from.
+std::map<std::string, std::set<std::string>> RolesOf(const std::string& path) {
+  std::map<std::string, std::set<std::string>> roles;
+  std::error_code error;
+  size_t count = 0;
+  fs::recursive_directory_iterator it(path, error);
+  for (const fs::recursive_directory_iterator end; !error && it != end; it.increment(error)) {
+    if (it.depth() >= kDepthMax) it.disable_recursion_pending();
+    if (++count > kFilesMax) break;
+    std::error_code ignored;
+    if (it->is_directory(ignored)) continue;
+    const std::string name = it->path().lexically_relative(path).string();
+    if (IsResumedFrom(name)) roles[WithoutNumbers(name)].insert(name);
+  }
+  return roles;
+}
+
+/// The first line of a file; empty if it cannot be read.
+std::string LineOf(const std::string& path) {
+  const auto text = oracle::ReadWholeFile(path, kPointerBytesMax);
+  if (!text.ok()) return "";
+  std::string line = text.value().substr(0, text.value().find('\n'));
+  while (!line.empty() && (line.back() == ' ' || line.back() == '\r')) line.pop_back();
+  return line;
+}
+
+}  // namespace
+
+std::vector<std::string> LackingOf(const std::string& path, const std::vector<std::string>& paths) {
+  const auto own = RolesOf(path);
+  std::map<std::string, std::vector<std::set<std::string>>> others;
+  size_t count = 0;
+  for (const std::string& other : paths) {
+    std::error_code ignored;
+    if (other == path || !fs::is_directory(other, ignored)) continue;
+    const auto roles = RolesOf(other);
+    if (roles.empty()) continue;  // the last of a run is often the model alone
+    for (const auto& [role, names] : roles) others[role].push_back(names);
+    if (++count == kSiblingsMax) break;
+  }
+  std::vector<std::string> lacks;
+  for (const auto& [role, sets] : others) {
+    if (sets.size() * 2 <= count) continue;  // most of the others have it
+    const auto found = own.find(role);
+    if (found == own.end()) {
+      lacks.push_back(*sets.front().begin());
+      continue;
+    }
+    // One of many ranks' files: a run may go on with fewer ranks, and then has half of them or
+    // less.
+    const std::set<std::string>& names = found->second;
+    const std::set<std::string>& usual = sets.front();
+    const bool all_alike =
+        std::all_of(sets.begin(), sets.end(), [&](const auto& set) { return set == usual; });
+    if (!all_alike || names.size() >= usual.size() || names.size() * 2 <= usual.size()) continue;
+    std::set_difference(usual.begin(), usual.end(), names.begin(), names.end(),
+                        std::back_inserter(lacks));
+  }
+  return lacks;
+}
+
+std::vector<std::string> FindingsOfRoot(const std::string& root,
+                                        const std::vector<std::string>& paths,
+                                        const std::string& whole) {
+  std::vector<std::string> findings;
+  const std::string newest = fs::path(whole).filename().string();
+  for (const char* name :
+       {"latest_checkpointed_iteration.txt", "latest", "latest.txt", "latest_checkpoint.txt"}) {
+    std::error_code ignored;
+    const std::string path = root + "/" + name;
+    if (!fs::is_regular_file(path, ignored)) continue;
+    const std::string named = LineOf(path);
+    if (named == "release") continue;  // Megatron's word for a model that was converted
+    const auto step = StepOf(fs::path(named).filename().string());
+    const auto is_named = [&](const std::string& candidate) {
+      const std::string other = fs::path(candidate).filename().string();
+      return other == fs::path(named).filename().string() || (step && StepOf(other) == step);
+    };
+    if (std::none_of(paths.begin(), paths.end(), is_named)) {
+      findings.push_back(
+          fmt::format("{}: expected it to name a checkpoint that is there, found {}, which is not",
+                      Printable(path), Quote(named)));
+    } else if (!whole.empty() && !is_named(whole)) {
+      findings.push_back(
+          fmt::format("{}: expected it to name {}, the newest checkpoint that is whole, found {}",
+                      Printable(path), Quote(newest), Quote(named)));
+    }
+  }
+  if (paths.size() < 2) return findings;
+  std::error_code error;
+  for (fs::directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    std::error_code ignored;
+    const bool is_state = it->is_regular_file(ignored) && formats::IsNamedAsTorchSave(name) &&
+                          IsResumedFrom(name) &&
+                          std::find(paths.begin(), paths.end(), it->path().string()) == paths.end();
+    if (!is_state) continue;
+    findings.push_back(
+        fmt::format("{}: expected the state of a job in its checkpoints, found it beside {} of "
+                    "them: it is of one of them at most",
+                    Printable(it->path().string()), paths.size()));
+  }
+  std::sort(findings.begin(), findings.end());
+  return findings;
+}
+
+bool IsRun(const std::string& directory) {
+  std::error_code error;
+  size_t steps = 0;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    std::error_code ignored;
+    if (!it->is_directory(ignored)) {
+      const bool is_model = name == ".metadata" || name.ends_with(".safetensors") ||
+                            name.ends_with(".distcp") || name.ends_with(".index.json") ||
+                            name.starts_with("pytorch_model");
+      if (is_model) return false;
+      continue;
+    }
+    steps += IsStepName(name) && !it->is_symlink(ignored) &&
+             formats::LooksLikeCheckpoint(it->path().string());
+  }
+  return !error && steps >= 2;
+}
+
+}  // namespace shardproof

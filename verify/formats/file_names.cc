@@ -1,0 +1,112 @@
+#include "verify/formats/file_names.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <regex>
+#include <set>
+
+#include "verify/oracle/quote.h"
+
+namespace shardproof::formats {
+namespace {
+
+namespace fs = std::filesystem;
+using oracle::Printable;
+using oracle::Quote;
+
+constexpr size_t kNameBytesMax = 255;
+constexpr int64_t kMissingNamedMax = 20;
+
+/// A name that has a number of its own, of which there should be `count`, from `first` on.
+struct Numbered {
+  std::string before;
+  std::string after;
+  size_t digits = 0;  ///< of the number, with leading zeros; 0: without
+  int64_t number = 0;
+  int64_t first = 0;
+  std::optional<int64_t> count;  ///< none: up to the largest that is there
+  bool needs_index = false;
+
+  std::string Name(int64_t other) const {
+    return fmt::format("{}{:0{}}{}", before, other, digits, after);
+  }
+};
+
+int64_t NumberOf(const std::string& digits) {
+  int64_t number = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  return number;
+}
+
+std::optional<Numbered> Parse(const std::string& name) {
+  static const std::regex kOfMany("(.*-)([0-9]{5})(-of-([0-9]{5})\\.(?:safetensors|bin))");
+  static const std::regex kOfWorld("(.*world_size_([0-9]{1,6})_rank_)([0-9]{1,6})(\\.[a-z]+)");
+  static const std::regex kPart("(.*rank[-_]?[0-9]{1,6}[-_]part[-_]?)([0-9]{1,6})(\\.safetensors)");
+  static const std::regex kRank("(.*rank[-_]?)([0-9]{1,6})((?:[-_]part[-_]?0)?\\.safetensors)");
+  std::smatch found;
+  if (name.size() > kNameBytesMax) return std::nullopt;
+  if (std::regex_match(name, found, kOfMany)) {
+    return Numbered{found[1], found[3], 5, NumberOf(found[2]), 1, NumberOf(found[4]), true};
+  }
+  if (std::regex_match(name, found, kOfWorld)) {
+    return Numbered{found[1], found[4], 0, NumberOf(found[3]), 0, NumberOf(found[2])};
+  }
+  if (std::regex_match(name, found, kRank)) {
+    return Numbered{found[1], found[3], 0, NumberOf(found[2]), 0, {}};
+  }
+  if (std::regex_match(name, found, kPart)) {
+    return Numbered{found[1], found[3], 0, NumberOf(found[2]), 0, {}};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string RankOf(const std::string& file) {
+  static const std::regex kRank("(.*rank[-_]?[0-9]{1,6})([-_]part[-_]?[0-9]{1,6})?\\.safetensors");
+  std::smatch found;
+  return file.size() <= kNameBytesMax && std::regex_match(file, found, kRank) ? found[1].str() : "";
+}
+
+Status CheckComplete(const std::string& directory, const std::vector<std::string>& names,
+                     bool has_index, oracle::Damage* damage) {
+  std::map<std::pair<std::string, std::string>, std::vector<Numbered>> families;
+  for (const std::string& name : names) {
+    if (const auto numbered = Parse(name)) {
+      families[{numbered->before, numbered->after}].push_back(*numbered);
+    }
+  }
+  for (const auto& [key, members] : families) {
+    const Numbered& one = members.front();
+    int64_t end = one.count ? one.first + *one.count : 0;
+    std::set<int64_t> numbers;
+    for (const Numbered& member : members) {
+      numbers.insert(member.number);
+      if (!one.count) end = std::max(end, member.number + 1);
+    }
+    int64_t missing = 0;
+    std::error_code ignored;
+    for (int64_t i = one.first; i < end; ++i) {
+      if (numbers.contains(i) || fs::exists(directory + "/" + one.Name(i), ignored)) continue;
+      if (++missing > kMissingNamedMax) break;
+      SP_TRY(oracle::Note(
+          BadInput(fmt::format("{}: expected {} beside {}, found none", Printable(directory),
+                               Quote(one.Name(i)), Quote(one.Name(one.number)))),
+          damage));
+    }
+    if (one.needs_index && !has_index && end - one.first > 1) {
+      SP_TRY(oracle::Note(BadInput(fmt::format(
+                              "{}: expected an index of the {} files that {} is one of, found none",
+                              Printable(directory), end - one.first, Quote(one.Name(one.number)))),
+                          damage));
+    }
+  }
+  return Ok();
+}
+
+}  // namespace shardproof::formats

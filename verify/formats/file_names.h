@@ -1,0 +1,23 @@
+// What the names of a checkpoint's files say: of how many they are one, and of which rank.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/core/result.h"
+#include "verify/oracle/oracle.h"
+
+namespace shardproof::formats {
+
+/// What goes before the names in a file that one rank wrote: its name up to the rank, as
+/// "model-rank-0" of "model-rank-0-part-1.safetensors". Empty if the name says no rank.
+std::string RankOf(const std::string& file);
+
+/// Notes each file that is not there though another one's name says that it should be: the second
+/// of "model-00001-of-00002.safetensors", rank 1 of "model_world_size_2_rank_0.pt", part 0 of
+/// "model-rank-0-part-1.safetensors", and an index of several numbered files.
+/// \param names  the files of `directory` that the checkpoint consists of.
+Status CheckComplete(const std::string& directory, const std::vector<std::string>& names,
+                     bool has_index, oracle::Damage* damage);
+
+}  // namespace shardproof::formats

@@ -1,0 +1,161 @@
+// Directories and files of safetensors: with an index, of one file, or of a file for every rank.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "verify/formats/file_names.h"
+#include "verify/formats/stored.h"
+#include "verify/oracle/header.h"
+#include "verify/oracle/quote.h"
+
+namespace shardproof::formats {
+namespace {
+
+namespace fs = std::filesystem;
+using oracle::Printable;
+using oracle::Quote;
+
+std::set<std::string> SafetensorsIn(const std::string& directory) {
+  std::set<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    std::string name = it->path().filename().string();
+    if (name.ends_with(".safetensors")) names.insert(std::move(name));
+  }
+  return names;
+}
+
+/// A model without tensors has files that no index can name.
+Status AddFilesWithoutTensors(const std::string& directory, StoredCheckpoint& checkpoint) {
+  for (const std::string& name : SafetensorsIn(directory)) {
+    const std::string path = directory + "/" + name;
+    SP_ASSIGN(const auto input, oracle::InputFile::Open(path));
+    const auto tensors = oracle::ReadHeader(*input, name);
+    if (tensors.ok() && tensors.value().empty()) {
+      checkpoint.files.push_back({name, path, input->size()});
+    }
+  }
+  return Ok();
+}
+
+/// A file that the index should name: one of those whose names begin as theirs do. What begins
+/// otherwise, as consolidated.safetensors, is another model's.
+Status CheckNothingForgotten(const std::string& directory, const std::string& index,
+                             const StoredCheckpoint& checkpoint, Damage* damage) {
+  std::set<std::string> named;
+  std::set<std::string> beginnings;
+  for (const StoredFile& file : checkpoint.files) {
+    named.insert(file.name);
+    const size_t end = file.name.find("-0");
+    if (end != std::string::npos) beginnings.insert(file.name.substr(0, end + 1));
+  }
+  for (const std::string& name : SafetensorsIn(directory)) {
+    const bool is_of_it =
+        std::any_of(beginnings.begin(), beginnings.end(),
+                    [&](const std::string& beginning) { return name.starts_with(beginning); });
+    if (named.contains(name) || !is_of_it) continue;
+    const std::string path = directory + "/" + name;
+    SP_ASSIGN(const auto input, oracle::InputFile::Open(path));
+    const auto tensors = oracle::ReadHeader(*input, name);
+    if (tensors.ok() && tensors.value().empty()) continue;
+    SP_TRY(oracle::Note(
+        tensors.ok() ? BadInput(fmt::format(
+                           "{}: expected the index to name every file of the model, found "
+                           "{}, with the tensor {}, in none of its entries",
+                           Printable(index), Quote(name), Quote(tensors.value().front().name)))
+                     : Error(tensors.error()),
+        damage));
+  }
+  return Ok();
+}
+
+/// Where files of ranks have one and the same names, the rank goes before each: "model-rank-0/w".
+std::vector<std::string> RankFiles(const std::string& directory, const std::string& index) {
+  std::error_code ignored;
+  if (!fs::is_directory(directory, ignored) || index != oracle::kModelIndexName) return {};
+  if (!oracle::IndexOf(directory, index).empty()) return {};
+  const std::set<std::string> files = SafetensorsIn(directory);
+  std::vector<std::string> of_ranks;
+  for (const std::string& name : files) {
+    if (!RankOf(name).empty()) of_ranks.push_back(name);
+  }
+  return of_ranks.size() == files.size() ? of_ranks : std::vector<std::string>();
+}
+
+Result<StoredCheckpoint> OpenRankFiles(const std::string& directory,
+                                       const std::vector<std::string>& names, Damage* damage) {
+  StoredCheckpoint checkpoint{.format = "safetensors"};
+  for (const std::string& name : names) {
+    auto opened = OpenSafetensors(directory + "/" + name, damage);
+    if (!opened.ok()) {
+      SP_TRY(oracle::Note(opened.error(), damage));
+      continue;
+    }
+    const auto first_file = static_cast<uint32_t>(checkpoint.files.size());
+    for (StoredTensor& tensor : opened.value().tensors) {
+      tensor.name = RankOf(name) + "/" + tensor.name;
+      for (Chunk& chunk : tensor.chunks) chunk.file += first_file;
+      checkpoint.tensors.push_back(std::move(tensor));
+    }
+    for (StoredFile& file : opened.value().files) checkpoint.files.push_back(std::move(file));
+  }
+  SP_TRY(CheckComplete(directory, names, false, damage));
+  SP_TRY(SortByName(directory, checkpoint));
+  return checkpoint;
+}
+
+}  // namespace
+
+Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage,
+                                         const std::string& index) {
+  if (const auto of_ranks = RankFiles(path, index); !of_ranks.empty()) {
+    return OpenRankFiles(path, of_ranks, damage);
+  }
+  SP_ASSIGN(std::vector<oracle::TensorLocation> found, oracle::Locate(path, damage, index));
+  StoredCheckpoint checkpoint{.format = "safetensors"};
+  std::map<std::string, uint32_t> files;
+  for (oracle::TensorLocation& where : found) {
+    const auto [file, is_new] = files.emplace(where.file, checkpoint.files.size());
+    if (is_new) {
+      const std::string file_path = oracle::PathOf(path, where);
+      SP_ASSIGN(const auto input, oracle::InputFile::Open(file_path));
+      checkpoint.files.push_back({where.file, file_path, input->size()});
+    }
+    Chunk whole{.offsets = std::vector<int64_t>(where.shape.size()),
+                .sizes = where.shape,
+                .strides = RowMajorStrides(where.shape),
+                .file = file->second,
+                .file_offset = where.file_offset};
+    checkpoint.tensors.push_back({std::move(where.name),
+                                  std::move(where.dtype),
+                                  std::move(where.shape),
+                                  {std::move(whole)}});
+  }
+  const std::string index_path = oracle::IndexOf(path, index);
+  if (checkpoint.files.empty() && !index_path.empty()) {
+    SP_TRY(AddFilesWithoutTensors(path, checkpoint));
+  }
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
+    std::vector<std::string> names;
+    for (const StoredFile& file : checkpoint.files) names.push_back(file.name);
+    SP_TRY(CheckComplete(path, names, !index_path.empty(), damage));
+    if (!index_path.empty()) SP_TRY(CheckNothingForgotten(path, index_path, checkpoint, damage));
+    if (names.empty() && (damage == nullptr || damage->empty())) {
+      SP_TRY(oracle::Note(
+          BadInput(fmt::format("{}: expected an index that names files, found none in it",
+                               Printable(path))),
+          damage));
+    }
+  }
+  if (!index_path.empty()) {
+    std::error_code ignored;
+    checkpoint.files.push_back({index, index_path, fs::file_size(index_path, ignored)});
+  }
+  return checkpoint;
+}
+
+}  // namespace shardproof::formats
