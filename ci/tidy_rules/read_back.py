@@ -53,7 +53,6 @@ _OTHERS = {
     "src/comm/roll_call.cc": {"reset by peer": "is libc's"},
     "src/pickle/pickle_call.cc": {"torch._utils.": "begins a name of Python's in a pickle"},
     "verify/crash_states/open_file.cc": {" (deleted)": "is the kernel's"},
-    "verify/formats/torch_archive.cc": {"torch._utils.": "begins a name of Python's in a pickle"},
     "verify/interpose/firings.cc": {"undone": "is a key of JSON"},
     "verify/oracle/decoder_config.cc": {"torch.": "begins a dtype in a config"},
     "verify/reproduce/program.py": {"why": "is only laid out in lines"},

@@ -95,8 +95,7 @@ constexpr std::array kRunning = {
     "codeop",  "pickle",     "_pickle",  "marshal",         "types",     "webbrowser", "asyncio",
     "_thread", "timeit",     "pdb",      "multiprocessing", "zipimport", "pkgutil",    "operator",
     "pip",     "setuptools", "distutils"};
-constexpr std::array kRunningNames = {"torch.load", "torch.hub.load", "numpy.load",
-                                      "torch.jit.load"};
+constexpr std::array kRunningNames = {"torch.load", "torch.hub.", "torch.jit.", "numpy.load"};
 
 // Of builtins, those that make plain values; every other one is refused.
 constexpr std::array kPlainBuiltins = {"object", "str", "bytes", "bool", "tuple", "type"};
@@ -109,8 +108,17 @@ bool MayRunPrograms(std::string_view module, std::string_view name) {
     return std::find(kPlainBuiltins.begin(), kPlainBuiltins.end(), name) == kPlainBuiltins.end();
   }
   const std::string whole = std::string(module) + "." + std::string(name);
-  return std::find(kRunning.begin(), kRunning.end(), package) != kRunning.end() ||
-         std::find(kRunningNames.begin(), kRunningNames.end(), whole) != kRunningNames.end();
+  const auto is_running = [](std::string_view part) {
+    return std::find(kRunning.begin(), kRunning.end(), part) != kRunning.end();
+  };
+  // A dotted name reaches the modules that a module has imported: torch's "hub.os".
+  for (std::string_view rest = name; rest.find('.') != std::string_view::npos;) {
+    if (is_running(rest.substr(0, rest.find('.')))) return true;
+    rest.remove_prefix(rest.find('.') + 1);
+  }
+  return is_running(package) ||
+         std::any_of(kRunningNames.begin(), kRunningNames.end(),
+                     [&](std::string_view begin) { return whole.starts_with(begin); });
 }
 
 PickleCall FindPickleName(std::string_view module, std::string_view name) {

@@ -63,11 +63,10 @@ Result<int64_t> Integer(const PickleValue* value, const char* what) {
   return value->integer;
 }
 
-/// The class that a value is an object of, without its module.
-std::string_view ClassOf(const PickleValue& value) {
-  if (!value.Is(Kind::kObject)) return "";
-  const size_t dot = value.text.rfind('.');
-  return dot == std::string_view::npos ? value.text : value.text.substr(dot + 1);
+/// A name without its module.
+std::string_view LastPart(std::string_view name) {
+  const size_t dot = name.rfind('.');
+  return dot == std::string_view::npos ? name : name.substr(dot + 1);
 }
 
 /// An attribute: of the state, or of the arguments in their order.
@@ -86,7 +85,7 @@ const PickleValue* Slot(const PickleValue& state, const char* name) {
 }
 
 Result<Placement> PlacementOf(const PickleValue& value, size_t dims) {
-  const std::string_view name = ClassOf(value);
+  const std::string_view name = value.Is(Kind::kObject) ? LastPart(value.text) : "";
   if (name == "Replicate") return Placement{};
   if (name != "Shard" && name != "_StridedShard") {
     return Unsupported(fmt::format("a placement {}, which is not known", Describe(value)));
@@ -252,8 +251,7 @@ Result<std::vector<Intervals>> HeldOf(const Spec& spec, const std::vector<int64_
 }
 
 bool IsDTensor(const PickleValue& value) {
-  return IsFromType(value) && value.items[1]->text.starts_with("torch.distributed.") &&
-         value.items[1]->text.ends_with(".DTensor");
+  return IsFromType(value) && LastPart(value.items[1]->text) == "DTensor";
 }
 
 }  // namespace

@@ -28,9 +28,10 @@ struct BuiltOfParts {
   std::string_view parts[3];
 };
 constexpr BuiltOfParts kBuiltOfParts[] = {
-    {"torch._utils._rebuild_sparse_csr_tensor", {"compressed_indices", "plain_indices", "values"}},
-    {"torch._utils._rebuild_sparse_tensor", {"indices", "values", "size"}},
-    {"torch._utils._rebuild_nested_tensor", {"buffer", "sizes", "strides"}},
+    {"torch._utils._rebuild_sparse_csr_tensor",
+     {".compressed_indices", ".plain_indices", ".values"}},
+    {"torch._utils._rebuild_sparse_tensor", {".indices", ".values", ".size"}},
+    {"torch._utils._rebuild_nested_tensor", {".buffer", ".sizes", ".strides"}},
 };
 
 // What is read here though pickles of the pipeline may not name it.
@@ -125,7 +126,7 @@ class Flattener {
       const bool has_layout = value.items.size() == 2 && value.items[1]->Is(Kind::kTuple);
       const auto& parts = has_layout ? value.items[1]->items : value.items;
       for (size_t i = 0; i < std::size(built.parts) && i < parts.size(); ++i) {
-        SP_TRY(Add(*parts[i], Joined(name, std::string(built.parts[i])), depth + 1));
+        SP_TRY(Add(*parts[i], name + std::string(built.parts[i]), depth + 1));
       }
       return true;
     }
