@@ -130,7 +130,7 @@ class RunsOfMegatron(CommandTest):
         self.tracker = self.dir / "run/latest_checkpointed_iteration.txt"
         self.tracker.write_text("20\n")
 
-    def test_a_sound_run(self):
+    def test_a_sound_run_of_megatron(self):
         self.assertEqual(self.judged("audit", "run", code=0)["findings"], [])
 
     def test_a_tracker_that_names_no_checkpoint(self):
