@@ -44,8 +44,14 @@ class Groups:
         """On this rank, of an optimizer's state that does not lie as its parameter does: a single
         number, a step counter, is the same on all ranks that have a part of the parameter, anything
         else on those that have the same part."""
-        alike = self.members if value.numel() == 1 else self.alike
-        return Groups((rank,), alike, shown=self.shown)
+        if value.numel() == 1:
+            return Groups((rank,), self.members, shown=self.shown)
+        return self.of_parts(rank)
+
+    def of_parts(self, rank) -> "Groups":
+        """Of what belongs to this rank's part of the tensor. If there are other parts, others have
+        their own under the same name, which says nothing of replicas."""
+        return Groups((rank,), self.alike, shown=self.shown and len(self.whole) == 1)
 
 
 def is_expert(tensor) -> bool:

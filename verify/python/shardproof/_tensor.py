@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from . import _deepspeed, _layout
-from ._groups import Groups, Statement
+from ._groups import Statement
 from ._holding import Holding
 from ._layout import Placement
 
@@ -137,7 +137,7 @@ def _parts(held: Holding, tensor, rank: int) -> list[Holding]:
             local=None,
             runs=_layout.local_runs(tuple(inner.shape)),
             owner=held.owner,
-            groups=held.groups and Groups((rank,), held.groups.alike, shown=held.groups.shown),
+            groups=held.groups and held.groups.of_parts(rank),
             unique=held.unique,
             persistent=held.persistent,
             requires_grad=held.requires_grad,
