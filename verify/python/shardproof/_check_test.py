@@ -11,7 +11,7 @@ from shardproof import _digest, _layout
 from shardproof._check import Mismatch, check
 from shardproof._finding import Finding, fold
 from shardproof._groups import Groups
-from shardproof._judge import judge, with_sides
+from shardproof._judge import APART, judge, with_sides
 from shardproof._layout import Placement
 from shardproof._record import Record
 
@@ -218,6 +218,14 @@ def test_a_rank_that_has_no_part_of_a_replica_is_no_side_to_look_at():
 @pytest.mark.parametrize(("value", "ranks"), [(torch.tensor(3.0), (0, 1)), (torch.ones(4), (0,))])
 def test_state_that_is_not_cut_as_its_parameter_is_held_by_whom_it_can_be_equal(value, ranks):
     assert Groups((0, 1), (0,)).of_state(value, 0).alike == ranks
+
+
+def test_a_part_of_a_shard_says_nothing_of_replicas_and_that_of_a_whole_tensor_does():
+    assert not Groups((0, 1), (0, 2), (0, 1, 2, 3), shown=True).of_parts(0).shown
+    assert Groups((0,), (0, 1), shown=True).of_parts(0).shown
+    apart = [record(groups=Groups((rank,), (rank,), shown=rank == 1)) for rank in (0, 1)]
+    judgement = judge([{"w": each} for each in apart])
+    assert judgement.uncompared == {APART: ["w"]} and judgement.findings == []
 
 
 def test_alone_a_sound_model_passes_and_says_how_much_it_looked_at():
