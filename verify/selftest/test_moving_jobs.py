@@ -6,11 +6,12 @@ from pathlib import Path
 
 from command import REPOSITORY, CommandTest
 
-# Kind, stage and a part of the name of what is found, first and alone; None: nothing.
+# Kind, stage and a part of the name of what is found first; None: nothing. The state of an expert
+# that is used for the first time in step 2 counts then.
 FOUND = {
     "fsdp2 sound": None,
     "fsdp2 put_back": ("idle", "stepped@1", "first.weight"),
-    "fsdp2 state": ("stuck", "stepped@2.optimizer", ".step"),
+    "fsdp2 state": ("stuck", "stepped@3.optimizer", ".step"),
     "fsdp2 returns": ("returned", "stepped@3", ""),
     "fsdp2_sgd sound": None,
     "fsdp2_sgd put_back": ("idle", "stepped@1", "first.weight"),
