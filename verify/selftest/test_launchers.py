@@ -149,8 +149,8 @@ class SubjectByHand(ByHand):
         return json.loads(lines.splitlines()[0])
 
     def test_ranks_of_a_subject_pass_and_resume_on_fewer(self):
-        done = self.subject(2, SUBJECTS / "fsdp2.py", "--report", "out", "--no-confirm", "--deadline",
-                            LONG_S)  # fmt: skip
+        done = self.subject(2, SUBJECTS / "fsdp2.py", "--report", "out", "--no-confirm",
+                            "--deadline", LONG_S)  # fmt: skip
         self.assert_exits(done, 0)
         self.assertIn("pass:", done[0].out)
         self.assertRegex(done[0].out, r"held +\d+ tensors on dp_shard 2")
