@@ -8,7 +8,9 @@ import os
 import sys
 import tempfile
 
-import ray
+os.environ.update(RAY_AUTH_MODE="disabled", RAY_raylet_start_wait_time_s="120")
+
+import ray  # noqa: E402 (asks for the variables)
 
 STEPS = 3
 
@@ -47,14 +49,18 @@ class Trainer:
 
 
 def main():
-    ray.init(num_cpus=2, include_dashboard=False, _temp_dir=tempfile.mkdtemp(dir="/tmp"))
-    with tempfile.TemporaryDirectory() as store:
+    # Below /tmp, since the path of a socket must be short.
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as own,
+        tempfile.TemporaryDirectory() as store,
+    ):
+        ray.init(num_cpus=2, include_dashboard=False, _temp_dir=own)
         trainers = [
             Trainer.remote(rank, f"{store}/store", os.getcwd(), [os.path.dirname(__file__)])
             for rank in range(2)
         ]
         ray.get([trainer.train.remote("drift" in sys.argv) for trainer in trainers])
-    ray.shutdown()
+        ray.shutdown()
 
 
 if __name__ == "__main__":

@@ -19,14 +19,14 @@ ATTACHED = ("-m", "shardproof.run")
 
 
 class AttachedTest(CommandTest):
-    python = sys.executable
+    python, seconds = sys.executable, 150
 
-    def run_python(self, *words, folder="work", timeout=150):
+    def run_python(self, *words, folder="work"):
         where = self.root / folder
         where.mkdir(exist_ok=True)
         paths = [HERE, REPOSITORY / "verify" / "python"]
         return self.run_process(
-            "env", "-C", where, self.python, *words, timeout=timeout,
+            "env", "-C", where, self.python, *words, timeout=self.seconds,
             PYTHONPATH=os.pathsep.join(map(str, paths)), GLOO_SOCKET_IFNAME="lo",
             PATH=os.pathsep.join([str(Path(command()).parent), os.environ["PATH"]]),
             SHARDPROOF_DIGEST_OP=os.path.join(os.environ["SHARDPROOF_BUILD"], "_digest_op.so"),
@@ -201,7 +201,8 @@ class Memory(AttachedTest):
 
 class Nightly(Examples):
     labels = "selftest multi-rank framework nightly"
-    timeout_s = 500
+    timeout_s = 900
+    seconds = 300
 
     def with_nan(self, name, before):
         """An example, edited and not, in which rank 1 writes a NaN after the last step. before: a
@@ -243,7 +244,8 @@ class Nightly(Examples):
 
 class Lightning(AttachedTest):
     labels = "selftest multi-rank framework nightly"
-    timeout_s = 500
+    timeout_s = 900
+    seconds = 300
 
     def setUp(self):
         super().setUp()
@@ -262,7 +264,8 @@ class Lightning(AttachedTest):
 
 class Ray(AttachedTest):
     labels = "selftest multi-rank framework nightly"
-    timeout_s = 500
+    timeout_s = 900
+    seconds = 300
 
     def setUp(self):
         super().setUp()
