@@ -8,7 +8,9 @@ import os
 import sys
 import tempfile
 
-os.environ.update(RAY_AUTH_MODE="disabled", RAY_raylet_start_wait_time_s="120")
+os.environ.update(
+    RAY_AUTH_MODE="disabled", RAY_raylet_start_wait_time_s="120", RAY_worker_niceness="0"
+)
 
 import ray  # noqa: E402 (asks for the variables)
 
