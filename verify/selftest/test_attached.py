@@ -129,7 +129,7 @@ class Sound(Examples):
     def test_saves_of_averages_and_of_parts(self):
         for kind in ("average", "part"):
             with self.subTest(kind):
-                shutil.rmtree(self.root / "work", ignore_errors=True)
+                shutil.rmtree(self.dir / "shardproof-evidence", ignore_errors=True)
                 self.assert_silent(self.assert_as_alone(HERE / "attached_job.py", kind))
                 self.assertNotIn("saved3.state_dict", self.stages())
 

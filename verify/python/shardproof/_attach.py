@@ -106,13 +106,17 @@ class Job:
     def joined(self, c10d):
         """The process group is there: this rank and its job have a name."""
         self._left = False
-        if self._records is None and not multiprocessing.process.current_process().daemon:
+        if self._records is not None:
+            self._guard(self._records.join_again)()
+        elif not multiprocessing.process.current_process().daemon:
             self._guard(self._join)(c10d)
 
     def leaving(self):
         """The process group is about to go, after which its ranks cannot be asked for."""
         if self._followed is not None:
             self._tell(lambda to: to.ending())
+        if self._records is not None:
+            self._guard(self._records.leave)()
         self._left = True
 
     @contextlib.contextmanager

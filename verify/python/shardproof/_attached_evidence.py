@@ -71,6 +71,14 @@ class Records:
             writer.end()
         self._note("ended", code=code)
 
+    def leave(self):
+        """The process group was left in order: whoever ends the process now ends no part of the
+        job."""
+        self._note("left")
+
+    def join_again(self):
+        (self.folder / "ranks" / f"{self.rank}.left").unlink(missing_ok=True)
+
     def _note(self, what, **fields):
         path = self.folder / "ranks" / f"{self.rank}.{what}"
         partial = path.with_suffix(f".{os.getpid()}")
@@ -89,13 +97,25 @@ def _write_run(folder, place):
 
 
 def fill_absent(folder: pathlib.Path):
-    """A rank that had no part in a further model says so, once all have ended."""
+    """A rank that had no part in a further model says so, once all have ended; and the evidence of
+    one that left its process group in order and was ended by others is complete."""
     began = _notes(folder, "began")
+    for rank in _notes(folder, "left").keys() - _notes(folder, "ended").keys():
+        for of_model in models_in(folder):
+            _complete(of_model / VALUES / f"rank_{rank}.facts.jsonl")
     for number in range(1, len(models_in(folder))):
         for rank, note in began.items():
             of_model = folder_of_model(folder, number)
             if not (of_model / VALUES / f"rank_{rank}.facts.jsonl").exists():
                 begun_by_script(of_model, on_one_axis(rank, note["world_size"])).end()
+
+
+def _complete(facts: pathlib.Path):
+    text = facts.read_text() if facts.exists() else ""
+    lines = text.splitlines()
+    if text.endswith("\n") and json.loads(lines[-1])["record"] != "end":
+        with facts.open("a") as file:
+            file.write(json.dumps({"record": "end", "lines": len(lines) + 1}) + "\n")
 
 
 def models_in(folder: pathlib.Path) -> list[pathlib.Path]:

@@ -381,6 +381,24 @@ def test_a_rank_without_a_part_in_a_model_says_so_when_all_have_ended(tmp_path):
     assert [json.loads(line)["record"] for line in lines] == ["rank", "end"]
 
 
+@pytest.mark.parametrize(
+    ("how", "last"), [("left", "end"), ("left and joined again", "rank"), ("", "rank")]
+)
+def test_evidence_of_a_rank_that_left_in_order_and_was_killed_is_complete(tmp_path, how, last):
+    records = _attached_evidence.Records(tmp_path, 0, 1, "")
+    records.add_model(on_one_axis(0, 1))
+    if how:
+        records.leave()
+    if how == "left and joined again":
+        records.join_again()
+    for _ in range(2):  # whoever reports
+        _attached_evidence.fill_absent(tmp_path)
+    lines = (tmp_path / "values/rank_0.facts.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    assert found[-1]["record"] == last
+    assert [each["lines"] for each in found if each["record"] == "end"] in ([], [len(lines)])
+
+
 def test_a_module_is_changed_when_it_is_imported_and_not_before(tmp_path, monkeypatch):
     (tmp_path / "imported_later.py").write_text("def f():\n    return 1\n")
     monkeypatch.syspath_prepend(tmp_path)
