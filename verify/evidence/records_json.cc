@@ -114,14 +114,13 @@ std::string ToString(Content content) {
   return std::string(ContentNames()[static_cast<size_t>(content)]);
 }
 
-namespace {
-
-/// A line of that kind, left open.
 JsonText Record(const char* kind) {
   JsonText line;
   line.Begin('{').Add("record", kind);
   return line;
 }
+
+namespace {
 
 void AddPlacements(JsonText& out, const std::vector<PlacementRecord>& placements) {
   out.Begin("placements", '[');
@@ -426,78 +425,6 @@ KeyReport ParseKeys(FieldReader& fields) {
   KeyReport r;
   fields.Required("missing", r.missing);
   fields.Required("unexpected", r.unexpected);
-  return r;
-}
-
-std::string OptimizerLine(const OptimizerRecord& r) {
-  JsonText line = Record("optimizer");
-  line.Begin("groups", '[');
-  for (const OptimizerGroup& group : r.groups) {
-    line.Begin('{').Add("options", group.options).Add("parameters", group.parameters).End('}');
-  }
-  line.End(']').Begin("strangers", '[');
-  for (const Stranger& one : r.strangers) {
-    line.Begin('{').Add("group", one.group).Add("index", one.index).Add("was", one.was);
-    line.Add("shape", one.shape).End('}');
-  }
-  return line.End(']').Add("values", r.values).End('}').text();
-}
-
-OptimizerRecord ParseOptimizer(FieldReader& fields) {
-  OptimizerRecord r;
-  ForEach(fields, "groups", [&](const JsonValue& value, const std::string& pointer) {
-    OptimizerGroup group;
-    FieldReader entry(value, pointer, fields.complaint());
-    entry.Required("options", group.options);
-    entry.Required("parameters", group.parameters);
-    entry.Finish();
-    r.groups.push_back(std::move(group));
-  });
-  ForEach(fields, "strangers", [&](const JsonValue& value, const std::string& pointer) {
-    Stranger stranger;
-    FieldReader entry(value, pointer, fields.complaint());
-    entry.Required("group", stranger.group, 0);
-    entry.Required("index", stranger.index, 0);
-    entry.Required("was", stranger.was);
-    entry.Required("shape", stranger.shape, 0, kRecordedSizeMax);
-    entry.Finish();
-    r.strangers.push_back(std::move(stranger));
-  });
-  fields.Required("values", r.values);
-  return r;
-}
-
-std::string StepsLine(const StepsRecord& r) {
-  JsonText line = Record("steps");
-  line.Add("taken", r.taken).Add("since", r.since).Add("held", r.held);
-  if (!r.unsure.empty()) line.Add("unsure", r.unsure);
-  line.Begin("still", '[');
-  for (const StillRecord& one : r.still) {
-    line.Begin('{').Add("name", one.name).Add("why", one.why).Add("detail", one.detail);
-    line.Add("elements", one.elements);
-    if (one.index) line.Add("index", *one.index);
-    line.End('}');
-  }
-  return line.End(']').End('}').text();
-}
-
-StepsRecord ParseSteps(FieldReader& fields) {
-  StepsRecord r;
-  fields.Required("taken", r.taken, 0);
-  fields.Required("since", r.since);
-  fields.Required("held", r.held, 0);
-  fields.Optional("unsure", r.unsure);
-  ForEach(fields, "still", [&](const JsonValue& value, const std::string& pointer) {
-    StillRecord still;
-    FieldReader entry(value, pointer, fields.complaint());
-    entry.Required("name", still.name);
-    entry.OneOf("why", {"due", "counter", "moment", "undecided"}, still.why);
-    entry.Required("detail", still.detail);
-    entry.Optional("elements", still.elements);
-    entry.Optional("index", still.index);
-    entry.Finish();
-    r.still.push_back(std::move(still));
-  });
   return r;
 }
 

@@ -49,6 +49,9 @@ ErrorRecord ParseErrorRecord(FieldReader& fields);
 std::string KeysLine(const KeyReport& record);
 KeyReport ParseKeys(FieldReader& fields);
 
+/// A line of that kind, left open.
+JsonText Record(const char* kind);
+
 std::string OptimizerLine(const OptimizerRecord& record);
 OptimizerRecord ParseOptimizer(FieldReader& fields);
 

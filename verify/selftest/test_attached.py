@@ -4,7 +4,6 @@ wrong in it is named."""
 import json
 import os
 import re
-import subprocess
 import shutil
 import sys
 from pathlib import Path

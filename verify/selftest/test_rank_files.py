@@ -1,4 +1,4 @@
-"""Files that ranks save each for itself: DTensors put together, missing ranks, copies that differ."""
+"""Files that ranks save themselves: DTensors put together, ranks missing, copies that differ."""
 
 import sys
 import types
