@@ -67,7 +67,7 @@ def zero():
     return model, optimizer
 
 
-JOBS = {
+TRAINED = {
     "fsdp2": (fsdp2, (None, "put_back", "state", "returns")),
     "fsdp2_sgd": (fsdp2_sgd, (None, "put_back")),
     "fsdp1": (fsdp1, (None, "put_back", "state")),
@@ -132,13 +132,13 @@ def rank(number, job, mistake, folder):
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=number, world_size=WORLD_SIZE
     )
-    model, optimizer = JOBS[job][0]()
+    model, optimizer = TRAINED[job][0]()
     train(model, optimizer, mistake, job)
     dist.destroy_process_group()
 
 
 def main():
-    for job, (_, mistakes) in JOBS.items():
+    for job, (_, mistakes) in TRAINED.items():
         for mistake in mistakes:
             with tempfile.TemporaryDirectory() as folder:
                 mp.start_processes(rank, (job, mistake, folder), WORLD_SIZE, start_method="fork")

@@ -206,8 +206,10 @@ _own._digest.digest_runs = lambda *each: time.sleep(0.2) or digest_runs(*each)
 shardproof.check(torch.nn.Sequential(*[torch.nn.Linear(1, 1) for _ in range(500)]), background=True)
 """
     begin = time.monotonic()
+    package = os.path.dirname(os.path.dirname(shardproof.__file__))
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
-    )
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": package},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - begin < 60 and "Traceback" not in done.stderr

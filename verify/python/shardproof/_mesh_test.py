@@ -88,7 +88,7 @@ def test_a_mesh_with_names_of_both_says_what_its_own_ranks_say():
     axes, ranks = divided({"dp_shard": 4, "ep": 2}, {}, ())
     placed = [Placement("shard", 0), Placement("replicate", 0)]
     groups = statement(0).groups_on(Mesh(axes, ranks), (0, 0), placed)
-    assert groups == Groups((0, 2, 4, 6), (0, 1), tuple(range(8)))
+    assert groups == Groups((0, 2, 4, 6), (0, 1), tuple(range(8)), shown=True)
 
 
 def test_axes_are_taken_as_they_are():
