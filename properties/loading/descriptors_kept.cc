@@ -20,15 +20,58 @@ std::string AttributesText(const std::map<std::string, std::string>& attributes)
 
 const char* YesNo(bool value) { return value ? "true" : "false"; }
 
+/// Attributes that a framework's parameters have lost: many do in one go, and few of them matter.
+/// One finding each, if the model's own code reads it, or if that is not known.
+class LostAttributes {
+ public:
+  LostAttributes(const PhaseEvidence& phase, const std::string& stage, const OracleRecord& oracle)
+      : phase_(phase), stage_(stage), twin_(oracle.twin ? &*oracle.twin : nullptr) {
+    if (twin_ != nullptr && !twin_->why_none.empty()) twin_ = nullptr;
+  }
+
+  void Add(const std::string& attribute, const std::string& tensor, int64_t rank) {
+    lost_[attribute][tensor].push_back(rank);
+  }
+
+  void Report(Judgement& judgement) const {
+    for (const auto& [attribute, tensors] : lost_) {
+      std::string reader;
+      if (twin_ != nullptr) {
+        const auto used = twin_->used_attributes.find(attribute);
+        if (used == twin_->used_attributes.end()) continue;
+        reader = fmt::format("; {} reads it", used->second);
+      }
+      std::vector<std::string> names;
+      std::vector<int64_t> ranks;
+      for (const auto& [tensor, where] : tensors) {
+        names.push_back(tensor);
+        ranks.insert(ranks.end(), where.begin(), where.end());
+      }
+      judgement.Found(FindingAt(phase_, stage_, names[0], "attribute " + attribute, ranks,
+                                fmt::format("the attribute {} of {} parameters is gone: {}{}",
+                                            attribute, names.size(), ListSome(names), reader),
+                                {.against = {Against::What::kDeclared}}));
+    }
+  }
+
+ private:
+  const PhaseEvidence& phase_;
+  const std::string& stage_;
+  const TwinOracle* twin_;
+  std::map<std::string, std::map<std::string, std::vector<int64_t>>> lost_;
+};
+
 /// Compares field by field with what the tensor should be like.
 class DescriptorCheck {
  public:
+  /// \param lost  takes attributes that are gone; null: each is a finding of its own
   DescriptorCheck(std::string tensor, Phase phase, int64_t rank, FindingsByRank& findings,
-                  Judgement& judgement)
+                  LostAttributes* lost, Judgement& judgement)
       : tensor_(std::move(tensor)),
         phase_(phase),
         rank_(rank),
         findings_(findings),
+        lost_(lost),
         judgement_(judgement) {}
 
   void Field(const std::string& kind, const std::string& seen, const std::string& expected,
@@ -49,8 +92,12 @@ class DescriptorCheck {
     Field("kind", seen.kind, built.kind, against, what);
     Field("persistent", YesNo(seen.persistent), YesNo(built.persistent), against, what);
     Field("requires_grad", YesNo(seen.requires_grad), YesNo(built.requires_grad), against, what);
-    Field("attributes", AttributesText(seen.attributes), AttributesText(built.attributes), against,
-          what);
+    if (lost_ == nullptr) {
+      Field("attributes", AttributesText(seen.attributes), AttributesText(built.attributes),
+            against, what);
+    } else {
+      Attributes(seen, built.attributes, against, what);
+    }
   }
 
   void HoldAgainst(const TensorDescriptor& seen, const TensorCase& declared) {
@@ -65,18 +112,30 @@ class DescriptorCheck {
       Field("requires_grad", YesNo(seen.requires_grad), YesNo(declared.requires_grad), against,
             what);
     }
-    for (const auto& [key, value] : declared.attributes) {
+    Attributes(seen, declared.attributes, against, what);
+  }
+
+ private:
+  /// One that was added is none of the model's.
+  void Attributes(const TensorDescriptor& seen, const std::map<std::string, std::string>& expected,
+                  const std::string& against, Against::What what) {
+    for (const auto& [key, value] : expected) {
       const auto found = seen.attributes.find(key);
+      if (found == seen.attributes.end() && lost_ != nullptr) {
+        judgement_.Compared();
+        lost_->Add(key, tensor_, rank_);
+        continue;
+      }
       Field("attribute " + key, found == seen.attributes.end() ? "absent" : found->second, value,
             against, what);
     }
   }
 
- private:
   std::string tensor_;
   Phase phase_;
   int64_t rank_;
   FindingsByRank& findings_;
+  LostAttributes* lost_;
   Judgement& judgement_;
 };
 
@@ -135,9 +194,10 @@ TensorCase DeclaredFor(const Evidence& evidence, const TensorCase& declared,
 
 void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const RankEvidence& rank,
                  const std::string& stage, const std::string& name, FindingsByRank& findings,
-                 Judgement& judgement) {
+                 LostAttributes& lost, Judgement& judgement) {
   const TensorDescriptor& seen = *FindTensor(rank, stage, name).descriptor;
-  DescriptorCheck check(name, phase.phase, rank.rank, findings, judgement);
+  DescriptorCheck check(name, phase.phase, rank.rank, findings,
+                        IsReference(evidence) ? nullptr : &lost, judgement);
   const TensorDescriptor* built = FindTensor(rank, Stage::kBuilt, name).descriptor;
   if (built != nullptr) {
     check.HoldAgainst(seen, *built);
@@ -183,14 +243,16 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     }
     for (const std::string& stage : stages) {
       FindingsByRank findings(*phase, stage);
+      LostAttributes lost(*phase, stage, evidence.oracle);
       for (const RankEvidence& rank : phase->ranks) {
         const StageRecord* record = rank.Stage(stage);
         if (record == nullptr) continue;
         for (const auto& [name, state] : record->tensors) {
-          CheckTensor(evidence, *phase, rank, stage, name, findings, judgement);
+          CheckTensor(evidence, *phase, rank, stage, name, findings, lost, judgement);
         }
       }
       findings.Report(judgement);
+      lost.Report(judgement);
     }
   }
 }

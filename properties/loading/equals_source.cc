@@ -10,9 +10,13 @@
 namespace shardproof::loading::equals_source {
 namespace {
 
+/// From a key of the files; or from what the plain path makes of them, where no key by itself is
+/// it.
 bool ComesFromSource(const Evidence& evidence, const std::string& name, Expectation& expected) {
   expected = ExpectedOf(evidence.oracle, name);
-  return expected.tensor != nullptr && expected.from.what == Against::What::kCheckpoint;
+  if (expected.tensor == nullptr) return false;
+  return expected.from.what == Against::What::kCheckpoint ||
+         (expected.from.what == Against::What::kTwin && IsPersistent(evidence.oracle, name));
 }
 
 /// Compares one tensor at one stage. What already differed, in the same way, at an earlier stage is

@@ -30,25 +30,39 @@ std::string Canonical(const OracleRecord& oracle, const std::string& name) {
   return TieGroup(oracle, name).front();
 }
 
+/// Whether the plain path takes a key, or passes over it, without a word: a framework knows which
+/// of its older keys nothing needs, and makes tensors of others.
+bool IsSilent(const OracleRecord& oracle, const std::string& key) {
+  if (!oracle.twin || oracle.twin->made_by.empty()) return false;
+  const std::vector<std::string>& told = oracle.twin->keys.unexpected;
+  return std::find(told.begin(), told.end(), key) == told.end();
+}
+
 struct Keys {
   Names missing;     ///< declared, canonical, that the source has under none of their names
   Names unexpected;  ///< in the source, declared under no name
   Names matched;
 };
 
+/// Whether the source has the tensor, under one of its names or as what the plain twin makes of its
+/// keys.
+bool IsInSource(const OracleRecord& oracle, const std::vector<std::string>& group) {
+  return std::any_of(group.begin(), group.end(), [&](const std::string& name) {
+    return oracle.source.tensors.contains(name) ||
+           (oracle.twin && oracle.twin->values.contains(name));
+  });
+}
+
 Keys KeysOf(const OracleRecord& oracle) {
   Keys keys;
   for (const auto& [name, tensor] : oracle.declared) {
     if (!IsPersistent(oracle, name)) continue;
-    const std::vector<std::string> group = TieGroup(oracle, name);
-    const bool found = std::any_of(group.begin(), group.end(), [&](const std::string& tied) {
-      return oracle.source.tensors.contains(tied);
-    });
+    const bool found = IsInSource(oracle, TieGroup(oracle, name));
     (found ? keys.matched : keys.missing).insert(Canonical(oracle, name));
   }
   for (const auto& [name, tensor] : oracle.source.tensors) {
     const bool is_needed = oracle.declared.contains(name) && IsPersistent(oracle, name);
-    if (!is_needed && !IsLegacyKey(name)) keys.unexpected.insert(name);
+    if (!is_needed && !IsLegacyKey(name) && !IsSilent(oracle, name)) keys.unexpected.insert(name);
   }
   return keys;
 }
@@ -63,7 +77,9 @@ void CheckModel(const Evidence& evidence, const PhaseEvidence& phase, Judgement&
     const StageRecord* record = rank.Stage(stage);
     if (record == nullptr || !record->complete) continue;
     Names present;
-    for (const auto& [name, state] : record->tensors) present.insert(name);
+    for (const auto& [name, state] : record->tensors) {
+      if (declared.contains(name) || !rank.Descriptor(state).also) present.insert(name);
+    }
     judgement.Compared(declared.size() + present.size());
     std::vector<std::string> lacking = Without(declared, present);
     // A rank of another stage need not have what those that have it hold among themselves.

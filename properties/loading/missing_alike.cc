@@ -15,8 +15,9 @@ std::vector<std::string> MissingNames(const OracleRecord& oracle) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : oracle.declared) {
     const bool computed = !IsPersistent(oracle, name) || oracle.derived.contains(name);
-    if (!computed && ExpectedOf(oracle, name).from.what != Against::What::kCheckpoint)
-      names.push_back(name);
+    const Against::What from = ExpectedOf(oracle, name).from.what;
+    const bool has_value = from == Against::What::kCheckpoint || from == Against::What::kTwin;
+    if (!computed && !has_value) names.push_back(name);
   }
   return names;
 }

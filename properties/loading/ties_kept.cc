@@ -98,6 +98,10 @@ void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std:
 /// that share storage are exactly the ties of the model; each tie has one entry in a saved
 /// checkpoint.
 void Check(const Evidence& evidence, Judgement& judgement) {
+  if (evidence.oracle.declared.empty()) {
+    judgement.Inconclusive("nobody says which tensors of the model are tied");
+    return;
+  }
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     for (const std::string& stage : FinalStages(*phase, judgement)) {
       CheckStage(evidence, *phase, stage, judgement);

@@ -102,7 +102,9 @@ struct LoraCase {
 /// Where the model and its values come from: exactly one of a checkpoint and tensors. The fields
 /// down to from_scratch are of a checkpoint.
 struct ModelCase {
-  std::string checkpoint;           ///< Hugging Face directory: config.json and safetensors
+  std::string checkpoint;  ///< Hugging Face directory: config.json and safetensors
+  /// "FILE.py:FUNCTION" that builds the model of a subject; empty: config.json says which it is.
+  std::string factory;
   std::string adapter;              ///< PEFT directory of a LoRA adapter of it, or empty
   std::optional<LoraCase> lora;     ///< or an adapter that begins here
   bool from_scratch = false;        ///< only config.json is read: every tensor begins here

@@ -34,6 +34,19 @@ const FieldTable<ModelCase> kModelFields = {
                  .type_name = "DIR",
                  .group = OptionGroup::kModel,
                  .by_hand = true}}},
+    {&ModelCase::factory,
+     {.name = "factory",
+      .doc = "Of a subject: \"FILE.py:FUNCTION\", which returns the model as an nn.Module. The "
+             "checkpoint then needs no config.json.",
+      .left_out_as_usual = true,
+      .schema = R"({"minLength": 1})",
+      .source = ModelSource::kCheckpoint,
+      .option = {.name = "--model",
+                 .help = "Function that returns a subject's model as an nn.Module, where the "
+                         "checkpoint has no config.json that says which it is",
+                 .type_name = "FILE.py:FUNCTION",
+                 .group = OptionGroup::kFramework,
+                 .by_hand = true}}},
     {&ModelCase::adapter,
      {.name = "adapter",
       .doc = "PEFT directory of a LoRA adapter of the model: adapter_config.json and "

@@ -51,11 +51,11 @@ TEST(Fields, EveryMemberOfACaseAndItsTrainingHasARow) {
 
 TEST(Fields, EveryMemberOfAModelAndItsPartsHasARow) {
   const ModelCase m;
-  const auto& [checkpoint, adapter, lora, scratch, tensors, ties, missing, unexpected, files,
-               tied_names] = m;
+  const auto& [checkpoint, factory, adapter, lora, scratch, tensors, ties, missing, unexpected,
+               files, tied_names] = m;
   ExpectRows(ModelFields(), m,
-             {&checkpoint, &adapter, &lora, &scratch, &tensors, &ties, &missing, &unexpected,
-              &files, &tied_names});
+             {&checkpoint, &factory, &adapter, &lora, &scratch, &tensors, &ties, &missing,
+              &unexpected, &files, &tied_names});
   const TensorCase t;
   const auto& [name, kind, persistent, dtype, shape, strides, grad, attributes, init, values, real,
                rope, stored, stored_as] = t;

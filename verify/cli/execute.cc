@@ -85,6 +85,8 @@ std::vector<std::string> ReproducerCommand(const RunResult& result, const Execut
             "--command",   fs::read_symlink("/proc/self/exe", unknown)};
   }
   if (!fs::exists(result.evidence_directory + "/values/order.json")) return {};
+  // A script stands alone, and the user's own modules may need anything: `replay` runs it again.
+  if (!result.test_case.model.factory.empty()) return {};
   return {places.python, places.reproduce + "/subject.py", json, result.evidence_directory, out,
           "--python",    PythonFrom(options).python};
 }

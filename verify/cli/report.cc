@@ -8,10 +8,14 @@
 #include "verify/cli/command.h"
 #include "verify/cli/execute.h"
 #include "verify/cli/files/places.h"
+#include "verify/cli/verify_arguments.h"
+#include "verify/engine/twin.h"
 #include "verify/evidence/reader.h"
 #include "verify/fault/fault_descriptions.h"
-#include "verify/oracle/oracle.h"
+#include "verify/launch/subject.h"
+#include "verify/oracle/twin.h"
 #include "verify/process/program.h"
+#include "verify/process/scratch_directory.h"
 #include "verify/verdict/expectation.h"
 
 namespace shardproof {
@@ -21,14 +25,36 @@ namespace {
 constexpr const char* kNoCheckpoint = "no checkpoint";
 constexpr auto kBundleDeadline = std::chrono::minutes(10);
 
+/// What the files say of the model that was observed, and its plain twin, built in the environment
+/// of the options.
+Result<OracleRecord> ConsultAbout(Case test_case, const ExecuteOptions& options) {
+  const std::string checkpoint = test_case.model.checkpoint;
+  const auto by_hand = oracle::DeclareModel(test_case);
+  test_case.subject.clear();  // a script of one's own, which runs as it is imported
+  SP_ASSIGN(const auto scratch, ScratchDirectory::Make());
+  const auto launcher = MakeSubjectLauncher(PythonFrom(options));
+  const auto twin = RunTwin(test_case, checkpoint, scratch->path(), {}, *launcher);
+  if (twin.ok()) return oracle::ConsultTwin(test_case, checkpoint, {}, twin.value());
+  OracleRecord record;
+  if (by_hand.ok()) {
+    SP_ASSIGN(record, oracle::Consult(test_case, checkpoint, {}));
+  } else {
+    record.source.error = "what the model must be is not known: " + twin.error().message;
+  }
+  record.twin = TwinOracle{.why_none = twin.error().message};
+  return record;
+}
+
 /// The evidence, with what the checkpoint's files say if it has not been written down beside it.
-Result<Evidence> EvidenceOf(const std::string& path) {
+Result<Evidence> EvidenceOf(const std::string& path, const ExecuteOptions& options,
+                            const std::string& factory) {
   namespace fs = std::filesystem;
   SP_ASSIGN(const std::string directory, FindEvidence(path));
   SP_ASSIGN(Evidence evidence, ReadEvidence(directory));
+  if (!factory.empty()) evidence.test_case.model.factory = factory;
   const std::string& checkpoint = evidence.test_case.model.checkpoint;
   if (fs::exists(directory + "/oracle.json") || checkpoint.empty()) return evidence;
-  if (!fs::is_directory(checkpoint)) {
+  if (!fs::exists(checkpoint)) {
     evidence.oracle.source.error =
         checkpoint == kNoCheckpoint
             ? "the job named no checkpoint: shardproof.observe takes checkpoint=DIR"
@@ -38,12 +64,12 @@ Result<Evidence> EvidenceOf(const std::string& path) {
     }
     return evidence;
   }
-  SP_ASSIGN(evidence.oracle, oracle::Consult(evidence.test_case, checkpoint, {}));
+  SP_ASSIGN(evidence.oracle, ConsultAbout(evidence.test_case, options));
   return evidence;
 }
 
-int RunReport(const std::string& path, const ExecuteOptions& options) {
-  const auto evidence = EvidenceOf(path);
+int RunReport(const std::string& path, const ExecuteOptions& options, const std::string& factory) {
+  const auto evidence = EvidenceOf(path, options, factory);
   if (!evidence.ok()) return Complain(evidence.error());
   if (const auto known = SelectProperties(options.properties); !known.ok()) {
     return Complain(known.error());
@@ -88,6 +114,7 @@ void AddReport(CLI::App& app, const std::vector<std::string>& command_line, int*
   struct Arguments {
     std::string path;
     std::string bundle;
+    std::string factory;
     bool redact = false;
     ExecuteOptions execute;
   };
@@ -109,6 +136,17 @@ void AddReport(CLI::App& app, const std::vector<std::string>& command_line, int*
       ->add_flag("--redact", arguments->redact,
                  "Leave every value out of the bundle; names, shapes and digests stay")
       ->needs(bundle);
+  command
+      ->add_option("--model", arguments->factory,
+                   "Function that returns the model that was observed, as an nn.Module, where its "
+                   "checkpoint has no config.json that says which it is")
+      ->check(IsFactory)
+      ->type_name("FILE.py:FUNCTION");
+  command
+      ->add_option("--python", arguments->execute.python,
+                   "Python interpreter of the job's environment, in which its model is built once "
+                   "more, plainly, to compare with")
+      ->type_name("FILE");
   AddOutputOptions(*command, arguments->execute);
   command->footer(
       "Examples:\n"
@@ -121,9 +159,10 @@ void AddReport(CLI::App& app, const std::vector<std::string>& command_line, int*
   }
   command->callback([arguments, command_line, exit_code] {
     arguments->execute.command_line = command_line;
-    *exit_code = arguments->bundle.empty()
-                     ? RunReport(arguments->path, arguments->execute)
-                     : RunBundle(arguments->path, arguments->bundle, arguments->redact);
+    *exit_code =
+        arguments->bundle.empty()
+            ? RunReport(arguments->path, arguments->execute, AbsoluteFactory(arguments->factory))
+            : RunBundle(arguments->path, arguments->bundle, arguments->redact);
   });
 }
 

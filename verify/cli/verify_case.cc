@@ -121,6 +121,15 @@ Status SetCheckpoint(const Texts& texts, Case& test_case) {
   return Ok();
 }
 
+/// What is wrong with the function itself, the twin tells.
+Status SetFactory(const Texts& texts, Case& test_case) {
+  if (const std::string wrong = IsFactory(texts.back()); !wrong.empty()) {
+    return BadInput("--model: " + wrong);
+  }
+  test_case.model.factory = AbsoluteFactory(texts.back());
+  return Ok();
+}
+
 Status SetAdapter(const Texts& texts, Case& test_case) {
   test_case.model.adapter = std::filesystem::absolute(texts.back()).string();
   return Ok();
@@ -177,15 +186,11 @@ Status SetDeadline(const Texts& texts, Case& test_case) {
 /// For each row whose option is read by hand, by the path of the field.
 const std::map<std::string, Status (*)(const Texts&, Case&)>& SetByHand() {
   static const std::map<std::string, Status (*)(const Texts&, Case&)> functions = {
-      {"subject", SetSubject},
-      {"model/checkpoint", SetCheckpoint},
-      {"model/adapter", SetAdapter},
-      {"model/lora", SetLora},
-      {"mesh", SetMesh},
-      {"resume_mesh", SetResumeMesh},
-      {"options", SetOptions},
-      {"faults", SetFaults},
-      {"deadline_ms", SetDeadline}};
+      {"subject", SetSubject},        {"model/checkpoint", SetCheckpoint},
+      {"model/factory", SetFactory},  {"model/adapter", SetAdapter},
+      {"model/lora", SetLora},        {"mesh", SetMesh},
+      {"resume_mesh", SetResumeMesh}, {"options", SetOptions},
+      {"faults", SetFaults},          {"deadline_ms", SetDeadline}};
   return functions;
 }
 
@@ -269,6 +274,20 @@ Status SetWhatFollows(const VerifyArguments& arguments, Case& test_case) {
 }
 
 }  // namespace
+
+std::string IsFactory(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  const std::string file = text.substr(0, colon);
+  if (colon == std::string::npos || colon + 1 == text.size() || !file.ends_with(".py")) {
+    return fmt::format("expected FILE.py:FUNCTION, found {}", text);
+  }
+  if (std::filesystem::is_regular_file(file)) return "";
+  return fmt::format("expected a file before the colon of {}, found none", text);
+}
+
+std::string AbsoluteFactory(const std::string& text) {
+  return text.empty() ? text : std::filesystem::absolute(text).lexically_normal().string();
+}
 
 bool VerifyArguments::IsGiven(const std::string& field) const {
   const auto texts = fields.find(field);

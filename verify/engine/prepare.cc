@@ -11,6 +11,7 @@
 #include "src/checkpoint/steps.h"
 #include "src/text/quote.h"
 #include "verify/bug/bug.h"
+#include "verify/engine/twin.h"
 #include "verify/fault/fault.h"
 #include "verify/oracle/header.h"
 #include "verify/process/outputs.h"
@@ -28,7 +29,10 @@ bool MayBe(const std::string& declared, const std::string& found) {
 
 /// The model's own shapes and types against the file's: a checkpoint of another model is bad input.
 Status CheckShapes(const Case& test_case, const Prepared& prepared) {
-  SP_ASSIGN(const auto declared, oracle::DeclareModel(test_case));
+  const auto model = oracle::DeclareModel(test_case);
+  // Of a model that is not known here, its plain twin says what it is.
+  if (!model.ok() && WantsTwin(test_case)) return Ok();
+  SP_ASSIGN(const auto declared, model);
   std::map<std::string_view, const TensorCase*> by_name;
   for (const TensorCase& tensor : declared.tensors) by_name[tensor.name] = &tensor;
   SP_ASSIGN(const auto placed,
@@ -110,6 +114,9 @@ Status CheckReferenceOnly(const Case& test_case) {
     }
     if (test_case.transport == "sim") SP_TRY(CheckSimulated(test_case));
     SP_TRY(CheckMesh(test_case.mesh));
+    if (!test_case.model.factory.empty()) {
+      return BadInput("--model builds the model of a subject: expected --subject FILE with it");
+    }
     return test_case.resume_mesh.empty() ? Ok() : CheckMesh(test_case.resume_mesh);
   }
   const auto refuse = [&](const std::string& what) {
@@ -152,6 +159,14 @@ Status CheckFaults(const Case& test_case, const Prepared& prepared) {
   return Ok();
 }
 
+/// Whether nothing says which model a subject's checkpoint is of.
+bool LacksModel(const Case& test_case) {
+  const ModelCase& model = test_case.model;
+  return WantsTwin(test_case) && model.factory.empty() &&
+         std::filesystem::exists(model.checkpoint) &&
+         !std::filesystem::exists(model.checkpoint + "/config.json");
+}
+
 /// The directory of the checkpoint that the Case names, or of one that is made for it.
 Result<std::string> SourceOf(const Case& test_case, const std::string& directory) {
   if (!test_case.model.checkpoint.empty()) return test_case.model.checkpoint;
@@ -173,7 +188,13 @@ Result<Prepared> Prepare(const Case& test_case, const VerifyOptions& options) {
   SP_ASSIGN(prepared.source, SourceOf(test_case, options.directory));
   const bool trains = test_case.subject == kReference && test_case.steps > 0;
   SP_TRY(CheckSaveTo(options.save_to, prepared.source, trains, test_case.SavedSteps()));
-  SP_ASSIGN(prepared.locations, oracle::LocateSource(test_case, prepared.source));
+  auto located = oracle::LocateSource(test_case, prepared.source);
+  if (!located.ok() && LacksModel(test_case)) {
+    return BadInput(located.error().message +
+                    "; of files with other names, or without a config.json, --model "
+                    "FILE.py:FUNCTION says which model they are of");
+  }
+  SP_ASSIGN(prepared.locations, located);
   SP_TRY(CheckShapes(test_case, prepared));
   if (!test_case.bug.empty()) SP_TRY(FindBug(test_case.bug));
   SP_TRY(CheckFaults(test_case, prepared));

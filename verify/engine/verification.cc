@@ -13,6 +13,7 @@
 #include "verify/engine/disk_after_phase.h"
 #include "verify/engine/prepare.h"
 #include "verify/engine/saved_state.h"
+#include "verify/engine/twin.h"
 #include "verify/evidence/line_file.h"
 #include "verify/evidence/reader.h"
 #include "verify/fault/fault.h"
@@ -55,6 +56,11 @@ class Run {
   const Case& test_case() const { return evidence_.test_case; }
   std::vector<PhasePlan> Plans() const;
   std::string SavedBy(Phase phase) const;
+  /// Runs the plain twin, where there is to be one. \error kBadInput if there is none and nobody
+  /// else knows the model.
+  Status LaunchTwin();
+  Status ConsultFiles();
+  CheckpointRecord ReadSaved(const std::string& saved) const;
   Status Launch(const PhasePlan& plan, PhaseEvidence& phase);
   /// Launches the phases that are wanted once more, and consults the oracle about what they left.
   Status LaunchAgain(const std::function<bool(const PhasePlan&)>& wanted);
@@ -67,6 +73,8 @@ class Run {
   const VerifyOptions& options_;
   Evidence evidence_;
   Prepared prepared_;
+  std::optional<oracle::Twin> twin_;
+  std::string why_no_twin_;  ///< where there was to be one
   std::vector<CaptureRequest> captures_;
   bool fresh_ = false;
   bool launched_ = false;   ///< something was to be saved where the user wants it
@@ -183,7 +191,24 @@ Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
   return Ok();
 }
 
+Status Run::LaunchTwin() {
+  if (!WantsTwin(test_case())) return Ok();
+  Tell("twin: building and loading the model plainly");
+  auto twin = RunTwin(test_case(), prepared_.source, options_.directory, captures_, launcher_);
+  if (twin.ok()) {
+    twin_ = std::move(twin).value();
+    return Ok();
+  }
+  if (twin.error().code == ErrorCode::kInternal) return twin.error();
+  why_no_twin_ = twin.error().message;
+  twin_.reset();
+  const auto by_hand = oracle::DeclareModel(test_case());
+  if (by_hand.ok()) return Ok();
+  return BadInput("what the model must be is not known: " + why_no_twin_);
+}
+
 Status Run::RunPhases() {
+  SP_TRY(LaunchTwin());
   for (const PhasePlan& plan : Plans()) {
     SP_TRY(Launch(plan, evidence_.phases.emplace_back()));
     SP_TRY(WriteRun(options_.directory, evidence_));
@@ -191,12 +216,35 @@ Status Run::RunPhases() {
   return Ok();
 }
 
+/// What the source and the twin say.
+Status Run::ConsultFiles() {
+  const auto left = std::move(evidence_.oracle.left);  // looked at between the phases
+  if (twin_) {
+    SP_ASSIGN(evidence_.oracle,
+              oracle::ConsultTwin(test_case(), prepared_.source, captures_, *twin_));
+  } else {
+    SP_ASSIGN(evidence_.oracle, oracle::Consult(test_case(), prepared_.source, captures_));
+    if (!why_no_twin_.empty()) evidence_.oracle.twin = TwinOracle{.why_none = why_no_twin_};
+  }
+  evidence_.oracle.left = left;
+  return Ok();
+}
+
+CheckpointRecord Run::ReadSaved(const std::string& saved) const {
+  const auto places = oracle::LocateSaved(test_case(), saved);
+  if (!twin_) {
+    const auto declared = oracle::DeclareModel(test_case());
+    if (!declared.ok()) return {.error = declared.error().message};
+    return oracle::ReadCheckpoint(saved, places, captures_, declared.value().tensors);
+  }
+  if (!places.ok()) return {.error = places.error().message};
+  return oracle::ReadPlaced(saved, places.value(), oracle::PlaceTwin(*twin_, places.value()),
+                            captures_);
+}
+
 Status Run::Consult() {
   Tell("oracle: reading the checkpoints");
-  SP_ASSIGN(const auto declared, oracle::DeclareModel(test_case()));
-  const auto left = std::move(evidence_.oracle.left);  // looked at between the phases
-  SP_ASSIGN(evidence_.oracle, oracle::Consult(test_case(), prepared_.source, captures_));
-  evidence_.oracle.left = left;
+  SP_TRY(ConsultFiles());
   for (const PhasePlan& plan : Plans()) {
     if (!plan.saves || plan.facts().mode != RunMode::kValues) continue;
     if (plan.facts().repeats_struck) continue;  // judged by what they leave
@@ -212,6 +260,7 @@ Status Run::Consult() {
         const auto is_last = [&](const SavedStep& step) { return step.name == StepName(last); };
         // What is not there, checkpoint.commit_whole says.
         if (std::any_of(found.steps.begin(), found.steps.end(), is_last)) {
+          SP_ASSIGN(const auto declared, oracle::DeclareModel(test_case()));
           evidence_.oracle.saved[plan.phase] =
               ReadSavedState(root + "/" + StepName(last), declared.tensors);
         }
@@ -225,14 +274,14 @@ Status Run::Consult() {
       }
     }
     if (evidence_.WhyCannot("saved_files") != nullptr) continue;
-    const std::string saved = SavedBy(plan.phase);
-    evidence_.oracle.saved[plan.phase] = oracle::ReadCheckpoint(
-        saved, oracle::LocateSaved(test_case(), saved), captures_, declared.tensors);
+    evidence_.oracle.saved[plan.phase] = ReadSaved(SavedBy(plan.phase));
   }
   return WriteOracle(options_.directory, evidence_.oracle);
 }
 
 Status Run::LaunchAgain(const std::function<bool(const PhasePlan&)>& wanted) {
+  // What is captured of a tensor is held against what the twin has of it.
+  if (twin_ && !captures_.empty()) SP_TRY(LaunchTwin());
   for (const PhasePlan& plan : Plans()) {
     if (!wanted(plan)) continue;
     for (PhaseEvidence& phase : evidence_.phases) {

@@ -71,6 +71,8 @@ struct TensorDescriptor {
   int64_t alias_group = -1;  ///< tensors of one rank and stage with the same number share storage
   int64_t identity = -1;     ///< stable handle of the parameter object; changes if it was rebuilt
   bool requires_grad = false;
+  bool also =
+      false;  ///< the framework's own, which no checkpoint has: only ranks are compared in it
   std::map<std::string, std::string> attributes;
 
   uint64_t ElementCount() const;  ///< of the global shape
@@ -208,6 +210,22 @@ struct KeyReport {
   std::vector<std::string> unexpected;
 };
 
+/// Elements [start, start + count), in row-major order, of a key of a checkpoint.
+struct StoredPiece {
+  std::string key;
+  uint64_t start = 0;
+  uint64_t count = 0;
+};
+
+/// What the plain twin says of itself (verify/oracle/twin.h).
+struct TwinRecord {
+  std::string made_by;  ///< "GPT2LMHeadModel.from_pretrained of transformers 5.23.0"
+  /// Of tensors that no key of their name holds: the pieces that make them up, as it claims.
+  std::map<std::string, std::vector<StoredPiece>> pieces;
+  /// Attributes of its parameters that the model's own code reads, each with "file.py:line".
+  std::map<std::string, std::string> used_attributes;
+};
+
 struct MemorySample {
   double time_ms = 0;  ///< since the rank's first sample
   uint64_t anonymous_bytes = 0;
@@ -240,6 +258,7 @@ struct RankEvidence {
   std::vector<FaultRecord> faults;
   std::vector<ErrorRecord> errors;
   std::optional<KeyReport> keys;
+  std::optional<TwinRecord> twin;
   std::optional<MemoryRecord> memory;
   std::vector<HeldRecord> held;  ///< at stages of a job that was observed
   /// What the rank had and had not given back when its part was over: descriptors, threads;
@@ -347,7 +366,30 @@ struct DerivedExpectation {
   int64_t ulp_max = 0;  ///< derived bound, see verify/oracle/derived.cc
 };
 
-/// What the oracle says, from the Case and the files alone, without the pipeline.
+/// Something in which the plain twin and the files disagree.
+struct TwinDeviation {
+  std::string tensor;
+  std::string kind;  ///< "differs", "shape", "missing"
+  std::string what;  ///< for people, after the tensor's name
+};
+
+/// What the plain twin adds to what the files say.
+struct TwinOracle {
+  std::string made_by;
+  std::string why_none;  ///< why there is no twin: all else is empty then
+  uint64_t held = 0;     ///< tensors that were held against the files
+  std::vector<TwinDeviation> deviations;
+  std::vector<std::string> unheld;  ///< tensors of which the files were found to have nothing
+  /// What is expected where no file says it: buffers that no checkpoint holds, what is unheld, and
+  /// where the twin deviates.
+  std::map<std::string, FileTensor> values;
+  KeyReport keys;  ///< what it calls missing and unexpected
+  std::map<std::string, std::string> used_attributes;
+  std::vector<OptimizerGroup> groups;  ///< of its optimizer, if the subject has it make one
+};
+
+/// What the oracle says, from the Case and the files alone, without the pipeline; of a subject's
+/// model also from its plain twin.
 struct OracleRecord {
   CheckpointRecord source;
   std::map<Phase, CheckpointRecord> saved;     ///< what that phase saved last
@@ -362,6 +404,7 @@ struct OracleRecord {
   /// Every tensor that the model must have, by the Case or by the config.json's architecture; dtype
   /// is the source's where the source has the key.
   std::map<std::string, TensorCase> declared;
+  std::optional<TwinOracle> twin = {};
 };
 
 struct Evidence {

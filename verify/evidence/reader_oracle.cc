@@ -167,6 +167,53 @@ LeftRecord ParseLeft(const JsonValue& value, const std::string& pointer, Complai
   return left;
 }
 
+void AddTwin(JsonText& out, const TwinOracle& twin) {
+  out.Begin('{').Add("made_by", twin.made_by).Add("why_none", twin.why_none);
+  out.Add("held", twin.held).Begin("deviations", '[');
+  for (const TwinDeviation& one : twin.deviations) {
+    out.Begin('{').Add("tensor", one.tensor).Add("kind", one.kind).Add("what", one.what).End('}');
+  }
+  out.End(']').Add("unheld", twin.unheld);
+  AddFileTensors(out, "expected", twin.values);
+  out.Add("missing", twin.keys.missing).Add("unexpected", twin.keys.unexpected);
+  out.Add("used_attributes", twin.used_attributes).Begin("groups", '[');
+  for (const OptimizerGroup& group : twin.groups) {
+    out.Begin('{').Add("options", group.options).Add("parameters", group.parameters).End('}');
+  }
+  out.End(']').End('}');
+}
+
+TwinOracle ParseTwinOracle(const JsonValue& value, const std::string& pointer,
+                           Complaint& complaint) {
+  TwinOracle twin;
+  FieldReader fields(value, pointer, complaint);
+  fields.Required("made_by", twin.made_by);
+  fields.Required("why_none", twin.why_none);
+  fields.Required("held", twin.held);
+  ForEach(fields, "deviations", [&](const JsonValue& element, const std::string& at) {
+    TwinDeviation& one = twin.deviations.emplace_back();
+    FieldReader of_one(element, at, complaint);
+    of_one.Required("tensor", one.tensor);
+    of_one.Required("kind", one.kind);
+    of_one.Required("what", one.what);
+    of_one.Finish();
+  });
+  fields.Required("unheld", twin.unheld);
+  twin.values = ParseFileTensors(fields, "expected");
+  fields.Required("missing", twin.keys.missing);
+  fields.Required("unexpected", twin.keys.unexpected);
+  fields.Required("used_attributes", twin.used_attributes);
+  ForEach(fields, "groups", [&](const JsonValue& element, const std::string& at) {
+    OptimizerGroup& group = twin.groups.emplace_back();
+    FieldReader of_group(element, at, complaint);
+    of_group.Required("options", group.options);
+    of_group.Required("parameters", group.parameters);
+    of_group.Finish();
+  });
+  fields.Finish();
+  return twin;
+}
+
 // JSON has no NaN or infinity: such a value is written as its bits.
 void AddFloat(JsonText& out, float value) {
   if (std::isfinite(value)) {
@@ -256,6 +303,11 @@ OracleRecord ParseFields(const JsonValue& value, Complaint& complaint) {
     TensorCase declared = ParseTensorCase(tensor, at, complaint);
     oracle.declared[declared.name] = std::move(declared);
   });
+  if (fields.Known("twin")) {
+    if (const auto twin = fields.Object("twin")) {
+      oracle.twin = ParseTwinOracle(*twin, "/twin", complaint);
+    }
+  }
   fields.Finish();
   return oracle;
 }
@@ -280,7 +332,9 @@ Status WriteOracle(const std::string& directory, const OracleRecord& oracle) {
       .Add("unexpected_allowed", oracle.unexpected_allowed);
   out.Begin("declared", '[');
   for (const auto& [name, tensor] : oracle.declared) out.AddRaw(DumpJson(TensorCaseToJson(tensor)));
-  out.End(']').End('}');
+  out.End(']');
+  if (oracle.twin) AddTwin(out.Key("twin"), *oracle.twin);
+  out.End('}');
   return WriteFileAtomically(directory + "/oracle.json", out.text() + "\n");
 }
 

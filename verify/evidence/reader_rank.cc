@@ -267,6 +267,7 @@ void FactsReader::Dispatch(const std::string& record, FieldReader& fields) {
   if (record == "rng") return Rng(fields);
   if (record == "steps") return Steps(fields);
   if (record == "keys") return void(rank_.keys = ParseKeys(fields));
+  if (record == "twin") return void(rank_.twin = ParseTwin(fields));
   if (record == "end") return Closing(fields);
   fields.complaint().Say("/record", fmt::format("unknown record \"{}\"", record));
 }

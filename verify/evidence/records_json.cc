@@ -155,6 +155,7 @@ std::string DescriptorLine(const TensorDescriptor& d) {
   AddOwned(line, d.owned);
   if (d.alias_group != -1) line.Add("alias_group", d.alias_group);
   if (d.identity != -1) line.Add("identity", d.identity);
+  if (d.also) line.Add("also", true);
   if (!d.attributes.empty()) line.Add("attributes", d.attributes);
   return line.End('}').text();
 }
@@ -183,6 +184,7 @@ TensorDescriptor ParseDescriptor(FieldReader& fields) {
   });
   fields.Optional("alias_group", d.alias_group, -1);
   fields.Optional("identity", d.identity, -1);
+  fields.Optional("also", d.also);
   fields.Optional("attributes", d.attributes);
   return d;
 }
@@ -425,6 +427,36 @@ KeyReport ParseKeys(FieldReader& fields) {
   KeyReport r;
   fields.Required("missing", r.missing);
   fields.Required("unexpected", r.unexpected);
+  return r;
+}
+
+namespace {
+
+std::vector<StoredPiece> ParsePieces(const JsonValue& value, const std::string& pointer,
+                                     Complaint& complaint) {
+  std::vector<StoredPiece> pieces;
+  const auto read = [&](const JsonValue& element, const std::string& at) {
+    StoredPiece& piece = pieces.emplace_back();
+    FieldReader of_piece(element, at, complaint);
+    of_piece.Required("key", piece.key);
+    of_piece.Required("start", piece.start, 0, static_cast<uint64_t>(kRecordedSizeMax));
+    of_piece.Required("count", piece.count, 1, static_cast<uint64_t>(kRecordedSizeMax));
+    of_piece.Finish();
+  };
+  ForEachElement(value, pointer, complaint, read);
+  return pieces;
+}
+
+}  // namespace
+
+TwinRecord ParseTwin(FieldReader& fields) {
+  TwinRecord r;
+  fields.Required("made_by", r.made_by);
+  ForEachMember(fields, "pieces",
+                [&](const std::string& name, const JsonValue& value, const std::string& at) {
+                  r.pieces[name] = ParsePieces(value, at, fields.complaint());
+                });
+  fields.Required("used_attributes", r.used_attributes);
   return r;
 }
 

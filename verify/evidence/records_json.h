@@ -47,6 +47,7 @@ std::string ErrorLine(const ErrorRecord& record);
 ErrorRecord ParseErrorRecord(FieldReader& fields);
 
 std::string KeysLine(const KeyReport& record);
+TwinRecord ParseTwin(FieldReader& fields);
 KeyReport ParseKeys(FieldReader& fields);
 
 /// A line of that kind, left open.

@@ -77,7 +77,7 @@ class WarmProcesses : public RankProcesses {
 nlohmann::json OrderForSubject(const PhaseRun& run) {
   json captures = json::array();
   for (const CaptureRequest& capture : run.captures) {
-    if (capture.phase != run.phase.phase) continue;
+    if (capture.phase != run.phase.phase && !run.is_twin) continue;
     captures.push_back({{"tensor", capture.tensor},
                         {"byte_start", capture.byte_start},
                         {"byte_length", capture.byte_length}});
@@ -88,6 +88,7 @@ nlohmann::json OrderForSubject(const PhaseRun& run) {
           {"mode", NameOf(run.phase.facts().mode)},
           {"strategy", run.phase.strategy},
           {"mesh", AxesToJson(run.phase.mesh)},
+          {"is_twin", run.is_twin},
           {"laid_over", AxesToJson(run.phase.laid_over)},
           {"world_size", run.phase.WorldSize()},
           {"saves", run.phase.saves},

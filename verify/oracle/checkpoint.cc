@@ -1,7 +1,9 @@
 // A checkpoint's record: every tensor read once, in pieces, through the plain digest.
 #include <algorithm>
+#include <optional>
 #include <vector>
 
+#include "verify/oracle/cast.h"
 #include "verify/oracle/digest_scalar.h"
 #include "verify/oracle/header.h"
 #include "verify/oracle/oracle.h"
@@ -47,62 +49,103 @@ class ImageReader {
   std::shared_ptr<const InputFile> file_;
 };
 
-Status DigestBytes(const PlacedTensor& placed, ImageReader& image, FileTensor& tensor) {
-  const uint64_t byte_length = placed.ByteLength();
-  ScalarDigest digest(byte_length, *FindDtype(tensor.dtype));
-  // Part by part, so that a search for a start does not grow with their number.
-  for (const TensorLocation& part : placed.parts) {
-    const PlacedTensor alone{part.name, part.shape, {part}};
-    for (uint64_t done = 0; done < part.byte_length; done += kPieceBytes) {
-      SP_ASSIGN(const std::string piece,
-                image.Read(alone, done, std::min(kPieceBytes, part.byte_length - done)));
-      digest.Add(piece.data(), piece.size());
-    }
+/// A tensor's image as the model holds it: of its parts, one after the other, cast if it has
+/// another floating-point dtype than they.
+class ModelImage {
+ public:
+  ModelImage(const PlacedTensor& placed, ImageReader& image)
+      : placed_(placed), image_(image), stored_(*FindDtype(placed.parts[0].dtype)) {
+    if (placed.dtype.empty() || placed.dtype == stored_.name) return;
+    dtype_ = FindDtype(placed.dtype);
+    cast_.emplace(stored_, *dtype_);
   }
-  digest.Finish(tensor);
-  return Ok();
-}
+
+  const DtypeInfo& dtype() const { return *dtype_; }
+  uint64_t ByteLength() const { return Grown(placed_.ByteLength()); }
+
+  /// Bytes [start, start + length), of whole elements.
+  Result<std::string> Read(uint64_t start, uint64_t length) {
+    if (!cast_) return image_.Read(placed_, start, length);
+    const uint64_t first = start / Width(), past = (start + length + Width() - 1) / Width();
+    SP_ASSIGN(const std::string stored,
+              image_.Read(placed_, first * stored_.bytes, (past - first) * stored_.bytes));
+    const std::string cast = Cast(stored);
+    return cast.substr(start - first * Width(), length);
+  }
+
+  Status Digest(FileTensor& tensor) {
+    ScalarDigest digest(ByteLength(), *dtype_);
+    // Part by part, so that a search for a start does not grow with their number.
+    for (const TensorLocation& part : placed_.parts) {
+      const PlacedTensor alone{part.name, part.shape, {part}};
+      for (uint64_t done = 0; done < part.byte_length; done += kPieceBytes) {
+        SP_ASSIGN(std::string piece,
+                  image_.Read(alone, done, std::min(kPieceBytes, part.byte_length - done)));
+        if (cast_) piece = Cast(piece);
+        digest.Add(piece.data(), piece.size());
+      }
+    }
+    digest.Finish(tensor);
+    return Ok();
+  }
+
+ private:
+  uint64_t Width() const { return static_cast<uint64_t>(dtype_->bytes); }
+  uint64_t Grown(uint64_t stored) const {
+    return stored / static_cast<uint64_t>(stored_.bytes) * Width();
+  }
+  std::string Cast(const std::string& stored) const {
+    std::string out(Grown(stored.size()), '\0');
+    cast_->Cast(stored.data(), stored.size() / static_cast<uint64_t>(stored_.bytes), out.data());
+    return out;
+  }
+
+  const PlacedTensor& placed_;
+  ImageReader& image_;
+  const DtypeInfo& stored_;
+  const DtypeInfo* dtype_ = &stored_;
+  std::optional<ElementCast> cast_;
+};
 
 /// The small tensor as a whole, and what was asked for of it, cut to what there is.
-Status KeepBytes(const PlacedTensor& placed, ImageReader& image,
-                 const std::vector<CaptureRequest>& captures, FileTensor& tensor) {
-  const uint64_t byte_length = placed.ByteLength();
+Status KeepBytes(ModelImage& image, const std::vector<CaptureRequest>& captures,
+                 FileTensor& tensor) {
+  const uint64_t byte_length = image.ByteLength();
   const auto keep = [&](uint64_t start, uint64_t length) -> Status {
-    SP_ASSIGN(std::string bytes, image.Read(placed, start, length));
+    SP_ASSIGN(std::string bytes, image.Read(start, length));
     tensor.bytes.push_back({start, std::move(bytes)});
     return Ok();
   };
   if (byte_length <= kInlineBytesMax) return keep(0, byte_length);
   for (const CaptureRequest& capture : captures) {
-    if (capture.tensor != placed.name || capture.byte_start >= byte_length) continue;
+    if (capture.tensor != tensor.name || capture.byte_start >= byte_length) continue;
     const uint64_t length = std::min(capture.byte_length, byte_length - capture.byte_start);
     SP_TRY(keep(capture.byte_start, length));
   }
   return Ok();
 }
 
-Result<FileTensor> ReadTensor(const PlacedTensor& placed, ImageReader& image,
+Result<FileTensor> ReadTensor(const PlacedTensor& placed, ImageReader& reader,
                               const std::vector<CaptureRequest>& captures) {
   const TensorLocation& first = placed.parts[0];
+  ModelImage image(placed, reader);
   FileTensor tensor;
   tensor.name = placed.name;
   tensor.file = first.file;
   tensor.file_offset = first.file_offset;
-  tensor.dtype = first.dtype;
+  tensor.dtype = image.dtype().name;
   tensor.shape = placed.shape;
   if (placed.IsAssembled()) {
     for (const TensorLocation& part : placed.parts) tensor.keys.push_back(part.name);
   }
-  SP_TRY(DigestBytes(placed, image, tensor));
-  SP_TRY(KeepBytes(placed, image, captures, tensor));
+  SP_TRY(image.Digest(tensor));
+  SP_TRY(KeepBytes(image, captures, tensor));
   return tensor;
 }
 
-Status ReadInto(const std::string& checkpoint, const std::vector<TensorLocation>& places,
+Status ReadInto(const std::string& checkpoint, std::vector<PlacedTensor> all,
                 const std::vector<CaptureRequest>& captures,
-                const std::vector<TensorCase>& declared,
                 std::map<std::string, FileTensor>& tensors) {
-  SP_ASSIGN(std::vector<PlacedTensor> all, Place(checkpoint, places, declared));
   // By file and offset, so that a disk reads forwards and one file is open at a time.
   const auto order = [](const PlacedTensor& tensor) {
     const TensorLocation& first = tensor.parts[0];
@@ -133,22 +176,30 @@ std::map<std::string, FileForm> FormsOf(const std::vector<TensorLocation>& place
 
 }  // namespace
 
-CheckpointRecord ReadCheckpoint(const std::string& checkpoint,
-                                const Result<std::vector<TensorLocation>>& places,
-                                const std::vector<CaptureRequest>& captures,
-                                const std::vector<TensorCase>& declared) {
+CheckpointRecord ReadPlaced(const std::string& checkpoint,
+                            const std::vector<TensorLocation>& places,
+                            const std::vector<PlacedTensor>& placed,
+                            const std::vector<CaptureRequest>& captures) {
   CheckpointRecord record;
-  const Status status =
-      places.ok() ? ReadInto(checkpoint, places.value(), captures, declared, record.tensors)
-                  : Status(places.error());
+  const Status status = ReadInto(checkpoint, placed, captures, record.tensors);
   if (!status.ok()) {
     record.error = status.error().message;
     record.tensors.clear();
     return record;
   }
-  record.files = FormsOf(places.value());
+  record.files = FormsOf(places);
   record.total_size = ClaimedSize(checkpoint, record.indexed);
   return record;
+}
+
+CheckpointRecord ReadCheckpoint(const std::string& checkpoint,
+                                const Result<std::vector<TensorLocation>>& places,
+                                const std::vector<CaptureRequest>& captures,
+                                const std::vector<TensorCase>& declared) {
+  if (!places.ok()) return {.error = places.error().message};
+  const auto placed = Place(checkpoint, places.value(), declared);
+  if (!placed.ok()) return {.error = placed.error().message};
+  return ReadPlaced(checkpoint, places.value(), placed.value(), captures);
 }
 
 }  // namespace shardproof::oracle

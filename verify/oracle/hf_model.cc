@@ -74,6 +74,10 @@ Result<DeclaredModel> DeclareModel(const Case& test_case) {
   if (checkpoint.empty()) {
     return DeclaredModel{test_case.model.tensors, test_case.model.ties, 0.02 * std::sqrt(3.0)};
   }
+  if (!test_case.model.factory.empty()) {
+    return BadInput(fmt::format("model {}: only what it returns says which tensors it has",
+                                Printable(test_case.model.factory)));
+  }
   const std::string path = checkpoint + "/config.json";
   SP_ASSIGN(const std::string text, ReadWholeFile(path, kConfigBytesMax));
   simdjson::dom::parser parser;

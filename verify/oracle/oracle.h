@@ -65,6 +65,7 @@ struct PlacedTensor {
   std::string name;
   std::vector<int64_t> shape;
   std::vector<TensorLocation> parts;  ///< one or more, all of one dtype
+  std::string dtype = {};  ///< floating-point, that the model has it in; empty: that of its parts
 
   /// Whether keys other than its own name hold it.
   bool IsAssembled() const { return parts.size() != 1 || parts[0].name != name; }
@@ -90,6 +91,12 @@ CheckpointRecord ReadCheckpoint(const std::string& checkpoint,
                                 const Result<std::vector<TensorLocation>>& places,
                                 const std::vector<CaptureRequest>& captures,
                                 const std::vector<TensorCase>& declared);
+
+/// The same of tensors that somebody has placed.
+CheckpointRecord ReadPlaced(const std::string& checkpoint,
+                            const std::vector<TensorLocation>& places,
+                            const std::vector<PlacedTensor>& placed,
+                            const std::vector<CaptureRequest>& captures);
 
 /// The sum of the tensors' bytes as the index of a checkpoint directory has it, `total_size`;
 /// nothing if there is no index or it does not say. `indexed` tells whether there is one.

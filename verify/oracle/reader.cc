@@ -207,7 +207,9 @@ Result<std::vector<TensorLocation>> LocateSource(const Case& test_case, const st
   if (!test_case.model.from_scratch) {
     std::error_code error;
     const bool named = Holds(source, kSingleName) || Holds(source, kModelIndexName);
-    if (fs::is_directory(source, error) && !named) {
+    // Of a model of one's own the files may have any name.
+    const bool is_own = !test_case.model.factory.empty();
+    if (fs::is_directory(source, error) && !named && !is_own) {
       return BadInput(fmt::format("{}: expected {} or {}, found neither", Printable(source),
                                   kSingleName, kModelIndexName));
     }

@@ -25,6 +25,8 @@ struct PhaseRun {
   std::string evidence;                           ///< directory of this phase's streams
   std::vector<CaptureRequest> captures;
   bool fresh = false;  ///< every rank starts from nothing
+  bool is_twin =
+      false;  ///< no phase of the subject: its plain twin, one rank (verify/engine/twin.h)
 };
 
 /// How long a rank waits for others before it gives up by itself: less than the launcher's

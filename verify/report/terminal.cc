@@ -86,15 +86,25 @@ std::string ModelText(const RunResult& result) {
   return text;
 }
 
+/// Whether values were to be held against the checkpoint, and none was.
+bool NothingOfSource(const RunResult& result) {
+  return std::any_of(result.properties.begin(), result.properties.end(), [](const auto& property) {
+    const Judgement& judgement = property.judgement;
+    return property.id == "loading.equals_source" && judgement.comparisons() == 0 &&
+           judgement.verdict() == Verdict::kInconclusive;
+  });
+}
+
 void Terminal::Header() {
   const Case& c = result_.test_case;
   const size_t findings = result_.Findings().size();
   const std::string verdict = ToString(result_.verdict);
-  std::string line =
-      fmt::format("{}{}: {} on {} ({}){}, seed {}", verdict,
-                  findings == 0 ? "" : ", " + Plural(findings, "finding"), SubjectName(c.subject),
-                  Plural(static_cast<uint64_t>(result_.compared.ranks), "rank"), MeshText(c.mesh),
-                  ModelText(result_), c.seed);
+  std::string line = fmt::format(
+      "{}{}{}: {} on {} ({}){}, seed {}", verdict,
+      findings == 0 ? "" : ", " + Plural(findings, "finding"),
+      NothingOfSource(result_) ? ", nothing was compared with the checkpoint" : "",
+      SubjectName(c.subject), Plural(static_cast<uint64_t>(result_.compared.ranks), "rank"),
+      MeshText(c.mesh), ModelText(result_), c.seed);
   if (c.device != "cpu") line += ", device " + c.device;
   if (c.optimizer != "none") line += ", optimizer " + c.optimizer;
   if (!c.bug.empty()) line += ", planted bug " + c.bug;

@@ -41,6 +41,10 @@ bool IsPersistent(const OracleRecord& oracle, const std::string& name) {
 Expectation ExpectedOf(const OracleRecord& oracle, const std::string& name) {
   if (oracle.derived.contains(name)) return {};
   const std::vector<std::string> names = TieGroup(oracle, name);
+  if (oracle.twin) {
+    const FileTensor* found = FindIn(oracle.twin->values, names);
+    if (found != nullptr) return {found, {Against::What::kTwin}};
+  }
   if (IsPersistent(oracle, name)) {
     const FileTensor* found = FindIn(oracle.source.tensors, names);
     if (found != nullptr) return {found, {Against::What::kCheckpoint}};

@@ -12,10 +12,11 @@ namespace shardproof {
 
 struct Expectation {
   const FileTensor* tensor = nullptr;  ///< null: the oracle knows no bytes for it
-  Against from;                        ///< the checkpoint or its initial value
+  Against from;                        ///< the checkpoint, the plain twin or its initial value
 };
 
-/// The bytes that a tensor must have once loaded: the source's under its own name or a tied one,
+/// The bytes that a tensor must have once loaded: what the plain twin has, where no file says it or
+/// the two differ (TwinOracle::values); the source's under its own name or a tied one,
 /// else those of initialisation. Derived buffers have none (their values have a tolerance), and
 /// non-persistent ones never take the source's.
 Expectation ExpectedOf(const OracleRecord& oracle, const std::string& name);

@@ -15,6 +15,8 @@ const char* NameOf(Against::What what) {
       return "checkpoint";
     case Against::What::kInitial:
       return "initial";
+    case Against::What::kTwin:
+      return "twin";
     case Against::What::kPlain:
       return "plain";
     case Against::What::kFormula:
@@ -49,6 +51,8 @@ std::string Against::Words() const {
       return "the checkpoint";
     case What::kInitial:
       return "its initial value";
+    case What::kTwin:
+      return "the plain twin";
     case What::kPlain:
       return "the plain path";
     case What::kFormula:

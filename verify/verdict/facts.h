@@ -17,6 +17,7 @@ struct Against {
     kNothing,
     kCheckpoint,  ///< the source
     kInitial,     ///< what initialisation must give it
+    kTwin,        ///< what the plain twin has
     kPlain,       ///< what it is at `ready` where every rank loads everything
     kFormula,     ///< what a formula gives: of a buffer, of a step
     kDeclared,    ///< what the model declares

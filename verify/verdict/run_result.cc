@@ -53,8 +53,10 @@ std::vector<const Finding*> RunResult::Findings() const {
     for (const Finding& finding : property.judgement.findings()) findings.push_back(&finding);
   }
   const auto age = [this](const Finding* finding) {
-    return std::tuple(PlaceOf(finding->phase, compared.phases), finding->is_consequence,
-                      PlaceOf(finding->stage, compared.stages), finding->explanation.empty());
+    // What is wrong with the input comes before what may follow from it.
+    return std::tuple(finding->failure_class != "input", PlaceOf(finding->phase, compared.phases),
+                      finding->is_consequence, PlaceOf(finding->stage, compared.stages),
+                      finding->explanation.empty());
   };
   std::stable_sort(findings.begin(), findings.end(),
                    [&](const Finding* a, const Finding* b) { return age(a) < age(b); });

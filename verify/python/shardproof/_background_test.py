@@ -1,6 +1,7 @@
 """A check in the background, of one process alone."""
 
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+import shardproof
 from shardproof import _digest, _own
 from shardproof._background import GONE
 from shardproof._check import Mismatch, check

@@ -125,6 +125,13 @@ class Writer:
             {"record": "keys", "missing": sorted(missing), "unexpected": sorted(unexpected)}
         )
 
+    def twin(self, made_by: str, pieces: dict, used_attributes: dict):
+        """Of the plain twin alone: what it is, and what the files have of it (_twin.py)."""
+        self._facts.write(
+            {"record": "twin", "made_by": made_by, "pieces": dict(sorted(pieces.items())),
+             "used_attributes": dict(sorted(used_attributes.items()))}
+        )  # fmt: skip
+
     def optimizer(self, groups: list[dict], strangers: list[dict], values: dict[str, str]):
         """Within a stage of the optimizer."""
         self._facts.write(
@@ -148,8 +155,9 @@ class Writer:
         self._facts.write({"record": "fault", **fields})
 
     def error(self, stage: str, error: BaseException):
-        """What the subject raised."""
-        self.failure(stage, "subject", type(error).__name__, root_cause(error))
+        """What the subject raised; of an error that is a sentence for people, that alone."""
+        line = getattr(error, "in_one_line", None) or root_cause(error)
+        self.failure(stage, "subject", type(error).__name__, line)
 
     def failure(self, stage: str, code: str, kind: str, message: str):
         """code: "subject" for an error of the job, "internal" for one of ours."""

@@ -42,6 +42,7 @@ class Holding:
     unreadable: str = ""
     misfit: str = ""  # why it cannot be what its name says
     drifts: bool = False  # it is a statistic of the batches that this rank has seen
+    also: bool = False  # it is the framework's own, beside what a checkpoint has
     codes: bool = False  # its elements are codes in a container, not numbers of its dtype
     attributes: dict[str, str] = dataclasses.field(default_factory=dict)
 

@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from . import _fsdp1, _fsdp2, _megatron
 from ._groups import Statement
 from ._holding import Holding
-from ._names import canonical_name
+from ._names import canonical_name, is_added
 from ._tensor import DTensor, holdings
 
 # In the name of a buffer: Megatron-LM and torchtitan count in it what a rank's own batches brought.
@@ -69,6 +69,7 @@ def _of_chunk(model, flat, shards, said, default) -> dict[str, Holding]:
     found: dict[str, Holding] = {}
     for prefix, module in model.named_modules(remove_duplicate=False):
         has_seen_batches = _has_seen_batches(module)
+        is_of_adapter = is_added(model, prefix)
         named = [(n, p, "parameter", True) for n, p in module._parameters.items()]
         named += [
             (name, buffer, "buffer", name not in module._non_persistent_buffers_set)
@@ -82,6 +83,7 @@ def _of_chunk(model, flat, shards, said, default) -> dict[str, Holding]:
             for held in holdings(full, kind, tensor, said, persistent, default):
                 counts = has_seen_batches or _OF_BATCHES in name
                 held.drifts = kind == "buffer" and counts
+                held.also = is_of_adapter
                 found[held.name] = held
     for held in flat.held.values():
         held.unique = said.is_unique(held.name)

@@ -1,11 +1,17 @@
 """Names of tensors: those that a checkpoint has, whatever the model is wrapped in."""
 
+import fnmatch
+from collections.abc import Callable, Mapping
+
 from torch import nn
 
 # Wrappers that put their own name between a module and its child's tensors.
 TRANSPARENT = {"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"}
 # Packages whose wrappers keep what they wrap under "module".
 _PACKAGES = {"megatron", "deepspeed"}
+# Classes whose child `module` is all that they are about. By name: most are not installed.
+_AROUND_A_MODULE = {"DataParallel", "DeepSpeedEngine", "Float16Module", "MegatronFSDP"}
+_PEFT = "peft."
 
 
 def without_wrappers(name: str, wrappers=frozenset(TRANSPARENT)) -> str:
@@ -20,18 +26,10 @@ def canonical_name(model: nn.Module, prefix: str, name: str) -> str:
     outer, module = None, model
     for part in prefix.split(".") if prefix else []:
         inner = getattr(module, part)
-        if not _is_wrapped(module, part):
+        if not _is_wrapping(module, part):
             parts.append(_number_of(outer, module, inner, part) or part)
         outer, module = module, inner
     return ".".join([*parts, name])
-
-
-def _is_wrapped(module, part: str) -> bool:
-    """Whether the module is a wrapper, and what it wraps is its child of that name."""
-    return part in TRANSPARENT or (
-        part == "module"
-        and (isinstance(module, nn.parallel.DistributedDataParallel) or _is_of(module, _PACKAGES))
-    )
 
 
 def _number_of(outer, module, inner, part) -> str:
@@ -48,3 +46,60 @@ def _number_of(outer, module, inner, part) -> str:
 
 def _is_of(module, packages) -> bool:
     return any(cls.__module__.split(".")[0] in packages for cls in type(module).__mro__)
+
+
+def _is_wrapping(module, part: str) -> bool:
+    """Whether the child of that name is what a wrapper is about."""
+    if part in TRANSPARENT:
+        return True
+    if part == "module":
+        is_ddp = isinstance(module, nn.parallel.DistributedDataParallel)
+        is_named = any(each.__name__ in _AROUND_A_MODULE for each in type(module).__mro__)
+        return is_ddp or is_named or _is_of(module, _PACKAGES)
+    if part in ("base_model", "model", "base_layer"):
+        # PeftModel.base_model is a tuner, whose `model` is the model; tuners wrap layers too.
+        return _is_of_peft(module)
+    return False
+
+
+def _is_of_peft(module) -> bool:
+    return any(each.__module__.startswith(_PEFT) for each in type(module).__mro__)
+
+
+def is_added(model: nn.Module, prefix: str) -> bool:
+    """Whether the module at `prefix` belongs to an adapter that PEFT has put into the model."""
+    module = model
+    for part in prefix.split(".") if prefix else []:
+        if _is_of_peft(module) and not _is_wrapping(module, part):
+            kinds = (*getattr(module, "adapter_layer_names", ()), "modules_to_save")
+            if part in kinds:
+                return True
+        module = getattr(module, part)
+    return False
+
+
+class Renaming:
+    """What a caller says of names. names: {name: the checkpoint's name}, or a function from one to
+    the other. also: patterns of the framework's own tensors, which no checkpoint has."""
+
+    def __init__(self, names=None, also=()):
+        self._names = names
+        self._also = [also] if isinstance(also, str) else list(also)
+
+    def apply(self, tensors) -> list:
+        """The holdings under their names. \\raises ValueError if two get one name."""
+        seen = set()
+        for held in tensors:
+            held.also = held.also or any(fnmatch.fnmatchcase(held.name, p) for p in self._also)
+            held.name = self._renamed(held.name)
+            if held.name in seen:
+                raise ValueError(f"observe: names= gives two tensors the name {held.name}")
+            seen.add(held.name)
+        return sorted(tensors, key=lambda held: held.name.encode())
+
+    def _renamed(self, name: str) -> str:
+        if isinstance(self._names, Mapping):
+            return self._names.get(name, name)
+        if isinstance(self._names, Callable):
+            return self._names(name)
+        return name

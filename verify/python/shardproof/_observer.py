@@ -5,7 +5,7 @@ import weakref
 
 import torch
 
-from . import _digest, _dtypes, _layout, _model, _optimizer, _pages
+from . import _digest, _dtypes, _layout, _model, _names, _optimizer, _pages
 from ._evidence import Place, Writer
 from ._groups import Statement, alone
 from ._holding import alias_groups, bytes_of
@@ -22,7 +22,8 @@ class Observer:
     """Given to a subject as `observe`.
 
     observe(stage, model=None, optimizer=None, state_dict=None, content=None, step=0, missing=None,
-            unexpected=None, group=None, groups=None, mesh=None, layout=None, finite=True)
+            unexpected=None, names=None, also=(), group=None, groups=None, mesh=None, layout=None,
+            finite=True)
 
     stage: "built", "loaded", "sharded", "materialized", "ready", "stepped", "saved", "restored" or
     "resumed". step: how many optimizer steps were taken; "stepped" and "resumed" count from 1.
@@ -31,9 +32,12 @@ class Observer:
     content: what the values mean: "none", "undefined" or "defined" for all tensors, or a function
     from FQN to one of these. Left out: "defined", and "none" for what is on meta.
     missing, unexpected: the keys that the subject found missing or unexpected, if it knows.
+    names: {name: the checkpoint's name} or a function from one to the other, where the framework
+    has names of its own. also: patterns of tensors that the framework adds, such as ["*.scale"],
+    which no checkpoint has: ranks are compared in them, and nothing else.
     group, groups, mesh, layout: which ranks hold plain tensors together, as shardproof.check takes
-    them; what is said once holds from then on. mesh: the job's own, unless said. finite: {pattern:
-    False} of tensors in which NaN and Inf are not to be counted.
+    them. mesh: the job's own, unless said. finite: {pattern: False} of tensors in which NaN and Inf
+    are not to be counted. What is said of these, of names and of also holds from then on.
     """
 
     def __init__(
@@ -43,6 +47,7 @@ class Observer:
         self._place = place
         self._said = {}
         self._finite = True
+        self._names, self._also = None, ()
         self._mode = mode
         self._captures = captures
         self._on_stage = None
@@ -73,7 +78,7 @@ class Observer:
     @_digest.on_host
     def __call__(
         self, stage, model=None, optimizer=None, state_dict=None, content=None, step=0,
-        missing=None, unexpected=None, **said,
+        missing=None, unexpected=None, names=None, also=None, **said,
     ):  # fmt: skip
         if not isinstance(stage, str) or not stage:
             raise ValueError(f"observe: the stage is a name, not {stage!r}")
@@ -92,7 +97,9 @@ class Observer:
             self._writer.keys(list(missing or []), list(unexpected or []))
         statement = self._state_what_is_said(model, said)
         read = _model.Model([], None) if model is None else _model.read(model, statement)
-        tensors = read.tensors
+        self._names, self._also = names or self._names, also or self._also
+        renaming = _names.Renaming(self._names, self._also)
+        tensors = read.tensors = renaming.apply(read.tensors)
         if model is not None:
             if self._memory:
                 if optimizer is not None:
@@ -117,7 +124,7 @@ class Observer:
             self.moved.looked_at(stage, step, [], None)
         if state_dict is not None:
             self._writer.begin_stage(stage, step, "state_dict")
-            tensors = _model.state_dict_tensors(state_dict, statement)
+            tensors = renaming.apply(_model.state_dict_tensors(state_dict, statement))
             self._observe_tensors(stage, step, tensors, content)
             self._writer.end_stage()
         if self._memory:
@@ -209,6 +216,8 @@ class Observer:
             out["local_stride"] = list(local.stride())
             if local.numel():
                 out["alias_group"] = aliases[held.name]
+        if held.also:
+            out["also"] = True
         if held.attributes:
             out["attributes"] = held.attributes
         return out
@@ -325,10 +334,17 @@ def _rng_digest() -> str:
 
 
 def _text(value) -> str:
-    """A value as Python shows it; of a tensor, its elements."""
+    """A value as Python shows it; of a tensor, its elements. A list is a tuple: frameworks make one
+    of the other."""
     if isinstance(value, torch.Tensor):
         return repr(value.tolist()) if value.numel() <= 16 else f"tensor of {list(value.shape)}"
-    return repr(value)
+    return repr(_as_tuples(value))
+
+
+def _as_tuples(value):
+    if isinstance(value, list | tuple):
+        return tuple(_as_tuples(each) for each in value)
+    return value
 
 
 def _run_record(run) -> dict:

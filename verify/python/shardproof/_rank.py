@@ -105,7 +105,7 @@ def run_rank(order_path: str, rank: int) -> int:
                   job_axes(case.mesh, case.laid_over, rank))  # fmt: skip
     writer.rank(
         rank=rank, world_size=case.world_size, mesh=order["mesh"],
-        coordinates=place.coordinates, subject=pathlib.Path(order["subject"]).stem,
+        coordinates=place.coordinates, subject=pathlib.Path(order["subject"]).stem or "script",
         mode=order["mode"], strategy=case.strategy, seed=case.seed,
     )  # fmt: skip
     writer.process(os.getpid(), socket.gethostname())
@@ -160,6 +160,9 @@ def _meet(case, order, timeout):
 
 
 def _run(case, order, writer, observer):
+    if order.get("is_twin"):
+        _run_twin(case, order, writer, observer)
+        return
     subject = load_subject(order["subject"])
     timeout = datetime.timedelta(milliseconds=order["timeout_ms"])
     dist.init_process_group(
@@ -188,6 +191,16 @@ def _run(case, order, writer, observer):
         sampler.finish(observer.own_bytes)
     dist.barrier()
     dist.destroy_process_group()
+
+
+def _run_twin(case, order, writer, observer):
+    from . import _twin
+
+    # A script of one's own runs as it is imported.
+    subject = load_subject(order["subject"]) if order["subject"] else None
+    poison_fresh_memory()
+    torch.manual_seed(case.seed)
+    _twin.run(case, subject, writer, observer)
 
 
 def main(order_path: str, rank: str):

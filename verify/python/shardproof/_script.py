@@ -23,7 +23,7 @@ _CANNOT = ("identity", "keys", "host_bound", "save", "saved_files", "train", "co
 _session = None
 
 
-def observe(stage, model=None, *, to=None, checkpoint=None, who=False, **what):
+def observe(stage, model=None, *, to=None, checkpoint=None, factory="", who=False, **what):
     """Records on this rank what a training script has in hand. Call it on every rank.
 
     observe("start"), before a model is made, only has memory watched from then on; without it, that
@@ -31,11 +31,14 @@ def observe(stage, model=None, *, to=None, checkpoint=None, who=False, **what):
     the largest of it, which takes time.
 
     model: an nn.Module, or the list of those that a stage of a pipeline has. stage, and optimizer=,
-    state_dict=, content=, step=, missing=, unexpected=, group=, groups=, mesh=, layout=: as a
+    state_dict=, content=, step=, missing=, unexpected=, names=, also=, group=, groups=, mesh=,
+    layout=: as a
     subject's `observe` takes them (Observer). The first call decides where the evidence goes: `to`,
     else $SHARDPROOF_EVIDENCE, else "shardproof-evidence" in the current directory; and which
-    checkpoint (a directory of safetensors) the values at "ready" are held against; without one,
-    ranks are held against each other. `shardproof report DIRECTORY` judges it.
+    checkpoint (a directory of safetensors, or one file) the values at "ready" are held against;
+    without one, ranks are held against each other. If no config.json there says which model it is
+    of, factory="FILE.py:FUNCTION" names a function that builds it. `shardproof report DIRECTORY`
+    builds that model once more, plainly, and judges.
     Nothing of the tensors' size is allocated, no collective is made.
     \\raises OSError if the evidence cannot be written, ValueError for a call that makes no sense.
     """
@@ -44,7 +47,7 @@ def observe(stage, model=None, *, to=None, checkpoint=None, who=False, **what):
         _watch(who)
         return
     if _session is None:
-        _session = _Session(model, to, checkpoint, who)
+        _session = _Session(model, to, checkpoint, factory, who)
     _session.observer(stage, model=model, **what)
 
 
@@ -55,7 +58,7 @@ def _watch(who):
 class _Session:
     """The evidence of this process, from the first call until it ends."""
 
-    def __init__(self, model, to, checkpoint, who):
+    def __init__(self, model, to, checkpoint, factory, who):
         joined = dist.is_available() and dist.is_initialized()
         rank = dist.get_rank() if joined else int(os.environ.get("RANK", 0))
         world_size = dist.get_world_size() if joined else int(os.environ.get("WORLD_SIZE", 1))
@@ -63,7 +66,7 @@ class _Session:
         folder = pathlib.Path(to or os.environ.get("SHARDPROOF_EVIDENCE", "shardproof-evidence"))
         self._writer = begun_by_script(folder, place)
         if rank == 0:
-            write_run(folder, place, checkpoint)
+            write_run(folder, place, checkpoint, factory=factory)
         self.observer = Observer(self._writer, place, "values", [])
         self.observer.watch_memory(StageMemory(self._writer, _watch(who)))
         self._before = sys.excepthook
@@ -102,14 +105,17 @@ def _place_of(model, rank, world_size) -> Place:
     return Place(rank, world_size, axes, list(mesh.get_coordinate()))
 
 
-def write_run(folder, place, checkpoint, why="a script that calls shardproof.observe"):
+def write_run(folder, place, checkpoint, why="a script that calls shardproof.observe", factory=""):
     """The run's own file beside the evidence of its ranks. Any of them may write it."""
     script = os.path.abspath(sys.argv[0])
+    model = {"checkpoint": os.path.abspath(checkpoint) if checkpoint else "no checkpoint"}
+    if factory:
+        model["factory"] = os.path.abspath(factory)
     case = {
         "schema": 1,
         "why": why,
         "subject": script if script.endswith(".py") else "script.py",
-        "model": {"checkpoint": os.path.abspath(checkpoint) if checkpoint else "no checkpoint"},
+        "model": model,
         "mesh": place.axes,
         "strategy": "plain",
     }

@@ -1,9 +1,11 @@
 """The Case as a subject sees it."""
 
 import dataclasses
+import importlib.util
 import json
 import math
 import pathlib
+import sys
 import zlib
 
 import torch
@@ -20,7 +22,8 @@ class Case:
     """What one launch asks of a subject.
 
     rank, world_size: this process's; the default process group (Gloo) is initialised.
-    checkpoint: directory of safetensors, with config.json if the model is a Hugging Face one.
+    checkpoint: directory of safetensors, with config.json if the model is a Hugging Face one; or
+    one file.
     save_to: where to save; in a resume phase, where the checkpoint to restore lies.
     mesh: {axis name: ranks}, e.g. {"dp_replicate": 2, "dp_shard": 2}; their product is the world.
     laid_over: axes that divide some of those: {"ep": LaidOver(2, ("dp_shard",))}.
@@ -58,7 +61,7 @@ class Case:
     @property
     def dtypes(self) -> dict[str, torch.dtype]:
         """The dtype of every key of the checkpoint, from the headers of its files."""
-        return {key: DTYPES[file.get_slice(key).get_dtype()] for file, key in self._entries()}
+        return {key: DTYPES[file.get_slice(key).get_dtype()] for file, key in self.entries()}
 
     @property
     def ties(self) -> list[list[str]]:
@@ -91,19 +94,45 @@ class Case:
     def build(self, device="meta") -> nn.Module:
         """The model with every tensor as its class makes it on `device`; values mean nothing yet.
 
-        A Hugging Face model is what AutoModelForCausalLM makes of config.json; the other is a tree
-        of modules whose forward takes and gives a scalar and uses every parameter.
+        With --model FILE.py:FUNCTION it is what that function returns. A Hugging Face model is what
+        the class that config.json names makes of it; a synthetic one is a tree of modules whose
+        forward takes and gives a scalar and uses every parameter.
         """
         if self.model.get("tensors"):
             return _build_synthetic(self.model, device)
-        import transformers
-
-        config = transformers.AutoConfig.from_pretrained(self.checkpoint)
-        dtype = config.dtype or torch.float32
+        if self.model.get("factory"):
+            with torch.device(device):
+                return load_factory(self.model["factory"])()
+        config = self._config()
+        model_class = self.model_class()
+        make = getattr(model_class, "_from_config", None) or model_class.from_config
+        dtype = self._dtype_of(config)
         with torch.device(device):
-            model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
+            model = make(config, **{dtype_argument(): dtype})
+        _keep_in_fp32(model, dtype)
         model.tie_weights()
         return model
+
+    def model_class(self):
+        """The class of Transformers that config.json names; AutoModelForCausalLM if it names none
+        that is known."""
+        import transformers
+
+        names = getattr(self._config(), "architectures", None) or []
+        found = [getattr(transformers, name, None) for name in names]
+        return next((each for each in found if each is not None), transformers.AutoModelForCausalLM)
+
+    def _config(self):
+        import transformers
+
+        return transformers.AutoConfig.from_pretrained(self.checkpoint)
+
+    def _dtype_of(self, config) -> torch.dtype:
+        """As from_pretrained with dtype="auto": the config's, else that of the first key of a
+        floating-point dtype."""
+        own = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
+        floats = (dtype for dtype in self.dtypes.values() if dtype.is_floating_point)
+        return own or next(floats, torch.float32)
 
     def loss(self, model: nn.Module, step: int) -> torch.Tensor:
         """A scalar to train on: the model's own loss on a batch that seed, rank and step determine.
@@ -114,6 +143,14 @@ class Case:
         torch.rand(1)
         if self.model.get("tensors"):
             return model(torch.tensor(0.0)) * (1 + 0.25 * self.rank + 0.125 * step)
+        if self.model.get("factory"):
+            own = getattr(sys.modules[load_factory(self.model["factory"]).__module__], "loss", None)
+            if own is None:
+                raise ValueError(
+                    "case.loss: nobody knows what a model of --model is trained on: expected "
+                    f"def loss(model, case, step) in {self.model['factory'].rpartition(':')[0]}"
+                )
+            return own(model, self, step)
         generator = torch.Generator().manual_seed(
             zlib.crc32(f"{self.seed} {self.rank} {step}".encode())
         )
@@ -125,16 +162,53 @@ class Case:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The checkpoint's tensors by key, read with safetensors; memory-mapped where it can."""
-        return {key: file.get_tensor(key) for file, key in self._entries()}
+        return {key: file.get_tensor(key) for file, key in self.entries()}
 
-    def _entries(self):
-        """(open file, key) of every tensor of the checkpoint."""
+    def entries(self):
+        """(open file, key) of every tensor of the checkpoint. A file is closed when nobody has it
+        any more."""
         from safetensors import safe_open
 
-        for path in sorted(pathlib.Path(self.checkpoint).glob("*.safetensors")):
-            with safe_open(path, "pt") as file:
-                for key in file.keys():
-                    yield file, key
+        root = pathlib.Path(self.checkpoint)
+        for path in [root] if root.is_file() else sorted(root.glob("*.safetensors")):
+            file = safe_open(path, "pt")
+            for key in file.keys():
+                yield file, key
+
+
+def load_factory(text: str):
+    """The function that "FILE.py:FUNCTION" names. \\raises ValueError in one line."""
+    path, _, name = text.rpartition(":")
+    stem = pathlib.Path(path).stem
+    module = sys.modules.get(stem)
+    if module is None or getattr(module, "__file__", None) != path:
+        spec = importlib.util.spec_from_file_location(stem, path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules.setdefault(stem, module)
+        sys.path.insert(0, str(pathlib.Path(path).resolve().parent))
+        spec.loader.exec_module(module)
+    factory = getattr(module, name, None)
+    if not callable(factory):
+        raise ValueError(f"--model {text}: {path} has no function {name}")
+    return factory
+
+
+def _keep_in_fp32(model, dtype):
+    """Casts the modules that from_pretrained keeps in F32 whatever dtype is asked for; from_config
+    does not."""
+    kept = set(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
+    if dtype == torch.float16:
+        kept |= set(getattr(model, "_keep_in_fp32_modules", None) or ())
+    for name, parameter in model.named_parameters():
+        if parameter.dtype in (torch.float16, torch.bfloat16) and kept & set(name.split(".")):
+            parameter.data = parameter.data.float()
+
+
+def dtype_argument() -> str:
+    """What Transformers calls it: torch_dtype until version 5."""
+    import transformers
+
+    return "dtype" if int(transformers.__version__.partition(".")[0]) >= 5 else "torch_dtype"
 
 
 class _Node(nn.Module):
