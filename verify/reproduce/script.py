@@ -15,7 +15,9 @@ LABEL = 20  # room for what stands before a value on its line
 HANG_SECONDS = 30  # at least, before a script calls a rank hung
 BUSY_SECONDS = 60  # the least deadline of a phase: a busy machine is not a hang
 # What harness/ has from the package, as it is there.
-OF_PACKAGE = ("case.py", "_case_defaults.py", "_dtypes.py", "_pages.py", "_phases.py")
+OF_PACKAGE = (
+    "case.py", "_case_defaults.py", "_dtypes.py", "_mesh.py", "_pages.py", "_phases.py",
+)  # fmt: skip
 
 
 def write_harness(out):
