@@ -2,7 +2,6 @@
 the rest is looked at alone."""
 
 import dataclasses
-import weakref
 
 import torch.distributed as dist
 from torch import nn
@@ -12,6 +11,7 @@ from ._groups import Groups, Statement
 from ._model import chunks_of
 from ._names import canonical_name
 from ._observer import Observer
+from ._seen import Seen
 
 
 class Shown(Statement):
@@ -45,12 +45,12 @@ class Shown(Statement):
 class AttachedObserver(Observer):
     """An Observer that claims nothing that the job does not.
 
-    former: of each parameter that a wrapper replaced, by id, a weak reference.
+    former: of each parameter that a wrapper replaced, by id, what was seen of it.
     """
 
     def __init__(self, writer, place):
         super().__init__(writer, place, "values", [], listens=False)
-        self.former: dict[int, weakref.ref] = {}
+        self.former: dict[int, Seen] = {}
         self.digests: dict[str, str] = {}  # of what was observed last
 
     def _state_what_is_said(self, model, said):
@@ -80,7 +80,7 @@ class AttachedObserver(Observer):
 
     def was_replaced(self, parameter) -> bool:
         known = self.former.get(id(parameter))
-        return known is not None and known() is parameter
+        return known is not None and known.is_of(parameter)
 
     def said(self, model):
         return Shown(model, self._place.rank, self._place.world_size)

@@ -7,6 +7,7 @@ import weakref
 from . import _attached_observer, _model, _saved
 from ._groups import Statement
 from ._memory_stage import StageMemory
+from ._seen import Seen
 
 _AT_THE_END = "the job had ended, which may have put back the best of its values"
 _STATES_MAX = 8  # how many earlier stages a save is held against
@@ -35,7 +36,7 @@ class _Root:
     def __init__(self, module):
         self._module = weakref.ref(module)
         self._handle = None
-        self.former = {}  # of parameters that wrapping replaced, by id: weak references
+        self.former = {}  # of parameters that wrapping replaced, by id: Seen
         self.model = None
 
     @property
@@ -107,7 +108,7 @@ class Followed:
 
     def wrapping(self, module):
         """Before a wrapper may replace parameters. \\returns what to give to wrapped()."""
-        return {id(each): weakref.ref(each) for each in module.parameters()}
+        return {id(each): Seen(each) for each in module.parameters()}
 
     def wrapped(self, module, former=None):
         """module: what a wrapper made, or loaded. It takes the place of what is within it."""
@@ -261,8 +262,8 @@ class Followed:
         """In the order of their parameters in the model, so that all ranks have the same order."""
         place_of = {}
         for root in model.roots:
-            for each in [*root.module.parameters(), *(ref() for ref in root.former.values())]:
-                place_of.setdefault(id(each), len(place_of))
+            for each in [*map(id, root.module.parameters()), *_still_there(root.former)]:
+                place_of.setdefault(each, len(place_of))
         found = []
         for optimizer in list(self._optimizers):
             places = [
@@ -307,5 +308,9 @@ class Followed:
 
 
 def _has(root, held: set[int]) -> bool:
-    former = {key for key, known in root.former.items() if known() is not None}
-    return bool(held & ({id(each) for each in root.module.parameters()} | former))
+    return bool(held & {*map(id, root.module.parameters()), *_still_there(root.former)})
+
+
+def _still_there(former) -> list[int]:
+    """The ids of the parameters that a wrapper replaced and that somebody has still."""
+    return [key for key, seen in former.items() if not seen.is_gone()]

@@ -1,6 +1,5 @@
 """`observe`: turns what a subject has in hand into evidence."""
 
-import functools
 import weakref
 
 import torch
@@ -10,6 +9,7 @@ from ._evidence import Place, Writer
 from ._groups import Statement, alone
 from ._holding import alias_groups, bytes_of
 from ._moved import Moved
+from ._seen import Seen
 from ._steps import Steps
 
 _SAID = {"group", "groups", "mesh", "layout", "finite"}
@@ -52,7 +52,7 @@ class Observer:
         self._captures = captures
         self._on_stage = None
         self._on_observed = None
-        self._identities: dict[int, tuple[int, weakref.ref]] = {}
+        self._identities: dict[int, tuple[int, Seen]] = {}
         self._objects = 0  # that were given a number
         self._memory = None
         self._optimizers: list[weakref.ref] = []
@@ -246,16 +246,11 @@ class Observer:
         """A number for the object, which is not kept: another one that is given its id later has
         another number."""
         number, known = self._identities.get(id(owner), (None, None))
-        if known is None or known() is not owner:
+        if known is None or not known.is_of(owner):
             number = self._objects
             self._objects += 1
-            gone = functools.partial(self._forget, id(owner))
-            self._identities[id(owner)] = (number, weakref.ref(owner, gone))
+            self._identities[id(owner)] = (number, Seen(owner))
         return number
-
-    def _forget(self, key, gone):
-        if self._identities.get(key, (None, None))[1] is gone:
-            del self._identities[key]
 
     def _named_identity(self, held) -> int:
         identity = self._identity(held.owner)

@@ -6,6 +6,8 @@ import weakref
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from ._seen import Seen
+
 _HAND_ON = {"ZeroRedundancyOptimizer": "optim", "AcceleratedOptimizer": "optimizer"}
 
 
@@ -26,7 +28,7 @@ class Window:
         """The gradient that the last step was taken with, if it is there still; else None."""
         grad = parameter.grad
         known, version = self.grads.get(id(parameter), (None, 0))
-        if grad is None or known is None or known() is not grad or grad._version != version:
+        if grad is None or known is None or not known.is_of(grad) or grad._version != version:
             return None
         return grad
 
@@ -113,12 +115,12 @@ class Steps:
 def _dated(optimizer) -> dict[int, tuple]:
     try:
         return {
-            id(parameter): (weakref.ref(grad), grad._version)
+            id(parameter): (Seen(grad), grad._version)
             for group in optimizer.param_groups
             for parameter in group["params"]
             if (grad := parameter.grad) is not None
         }
-    except (RuntimeError, TypeError):  # one has no version, or there is no reference to its kind
+    except RuntimeError:  # one has no version
         return {}
 
 
