@@ -88,14 +88,27 @@ constexpr std::array<std::string_view, 42> kTorchNames = {
     "contiguous_format", "preserve_format", "channels_last", "channels_last_3d", "strided",
     "sparse_coo"};
 
-// Of Python's own modules, those whose names can run what a pickle says.
+// Of Python's own modules, those whose names can run what a pickle says; "commands" is how protocol
+// 2 calls subprocess.
 constexpr std::array kRunning = {
-    "os",      "posix",      "nt",       "subprocess",      "sys",       "importlib",  "imp",
-    "runpy",   "pty",        "shutil",   "socket",          "ctypes",    "_ctypes",    "code",
-    "codeop",  "pickle",     "_pickle",  "marshal",         "types",     "webbrowser", "asyncio",
-    "_thread", "timeit",     "pdb",      "multiprocessing", "zipimport", "pkgutil",    "operator",
-    "pip",     "setuptools", "distutils"};
-constexpr std::array kRunningNames = {"torch.load", "torch.hub.", "torch.jit.", "numpy.load"};
+    "os",         "posix",   "nt",        "subprocess", "commands",  "sys",
+    "importlib",  "imp",     "runpy",     "pty",        "shutil",    "socket",
+    "ctypes",     "_ctypes", "code",      "codeop",     "pickle",    "_pickle",
+    "cPickle",    "marshal", "types",     "_thread",    "timeit",    "pdb",
+    "webbrowser", "asyncio", "zipimport", "pkgutil",    "operator",  "pip",
+    "urllib",     "urllib2", "http",      "setuptools", "distutils", "multiprocessing"};
+constexpr std::array kRunningNames = {"torch.serialization.",
+                                      "torch.load",
+                                      "torch.hub.",
+                                      "torch.jit.",
+                                      "torch.utils.cpp_extension.",
+                                      "numpy.load",
+                                      "numpy.testing.",
+                                      "numpy.f2py.",
+                                      "io.open",
+                                      "_io.open",
+                                      "io.FileIO",
+                                      "_io.FileIO"};
 
 // Of builtins, those that make plain values; every other one is refused.
 constexpr std::array kPlainBuiltins = {"object", "str", "bytes", "bool", "tuple", "type"};
