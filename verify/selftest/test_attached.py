@@ -154,7 +154,9 @@ class Memory(AttachedTest):
     def report(self):
         """Text and document of the report of the attached job."""
         (folder,) = (self.root / "work/shardproof-evidence").iterdir()
-        done = self.shardproof("report", folder, "--json", self.root / "result.json")
+        done = self.run_process(
+            command(), "report", folder, "--json", self.root / "result.json", timeout=60
+        )
         return done.out, json.loads((self.root / "result.json").read_text())
 
     def held(self, document, stage, rank, kind):
@@ -177,6 +179,13 @@ class Memory(AttachedTest):
         self.assertLessEqual(node["shared_bytes"], sum(rank["shared_bytes"] for rank in ranks))
         self.assertLess(node["file_bytes"], sum(rank["file_bytes"] for rank in ranks))
         self.assertGreater(node["anonymous_bytes"], ranks[0]["anonymous_bytes"])
+
+
+class Who(AttachedTest):
+    """Under tracemalloc a job takes several times as long."""
+
+    labels = "selftest multi-rank framework nightly"
+    timeout_s = 500
 
     def test_who_retains_what(self):
         for keeps, holder in (("attribute", "`loader` in main"), ("local", "`everything` in main")):
