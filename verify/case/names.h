@@ -13,6 +13,8 @@ using NameTable = std::vector<std::string_view>;
 
 /// The load strategy in which every rank reads everything.
 inline constexpr const char* kPlainStrategy = "plain";
+/// In place of a checkpoint's path, of a job that was observed and named none.
+inline constexpr const char* kNoCheckpoint = "no checkpoint";
 
 const NameTable& KnownDtypes();       ///< safetensors' names
 const NameTable& KnownStrategies();   ///< load strategies of the reference pipeline

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "src/text/printable.h"
+#include "verify/case/names.h"
 #include "verify/cli/command.h"
 #include "verify/cli/execute.h"
 #include "verify/cli/files/places.h"
@@ -22,7 +23,6 @@ namespace shardproof {
 namespace {
 
 /// What shardproof.observe writes in place of a path when it was given none.
-constexpr const char* kNoCheckpoint = "no checkpoint";
 constexpr auto kBundleDeadline = std::chrono::minutes(10);
 
 /// What the files say of the model that was observed, and its plain twin, built in the environment

@@ -2,6 +2,7 @@
 
 #include "verify/case/names.h"
 #include "verify/evidence/reader.h"
+#include "verify/launch/order.h"
 
 namespace shardproof {
 namespace {
@@ -20,7 +21,7 @@ Result<oracle::Twin> RunTwin(const Case& test_case, const std::string& source,
   PhaseRun run;
   run.test_case = test_case;
   run.test_case.faults.clear();
-  run.phase = {.strategy = kPlainStrategy, .mesh = {{"dp_shard", 1}}};
+  run.phase = PhaseOfTwin();
   run.source = source;
   run.evidence = directory + "/twin";
   run.captures = captures;

@@ -3,9 +3,13 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "verify/case/names.h"
+
 namespace shardproof {
 
 using nlohmann::json;
+
+PhasePlan PhaseOfTwin() { return {.strategy = kPlainStrategy, .mesh = {{"dp_shard", 1}}}; }
 
 json OrderFor(const PhaseRun& run) {
   json captures = json::array();
@@ -14,10 +18,11 @@ json OrderFor(const PhaseRun& run) {
   }
   // Ranks need not have this process's directory as theirs.
   const auto absolute = [](const std::string& path) {
-    return std::filesystem::absolute(path).lexically_normal().string();
+    return path.empty() ? "" : std::filesystem::absolute(path).lexically_normal().string();
   };
   return {{"case", CaseToJson(run.test_case)},
           {"phase", run.phase.name()},
+          {"is_twin", run.is_twin},
           {"armed", run.phase.armed},  // this and the next hang on what a subject cannot do
           {"saves", run.phase.saves},
           {"source", absolute(run.source)},
@@ -34,6 +39,8 @@ Result<PhaseRun> RunFromOrder(const json& order) {
   for (const PhasePlan& plan : PlanPhases(run.test_case)) {
     if (plan.phase == wanted) run.phase = plan;
   }
+  run.is_twin = order.at("is_twin");
+  if (run.is_twin) run.phase = PhaseOfTwin();
   run.phase.armed = order.at("armed");
   run.phase.saves = order.at("saves");
   run.fresh = order.at("fresh");

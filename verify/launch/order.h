@@ -9,6 +9,9 @@ namespace shardproof {
 
 nlohmann::json OrderFor(const PhaseRun& run);
 
+/// What is run of a subject's plain twin: one rank that loads.
+PhasePlan PhaseOfTwin();
+
 /// What OrderFor made. \error kBadInput if this rank cannot read the source.
 Result<PhaseRun> RunFromOrder(const nlohmann::json& order);
 

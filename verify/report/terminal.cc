@@ -6,6 +6,7 @@
 
 #include "src/text/printable.h"
 #include "verify/case/axes.h"
+#include "verify/case/names.h"
 #include "verify/report/memory_text.h"
 #include "verify/report/report.h"
 
@@ -88,6 +89,7 @@ std::string ModelText(const RunResult& result) {
 
 /// Whether values were to be held against the checkpoint, and none was.
 bool NothingOfSource(const RunResult& result) {
+  if (result.test_case.model.checkpoint == kNoCheckpoint) return false;
   return std::any_of(result.properties.begin(), result.properties.end(), [](const auto& property) {
     const Judgement& judgement = property.judgement;
     return property.id == "loading.equals_source" && judgement.comparisons() == 0 &&

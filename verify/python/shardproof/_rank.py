@@ -194,6 +194,9 @@ def _run(case, order, writer, observer):
 
 
 def _run_twin(case, order, writer, observer):
+    # The job's ranks may have been started with these; the twin is one process.
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"):
+        os.environ.pop(name, None)
     from . import _twin
 
     # A script of one's own runs as it is imported.
