@@ -161,7 +161,7 @@ class SubjectByHand(ByHand):
         self.assertNotEqual(self.evidence_of(0)["pid"], self.evidence_of(1)["pid"])
         self.assertEqual(self.evidence_of(1)["host"], socket.gethostname())
         order = json.loads((self.dir / "out" / "evidence" / "values" / "order.json").read_text())
-        self.assertEqual(order["store_prefix"], "shardproof/0/phase/0")
+        self.assertEqual(order["store_prefix"], "shardproof/0/phase/1")
 
     def test_a_mistake_is_confirmed_and_fails_on_every_rank(self):
         done = self.subject(2, MISTAKEN / "shards_swapped.py", "--property",
