@@ -1,6 +1,7 @@
 #include "verify/audit/audit.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -63,17 +64,21 @@ std::vector<size_t> TakeCopiesApart(StoredCheckpoint& checkpoint) {
 void HoldCopies(const StoredCheckpoint& checkpoint, const std::vector<size_t>& copy_of,
                 AuditResult& result) {
   const size_t first = checkpoint.tensors.size() - copy_of.size();
-  const auto file_of = [&](size_t index) {
-    return oracle::Quote(checkpoint.files[checkpoint.tensors[index].chunks.front().file].name);
+  const auto files_of = [&](size_t index) {
+    std::set<std::string> names;
+    for (const Chunk& chunk : checkpoint.tensors[index].chunks) {
+      names.insert(oracle::Quote(checkpoint.files[chunk.file].name));
+    }
+    return fmt::format("{}", fmt::join(names, ", "));
   };
   for (size_t i = 0; i < copy_of.size(); ++i) {
     const AuditedTensor& copy = result.tensors[first + i];
     if (copy.digest == result.tensors[copy_of[i]].digest) continue;
-    result.damage.push_back(
-        fmt::format("{}: tensor {}: expected ranks to have saved the same values, found others in "
-                    "the copy that begins in {} than in the one that begins in {}",
-                    oracle::Printable(result.path), oracle::Quote(copy.name), file_of(first + i),
-                    file_of(copy_of[i])));
+    result.damage.push_back(fmt::format(
+        "{}: tensor {}: expected ranks to have saved the same values, found others in the copy in "
+        "{} than in the one in {}",
+        oracle::Printable(result.path), oracle::Quote(copy.name), files_of(first + i),
+        files_of(copy_of[i])));
   }
   result.tensors.resize(first);
 }

@@ -247,7 +247,7 @@ class DcpReader {
                      state == nullptr ? "none" : Describe(*state));
     }
     const std::string_view dtype = DtypeOfName(state->items[0]->text);
-    if (dtype.empty()) {
+    if (oracle::FindDtype(dtype) == nullptr) {
       return Unsupported(fmt::format("{}: {}: dtype {}, which is not known", Printable(where_),
                                      Quote(name), Describe(*state->items[0])));
     }

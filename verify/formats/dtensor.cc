@@ -274,6 +274,10 @@ Result<std::optional<SavedShard>> AsShard(const TorchArchive& archive, const Pic
     return Unsupported(fmt::format("a DTensor of {}, which is not known", Describe(*local)));
   }
   shard.local = *tensor;
+  if (shard.local.shape.size() != shard.shape.size()) {  // complex128 has a dim of its own
+    return Unsupported(fmt::format("a DTensor of {} dims in a shard of {}, which is not known",
+                                   shard.shape.size(), shard.local.shape.size()));
+  }
   SP_ASSIGN(const Spec spec, SpecOf(archive, state, shard.shape.size()));
   SP_ASSIGN(const auto held, HeldOf(spec, shard.shape));
   std::vector<int64_t> sizes;

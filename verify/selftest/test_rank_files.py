@@ -175,7 +175,7 @@ class TensorsOfParts(CommandTest):
             "rows.plain_indices": state["rows"].col_indices(),
             "rows.values": state["rows"].values(),
             "buffer": weight,
-            "parameter": weight,
+            "parameter": weight.clone(),
             "complex": torch.view_as_real(state["complex"]),
             "quantised.int_repr": state["quantised"].int_repr(),
         }
