@@ -25,14 +25,22 @@ constexpr uint64_t kOpaqueBytesMax = 64 << 10;  // in an object that surely hold
 /// How torch builds what is not one plain strided tensor, and the names of its tensors.
 struct BuiltOfParts {
   std::string_view function;
+  std::string_view layout;  ///< of a sparse tensor; empty: any other
   std::string_view parts[3];
 };
 constexpr BuiltOfParts kBuiltOfParts[] = {
-    {"torch._utils._rebuild_sparse_csr_tensor",
+    {"torch._utils._rebuild_sparse_tensor", "torch.sparse_coo", {".indices", ".values", ".size"}},
+    {"torch._utils._rebuild_sparse_tensor",
+     "",
      {".compressed_indices", ".plain_indices", ".values"}},
-    {"torch._utils._rebuild_sparse_tensor", {".indices", ".values", ".size"}},
-    {"torch._utils._rebuild_nested_tensor", {".buffer", ".sizes", ".strides"}},
+    {"torch._utils._rebuild_nested_tensor", "", {".buffer", ".sizes", ".strides"}},
 };
+
+/// The layout that a sparse tensor is rebuilt with: a name, or a call that gives it.
+std::string_view LayoutOf(const PickleValue& value) {
+  const PickleValue& layout = *value.items[0];
+  return layout.Is(Kind::kObject) && !layout.items.empty() ? layout.items[0]->text : layout.text;
+}
 
 // What is read here though pickles of the pipeline may not name it.
 constexpr std::string_view kKnownElsewhere[] = {
@@ -124,6 +132,7 @@ class Flattener {
       if (!value.IsObject(built.function)) continue;
       // Of a sparse tensor, (layout, its parts); of a nested one its parts.
       const bool has_layout = value.items.size() == 2 && value.items[1]->Is(Kind::kTuple);
+      if (!built.layout.empty() && (!has_layout || LayoutOf(value) != built.layout)) continue;
       const auto& parts = has_layout ? value.items[1]->items : value.items;
       for (size_t i = 0; i < std::size(built.parts) && i < parts.size(); ++i) {
         SP_TRY(Add(*parts[i], name + std::string(built.parts[i]), depth + 1));
