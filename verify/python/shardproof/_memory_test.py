@@ -168,9 +168,9 @@ def test_no_thread_of_the_watch_is_there_while_the_job_forks(monkeypatch):
         threads = lambda: {int(name) for name in os.listdir("/proc/self/task")}
         with_it = threads()
         _memory_watch._before_fork()
-        seen = threads()
+        # A thread that was joined is listed for a moment still; others may come and go.
+        eventually(lambda: with_it - threads())
         _memory_watch._after_fork()
-        assert len(seen) == len(with_it) - 1
         child = os.fork()
         if child == 0:
             os._exit(0 if _memory_watch.current() is None else 1)
