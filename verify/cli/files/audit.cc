@@ -201,8 +201,8 @@ void AddAudit(CLI::App& app, int* exit_code) {
       "  shardproof audit checkpoint/\n"
       "  shardproof audit runs/7/\n"
       "  shardproof audit runs/7/ --latest-good\n"
-      "Exit codes: 0 sound, 1 not sound (readable, but damaged or changed), 2 unreadable, 3 "
-      "inconclusive (what may be weights could not be read).");
+      "Exit codes: 0 sound, 1 not sound (readable, but damaged or changed), 2 unreadable,\n"
+      "3 inconclusive (what may be weights could not be read).");
   command->callback([arguments, exit_code] {
     *exit_code = arguments->latest_good ? RunLatestGood(*arguments) : DoAudit(*arguments);
   });
