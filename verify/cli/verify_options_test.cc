@@ -10,15 +10,12 @@ namespace {
 
 /// A text that gives the field another value than its default.
 std::string TextFor(const FieldOfCase& field) {
-  static const std::map<std::string, std::string> by_hand = {{"subject", "job.py"},
-                                                             {"model/checkpoint", "dir"},
-                                                             {"model/adapter", "adapter"},
-                                                             {"model/lora", "8:all-linear"},
-                                                             {"mesh", "2x2"},
-                                                             {"resume_mesh", "tp=2"},
-                                                             {"options", "name=value"},
-                                                             {"faults", "rank/kill@0@built"},
-                                                             {"deadline_ms", "1.5"}};
+  static const std::map<std::string, std::string> by_hand = {
+      {"subject", "job.py"},           {"model/checkpoint", "dir"},
+      {"model/adapter", "adapter"},    {"model/factory", "/proc/self/exe:make"},
+      {"model/lora", "8:all-linear"},  {"mesh", "2x2"},
+      {"resume_mesh", "tp=2"},         {"options", "name=value"},
+      {"faults", "rank/kill@0@built"}, {"deadline_ms", "1.5"}};
   if (field.row->option.by_hand) return by_hand.at(field.path);
   if (field.row->names != nullptr) return std::string(field.row->names().back());
   return "3";
