@@ -2,17 +2,26 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "verify/case/fixture_fields.h"
 #include "verify/cli/verify_arguments.h"
 
 namespace shardproof {
 namespace {
 
+/// A file that is there, as the option needs it.
+std::string ModelFile() {
+  const std::string path = testing::TempDir() + "verify_options_test_model.py";
+  std::ofstream(path) << "";
+  return path;
+}
+
 /// A text that gives the field another value than its default.
 std::string TextFor(const FieldOfCase& field) {
   static const std::map<std::string, std::string> by_hand = {
       {"subject", "job.py"},           {"model/checkpoint", "dir"},
-      {"model/adapter", "adapter"},    {"model/factory", "/proc/self/exe:make"},
+      {"model/adapter", "adapter"},    {"model/factory", ModelFile() + ":make"},
       {"model/lora", "8:all-linear"},  {"mesh", "2x2"},
       {"resume_mesh", "tp=2"},         {"options", "name=value"},
       {"faults", "rank/kill@0@built"}, {"deadline_ms", "1.5"}};
