@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <set>
 
-#include "src/digest/digest.h"
 #include "verify/audit/beside.h"
 #include "verify/audit/reading.h"
 #include "verify/formats/stored.h"
@@ -83,13 +82,6 @@ void HoldCopies(const StoredCheckpoint& checkpoint, const std::vector<size_t>& c
   result.tensors.resize(first);
 }
 
-Digest DigestOf(const std::string& text) {
-  sp_summary sum = {};
-  const sp_run run{0, text.size(), 1, 0, text.data(), 0};
-  sp_digest_runs(&sum, &run, 1, SP_NO_FLOAT);
-  return Digest(sum.digest);
-}
-
 }  // namespace
 
 Result<AuditResult> Audit(const std::string& path, AuditSums sums) {
@@ -101,19 +93,7 @@ Result<AuditResult> Audit(const std::string& path, AuditSums sums) {
   result.unjudged = checkpoint.unjudged;
   const std::vector<size_t> copy_of = TakeCopiesApart(checkpoint);
   sums.digests |= !copy_of.empty();
-  for (const formats::StoredFile& file : checkpoint.files)
-    result.files.push_back({file.name, file.bytes, {}});
-  for (const StoredTensor& tensor : checkpoint.tensors) {
-    result.tensors.push_back({.name = tensor.name,
-                              .dtype = tensor.dtype,
-                              .shape = tensor.shape,
-                              .chunks = tensor.chunks.size(),
-                              .elements = tensor.Elements(),
-                              .bytes = tensor.Bytes()});
-  }
-  for (const formats::StoredValue& value : checkpoint.values) {
-    result.values.push_back({value.name, value.text, DigestOf(value.text)});
-  }
+  Describe(checkpoint, result);
   ReadAll(checkpoint, sums, result);
   HoldCopies(checkpoint, copy_of, result);
   for (const AuditedTensor& tensor : result.tensors) result.bytes += tensor.bytes;

@@ -41,20 +41,7 @@ bool IsZip(const std::string& path) {
 FileBeside ReadOne(const std::string& name, const StoredCheckpoint& stored, AuditSums sums,
                    std::vector<std::string>& damage) {
   AuditResult read;
-  for (const formats::StoredFile& file : stored.files) {
-    read.files.push_back({file.name, file.bytes, {}});
-  }
-  for (const formats::StoredTensor& tensor : stored.tensors) {
-    read.tensors.push_back({.name = tensor.name,
-                            .dtype = tensor.dtype,
-                            .shape = tensor.shape,
-                            .chunks = tensor.chunks.size(),
-                            .elements = tensor.Elements(),
-                            .bytes = tensor.Bytes()});
-  }
-  for (const formats::StoredValue& value : stored.values) {
-    read.values.push_back({value.name, value.text, {}});
-  }
+  Describe(stored, read);
   ReadAll(stored, sums, read);
   std::move(read.damage.begin(), read.damage.end(), std::back_inserter(damage));
   return {name, std::move(read.tensors), std::move(read.values)};

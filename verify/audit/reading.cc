@@ -287,6 +287,29 @@ class Reading {
 
 }  // namespace
 
+Digest DigestOf(const std::string& text) {
+  sp_summary sum = {};
+  const sp_run run{0, text.size(), 1, 0, text.data(), 0};
+  sp_digest_runs(&sum, &run, 1, SP_NO_FLOAT);
+  return Digest(sum.digest);
+}
+
+void Describe(const StoredCheckpoint& checkpoint, AuditResult& result) {
+  for (const formats::StoredFile& file : checkpoint.files)
+    result.files.push_back({file.name, file.bytes, {}});
+  for (const StoredTensor& tensor : checkpoint.tensors) {
+    result.tensors.push_back({.name = tensor.name,
+                              .dtype = tensor.dtype,
+                              .shape = tensor.shape,
+                              .chunks = tensor.chunks.size(),
+                              .elements = tensor.Elements(),
+                              .bytes = tensor.Bytes()});
+  }
+  for (const formats::StoredValue& value : checkpoint.values) {
+    result.values.push_back({value.name, value.text, DigestOf(value.text)});
+  }
+}
+
 void ReadAll(const StoredCheckpoint& checkpoint, AuditSums sums, AuditResult& result) {
   std::vector<Piece> pieces = PiecesOf(checkpoint);
   const std::vector<Gap> gaps = CoverFiles(checkpoint, pieces);

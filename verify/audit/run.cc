@@ -9,8 +9,8 @@
 #include <map>
 #include <regex>
 
-#include "src/digest/digest.h"
 #include "verify/audit/counter.h"
+#include "verify/audit/reading.h"
 #include "verify/compare/amounts.h"
 #include "verify/oracle/quote.h"
 
@@ -77,24 +77,15 @@ uint64_t CountChanged(const std::map<std::string, std::string>& before,
   return changed;
 }
 
-/// A name without its numbers: steps of one series have one.
-std::string SeriesNameOf(const std::string& name) {
-  std::string out;
-  for (const char c : name) {
-    if (c < '0' || c > '9') out += c;
-  }
-  return out;
-}
-
 /// Whether two checkpoints say that they are of different steps.
 bool AreDifferentSteps(const RunStep& a, const RunStep& b) {
   if (!a.counter.empty() && !b.counter.empty()) {
     if (a.counter != b.counter) return true;
     // The same counter under names of two kinds is one step under two names: "best" and "step-90".
-    return SeriesNameOf(a.name) == SeriesNameOf(b.name) && a.step != b.step;
+    return WithoutNumbers(a.name) == WithoutNumbers(b.name) && a.step != b.step;
   }
   return !a.step.empty() && !b.step.empty() && a.step != b.step &&
-         SeriesNameOf(a.name) == SeriesNameOf(b.name);
+         WithoutNumbers(a.name) == WithoutNumbers(b.name);
 }
 
 class RunReader {
@@ -129,8 +120,8 @@ class RunReader {
     if (const auto named = StepOf(fs::path(step.name).stem().string())) step.step = named->second;
     const size_t first = index < kNeighbours ? 0 : index - kNeighbours;
     const size_t last = std::min(paths.size(), index + kNeighbours + 1);
-    step.lacks = LackingOf(step.path, {paths.begin() + static_cast<ptrdiff_t>(first),
-                                       paths.begin() + static_cast<ptrdiff_t>(last)});
+    step.lacks = files_.LackingOf(step.path, {paths.begin() + static_cast<ptrdiff_t>(first),
+                                              paths.begin() + static_cast<ptrdiff_t>(last)});
     const auto audited = Audit(step.path);
     if (!audited.ok()) {
       step.damage.push_back(audited.error().message);
@@ -156,10 +147,7 @@ class RunReader {
       if (digests.empty()) return;
       std::string all = what;
       for (const auto& [name, digest] : digests) all += name + '\n' + digest + '\n';
-      sp_summary sum = {};
-      const sp_run run{0, all.size(), 1, 0, all.data(), 0};
-      sp_digest_runs(&sum, &run, 1, SP_NO_FLOAT);
-      const auto [seen, is_new] = seen_.emplace(Digest(sum.digest).Hex(), result_.steps.size());
+      const auto [seen, is_new] = seen_.emplace(DigestOf(all).Hex(), result_.steps.size());
       if (is_new || !AreDifferentSteps(result_.steps[seen->second], step)) return;
       const RunStep& earlier = result_.steps[seen->second];
       step.same_as = earlier.name;
@@ -174,7 +162,7 @@ class RunReader {
 
   /// A step that has another model than the one before it in its series.
   void CheckShapes(const RunStep& step, const Content& content) {
-    if (SeriesNameOf(step.name) != SeriesNameOf(result_.steps.back().name)) return;
+    if (WithoutNumbers(step.name) != WithoutNumbers(result_.steps.back().name)) return;
     std::vector<std::string> differ;
     for (const auto& [name, shape] : before_.shapes) {
       const auto found = content.shapes.find(name);
@@ -200,12 +188,12 @@ class RunReader {
     for (const RunStep& step : result_.steps) {
       if (step.counter.empty() || step.step.empty()) continue;
       if (!agrees(step))
-        ++differing[SeriesNameOf(step.name)];
+        ++differing[WithoutNumbers(step.name)];
       else if (step.counter != "0")
-        ++agreeing[SeriesNameOf(step.name)];
+        ++agreeing[WithoutNumbers(step.name)];
     }
     for (const RunStep& step : result_.steps) {
-      const std::string series = SeriesNameOf(step.name);
+      const std::string series = WithoutNumbers(step.name);
       const bool is_judged = !step.counter.empty() && !step.step.empty() && agreeing[series] > 0 &&
                              agreeing[series] >= differing[series];
       if (!is_judged || agrees(step)) continue;
@@ -217,6 +205,7 @@ class RunReader {
   const std::string& root_;
   const std::vector<std::string>& allow_same_;
   RunAuditResult result_;
+  RunFiles files_;
   Content before_;
   std::map<std::string, size_t> seen_;  ///< of what was digested, the first step that has it
 };

@@ -2,7 +2,9 @@
 // from, and whether the steps between them changed anything.
 #pragma once
 
+#include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,9 +49,25 @@ bool IsRun(const std::string& directory);
 Result<RunAuditResult> AuditRun(const std::string& root,
                                 const std::vector<std::string>& allow_same);
 
-/// Files that a job resumes from and that most of the other checkpoints in `paths` have. Files of
-/// ranks are missing if some of a set are, not if the whole run went on with fewer ranks.
-std::vector<std::string> LackingOf(const std::string& path, const std::vector<std::string>& paths);
+/// A name with its numbers taken out, as "rng_state_#.pth": steps of one series have one, and files
+/// of one set.
+std::string WithoutNumbers(const std::string& name);
+
+/// The files of a run's checkpoints, each listed once.
+class RunFiles {
+ public:
+  /// Files that a job resumes from and that most of the other checkpoints in `paths` have. Files of
+  /// ranks are missing if some of a set are, not if the whole run went on with fewer ranks.
+  std::vector<std::string> LackingOf(const std::string& path,
+                                     const std::vector<std::string>& paths);
+
+ private:
+  /// By its name without numbers, the names of the files in a step that a job resumes from.
+  using Roles = std::map<std::string, std::set<std::string>>;
+  const Roles& RolesOf(const std::string& path);
+
+  std::map<std::string, Roles> known_;  ///< by the step's path
+};
 
 /// What files in `root` say of the run that is not so: a pointer to a step that is not there, or
 /// not the newest; a file of a job's state that lies beside the steps and is of one of them alone.

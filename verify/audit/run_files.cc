@@ -25,7 +25,17 @@ constexpr size_t kFilesMax = 100'000;
 constexpr uint64_t kPointerBytesMax = 4096;
 constexpr size_t kSiblingsMax = 8;  // that a step is held against: its neighbours
 
-/// A name with its numbers taken out: "rng_state_#.pth".
+/// The first line of a file; empty if it cannot be read.
+std::string LineOf(const std::string& path) {
+  const auto text = oracle::ReadWholeFile(path, kPointerBytesMax);
+  if (!text.ok()) return "";
+  std::string line = text.value().substr(0, text.value().find('\n'));
+  while (!line.empty() && (line.back() == ' ' || line.back() == '\r')) line.pop_back();
+  return line;
+}
+
+}  // namespace
+
 std::string WithoutNumbers(const std::string& name) {
   std::string out;
   for (const char c : name) {
@@ -38,9 +48,10 @@ std::string WithoutNumbers(const std::string& name) {
   return out;
 }
 
-/// By its name without numbers, the names of the files in a step that a job resumes from.
-std::map<std::string, std::set<std::string>> RolesOf(const std::string& path) {
-  std::map<std::string, std::set<std::string>> roles;
+const RunFiles::Roles& RunFiles::RolesOf(const std::string& path) {
+  const auto [known, is_new] = known_.try_emplace(path);
+  Roles& roles = known->second;
+  if (!is_new) return roles;
   std::error_code error;
   size_t count = 0;
   fs::recursive_directory_iterator it(path, error);
@@ -55,25 +66,15 @@ std::map<std::string, std::set<std::string>> RolesOf(const std::string& path) {
   return roles;
 }
 
-/// The first line of a file; empty if it cannot be read.
-std::string LineOf(const std::string& path) {
-  const auto text = oracle::ReadWholeFile(path, kPointerBytesMax);
-  if (!text.ok()) return "";
-  std::string line = text.value().substr(0, text.value().find('\n'));
-  while (!line.empty() && (line.back() == ' ' || line.back() == '\r')) line.pop_back();
-  return line;
-}
-
-}  // namespace
-
-std::vector<std::string> LackingOf(const std::string& path, const std::vector<std::string>& paths) {
-  const auto own = RolesOf(path);
+std::vector<std::string> RunFiles::LackingOf(const std::string& path,
+                                             const std::vector<std::string>& paths) {
+  const Roles& own = RolesOf(path);
   std::map<std::string, std::vector<std::set<std::string>>> others;
   size_t count = 0;
   for (const std::string& other : paths) {
     std::error_code ignored;
     if (other == path || !fs::is_directory(other, ignored)) continue;
-    const auto roles = RolesOf(other);
+    const Roles& roles = RolesOf(other);
     if (roles.empty()) continue;  // the last of a run is often the model alone
     for (const auto& [role, names] : roles) others[role].push_back(names);
     if (++count == kSiblingsMax) break;

@@ -10,6 +10,7 @@
 #include "src/checkpoint/paths.h"
 #include "src/checkpoint/steps.h"
 #include "verify/audit/audit.h"
+#include "verify/audit/reading.h"
 #include "verify/evidence/line_file.h"
 #include "verify/oracle/oracle.h"
 
@@ -60,10 +61,7 @@ std::string ContentOf(const AuditResult& found) {
     text += tensor.name + '\0' + tensor.digest.Hex() + '\n';
   for (const AuditedValue& value : found.values)
     text += value.name + '\0' + value.digest.Hex() + '\n';
-  sp_summary sum{};
-  const sp_run run{0, text.size(), 1, 0, text.data(), 0};
-  sp_digest_runs(&sum, &run, 1, SP_NO_FLOAT);
-  return Digest(sum.digest).Hex();
+  return DigestOf(text).Hex();
 }
 
 /// Nothing, if nothing of a checkpoint is there.

@@ -3,13 +3,30 @@
 
 namespace shardproof {
 
+void AddOptimizerGroups(JsonText& out, const std::vector<OptimizerGroup>& groups) {
+  out.Begin("groups", '[');
+  for (const OptimizerGroup& group : groups) {
+    out.Begin('{').Add("options", group.options).Add("parameters", group.parameters).End('}');
+  }
+  out.End(']');
+}
+
+std::vector<OptimizerGroup> ParseOptimizerGroups(FieldReader& fields) {
+  std::vector<OptimizerGroup> groups;
+  ForEach(fields, "groups", [&](const JsonValue& value, const std::string& pointer) {
+    OptimizerGroup& group = groups.emplace_back();
+    FieldReader entry(value, pointer, fields.complaint());
+    entry.Required("options", group.options);
+    entry.Required("parameters", group.parameters);
+    entry.Finish();
+  });
+  return groups;
+}
+
 std::string OptimizerLine(const OptimizerRecord& r) {
   JsonText line = Record("optimizer");
-  line.Begin("groups", '[');
-  for (const OptimizerGroup& group : r.groups) {
-    line.Begin('{').Add("options", group.options).Add("parameters", group.parameters).End('}');
-  }
-  line.End(']').Begin("strangers", '[');
+  AddOptimizerGroups(line, r.groups);
+  line.Begin("strangers", '[');
   for (const Stranger& one : r.strangers) {
     line.Begin('{').Add("group", one.group).Add("index", one.index).Add("was", one.was);
     line.Add("shape", one.shape).End('}');
@@ -19,14 +36,7 @@ std::string OptimizerLine(const OptimizerRecord& r) {
 
 OptimizerRecord ParseOptimizer(FieldReader& fields) {
   OptimizerRecord r;
-  ForEach(fields, "groups", [&](const JsonValue& value, const std::string& pointer) {
-    OptimizerGroup group;
-    FieldReader entry(value, pointer, fields.complaint());
-    entry.Required("options", group.options);
-    entry.Required("parameters", group.parameters);
-    entry.Finish();
-    r.groups.push_back(std::move(group));
-  });
+  r.groups = ParseOptimizerGroups(fields);
   ForEach(fields, "strangers", [&](const JsonValue& value, const std::string& pointer) {
     Stranger stranger;
     FieldReader entry(value, pointer, fields.complaint());

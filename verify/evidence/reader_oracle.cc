@@ -176,11 +176,9 @@ void AddTwin(JsonText& out, const TwinOracle& twin) {
   out.End(']').Add("unheld", twin.unheld);
   AddFileTensors(out, "expected", twin.values);
   out.Add("missing", twin.keys.missing).Add("unexpected", twin.keys.unexpected);
-  out.Add("used_attributes", twin.used_attributes).Begin("groups", '[');
-  for (const OptimizerGroup& group : twin.groups) {
-    out.Begin('{').Add("options", group.options).Add("parameters", group.parameters).End('}');
-  }
-  out.End(']').End('}');
+  out.Add("used_attributes", twin.used_attributes);
+  AddOptimizerGroups(out, twin.groups);
+  out.End('}');
 }
 
 TwinOracle ParseTwinOracle(const JsonValue& value, const std::string& pointer,
@@ -203,13 +201,7 @@ TwinOracle ParseTwinOracle(const JsonValue& value, const std::string& pointer,
   fields.Required("missing", twin.keys.missing);
   fields.Required("unexpected", twin.keys.unexpected);
   fields.Required("used_attributes", twin.used_attributes);
-  ForEach(fields, "groups", [&](const JsonValue& element, const std::string& at) {
-    OptimizerGroup& group = twin.groups.emplace_back();
-    FieldReader of_group(element, at, complaint);
-    of_group.Required("options", group.options);
-    of_group.Required("parameters", group.parameters);
-    of_group.Finish();
-  });
+  twin.groups = ParseOptimizerGroups(fields);
   fields.Finish();
   return twin;
 }

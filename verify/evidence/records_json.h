@@ -61,6 +61,8 @@ StepsRecord ParseSteps(FieldReader& fields);
 HeldRecord ParseHeld(FieldReader& fields);
 
 /// Parts that oracle.json shares with the streams.
+void AddOptimizerGroups(JsonText& out, const std::vector<OptimizerGroup>& groups);
+std::vector<OptimizerGroup> ParseOptimizerGroups(FieldReader& fields);
 void AddBlocks(JsonText& out, const BlockDigests& blocks);
 void ParseBlocks(FieldReader& fields, BlockDigests& blocks);
 void AddBytes(JsonText& out, const std::vector<ByteRange>& ranges);

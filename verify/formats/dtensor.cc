@@ -118,12 +118,10 @@ Status AddNumbers(const PickleValue& value, std::vector<int64_t>& numbers, int d
   return Ok();
 }
 
-/// One dim of a layout: the product of the numbers of its `shape`.
-Result<int64_t> SizeOf(const PickleValue& layout) {
-  const PickleValue* shape = Attribute(layout, "shape", 0);
-  if (shape == nullptr) return Wrong("a shape of a mesh's dim", Describe(layout));
+/// The ranks along one dim of a mesh, whose sizes may be several.
+Result<int64_t> ProductOf(const PickleValue& shape) {
   std::vector<int64_t> numbers;
-  SP_TRY(AddNumbers(*shape, numbers));
+  SP_TRY(AddNumbers(shape, numbers));
   int64_t size = 1;
   for (const int64_t number : numbers) {
     if (__builtin_mul_overflow(size, number, &size)) return Wrong("the size of a mesh", "more");
@@ -143,26 +141,19 @@ Result<std::vector<int64_t>> MeshSizes(const TorchArchive& archive, const Pickle
     if (!tensor) return Wrong("a DeviceMesh with a tensor of its ranks", Describe(*ranks));
     return tensor->shape;
   }
+  std::vector<const PickleValue*> dims;
   if (const PickleValue* axes = layout->At("axes"); axes != nullptr) {
     for (const PickleValue* axis : axes->items) {
-      SP_ASSIGN(const int64_t size, SizeOf(*axis));
-      sizes.push_back(size);
+      dims.push_back(Attribute(*axis, "shape", 0));
+      if (dims.back() == nullptr) return Wrong("a shape of a mesh's dim", Describe(*axis));
     }
-    return sizes;
+  } else {
+    const PickleValue* shape = Attribute(*layout, "shape", 0);
+    if (shape == nullptr) return Wrong("a mesh's layout", Describe(*layout));
+    dims = shape->Is(Kind::kInteger) ? std::vector{shape} : shape->items;
   }
-  const PickleValue* shape = Attribute(*layout, "shape", 0);
-  if (shape == nullptr) return Wrong("a mesh's layout", Describe(*layout));
-  if (shape->Is(Kind::kInteger)) {
-    SP_TRY(AddNumbers(*shape, sizes));
-    return sizes;
-  }
-  for (const PickleValue* dim : shape->items) {  // an axis of several is a tuple of its own
-    std::vector<int64_t> numbers;
-    SP_TRY(AddNumbers(*dim, numbers));
-    int64_t size = 1;
-    for (const int64_t number : numbers) {
-      if (__builtin_mul_overflow(size, number, &size)) return Wrong("the size of a mesh", "more");
-    }
+  for (const PickleValue* dim : dims) {
+    SP_ASSIGN(const int64_t size, ProductOf(*dim));
     sizes.push_back(size);
   }
   return sizes;

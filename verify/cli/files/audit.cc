@@ -105,8 +105,9 @@ int RunLatestGood(const AuditArguments& arguments) {
     fmt::print(stderr, "shardproof: {}: skipped, not checkpoints: {}\n", arguments.path,
                oracle::Printable(fmt::format("{}", fmt::join(others, ", "))));
   }
+  RunFiles files;
   for (const std::string& path : paths) {
-    const std::vector<std::string> lacks = LackingOf(path, paths);
+    const std::vector<std::string> lacks = files.LackingOf(path, paths);
     if (!lacks.empty()) {
       fmt::print(stderr, "shardproof: {}: cannot be resumed from: lacks {}, which others have\n",
                  path, oracle::Printable(fmt::format("{}", fmt::join(lacks, ", "))));

@@ -4,7 +4,7 @@ tensors that it steps, and, of stage 3, in the parameter itself. Nothing of it i
 import torch.distributed as dist
 
 from . import _layout
-from ._groups import Groups
+from ._groups import Groups, ranks_of
 from ._holding import Holding
 from ._layout import Placement
 from ._stretch import Stretch
@@ -42,7 +42,7 @@ def groups_of(optimizer):
 def _of_stage_1_2(optimizer):
     """Parameters are views of a flat tensor, of which each rank steps one part."""
     for number, flat in enumerate(optimizer.bit16_groups_flat):
-        ranks = _ranks_of(optimizer.real_dp_process_group[number])
+        ranks = ranks_of(optimizer.real_dp_process_group[number])
         part = flat.numel() // len(ranks)
         rank = dist.get_rank()
         first = ranks.index(rank) * part
@@ -61,7 +61,7 @@ def _of_stage_3(optimizer):
     for group in optimizer.fp16_groups:
         for parameter in group:
             number, at, part = optimizer.grad_position[optimizer.get_param_id(parameter)]
-            ranks = _ranks_of(parameter.ds_process_group)
+            ranks = ranks_of(parameter.ds_process_group)
             stretch = Stretch.of_flat(0, parameter.ds_numel, part, ranks, dist.get_rank())
             inner = optimizer.fp32_partitioned_groups_flat[number]
             state = _narrowed(optimizer, inner, at, stretch.end - stretch.begin)
@@ -86,7 +86,7 @@ def is_partitioned(tensor) -> bool:
 
 def lay_out(held: Holding, tensor, rank: int) -> Holding:
     """A partitioned parameter: a stretch of the flattened one, padded at the end."""
-    ranks = _ranks_of(tensor.ds_process_group)
+    ranks = ranks_of(tensor.ds_process_group)
     held.shape = tuple(tensor.ds_shape)
     part, index = tensor.ds_tensor.ds_numel, ranks.index(rank)
     first = min(index * part, tensor.ds_numel)
@@ -100,7 +100,3 @@ def lay_out(held: Holding, tensor, rank: int) -> Holding:
     else:
         held.local = tensor.ds_tensor.detach().reshape(-1)[: last - first]
     return held
-
-
-def _ranks_of(group) -> tuple[int, ...]:
-    return tuple(dist.get_process_group_ranks(group))

@@ -4,8 +4,8 @@ optimizer keeps on which rank. Nothing of it is imported here: who uses it has d
 import sys
 
 import torch.distributed as dist
-from torch import nn
 
+from ._groups import ranks_of
 from ._stretch import Stretch
 
 _GROUPS = "megatron.core.parallel_state"
@@ -20,10 +20,6 @@ _EXPERT_AXES = {
     "tp": ("get_expert_tensor_parallel_group", {}),
     "dp": ("get_expert_data_parallel_group", {}),
 }
-
-
-def is_of_megatron(module: nn.Module) -> bool:
-    return any(cls.__module__.split(".")[0] == "megatron" for cls in type(module).__mro__)
 
 
 def axes() -> tuple[dict, dict]:
@@ -52,7 +48,7 @@ def is_distributed(optimizer) -> bool:
 
 def stretches_of(optimizer):
     """Yields (parameter, its state, Stretch) for each parameter of which this rank has state."""
-    ranks = _ranks_of(optimizer.data_parallel_group)
+    ranks = ranks_of(optimizer.data_parallel_group)
     for parameter, (group, place) in optimizer.model_param_group_index_map.items():
         inner = optimizer.optimizer.param_groups[group]["params"][place]
         stretch = _stretch_of(parameter, optimizer.buffers, ranks)
@@ -71,10 +67,6 @@ def groups_of(optimizer):
     every = [each for buffer in optimizer.buffers for each in buffer.param_index_map]
     rest = [each for each in every if each not in optimizer.model_param_group_index_map]
     return [*own, ({}, rest)] if rest else own
-
-
-def _ranks_of(group) -> tuple[int, ...]:
-    return tuple(dist.get_process_group_ranks(group))
 
 
 def _stretch_of(parameter, buffers, ranks) -> Stretch | None:

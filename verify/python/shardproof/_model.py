@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from . import _fsdp1, _fsdp2, _megatron
 from ._groups import Statement
 from ._holding import Holding
-from ._names import canonical_name, is_added
+from ._names import canonical_name, is_added, is_of
 from ._tensor import DTensor, holdings
 
 # In the name of a buffer: Megatron-LM and torchtitan count in it what a rank's own batches brought.
@@ -42,7 +42,7 @@ def read(model, said: Statement | None = None) -> Model:
     """Every parameter and buffer under each of its names."""
     said = said or Statement()
     chunks = chunks_of(model)
-    if any(_megatron.is_of_megatron(module) for chunk in chunks for module in chunk.modules()):
+    if any(is_of(module, {"megatron"}) for chunk in chunks for module in chunk.modules()):
         said.take(*_megatron.axes())
     shards = {key: each for chunk in chunks for key, each in _fsdp2.shards_of(chunk).items()}
     default = _ranks_of(chunks, shards)

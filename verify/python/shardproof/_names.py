@@ -11,7 +11,6 @@ TRANSPARENT = {"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"
 _PACKAGES = {"megatron", "deepspeed"}
 # Classes whose child `module` is all that they are about. By name: most are not installed.
 _AROUND_A_MODULE = {"DataParallel", "DeepSpeedEngine", "Float16Module", "MegatronFSDP"}
-_PEFT = "peft."
 
 
 def without_wrappers(name: str, wrappers=frozenset(TRANSPARENT)) -> str:
@@ -37,14 +36,15 @@ def _number_of(outer, module, inner, part) -> str:
     if not isinstance(module, nn.ModuleList):
         return ""
     number = getattr(inner, "layer_number", None)
-    if type(number) is int and _is_of(inner, {"megatron"}):
+    if type(number) is int and is_of(inner, {"megatron"}):
         return str(number - 1)
-    if _is_of(outer, {"megatron"}) and hasattr(outer, "ep_group"):
+    if is_of(outer, {"megatron"}) and hasattr(outer, "ep_group"):
         return str(outer.ep_group.rank() * outer.num_local_experts + int(part))
     return ""
 
 
-def _is_of(module, packages) -> bool:
+def is_of(module, packages) -> bool:
+    """Whether its class, or one that it is made from, is of one of these packages."""
     return any(cls.__module__.split(".")[0] in packages for cls in type(module).__mro__)
 
 
@@ -55,22 +55,18 @@ def _is_wrapping(module, part: str) -> bool:
     if part == "module":
         is_ddp = isinstance(module, nn.parallel.DistributedDataParallel)
         is_named = any(each.__name__ in _AROUND_A_MODULE for each in type(module).__mro__)
-        return is_ddp or is_named or _is_of(module, _PACKAGES)
+        return is_ddp or is_named or is_of(module, _PACKAGES)
     if part in ("base_model", "model", "base_layer"):
         # PeftModel.base_model is a tuner, whose `model` is the model; tuners wrap layers too.
-        return _is_of_peft(module)
+        return is_of(module, {"peft"})
     return False
-
-
-def _is_of_peft(module) -> bool:
-    return any(each.__module__.startswith(_PEFT) for each in type(module).__mro__)
 
 
 def is_added(model: nn.Module, prefix: str) -> bool:
     """Whether the module at `prefix` belongs to an adapter that PEFT has put into the model."""
     module = model
     for part in prefix.split(".") if prefix else []:
-        if _is_of_peft(module) and not _is_wrapping(module, part):
+        if is_of(module, {"peft"}) and not _is_wrapping(module, part):
             kinds = (*getattr(module, "adapter_layer_names", ()), "modules_to_save")
             if part in kinds:
                 return True
