@@ -329,6 +329,8 @@ class SealsKept(CommandTest):
 
         write_safetensors(self.dir / "model.safetensors", {"a": f32([2])})
         torch.save({}, self.dir / "optimizer.pt")
+        (self.dir / "old.pt").write_bytes(b"\x80\x02}.")  # of torch before 1.6
         done = self.shardproof("audit", ".")
         self.assert_exit(done, 0)
-        self.assertIn("not read, not part of the checkpoint: optimizer.pt", done.out)
+        self.assertIn("not read, not part of the checkpoint: old.pt\n", done.out)
+        self.assertIn("read too, not part of the model: optimizer.pt (0 tensors", done.out)
