@@ -1,8 +1,9 @@
 // loading.ties_kept: tied tensors stay tied, nothing else shares memory, and a tie is saved once.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
-#include <set>
+#include <optional>
 
 #include "verify/verdict/expectation.h"
 #include "verify/verdict/scope.h"
@@ -18,9 +19,11 @@ bool SharesStorage(const TensorDescriptor& a, const TensorDescriptor& b) {
          a.identity == b.identity;
 }
 
-void CheckTied(const Evidence& evidence, const RankEvidence& rank, const std::string& stage,
+using Ties = std::vector<std::vector<std::string>>;
+
+void CheckTied(const Ties& ties, const RankEvidence& rank, const std::string& stage,
                FindingsByRank& findings, Judgement& judgement) {
-  for (const std::vector<std::string>& group : evidence.oracle.ties) {
+  for (const std::vector<std::string>& group : ties) {
     const TensorDescriptor* first = FindTensor(rank, stage, group[0]).descriptor;
     for (size_t i = 1; i < group.size(); ++i) {
       const TensorDescriptor* other = FindTensor(rank, stage, group[i]).descriptor;
@@ -40,7 +43,7 @@ void CheckTied(const Evidence& evidence, const RankEvidence& rank, const std::st
 }
 
 /// Every set of names that share storage must lie within one expected tie.
-void CheckOthers(const Evidence& evidence, const RankEvidence& rank, const std::string& stage,
+void CheckOthers(const Ties& ties, const RankEvidence& rank, const std::string& stage,
                  FindingsByRank& findings, Judgement& judgement) {
   std::map<int64_t, std::vector<std::string>> aliases;
   for (const auto& [name, state] : rank.Stage(stage)->tensors) {
@@ -51,10 +54,12 @@ void CheckOthers(const Evidence& evidence, const RankEvidence& rank, const std::
     }
   }
   for (const auto& [number, names] : aliases) {
-    const std::vector<std::string> tied = TieGroup(evidence.oracle, names[0]);
-    const std::set<std::string> allowed(tied.begin(), tied.end());
+    const auto tied = std::find_if(ties.begin(), ties.end(), [&](const auto& group) {
+      return std::count(group.begin(), group.end(), names[0]) > 0;
+    });
     for (const std::string& name : names) {
-      if (allowed.contains(name)) continue;
+      if (name == names[0]) continue;
+      if (tied != ties.end() && std::count(tied->begin(), tied->end(), name) > 0) continue;
       findings.Add(name, "aliased",
                    fmt::format("it shares memory with {}, and the two are not tied", names[0]),
                    {rank.rank}, {.other = names[0]});
@@ -83,33 +88,44 @@ void CheckSaved(const Evidence& evidence, Judgement& judgement) {
   }
 }
 
-void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std::string& stage,
+void CheckStage(const Ties& ties, const PhaseEvidence& phase, const std::string& stage,
                 Judgement& judgement) {
   FindingsByRank findings(phase, stage);
   for (const RankEvidence& rank : phase.ranks) {
     if (rank.Stage(stage) == nullptr) continue;
-    CheckTied(evidence, rank, stage, findings, judgement);
-    CheckOthers(evidence, rank, stage, findings, judgement);
+    CheckTied(ties, rank, stage, findings, judgement);
+    CheckOthers(ties, rank, stage, findings, judgement);
   }
   findings.Report(judgement);
+}
+
+/// What is known of the model; of one that nobody knows what its ranks say themselves, if there are
+/// several to hold against each other.
+std::optional<Ties> KnownTies(const Evidence& evidence) {
+  if (!evidence.oracle.declared.empty()) return evidence.oracle.ties;
+  const PhaseEvidence* phase = evidence.Phase(Phase::kValues);
+  if (phase == nullptr || phase->ranks.size() < 2) return {};
+  return TiesOfJob(*phase);
 }
 
 /// On every rank at `ready` and `restored`, and at every stage of training, the sets of names
 /// that share storage are exactly the ties of the model; each tie has one entry in a saved
 /// checkpoint.
 void Check(const Evidence& evidence, Judgement& judgement) {
-  if (evidence.oracle.declared.empty()) {
+  const std::optional<Ties> known = KnownTies(evidence);
+  if (!known) {
     judgement.Inconclusive("nobody says which tensors of the model are tied");
     return;
   }
+  const Ties& ties = *known;
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     for (const std::string& stage : FinalStages(*phase, judgement)) {
-      CheckStage(evidence, *phase, stage, judgement);
+      CheckStage(ties, *phase, stage, judgement);
     }
   }
   for (const PhaseEvidence* phase : TrainPhases(evidence)) {
     for (const std::string& stage : TrainStages(*phase, "model", judgement)) {
-      CheckStage(evidence, *phase, stage, judgement);
+      CheckStage(ties, *phase, stage, judgement);
     }
   }
   CheckSaved(evidence, judgement);

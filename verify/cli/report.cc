@@ -17,12 +17,10 @@
 #include "verify/oracle/twin.h"
 #include "verify/process/program.h"
 #include "verify/process/scratch_directory.h"
-#include "verify/verdict/expectation.h"
 
 namespace shardproof {
 namespace {
 
-/// What shardproof.observe writes in place of a path when it was given none.
 constexpr auto kBundleDeadline = std::chrono::minutes(10);
 
 /// What the files say of the model that was observed, and its plain twin, built in the environment
@@ -59,9 +57,6 @@ Result<Evidence> EvidenceOf(const std::string& path, const ExecuteOptions& optio
         checkpoint == kNoCheckpoint
             ? "the job named no checkpoint: shardproof.observe takes checkpoint=DIR"
             : fmt::format("checkpoint {}: expected a directory, found none", checkpoint);
-    if (const PhaseEvidence* phase = evidence.Phase(Phase::kValues)) {
-      evidence.oracle.ties = TiesOfJob(*phase);
-    }
     return evidence;
   }
   SP_ASSIGN(evidence.oracle, ConsultAbout(evidence.test_case, options));

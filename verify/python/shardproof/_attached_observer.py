@@ -87,7 +87,7 @@ class AttachedObserver(Observer):
 
     def record_state_dict(self, stage, step, parts):
         """parts: (what the model holds, what this rank has of it in a state dict)."""
-        held = [dataclasses.replace(own, local=part, owner=part) for own, part in parts]
+        held = [dataclasses.replace(own, local=part, owner=part, home=None) for own, part in parts]
         self._writer.begin_stage(stage, step, "state_dict")
         self._observe_tensors(stage, step, held, None)
         self._writer.end_stage()

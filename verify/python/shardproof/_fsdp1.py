@@ -99,7 +99,7 @@ def _hold(model, prefix, module, flat: Flat):
             runs, local = _layout.flat_runs(0, math.prod(shape)), local.view(shape)
         by_name[(info.module, info.param_name)] = flat.held[name] = Holding(
             name=name, kind="parameter", dtype=parameter.dtype, shape=tuple(shape), local=local,
-            runs=runs, owner=tensor, groups=groups, requires_grad=tensor.requires_grad,
+            runs=runs, owner=tensor, home=info.module, groups=groups, requires_grad=tensor.requires_grad,
             placements=placements, coordinates=coordinates, mesh_shape=sizes,
             is_meta=parameter.is_meta, attributes=attributes_of(tensor),
         )  # fmt: skip
@@ -111,7 +111,7 @@ def _hold(model, prefix, module, flat: Flat):
         inner = f"{prefix}.{info.module_name}" if info.module_name else prefix
         name = canonical_name(model, inner.strip("."), info.param_name)
         first = by_name[(info.prim_module, info.prim_param_name)]
-        flat.held[name] = dataclasses.replace(first, name=name)
+        flat.held[name] = dataclasses.replace(first, name=name, home=info.module)
 
 
 def parts_of_state(parts: list[Part], key: str, value: torch.Tensor, rank: int) -> list[Holding]:

@@ -29,6 +29,7 @@ class Holding:
     local: torch.Tensor | None
     runs: list[Run]
     owner: object
+    home: torch.nn.Module | None = None  # the module whose tensor it is
     groups: Groups | None = None
     persistent: bool = True
     requires_grad: bool = False

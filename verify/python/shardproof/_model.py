@@ -82,6 +82,7 @@ def _of_chunk(model, flat, shards, said, default) -> dict[str, Holding]:
             full = canonical_name(model, prefix, name)
             for held in holdings(full, kind, tensor, said, persistent, default):
                 counts = has_seen_batches or _OF_BATCHES in name
+                held.home = module
                 held.drifts = kind == "buffer" and counts
                 held.also = is_of_adapter
                 found[held.name] = held

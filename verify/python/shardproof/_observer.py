@@ -9,7 +9,7 @@ from ._evidence import Place, Writer
 from ._groups import Statement, alone
 from ._holding import alias_groups, bytes_of
 from ._moved import Moved
-from ._seen import Seen
+from ._seen import Identities
 from ._steps import Steps
 
 _SAID = {"group", "groups", "mesh", "layout", "finite"}
@@ -52,12 +52,10 @@ class Observer:
         self._captures = captures
         self._on_stage = None
         self._on_observed = None
-        self._identities: dict[int, tuple[int, Seen]] = {}
-        self._objects = 0  # that were given a number
+        self._identities = Identities()
         self._memory = None
         self._optimizers: list[weakref.ref] = []
         self.stage = "start"
-        self._name_of: dict[int, str] = {}  # of an owner's identity: the first name that it had
         self.own_bytes = 0
         self.steps = Steps()
         self.moved = Moved(writer, self.steps)
@@ -107,6 +105,7 @@ class Observer:
                 held = [known for each in self._optimizers if (known := each()) is not None]
                 self._memory.record(stage, step, tensors, held)
             self.own_bytes = 0
+            self._identities.look_at(tensors)
             self._writer.begin_stage(stage, step)
             self._observe_tensors(stage, step, tensors, content)
             if self._mode == "values":
@@ -175,7 +174,7 @@ class Observer:
             for index, parameter in enumerate(held_by_it):
                 names += [held.name for held in owners.get(id(parameter), [])]
                 if id(parameter) not in owners:
-                    was = self._name_of.get(self._identity(parameter), "")
+                    was = self._identities.name_of(parameter)
                     strangers.append({"group": number, "index": index, "was": was,
                                       "shape": list(parameter.shape)})  # fmt: skip
             groups.append({"options": options, "parameters": names})
@@ -207,8 +206,9 @@ class Observer:
             "placements": [_placement_record(placement) for placement in held.placements],
             "groups": self._groups_record(held),
             "owned": [_run_record(run) for run in held.runs],
-            "identity": self._named_identity(held),
         }
+        if held.home is not None:
+            out["identity"] = self._identities.number_of(held)
         if held.placements and (mesh := self._own_mesh(held)):
             out["mesh"] = self._writer.mesh(mesh, held.coordinates)
         if local is not None:
@@ -241,21 +241,6 @@ class Observer:
         if held.unique:
             record["named_once"] = True
         return self._writer.groups(**record)
-
-    def _identity(self, owner) -> int:
-        """A number for the object, which is not kept: another one that is given its id later has
-        another number."""
-        number, known = self._identities.get(id(owner), (None, None))
-        if known is None or not known.is_of(owner):
-            number = self._objects
-            self._objects += 1
-            self._identities[id(owner)] = (number, Seen(owner))
-        return number
-
-    def _named_identity(self, held) -> int:
-        identity = self._identity(held.owner)
-        self._name_of.setdefault(identity, held.name)
-        return identity
 
     def _state(self, held, stage, content) -> dict:
         meaning = content(held.name) if callable(content) else content

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from shardproof._observer import Observer
-from shardproof._seen import Seen
+from shardproof import _model
+from shardproof._seen import Identities, Seen
 from shardproof._steps import Steps
 
 
@@ -21,6 +21,26 @@ def test_it_is_known_again_until_it_is_gone():
     assert seen.is_gone()
 
 
+def _numbers(identities, model):
+    tensors = _model.tensors_of(model)
+    identities.look_at(tensors)
+    return sorted(identities.number_of(held) for held in tensors)
+
+
+def test_values_in_new_memory_are_of_the_same_object():
+    identities, model = Identities(), nn.Linear(3, 2)
+    before = _numbers(identities, model)
+    for each in model.parameters():
+        each.data = torch.zeros_like(each)
+    assert _numbers(identities, model) == before
+
+
+def test_a_model_built_where_one_was_freed_has_objects_of_its_own():
+    identities = Identities()
+    for number in range(20):
+        assert _numbers(identities, nn.Linear(3, 2)) == [2 * number, 2 * number + 1]
+
+
 @pytest.mark.parametrize("swap", [False, True])
 def test_a_model_that_was_observed_is_converted_as_before(swap, monkeypatch):
     """Module.to() swaps the tensors of DTensors, and of all where a job asks for it."""
@@ -29,14 +49,13 @@ def test_a_model_that_was_observed_is_converted_as_before(swap, monkeypatch):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     steps = Steps()
     steps.looked_at([optimizer])
-    observer = Observer.__new__(Observer)
-    observer._identities, observer._objects = {}, 0
+    identities = Identities()
     model(torch.ones(1, 3)).sum().backward()
     optimizer.step()
     steps.stepped(optimizer)
     former = {id(each): Seen(each) for each in model.parameters()}
-    numbers = [observer._identity(each) for each in model.parameters()]
-    assert numbers == [observer._identity(each) for each in model.parameters()] == [0, 1]
+    assert _numbers(identities, model) == _numbers(identities, model) == [0, 1]
     model.to(torch.float64)
     assert model.weight.dtype == torch.float64
+    assert _numbers(identities, model) == [0, 1]
     assert len(former) == 2
