@@ -125,13 +125,6 @@ class Sound(Examples):
         self.assertNotIn("saved3.state_dict", self.stages(rank=1))
         self.assertIn("restored", self.stages(rank=1))
 
-    def test_saves_of_averages_and_of_parts(self):
-        for kind in ("average", "part"):
-            with self.subTest(kind):
-                shutil.rmtree(self.dir / "shardproof-evidence", ignore_errors=True)
-                self.assert_silent(self.assert_as_alone(HERE / "attached_job.py", kind))
-                self.assertNotIn("saved3.state_dict", self.stages())
-
     def test_spawned_ranks(self):
         job = (HERE / "attached_job.py", "none", "spawn")
         self.assert_silent(self.assert_as_alone(*job, launcher=()))
@@ -141,6 +134,18 @@ class Sound(Examples):
         self.assert_silent(self.assert_as_alone(HERE / "attached_trainer.py", "trainer"))
         self.assertIn("stepped1", self.stages())
         self.assertIn("saved2.state_dict", self.stages())
+
+
+class MoreSound(AttachedTest):
+    labels = "selftest multi-rank framework nightly"
+    timeout_s = 320
+
+    def test_saves_of_averages_and_of_parts(self):
+        for kind in ("average", "part"):
+            with self.subTest(kind):
+                shutil.rmtree(self.dir / "shardproof-evidence", ignore_errors=True)
+                self.assert_silent(self.assert_as_alone(HERE / "attached_job.py", kind))
+                self.assertNotIn("saved3.state_dict", self.stages())
 
     def test_accelerate(self):
         self.assert_silent(self.assert_as_alone(HERE / "attached_trainer.py", "accelerate"))

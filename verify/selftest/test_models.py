@@ -112,9 +112,6 @@ class Models(CommandTest):
     def test_every_architecture_on_every_mesh_by_every_strategy(self):
         self.on_every_mesh(KINDS[2:])
 
-    def test_quantised_models_on_every_mesh_by_every_strategy(self):
-        self.on_every_mesh(QUANTISED)
-
     def test_experts_on_an_expert_mesh(self):
         for name in ("qwen3-moe-small", "lfm2-moe-small", "qwen3-moe-fp8-small"):
             for mesh in ("dp_shard=2,ep=2", "dp_replicate=2,dp_shard=2,ep=2"):
@@ -138,3 +135,12 @@ class Models(CommandTest):
                                         TMPDIR=str(self.root))  # fmt: skip
                 self.assert_exit(done, 0)
                 self.assert_exit(self.shardproof("compare", checkpoint(name), saved), 0)
+
+
+class QuantisedModels(Models):
+    labels = "selftest multi-rank framework nightly"
+    fixtures = "checkpoints"
+    timeout_s = 400
+
+    def test_quantised_models_on_every_mesh_by_every_strategy(self):
+        self.on_every_mesh(QUANTISED)
