@@ -9,6 +9,7 @@
 
 #include "verify/audit/beside.h"
 #include "verify/audit/reading.h"
+#include "verify/audit/units.h"
 #include "verify/formats/stored.h"
 #include "verify/formats/training_folder.h"
 #include "verify/oracle/quote.h"
@@ -96,6 +97,7 @@ Result<AuditResult> Audit(const std::string& path, AuditSums sums) {
   Describe(checkpoint, result);
   ReadAll(checkpoint, sums, result);
   HoldCopies(checkpoint, copy_of, result);
+  HoldUnits(checkpoint, result);
   for (const AuditedTensor& tensor : result.tensors) result.bytes += tensor.bytes;
   std::sort(result.files.begin(), result.files.end(),
             [](const AuditedFile& x, const AuditedFile& y) { return x.name < y.name; });

@@ -63,7 +63,9 @@ struct AuditResult {
   std::map<std::string, uint64_t> opaque;
   uint64_t entries_checked = 0;    ///< of archives: held against their CRC-32
   uint64_t entries_unchecked = 0;  ///< of archives: have none, or could not be read whole
-  std::string seal;                ///< the seal that it was held against; empty: none
+  /// How weights are quantised, by which file, and how many have scales; empty: they are not.
+  std::string quantisation;
+  std::string seal;  ///< the seal that it was held against; empty: none
 
   bool IsDamaged() const { return !damage.empty(); }
   /// Nothing is wrong, and nothing that may be weights was left unread.

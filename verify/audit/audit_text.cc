@@ -96,6 +96,8 @@ std::string AuditText(const AuditResult& result, bool all) {
                       Count(result.tensors.size(), "tensor"), Count(result.values.size(), "value"),
                       Bytes(result.bytes), Count(result.files.size(), "file"));
   if (!result.tensors.empty()) text += ContentText(result);
+  if (!result.quantisation.empty())
+    text += fmt::format("quantised: {}\n", Printable(result.quantisation));
   size_t shown = 0, left = 0;
   for (const AuditedTensor& tensor : result.tensors) {
     if (!all && tensor.nan_count + tensor.inf_count == 0) continue;
@@ -172,6 +174,7 @@ nlohmann::json AuditJson(const AuditResult& result) {
           {"damage", result.damage},
           {"not_judged", result.unjudged},
           {"unknown_classes", result.opaque},
+          {"quantisation", result.quantisation},
           {"seal", result.seal},
           {"files", std::move(files)},
           {"beside", std::move(beside)},

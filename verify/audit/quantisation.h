@@ -1,0 +1,61 @@
+// What the files of a checkpoint say of how its weights are quantised.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shardproof {
+
+/// How codes lie, and which tensors stand beside them. The name of each is what its writers call
+/// it.
+enum class Dialect {
+  kUnknown,        ///< the files say that weights are quantised, in a way that is not known
+  kBlockFp8,       ///< fp8 of Transformers: weight, weight_scale_inv
+  kRowFp8,         ///< fbgemm_fp8: weight, weight_scale
+  kModelOptFp8,    ///< weight, weight_scale of the tensor
+  kModelOptNvfp4,  ///< weight, weight_scale of blocks, weight_scale_2
+  kPlainCodes,     ///< compressed-tensors, a code an element: weight, weight_scale
+  kPackedWords,    ///< compressed-tensors: weight_packed, weight_scale, weight_shape
+  kPackedNvfp4,    ///< compressed-tensors: weight_packed, weight_scale, weight_global_scale
+  kPackedMxfp4,    ///< compressed-tensors: weight_packed, weight_scale
+  kMxfp4,          ///< gpt-oss: NAME_blocks, NAME_scales
+  kAwq,            ///< qweight, qzeros, scales
+  kGptq,           ///< qweight, qzeros, scales, g_idx
+  kBitsAndBytes4,  ///< weight, weight.absmax, weight.quant_map, weight.quant_state...
+  kBitsAndBytes8,  ///< weight, SCB
+};
+
+/// Of modules that are quantised alike.
+struct QuantisationScheme {
+  Dialect dialect = Dialect::kUnknown;
+  std::string strategy = "tensor";  ///< what has one scale: "tensor", "channel", "group", "block"
+  int64_t bits = 0;
+  int64_t group = 0;         ///< elements of a row that share a scale; 0: the whole row
+  int64_t block_height = 0;  ///< rows that share a scale; 0: not cut into blocks
+  int64_t block_width = 0;
+  bool symmetric = true;
+  /// Modules, by name, "re:" and a regular expression, or with "*"; empty: all.
+  std::vector<std::string> targets;
+};
+
+struct Quantisation {
+  std::string file;    ///< that says so; empty: none does
+  std::string method;  ///< as the file calls it
+  std::vector<QuantisationScheme> schemes;
+  std::vector<std::string> kept;  ///< modules that are not quantised, as in targets
+
+  /// That of the first scheme that the module is a target of; null if none.
+  const QuantisationScheme* SchemeOf(std::string_view module) const;
+  /// Whether the list of those that are not quantised names the module or one that it is in.
+  bool Keeps(std::string_view module) const;
+  /// Whether it may mean the module, under another prefix.
+  bool MayKeep(std::string_view module) const;
+};
+
+/// By config.json, hf_quant_config.json or quantize_config.json in a checkpoint's directory. What
+/// they say of other things, or not as JSON, is not looked at.
+Quantisation ReadQuantisation(const std::string& directory);
+
+}  // namespace shardproof

@@ -1,0 +1,319 @@
+#include "verify/audit/unit_parts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace shardproof {
+namespace {
+
+constexpr int64_t kNvfp4Group = 16;
+constexpr int64_t kMxfp4Group = 32;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+bool IsFp8(const std::string& dtype) {
+  return dtype.starts_with("F8_E4M3") || dtype.starts_with("F8_E5M2");
+}
+
+bool IsBytes(const std::string& dtype) { return dtype == "U8" || dtype == "I8" || dtype == "F4"; }
+
+/// A name without this end, if it has it.
+std::optional<std::string> Without(const std::string& name, std::string_view end) {
+  if (!name.ends_with(end)) return {};
+  return name.substr(0, name.size() - end.size());
+}
+
+/// The end of the name of codes, behind the base.
+std::string_view EndOfCodes(Dialect dialect) {
+  switch (dialect) {
+    case Dialect::kPackedWords:
+    case Dialect::kPackedNvfp4:
+    case Dialect::kPackedMxfp4:
+      return "_packed";
+    case Dialect::kMxfp4:
+      return "_blocks";
+    case Dialect::kAwq:
+    case Dialect::kGptq:
+      return "qweight";
+    default:
+      return "";
+  }
+}
+
+std::string_view EndOfScale(Dialect dialect) {
+  switch (dialect) {
+    case Dialect::kBlockFp8:
+      return "_scale_inv";
+    case Dialect::kMxfp4:
+      return "_scales";
+    case Dialect::kAwq:
+    case Dialect::kGptq:
+      return "scales";
+    case Dialect::kBitsAndBytes4:
+      return ".absmax";
+    default:
+      return "_scale";
+  }
+}
+
+bool CanBeCodes(Dialect dialect, const std::string& dtype) {
+  switch (dialect) {
+    case Dialect::kBlockFp8:
+    case Dialect::kRowFp8:
+    case Dialect::kModelOptFp8:
+      return IsFp8(dtype);
+    case Dialect::kPlainCodes:
+      return IsFp8(dtype) || dtype == "I8";
+    case Dialect::kBitsAndBytes8:
+      return dtype == "I8";
+    case Dialect::kPackedWords:
+    case Dialect::kAwq:
+    case Dialect::kGptq:
+      return dtype == "I32";
+    case Dialect::kModelOptNvfp4:
+    case Dialect::kPackedNvfp4:
+    case Dialect::kPackedMxfp4:
+    case Dialect::kMxfp4:
+      return IsBytes(dtype);
+    case Dialect::kBitsAndBytes4:
+      return true;
+    case Dialect::kUnknown:
+      return false;
+  }
+  return false;
+}
+
+std::string ModuleWithDot(const std::string& base) {
+  const std::string module = ModuleOf(base);
+  return module.empty() ? "" : module + ".";
+}
+
+UnitPart Optional(std::string name) { return {.name = std::move(name), .is_required = false}; }
+
+UnitPart Scale(std::string name, std::vector<Shape> shapes, std::string what) {
+  return {std::move(name), std::move(shapes), std::move(what), true, true};
+}
+
+/// One number for the tensor; of stacked experts one for each.
+std::vector<Shape> OfTensor(const Shape& codes) {
+  std::vector<Shape> shapes = {{}, {1}};
+  if (codes.size() > 2) {
+    Shape stacked(codes.begin(), codes.end() - 2);
+    shapes.push_back(stacked);
+    shapes.push_back(stacked);
+    shapes.back().push_back(1);
+    stacked.insert(stacked.end(), {1, 1});
+    shapes.push_back(stacked);
+  }
+  return shapes;
+}
+
+/// The codes' shape with its last two dims as they are given.
+Shape WithLast(Shape codes, int64_t rows, int64_t columns) {
+  codes[codes.size() - 2] = rows;
+  codes[codes.size() - 1] = columns;
+  return codes;
+}
+
+/// Scales of a weight of [rows, columns] by a scheme's strategy, and what they are.
+UnitPart ByStrategy(const QuantisationScheme& scheme, const std::string& name, const Shape& codes,
+                    int64_t rows, int64_t columns) {
+  if (scheme.strategy == "channel") {
+    std::vector<Shape> shapes = {WithLast(codes, rows, 1)};
+    shapes.push_back({codes.begin(), codes.end() - 2});
+    shapes.back().push_back(rows);
+    return Scale(name, std::move(shapes), "one scale for each row");
+  }
+  if (scheme.strategy == "block" && scheme.block_height > 0) {
+    const Shape blocks =
+        WithLast(codes, CeilDiv(rows, scheme.block_height), CeilDiv(columns, scheme.block_width));
+    return Scale(name, {blocks},
+                 fmt::format("one scale for each block of {} x {}", scheme.block_height,
+                             scheme.block_width));
+  }
+  if (scheme.strategy == "group" && scheme.group > 0) {
+    return Scale(name, {WithLast(codes, rows, CeilDiv(columns, scheme.group))},
+                 fmt::format("one scale for each {} elements of a row", scheme.group));
+  }
+  if (scheme.strategy == "tensor") return Scale(name, OfTensor(codes), "one scale");
+  return Scale(name, {}, "scales");
+}
+
+std::vector<UnitPart> PartsOfFour(const QuantisationScheme& scheme, const std::string& base,
+                                  const Shape& codes) {
+  const int64_t rows = codes[codes.size() - 2];
+  const int64_t columns = 2 * codes.back();
+  const std::string module = ModuleWithDot(base);
+  if (scheme.dialect == Dialect::kPackedMxfp4) {
+    UnitPart scale = Scale(base + "_scale", {WithLast(codes, rows, CeilDiv(columns, kMxfp4Group))},
+                           "one scale for each 32 elements of a row");
+    scale.is_exponent = true;
+    return {scale};
+  }
+  const int64_t group =
+      scheme.dialect == Dialect::kModelOptNvfp4 && scheme.group > 0 ? scheme.group : kNvfp4Group;
+  std::vector<UnitPart> parts = {
+      Scale(base + "_scale", {WithLast(codes, rows, CeilDiv(columns, group))},
+            fmt::format("one scale for each {} elements of a row", group))};
+  const bool is_modelopt = scheme.dialect == Dialect::kModelOptNvfp4;
+  parts.push_back(Scale(base + (is_modelopt ? "_scale_2" : "_global_scale"), OfTensor(codes),
+                        "one scale for the tensor"));
+  UnitPart input = Scale(module + (is_modelopt ? "input_scale" : "input_global_scale"), {}, "");
+  input.is_required = false;
+  parts.push_back(std::move(input));
+  return parts;
+}
+
+/// AWQ packs along the columns of [k, n], GPTQ along its rows.
+std::vector<UnitPart> PartsOfWords(const QuantisationScheme& scheme, const std::string& base,
+                                   const Shape& codes) {
+  const bool is_awq = scheme.dialect == Dialect::kAwq;
+  const int64_t bits = scheme.bits;
+  const int64_t k = is_awq ? codes[0] : codes[0] * 32 / bits;
+  const int64_t n = is_awq ? codes[1] * 32 / bits : codes[1];
+  const int64_t groups = scheme.group > 0 ? CeilDiv(k, scheme.group) : 1;
+  const std::string of_group = scheme.group > 0
+                                   ? fmt::format("for each {} rows of [{}, {}]", scheme.group, k, n)
+                                   : fmt::format("for each column of [{}, {}]", k, n);
+  std::vector<UnitPart> parts = {
+      Scale(base + "scales", {{groups, n}}, "a row of scales " + of_group),
+      {base + "qzeros", {{groups, CeilDiv(n * bits, 32)}}, "packed zero points " + of_group}};
+  if (!is_awq) {
+    parts.push_back({base + "g_idx", {{k}}, "the group of each row"});
+    parts.back().is_required = false;
+  }
+  return parts;
+}
+
+std::vector<UnitPart> PartsOfPackedWords(const QuantisationScheme& scheme, const std::string& base,
+                                         const Shape& codes) {
+  const int64_t rows = codes[codes.size() - 2];
+  // Codes of an odd width leave bits of the last word unused, so the width is not known to the
+  // column; the scales of a group say no less.
+  const int64_t columns = codes.back() * (32 / scheme.bits);
+  UnitPart scale = ByStrategy(scheme, base + "_scale", codes, rows, columns);
+  if (scheme.strategy == "group" && scheme.group > 0) {
+    const int64_t fewest = (codes.back() - 1) * (32 / scheme.bits) + 1;
+    scale.shapes.push_back(WithLast(codes, rows, CeilDiv(fewest, scheme.group)));
+  }
+  std::vector<UnitPart> parts = {scale, {base + "_shape", {{2}, {3}}, "the shape of the weight"}};
+  parts.push_back(Optional(base + "_zero_point"));
+  parts.back().is_required = !scheme.symmetric;
+  parts.back().what = "zero points";
+  parts.push_back(Optional(base + "_g_idx"));
+  return parts;
+}
+
+std::vector<UnitPart> PartsOfPlain(const QuantisationScheme& scheme, const std::string& base,
+                                   const Shape& codes) {
+  const int64_t rows = codes[codes.size() - 2];
+  const int64_t columns = codes.back();
+  const std::string name = base + std::string(EndOfScale(scheme.dialect));
+  std::vector<UnitPart> parts = {ByStrategy(scheme, name, codes, rows, columns)};
+  if (scheme.dialect == Dialect::kPlainCodes) {
+    parts.push_back(Optional(base + "_zero_point"));
+    parts.back().is_required = !scheme.symmetric;
+    parts.back().what = "zero points";
+  }
+  for (const char* input : {"input_scale", "activation_scale"}) {
+    UnitPart part = Scale(ModuleWithDot(base) + input, {}, "");
+    part.is_required = false;
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+}  // namespace
+
+std::string ModuleOf(const std::string& name) {
+  const size_t dot = name.rfind('.');
+  return dot == std::string::npos ? "" : name.substr(0, dot);
+}
+
+std::optional<std::string> BaseOfCodes(const QuantisationScheme& scheme, const std::string& name,
+                                       const std::string& dtype) {
+  if (!CanBeCodes(scheme.dialect, dtype)) return {};
+  const std::optional<std::string> base = Without(name, EndOfCodes(scheme.dialect));
+  if (!base) return {};
+  const bool is_named = scheme.dialect == Dialect::kMxfp4 || base->ends_with("weight") ||
+                        base->ends_with(".") || base->empty() || base->ends_with("_proj");
+  return is_named ? base : std::nullopt;
+}
+
+std::optional<std::string> BaseOfScale(const QuantisationScheme& scheme, const std::string& name) {
+  const std::optional<std::string> base = Without(name, EndOfScale(scheme.dialect));
+  if (!base) return {};
+  if (scheme.dialect == Dialect::kBlockFp8 || scheme.dialect == Dialect::kMxfp4) return base;
+  if (scheme.dialect == Dialect::kAwq || scheme.dialect == Dialect::kGptq)
+    return base->empty() || base->ends_with(".") ? base : std::nullopt;
+  return base->ends_with("weight") ? base : std::nullopt;
+}
+
+std::string CodesOfBase(const QuantisationScheme& scheme, const std::string& base) {
+  return base + std::string(EndOfCodes(scheme.dialect));
+}
+
+std::vector<UnitPart> PartsOf(const QuantisationScheme& scheme, const std::string& base,
+                              const Shape& codes) {
+  switch (scheme.dialect) {
+    case Dialect::kUnknown:
+      return {};
+    case Dialect::kBitsAndBytes8:
+      return {Scale(ModuleWithDot(base) + "SCB",
+                    codes.empty() ? std::vector<Shape>{} : std::vector<Shape>{{codes[0]}},
+                    "one scale for each row"),
+              Optional(ModuleWithDot(base) + "weight_format")};
+    case Dialect::kBitsAndBytes4:
+      return {Scale(base + ".absmax", {}, "scales of its blocks"),
+              {base + ".quant_map", {{16}}, "the values of its codes"}};
+    default:
+      break;
+  }
+  if (codes.size() < 2) return {};
+  switch (scheme.dialect) {
+    case Dialect::kModelOptNvfp4:
+    case Dialect::kPackedNvfp4:
+    case Dialect::kPackedMxfp4:
+      return PartsOfFour(scheme, base, codes);
+    case Dialect::kMxfp4: {
+      UnitPart scale = Scale(base + "_scales", {{codes.begin(), codes.end() - 1}},
+                             "one scale for each 32 elements of a row");
+      scale.is_exponent = true;
+      return {scale};
+    }
+    case Dialect::kAwq:
+    case Dialect::kGptq:
+      return codes.size() == 2 && scheme.bits >= 1 && scheme.bits <= 32
+                 ? PartsOfWords(scheme, base, codes)
+                 : std::vector<UnitPart>();
+    case Dialect::kPackedWords:
+      return scheme.bits >= 1 && scheme.bits <= 32 ? PartsOfPackedWords(scheme, base, codes)
+                                                   : std::vector<UnitPart>();
+    default:
+      return PartsOfPlain(scheme, base, codes);
+  }
+}
+
+std::optional<ScaleGrid> GridOf(const QuantisationScheme& scheme) {
+  switch (scheme.dialect) {
+    case Dialect::kModelOptNvfp4:
+      return ScaleGrid{1, scheme.group > 0 ? scheme.group : 16, 2};
+    case Dialect::kPackedNvfp4:
+      return ScaleGrid{1, kNvfp4Group, 2};
+    case Dialect::kBlockFp8:
+    case Dialect::kRowFp8:
+    case Dialect::kModelOptFp8:
+    case Dialect::kPlainCodes:
+      if (scheme.strategy == "channel") return ScaleGrid{1, 0, 1};
+      if (scheme.strategy == "tensor") return ScaleGrid{0, 0, 1};
+      if (scheme.strategy == "group" && scheme.group > 0) return ScaleGrid{1, scheme.group, 1};
+      if (scheme.strategy == "block" && scheme.block_height > 0)
+        return ScaleGrid{scheme.block_height, scheme.block_width, 1};
+      return {};
+    default:
+      return {};
+  }
+}
+
+}  // namespace shardproof

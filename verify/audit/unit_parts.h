@@ -1,0 +1,51 @@
+// Which tensors belong to the codes of a quantised weight, by the dialect.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "verify/audit/audit.h"
+#include "verify/audit/quantisation.h"
+
+namespace shardproof {
+
+using Shape = std::vector<int64_t>;
+
+/// A tensor beside the codes.
+struct UnitPart {
+  std::string name;
+  std::vector<Shape> shapes;  ///< those that it may have; empty: any
+  std::string what;           ///< for messages: "one scale for each 16 elements of a row"
+  bool is_required = true;
+  bool is_scale = false;
+  bool is_exponent = false;  ///< a byte is the exponent of a power of two, 255 is NaN
+};
+
+/// All but the last part of a dotted name: "l" of "l.weight".
+std::string ModuleOf(const std::string& name);
+
+/// The name that the parts of a unit begin with, if a tensor of this name and dtype is its codes.
+std::optional<std::string> BaseOfCodes(const QuantisationScheme& scheme, const std::string& name,
+                                       const std::string& dtype);
+
+/// Likewise, if a tensor of this name is a scale, without regard to its codes. No value: none.
+std::optional<std::string> BaseOfScale(const QuantisationScheme& scheme, const std::string& name);
+
+/// What the codes of a base are called.
+std::string CodesOfBase(const QuantisationScheme& scheme, const std::string& base);
+
+/// \param codes  shape as it is stored.
+std::vector<UnitPart> PartsOf(const QuantisationScheme& scheme, const std::string& base,
+                              const Shape& codes);
+
+/// How many elements of the weight share a scale, by rows and columns, where a code or two of them
+/// in a byte lie as the weight does; no value: they lie otherwise.
+struct ScaleGrid {
+  int64_t rows = 1;      ///< of a block; 0: all
+  int64_t columns = 1;   ///< likewise
+  int64_t per_byte = 1;  ///< codes
+};
+std::optional<ScaleGrid> GridOf(const QuantisationScheme& scheme);
+
+}  // namespace shardproof

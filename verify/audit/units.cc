@@ -1,0 +1,201 @@
+#include "verify/audit/units.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "verify/audit/scale_values.h"
+#include "verify/audit/unit_parts.h"
+#include "verify/compare/amounts.h"
+#include "verify/oracle/quote.h"
+
+namespace shardproof {
+namespace {
+
+using formats::StoredCheckpoint;
+
+constexpr size_t kNamedMax = 3;
+
+std::string Text(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+std::string Text(const std::vector<Shape>& shapes) {
+  std::vector<std::string> texts;
+  for (const Shape& shape : shapes) {
+    const std::string text = Text(shape);
+    if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(text);
+  }
+  return fmt::format("{}", fmt::join(texts, " or "));
+}
+
+/// A name with "{}" in place of numbers between dots: what alike modules of all layers share.
+std::string KindOf(const std::string& name) {
+  std::string kind;
+  for (size_t at = 0; at <= name.size();) {
+    const size_t end = std::min(name.find('.', at), name.size());
+    const std::string part = name.substr(at, end - at);
+    const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
+    kind += (at > 0 ? "." : "") + (is_number ? "{}" : part);
+    at = end + 1;
+  }
+  return kind;
+}
+
+/// What quantisers keep while they calibrate.
+bool IsLeftIn(const std::string& name) {
+  static const std::vector<std::string> kWords = {"_quantizer.", "_observer.", "fake_quant",
+                                                  "_quantizer._", "activation_post_process"};
+  return std::any_of(kWords.begin(), kWords.end(),
+                     [&](const std::string& word) { return name.find(word) != std::string::npos; });
+}
+
+class Units {
+ public:
+  Units(const StoredCheckpoint& checkpoint, const Quantisation& quantisation, AuditResult& result)
+      : checkpoint_(checkpoint), quantisation_(quantisation), result_(result) {
+    for (size_t i = 0; i < result.tensors.size(); ++i) index_[result.tensors[i].name] = i;
+  }
+
+  void Hold() {
+    for (size_t i = 0; i < result_.tensors.size(); ++i) HoldTensor(i);
+    HoldKinds();
+    result_.quantisation = fmt::format("{} by {}", quantisation_.method, quantisation_.file);
+    const bool is_known =
+        std::any_of(quantisation_.schemes.begin(), quantisation_.schemes.end(),
+                    [](const auto& scheme) { return scheme.dialect != Dialect::kUnknown; });
+    result_.quantisation += is_known
+                                ? fmt::format(", {} with scales", Count(units_, "weight"))
+                                : ", which tensors belong together is not known and not judged";
+  }
+
+ private:
+  void Found(const std::string& tensor, const std::string& message) {
+    result_.damage.push_back(fmt::format("{}: tensor {}: {}", oracle::Printable(result_.path),
+                                         oracle::Quote(tensor), message));
+  }
+
+  const AuditedTensor* Find(const std::string& name) const {
+    const auto found = index_.find(name);
+    return found == index_.end() ? nullptr : &result_.tensors[found->second];
+  }
+
+  void HoldTensor(size_t index) {
+    const AuditedTensor& tensor = result_.tensors[index];
+    const std::string module = ModuleOf(tensor.name);
+    if (IsLeftIn(tensor.name)) {
+      Found(tensor.name,
+            "expected only what a model is loaded from, found a tensor that a quantiser keeps "
+            "while it calibrates");
+      return;
+    }
+    const QuantisationScheme* scheme = quantisation_.SchemeOf(module);
+    if (scheme == nullptr) return;
+    const auto base = BaseOfCodes(*scheme, tensor.name, tensor.dtype);
+    if (base && IsCodes(*scheme, tensor, *base)) {
+      HoldCodes(*scheme, index, *base);
+    } else if (const auto owner = BaseOfScale(*scheme, tensor.name)) {
+      HoldScale(*scheme, tensor, *owner);
+    } else if (tensor.name.ends_with(".weight") && tensor.shape.size() >= 2) {
+      plain_[KindOf(module)].push_back(module);
+    }
+  }
+
+  /// Of what may be codes by its name and dtype. A byte can be other things, too.
+  bool IsCodes(const QuantisationScheme& scheme, const AuditedTensor& tensor,
+               const std::string& base) const {
+    if (scheme.dialect != Dialect::kBitsAndBytes4) return true;
+    if (tensor.dtype == "U8") return true;
+    return Find(base + ".absmax") != nullptr || Find(base + ".quant_map") != nullptr ||
+           Find(base + ".quant_state.bitsandbytes__nf4") != nullptr ||
+           Find(base + ".quant_state.bitsandbytes__fp4") != nullptr;
+  }
+
+  void HoldCodes(const QuantisationScheme& scheme, size_t index, const std::string& base) {
+    ++units_;
+    AuditedTensor& codes = result_.tensors[index];
+    const std::string module = ModuleOf(codes.name);
+    quantised_[KindOf(module)].push_back(module);
+    if (scheme.dialect == Dialect::kBitsAndBytes4) codes.nan_count = codes.inf_count = 0;
+    if (quantisation_.Keeps(module)) {
+      Found(codes.name, fmt::format("expected it not to be quantised, since {} lists {}, found {}",
+                                    quantisation_.file, oracle::Quote(module), codes.dtype));
+    }
+    for (const UnitPart& part : PartsOf(scheme, base, codes.shape)) HoldPart(scheme, index, part);
+  }
+
+  void HoldPart(const QuantisationScheme& scheme, size_t codes_index, const UnitPart& part) {
+    const AuditedTensor& codes = result_.tensors[codes_index];
+    const AuditedTensor* found = Find(part.name);
+    if (found == nullptr) {
+      if (!part.is_required) return;
+      const std::string shape = part.shapes.empty() ? "" : " " + Text(part.shapes);
+      Found(codes.name, fmt::format("expected {}{} beside it, {}, found none",
+                                    oracle::Quote(part.name), shape, part.what));
+      return;
+    }
+    const bool fits = part.shapes.empty() || std::find(part.shapes.begin(), part.shapes.end(),
+                                                       found->shape) != part.shapes.end();
+    if (!fits) {
+      Found(part.name,
+            fmt::format("expected {}, {} of {} {}, found {}", Text(part.shapes), part.what,
+                        oracle::Quote(codes.name), Text(codes.shape), Text(found->shape)));
+      return;
+    }
+    if (!part.is_scale) return;
+    const size_t scale_index = index_.at(part.name);
+    const std::string wrong = WrongScale(
+        checkpoint_, {checkpoint_.tensors[codes_index], checkpoint_.tensors[scale_index],
+                      part.is_exponent, part.is_required ? GridOf(scheme) : std::nullopt});
+    if (!wrong.empty()) Found(part.name, wrong);
+  }
+
+  void HoldScale(const QuantisationScheme& scheme, const AuditedTensor& scale,
+                 const std::string& base) {
+    const std::string codes = CodesOfBase(scheme, base);
+    const AuditedTensor* found = Find(codes);
+    if (found == nullptr) {
+      Found(scale.name,
+            fmt::format("expected the codes {} that it scales, found none", oracle::Quote(codes)));
+    } else if (!BaseOfCodes(scheme, codes, found->dtype)) {
+      Found(scale.name, fmt::format("expected {} to be the codes that it scales, found it as {}",
+                                    oracle::Quote(codes), found->dtype));
+    }
+  }
+
+  /// Modules of one kind are quantised in all layers, unless the config says which are not.
+  void HoldKinds() {
+    for (const auto& [kind, modules] : plain_) {
+      const auto alike = quantised_.find(kind);
+      if (alike == quantised_.end()) continue;
+      for (const std::string& module : modules) {
+        if (quantisation_.MayKeep(module)) continue;
+        Found(module + ".weight",
+              fmt::format("expected it to be quantised as {} other{} of its kind, such as {}, "
+                          "since {} does not exclude it; found {}",
+                          alike->second.size(), alike->second.size() == 1 ? "" : "s",
+                          oracle::Quote(alike->second[0]), quantisation_.file,
+                          Find(module + ".weight")->dtype));
+      }
+    }
+  }
+
+  const StoredCheckpoint& checkpoint_;
+  const Quantisation& quantisation_;
+  AuditResult& result_;
+  std::map<std::string, size_t> index_;
+  std::map<std::string, std::vector<std::string>> quantised_;  ///< modules by their kind
+  std::map<std::string, std::vector<std::string>> plain_;      ///< likewise
+  uint64_t units_ = 0;
+};
+
+}  // namespace
+
+void HoldUnits(const StoredCheckpoint& checkpoint, AuditResult& result) {
+  const Quantisation quantisation = ReadQuantisation(result.path);
+  if (quantisation.file.empty()) return;
+  Units(checkpoint, quantisation, result).Hold();
+}
+
+}  // namespace shardproof
