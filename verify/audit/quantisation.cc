@@ -63,8 +63,10 @@ void SetBlock(const std::vector<int64_t>& sides, QuantisationScheme& scheme) {
 Dialect PackedDialect(const std::string& format) {
   if (format == "pack-quantized") return Dialect::kPackedWords;
   if (format == "nvfp4-pack-quantized") return Dialect::kPackedNvfp4;
-  if (format == "mxfp4-pack-quantized") return Dialect::kPackedMxfp4;
-  if (format == "float-quantized" || format == "int-quantized" || format == "naive-quantized")
+  if (format == "mxfp4-pack-quantized" || format == "mxfp6-pack-quantized")
+    return Dialect::kPackedMx;
+  if (format == "float-quantized" || format == "int-quantized" || format == "naive-quantized" ||
+      format == "mxfp8-quantized")
     return Dialect::kPlainCodes;
   return Dialect::kUnknown;
 }
@@ -90,6 +92,7 @@ void ReadCompressed(const JsonElement& config, Quantisation& out) {
     scheme.strategy = TextAt(weights, "strategy");
     scheme.group = NumberAt(weights, "group_size", 0);
     scheme.symmetric = FlagAt(weights, "symmetric", true);
+    scheme.has_exponents = TextAt(weights, "scale_dtype") == "torch.uint8";
     SetBlock(NumbersAt(weights, "block_structure"), scheme);
     AddTexts(group, "targets", scheme.targets);
     if (std::any_of(scheme.targets.begin(), scheme.targets.end(), IsClass)) scheme.targets.clear();
@@ -150,7 +153,7 @@ QuantisationScheme SchemeByMethod(const JsonElement& config, const std::string& 
         NumberAt(config, is_awq && config["group_size"].error() ? "q_group_size" : "group_size",
                  128),
         0);
-    scheme.symmetric = FlagAt(config, "sym", false);
+    scheme.symmetric = is_awq ? !FlagAt(config, "zero_point", true) : false;
   } else if (method == "bitsandbytes") {
     scheme.dialect =
         FlagAt(config, "load_in_8bit", false) ? Dialect::kBitsAndBytes8 : Dialect::kBitsAndBytes4;

@@ -19,7 +19,7 @@ enum class Dialect {
   kPlainCodes,     ///< compressed-tensors, a code an element: weight, weight_scale
   kPackedWords,    ///< compressed-tensors: weight_packed, weight_scale, weight_shape
   kPackedNvfp4,    ///< compressed-tensors: weight_packed, weight_scale, weight_global_scale
-  kPackedMxfp4,    ///< compressed-tensors: weight_packed, weight_scale
+  kPackedMx,       ///< compressed-tensors: weight_packed, weight_scale of exponents
   kMxfp4,          ///< gpt-oss: NAME_blocks, NAME_scales
   kAwq,            ///< qweight, qzeros, scales
   kGptq,           ///< qweight, qzeros, scales, g_idx
@@ -36,6 +36,7 @@ struct QuantisationScheme {
   int64_t block_height = 0;  ///< rows that share a scale; 0: not cut into blocks
   int64_t block_width = 0;
   bool symmetric = true;
+  bool has_exponents = false;  ///< scales are bytes, each the exponent of a power of two
   /// Modules, by name, "re:" and a regular expression, or with "*"; empty: all.
   std::vector<std::string> targets;
 };

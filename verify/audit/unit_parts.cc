@@ -7,8 +7,9 @@
 namespace shardproof {
 namespace {
 
+constexpr int64_t kSizeMax = int64_t{1} << 40;  // of a dim: the arithmetic stays within int64
 constexpr int64_t kNvfp4Group = 16;
-constexpr int64_t kMxfp4Group = 32;
+constexpr int64_t kMxGroup = 32;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -29,7 +30,7 @@ std::string_view EndOfCodes(Dialect dialect) {
   switch (dialect) {
     case Dialect::kPackedWords:
     case Dialect::kPackedNvfp4:
-    case Dialect::kPackedMxfp4:
+    case Dialect::kPackedMx:
       return "_packed";
     case Dialect::kMxfp4:
       return "_blocks";
@@ -73,7 +74,7 @@ bool CanBeCodes(Dialect dialect, const std::string& dtype) {
       return dtype == "I32";
     case Dialect::kModelOptNvfp4:
     case Dialect::kPackedNvfp4:
-    case Dialect::kPackedMxfp4:
+    case Dialect::kPackedMx:
     case Dialect::kMxfp4:
       return IsBytes(dtype);
     case Dialect::kBitsAndBytes4:
@@ -143,14 +144,16 @@ UnitPart ByStrategy(const QuantisationScheme& scheme, const std::string& name, c
 std::vector<UnitPart> PartsOfFour(const QuantisationScheme& scheme, const std::string& base,
                                   const Shape& codes) {
   const int64_t rows = codes[codes.size() - 2];
-  const int64_t columns = 2 * codes.back();
   const std::string module = ModuleWithDot(base);
-  if (scheme.dialect == Dialect::kPackedMxfp4) {
-    UnitPart scale = Scale(base + "_scale", {WithLast(codes, rows, CeilDiv(columns, kMxfp4Group))},
+  if (scheme.dialect == Dialect::kPackedMx) {
+    if (scheme.bits < 1) return {};
+    const int64_t columns = codes.back() * 8 / scheme.bits;
+    UnitPart scale = Scale(base + "_scale", {WithLast(codes, rows, CeilDiv(columns, kMxGroup))},
                            "one scale for each 32 elements of a row");
     scale.is_exponent = true;
     return {scale};
   }
+  const int64_t columns = 2 * codes.back();
   const int64_t group =
       scheme.dialect == Dialect::kModelOptNvfp4 && scheme.group > 0 ? scheme.group : kNvfp4Group;
   std::vector<UnitPart> parts = {
@@ -179,6 +182,7 @@ std::vector<UnitPart> PartsOfWords(const QuantisationScheme& scheme, const std::
   std::vector<UnitPart> parts = {
       Scale(base + "scales", {{groups, n}}, "a row of scales " + of_group),
       {base + "qzeros", {{groups, CeilDiv(n * bits, 32)}}, "packed zero points " + of_group}};
+  parts[1].is_required = !scheme.symmetric;
   if (!is_awq) {
     parts.push_back({base + "g_idx", {{k}}, "the group of each row"});
     parts.back().is_required = false;
@@ -211,6 +215,7 @@ std::vector<UnitPart> PartsOfPlain(const QuantisationScheme& scheme, const std::
   const int64_t columns = codes.back();
   const std::string name = base + std::string(EndOfScale(scheme.dialect));
   std::vector<UnitPart> parts = {ByStrategy(scheme, name, codes, rows, columns)};
+  parts[0].is_exponent = scheme.has_exponents;
   if (scheme.dialect == Dialect::kPlainCodes) {
     parts.push_back(Optional(base + "_zero_point"));
     parts.back().is_required = !scheme.symmetric;
@@ -242,6 +247,7 @@ std::optional<std::string> BaseOfCodes(const QuantisationScheme& scheme, const s
 }
 
 std::optional<std::string> BaseOfScale(const QuantisationScheme& scheme, const std::string& name) {
+  if (scheme.dialect == Dialect::kUnknown) return {};
   const std::optional<std::string> base = Without(name, EndOfScale(scheme.dialect));
   if (!base) return {};
   if (scheme.dialect == Dialect::kBlockFp8 || scheme.dialect == Dialect::kMxfp4) return base;
@@ -274,7 +280,7 @@ std::vector<UnitPart> PartsOf(const QuantisationScheme& scheme, const std::strin
   switch (scheme.dialect) {
     case Dialect::kModelOptNvfp4:
     case Dialect::kPackedNvfp4:
-    case Dialect::kPackedMxfp4:
+    case Dialect::kPackedMx:
       return PartsOfFour(scheme, base, codes);
     case Dialect::kMxfp4: {
       UnitPart scale = Scale(base + "_scales", {{codes.begin(), codes.end() - 1}},

@@ -123,6 +123,33 @@ class Units {
                                     quantisation_.file, oracle::Quote(module), codes.dtype));
     }
     for (const UnitPart& part : PartsOf(scheme, base, codes.shape)) HoldPart(scheme, index, part);
+    if (scheme.dialect == Dialect::kBitsAndBytes4) HoldBlocks(codes, base);
+  }
+
+  /// What bitsandbytes says of a weight stands in bytes of JSON beside it.
+  void HoldBlocks(const AuditedTensor& codes, const std::string& base) {
+    const std::string state = base + ".quant_state.bitsandbytes__";
+    const AuditedTensor* found = Find(state + "nf4");
+    if (found == nullptr) found = Find(state + "fp4");
+    if (found == nullptr) {
+      Found(codes.name, fmt::format("expected {} beside it, the shape and size of its blocks, "
+                                    "found none",
+                                    oracle::Quote(state + "nf4")));
+      return;
+    }
+    const auto blocks = ReadBlocks(checkpoint_, checkpoint_.tensors[index_.at(found->name)]);
+    const AuditedTensor* scale = Find(base + ".absmax");
+    if (!blocks || scale == nullptr) return;
+    if (codes.bytes != (blocks->elements + 1) / 2) {
+      Found(codes.name, fmt::format("expected the {} bytes of {} codes that {} says, found {}",
+                                    (blocks->elements + 1) / 2, blocks->elements,
+                                    oracle::Quote(found->name), codes.bytes));
+    } else if (scale->elements != (blocks->elements + blocks->size - 1) / blocks->size) {
+      Found(scale->name,
+            fmt::format("expected [{}], one scale for each {} elements of {}, found {}",
+                        (blocks->elements + blocks->size - 1) / blocks->size, blocks->size,
+                        oracle::Quote(codes.name), Text(scale->shape)));
+    }
   }
 
   void HoldPart(const QuantisationScheme& scheme, size_t codes_index, const UnitPart& part) {

@@ -99,8 +99,8 @@ def _hold(model, prefix, module, flat: Flat):
             runs, local = _layout.flat_runs(0, math.prod(shape)), local.view(shape)
         by_name[(info.module, info.param_name)] = flat.held[name] = Holding(
             name=name, kind="parameter", dtype=parameter.dtype, shape=tuple(shape), local=local,
-            runs=runs, owner=tensor, home=info.module, groups=groups, requires_grad=tensor.requires_grad,
-            placements=placements, coordinates=coordinates, mesh_shape=sizes,
+            runs=runs, owner=tensor, home=info.module, groups=groups,
+            requires_grad=tensor.requires_grad, placements=placements, coordinates=coordinates, mesh_shape=sizes,
             is_meta=parameter.is_meta, attributes=attributes_of(tensor),
         )  # fmt: skip
         part = Part(flat.held[name], offset, length, parameter.numel())
