@@ -10,6 +10,7 @@
 #include "verify/audit/beside.h"
 #include "verify/audit/reading.h"
 #include "verify/audit/units.h"
+#include "verify/audit/vocabulary.h"
 #include "verify/formats/stored.h"
 #include "verify/formats/training_folder.h"
 #include "verify/oracle/quote.h"
@@ -98,6 +99,7 @@ Result<AuditResult> Audit(const std::string& path, AuditSums sums) {
   ReadAll(checkpoint, sums, result);
   HoldCopies(checkpoint, copy_of, result);
   HoldUnits(checkpoint, result);
+  HoldVocabulary(result);
   for (const AuditedTensor& tensor : result.tensors) result.bytes += tensor.bytes;
   std::sort(result.files.begin(), result.files.end(),
             [](const AuditedFile& x, const AuditedFile& y) { return x.name < y.name; });

@@ -113,6 +113,28 @@ TEST_F(AuditTest, CountsWhatIsNotFinite) {
   EXPECT_TRUE(audited.value().IsSound());
 }
 
+TEST_F(AuditTest, AnEmbeddingHasTheRowsOfTheVocabulary) {
+  const auto damage = [&](const std::string& name, int64_t rows, const std::string& config) {
+    const std::string bytes(static_cast<size_t>(rows) * 2, '1');
+    EXPECT_TRUE(oracle::WriteSafetensors(scratch_ / "model.safetensors",
+                                         {oracle::PlannedBytes(name, "U8", {rows, 2}, bytes)})
+                    .ok());
+    EXPECT_TRUE(oracle::WriteTextFile(scratch_ / "config.json", config).ok());
+    const auto audited = Audit(scratch_.path());
+    EXPECT_TRUE(audited.ok());
+    return audited.ok() ? audited.value().damage : std::vector<std::string>{"none"};
+  };
+  const std::string nested = R"({"text_config": {"vocab_size": 8}, "x": {"audio_vocab_size": 20}})";
+  EXPECT_THAT(damage("model.embed_tokens.weight", 4, R"({"vocab_size": 8})"),
+              ElementsAre(AllOf(HasSubstr("'model.embed_tokens.weight'"), HasSubstr("the 8 rows"),
+                                HasSubstr("found [4, 2]"))));
+  EXPECT_THAT(damage("lm_head.weight", 7, nested), ElementsAre(HasSubstr("the 8 rows")));
+  EXPECT_THAT(damage("lm_head.weight", 8, nested), IsEmpty());
+  EXPECT_THAT(damage("wte.weight", 10, R"({"vocab_size": 8})"), IsEmpty()) << "padding";
+  EXPECT_THAT(damage("embed_positions.weight", 4, R"({"vocab_size": 8})"), IsEmpty());
+  EXPECT_THAT(damage("wte.weight", 4, R"({"vocab_size": "8"})"), IsEmpty());
+}
+
 /// Tells where the bytes of tensors are in a file, by what the formats say.
 std::vector<bool> BytesOfTensors(const std::string& checkpoint, const std::string& file) {
   std::vector<bool> is_tensor(fs::file_size(file));

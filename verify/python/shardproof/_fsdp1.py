@@ -100,8 +100,9 @@ def _hold(model, prefix, module, flat: Flat):
         by_name[(info.module, info.param_name)] = flat.held[name] = Holding(
             name=name, kind="parameter", dtype=parameter.dtype, shape=tuple(shape), local=local,
             runs=runs, owner=tensor, home=info.module, groups=groups,
-            requires_grad=tensor.requires_grad, placements=placements, coordinates=coordinates, mesh_shape=sizes,
-            is_meta=parameter.is_meta, attributes=attributes_of(tensor),
+            requires_grad=tensor.requires_grad, placements=placements,
+            coordinates=coordinates, mesh_shape=sizes, is_meta=parameter.is_meta,
+            attributes=attributes_of(tensor),
         )  # fmt: skip
         part = Part(flat.held[name], offset, length, parameter.numel())
         flat.parts.setdefault(id(parameter), []).append(part)
