@@ -94,13 +94,13 @@ shardproof_module(NAME formats FOLDERS verify/formats DEPENDS core text pickle o
 # Two checkpoints, tensor by tensor.
 shardproof_module(NAME compare FOLDERS verify/compare
   DEPENDS core verdict oracle formats nlohmann_json::nlohmann_json fmt::fmt)
-# One checkpoint: whether it is whole, and sealed.
-shardproof_module(NAME audit FOLDERS verify/audit
-  DEPENDS core digest evidence oracle formats compare nlohmann_json::nlohmann_json fmt::fmt)
-
-# ---- Processes and disks; none of it needs LibTorch ----------------------------------------------
 # Child processes: run, watched, talked to line by line.
 shardproof_module(NAME process FOLDERS verify/process DEPENDS core fmt::fmt)
+# One checkpoint: whether it is whole, and sealed.
+shardproof_module(NAME audit FOLDERS verify/audit
+  DEPENDS core digest evidence oracle formats compare process nlohmann_json::nlohmann_json fmt::fmt)
+
+# ---- Processes and disks; none of it needs LibTorch ----------------------------------------------
 # System calls of other programs, seen and changed.
 shardproof_module(NAME trace FOLDERS verify/trace DEPENDS core fmt::fmt)
 # A control group and a network of their own for ranks.

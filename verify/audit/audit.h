@@ -65,7 +65,8 @@ struct AuditResult {
   uint64_t entries_unchecked = 0;  ///< of archives: have none, or could not be read whole
   /// How weights are quantised, by which file, and how many have scales; empty: they are not.
   std::string quantisation;
-  std::string seal;  ///< the seal that it was held against; empty: none
+  std::vector<std::string> remarks;  ///< what is worth knowing and is not wrong, a line each
+  std::string seal;                  ///< the seal that it was held against; empty: none
 
   bool IsDamaged() const { return !damage.empty(); }
   /// Nothing is wrong, and nothing that may be weights was left unread.

@@ -98,6 +98,7 @@ std::string AuditText(const AuditResult& result, bool all) {
   if (!result.tensors.empty()) text += ContentText(result);
   if (!result.quantisation.empty())
     text += fmt::format("quantised: {}\n", Printable(result.quantisation));
+  for (const std::string& remark : result.remarks) text += remark + "\n";
   size_t shown = 0, left = 0;
   for (const AuditedTensor& tensor : result.tensors) {
     if (!all && tensor.nan_count + tensor.inf_count == 0) continue;
@@ -175,6 +176,7 @@ nlohmann::json AuditJson(const AuditResult& result) {
           {"not_judged", result.unjudged},
           {"unknown_classes", result.opaque},
           {"quantisation", result.quantisation},
+          {"remarks", result.remarks},
           {"seal", result.seal},
           {"files", std::move(files)},
           {"beside", std::move(beside)},

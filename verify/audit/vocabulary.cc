@@ -16,13 +16,13 @@ namespace {
 using oracle::JsonElement;
 
 constexpr uint64_t kConfigBytesMax = 64u << 20;
-constexpr int kDepthMax = 8;
+constexpr int kNestedMax = 8;
 
 /// The smallest vocabulary that is named anywhere in the config; 0: none is.
 int64_t SmallestVocabulary(const JsonElement& element, int depth) {
   simdjson::dom::object object;
   int64_t smallest = 0;
-  if (depth > kDepthMax || element.get(object)) return smallest;
+  if (depth > kNestedMax || element.get(object)) return smallest;
   for (const auto& [key, value] : object) {
     int64_t size = 0;
     if (!value.get(size)) {

@@ -8,9 +8,11 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "verify/audit/config_fit.h"
 #include "verify/audit/run.h"
 #include "verify/case/json_fields.h"
 #include "verify/cli/files/files.h"
+#include "verify/cli/files/places.h"
 #include "verify/compare/amounts.h"
 #include "verify/oracle/quote.h"
 #include "verify/process/outputs.h"
@@ -31,6 +33,8 @@ struct AuditArguments {
   std::string seal;
   std::string json;
   std::vector<std::string> allow_same;
+  std::string python = FindPlaces().python;
+  bool config = false;
   bool all = false;
   bool finite = false;
   bool latest_good = false;
@@ -68,6 +72,7 @@ Result<AuditResult> AuditAsAsked(const std::string& path, const AuditArguments& 
     SP_ASSIGN(result, audit({}));
   }
   if (arguments.finite) JudgeFinite(result);
+  if (arguments.config) HoldConfig(arguments.python, FindPlaces().package, result);
   return result;
 }
 
@@ -183,6 +188,14 @@ void AddAudit(CLI::App& app, int* exit_code) {
       ->add_option("--seal", arguments->seal,
                    "Check against this seal instead of the checkpoint's own")
       ->check(NotEmpty)
+      ->type_name("FILE");
+  auto* config = command->add_flag(
+      "--config", arguments->config,
+      "Check keys and shapes against the model that Transformers builds from config.json");
+  command
+      ->add_option("--python", arguments->python,
+                   "Python interpreter that has Transformers, for --config")
+      ->needs(config)
       ->type_name("FILE");
   command->add_flag("--finite", arguments->finite, "Report NaN and Inf as damage");
   command->add_flag("--all", arguments->all, "Show every tensor and value");
