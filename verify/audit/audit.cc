@@ -11,6 +11,7 @@
 #include "verify/audit/reading.h"
 #include "verify/audit/units.h"
 #include "verify/audit/vocabulary.h"
+#include "verify/compare/amounts.h"
 #include "verify/formats/stored.h"
 #include "verify/formats/training_folder.h"
 #include "verify/oracle/quote.h"
@@ -84,6 +85,21 @@ void HoldCopies(const StoredCheckpoint& checkpoint, const std::vector<size_t>& c
   result.tensors.resize(first);
 }
 
+/// Of a checkpoint that says nothing; empty of others. A file of torch.save may well hold a dict of
+/// values alone, as a scheduler's does, but not one value, nor a directory nothing else.
+std::string WhatIsLacking(const AuditResult& result) {
+  if (!result.tensors.empty() || result.IsDamaged() || result.format == "safetensors") return "";
+  if (result.values.empty()) return result.opaque.empty() ? "holds nothing" : "";
+  std::error_code ignored;
+  const bool is_one = result.values.size() == 1 && result.values[0].name == "value";
+  const bool is_directory = fs::is_directory(result.path, ignored);
+  const bool lacks = result.format == "torch.save" && (is_one || is_directory);
+  return lacks ? fmt::format("expected tensors, found {} that {} none",
+                             Count(result.values.size(), "value"),
+                             result.values.size() == 1 ? "is" : "are")
+               : "";
+}
+
 }  // namespace
 
 Result<AuditResult> Audit(const std::string& path, AuditSums sums) {
@@ -105,10 +121,8 @@ Result<AuditResult> Audit(const std::string& path, AuditSums sums) {
             [](const AuditedFile& x, const AuditedFile& y) { return x.name < y.name; });
   result.unread = UnreadFiles(path, result.files);
   ReadBeside(sums, result);
-  if (result.tensors.empty() && result.values.empty() && result.damage.empty() &&
-      result.format != "safetensors") {
-    result.damage.push_back(oracle::Printable(path) + ": holds nothing");
-  }
+  if (const std::string lacks = WhatIsLacking(result); !lacks.empty())
+    result.damage.push_back(oracle::Printable(path) + ": " + lacks);
   return result;
 }
 

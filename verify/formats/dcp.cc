@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "verify/formats/flatten.h"
 #include "verify/formats/stored.h"
@@ -57,6 +58,7 @@ class DcpReader {
     for (size_t i = 0; i + 1 < entries->items.size(); i += 2) {
       const PickleValue& key = *entries->items[i];
       if (!key.Is(Kind::kText)) return Wrong("names in state_dict_metadata", Describe(key));
+      if (misplaced_.contains(key.text)) continue;
       const Status read = ReadEntry(key.text, *entries->items[i + 1]);
       if (!read.ok()) SP_TRY(oracle::Note(read.error(), damage_));
     }
@@ -76,7 +78,8 @@ class DcpReader {
 
  private:
   Error Wrong(const std::string& expected, const std::string& found) const {
-    return BadInput(fmt::format("{}: expected {}, found {}", Printable(where_), expected, found));
+    return BadInput(
+        fmt::format("{}{}: expected {}, found {}", Printable(where_), of_, expected, found));
   }
 
   Error WrongOf(std::string_view name, const std::string& expected,
@@ -99,6 +102,15 @@ class DcpReader {
     return static_cast<uint64_t>(member->integer);
   }
 
+  Result<Place> ReadPlace(const PickleValue& info) {
+    SP_ASSIGN(const PickleValue* path, Member(info, "relative_path", Kind::kText));
+    Place place;
+    SP_ASSIGN(place.file, FileIndex(path->text));
+    SP_ASSIGN(place.offset, Number(info, "offset"));
+    SP_ASSIGN(place.length, Number(info, "length"));
+    return place;
+  }
+
   Status ReadPlaces(const PickleValue& places) {
     for (size_t i = 0; i + 1 < places.items.size(); i += 2) {
       const PickleValue& index = *places.items[i];
@@ -119,20 +131,21 @@ class DcpReader {
         return WrongOf(name->text, "pieces as they are",
                        "transformed ones: " + Describe(*transforms));
       }
-      SP_ASSIGN(const PickleValue* path, Member(info, "relative_path", Kind::kText));
-      Place place;
-      SP_ASSIGN(place.file, FileIndex(path->text));
-      SP_ASSIGN(place.offset, Number(info, "offset"));
-      SP_ASSIGN(place.length, Number(info, "length"));
-      if (!places_.emplace(std::move(key), place).second) {
+      of_ = ": " + Quote(name->text);
+      const auto place = ReadPlace(info);
+      of_.clear();
+      if (!place.ok()) {
+        misplaced_.insert(name->text);
+        SP_TRY(oracle::Note(place.error(), damage_));
+      } else if (!places_.emplace(std::move(key), place.value()).second) {
         return WrongOf(name->text, "every piece in one place", "two");
       }
     }
     return CheckApart();
   }
 
-  /// Pieces that share bytes would let a small directory stand for any amount. Names of one tied
-  /// tensor may have one place, a few of them.
+  /// Pieces that share bytes: of two names that have one place one has another's values. Many would
+  /// let a small directory stand for any amount.
   Status CheckApart() const {
     std::vector<std::pair<Place, std::string_view>> sorted;
     for (const auto& [key, place] : places_) sorted.emplace_back(place, key.first);
@@ -146,7 +159,14 @@ class DcpReader {
       const bool is_same = before.file == place.file && before.offset == place.offset &&
                            before.length == place.length;
       alike = is_same ? alike + 1 : 1;
-      if (is_same && alike <= kNamesMax) continue;
+      if (is_same && alike <= kNamesMax) {
+        SP_TRY(oracle::Note(
+            WrongOf(sorted[i].second, "a place of its own",
+                    fmt::format("that of {}: byte {} of {}", Quote(sorted[i - 1].second),
+                                place.offset, Quote(checkpoint_.files[place.file].name))),
+            damage_));
+        continue;
+      }
       if (before.file != place.file || place.offset - before.offset >= before.length) continue;
       return WrongOf(sorted[i].second, "pieces that do not overlap in their file",
                      "one that begins in that of " + Quote(sorted[i - 1].second));
@@ -276,6 +296,7 @@ class DcpReader {
 
   const std::string& directory_;
   std::string where_;
+  std::string of_;  ///< for messages, behind where_: whose entry is being read
   Damage* damage_;
   StoredCheckpoint checkpoint_;
   std::map<std::string, uint32_t, std::less<>> files_;
@@ -284,7 +305,8 @@ class DcpReader {
   size_t used_count_ = 0;  ///< of the places
   int open_count_ = 0;
   std::map<PlaceKey, Place> places_;
-  uint32_t file_ = 0;  ///< of the piece that was opened last
+  std::set<std::string_view> misplaced_;  ///< names whose place cannot be read
+  uint32_t file_ = 0;                     ///< of the piece that was opened last
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <tuple>
 
 #include "verify/formats/crc32.h"
@@ -21,6 +22,7 @@ using Kind = PickleValue::Kind;
 
 constexpr uint64_t kPickleBytesMax = uint64_t{1} << 30;
 constexpr uint64_t kSharedBytesMax = uint64_t{1} << 30;
+constexpr int64_t kVersionMax = 10;  // caffe2/serialize/versions.h; torch.save writes 3
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 42> kDtypes = {{
     {"torch.float64", "F64"},
@@ -135,6 +137,20 @@ Result<std::vector<int64_t>> Sizes(const PickleValue& value, const std::string& 
   return sizes;
 }
 
+Status TorchArchive::CheckVersion(const std::string& text) const {
+  int64_t version = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, version);
+  const bool is_number =
+      error == std::errc() && (rest == end || (*rest == '\n' && rest + 1 == end));
+  if (is_number && version >= 1 && version <= kVersionMax) return Ok();
+  const std::string expected =
+      fmt::format("a format version from 1 to {} in entry version", kVersionMax);
+  if (!is_number || version < 1) return Wrong(expected, Quote(text));
+  return Unsupported(fmt::format("{}: expected {}, found {}, which is not known", Printable(where_),
+                                 expected, version));
+}
+
 Result<TorchArchive> TorchArchive::Open(std::shared_ptr<const oracle::InputFile> file,
                                         uint64_t start, uint64_t length, bool* is_rotten) {
   TorchArchive archive;
@@ -144,7 +160,7 @@ Result<TorchArchive> TorchArchive::Open(std::shared_ptr<const oracle::InputFile>
   std::vector<ZipEntry>& entries = archive.entries_;
   const ZipEntry* pickle = nullptr;
   const ZipEntry* order = nullptr;
-  bool has_version = false;
+  const ZipEntry* version = nullptr;
   // torch takes the folder of the first entry for that of all.
   const std::string folder =
       entries.empty() ? "" : entries[0].name.substr(0, entries[0].name.find('/') + 1);
@@ -160,15 +176,17 @@ Result<TorchArchive> TorchArchive::Open(std::shared_ptr<const oracle::InputFile>
     }
     if (name == "data.pkl") pickle = &entry;
     if (name == "byteorder") order = &entry;
-    has_version |= name == "version" || name == ".format_version";
+    if (name == "version" || name == ".format_version") version = &entry;
     if (name.starts_with("data/")) {
       archive.storages_.emplace(std::string_view(name).substr(5), &entry);
     }
   }
-  if (pickle == nullptr || !has_version) {
+  if (pickle == nullptr || version == nullptr) {
     return archive.Wrong("entries data.pkl and version, as torch.save writes them",
                          pickle == nullptr ? "no data.pkl" : "no version");
   }
+  SP_ASSIGN(const std::string number, ReadEntry(*archive.file_, *version, archive.where_));
+  SP_TRY(archive.CheckVersion(number));
   if (order != nullptr) {
     SP_ASSIGN(const std::string text, ReadEntry(*archive.file_, *order, archive.where_));
     if (text == "big") {

@@ -68,6 +68,8 @@ class TorchArchive {
   };
   Result<Storage> StorageOf(const PickleValue& persistent) const;
   Result<TorchTensor> View(const PickleValue& call) const;
+  /// \param text  of the entry that says which version of the format the archive has.
+  Status CheckVersion(const std::string& text) const;
   /// That nothing is to be done with what is read, such as conjugating it.
   Status CheckMetadata(const PickleValue& call, bool is_v3) const;
 
