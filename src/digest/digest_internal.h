@@ -103,6 +103,28 @@ Bits LoadLittleEndian(const uint8_t* data) {
   return bits;
 }
 
+/// Nonzero if an element of the word may be NaN or Inf. `odd_mask` is all ones for the upper half
+/// of a double, and zero for its lower half.
+template <sp_float_format kFormat>
+constexpr uint32_t Suspicion(uint32_t word, uint32_t odd_mask) {
+  using E = Element<kFormat>;
+  if constexpr (kFormat == SP_NO_FLOAT) {
+    return 0;
+  } else if constexpr (sizeof(typename E::Bits) == 8) {
+    return ((word << 1) >= static_cast<uint32_t>(E::kInfTwice >> 32)) & odd_mask;
+  } else if constexpr (sizeof(typename E::Bits) == 4) {
+    return (word << 1) >= E::kInfTwice;
+  } else {
+    // An element is suspect when the bits of infinity are all set: adding the lowest of them to
+    // those bits then carries into the place of the sign, which the mask left free.
+    constexpr uint32_t kRepeat = sizeof(typename E::Bits) == 2 ? 0x00010001 : 0x01010101;
+    constexpr uint32_t kInf = E::kInfTwice / 2;
+    constexpr uint32_t kLowestBit = kInf & (~kInf + 1);
+    constexpr uint32_t kSign = (static_cast<uint32_t>(static_cast<typename E::Bits>(~0u)) / 2) + 1;
+    return ((word & (kInf * kRepeat)) + kLowestBit * kRepeat) & (kSign * kRepeat);
+  }
+}
+
 /// Counts the elements of data[0, element_count).
 template <sp_float_format kFormat>
 void CountElements(const uint8_t* data, size_t element_count, sp_summary& summary) {

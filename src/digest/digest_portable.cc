@@ -7,28 +7,6 @@ namespace {
 #define DIGEST_TARGET
 constexpr uint32_t kGroupBlocks = 1;
 
-/// Nonzero if an element of the word may be NaN or Inf. `odd_mask` is all ones for the upper half
-/// of a double, and zero for its lower half.
-template <sp_float_format kFormat>
-uint32_t Suspicion(uint32_t word, uint32_t odd_mask) {
-  using E = Element<kFormat>;
-  if constexpr (kFormat == SP_NO_FLOAT) {
-    return 0;
-  } else if constexpr (sizeof(typename E::Bits) == 8) {
-    return ((word << 1) >= static_cast<uint32_t>(E::kInfTwice >> 32)) & odd_mask;
-  } else if constexpr (sizeof(typename E::Bits) == 4) {
-    return (word << 1) >= E::kInfTwice;
-  } else {
-    // An element is suspect when the bits of infinity are all set: adding the lowest of them to
-    // those bits then carries into the place of the sign, which the mask left free.
-    constexpr uint32_t kRepeat = sizeof(typename E::Bits) == 2 ? 0x00010001 : 0x01010101;
-    constexpr uint32_t kInf = E::kInfTwice / 2;
-    constexpr uint32_t kLowestBit = kInf & (~kInf + 1);
-    constexpr uint32_t kSign = (static_cast<uint32_t>(static_cast<typename E::Bits>(~0u)) / 2) + 1;
-    return ((word & (kInf * kRepeat)) + kLowestBit * kRepeat) & (kSign * kRepeat);
-  }
-}
-
 /// The whole words [first, first + word_count) of a block.
 template <sp_float_format kFormat>
 inline void AddWholeWords(const uint8_t* data, uint32_t first, uint32_t word_count,

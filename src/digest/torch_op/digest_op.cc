@@ -1,59 +1,9 @@
 // torch.ops.shardproof.digest: the digest core as a PyTorch operator, on the stable ABI, so that
 // one build serves every torch from 2.10 on. For Python: verify/python/shardproof/_digest.py.
-#include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
-#include <torch/headeronly/util/Exception.h>
+#include "src/digest/torch_op/op_runs.h"
 
-#include <array>
-#include <vector>
-
-#include "src/digest/digest.h"
-
+namespace shardproof::digest_op {
 namespace {
-
-using torch::headeronly::ScalarType;
-using torch::stable::Tensor;
-
-constexpr int64_t kNumbersARun = 6;
-constexpr int64_t kBlockBytes = 4096;
-constexpr int64_t kBlocksMax = int64_t{1} << 24;
-
-int64_t Checked(bool overflow, int64_t value) {
-  STD_TORCH_CHECK(!overflow, "shardproof::digest: a run's end overflows");
-  return value;
-}
-
-int64_t End(int64_t start, int64_t stride, int64_t count, int64_t length) {
-  int64_t end = 0;
-  bool overflow = __builtin_mul_overflow(stride, count - 1, &end);
-  overflow = __builtin_add_overflow(end, start, &end) || overflow;
-  overflow = __builtin_add_overflow(end, length, &end) || overflow;
-  return Checked(overflow, end);
-}
-
-/// The rows of `runs` as the core reads them; each must lie within the data.
-std::vector<sp_run> RunsOf(const Tensor& runs, const char* data, int64_t data_bytes) {
-  STD_TORCH_CHECK(runs.is_cpu() && runs.scalar_type() == ScalarType::Long && runs.dim() == 2 &&
-                      runs.size(1) == kNumbersARun && runs.is_contiguous(),
-                  "shardproof::digest: runs: expected a contiguous int64 CPU tensor [n, 6]");
-  const auto* numbers = static_cast<const int64_t*>(runs.const_data_ptr());
-  std::vector<sp_run> out;
-  for (int64_t i = 0; i < runs.size(0); ++i, numbers += kNumbersARun) {
-    const auto [start, length, count, stride, local_start, local_stride] =
-        std::array<int64_t, kNumbersARun>{numbers[0], numbers[1], numbers[2],
-                                          numbers[3], numbers[4], numbers[5]};
-    STD_TORCH_CHECK(start >= 0 && length >= 0 && count >= 1 && stride >= 0 && local_start >= 0 &&
-                        local_stride >= 0 && End(start, stride, count, length) >= 0 &&
-                        End(local_start, local_stride, count, length) <= data_bytes,
-                    "shardproof::digest: run ", i, " does not lie within the data's ", data_bytes,
-                    " bytes");
-    out.push_back({static_cast<uint64_t>(start), static_cast<uint64_t>(length),
-                   static_cast<uint64_t>(count), static_cast<uint64_t>(stride), data + local_start,
-                   local_stride});
-  }
-  return out;
-}
 
 /// \param data  uint8 [bytes], CPU, contiguous: the local memory.
 /// \param runs  int64 [n, 6]: global start, length, count, global stride, local start and local
@@ -65,13 +15,8 @@ Tensor DigestOp(const Tensor data, const Tensor runs, int64_t float_format, int6
   STD_TORCH_CHECK(data.is_cpu() && data.scalar_type() == ScalarType::Byte && data.dim() == 1 &&
                       data.is_contiguous(),
                   "shardproof::digest: data: expected a contiguous uint8 CPU tensor [n]");
-  STD_TORCH_CHECK(float_format >= SP_NO_FLOAT && float_format <= SP_F8_E5M2,
-                  "shardproof::digest: float_format ", float_format, " is unknown");
-  STD_TORCH_CHECK(block_count >= 0 && block_count <= kBlocksMax && first_block >= 0 &&
-                      (block_count == 0 || (block_bytes > 0 && block_bytes % kBlockBytes == 0)),
-                  "shardproof::digest: blocks: expected a multiple of 4096 bytes and at most 2^24 "
-                  "blocks");
-  const auto format = static_cast<sp_float_format>(float_format);
+  CheckBlocks(block_bytes, first_block, block_count);
+  const auto format = FormatOf(float_format);
   const auto read = RunsOf(runs, static_cast<const char*>(data.const_data_ptr()), data.numel());
   sp_summary summary{};
   std::vector<sp_digest> blocks(static_cast<size_t>(block_count));
@@ -94,6 +39,32 @@ Tensor DigestOp(const Tensor data, const Tensor runs, int64_t float_format, int6
   return out;
 }
 
+/// Many tensors in one call: what `digest` and `coverage` say of each.
+/// \param data     n contiguous CPU tensors of any dtype.
+/// \param runs     int64 [m, 6], as for `digest`: those of the first tensor, of the second, ...
+/// \param tensors  int64 [n, 2]: of each tensor how many runs it has, and its float format.
+/// \returns        int64 [n, 6]: the two lanes, NaN count, Inf count, the two lanes of the coverage.
+Tensor DigestsOp(const std::vector<Tensor> data, const Tensor runs, const Tensor tensors) {
+  Tensor out =
+      torch::stable::new_zeros(runs, {static_cast<int64_t>(data.size()), kNumbersAResult});
+  auto* rows = static_cast<uint64_t*>(out.mutable_data_ptr());
+  for (const Tensor& tensor : data) {
+    STD_TORCH_CHECK(tensor.is_cpu(), "shardproof::digests: data: expected tensors on the CPU");
+  }
+  ForEachRun(data, runs, tensors, [&](size_t row, const sp_run& run, sp_float_format format) {
+    sp_summary summary{};
+    sp_digest coverage{};
+    sp_digest_runs(&summary, &run, 1, format);
+    sp_coverage_runs(&coverage, &run, 1);
+    const uint64_t more[] = {summary.digest.lane[0], summary.digest.lane[1], summary.nan_count,
+                             summary.inf_count,      coverage.lane[0],       coverage.lane[1]};
+    for (int64_t i = 0; i < kNumbersAResult; ++i) {
+      rows[static_cast<int64_t>(row) * kNumbersAResult + i] += more[i];
+    }
+  });
+  return out;
+}
+
 /// \returns int64 [2]: the coverage of the runs, whose local numbers do not matter.
 Tensor CoverageOp(const Tensor runs) {
   const auto read = RunsOf(runs, nullptr, INT64_MAX);
@@ -107,15 +78,20 @@ Tensor CoverageOp(const Tensor runs) {
 }
 
 }  // namespace
+}  // namespace shardproof::digest_op
+
+using namespace shardproof::digest_op;
 
 STABLE_TORCH_LIBRARY(shardproof, m) {
   m.def(
       "digest(Tensor data, Tensor runs, int float_format, int block_bytes, int first_block, "
       "int block_count) -> Tensor");
+  m.def("digests(Tensor[] data, Tensor runs, Tensor tensors) -> Tensor");
   m.def("coverage(Tensor runs) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(shardproof, CPU, m) {
   m.impl("digest", TORCH_BOX(&DigestOp));
+  m.impl("digests", TORCH_BOX(&DigestsOp));
   m.impl("coverage", TORCH_BOX(&CoverageOp));
 }

@@ -1,0 +1,528 @@
+// What one thread of the digest's CUDA kernel does, as functions that also compile for the host:
+// unit tests run every block and thread of a launch there. A launch is cut into units of about 4 KiB
+// of work, and each block of threads takes a stretch of consecutive units. SPECIFICATION.md has the
+// numbers.
+//
+// A `Context` stands for what threads of a block share. All threads of a block call each of these
+// together, in the same order:
+//   ShareFactors(block, count)   from now on Factor(lane, i) is that of block + i; i < kSharedFactors
+//   AddToBlock(index, lanes)     adds to the grid's block; kNoBlock: this thread has nothing to add
+//   Flush(row, sums)             adds the sums of all threads to the row of the results
+// and each thread for itself: Thread(), BlockOfThreads(), BlocksOfThreads(), Keys(lane, word), of
+// which it reads four words from one that is a multiple of four.
+#pragma once
+
+#include "src/digest/digest_internal.h"
+
+#ifdef __CUDACC__
+#define DIGEST_THREAD __host__ __device__ __forceinline__
+// What is seldom done stands apart, so that the inner loop keeps its numbers in registers.
+#define DIGEST_SELDOM __host__ __device__ __noinline__
+#else
+#define DIGEST_THREAD inline
+#define DIGEST_SELDOM inline
+#endif
+
+namespace shardproof::digest_internal {
+
+inline constexpr uint32_t kThreads = 256;
+inline constexpr uint32_t kVectorBytes = 16;  // what a thread reads at once
+inline constexpr uint32_t kVectorWords = 4;
+inline constexpr uint32_t kSharedFactors = 64;
+inline constexpr uint64_t kNoBlock = ~uint64_t{0};
+/// Stretches of at least that many bytes are taken a block of 4 KiB at a time; of shorter ones a
+/// unit has many.
+inline constexpr uint64_t kLongStretchBytes = kBlockBytes;
+static_assert(kThreads * kVectorBytes == kBlockBytes, "a thread has the same keys in every block");
+
+/// A run of one tensor, its stretches in the image and in memory as sp_run has them. Its units are
+/// counted from first_unit in the launch.
+struct Segment {
+  uint64_t start, length, count, stride;
+  const uint8_t* data;
+  int64_t data_stride;
+  uint64_t first_unit;
+  uint32_t row;
+  uint32_t format;  // sp_float_format
+};
+
+/// What is the same for all segments of a launch. `sums` has of each row row_words words, of which
+/// the first four are lanes, NaN and Inf; `coverage` may be null, and has rows of as many words.
+/// `blocks` are those of sp_digest_blocks, of the launch as a whole; block_count may be 0.
+struct LaunchHead {
+  uint64_t unit_count;
+  uint64_t* sums;
+  uint64_t* coverage;
+  uint64_t* blocks;
+  uint64_t first_block, block_count, block_bytes;
+  uint32_t row_words;
+  uint32_t segment_count;
+};
+
+/// What a thread has added up since the last flush.
+struct ThreadSums {
+  uint64_t lane[2] = {0, 0};
+  uint64_t coverage[2] = {0, 0};
+  uint32_t nan_count = 0;  // of one block of threads and one flush: less than 2^32
+  uint32_t inf_count = 0;
+};
+
+struct Vector {
+  uint32_t word[kVectorWords];
+};
+
+struct VectorKeys {
+  uint32_t key[2][kVectorWords];
+};
+
+template <typename Context>
+DIGEST_THREAD VectorKeys KeysOf(const Context& context, uint32_t word) {
+  VectorKeys keys;
+  for (uint32_t lane = 0; lane < 2; ++lane) {
+    const uint32_t* table = context.Keys(lane, word);
+    for (uint32_t i = 0; i < kVectorWords; ++i) keys.key[lane][i] = table[i];
+  }
+  return keys;
+}
+
+/// The sum of word * key.
+DIGEST_THREAD uint64_t Product(const Vector& vector, const uint32_t* keys) {
+  uint64_t sum = 0;
+  for (uint32_t i = 0; i < kVectorWords; ++i) {
+#ifdef __CUDA_ARCH__
+    // Else the compiler widens the keys once and for all, and adds their upper halves, zeros.
+    asm("mad.wide.u32 %0, %1, %2, %0;" : "+l"(sum) : "r"(vector.word[i]), "r"(keys[i]));
+#else
+    sum += static_cast<uint64_t>(vector.word[i]) * keys[i];
+#endif
+  }
+  return sum;
+}
+
+// ---- Reading -------------------------------------------------------------------------------------
+
+DIGEST_THREAD uint32_t LoadWord(const uint8_t* at) {
+  return *reinterpret_cast<const uint32_t*>(at);  // aligned: a device reads it at once
+}
+
+DIGEST_THREAD Vector LoadAligned(const uint8_t* at) {
+#ifdef __CUDA_ARCH__
+  uint4 words = __ldcs(reinterpret_cast<const uint4*>(at));  // read once: not to be kept in caches
+  return {{words.x, words.y, words.z, words.w}};
+#else
+  return {{LoadWord(at), LoadWord(at + 4), LoadWord(at + 8), LoadWord(at + 12)}};
+#endif
+}
+
+DIGEST_THREAD uint32_t AddressOf(const uint8_t* at) {
+  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(at));
+}
+
+/// 16 bytes at any address. `before` and `behind`: how many bytes of the stretch lie before them and
+/// behind them; no other byte is touched.
+DIGEST_THREAD Vector LoadWhole(const uint8_t* at, uint64_t before, uint64_t behind) {
+  Vector vector;
+  const uint32_t shift = 8 * (AddressOf(at) % 4);
+  if (shift == 0) {
+    for (uint32_t i = 0; i < kVectorWords; ++i) vector.word[i] = LoadWord(at + 4 * i);
+  } else if (before >= 3 && behind >= 3) {
+    const uint8_t* aligned = at - shift / 8;
+    uint32_t low = LoadWord(aligned);
+    for (uint32_t i = 0; i < kVectorWords; ++i) {
+      uint32_t high = LoadWord(aligned + 4 * (i + 1));
+      vector.word[i] = (low >> shift) | (high << (32 - shift));
+      low = high;
+    }
+  } else {
+    for (uint32_t i = 0; i < kVectorWords; ++i) {
+      const uint8_t* byte = at + 4 * i;
+      vector.word[i] = byte[0] | static_cast<uint32_t>(byte[1]) << 8 |
+                       static_cast<uint32_t>(byte[2]) << 16 | static_cast<uint32_t>(byte[3]) << 24;
+    }
+  }
+  return vector;
+}
+
+/// The bytes [low, high) of a vector, of which the first is at `at`; the others are zero.
+DIGEST_THREAD Vector LoadPart(const uint8_t* at, uint32_t low, uint32_t high) {
+  Vector vector = {};
+  for (uint32_t i = 0; i < kVectorWords; ++i) {
+    for (uint32_t k = 0; k < 4; ++k) {
+      uint32_t byte = 4 * i + k;
+      if (byte >= low && byte < high) {
+        vector.word[i] |= static_cast<uint32_t>(at[byte - low]) << (8 * k);
+      }
+    }
+  }
+  return vector;
+}
+
+/// A vector whose bytes [low, high) are 1.
+DIGEST_THREAD Vector Ones(uint32_t low, uint32_t high) {
+  Vector vector = {};
+  for (uint32_t byte = 0; byte < kVectorBytes; ++byte) {
+    if (byte >= low && byte < high) vector.word[byte / 4] |= 1u << (8 * (byte % 4));
+  }
+  return vector;
+}
+
+// ---- NaN and Inf ---------------------------------------------------------------------------------
+
+template <sp_float_format kFormat>
+DIGEST_THREAD uint32_t SuspicionOf(const Vector& vector) {
+  uint32_t suspicion = 0;
+  for (uint32_t i = 0; i < kVectorWords; ++i) {
+    suspicion |= Suspicion<kFormat>(vector.word[i], 0u - (i & 1));
+  }
+  return suspicion;
+}
+
+struct Counts {
+  uint32_t nan_count = 0, inf_count = 0;
+};
+
+/// Counts the elements that lie wholly in the bytes [low, high).
+template <sp_float_format kFormat>
+DIGEST_THREAD Counts CountVectorOf(const Vector& vector, uint32_t low, uint32_t high) {
+  using E = Element<kFormat>;
+  using Bits = typename E::Bits;
+  constexpr uint32_t kSize = sizeof(Bits);
+  Counts counts;
+  for (uint32_t byte = 0; byte < kVectorBytes; byte += kSize) {
+    if (byte < low || byte + kSize > high) continue;
+    uint64_t bits = vector.word[byte / 4] >> (8 * (byte % 4));
+    if constexpr (kSize == 8) bits |= static_cast<uint64_t>(vector.word[byte / 4 + 1]) << 32;
+    Bits twice = static_cast<Bits>(static_cast<Bits>(bits) << 1);
+    bool is_inf = E::kHasInf && twice == E::kInfTwice;
+    counts.inf_count += is_inf;
+    counts.nan_count += twice >= E::kInfTwice && !is_inf;
+  }
+  return counts;
+}
+
+DIGEST_SELDOM Counts CountVector(Vector vector, uint32_t low, uint32_t high, uint32_t format) {
+  switch (format) {
+    case SP_F16:
+      return CountVectorOf<SP_F16>(vector, low, high);
+    case SP_BF16:
+      return CountVectorOf<SP_BF16>(vector, low, high);
+    case SP_F32:
+      return CountVectorOf<SP_F32>(vector, low, high);
+    case SP_F64:
+      return CountVectorOf<SP_F64>(vector, low, high);
+    case SP_F8_E4M3FN:
+      return CountVectorOf<SP_F8_E4M3FN>(vector, low, high);
+    case SP_F8_E5M2:
+      return CountVectorOf<SP_F8_E5M2>(vector, low, high);
+    default:
+      return {};
+  }
+}
+
+// ---- Long stretches, a block of 4 KiB at a time --------------------------------------------------
+
+/// One stretch: its bytes [start, end) of the image, of which the first is at `data`.
+struct Stretch {
+  uint64_t start, end;
+  const uint8_t* data;
+};
+
+DIGEST_THREAD Stretch StretchOf(const Segment& segment, uint64_t index) {
+  uint64_t start = segment.start + index * segment.stride;
+  return {start, start + segment.length,
+          segment.data + static_cast<int64_t>(index) * segment.data_stride};
+}
+
+/// What the stretch has of the vector that begins at byte `position` of the image, times the
+/// factors.
+DIGEST_SELDOM ThreadSums SumsOfVector(Stretch stretch, uint64_t position, VectorKeys keys,
+                                      uint64_t factor0, uint64_t factor1, uint32_t format) {
+  ThreadSums sums;
+  uint64_t first = position < stretch.start ? stretch.start : position;
+  uint64_t last = position + kVectorBytes < stretch.end ? position + kVectorBytes : stretch.end;
+  if (first >= last) return sums;
+  const uint8_t* at = stretch.data + (first - stretch.start);
+  uint32_t low = static_cast<uint32_t>(first - position);
+  uint32_t high = static_cast<uint32_t>(last - position);
+  Vector vector = last - first == kVectorBytes
+                      ? LoadWhole(at, first - stretch.start, stretch.end - last)
+                      : LoadPart(at, low, high);
+  Vector ones = Ones(low, high);
+  sums.lane[0] = Product(vector, keys.key[0]) * factor0;
+  sums.lane[1] = Product(vector, keys.key[1]) * factor1;
+  sums.coverage[0] = Product(ones, keys.key[0]) * factor0;
+  sums.coverage[1] = Product(ones, keys.key[1]) * factor1;
+  if (format != SP_NO_FLOAT) {
+    Counts counts = CountVector(vector, low, high, format);
+    sums.nan_count = counts.nan_count;
+    sums.inf_count = counts.inf_count;
+  }
+  return sums;
+}
+
+DIGEST_THREAD void AddSums(const ThreadSums& more, ThreadSums& sums) {
+  for (uint32_t lane = 0; lane < 2; ++lane) {
+    sums.lane[lane] += more.lane[lane];
+    sums.coverage[lane] += more.coverage[lane];
+  }
+  sums.nan_count += more.nan_count;
+  sums.inf_count += more.inf_count;
+}
+
+/// The NaN and Inf of this thread's vectors of consecutive whole blocks, of which the first is at
+/// `at`. They are read once more, from a cache as a rule: where all is finite, nothing of this is
+/// done.
+DIGEST_SELDOM Counts CountWholeBlocks(Stretch stretch, const uint8_t* at, uint32_t count,
+                                      uint32_t format) {
+  Counts counts;
+  const uint64_t bytes = stretch.end - stretch.start;
+  for (uint32_t i = 0; i < count; ++i, at += kBlockBytes) {
+    uint64_t before = static_cast<uint64_t>(at - stretch.data);
+    Vector vector = LoadWhole(at, before, bytes - before - kVectorBytes);
+    Counts more = CountVector(vector, 0, kVectorBytes, format);
+    counts.nan_count += more.nan_count;
+    counts.inf_count += more.inf_count;
+  }
+  return counts;
+}
+
+/// What a thread has of whole blocks before it is added to its sums.
+struct WholeSums {
+  uint64_t lane[2] = {0, 0};
+  uint64_t factor[2] = {0, 0};
+  uint32_t suspicion = 0;
+};
+
+template <sp_float_format kFormat, typename Context>
+DIGEST_THREAD void AddWhole(const Vector& vector, uint32_t factor, const VectorKeys& keys,
+                            const Context& context, WholeSums& whole) {
+  const uint64_t factor0 = context.Factor(0, factor), factor1 = context.Factor(1, factor);
+  whole.lane[0] += Product(vector, keys.key[0]) * factor0;
+  whole.lane[1] += Product(vector, keys.key[1]) * factor1;
+  whole.factor[0] += factor0;
+  whole.factor[1] += factor1;
+  if constexpr (kFormat != SP_NO_FLOAT) whole.suspicion |= SuspicionOf<kFormat>(vector);
+}
+
+/// Consecutive blocks that lie wholly in the stretch, whose factors are shared from number
+/// `first_factor` on; `at` is where this thread's vector of the first of them lies.
+template <sp_float_format kFormat, typename Context>
+DIGEST_THREAD void AddWholeBlocks(const Stretch& stretch, const uint8_t* at, uint32_t first_factor,
+                                  uint32_t count, const VectorKeys& keys, const Context& context,
+                                  ThreadSums& sums) {
+  constexpr uint32_t kAtOnce = 4;  // so many reads are on their way while a thread adds up
+  WholeSums whole;
+  uint32_t i = 0;
+  if (AddressOf(at) % kVectorBytes == 0) {
+    const uint8_t* from = at;
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
+    for (; i + kAtOnce <= count; i += kAtOnce, from += kAtOnce * kBlockBytes) {
+      Vector vectors[kAtOnce];
+      for (uint32_t k = 0; k < kAtOnce; ++k) vectors[k] = LoadAligned(from + k * kBlockBytes);
+      for (uint32_t k = 0; k < kAtOnce; ++k) {
+        AddWhole<kFormat>(vectors[k], first_factor + i + k, keys, context, whole);
+      }
+    }
+  }
+  const uint64_t before = static_cast<uint64_t>(at - stretch.data);
+  const uint64_t behind = stretch.end - stretch.start - before - kVectorBytes;
+#ifdef __CUDA_ARCH__
+#pragma unroll 2
+#endif
+  for (; i < count; ++i) {
+    const uint32_t offset = i * kBlockBytes;
+    Vector vector = LoadWhole(at + offset, before + offset, behind - offset);
+    AddWhole<kFormat>(vector, first_factor + i, keys, context, whole);
+  }
+  if (whole.suspicion != 0) {
+    Counts counts = CountWholeBlocks(stretch, at, count, kFormat);
+    sums.nan_count += counts.nan_count;
+    sums.inf_count += counts.inf_count;
+  }
+  Vector ones = Ones(0, kVectorBytes);
+  for (uint32_t lane = 0; lane < 2; ++lane) {
+    sums.lane[lane] += whole.lane[lane];
+    sums.coverage[lane] += Product(ones, keys.key[lane]) * whole.factor[lane];
+  }
+}
+
+/// The blocks [block, block + count) of the image, at most kSharedFactors, of a stretch that begins
+/// before the end of the first and ends behind the beginning of the last.
+template <sp_float_format kFormat, typename Context>
+DIGEST_THREAD void AddBlocks(const Stretch& stretch, uint64_t block, uint32_t count,
+                             const VectorKeys& keys, Context& context, ThreadSums& sums) {
+  context.ShareFactors(block, count);
+  const uint32_t offset = context.Thread() * kVectorBytes;
+  const bool has_head = block * kBlockBytes < stretch.start;
+  const bool has_tail = (block + count) * kBlockBytes > stretch.end && (count > 1 || !has_head);
+  if (has_head) {
+    AddSums(SumsOfVector(stretch, block * kBlockBytes + offset, keys, context.Factor(0, 0),
+                         context.Factor(1, 0), kFormat),
+            sums);
+  }
+  const uint32_t first = has_head, whole = count - has_head - has_tail;
+  if (whole > 0) {
+    const uint8_t* at = stretch.data + ((block + first) * kBlockBytes + offset - stretch.start);
+    AddWholeBlocks<kFormat>(stretch, at, first, whole, keys, context, sums);
+  }
+  if (has_tail) {
+    AddSums(SumsOfVector(stretch, (block + count - 1) * kBlockBytes + offset, keys,
+                         context.Factor(0, count - 1), context.Factor(1, count - 1), kFormat),
+            sums);
+  }
+}
+
+/// How many blocks of 4 KiB each stretch of a long segment is given; where stretches lie differently
+/// in their blocks, some of these units are empty.
+DIGEST_THREAD uint64_t BlocksOfStretch(const Segment& segment) {
+  if (segment.count == 1 || segment.stride % kBlockBytes == 0) {
+    return (segment.start % kBlockBytes + segment.length + kBlockBytes - 1) / kBlockBytes;
+  }
+  return (segment.length + kBlockBytes - 2) / kBlockBytes + 1;
+}
+
+DIGEST_THREAD uint64_t Least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/// Where the digests of the grid are asked for, adds what came since `before` to the grid's block.
+template <typename Context>
+DIGEST_THREAD void AddToGrid(const LaunchHead& head, uint64_t block, bool has_any,
+                             const uint64_t* before, const ThreadSums& sums, Context& context) {
+  if (head.block_count == 0) return;
+  uint64_t index = block * kBlockBytes / head.block_bytes - head.first_block;
+  uint64_t lanes[2] = {sums.lane[0] - before[0], sums.lane[1] - before[1]};
+  context.AddToBlock(has_any && index < head.block_count ? index : kNoBlock, lanes);
+}
+
+/// Units [unit, unit + count) of a long segment.
+template <sp_float_format kFormat, typename Context>
+DIGEST_THREAD void AddLongUnits(const LaunchHead& head, const Segment& segment, uint64_t unit,
+                                uint64_t count, Context& context, ThreadSums& sums) {
+  const VectorKeys keys = KeysOf(context, context.Thread() * kVectorWords);
+  const uint64_t per_stretch = BlocksOfStretch(segment);
+  while (count > 0) {
+    const uint64_t part = unit % per_stretch;
+    const Stretch stretch = StretchOf(segment, unit / per_stretch);
+    uint64_t step = Least(count, per_stretch - part);
+    unit += step;
+    count -= step;
+    uint64_t block = stretch.start / kBlockBytes + part;
+    const uint64_t end = Least(block + step, (stretch.end - 1) / kBlockBytes + 1);
+    while (block < end) {
+      uint64_t blocks = Least(end - block, kSharedFactors);
+      if (head.block_count > 0) {
+        uint64_t per_grid_block = head.block_bytes / kBlockBytes;
+        blocks = Least(blocks, per_grid_block - block % per_grid_block);
+      }
+      const uint64_t before[2] = {sums.lane[0], sums.lane[1]};
+      AddBlocks<kFormat>(stretch, block, static_cast<uint32_t>(blocks), keys, context, sums);
+      AddToGrid(head, block, true, before, sums, context);
+      block += blocks;
+    }
+  }
+}
+
+// ---- Short stretches, a vector for each thread ---------------------------------------------------
+
+/// How many vectors of 16 bytes each stretch of a short segment is given.
+DIGEST_THREAD uint64_t VectorsOfStretch(const Segment& segment) {
+  return (segment.length + kVectorBytes - 2) / kVectorBytes + 1;
+}
+
+template <typename Context>
+DIGEST_THREAD void AddShortUnit(const LaunchHead& head, const Segment& segment, uint64_t unit,
+                                Context& context, ThreadSums& sums) {
+  const uint32_t per_stretch = static_cast<uint32_t>(VectorsOfStretch(segment));
+  const uint64_t first = unit * kThreads;
+  const uint32_t number = static_cast<uint32_t>(first % per_stretch) + context.Thread();
+  const uint64_t index = first / per_stretch + number / per_stretch;
+  const uint64_t before[2] = {sums.lane[0], sums.lane[1]};
+  uint64_t block = 0;
+  const bool has_any = index < segment.count;
+  if (has_any) {
+    const Stretch stretch = StretchOf(segment, index);
+    const uint64_t position =
+        (stretch.start / kVectorBytes + number % per_stretch) * kVectorBytes;
+    block = position / kBlockBytes;
+    if (position < stretch.end) {
+      const uint32_t word = static_cast<uint32_t>(position / 4 % kBlockWords);
+      AddSums(SumsOfVector(stretch, position, KeysOf(context, word), Factor(0, block),
+                           Factor(1, block), segment.format),
+              sums);
+    }
+  }
+  AddToGrid(head, block, has_any, before, sums, context);
+}
+
+// ---- The launch ----------------------------------------------------------------------------------
+
+DIGEST_THREAD bool IsLong(const Segment& segment) { return segment.length >= kLongStretchBytes; }
+
+template <typename Context>
+DIGEST_THREAD void AddUnits(const LaunchHead& head, const Segment& segment, uint64_t unit,
+                            uint64_t count, Context& context, ThreadSums& sums) {
+  if (!IsLong(segment)) {
+    for (uint64_t i = 0; i < count; ++i) AddShortUnit(head, segment, unit + i, context, sums);
+    return;
+  }
+  switch (segment.format) {
+    case SP_F16:
+      return AddLongUnits<SP_F16>(head, segment, unit, count, context, sums);
+    case SP_BF16:
+      return AddLongUnits<SP_BF16>(head, segment, unit, count, context, sums);
+    case SP_F32:
+      return AddLongUnits<SP_F32>(head, segment, unit, count, context, sums);
+    case SP_F64:
+      return AddLongUnits<SP_F64>(head, segment, unit, count, context, sums);
+    case SP_F8_E4M3FN:
+      return AddLongUnits<SP_F8_E4M3FN>(head, segment, unit, count, context, sums);
+    case SP_F8_E5M2:
+      return AddLongUnits<SP_F8_E5M2>(head, segment, unit, count, context, sums);
+    default:
+      return AddLongUnits<SP_NO_FLOAT>(head, segment, unit, count, context, sums);
+  }
+}
+
+/// The segment that has the unit: the last that begins at or before it.
+DIGEST_THREAD uint32_t SegmentOf(const Segment* segments, uint32_t count, uint64_t unit) {
+  uint32_t low = 0;
+  while (count - low > 1) {
+    uint32_t middle = low + (count - low) / 2;
+    if (segments[middle].first_unit <= unit) {
+      low = middle;
+    } else {
+      count = middle;
+    }
+  }
+  return low;
+}
+
+/// All that one thread does in a launch.
+template <typename Context>
+DIGEST_THREAD void RunThread(const LaunchHead& head, const Segment* segments, Context& context) {
+  const uint64_t per_block = head.unit_count / context.BlocksOfThreads();
+  const uint64_t more = head.unit_count % context.BlocksOfThreads();
+  const uint64_t number = context.BlockOfThreads();
+  uint64_t unit = number * per_block + Least(number, more);
+  const uint64_t end = unit + per_block + (number < more);
+  if (unit >= end) return;
+  uint32_t index = SegmentOf(segments, head.segment_count, unit);
+  ThreadSums sums;
+  while (true) {
+    const Segment& segment = segments[index];
+    const bool is_last = index + 1 == head.segment_count;
+    const uint64_t next = is_last ? end : Least(end, segments[index + 1].first_unit);
+    AddUnits(head, segment, unit - segment.first_unit, next - unit, context, sums);
+    unit = next;
+    const bool is_done = unit == end;
+    if (is_done || segments[index + 1].row != segment.row) {
+      context.Flush(segment.row, sums);
+      sums = ThreadSums();
+    }
+    if (is_done) return;
+    ++index;
+  }
+}
+
+}  // namespace shardproof::digest_internal
