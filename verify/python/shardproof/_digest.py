@@ -8,12 +8,10 @@ over any disjoint cover of the tensor, and nothing of the tensor's size is alloc
 import ctypes
 import dataclasses
 import functools
-import os
-import pathlib
-import warnings
 
 import torch
 
+from . import _digest_gpu, _digest_load
 from ._layout import Run, element_count
 
 _MASK = (1 << 64) - 1
@@ -45,12 +43,14 @@ _HAVE_NAN = _FLOAT_FORMATS.keys() | _ONE_NAN.keys()
 
 @dataclasses.dataclass
 class Summary:
-    """What one pass over some runs yields; `blocks`: [n, 2] int64, the digests of the blocks."""
+    """What one pass over some runs yields; `blocks`: [n, 2] int64, the digests of the blocks;
+    `coverage`: of the runs, where the pass yields it too."""
 
     blocks: torch.Tensor
     digest: tuple[int, int] = (0, 0)
     nan_count: int = 0
     inf_count: int = 0
+    coverage: tuple[int, int] | None = None
 
     def hex(self) -> str:
         return hex_of(self.digest)
@@ -66,31 +66,6 @@ def hex_of_blocks(blocks: torch.Tensor) -> str:
     return ctypes.string_at(high_first.data_ptr(), high_first.numel()).hex()
 
 
-def _load_op():
-    """Registers torch.ops.shardproof.digest. \\returns whether it is there."""
-    places = [pathlib.Path(__file__).parent / "_digest_op.so"]
-    if named := os.environ.get("SHARDPROOF_DIGEST_OP"):
-        places.insert(0, pathlib.Path(named))
-    if os.environ.get("SHARDPROOF_NO_DIGEST_OP"):
-        return False
-    why = "was not found beside the package"
-    for place in places:
-        if place.exists():
-            try:
-                torch.ops.load_library(str(place))
-                return True
-            except OSError as error:
-                reason = error.__cause__ or error
-                why = f"in {place} cannot be loaded by torch {torch.__version__} ({reason})"
-    warnings.warn(
-        f"shardproof: torch.ops.shardproof.digest {why}: the same digests are computed by plain "
-        "PyTorch operations, which is slower (pip install, or SHARDPROOF_DIGEST_OP=the "
-        "_digest_op.so of a build)",
-        stacklevel=2,
-    )
-    return False
-
-
 _has_op: bool | None = None
 
 
@@ -98,7 +73,7 @@ def has_op() -> bool:
     """Whether the built op computes the digests."""
     global _has_op
     if _has_op is None:
-        _has_op = _load_op()
+        _has_op = _digest_load.load_op()
     return _has_op
 
 
@@ -123,41 +98,104 @@ def digest_runs(local: torch.Tensor, runs: list[Run], block_bytes=0, first_block
     [first_block, first_block + block_count) of `block_bytes` of the global byte image are digested
     apart besides. \\returns Summary. \\raises ValueError if runs and memory do not fit.
     """
+    if _checked_count(local, runs) == 0:
+        return Summary(_no_blocks(block_count))
+    local = local.detach()
+    if is_on_gpu(local):
+        try:
+            pieces = _contiguous_parts(local, runs)
+            return _pass_over(pieces, block_bytes, first_block, block_count)
+        except RuntimeError as error:
+            _digest_gpu.give_up(local.device, error)
+    pieces = _contiguous_parts if local.device.type == "cpu" else _copied_parts
+    return _pass_over(pieces(local, runs), block_bytes, first_block, block_count)
+
+
+def digest_all(held: list[tuple[torch.Tensor, list[Run]]]) -> list[Summary]:
+    """What `digest_runs` gives of each, without blocks. Those that the kernel takes together are
+    waited for once in thousands. \raises ValueError as `digest_runs`."""
+    found: list[Summary | None] = [None] * len(held)
+    by_device: dict[torch.device, list[int]] = {}
+    for number, (local, _) in enumerate(held):
+        if is_read_together(local):
+            by_device.setdefault(local.device, []).append(number)
+    for device, numbers in by_device.items():
+        for at in range(0, len(numbers), _digest_gpu.TOGETHER_MAX):
+            some = numbers[at : at + _digest_gpu.TOGETHER_MAX]
+            try:
+                for number, summary in zip(some, _together([held[i] for i in some]), strict=True):
+                    found[number] = summary
+            except RuntimeError as error:
+                _digest_gpu.give_up(device, error)
+                break
+    return [
+        digest_runs(*each) if summary is None else summary
+        for each, summary in zip(held, found, strict=True)
+    ]
+
+
+def is_on_gpu(local: torch.Tensor) -> bool:
+    """Whether the kernel for GPUs digests the tensor where it lies; else a tensor on a GPU is copied
+    to the host, a piece at a time."""
+    return local.device.type == "cuda" and has_op() and _digest_gpu.takes(local)
+
+
+def is_read_together(local: torch.Tensor) -> bool:
+    """Whether `digest_all` digests the tensor in one call with others."""
+    return is_on_gpu(local) and local.is_contiguous() and local.dtype not in _ONE_NAN
+
+
+def _together(held):
+    for local, runs in held:
+        _checked_count(local, runs)
+    locals_, runs = [local for local, _ in held], [runs for _, runs in held]
+    formats = [_FLOAT_FORMATS.get(local.dtype, 0) for local in locals_]
+    nothing = _no_blocks(0)
+    for lane0, lane1, nan, inf, ones0, ones1 in _digest_gpu.start(locals_, runs, formats).tolist():
+        yield Summary(nothing, add((0, 0), (lane0, lane1)), nan, inf, add((0, 0), (ones0, ones1)))
+
+
+def _checked_count(local, runs) -> int:
     held = element_count(runs)
     if held != local.numel():
         raise ValueError(f"{held} elements are owned, the local tensor has {local.numel()}")
-    summary = Summary(torch.zeros(block_count, 2, dtype=torch.int64, device="cpu"))
-    if held == 0:
-        return summary
-    local = local.detach()
-    for part, part_runs in _contiguous_parts(local, runs):
+    return held
+
+
+def _no_blocks(count) -> torch.Tensor:
+    return torch.zeros(count, 2, dtype=torch.int64, device="cpu")
+
+
+def _pass_over(pieces, block_bytes, first_block, block_count) -> Summary:
+    summary = Summary(_no_blocks(block_count))
+    for part, part_runs in pieces:
         _add(summary, part, part_runs, block_bytes, first_block, block_count)
     return summary
 
 
 def _contiguous_parts(local, runs):
-    """The memory in row-major order on the CPU: as it is if it lies so, else piece by piece."""
-    if local.device.type != "cpu":
-        yield from _copied_parts(local.contiguous().reshape(-1), runs)
-        return
+    """The memory in row-major order where it lies: as it is if it lies so, else piece by piece."""
     if local.is_contiguous():
         yield local, runs
         return
     order = sorted(runs, key=lambda run: run.local_start)
-    step = max(1, _CHUNK_BYTES // max(1, local.element_size() * (local.numel() // local.shape[0])))
     row = local.numel() // local.shape[0]
+    most = _CHUNK_BYTES if local.device.type == "cpu" else _COPY_BYTES
+    step = max(1, most // max(1, local.element_size() * row))
     for first in range(0, local.shape[0], step):
         part = local[first : first + step].contiguous()
         yield part, _cut(order, first * row, first * row + part.numel())
 
 
-def _copied_parts(flat, runs):
+def _copied_parts(local, runs):
     """Of another device: through a host copy of a piece at a time."""
-    step = _COPY_BYTES // flat.element_size()
-    order = sorted(runs, key=lambda run: run.local_start)
-    for first in range(0, flat.numel(), step):
-        part = flat[first : first + step].cpu()
-        yield part, _cut(order, first, first + part.numel())
+    step = _COPY_BYTES // local.element_size()
+    for part, part_runs in _contiguous_parts(local, runs):
+        flat = part.reshape(-1)
+        order = sorted(part_runs, key=lambda run: run.local_start)
+        for first in range(0, flat.numel(), step):
+            piece = flat[first : first + step].cpu()
+            yield piece, _cut(order, first, first + piece.numel())
 
 
 def _cut(runs, begin, end):
@@ -180,8 +218,9 @@ def _add(summary, local, runs, block_bytes, first_block, block_count):
     float_format = _FLOAT_FORMATS.get(local.dtype, 0)
     if has_op():
         found = torch.ops.shardproof.digest(
-            flat, torch.tensor(table), float_format, block_bytes, first_block, block_count
-        )
+            flat, torch.tensor(table, device="cpu"), float_format, block_bytes, first_block,
+            block_count,
+        ).cpu()  # fmt: skip
         *lanes, nan, inf = found[:4].tolist()
         if local.dtype in _ONE_NAN:
             nan, inf = _count_non_finite(local)

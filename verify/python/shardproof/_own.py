@@ -5,7 +5,7 @@ import fnmatch
 
 import torch
 
-from . import _digest, _layout, _model, _optimizer
+from . import _digest, _digest_gpu, _layout, _model, _optimizer
 from ._groups import Groups
 from ._holding import Holding, alias_groups
 from ._record import Record
@@ -59,30 +59,54 @@ class Reading:
 
     def read(self, wanted=lambda held: True, goes_on=lambda: True):
         """wanted: says of a holding whether it is read now. goes_on: asked before each tensor."""
-        for name, (held, version) in list(self._left.items()):
-            if wanted(held):
-                if not goes_on():
-                    return
-                self.records[name] = self._read(self.records[name], held, version)
+        together: list[str] = []  # are on a GPU, and waited for once
+        nbytes = 0
+        for name, (held, _) in list(self._left.items()):
+            if not wanted(held):
+                continue
+            if not goes_on():
+                return
+            if not _digest.is_read_together(held.local):
+                self._read([name])
+                continue
+            together.append(name)
+            nbytes += held.local.nbytes
+            if len(together) == _digest_gpu.TOGETHER_MAX or nbytes >= _digest_gpu.TOGETHER_BYTES:
+                self._read(together)
+                together, nbytes = [], 0
+        self._read(together)
+
+    def _read(self, names: list[str]):
+        names = [name for name in names if not self._is_changed(name)]
+        holdings = [self._left[name][0] for name in names]
+        summaries = _digest.digest_all([(held.local, held.runs) for held in holdings])
+        for name, held, summary in zip(names, holdings, summaries, strict=True):
+            record = _with_values(self.records[name], held, summary)
+            if not self._is_changed(name):
+                self.records[name] = record
                 del self._left[name]
 
-    def _read(self, record: Record, held: Holding, version) -> Record:
-        changed = dataclasses.replace(record, unreadable=CHANGED)
-        if self.stepped or version_of(held) != version:
-            return changed
-        summary = _digest.digest_runs(held.local, held.runs)
-        bad = record.numbers and summary.nan_count + summary.inf_count
-        first = _digest.first_non_finite(held.local, held.runs) if bad else None
-        if self.stepped or version_of(held) != version:
-            return changed
-        return dataclasses.replace(
-            record,
-            coverage=_digest.coverage(held.runs, held.local.element_size()),
-            digest=summary.digest,
-            nan=summary.nan_count,
-            inf=summary.inf_count,
-            first_non_finite=first,
-        )
+    def _is_changed(self, name) -> bool:
+        """Whether it is another than when this was made: then nothing is left to be read of it."""
+        held, version = self._left[name]
+        if not self.stepped and version_of(held) == version:
+            return False
+        self.records[name] = dataclasses.replace(self.records[name], unreadable=CHANGED)
+        del self._left[name]
+        return True
+
+
+def _with_values(record: Record, held: Holding, summary: _digest.Summary) -> Record:
+    bad = record.numbers and summary.nan_count + summary.inf_count
+    ones = summary.coverage or _digest.coverage(held.runs, held.local.element_size())
+    return dataclasses.replace(
+        record,
+        coverage=ones,
+        digest=summary.digest,
+        nan=summary.nan_count,
+        inf=summary.inf_count,
+        first_non_finite=_digest.first_non_finite(held.local, held.runs) if bad else None,
+    )
 
 
 def _described(held: Holding, shared_with: str, finite) -> Record:
