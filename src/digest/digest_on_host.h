@@ -9,8 +9,8 @@
 
 namespace shardproof::digest_internal {
 
-/// What all threads of a block do together must be the same calls in the same order: on a device one
-/// that is left out is a deadlock or a wrong sum.
+/// What all threads of a block do together must be the same calls in the same order: on a device
+/// one that is left out is a deadlock or a wrong sum.
 struct SharedCall {
   char kind;
   uint64_t a, b;

@@ -31,10 +31,14 @@ class Planner {
  public:
   /// \returns whether the run's stretches can be counted.
   bool Add(const sp_run& run, uint32_t row, sp_float_format format) {
-    Segment segment = {run.global_start, run.length,
-                       run.count,        run.global_stride,
-                       static_cast<const uint8_t*>(run.data), run.data_stride,
-                       0,                row,
+    Segment segment = {run.global_start,
+                       run.length,
+                       run.count,
+                       run.global_stride,
+                       static_cast<const uint8_t*>(run.data),
+                       run.data_stride,
+                       0,
+                       row,
                        static_cast<uint32_t>(format)};
     if (UnitsOf(segment) > kUnitsMax) return false;
     if (UnitsOf(segment) > 0) segments_.push_back(segment);

@@ -1,33 +1,23 @@
 // What one thread of the digest's CUDA kernel does, as functions that also compile for the host:
-// unit tests run every block and thread of a launch there. A launch is cut into units of about 4 KiB
-// of work, and each block of threads takes a stretch of consecutive units. SPECIFICATION.md has the
-// numbers.
+// unit tests run every block and thread of a launch there. A launch is cut into units of about 4
+// KiB of work, and each block of threads takes a stretch of consecutive units. SPECIFICATION.md has
+// the numbers.
 //
 // A `Context` stands for what threads of a block share. All threads of a block call each of these
 // together, in the same order:
-//   ShareFactors(block, count)   from now on Factor(lane, i) is that of block + i; i < kSharedFactors
-//   AddToBlock(index, lanes)     adds to the grid's block; kNoBlock: this thread has nothing to add
-//   Flush(row, sums)             adds the sums of all threads to the row of the results
+//   ShareFactors(block, count)   from now on Factor(lane, i) is that of block + i; i <
+//   kSharedFactors AddToBlock(index, lanes)     adds to the grid's block; kNoBlock: this thread has
+//   nothing to add Flush(row, sums)             adds the sums of all threads to the row of the
+//   results
 // and each thread for itself: Thread(), BlockOfThreads(), BlocksOfThreads(), Keys(lane, word), of
 // which it reads four words from one that is a multiple of four.
 #pragma once
 
-#include "src/digest/digest_internal.h"
-
-#ifdef __CUDACC__
-#define DIGEST_THREAD __host__ __device__ __forceinline__
-// What is seldom done stands apart, so that the inner loop keeps its numbers in registers.
-#define DIGEST_SELDOM __host__ __device__ __noinline__
-#else
-#define DIGEST_THREAD inline
-#define DIGEST_SELDOM inline
-#endif
+#include "src/digest/digest_vector.h"
 
 namespace shardproof::digest_internal {
 
 inline constexpr uint32_t kThreads = 256;
-inline constexpr uint32_t kVectorBytes = 16;  // what a thread reads at once
-inline constexpr uint32_t kVectorWords = 4;
 inline constexpr uint32_t kSharedFactors = 64;
 inline constexpr uint64_t kNoBlock = ~uint64_t{0};
 /// Stretches of at least that many bytes are taken a block of 4 KiB at a time; of shorter ones a
@@ -67,14 +57,6 @@ struct ThreadSums {
   uint32_t inf_count = 0;
 };
 
-struct Vector {
-  uint32_t word[kVectorWords];
-};
-
-struct VectorKeys {
-  uint32_t key[2][kVectorWords];
-};
-
 template <typename Context>
 DIGEST_THREAD VectorKeys KeysOf(const Context& context, uint32_t word) {
   VectorKeys keys;
@@ -85,141 +67,8 @@ DIGEST_THREAD VectorKeys KeysOf(const Context& context, uint32_t word) {
   return keys;
 }
 
-/// The sum of word * key.
-DIGEST_THREAD uint64_t Product(const Vector& vector, const uint32_t* keys) {
-  uint64_t sum = 0;
-  for (uint32_t i = 0; i < kVectorWords; ++i) {
-#ifdef __CUDA_ARCH__
-    // Else the compiler widens the keys once and for all, and adds their upper halves, zeros.
-    asm("mad.wide.u32 %0, %1, %2, %0;" : "+l"(sum) : "r"(vector.word[i]), "r"(keys[i]));
-#else
-    sum += static_cast<uint64_t>(vector.word[i]) * keys[i];
-#endif
-  }
-  return sum;
-}
-
-// ---- Reading -------------------------------------------------------------------------------------
-
-DIGEST_THREAD uint32_t LoadWord(const uint8_t* at) {
-  return *reinterpret_cast<const uint32_t*>(at);  // aligned: a device reads it at once
-}
-
-DIGEST_THREAD Vector LoadAligned(const uint8_t* at) {
-#ifdef __CUDA_ARCH__
-  uint4 words = __ldcs(reinterpret_cast<const uint4*>(at));  // read once: not to be kept in caches
-  return {{words.x, words.y, words.z, words.w}};
-#else
-  return {{LoadWord(at), LoadWord(at + 4), LoadWord(at + 8), LoadWord(at + 12)}};
-#endif
-}
-
-DIGEST_THREAD uint32_t AddressOf(const uint8_t* at) {
-  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(at));
-}
-
-/// 16 bytes at any address. `before` and `behind`: how many bytes of the stretch lie before them and
-/// behind them; no other byte is touched.
-DIGEST_THREAD Vector LoadWhole(const uint8_t* at, uint64_t before, uint64_t behind) {
-  Vector vector;
-  const uint32_t shift = 8 * (AddressOf(at) % 4);
-  if (shift == 0) {
-    for (uint32_t i = 0; i < kVectorWords; ++i) vector.word[i] = LoadWord(at + 4 * i);
-  } else if (before >= 3 && behind >= 3) {
-    const uint8_t* aligned = at - shift / 8;
-    uint32_t low = LoadWord(aligned);
-    for (uint32_t i = 0; i < kVectorWords; ++i) {
-      uint32_t high = LoadWord(aligned + 4 * (i + 1));
-      vector.word[i] = (low >> shift) | (high << (32 - shift));
-      low = high;
-    }
-  } else {
-    for (uint32_t i = 0; i < kVectorWords; ++i) {
-      const uint8_t* byte = at + 4 * i;
-      vector.word[i] = byte[0] | static_cast<uint32_t>(byte[1]) << 8 |
-                       static_cast<uint32_t>(byte[2]) << 16 | static_cast<uint32_t>(byte[3]) << 24;
-    }
-  }
-  return vector;
-}
-
-/// The bytes [low, high) of a vector, of which the first is at `at`; the others are zero.
-DIGEST_THREAD Vector LoadPart(const uint8_t* at, uint32_t low, uint32_t high) {
-  Vector vector = {};
-  for (uint32_t i = 0; i < kVectorWords; ++i) {
-    for (uint32_t k = 0; k < 4; ++k) {
-      uint32_t byte = 4 * i + k;
-      if (byte >= low && byte < high) {
-        vector.word[i] |= static_cast<uint32_t>(at[byte - low]) << (8 * k);
-      }
-    }
-  }
-  return vector;
-}
-
-/// A vector whose bytes [low, high) are 1.
-DIGEST_THREAD Vector Ones(uint32_t low, uint32_t high) {
-  Vector vector = {};
-  for (uint32_t byte = 0; byte < kVectorBytes; ++byte) {
-    if (byte >= low && byte < high) vector.word[byte / 4] |= 1u << (8 * (byte % 4));
-  }
-  return vector;
-}
-
-// ---- NaN and Inf ---------------------------------------------------------------------------------
-
-template <sp_float_format kFormat>
-DIGEST_THREAD uint32_t SuspicionOf(const Vector& vector) {
-  uint32_t suspicion = 0;
-  for (uint32_t i = 0; i < kVectorWords; ++i) {
-    suspicion |= Suspicion<kFormat>(vector.word[i], 0u - (i & 1));
-  }
-  return suspicion;
-}
-
-struct Counts {
-  uint32_t nan_count = 0, inf_count = 0;
-};
-
-/// Counts the elements that lie wholly in the bytes [low, high).
-template <sp_float_format kFormat>
-DIGEST_THREAD Counts CountVectorOf(const Vector& vector, uint32_t low, uint32_t high) {
-  using E = Element<kFormat>;
-  using Bits = typename E::Bits;
-  constexpr uint32_t kSize = sizeof(Bits);
-  Counts counts;
-  for (uint32_t byte = 0; byte < kVectorBytes; byte += kSize) {
-    if (byte < low || byte + kSize > high) continue;
-    uint64_t bits = vector.word[byte / 4] >> (8 * (byte % 4));
-    if constexpr (kSize == 8) bits |= static_cast<uint64_t>(vector.word[byte / 4 + 1]) << 32;
-    Bits twice = static_cast<Bits>(static_cast<Bits>(bits) << 1);
-    bool is_inf = E::kHasInf && twice == E::kInfTwice;
-    counts.inf_count += is_inf;
-    counts.nan_count += twice >= E::kInfTwice && !is_inf;
-  }
-  return counts;
-}
-
-DIGEST_SELDOM Counts CountVector(Vector vector, uint32_t low, uint32_t high, uint32_t format) {
-  switch (format) {
-    case SP_F16:
-      return CountVectorOf<SP_F16>(vector, low, high);
-    case SP_BF16:
-      return CountVectorOf<SP_BF16>(vector, low, high);
-    case SP_F32:
-      return CountVectorOf<SP_F32>(vector, low, high);
-    case SP_F64:
-      return CountVectorOf<SP_F64>(vector, low, high);
-    case SP_F8_E4M3FN:
-      return CountVectorOf<SP_F8_E4M3FN>(vector, low, high);
-    case SP_F8_E5M2:
-      return CountVectorOf<SP_F8_E5M2>(vector, low, high);
-    default:
-      return {};
-  }
-}
-
-// ---- Long stretches, a block of 4 KiB at a time --------------------------------------------------
+// ---- Long stretches, a block of 4 KiB at a time
+// --------------------------------------------------
 
 /// One stretch: its bytes [start, end) of the image, of which the first is at `data`.
 struct Stretch {
@@ -374,8 +223,8 @@ DIGEST_THREAD void AddBlocks(const Stretch& stretch, uint64_t block, uint32_t co
   }
 }
 
-/// How many blocks of 4 KiB each stretch of a long segment is given; where stretches lie differently
-/// in their blocks, some of these units are empty.
+/// How many blocks of 4 KiB each stretch of a long segment is given; where stretches lie
+/// differently in their blocks, some of these units are empty.
 DIGEST_THREAD uint64_t BlocksOfStretch(const Segment& segment) {
   if (segment.count == 1 || segment.stride % kBlockBytes == 0) {
     return (segment.start % kBlockBytes + segment.length + kBlockBytes - 1) / kBlockBytes;
@@ -423,7 +272,8 @@ DIGEST_THREAD void AddLongUnits(const LaunchHead& head, const Segment& segment, 
   }
 }
 
-// ---- Short stretches, a vector for each thread ---------------------------------------------------
+// ---- Short stretches, a vector for each thread
+// ---------------------------------------------------
 
 /// How many vectors of 16 bytes each stretch of a short segment is given.
 DIGEST_THREAD uint64_t VectorsOfStretch(const Segment& segment) {
@@ -442,8 +292,7 @@ DIGEST_THREAD void AddShortUnit(const LaunchHead& head, const Segment& segment, 
   const bool has_any = index < segment.count;
   if (has_any) {
     const Stretch stretch = StretchOf(segment, index);
-    const uint64_t position =
-        (stretch.start / kVectorBytes + number % per_stretch) * kVectorBytes;
+    const uint64_t position = (stretch.start / kVectorBytes + number % per_stretch) * kVectorBytes;
     block = position / kBlockBytes;
     if (position < stretch.end) {
       const uint32_t word = static_cast<uint32_t>(position / 4 % kBlockWords);
@@ -455,7 +304,8 @@ DIGEST_THREAD void AddShortUnit(const LaunchHead& head, const Segment& segment, 
   AddToGrid(head, block, has_any, before, sums, context);
 }
 
-// ---- The launch ----------------------------------------------------------------------------------
+// ---- The launch
+// ----------------------------------------------------------------------------------
 
 DIGEST_THREAD bool IsLong(const Segment& segment) { return segment.length >= kLongStretchBytes; }
 

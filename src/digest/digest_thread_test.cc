@@ -38,8 +38,7 @@ struct Row {
 
 std::ostream& operator<<(std::ostream& out, const Row& row) {
   return out << Digest(row.digest[0], row.digest[1]).Hex() << ", " << row.nan_count << " NaN, "
-             << row.inf_count << " Inf, covers "
-             << Digest(row.coverage[0], row.coverage[1]).Hex();
+             << row.inf_count << " Inf, covers " << Digest(row.coverage[0], row.coverage[1]).Hex();
 }
 
 /// The specification's sums, a byte at a time; the count of NaN and Inf is the portable kernel's,
@@ -48,8 +47,8 @@ Row Specified(const Layout& layout) {
   Row row = {};
   for (const sp_run& run : layout.runs) {
     for (uint64_t i = 0; i < run.count; ++i) {
-      const auto* data = static_cast<const uint8_t*>(run.data) +
-                         static_cast<int64_t>(i) * run.data_stride;
+      const auto* data =
+          static_cast<const uint8_t*>(run.data) + static_cast<int64_t>(i) * run.data_stride;
       for (uint64_t k = 0; k < run.length; ++k) {
         uint64_t position = run.global_start + i * run.global_stride + k;
         for (uint32_t lane = 0; lane < 2; ++lane) {
@@ -106,9 +105,12 @@ std::vector<Row> OnHost(const std::vector<Layout>& layouts, uint64_t blocks, Gri
 /// Random bytes, of which some are made elements that are not finite, or nearly.
 void Fill(std::mt19937_64& random, uint8_t* data, uint64_t size) {
   static const uint8_t kPattern[][8] = {
-      {0, 0, 0x80, 0x7f, 0, 0, 0xc0, 0xff},      {0, 0x7c, 0, 0xfc, 1, 0x7c, 0xff, 0x7b},
-      {0, 0, 0, 0, 0, 0, 0xf0, 0x7f},            {1, 0, 0, 0, 0, 0, 0xf0, 0xff},
-      {0x7f, 0xff, 0x7e, 0xfe, 0x7c, 0xfc, 0x7d, 0xfd}, {0x80, 0x7f, 0x80, 0xff, 0x7f, 0x7f, 1, 0x80},
+      {0, 0, 0x80, 0x7f, 0, 0, 0xc0, 0xff},
+      {0, 0x7c, 0, 0xfc, 1, 0x7c, 0xff, 0x7b},
+      {0, 0, 0, 0, 0, 0, 0xf0, 0x7f},
+      {1, 0, 0, 0, 0, 0, 0xf0, 0xff},
+      {0x7f, 0xff, 0x7e, 0xfe, 0x7c, 0xfc, 0x7d, 0xfd},
+      {0x80, 0x7f, 0x80, 0xff, 0x7f, 0x7f, 1, 0x80},
   };
   for (uint64_t i = 0; i < size; ++i) data[i] = static_cast<uint8_t>(random());
   for (uint64_t at = random() % 40; at + 8 <= size; at += 8 * (1 + random() % 60)) {
@@ -119,9 +121,8 @@ void Fill(std::mt19937_64& random, uint8_t* data, uint64_t size) {
 /// `shift` bytes of the memory are left before the data, so that all alignments are tried.
 void AddRun(std::mt19937_64& random, Layout& layout, sp_run run, uint64_t gap, uint64_t shift) {
   run.data_stride = static_cast<int64_t>(run.length + gap);
-  uint64_t size = run.count == 0 || run.length == 0
-                      ? 0
-                      : (run.count - 1) * (run.length + gap) + run.length;
+  uint64_t size =
+      run.count == 0 || run.length == 0 ? 0 : (run.count - 1) * (run.length + gap) + run.length;
   auto memory = std::make_unique<uint8_t[]>(shift + size);
   Fill(random, memory.get() + shift, size);
   run.data = memory.get() + shift;

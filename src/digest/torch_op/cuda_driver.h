@@ -1,5 +1,5 @@
-// The part of the CUDA driver's API that launches the digest's kernel. The driver's library is looked
-// for when the first tensor on a GPU comes: where there is none, everything else works.
+// The part of the CUDA driver's API that launches the digest's kernel. The driver's library is
+// looked for when the first tensor on a GPU comes: where there is none, everything else works.
 #pragma once
 
 #include <cstdint>

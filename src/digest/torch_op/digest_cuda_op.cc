@@ -1,5 +1,5 @@
-// torch.ops.shardproof.digest and digests for tensors on a GPU: by the kernel of digest_kernel.cu, on
-// the caller's current stream. Results stay on the device: who asks for them waits for them.
+// torch.ops.shardproof.digest and digests for tensors on a GPU: by the kernel of digest_kernel.cu,
+// on the caller's current stream. Results stay on the device: who asks for them waits for them.
 #include <dlfcn.h>
 
 #include <string>
@@ -22,9 +22,9 @@ void* CurrentStream(int device) {
   using GetStream = AOTITorchError (*)(int32_t, void**);
   static const auto get_stream = [] {
     void* library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
-    return library == nullptr ? nullptr
-                              : reinterpret_cast<GetStream>(
-                                    dlsym(library, "aoti_torch_get_current_cuda_stream"));
+    return library == nullptr
+               ? nullptr
+               : reinterpret_cast<GetStream>(dlsym(library, "aoti_torch_get_current_cuda_stream"));
   }();
   STD_TORCH_CHECK(get_stream != nullptr,
                   "shardproof::digest: this torch has no aoti_torch_get_current_cuda_stream");
@@ -49,6 +49,19 @@ void Launch(Planner& planner, LaunchHead head, int device) {
   });
 }
 
+/// int64 zeros on the device of `like`. What torch's allocator says does not come through the
+/// stable ABI, so this says it.
+Tensor Results(const Tensor& like, std::vector<int64_t> size) {
+  std::string said;
+  try {
+    return torch::stable::new_zeros(like, size, ScalarType::Long);
+  } catch (const std::exception& error) {
+    said = error.what();
+  }
+  STD_TORCH_CHECK(false, "shardproof::digest: cuda:", like.get_device_index(),
+                  ": cannot allocate its results (", said, ")");
+}
+
 /// As DigestOp for CPUs. \returns int64 [4 + 2 * block_count] on the device of the data.
 Tensor DigestOnGpu(const Tensor data, const Tensor runs, int64_t float_format, int64_t block_bytes,
                    int64_t first_block, int64_t block_count) {
@@ -61,7 +74,7 @@ Tensor DigestOnGpu(const Tensor data, const Tensor runs, int64_t float_format, i
        RunsOf(runs, static_cast<const char*>(data.const_data_ptr()), data.numel())) {
     AddTo(planner, run, 0, FormatOf(float_format));
   }
-  Tensor out = torch::stable::new_zeros(data, {4 + 2 * block_count}, ScalarType::Long);
+  Tensor out = Results(data, {4 + 2 * block_count});
   LaunchHead head = {};
   head.sums = static_cast<uint64_t*>(out.mutable_data_ptr());
   head.row_words = 4;
@@ -85,8 +98,7 @@ Tensor DigestsOnGpu(const std::vector<Tensor> data, const Tensor runs, const Ten
   ForEachRun(data, runs, tensors, [&](size_t row, const sp_run& run, sp_float_format format) {
     AddTo(planner, run, row, format);
   });
-  Tensor out = torch::stable::new_zeros(
-      data.front(), {static_cast<int64_t>(data.size()), kNumbersAResult}, ScalarType::Long);
+  Tensor out = Results(data.front(), {static_cast<int64_t>(data.size()), kNumbersAResult});
   LaunchHead head = {};
   head.sums = static_cast<uint64_t*>(out.mutable_data_ptr());
   head.row_words = kNumbersAResult;

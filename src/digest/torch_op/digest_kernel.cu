@@ -1,5 +1,5 @@
-// The digest as a CUDA kernel: digest_thread.h with shared memory, shuffles and atomics. Compiled to
-// machine code alone (nvcc -fatbin), which _digest_op.so carries and the driver loads.
+// The digest as a CUDA kernel: digest_thread.h with shared memory, shuffles and atomics. Compiled
+// to machine code alone (nvcc -fatbin), which _digest_op.so carries and the driver loads.
 #include "src/digest/digest_plan.h"
 
 namespace shardproof::digest_internal {
@@ -127,7 +127,8 @@ extern "C" __global__ void __launch_bounds__(digest::kThreads, DIGEST_BLOCKS_A_P
 }
 
 extern "C" __global__ void __launch_bounds__(digest::kThreads, DIGEST_BLOCKS_A_PROCESSOR)
-    shardproof_digest_many(const __grid_constant__ digest::LaunchHead head,
-                           const __grid_constant__ digest::Segments<digest::kSegmentsMax> segments) {
+    shardproof_digest_many(
+        const __grid_constant__ digest::LaunchHead head,
+        const __grid_constant__ digest::Segments<digest::kSegmentsMax> segments) {
   digest::Run(head, segments);
 }

@@ -43,10 +43,10 @@ Tensor DigestOp(const Tensor data, const Tensor runs, int64_t float_format, int6
 /// \param data     n contiguous CPU tensors of any dtype.
 /// \param runs     int64 [m, 6], as for `digest`: those of the first tensor, of the second, ...
 /// \param tensors  int64 [n, 2]: of each tensor how many runs it has, and its float format.
-/// \returns        int64 [n, 6]: the two lanes, NaN count, Inf count, the two lanes of the coverage.
+/// \returns        int64 [n, 6]: the two lanes, NaN count, Inf count, the two lanes of the
+/// coverage.
 Tensor DigestsOp(const std::vector<Tensor> data, const Tensor runs, const Tensor tensors) {
-  Tensor out =
-      torch::stable::new_zeros(runs, {static_cast<int64_t>(data.size()), kNumbersAResult});
+  Tensor out = torch::stable::new_zeros(runs, {static_cast<int64_t>(data.size()), kNumbersAResult});
   auto* rows = static_cast<uint64_t*>(out.mutable_data_ptr());
   for (const Tensor& tensor : data) {
     STD_TORCH_CHECK(tensor.is_cpu(), "shardproof::digests: data: expected tensors on the CPU");

@@ -41,8 +41,8 @@ inline sp_run RunOf(const int64_t* numbers, const char* data, int64_t data_bytes
                   "shardproof::digest: the run of ", count, " times ", length, " bytes from ",
                   local_start, " on does not lie within the data's ", data_bytes, " bytes");
   return {static_cast<uint64_t>(start), static_cast<uint64_t>(length),
-          static_cast<uint64_t>(count), static_cast<uint64_t>(stride), data + local_start,
-          local_stride};
+          static_cast<uint64_t>(count), static_cast<uint64_t>(stride),
+          data + local_start,           local_stride};
 }
 
 inline const int64_t* Numbers(const Tensor& table, int64_t width, const char* what) {

@@ -135,8 +135,8 @@ def digest_all(held: list[tuple[torch.Tensor, list[Run]]]) -> list[Summary]:
 
 
 def is_on_gpu(local: torch.Tensor) -> bool:
-    """Whether the kernel for GPUs digests the tensor where it lies; else a tensor on a GPU is copied
-    to the host, a piece at a time."""
+    """Whether the kernel for GPUs digests the tensor where it lies; else a tensor on a GPU is
+    copied to the host, a piece at a time."""
     return local.device.type == "cuda" and has_op() and _digest_gpu.takes(local)
 
 

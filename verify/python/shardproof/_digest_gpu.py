@@ -13,6 +13,7 @@ import torch
 TOGETHER_MAX = 4096  # tensors in one call
 TOGETHER_BYTES = 1 << 28  # how much of them, so that who reads against the clock can stop between
 _OWN_ERROR = "shardproof::digest"
+_NO_MEMORY = "cannot allocate its results"  # torch's own error has lost its type on its way here
 
 _given_up: set[torch.device] = set()
 
@@ -31,15 +32,15 @@ def takes(local: torch.Tensor) -> bool:
 def give_up(device: torch.device, error: RuntimeError):
     """From now on what lies on the device is copied to the host, if it is the kernel that cannot
     run there; this once, if the device has no memory left. \\raises error if it is another."""
-    if isinstance(error, torch.OutOfMemoryError):
+    if isinstance(error, torch.OutOfMemoryError) or _NO_MEMORY in str(error):
         return
     if _OWN_ERROR not in str(error):
         raise error
     _given_up.add(device)
     why = str(error).splitlines()[0]
     warnings.warn(
-        f"shardproof: the digests of what is on {device} are computed on the host, which is slower, "
-        f"since the kernel cannot run: {why}",
+        f"shardproof: the digests of what is on {device} are computed on the host, which is "
+        f"slower, since the kernel cannot run: {why}",
         stacklevel=2,
     )
 

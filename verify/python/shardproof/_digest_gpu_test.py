@@ -1,5 +1,5 @@
-"""Which way a tensor's digest takes: by the kernel, many in one call, or through the host. Without a
-GPU: a tensor says that it is on one, and the op's own CPU code stands for the kernel."""
+"""Which way a tensor's digest takes: by the kernel, many in one call, or through the host. Without
+a GPU: a tensor says that it is on one, and the op's own CPU code stands for the kernel."""
 
 import math
 
@@ -89,9 +89,16 @@ def test_where_the_kernel_cannot_run_the_host_is_told_of_once_and_digests(kernel
     assert len(kernel.taken) == 2  # the third was not tried
 
 
-def test_without_memory_on_the_gpu_only_this_call_goes_through_the_host(kernel):
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("shardproof::digest: cuda:0: cannot allocate its results (some call failed)"),
+    ],
+)
+def test_without_memory_on_the_gpu_only_this_call_goes_through_the_host(kernel, error):
     held = [(torch.ones(4), [Run(0, 4)])]
-    kernel.fails_with = torch.OutOfMemoryError("CUDA out of memory")
+    kernel.fails_with = error
     summary = digest_all(held)[0]
     assert summary.digest == digest_runs(*held[0]).digest
     assert GPU not in kernel.given_up
