@@ -29,7 +29,6 @@ class Holding:
     local: torch.Tensor | None
     runs: list[Run]
     owner: object
-    home: torch.nn.Module | None = None  # the module whose tensor it is
     groups: Groups | None = None
     persistent: bool = True
     requires_grad: bool = False
@@ -46,6 +45,7 @@ class Holding:
     also: bool = False  # it is the framework's own, beside what a checkpoint has
     codes: bool = False  # its elements are codes in a container, not numbers of its dtype
     attributes: dict[str, str] = dataclasses.field(default_factory=dict)
+    home: torch.nn.Module | None = None  # the module whose tensor it is
 
     def is_of_numbers(self, finite) -> bool:
         """Whether its values are to be finite. finite: of all, or {pattern of names: of these}."""
