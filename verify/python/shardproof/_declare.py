@@ -9,6 +9,7 @@ import json
 import os
 import sys
 
+_HELPERS = "shardproof.subjects"
 _SHOWABLE = {"placements", "collectives", "files"}
 
 
@@ -61,8 +62,10 @@ def _parse(path) -> ast.Module:
 
 
 def _with_imports(path, tree) -> dict[str, ast.Module]:
-    """The file itself first, then the modules that it imports from its own folder or PYTHONPATH."""
+    """The file itself first, then the modules that it imports from its own folder or PYTHONPATH, and
+    those of shardproof.subjects."""
     folders = [os.path.dirname(os.path.abspath(path)), *os.environ.get("PYTHONPATH", "").split(":")]
+    folders.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects"))
     found = {path: tree}
     waiting = [tree]
     while waiting:
@@ -82,6 +85,9 @@ def _imported(tree) -> list[str]:
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.append(node.module)
+            if node.module == _HELPERS:
+                names += [f"{_HELPERS}.{alias.name}" for alias in node.names]
+    names = [name.removeprefix(f"{_HELPERS}.") for name in names]
     return [name for name in names if "." not in name]
 
 

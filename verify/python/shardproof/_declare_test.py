@@ -49,6 +49,11 @@ def test_what_it_imports_from_beside_it_counts(declared):
     assert said["options"] == {"a": ["2"], "b": ["x", "y"]}  # its own comes first
 
 
+def test_the_helpers_of_subjects_count(declared):
+    run = "def run(case, observe):\n    job.run(case, observe, None)\n"
+    assert declared("from shardproof.subjects import job\n" + run)["cannot"] == {}
+
+
 def test_files_that_import_each_other_end(declared):
     assert declared("import helper\n" + RUN, {"helper.py": "import subject\n"})["cannot"] == {}
 

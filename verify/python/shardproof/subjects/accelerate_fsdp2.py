@@ -1,0 +1,76 @@
+"""Accelerate's FSDP2 on a CPU, really that.
+
+Accelerate chooses FSDP for accelerators alone: on a CPU it prepares DDP, whatever plugin it was
+given, and says nothing. Here it is told that the job is one of FSDP, as `accelerate launch` on GPUs
+would tell it, and what it has prepared is looked at.
+"""
+
+import os
+
+import torch
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+
+
+class AccelerateFsdp2:
+    """An Accelerator with FSDP2 over Gloo.
+
+    options: of FullyShardedDataParallelPlugin; cpu_ram_efficient_loading is on unless they say
+    otherwise. All ranks are on one axis: case.mesh is {"dp_shard": world}.
+
+    \\raises NotImplementedError for another mesh.
+    """
+
+    def __init__(self, case, **options):
+        if list(case.mesh) != ["dp_shard"]:
+            raise NotImplementedError(f"Accelerate's FSDP2 takes all ranks, not {case.mesh}")
+        os.environ.update(
+            RANK=str(case.rank), LOCAL_RANK=str(case.rank), WORLD_SIZE=str(case.world_size),
+            LOCAL_WORLD_SIZE=str(case.world_size), ACCELERATE_USE_FSDP="true", OMP_NUM_THREADS="1",
+        )  # fmt: skip
+        from accelerate import Accelerator, FullyShardedDataParallelPlugin
+        from accelerate.state import AcceleratorState, PartialState
+        from accelerate.utils import DistributedType
+
+        plugin = FullyShardedDataParallelPlugin(
+            fsdp_version=2, **{"cpu_ram_efficient_loading": True, **options}
+        )
+        self.accelerator = Accelerator(cpu=True, fsdp_plugin=plugin)
+        for state in (PartialState(), AcceleratorState()):
+            state.distributed_type = DistributedType.FSDP
+        AcceleratorState().fsdp_plugin = plugin
+        self._case = case
+
+    def content(self, model):
+        """For observe(content=): only rank 0 reads the files. Elsewhere what a state dict holds has
+        no value before it is prepared; buffers that it does not hold are computed by each rank."""
+        if self._case.rank == 0:
+            return "defined"
+        held = set(model.state_dict())
+        return lambda name: "undefined" if name in held else "defined"
+
+    def prepare(self, model, optimizer):
+        """One model at a time: what was prepared before is no longer saved or restored.
+
+        \\raises RuntimeError if anything but FSDP2 comes out.
+        """
+        self.accelerator.free_memory()
+        model, optimizer = self.accelerator.prepare(model, optimizer)
+        parameters = list(model.parameters())
+        if not isinstance(model, FSDPModule) or not any(isinstance(p, DTensor) for p in parameters):
+            raise RuntimeError(f"Accelerate prepared a {type(model).__name__}, which is not FSDP2")
+        if not hasattr(optimizer, "accelerator_state"):
+            raise RuntimeError(f"Accelerate left the optimizer as {type(optimizer).__name__}")
+        return model, optimizer
+
+    def save(self, *_):
+        """The model, the optimizer and each rank's random number generator."""
+        self.accelerator.save_state(self._case.save_to)
+
+    def restore(self, *prepared):
+        """Fills what prepare() gave from what save() wrote."""
+        random = torch.get_rng_state()
+        self.accelerator.load_state(self._case.save_to)
+        if self._case.resumes:  # there are other ranks, with streams of their own
+            torch.set_rng_state(random)
+        return prepared

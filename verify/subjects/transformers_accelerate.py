@@ -1,0 +1,38 @@
+"""Transformers' `from_pretrained` with FSDP_CPU_RAM_EFFICIENT_LOADING, then Accelerate's FSDP2.
+
+Rank 0 reads the checkpoint; the others have placeholders until `prepare` broadcasts.
+"""
+
+import torch
+from shardproof.case import dtype_argument
+from shardproof.subjects import job
+from shardproof.subjects.accelerate_fsdp2 import AccelerateFsdp2
+
+CANNOT = {
+    "plain": "it has one way of loading",
+    "identity": "fully_shard replaces every parameter by a DTensor of its own",
+    "host_bound": "rank 0 has the whole model until it is sharded",
+    "lost_ranks": "Gloo says that a connection was closed, and torch not whose",
+}
+SHOWS = {
+    "placements": ["shard"],
+    "collectives": ["broadcast"],
+    "files": ["pytorch_model_fsdp_0", "optimizer_0", "random_states_*.pkl"],
+}
+RUNS = ("on_2 nightly: 2 qwen3-small",)
+
+
+def run(case, observe):
+    fsdp2 = AccelerateFsdp2(case)
+
+    def load(observe):
+        model, keys = case.model_class().from_pretrained(
+            case.checkpoint, output_loading_info=True, **{dtype_argument(): "auto"}
+        )
+        observe("built", model=model, content=fsdp2.content(model))
+        if case.rank == 0:
+            missing, unexpected = keys["missing_keys"], keys["unexpected_keys"]
+            observe("loaded", model=model, missing=missing, unexpected=unexpected)
+        return fsdp2.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
+
+    job.run(case, observe, load, fsdp2.save, lambda: fsdp2.restore(*load(job.unseen)))
