@@ -4,8 +4,7 @@ Rank 0 reads the checkpoint; the others have placeholders until `prepare` broadc
 """
 
 import torch
-from shardproof.case import dtype_argument
-from shardproof.subjects import job
+from shardproof.subjects import job, source
 from shardproof.subjects.accelerate_fsdp2 import AccelerateFsdp2
 
 CANNOT = {
@@ -26,12 +25,9 @@ def run(case, observe):
     fsdp2 = AccelerateFsdp2(case)
 
     def load(observe):
-        model, keys = case.model_class().from_pretrained(
-            case.checkpoint, output_loading_info=True, **{dtype_argument(): "auto"}
-        )
+        model, missing, unexpected = source.loaded(case)
         observe("built", model=model, content=fsdp2.content(model))
         if case.rank == 0:
-            missing, unexpected = keys["missing_keys"], keys["unexpected_keys"]
             observe("loaded", model=model, missing=missing, unexpected=unexpected)
         return fsdp2.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
 

@@ -41,6 +41,17 @@ def _groups(state, functions) -> dict:
     return found
 
 
+def slice_of(parameter, placements, mesh_shape) -> tuple[int, int] | None:
+    """[begin, end) of the flattened tensor, where Megatron-FSDP keeps that much of it on this rank:
+    it fills buckets and cuts these, so a parameter is cut anywhere. None for any other, and for one
+    that more than one axis cuts."""
+    own = getattr(parameter, "megatron_fsdp_slice", None)
+    cuts = [n for each, n in zip(placements, mesh_shape, strict=True) if each.kind == "shard"]
+    if not isinstance(own, slice) or sum(n > 1 for n in cuts) > 1:
+        return None
+    return (own.start, own.stop) if parameter._local_tensor.numel() else (0, 0)
+
+
 def is_distributed(optimizer) -> bool:
     """Whether it is a DistributedOptimizer, which keeps stretches of flat buffers."""
     return all(hasattr(optimizer, name) for name in ("model_param_group_index_map", "buffers"))

@@ -118,6 +118,15 @@ def parameters_by_owner(tensors: list[Holding]) -> dict[int, list[Holding]]:
     return found
 
 
+def _lies_as(state: Holding, own: Holding) -> bool:
+    """Whether the parameter is cut by no rule, and its state, which does not say so, as it is."""
+    uneven = any(each.kind == "uneven_shard" for each in own.placements)
+    same = state.shape == own.shape and state.mesh_shape == own.mesh_shape
+    parts = (state.local, own.local)
+    whole = all(part is not None for part in parts)
+    return uneven and same and whole and parts[0].shape == parts[1].shape
+
+
 def _hold_state(owned: Owned, key: str, value: torch.Tensor, said) -> list[Holding]:
     """State that is as large as this rank's part of the parameter lies as the parameter does."""
     if owned.parts:
@@ -127,6 +136,8 @@ def _hold_state(owned: Owned, key: str, value: torch.Tensor, said) -> list[Holdi
     for held in found:
         held.unique = own is not None and own.unique
         if held.placements:  # it says itself where it lies
+            if own is not None and _lies_as(held, own):
+                held.runs, held.placements = own.runs, own.placements
             continue
         held.groups = own.groups.of_state(value, said.rank) if own and own.groups else None
     if len(found) == 1 and own is not None and own.local is not None and own.placements:

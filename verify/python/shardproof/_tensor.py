@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from . import _deepspeed, _layout
+from . import _deepspeed, _layout, _megatron
 from ._groups import Statement
 from ._holding import Holding
 from ._layout import Placement
@@ -103,7 +103,11 @@ def _of_dtensor(held: Holding, tensor, said: Statement) -> list[Holding]:
     held.groups = said.groups_on(mesh, coordinates, held.placements)
     local = tensor._local_tensor
     chunks = getattr(local, "__create_chunk_list__", None)
-    if chunks is None:
+    flat = _megatron.slice_of(tensor, held.placements, tuple(mesh.shape))
+    if flat is not None:
+        held.placements = [_as_it_says(each, "shard") for each in held.placements]
+        held.runs = _layout.flat_runs(*flat)
+    elif chunks is None:
         held.runs = _layout.local_runs(held.shape, held.placements, mesh.shape, coordinates)
     else:  # shards that are not cut as torch.chunk cuts say where they lie
         held.placements = [_as_it_says(each, "shard") for each in held.placements]

@@ -48,7 +48,7 @@ def run(case, subject, writer, observer):
         if name.startswith(_OF_JOBS) or name in _OF_RANKS:
             del os.environ[name]
     own = getattr(subject, "plain", None)
-    if own is not None:
+    if callable(own):
         plain = _by_subject(own, case)
     elif case.model.get("factory"):
         plain = _by_factory(case)
