@@ -1,0 +1,45 @@
+"""Twinkle's native FSDP strategy: rank 0 loads, the others build the model empty, as Twinkle's
+TransformersModel does with memory_efficient_init, and wrap_model brings the values to all."""
+
+import os
+
+import torch
+from accelerate import init_empty_weights
+from shardproof.subjects import job, source
+from shardproof.subjects.offered import offered
+
+CANNOT = {
+    "plain": "it has one way of loading",
+    "identity": "fully_shard replaces every parameter by a DTensor of its own",
+    "host_bound": "rank 0 has the whole model until it is sharded",
+    "save": "the strategy saves nothing by itself",
+}
+SHOWS = {"placements": ["shard"]}
+RUNS = ("on_2 nightly: 2 qwen3-small",)
+
+
+def run(case, observe):
+    os.environ.update(
+        RANK=str(case.rank), LOCAL_RANK=str(case.rank), WORLD_SIZE=str(case.world_size)
+    )
+    from twinkle import DeviceMesh
+    from twinkle.model.transformers.strategy import NativeFSDPStrategy
+
+    def load(observe):
+        if case.rank == 0:
+            model, missing, unexpected = source.loaded(case)
+            observe("built", model=model)
+            observe("loaded", model=model, missing=missing, unexpected=unexpected)
+        else:
+            with init_empty_weights(include_buffers=False):
+                model = case.build("cpu")
+            model.tie_weights()
+            observe("built", model=model)
+        size = case.world_size
+        mesh = DeviceMesh.from_sizes(world_size=size, fsdp_size=size, device_type="cpu")
+        strategy = NativeFSDPStrategy(
+            mesh, mixed_precision="no", **offered(NativeFSDPStrategy, memory_efficient_init=True)
+        )
+        return strategy.wrap_model(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
+
+    job.run(case, observe, load)
