@@ -39,13 +39,14 @@ class AccelerateFsdp2:
         for state in (PartialState(), AcceleratorState()):
             state.distributed_type = DistributedType.FSDP
         AcceleratorState().fsdp_plugin = plugin
-        self._case = case
+        self._case, self._efficient = case, plugin.cpu_ram_efficient_loading
 
     def content(self, model):
-        """For observe(content=): only rank 0 reads the files. Elsewhere what a state dict holds has
-        no value before it is prepared; buffers that it does not hold are computed by each rank."""
-        if self._case.rank == 0:
-            return "defined"
+        """For observe(content=). With efficient loading only rank 0 reads the files: elsewhere what a
+        state dict holds has no value before it is prepared. Buffers that it does not hold are
+        computed by each rank."""
+        if self._case.rank == 0 or not self._efficient:
+            return None
         held = set(model.state_dict())
         return lambda name: "undefined" if name in held else "defined"
 
