@@ -199,11 +199,11 @@ def why_unreadable(local: torch.Tensor) -> str:
 
 
 def attributes_of(tensor) -> dict[str, str]:
-    """What users hang on a parameter: plain values under public names."""
+    """What users hang on a parameter: plain values under public names, but for DeepSpeed's own."""
     return {
         key: str(value)
         for key, value in sorted(vars(tensor).items())
-        if not key.startswith("_")
+        if not key.startswith(("_", "ds_"))
         and isinstance(value, str | int | float | bool)
         and not (key == "persistent" and isinstance(tensor, nn.Buffer))  # nn.Buffer's own
     }

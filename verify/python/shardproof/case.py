@@ -155,7 +155,8 @@ class Case:
             zlib.crc32(f"{self.seed} {self.rank} {step}".encode())
         )
         inner = model
-        while not hasattr(inner, "config") and hasattr(inner, "module"):
+        # A wrapper can have a config of its own: DeepSpeed's is a dict.
+        while hasattr(inner, "module") and isinstance(getattr(inner, "config", {}), dict):
             inner = inner.module
         tokens = torch.randint(inner.config.vocab_size, (2, 8), generator=generator)
         return model(input_ids=tokens, labels=tokens).loss
