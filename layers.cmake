@@ -91,14 +91,16 @@ shardproof_module(NAME oracle FOLDERS verify/oracle
   DEPENDS core text pattern digest case evidence simdjson::simdjson fmt::fmt)
 # Checkpoints in every format, read without LibTorch.
 shardproof_module(NAME formats FOLDERS verify/formats DEPENDS core text pickle oracle isal fmt::fmt)
+# How the tensors of one checkpoint become those of another: the language of maps, and its views.
+shardproof_module(NAME maps FOLDERS verify/maps DEPENDS core oracle formats fmt::fmt)
 # Two checkpoints, tensor by tensor.
 shardproof_module(NAME compare FOLDERS verify/compare
-  DEPENDS core verdict oracle formats nlohmann_json::nlohmann_json fmt::fmt)
+  DEPENDS core verdict oracle formats maps simdjson::simdjson nlohmann_json::nlohmann_json fmt::fmt)
 # Child processes: run, watched, talked to line by line.
 shardproof_module(NAME process FOLDERS verify/process DEPENDS core fmt::fmt)
 # One checkpoint: whether it is whole, and sealed.
 shardproof_module(NAME audit FOLDERS verify/audit
-  DEPENDS core digest evidence oracle formats compare process nlohmann_json::nlohmann_json fmt::fmt)
+  DEPENDS core digest evidence oracle formats maps compare process nlohmann_json::nlohmann_json fmt::fmt)
 
 # ---- Processes and disks; none of it needs LibTorch ----------------------------------------------
 # System calls of other programs, seen and changed.
@@ -153,7 +155,7 @@ shardproof_module(NAME launch TORCH FOLDERS verify/launch
   TEST_DEPENDS oracle faults)
 # A case's run from its plan to its verdict.
 shardproof_module(NAME engine TORCH FOLDERS verify/engine
-  DEPENDS core text checkpoint case evidence verdict oracle formats compare audit process bug fault
+  DEPENDS core text checkpoint case evidence verdict oracle formats maps audit process bug fault
     launch fmt::fmt
   TEST_DEPENDS aten seam model comm load pipeline crash_states decorators)
 # Many generated cases; which planted bugs they see.

@@ -9,7 +9,7 @@
 
 #include "src/digest/digest.h"
 #include "verify/audit/entry_check.h"
-#include "verify/compare/tensor_reader.h"
+#include "verify/maps/tensor_reader.h"
 #include "verify/oracle/dtype.h"
 #include "verify/oracle/quote.h"
 
@@ -258,7 +258,7 @@ class Reading {
     const auto open = [this](uint32_t index) {
       return InputFile::Open(checkpoint_.files[index].path);
     };
-    const compare::Reader reader = compare::ReadStored(open, tensor, 0);
+    const maps::Reader reader = maps::ReadStored(open, tensor, 0);
     const uint64_t step = kReadBytes / reader->width();
     for (uint64_t start = 0; start < piece.count; start += step) {
       const uint64_t count = std::min(step, piece.count - start);

@@ -1,42 +1,14 @@
-// A checkpoint's files and the readers of its tensors, plain or put together as a pair says.
+#include "verify/compare/checkpoint.h"
+
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 
-#include "verify/compare/pairing.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof::compare {
 namespace {
-
-/// Parts that are not first along a tensor are read in small pieces in turn: they read ahead.
-uint64_t WindowBytes(const TensorPair& pair) {
-  const bool in_pieces =
-      (pair.parts.size() > 1 && pair.fuse_dim > 0) || (pair.is_split && pair.split_dim > 0);
-  if (!in_pieces || pair.is_transposed) return 0;
-  return std::min<uint64_t>(kWindowBytesMax, kWindowsBytesMax / pair.parts.size());
-}
-
-Status CheckJoinable(const TensorPair& pair, const std::vector<Reader>& parts) {
-  const TensorReader& first = *parts.front();
-  for (size_t i = 0; i < parts.size(); ++i) {
-    std::vector<int64_t> shape = parts[i]->shape();
-    if (pair.fuse_dim < shape.size() && shape.size() == first.shape().size()) {
-      shape[pair.fuse_dim] = first.shape()[pair.fuse_dim];
-    }
-    const bool fits = pair.fuse_dim < shape.size() && shape == first.shape() &&
-                      &parts[i]->dtype() == &first.dtype();
-    if (fits) continue;
-    return BadInput(fmt::format(
-        "{}: map: fuse to {}: expected parts of one dtype and, but for dim {}, one shape: {} is {} "
-        "[{}], {} is {} [{}]",
-        pair.map_file, oracle::Quote(pair.b_name), pair.fuse_dim, oracle::Quote(pair.parts[0]),
-        first.dtype().name, fmt::join(first.shape(), ", "), oracle::Quote(pair.parts[i]),
-        parts[i]->dtype().name, fmt::join(parts[i]->shape(), ", ")));
-  }
-  return Ok();
-}
 
 /// Those whose names begin with `below`, without it; in the same order.
 template <typename Named>
@@ -70,6 +42,11 @@ const formats::StoredTensor* Checkpoint::Find(const std::string& name) const {
   return found == tensors().end() || found->name != name ? nullptr : &*found;
 }
 
+bool Checkpoint::Owns(const formats::StoredTensor& tensor) const {
+  const formats::StoredTensor* first = tensors().data();
+  return std::less_equal<>()(first, &tensor) && std::less<>()(&tensor, first + tensors().size());
+}
+
 Reader Checkpoint::Read(const formats::StoredTensor& tensor, uint64_t window_bytes) const {
   const auto open = [this](uint32_t index) -> Result<std::shared_ptr<const oracle::InputFile>> {
     const std::lock_guard lock(open_->mutex);
@@ -80,46 +57,15 @@ Reader Checkpoint::Read(const formats::StoredTensor& tensor, uint64_t window_byt
     }
     return file;
   };
-  return ReadStored(open, tensor, window_bytes);
+  return maps::ReadStored(open, tensor, window_bytes);
 }
 
-std::string TensorPair::Source() const {
-  std::string text;
-  if (parts.size() > 1) {
-    text = fmt::format("fuse of {} along dim {}", fmt::join(parts, ", "), fuse_dim);
-  } else if (is_split) {
-    text = fmt::format("{}, dim {} from {} to {}", parts[0], split_dim, split_start,
-                       split_start + split_length);
-  } else if (parts[0] != b_name || is_transposed) {
-    text = parts[0];
-  }
-  if (is_transposed) text += fmt::format(", dims {} and {} swapped", dim_a, dim_b);
-  return text;
-}
-
-Result<Reader> ReadSource(const Checkpoint& a, const TensorPair& pair) {
-  std::vector<Reader> parts;
-  for (const std::string& name : pair.parts) {
-    parts.push_back(a.Read(*a.Find(name), WindowBytes(pair)));
-  }
-  Reader reader;
-  if (parts.size() > 1) {
-    SP_TRY(CheckJoinable(pair, parts));
-    reader = Concatenate(std::move(parts), pair.fuse_dim);
-  } else {
-    reader = std::move(parts.front());
-  }
-  if (pair.is_split) {
-    reader = Narrow(std::move(reader), pair.split_dim, pair.split_start, pair.split_length);
-  }
-  if (!pair.is_transposed) return reader;
-  const size_t rank = reader->shape().size();
-  if (pair.dim_a >= rank || pair.dim_b >= rank) {
-    return BadInput(fmt::format("{}: map: transpose {}: expected dims below {}, found {} and {}",
-                                pair.map_file, oracle::Quote(pair.b_name), rank, pair.dim_a,
-                                pair.dim_b));
-  }
-  return Transpose(std::move(reader), pair.dim_a, pair.dim_b);
+Reader Inputs::Open(const maps::View& view, double unit) const {
+  const maps::StoredOpener open = [this](const formats::StoredTensor& tensor, uint64_t window) {
+    if (a.Owns(tensor)) return a.Read(tensor, window);
+    return b.Owns(tensor) ? b.Read(tensor, window) : adapter->Read(tensor, window);
+  };
+  return maps::Open(view, open, unit);
 }
 
 }  // namespace shardproof::compare

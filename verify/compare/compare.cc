@@ -10,9 +10,10 @@
 #include <optional>
 #include <thread>
 
+#include "verify/compare/adapter.h"
+#include "verify/compare/bounds.h"
 #include "verify/compare/diagnose.h"
-#include "verify/compare/name_map.h"
-#include "verify/compare/pairing.h"
+#include "verify/compare/model_config.h"
 #include "verify/compare/streams.h"
 #include "verify/compare/suggest.h"
 #include "verify/oracle/quote.h"
@@ -22,16 +23,14 @@ namespace shardproof {
 namespace {
 
 using compare::Checkpoint;
-using compare::Pairing;
 using compare::Reader;
-using compare::TensorPair;
+using maps::Held;
+using maps::View;
 using oracle::DtypeInfo;
 using oracle::NumberKind;
 
 /// One run of Compare: what is compared.
-struct Inputs {
-  Checkpoint a;
-  Checkpoint b;
+struct Inputs : compare::Inputs {
   const DtypeInfo* cast = nullptr;
 };
 
@@ -49,39 +48,51 @@ Result<const DtypeInfo*> CastTarget(const std::string& name) {
                               oracle::Quote(name)));
 }
 
-TensorDifference Describe(const TensorPair& pair, const compare::TensorReader& b) {
+/// The name of B's tensor, or of the first of those that the view is made of.
+std::string NameOf(const View& view) {
+  std::string name;
+  maps::ForEachStored(view, [&](const View& box) {
+    if (name.empty()) name = box.stored->name;
+  });
+  return name;
+}
+
+TensorDifference Describe(const Held& held) {
   TensorDifference difference;
-  difference.tensor = pair.b_name;
-  difference.source = pair.Source();
-  difference.dtype = b.dtype().name;
-  difference.shape = b.shape();
-  difference.elements = b.elements();
+  difference.tensor = NameOf(*held.b);
+  if (held.source != difference.tensor) difference.source = held.source;
+  difference.dtype = held.b->dtype->name;
+  difference.shape = held.b->shape;
+  difference.elements = held.b->Elements();
   return difference;
 }
 
-std::string ShapeText(const std::vector<int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
+bool IsCast(const Inputs& inputs, const Held& held) {
+  const NumberKind kind = held.a->dtype->kind;
+  return inputs.cast != nullptr && held.b->dtype == inputs.cast &&
+         (kind == NumberKind::kFloat || kind == NumberKind::kScale);
 }
 
 /// A difference of shape or dtype: said as such, values are not held against each other.
-Result<bool> FoundTagDifference(Comparison& run, const TensorPair& pair, Reader& a, Reader& b) {
-  const bool casts = run.inputs.cast != nullptr && &b->dtype() == run.inputs.cast &&
-                     a->dtype().kind == NumberKind::kFloat;
-  TensorDifference difference = Describe(pair, *b);
-  if (a->shape() != b->shape()) {
+Result<bool> FoundTagDifference(Comparison& run, const Held& held) {
+  const View& a = *held.a;
+  const View& b = *held.b;
+  TensorDifference difference = Describe(held);
+  if (a.shape != b.shape) {
     difference.kind = "shape";
-    difference.expected = ShapeText(a->shape());
-    difference.seen = ShapeText(b->shape());
-    SP_ASSIGN(difference.explanation, compare::DiagnoseShape(*a, *b));
-  } else if (&a->dtype() != &b->dtype() && !casts) {
+    difference.expected = maps::ShapeText(a.shape);
+    difference.seen = maps::ShapeText(b.shape);
+    SP_ASSIGN(difference.explanation, compare::DiagnoseShape(run.inputs, held.a, held.b));
+  } else if (a.dtype != b.dtype && !a.Computes() && !b.Computes() && !IsCast(run.inputs, held)) {
     difference.kind = "dtype";
-    difference.expected = a->dtype().name;
-    difference.seen = b->dtype().name;
-    const bool both_float =
-        a->dtype().kind == NumberKind::kFloat && b->dtype().kind == NumberKind::kFloat;
-    if (both_float) {
+    difference.expected = a.dtype->name;
+    difference.seen = b.dtype->name;
+    const bool castable =
+        (a.dtype->kind == NumberKind::kFloat || a.dtype->kind == NumberKind::kScale) &&
+        b.dtype->kind == NumberKind::kFloat;
+    if (castable) {
       difference.explanation =
-          fmt::format("with cast {} the values can be compared", difference.seen);
+          fmt::format("with --cast {} the values can be compared", difference.seen);
     }
   } else {
     return false;
@@ -90,16 +101,28 @@ Result<bool> FoundTagDifference(Comparison& run, const TensorPair& pair, Reader&
   return true;
 }
 
-Status AddValueDifference(Comparison& run, const TensorPair& pair, compare::TensorReader& a,
+/// Says where the first element that differs lies in the tensor as it is stored.
+void Locate(const Held& held, uint64_t first, TensorDifference& difference) {
+  const maps::Place place = maps::PlaceOf(*held.b, first);
+  difference.index = first;
+  if (place.tensor != nullptr) {
+    difference.tensor = place.tensor->name;
+    difference.shape = place.tensor->shape;
+    difference.index = place.element;
+  }
+  difference.coordinates = CoordinatesOf(*difference.index, difference.shape);
+}
+
+Status AddValueDifference(Comparison& run, const Held& held, compare::TensorReader& a,
                           compare::TensorReader& b, const compare::Difference& found) {
-  TensorDifference difference = Describe(pair, b);
+  TensorDifference difference = Describe(held);
   difference.kind = "differs";
   difference.differing = found.differing;
-  difference.index = found.first;
-  difference.coordinates = CoordinatesOf(*found.first, b.shape());
+  Locate(held, *found.first, difference);
   difference.expected = ElementText(b.dtype().name, found.expected);
   difference.seen = ElementText(b.dtype().name, found.seen);
-  SP_ASSIGN(const std::string other, compare::FindSameValues(run.inputs.a, run.inputs.b, pair));
+  const std::string own = held.a->kind == View::Kind::kStored ? held.a->stored->name : "";
+  SP_ASSIGN(const std::string other, compare::FindSameValues(run.inputs, *held.b, own));
   if (!other.empty()) {
     difference.explanation = fmt::format("equals another tensor: A's {}", oracle::Quote(other));
   } else {
@@ -111,39 +134,72 @@ Status AddValueDifference(Comparison& run, const TensorPair& pair, compare::Tens
 
 /// With a cast, a tensor that B keeps in A's own dtype may be as it was, or may have gone through
 /// the cast and back.
-Result<bool> EqualAfterRoundTrip(Comparison& run, const TensorPair& pair, Reader& b) {
-  const bool applies = run.inputs.cast != nullptr && &b->dtype() != run.inputs.cast &&
-                       b->dtype().kind == NumberKind::kFloat;
+Result<bool> EqualAfterRoundTrip(Comparison& run, const Held& held) {
+  const bool applies = run.inputs.cast != nullptr && held.b->dtype != run.inputs.cast &&
+                       held.b->dtype->kind == NumberKind::kFloat;
   if (!applies) return false;
-  SP_ASSIGN(Reader a, compare::ReadSource(run.inputs.a, pair));
-  const DtypeInfo& own = a->dtype();
-  const Reader there_and_back = Cast(Cast(std::move(a), *run.inputs.cast), own);
+  const Reader there_and_back =
+      Cast(Cast(run.inputs.Open(*held.a), *run.inputs.cast), *held.a->dtype);
+  const Reader b = run.inputs.Open(*held.b);
   SP_ASSIGN(const auto found, compare::CountDifferences(*there_and_back, *b, true));
   return found.differing == 0;
 }
 
-Status ComparePair(Comparison& run, const TensorPair& pair) {
-  SP_ASSIGN(Reader a, compare::ReadSource(run.inputs.a, pair));
-  Reader b = run.inputs.b.Read(*run.inputs.b.Find(pair.b_name));
-  SP_ASSIGN(const bool tag_differs, FoundTagDifference(run, pair, a, b));
+/// What a map computes on either side, against its bound.
+Status CompareComputed(Comparison& run, const Held& held) {
+  const double unit = compare::UnitOf(held.b->Computes() ? *held.a->dtype : *held.b->dtype);
+  const Reader a = run.inputs.Open(*held.a, unit);
+  const Reader b = run.inputs.Open(*held.b, unit);
+  SP_ASSIGN(const compare::BoundedDifference found, compare::CountBeyondBound(*a, *b));
+  run.result.tensors += 1;
+  run.result.computed += 1;
+  run.result.worst = std::max(run.result.worst, found.worst);
+  run.result.elements += held.b->Elements();
+  if (found.difference.differing == 0) return Ok();
+  TensorDifference difference = Describe(held);
+  difference.kind = "differs";
+  difference.differing = found.difference.differing;
+  Locate(held, *found.difference.first, difference);
+  difference.expected = found.difference.expected;
+  difference.seen = found.difference.seen;
+  SP_ASSIGN(difference.explanation, compare::DiagnoseNumbers(*a, *b));
+  if (difference.explanation.empty() && held.a->kind == View::Kind::kMerged) {
+    const View& base = *held.a->parts[0];
+    if (base.dtype == held.b->dtype) {
+      SP_ASSIGN(const bool unmerged,
+                compare::AreEqual(*run.inputs.Open(base), *run.inputs.Open(*held.b)));
+      if (unmerged) difference.explanation = "B is A's own: the adapter was not merged";
+    }
+  }
+  run.result.differences.push_back(std::move(difference));
+  return Ok();
+}
+
+Status CompareHeld(Comparison& run, const Held& held) {
+  SP_ASSIGN(const bool tag_differs, FoundTagDifference(run, held));
   if (tag_differs) return Ok();
-  const bool casts = &a->dtype() != &b->dtype();
+  if (held.a->Computes() || held.b->Computes()) return CompareComputed(run, held);
+  Reader a = run.inputs.Open(*held.a);
+  const Reader b = run.inputs.Open(*held.b);
+  const bool casts = held.a->dtype != held.b->dtype;
   if (casts) a = Cast(std::move(a), b->dtype());
-  SP_ASSIGN(const compare::Difference found, compare::CountDifferences(*a, *b, casts));
+  // A cast of the map's has no defined payload of NaN, as one of the command's.
+  const bool nan_equal = casts || held.a->kind == View::Kind::kCast;
+  SP_ASSIGN(const compare::Difference found, compare::CountDifferences(*a, *b, nan_equal));
   bool cast_used = casts;
   if (found.differing > 0 && !casts) {
-    SP_ASSIGN(cast_used, EqualAfterRoundTrip(run, pair, b));
+    SP_ASSIGN(cast_used, EqualAfterRoundTrip(run, held));
   }
   const bool equal = found.differing == 0 || (cast_used && !casts);
   run.result.tensors += 1;
   run.result.cast_tensors += cast_used;
   run.result.elements += b->elements();
   run.result.bytes += b->elements() * b->width();
-  return equal ? Ok() : AddValueDifference(run, pair, *a, *b, found);
+  return equal ? Ok() : AddValueDifference(run, held, *a, *b, found);
 }
 
 /// All pairs, on as many threads as there are cores. \error of the first pair that has one.
-Status ComparePairs(const std::vector<TensorPair>& pairs, Comparison& run) {
+Status ComparePairs(const std::vector<Held>& pairs, Comparison& run) {
   const size_t thread_count =
       std::clamp<size_t>(std::thread::hardware_concurrency(), 1, std::max<size_t>(pairs.size(), 1));
   std::vector<Comparison> parts(thread_count, Comparison{run.inputs});
@@ -153,7 +209,7 @@ Status ComparePairs(const std::vector<TensorPair>& pairs, Comparison& run) {
   for (Comparison& part : parts) {
     threads.emplace_back([&] {
       for (size_t i = next++; i < pairs.size(); i = next++)
-        outcomes[i] = ComparePair(part, pairs[i]);
+        outcomes[i] = CompareHeld(part, pairs[i]);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -164,20 +220,16 @@ Status ComparePairs(const std::vector<TensorPair>& pairs, Comparison& run) {
               std::back_inserter(whole.differences));
     whole.tensors += part.result.tensors;
     whole.cast_tensors += part.result.cast_tensors;
+    whole.computed += part.result.computed;
+    whole.worst = std::max(whole.worst, part.result.worst);
     whole.elements += part.result.elements;
     whole.bytes += part.result.bytes;
   }
   return Ok();
 }
 
-/// A value's name by the map's prefixes; its other rules are about tensors.
-std::string WithPrefix(const compare::NameMap& map, const std::string& name) {
-  const bool has_prefix = name.starts_with(map.strip_prefix);
-  return map.add_prefix + (has_prefix ? name.substr(map.strip_prefix.size()) : name);
-}
-
 /// What is no tensor: options of an optimizer, step counts, extra state.
-void CompareValues(Comparison& run, const compare::NameMap* map) {
+void CompareValues(Comparison& run, const maps::Map& map) {
   CompareResult& result = run.result;
   if (!run.inputs.a.HoldsValues() || !run.inputs.b.HoldsValues()) {
     result.values_left = run.inputs.a.values().size() + run.inputs.b.values().size();
@@ -187,7 +239,7 @@ void CompareValues(Comparison& run, const compare::NameMap* map) {
   for (const formats::StoredValue& value : run.inputs.b.values())
     unpaired.emplace(value.name, &value.text);
   for (const formats::StoredValue& value : run.inputs.a.values()) {
-    const std::string name = map == nullptr ? value.name : WithPrefix(*map, value.name);
+    const std::string name = maps::RenamedValue(map, value.name);
     const auto partner = unpaired.find(name);
     if (partner == unpaired.end()) {
       result.only_in_a.push_back(value.name);
@@ -205,6 +257,22 @@ void CompareValues(Comparison& run, const compare::NameMap* map) {
   for (const auto& [name, text] : unpaired) result.only_in_b.push_back(name);
   std::sort(result.only_in_a.begin(), result.only_in_a.end());
   std::sort(result.only_in_b.begin(), result.only_in_b.end());
+}
+
+/// Elements that the map forgot are a difference: nothing says that they are right.
+void AddGaps(const std::vector<maps::Gap>& gaps, CompareResult& result) {
+  for (const maps::Gap& gap : gaps) {
+    TensorDifference difference;
+    difference.kind = "gap";
+    difference.tensor = gap.tensor;
+    difference.elements = gap.elements;
+    difference.differing = gap.missing;
+    difference.index = gap.first;
+    difference.expected = "every element in a rule";
+    difference.seen = fmt::format("{} of {}'s {} elements, the first is element {}", gap.missing,
+                                  gap.side, gap.elements, gap.first);
+    result.differences.push_back(std::move(difference));
+  }
 }
 
 /// Worst first: anything that differs fails; a pass needs something that was compared.
@@ -228,28 +296,34 @@ Result<CompareResult> Compare(const std::string& a, const std::string& b,
                               const CompareOptions& options) {
   Inputs inputs;
   SP_ASSIGN(inputs.cast, CastTarget(options.cast));
-  std::optional<compare::NameMap> map;
-  if (!options.map_file.empty()) {
-    SP_ASSIGN(map, compare::ReadNameMap(options.map_file));
-  }
+  SP_ASSIGN(const maps::Map map, maps::ReadMaps(options.maps));
   SP_ASSIGN(inputs.a, Checkpoint::Open(a, options.below_a));
   SP_ASSIGN(inputs.b, Checkpoint::Open(b, options.below_b));
-  SP_ASSIGN(Pairing pairing, compare::Pair(inputs.a, inputs.b, map ? &*map : nullptr));
+  maps::Side side_a{"A", inputs.a.tensors()};
+  std::optional<compare::Adapter> adapter;
+  if (!options.adapter.empty()) {
+    SP_ASSIGN(inputs.adapter, Checkpoint::Open(options.adapter));
+    SP_ASSIGN(adapter, compare::Adapter::Of(options.adapter, *inputs.adapter, inputs.a));
+    side_a.view = [&](const formats::StoredTensor& tensor) { return adapter->View(tensor); };
+  }
+  SP_ASSIGN(maps::Applied applied,
+            maps::Apply(map, side_a, {"B", inputs.b.tensors()}, compare::ConfigOf({a, b})));
   Comparison run{inputs};
   run.result.a = a;
   run.result.b = b;
   run.result.cast = options.cast;
-  SP_TRY(ComparePairs(pairing.pairs, run));
-  if (!map) {
-    SP_ASSIGN(const compare::Suggestion suggestion, compare::Suggest(inputs.a, inputs.b, pairing));
-    if (!suggestion.reason.empty()) {
-      run.result.suggestion = suggestion.reason;
-      run.result.suggested_map = compare::NameMapText(suggestion.map);
-    }
+  run.result.left_out_a = applied.left_out_a;
+  run.result.left_out_b = applied.left_out_b;
+  SP_TRY(ComparePairs(applied.held, run));
+  AddGaps(applied.gaps, run.result);
+  if (options.maps.empty() && options.adapter.empty()) {
+    SP_ASSIGN(const compare::Suggestion suggestion, compare::Suggest(inputs.a, inputs.b, applied));
+    run.result.suggestion = suggestion.reason;
+    run.result.suggested_map = suggestion.map;
   }
-  run.result.only_in_a = std::move(pairing.only_in_a);
-  run.result.only_in_b = std::move(pairing.only_in_b);
-  CompareValues(run, map ? &*map : nullptr);
+  run.result.only_in_a = std::move(applied.only_in_a);
+  run.result.only_in_b = std::move(applied.only_in_b);
+  CompareValues(run, map);
   Conclude(run.result);
   return std::move(run.result);
 }

@@ -16,7 +16,11 @@
 namespace shardproof {
 
 struct CompareOptions {
-  std::string map_file;  ///< JSON as in MAP.md, from A's names to B's; empty: names must agree
+  /// Files of rules, and rules themselves (what has an arrow), as in verify/maps/README.md. None:
+  /// names must agree.
+  std::vector<std::string> maps;
+  /// A directory of PEFT's files, whose LoRA is merged into A before the map applies; or empty.
+  std::string adapter;
   /// A float dtype: B may hold A cast to it (to nearest, ties to even, F8_E4M3 saturating, any NaN
   /// for a NaN). A tensor that B keeps in A's dtype may be A's, or A's cast and cast back. Empty:
   /// bit-exact.
@@ -27,7 +31,9 @@ struct CompareOptions {
 
 /// One tensor that is not the same in A and B. A is what is expected, B what is seen.
 struct TensorDifference {
-  std::string kind;    ///< "dtype", "shape" or "differs"; "value" of what is no tensor
+  /// "dtype", "shape" or "differs"; "gap": elements that no rule holds against anything; "value" of
+  /// what is no tensor.
+  std::string kind;
   std::string tensor;  ///< B's name
   std::string source;  ///< what of A it was held against, if the map says so: "fuse of q, k, v"
   std::string dtype;   ///< of the values in `expected` and `seen`
@@ -54,9 +60,13 @@ struct CompareResult {
   std::string suggestion;     ///< what that map does, in words
   uint64_t tensors = 0;       ///< pairs whose values were compared
   uint64_t cast_tensors = 0;  ///< how many of them after the cast
+  uint64_t computed = 0;      ///< how many are equal within a bound, since the map computes
+  double worst = 0;           ///< of these: the largest error as a part of its bound
   uint64_t elements = 0;      ///< compared
   uint64_t bytes = 0;         ///< compared, on B's side
   uint64_t values = 0;        ///< pairs of values that are no tensors, compared
+  uint64_t left_out_a = 0;    ///< elements of A that the map leaves out
+  uint64_t left_out_b = 0;    ///< of B
   uint64_t values_left = 0;   ///< values not compared since the other side's format can hold none
 };
 

@@ -12,6 +12,7 @@ namespace {
 std::string Message(const TensorDifference& difference) {
   std::string text = difference.kind == "value" ? "" : "tensor ";
   text += oracle::Quote(difference.tensor) + ": ";
+  if (difference.kind == "gap") return text + "no rule of the map takes " + difference.seen;
   if (difference.kind != "differs") {
     return text + fmt::format("the {} differs: A {}, B {}", difference.kind, difference.expected,
                               difference.seen);
@@ -55,6 +56,10 @@ nlohmann::json CompareJson(const CompareResult& result) {
           {"suggested_map", result.suggested_map},
           {"tensors", result.tensors},
           {"cast_tensors", result.cast_tensors},
+          {"computed", result.computed},
+          {"worst_of_bound", result.worst},
+          {"left_out_a", result.left_out_a},
+          {"left_out_b", result.left_out_b},
           {"elements", result.elements},
           {"bytes", result.bytes},
           {"values", result.values},

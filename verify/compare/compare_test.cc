@@ -210,13 +210,13 @@ TEST_F(CompareTest, CastRoundsAToTheDtypeOfB) {
   const auto brain =
       PlannedBytes("w", "BF16", {4}, BytesOf<uint16_t>({0x3f80, 0x3dcd, 0x7fc1, 0xf14a}));
   EXPECT_EQ(Run({single}, {brain}).differences.at(0).kind, "dtype");
-  const auto result = Run({single}, {brain}, {"", "BF16"});
+  const auto result = Run({single}, {brain}, {.cast = "BF16"});
   EXPECT_EQ(result.verdict, Verdict::kPass) << CompareText(result);
   EXPECT_EQ(result.cast_tensors, 1u);
   EXPECT_THAT(CompareText(result), HasSubstr("1 of them after a cast to BF16"));
   const auto truncated =
       PlannedBytes("w", "BF16", {4}, BytesOf<uint16_t>({0x3f80, 0x3dcc, 0x7fc1, 0xf14a}));
-  const auto wrong = Run({single}, {truncated}, {"", "BF16"});
+  const auto wrong = Run({single}, {truncated}, {.cast = "BF16"});
   ASSERT_EQ(wrong.differences.size(), 1u);
   EXPECT_EQ(wrong.differences[0].index, 1u);
   EXPECT_EQ(wrong.differences[0].dtype, "BF16");
@@ -238,7 +238,7 @@ TEST_F(CompareTest, CastsAmongAllFloatDtypesAgreeWithTheEncoder) {
                           &cast[i * target.bytes]);
       }
       const auto result = Run({PlannedBytes("w", from, {500}, image)},
-                              {PlannedBytes("w", to, {500}, cast)}, {"", to});
+                              {PlannedBytes("w", to, {500}, cast)}, {.cast = to});
       EXPECT_EQ(result.verdict, Verdict::kPass) << from << " " << to << CompareText(result);
     }
   }
@@ -248,11 +248,11 @@ TEST_F(CompareTest, CastAcceptsWhatWasLeftAloneOrWentThereAndBack) {
   const auto a = PlannedBytes("w", "F32", {1}, BytesOf<uint32_t>({0x3dcccccd}));
   const auto rounded = PlannedBytes("w", "F32", {1}, BytesOf<uint32_t>({0x3dcd0000}));
   const auto other = PlannedBytes("w", "F32", {1}, BytesOf<uint32_t>({0x3dcc0000}));
-  EXPECT_EQ(Run({a}, {a}, {"", "BF16"}).verdict, Verdict::kPass);
-  EXPECT_EQ(Run({a}, {rounded}, {"", "BF16"}).verdict, Verdict::kPass);
+  EXPECT_EQ(Run({a}, {a}, {.cast = "BF16"}).verdict, Verdict::kPass);
+  EXPECT_EQ(Run({a}, {rounded}, {.cast = "BF16"}).verdict, Verdict::kPass);
   EXPECT_EQ(Run({a}, {rounded}).verdict, Verdict::kFail);
-  EXPECT_EQ(Run({a}, {other}, {"", "BF16"}).verdict, Verdict::kFail);
-  EXPECT_THAT(ErrorOf({a}, {a}, {"", "I32"}), HasSubstr("cast: expected one of F8_E4M3"));
+  EXPECT_EQ(Run({a}, {other}, {.cast = "BF16"}).verdict, Verdict::kFail);
+  EXPECT_THAT(ErrorOf({a}, {a}, {.cast = "I32"}), HasSubstr("cast: expected one of F8_E4M3"));
 }
 
 }  // namespace

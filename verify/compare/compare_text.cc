@@ -28,6 +28,12 @@ std::string Headline(const CompareResult& result) {
   if (result.verdict == Verdict::kPass) {
     const std::string tensors = Count(result.tensors, "tensor");
     const char* verb = result.tensors == 1 ? "equals its" : "equal their";
+    if (result.computed > 0) {
+      return fmt::format(
+          "PASS  {} of B {} counterpart in A, {} of them within the bound of what the map computes "
+          "(the largest error is {:.2g} of it)",
+          tensors, verb, result.computed, result.worst);
+    }
     return result.cast_tensors == 0
                ? fmt::format("PASS  {} of B {} counterpart in A, bit for bit", tensors, verb)
                : fmt::format("PASS  {} of B {} counterpart in A, {} of them after a cast to {}",
@@ -47,7 +53,9 @@ std::string DifferenceText(const TensorDifference& difference) {
   if (!difference.source.empty()) {
     text += fmt::format(" (A: {})", oracle::Printable(difference.source));
   }
-  if (difference.kind != "differs") {
+  if (difference.kind == "gap") {
+    text += fmt::format(": no rule of the map takes {}\n", difference.seen);
+  } else if (difference.kind != "differs") {
     text += fmt::format(": the {} differs: A {}, B {}\n", difference.kind, difference.expected,
                         difference.seen);
   } else {
@@ -90,13 +98,17 @@ std::string CompareText(const CompareResult& result) {
   }
   text += NamesText("A", result.only_in_a) + NamesText("B", result.only_in_b);
   if (!result.suggested_map.empty()) {
-    text += fmt::format("\n{}. This map would pair them (save it, then --map FILE):\n{}",
+    text += fmt::format("\n{}. These rules would pair them (save them, then --map FILE):\n{}",
                         oracle::Printable(result.suggestion), result.suggested_map);
   }
   text += fmt::format("\ncompared {}, {}, {}{}\n  A {}\n  B {}\n", Count(result.tensors, "tensor"),
                       Count(result.elements, "element"), Bytes(result.bytes),
                       result.values == 0 ? "" : ", " + Count(result.values, "value"),
                       oracle::Printable(result.a), oracle::Printable(result.b));
+  if (result.left_out_a + result.left_out_b > 0) {
+    text += fmt::format("not compared: {} of A and {} of B, which the map leaves out\n",
+                        Count(result.left_out_a, "element"), result.left_out_b);
+  }
   if (result.values_left > 0) {
     text += fmt::format(
         "not compared: {} that {} not a tensor, because safetensors holds only tensors\n",

@@ -32,21 +32,68 @@ uint64_t WindowStart(const TensorReader& reader, uint64_t first, uint64_t count)
   return std::min(latest, aligned > before ? aligned - before : 0);
 }
 
+/// What stands behind row `rows` of the longer one, and the value of with= that makes it; empty:
+/// something else.
+struct Rest {
+  std::string what;
+  std::string with;
+};
+
+Result<Rest> DescribeRest(const Inputs& inputs, const maps::ViewPtr& longer, size_t dim,
+                          int64_t rows) {
+  SP_ASSIGN(const maps::ViewPtr kept, maps::Narrow(longer, dim, 0, rows));
+  SP_ASSIGN(const maps::ViewPtr repeated, maps::PadWithLast(kept, dim, longer->shape[dim]));
+  SP_ASSIGN(const bool repeats, AreEqual(*inputs.Open(*repeated), *inputs.Open(*longer)));
+  if (repeats) return Rest{fmt::format("repeat row {}", rows - 1), "last"};
+  const auto zeros = maps::PadWithValue(kept, dim, longer->shape[dim], 0);
+  if (!zeros.ok()) return Rest{};
+  SP_ASSIGN(const bool zero, AreEqual(*inputs.Open(*zeros.value()), *inputs.Open(*longer)));
+  return zero ? Rest{"are zero", "0"} : Rest{};
+}
+
+/// Shapes that differ in one dim, along which the one begins with the other.
+Result<std::string> DiagnoseLength(const Inputs& inputs, const maps::ViewPtr& a,
+                                   const maps::ViewPtr& b) {
+  if (a->shape.size() != b->shape.size() || a->shape.empty()) return std::string();
+  size_t dim = 0;
+  while (a->shape[dim] == b->shape[dim]) ++dim;
+  std::vector<int64_t> shape = a->shape;
+  shape[dim] = b->shape[dim];
+  const int64_t rows = std::min(a->shape[dim], b->shape[dim]);
+  const int64_t more = std::max(a->shape[dim], b->shape[dim]) - rows;
+  if (shape != b->shape || rows == 0 || more > (1 << 20)) return std::string();
+  const bool b_is_longer = b->shape[dim] > rows;
+  const auto longer = b_is_longer ? b : a;
+  const auto kept = maps::Narrow(longer, dim, 0, rows);
+  if (!kept.ok()) return std::string();
+  SP_ASSIGN(const bool same,
+            AreEqual(*inputs.Open(b_is_longer ? *a : *b), *inputs.Open(*kept.value())));
+  const std::string what = dim == 0 ? "rows" : fmt::format("rows of dim {}", dim);
+  if (!same) return std::string();
+  if (!b_is_longer) {
+    return fmt::format("B's are the first {} {} of A's {}: {} are missing", rows, what, rows + more,
+                       more);
+  }
+  SP_ASSIGN(const Rest rest, DescribeRest(inputs, b, dim, rows));
+  const std::string begin = fmt::format("the first {} {} are A's, {} more ", rows, what, more);
+  if (rest.what.empty()) return begin + "hold something else";
+  return begin + fmt::format("{}: a map with pad(..., {}with={}) would pair them", rest.what,
+                             dim == 0 ? "" : fmt::format("dim={}, ", dim), rest.with);
+}
+
 }  // namespace
 
-Result<std::string> FindSameValues(const Checkpoint& a, const Checkpoint& b,
-                                   const TensorPair& pair) {
-  const formats::StoredTensor& in_b = *b.Find(pair.b_name);
-  const Reader seen = b.Read(in_b);
+Result<std::string> FindSameValues(const Inputs& inputs, const maps::View& b,
+                                   const std::string& own) {
+  const Reader seen = inputs.Open(b);
   SP_ASSIGN(const std::string head, Head(*seen));
   const size_t width = seen->width();
   const bool one_value = head.size() <= width ||
                          head.compare(width, std::string::npos, head, 0, head.size() - width) == 0;
   if (one_value) return std::string();
-  for (const formats::StoredTensor& in_a : a.tensors()) {
-    const bool own = pair.parts.size() == 1 && in_a.name == pair.parts[0];
-    if (own || in_a.dtype != in_b.dtype || in_a.shape != in_b.shape) continue;
-    const Reader other = a.Read(in_a);
+  for (const formats::StoredTensor& in_a : inputs.a.tensors()) {
+    if (in_a.name == own || in_a.dtype != b.dtype->name || in_a.shape != b.shape) continue;
+    const Reader other = inputs.a.Read(in_a);
     SP_ASSIGN(const std::string other_head, Head(*other));
     if (other_head != head) continue;
     SP_ASSIGN(const bool same, AreEqual(*other, *seen));
@@ -69,16 +116,21 @@ Result<std::string> DiagnoseValues(TensorReader& a, TensorReader& b, uint64_t fi
   return Explain({expected, seen, b.dtype().name, b.shape(), start});
 }
 
-Result<std::string> DiagnoseShape(TensorReader& a, TensorReader& b) {
-  if (&a.dtype() != &b.dtype() || a.elements() != b.elements()) return std::string();
-  const std::vector<int64_t> reversed(a.shape().rbegin(), a.shape().rend());
-  if (a.shape().size() == 2 && b.shape() == reversed) {
-    SP_ASSIGN(const bool transposed, LooksTransposed(a, b));
+Result<std::string> DiagnoseShape(const Inputs& inputs, const maps::ViewPtr& a,
+                                  const maps::ViewPtr& b) {
+  if (a->dtype != b->dtype || a->Computes()) return std::string();
+  SP_ASSIGN(std::string longer, DiagnoseLength(inputs, a, b));
+  if (!longer.empty() || a->Elements() != b->Elements()) return longer;
+  const Reader in_a = inputs.Open(*a);
+  const Reader in_b = inputs.Open(*b);
+  const std::vector<int64_t> reversed(a->shape.rbegin(), a->shape.rend());
+  if (a->shape.size() == 2 && b->shape == reversed) {
+    SP_ASSIGN(const bool transposed, LooksTransposed(*in_a, *in_b));
     if (transposed) {
-      return std::string("transposed: a map with a transpose of dims 0 and 1 would pair them");
+      return std::string("transposed: a map with transpose(...) would pair them");
     }
   }
-  SP_ASSIGN(const bool same, AreEqual(a, b));
+  SP_ASSIGN(const bool same, AreEqual(*in_a, *in_b));
   return std::string(same ? "the same elements in the same order: only the shape differs" : "");
 }
 

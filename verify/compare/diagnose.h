@@ -4,21 +4,21 @@
 #include <string>
 
 #include "src/core/result.h"
-#include "verify/compare/pairing.h"
-#include "verify/compare/tensor_reader.h"
+#include "verify/compare/checkpoint.h"
 
 namespace shardproof::compare {
 
-/// The name of a tensor of A, other than the pair's own, that has exactly the values that B's has;
+/// The name of a tensor of A, other than `own`, that has exactly the values that B's view has;
 /// empty if there is none or B's is one value over and over. \error kBadInput on a short read.
-Result<std::string> FindSameValues(const Checkpoint& a, const Checkpoint& b,
-                                   const TensorPair& pair);
+Result<std::string> FindSameValues(const Inputs& inputs, const maps::View& b,
+                                   const std::string& own);
 
 /// Explains a difference whose first element is `first`, from the tensors or, where they are large,
 /// from the stretch around it. \error kBadInput on a short read.
 Result<std::string> DiagnoseValues(TensorReader& a, TensorReader& b, uint64_t first);
 
 /// Explains a shape that differs, or returns an empty string.
-Result<std::string> DiagnoseShape(TensorReader& a, TensorReader& b);
+Result<std::string> DiagnoseShape(const Inputs& inputs, const maps::ViewPtr& a,
+                                  const maps::ViewPtr& b);
 
 }  // namespace shardproof::compare

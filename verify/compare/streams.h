@@ -6,9 +6,11 @@
 #include <string>
 
 #include "src/core/result.h"
-#include "verify/compare/tensor_reader.h"
+#include "verify/maps/tensor_reader.h"
 
 namespace shardproof::compare {
+
+using maps::TensorReader;
 
 struct Difference {
   uint64_t differing = 0;         ///< elements

@@ -14,6 +14,13 @@ namespace {
 
 using Names = std::set<std::string>;
 
+/// What is suggested, before it is written as rules.
+struct Found {
+  std::string strip_prefix;
+  std::string add_prefix;
+  std::map<std::string, std::string> rename;
+};
+
 // Wrappers leave their attribute's name in the path, at any depth.
 constexpr const char* kWrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.",
                                      "_checkpoint_wrapped_module.", "module."};
@@ -47,7 +54,7 @@ struct Candidate {
   size_t paired = 0;
 };
 
-size_t CountPaired(const Pairing& pairing, const Names& b, const Candidate& c) {
+size_t CountPaired(const maps::Applied& pairing, const Names& b, const Candidate& c) {
   size_t paired = 0;
   for (const std::string& name : pairing.only_in_a) {
     if (name.rfind(c.strip, 0) != 0) continue;
@@ -56,7 +63,7 @@ size_t CountPaired(const Pairing& pairing, const Names& b, const Candidate& c) {
   return paired;
 }
 
-Candidate BestPrefix(const Pairing& pairing, const Names& a, const Names& b) {
+Candidate BestPrefix(const maps::Applied& pairing, const Names& a, const Names& b) {
   std::vector<Candidate> candidates;
   for (const auto& [prefix, n] : PrefixVotes(pairing.only_in_a, b)) {
     candidates.push_back({prefix, "", n});
@@ -91,7 +98,7 @@ std::string WithoutWrappers(std::string name) {
 }
 
 /// Pairs names that are the same once wrappers are left out.
-void RenameWrapped(Names& a, Names& b, NameMap& map) {
+void RenameWrapped(Names& a, Names& b, Found& map) {
   std::map<std::string, std::string> bare;
   for (const std::string& name : b) bare.emplace(WithoutWrappers(name), name);
   for (auto name = a.begin(); name != a.end();) {
@@ -119,7 +126,7 @@ constexpr int kValuePairsMax = 20'000;
 
 /// Pairs tensors with the same dtype, shape and values, where just one of B's has them.
 Status RenameByValue(const Checkpoint& a, const Checkpoint& b, Names& names_a, Names& names_b,
-                     NameMap& map) {
+                     Found& map) {
   int pairs = 0;
   for (auto name = names_a.begin(); name != names_a.end();) {
     const formats::StoredTensor& in_a = *a.Find(*name);
@@ -147,7 +154,7 @@ Status RenameByValue(const Checkpoint& a, const Checkpoint& b, Names& names_a, N
 }
 
 /// Whether the prefixes as a rule would disturb names that pair already.
-bool DisturbsOthers(const Checkpoint& a, const Pairing& pairing, const Candidate& prefix) {
+bool DisturbsOthers(const Checkpoint& a, const maps::Applied& pairing, const Candidate& prefix) {
   const Names unpaired(pairing.only_in_a.begin(), pairing.only_in_a.end());
   for (const formats::StoredTensor& tensor : a.tensors()) {
     const std::string& name = tensor.name;
@@ -157,8 +164,8 @@ bool DisturbsOthers(const Checkpoint& a, const Pairing& pairing, const Candidate
   return false;
 }
 
-void ApplyPrefix(const Checkpoint& a, const Pairing& pairing, const Candidate& prefix,
-                 Names& names_a, Names& names_b, NameMap& map) {
+void ApplyPrefix(const Checkpoint& a, const maps::Applied& pairing, const Candidate& prefix,
+                 Names& names_a, Names& names_b, Found& map) {
   const bool as_renames = DisturbsOthers(a, pairing, prefix);
   for (const std::string& name : pairing.only_in_a) {
     if (name.rfind(prefix.strip, 0) != 0) continue;
@@ -172,32 +179,88 @@ void ApplyPrefix(const Checkpoint& a, const Pairing& pairing, const Candidate& p
   map.add_prefix = prefix.add;
 }
 
+/// The name with its numbers as captures, and these numbers.
+struct Template {
+  std::string text;
+  std::vector<std::string> numbers;
+};
+
+Template TemplateOf(const std::string& name) {
+  Template made;
+  for (size_t begin = 0; begin <= name.size();) {
+    const size_t end = std::min(name.find('.', begin), name.size());
+    const std::string part = name.substr(begin, end - begin);
+    const bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+    if (number) made.numbers.push_back(part);
+    made.text += begin > 0 ? "." : "";
+    made.text += number ? fmt::format("{{n{}}}", made.numbers.size()) : part;
+    begin = end + 1;
+  }
+  return made;
+}
+
+/// Renames as rules: one with captures where all names of A that it would match are renamed so.
+std::string RenameRules(const Checkpoint& a, const std::map<std::string, std::string>& rename) {
+  std::map<std::pair<std::string, std::string>, size_t> groups;
+  std::map<std::string, size_t> of_a;
+  for (const formats::StoredTensor& tensor : a.tensors()) ++of_a[TemplateOf(tensor.name).text];
+  const auto rule_of = [](const std::string& from, const std::string& to) {
+    const Template left = TemplateOf(from);
+    const Template right = TemplateOf(to);
+    // NameText keeps a name as it is unless it needs quotes, and then it can have no captures.
+    const bool plain = maps::NameText(from) == from && maps::NameText(to) == to;
+    const bool alike = plain && !left.numbers.empty() && left.numbers == right.numbers;
+    return alike ? std::pair(left.text, right.text)
+                 : std::pair(maps::NameText(from), maps::NameText(to));
+  };
+  for (const auto& [from, to] : rename) ++groups[rule_of(from, to)];
+  std::string text;
+  std::set<std::pair<std::string, std::string>> written;
+  for (const auto& [from, to] : rename) {
+    auto rule = rule_of(from, to);
+    const bool all = groups[rule] == of_a[TemplateOf(from).text] && groups[rule] > 1;
+    if (!all) rule = {maps::NameText(from), maps::NameText(to)};
+    if (written.insert(rule).second) text += rule.first + " -> " + rule.second + "\n";
+  }
+  return text;
+}
+
+std::string RulesText(const Checkpoint& a, const Found& found) {
+  std::string text = RenameRules(a, found.rename);
+  if (!found.strip_prefix.empty() || !found.add_prefix.empty()) {
+    text += fmt::format("{}{{rest*}} -> {}{{rest*}}\n", found.strip_prefix, found.add_prefix);
+  }
+  return text;
+}
+
 }  // namespace
 
-Result<Suggestion> Suggest(const Checkpoint& a, const Checkpoint& b, const Pairing& pairing) {
+Result<Suggestion> Suggest(const Checkpoint& a, const Checkpoint& b, const maps::Applied& pairing) {
   Suggestion suggestion;
+  Found found;
   Names names_a(pairing.only_in_a.begin(), pairing.only_in_a.end());
   Names names_b(pairing.only_in_b.begin(), pairing.only_in_b.end());
   if (names_a.empty() || names_b.empty()) return suggestion;
   std::vector<std::string> reasons;
   const Candidate prefix = BestPrefix(pairing, names_a, names_b);
   if (prefix.paired > 0) {
-    ApplyPrefix(a, pairing, prefix, names_a, names_b, suggestion.map);
+    ApplyPrefix(a, pairing, prefix, names_a, names_b, found);
     reasons.push_back(fmt::format("{} names agree when A's prefix {} becomes {}", prefix.paired,
                                   oracle::Quote(prefix.strip), oracle::Quote(prefix.add)));
   }
-  const size_t by_prefix = suggestion.map.rename.size();
-  RenameWrapped(names_a, names_b, suggestion.map);
-  const size_t unwrapped = suggestion.map.rename.size() - by_prefix;
+  const size_t by_prefix = found.rename.size();
+  RenameWrapped(names_a, names_b, found);
+  const size_t unwrapped = found.rename.size() - by_prefix;
   if (unwrapped > 0) {
     reasons.push_back(fmt::format("{} agree once the names of wrappers are removed", unwrapped));
   }
-  SP_TRY(RenameByValue(a, b, names_a, names_b, suggestion.map));
-  const size_t by_value = suggestion.map.rename.size() - by_prefix - unwrapped;
+  SP_TRY(RenameByValue(a, b, names_a, names_b, found));
+  const size_t by_value = found.rename.size() - by_prefix - unwrapped;
   if (by_value > 0) reasons.push_back(fmt::format("{} have the same values", by_value));
   for (const std::string& reason : reasons) {
     suggestion.reason += (suggestion.reason.empty() ? "" : "; ") + reason;
   }
+  if (!suggestion.reason.empty()) suggestion.map = RulesText(a, found);
   return suggestion;
 }
 

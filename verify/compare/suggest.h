@@ -1,22 +1,22 @@
-// A map for names that do not match: a prefix, a wrapper's name in the middle, or plainly the same
-// values under another name.
+// A map for names that do not match: a prefix, a wrapper's name in the middle, experts that are one
+// tensor on the other side, or plainly the same values under another name.
 #pragma once
 
 #include <string>
 
 #include "src/core/result.h"
-#include "verify/compare/name_map.h"
-#include "verify/compare/pairing.h"
+#include "verify/compare/checkpoint.h"
+#include "verify/maps/apply.h"
 
 namespace shardproof::compare {
 
 struct Suggestion {
-  NameMap map;         ///< prefixes and renames only
+  std::string map;     ///< rules, a line each
   std::string reason;  ///< "A's names begin with 'model.'", or empty: nothing to suggest
 };
 
-/// Looks for a map that pairs what `pairing` left over. Reads values only where names alone do not
-/// say it. \error kBadInput if a file cannot be read any more.
-Result<Suggestion> Suggest(const Checkpoint& a, const Checkpoint& b, const Pairing& pairing);
+/// Looks for a map that pairs what was left over. Reads values only where names alone do not say
+/// it. \error kBadInput if a file cannot be read any more.
+Result<Suggestion> Suggest(const Checkpoint& a, const Checkpoint& b, const maps::Applied& left);
 
 }  // namespace shardproof::compare

@@ -7,9 +7,9 @@
 #include <iterator>
 
 #include "verify/audit/audit.h"
-#include "verify/compare/tensor_reader.h"
 #include "verify/engine/tensors_in_checkpoint.h"
 #include "verify/formats/stored.h"
+#include "verify/maps/tensor_reader.h"
 #include "verify/oracle/digest_scalar.h"
 
 namespace shardproof {
@@ -25,7 +25,7 @@ using formats::StoredCheckpoint;
 using formats::StoredTensor;
 
 Result<FileTensor> ReadTensor(const StoredCheckpoint& checkpoint, const WholeTensor& kept) {
-  const compare::FileOpener open = [&](uint32_t file) {
+  const maps::FileOpener open = [&](uint32_t file) {
     return oracle::InputFile::Open(checkpoint.files[file].path);
   };
   const StoredTensor& first = *kept.parts.front();
@@ -39,7 +39,7 @@ Result<FileTensor> ReadTensor(const StoredCheckpoint& checkpoint, const WholeTen
   oracle::ScalarDigest digest(bytes, *oracle::FindDtype(first.dtype));
   std::string piece, all;
   for (const StoredTensor* part : kept.parts) {
-    const auto reader = compare::ReadStored(open, *part, 0);
+    const auto reader = maps::ReadStored(open, *part, 0);
     const uint64_t width = reader->width();
     const uint64_t step = std::max<uint64_t>(kPieceBytes / width, 1);
     for (uint64_t done = 0; done < reader->elements(); done += step) {

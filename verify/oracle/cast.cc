@@ -9,7 +9,9 @@ namespace {
 std::vector<float> ValueTable(const DtypeInfo& dtype) {
   std::vector<float> table(size_t{1} << (8 * dtype.bytes));
   for (size_t bits = 0; bits < table.size(); ++bits) {
-    table[bits] = static_cast<float>(DecodeFloat(dtype.format, bits));
+    table[bits] = static_cast<float>(dtype.kind == NumberKind::kScale
+                                         ? DecodeScale(static_cast<uint8_t>(bits))
+                                         : DecodeFloat(dtype.format, bits));
   }
   return table;
 }

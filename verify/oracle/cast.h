@@ -1,4 +1,5 @@
-// Elements of one float dtype as another: rounded once, to nearest, ties to even.
+// Elements of a float dtype, or exponents of powers of 2, as another float dtype: rounded once, to
+// nearest, ties to even.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@ namespace shardproof::oracle {
 
 class ElementCast {
  public:
-  /// \pre both are float dtypes, which outlive this.
+  /// \pre `from` is a float dtype or F8_E8M0, `to` a float dtype; they outlive this.
   ElementCast(const DtypeInfo& from, const DtypeInfo& to);
 
   /// `count` elements at `in`, as they are in the other dtype, at `out`.

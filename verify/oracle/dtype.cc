@@ -114,6 +114,10 @@ double DecodeFloat(const FloatFormat& format, uint64_t bits) {
   return sign * std::ldexp(static_cast<double>(implicit | mantissa), scale);
 }
 
+double DecodeScale(uint8_t bits) {
+  return bits == 255 ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, bits - 127);
+}
+
 uint64_t EncodeFloat(const FloatFormat& format, double value) {
   const uint64_t sign = std::signbit(value) ? uint64_t{1} << (format.Bits() - 1) : 0;
   if (std::isnan(value)) {

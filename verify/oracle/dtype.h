@@ -55,6 +55,9 @@ FloatClass Classify(const FloatFormat& format, uint64_t bits);
 /// The value of the bits, exactly: every format fits a double.
 double DecodeFloat(const FloatFormat& format, uint64_t bits);
 
+/// The power of 2 that a byte of F8_E8M0 stands for; 255 is NaN.
+double DecodeScale(uint8_t bits);
+
 /// `value` rounded once to the format, to nearest, ties to even. Beyond the range: infinity, or the
 /// largest finite value where the format has none (F8_E4M3 saturates, as in torch 2.15; NaN stays
 /// NaN). A NaN becomes the quiet NaN with an otherwise empty payload.

@@ -21,7 +21,7 @@ def transposed(tensor):
 
 Q, K, V = (f32([rows, 3], seed=rows) for rows in (4, 2, 5))
 PARTS = {"attn.q": Q, "attn.k": K, "attn.v": V}
-FUSE = {"fuse": [{"from": list(PARTS), "to": "attn.qkv", "dim": 0}]}
+FUSE = "cat(attn.q, attn.k, attn.v) -> attn.qkv"
 
 
 class Mapped(CommandTest):
@@ -30,7 +30,7 @@ class Mapped(CommandTest):
         write_safetensors(self.dir / "b.safetensors", right)
         words = ["compare", "a.safetensors", "b.safetensors", *more]
         if mapped is not None:
-            words += ["--map", self.write("map.json", mapped)]
+            words += ["--map", mapped]
         return self.judged(*words, code=code)
 
 
@@ -39,7 +39,7 @@ class Map(Mapped):
         right = {f"module.{name}": tensor for name, tensor in PARTS.items()}
         document = self.compare(PARTS, right, 1)
         self.assertIn("module.", document["suggestion"])
-        self.assertIn("add_prefix", document["suggested_map"])
+        self.assertEqual(document["suggested_map"], "{rest*} -> module.{rest*}\n")
         again = self.compare(PARTS, right, 0, document["suggested_map"])
         self.assertEqual(again["tensors"], 3)
 
@@ -49,11 +49,11 @@ class Map(Mapped):
         self.compare(left, PARTS, 0, document["suggested_map"])
 
     def test_rename(self):
-        self.compare({"old": Q}, {"new": Q}, 0, {"rename": {"old": "new"}})
+        self.compare({"old": Q}, {"new": Q}, 0, "old -> new")
 
     def test_rename_does_not_hide_a_difference(self):
         changed = Q.changed(8, struct.pack("<f", 9.0))
-        document = self.compare({"old": Q}, {"new": changed}, 1, {"rename": {"old": "new"}})
+        document = self.compare({"old": Q}, {"new": changed}, 1, "old -> new")
         self.assertEqual(document["differences"][0]["index"], 2)
 
     def test_fuse(self):
@@ -65,42 +65,82 @@ class Map(Mapped):
         self.assertEqual(document["differences"][0]["index"], 12)
 
     def test_split(self):
-        split = {"split": [{"from": "attn.qkv", "to": list(PARTS), "dim": 0}]}
+        split = "attn.qkv -> cat(attn.q, attn.k, attn.v)"
         self.compare({"attn.qkv": joined([Q, K, V])}, PARTS, 0, split)
 
     def test_transpose(self):
-        mapped = {"transpose": [{"name": "w", "dims": [0, 1]}]}
+        mapped = "transpose(w) -> w"
         self.compare({"w": Q}, {"w": transposed(Q)}, 0, mapped)
         self.compare({"w": Q}, {"w": f32([3, 4], seed="other")}, 1, mapped)
 
+    def test_rules_of_a_file_and_of_the_command_line_together(self):
+        path = self.write("qkv.map", f"# fused\n{FUSE}\n")
+        left, right = {**PARTS, "old": Q}, {"attn.qkv": joined([Q, K, V]), "new": Q}
+        self.compare(left, right, 0, path, "--map", "old -> new")
+
+    def test_experts_of_several_layers(self):
+        """Names by pattern: 3 layers of 11 experts, the tenth behind the second by name."""
+        experts = {
+            (layer, expert): f32([2, 3], seed=f"{layer} {expert}")
+            for layer in range(3)
+            for expert in range(11)
+        }
+        left = {f"l.{at[0]}.experts.{at[1]}.up": tensor for at, tensor in experts.items()}
+        stacked = {
+            f"l.{layer}.up": Tensor(
+                "F32", [11, 2, 3], b"".join(experts[layer, e].data for e in range(11))
+            )
+            for layer in range(3)
+        }
+        for rule in (
+            "stack(l.{l}.experts.{e}.up) -> l.{l}.up",
+            "l.{l}.experts.{e}.up -> l.{l}.up[{e}]",
+        ):
+            self.compare(left, stacked, 0, rule)
+            changed = {**stacked, "l.1.up": stacked["l.1.up"].changed(4 * 62, b"\0\0\0\0")}
+            document = self.compare(left, changed, 1, rule)
+            found = [(d["tensor"], d["index"]) for d in document["differences"]]
+            self.assertEqual(found, [("l.1.up", 62)])
+
+    def test_sizes_of_config_json(self):
+        left = {"q": f32([8, 3], seed=1), "k": f32([4, 3], seed=2)}
+        row = 12
+        q, k = (left[name].data for name in "qk")
+        fused = Tensor("F32", [12, 3], q[: 4 * row] + k[: 2 * row] + q[4 * row :] + k[2 * row :])
+        rule = "interleave(q, k, groups=config.heads.of_keys) -> qk"
+        self.write("config.json", {"heads": {"of_keys": 2}})
+        self.compare(left, {"qk": fused}, 0, rule)
+        self.write("config.json", {"heads": {"of_keys": 3}})
+        self.refused("compare", "a.safetensors", "b.safetensors", "--map", rule,
+                     names=["interleave", "3"])  # fmt: skip
+        self.write("config.json", {"heads": {"of_keys": "two"}})
+        self.refused("compare", "a.safetensors", "b.safetensors", "--map", rule,
+                     names=["config.json", "'two'"])  # fmt: skip
+
     def refused_map(self, mapped, *names):
         write_safetensors(self.dir / "a.safetensors", {"w": Q})
-        path = self.write("map.json", mapped)
-        self.refused("compare", "a.safetensors", "a.safetensors", "--map", path,
-                     names=["map.json", *names])  # fmt: skip
+        self.refused("compare", "a.safetensors", "a.safetensors", "--map", mapped, names=names)
 
-    def test_map_that_is_not_json(self):
-        self.refused_map("{")
+    def test_map_that_is_no_rule(self):
+        self.refused_map(self.write("rules.map", "{"), "rules.map", "line 1")
 
-    def test_map_with_an_unknown_field(self):
-        self.refused_map({"renam": {}}, "renam")
+    def test_map_with_an_unknown_function(self):
+        self.refused_map("fold(w) -> w", "fold", "stack")
 
-    def test_map_that_renames_what_is_not_there(self):
-        self.refused_map({"rename": {"nobody": "w"}}, "nobody")
+    def test_map_that_names_what_is_not_there(self):
+        self.refused_map("nobody -> w", "nobody")
 
-    def test_map_whose_prefix_no_name_has(self):
-        self.refused_map({"strip_prefix": "module."}, "module.")
+    def test_map_whose_pattern_no_name_has(self):
+        self.refused_map("module.{rest*} -> {rest*}", "module.")
 
     def test_map_that_uses_a_tensor_twice(self):
-        self.refused_map({"fuse": [{"from": ["w", "w"], "to": "w", "dim": 0}]}, "w")
+        self.refused_map("cat(w, w) -> w", "'w' twice")
 
     def test_map_that_swaps_a_dim_which_is_not_there(self):
-        self.refused_map({"transpose": [{"name": "w", "dims": [0, 5]}]}, "w")
+        self.refused_map("transpose(w, 0, 5) -> w", "transpose")
 
     def test_map_that_is_not_there(self):
-        write_safetensors(self.dir / "a.safetensors", {"w": Q})
-        self.refused("compare", "a.safetensors", "a.safetensors", "--map", "nowhere.json",
-                     names=["nowhere.json"])  # fmt: skip
+        self.refused_map("nowhere.map", "nowhere.map")
 
 
 class Cast(Mapped):

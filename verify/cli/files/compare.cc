@@ -20,7 +20,9 @@ struct CompareArguments {
 };
 
 int RunCompare(const CompareArguments& arguments) {
-  for (const std::string& input : {arguments.a, arguments.b, arguments.options.map_file}) {
+  std::vector<std::string> inputs = arguments.options.maps;
+  inputs.insert(inputs.end(), {arguments.a, arguments.b, arguments.options.adapter});
+  for (const std::string& input : inputs) {
     if (const Status apart = CheckNotOf(arguments.json, input, "--json"); !apart.ok()) {
       return Refuse(apart.error());
     }
@@ -55,10 +57,17 @@ void AddCompare(CLI::App& app, int* exit_code) {
   command->add_option("--in-b", arguments->options.below_b, "The same for B")->type_name("PREFIX");
   command
       ->add_option(
-          "--map", arguments->options.map_file,
-          "JSON file that pairs names of A with names of B, for tensors that were renamed, "
-          "prefixed, split, fused or transposed (verify/compare/MAP.md)")
-      ->type_name("FILE");
+          "--map", arguments->options.maps,
+          "How tensors of A become those of B, if they were renamed, fused, stacked, padded, "
+          "scaled ...: a file of rules, or one rule such as 'old.{l}.w -> new.{l}.w'; may be given "
+          "again (verify/maps/README.md)")
+      ->type_name("FILE|RULE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command
+      ->add_option("--adapter", arguments->options.adapter,
+                   "Merge this LoRA adapter (a directory of PEFT's files) into A before comparing")
+      ->type_name("DIR");
   command
       ->add_option("--cast", arguments->options.cast,
                    "Cast A to this dtype before comparing: F64, F32, F16, BF16, F8_E4M3 or F8_E5M2")
@@ -70,6 +79,7 @@ void AddCompare(CLI::App& app, int* exit_code) {
       "Examples:\n"
       "  shardproof compare before/ after/\n"
       "  shardproof compare hf/ step_1000.pt --in-b model. --cast BF16\n"
+      "  shardproof compare a/ b/ --map 'stack(experts.{e}.up.weight) -> experts.up'\n"
       "Exit codes: 0 equal, 1 different, 2 bad input, 3 nothing was compared.");
   command->callback([arguments, exit_code] { *exit_code = RunCompare(*arguments); });
 }

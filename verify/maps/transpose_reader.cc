@@ -4,9 +4,9 @@
 #include <cstring>
 #include <utility>
 
-#include "verify/compare/tensor_reader.h"
+#include "verify/maps/tensor_reader.h"
 
-namespace shardproof::compare {
+namespace shardproof::maps {
 namespace {
 
 constexpr uint64_t kSlabBytesMax = 8u << 20;
@@ -113,4 +113,4 @@ Reader Transpose(Reader base, size_t dim_a, size_t dim_b) {
   return std::make_unique<TransposeReader>(std::move(base), first, second);
 }
 
-}  // namespace shardproof::compare
+}  // namespace shardproof::maps

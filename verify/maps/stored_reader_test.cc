@@ -6,10 +6,10 @@
 #include <numeric>
 #include <random>
 
-#include "verify/compare/tensor_reader.h"
+#include "verify/maps/tensor_reader.h"
 #include "verify/oracle/fixture_files.h"
 
-namespace shardproof::compare {
+namespace shardproof::maps {
 namespace {
 
 using formats::Chunk;
@@ -133,4 +133,4 @@ TEST_F(StoredReaderTest, SaysThatAFileIsShort) {
 }
 
 }  // namespace
-}  // namespace shardproof::compare
+}  // namespace shardproof::maps

@@ -13,7 +13,7 @@
 #include "verify/oracle/dtype.h"
 #include "verify/oracle/input_file.h"
 
-namespace shardproof::compare {
+namespace shardproof::maps {
 
 /// What is read ahead of one part of a tensor, and of all of its parts together, so that a fuse of
 /// a thousand stays small.
@@ -62,4 +62,4 @@ Reader Transpose(Reader base, size_t dim_a, size_t dim_b);
 /// Every element rounded to another float dtype. \pre both are float dtypes.
 Reader Cast(Reader base, const oracle::DtypeInfo& target);
 
-}  // namespace shardproof::compare
+}  // namespace shardproof::maps

@@ -1,10 +1,10 @@
 // A tensor's elements rounded to another float dtype, once, to nearest, ties to even.
 #include <algorithm>
 
-#include "verify/compare/tensor_reader.h"
+#include "verify/maps/tensor_reader.h"
 #include "verify/oracle/cast.h"
 
-namespace shardproof::compare {
+namespace shardproof::maps {
 namespace {
 
 using oracle::DtypeInfo;
@@ -43,4 +43,4 @@ Reader Cast(Reader base, const DtypeInfo& target) {
   return std::make_unique<CastReader>(std::move(base), target);
 }
 
-}  // namespace shardproof::compare
+}  // namespace shardproof::maps

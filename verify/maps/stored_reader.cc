@@ -3,9 +3,9 @@
 #include <cstring>
 #include <list>
 
-#include "verify/compare/tensor_reader.h"
+#include "verify/maps/tensor_reader.h"
 
-namespace shardproof::compare {
+namespace shardproof::maps {
 namespace {
 
 using formats::Chunk;
@@ -200,4 +200,4 @@ Reader ReadStored(FileOpener open, const StoredTensor& tensor, uint64_t window_b
   return std::make_unique<StoredReader>(std::move(open), tensor, window_bytes);
 }
 
-}  // namespace shardproof::compare
+}  // namespace shardproof::maps

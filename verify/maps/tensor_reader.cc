@@ -1,9 +1,9 @@
-#include "verify/compare/tensor_reader.h"
+#include "verify/maps/tensor_reader.h"
 
 #include <algorithm>
 #include <cstring>
 
-namespace shardproof::compare {
+namespace shardproof::maps {
 namespace {
 
 /// Elements in one step of `dim`: the product of the sizes behind it.
@@ -97,4 +97,4 @@ Reader Narrow(Reader base, size_t dim, int64_t start, int64_t length) {
   return std::make_unique<NarrowReader>(std::move(base), dim, start, length);
 }
 
-}  // namespace shardproof::compare
+}  // namespace shardproof::maps

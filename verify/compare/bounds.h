@@ -1,0 +1,27 @@
+// What a map computes, held against what is stored: equal within a bound that follows from the
+// roundings on the way.
+#pragma once
+
+#include "verify/compare/streams.h"
+
+namespace shardproof::compare {
+
+/// The relative error of a rounding between two steps, if B's dtype is this one: the steps are
+/// taken to have been rounded to it, or to F32 where it is narrower than 16 bits or no float.
+double UnitOf(const oracle::DtypeInfo& dtype);
+
+struct BoundedDifference {
+  Difference difference;  ///< `expected` and `seen` are texts
+  double worst = 0;       ///< the largest error as a part of its bound
+};
+
+/// Counts elements that are further apart than their bound: what the roundings before the last may
+/// have made, and half a step of B's dtype for the last. NaN equals NaN.
+/// \pre of one shape; at least one of them computes. \error kBadInput if a file ends early.
+Result<BoundedDifference> CountBeyondBound(TensorReader& a, TensorReader& b);
+
+/// Whether B's numbers are the reciprocals of A's, or A's times one factor, throughout the first
+/// few; else empty.
+Result<std::string> DiagnoseNumbers(TensorReader& a, TensorReader& b);
+
+}  // namespace shardproof::compare

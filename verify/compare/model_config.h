@@ -1,0 +1,16 @@
+// Sizes that a map takes from the config.json beside a checkpoint.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "verify/maps/apply.h"
+
+namespace shardproof::compare {
+
+/// Whole numbers of the config.json files of these checkpoints: what the first one has, and what
+/// another one has must not be another number. \error kBadInput of a field that none has, that is
+/// no whole number, or that is two numbers.
+maps::ConfigField ConfigOf(const std::vector<std::string>& checkpoints);
+
+}  // namespace shardproof::compare

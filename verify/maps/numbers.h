@@ -1,0 +1,26 @@
+// Readers that compute: doubles, each with a bound on the error of the roundings before the last.
+#pragma once
+
+#include <vector>
+
+#include "verify/maps/tensor_reader.h"
+
+namespace shardproof::maps {
+
+/// A reader's elements as numbers. `rounded`: the last step that made them may have rounded, so
+/// that `unit` of each value is added to its bound. Readers of numbers stay as they are but for
+/// that. \pre its dtype's values are numbers.
+Reader ToNumbers(Reader base, bool rounded, double unit);
+
+/// left OP right, `operation` being one of + - * /. \pre numbers of one shape, or one of them has
+/// one element.
+Reader Combine(Reader left, char operation, Reader right);
+
+/// Each element times that of its block. \pre numbers; `scale` has one element for each block.
+Reader ScaleBlocks(Reader base, Reader scale, std::vector<int64_t> block);
+
+/// weight + factor * b @ a, the sum rounded to F32 at each of its steps. Holds all of a and a row
+/// of b. \pre numbers of fitting shapes.
+Reader Merge(Reader weight, Reader a, Reader b, double factor, double unit);
+
+}  // namespace shardproof::maps
