@@ -100,7 +100,8 @@ shardproof_module(NAME compare FOLDERS verify/compare
 shardproof_module(NAME process FOLDERS verify/process DEPENDS core fmt::fmt)
 # One checkpoint: whether it is whole, and sealed.
 shardproof_module(NAME audit FOLDERS verify/audit
-  DEPENDS core digest evidence oracle formats maps compare process nlohmann_json::nlohmann_json fmt::fmt)
+  DEPENDS core digest evidence oracle formats maps compare process nlohmann_json::nlohmann_json
+    fmt::fmt)
 
 # ---- Processes and disks; none of it needs LibTorch ----------------------------------------------
 # System calls of other programs, seen and changed.

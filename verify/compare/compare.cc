@@ -8,6 +8,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "verify/compare/adapter.h"
@@ -38,6 +39,14 @@ struct Inputs : compare::Inputs {
 struct Comparison {
   const Inputs& inputs;
   CompareResult result = {};
+  using Tensors = std::set<const formats::StoredTensor*>;
+  Tensors compared = {};  ///< of B
+  Tensors cast = {};      ///< of these, after the cast
+  Tensors computed = {};  ///< of these, within a bound
+
+  static void Add(const View& b, Tensors& tensors) {
+    maps::ForEachStored(b, [&](const View& box) { tensors.insert(box.stored); });
+  }
 };
 
 Result<const DtypeInfo*> CastTarget(const std::string& name) {
@@ -126,7 +135,10 @@ Status AddValueDifference(Comparison& run, const Held& held, compare::TensorRead
   if (!other.empty()) {
     difference.explanation = fmt::format("equals another tensor: A's {}", oracle::Quote(other));
   } else {
-    SP_ASSIGN(difference.explanation, compare::DiagnoseValues(a, b, *found.first));
+    SP_ASSIGN(difference.explanation, compare::DiagnoseOrder(run.inputs, held));
+    if (difference.explanation.empty()) {
+      SP_ASSIGN(difference.explanation, compare::DiagnoseValues(a, b, *found.first));
+    }
   }
   run.result.differences.push_back(std::move(difference));
   return Ok();
@@ -151,8 +163,8 @@ Status CompareComputed(Comparison& run, const Held& held) {
   const Reader a = run.inputs.Open(*held.a, unit);
   const Reader b = run.inputs.Open(*held.b, unit);
   SP_ASSIGN(const compare::BoundedDifference found, compare::CountBeyondBound(*a, *b));
-  run.result.tensors += 1;
-  run.result.computed += 1;
+  Comparison::Add(*held.b, run.compared);
+  Comparison::Add(*held.b, run.computed);
   run.result.worst = std::max(run.result.worst, found.worst);
   run.result.elements += held.b->Elements();
   if (found.difference.differing == 0) return Ok();
@@ -191,8 +203,8 @@ Status CompareHeld(Comparison& run, const Held& held) {
     SP_ASSIGN(cast_used, EqualAfterRoundTrip(run, held));
   }
   const bool equal = found.differing == 0 || (cast_used && !casts);
-  run.result.tensors += 1;
-  run.result.cast_tensors += cast_used;
+  Comparison::Add(*held.b, run.compared);
+  if (cast_used) Comparison::Add(*held.b, run.cast);
   run.result.elements += b->elements();
   run.result.bytes += b->elements() * b->width();
   return equal ? Ok() : AddValueDifference(run, held, *a, *b, found);
@@ -218,13 +230,16 @@ Status ComparePairs(const std::vector<Held>& pairs, Comparison& run) {
   for (Comparison& part : parts) {
     std::move(part.result.differences.begin(), part.result.differences.end(),
               std::back_inserter(whole.differences));
-    whole.tensors += part.result.tensors;
-    whole.cast_tensors += part.result.cast_tensors;
-    whole.computed += part.result.computed;
+    run.compared.merge(part.compared);
+    run.cast.merge(part.cast);
+    run.computed.merge(part.computed);
     whole.worst = std::max(whole.worst, part.result.worst);
     whole.elements += part.result.elements;
     whole.bytes += part.result.bytes;
   }
+  whole.tensors = run.compared.size();
+  whole.cast_tensors = run.cast.size();
+  whole.computed = run.computed.size();
   return Ok();
 }
 
@@ -317,7 +332,7 @@ Result<CompareResult> Compare(const std::string& a, const std::string& b,
   SP_TRY(ComparePairs(applied.held, run));
   AddGaps(applied.gaps, run.result);
   if (options.maps.empty() && options.adapter.empty()) {
-    SP_ASSIGN(const compare::Suggestion suggestion, compare::Suggest(inputs.a, inputs.b, applied));
+    SP_ASSIGN(const compare::Suggestion suggestion, compare::Suggest(inputs, applied));
     run.result.suggestion = suggestion.reason;
     run.result.suggested_map = suggestion.map;
   }

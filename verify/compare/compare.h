@@ -58,7 +58,7 @@ struct CompareResult {
   std::vector<std::string> only_in_b;
   std::string suggested_map;  ///< text of a map file that would pair the names, or empty
   std::string suggestion;     ///< what that map does, in words
-  uint64_t tensors = 0;       ///< pairs whose values were compared
+  uint64_t tensors = 0;       ///< of B whose values were compared
   uint64_t cast_tensors = 0;  ///< how many of them after the cast
   uint64_t computed = 0;      ///< how many are equal within a bound, since the map computes
   double worst = 0;           ///< of these: the largest error as a part of its bound

@@ -5,6 +5,7 @@
 
 #include "src/core/result.h"
 #include "verify/compare/checkpoint.h"
+#include "verify/maps/apply.h"
 
 namespace shardproof::compare {
 
@@ -16,6 +17,10 @@ Result<std::string> FindSameValues(const Inputs& inputs, const maps::View& b,
 /// Explains a difference whose first element is `first`, from the tensors or, where they are large,
 /// from the stretch around it. \error kBadInput on a short read.
 Result<std::string> DiagnoseValues(TensorReader& a, TensorReader& b, uint64_t first);
+
+/// Whether B has the parts that a map puts together in another order, or joined where they should
+/// be interleaved; else empty. \error kBadInput on a short read.
+Result<std::string> DiagnoseOrder(const Inputs& inputs, const maps::Held& held);
 
 /// Explains a shape that differs, or returns an empty string.
 Result<std::string> DiagnoseShape(const Inputs& inputs, const maps::ViewPtr& a,

@@ -284,7 +284,8 @@ TEST_F(MapTest, MalformedMapsAreErrors) {
   EXPECT_THAT(error("a.{ -> b"), HasSubstr("expected a } behind a {"));
   EXPECT_THAT(error("a.{1} -> b"), HasSubstr("a capture such as {l}"));
   EXPECT_THAT(error("\"a -> b"), HasSubstr("a second double quote"));
-  EXPECT_THAT(error("a? -> b"), HasSubstr("found '?'"));
+  EXPECT_THAT(error("a! -> b"), HasSubstr("found '!'"));
+  EXPECT_THAT(error("a ? -> b"), HasSubstr("expected '->', found '?'"));
   EXPECT_THAT(error("a[1.5] -> b"), HasSubstr("a whole number"));
   EXPECT_THAT(error("cat(a, dim=0, dim=1) -> b"), HasSubstr("expected dim= once"));
   EXPECT_THAT(error(std::string(9999, '(') + "a -> b"), HasSubstr("in each other"));
@@ -326,6 +327,30 @@ TEST_F(MapTest, SuggestsOnePatternForRenamesThatAreAlike) {
       {Noise("layers.0.mix.w", 90, 1), Noise("layers.1.mix.w", 90, 2), Noise("even", 90, 3)});
   EXPECT_THAT(map, HasSubstr("h.{n1}.attn.w -> layers.{n1}.mix.w\n"));
   EXPECT_THAT(map, HasSubstr("\"odd name\" -> even\n"));
+}
+
+TEST_F(MapTest, SuggestsWhatIsSeveralOfTheOtherSide) {
+  std::vector<PlannedTensor> apart, whole;
+  for (int l = 0; l < 2; ++l) {
+    const std::string at = "l." + std::to_string(l);
+    std::string stacked;
+    for (int e = 0; e < 3; ++e) {
+      const PlannedTensor up = Noise("up", 6, 10 * l + e);
+      apart.push_back(
+          PlannedBytes(at + ".e." + std::to_string(e) + ".up", "U8", {2, 3}, Image(up)));
+      stacked += Image(up);
+    }
+    whole.push_back(PlannedBytes(at + ".ups", "U8", {3, 2, 3}, stacked));
+    const std::string q = Image(Noise("q", 12, 70 + l)), k = Image(Noise("k", 6, 80 + l));
+    apart.push_back(PlannedBytes(at + ".q", "U8", {4, 3}, q));
+    apart.push_back(PlannedBytes(at + ".k", "U8", {2, 3}, k));
+    whole.push_back(PlannedBytes(at + ".qk", "U8", {6, 3},
+                                 q.substr(0, 6) + k.substr(0, 3) + q.substr(6) + k.substr(3)));
+  }
+  EXPECT_EQ(ExpectSuggestion(apart, whole),
+            "interleave(l.{n1}.q, l.{n1}.k, groups=2) -> l.{n1}.qk\n"
+            "stack(l.{n1}.e.{e}.up) -> l.{n1}.ups\n");
+  EXPECT_THAT(ExpectSuggestion(whole, apart), HasSubstr("l.{n1}.ups -> stack(l.{n1}.e.{e}.up)\n"));
 }
 
 TEST_F(MapTest, SuggestsRenamesByValue) {

@@ -6,7 +6,9 @@
 #include <set>
 #include <tuple>
 
+#include "verify/compare/name_template.h"
 #include "verify/compare/streams.h"
+#include "verify/compare/suggest_joined.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof::compare {
@@ -179,26 +181,6 @@ void ApplyPrefix(const Checkpoint& a, const maps::Applied& pairing, const Candid
   map.add_prefix = prefix.add;
 }
 
-/// The name with its numbers as captures, and these numbers.
-struct Template {
-  std::string text;
-  std::vector<std::string> numbers;
-};
-
-Template TemplateOf(const std::string& name) {
-  Template made;
-  for (size_t begin = 0; begin <= name.size();) {
-    const size_t end = std::min(name.find('.', begin), name.size());
-    const std::string part = name.substr(begin, end - begin);
-    const bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
-    if (number) made.numbers.push_back(part);
-    made.text += begin > 0 ? "." : "";
-    made.text += number ? fmt::format("{{n{}}}", made.numbers.size()) : part;
-    begin = end + 1;
-  }
-  return made;
-}
-
 /// Renames as rules: one with captures where all names of A that it would match are renamed so.
 std::string RenameRules(const Checkpoint& a, const std::map<std::string, std::string>& rename) {
   std::map<std::pair<std::string, std::string>, size_t> groups;
@@ -233,9 +215,28 @@ std::string RulesText(const Checkpoint& a, const Found& found) {
   return text;
 }
 
+/// Each rule once: the layers are captures.
+std::string JoinedRules(const std::vector<JoinedSuggestion>& joined) {
+  std::set<std::string> written;
+  std::string text;
+  for (const JoinedSuggestion& one : joined) {
+    std::string parts;
+    for (const std::string& part : one.parts) {
+      parts += (parts.empty() ? "" : ", ") + TemplateOf(part).text;
+    }
+    const std::string several = fmt::format(fmt::runtime(one.form), parts);
+    const std::string whole = TemplateOf(one.whole).text;
+    const std::string rule = one.parts_of_a ? several + " -> " + whole : whole + " -> " + several;
+    if (written.insert(rule).second) text += rule + "\n";
+  }
+  return text;
+}
+
 }  // namespace
 
-Result<Suggestion> Suggest(const Checkpoint& a, const Checkpoint& b, const maps::Applied& pairing) {
+Result<Suggestion> Suggest(const Inputs& inputs, const maps::Applied& pairing) {
+  const Checkpoint& a = inputs.a;
+  const Checkpoint& b = inputs.b;
   Suggestion suggestion;
   Found found;
   Names names_a(pairing.only_in_a.begin(), pairing.only_in_a.end());
@@ -257,10 +258,14 @@ Result<Suggestion> Suggest(const Checkpoint& a, const Checkpoint& b, const maps:
   SP_TRY(RenameByValue(a, b, names_a, names_b, found));
   const size_t by_value = found.rename.size() - by_prefix - unwrapped;
   if (by_value > 0) reasons.push_back(fmt::format("{} have the same values", by_value));
+  SP_ASSIGN(const auto joined, SuggestJoined(inputs, names_a, names_b));
+  if (!joined.empty()) {
+    reasons.push_back(fmt::format("{} are several tensors of the other side", joined.size()));
+  }
   for (const std::string& reason : reasons) {
     suggestion.reason += (suggestion.reason.empty() ? "" : "; ") + reason;
   }
-  if (!suggestion.reason.empty()) suggestion.map = RulesText(a, found);
+  if (!suggestion.reason.empty()) suggestion.map = JoinedRules(joined) + RulesText(a, found);
   return suggestion;
 }
 

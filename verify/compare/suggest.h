@@ -17,6 +17,6 @@ struct Suggestion {
 
 /// Looks for a map that pairs what was left over. Reads values only where names alone do not say
 /// it. \error kBadInput if a file cannot be read any more.
-Result<Suggestion> Suggest(const Checkpoint& a, const Checkpoint& b, const maps::Applied& left);
+Result<Suggestion> Suggest(const Inputs& inputs, const maps::Applied& left);
 
 }  // namespace shardproof::compare

@@ -54,7 +54,7 @@ std::set<std::string> SharedCaptures(const Rule& rule) {
 /// The rule's left side, with the captures filled in.
 std::string SourceText(const Rule& rule, const Captures& captures) {
   std::string text = rule.text.substr(0, rule.text.find("->"));
-  const size_t begin = text.find_first_not_of(" \t");
+  const size_t begin = text.find_first_not_of(" \t?");
   const size_t end = text.find_last_not_of(" \t");
   text = begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
   for (const auto& [name, value] : captures) {
@@ -162,9 +162,11 @@ class Applier {
     std::set<Captures> found;
     const bool general = IsGeneral(rule);
     // A general rule goes from A to B: what B has more is only in B.
-    SP_TRY(AddFrom(rule.left, a_, named_a_, shared, found));
+    const Status left = AddFrom(rule.left, a_, named_a_, shared, found);
     std::set<Captures> of_b;
     const Status right = AddFrom(rule.right, b_, named_b_, shared, of_b);
+    if (rule.optional && (!left.ok() || !right.ok())) return Ok();
+    SP_TRY(left);
     if (!general || rule.left.empty()) {
       SP_TRY(right);
       found.merge(of_b);

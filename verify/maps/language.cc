@@ -36,6 +36,7 @@ class Parser {
 
   Result<Rule> ReadRule() {
     Rule rule;
+    rule.optional = Took("?");
     SP_ASSIGN(rule.left, ReadSide());
     SP_TRY(Expect("->"));
     SP_ASSIGN(rule.right, ReadSide());

@@ -54,8 +54,9 @@ struct Expression {
 /// `left -> right`. Several expressions on a side, joined by &, are each held to be the other side;
 /// none: `_`, what is on the other side is left out.
 struct Rule {
-  std::string where;  ///< "FILE: line 3", for messages
-  std::string text;   ///< as it was written
+  std::string where;      ///< "FILE: line 3", for messages
+  std::string text;       ///< as it was written
+  bool optional = false;  ///< begins with a ?: it may match nothing
   std::vector<Expression> left;
   std::vector<Expression> right;
 };

@@ -42,7 +42,7 @@ class Lexer {
     const bool alone = at_ + 1 == line_.size() || !IsNamed(line_[at_ + 1]);
     if ((c == '-' || c == '/') && alone) return Sign(1);
     if (c == '{' || IsNamed(c)) return Name();
-    if (std::strchr("()[],:=&+*", c) != nullptr && c != '\0') return Sign(1);
+    if (std::strchr("()[],:=&+*?", c) != nullptr && c != '\0') return Sign(1);
     return BadInput(
         fmt::format("expected a name or a sign, found {}; names with other characters "
                     "stand in double quotes",

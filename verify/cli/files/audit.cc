@@ -14,6 +14,7 @@
 #include "verify/cli/files/files.h"
 #include "verify/cli/files/places.h"
 #include "verify/compare/amounts.h"
+#include "verify/compare/like.h"
 #include "verify/oracle/quote.h"
 #include "verify/process/outputs.h"
 
@@ -35,6 +36,8 @@ struct AuditArguments {
   std::vector<std::string> allow_same;
   std::string python = FindPlaces().python;
   bool config = false;
+  std::string like;
+  std::vector<std::string> maps;
   bool all = false;
   bool finite = false;
   bool latest_good = false;
@@ -73,6 +76,10 @@ Result<AuditResult> AuditAsAsked(const std::string& path, const AuditArguments& 
   }
   if (arguments.finite) JudgeFinite(result);
   if (arguments.config) HoldConfig(arguments.python, FindPlaces().package, result);
+  if (!arguments.like.empty()) {
+    SP_ASSIGN(const auto unlike, UnlikeLines(arguments.like, path, arguments.maps));
+    result.damage.insert(result.damage.end(), unlike.begin(), unlike.end());
+  }
   return result;
 }
 
@@ -92,7 +99,7 @@ int RunAuditOfRun(const AuditArguments& arguments) {
 int DoAudit(const AuditArguments& arguments) {
   const Status apart = CheckNotOf(arguments.json, arguments.path, "--json");
   if (!apart.ok()) return Refuse(apart.error());
-  if (arguments.seal.empty() && IsRun(arguments.path)) return RunAuditOfRun(arguments);
+  if (arguments.seal.empty() && arguments.like.empty() && IsRun(arguments.path)) return RunAuditOfRun(arguments);
   const auto result = AuditAsAsked(arguments.path, arguments);
   if (!result.ok()) return Refuse(result.error());
   const Status shown = ShowResult(AuditText(result.value(), arguments.all),
@@ -198,6 +205,17 @@ void AddAudit(CLI::App& app, int* exit_code) {
       ->needs(config)
       ->type_name("FILE");
   command->add_flag("--finite", arguments->finite, "Report NaN and Inf as damage");
+  command
+      ->add_option("--like", arguments->like,
+                   "Report names, shapes and dtypes that are not those of this other checkpoint")
+      ->check(NotEmpty)
+      ->type_name("CHECKPOINT");
+  command
+      ->add_option("--map", arguments->maps,
+                   "With --like: how its tensors become those of CHECKPOINT, as of compare")
+      ->check(NotEmpty)
+      ->allow_extra_args(false)
+      ->type_name("FILE|RULE");
   command->add_flag("--all", arguments->all, "Show every tensor and value");
   command->add_flag("--latest-good", arguments->latest_good,
                     "Print the newest checkpoint of a run that a job can resume from");
@@ -218,6 +236,11 @@ void AddAudit(CLI::App& app, int* exit_code) {
       "Exit codes: 0 sound, 1 not sound (readable, but damaged or changed), 2 unreadable,\n"
       "3 inconclusive (what may be weights could not be read).");
   command->callback([arguments, exit_code] {
+    FindReadyMaps(arguments->maps);
+    if (arguments->like.empty() && !arguments->maps.empty()) {
+      *exit_code = Refuse(BadInput("--map: expected --like beside it, found none"));
+      return;
+    }
     *exit_code = arguments->latest_good ? RunLatestGood(*arguments) : DoAudit(*arguments);
   });
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "verify/cli/files/files.h"
+#include "verify/cli/files/places.h"
 #include "verify/process/outputs.h"
 #include "verify/verdict/run_result.h"
 
@@ -19,7 +20,8 @@ struct CompareArguments {
   CompareOptions options;
 };
 
-int RunCompare(const CompareArguments& arguments) {
+int RunCompare(CompareArguments& arguments) {
+  FindReadyMaps(arguments.options.maps);
   std::vector<std::string> inputs = arguments.options.maps;
   inputs.insert(inputs.end(), {arguments.a, arguments.b, arguments.options.adapter});
   for (const std::string& input : inputs) {
@@ -59,14 +61,15 @@ void AddCompare(CLI::App& app, int* exit_code) {
       ->add_option(
           "--map", arguments->options.maps,
           "How tensors of A become those of B, if they were renamed, fused, stacked, padded, "
-          "scaled ...: a file of rules, or one rule such as 'old.{l}.w -> new.{l}.w'; may be given "
-          "again (verify/maps/README.md)")
+          "scaled ...: a file of rules, a ready map such as transformers-megatron, or one rule "
+          "such as 'old.{l}.w -> new.{l}.w'; may be given again (verify/maps/README.md)")
       ->type_name("FILE|RULE")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->check(NotEmpty)
+      ->allow_extra_args(false);
   command
       ->add_option("--adapter", arguments->options.adapter,
                    "Merge this LoRA adapter (a directory of PEFT's files) into A before comparing")
+      ->check(NotEmpty)
       ->type_name("DIR");
   command
       ->add_option("--cast", arguments->options.cast,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace shardproof {
 
@@ -10,11 +11,15 @@ struct Places {
   std::string package;    ///< folder of the Python package `shardproof`
   std::string digest_op;  ///< the built torch.ops.shardproof.digest
   std::string report;     ///< folder of report_html.py, with what it needs
+  std::string maps;       ///< folder of the ready maps
   std::string reproduce;  ///< folder of subject.py and reference.py, likewise
 };
 
 /// Installed, all of it lies in the Python package, as verify/python/CMakeLists.txt puts it there;
 /// before that, where the build left it.
 Places FindPlaces();
+
+/// Words of --map that are names of ready maps become their files; a file of that name is first.
+void FindReadyMaps(std::vector<std::string>& words);
 
 }  // namespace shardproof

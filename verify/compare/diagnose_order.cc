@@ -1,0 +1,94 @@
+// The ways in which a conversion puts the right parts together wrongly.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "verify/compare/diagnose.h"
+#include "verify/compare/streams.h"
+#include "verify/oracle/quote.h"
+
+namespace shardproof::compare {
+namespace {
+
+using maps::View;
+using maps::ViewPtr;
+
+// Each order costs little: two tensors that differ mostly do so at once.
+constexpr size_t kPartsMax = 4;
+constexpr int64_t kGroupsMax = 256;
+
+/// What was put together: by groups, or one part behind the other.
+struct Joined {
+  std::vector<ViewPtr> parts;
+  size_t dim = 0;
+  int64_t groups = 1;
+};
+
+Result<Joined> JoinedOf(const View& view) {
+  if (view.kind == View::Kind::kJoin) return Joined{view.parts, view.dim, 1};
+  const bool grouped = view.kind == View::Kind::kReshape &&
+                       view.parts[0]->kind == View::Kind::kJoin && view.parts[0]->dim > 0 &&
+                       view.parts[0]->shape.size() == view.shape.size() + 1;
+  if (!grouped) return Joined{};
+  const View& join = *view.parts[0];
+  Joined joined{{}, join.dim - 1, join.shape[join.dim - 1]};
+  for (const ViewPtr& part : join.parts) {
+    std::vector<int64_t> shape = part->shape;
+    shape[joined.dim] *= shape[joined.dim + 1];
+    shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(joined.dim) + 1);
+    SP_ASSIGN(ViewPtr whole, maps::Reshape(part, std::move(shape)));
+    joined.parts.push_back(std::move(whole));
+  }
+  return joined;
+}
+
+/// Whether B is this; what cannot be made is not.
+Result<bool> IsB(const Inputs& inputs, const Result<ViewPtr>& view, const View& b) {
+  if (!view.ok() || view.value()->shape != b.shape) return false;
+  return AreEqual(*inputs.Open(*view.value()), *inputs.Open(b));
+}
+
+std::string FirstName(const View& view) {
+  std::string name;
+  maps::ForEachStored(view, [&](const View& box) {
+    if (name.empty()) name = oracle::Printable(box.stored->name);
+  });
+  return name;
+}
+
+std::string ListOf(const std::vector<ViewPtr>& parts) {
+  std::vector<std::string> names;
+  for (const ViewPtr& part : parts) names.push_back(FirstName(*part));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+Result<std::string> DiagnoseOrder(const Inputs& inputs, const maps::Held& held) {
+  SP_ASSIGN(const Joined joined, JoinedOf(*held.a));
+  const size_t count = joined.parts.size();
+  if (count < 2 || count > kPartsMax || held.b->Computes()) return std::string();
+  std::vector<size_t> order(count);
+  std::iota(order.begin(), order.end(), size_t{0});
+  do {
+    std::vector<ViewPtr> parts;
+    for (const size_t part : order) parts.push_back(joined.parts[part]);
+    const bool same_order = std::is_sorted(order.begin(), order.end());
+    const std::string what = same_order ? "the parts" : "the parts in the order " + ListOf(parts);
+    SP_ASSIGN(const bool apart, IsB(inputs, maps::Join(parts, joined.dim), *held.b));
+    if (apart) {
+      return fmt::format("B has {}{}", what,
+                         joined.groups > 1 ? ", one behind the other and not by groups" : "");
+    }
+    for (int64_t groups = 2; groups <= kGroupsMax; ++groups) {
+      SP_ASSIGN(const bool grouped,
+                IsB(inputs, maps::Interleave(parts, joined.dim, groups), *held.b));
+      if (grouped) return fmt::format("B has {} in {} groups", what, groups);
+    }
+  } while (std::next_permutation(order.begin(), order.end()));
+  return std::string();
+}
+
+}  // namespace shardproof::compare

@@ -1,0 +1,195 @@
+"""The ready maps, on models that the real Transformers and PEFT write, and on mistaken conversions.
+
+The conversions here are written with torch alone, by what the other framework does with the tensor.
+"""
+
+import json
+import pathlib
+
+from command import CommandTest
+
+SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "vocab_size": 30,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4}  # fmt: skip
+
+
+def made(kind, **more):
+    """A model of random weights, each tensor unlike the others."""
+    import torch
+    import transformers
+
+    torch.manual_seed(1)
+    model = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model(kind, **SIZES, **more)
+    )
+    for tensor in model.parameters():
+        torch.nn.init.normal_(tensor)
+    return model
+
+
+def save(folder, tensors, config=None):
+    from safetensors.torch import save_file
+
+    pathlib.Path(folder).mkdir()
+    save_file({key: t.clone().contiguous() for key, t in tensors.items()},
+              f"{folder}/model.safetensors")  # fmt: skip
+    if config:
+        pathlib.Path(folder, "config.json").write_text(json.dumps(config))
+
+
+def megatron(of):
+    """The tensors of a Qwen2 as GPTModel holds them: its attention takes [groups, heads of q, 1, 1]
+    of the fused rows, its MLP the first half as gate."""
+    import torch
+
+    out = {"embedding.word_embeddings.weight": of["model.embed_tokens.weight"],
+           "decoder.final_layernorm.weight": of["model.norm.weight"],
+           "output_layer.weight": of["lm_head.weight"]}  # fmt: skip
+    for layer in range(2):
+        a, b = f"model.layers.{layer}.", f"decoder.layers.{layer}."
+        for kind in ("weight", "bias"):
+            q, k, v = (of[f"{a}self_attn.{p}_proj.{kind}"] for p in "qkv")
+            rows = [part for g in range(2)
+                    for part in (q[8 * g : 8 * g + 8], k[4 * g : 4 * g + 4], v[4 * g : 4 * g + 4])]  # fmt: skip
+            out[f"{b}self_attention.linear_qkv.{kind}"] = torch.cat(rows)
+        out[f"{b}self_attention.linear_proj.weight"] = of[f"{a}self_attn.o_proj.weight"]
+        out[f"{b}mlp.linear_fc1.weight"] = torch.cat(
+            [of[f"{a}mlp.gate_proj.weight"], of[f"{a}mlp.up_proj.weight"]]
+        )
+        out[f"{b}mlp.linear_fc2.weight"] = of[f"{a}mlp.down_proj.weight"]
+        out[f"{b}self_attention.linear_qkv.layer_norm_weight"] = of[f"{a}input_layernorm.weight"]
+        out[f"{b}mlp.linear_fc1.layer_norm_weight"] = of[f"{a}post_attention_layernorm.weight"]
+    return out
+
+
+def mistakes(of, right):
+    """Ten conversions gone wrong: what is changed, by name, and what the explanation must say."""
+    import torch
+
+    layer = "decoder.layers.1."
+    qkv, fc1 = layer + "self_attention.linear_qkv.weight", layer + "mlp.linear_fc1.weight"
+    proj, fc2 = layer + "self_attention.linear_proj.weight", layer + "mlp.linear_fc2.weight"
+    norm = "decoder.final_layernorm.weight"
+    q, k, v = (of[f"model.layers.1.self_attn.{p}_proj.weight"] for p in "qkv")
+    gate, up = fc1_parts = right[fc1].chunk(2)
+    assert len(fc1_parts) == 2
+    swapped = torch.cat([q[:8], v[:4], k[:4], q[8:], v[4:], k[4:]])
+    heads = right[qkv].view(2, 16, 16)[:, [4, 5, 6, 7, 0, 1, 2, 3, *range(8, 16)]].reshape(32, 16)
+    first = right["decoder.layers.0.mlp.linear_fc2.weight"]
+    bits = right[fc2].view(torch.int32) & -65536
+    return [
+        (qkv, torch.cat([q, k, v]), "one behind the other and not by groups"),
+        (qkv, swapped, "in the order .*q_proj.weight, .*v_proj.weight, .*k_proj.weight in 2"),
+        (qkv, heads, "rows permuted"),
+        (fc1, torch.cat([up, gate]), "in the order .*up_proj.weight, .*gate_proj.weight"),
+        (fc1, torch.stack([gate, up], 1).reshape(48, 16), "in 24 groups"),
+        (proj, right[proj].T, "transposed"),
+        (fc2, first, "equals another tensor: A's 'model.layers.0.mlp.down_proj.weight'"),
+        (fc2, bits.view(torch.float32), "(?i)bf16|bfloat16|rounded|truncat"),
+        ("embedding.word_embeddings.weight",
+         torch.cat([of["model.embed_tokens.weight"], torch.zeros(2, 16)]), "2 more are zero"),
+        (norm, torch.zeros_like(right[norm]), "zero"),
+    ]  # fmt: skip
+
+
+class Ready(CommandTest):
+    labels = "selftest framework"
+    timeout_s = 120
+
+    def equal(self, left, right, *maps, code=0):
+        words = [word for each in maps for word in ("--map", each)]
+        return self.judged("compare", left, right, *words, code=code)
+
+    def test_megatron_and_ten_mistakes(self):
+        model = made("qwen2", tie_word_embeddings=False)
+        model.save_pretrained(self.dir / "hf")
+        of = {key: tensor.detach() for key, tensor in model.state_dict().items()}
+        right = megatron(of)
+        save(self.dir / "megatron", right)
+        document = self.equal("hf", "megatron", "transformers-megatron")
+        self.assertEqual(document["tensors"], 3 + 2 * 7)
+        for number, (name, tensor, explained) in enumerate(mistakes(of, right)):
+            with self.subTest(name=name, explained=explained):
+                save(self.dir / f"wrong{number}", {**right, name: tensor})
+                document = self.equal("hf", f"wrong{number}", "transformers-megatron", code=1)
+                found = document["differences"]
+                self.assertEqual([d["tensor"] for d in found], [name])
+                self.assertRegex(found[0]["explanation"], explained)
+
+    def test_packed_experts(self):
+        for kind, more in (("qwen3_moe", {"num_experts": 11, "moe_intermediate_size": 8}),
+                           ("mixtral", {"num_local_experts": 11})):  # fmt: skip
+            model = made(kind, **more)
+            model.save_pretrained(self.dir / kind)
+            packed = {key: tensor.detach() for key, tensor in model.state_dict().items()}
+            save(self.dir / f"{kind}-held", packed)
+            self.equal(kind, f"{kind}-held", "transformers-v4-v5")
+            name = "model.layers.1.mlp.experts.down_proj"
+            packed[name] = packed[name][[0, 2, 1, *range(3, 11)]]
+            save(self.dir / f"{kind}-wrong", packed)
+            found = self.equal(kind, f"{kind}-wrong", "transformers-v4-v5", code=1)["differences"]
+            self.assertEqual([d["tensor"] for d in found], [name])
+            self.assertIn("rows 1 and 2 are swapped", found[0]["explanation"])
+
+    def test_other_names(self):
+        import torch
+
+        model = made("llama", tie_word_embeddings=False)
+        model.save_pretrained(self.dir / "hf")
+        of = {key: tensor.detach() for key, tensor in model.state_dict().items()}
+        save(self.dir / "deepspeed", {f"module.{key}": tensor for key, tensor in of.items()})
+        self.equal("deepspeed", "hf", "deepspeed-transformers")
+        names = (("model.embed_tokens", "tok_embeddings"), ("model.norm", "norm"),
+                 ("lm_head", "output"), ("model.layers", "layers"),
+                 ("self_attn.q_proj", "attention.wq"), ("self_attn.k_proj", "attention.wk"),
+                 ("self_attn.v_proj", "attention.wv"), ("self_attn.o_proj", "attention.wo"),
+                 ("mlp.gate_proj", "feed_forward.w1"), ("mlp.down_proj", "feed_forward.w2"),
+                 ("mlp.up_proj", "feed_forward.w3"), ("input_layernorm", "attention_norm"),
+                 ("post_attention_layernorm", "ffn_norm"))  # fmt: skip
+        titan, vllm = {}, {}
+        for key, tensor in of.items():
+            name = key
+            for old, new in names:
+                name = name.replace(old, new)
+            if ".wq." in name or ".wk." in name:
+                # Head by head: row i of the first half and row i of the second are a pair.
+                tensor = torch.cat([torch.stack([head[:2], head[2:]], 1).reshape(4, 16)
+                                    for head in tensor.split(4)])  # fmt: skip
+            titan[name] = tensor
+        save(self.dir / "titan", titan)
+        self.equal("hf", "titan", "transformers-torchtitan")
+        wrong = {
+            **titan,
+            "layers.0.attention.wq.weight": of["model.layers.0.self_attn.q_proj.weight"],
+        }
+        save(self.dir / "titan-wrong", wrong)
+        self.equal("hf", "titan-wrong", "transformers-torchtitan", code=1)
+        fused = {"self_attn.qkv_proj": "self_attn.{}_proj q k v",
+                 "mlp.gate_up_proj": "mlp.{}_proj gate up"}  # fmt: skip
+        vllm = dict(of)
+        for layer in range(2):
+            for name, of_name in fused.items():
+                pattern, *parts = of_name.split()
+                keys = [f"model.layers.{layer}.{pattern.format(p)}.weight" for p in parts]
+                vllm[f"model.layers.{layer}.{name}.weight"] = torch.cat([vllm.pop(k) for k in keys])
+        save(self.dir / "vllm", vllm)
+        self.equal("hf", "vllm", "transformers-vllm")
+
+    def test_an_adapter_that_peft_merged(self):
+        """In F32 and BF16, with a factor per module, by the root of r, and an embedding."""
+        import peft
+        import torch
+
+        plain = {"target_modules": ["q_proj", "down_proj"], "alpha_pattern": {"q_proj": 5}}
+        turns = {"target_modules": ["o_proj", "embed_tokens"], "use_rslora": True}
+        for number, (dtype, more) in enumerate(((torch.float32, plain), (torch.bfloat16, plain),
+                                                (torch.float32, turns))):  # fmt: skip
+            base, adapter, merged = (f"{part}{number}" for part in ("base", "adapter", "merged"))
+            model = made("llama", tie_word_embeddings=False).to(dtype)
+            model.save_pretrained(self.dir / base)
+            config = peft.LoraConfig(r=3, lora_alpha=4, init_lora_weights=False, **more)
+            adapted = peft.get_peft_model(model, config)
+            adapted.save_pretrained(self.dir / adapter, save_embedding_layers=False)
+            adapted.merge_and_unload().save_pretrained(self.dir / merged)
+            document = self.judged("compare", base, merged, "--adapter", adapter, code=0)
+            self.assertGreater(document["computed"], 2)
+            self.judged("compare", base, base, "--adapter", adapter, code=1)
