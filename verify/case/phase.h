@@ -21,6 +21,7 @@ enum class Phase {
   kValues,
   kPlain,
   kResume,
+  kOneReads,
   kTrain,
   kAgain,
   kTrainOnDevice,
@@ -53,6 +54,7 @@ struct PhaseFacts {
   bool follows_struck = false;  ///< and starts from what the struck phase has left
   bool is_plain = false;        ///< a yardstick: by the plain strategy, and without a planted bug
   bool offloads = true;         ///< the host does what the Case says; else the device has no limit
+  bool one_reads = false;       ///< ranks other than 0 find other values in the checkpoint
   bool only_shown = false;      ///< judged by nothing: a report shows it beside another phase
   CopiesArrive copies = CopiesArrive::kBySeed;
 };
@@ -76,6 +78,11 @@ inline constexpr std::array kPhases = {
                .what = "What was saved is restored on another mesh.",
                .resumes = Phase::kValues,
                .on_resume_mesh = true},
+    PhaseFacts{.phase = Phase::kOneReads,
+               .name = "one_reads",
+               .what = "A subject of which only rank 0 reads loads once more. Other ranks find a "
+                       "checkpoint with other values: what is right there has come from rank 0.",
+               .one_reads = true},
     PhaseFacts{.phase = Phase::kTrain,
                .name = "train",
                .what = "The job takes optimizer steps and saves. From the last save on it takes "

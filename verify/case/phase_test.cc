@@ -40,7 +40,8 @@ TEST(PhaseTest, TheTableAgreesWithItself) {
 }
 
 TEST(PhaseTest, ThoseThatLoadAndThoseThatTrain) {
-  EXPECT_THAT(LoadingPhases(), ElementsAre(Phase::kValues, Phase::kPlain, Phase::kResume));
+  EXPECT_THAT(LoadingPhases(),
+              ElementsAre(Phase::kValues, Phase::kPlain, Phase::kResume, Phase::kOneReads));
   EXPECT_THAT(TrainingPhases(), ElementsAre(Phase::kTrain, Phase::kAgain, Phase::kTrainOnDevice,
                                             Phase::kTrainResume));
   EXPECT_EQ(EveryPhase().size(), kPhases.size());

@@ -11,6 +11,7 @@
 #include "src/checkpoint/steps.h"
 #include "verify/bug/bug.h"
 #include "verify/engine/disk_after_phase.h"
+#include "verify/engine/other_values.h"
 #include "verify/engine/prepare.h"
 #include "verify/engine/saved_state.h"
 #include "verify/engine/twin.h"
@@ -87,6 +88,8 @@ std::vector<PhasePlan> Run::Plans() const {
   std::vector<PhasePlan> plans = PlanPhases(test_case(), options_.subject.cannot);
   if (!options_.to_be_shown)
     std::erase_if(plans, [](const auto& plan) { return plan.facts().only_shown; });
+  if (!options_.subject.OnlyRank0Reads(test_case().options))
+    std::erase_if(plans, [](const auto& plan) { return plan.facts().one_reads; });
   const auto selected = SelectProperties(options_.properties);  // all, if none are named
   if (!selected.ok()) return plans;
   std::erase_if(plans, [&](const PhasePlan& plan) {
@@ -157,6 +160,12 @@ Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
     had_steps_ = had_steps_ || (!launched_ && !NamesIn(options_.save_to).empty());
     launched_ = true;
   }
+  std::string others_source;
+  if (plan.facts().one_reads) {
+    const bool is_file = std::filesystem::is_regular_file(prepared_.source);
+    others_source = options_.directory + "/source_of_others" + (is_file ? ".safetensors" : "");
+    SP_TRY(WriteOtherValues(prepared_.source, others_source));
+  }
   const bool is_struck = plan.armed && Disrupts(test_case());
   if (plan.saves && SavedBy(plan.phase) != options_.save_to && !plan.follows) {
     std::error_code error;  // of an earlier launch; a save that cannot replace it says so
@@ -173,7 +182,10 @@ Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
   SP_ASSIGN(const auto exits,
             launcher_.Launch({test_case(), plan, prepared_.source, prepared_.locations,
                               SavedBy(plan.facts().resumes.value_or(plan.phase)),
-                              options_.directory + "/" + plan.name(), captures_, fresh_}));
+                              options_.directory + "/" + plan.name(), captures_, fresh_,
+                              /*is_twin=*/false, others_source}));
+  std::error_code none;
+  std::filesystem::remove_all(others_source, none);
   for (size_t rank = 0; rank < exits.size(); ++rank) {
     RankEvidence& left = phase.ranks.emplace_back();
     left.rank = static_cast<int64_t>(rank);

@@ -26,6 +26,7 @@ json OrderFor(const PhaseRun& run) {
           {"armed", run.phase.armed},  // this and the next hang on what a subject cannot do
           {"saves", run.phase.saves},
           {"source", absolute(run.source)},
+          {"others_source", absolute(run.others_source)},
           {"save_to", absolute(run.save_to)},
           {"evidence", absolute(run.evidence)},
           {"fresh", run.fresh},
@@ -45,6 +46,7 @@ Result<PhaseRun> RunFromOrder(const json& order) {
   run.phase.saves = order.at("saves");
   run.fresh = order.at("fresh");
   run.source = order.at("source");
+  run.others_source = order.at("others_source");
   run.save_to = order.at("save_to");
   run.evidence = order.at("evidence");
   for (const json& c : order.at("captures")) {

@@ -36,10 +36,19 @@ Result<Subject> SubjectFrom(const std::string& file, const std::string& python,
   }
   subject.options = declared.at("options").get<decltype(subject.options)>();
   subject.shows = declared.at("shows").get<decltype(subject.shows)>();
+  subject.reads = declared.at("reads").get<decltype(subject.reads)>();
   return subject;
 }
 
 }  // namespace
+
+bool Subject::OnlyRank0Reads(const std::map<std::string, std::string>& chosen) const {
+  return std::any_of(reads.begin(), reads.end(), [&](const std::string& condition) {
+    const auto option = chosen.find(condition.substr(0, condition.find('=')));
+    return condition.empty() ||
+           (option != chosen.end() && condition == option->first + "=" + option->second);
+  });
+}
 
 Result<Subject> DeclareSubject(const std::string& subject, const PythonOptions& options) {
   if (subject == kReference) return Subject{.name = kReference};

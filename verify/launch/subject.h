@@ -16,6 +16,10 @@ struct Subject {
   /// Ways of working that it lets one choose: name -> values, the first of which is the default.
   std::map<std::string, std::vector<std::string>> options = {};
   std::map<std::string, std::vector<std::string>> shows = {};  ///< as Evidence::shows
+  /// With which of its options only rank 0 reads the checkpoint, "OPTION=VALUE"; empty: with all.
+  std::vector<std::string> reads = {};
+
+  bool OnlyRank0Reads(const std::map<std::string, std::string>& chosen) const;
 };
 
 /// How Python subjects are run.

@@ -95,6 +95,7 @@ nlohmann::json OrderForSubject(const PhaseRun& run) {
           {"resumes", run.phase.facts().resumes.has_value()},
           {"steps", run.phase.trains ? run.test_case.steps : 0},
           {"source", run.source},
+          {"others_source", run.others_source},
           {"save_to", run.save_to},
           {"evidence", run.evidence},
           {"rendezvous", run.evidence + "/rendezvous"},

@@ -27,6 +27,7 @@ struct PhaseRun {
   bool fresh = false;  ///< every rank starts from nothing
   bool is_twin =
       false;  ///< no phase of the subject: its plain twin, one rank (verify/engine/twin.h)
+  std::string others_source = {};  ///< what ranks other than 0 find instead; empty: the source
 };
 
 /// How long a rank waits for others before it gives up by itself: less than the launcher's

@@ -14,6 +14,7 @@ CANNOT = {
     "lost_ranks": "Gloo says that a connection was closed, and torch not whose",
 }
 SHOWS = {"collectives": ["broadcast"], "files": ["model.safetensors"]}
+READS = "rank 0"
 RUNS = (
     "on_1 nightly: 1 qwen3-small",
     "on_2: 2 llama-tied-small",

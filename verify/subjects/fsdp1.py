@@ -21,6 +21,7 @@ SHOWS = {
     "collectives": ["broadcast", "gather", "scatter"],
     "files": [".metadata", "*.distcp"],
 }
+READS = "rank 0"
 RUNS = (
     "on_1 nightly: 1 qwen3-small",
     "on_2: 2 llama-tied-small",

@@ -22,6 +22,7 @@ SHOWS = {
     "collectives": ["gather", "scatter"],  # DCP plans a save on rank 0
     "files": [".metadata", "*.distcp"],
 }
+READS = {"load=broadcast": "rank 0"}
 RUNS = (
     "on_1 nightly: 1 qwen3-small",
     "on_2: 2 llama-tied-small",

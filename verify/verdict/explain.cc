@@ -71,6 +71,7 @@ Explanation FillOf(const Window& window) {
                                 [&](uint64_t i) { return IsAllocatorJunk(window.Seen(i)); });
   if (junk || every(kPoisonByte)) return NeverWritten();
   if (every(0)) return Zeros();
+  if (window.element_bytes > 1 && every(kOthersByte)) return OwnFile();
   return {};
 }
 
@@ -255,6 +256,10 @@ Explanation AllNan(const Window& window) {
 }
 
 }  // namespace
+
+Explanation OwnFile() {
+  return {"own-file", "what the file of this rank has: nothing came from rank 0"};
+}
 
 Explanation NeverWritten() { return {"poison", "never written (poison)"}; }
 

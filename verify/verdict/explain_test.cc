@@ -37,6 +37,7 @@ TEST(ExplainTest, NamesTheCause) {
   EXPECT_EQ(explain(junk + junk + right.substr(16)), "never written (poison)");
   EXPECT_EQ(explain("\xef\xbe\xed\x7e" + right.substr(4)).find("never"), std::string::npos);
   EXPECT_THAT(explain(right.substr(0, 24) + std::string(24, '\0')), HasSubstr("zeros"));
+  EXPECT_THAT(explain(std::string(48, '\1')), HasSubstr("nothing came from rank 0"));
   std::string flipped = right;
   flipped[17] ^= 8;
   EXPECT_EQ(explain(flipped), "one flipped bit: bit 11 of element 4");

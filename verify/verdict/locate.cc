@@ -202,6 +202,8 @@ bool IsFill(const Digest& digest, const Digest& coverage, uint64_t byte) {
 Explanation FillFromDigests(const Image& seen, const std::vector<int64_t>& ranks) {
   bool poison = false;
   bool zeros = false;
+  bool own_file = false;
+  const bool has_wide_elements = ElementBytes(seen.dtype).value_or(1) > 1;
   for (const Part& part : seen.parts) {
     if (part.rank != nullptr &&
         std::find(ranks.begin(), ranks.end(), part.rank->rank) == ranks.end()) {
@@ -214,11 +216,14 @@ Explanation FillFromDigests(const Image& seen, const std::vector<int64_t>& ranks
       poison = true;
     } else if (IsFill(digest, coverage, 0)) {
       zeros = true;
+    } else if (has_wide_elements && IsFill(digest, coverage, kOthersByte)) {
+      own_file = true;
     } else if (ranks.size() == 1) {
       return {};
     }
   }
   if (poison) return NeverWritten();
+  if (own_file) return OwnFile();
   return zeros ? Zeros() : Explanation();
 }
 

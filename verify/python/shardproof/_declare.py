@@ -1,7 +1,8 @@
 """What a subject's file declares, read without running it: `python -I _declare.py FILE`.
 
 Prints {"cannot": {capability: reason}, "options": {name: [value, ...]},
-"shows": {kind: [name, ...]}}. Exit code 2 and one line on stderr if the file is no subject.
+"shows": {kind: [name, ...]}, "reads": [option=value, ...]}: with one of these options, or
+always if one is empty, only rank 0 reads the checkpoint. Exit code 2 and one line on stderr if the file is no subject.
 """
 
 import ast
@@ -45,7 +46,8 @@ def declare(path: str) -> dict:
             if _assigns(node, "OPTIONS"):
                 options |= _choices(name, node)
     shows = next((_shown(path, node) for node in tree.body if _assigns(node, "SHOWS")), {})
-    return {"cannot": cannot, "options": options, "shows": shows}
+    reads = next((_reads(path, node) for node in tree.body if _assigns(node, "READS")), [])
+    return {"cannot": cannot, "options": options, "shows": shows, "reads": reads}
 
 
 def _parse(path) -> ast.Module:
@@ -156,6 +158,19 @@ def _shown(path, node) -> dict:
             'and list of names, such as {"placements": ["shard"]}'
         )
     return value
+
+
+def _reads(path, node) -> list[str]:
+    value = _literal(node)
+    said = {"": value} if isinstance(value, str) else value
+    if not isinstance(said, dict) or any(
+        reader != "rank 0" or not isinstance(condition, str) for condition, reader in said.items()
+    ):
+        raise NoSubject(
+            f'{path}:{node.lineno}: READS: expected "rank 0", or a literal dict of options with '
+            'which that is so, such as {"load=broadcast": "rank 0"}'
+        )
+    return list(said)
 
 
 def _is_lists_of_text(value) -> bool:

@@ -21,20 +21,25 @@ def declared(tmp_path, monkeypatch):
 
 
 def test_a_subject_that_says_nothing_can_do_all(declared):
-    assert declared(RUN) == {"cannot": {}, "options": {}, "shows": {}}
+    assert declared(RUN) == {"cannot": {}, "options": {}, "shows": {}, "reads": []}
 
 
 def test_what_it_says_is_read_without_running_it(declared):
     said = declared(
         'raise SystemExit("ran")\n'
         'CANNOT = {"plain": "one way"}\nOPTIONS = {"save": ["dcp", "async"]}\n'
-        'SHOWS = {"placements": ["shard"]}\n' + RUN
+        'SHOWS = {"placements": ["shard"]}\nREADS = "rank 0"\n' + RUN
     )
     assert said == {
         "cannot": {"plain": "one way"},
         "options": {"save": ["dcp", "async"]},
         "shows": {"placements": ["shard"]},
+        "reads": [""],
     }
+
+
+def test_who_reads_may_depend_on_an_option(declared):
+    assert declared("READS = {'load=full': 'rank 0'}\n" + RUN)["reads"] == ["load=full"]
 
 
 def test_one_that_never_asks_for_steps_does_not_train(declared):
@@ -69,6 +74,7 @@ def test_files_that_import_each_other_end(declared):
         (RUN + "CANNOT = dict(plain='no')\n", "CANNOT"),
         (RUN + "OPTIONS = {'save': []}\n", "OPTIONS"),
         (RUN + "OPTIONS = {'save': 'dcp'}\n", "OPTIONS"),
+        (RUN + "READS = 'rank 1'\n", 'READS: expected "rank 0"'),
         (RUN + "SHOWS = {'tensors': ['a']}\n", "SHOWS: expected a literal dict of collectives"),
     ],
 )

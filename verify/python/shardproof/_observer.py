@@ -4,7 +4,7 @@ import weakref
 
 import torch
 
-from . import _digest, _dtypes, _layout, _model, _names, _optimizer, _pages
+from . import _digest, _dtypes, _junk, _layout, _model, _names, _optimizer, _pages
 from ._evidence import Place, Writer
 from ._groups import Statement, alone
 from ._holding import alias_groups, bytes_of
@@ -30,7 +30,9 @@ class Observer:
     optimizer: its state, options, and whether it holds the model's parameters; needs model=.
     state_dict: tensors by FQN, as the framework gives them for saving.
     content: what the values mean: "none", "undefined" or "defined" for all tensors, or a function
-    from FQN to one of these. Left out: "defined", and "none" for what is on meta.
+    from FQN to one of these. Left out: "defined", and "none" for what is on meta. What a subject
+    calls undefined at "loaded" and "materialized" is overwritten with junk as soon as it is on
+    record.
     missing, unexpected: the keys that the subject found missing or unexpected, if it knows.
     names: {name: the checkpoint's name} or a function from one to the other, where the framework
     has names of its own. also: patterns of tensors that the framework adds, such as ["*.scale"],
@@ -41,7 +43,8 @@ class Observer:
     """
 
     def __init__(
-        self, writer: Writer, place: Place, mode: str, captures: list[dict], *, listens=True
+        self, writer: Writer, place: Place, mode: str, captures: list[dict], *, listens=True,
+        is_of_subject=False,
     ):  # fmt: skip
         self._writer = writer
         self._place = place
@@ -60,6 +63,9 @@ class Observer:
         self.steps = Steps()
         self.moved = Moved(writer, self.steps)
         self._listens = listens  # to the steps of all optimizers; else it is told of them
+        # The model of a subject is there to be verified: what is undefined in it is overwritten.
+        self._overwrites = is_of_subject and mode == "values"
+        self.waits_for_reader = False
 
     def on_stage(self, told):
         """Calls told(stage) whenever a stage is about to be observed."""
@@ -108,6 +114,8 @@ class Observer:
             self._identities.look_at(tensors)
             self._writer.begin_stage(stage, step)
             self._observe_tensors(stage, step, tensors, content)
+            if self._overwrites and stage in _junk.STAGES:
+                self._overwrite(tensors, content)
             if self._mode == "values":
                 self._writer.rng(_rng_digest())
             self._writer.end_stage()
@@ -163,6 +171,13 @@ class Observer:
                 if self._mode == "memory" and held.local.device.type == "cpu":
                     committed = _pages.committed_bytes(held.local.data_ptr(), held.local.nbytes)
                     self._writer.pages(stage, step, held.name, held.local.nbytes, committed)
+
+    def _overwrite(self, tensors, content):
+        """What the subject itself calls undefined; not what it says nothing of."""
+        said = {held.name: content(held.name) if callable(content) else content for held in tensors}
+        undefined = [held for held in tensors if said[held.name] == "undefined"]
+        if undefined:
+            _junk.overwrite(undefined, [h for h in tensors if said[h.name] != "undefined"])
 
     def _observe_optimizer(self, tensors, optimizer):
         """All but the tensors of its state: groups, and what in them is not the model's."""
@@ -249,7 +264,8 @@ class Observer:
         elif held.local is None or held.partial:
             meaning = "undefined"
         elif meaning is None:
-            meaning = "defined"
+            awaits = self.waits_for_reader and stage == "loaded" and held.persistent
+            meaning = "undefined" if awaits else "defined"
         if meaning not in ("none", "undefined", "defined"):
             raise ValueError(
                 f"observe({stage!r}): content of {held.name} is {meaning!r}; "

@@ -95,6 +95,14 @@ def load_subject(path: str):
     return module
 
 
+def only_rank_0_reads(subject, options: dict[str, str]) -> bool:
+    """What READS of a subject's module says, with these options chosen (_declare.py)."""
+    said = getattr(subject, "READS", {})
+    conditions = [""] if isinstance(said, str) else list(said)
+    chosen = {f"{name}={value}" for name, value in options.items()}
+    return any(condition in chosen | {""} for condition in conditions)
+
+
 def run_rank(order_path: str, rank: int) -> int:
     case, order = read_order(order_path, rank)
     torch.set_num_threads(1)
@@ -109,7 +117,9 @@ def run_rank(order_path: str, rank: int) -> int:
         mode=order["mode"], strategy=case.strategy, seed=case.seed,
     )  # fmt: skip
     writer.process(os.getpid(), socket.gethostname())
-    observer = Observer(writer, place, order["mode"], order["captures"])
+    observer = Observer(
+        writer, place, order["mode"], order["captures"], is_of_subject=True
+    )  # fmt: skip
     own = os.getpid()
     code = 0
     try:
@@ -164,6 +174,7 @@ def _run(case, order, writer, observer):
         _run_twin(case, order, writer, observer)
         return
     subject = load_subject(order["subject"])
+    observer.waits_for_reader = case.rank != 0 and only_rank_0_reads(subject, case.options)
     timeout = datetime.timedelta(milliseconds=order["timeout_ms"])
     dist.init_process_group(
         "gloo", store=_meet(case, order, timeout), rank=case.rank, world_size=case.world_size,

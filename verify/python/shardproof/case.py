@@ -27,8 +27,8 @@ class Case:
     save_to: where to save; in a resume phase, where the checkpoint to restore lies.
     mesh: {axis name: ranks}, e.g. {"dp_replicate": 2, "dp_shard": 2}; their product is the world.
     laid_over: axes that divide some of those: {"ep": LaidOver(2, ("dp_shard",))}.
-    phase: "values", "plain", "resume", "train", "again", "train_resume" or "memory"; strategy:
-    "rank0-broadcast" or "plain".
+    phase: "values", "plain", "resume", "one_reads", "train", "again", "train_resume" or "memory";
+    strategy: "rank0-broadcast" or "plain".
     steps: optimizer steps to take; 0 in the phases that do not train.
     options: what the subject's OPTIONS declares, each with the value that was chosen.
     """
@@ -341,7 +341,7 @@ def read_order(path: str, rank: int) -> tuple[Case, dict]:
     case = Case(
         rank=rank,
         world_size=order["world_size"],
-        checkpoint=order["source"],
+        checkpoint=order["source"] if rank == 0 else order.get("others_source") or order["source"],
         save_to=order["save_to"],
         mesh={axis["name"]: axis["size"] for axis in order["mesh"]},
         laid_over={
