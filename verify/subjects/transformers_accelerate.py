@@ -18,6 +18,7 @@ SHOWS = {
     "collectives": ["broadcast"],
     "files": ["pytorch_model_fsdp_0", "optimizer_0", "random_states_*.pkl"],
 }
+NEEDS = "transformers"
 RUNS = ("on_2 nightly: 2 qwen3-small",)
 
 

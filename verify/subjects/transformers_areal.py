@@ -15,13 +15,14 @@ CANNOT = {
     "save": "only its loading is looked at",
 }
 SHOWS = {"placements": ["shard"], "collectives": ["broadcast"]}
+NEEDS = "areal"
 RUNS = ("on_2 nightly: 2 qwen3-small",)
 
 
 def run(case, observe):
     os.environ["LOCAL_RANK"] = str(case.rank)
-    from areal.utils.save_load import get_state_dict_from_repo_id_or_path
     from areal.engine.fsdp_utils import apply_fsdp2, fsdp2_load_full_state_dict
+    from areal.utils.save_load import get_state_dict_from_repo_id_or_path
 
     def load(observe):
         if case.strategy == "plain":

@@ -13,7 +13,8 @@ CANNOT = {
     "lost_ranks": "Gloo says that a connection was closed, and torch not whose",
 }
 SHOWS = {"placements": ["flat_shard"]}
-RUNS = ("on_2 nightly: 2 qwen3-small",)
+NEEDS = "deepspeed"
+RUNS = ("on_2 nightly: 2 qwen3-small --resume-world=2",)
 
 
 def run(case, observe):

@@ -1,5 +1,5 @@
-"""Lightning Fabric's ModelParallelStrategy with FSDP2: built on meta, sharded by the user's function,
-made real by Fabric, filled by fabric.load_raw, saved by fabric.save."""
+"""Lightning Fabric's ModelParallelStrategy with FSDP2: built on meta, sharded by the user's
+function, made real by Fabric, filled by fabric.load_raw, saved by fabric.save."""
 
 import os
 
@@ -16,7 +16,8 @@ CANNOT = {
     "lost_ranks": "Gloo says that a connection was closed, and torch not whose",
 }
 SHOWS = {"placements": ["shard"], "files": [".metadata", "*.distcp"]}
-RUNS = ("on_2 nightly: 2 qwen3-small",)
+NEEDS = "lightning"
+RUNS = ()  # it is not sound: fixtures/issues, lightning_leaves_buffers_empty
 
 
 def shard(model, mesh):

@@ -17,6 +17,7 @@ CANNOT = {
     "rng": "its checkpoints do not hold it",
 }
 SHOWS = {"placements": ["uneven_shard"], "files": [".metadata", "*.distcp"]}
+NEEDS = "megatron-fsdp"
 RUNS = ("on_2 nightly: 2 qwen3-small",)
 OPTIONS = {"init": ["cpu", "meta"]}
 

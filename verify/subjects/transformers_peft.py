@@ -15,6 +15,7 @@ CANNOT = {
     "lost_ranks": "Gloo says that a connection was closed, and torch not whose",
 }
 SHOWS = {"placements": ["shard"], "files": ["pytorch_model_fsdp_0"]}
+NEEDS = "peft"
 RUNS = ("on_2 nightly: 2 qwen3-small",)
 OPTIONS = {"efficient": ["yes", "no"], "low_cpu_mem_usage": ["no", "yes"]}
 

@@ -15,6 +15,7 @@ CANNOT = {
     "save": "the strategy saves nothing by itself",
 }
 SHOWS = {"placements": ["shard"]}
+NEEDS = "twinkle-kit"
 RUNS = ("on_2 nightly: 2 qwen3-small",)
 
 

@@ -64,8 +64,8 @@ def _parse(path) -> ast.Module:
 
 
 def _with_imports(path, tree) -> dict[str, ast.Module]:
-    """The file itself first, then the modules that it imports from its own folder or PYTHONPATH, and
-    those of shardproof.subjects."""
+    """The file itself first, then the modules that it imports from its own folder, PYTHONPATH or
+    shardproof.subjects."""
     folders = [os.path.dirname(os.path.abspath(path)), *os.environ.get("PYTHONPATH", "").split(":")]
     folders.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "subjects"))
     found = {path: tree}

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from shardproof import _megatron
+from shardproof import _layout, _megatron
 from shardproof._groups import Groups, Statement
 from shardproof._model import read
 from shardproof._optimizer import groups_in, optimizer_tensors, optimizers_in
@@ -205,3 +205,14 @@ def test_its_groups_have_the_parameters_of_other_ranks_too():
     (_, own), (options, rest) = groups_in(Distributed(parameters))
     assert [id(each) for each in [*own, *rest]] == [id(each) for each in parameters]
     assert options == {}
+
+
+def test_a_parameter_of_megatron_fsdp_says_which_stretch_a_rank_has():
+    part = types.SimpleNamespace(_local_tensor=torch.zeros(5), megatron_fsdp_slice=slice(3, 8))
+    shard, replicate = _layout.Placement("shard"), _layout.Placement("replicate")
+    assert _megatron.slice_of(part, [shard, replicate], (4, 2)) == (3, 8)
+    assert _megatron.slice_of(part, [shard, shard], (4, 1)) == (3, 8)
+    assert _megatron.slice_of(part, [shard, shard], (4, 2)) is None  # two axes cut it
+    part._local_tensor = torch.zeros(0)
+    assert _megatron.slice_of(part, [shard], (4,)) == (0, 0)
+    assert _megatron.slice_of(torch.zeros(5), [shard], (4,)) is None

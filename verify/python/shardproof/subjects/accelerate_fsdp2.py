@@ -42,8 +42,8 @@ class AccelerateFsdp2:
         self._case, self._efficient = case, plugin.cpu_ram_efficient_loading
 
     def content(self, model):
-        """For observe(content=). With efficient loading only rank 0 reads the files: elsewhere what a
-        state dict holds has no value before it is prepared. Buffers that it does not hold are
+        """For observe(content=). With efficient loading only rank 0 reads the files: elsewhere what
+        a state dict holds has no value before it is prepared. Buffers that it does not hold are
         computed by each rank."""
         if self._case.rank == 0 or not self._efficient:
             return None

@@ -30,12 +30,16 @@ def _nothing(*_, **__):
     return None
 
 
-def install():
-    """\\raises RuntimeError on a machine that has a GPU: there nothing is to be stood in for."""
+def install(current=0):
+    """current: what torch.cuda.current_device() returns; "cpu" for a framework that moves tensors
+    there.
+
+    \\raises RuntimeError on a machine that has a GPU: there nothing is to be stood in for.
+    """
     if torch.cuda.is_available():
         raise RuntimeError("this machine has a GPU, so CUDA needs no stand-in")
     stream, cuda = _Stream(), torch.cuda
-    cuda.current_device = lambda: 0
+    cuda.current_device = lambda: current
     cuda.Stream = cuda.Event = _Stream
     cuda.current_stream = cuda.default_stream = lambda *_: stream
     cuda.stream = cuda.device = lambda *_: contextlib.nullcontext()
