@@ -167,6 +167,9 @@ Status CompareComputed(Comparison& run, const Held& held) {
   Comparison::Add(*held.b, run.computed);
   run.result.worst = std::max(run.result.worst, found.worst);
   run.result.elements += held.b->Elements();
+  if (!held.b->Computes()) {
+    run.result.bytes += held.b->Elements() * static_cast<uint64_t>(held.b->dtype->bytes);
+  }
   if (found.difference.differing == 0) return Ok();
   TensorDifference difference = Describe(held);
   difference.kind = "differs";

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <set>
+
 #include "verify/compare/amounts.h"
 #include "verify/compare/compare.h"
 #include "verify/oracle/quote.h"
@@ -14,10 +16,16 @@ constexpr size_t kNamesShownMax = 20;
 
 /// "2 tensors and 1 value differ".
 std::string Differ(const CompareResult& result) {
+  std::set<std::string> names;
   uint64_t values = 0;
-  for (const TensorDifference& difference : result.differences)
-    values += difference.kind == "value";
-  const uint64_t tensors = result.differences.size() - values;
+  for (const TensorDifference& difference : result.differences) {
+    if (difference.kind == "value") {
+      ++values;
+    } else {
+      names.insert(difference.tensor);
+    }
+  }
+  const uint64_t tensors = names.size();
   std::string text = tensors == 0 ? "" : Count(tensors, "tensor");
   if (values > 0) text += (tensors == 0 ? "" : " and ") + Count(values, "value");
   return text + (tensors + values == 1 ? " differs" : " differ");

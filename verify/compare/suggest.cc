@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "verify/compare/amounts.h"
 #include "verify/compare/name_template.h"
 #include "verify/compare/streams.h"
 #include "verify/compare/suggest_joined.h"
@@ -257,10 +258,12 @@ Result<Suggestion> Suggest(const Inputs& inputs, const maps::Applied& pairing) {
   }
   SP_TRY(RenameByValue(a, b, names_a, names_b, found));
   const size_t by_value = found.rename.size() - by_prefix - unwrapped;
-  if (by_value > 0) reasons.push_back(fmt::format("{} have the same values", by_value));
+  if (by_value > 0)
+    reasons.push_back(fmt::format("{} by the same values", Count(by_value, "name")));
   SP_ASSIGN(const auto joined, SuggestJoined(inputs, names_a, names_b));
   if (!joined.empty()) {
-    reasons.push_back(fmt::format("{} are several tensors of the other side", joined.size()));
+    reasons.push_back(fmt::format("{} {} several of the other side", Count(joined.size(), "tensor"),
+                                  joined.size() == 1 ? "is" : "are"));
   }
   for (const std::string& reason : reasons) {
     suggestion.reason += (suggestion.reason.empty() ? "" : "; ") + reason;

@@ -136,7 +136,9 @@ class Applier {
                  std::set<Captures>& found) const {
     Status outcome = Ok();
     for (const Expression& expression : expressions) {
+      bool named = false;
       ForEachName(expression, [&](const NamePattern& pattern) {
+        named = true;
         const std::vector<Captures> matches = Matches(pattern, side, taken);
         if (matches.empty() && outcome.ok()) {
           outcome = BadInput(pattern.Names().empty()
@@ -153,6 +155,7 @@ class Applier {
           found.insert(std::move(kept));
         }
       });
+      if (!named) return BadInput("expected the name of a tensor on each side, found none");
     }
     return outcome;
   }

@@ -12,6 +12,7 @@ namespace {
 constexpr uint64_t kMapBytesMax = 100'000'000;
 constexpr int kDepthMax = 64;
 constexpr std::string_view kConfig = "config.";
+constexpr std::string_view kInline = "--map";
 
 using Kind = Expression::Kind;
 
@@ -295,7 +296,8 @@ Result<Map> ParseMap(const std::string& where, const std::string& text) {
     std::string line = text.substr(begin, end - begin);
     if (!line.empty() && line.back() == '\r') line.pop_back();
     begin = end + 1;
-    const std::string place = fmt::format("{}: line {}", where, ++number);
+    const bool alone = number == 0 && end == text.size() && where.starts_with(kInline);
+    const std::string place = alone ? where : fmt::format("{}: line {}", where, ++number);
     if (const Status parsed = ParseLine(line, place, map); !parsed.ok()) {
       return parsed.error().While(place);
     }
@@ -315,7 +317,8 @@ Result<Map> ReadMaps(const std::vector<std::string>& words) {
     if (!is_rule) {
       SP_ASSIGN(text, oracle::ReadWholeFile(word, kMapBytesMax));
     }
-    SP_ASSIGN(Map map, ParseMap(is_rule ? "--map" : oracle::Printable(word), text));
+    const std::string rule = std::string(kInline) + " " + oracle::Quote(word);
+    SP_ASSIGN(Map map, ParseMap(is_rule ? rule : oracle::Printable(word), text));
     std::move(map.definitions.begin(), map.definitions.end(), std::back_inserter(all.definitions));
     std::move(map.rules.begin(), map.rules.end(), std::back_inserter(all.rules));
   }

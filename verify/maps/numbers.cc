@@ -1,6 +1,7 @@
 #include "verify/maps/numbers.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -31,6 +32,29 @@ double Decode(const DtypeInfo& dtype, const char* element) {
   }
 }
 
+/// `count` elements as doubles. What is common is told apart once, and not for each element.
+void DecodeAll(const DtypeInfo& dtype, const char* in, uint64_t count, double* out) {
+  const bool ieee = dtype.kind == NumberKind::kFloat;
+  if (ieee && dtype.bytes == 4) {
+    for (uint64_t i = 0; i < count; ++i) {
+      float value;
+      std::memcpy(&value, in + i * sizeof value, sizeof value);
+      out[i] = value;
+    }
+  } else if (ieee && dtype.bytes == 8) {
+    std::memcpy(out, in, count * sizeof(double));
+  } else if (ieee && dtype.bytes == 2 && dtype.format.exponent_bits == 8) {
+    for (uint64_t i = 0; i < count; ++i) {
+      const auto bits = static_cast<uint32_t>(oracle::LoadBits(in + 2 * i, 2)) << 16;
+      out[i] = std::bit_cast<float>(bits);
+    }
+  } else {
+    for (uint64_t i = 0; i < count; ++i) {
+      out[i] = Decode(dtype, in + i * static_cast<uint64_t>(dtype.bytes));
+    }
+  }
+}
+
 class NumberReader : public TensorReader {
  public:
   NumberReader(Reader base, double unit)
@@ -41,16 +65,20 @@ class NumberReader : public TensorReader {
     while (count > 0) {
       const uint64_t step = std::min(kNumbersHeld, count);
       SP_TRY(base_->Read(start, step, piece_.data()));
-      for (uint64_t i = 0; i < step; ++i, out += sizeof(Number)) {
-        Number number;
-        const char* element = piece_.data() + i * base_->width();
-        if (&base_->dtype() == &kNumber) {
-          std::memcpy(&number, element, sizeof number);
-        } else {
-          number.value = Decode(base_->dtype(), element);
+      if (&base_->dtype() == &kNumber) {
+        for (uint64_t i = 0; i < step; ++i, out += sizeof(Number)) {
+          Number number;
+          std::memcpy(&number, piece_.data() + i * sizeof number, sizeof number);
+          number.bound += unit_ * std::abs(number.value);
+          std::memcpy(out, &number, sizeof number);
         }
-        number.bound += unit_ * std::abs(number.value);
-        std::memcpy(out, &number, sizeof number);
+      } else {
+        values_.resize(step);
+        DecodeAll(base_->dtype(), piece_.data(), step, values_.data());
+        for (uint64_t i = 0; i < step; ++i, out += sizeof(Number)) {
+          const Number number{values_[i], unit_ * std::abs(values_[i])};
+          std::memcpy(out, &number, sizeof number);
+        }
       }
       start += step;
       count -= step;
@@ -62,6 +90,7 @@ class NumberReader : public TensorReader {
   Reader base_;
   double unit_;
   std::vector<char> piece_;
+  std::vector<double> values_;
 };
 
 Number Times(const Number& x, const Number& y) {

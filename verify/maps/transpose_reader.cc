@@ -1,6 +1,7 @@
 // Two dims of a tensor swapped, in slabs: a row of the result is a column of the file, so as many
 // columns as fit are read together.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -10,6 +11,7 @@ namespace shardproof::maps {
 namespace {
 
 constexpr uint64_t kSlabBytesMax = 8u << 20;
+constexpr uint64_t kRowsTaken = 32;
 
 std::vector<int64_t> Swapped(std::vector<int64_t> shape, size_t a, size_t b) {
   std::swap(shape[a], shape[b]);
@@ -63,6 +65,8 @@ class TransposeReader : public TensorReader {
     const uint64_t run = inner_ * width();
     slab_.resize(taken * column_elements_ * width());
     strip_.resize(taken * run);
+    slab_start_ = flat * column_elements_;
+    if (inner_ == 1 && between_ == 1) return LoadMatrix(outer, column, taken);
     for (uint64_t row = 0; row < rows_; ++row) {
       for (uint64_t middle = 0; middle < between_; ++middle) {
         SP_TRY(base_->Read(BaseIndex(outer, row, middle, column), taken * inner_, strip_.data()));
@@ -72,8 +76,48 @@ class TransposeReader : public TensorReader {
         }
       }
     }
-    slab_start_ = flat * column_elements_;
     return Ok();
+  }
+
+  /// A slab of a plain matrix: some rows at a time, so that each column takes a stretch of them and
+  /// not one element.
+  Status LoadMatrix(uint64_t outer, uint64_t column, uint64_t taken) {
+    strip_.resize(kRowsTaken * taken * width());
+    for (uint64_t row = 0; row < rows_; row += kRowsTaken) {
+      const uint64_t count = std::min(kRowsTaken, rows_ - row);
+      for (uint64_t i = 0; i < count; ++i) {
+        SP_TRY(base_->Read(BaseIndex(outer, row + i, 0, column), taken,
+                           strip_.data() + i * taken * width()));
+      }
+      switch (width()) {
+        case 1:
+          Turn<uint8_t>(row, count, taken);
+          break;
+        case 2:
+          Turn<uint16_t>(row, count, taken);
+          break;
+        case 4:
+          Turn<uint32_t>(row, count, taken);
+          break;
+        case 8:
+          Turn<uint64_t>(row, count, taken);
+          break;
+        default:
+          Turn<std::array<uint64_t, 2>>(row, count, taken);
+          break;
+      }
+    }
+    return Ok();
+  }
+
+  template <typename Element>
+  void Turn(uint64_t row, uint64_t count, uint64_t taken) {
+    const auto* strip = reinterpret_cast<const Element*>(strip_.data());
+    auto* slab = reinterpret_cast<Element*>(slab_.data());
+    for (uint64_t i = 0; i < taken; ++i) {
+      Element* to = slab + i * rows_ + row;
+      for (uint64_t r = 0; r < count; ++r) to[r] = strip[r * taken + i];
+    }
   }
 
   /// For a column too large to hold: run by run. Slow, and right.

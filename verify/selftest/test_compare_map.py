@@ -143,6 +143,37 @@ class Map(Mapped):
         self.refused_map("nowhere.map", "nowhere.map")
 
 
+class Like(Mapped):
+    """audit --like: the names, shapes and dtypes of a reference."""
+
+    def like(self, tensors, code, *words):
+        write_safetensors(self.dir / "reference.safetensors", PARTS)
+        write_safetensors(self.dir / "a.safetensors", tensors)
+        words = ["audit", "a.safetensors", "--like", "reference.safetensors", *words]
+        return self.judged(*words, code=code)["damage"]
+
+    def test_rows_of_one_shard_a_lost_tensor_and_one_too_many(self):
+        others = {name: f32(tensor.shape, seed="other") for name, tensor in PARTS.items()}
+        self.assertEqual(self.like(others, 0), [])
+        (line,) = self.like({**others, "attn.v": f32([2, 3])}, 1)
+        self.assertIn("'attn.v': expected F32 [5, 3] as in reference.safetensors, found F32 [2, 3]",
+                      line)  # fmt: skip
+        del others["attn.k"]
+        lost, more = self.like({**others, "mask": Q}, 1)
+        self.assertIn("'attn.k': expected as in reference.safetensors, found none", lost)
+        self.assertIn("'mask': expected none", more)
+
+    def test_under_a_map(self):
+        fused = {"attn.qkv": f32([11, 3])}
+        self.assertEqual(self.like(fused, 0, "--map", FUSE), [])
+        (line,) = self.like({"attn.qkv": f32([10, 3])}, 1, "--map", FUSE)
+        self.assertIn("(cat(attn.q, attn.k, attn.v)), found F32 [10, 3]", line)
+
+    def test_a_map_without_a_reference(self):
+        write_safetensors(self.dir / "a.safetensors", PARTS)
+        self.refused("audit", "a.safetensors", "--map", FUSE, names=["--map", "--like"])
+
+
 class Cast(Mapped):
     def test_cast_to_bf16(self):
         """1 + 2^-9 rounds down to 1, and 1 + 3 * 2^-8 up, to the even neighbour."""

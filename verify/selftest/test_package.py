@@ -46,6 +46,8 @@ class Package(CommandTest):
         report = REPOSITORY / "verify" / "report"
         expected |= {f"_report/{path.name}" for path in report.glob("*.j2")} | {"_report/bundle.py"}
         expected |= {f"_report/{path.name}" for path in report.glob("report_*.py")}
+        ready = REPOSITORY / "verify" / "maps" / "ready"
+        expected |= {f"_maps/{path.name}" for path in ready.glob("*.map")}
         reproduce = REPOSITORY / "verify" / "reproduce"
         expected |= {f"_reproduce/{path.relative_to(reproduce)}" for ending in ("j2", "in", "py")
                      for path in reproduce.rglob(f"*.{ending}")

@@ -48,9 +48,8 @@ def megatron(of):
         a, b = f"model.layers.{layer}.", f"decoder.layers.{layer}."
         for kind in ("weight", "bias"):
             q, k, v = (of[f"{a}self_attn.{p}_proj.{kind}"] for p in "qkv")
-            rows = [part for g in range(2)
-                    for part in (q[8 * g : 8 * g + 8], k[4 * g : 4 * g + 4], v[4 * g : 4 * g + 4])]  # fmt: skip
-            out[f"{b}self_attention.linear_qkv.{kind}"] = torch.cat(rows)
+            groups = zip(q.split(8), k.split(4), v.split(4), strict=True)
+            out[f"{b}self_attention.linear_qkv.{kind}"] = torch.cat([torch.cat(g) for g in groups])
         out[f"{b}self_attention.linear_proj.weight"] = of[f"{a}self_attn.o_proj.weight"]
         out[f"{b}mlp.linear_fc1.weight"] = torch.cat(
             [of[f"{a}mlp.gate_proj.weight"], of[f"{a}mlp.up_proj.weight"]]

@@ -99,7 +99,8 @@ int RunAuditOfRun(const AuditArguments& arguments) {
 int DoAudit(const AuditArguments& arguments) {
   const Status apart = CheckNotOf(arguments.json, arguments.path, "--json");
   if (!apart.ok()) return Refuse(apart.error());
-  if (arguments.seal.empty() && arguments.like.empty() && IsRun(arguments.path)) return RunAuditOfRun(arguments);
+  if (arguments.seal.empty() && arguments.like.empty() && IsRun(arguments.path))
+    return RunAuditOfRun(arguments);
   const auto result = AuditAsAsked(arguments.path, arguments);
   if (!result.ok()) return Refuse(result.error());
   const Status shown = ShowResult(AuditText(result.value(), arguments.all),
