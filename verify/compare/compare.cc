@@ -157,6 +157,34 @@ Result<bool> EqualAfterRoundTrip(Comparison& run, const Held& held) {
   return found.differing == 0;
 }
 
+/// Whether B is what the map computes, but for the adapter, the scale or its direction.
+Result<std::string> DiagnoseStep(const Comparison& run, const Held& held) {
+  const View& a = *held.a;
+  struct Alternative {
+    Result<maps::ViewPtr> view;
+    const char* explanation;
+  };
+  std::vector<Alternative> alternatives;
+  if (a.kind == View::Kind::kMerged) {
+    alternatives.push_back({a.parts[0], "B is A's own: the adapter was not merged"});
+  } else if (a.kind == View::Kind::kScaled) {
+    alternatives.push_back({a.parts[0], "B is not scaled"});
+    const auto inverse = maps::Arithmetic(maps::Constant(1), '/', a.parts[1]);
+    if (inverse.ok()) {
+      alternatives.push_back({maps::Scaled(a.parts[0], inverse.value(), a.block),
+                              "B is divided by the scales and not multiplied: they are inverted"});
+    }
+  }
+  for (const Alternative& other : alternatives) {
+    if (!other.view.ok()) continue;
+    const Reader expected = run.inputs.Open(*other.view.value(), compare::UnitOf(*held.b->dtype));
+    const Reader seen = run.inputs.Open(*held.b);
+    SP_ASSIGN(const auto found, compare::CountBeyondBound(*expected, *seen));
+    if (found.difference.differing == 0) return std::string(other.explanation);
+  }
+  return std::string();
+}
+
 /// What a map computes on either side, against its bound.
 Status CompareComputed(Comparison& run, const Held& held) {
   const double unit = compare::UnitOf(held.b->Computes() ? *held.a->dtype : *held.b->dtype);
@@ -177,14 +205,9 @@ Status CompareComputed(Comparison& run, const Held& held) {
   Locate(held, *found.difference.first, difference);
   difference.expected = found.difference.expected;
   difference.seen = found.difference.seen;
-  SP_ASSIGN(difference.explanation, compare::DiagnoseNumbers(*a, *b));
-  if (difference.explanation.empty() && held.a->kind == View::Kind::kMerged) {
-    const View& base = *held.a->parts[0];
-    if (base.dtype == held.b->dtype) {
-      SP_ASSIGN(const bool unmerged,
-                compare::AreEqual(*run.inputs.Open(base), *run.inputs.Open(*held.b)));
-      if (unmerged) difference.explanation = "B is A's own: the adapter was not merged";
-    }
+  SP_ASSIGN(difference.explanation, DiagnoseStep(run, held));
+  if (difference.explanation.empty()) {
+    SP_ASSIGN(difference.explanation, compare::DiagnoseNumbers(*a, *b));
   }
   run.result.differences.push_back(std::move(difference));
   return Ok();

@@ -102,7 +102,8 @@ TEST_F(MapTest, PartsInTheWrongOrderDiffer) {
   ASSERT_TRUE(result.ok());
   ASSERT_EQ(result.value().differences.size(), 1u);
   EXPECT_EQ(result.value().differences[0].source, "cat(k, q)");
-  EXPECT_THAT(result.value().differences[0].explanation, HasSubstr("B has the parts in the order q, k"));
+  EXPECT_THAT(result.value().differences[0].explanation,
+              HasSubstr("B has the parts in the order q, k"));
 }
 
 TEST_F(MapTest, ADifferenceIsNamedWhereItIsStored) {

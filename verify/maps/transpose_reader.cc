@@ -12,6 +12,7 @@ namespace {
 
 constexpr uint64_t kSlabBytesMax = 8u << 20;
 constexpr uint64_t kRowsTaken = 32;
+constexpr uint64_t kTileColumns = 16;
 
 std::vector<int64_t> Swapped(std::vector<int64_t> shape, size_t a, size_t b) {
   std::swap(shape[a], shape[b]);
@@ -85,8 +86,10 @@ class TransposeReader : public TensorReader {
     strip_.resize(kRowsTaken * taken * width());
     for (uint64_t row = 0; row < rows_; row += kRowsTaken) {
       const uint64_t count = std::min(kRowsTaken, rows_ - row);
-      for (uint64_t i = 0; i < count; ++i) {
-        SP_TRY(base_->Read(BaseIndex(outer, row + i, 0, column), taken,
+      // Whole rows lie one behind the other.
+      const uint64_t reads = taken == columns_ ? 1 : count;
+      for (uint64_t i = 0; i < reads; ++i) {
+        SP_TRY(base_->Read(BaseIndex(outer, row + i, 0, column), taken * (count / reads),
                            strip_.data() + i * taken * width()));
       }
       switch (width()) {
@@ -114,9 +117,17 @@ class TransposeReader : public TensorReader {
   void Turn(uint64_t row, uint64_t count, uint64_t taken) {
     const auto* strip = reinterpret_cast<const Element*>(strip_.data());
     auto* slab = reinterpret_cast<Element*>(slab_.data());
-    for (uint64_t i = 0; i < taken; ++i) {
-      Element* to = slab + i * rows_ + row;
-      for (uint64_t r = 0; r < count; ++r) to[r] = strip[r * taken + i];
+    // By way of a tile, since rows whose distance is a power of 2 are in each other's way in the
+    // cache.
+    std::array<std::array<Element, kRowsTaken>, kTileColumns> tile;
+    for (uint64_t i = 0; i < taken; i += kTileColumns) {
+      const uint64_t columns = std::min(kTileColumns, taken - i);
+      for (uint64_t r = 0; r < count; ++r) {
+        for (uint64_t j = 0; j < columns; ++j) tile[j][r] = strip[r * taken + i + j];
+      }
+      for (uint64_t j = 0; j < columns; ++j) {
+        std::memcpy(slab + (i + j) * rows_ + row, tile[j].data(), count * sizeof(Element));
+      }
     }
   }
 
