@@ -340,15 +340,15 @@ Result<CompareResult> Compare(const std::string& a, const std::string& b,
   SP_ASSIGN(const maps::Map map, maps::ReadMaps(options.maps));
   SP_ASSIGN(inputs.a, Checkpoint::Open(a, options.below_a));
   SP_ASSIGN(inputs.b, Checkpoint::Open(b, options.below_b));
-  maps::Side side_a{"A", inputs.a.tensors()};
+  maps::Side side_a{"A", inputs.a.tensors(), nullptr, &inputs.a.values()};
+  const maps::Side side_b{"B", inputs.b.tensors(), nullptr, &inputs.b.values()};
   std::optional<compare::Adapter> adapter;
   if (!options.adapter.empty()) {
     SP_ASSIGN(inputs.adapter, Checkpoint::Open(options.adapter));
     SP_ASSIGN(adapter, compare::Adapter::Of(options.adapter, *inputs.adapter, inputs.a));
     side_a.view = [&](const formats::StoredTensor& tensor) { return adapter->View(tensor); };
   }
-  SP_ASSIGN(maps::Applied applied,
-            maps::Apply(map, side_a, {"B", inputs.b.tensors()}, compare::ConfigOf({a, b})));
+  SP_ASSIGN(maps::Applied applied, maps::Apply(map, side_a, side_b, compare::ConfigOf({a, b})));
   Comparison run{inputs};
   run.result.a = a;
   run.result.b = b;

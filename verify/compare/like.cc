@@ -29,7 +29,8 @@ Result<std::vector<std::string>> UnlikeLines(const std::string& reference, const
   SP_ASSIGN(const maps::Map map, maps::ReadMaps(words));
   SP_ASSIGN(const compare::Checkpoint a, compare::Checkpoint::Open(reference));
   SP_ASSIGN(const compare::Checkpoint b, compare::Checkpoint::Open(path));
-  SP_ASSIGN(const maps::Applied applied, maps::Apply(map, {"A", a.tensors()}, {"B", b.tensors()},
+  SP_ASSIGN(const maps::Applied applied, maps::Apply(map, {"A", a.tensors(), nullptr, &a.values()},
+                                                     {"B", b.tensors(), nullptr, &b.values()},
                                                      compare::ConfigOf({reference, path})));
   std::vector<std::string> lines;
   for (const maps::Held& held : applied.held) {

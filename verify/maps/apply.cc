@@ -130,6 +130,12 @@ class Applier {
     return matches;
   }
 
+  static bool NamesValue(const NamePattern& pattern, const Side& side) {
+    return side.values != nullptr &&
+           std::any_of(side.values->begin(), side.values->end(),
+                       [&](const auto& value) { return pattern.Match(value.name).has_value(); });
+  }
+
   /// Adds what one side's names say the shared captures may be.
   Status AddFrom(const std::vector<Expression>& expressions, const Side& side,
                  const std::set<std::string>& taken, const std::set<std::string>& shared,
@@ -140,7 +146,7 @@ class Applier {
       ForEachName(expression, [&](const NamePattern& pattern) {
         named = true;
         const std::vector<Captures> matches = Matches(pattern, side, taken);
-        if (matches.empty() && outcome.ok()) {
+        if (matches.empty() && outcome.ok() && !NamesValue(pattern, side)) {
           outcome = BadInput(pattern.Names().empty()
                                  ? fmt::format("expected the name of a tensor of {}, found {}",
                                                side.name, Quote(pattern.Text()))
@@ -175,6 +181,11 @@ class Applier {
       found.merge(of_b);
     }
     if (found.empty() && !shared.empty()) {
+      bool values = false;
+      for (const Expression& expression : rule.left) {
+        ForEachName(expression, [&](const NamePattern& name) { values |= NamesValue(name, a_); });
+      }
+      if (values) return Ok();
       return BadInput(
           fmt::format("expected a name that has all of {{{}}}, which stand on both "
                       "sides, found none",

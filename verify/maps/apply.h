@@ -17,6 +17,8 @@ struct Side {
   const std::vector<formats::StoredTensor>& tensors;  ///< sorted by name; they outlive the views
   /// What a name stands for, where that is more than the tensor as it is stored; or null.
   std::function<Result<ViewPtr>(const formats::StoredTensor&)> view = nullptr;
+  /// What is no tensor: a rule may rename it alone. Null: none.
+  const std::vector<formats::StoredValue>* values = nullptr;
 
   const formats::StoredTensor* Find(const std::string& tensor) const;
 };

@@ -173,6 +173,14 @@ class Ready(CommandTest):
         save(self.dir / "vllm", vllm)
         self.equal("hf", "vllm", "transformers-vllm")
 
+        torch.save({"w": of["model.norm.weight"], "step": 3}, self.dir / "a.pt")
+        torch.save({"w": of["model.norm.weight"], "at.step": 3}, self.dir / "b.pt")
+        torch.save({"w": of["model.norm.weight"], "at.step": 4}, self.dir / "c.pt")
+        for rule in ("step -> at.step", "{x*}ep -> at.{x*}ep"):
+            self.assertEqual(self.equal("a.pt", "b.pt", rule)["values"], 1)
+            self.equal("a.pt", "c.pt", rule, code=1)
+        self.refused("compare", "a.pt", "b.pt", "--map", "epoch -> at.epoch", names=["epoch"])
+
     def test_an_adapter_that_peft_merged(self):
         """In F32 and BF16, with a factor per module, by the root of r, and an embedding."""
         import peft
