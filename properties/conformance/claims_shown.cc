@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "verify/case/axes.h"
 #include "verify/verdict/holders.h"
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
@@ -90,17 +91,64 @@ class ClaimsCheck {
   std::set<std::string> files_;
 };
 
+bool IsDivided(const TensorDescriptor& descriptor) {
+  const auto& placements = descriptor.placements;
+  return descriptor.OwnedElements() != descriptor.ElementCount() ||
+         std::any_of(placements.begin(), placements.end(), [](const PlacementRecord& placement) {
+           return placement.kind != "replicate" && placement.kind != "partial";
+         });
+}
+
+/// Whether any rank has something at `ready` that is not the whole of what all ranks have.
+bool IsAnythingDivided(const PhaseEvidence& phase) {
+  const size_t all = TensorNames(phase, Stage::kReady).size();
+  return std::any_of(phase.ranks.begin(), phase.ranks.end(), [&](const RankEvidence& rank) {
+    const StageRecord* ready = rank.Stage(Stage::kReady);
+    if (ready == nullptr) return false;
+    return ready->tensors.size() != all ||
+           std::any_of(ready->tensors.begin(), ready->tensors.end(), [&](const auto& tensor) {
+             return IsDivided(rank.Descriptor(tensor.second));
+           });
+  });
+}
+
+/// Whether ranks along an axis of the mesh hold different parts, by the name that it has.
+bool Divides(const AxisCase& axis) {
+  static const std::set<std::string> dividing = {"dp_shard", "tp", "ep", "pp"};
+  return axis.size > 1 && dividing.contains(axis.name);
+}
+
+/// Of a subject that does not say what must be seen: a mesh that was asked for is used.
+void CheckMesh(const Evidence& evidence, Judgement& judgement) {
+  const std::vector<AxisCase>& mesh = evidence.test_case.mesh;
+  if (!evidence.mesh_is_asked || std::none_of(mesh.begin(), mesh.end(), Divides)) {
+    judgement.Skipped(
+        "the subject declares nothing that must be seen (SHOWS), and no mesh that divides a model "
+        "was asked for (--mesh)");
+    return;
+  }
+  const PhaseEvidence* values = PhaseToJudge(evidence, Phase::kValues, judgement);
+  if (values == nullptr || !StageToJudge(*values, Stage::kReady, judgement)) return;
+  judgement.Compared();
+  if (IsAnythingDivided(*values)) return;
+  judgement.Found(FindingAt(*values, Stage::kReady, "", "nothing-sharded", {},
+                            fmt::format("the mesh {} was asked for (--mesh), and every rank holds "
+                                        "every tensor whole: nothing is sharded on it",
+                                        MeshText(mesh))));
+}
+
 /// Every placement, collective and file that the subject's SHOWS names was seen: the placements
 /// on tensors at `ready`, the collectives in any phase, the files (patterns) in a checkpoint
-/// that it left. So a subject that does not run what it is named after is told.
+/// that it left. So a subject that does not run what it is named after is told. Of one without
+/// SHOWS, a mesh that was asked for by its axes divides something, if they are of that kind.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (evidence.shows.empty()) {
-    judgement.Skipped("the subject declares nothing that must be seen (SHOWS)");
+    CheckMesh(evidence, judgement);
     return;
   }
   const PhaseEvidence* values = PhaseToJudge(evidence, Phase::kValues, judgement);
   if (values == nullptr) return;
-  StageToJudge(*values, Stage::kReady, judgement);
+  if (!StageToJudge(*values, Stage::kReady, judgement)) return;
   ClaimsCheck(evidence, *values, judgement).Run();
   judgement.Skipped("on one rank nothing is sharded and nothing is sent");
 }
@@ -112,7 +160,8 @@ const PropertyRegistration kRegistration{{
     .reads = {{{Phase::kValues}, {Stage::kReady}}, {EveryPhase(), {}, "collectives, saved files"}},
     .tolerance = "none: sets",
     .source = "the definition of a conformance test",
-    .killed_by = {"subject.claims_to_shard", "subject.claims_dcp"},
+    .killed_by = {"subject.claims_to_shard", "subject.claims_dcp",
+                  "subject.ignores_its_mesh"},
     .check = Check,
     .only_subjects = true,
 }};

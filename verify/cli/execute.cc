@@ -98,7 +98,8 @@ Status WriteReports(RunResult& result, const ExecuteOptions& options) {
     SP_TRY(WriteResultJson(result, json));
     const Places places = FindPlaces();
     const std::string out = options.report + "/reproducers";
-    const auto reproducers = ReproducerCommand(result, options, json, out);
+    const auto reproducers = options.is_quick ? std::vector<std::string>()
+                                              : ReproducerCommand(result, options, json, out);
     if (!reproducers.empty() && !result.Findings().empty()) {
       ShowProgress("writing reproducers of the findings and running them");
       SP_ASSIGN(const std::string script, WriteReproducers(reproducers, out));
@@ -155,6 +156,8 @@ int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launche
                           .save_to = options.save_to,
                           .properties = options.properties,
                           .to_be_shown = !options.report.empty(),
+                          .is_quick = options.is_quick,
+                          .mesh_is_asked = options.mesh_is_asked,
                           .confirms = options.confirms,
                           .progress = ShowProgress});
   ShowProgress("");

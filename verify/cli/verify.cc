@@ -55,7 +55,9 @@ int RunVerify(const VerifyArguments& arguments) {
     fmt::print(stderr, "shardproof: {}\n", test_case.error().message);
     return kExitBadInput;
   }
-  return Execute(test_case.value(), arguments.execute);
+  ExecuteOptions execute = arguments.execute;
+  execute.mesh_is_asked = arguments.IsGiven("mesh");
+  return Execute(test_case.value(), execute);
 }
 
 }  // namespace

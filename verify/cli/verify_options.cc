@@ -159,6 +159,11 @@ void AddFrameworkOptions(CLI::App& command, VerifyArguments& arguments) {
           "Report a failure at once; by default, what failed must fail again in fresh processes")
       ->needs("--subject")
       ->group(kFramework);
+  command
+      .add_flag("--quick", arguments.execute.is_quick,
+                "Run the first phase only, once: no resume, training or memory phase, no "
+                "confirmation, no reproducer")
+      ->group(kFramework);
 }
 
 void AddFaultOptions(CLI::App& command, VerifyArguments& arguments) {
@@ -228,7 +233,7 @@ void AddGeneratedOptions(CLI::App& command, VerifyArguments& arguments) {
 /// What has no meaning together is told when it is used.
 void ExcludeCombinations(CLI::App& command) {
   std::vector<const char*> of_one = {"--case", "--resume-world", "--kill",
-                                     "--stop", "--save-to",      "--no-confirm"};
+                                     "--stop", "--save-to",      "--no-confirm", "--quick"};
   ForEachOption([&](const FieldOfCase& field) {
     const FieldOption& option = field.row->option;
     if (option.of_generated) return;

@@ -20,6 +20,8 @@ struct VerifyOptions {
   std::vector<std::string> properties;  ///< judge only these; empty: all
   bool measures_memory = true;          ///< false: no phase is run for its memory alone
   bool to_be_shown = false;             ///< runs what only a report shows, too
+  bool is_quick = false;                ///< launches the first phase, once, and no other
+  bool mesh_is_asked = false;           ///< as Evidence has it
   bool confirms = true;                 ///< runs what failed again in processes of its own
   std::function<void(const std::string& line)> progress;  ///< told what begins
 };

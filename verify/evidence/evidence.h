@@ -415,6 +415,8 @@ struct Evidence {
   /// "files"
   /// -> their names.
   std::map<std::string, std::vector<std::string>> shows;
+  bool mesh_is_asked = false;  ///< by name, not only a number of ranks
+  bool is_quick = false;       ///< only the first phase was to run
   OracleRecord oracle;
   std::vector<PhaseEvidence> phases;
 

@@ -81,6 +81,8 @@ Result<Evidence> ParseRun(const JsonValue& value) {
   fields.Required("schema", schema, 1, 1);
   const std::optional<JsonValue> test_case = fields.Object("case");
   fields.Optional("cannot", evidence.cannot);
+  fields.Optional("mesh_is_asked", evidence.mesh_is_asked);
+  fields.Optional("is_quick", evidence.is_quick);
   if (fields.Known("shows")) {
     ForEachMember(fields, "shows",
                   [&](const std::string& what, const JsonValue& names, const std::string& at) {
@@ -136,6 +138,8 @@ Status WriteRun(const std::string& directory, const Evidence& evidence) {
                     {"case", CaseToJson(evidence.test_case)},
                     {"cannot", evidence.cannot},
                     {"shows", evidence.shows},
+                    {"mesh_is_asked", evidence.mesh_is_asked},
+                    {"is_quick", evidence.is_quick},
                     {"phases", std::move(phases)}};
   return WriteFileAtomically(directory + "/run.json", DumpJson(run, 1) + "\n");
 }

@@ -23,7 +23,7 @@ json PropertyToJson(const PropertyResult& result) {
   json out = {{"id", result.id},
               {"verdict", ToString(judgement.verdict())},
               {"comparisons", judgement.comparisons()},
-              {"findings", judgement.findings().size()},
+              {"findings", judgement.FindingCount()},
               {"reason", judgement.reason()}};
   // Evidence judged by an older or newer build may name properties that this one lacks.
   if (const Property* property = Registered(result.id)) {

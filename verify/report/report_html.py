@@ -150,9 +150,9 @@ def relative(path, folder):
 
 
 def headline(result):
+    count = sum(one["findings"] for one in result["properties"])  # also those that are not kept
     worst = {
-        "fail": f"{len(result['findings'])} finding"
-        + ("" if len(result["findings"]) == 1 else "s"),
+        "fail": f"{count} finding" + ("" if count == 1 else "s"),
         "pass": "every property that was judged holds",
         "inconclusive": "some properties could not be judged",
         "skip": "no property was judged",

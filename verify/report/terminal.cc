@@ -14,6 +14,7 @@ namespace shardproof {
 namespace {
 
 constexpr size_t kFindingsShown = 2;  // in full; what follows from them is counted
+constexpr size_t kNamedMax = 5;       // properties that one reason holds for, if for all
 constexpr int kIndent = 2;
 
 class Terminal {
@@ -99,7 +100,7 @@ bool NothingOfSource(const RunResult& result) {
 
 void Terminal::Header() {
   const Case& c = result_.test_case;
-  const size_t findings = result_.Findings().size();
+  const size_t findings = result_.FindingCount();
   const std::string verdict = ToString(result_.verdict);
   std::string line = fmt::format(
       "{}{}{}: {} on {} ({}){}, seed {}", verdict,
@@ -178,6 +179,13 @@ void Terminal::Reasons(Verdict verdict) {
     }
   }
   const std::string label = verdict == Verdict::kSkip ? "skipped" : "inconclusive";
+  const bool is_of_all = reasons.size() == 1 && verdict == result_.verdict &&
+                         result_.properties.size() > kNamedMax &&
+                         std::all_of(result_.properties.begin(), result_.properties.end(),
+                                     [&](const PropertyResult& property) {
+                                       return property.judgement.verdict() == verdict;
+                                     });
+  if (is_of_all) reasons[0].second = "all properties";
   for (const auto& [reason, ids] : reasons) {
     std::string line = Wrapped(label + " " + Printable(ids + ": " + reason), style_.width, kIndent);
     out_ += Paint(ColorOf(verdict), label) + line.substr(label.size()) + "\n";
@@ -247,10 +255,16 @@ void Terminal::Findings() {
   }
   const size_t shown = std::min(findings.size(), kFindingsShown);
   for (size_t i = 0; i < shown; ++i) OneFinding(*findings[i]);
-  if (shown < findings.size()) {
+  if (shown < result_.FindingCount()) {
     std::map<std::string, size_t> rest;
-    for (size_t i = shown; i < findings.size(); ++i) ++rest[findings[i]->property];
-    std::string line = fmt::format("and {}:", Plural(findings.size() - shown, "more finding"));
+    for (const PropertyResult& property : result_.properties) {
+      if (const size_t count = property.judgement.FindingCount()) rest[property.id] = count;
+    }
+    for (size_t i = 0; i < shown; ++i) {
+      if (--rest[findings[i]->property] == 0) rest.erase(findings[i]->property);
+    }
+    std::string line =
+        fmt::format("and {}:", Plural(result_.FindingCount() - shown, "more finding"));
     const char* separator = "";
     for (const auto& [id, count] : rest) {
       line += fmt::format("{} {} {}", separator, id, count);

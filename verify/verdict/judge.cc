@@ -59,11 +59,43 @@ std::vector<Finding> Merged(std::vector<Finding> findings, const Evidence& evide
   return merged;
 }
 
-void Cap(std::vector<Finding>& findings) {
-  if (findings.size() <= kFindingCountMax) return;
-  const size_t more = findings.size() - kFindingCountMax;
-  findings.resize(kFindingCountMax);
-  findings.back().message += fmt::format(" (and {} more findings of this property)", more);
+void Cap(Judgement& judgement) {
+  judgement.KeepFindings(kFindingCountMax);
+  const size_t more = judgement.FindingCount() - judgement.findings().size();
+  if (more == 0) return;
+  judgement.findings().back().message +=
+      fmt::format(" (and {} more findings of this property)", more);
+}
+
+/// Why what a phase shows says nothing about the subject, or empty: ranks that lack what they
+/// import cannot run it.
+std::string WhyNothingShows(const PhaseEvidence& phase) {
+  std::vector<int64_t> ranks;
+  std::string what;
+  for (const RankEvidence& rank : phase.ranks) {
+    for (const ErrorRecord& error : rank.errors) {
+      if (error.code != "environment") continue;
+      if (ranks.empty()) what = error.message;
+      ranks.push_back(rank.rank);
+    }
+  }
+  if (ranks.empty()) return "";
+  return fmt::format("the environment of the subject lacks something, phase {} on {}: {} (class "
+                     "infrastructure)",
+                     phase.name(), ScopeLine(phase, Sorted(ranks)), what);
+}
+
+/// Judges what phases show that could run. \returns whether the first one could.
+bool SetAside(const Property& property, const Evidence& evidence, Judgement& judgement) {
+  for (const PhaseEvidence& phase : evidence.phases) {
+    const bool is_first = &phase == &evidence.phases.front();
+    if (!is_first && !property.Reads(phase.phase)) continue;
+    const std::string why = WhyNothingShows(phase);
+    if (why.empty()) continue;
+    judgement.Inconclusive(why);
+    if (is_first) return false;
+  }
+  return true;
 }
 
 std::string CannotText(const std::string& capability, const std::string& why) {
@@ -76,6 +108,7 @@ PropertyResult JudgeOne(const Property& property, const Evidence& evidence) {
     result.judgement.Skipped("only the handling of the faults is judged (--judge-faults)");
     return result;
   }
+  if (!SetAside(property, evidence, result.judgement)) return result;
   for (const std::string& capability : property.capabilities) {
     const std::string* why = evidence.WhyCannot(capability);
     if (why == nullptr) continue;
@@ -91,8 +124,12 @@ PropertyResult JudgeOne(const Property& property, const Evidence& evidence) {
     result.judgement.Inconclusive("the check ended with an exception of an unknown type");
   }
   std::vector<Finding>& findings = result.judgement.findings();
+  std::erase_if(findings, [&](const Finding& finding) {
+    const PhaseEvidence* phase = finding.phase ? evidence.Phase(*finding.phase) : nullptr;
+    return phase != nullptr && !WhyNothingShows(*phase).empty();
+  });
   findings = Merged(std::move(findings), evidence);
-  Cap(findings);
+  Cap(result.judgement);
   for (Finding& finding : findings) Complete(property, evidence, finding);
   return result;
 }

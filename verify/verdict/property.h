@@ -34,10 +34,15 @@ class Judgement {
   uint64_t comparisons() const { return comparisons_; }
   const std::vector<Finding>& findings() const { return findings_; }
   std::vector<Finding>& findings() { return findings_; }
+  /// Keeps the first `kept` findings, and counts the others.
+  void KeepFindings(size_t kept);
+  /// Also those that are not kept.
+  size_t FindingCount() const { return findings_.size() + left_out_; }
 
  private:
   uint64_t comparisons_ = 0;
   std::vector<Finding> findings_;
+  size_t left_out_ = 0;
   std::string skip_reason_;
   std::string inconclusive_reason_;
   uint64_t inconclusive_count_ = 0;
@@ -106,8 +111,8 @@ struct PropertyResult {
   Judgement judgement;
 };
 
-/// The most findings that are kept of one property; the last one kept says how many more there
-/// were.
+/// The most findings that are kept of one property. The others are counted, and the last one kept
+/// says how many these are.
 inline constexpr size_t kFindingCountMax = 20;
 
 /// Judges the named properties (all if `ids` is empty), in id order. An id that is not known (ask

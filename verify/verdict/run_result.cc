@@ -63,6 +63,12 @@ std::vector<const Finding*> RunResult::Findings() const {
   return findings;
 }
 
+size_t RunResult::FindingCount() const {
+  size_t count = 0;
+  for (const PropertyResult& property : properties) count += property.judgement.FindingCount();
+  return count;
+}
+
 int ExitCodeOf(Verdict verdict) {
   switch (verdict) {
     case Verdict::kPass:

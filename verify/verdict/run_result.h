@@ -47,6 +47,8 @@ struct RunResult {
 
   /// From the cause on: what shows earliest in the run is the likeliest cause of the others.
   std::vector<const Finding*> Findings() const;
+  /// Also of those that no property has kept.
+  size_t FindingCount() const;
 };
 
 /// 0 pass, 1 fail, 3 inconclusive, 77 skip. (2, 4 and 5 are not verdicts; the caller sets them.)

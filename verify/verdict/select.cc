@@ -17,6 +17,7 @@ namespace {
 std::string NotAskedFor(const Evidence& evidence, Phase phase) {
   const Case& test_case = evidence.test_case;
   const PhaseFacts& facts = FactsOf(phase);
+  if (evidence.is_quick && phase != Phase::kValues) return "--quick runs one phase";
   if (facts.is_plain && test_case.strategy == kPlainStrategy) {
     return "the case's own strategy is the plain one";
   }

@@ -89,6 +89,12 @@ void Judgement::Inconclusive(std::string reason) {
   if (inconclusive_count_++ == 0) inconclusive_reason_ = std::move(reason);
 }
 
+void Judgement::KeepFindings(size_t kept) {
+  if (findings_.size() <= kept) return;
+  left_out_ += findings_.size() - kept;
+  findings_.resize(kept);
+}
+
 Verdict Judgement::verdict() const {
   if (!findings_.empty()) return Verdict::kFail;
   if (inconclusive_count_ > 0) return Verdict::kInconclusive;

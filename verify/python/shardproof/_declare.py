@@ -1,8 +1,9 @@
 """What a subject's file declares, read without running it: `python -I _declare.py FILE`.
 
 Prints {"cannot": {capability: reason}, "options": {name: [value, ...]},
-"shows": {kind: [name, ...]}, "reads": [option=value, ...]}: with one of these options, or
-always if one is empty, only rank 0 reads the checkpoint. Exit code 2 and one line on stderr if the file is no subject.
+"shows": {kind: [name, ...]}, "reads": [option=value, ...]}: with one of these options, or always if
+one is empty, only rank 0 reads the checkpoint. Exit code 2 and one line on stderr if the file is no
+subject.
 """
 
 import ast

@@ -157,10 +157,12 @@ class Writer:
     def error(self, stage: str, error: BaseException):
         """What the subject raised; of an error that is a sentence for people, that alone."""
         line = getattr(error, "in_one_line", None) or root_cause(error)
-        self.failure(stage, "subject", type(error).__name__, line)
+        code = "environment" if _is_of_imports(error) else "subject"
+        self.failure(stage, code, type(error).__name__, line)
 
     def failure(self, stage: str, code: str, kind: str, message: str):
-        """code: "subject" for an error of the job, "internal" for one of ours."""
+        """code: "subject" for an error of the job, "environment" if it lacks what it imports,
+        "internal" for an error of ours."""
         self._facts.write(
             {"record": "error", "code": code, "stage": stage, "message": message, "type": kind}
         )
@@ -212,6 +214,13 @@ def coordinates_of(rank: int, sizes: list[int]) -> list[int]:
         found.insert(0, rank % size)
         rank //= size
     return found
+
+
+def _is_of_imports(error: BaseException | None) -> bool:
+    """Whether an import failed: so a framework says in an error of its own, too."""
+    while error is not None and not isinstance(error, ImportError):
+        error = error.__cause__
+    return error is not None
 
 
 def root_cause(error: BaseException) -> str:
