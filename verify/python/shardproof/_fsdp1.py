@@ -85,26 +85,27 @@ def _hold(model, prefix, module, flat: Flat):
     if not sharded:
         coordinates, sizes = (groups.alike.index(rank),), (len(groups.alike),)
     by_name = {}
+    stretch = _stretch_of(handle)
     infos = zip(parameter._param_infos, parameter._shapes, parameter._shard_param_infos)
     for number, (info, shape, shard) in enumerate(infos):
         inner = f"{prefix}.{info.module_name}" if info.module_name else prefix
         name = canonical_name(model, inner.strip("."), info.param_name)
         tensor = parameter._params[number] if parameter._params else parameter
         offset, length = (shard.offset_in_shard, shard.numel_in_shard) if shard.in_shard else (0, 0)
-        local = parameter.detach()[offset : offset + length]
+        local = stretch[offset : offset + length]
         runs = []
         if shard.in_shard:
             runs = _layout.flat_runs(shard.intra_param_start_idx, shard.intra_param_end_idx + 1)
         if not sharded:
             runs, local = _layout.flat_runs(0, math.prod(shape)), local.view(shape)
         by_name[(info.module, info.param_name)] = flat.held[name] = Holding(
-            name=name, kind="parameter", dtype=parameter.dtype, shape=tuple(shape), local=local,
+            name=name, kind="parameter", dtype=local.dtype, shape=tuple(shape), local=local,
             runs=runs, owner=tensor, home=info.module, groups=groups,
             requires_grad=tensor.requires_grad, placements=placements,
             coordinates=coordinates, mesh_shape=sizes, is_meta=parameter.is_meta,
             attributes=attributes_of(tensor),
         )  # fmt: skip
-        part = Part(flat.held[name], offset, length, parameter.numel())
+        part = Part(flat.held[name], offset, length, _size_of(handle))
         flat.parts.setdefault(id(parameter), []).append(part)
         if not parameter.is_meta and (why := why_unreadable(local)):
             flat.held[name].local, flat.held[name].unreadable = None, why
@@ -113,6 +114,26 @@ def _hold(model, prefix, module, flat: Flat):
         name = canonical_name(model, inner.strip("."), info.param_name)
         first = by_name[(info.prim_module, info.prim_param_name)]
         flat.held[name] = dataclasses.replace(first, name=name, home=info.module)
+
+
+def _stretch_of(handle) -> torch.Tensor:
+    """This rank's stretch of the flat parameter. Where that is gathered for computing, the stretch
+    is kept aside; within `summon_full_params` it is what will be written back."""
+    parameter = handle.flat_param.detach()
+    if not handle.uses_sharded_strategy or handle.is_sharded(parameter):
+        return parameter
+    kept = handle.flat_param._local_shard.detach()
+    if handle._training_state.name != "SUMMON_FULL_PARAMS" or parameter.dtype != kept.dtype:
+        return kept
+    size = _size_of(handle)
+    return parameter[handle.rank * size :][:size]
+
+
+def _size_of(handle) -> int:
+    """Elements of a stretch, with what fills it up."""
+    parameter = handle.flat_param
+    sharded = handle.uses_sharded_strategy and hasattr(parameter, "_sharded_size")
+    return parameter._sharded_size.numel() if sharded else parameter.numel()
 
 
 def parts_of_state(parts: list[Part], key: str, value: torch.Tensor, rank: int) -> list[Holding]:

@@ -1,11 +1,11 @@
-"""FSDP2: between forward and backward a module may hold gathered parameters; its shards, which the
-optimizer has, are kept aside."""
+"""FSDP2: between forward and backward a module may hold gathered parameters, or larger shards; its
+own shards, which the optimizer has, are kept aside."""
 
 from torch import nn
 
 
 def shards_of(model: nn.Module) -> dict[int, nn.Parameter]:
-    """The shard of each gathered parameter, by the latter's id."""
+    """The shard of each parameter that stands in for it, by the latter's id."""
     found = {}
     for module in model.modules():
         state_of = getattr(module, "_get_fsdp_state", None)
@@ -17,7 +17,7 @@ def shards_of(model: nn.Module) -> dict[int, nn.Parameter]:
             groups = [state._fsdp_param_group]
         for group in groups:
             for parameter in group.fsdp_params if group else []:
-                gathered = getattr(parameter, "_unsharded_param", None)
-                if gathered is not None:
-                    found[id(gathered)] = parameter.sharded_param
+                for kept_as in ("_unsharded_param", "_sharded_post_forward_param"):
+                    if (stands_in := getattr(parameter, kept_as, None)) is not None:
+                        found[id(stands_in)] = parameter.sharded_param
     return found
