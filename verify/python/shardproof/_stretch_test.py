@@ -57,7 +57,7 @@ def said(rank, **named):
 def own(groups, runs=None, placements=(), shape=(4, 2)):
     return Holding(
         "w", "parameter", torch.float32, shape, torch.zeros(8), runs or local_runs(shape), None,
-        groups, placements=list(placements),
+        groups=groups, placements=list(placements),
     )  # fmt: skip
 
 
