@@ -72,7 +72,8 @@ def hold(
     """
     if path is None:
         return Held()
-    tensors = {name: tensors[name] for name in records}
+    tensors = {name: tensors[name] for name in records if not tensors[name].is_counter}
+    records = {name: records[name] for name in tensors}
     checkpoint, cause = None, None
     try:
         checkpoint = _stored.open_stored(path)

@@ -5,6 +5,7 @@
 
 import dataclasses
 import fnmatch
+import math
 from collections.abc import Mapping
 
 import torch
@@ -42,8 +43,12 @@ class Holding:
     unreadable: str = ""
     misfit: str = ""  # why it cannot be what its name says
     drifts: bool = False  # it is a statistic of the batches that this rank has seen
+    accumulates: bool = False  # a buffer that was written in place again and again
     also: bool = False  # it is the framework's own, beside what a checkpoint has
     codes: bool = False  # its elements are codes in a container, not numbers of its dtype
+    computed: bool = False  # a part, as was told: the shape is this part's, times their number
+    partly: bool = False  # this rank's optimizer has state of some parameters, and not of all
+    is_counter: bool = False  # a number of Python's, which no checkpoint has as a tensor
     attributes: dict[str, str] = dataclasses.field(default_factory=dict)
     home: torch.nn.Module | None = None  # the module whose tensor it is
 
@@ -54,6 +59,16 @@ class Holding:
         return all(
             wanted or not fnmatch.fnmatchcase(self.name, each) for each, wanted in finite.items()
         )
+
+    def is_mask(self) -> bool:
+        """Whether the Inf in it are those of a mask: a buffer's, and all negative. Statistics are
+        no masks."""
+        if self.kind != "buffer" or self.drifts or self.accumulates:
+            return False
+        try:
+            return self.local.amax().item() < math.inf  # without a tensor of that size
+        except (RuntimeError, TypeError, NotImplementedError):  # a dtype that has no order
+            return False
 
     @property
     def device(self) -> str:

@@ -82,8 +82,14 @@ def _judge_component(name, component, records, judgement):
     )  # fmt: skip
     judgement.comparisons += len(component)
     findings = judgement.findings
+    if absent and _is_owned(name, held, absent, records):
+        judgement.leave(name, "the optimizer of some of its ranks alone keeps it, as owners do")
+        absent = ()
     if absent:
         findings.append(Finding("absent", name, absent, "there is no such tensor"))
+        return None
+    if _is_of_uneven_parts(held):
+        _judge_uneven_parts(name, held, judgement)
         return None
     unlike = _unlike(held, lambda record: (record.kind, record.dtype, record.shape,
                                            record.placements))  # fmt: skip
@@ -116,10 +122,78 @@ def _judge_component(name, component, records, judgement):
     return digest and (component, first.dtype, first.shape, digest)
 
 
+def _is_of_uneven_parts(held) -> bool:
+    """Whether these are parts, as the caller told, whose sizes along the one dim that was cut are
+    not one, but as some way of cutting makes them."""
+    if not all(record.computed for record in held.values()):
+        return False
+    first = next(iter(held.values()))
+    (dim, *others) = {placement.dim for placement in first.placements}
+    for record in held.values():
+        if others or (record.kind, record.dtype, record.placements) != (
+            first.kind, first.dtype, first.placements,
+        ):  # fmt: skip
+            return False
+        if len(record.shape) != len(first.shape) or any(
+            one != other for at, (one, other) in enumerate(zip(record.shape, first.shape))
+            if at != dim
+        ):  # fmt: skip
+            return False
+    wholes = {record.groups.whole for record in held.values()}
+    if any(rank not in held for group in wholes for rank in group):
+        return False
+    sizes = [[held[rank].shape[dim] // len(group) for rank in group] for group in wholes]
+    return any(len(set(each)) > 1 for each in sizes) and all(map(_are_of_one_cut, sizes))
+
+
+def _are_of_one_cut(sizes) -> bool:
+    """As torch.chunk or torch.tensor_split cuts, or with what is left over in the last part."""
+    size, parts = sum(sizes), len(sizes)
+    step, low, left = -(-size // parts), size // parts, size % parts
+    return sizes in (
+        [min(step, max(0, size - step * at)) for at in range(parts)],
+        [low + (at < left) for at in range(parts)],
+        [low] * (parts - 1) + [low + left],
+    )
+
+
+def _judge_uneven_parts(name, held, judgement):
+    """Where they begin in the whole nobody said: those that are the same part are compared."""
+    judgement.leave(
+        name, "its parts are not of one size: each was held against the same part alone"
+    )
+    _judge_meta(name, held, judgement)
+    _judge_misfit(name, held, judgement)
+    _judge_numbers(name, held, judgement)
+    alike = collections.defaultdict(list)
+    for rank, record in held.items():
+        if not (record.meta or record.misfit or record.unreadable):
+            alike[record.groups.alike].append(rank)
+    odd: set[int] = set()
+    for ranks in alike.values():
+        judgement.comparisons += len(ranks) - 1
+        odd |= _minority({rank: (held[rank].shape, held[rank].digest) for rank in ranks})
+    if odd:
+        what = "this part differs from that of ranks which have the same one"
+        judgement.findings.append(Finding("part", name, tuple(sorted(odd)), what))
+
+
 def _needs_no_state(name: str, own: dict[str, Record]) -> bool:
     """Whether this is optimizer state of a parameter of which the rank holds no element."""
     parameter = own.get(parameter_of(name))
     return name.startswith("optimizer.") and parameter is not None and parameter.coverage == (0, 0)
+
+
+def _is_owned(name: str, held: dict[int, Record], absent, records) -> bool:
+    """Whether this is state of a parameter that an optimizer leaves to one rank, or one of each
+    replica: as others are left to the ranks that lack this, and their state is not here."""
+    owners = [record for record in held.values() if record.partly]
+    others = [records[rank].get(parameter_of(name)) for rank in absent]
+    return (
+        name.startswith("optimizer.") and len(owners) == len(held) <= len(absent)
+        and all(len(owner.groups.whole) == 1 for owner in owners)
+        and all(other is not None and other.partly for other in others)
+    )  # fmt: skip
 
 
 def _unlike(held, key):
@@ -208,16 +282,24 @@ def _judge_values(name, held, judgement):
         what = "the shards of these ranks do not tile the tensor: there is a gap or an overlap"
         judgement.findings.append(Finding("incomplete", name, tuple(ranks), what))
     odd: set[int] = set()
+    is_split = False  # what most of them hold is not known
     for ranks in alike.values():
         if len({held[rank].coverage for rank in ranks}) > 1:  # cut otherwise in one replica
             continue
         judgement.comparisons += len(ranks) - 1
-        odd |= _minority({rank: held[rank].digest for rank in ranks})
+        digests = {rank: held[rank].digest for rank in ranks}
+        odd |= _minority(digests)
+        is_split |= 2 * max(collections.Counter(digests.values()).values()) <= len(ranks)
     if not odd and len(totals) > 1:
         judgement.comparisons += len(totals) - 1
         odd = {rank for group in _minority(totals) for rank in wholes[group]}
     if odd and all(record.drifts for record in held.values()):
         judgement.leave(name, "statistics of each rank's own batches, which differ")
+        return None
+    if is_split and all(record.drifts or record.accumulates for record in held.values()):
+        judgement.leave(
+            name, "written in place on each rank, as running statistics are: it differs"
+        )
         return None
     if odd:
         what = "its values differ from those on the other ranks"

@@ -75,7 +75,7 @@ class Own:
 
     def __init__(self, said, model, optimizer, ignore, finite, wanted):
         self.axes = said.axes
-        self.tensors = tensors_of(model, optimizer, ignore, said)
+        self.tensors = tensors_of(model, optimizer, ignore, said, counters=True)
         self.reading = Reading(self.tensors, finite, wanted)
         self.records = self.reading.records
         self.unused = said.unused()

@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.instancenorm import _InstanceNorm
 
 from . import _fsdp1, _fsdp2, _megatron
 from ._groups import Statement
@@ -20,11 +21,12 @@ _OF_BATCHES = "tokens_per_expert"
 @dataclasses.dataclass
 class Model:
     """tensors: in byte order of their names. flat: of FSDP1, what optimizers need. said: what is
-    known of groups of ranks."""
+    known of groups of ranks. order: parameters as they were registered, each once."""
 
     tensors: list[Holding]
     flat: _fsdp1.Flat
     said: Statement | None = None
+    order: list[Holding] = dataclasses.field(default_factory=list)
 
 
 def chunks_of(model) -> list[nn.Module]:
@@ -57,7 +59,8 @@ def read(model, said: Statement | None = None) -> Model:
         found.update(held)
         flat.parts.update(of_chunk.parts)
     tensors = [found[name] for name in sorted(found, key=lambda text: text.encode())]
-    return Model(tensors, flat, said)
+    order = {id(held.owner): held for held in found.values() if held.kind == "parameter"}
+    return Model(tensors, flat, said, list(order.values()))
 
 
 def tensors_of(model, said: Statement | None = None) -> list[Holding]:
@@ -84,6 +87,7 @@ def _of_chunk(model, flat, shards, said, default) -> dict[str, Holding]:
                 counts = has_seen_batches or _OF_BATCHES in name
                 held.home = module
                 held.drifts = kind == "buffer" and counts
+                held.accumulates = kind == "buffer" and persistent and _is_rewritten(tensor)
                 held.also = is_of_adapter
                 found[held.name] = held
     for held in flat.held.values():
@@ -97,8 +101,18 @@ def _has_seen_batches(module) -> bool:
     BatchNorm, which each rank takes of its own data unless it is a SyncBatchNorm."""
     if not isinstance(module, _NormBase) or isinstance(module, nn.SyncBatchNorm):
         return False
+    if isinstance(module, _InstanceNorm):  # which does not count them
+        return module.running_mean is not None and _is_rewritten(module.running_mean, 1)
     seen = module.num_batches_tracked
     return seen is not None and not seen.is_meta and int(seen) > 0
+
+
+def _is_rewritten(tensor, times=2) -> bool:
+    """Whether a tensor of floats was written in place, as a statistic is at every step and weights
+    that are loaded once are not."""
+    if type(tensor) not in (torch.Tensor, nn.Buffer) or tensor.is_inference():
+        return False
+    return tensor.is_floating_point() and tensor._version >= times
 
 
 def _ranks_of(chunks, shards) -> tuple[int, ...] | None:

@@ -248,7 +248,7 @@ class Observer:
         return [] if is_of_job else axes
 
     def _groups_record(self, held) -> int:
-        stated = None if held.drifts else held.groups
+        stated = None if held.drifts or held.accumulates else held.groups
         groups = stated or alone(self._place.rank)
         record = {"whole": groups.whole, "alike": groups.alike, "members": groups.members}
         if stated is None:
@@ -303,7 +303,8 @@ class Observer:
         summary = _digest.digest_runs(held.local, held.runs, side, first, count)
         out = {"digest": summary.hex(), "nan": 0, "inf": 0}
         if held.is_of_numbers(self._finite):
-            out.update(nan=summary.nan_count, inf=summary.inf_count)
+            inf = 0 if summary.inf_count and held.is_mask() else summary.inf_count
+            out.update(nan=summary.nan_count, inf=inf)
         if out["nan"] + out["inf"]:
             out["first_nonfinite"] = _digest.first_non_finite(held.local, held.runs)
         out["block_bytes"] = side

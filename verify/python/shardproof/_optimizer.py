@@ -8,7 +8,7 @@ import torch
 from . import _deepspeed, _fsdp1, _megatron, _stretch
 from ._groups import Statement, alone
 from ._holding import Holding
-from ._tensor import holdings
+from ._tensor import DTensor, holdings
 
 
 @dataclasses.dataclass
@@ -40,32 +40,54 @@ def optimizers_in(optimizer) -> list:
     state = getattr(optimizer, "state", None)
     if inner is not None and not (isinstance(state, Mapping) and state):
         return optimizers_in(list(inner.values() if isinstance(inner, Mapping) else inner))
+    wrapped = getattr(optimizer, "optimizer", None)
+    if not isinstance(state, Mapping) and wrapped is not None:
+        return optimizers_in(wrapped)
     if not isinstance(state, Mapping):
         raise TypeError(f"an optimizer is a {type(optimizer).__name__}: it has no state")
     return [optimizer]
 
 
-def optimizer_tensors(model, optimizer, rank: int) -> list[Holding]:
-    """The tensors of optimizers' state, under "<FQN>.<key>". model: as `_model.read` reads it."""
+def optimizer_tensors(model, optimizer, rank: int, counters=False) -> list[Holding]:
+    """The tensors of optimizers' state, under "<FQN>.<key>". model: as `_model.read` reads it.
+    counters: whole numbers among it, too, as tensors."""
     found: dict[str, Holding] = {}
     said = Statement(claims=False, rank=rank)
     stated = model.said or said
-    for owned in optimizer_state(model.tensors, optimizer, model.flat):
-        for key, value in owned.state.items():
-            if not isinstance(value, torch.Tensor):
-                continue
+    for owned in optimizer_state(model.tensors, optimizer, model.flat, model.order):
+        for key, value in _tensors_in(owned.state):
             if owned.stretch and owned.own:
-                held = _stretch.held(owned.stretch, owned.own, str(key), value, stated)
+                held = _stretch.held(owned.stretch, owned.own, key, value, stated)
                 found.setdefault(held.name, held)
                 continue
-            for held in _hold_state(owned, str(key), value, said):
+            is_placed = DTensor is not None and isinstance(value, DTensor)
+            for held in _hold_state(owned, key, value, stated if is_placed else said):
                 found.setdefault(held.name, held)
+        for key, value in owned.state.items() if counters else ():
+            if type(value) is int and -(1 << 63) <= value < 1 << 63 and not owned.stretch:
+                value = torch.tensor(value, dtype=torch.int64, device="cpu")
+                for held in _hold_state(owned, str(key), value, said):
+                    held.is_counter = True
+                    found.setdefault(held.name, held)
     return sorted(found.values(), key=lambda held: held.name.encode())
 
 
-def optimizer_state(tensors: list[Holding], optimizer, flat=None):
-    """Yields an Owned for every parameter that there is a state for."""
+def _tensors_in(state):
+    """(key, tensor), those in dicts and lists as "key[key]" and "key[index]"."""
+    items = state.items() if isinstance(state, Mapping) else enumerate(state)
+    for key, value in items:
+        if isinstance(value, torch.Tensor):
+            yield str(key), value
+        elif isinstance(value, Mapping | list | tuple):
+            for inner, tensor in _tensors_in(value):
+                yield f"{key}[{inner}]", tensor
+
+
+def optimizer_state(tensors: list[Holding], optimizer, flat=None, order=()):
+    """Yields an Owned for every parameter that there is a state for. order: the model's parameters
+    as they were registered."""
     owners = parameters_by_owner(tensors)
+    copied = _copied(owners, order, optimizer, flat)
     number = 0
     for each in optimizers_in(optimizer):
         if package := _package_of(each):
@@ -78,9 +100,31 @@ def optimizer_state(tensors: list[Holding], optimizer, flat=None):
                 continue
             parts = flat.parts.get(id(parameter), []) if flat else []
             own = owners.get(id(parameter), [None])[0]
+            if own is None and id(parameter) in copied:
+                own = copied[id(parameter)]
+                state = {"main_param": parameter.detach(), **state}
             name = own.name if own else f"<parameter {number}, not of the model>"
             yield Owned(name, own, state, parts if own is None or len(parts) > 1 else [], wraps)
             number += 1
+
+
+def _copied(owners, order, optimizer, flat) -> dict[int, Holding]:
+    """Where an optimizer steps fp32 copies of a half-precision model's parameters, one of each and
+    in their order: the parameter of each copy, by the copy's id."""
+    if any(map(_package_of, optimizers_in(optimizer))) or (flat and flat.parts):
+        return {}
+    stepped = [p for _, parameters in groups_in(optimizer) for p in parameters]
+    copies = [p for p in stepped if id(p) not in owners]
+    known = {id(p) for p in stepped}
+    own = [held for held in order if held.requires_grad and id(held.owner) not in known]
+    if len(copies) != len(own):
+        return {}
+    for copy, held in zip(copies, own, strict=True):
+        shapes = {held.shape, held.shape if held.local is None else tuple(held.local.shape)}
+        is_half = held.dtype in (torch.bfloat16, torch.float16)
+        if not is_half or copy.dtype != torch.float32 or tuple(copy.shape) not in shapes:
+            return {}
+    return {id(copy): held for copy, held in zip(copies, own, strict=True)}
 
 
 def groups_in(optimizer):
@@ -145,6 +189,7 @@ def _hold_state(owned: Owned, key: str, value: torch.Tensor, said) -> list[Holdi
         if not held.placements and value.dim() and value.numel() == own.local.numel():
             held.shape, held.runs, held.groups = own.shape, own.runs, own.groups
             held.placements, held.coordinates = own.placements, own.coordinates
+            held.computed = own.computed
             held.mesh_names, held.mesh_shape = own.mesh_names, own.mesh_shape
     if owned.alone:
         for held in found:

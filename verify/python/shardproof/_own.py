@@ -8,20 +8,34 @@ import torch
 from . import _digest, _digest_gpu, _layout, _model, _optimizer
 from ._groups import Groups
 from ._holding import Holding, alias_groups
-from ._record import Record
+from ._record import Record, parameter_of
 
 CHANGED = "it was changed while it was read"
 
 
-def tensors_of(model, optimizer, ignore, said) -> dict[str, Holding]:
+def tensors_of(model, optimizer, ignore, said, counters=False) -> dict[str, Holding]:
+    """counters: whole numbers among an optimizer's state, too."""
     read = _model.read(model, said)
-    of_optimizer = _optimizer.optimizer_tensors(read, optimizer, said.rank)
+    of_optimizer = _optimizer.optimizer_tensors(read, optimizer, said.rank, counters)
     state = [dataclasses.replace(held, name=f"optimizer.{held.name}") for held in of_optimizer]
+    _say_of_what_there_is_none(read.tensors, state)
     return {
         held.name: held
         for held in [*read.tensors, *state]
         if not any(fnmatch.fnmatchcase(held.name, pattern) for pattern in ignore)
     }
+
+
+def _say_of_what_there_is_none(tensors, state):
+    """Optimizers that divide the parameters among the ranks have state of some of them."""
+    having = {parameter_of(held.name) for held in state}
+    without = [
+        held for held in tensors
+        if held.kind == "parameter" and held.requires_grad and held.name not in having
+    ]  # fmt: skip
+    if having and without:
+        for held in [*without, *state]:
+            held.partly = True
 
 
 def records_of(tensors: dict[str, Holding], finite, wanted=lambda name: True) -> dict[str, Record]:
@@ -97,14 +111,15 @@ class Reading:
 
 
 def _with_values(record: Record, held: Holding, summary: _digest.Summary) -> Record:
-    bad = record.numbers and summary.nan_count + summary.inf_count
+    inf = 0 if summary.inf_count and held.is_mask() else summary.inf_count
+    bad = record.numbers and summary.nan_count + inf
     ones = summary.coverage or _digest.coverage(held.runs, held.local.element_size())
     return dataclasses.replace(
         record,
         coverage=ones,
         digest=summary.digest,
         nan=summary.nan_count,
-        inf=summary.inf_count,
+        inf=inf,
         first_non_finite=_digest.first_non_finite(held.local, held.runs) if bad else None,
     )
 
@@ -121,7 +136,8 @@ def _described(held: Holding, shared_with: str, finite) -> Record:
         kind=held.kind, dtype=str(held.dtype), shape=tuple(held.shape),
         placements=tuple(held.placements), groups=held.groups, meta=held.is_meta,
         unreadable=unreadable, aliases=shared_with, unique=held.unique,
-        numbers=held.is_of_numbers(finite), drifts=held.drifts, misfit=misfit,
+        numbers=held.is_of_numbers(finite), drifts=held.drifts,
+        accumulates=held.accumulates, computed=held.computed, partly=held.partly, misfit=misfit,
     )  # fmt: skip
 
 

@@ -24,6 +24,10 @@ class Record:
     unique: bool = False  # the name means this tensor on all ranks, beyond its groups too
     numbers: bool = True  # its values are numbers of the model, not codes in a container
     drifts: bool = False  # a statistic of what each rank has seen: it may differ
+    accumulates: bool = False  # it was written in place again and again: it may be a statistic
+    computed: bool = False  # the shape is that of a part, times the number of parts
+    partly: bool = False  # a parameter: the rank's optimizer has state of others, not of this;
+    # state: the rank's optimizer has none of some other parameter
     misfit: str = ""  # how its memory contradicts its placement
     coverage: tuple[int, int] = (0, 0)
     digest: tuple[int, int] = (0, 0)

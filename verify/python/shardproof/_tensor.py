@@ -73,7 +73,7 @@ def _lay_out(held: Holding, tensor, said: Statement):
     whole = list(held.shape)
     for placement, size in zip(cut.placements, cut.sizes, strict=True):
         whole[placement.dim] *= size
-    held.shape = tuple(whole)
+    held.shape, held.computed = tuple(whole), True
     held.coordinates = cut.coordinates
     held.mesh_names, held.mesh_shape = cut.axes, cut.sizes
     held.runs = _layout.local_runs(held.shape, cut.placements, cut.sizes, cut.coordinates)

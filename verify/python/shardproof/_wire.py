@@ -72,7 +72,7 @@ class Sender:
         return (
             name, record.kind, record.dtype, tuple(record.shape), placements, groups, record.meta,
             record.unreadable, record.aliases, record.unique, record.numbers, record.drifts,
-            record.misfit, record.coverage,
+            record.accumulates, record.computed, record.partly, record.misfit, record.coverage,
         )  # fmt: skip
 
 
