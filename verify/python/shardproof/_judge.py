@@ -124,7 +124,7 @@ def _judge_component(name, component, records, judgement):
 
 def _is_of_uneven_parts(held) -> bool:
     """Whether these are parts, as the caller told, whose sizes along the one dim that was cut are
-    not one, but as some way of cutting makes them."""
+    not one."""
     if not all(record.computed for record in held.values()):
         return False
     first = next(iter(held.values()))
@@ -139,29 +139,23 @@ def _is_of_uneven_parts(held) -> bool:
             if at != dim
         ):  # fmt: skip
             return False
-    wholes = {record.groups.whole for record in held.values()}
-    if any(rank not in held for group in wholes for rank in group):
-        return False
-    sizes = [[held[rank].shape[dim] // len(group) for rank in group] for group in wholes]
-    return any(len(set(each)) > 1 for each in sizes) and all(map(_are_of_one_cut, sizes))
+    return len({record.shape for record in held.values()}) > 1
 
 
 def _are_of_one_cut(sizes) -> bool:
     """As torch.chunk or torch.tensor_split cuts, or with what is left over in the last part."""
     size, parts = sum(sizes), len(sizes)
     step, low, left = -(-size // parts), size // parts, size % parts
-    return sizes in (
+    cuts = (
         [min(step, max(0, size - step * at)) for at in range(parts)],
         [low + (at < left) for at in range(parts)],
         [low] * (parts - 1) + [low + left],
     )
+    return sorted(sizes) in map(sorted, cuts)
 
 
 def _judge_uneven_parts(name, held, judgement):
     """Where they begin in the whole nobody said: those that are the same part are compared."""
-    judgement.leave(
-        name, "its parts are not of one size: each was held against the same part alone"
-    )
     _judge_meta(name, held, judgement)
     _judge_misfit(name, held, judgement)
     _judge_numbers(name, held, judgement)
@@ -176,6 +170,17 @@ def _judge_uneven_parts(name, held, judgement):
     if odd:
         what = "this part differs from that of ranks which have the same one"
         judgement.findings.append(Finding("part", name, tuple(sorted(odd)), what))
+        return
+    (dim,) = {placement.dim for record in held.values() for placement in record.placements}
+    for group in {record.groups.whole for record in held.values()}:
+        sizes = [held[rank].shape[dim] // len(group) for rank in group if rank in held]
+        if not _are_of_one_cut(sizes):
+            what = f"the sizes of these parts along dim {dim} are {sizes}: no cut makes such"
+            judgement.findings.append(Finding("part", name, group, what))
+            return
+    judgement.leave(
+        name, "its parts are not of one size: each was held against the same part alone"
+    )
 
 
 def _needs_no_state(name: str, own: dict[str, Record]) -> bool:
