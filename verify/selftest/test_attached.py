@@ -190,7 +190,8 @@ class Who(AttachedTest):
     """Under tracemalloc a job takes several times as long."""
 
     labels = "selftest multi-rank framework nightly"
-    timeout_s = 500
+    timeout_s = 900
+    seconds = 400
 
     def test_who_retains_what(self):
         for keeps, holder in (("attribute", "`loader` in main"), ("local", "`everything` in main")):

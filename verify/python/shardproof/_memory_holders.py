@@ -1,6 +1,7 @@
 """Who holds tensors that are none of the model's: the variables, attributes and closures that
 Python comes to them by. What PyTorch alone holds, such as what a backward pass needs, has none."""
 
+import collections
 import gc
 import sys
 import types
@@ -181,5 +182,5 @@ _OF_PYTHON = (types.FrameType, types.ModuleType)
 _SHARED = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, type, str, int, float,
            bool, type(None))  # fmt: skip
 _RUNNING = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
-_PLAIN = (dict, list, tuple, set, frozenset, types.CellType, types.MappingProxyType,
-          types.MethodType)  # fmt: skip
+_PLAIN = (dict, list, tuple, set, frozenset, collections.OrderedDict, collections.defaultdict,
+          collections.deque, types.CellType, types.MappingProxyType, types.MethodType)  # fmt: skip

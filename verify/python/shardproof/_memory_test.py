@@ -1,5 +1,6 @@
 """What a process holds at a stage, where it was at its peak, and who holds and allocated it."""
 
+import collections
 import gc
 import json
 import mmap
@@ -229,6 +230,7 @@ def test_holders_are_named():
         yield big
 
     local = {"a": torch.ones(MIB), "b": [torch.ones(MIB)]}
+    loader = Keeper(collections.OrderedDict(a=torch.ones(MIB)))  # as torch.load gives states
     closure = of_a_closure(torch.ones(MIB))
     generator = of_a_generator(torch.ones(MIB))
     next(generator)
@@ -241,6 +243,7 @@ def test_holders_are_named():
         here = "test_holders_are_named"
         assert found[f"`local` in {here}"]["bytes"] == 8 * MIB
         assert found[f"`local` in {here}"]["count"] == 2
+        assert found[f"`loader` in {here}"]["bytes"] == 4 * MIB
         assert "_memory_test.py:" in found[f"`local` in {here}"]["stack"][0]
         assert any(what.startswith(("`closure` in", "closure of")) for what in found), found
         assert any("generator" in what for what in found), found
@@ -250,7 +253,7 @@ def test_holders_are_named():
         )
     finally:
         del sys.modules["hidden_module"]
-    del closure
+    del closure, loader
 
 
 def test_looking_for_holders_keeps_nothing_alive(watch):
