@@ -1,4 +1,4 @@
-"""shardproof.check tells sound jobs that have parallelism of their own from those with a mistake."""
+"""shardproof.check tells jobs whose users write their own parallelism from those with a mistake."""
 
 from told_jobs import JobsTest
 
