@@ -1,6 +1,8 @@
 // checkpoint.resume_exact: a job that was resumed goes on as the one that was never interrupted.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "verify/verdict/compare_stages.h"
@@ -26,22 +28,61 @@ std::string Nondeterminism(const Evidence& evidence, const PhaseEvidence& train,
   return "";
 }
 
+/// An option of the optimizer that a resumed step had otherwise than the same step of the job that
+/// went on: where what they leave differs, the likely cause. Told at the stage of the model, before
+/// what follows from it.
+void AddOptions(const PhaseEvidence& train, const PhaseEvidence& phase, const std::string& stepped,
+                FindingsByRank& findings) {
+  for (const RankEvidence& rank : phase.ranks) {
+    const StageRecord* now = rank.Stage(ResumedKey(stepped));
+    const auto same = static_cast<size_t>(rank.rank) < train.ranks.size() ? rank.rank : 0;
+    const StageRecord* before = train.ranks[same].Stage(stepped);
+    if (now == nullptr || before == nullptr || !now->optimizer || !before->optimizer) continue;
+    const auto& groups = before->optimizer->groups;
+    for (size_t i = 0; i < std::min(groups.size(), now->optimizer->groups.size()); ++i) {
+      const OptimizerGroup& group = now->optimizer->groups[i];
+      for (const auto& [option, value] : groups[i].options) {
+        const auto found = group.options.find(option);
+        if (found == group.options.end() || found->second == value || group.parameters.empty())
+          continue;
+        findings.Add(group.parameters.front(), "option",
+                     fmt::format("its {} is {}, and {} in the job that went on: what differs may "
+                                 "follow from it ({} parameters have it)",
+                                 option, found->second, value, group.parameters.size()),
+                     {rank.rank},
+                     {.against = {Against::What::kStage, train.phase, stepped}, .option = option});
+      }
+    }
+  }
+}
+
 /// The steps that `phase` took after a resume against those that `train` took without one.
 void CheckResumed(const Evidence& evidence, const PhaseEvidence& train, const PhaseEvidence& phase,
                   Judgement& judgement) {
   bool resumed = false;
+  std::vector<Finding> found;
+  std::vector<std::string> steps;  // keys of the optimizer
   for (const char* of : {"model", "optimizer"}) {
     const std::vector<std::string> keys = TrainStages(phase, of, judgement);
     const std::set<std::string> known(keys.begin(), keys.end());
     for (const std::string& key : TrainStages(train, of, judgement)) {
       if (!IsAt(key, Stage::kStepped) || !known.contains(ResumedKey(key))) continue;
       resumed = true;
-      for (Finding& finding :
-           CompareStages(evidence, train, key, phase, ResumedKey(key), judgement)) {
-        judgement.Found(std::move(finding));
-      }
+      if (of == std::string("optimizer")) steps.push_back(key);
+      auto differing = CompareStages(evidence, train, key, phase, ResumedKey(key), judgement);
+      std::move(differing.begin(), differing.end(), std::back_inserter(found));
     }
   }
+  for (const std::string& key : steps) {
+    if (found.empty()) break;
+    const std::string resumed_key = ResumedKey(key);
+    FindingsByRank options(phase, resumed_key.substr(0, resumed_key.find('.')));
+    const size_t before = judgement.findings().size();
+    AddOptions(train, phase, key, options);
+    options.Report(judgement);
+    if (judgement.findings().size() > before) break;  // later steps have it from this one
+  }
+  for (Finding& finding : found) judgement.Found(std::move(finding));
   if (!resumed) {
     judgement.Inconclusive(fmt::format("no rank of phase {} reached `resumed`", phase.name()));
   }
@@ -79,7 +120,8 @@ const PropertyRegistration kRegistration{{
     .killed_by = {"training.options_not_restored", "training.step_not_restored",
                   "training.state_by_position", "training.masters_rebuilt",
                   "training.master_not_refreshed", "training.moments_through_bf16",
-                  "checkpoint.load_not_verified", "subject.resumes_at_another_step"},
+                  "checkpoint.load_not_verified", "subject.resumes_at_another_step",
+                  "subject.rate_changes_after_resume"},
     .check = Check,
     .capabilities = {"train", "save"},
 }};

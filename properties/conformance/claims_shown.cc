@@ -160,8 +160,7 @@ const PropertyRegistration kRegistration{{
     .reads = {{{Phase::kValues}, {Stage::kReady}}, {EveryPhase(), {}, "collectives, saved files"}},
     .tolerance = "none: sets",
     .source = "the definition of a conformance test",
-    .killed_by = {"subject.claims_to_shard", "subject.claims_dcp",
-                  "subject.ignores_its_mesh"},
+    .killed_by = {"subject.claims_to_shard", "subject.claims_dcp", "subject.ignores_its_mesh"},
     .check = Check,
     .only_subjects = true,
 }};

@@ -142,6 +142,12 @@ std::string ReportCommand(const std::vector<std::string>& command_line) {
 int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launcher) {
   const auto subject = DeclareSubject(test_case.subject, PythonFrom(options));
   if (!subject.ok()) return Complain(subject.error());
+  if (options.is_drawn && !subject.value().builds) {
+    return Complain(
+        BadInput(fmt::format("{} asks for no case.build, so it needs a checkpoint of its model: "
+                             "expected --checkpoint DIR",
+                             test_case.subject)));
+  }
   if (const Status known = CheckOptions(subject.value(), test_case.options); !known.ok()) {
     return Complain(known.error());
   }

@@ -11,14 +11,15 @@
 namespace shardproof {
 
 struct ExecuteOptions {
-  std::string report;    ///< directory for report.html, junit.xml, result.json, evidence; or empty
-  std::string json;      ///< file for the machine-readable result; "-" is stdout; or empty
-  std::string python;    ///< interpreter for a Python subject; empty: the command's own
-  std::string save_to;   ///< keep the saved checkpoint here; or empty
-  bool is_quick = false;       ///< one phase, once, and no reproducer
-  bool mesh_is_asked = false;  ///< --mesh was given
-  bool confirms = true;  ///< what failed is run again in fresh processes
-  bool explain = false;  ///< show each property that was skipped, with its reason
+  std::string report;     ///< directory for report.html, junit.xml, result.json, evidence; or empty
+  std::string json;       ///< file for the machine-readable result; "-" is stdout; or empty
+  std::string python;     ///< interpreter for a Python subject; empty: the command's own
+  std::string save_to;    ///< keep the saved checkpoint here; or empty
+  bool is_quick = false;  ///< one phase, once, and no reproducer
+  bool mesh_is_asked = false;           ///< --mesh was given
+  bool is_drawn = false;                ///< the model is EveryKindOfTensor, since none was given
+  bool confirms = true;                 ///< what failed is run again in fresh processes
+  bool explain = false;                 ///< show each property that was skipped, with its reason
   std::vector<std::string> properties;  ///< judge only these
   std::vector<std::string> command_line;
 };

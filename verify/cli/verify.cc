@@ -45,7 +45,8 @@ int RunVerify(const VerifyArguments& arguments) {
     return arguments.bugs.empty() ? RunSoak(soak.value()) : RunAdequacy(soak.value());
   }
   const int sources = arguments.IsGiven("model/checkpoint") + !arguments.case_file.empty();
-  if (sources > 1 || (sources == 0 && !arguments.IsGiven("bug"))) {
+  const bool is_drawn = IsDrawn(arguments);
+  if (sources > 1 || (sources == 0 && !arguments.IsGiven("bug") && !is_drawn)) {
     return Complain(BadInput(fmt::format(
         "verify: expected one of --checkpoint DIR, --case FILE, --bug ID or --generate N, found {}",
         sources > 1 ? "--checkpoint and --case" : "none")));
@@ -57,6 +58,7 @@ int RunVerify(const VerifyArguments& arguments) {
   }
   ExecuteOptions execute = arguments.execute;
   execute.mesh_is_asked = arguments.IsGiven("mesh");
+  execute.is_drawn = is_drawn;
   return Execute(test_case.value(), execute);
 }
 

@@ -33,6 +33,12 @@ struct VerifyArguments {
 /// The options of the command, by group; `arguments` must live as long as it.
 void AddVerifyOptions(CLI::App& command, VerifyArguments& arguments);
 
+/// Whether a subject is to be run and nothing says of which model: then it is EveryKindOfTensor's.
+bool IsDrawn(const VerifyArguments& arguments);
+
+/// A case as JSON, whose model has every kind of tensor that loading can get wrong.
+extern const char* const kEveryKindOfTensor;
+
 /// Sets what options give for fields of the case. \error kBadInput naming the option.
 Status SetGivenFields(const VerifyArguments& arguments, Case& test_case);
 

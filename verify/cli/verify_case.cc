@@ -247,6 +247,7 @@ Error ByOption(const VerifyArguments& arguments, const Case& test_case,
 Result<Case> BaseOf(const VerifyArguments& arguments) {
   if (!arguments.case_file.empty()) return ReadCaseFile(arguments.case_file);
   if (arguments.IsGiven("model/checkpoint")) return Case();
+  if (IsDrawn(arguments)) return ParseCaseText(kEveryKindOfTensor);
   SP_ASSIGN(const PlantedBug bug, FindBug(arguments.fields.at("bug").back()));
   return ParseCaseText(bug.smallest_case);
 }
@@ -265,8 +266,9 @@ Status SetWhatFollows(const VerifyArguments& arguments, Case& test_case) {
     const int64_t other = world == 1 ? 2 : std::min(world - 1, kRanksMax);
     test_case.resume_mesh = {{"dp_shard", arguments.resume_world.value_or(other)}};
   }
-  // Two before the save and two after. A subject that does not train is not asked to.
-  const bool is_subject = test_case.subject != kReference;
+  // Two before the save and two after. A subject that does not train is not asked to, and values of
+  // every magnitude are none to train on.
+  const bool is_subject = test_case.subject != kReference && !IsDrawn(arguments);
   if (!arguments.IsGiven("steps") && is_subject && test_case.steps == 0) {
     test_case.steps = kStepsDefault;
   }
@@ -287,6 +289,12 @@ std::string IsFactory(const std::string& text) {
 
 std::string AbsoluteFactory(const std::string& text) {
   return text.empty() ? text : std::filesystem::absolute(text).lexically_normal().string();
+}
+
+bool IsDrawn(const VerifyArguments& arguments) {
+  return arguments.IsGiven("subject") && arguments.fields.at("subject").back() != kReference &&
+         arguments.case_file.empty() && !arguments.IsGiven("model/checkpoint") &&
+         !arguments.IsGiven("model/factory") && !arguments.IsGiven("bug");
 }
 
 bool VerifyArguments::IsGiven(const std::string& field) const {

@@ -232,8 +232,8 @@ void AddGeneratedOptions(CLI::App& command, VerifyArguments& arguments) {
 
 /// What has no meaning together is told when it is used.
 void ExcludeCombinations(CLI::App& command) {
-  std::vector<const char*> of_one = {"--case", "--resume-world", "--kill",
-                                     "--stop", "--save-to",      "--no-confirm", "--quick"};
+  std::vector<const char*> of_one = {"--case",    "--resume-world", "--kill", "--stop",
+                                     "--save-to", "--no-confirm",   "--quick"};
   ForEachOption([&](const FieldOfCase& field) {
     const FieldOption& option = field.row->option;
     if (option.of_generated) return;

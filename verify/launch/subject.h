@@ -18,6 +18,7 @@ struct Subject {
   std::map<std::string, std::vector<std::string>> shows = {};  ///< as Evidence::shows
   /// With which of its options only rank 0 reads the checkpoint, "OPTION=VALUE"; empty: with all.
   std::vector<std::string> reads = {};
+  bool builds = false;  ///< whether it takes the model that the case has, so that any will do
 
   bool OnlyRank0Reads(const std::map<std::string, std::string>& chosen) const;
 };

@@ -179,12 +179,11 @@ void Terminal::Reasons(Verdict verdict) {
     }
   }
   const std::string label = verdict == Verdict::kSkip ? "skipped" : "inconclusive";
-  const bool is_of_all = reasons.size() == 1 && verdict == result_.verdict &&
-                         result_.properties.size() > kNamedMax &&
-                         std::all_of(result_.properties.begin(), result_.properties.end(),
-                                     [&](const PropertyResult& property) {
-                                       return property.judgement.verdict() == verdict;
-                                     });
+  const bool is_of_all =
+      reasons.size() == 1 && verdict == result_.verdict && result_.properties.size() > kNamedMax &&
+      std::all_of(
+          result_.properties.begin(), result_.properties.end(),
+          [&](const PropertyResult& property) { return property.judgement.verdict() == verdict; });
   if (is_of_all) reasons[0].second = "all properties";
   for (const auto& [reason, ids] : reasons) {
     std::string line = Wrapped(label + " " + Printable(ids + ": " + reason), style_.width, kIndent);

@@ -57,6 +57,10 @@ class BadSubjects(CommandTest):
                 path = REPOSITORY / "verify" / "subjects" / "ddp.py"
                 self.refuse(["mesh"], path, "--mesh", mesh)
 
+    def test_a_model_of_its_own_needs_a_checkpoint(self):
+        path = self.write("own.py", SOUND)
+        self.refused("verify", "--subject", path, names=["asks for no case.build", "--checkpoint"])
+
     def test_unknown_option(self):
         path = self.write("choosy.py", "OPTIONS = {'save': ['dcp', 'async']}\n" + SOUND)
         self.refuse(["option speed", "declares save"], path, "--option", "speed=1")
@@ -167,3 +171,19 @@ class MissingKeys(CommandTest):
         verdicts = {one["id"]: one["verdict"] for one in document["properties"]}
         self.assertEqual(verdicts["loading.missing_alike"], "pass")
         self.assertEqual(verdicts["loading.keys_match"], "pass")
+
+
+class WithoutCheckpoint(CommandTest):
+    """A subject that takes any model is given one that has everything."""
+
+    labels = "selftest multi-rank framework"
+    timeout_s = 240
+
+    def test_it_is_given_a_model_with_everything(self):
+        path = REPOSITORY / "verify" / "subjects" / "ddp.py"
+        document = self.judged("verify", "--subject", path, "--world", "2", "--quick", code=0,
+                               timeout=200)  # fmt: skip
+        self.assertEqual(document["compared"]["phases"], ["values"])
+        verdicts = {one["id"]: one["verdict"] for one in document["properties"]}
+        for judged in ("buffers_preserved", "keys_match", "missing_alike", "ties_kept"):
+            self.assertEqual(verdicts[f"loading.{judged}"], "pass")

@@ -80,9 +80,10 @@ std::string WhyNothingShows(const PhaseEvidence& phase) {
     }
   }
   if (ranks.empty()) return "";
-  return fmt::format("the environment of the subject lacks something, phase {} on {}: {} (class "
-                     "infrastructure)",
-                     phase.name(), ScopeLine(phase, Sorted(ranks)), what);
+  return fmt::format(
+      "the environment of the subject lacks something, phase {} on {}: {} (class "
+      "infrastructure)",
+      phase.name(), ScopeLine(phase, Sorted(ranks)), what);
 }
 
 /// Judges what phases show that could run. \returns whether the first one could.

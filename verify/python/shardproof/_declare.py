@@ -2,7 +2,7 @@
 
 Prints {"cannot": {capability: reason}, "options": {name: [value, ...]},
 "shows": {kind: [name, ...]}, "reads": [option=value, ...]}: with one of these options, or always if
-one is empty, only rank 0 reads the checkpoint. Exit code 2 and one line on stderr if the file is no
+one is empty, only rank 0 reads the checkpoint; and "builds", whether it asks for case.build. Exit code 2 and one line on stderr if the file is no
 subject.
 """
 
@@ -39,7 +39,7 @@ def declare(path: str) -> dict:
     if not has_run:
         raise NoSubject(f"{path}: expected def run(case, observe), found none")
     trees = _with_imports(path, tree)
-    if not any(_reads_steps(tree) for tree in trees.values()):
+    if not any(_asks_for(tree, "steps") for tree in trees.values()):
         cannot.setdefault("train", "it never asks for case.steps, so it takes none")
     options = {}
     for name, tree in reversed(trees.items()):
@@ -47,8 +47,9 @@ def declare(path: str) -> dict:
             if _assigns(node, "OPTIONS"):
                 options |= _choices(name, node)
     shows = next((_shown(path, node) for node in tree.body if _assigns(node, "SHOWS")), {})
+    builds = any(_asks_for(tree, "build") for tree in trees.values())
     reads = next((_reads(path, node) for node in tree.body if _assigns(node, "READS")), [])
-    return {"cannot": cannot, "options": options, "shows": shows, "reads": reads}
+    return {"cannot": cannot, "options": options, "shows": shows, "reads": reads, "builds": builds}
 
 
 def _parse(path) -> ast.Module:
@@ -94,10 +95,11 @@ def _imported(tree) -> list[str]:
     return [name for name in names if "." not in name]
 
 
-def _reads_steps(tree) -> bool:
+def _asks_for(tree, what) -> bool:
+    """Whether case.<what> is anywhere in it."""
     return any(
         isinstance(node, ast.Attribute)
-        and node.attr == "steps"
+        and node.attr == what
         and isinstance(node.value, ast.Name)
         and node.value.id == "case"
         for node in ast.walk(tree)

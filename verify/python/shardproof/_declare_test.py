@@ -21,7 +21,7 @@ def declared(tmp_path, monkeypatch):
 
 
 def test_a_subject_that_says_nothing_can_do_all(declared):
-    assert declared(RUN) == {"cannot": {}, "options": {}, "shows": {}, "reads": []}
+    assert declared(RUN) == {"cannot": {}, "options": {}, "shows": {}, "reads": [], "builds": False}
 
 
 def test_what_it_says_is_read_without_running_it(declared):
@@ -35,7 +35,12 @@ def test_what_it_says_is_read_without_running_it(declared):
         "options": {"save": ["dcp", "async"]},
         "shows": {"placements": ["shard"]},
         "reads": [""],
+        "builds": False,
     }
+
+
+def test_one_that_asks_for_a_model_can_be_given_any(declared):
+    assert declared("def run(case, observe):\n    case.build('meta')\n")["builds"]
 
 
 def test_who_reads_may_depend_on_an_option(declared):
