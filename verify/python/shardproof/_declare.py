@@ -1,9 +1,9 @@
 """What a subject's file declares, read without running it: `python -I _declare.py FILE`.
 
 Prints {"cannot": {capability: reason}, "options": {name: [value, ...]},
-"shows": {kind: [name, ...]}, "reads": [option=value, ...]}: with one of these options, or always if
-one is empty, only rank 0 reads the checkpoint; and "builds", whether it asks for case.build. Exit code 2 and one line on stderr if the file is no
-subject.
+"shows": {kind: [name, ...]}, "reads": [option=value, ...], "builds": whether it asks for
+case.build}. With one of the options of "reads", or always if one of them is empty, only rank 0
+reads the checkpoint. Exit code 2 and one line on stderr if the file is no subject.
 """
 
 import ast
