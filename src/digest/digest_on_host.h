@@ -28,11 +28,12 @@ class HostContext {
   const uint32_t* Keys(uint32_t lane, uint32_t word) const { return &kKeys.key[lane][word]; }
   uint64_t Factor(uint32_t lane, uint32_t i) const { return factors_[lane][i]; }
 
-  void ShareFactors(uint64_t block, uint32_t count) {
-    calls_.push_back({'s', block, count});
+  template <typename BlockOf>
+  void ShareFactors(uint32_t count, const BlockOf& block_of) {
+    calls_.push_back({'s', block_of(0), count});
     for (uint32_t i = 0; i < kSharedFactors; ++i) {
       for (uint32_t lane = 0; lane < 2; ++lane) {  // 0: a factor that was not asked for shows
-        factors_[lane][i] = i < count ? digest_internal::Factor(lane, block + i) : 0;
+        factors_[lane][i] = i < count ? digest_internal::Factor(lane, block_of(i)) : 0;
       }
     }
   }

@@ -5,10 +5,10 @@
 //
 // A `Context` stands for what threads of a block share. All threads of a block call each of these
 // together, in the same order:
-//   ShareFactors(block, count)   from now on Factor(lane, i) is that of block + i; i <
-//   kSharedFactors AddToBlock(index, lanes)     adds to the grid's block; kNoBlock: this thread has
-//   nothing to add Flush(row, sums)             adds the sums of all threads to the row of the
-//   results
+//   ShareFactors(count, block_of)   from now on Factor(lane, i) is that of block block_of(i);
+//                                   i < count, at most kSharedFactors
+//   AddToBlock(index, lanes)        adds to the grid's block; kNoBlock: this thread has nothing
+//   Flush(row, sums)                adds the sums of all threads to the row of the results
 // and each thread for itself: Thread(), BlockOfThreads(), BlocksOfThreads(), Keys(lane, word), of
 // which it reads four words from one that is a multiple of four.
 #pragma once
@@ -18,7 +18,7 @@
 namespace shardproof::digest_internal {
 
 inline constexpr uint32_t kThreads = 256;
-inline constexpr uint32_t kSharedFactors = 64;
+inline constexpr uint32_t kSharedFactors = kThreads;  // each thread makes one
 inline constexpr uint64_t kNoBlock = ~uint64_t{0};
 /// Stretches of at least that many bytes are taken a block of 4 KiB at a time; of shorter ones a
 /// unit has many.
@@ -138,62 +138,108 @@ DIGEST_SELDOM Counts CountWholeBlocks(Stretch stretch, const uint8_t* at, uint32
 /// What a thread has of whole blocks before it is added to its sums.
 struct WholeSums {
   uint64_t lane[2] = {0, 0};
-  uint64_t factor[2] = {0, 0};
   uint32_t suspicion = 0;
 };
 
 template <sp_float_format kFormat, typename Context>
 DIGEST_THREAD void AddWhole(const Vector& vector, uint32_t factor, const VectorKeys& keys,
                             const Context& context, WholeSums& whole) {
-  const uint64_t factor0 = context.Factor(0, factor), factor1 = context.Factor(1, factor);
-  whole.lane[0] += Product(vector, keys.key[0]) * factor0;
-  whole.lane[1] += Product(vector, keys.key[1]) * factor1;
-  whole.factor[0] += factor0;
-  whole.factor[1] += factor1;
-  if constexpr (kFormat != SP_NO_FLOAT) whole.suspicion |= SuspicionOf<kFormat>(vector);
+  for (uint32_t lane = 0; lane < 2; ++lane) {
+    whole.lane[lane] += Product(vector, keys.key[lane]) * context.Factor(lane, factor);
+  }
+  if constexpr (kFormat != SP_NO_FLOAT) Suspect<kFormat>(vector, whole.suspicion);
+}
+
+constexpr uint64_t CoverageOfBlock(uint32_t lane) {
+  uint64_t sum = 0;
+  for (uint32_t word = 0; word < kBlockWords; ++word) {
+    sum += uint64_t{0x01010101} * kKeys.key[lane][word];
+  }
+  return sum;
+}
+
+/// Of a whole block: its threads would all add the same factor, so one of them does it for all.
+DIGEST_THREAD void AddCoverage(uint64_t factor0, uint64_t factor1, ThreadSums& sums) {
+  constexpr uint64_t kLane0 = CoverageOfBlock(0), kLane1 = CoverageOfBlock(1);
+  sums.coverage[0] += kLane0 * factor0;
+  sums.coverage[1] += kLane1 * factor1;
+}
+
+inline constexpr uint32_t kAtOnce = 4;  // so many reads are on their way while a thread adds up
+
+/// The sums of whole blocks, of which this thread's vectors lie at `at` and every 4 KiB from there,
+/// all aligned. It stands apart so that all reads that are on their way have registers.
+template <sp_float_format kFormat, typename Context>
+DIGEST_APART WholeSums SumsOfAligned(const uint8_t* at, uint32_t first_factor, uint32_t count,
+                                     const Context& context) {
+  const VectorKeys keys = KeysOf(context, context.Thread() * kVectorWords);
+  WholeSums whole;
+  uint32_t i = 0;
+  if (count >= kAtOnce) {
+    Vector next[kAtOnce];
+    for (uint32_t k = 0; k < kAtOnce; ++k) next[k] = LoadAligned(at + k * kBlockBytes);
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
+    for (; i + 2 * kAtOnce <= count; i += kAtOnce) {
+      at += kAtOnce * kBlockBytes;
+      for (uint32_t k = 0; k < kAtOnce; ++k) {
+        Vector vector = next[k];
+        next[k] = LoadAligned(at + k * kBlockBytes);
+        AddWhole<kFormat>(vector, first_factor + i + k, keys, context, whole);
+      }
+    }
+    at += kAtOnce * kBlockBytes;
+    for (uint32_t k = 0; k < kAtOnce; ++k, ++i) {
+      AddWhole<kFormat>(next[k], first_factor + i, keys, context, whole);
+    }
+  }
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
+  for (; i < count; ++i, at += kBlockBytes) {
+    AddWhole<kFormat>(LoadAligned(at), first_factor + i, keys, context, whole);
+  }
+  return whole;
+}
+
+/// As SumsOfAligned, for any address; `before` and `behind` as for LoadWhole, of the first vector.
+template <sp_float_format kFormat, typename Context>
+DIGEST_APART WholeSums SumsOfUnaligned(const uint8_t* at, uint64_t before, uint64_t behind,
+                                       uint32_t first_factor, uint32_t count,
+                                       const Context& context) {
+  const VectorKeys keys = KeysOf(context, context.Thread() * kVectorWords);
+  WholeSums whole;
+#ifdef __CUDA_ARCH__
+#pragma unroll 2
+#endif
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t offset = i * kBlockBytes;
+    Vector vector = LoadWhole(at + offset, before + offset, behind - offset);
+    AddWhole<kFormat>(vector, first_factor + i, keys, context, whole);
+  }
+  return whole;
 }
 
 /// Consecutive blocks that lie wholly in the stretch, whose factors are shared from number
 /// `first_factor` on; `at` is where this thread's vector of the first of them lies.
 template <sp_float_format kFormat, typename Context>
 DIGEST_THREAD void AddWholeBlocks(const Stretch& stretch, const uint8_t* at, uint32_t first_factor,
-                                  uint32_t count, const VectorKeys& keys, const Context& context,
-                                  ThreadSums& sums) {
-  constexpr uint32_t kAtOnce = 4;  // so many reads are on their way while a thread adds up
-  WholeSums whole;
-  uint32_t i = 0;
-  if (AddressOf(at) % kVectorBytes == 0) {
-    const uint8_t* from = at;
-#ifdef __CUDA_ARCH__
-#pragma unroll 1
-#endif
-    for (; i + kAtOnce <= count; i += kAtOnce, from += kAtOnce * kBlockBytes) {
-      Vector vectors[kAtOnce];
-      for (uint32_t k = 0; k < kAtOnce; ++k) vectors[k] = LoadAligned(from + k * kBlockBytes);
-      for (uint32_t k = 0; k < kAtOnce; ++k) {
-        AddWhole<kFormat>(vectors[k], first_factor + i + k, keys, context, whole);
-      }
-    }
-  }
+                                  uint32_t count, const Context& context, ThreadSums& sums) {
   const uint64_t before = static_cast<uint64_t>(at - stretch.data);
   const uint64_t behind = stretch.end - stretch.start - before - kVectorBytes;
-#ifdef __CUDA_ARCH__
-#pragma unroll 2
-#endif
-  for (; i < count; ++i) {
-    const uint32_t offset = i * kBlockBytes;
-    Vector vector = LoadWhole(at + offset, before + offset, behind - offset);
-    AddWhole<kFormat>(vector, first_factor + i, keys, context, whole);
-  }
-  if (whole.suspicion != 0) {
+  const WholeSums whole =
+      AddressOf(at) % kVectorBytes == 0
+          ? SumsOfAligned<kFormat>(at, first_factor, count, context)
+          : SumsOfUnaligned<kFormat>(at, before, behind, first_factor, count, context);
+  if (IsSuspect<kFormat>(whole.suspicion)) {
     Counts counts = CountWholeBlocks(stretch, at, count, kFormat);
     sums.nan_count += counts.nan_count;
     sums.inf_count += counts.inf_count;
   }
-  Vector ones = Ones(0, kVectorBytes);
-  for (uint32_t lane = 0; lane < 2; ++lane) {
-    sums.lane[lane] += whole.lane[lane];
-    sums.coverage[lane] += Product(ones, keys.key[lane]) * whole.factor[lane];
+  for (uint32_t lane = 0; lane < 2; ++lane) sums.lane[lane] += whole.lane[lane];
+  if (uint32_t own = context.Thread(); own < count) {
+    AddCoverage(context.Factor(0, first_factor + own), context.Factor(1, first_factor + own), sums);
   }
 }
 
@@ -201,24 +247,25 @@ DIGEST_THREAD void AddWholeBlocks(const Stretch& stretch, const uint8_t* at, uin
 /// before the end of the first and ends behind the beginning of the last.
 template <sp_float_format kFormat, typename Context>
 DIGEST_THREAD void AddBlocks(const Stretch& stretch, uint64_t block, uint32_t count,
-                             const VectorKeys& keys, Context& context, ThreadSums& sums) {
-  context.ShareFactors(block, count);
+                             Context& context, ThreadSums& sums) {
+  context.ShareFactors(count, [block](uint32_t i) { return block + i; });
   const uint32_t offset = context.Thread() * kVectorBytes;
   const bool has_head = block * kBlockBytes < stretch.start;
   const bool has_tail = (block + count) * kBlockBytes > stretch.end && (count > 1 || !has_head);
   if (has_head) {
-    AddSums(SumsOfVector(stretch, block * kBlockBytes + offset, keys, context.Factor(0, 0),
-                         context.Factor(1, 0), kFormat),
+    AddSums(SumsOfVector(stretch, block * kBlockBytes + offset, KeysOf(context, offset / 4),
+                         context.Factor(0, 0), context.Factor(1, 0), kFormat),
             sums);
   }
   const uint32_t first = has_head, whole = count - has_head - has_tail;
   if (whole > 0) {
     const uint8_t* at = stretch.data + ((block + first) * kBlockBytes + offset - stretch.start);
-    AddWholeBlocks<kFormat>(stretch, at, first, whole, keys, context, sums);
+    AddWholeBlocks<kFormat>(stretch, at, first, whole, context, sums);
   }
   if (has_tail) {
-    AddSums(SumsOfVector(stretch, (block + count - 1) * kBlockBytes + offset, keys,
-                         context.Factor(0, count - 1), context.Factor(1, count - 1), kFormat),
+    AddSums(SumsOfVector(stretch, (block + count - 1) * kBlockBytes + offset,
+                         KeysOf(context, offset / 4), context.Factor(0, count - 1),
+                         context.Factor(1, count - 1), kFormat),
             sums);
   }
 }
@@ -244,12 +291,107 @@ DIGEST_THREAD void AddToGrid(const LaunchHead& head, uint64_t block, bool has_an
   context.AddToBlock(has_any && index < head.block_count ? index : kNoBlock, lanes);
 }
 
-/// Units [unit, unit + count) of a long segment.
+// ---- Long stretches of few blocks, such as rows of a shard
+// ---------------------------------------
+
+/// Goes from unit to unit of a long segment.
+struct Walk {
+  uint64_t index, part;  // the stretch, and which of its blocks
+  Stretch stretch;
+
+  DIGEST_THREAD uint64_t Block() const { return stretch.start / kBlockBytes + part; }
+  DIGEST_THREAD bool IsWhole() const {
+    return Block() * kBlockBytes >= stretch.start && (Block() + 1) * kBlockBytes <= stretch.end;
+  }
+  DIGEST_THREAD void Next(const Segment& segment, uint64_t per_stretch) {
+    if (++part == per_stretch) {
+      part = 0;
+      stretch = StretchOf(segment, ++index);
+    }
+  }
+};
+
+DIGEST_THREAD Walk WalkFrom(const Segment& segment, uint64_t per_stretch, uint64_t unit) {
+  uint64_t index = unit / per_stretch;
+  return {index, unit % per_stretch, StretchOf(segment, index)};
+}
+
+/// The next unit's vector of this thread, if its block lies wholly in its stretch and all of it is
+/// finite; else adds what it has of it, and \returns zeros.
 template <sp_float_format kFormat, typename Context>
-DIGEST_THREAD void AddLongUnits(const LaunchHead& head, const Segment& segment, uint64_t unit,
-                                uint64_t count, Context& context, ThreadSums& sums) {
+DIGEST_THREAD Vector NextVector(const Walk& walk, uint32_t factor, const VectorKeys& keys,
+                                const Context& context, ThreadSums& sums) {
+  const uint64_t position = walk.Block() * kBlockBytes + context.Thread() * kVectorBytes;
+  if (walk.IsWhole()) {
+    const uint64_t before = position - walk.stretch.start;
+    const uint8_t* at = walk.stretch.data + before;
+    if (AddressOf(at) % kVectorBytes == 0) return LoadAligned(at);
+    return LoadWhole(at, before, walk.stretch.end - position - kVectorBytes);
+  }
+  if (position < walk.stretch.end && position + kVectorBytes > walk.stretch.start) {
+    AddSums(SumsOfVector(walk.stretch, position, keys, context.Factor(0, factor),
+                         context.Factor(1, factor), kFormat),
+            sums);
+  }
+  return {};
+}
+
+/// Units [unit, unit + count), at most kSharedFactors, of whichever stretches.
+template <sp_float_format kFormat, typename Context>
+DIGEST_APART void AddRows(const Segment& segment, uint64_t unit, uint32_t count, Context& context,
+                          ThreadSums& sums) {
   const VectorKeys keys = KeysOf(context, context.Thread() * kVectorWords);
   const uint64_t per_stretch = BlocksOfStretch(segment);
+  context.ShareFactors(
+      count, [&](uint32_t i) { return WalkFrom(segment, per_stretch, unit + i).Block(); });
+  WholeSums whole;
+  Walk walk = WalkFrom(segment, per_stretch, unit);
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
+  for (uint32_t i = 0; i < count; i += kAtOnce) {
+    Vector vectors[kAtOnce] = {};
+    for (uint32_t k = 0; k < kAtOnce && i + k < count; ++k) {
+      vectors[k] = NextVector<kFormat>(walk, i + k, keys, context, sums);
+      walk.Next(segment, per_stretch);
+    }
+    uint32_t suspicion = 0;
+    for (uint32_t k = 0; k < kAtOnce; ++k) {
+      const uint32_t factor = i + k < count ? i + k : i;
+      for (uint32_t lane = 0; lane < 2; ++lane) {
+        whole.lane[lane] += Product(vectors[k], keys.key[lane]) * context.Factor(lane, factor);
+      }
+      if constexpr (kFormat != SP_NO_FLOAT) Suspect<kFormat>(vectors[k], suspicion);
+    }
+    if (!IsSuspect<kFormat>(suspicion)) continue;
+    for (uint32_t k = 0; k < kAtOnce; ++k) {
+      Counts counts = CountVector(vectors[k], 0, kVectorBytes, kFormat);
+      sums.nan_count += counts.nan_count;
+      sums.inf_count += counts.inf_count;
+    }
+  }
+  for (uint32_t lane = 0; lane < 2; ++lane) sums.lane[lane] += whole.lane[lane];
+  if (uint32_t own = context.Thread(); own < count) {
+    if (WalkFrom(segment, per_stretch, unit + own).IsWhole()) {
+      AddCoverage(context.Factor(0, own), context.Factor(1, own), sums);
+    }
+  }
+}
+
+/// Stretches of fewer blocks share their factors with others.
+inline constexpr uint64_t kManyBlocks = 64;
+
+/// Units [unit, unit + count) of a long segment.
+template <sp_float_format kFormat, typename Context>
+DIGEST_APART void AddLongUnits(const LaunchHead& head, const Segment& segment, uint64_t unit,
+                               uint64_t count, Context& context, ThreadSums& sums) {
+  const uint64_t per_stretch = BlocksOfStretch(segment);
+  while (count > 0 && segment.count > 1 && per_stretch < kManyBlocks && head.block_count == 0) {
+    const uint64_t step = Least(count, kSharedFactors);
+    AddRows<kFormat>(segment, unit, static_cast<uint32_t>(step), context, sums);
+    unit += step;
+    count -= step;
+  }
   while (count > 0) {
     const uint64_t part = unit % per_stretch;
     const Stretch stretch = StretchOf(segment, unit / per_stretch);
@@ -265,7 +407,7 @@ DIGEST_THREAD void AddLongUnits(const LaunchHead& head, const Segment& segment, 
         blocks = Least(blocks, per_grid_block - block % per_grid_block);
       }
       const uint64_t before[2] = {sums.lane[0], sums.lane[1]};
-      AddBlocks<kFormat>(stretch, block, static_cast<uint32_t>(blocks), keys, context, sums);
+      AddBlocks<kFormat>(stretch, block, static_cast<uint32_t>(blocks), context, sums);
       AddToGrid(head, block, true, before, sums, context);
       block += blocks;
     }
@@ -310,12 +452,9 @@ DIGEST_THREAD void AddShortUnit(const LaunchHead& head, const Segment& segment, 
 DIGEST_THREAD bool IsLong(const Segment& segment) { return segment.length >= kLongStretchBytes; }
 
 template <typename Context>
-DIGEST_THREAD void AddUnits(const LaunchHead& head, const Segment& segment, uint64_t unit,
-                            uint64_t count, Context& context, ThreadSums& sums) {
-  if (!IsLong(segment)) {
-    for (uint64_t i = 0; i < count; ++i) AddShortUnit(head, segment, unit + i, context, sums);
-    return;
-  }
+DIGEST_THREAD void AddLongUnitsOfFormat(const LaunchHead& head, const Segment& segment,
+                                        uint64_t unit, uint64_t count, Context& context,
+                                        ThreadSums& sums) {
   switch (segment.format) {
     case SP_F16:
       return AddLongUnits<SP_F16>(head, segment, unit, count, context, sums);
@@ -332,6 +471,18 @@ DIGEST_THREAD void AddUnits(const LaunchHead& head, const Segment& segment, uint
     default:
       return AddLongUnits<SP_NO_FLOAT>(head, segment, unit, count, context, sums);
   }
+}
+
+template <typename Context>
+DIGEST_THREAD void AddUnits(const LaunchHead& head, const Segment& segment, uint64_t unit,
+                            uint64_t count, Context& context, ThreadSums& sums) {
+  if (!IsLong(segment)) {
+    for (uint64_t i = 0; i < count; ++i) AddShortUnit(head, segment, unit + i, context, sums);
+    return;
+  }
+  ThreadSums more;  // what is handed on by reference lies in memory: `sums` stays in registers
+  AddLongUnitsOfFormat(head, segment, unit, count, context, more);
+  AddSums(more, sums);
 }
 
 /// The segment that has the unit: the last that begins at or before it.

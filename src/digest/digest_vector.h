@@ -8,9 +8,12 @@
 #define DIGEST_THREAD __host__ __device__ __forceinline__
 // What is seldom done stands apart, so that the inner loop keeps its numbers in registers.
 #define DIGEST_SELDOM __host__ __device__ __noinline__
+// The inner loops stand apart too: what lives around them would take the registers of their reads.
+#define DIGEST_APART __host__ __device__ __noinline__
 #else
 #define DIGEST_THREAD inline
 #define DIGEST_SELDOM inline
+#define DIGEST_APART inline
 #endif
 
 namespace shardproof::digest_internal {
@@ -111,13 +114,33 @@ DIGEST_THREAD Vector Ones(uint32_t low, uint32_t high) {
 // ---- NaN and Inf
 // ---------------------------------------------------------------------------------
 
+/// The places of signs, and the lowest bit of infinity, in each element of a word; of a double's
+/// two words only the upper has them.
 template <sp_float_format kFormat>
-DIGEST_THREAD uint32_t SuspicionOf(const Vector& vector) {
-  uint32_t suspicion = 0;
-  for (uint32_t i = 0; i < kVectorWords; ++i) {
-    suspicion |= Suspicion<kFormat>(vector.word[i], 0u - (i & 1));
+struct InWord {
+  using Bits = typename Element<kFormat>::Bits;
+  static constexpr uint32_t kBits = sizeof(Bits) < 4 ? 8 * sizeof(Bits) : 32;
+  static constexpr uint32_t kRepeat = kBits == 8 ? 0x01010101 : kBits == 16 ? 0x00010001 : 1;
+  static constexpr uint32_t kInf =
+      static_cast<uint32_t>(Element<kFormat>::kInfTwice / 2 >> (sizeof(Bits) == 8 ? 32 : 0));
+  static constexpr uint32_t kLowestBit = (kInf & (~kInf + 1)) * kRepeat;
+  static constexpr uint32_t kSign = (uint32_t{1} << (kBits - 1)) * kRepeat;
+};
+
+/// Collects in the places of signs whether an element may be NaN or Inf, for which all bits of
+/// infinity are set: adding the lowest of them then carries into the sign, and changes it. A carry
+/// out of an element beside it is at most one more, which hides nothing.
+template <sp_float_format kFormat>
+DIGEST_THREAD void Suspect(const Vector& vector, uint32_t& suspicion) {
+  constexpr bool kIsDouble = sizeof(typename Element<kFormat>::Bits) == 8;
+  for (uint32_t i = kIsDouble; i < kVectorWords; i += kIsDouble ? 2 : 1) {
+    suspicion |= (vector.word[i] + InWord<kFormat>::kLowestBit) ^ vector.word[i];
   }
-  return suspicion;
+}
+
+template <sp_float_format kFormat>
+DIGEST_THREAD bool IsSuspect(uint32_t suspicion) {
+  return (suspicion & InWord<kFormat>::kSign) != 0;
 }
 
 struct Counts {

@@ -31,9 +31,15 @@ struct Shared {
   uint64_t sums[kWarps][kRowSums];
 };
 
+/// Not passed on: through a pointer the compiler would not know that it is shared memory.
+__device__ __forceinline__ Shared& TheShared() {
+  __shared__ Shared shared;
+  return shared;
+}
+
 class DeviceContext {
  public:
-  __device__ DeviceContext(const LaunchHead& head, Shared& shared) : head_(head), shared_(shared) {}
+  __device__ explicit DeviceContext(const LaunchHead& head) : head_(head) {}
 
   __device__ uint32_t Thread() const { return threadIdx.x; }
   __device__ uint64_t BlockOfThreads() const { return blockIdx.x; }
@@ -42,15 +48,17 @@ class DeviceContext {
     return static_cast<const uint32_t*>(__builtin_assume_aligned(&kDeviceKeys.key[lane][word], 16));
   }
   __device__ uint64_t Factor(uint32_t lane, uint32_t i) const {
-    return lane == 0 ? shared_.factors[i].x : shared_.factors[i].y;
+    const Shared& shared = TheShared();
+    return lane == 0 ? shared.factors[i].x : shared.factors[i].y;
   }
 
-  __device__ void ShareFactors(uint64_t block, uint32_t count) {
+  template <typename BlockOf>
+  __device__ __forceinline__ void ShareFactors(uint32_t count, const BlockOf& block_of) {
     __syncthreads();  // nobody still reads the last ones
     if (threadIdx.x < count) {
-      uint64_t number = block + threadIdx.x;
-      shared_.factors[threadIdx.x] = {digest_internal::Factor(0, number),
-                                      digest_internal::Factor(1, number)};
+      uint64_t number = block_of(threadIdx.x);
+      TheShared().factors[threadIdx.x] = {digest_internal::Factor(0, number),
+                                          digest_internal::Factor(1, number)};
     }
     __syncthreads();
   }
@@ -77,12 +85,12 @@ class DeviceContext {
 #pragma unroll
     for (uint32_t i = 0; i < kRowSums; ++i) {
       uint64_t sum = SumOfWarp(values[i]);
-      if (threadIdx.x % kWarp == 0) shared_.sums[threadIdx.x / kWarp][i] = sum;
+      if (threadIdx.x % kWarp == 0) TheShared().sums[threadIdx.x / kWarp][i] = sum;
     }
     __syncthreads();
     if (threadIdx.x < kRowSums) {
       uint64_t sum = 0;
-      for (uint32_t warp = 0; warp < kWarps; ++warp) sum += shared_.sums[warp][threadIdx.x];
+      for (uint32_t warp = 0; warp < kWarps; ++warp) sum += TheShared().sums[warp][threadIdx.x];
       const uint64_t at = uint64_t{row} * head_.row_words;
       if (threadIdx.x < 4) {
         Add(&head_.sums[at + threadIdx.x], sum);
@@ -94,7 +102,6 @@ class DeviceContext {
 
  private:
   const LaunchHead& head_;
-  Shared& shared_;
 };
 
 template <uint32_t kSegments>
@@ -104,8 +111,7 @@ struct Segments {
 
 template <uint32_t kSegments>
 __device__ __forceinline__ void Run(const LaunchHead& head, const Segments<kSegments>& segments) {
-  __shared__ Shared shared;
-  DeviceContext context(head, shared);
+  DeviceContext context(head);
   RunThread(head, segments.segment, context);
 }
 
