@@ -6,7 +6,7 @@
 #include <cmath>
 #include <string>
 
-#include "verify/compare/tensor_reader.h"
+#include "verify/maps/tensor_reader.h"
 #include "verify/oracle/dtype.h"
 #include "verify/oracle/json.h"
 
@@ -21,11 +21,11 @@ constexpr uint64_t kStateBytesMax = 64u << 10;
 constexpr uint64_t kElementsMax = uint64_t{1} << 60;
 constexpr size_t kZerosLookedAtMax = 64;  // of a tensor: their codes are read for each
 
-compare::Reader Open(const StoredCheckpoint& checkpoint, const formats::StoredTensor& tensor) {
+maps::Reader Open(const StoredCheckpoint& checkpoint, const formats::StoredTensor& tensor) {
   const auto open = [&checkpoint](uint32_t index) {
     return oracle::InputFile::Open(checkpoint.files[index].path);
   };
-  return compare::ReadStored(open, tensor, compare::kWindowBytesMax);
+  return maps::ReadStored(open, tensor, maps::kWindowBytesMax);
 }
 
 /// The value of a scale; no value where the dtype has none.
@@ -82,7 +82,7 @@ class Codes {
   }
 
   const ScaledCodes& unit_;
-  compare::Reader reader_;
+  maps::Reader reader_;
   std::vector<char> buffer_;
 };
 
@@ -91,7 +91,7 @@ class Codes {
 std::optional<CodeBlocks> ReadBlocks(const StoredCheckpoint& checkpoint,
                                      const formats::StoredTensor& state) {
   if (state.Bytes() > kStateBytesMax) return {};
-  const compare::Reader reader = Open(checkpoint, state);
+  const maps::Reader reader = Open(checkpoint, state);
   std::string text(state.Bytes(), '\0');
   if (!reader->Read(0, reader->elements(), text.data()).ok()) return {};
   simdjson::dom::parser parser;
@@ -112,7 +112,7 @@ std::optional<CodeBlocks> ReadBlocks(const StoredCheckpoint& checkpoint,
 }
 
 std::string WrongScale(const StoredCheckpoint& checkpoint, const ScaledCodes& unit) {
-  const compare::Reader reader = Open(checkpoint, unit.scale);
+  const maps::Reader reader = Open(checkpoint, unit.scale);
   std::vector<char> buffer(kPieceElements * reader->width());
   std::optional<Codes> codes;
   size_t zeros = 0;
