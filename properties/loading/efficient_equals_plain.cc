@@ -10,8 +10,8 @@ namespace {
 
 /// Whether every load draws its value anew: the checkpoint lacks it, and no formula gives it.
 bool IsDrawn(const OracleRecord& oracle, const std::string& name) {
-  return oracle.declared.contains(name) && IsPersistent(oracle, name) &&
-         ExpectedOf(oracle, name).tensor == nullptr;
+  return oracle.declared.contains(name) && !oracle.derived.contains(name) &&
+         IsPersistent(oracle, name) && ExpectedOf(oracle, name).tensor == nullptr;
 }
 
 void CheckTensor(const Evidence& evidence, const PhaseEvidence& plain, const PhaseEvidence& values,
