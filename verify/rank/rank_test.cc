@@ -69,8 +69,11 @@ TEST(PlanPhases, NothingIsRunThatWasNotAskedForNorTwice) {
   test_case.subject = "other.py";
   test_case.strategy = "rank0-broadcast";
   const std::map<std::string, std::string> cannot = {{"plain", "it has one way of loading"}};
-  EXPECT_THAT(Names(PlanPhases(test_case, cannot)), ElementsAre("values", "memory"));
+  // Whether only rank 0 reads, the subject says (READS): a run leaves the phase out if it does not.
+  EXPECT_THAT(Names(PlanPhases(test_case, cannot)), ElementsAre("values", "one_reads", "memory"));
   test_case.strategy = "plain";
+  EXPECT_THAT(Names(PlanPhases(test_case)), ElementsAre("values", "one_reads", "memory"));
+  test_case.mesh = {{"dp_shard", 1}};  // nobody else is there to read
   EXPECT_THAT(Names(PlanPhases(test_case)), ElementsAre("values", "memory"));
 }
 

@@ -4,9 +4,10 @@
 A file under fixtures/subjects/ has a mistake in it, or is no sound adapter, and declares in EXPECT
 which property, alone, must say so: `property`, and of its findings `kind`, `stage`, `tensor`,
 `ranks` and, in part, `group`; `first`, if it must be told first; `verdict` ("fail" unless given);
-`says`, words of a finding or of the reason; `deadline` in seconds; `checkpoint`, of those that make_checkpoints.py makes; `case`, one of
-fixtures/cases in its place; `arguments`, more of the command line; `mistake`, the kind of mistake
-that it is, of those that `list bugs --markdown` prints.
+`says`, words of a finding or of the reason; `deadline` in seconds; `checkpoint`, of those that
+make_checkpoints.py makes; `case`, one of fixtures/cases in its place; `arguments`, more of the
+command line; `mistake`, the kind of mistake that it is, of those that `list bugs --markdown`
+prints.
 """
 
 import ast
