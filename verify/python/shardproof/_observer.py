@@ -13,6 +13,7 @@ from ._seen import Identities
 from ._steps import Steps
 
 _SAID = {"group", "groups", "mesh", "layout", "finite"}
+_AFTER_STEPS = {"stepped", "saved", "resumed"}
 _INLINE_BYTES_MAX = 4096
 _BLOCKS_MAX = 1024
 _BLOCK_BYTES = 4096
@@ -248,7 +249,9 @@ class Observer:
         return [] if is_of_job else axes
 
     def _groups_record(self, held) -> int:
-        stated = None if held.drifts or held.accumulates else held.groups
+        # Before steps are taken, nothing but loading has written it.
+        accumulates = held.accumulates and self.stage in _AFTER_STEPS
+        stated = None if held.drifts or accumulates else held.groups
         groups = stated or alone(self._place.rank)
         record = {"whole": groups.whole, "alike": groups.alike, "members": groups.members}
         if stated is None:

@@ -171,6 +171,18 @@ def test_statistics_of_own_batches_are_held_against_no_other_rank_once_there_are
     assert [records("groups")[at].get("stated", True) for at in of_mean] == [True, False]
 
 
+def test_a_buffer_that_steps_rewrite_may_be_each_ranks_own_and_one_that_was_loaded_is_not(watch):
+    observe, records = watch
+    model = nn.Module()
+    model.register_buffer("scale", torch.ones(2))
+    for _ in range(3):
+        model.scale.copy_(torch.ones(2))
+    observe("ready", model=model)
+    observe("stepped", model=model, step=1)
+    stated = [records("groups")[each["groups"]].get("stated", True) for each in records("tensor")]
+    assert stated == [True, False]
+
+
 def test_an_argument_that_is_not_known_is_refused(watch):
     with pytest.raises(TypeError, match="unknown argument 'grups'"):
         watch[0]("ready", model=nn.Linear(1, 1), grups={})
