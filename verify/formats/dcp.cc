@@ -102,10 +102,8 @@ class DcpReader {
     return static_cast<uint64_t>(member->integer);
   }
 
-  Result<Place> ReadPlace(const PickleValue& info) {
-    SP_ASSIGN(const PickleValue* path, Member(info, "relative_path", Kind::kText));
-    Place place;
-    SP_ASSIGN(place.file, FileIndex(path->text));
+  Result<Place> ReadPlace(const PickleValue& info, uint32_t file) const {
+    Place place{.file = file};
     SP_ASSIGN(place.offset, Number(info, "offset"));
     SP_ASSIGN(place.length, Number(info, "length"));
     return place;
@@ -131,8 +129,10 @@ class DcpReader {
         return WrongOf(name->text, "pieces as they are",
                        "transformed ones: " + Describe(*transforms));
       }
+      SP_ASSIGN(const PickleValue* path, Member(info, "relative_path", Kind::kText));
+      SP_ASSIGN(const uint32_t file, FileIndex(path->text));
       of_ = ": " + Quote(name->text);
-      const auto place = ReadPlace(info);
+      const auto place = ReadPlace(info, file);
       of_.clear();
       if (!place.ok()) {
         misplaced_.insert(name->text);
@@ -144,14 +144,34 @@ class DcpReader {
     return CheckApart();
   }
 
-  /// Pieces that share bytes: of two names that have one place one has another's values. Many would
-  /// let a small directory stand for any amount.
+  using PlacedName = std::pair<Place, std::string_view>;
+
+  /// The largest stretch of a file that is no piece's. \param sorted  all pieces.
+  uint64_t LargestGap(const std::vector<PlacedName>& sorted) const {
+    std::vector<uint64_t> covered(checkpoint_.files.size(), 0);
+    uint64_t largest = 0;
+    for (const auto& [place, name] : sorted) {
+      uint64_t& end = covered[place.file];
+      if (place.offset > end) largest = std::max(largest, place.offset - end);
+      end = std::max(end, place.offset + place.length);
+    }
+    for (size_t file = 0; file < covered.size(); ++file) {
+      const uint64_t bytes = checkpoint_.files[file].bytes;
+      if (bytes > covered[file]) largest = std::max(largest, bytes - covered[file]);
+    }
+    return largest;
+  }
+
+  /// Pieces that share bytes would let a small directory stand for any amount. Names of one tied
+  /// tensor may have one place, a few of them; where bytes are left that are of none, one of the
+  /// names has lost its own.
   Status CheckApart() const {
-    std::vector<std::pair<Place, std::string_view>> sorted;
+    std::vector<PlacedName> sorted;
     for (const auto& [key, place] : places_) sorted.emplace_back(place, key.first);
     std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
       return std::tie(a.first.file, a.first.offset) < std::tie(b.first.file, b.first.offset);
     });
+    const uint64_t gap = LargestGap(sorted);
     size_t alike = 1;
     for (size_t i = 1; i < sorted.size(); ++i) {
       const Place& before = sorted[i - 1].first;
@@ -160,11 +180,11 @@ class DcpReader {
                            before.length == place.length;
       alike = is_same ? alike + 1 : 1;
       if (is_same && alike <= kNamesMax) {
-        SP_TRY(oracle::Note(
-            WrongOf(sorted[i].second, "a place of its own",
-                    fmt::format("that of {}: byte {} of {}", Quote(sorted[i - 1].second),
-                                place.offset, Quote(checkpoint_.files[place.file].name))),
-            damage_));
+        if (gap < place.length) continue;
+        const std::string found = fmt::format(
+            "that of {}, byte {} of {}, while bytes are left that are of none",
+            Quote(sorted[i - 1].second), place.offset, Quote(checkpoint_.files[place.file].name));
+        SP_TRY(oracle::Note(WrongOf(sorted[i].second, "a place of its own", found), damage_));
         continue;
       }
       if (before.file != place.file || place.offset - before.offset >= before.length) continue;

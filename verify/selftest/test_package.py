@@ -42,7 +42,12 @@ class Package(CommandTest):
         sources = {path.name for path in SOURCE.glob("*.py") if not path.name.endswith("_test.py")}
         expected = sources | {"_built.py", "_digest_op.so", "_site/sitecustomize.py"}
         subjects = (REPOSITORY / "verify" / "subjects").glob("*.py")
-        expected |= {f"subjects/{path.name}" for path in subjects}
+        helpers = (SOURCE / "subjects").glob("*.py")
+        expected |= {
+            f"subjects/{path.name}"
+            for path in (*subjects, *helpers)
+            if not path.name.endswith("_test.py")
+        }
         report = REPOSITORY / "verify" / "report"
         expected |= {f"_report/{path.name}" for path in report.glob("*.j2")} | {"_report/bundle.py"}
         expected |= {f"_report/{path.name}" for path in report.glob("report_*.py")}

@@ -91,7 +91,8 @@ class WhatWasTried(unittest.TestCase):
             script, _, function = job.strip("`").partition(".")
             told.setdefault(script, {})[function] = [None, *mistakes.split(", ")]
             for name in tests:
-                self.assert_is_test(name.strip("`"))
+                if name != "not tried":
+                    self.assert_is_test(name.strip("`"))
         scripts = {path.stem: jobs_of(path) for path in HERE.glob("*_jobs.py")}
         # Those without a sound one are about what check refuses.
         tried = {

@@ -5,7 +5,7 @@ from pathlib import Path
 from command import CommandTest
 
 EXPECTED = {
-    "one_place": (1, "'b': expected a place of its own, found that of 'a': byte 0 of"),
+    "one_place": (1, "'b': expected a place of its own, found that of 'a', byte 0 of"),
     "offset -5": (1, "'b': expected offset of at least 0, found -5"),
     "offset 1.5": (1, "'b': expected a field offset"),
     "offset x": (1, "'b': expected a field offset"),
