@@ -182,12 +182,11 @@ def uneven_parts(mistake):
     }
 
 
+JOBS = {
+    divided: (None, "stale", "nan"), coded: (None, "counter", "code", "old"),
+    copies: (None, "copy"), statistics: (None, "one", "inf"), resharded: (None, "nan"),
+    summoned: (None, "nan"), uneven_parts: (None, "drift", "cut"),
+}  # fmt: skip
+
 if __name__ == "__main__":
-    ranked_jobs.run(
-        {
-            divided: (None, "stale", "nan"), coded: (None, "counter", "code", "old"),
-            copies: (None, "copy"), statistics: (None, "one", "inf"), resharded: (None, "nan"),
-            summoned: (None, "nan"), uneven_parts: (None, "drift", "cut"),
-        },
-        EVIDENCE,
-    )  # fmt: skip
+    ranked_jobs.run(JOBS, EVIDENCE)
