@@ -1,10 +1,9 @@
 """DeepSpeed's ZeRO-3 on its own accelerator of the host: Transformers loads into parameters that
 zero.Init has partitioned, and the engine trains, saves and resumes."""
 
-import os
-
 import torch
 from shardproof.subjects import job, source
+from shardproof.subjects.launch import as_launched
 
 CANNOT = {
     "plain": "it has one way of loading",
@@ -18,10 +17,7 @@ RUNS = ("on_2 nightly: 2 qwen3-small --resume-world=2",)
 
 
 def run(case, observe):
-    os.environ.update(
-        DS_ACCELERATOR="cpu", DS_BUILD_OPS="0", LOCAL_RANK=str(case.rank), RANK=str(case.rank),
-        WORLD_SIZE=str(case.world_size),
-    )  # fmt: skip
+    as_launched(case, DS_ACCELERATOR="cpu", DS_BUILD_OPS="0")
     import deepspeed
     from transformers.integrations import HfDeepSpeedConfig
 

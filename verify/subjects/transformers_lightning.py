@@ -5,6 +5,7 @@ import os
 
 import torch
 from shardproof.subjects import job
+from shardproof.subjects.launch import as_launched
 from torch.distributed.fsdp import fully_shard
 
 CANNOT = {
@@ -27,11 +28,9 @@ def shard(model, mesh):
 
 
 def run(case, observe):
-    world = str(case.world_size)
-    os.environ.update(
-        RANK=str(case.rank), LOCAL_RANK=str(case.rank), GROUP_RANK="0", WORLD_SIZE=world,
-        LOCAL_WORLD_SIZE=world, TORCHELASTIC_RUN_ID="none", MASTER_ADDR="localhost",
-        MASTER_PORT="29500",
+    as_launched(
+        case, GROUP_RANK="0", LOCAL_WORLD_SIZE=str(case.world_size), TORCHELASTIC_RUN_ID="none",
+        MASTER_ADDR="localhost", MASTER_PORT="29500",
     )  # fmt: skip
     from lightning.fabric import Fabric
     from lightning.fabric.strategies import ModelParallelStrategy

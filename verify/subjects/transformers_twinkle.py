@@ -1,11 +1,10 @@
 """Twinkle's native FSDP strategy: rank 0 loads, the others build the model empty, as Twinkle's
 TransformersModel does with memory_efficient_init, and wrap_model brings the values to all."""
 
-import os
-
 import torch
 from accelerate import init_empty_weights
 from shardproof.subjects import job, source
+from shardproof.subjects.launch import as_launched
 from shardproof.subjects.offered import offered
 
 CANNOT = {
@@ -20,9 +19,7 @@ RUNS = ("on_2 nightly: 2 qwen3-small",)
 
 
 def run(case, observe):
-    os.environ.update(
-        RANK=str(case.rank), LOCAL_RANK=str(case.rank), WORLD_SIZE=str(case.world_size)
-    )
+    as_launched(case)
     from twinkle import DeviceMesh
     from twinkle.model.transformers.strategy import NativeFSDPStrategy
 

@@ -5,11 +5,11 @@ given, and says nothing. Here it is told that the job is one of FSDP, as `accele
 would tell it, and what it has prepared is looked at.
 """
 
-import os
-
 import torch
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
+
+from .launch import as_launched
 
 
 class AccelerateFsdp2:
@@ -24,9 +24,9 @@ class AccelerateFsdp2:
     def __init__(self, case, **options):
         if list(case.mesh) != ["dp_shard"]:
             raise NotImplementedError(f"Accelerate's FSDP2 takes all ranks, not {case.mesh}")
-        os.environ.update(
-            RANK=str(case.rank), LOCAL_RANK=str(case.rank), WORLD_SIZE=str(case.world_size),
-            LOCAL_WORLD_SIZE=str(case.world_size), ACCELERATE_USE_FSDP="true", OMP_NUM_THREADS="1",
+        as_launched(
+            case, LOCAL_WORLD_SIZE=str(case.world_size), ACCELERATE_USE_FSDP="true",
+            OMP_NUM_THREADS="1",
         )  # fmt: skip
         from accelerate import Accelerator, FullyShardedDataParallelPlugin
         from accelerate.state import AcceleratorState, PartialState

@@ -1,11 +1,13 @@
 """A job does what its case asks for, in order; options are kept that a release has."""
 
+import os
 import types
 
 import pytest
 import torch
 
 from shardproof.subjects import cuda_stand_in, job
+from shardproof.subjects.launch import as_launched
 from shardproof.subjects.offered import offered
 
 
@@ -71,6 +73,14 @@ def test_options_that_a_release_has():
 
     assert offered(of_old, efficient=True) == {}
     assert offered(of_new, efficient=True) == {"efficient": True}
+
+
+def test_a_rank_finds_what_a_launcher_sets(monkeypatch):
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    as_launched(types.SimpleNamespace(rank=1, world_size=3), GROUP_RANK="0")
+    found = [os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK")]
+    assert found == ["1", "1", "3", "0"]
 
 
 def test_nothing_stands_in_for_a_gpu_that_is_there(monkeypatch):
