@@ -1,9 +1,9 @@
 // loading.ties_kept: tied tensors stay tied, nothing else shares memory, and a tie is saved once.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "verify/verdict/expectation.h"
 #include "verify/verdict/scope.h"
@@ -18,8 +18,6 @@ bool SharesStorage(const TensorDescriptor& a, const TensorDescriptor& b) {
   return a.OwnedElements() == 0 && b.OwnedElements() == 0 && a.identity >= 0 &&
          a.identity == b.identity;
 }
-
-using Ties = std::vector<std::vector<std::string>>;
 
 void CheckTied(const Ties& ties, const RankEvidence& rank, const std::string& stage,
                FindingsByRank& findings, Judgement& judgement) {
@@ -54,12 +52,10 @@ void CheckOthers(const Ties& ties, const RankEvidence& rank, const std::string& 
     }
   }
   for (const auto& [number, names] : aliases) {
-    const auto tied = std::find_if(ties.begin(), ties.end(), [&](const auto& group) {
-      return std::count(group.begin(), group.end(), names[0]) > 0;
-    });
+    const std::vector<std::string> tied = TieGroup(ties, names[0]);
+    const std::set<std::string> allowed(tied.begin(), tied.end());
     for (const std::string& name : names) {
-      if (name == names[0]) continue;
-      if (tied != ties.end() && std::count(tied->begin(), tied->end(), name) > 0) continue;
+      if (allowed.contains(name)) continue;
       findings.Add(name, "aliased",
                    fmt::format("it shares memory with {}, and the two are not tied", names[0]),
                    {rank.rank}, {.other = names[0]});

@@ -17,11 +17,15 @@ const FileTensor* FindIn(const std::map<std::string, FileTensor>& tensors,
 
 }  // namespace
 
-std::vector<std::string> TieGroup(const OracleRecord& oracle, const std::string& name) {
-  for (const std::vector<std::string>& group : oracle.ties) {
+std::vector<std::string> TieGroup(const Ties& ties, const std::string& name) {
+  for (const std::vector<std::string>& group : ties) {
     if (std::find(group.begin(), group.end(), name) != group.end()) return group;
   }
   return {name};
+}
+
+std::vector<std::string> TieGroup(const OracleRecord& oracle, const std::string& name) {
+  return TieGroup(oracle.ties, name);
 }
 
 std::map<Phase, const CheckpointRecord*> SavedModels(const OracleRecord& oracle) {
@@ -54,8 +58,8 @@ Expectation ExpectedOf(const OracleRecord& oracle, const std::string& name) {
   return {};
 }
 
-std::vector<std::vector<std::string>> TiesOfJob(const PhaseEvidence& phase) {
-  std::vector<std::vector<std::string>> ties;
+Ties TiesOfJob(const PhaseEvidence& phase) {
+  Ties ties;
   std::set<std::string> seen;
   for (const RankEvidence& rank : phase.ranks) {
     const auto stage = std::find_if(rank.stages.begin(), rank.stages.end(),

@@ -21,7 +21,10 @@ struct Expectation {
 /// non-persistent ones never take the source's.
 Expectation ExpectedOf(const OracleRecord& oracle, const std::string& name);
 
+using Ties = std::vector<std::vector<std::string>>;  ///< groups of names that share memory
+
 /// The names of the tie group that `name` is in; `name` alone if it is in none.
+std::vector<std::string> TieGroup(const Ties& ties, const std::string& name);
 std::vector<std::string> TieGroup(const OracleRecord& oracle, const std::string& name);
 
 /// The checkpoints of models alone, by the phase that saved them. (What a training job saves has
@@ -33,6 +36,6 @@ bool IsPersistent(const OracleRecord& oracle, const std::string& name);
 
 /// The ties that a job shows itself, where no checkpoint says which there are: names that share
 /// memory at the first stage of the model, on the first rank that has one of them.
-std::vector<std::vector<std::string>> TiesOfJob(const PhaseEvidence& phase);
+Ties TiesOfJob(const PhaseEvidence& phase);
 
 }  // namespace shardproof
