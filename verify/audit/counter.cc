@@ -16,10 +16,11 @@ bool IsNumber(const std::string& text) {
 }
 
 std::string OfTrainerState(const std::string& directory) {
-  const auto text = oracle::ReadWholeFile(directory + "/trainer_state.json", kTrainerStateBytesMax);
   simdjson::dom::parser parser;
+  const auto state =
+      oracle::FindJson(parser, directory + "/trainer_state.json", kTrainerStateBytesMax);
   int64_t step = -1;
-  if (!text.ok() || parser.parse(text.value())["global_step"].get(step) || step < 0) return "";
+  if (!state || (*state)["global_step"].get(step) || step < 0) return "";
   return std::to_string(step);
 }
 

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <initializer_list>
-#include <optional>
 #include <regex>
 
-#include "verify/oracle/header.h"
 #include "verify/oracle/json.h"
 
 namespace shardproof {
@@ -140,7 +138,6 @@ QuantisationScheme SchemeByMethod(const JsonElement& config, const std::string& 
     scheme.strategy = "channel";
   } else if (method == "mxfp4") {
     scheme.dialect = Dialect::kMxfp4;
-    scheme.group = 32;
   } else if (method == "awq" || method == "gptq") {
     const bool is_awq = method == "awq";
     // AWQ's other layouts (GEMV) and GPTQ's second format have names of their own.
@@ -153,7 +150,7 @@ QuantisationScheme SchemeByMethod(const JsonElement& config, const std::string& 
         NumberAt(config, is_awq && config["group_size"].error() ? "q_group_size" : "group_size",
                  128),
         0);
-    scheme.symmetric = is_awq ? !FlagAt(config, "zero_point", true) : false;
+    scheme.symmetric = is_awq && !FlagAt(config, "zero_point", true);
   } else if (method == "bitsandbytes") {
     scheme.dialect =
         FlagAt(config, "load_in_8bit", false) ? Dialect::kBitsAndBytes8 : Dialect::kBitsAndBytes4;
@@ -240,32 +237,34 @@ bool Quantisation::MayKeep(std::string_view module) const {
 }
 
 Quantisation ReadQuantisation(const std::string& directory) {
+  using Fields = std::vector<std::string_view>;
   struct Place {
     const char* file;
-    std::vector<std::string_view> fields;
-    const char* method = "";  ///< where no field says which
+    std::vector<Fields> ways;  ///< from the root to what says so
+    const char* method = "";   ///< where no field says which
   };
   const std::initializer_list<Place> places = {
-      {"config.json", {"quantization_config"}},
-      {"config.json", {"compression_config"}},
-      {"config.json", {"text_config", "quantization_config"}},
-      {"hf_quant_config.json", {"quantization"}},
-      {"quantize_config.json", {}, "gptq"},
+      {"config.json",
+       {{"quantization_config"}, {"compression_config"}, {"text_config", "quantization_config"}}},
+      {"hf_quant_config.json", {{"quantization"}}},
+      {"quantize_config.json", {{}}, "gptq"},
   };
   for (const Place& place : places) {
-    const auto text = oracle::ReadWholeFile(directory + "/" + place.file, kConfigBytesMax);
     simdjson::dom::parser parser;
-    JsonElement element;
-    if (!text.ok() || parser.parse(text.value()).get(element)) continue;
-    bool found = element.is_object();
-    for (const std::string_view field : place.fields) {
-      found = found && !element[field].get(element) && element.is_object();
+    const auto root = oracle::FindJson(parser, directory + "/" + place.file, kConfigBytesMax);
+    if (!root) continue;
+    for (const Fields& way : place.ways) {
+      JsonElement element = *root;
+      bool found = element.is_object();
+      for (const std::string_view field : way) {
+        found = found && !element[field].get(element) && element.is_object();
+      }
+      if (!found) continue;
+      Quantisation out;
+      out.file = place.file;
+      ReadFields(element, place.method, out);
+      return out;
     }
-    if (!found) continue;
-    Quantisation out;
-    out.file = place.file;
-    ReadFields(element, place.method, out);
-    return out;
   }
   return {};
 }

@@ -255,10 +255,7 @@ class Reading {
   }
 
   Status ReadApart(const Piece& piece, const StoredTensor& tensor) {
-    const auto open = [this](uint32_t index) {
-      return InputFile::Open(checkpoint_.files[index].path);
-    };
-    const maps::Reader reader = maps::ReadStored(open, tensor, 0);
+    const maps::Reader reader = maps::ReadStored(checkpoint_, tensor, 0);
     const uint64_t step = kReadBytes / reader->width();
     for (uint64_t start = 0; start < piece.count; start += step) {
       const uint64_t count = std::min(step, piece.count - start);

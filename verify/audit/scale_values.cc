@@ -22,17 +22,14 @@ constexpr uint64_t kElementsMax = uint64_t{1} << 60;
 constexpr size_t kZerosLookedAtMax = 64;  // of a tensor: their codes are read for each
 
 maps::Reader Open(const StoredCheckpoint& checkpoint, const formats::StoredTensor& tensor) {
-  const auto open = [&checkpoint](uint32_t index) {
-    return oracle::InputFile::Open(checkpoint.files[index].path);
-  };
-  return maps::ReadStored(open, tensor, maps::kWindowBytesMax);
+  return maps::ReadStored(checkpoint, tensor, maps::kWindowBytesMax);
 }
 
 /// The value of a scale; no value where the dtype has none.
 std::optional<double> ValueOf(const oracle::DtypeInfo& dtype, bool is_exponent, const char* data) {
   const uint64_t bits = oracle::LoadBits(data, dtype.bytes);
   if (is_exponent || dtype.kind == NumberKind::kScale)
-    return bits == 255 ? std::nan("") : std::ldexp(1.0, static_cast<int>(bits) - 127);
+    return oracle::DecodeScale(static_cast<uint8_t>(bits));
   if (dtype.kind == NumberKind::kFloat) return oracle::DecodeFloat(dtype.format, bits);
   return {};
 }

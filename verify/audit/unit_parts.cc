@@ -90,10 +90,22 @@ std::string ModuleWithDot(const std::string& base) {
   return module.empty() ? "" : module + ".";
 }
 
-UnitPart Optional(std::string name) { return {.name = std::move(name), .is_required = false}; }
+UnitPart Optional(UnitPart part) {
+  part.is_required = false;
+  return part;
+}
 
 UnitPart Scale(std::string name, std::vector<Shape> shapes, std::string what) {
   return {std::move(name), std::move(shapes), std::move(what), true, true};
+}
+
+UnitPart ZeroPoints(const QuantisationScheme& scheme, const std::string& base) {
+  return {.name = base + "_zero_point", .what = "zero points", .is_required = !scheme.symmetric};
+}
+
+/// Elements of a row that share a scale of NVFP4.
+int64_t Nvfp4Group(const QuantisationScheme& scheme) {
+  return scheme.dialect == Dialect::kModelOptNvfp4 && scheme.group > 0 ? scheme.group : kNvfp4Group;
 }
 
 /// One number for the tensor; of stacked experts one for each.
@@ -144,7 +156,6 @@ UnitPart ByStrategy(const QuantisationScheme& scheme, const std::string& name, c
 std::vector<UnitPart> PartsOfFour(const QuantisationScheme& scheme, const std::string& base,
                                   const Shape& codes) {
   const int64_t rows = codes[codes.size() - 2];
-  const std::string module = ModuleWithDot(base);
   if (scheme.dialect == Dialect::kPackedMx) {
     if (scheme.bits < 1) return {};
     const int64_t columns = codes.back() * 8 / scheme.bits;
@@ -154,17 +165,15 @@ std::vector<UnitPart> PartsOfFour(const QuantisationScheme& scheme, const std::s
     return {scale};
   }
   const int64_t columns = 2 * codes.back();
-  const int64_t group =
-      scheme.dialect == Dialect::kModelOptNvfp4 && scheme.group > 0 ? scheme.group : kNvfp4Group;
+  const int64_t group = Nvfp4Group(scheme);
   std::vector<UnitPart> parts = {
       Scale(base + "_scale", {WithLast(codes, rows, CeilDiv(columns, group))},
             fmt::format("one scale for each {} elements of a row", group))};
   const bool is_modelopt = scheme.dialect == Dialect::kModelOptNvfp4;
   parts.push_back(Scale(base + (is_modelopt ? "_scale_2" : "_global_scale"), OfTensor(codes),
                         "one scale for the tensor"));
-  UnitPart input = Scale(module + (is_modelopt ? "input_scale" : "input_global_scale"), {}, "");
-  input.is_required = false;
-  parts.push_back(std::move(input));
+  const char* input = is_modelopt ? "input_scale" : "input_global_scale";
+  parts.push_back(Optional(Scale(ModuleWithDot(base) + input, {}, "")));
   return parts;
 }
 
@@ -183,10 +192,7 @@ std::vector<UnitPart> PartsOfWords(const QuantisationScheme& scheme, const std::
       Scale(base + "scales", {{groups, n}}, "a row of scales " + of_group),
       {base + "qzeros", {{groups, CeilDiv(n * bits, 32)}}, "packed zero points " + of_group}};
   parts[1].is_required = !scheme.symmetric;
-  if (!is_awq) {
-    parts.push_back({base + "g_idx", {{k}}, "the group of each row"});
-    parts.back().is_required = false;
-  }
+  if (!is_awq) parts.push_back(Optional({base + "g_idx", {{k}}, "the group of each row"}));
   return parts;
 }
 
@@ -202,10 +208,8 @@ std::vector<UnitPart> PartsOfPackedWords(const QuantisationScheme& scheme, const
     scale.shapes.push_back(WithLast(codes, rows, CeilDiv(fewest, scheme.group)));
   }
   std::vector<UnitPart> parts = {scale, {base + "_shape", {{2}, {3}}, "the shape of the weight"}};
-  parts.push_back(Optional(base + "_zero_point"));
-  parts.back().is_required = !scheme.symmetric;
-  parts.back().what = "zero points";
-  parts.push_back(Optional(base + "_g_idx"));
+  parts.push_back(ZeroPoints(scheme, base));
+  parts.push_back(Optional({.name = base + "_g_idx"}));
   return parts;
 }
 
@@ -216,16 +220,9 @@ std::vector<UnitPart> PartsOfPlain(const QuantisationScheme& scheme, const std::
   const std::string name = base + std::string(EndOfScale(scheme.dialect));
   std::vector<UnitPart> parts = {ByStrategy(scheme, name, codes, rows, columns)};
   parts[0].is_exponent = scheme.has_exponents;
-  if (scheme.dialect == Dialect::kPlainCodes) {
-    parts.push_back(Optional(base + "_zero_point"));
-    parts.back().is_required = !scheme.symmetric;
-    parts.back().what = "zero points";
-  }
-  for (const char* input : {"input_scale", "activation_scale"}) {
-    UnitPart part = Scale(ModuleWithDot(base) + input, {}, "");
-    part.is_required = false;
-    parts.push_back(std::move(part));
-  }
+  if (scheme.dialect == Dialect::kPlainCodes) parts.push_back(ZeroPoints(scheme, base));
+  for (const char* input : {"input_scale", "activation_scale"})
+    parts.push_back(Optional(Scale(ModuleWithDot(base) + input, {}, "")));
   return parts;
 }
 
@@ -269,7 +266,7 @@ std::vector<UnitPart> PartsOf(const QuantisationScheme& scheme, const std::strin
       return {Scale(ModuleWithDot(base) + "SCB",
                     codes.empty() ? std::vector<Shape>{} : std::vector<Shape>{{codes[0]}},
                     "one scale for each row"),
-              Optional(ModuleWithDot(base) + "weight_format")};
+              Optional({.name = ModuleWithDot(base) + "weight_format"})};
     case Dialect::kBitsAndBytes4:
       return {Scale(base + ".absmax", {}, "scales of its blocks"),
               {base + ".quant_map", {{16}}, "the values of its codes"}};
@@ -304,9 +301,8 @@ std::vector<UnitPart> PartsOf(const QuantisationScheme& scheme, const std::strin
 std::optional<ScaleGrid> GridOf(const QuantisationScheme& scheme) {
   switch (scheme.dialect) {
     case Dialect::kModelOptNvfp4:
-      return ScaleGrid{1, scheme.group > 0 ? scheme.group : 16, 2};
     case Dialect::kPackedNvfp4:
-      return ScaleGrid{1, kNvfp4Group, 2};
+      return ScaleGrid{1, Nvfp4Group(scheme), 2};
     case Dialect::kBlockFp8:
     case Dialect::kRowFp8:
     case Dialect::kModelOptFp8:

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "verify/audit/audit.h"
 #include "verify/audit/quantisation.h"
 
 namespace shardproof {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "verify/audit/scale_values.h"
 #include "verify/audit/unit_parts.h"
@@ -16,8 +15,6 @@ namespace shardproof {
 namespace {
 
 using formats::StoredCheckpoint;
-
-constexpr size_t kNamedMax = 3;
 
 std::string Text(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
@@ -46,7 +43,7 @@ std::string KindOf(const std::string& name) {
 /// What quantisers keep while they calibrate.
 bool IsLeftIn(const std::string& name) {
   static const std::vector<std::string> kWords = {"_quantizer.", "_observer.", "fake_quant",
-                                                  "_quantizer._", "activation_post_process"};
+                                                  "activation_post_process"};
   return std::any_of(kWords.begin(), kWords.end(),
                      [&](const std::string& word) { return name.find(word) != std::string::npos; });
 }

@@ -47,11 +47,10 @@ bool IsOverVocabulary(const std::string& name) {
 }  // namespace
 
 void HoldVocabulary(AuditResult& result) {
-  const auto text = oracle::ReadWholeFile(result.path + "/config.json", kConfigBytesMax);
   simdjson::dom::parser parser;
-  JsonElement config;
-  if (!text.ok() || parser.parse(text.value()).get(config)) return;
-  const int64_t vocabulary = SmallestVocabulary(config, 0);
+  const auto config = oracle::FindJson(parser, result.path + "/config.json", kConfigBytesMax);
+  if (!config) return;
+  const int64_t vocabulary = SmallestVocabulary(*config, 0);
   for (const AuditedTensor& tensor : result.tensors) {
     if (tensor.shape.size() != 2 || tensor.shape[0] >= vocabulary) continue;
     if (!IsOverVocabulary(tensor.name)) continue;

@@ -25,9 +25,6 @@ using formats::StoredCheckpoint;
 using formats::StoredTensor;
 
 Result<FileTensor> ReadTensor(const StoredCheckpoint& checkpoint, const WholeTensor& kept) {
-  const maps::FileOpener open = [&](uint32_t file) {
-    return oracle::InputFile::Open(checkpoint.files[file].path);
-  };
   const StoredTensor& first = *kept.parts.front();
   FileTensor tensor{.name = kept.name, .dtype = first.dtype, .shape = kept.shape};
   if (!first.chunks.empty()) {
@@ -39,7 +36,7 @@ Result<FileTensor> ReadTensor(const StoredCheckpoint& checkpoint, const WholeTen
   oracle::ScalarDigest digest(bytes, *oracle::FindDtype(first.dtype));
   std::string piece, all;
   for (const StoredTensor* part : kept.parts) {
-    const auto reader = maps::ReadStored(open, *part, 0);
+    const auto reader = maps::ReadStored(checkpoint, *part, 0);
     const uint64_t width = reader->width();
     const uint64_t step = std::max<uint64_t>(kPieceBytes / width, 1);
     for (uint64_t done = 0; done < reader->elements(); done += step) {

@@ -200,4 +200,12 @@ Reader ReadStored(FileOpener open, const StoredTensor& tensor, uint64_t window_b
   return std::make_unique<StoredReader>(std::move(open), tensor, window_bytes);
 }
 
+Reader ReadStored(const formats::StoredCheckpoint& checkpoint, const StoredTensor& tensor,
+                  uint64_t window_bytes) {
+  const auto open = [&checkpoint](uint32_t file) {
+    return oracle::InputFile::Open(checkpoint.files[file].path);
+  };
+  return ReadStored(open, tensor, window_bytes);
+}
+
 }  // namespace shardproof::maps

@@ -50,6 +50,10 @@ using FileOpener = std::function<Result<std::shared_ptr<const oracle::InputFile>
 /// besides. \pre `tensor` outlives the reader.
 Reader ReadStored(FileOpener open, const formats::StoredTensor& tensor, uint64_t window_bytes);
 
+/// The same, whose files are opened by their paths. \pre `checkpoint` outlives the reader, too.
+Reader ReadStored(const formats::StoredCheckpoint& checkpoint, const formats::StoredTensor& tensor,
+                  uint64_t window_bytes);
+
 /// The parts joined along `dim`. \pre at least one, of equal dtype and, but for `dim`, shape.
 Reader Concatenate(std::vector<Reader> parts, size_t dim);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "verify/oracle/input_file.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof::oracle {
@@ -24,6 +25,14 @@ Result<simdjson::dom::object> ParseObject(simdjson::dom::parser& parser, const s
         fmt::format("{}: expected a JSON object, found {}", Printable(where), Describe(root)));
   }
   return object;
+}
+
+std::optional<JsonElement> FindJson(simdjson::dom::parser& parser, const std::string& path,
+                                    uint64_t bytes_max) {
+  const auto text = ReadWholeFile(path, bytes_max);
+  JsonElement root;
+  if (!text.ok() || parser.parse(text.value()).get(root)) return std::nullopt;
+  return root;
 }
 
 Result<std::vector<JsonMember>> Members(const std::string& where,

@@ -4,6 +4,7 @@
 #include <simdjson.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,11 @@ using JsonElement = simdjson::dom::element;
 /// \error kBadInput if it is no JSON object.
 Result<simdjson::dom::object> ParseObject(simdjson::dom::parser& parser, const std::string& where,
                                           const std::string& text);
+
+/// The JSON in a file, parsed into `parser`; no value if there is no such file, it is larger than
+/// `bytes_max`, or it is not JSON. For what may help and is no error where it does not.
+std::optional<JsonElement> FindJson(simdjson::dom::parser& parser, const std::string& path,
+                                    uint64_t bytes_max);
 
 /// The members in the order of the file. \error kBadInput naming a key that stands twice.
 struct JsonMember {

@@ -248,11 +248,10 @@ std::optional<uint64_t> ClaimedSize(const std::string& checkpoint, bool& indexed
   const std::string index = IndexOf(checkpoint);
   indexed = !index.empty();
   if (!indexed) return std::nullopt;
-  const auto text = ReadWholeFile(index, kIndexBytesMax);
   simdjson::dom::parser parser;
+  const auto root = FindJson(parser, index, kIndexBytesMax);
   uint64_t bytes = 0;
-  if (!text.ok() || parser.parse(text.value())["metadata"]["total_size"].get(bytes))
-    return std::nullopt;
+  if (!root || (*root)["metadata"]["total_size"].get(bytes)) return std::nullopt;
   return bytes;
 }
 
