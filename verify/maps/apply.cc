@@ -308,7 +308,7 @@ class Applier {
       if (i < rule.right.size()) covered_b_.Add(*b, rule);
       std::string source = SourceText(rule, instance.captures);
       if (rule.left.size() > 1 && a->stored != nullptr) source = a->stored->name;
-      applied_.held.push_back({a, b, std::move(source)});
+      applied_.held.push_back({a, b, std::move(source), i >= rule.left.size()});
     }
     return Ok();
   }

@@ -32,6 +32,7 @@ struct Held {
   ViewPtr b;
   std::string source;  ///< what of A it is, as the rule has it, with the captures filled in;
                        ///< empty: no rule names them, their names agree
+  bool again = false;  ///< the rule holds the same of A against another view of B, too
 };
 
 /// Elements of a tensor that rules name, and that no rule holds against anything.

@@ -50,6 +50,7 @@ std::string Usage(const CLI::App& app, const CLI::ParseError& error,
   std::string known;
   bool is_known = false;
   for (const CLI::App* command : app.get_subcommands({})) {
+    if (command->get_group().empty()) continue;
     known += (known.empty() ? "" : ", ") + command->get_name();
     is_known = is_known || (command_line.size() > 1 && command->get_name() == command_line[1]);
   }

@@ -34,6 +34,7 @@ void AddCompare(CLI::App& app, int* exit_code);
 void AddAudit(CLI::App& app, int* exit_code);
 void AddSeal(CLI::App& app, int* exit_code);
 void AddCrashtest(CLI::App& app, int* exit_code);
+void AddMapPlan(CLI::App& app, int* exit_code);
 
 /// Parses, and so runs the subcommand called. \returns the exit code of the process: exit_code,
 /// unless the words are wrong or the verifier fails.

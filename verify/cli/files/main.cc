@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
   shardproof::AddAudit(app, &exit_code);
   shardproof::AddSeal(app, &exit_code);
   shardproof::AddCrashtest(app, &exit_code);
+  shardproof::AddMapPlan(app, &exit_code);
   const std::vector<std::string> command_line(argv, argv + argc);
   for (const CLI::App* ours : app.get_subcommands({})) {
     if (argc > 1 && ours->get_name() == command_line[1])

@@ -13,13 +13,14 @@ import zlib
 
 import torch
 
-from . import _digest, _layout, _stored, _stored_names, _whole
+from . import _digest, _layout, _map_plan, _mapped, _stored, _stored_names, _synced, _whole
 from ._finding import Finding, fold
 from ._holding import Holding
 from ._judge import Judgement
 from ._layout import Run
+from ._manifest import Manifest
 from ._names import without_wrappers
-from ._record import Record
+from ._record import Record, judge_of
 from ._stored import Checkpoint, Stored, Unreadable
 from ._stored_read import read_runs
 from ._verdict import Verdict, settled
@@ -57,19 +58,39 @@ class _Report:
             for name in names
         }
 
+    def mark_unchanged(self, before: dict[str, tuple[int, int]]):
+        """before: the digests of this rank's parts in the last comparison."""
+        for name, part in self.parts.items():
+            if before.get(name) == part.digest and part.coverage != (0, 0):
+                self.parts[name] = dataclasses.replace(part, unchanged=True)
+
+
+@dataclasses.dataclass
+class Source:
+    """What a model is held against: a path, or a manifest; None: nothing. prefix: of the model's
+    names in it; None: the one under which most match. map, config: how its tensors become those of
+    the model, and where sizes in that come from. synced: what the model was compared with before.
+    """
+
+    path: object = None
+    prefix: str | None = None
+    map: object = None
+    config: object = None
+    synced: _synced.Synced = dataclasses.field(default_factory=_synced.Synced)
+
 
 def hold(
-    path, tensors: dict[str, Holding], records: dict[str, Record], transport, prefix=None
+    source: Source, tensors: dict[str, Holding], records: dict[str, Record], transport
 ) -> Held:
     """Every rank calls it. tensors, records: of this rank, by name; what has no record is not held
-    against the checkpoint. prefix: of the model's names in the checkpoint; None: the one under
-    which most match. Without a path nothing is done.
+    against the checkpoint.
 
     What a rank finds of a name travels to the rank that judges the name, and the verdicts travel
     back, as those of `check` do.
     \raises RuntimeError on all ranks alike if one cannot read the checkpoint, or nothing of it
     could be compared.
     """
+    path, prefix = source.path, source.prefix
     if path is None:
         return Held()
     tensors = {name: tensors[name] for name in records if not tensors[name].is_counter}
@@ -82,6 +103,12 @@ def hold(
     except Exception as error:  # whatever it is, the other ranks wait to be told
         cause = _told(error, path)
     _raise_first(transport, cause)
+    _refuse_other_manifest(source, transport)
+    found = _mapped.Mapped(tensors, records)
+    if source.map is not None:
+        prefix = prefix or ""
+        found = _under_map(source, checkpoint, prefix, found, transport)
+        tensors, records = found.tensors, found.records
     try:
         names = _Names(checkpoint, tensors, prefix, transport)
     except _stored_names.Ambiguous as error:  # of all ranks' names, so that all are told it
@@ -89,6 +116,9 @@ def hold(
     report = None
     try:
         report = _look(checkpoint, tensors, records, names.pairs, transport.rank)
+        report.findings |= found.findings
+        report.left |= found.left
+        report.mark_unchanged(source.synced.parts)
     except Exception as error:
         cause = _told(error, path)
     received = transport.to_judges(report and report.by_name())
@@ -96,7 +126,7 @@ def hold(
         _raise_first(transport, cause)
     share = None
     try:
-        share = _judged(received, names)
+        share = _judged(received, names, source, transport)
         share.comparisons += report.compared
     except Exception as error:
         cause = error
@@ -107,9 +137,58 @@ def hold(
         raise RuntimeError(
             f"shardproof.check: nothing was compared with {path}: no tensor of the model is in it"
         )
-    if names.extra:
+    if isinstance(path, Manifest):
+        source.synced.add(path, {name: part.digest for name, part in report.parts.items()})
+    if names.extra and not isinstance(path, Manifest):
         verdict.uncompared[EXTRA] = (len(names.extra), names.extra[0])
-    return Held(verdict, f"{os.fspath(path)} ({checkpoint.format}){names.said}")
+    where = "a" if isinstance(path, Manifest) else f"{os.fspath(path)}"
+    what = checkpoint.format if isinstance(path, Manifest) else f"({checkpoint.format})"
+    return Held(verdict, f"{where} {what}{names.said}")
+
+
+def _refuse_other_manifest(source: Source, transport):
+    """All ranks are to be given the same manifest, and none that is older than the last one."""
+    cause, number = None, -1
+    if isinstance(source.path, Manifest):
+        number = int(source.path.digest[:15], 16)
+        newest = source.synced.newest_version()
+        version = source.path.version
+        if newest is not None and version is not None and version < newest:
+            cause = Unreadable(
+                f"its version is {version}, and the model was compared with version {newest} before"
+            )
+    said = transport.everybody([number])
+    if cause is None and any(other != said[0] for other in said):
+        cause = Unreadable(f"it is not the manifest that rank 0 was given: {source.path!r}")
+        cause = cause if [number] != said[0] else None
+    _raise_first(transport, cause)
+
+
+def _under_map(source: Source, checkpoint: Checkpoint, prefix, own, transport):
+    """The tensors of the checkpoint as this rank holds them. Names that the map makes for tensors
+    that the model has twice become the checkpoint's."""
+    described = {
+        name: (str(held.dtype), tuple(held.shape)) for name, held in own.tensors.items()
+        if not name.startswith(_PREFIX)
+    }  # fmt: skip
+    plan = _map_plan.plan_of(
+        source.map, source.config, checkpoint, prefix, described, transport
+    )  # fmt: skip
+    shapes = {
+        name.removeprefix(prefix): each.shape
+        for name, each in checkpoint.tensors.items()
+        if name.startswith(prefix)
+    }
+    for name, theirs in _mapped.aliases(plan, shapes).items():
+        checkpoint.tensors[prefix + name] = checkpoint.tensors[prefix + theirs]
+    cause = None
+    try:
+        found = _mapped.mapped(plan, shapes, own.tensors, own.records, transport.rank)
+    except Exception as error:  # whatever it is, the other ranks wait to be told
+        cause = error
+    if transport.everybody([int(cause is not None)]) != [[0]] * transport.world_size:
+        transport.fail("cannot use the map", cause)
+    return found
 
 
 def _told(error: Exception, path) -> Exception:
@@ -139,7 +218,8 @@ class _Names:
     """
 
     def __init__(self, checkpoint: Checkpoint, own, prefix, transport):
-        self._stored = checkpoint.tensors
+        self._stored = self.stored = checkpoint.tensors
+        self.kind = "seal" if checkpoint.format == "seal" else "manifest"
         self._by_name: dict[str, str] = {}
         for name in self._stored:
             self._by_name.setdefault(without_wrappers(name), name)
@@ -158,8 +238,9 @@ class _Names:
                 said.append(f"{counts[below]} names of the {what} below {below!r}")
         self.said = ": " + ", ".join(said) if said else ""
         self.pairs = self._paired(own)
+        self.stored_as = self._paired(share)
         self.sealed = {
-            name: self._stored[theirs].digest for name, theirs in self._paired(share).items()
+            name: self._stored[theirs].digest for name, theirs in self.stored_as.items()
         }
         self.extra = self._left_over(transport)
 
@@ -182,6 +263,20 @@ class _Names:
             if theirs is not None:
                 found[name] = theirs
         return found
+
+    def absent(self) -> list[str]:
+        """Of `extra`, what no tensor that a rank has is equal to: one of tied names may be all that
+        a model has."""
+        extra = set(self.extra)
+        held = {
+            (each.dtype, each.shape, each.digest)
+            for name, each in self.stored.items()
+            if name not in extra
+        }
+        return [
+            name for name in self.extra
+            if (tag := self.stored[name]) and (tag.dtype, tag.shape, tag.digest) not in held
+        ]  # fmt: skip
 
     def _left_over(self, transport) -> list[str]:
         names = sorted(self._stored)
@@ -337,7 +432,7 @@ def _value_text(data: torch.Tensor, dtype) -> str:
     return f"0x{bits[::-1].hex()} ({number})"
 
 
-def _judged(received: list[dict[str, tuple]], names: _Names) -> Verdict:
+def _judged(received: list[dict[str, tuple]], names: _Names, source: Source, transport) -> Verdict:
     """received: what each rank says of the names that this one judges."""
     findings, left = [], Judgement()
     for name in sorted(set().union(*received)):
@@ -350,14 +445,39 @@ def _judged(received: list[dict[str, tuple]], names: _Names) -> Verdict:
             # The element that comes first, if a rank has looked for it.
             _, what, index = min(found, key=lambda one: (one[2] is None, one[2] or 0, one[0]))
             findings.append(Finding("disk", name, ranks, what, index))
-    parts = [{name: part for name, (_, _, part) in of_rank.items() if part} for of_rank in received]
-    for name, whole in _whole.wholes(parts).items():
-        if isinstance(whole, str):
-            left.leave(name, whole)
-        elif whole.digest != names.sealed[name]:
-            what = (
-                f"its digest is {_digest.hex_of(whole.digest)}, in the seal "
-                f"{_digest.hex_of(names.sealed[name])}"
-            )
-            findings.append(Finding("disk", name, whole.ranks, what))
+        parts = {rank: own[name][2] for rank, own in enumerate(received) if name in own}
+        parts = {rank: part for rank, part in parts.items() if part is not None}
+        if parts:
+            wrong, why = _whole.held_against(parts, names.sealed[name])
+            if why:
+                left.leave(name, why)
+            findings += [_of_wrong(name, each, parts, names, source) for each in wrong]
+    if isinstance(source.path, Manifest):
+        findings += [
+            Finding("disk", name, (), "it was sent, and no rank of the model holds it")
+            for name in names.absent()
+            if judge_of(name, transport.world_size) == transport.rank
+        ]
     return Verdict(count=len(findings), folds=fold(findings), uncompared=left.counted())
+
+
+def _of_wrong(name, wrong: _whole.Wrong, parts, names: _Names, source: Source) -> Finding:
+    """What the ranks hold in place of what they should, as far as that is known."""
+    before = [each for each in source.synced.manifests if each is not source.path]
+    what = "its values are not those that were sealed"
+    if wrong.digest is not None:
+        what = _synced.differs(wrong.digest, names.sealed[name], names.kind)
+        if said := _synced.explanation(names.stored_as[name], wrong.digest, names.stored, before):
+            what = f"{said}: {what}"
+    ranks = wrong.ranks
+    old = tuple(rank for rank in ranks if parts[rank].unchanged)
+    if old and len(old) < len(ranks) and before:
+        # The others' parts are new: those that are not are what is stale.
+        since = before[-1].version
+        what = f"what it holds of it has not changed since {_sync_text(since)}: {what}"
+        ranks = old
+    return Finding("disk", name, ranks, what)
+
+
+def _sync_text(version) -> str:
+    return "the sync before" if version is None else f"version {version}"

@@ -4,14 +4,13 @@ import contextlib
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 
-from . import _attached_evidence, _attached_options
+from . import _attached_evidence, _attached_options, _program
 
 _GRACE_S = 2.0  # after a failure, for others to fail too: a launcher kills them soon
 _REPORT_S = 600
@@ -75,18 +74,12 @@ def _report(options, folder) -> int:
     if not any(_attached_evidence.has_stages(each) for each in models):
         _say(f"no model was seen in this job; {folder}")
         return 1 if options.strict else 0
-    program = _command()
+    program = _program.find()
     if program is None:
         _say(f"the evidence is complete, and no command `shardproof` was found to judge it: "
              f"shardproof report {folder}")  # fmt: skip
         return 1
     return max(_judge(program, each, options.who) for each in models)
-
-
-def _command():
-    """The program of the installed package, else what PATH has."""
-    beside = pathlib.Path(__file__).parent / "_bin" / "shardproof"
-    return str(beside) if beside.exists() else shutil.which("shardproof")
 
 
 def _judge(program, folder, in_full) -> int:

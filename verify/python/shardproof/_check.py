@@ -7,6 +7,7 @@ differs do block digests, and then a few bytes, travel too, to name the element.
 """
 
 from . import _digest
+from ._against import Source
 from ._background import Behind, Pending
 from ._finding import Finding
 from ._look import Asked, look
@@ -20,7 +21,7 @@ __all__ = ["Finding", "Mismatch", "Outcome", "Pending", "check"]
 def check(
     model, *, optimizer=None, ignore=(), finite=True, deadline=60.0,
     group=None, groups=None, mesh=None, layout=None, strict=False, every=1, budget_s=None,
-    against=None, prefix=None, background=False,
+    against=None, prefix=None, map=None, config=None, background=False,
 ) -> "Outcome | Pending":  # fmt: skip
     """Compares the model of this rank with that of all others. Call it on every rank.
 
@@ -48,8 +49,12 @@ def check(
     as many tensors as that allows, the same ones on all ranks, and the next one goes on there. Both
     are to be the same on all ranks.
 
-    against: the path of a checkpoint, or of a seal, that must hold the same values, dtypes and
-    shapes; prefix: of the model's names in it, if it is not the one under which most match.
+    against: the path of a checkpoint, or of a seal, or the manifest that `seal` returned, that must
+    hold the same values, dtypes and shapes; prefix: of the model's names in it, if it is not the
+    one under which most match. Of a manifest every tensor must be in the model. map: how tensors
+    of `against` become those of the model, as of `shardproof compare --map`: a rule, a file of
+    rules, the name of a ready map, or a list of them; config: the config.json, or a model's
+    config, that sizes in it are taken from.
     \\raises Mismatch on all ranks alike, naming rank, tensor and index.
     \\raises RuntimeError on all ranks alike if the model of one cannot be looked at.
     \\raises TimeoutError if a rank does not come.
@@ -61,8 +66,8 @@ def check(
             ", and check them later"
         )
     asked = Asked(
-        lambda: (model, optimizer), ignore, finite, deadline, strict, budget_s, against, prefix,
-        (group, groups, mesh, layout),
+        lambda: (model, optimizer), ignore, finite, deadline, strict, budget_s,
+        Source(against, prefix, map, config), (group, groups, mesh, layout),
     )  # fmt: skip
     turns = Turns.of(model)
     is_due = turns.is_due(every)

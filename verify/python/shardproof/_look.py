@@ -27,8 +27,7 @@ class Asked:
     deadline: float
     strict: bool
     budget_s: float | None
-    against: object
-    prefix: str | None
+    against: _against.Source
     said: tuple
 
     def own(self, wanted) -> "Own":
@@ -54,7 +53,8 @@ def look(asked: Asked, turns: Turns) -> Outcome:
         verdict = judged(transport, messages, own, time.perf_counter() - begin)
         if asked.budget_s:
             turns.took(verdict.slowest, asked.budget_s)
-        disk = _against.hold(asked.against, own.tensors, own.records, transport, asked.prefix)
+        asked.against.synced = turns.synced
+        disk = _against.hold(asked.against, own.tensors, own.records, transport)
         return _outcome(transport, verdict, own, asked.strict, disk)
 
 

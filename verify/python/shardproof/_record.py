@@ -34,6 +34,7 @@ class Record:
     nan: int = 0
     inf: int = 0
     first_non_finite: int | None = None
+    pieced: bool = False  # put together from parts of other tensors, by a map
 
     @property
     def element_bytes(self) -> int:

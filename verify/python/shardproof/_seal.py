@@ -1,5 +1,7 @@
-"""`shardproof.seal`: the digests of a live model, in the file that `shardproof seal` writes."""
+"""`shardproof.seal`: the digests of a live model, as a manifest and in the file that `shardproof
+seal` writes."""
 
+import dataclasses
 import fnmatch
 import json
 import os
@@ -11,6 +13,7 @@ from . import _digest, _layout, _outcome, _own, _state_dict, _whole
 from ._dtypes import NAMES
 from ._finding import Finding, fold
 from ._groups import Statement
+from ._manifest import Manifest, check_version
 from ._stored import SEAL_DIGEST, SEAL_SCHEMA
 from ._transport import Transport
 from ._verdict import Verdict, settled
@@ -20,20 +23,25 @@ _STATE = "optimizer."
 
 @_digest.on_host
 def seal(
-    model, optimizer=None, *, to, prefix="", optimizer_prefix="optimizer.", ignore=(),
-    deadline=60.0, group=None, groups=None, mesh=None, layout=None, replace=False,
-) -> int:  # fmt: skip
-    """Writes the digest of every tensor to the file `to`, on rank 0. Call it on every rank.
+    model, optimizer=None, *, to=None, version=None, cast=None, prefix="",
+    optimizer_prefix="optimizer.", ignore=(), deadline=60.0, group=None, groups=None, mesh=None,
+    layout=None, replace=False,
+) -> Manifest:  # fmt: skip
+    """The digest of every tensor, on every rank the same. Call it on every rank.
 
     They are those that `shardproof seal` finds in a checkpoint of the model, whatever its format
     and however it is cut. Buffers that are not persistent are left out, as they are of checkpoints.
     model may also be the state dict that is saved: its names and values are then in the seal too,
     so that it is that of the whole checkpoint.
 
-    model, optimizer, ignore, deadline, group, groups, mesh, layout: as of `check`. prefix: goes
-    before the model's names, optimizer_prefix before "<FQN>.<key>" of the optimizer's state, so
-    that they are those of a checkpoint. replace: whether there may be a file already.
-    \\returns how many tensors were sealed.
+    model, optimizer, ignore, deadline, group, groups, mesh, layout: as of `check`. to: a file that
+    rank 0 writes them to; replace: whether there may be such a file. version: the number of the
+    sync that they belong to. cast: the dtype that floats are sent in, or {pattern of names: dtype}:
+    the digest is that of the values after `tensor.to(dtype)`. prefix: goes before the model's
+    names, optimizer_prefix before "<FQN>.<key>" of the optimizer's state, so that they are those of
+    a checkpoint.
+    \\returns the manifest, which `check(..., against=manifest)` takes in any process: send its
+    `to_json()`. Its length is the number of tensors.
     \\raises Mismatch on all ranks alike if replicas differ or shards do not make a tensor up.
     \\raises RuntimeError on all ranks alike if there is no tensor, one cannot be read, or the file
     not be written.
@@ -43,8 +51,9 @@ def seal(
     own, cause = None, None
     try:
         said = Statement(group, groups, mesh, layout, claims=not isinstance(model, list | tuple))
+        check_version(version)
         tensors, values = _read(model, optimizer, ignore, said)
-        own = {**_parts(tensors), **values}
+        own = {**_parts(tensors, cast), **values}
     except Exception as error:  # whatever it is, the other ranks wait to be told
         cause = error
     received = transport.to_judges(own)
@@ -62,16 +71,38 @@ def seal(
         raise _outcome.Mismatch(verdict.folds, verdict.count, what="seal")
     if not verdict.tensors:
         raise RuntimeError("shardproof.seal: there is no tensor to seal")
-    everything = transport.to_first(sealed)
+    manifest, cause = _gathered(transport, sealed, version, prefix, optimizer_prefix)
     try:
-        if everything is not None:
-            tensors, values = (dict(_items(each)) for each in zip(*everything, strict=True))
-            _write(to, _document(tensors, values, prefix, optimizer_prefix), replace)
+        if to is not None and manifest is not None and transport.rank == 0:
+            _write(to, manifest.seal, replace)
     except (OSError, ValueError) as raised:
         cause = raised
-    if transport.everybody([int(cause is not None)])[0][0]:
-        transport.fail(f"cannot write {to}", cause, "seal")
-    return verdict.tensors
+    if any(failed for (failed,) in transport.everybody([int(cause is not None)])):
+        transport.fail("cannot make the manifest" if to is None else f"cannot write {to}", cause,
+                       "seal")  # fmt: skip
+    return manifest
+
+
+def _gathered(transport, sealed, version, prefix, optimizer_prefix):
+    """\\returns (the manifest, why there is none), on all ranks."""
+    versions = transport.objects(version)
+    everything = transport.to_first(sealed)
+    answer = b""
+    if everything is not None:
+        try:
+            if odd := [rank for rank, each in enumerate(versions) if each != version]:
+                raise ValueError(
+                    f"rank {odd[0]} says version {versions[odd[0]]}, rank 0 says {version}"
+                )
+            tensors, values = (dict(_items(each)) for each in zip(*everything, strict=True))
+            document = _document(tensors, values, prefix, optimizer_prefix)
+            answer = Manifest(document, version).to_json().encode("utf-8", "surrogatepass")
+        except ValueError as error:
+            answer = b"!" + str(error).encode("utf-8", "replace")
+    (said,) = transport.of_some(answer).values()
+    if said[:1] == b"!":
+        return None, ValueError(said[1:].decode()) if transport.rank == 0 else None
+    return Manifest.from_json(said.decode("utf-8", "surrogatepass")), None
 
 
 def _items(dictionaries):
@@ -120,10 +151,21 @@ def _holders(name, everybody):
     return tuple(rank for rank, own in enumerate(everybody) if name in own)
 
 
-def _parts(tensors) -> dict[str, _whole.Part]:
+def _parts(tensors, cast) -> dict[str, _whole.Part]:
     """\\raises ValueError for a tensor that cannot be sealed."""
+    cast_to = {name: _cast_of(held, cast) for name, held in tensors.items()}
+    as_is = {name: held for name, held in tensors.items() if cast_to[name] is None}
+    records = _own.records_of(as_is, False)
+    for name, dtype in cast_to.items():
+        if dtype is not None:  # one at a time: a second model is nowhere
+            local = tensors[name].local
+            tensors[name] = dataclasses.replace(
+                tensors[name], dtype=dtype, local=None if local is None else local.to(dtype)
+            )
+            records |= _own.records_of({name: tensors[name]}, False)
+            tensors[name].local = None
     parts = {}
-    for name, record in _own.records_of(tensors, False).items():
+    for name, record in records.items():
         why = record.unreadable or record.misfit or ("it is on meta" if record.meta else "")
         if not why and tensors[name].dtype not in NAMES:
             why = f"a seal has no name for {record.dtype}"
@@ -131,6 +173,17 @@ def _parts(tensors) -> dict[str, _whole.Part]:
             raise ValueError(f"{name}: {why}")
         parts[name] = _whole.part_of(tensors[name], record)
     return parts
+
+
+def _cast_of(held, cast) -> torch.dtype | None:
+    """The dtype that it is sent in, if that is another one."""
+    if isinstance(cast, Mapping):
+        cast = next((to for each, to in cast.items() if fnmatch.fnmatchcase(held.name, each)), None)
+    if cast is None or held.dtype == cast or not held.dtype.is_floating_point:
+        return None
+    if not isinstance(cast, torch.dtype):
+        raise TypeError(f"cast: expected a dtype or {{pattern: dtype}}, found {cast!r}")
+    return cast
 
 
 def _digest_of_text(text: str) -> str:

@@ -80,10 +80,13 @@ class Checkpoint:
 
 
 def open_stored(path) -> Checkpoint:
-    """A directory of DCP, a directory or file of safetensors or torch.save, or the file of a seal.
+    """A directory of DCP, a directory or file of safetensors or torch.save, the file of a seal, or
+    a manifest.
 
     \\raises Unreadable.
     """
+    if hasattr(path, "as_checkpoint"):
+        return path.as_checkpoint()
     path = os.fspath(path)
     try:
         return _of_directory(path) if os.path.isdir(path) else _of_file(path)
@@ -349,21 +352,31 @@ def place_in_archive(tensor, path: str, start: int, name: str) -> Place:
 
 def _seal(path: str) -> Checkpoint:
     with open(path, encoding="utf-8") as file:
-        said = json.load(file)
+        text = file.read()
+    said = json.loads(text)
+    if "manifest" in said:
+        from ._manifest import Manifest
+
+        return Manifest.from_json(text).as_checkpoint()
     if said.get("schema") != SEAL_SCHEMA or said.get("digest") != SEAL_DIGEST:
         raise Unreadable(f"{path}: expected a seal of schema {SEAL_SCHEMA}, found another file")
-    checkpoint = Checkpoint(path, "seal")
+    return Checkpoint(path, "seal", stored_of_seal(said, path))
+
+
+def stored_of_seal(said: Mapping, where: str) -> dict[str, Stored]:
+    """The tensors of a seal's document. \\raises Unreadable."""
+    tensors = {}
     for name, entry in said["tensors"].items():
         digest, dtype = entry["digest"], DTYPES.get(entry["dtype"])
         if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{32}", digest):
-            raise Unreadable(f"{path}: {name!r}: expected a digest, found {digest!r}")
-        checkpoint.tensors[name] = Stored(
+            raise Unreadable(f"{where}: {name!r}: expected a digest, found {digest!r}")
+        tensors[name] = Stored(
             dtype,
             str(dtype or entry["dtype"]),
-            sizes_of(entry["shape"], f"{path}: {name!r}: shape"),
+            sizes_of(entry["shape"], f"{where}: {name!r}: shape"),
             digest=(int(digest[:16], 16), int(digest[16:], 16)),
         )
-    return checkpoint
+    return tensors
 
 
 def elements_of(shape) -> int:

@@ -34,7 +34,9 @@ class Digests:
         if failed := transport.reasons(self._error):
             rank, why = min(failed.items())
             raise RuntimeError(f"shardproof.check: cannot read the model: rank {rank}: {why}")
-        held = _against.hold(against, self._tensors, self._records, transport, prefix)
+        held = _against.hold(
+            _against.Source(against, prefix), self._tensors, self._records, transport
+        )
         verdict = Verdict(len(self._tensors))
         verdict.join(held.verdict)
         inconclusive = _outcome.conclude(verdict, strict, transport, dict)

@@ -11,6 +11,7 @@ import weakref
 from torch import nn
 
 from ._record import place_of
+from ._synced import Synced
 
 _CIRCLE = 1 << 32
 _FIRST = _CIRCLE >> 4  # the window of the first call, of which nothing is known
@@ -27,6 +28,7 @@ class Turns:
     def __init__(self):
         self.calls = 0
         self.pending = None  # what is read in the background, and not yet told
+        self.synced = Synced()
         self._start, self._width = 0, _FIRST
 
     @classmethod

@@ -21,6 +21,9 @@ class Part:
     coverage: tuple[int, int]
     digest: tuple[int, int]
     kind: str = ""
+    pieced: bool = False  # made of other tensors, which may have groups of their own
+    members: tuple[int, ...] = ()  # the ranks that are said to have it, or a part of it
+    unchanged: bool = False  # since the last comparison with a manifest
 
     @property
     def element_bytes(self) -> int:
@@ -41,7 +44,10 @@ class Whole:
 def part_of(held: Holding, record: Record) -> Part:
     groups: Groups | None = held.groups
     whole = groups.whole if groups else None
-    return Part(record.dtype, record.shape, whole, record.coverage, record.digest, record.kind)
+    return Part(
+        record.dtype, record.shape, whole, record.coverage, record.digest, record.kind,
+        record.pieced, groups.members if groups else (),
+    )  # fmt: skip
 
 
 def wholes(everybody: list[dict[str, Part]]) -> dict[str, Whole | str]:
@@ -72,3 +78,81 @@ def _whole(name: str, everybody) -> Whole | str:
     if len(tags) > 1:
         return f"ranks {list(found[0].ranks)} and others hold different tensors of this name"
     return found[0]
+
+
+# ---- Against a digest that is known --------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Wrong:
+    """Ranks that together hold another tensor than they should; digest: of that tensor, if they
+    hold all of it."""
+
+    ranks: tuple[int, ...]
+    digest: tuple[int, int] | None
+
+
+def held_against(parts: dict[int, Part], expected) -> tuple[list[Wrong], str]:
+    """parts: of one tensor, by rank. \\returns (who holds another one, why it is not compared)."""
+    first = next(iter(parts.values()))
+    ranks = sorted(parts)
+    if len({(part.dtype, part.shape) for part in parts.values()}) > 1:
+        return [], f"ranks {ranks} do not agree on its dtype and shape"
+    whole = _digest.coverage(_layout.local_runs(first.shape), first.element_bytes)
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for rank, part in sorted(parts.items()):
+        groups.setdefault((rank,) if part.whole is None else part.whole, []).append(rank)
+    made = {
+        tuple(group): total(parts[rank].digest for rank in group)
+        for group in groups.values()
+        if total(parts[rank].coverage for rank in group) == whole
+    }
+    if len(made) == len(groups):
+        return _of_groups(made, parts, expected)
+    if any(part.pieced for part in parts.values()):
+        return _of_parts(parts, expected, whole)
+    lacking = next(group for group in groups.values() if tuple(group) not in made)
+    return [], f"the parts of ranks {lacking} do not make it up"
+
+
+def _of_groups(made, parts, expected):
+    """Each group holds all of a tensor."""
+    wrong = {group: digest for group, digest in made.items() if digest != expected}
+    right = {rank for group in made if group not in wrong for rank in group}
+    if not right and len(set(made.values())) > 1:
+        return [], f"ranks {sorted(parts)} hold different tensors of this name"
+    # Ranks that were not said to have the same may well have another tensor of the name.
+    others = [
+        group for group in wrong
+        if right and not any(right & {*parts[rank].members} for rank in group)
+    ]  # fmt: skip
+    by_digest: dict[tuple[int, int], list[int]] = {}
+    for group, digest in wrong.items():
+        if group not in others:
+            having = [rank for rank in group if parts[rank].coverage != (0, 0)]
+            by_digest.setdefault(digest, []).extend(having or group)
+    found = [Wrong(tuple(sorted(ranks)), digest) for digest, ranks in by_digest.items()]
+    why = f"ranks {sorted(sum(others, ()))} hold another tensor of this name" if others else ""
+    return found, why
+
+
+def _of_parts(parts, expected, whole):
+    """Ranks hold parts of it, and nobody said which of them make it up: equal parts are replicas.
+    """
+    by_part: dict[tuple[int, int], dict[tuple[int, int], list[int]]] = {}
+    for rank, part in sorted(parts.items()):
+        if part.coverage != (0, 0):
+            by_part.setdefault(part.coverage, {}).setdefault(part.digest, []).append(rank)
+    ranks = tuple(rank for rank in sorted(parts) if parts[rank].coverage != (0, 0))
+    if total(by_part) != whole:
+        return [], f"the parts of ranks {list(ranks)} do not make it up"
+    doubtful = [digests for digests in by_part.values() if len(digests) > 1]
+    known = total(next(iter(digests)) for digests in by_part.values() if len(digests) == 1)
+    if not doubtful:
+        return ([] if known == expected else [Wrong(ranks, known)]), ""
+    for digests in doubtful[:1]:
+        if len(doubtful) == 1:
+            right = _digest.add(expected, (-known[0], -known[1]))
+            odd = [rank for digest, own in digests.items() if digest != right for rank in own]
+            return [Wrong(tuple(sorted(odd)), None)], ""
+    return [], f"ranks {list(ranks)} hold different values of several parts of it"

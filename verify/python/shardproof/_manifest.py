@@ -1,0 +1,78 @@
+"""Manifests: the digests of a model's tensors as an object, to send along with the weights."""
+
+import hashlib
+import json
+
+from ._stored import SEAL_DIGEST, SEAL_SCHEMA, Checkpoint, Unreadable, stored_of_seal
+
+SCHEMA = 1
+
+
+class Manifest:
+    """What `seal` found: of each tensor the name, dtype, shape and digest.
+
+    version: the number of the sync that it belongs to, or None. len(): of its tensors.
+    """
+
+    def __init__(self, seal: dict, version: int | None = None):
+        """seal: the document that `shardproof seal` writes. \\raises ValueError if it is none."""
+        if not isinstance(seal, dict) or (seal.get("schema"), seal.get("digest")) != (
+            SEAL_SCHEMA, SEAL_DIGEST,
+        ):  # fmt: skip
+            raise ValueError(f"expected a seal of schema {SEAL_SCHEMA}")
+        check_version(version)
+        self.seal, self.version = seal, version
+        try:
+            self._tensors = stored_of_seal(seal, "the manifest")
+        except (Unreadable, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"the manifest has no tensors as a seal has them: {error}") from error
+
+    def __len__(self):
+        return len(self._tensors)
+
+    def __repr__(self):
+        of = "" if self.version is None else f" of version {self.version}"
+        return f"<shardproof.Manifest{of}: {len(self)} tensors, {self.digest[:12]}>"
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what it says, in hexadecimal."""
+        return hashlib.sha256(_text(self._said()).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def to_json(self) -> str:
+        return _text({**self._said(), "sha256": self.digest})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Manifest":
+        """\\raises ValueError, one line, if it is cut short, was edited or is no manifest."""
+        try:
+            said = json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"a manifest that cannot be read: {error}") from error
+        if not isinstance(said, dict) or said.get("manifest") != SCHEMA:
+            found = said.get("manifest") if isinstance(said, dict) else type(said).__name__
+            raise ValueError(f"expected a manifest of schema {SCHEMA}, found {found!r}")
+        try:
+            manifest = cls(said.get("seal"), said.get("version"))
+        except TypeError as error:
+            raise ValueError(f"a manifest that cannot be read: {error}") from error
+        if said.get("sha256") != manifest.digest:
+            raise ValueError("the manifest was changed: its SHA-256 is not the one that it states")
+        return manifest
+
+    def as_checkpoint(self) -> Checkpoint:
+        of = "" if self.version is None else f" of version {self.version}"
+        return Checkpoint("", f"manifest{of}", dict(self._tensors))
+
+    def _said(self) -> dict:
+        return {"manifest": SCHEMA, "version": self.version, "seal": self.seal}
+
+
+def check_version(version):
+    """\\raises TypeError."""
+    if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
+        raise TypeError(f"version is {version!r}: expected a whole number")
+
+
+def _text(said: dict) -> str:
+    return json.dumps(said, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,52 @@
+"""What a model was compared with before, so that a tensor that is not the new one can be named: the
+manifests that came first, and which of this rank's parts have not changed since."""
+
+import dataclasses
+
+from . import _digest
+from ._manifest import Manifest
+from ._stored import Stored
+
+_KEPT = 4  # manifests
+
+
+@dataclasses.dataclass
+class Synced:
+    """manifests: the last ones, the newest last. parts: {name: digest} of this rank in the last
+    comparison with a manifest."""
+
+    manifests: list[Manifest] = dataclasses.field(default_factory=list)
+    parts: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+
+    def newest_version(self) -> int | None:
+        return max((each.version for each in self.manifests if each.version is not None),
+                   default=None)  # fmt: skip
+
+    def add(self, manifest: Manifest, parts: dict[str, tuple[int, int]]):
+        kept = [each for each in self.manifests if each.digest != manifest.digest]
+        self.manifests, self.parts = [*kept, manifest][-_KEPT:], parts
+
+
+def explanation(name: str, digest, tensors: dict[str, Stored], before: list[Manifest]) -> str:
+    """What a whole tensor holds that is not what it should; "" if that is not known. tensors: of
+    the manifest; before: of older syncs, the newest last."""
+    wanted = tensors[name]
+    for manifest in reversed(before):
+        old = manifest.as_checkpoint().tensors.get(name)
+        if old is not None and old.digest == digest and _alike(old, wanted):
+            of = "an earlier sync" if manifest.version is None else f"version {manifest.version}"
+            return f"it is still that of {of}"
+    if digest == (0, 0):
+        return "all of it is 0"
+    for other, each in sorted(tensors.items()):
+        if other != name and each.digest == digest and _alike(each, wanted):
+            return f"it holds what {other} should"
+    return ""
+
+
+def differs(digest, expected, what: str) -> str:
+    return f"its digest is {_digest.hex_of(digest)}, in the {what} {_digest.hex_of(expected)}"
+
+
+def _alike(one: Stored, other: Stored) -> bool:
+    return (one.dtype, one.shape) == (other.dtype, other.shape)
