@@ -70,6 +70,7 @@ class Source:
     """What a model is held against: a path, or a manifest; None: nothing. prefix: of the model's
     names in it; None: the one under which most match. map, config: how its tensors become those of
     the model, and where sizes in that come from. synced: what the model was compared with before.
+    in_turns: each call looks at some of the tensors, so that of others nothing is said.
     """
 
     path: object = None
@@ -77,37 +78,70 @@ class Source:
     map: object = None
     config: object = None
     synced: _synced.Synced = dataclasses.field(default_factory=_synced.Synced)
+    in_turns: bool = False
+
+
+@dataclasses.dataclass
+class Opened:
+    """The checkpoint of a Source, and how its tensors become the model's, if a map says so."""
+
+    checkpoint: Checkpoint
+    plan: _map_plan.Plan | None = None
+
+    def followed(self, tensors: dict[str, Holding]) -> list[str]:
+        """Of which no digest of their own is needed: all that is in them is held against a seal.
+        """
+        sealed = all(each.digest is not None for each in self.checkpoint.tensors.values())
+        if self.plan is None or not sealed:
+            return []
+        return [name for name, held in tensors.items() if self.plan.follows(name, held.shape)]
+
+
+def open_source(source: Source, tensors: dict[str, Holding], transport) -> Opened:
+    """Every rank calls it. \\raises RuntimeError on all ranks alike."""
+    checkpoint, cause = None, None
+    try:
+        checkpoint = _stored.open_stored(source.path)
+        if transport.rank == 0:
+            checkpoint.check_complete()
+    except Exception as error:  # whatever it is, the other ranks wait to be told
+        cause = _told(error, source.path)
+    _raise_first(transport, cause)
+    _refuse_other_manifest(source, transport)
+    if source.map is None:
+        return Opened(checkpoint)
+    described = {
+        name: (str(held.dtype), tuple(held.shape)) for name, held in tensors.items()
+        if not name.startswith(_PREFIX)
+    }  # fmt: skip
+    plan = _map_plan.plan_of(
+        source.map, source.config, checkpoint, source.prefix or "", described, transport
+    )
+    return Opened(checkpoint, plan)
 
 
 def hold(
-    source: Source, tensors: dict[str, Holding], records: dict[str, Record], transport
+    source: Source, tensors: dict[str, Holding], records: dict[str, Record], transport, opened=None
 ) -> Held:
     """Every rank calls it. tensors, records: of this rank, by name; what has no record is not held
-    against the checkpoint.
+    against the checkpoint. opened: what `open_source` returned, if that was called before.
 
     What a rank finds of a name travels to the rank that judges the name, and the verdicts travel
     back, as those of `check` do.
-    \raises RuntimeError on all ranks alike if one cannot read the checkpoint, or nothing of it
+    \\raises RuntimeError on all ranks alike if one cannot read the checkpoint, or nothing of it
     could be compared.
     """
-    path, prefix = source.path, source.prefix
+    path, prefix, cause = source.path, source.prefix, None
     if path is None:
         return Held()
     tensors = {name: tensors[name] for name in records if not tensors[name].is_counter}
     records = {name: records[name] for name in tensors}
-    checkpoint, cause = None, None
-    try:
-        checkpoint = _stored.open_stored(path)
-        if transport.rank == 0:
-            checkpoint.check_complete()
-    except Exception as error:  # whatever it is, the other ranks wait to be told
-        cause = _told(error, path)
-    _raise_first(transport, cause)
-    _refuse_other_manifest(source, transport)
+    opened = opened or open_source(source, tensors, transport)
+    checkpoint = opened.checkpoint
     found = _mapped.Mapped(tensors, records)
-    if source.map is not None:
+    if opened.plan is not None:
         prefix = prefix or ""
-        found = _under_map(source, checkpoint, prefix, found, transport)
+        found = _under_map(opened, prefix, found, transport)
         tensors, records = found.tensors, found.records
     try:
         names = _Names(checkpoint, tensors, prefix, transport)
@@ -164,16 +198,10 @@ def _refuse_other_manifest(source: Source, transport):
     _raise_first(transport, cause)
 
 
-def _under_map(source: Source, checkpoint: Checkpoint, prefix, own, transport):
+def _under_map(opened: Opened, prefix, own: _mapped.Mapped, transport) -> _mapped.Mapped:
     """The tensors of the checkpoint as this rank holds them. Names that the map makes for tensors
     that the model has twice become the checkpoint's."""
-    described = {
-        name: (str(held.dtype), tuple(held.shape)) for name, held in own.tensors.items()
-        if not name.startswith(_PREFIX)
-    }  # fmt: skip
-    plan = _map_plan.plan_of(
-        source.map, source.config, checkpoint, prefix, described, transport
-    )  # fmt: skip
+    checkpoint, plan = opened.checkpoint, opened.plan
     shapes = {
         name.removeprefix(prefix): each.shape
         for name, each in checkpoint.tensors.items()
@@ -452,7 +480,7 @@ def _judged(received: list[dict[str, tuple]], names: _Names, source: Source, tra
             if why:
                 left.leave(name, why)
             findings += [_of_wrong(name, each, parts, names, source) for each in wrong]
-    if isinstance(source.path, Manifest):
+    if isinstance(source.path, Manifest) and not source.in_turns:
         findings += [
             Finding("disk", name, (), "it was sent, and no rank of the model holds it")
             for name in names.absent()

@@ -202,13 +202,29 @@ def _cut(runs, begin, end):
     """The runs of local elements [begin, end), counted from `begin`."""
     kept = []
     for run in runs:
-        for i in range(run.count):
-            low = run.local_start + i * run.local_stride
-            first, last = max(begin, low), min(end, low + run.length)
-            if first < last:
-                kept.append(Run(run.start + i * run.stride + first - low, last - first,
-                                local_start=first - begin))  # fmt: skip
+        step = run.local_stride
+        first, last = 0, run.count - 1
+        if run.count > 1:  # the stretches that are whole stay one run
+            first = max(0, -(-(begin - run.local_start) // step))
+            last = min(last, (end - run.length - run.local_start) // step)
+        for i in {*range(max(0, first - 1), first), *range(max(first, last + 1), last + 2)}:
+            if i < run.count:
+                _add_cut(kept, run, i, begin, end)
+        if run.count == 1 or last == first:
+            _add_cut(kept, run, first, begin, end)
+        elif last > first:
+            kept.append(Run(run.start + first * run.stride, run.length, last - first + 1,
+                            run.stride, run.local_start + first * step - begin, step))  # fmt: skip
     return kept
+
+
+def _add_cut(kept, run, i, begin, end):
+    """What of the run's i-th stretch is in [begin, end)."""
+    low = run.local_start + i * run.local_stride
+    first, last = max(begin, low), min(end, low + run.length)
+    if first < last:
+        kept.append(Run(run.start + i * run.stride + first - low, last - first,
+                        local_start=first - begin))  # fmt: skip
 
 
 def _add(summary, local, runs, block_bytes, first_block, block_count):

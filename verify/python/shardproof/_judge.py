@@ -116,6 +116,8 @@ def _judge_component(name, component, records, judgement):
     if unreadable:
         judgement.leave(name, ", ".join(unreadable))
         return None
+    if any(record.followed for record in held.values()):
+        return None
     digest = _judge_values(name, held, judgement)
     _judge_numbers(name, held, judgement)
     first = next(iter(held.values()))
@@ -255,7 +257,7 @@ def _judge_misfit(name, held, judgement) -> bool:
 
 def _judge_numbers(name, held, judgement):
     for rank, record in held.items():
-        if record.meta or record.unreadable or not record.numbers:
+        if record.meta or record.unreadable or record.followed or not record.numbers:
             continue
         judgement.comparisons += 1
         if record.nan or record.inf:

@@ -40,22 +40,40 @@ class Asked:
 def look(asked: Asked, turns: Turns) -> Outcome:
     """All of a check, within the call. turns: of the model."""
 
-    def read():
-        own = asked.own(wanted)
-        own.reading.read()
-        return own
-
     transport = Transport(asked.deadline)
+    source = asked.against
+    source.synced, source.in_turns = turns.synced, asked.budget_s is not None
     with forgetting(transport):
         wanted = turns.window(transport) if asked.budget_s else lambda name: True
         begin = time.perf_counter()
+        own = _own(asked, wanted, transport) if source.map is not None else None
+        opened = own and _against.open_source(source, own.tensors, transport)
+
+        def read():
+            found = own or asked.own(wanted)
+            if opened:
+                found.reading.leave(opened.followed(found.tensors))
+            found.reading.read()
+            return found
+
         messages, own = sent(transport, read)
         verdict = judged(transport, messages, own, time.perf_counter() - begin)
         if asked.budget_s:
             turns.took(verdict.slowest, asked.budget_s)
-        asked.against.synced = turns.synced
-        disk = _against.hold(asked.against, own.tensors, own.records, transport)
+        disk = _against.hold(source, own.tensors, own.records, transport, opened)
         return _outcome(transport, verdict, own, asked.strict, disk)
+
+
+def _own(asked: Asked, wanted, transport) -> "Own":
+    """What this rank has, its values unread. \\raises RuntimeError on all ranks alike."""
+    own, cause = None, None
+    try:
+        own = asked.own(wanted)
+    except Exception as error:  # whatever it is, the other ranks wait to be told
+        cause = error
+    if any(failed for (failed,) in transport.everybody([int(cause is not None)])):
+        transport.fail("cannot read the model", cause)
+    return own
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ asked, once for all ranks, and knows of the tensors nothing but names, dtypes an
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import pathlib
 import pickle
@@ -59,6 +60,13 @@ class Plan:
     pairs: dict[str, list[Pair]] = dataclasses.field(default_factory=dict)
     fills: dict[str, list[Fill]] = dataclasses.field(default_factory=dict)
     left: list[tuple[tuple[str, ...], str]] = dataclasses.field(default_factory=list)
+
+
+    def follows(self, name: str, shape) -> bool:
+        """Whether every element of the model's tensor is held against one of the checkpoint's."""
+        boxes = [pair.own for pair in self.pairs.get(name, ()) if not pair.again]
+        boxes += [fill.own for fill in self.fills.get(name, ())]
+        return bool(boxes) and sum(math.prod(box.sizes) for box in boxes) == math.prod(shape)
 
 
 class BadMap(Exception):

@@ -9,15 +9,17 @@ import math
 
 import torch
 
-from . import _digest, _layout
+from . import _digest, _layout, _own
 from ._groups import Groups
 from ._holding import Holding
+from ._judge import total
 from ._layout import Run
 from ._map_plan import Box, Fill, Pair, Plan
 from ._record import Record
 
 _BOXES = ("shard", "strided_shard", "replicate")
 _RUNS_MAX = 1 << 20
+_STRIP_BYTES = 1 << 20
 _CHUNK = 1 << 20  # elements whose places are computed at once
 
 
@@ -42,6 +44,17 @@ class _Piece:
     runs: list[Run]
 
 
+@dataclasses.dataclass
+class _Part:
+    """What a rank has of one tensor of the checkpoint in one of the model."""
+
+    held: Holding
+    record: Record
+    pieces: list[_Piece]
+    summaries: list[_digest.Summary] = dataclasses.field(default_factory=list)
+    changed: bool = False  # while it was read
+
+
 class _Unmappable(Exception):
     """Why what a rank holds of a tensor cannot be followed through the map: one line."""
 
@@ -50,7 +63,8 @@ def mapped(plan: Plan, shapes, tensors: dict[str, Holding], records, rank: int) 
     """shapes: of the checkpoint's tensors, by name. What the map does not speak of stays as it is.
     """
     found = Mapped()
-    parts: dict[str, list[tuple[Holding, Record, list[_Piece]]]] = {}
+    parts: dict[str, list[_Part]] = {}
+    lost = set()
     for name, held in tensors.items():
         record = records[name]
         if name not in plan.pairs and name not in plan.fills:
@@ -62,7 +76,7 @@ def mapped(plan: Plan, shapes, tensors: dict[str, Holding], records, rank: int) 
             theirs = _name_of(pair, shapes, found)
             if theirs is None:
                 continue
-            if _is_whole(pair, held, shapes):
+            if _is_whole(pair, held, shapes) and not record.followed:
                 found.tensors[theirs] = dataclasses.replace(held, name=theirs)
                 found.records[theirs] = record
                 continue
@@ -70,12 +84,17 @@ def mapped(plan: Plan, shapes, tensors: dict[str, Holding], records, rank: int) 
                 pieces = _pieces(pair, held, record, shapes[pair.theirs.name])
             except _Unmappable as error:
                 found.left[theirs] = str(error)
+                lost.add(theirs)
                 continue
-            parts.setdefault(theirs, []).append((held, record, pieces))
+            parts.setdefault(theirs, []).append(_Part(held, record, pieces))
+    for theirs in lost & parts.keys():
+        del parts[theirs]
+    _read([part for each in parts.values() for part in each])
     for theirs, each in parts.items():
-        if theirs not in found.left:
-            shape = shapes[found.also.get(theirs, theirs)]
-            found.tensors[theirs], found.records[theirs] = _joined(theirs, shape, each)
+        shape = shapes[found.also.get(theirs, theirs)]
+        found.tensors[theirs], found.records[theirs] = _joined(theirs, shape, each)
+        if bad := _non_finite(each):
+            found.findings[theirs] = [((rank,), *bad)]
     if rank == 0:
         for names, why in plan.left:
             found.left |= dict.fromkeys(names, why)
@@ -113,39 +132,66 @@ def _is_whole(pair: Pair, held: Holding, shapes) -> bool:
     )
 
 
-def _joined(name, shape, parts) -> tuple[Holding, Record]:
+def _read(parts: list[_Part]):
+    """Digests all pieces; of those on a GPU many at once."""
+    versions = [_own.version_of(part.held) if part.pieces else 0 for part in parts]
+    pieces = [piece for part in parts for piece in part.pieces]
+    summaries = iter(_digest.digest_all([(piece.data, piece.runs) for piece in pieces]))
+    for part, version in zip(parts, versions, strict=True):
+        part.summaries = list(itertools.islice(summaries, len(part.pieces)))
+        part.changed = bool(part.pieces) and _own.version_of(part.held) != version
+
+
+def _joined(name, shape, parts: list[_Part]) -> tuple[Holding, Record]:
     """What a rank has of one tensor of the checkpoint, from all tensors of the model that it is
     in."""
-    held, record, _ = parts[0]
-    pieces = [piece for _, _, each in parts for piece in each]
+    held, record = parts[0].held, parts[0].record
+    pieces = [piece for part in parts for piece in part.pieces]
     dtypes = {str(piece.data.dtype) for piece in pieces} or {str(held.dtype)}
     misfit = record.misfit
     if len(dtypes) > 1:
         misfit = f"its parts in the model have the dtypes {', '.join(sorted(dtypes))}"
-    digest = coverage = (0, 0)
-    for piece in pieces:
-        digest = _digest.add(digest, _digest.digest_runs(piece.data, piece.runs).digest)
-        ones = _digest.coverage(piece.runs, piece.data.element_size())
-        coverage = _digest.add(coverage, ones)
-    runs = [run for piece in pieces for run in piece.runs]
-    alone = pieces[0].data if len(pieces) == 1 else None
-    dtype = pieces[0].data.dtype if pieces else held.dtype
-    mapped_held = dataclasses.replace(
-        held, name=name, dtype=dtype, shape=tuple(shape), local=alone, runs=runs, placements=[],
-        groups=_groups_of(parts),
+    coverage = total(
+        _digest.coverage(piece.runs, piece.data.element_size()) for piece in pieces
     )  # fmt: skip
-    unreadable = next((each.unreadable for _, each, _ in parts if each.unreadable), "")
+    dtype = pieces[0].data.dtype if pieces else held.dtype
+    reasons = [part.record.unreadable or (_own.CHANGED if part.changed else "") for part in parts]
+    mapped_held = dataclasses.replace(
+        held, name=name, dtype=dtype, shape=tuple(shape), placements=[], groups=_groups_of(parts),
+        local=pieces[0].data if len(pieces) == 1 else None,
+        runs=[run for piece in pieces for run in piece.runs],
+    )  # fmt: skip
     mapped_record = dataclasses.replace(
         record, dtype=str(dtype), shape=tuple(shape), placements=(), groups=mapped_held.groups,
-        misfit=misfit, coverage=coverage, digest=digest, pieced=True, unreadable=unreadable,
-        meta=any(each.meta for _, each, _ in parts),
+        misfit=misfit, coverage=coverage, pieced=True, unreadable=next(filter(None, reasons), ""),
+        digest=total(each.digest for part in parts for each in part.summaries),
+        meta=any(part.record.meta for part in parts),
     )  # fmt: skip
     return mapped_held, mapped_record
 
 
+def _non_finite(parts: list[_Part]):
+    """(what, index) of values that are to be finite and were looked at nowhere else; None if all
+    are."""
+    nan = inf = 0
+    first = None
+    for part in parts:
+        if not (part.record.followed and part.record.numbers):
+            continue
+        is_mask = any(each.inf_count for each in part.summaries) and part.held.is_mask()
+        for piece, summary in zip(part.pieces, part.summaries, strict=True):
+            bad = summary.nan_count + (0 if is_mask else summary.inf_count)
+            nan, inf = nan + summary.nan_count, inf + (0 if is_mask else summary.inf_count)
+            if bad and first is None:
+                first = _digest.first_non_finite(piece.data, piece.runs)
+    if not nan + inf:
+        return None
+    return f"{nan} NaN and {inf} Inf, the first at element {first}", first
+
+
 def _groups_of(parts) -> Groups | None:
     """Of a tensor that lies in several, as far as they are held by the same ranks."""
-    groups = {held.groups for held, _, _ in parts}
+    groups = {part.held.groups for part in parts}
     return groups.pop() if len(groups) == 1 else None
 
 
@@ -171,9 +217,24 @@ def _pieces(pair: Pair, held: Holding, record: Record, shape) -> list[_Piece]:
         if followed is None:
             return _pieces_by_element(pair, held, shape)
         data, box = followed
-        owned = [[(low + at, high + at)] for (low, high), at in zip(box, pair.theirs.offsets)]
-        pieces.append(_Piece(data, _layout.runs_of(shape, owned)))
+        box = [(low + at, high + at) for (low, high), at in zip(box, pair.theirs.offsets)]
+        for own, strip in _strips(data, box):
+            pieces.append(_Piece(strip, _layout.runs_of(shape, [[each] for each in own])))
     return pieces
+
+
+def _strips(data, box):
+    """A transposed matrix in strips of columns, each of which is a stretch of memory: torch turns
+    such ones round at many times the speed of rows."""
+    turned = data.dim() == 2 and data.stride() == (1, data.shape[0]) and data.shape[0] > 1
+    columns = max(1, _STRIP_BYTES // max(1, data.shape[0] * data.element_size())) if turned else 0
+    if not turned or columns >= data.shape[1]:
+        yield box, data
+        return
+    rows, (low, high) = box
+    for at in range(low, high, columns):
+        end = min(high, at + columns)
+        yield [rows, (at, end)], data[:, at - low : end - low]
 
 
 def _blocks(held: Holding):

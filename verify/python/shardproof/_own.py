@@ -71,6 +71,12 @@ class Reading:
                 if not (held.is_meta or held.local is None or record.unreadable or record.misfit):
                     self._left[name] = (held, version_of(held))
 
+    def leave(self, names):
+        """Their values are looked at elsewhere, under a map."""
+        for name in names:
+            if self._left.pop(name, None):
+                self.records[name] = dataclasses.replace(self.records[name], followed=True)
+
     def read(self, wanted=lambda held: True, goes_on=lambda: True):
         """wanted: says of a holding whether it is read now. goes_on: asked before each tensor."""
         together: list[str] = []  # are on a GPU, and waited for once

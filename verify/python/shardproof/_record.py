@@ -28,6 +28,7 @@ class Record:
     computed: bool = False  # the shape is that of a part, times the number of parts
     partly: bool = False  # a parameter: the rank's optimizer has state of others, not of this;
     # state: the rank's optimizer has none of some other parameter
+    followed: bool = False  # its values are held against a seal, under a map, and nowhere else
     misfit: str = ""  # how its memory contradicts its placement
     coverage: tuple[int, int] = (0, 0)
     digest: tuple[int, int] = (0, 0)
