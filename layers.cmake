@@ -167,7 +167,7 @@ shardproof_module(NAME campaign TORCH FOLDERS verify/campaign
 # ---- The command ---------------------------------------------------------------------------------
 # What needs no LibTorch: files are judged without it.
 shardproof_module(NAME file_commands FOLDERS verify/cli/files
-  DEPENDS core text case verdict oracle formats maps compare audit process crashtest CLI11::CLI11
+  DEPENDS core text case verdict oracle maps compare audit process crashtest CLI11::CLI11
     nlohmann_json::nlohmann_json fmt::fmt)
 # All else.
 shardproof_module(NAME cli TORCH FOLDERS verify/cli

@@ -5,9 +5,7 @@ then tell each other what they found, so that all come to the same outcome. Of r
 that they are equal is what the rest of `check` is about.
 """
 
-import collections
 import dataclasses
-import hashlib
 import os
 import zlib
 
@@ -19,16 +17,13 @@ from ._holding import Holding
 from ._judge import Judgement
 from ._layout import Run
 from ._manifest import Manifest
-from ._names import without_wrappers
+from ._paired import STATE_PREFIX, Names
 from ._record import Record, judge_of
 from ._stored import Checkpoint, Stored, Unreadable
 from ._stored_read import read_runs
 from ._verdict import Verdict, settled
 
 _LOCATED_MAX = 3  # of a rank's tensors that differ: whose bytes are read again
-_PREFIX = "optimizer."
-_MODEL, _STATE = "model", "optimizer"
-_PREFIXES_MAX = 64  # that a rank tells of: those that most of its names are below
 ABSENT = "not in the checkpoint"
 EXTRA = "in the checkpoint, and not in what was given"
 
@@ -43,26 +38,15 @@ class Held:
 
 @dataclasses.dataclass
 class _Report:
-    """What one rank found. findings: (ranks, what, index) by name; left: reasons by name; parts: of
-    what is held against a seal."""
+    """What one rank found. findings: (ranks, what, index) by name; left: reasons by name."""
 
     compared: int = 0
     findings: dict[str, list[tuple]] = dataclasses.field(default_factory=dict)
     left: dict[str, str] = dataclasses.field(default_factory=dict)
-    parts: dict[str, _whole.Part] = dataclasses.field(default_factory=dict)
 
     def by_name(self) -> dict[str, tuple]:
-        names = {*self.findings, *self.left, *self.parts}
-        return {
-            name: (self.findings.get(name, []), self.left.get(name), self.parts.get(name))
-            for name in names
-        }
-
-    def mark_unchanged(self, before: dict[str, tuple[int, int]]):
-        """before: the digests of this rank's parts in the last comparison."""
-        for name, part in self.parts.items():
-            if before.get(name) == part.digest and part.coverage != (0, 0):
-                self.parts[name] = dataclasses.replace(part, unchanged=True)
+        names = {*self.findings, *self.left}
+        return {name: (self.findings.get(name, []), self.left.get(name)) for name in names}
 
 
 @dataclasses.dataclass
@@ -89,8 +73,7 @@ class Opened:
     plan: _map_plan.Plan | None = None
 
     def followed(self, tensors: dict[str, Holding]) -> list[str]:
-        """Of which no digest of their own is needed: all that is in them is held against a seal.
-        """
+        """Of which no digest of their own is needed: all that is in them is held against a seal."""
         sealed = all(each.digest is not None for each in self.checkpoint.tensors.values())
         if self.plan is None or not sealed:
             return []
@@ -112,7 +95,7 @@ def open_source(source: Source, tensors: dict[str, Holding], transport) -> Opene
         return Opened(checkpoint)
     described = {
         name: (str(held.dtype), tuple(held.shape)) for name, held in tensors.items()
-        if not name.startswith(_PREFIX)
+        if not name.startswith(STATE_PREFIX)
     }  # fmt: skip
     plan = _map_plan.plan_of(
         source.map, source.config, checkpoint, source.prefix or "", described, transport
@@ -143,8 +126,9 @@ def hold(
         prefix = prefix or ""
         found = _under_map(opened, prefix, found, transport)
         tensors, records = found.tensors, found.records
+    held = transport.records_to_judges(records)
     try:
-        names = _Names(checkpoint, tensors, prefix, transport)
+        names = Names(checkpoint, tensors, prefix, held, transport)
     except _stored_names.Ambiguous as error:  # of all ranks' names, so that all are told it
         raise RuntimeError(f"shardproof.check: cannot read the checkpoint: {error}") from error
     report = None
@@ -152,7 +136,6 @@ def hold(
         report = _look(checkpoint, tensors, records, names.pairs, transport.rank)
         report.findings |= found.findings
         report.left |= found.left
-        report.mark_unchanged(source.synced.parts)
     except Exception as error:
         cause = _told(error, path)
     received = transport.to_judges(report and report.by_name())
@@ -160,7 +143,8 @@ def hold(
         _raise_first(transport, cause)
     share = None
     try:
-        share = _judged(received, names, source, transport)
+        parts = _parts(held, received, names)
+        share = _judged(received, parts, names, source, transport)
         share.comparisons += report.compared
     except Exception as error:
         cause = error
@@ -172,7 +156,7 @@ def hold(
             f"shardproof.check: nothing was compared with {path}: no tensor of the model is in it"
         )
     if isinstance(path, Manifest):
-        source.synced.add(path, {name: part.digest for name, part in report.parts.items()})
+        source.synced.add(path, {name: _digests(each) for name, each in parts.items()})
     if names.extra and not isinstance(path, Manifest):
         verdict.uncompared[EXTRA] = (len(names.extra), names.extra[0])
     where = "a" if isinstance(path, Manifest) else f"{os.fspath(path)}"
@@ -237,95 +221,6 @@ def _raise_first(transport, cause):
         raise RuntimeError(text) from cause
 
 
-class _Names:
-    """Which tensor of the checkpoint is which of the model.
-
-    pairs: {the model's name: the checkpoint's} of this rank's. sealed: digests of those that this
-    rank judges, by the model's name. said: below which prefixes. extra: names of the checkpoint
-    that no rank has.
-    """
-
-    def __init__(self, checkpoint: Checkpoint, own, prefix, transport):
-        self._stored = self.stored = checkpoint.tensors
-        self.kind = "seal" if checkpoint.format == "seal" else "manifest"
-        self._by_name: dict[str, str] = {}
-        for name in self._stored:
-            self._by_name.setdefault(without_wrappers(name), name)
-        self._by_name |= {name: name for name in self._stored}
-        share = sorted(set().union(*transport.to_judges(dict.fromkeys(own))))
-        given = {_MODEL: prefix, _STATE: None}
-        self._below = {}
-        said = []
-        for kind, what in ((_MODEL, "model"), (_STATE, "optimizer")):
-            counts = self._counts(kind, share, given[kind], transport)
-            below = given[kind]
-            if below is None:
-                below = _stored_names.best_of(counts, checkpoint.path)
-            if below is not None:
-                self._below[kind] = below
-                said.append(f"{counts[below]} names of the {what} below {below!r}")
-        self.said = ": " + ", ".join(said) if said else ""
-        self.pairs = self._paired(own)
-        self.stored_as = self._paired(share)
-        self.sealed = {
-            name: self._stored[theirs].digest for name, theirs in self.stored_as.items()
-        }
-        self.extra = self._left_over(transport)
-
-    def _counts(self, kind, share, given, transport) -> collections.Counter:
-        """How many names of all ranks are below each prefix; of the prefix that is given, too."""
-        wanted = {_within(name)[1] for name in share if _within(name)[0] == kind}
-        own = _stored_names.counts_of(wanted, self._by_name)
-        if given is not None:
-            own = {given: sum(given + name in self._by_name for name in wanted)}
-        counts: collections.Counter = collections.Counter()
-        for each in transport.objects(collections.Counter(own).most_common(_PREFIXES_MAX)):
-            counts.update(dict(each))
-        return counts
-
-    def _paired(self, names) -> dict[str, str]:
-        found = {}
-        for name in names:
-            kind, inner = _within(name)
-            theirs = self._by_name.get(self._below[kind] + inner) if kind in self._below else None
-            if theirs is not None:
-                found[name] = theirs
-        return found
-
-    def absent(self) -> list[str]:
-        """Of `extra`, what no tensor that a rank has is equal to: one of tied names may be all that
-        a model has."""
-        extra = set(self.extra)
-        held = {
-            (each.dtype, each.shape, each.digest)
-            for name, each in self.stored.items()
-            if name not in extra
-        }
-        return [
-            name for name in self.extra
-            if (tag := self.stored[name]) and (tag.dtype, tag.shape, tag.digest) not in held
-        ]  # fmt: skip
-
-    def _left_over(self, transport) -> list[str]:
-        names = sorted(self._stored)
-        listed = hashlib.sha256("\n".join(names).encode("utf-8", "surrogatepass")).digest()
-        number = int.from_bytes(listed[:8], "little") >> 1
-        if any(others != [number] for others in transport.everybody([number])):
-            return []  # each rank was given a checkpoint of its own
-        at = {name: index for index, name in enumerate(names)}
-        taken = torch.zeros(len(names), dtype=torch.uint8)
-        taken[[at[name] for name in self.pairs.values()]] = 1
-        transport.largest(taken)
-        return [name for name, mark in zip(names, taken.tolist(), strict=True) if not mark]
-
-
-def _within(name: str) -> tuple[str, str]:
-    """\returns (whether it is the model's or an optimizer's, the name there)."""
-    if name.startswith(_PREFIX):
-        return _STATE, name.removeprefix(_PREFIX)
-    return _MODEL, name
-
-
 def _look(checkpoint: Checkpoint, tensors, records, pairs, rank) -> _Report:
     report = _Report()
     tied = _tied_to_compared(tensors, records, pairs)
@@ -339,7 +234,6 @@ def _look(checkpoint: Checkpoint, tensors, records, pairs, rank) -> _Report:
             continue
         ranks = _readers(held, rank)
         if stored.digest is not None:
-            report.parts[name] = _whole.part_of(held, records[name])
             report.compared += 1
         elif ranks[zlib.crc32(name.encode()) % len(ranks)] == rank:
             report.compared += 1
@@ -460,26 +354,44 @@ def _value_text(data: torch.Tensor, dtype) -> str:
     return f"0x{bits[::-1].hex()} ({number})"
 
 
-def _judged(received: list[dict[str, tuple]], names: _Names, source: Source, transport) -> Verdict:
-    """received: what each rank says of the names that this one judges."""
+def _parts(held, received, names: Names) -> dict[str, dict[int, _whole.Part]]:
+    """Of the names that this rank judges, and that a seal has: what each rank has of it, but for
+    ranks that said why theirs is not compared."""
+    found: dict[str, dict[int, _whole.Part]] = {}
+    for name, sealed in names.sealed.items():
+        of_name = {
+            rank: _whole.part_of(own[name])
+            for rank, own in enumerate(held)
+            if name in own and name not in received[rank]
+            and not (own[name].meta or own[name].misfit)
+        }  # fmt: skip
+        if of_name and sealed is not None:
+            found[name] = of_name
+    return found
+
+
+def _digests(parts: dict[int, _whole.Part]) -> dict[int, tuple[int, int]]:
+    return {rank: part.digest for rank, part in parts.items() if part.coverage != (0, 0)}
+
+
+def _judged(received, parts, names: Names, source: Source, transport) -> Verdict:
+    """received: what each rank says of the names that this one judges, of which it has `parts`."""
     findings, left = [], Judgement()
     for name in sorted(set().union(*received)):
         said = [of_rank[name] for of_rank in received if name in of_rank]
-        for reason in dict.fromkeys(reason for _, reason, _ in said if reason):
+        for reason in dict.fromkeys(reason for _, reason in said if reason):
             left.leave(name, reason)
-        found = [each for of_rank, _, _ in said for each in of_rank]
+        found = [each for of_rank, _ in said for each in of_rank]
         if found:
             ranks = tuple(sorted({rank for of_part, _, _ in found for rank in of_part}))
             # The element that comes first, if a rank has looked for it.
             _, what, index = min(found, key=lambda one: (one[2] is None, one[2] or 0, one[0]))
             findings.append(Finding("disk", name, ranks, what, index))
-        parts = {rank: own[name][2] for rank, own in enumerate(received) if name in own}
-        parts = {rank: part for rank, part in parts.items() if part is not None}
-        if parts:
-            wrong, why = _whole.held_against(parts, names.sealed[name])
-            if why:
-                left.leave(name, why)
-            findings += [_of_wrong(name, each, parts, names, source) for each in wrong]
+    for name, of_name in sorted(parts.items()):
+        wrong, why = _whole.held_against(of_name, names.sealed[name])
+        if why:
+            left.leave(name, why)
+        findings += [_of_wrong(name, each, of_name, names, source) for each in wrong]
     if isinstance(source.path, Manifest) and not source.in_turns:
         findings += [
             Finding("disk", name, (), "it was sent, and no rank of the model holds it")
@@ -489,7 +401,7 @@ def _judged(received: list[dict[str, tuple]], names: _Names, source: Source, tra
     return Verdict(count=len(findings), folds=fold(findings), uncompared=left.counted())
 
 
-def _of_wrong(name, wrong: _whole.Wrong, parts, names: _Names, source: Source) -> Finding:
+def _of_wrong(name, wrong: _whole.Wrong, parts, names: Names, source: Source) -> Finding:
     """What the ranks hold in place of what they should, as far as that is known."""
     before = [each for each in source.synced.manifests if each is not source.path]
     what = "its values are not those that were sealed"
@@ -498,14 +410,10 @@ def _of_wrong(name, wrong: _whole.Wrong, parts, names: _Names, source: Source) -
         if said := _synced.explanation(names.stored_as[name], wrong.digest, names.stored, before):
             what = f"{said}: {what}"
     ranks = wrong.ranks
-    old = tuple(rank for rank in ranks if parts[rank].unchanged)
+    old = source.synced.unchanged(name, {rank: parts[rank].digest for rank in ranks}, ranks)
     if old and len(old) < len(ranks) and before:
         # The others' parts are new: those that are not are what is stale.
         since = before[-1].version
-        what = f"what it holds of it has not changed since {_sync_text(since)}: {what}"
-        ranks = old
+        since = "the sync before" if since is None else f"version {since}"
+        what, ranks = f"what it holds of it has not changed since {since}: {what}", old
     return Finding("disk", name, ranks, what)
-
-
-def _sync_text(version) -> str:
-    return "the sync before" if version is None else f"version {version}"

@@ -27,7 +27,9 @@ def test_it_is_the_same_after_it_has_travelled_and_as_the_file():
     came = Manifest.from_json(sent.to_json())
     assert (came.version, came.digest, came.seal) == (3, sent.digest, sent.seal)
     assert len(came) == len(model().state_dict())
-    assert check(model(), against=came, strict=True).checkpoint.startswith("a manifest of version 3")
+    assert check(model(), against=came, strict=True).checkpoint.startswith(
+        "a manifest of version 3"
+    )
 
 
 def test_the_seal_of_a_file_is_that_of_the_manifest(tmp_path):

@@ -61,7 +61,6 @@ class Plan:
     fills: dict[str, list[Fill]] = dataclasses.field(default_factory=dict)
     left: list[tuple[tuple[str, ...], str]] = dataclasses.field(default_factory=list)
 
-
     def follows(self, name: str, shape) -> bool:
         """Whether every element of the model's tensor is held against one of the checkpoint's."""
         boxes = [pair.own for pair in self.pairs.get(name, ()) if not pair.again]
@@ -162,7 +161,8 @@ def _asked(words, config, checkpoint, prefix, own) -> Plan:
         elif text is not None:
             places = [text]
         asked = {
-            "map": words, "config": places, "a": _theirs(checkpoint, prefix), "b": _listed(own.items()),
+            "map": words, "config": places, "a": _theirs(checkpoint, prefix),
+            "b": _listed(own.items()),
         }  # fmt: skip
         done = subprocess.run(
             [program, "map-plan"], input=json.dumps(asked), capture_output=True, text=True,

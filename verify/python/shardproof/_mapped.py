@@ -1,5 +1,5 @@
-"""A live model under a map: what each rank has of the checkpoint's tensors, which the model keeps in
-tensors of other names and layouts. Nothing is copied: the parts are views of the model's memory.
+"""A live model under a map: what each rank has of the checkpoint's tensors, which the model keeps
+in tensors of other names and layouts. Nothing is copied: the parts are views of the model's memory.
 """
 
 import dataclasses
@@ -60,8 +60,7 @@ class _Unmappable(Exception):
 
 
 def mapped(plan: Plan, shapes, tensors: dict[str, Holding], records, rank: int) -> Mapped:
-    """shapes: of the checkpoint's tensors, by name. What the map does not speak of stays as it is.
-    """
+    """shapes: of the checkpoint's tensors, by name. What no rule names stays as it is."""
     found = Mapped()
     parts: dict[str, list[_Part]] = {}
     lost = set()
@@ -262,9 +261,7 @@ def _owned(held: Holding):
     if held.placements:
         if len(held.placements) != len(held.mesh_shape):
             return None
-        return _layout.owned_indices(
-            held.shape, held.placements, held.mesh_shape, held.coordinates
-        )
+        return _layout.owned_indices(held.shape, held.placements, held.mesh_shape, held.coordinates)
     whole = [Run(0, math.prod(held.shape))] if math.prod(held.shape) else []
     if held.runs != whole:
         return None

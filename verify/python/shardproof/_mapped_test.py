@@ -28,15 +28,21 @@ def noise(*shape, dtype=torch.float32):
 # Rules, the checkpoint's tensors, and the model's made of them by plain PyTorch.
 def renamed():
     a = {"layers.0.w": noise(4, 3), "layers.1.w": noise(4, 3)}
-    return ["layers.{l}.w -> blocks.{l}.w"], a, {f"blocks.{i}.w": a[f"layers.{i}.w"] for i in (0, 1)}
+    return (
+        ["layers.{l}.w -> blocks.{l}.w"],
+        a,
+        {f"blocks.{i}.w": a[f"layers.{i}.w"] for i in (0, 1)},
+    )
 
 
 def fused_by_groups():
     q, k, v = noise(8, 5), noise(4, 5), noise(4, 5)
     parts = [torch.cat([q.chunk(2)[g], k.chunk(2)[g], v.chunk(2)[g]]) for g in (0, 1)]
-    return ["interleave(q, k, v, groups=2) -> qkv"], {"q": q, "k": k, "v": v}, {
-        "qkv": torch.cat(parts)
-    }
+    return (
+        ["interleave(q, k, v, groups=2) -> qkv"],
+        {"q": q, "k": k, "v": v},
+        {"qkv": torch.cat(parts)},
+    )
 
 
 def split():

@@ -28,6 +28,7 @@ class Record:
     computed: bool = False  # the shape is that of a part, times the number of parts
     partly: bool = False  # a parameter: the rank's optimizer has state of others, not of this;
     # state: the rank's optimizer has none of some other parameter
+    pieced: bool = False  # put together from parts of other tensors, by a map
     followed: bool = False  # its values are held against a seal, under a map, and nowhere else
     misfit: str = ""  # how its memory contradicts its placement
     coverage: tuple[int, int] = (0, 0)
@@ -35,7 +36,6 @@ class Record:
     nan: int = 0
     inf: int = 0
     first_non_finite: int | None = None
-    pieced: bool = False  # put together from parts of other tensors, by a map
 
     @property
     def element_bytes(self) -> int:

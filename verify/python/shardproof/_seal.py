@@ -171,7 +171,7 @@ def _parts(tensors, cast) -> dict[str, _whole.Part]:
             why = f"a seal has no name for {record.dtype}"
         if why:
             raise ValueError(f"{name}: {why}")
-        parts[name] = _whole.part_of(tensors[name], record)
+        parts[name] = _whole.part_of(record)
     return parts
 
 

@@ -159,7 +159,7 @@ def synced(rank, mesh, mistake):
     return told(engine, manifests[1])
 
 
-# ---- Mistakes: each loads the second sync ---------------------------------------------------------
+# ---- Mistakes: each loads the second sync --------------------------------------------------------
 
 
 def sound(engine, held, rank):

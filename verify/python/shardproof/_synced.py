@@ -1,5 +1,5 @@
 """What a model was compared with before, so that a tensor that is not the new one can be named: the
-manifests that came first, and which of this rank's parts have not changed since."""
+manifests that came first, and which parts have not changed since."""
 
 import dataclasses
 
@@ -12,17 +12,22 @@ _KEPT = 4  # manifests
 
 @dataclasses.dataclass
 class Synced:
-    """manifests: the last ones, the newest last. parts: {name: digest} of this rank in the last
-    comparison with a manifest."""
+    """manifests: the last ones, the newest last. parts: {name: {rank: digest}} in the last
+    comparison with a manifest, of names that this rank judges."""
 
     manifests: list[Manifest] = dataclasses.field(default_factory=list)
-    parts: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    parts: dict[str, dict[int, tuple[int, int]]] = dataclasses.field(default_factory=dict)
 
     def newest_version(self) -> int | None:
         return max((each.version for each in self.manifests if each.version is not None),
                    default=None)  # fmt: skip
 
-    def add(self, manifest: Manifest, parts: dict[str, tuple[int, int]]):
+    def unchanged(self, name: str, part: dict, ranks) -> tuple[int, ...]:
+        """Those of the ranks whose part of a tensor is what it was. part: {rank: digest} now."""
+        before = self.parts.get(name, {})
+        return tuple(rank for rank in ranks if before.get(rank) == part[rank])
+
+    def add(self, manifest: Manifest, parts: dict[str, dict[int, tuple[int, int]]]):
         kept = [each for each in self.manifests if each.digest != manifest.digest]
         self.manifests, self.parts = [*kept, manifest][-_KEPT:], parts
 

@@ -25,6 +25,12 @@ class Link:
     def __init__(self, group, world_size):
         self.group = group if group is None else weakref.ref(group)
         self.sender, self.receiver = Sender(world_size), Receiver(world_size)
+        # Of what is held against a checkpoint, which may have other names.
+        self.other_sender, self.other_receiver = Sender(world_size), Receiver(world_size)
+
+    def forget(self):
+        for each in (self.sender, self.receiver, self.other_sender, self.other_receiver):
+            each.forget()
 
 
 class Transport:
@@ -70,6 +76,20 @@ class Transport:
             return self.exchange(None)
         received = self.exchange(by_judge(own, self.world_size))
         return None if received is None else [pickle.loads(each) for each in received]
+
+    def records_to_judges(self, own: dict) -> list[dict]:
+        """own: records by name, of what is held against a checkpoint. \\returns those of each rank
+        of the names that this one judges."""
+        received = self.exchange(self._link.other_sender.messages(own, held=len(own)))
+        found, cause = [], None
+        try:
+            reader = self._link.other_receiver
+            found = [reader.read(source, message)[0] for source, message in enumerate(received)]
+        except Exception as error:  # whatever it is, the other ranks wait to be told
+            cause = error
+        if any(failed for (failed,) in self.everybody([int(cause is not None)])):
+            self.fail("cannot judge", cause)
+        return found
 
     def to_first(self, own) -> list | None:
         """What all ranks say, at rank 0; elsewhere None."""
@@ -143,8 +163,7 @@ class Transport:
 
     def forget(self):
         """After a failure: what one side believes that the other knows may not have come."""
-        self.sender.forget()
-        self.receiver.forget()
+        self._link.forget()
 
     def _linked(self):
         links = self._links.setdefault(dist.group.WORLD, {})

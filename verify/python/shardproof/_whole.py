@@ -6,7 +6,6 @@ import torch
 
 from . import _digest, _layout
 from ._groups import Groups
-from ._holding import Holding
 from ._judge import total
 from ._record import Record
 
@@ -23,7 +22,6 @@ class Part:
     kind: str = ""
     pieced: bool = False  # made of other tensors, which may have groups of their own
     members: tuple[int, ...] = ()  # the ranks that are said to have it, or a part of it
-    unchanged: bool = False  # since the last comparison with a manifest
 
     @property
     def element_bytes(self) -> int:
@@ -41,8 +39,8 @@ class Whole:
     kind: str = ""
 
 
-def part_of(held: Holding, record: Record) -> Part:
-    groups: Groups | None = held.groups
+def part_of(record: Record) -> Part:
+    groups: Groups | None = record.groups
     whole = groups.whole if groups else None
     return Part(
         record.dtype, record.shape, whole, record.coverage, record.digest, record.kind,
@@ -137,8 +135,7 @@ def _of_groups(made, parts, expected):
 
 
 def _of_parts(parts, expected, whole):
-    """Ranks hold parts of it, and nobody said which of them make it up: equal parts are replicas.
-    """
+    """Ranks hold parts of it, and nobody said which make it up: equal parts are replicas."""
     by_part: dict[tuple[int, int], dict[tuple[int, int], list[int]]] = {}
     for rank, part in sorted(parts.items()):
         if part.coverage != (0, 0):

@@ -1,0 +1,119 @@
+"""Models of Transformers on the trainer's side, and their weights as vLLM's loaders lay them out,
+by a stand-in that has these layouts: 2 ranks with tp 2."""
+
+import pytest
+import torch
+from torch import nn
+
+from shardproof import _program, check, engines, seal
+from shardproof._check import Mismatch
+from shardproof._ranks_test import DEADLINE, alike, run
+
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.skipif(_program.find() is None, reason="no command `shardproof`")
+
+TP = 2
+SMALL = {
+    "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 50,
+}  # fmt: skip
+
+
+def trained(kind):
+    torch.manual_seed(3)
+    if kind == "llama":
+        config = transformers.LlamaConfig(**SMALL, tie_word_embeddings=True)
+        return transformers.LlamaForCausalLM(config)
+    config = transformers.Qwen3MoeConfig(
+        **SMALL, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12,
+        decoder_sparse_step=1, mlp_only_layers=[], tie_word_embeddings=False,
+    )  # fmt: skip
+    return transformers.Qwen3MoeForCausalLM(config)
+
+
+def rows(whole, rank, dim=0):
+    return whole.chunk(TP, dim)[rank].contiguous()
+
+
+def padded(whole):
+    return torch.cat([whole, torch.zeros(64 - whole.shape[0], whole.shape[1])])
+
+
+def laid_out(state, kind, rank):
+    """{name: tensor} as the loaders of vLLM's Llama and Qwen3MoE make them of the trainer's."""
+    held = {}
+    for name, value in state.items():
+        home, leaf, last = (name.rsplit(".", 2) + ["", ""])[:3]
+        if "embed_tokens" in name or "lm_head" in name:
+            if not (kind == "llama" and "lm_head" in name):  # tied: it is not sent
+                held[name] = rows(padded(value), rank)
+        elif leaf == "q_proj":
+            parts = [state[f"{home}.{each}_proj.{last}"] for each in "qkv"]
+            held[f"{home}.qkv_proj.{last}"] = torch.cat([rows(each, rank) for each in parts])
+        elif leaf == "gate_proj":
+            parts = [state[f"{home}.{each}_proj.{last}"] for each in ("gate", "up")]
+            held[f"{home}.gate_up_proj.{last}"] = torch.cat([rows(each, rank) for each in parts])
+        elif leaf in ("o_proj", "down_proj"):
+            held[name] = rows(value, rank, 1)
+        elif last == "gate_up_proj":
+            gate, up = value.chunk(2, 1)
+            held[name.replace("gate_up_proj", "w13_weight")] = torch.cat(
+                [rows(gate, rank, 1), rows(up, rank, 1)], 1
+            )
+        elif last == "down_proj":
+            held[name.replace("down_proj", "w2_weight")] = rows(value, rank, 2)
+        elif leaf not in ("k_proj", "v_proj", "up_proj"):
+            held[name] = value
+    return held
+
+
+class Engine(nn.Module):
+    def __init__(self, held):
+        super().__init__()
+        for name, value in held.items():
+            home, _, leaf = name.rpartition(".")
+            at = self
+            for part in filter(None, home.split(".")):
+                if part not in at._modules:
+                    at.add_module(part, nn.Module())
+                at = at._modules[part]
+            at.register_parameter(leaf, nn.Parameter(value.clone(), requires_grad=False))
+
+
+def compared(rank, kind, spoil=None):
+    model = trained(kind)
+    manifest = seal(model, version=7)
+    held = laid_out(model.state_dict(), kind, rank)
+    if spoil and rank == 1:
+        held[spoil].view(-1)[0] += 1
+    engine = Engine(held)
+    options = engines.vllm(engine, tp=TP, config=model.config, packed=kind != "llama")
+    try:
+        outcome = check(engine, against=manifest, deadline=DEADLINE, **options)
+    except Mismatch as error:
+        return tuple(sorted({(each.tensor, each.ranks) for each in error.findings}))
+    return outcome.inconclusive
+
+
+def job(rank, kind, spoils):
+    return tuple(compared(rank, kind, spoil) for spoil in (None, *spoils))
+
+
+LAYER = "model.layers.1."
+
+
+@pytest.mark.parametrize("kind, spoils", [
+    ("llama", {LAYER + "self_attn.qkv_proj.weight": LAYER + "self_attn.q_proj.weight",
+               LAYER + "mlp.down_proj.weight": LAYER + "mlp.down_proj.weight",
+               "model.embed_tokens.weight": "model.embed_tokens.weight"}),
+    ("qwen3-moe", {LAYER + "mlp.experts.w13_weight": LAYER + "mlp.experts.gate_up_proj",
+                   LAYER + "mlp.experts.w2_weight": LAYER + "mlp.experts.down_proj",
+                   "lm_head.weight": "lm_head.weight"}),
+])  # fmt: skip
+def test_weights_of_transformers_in_the_layouts_of_vllm(kind, spoils):
+    from functools import partial
+
+    said = alike(run(partial(job, kind=kind, spoils=tuple(spoils)), TP), range(TP))
+    assert said[0] == ()
+    for found, theirs in zip(said[1:], spoils.values(), strict=True):
+        assert [name for name, _ in found] == [theirs]
