@@ -28,6 +28,9 @@ int main(int argc, char** argv) {
   shardproof::AddVerify(app, command_line, &exit_code);
   shardproof::AddReplay(app, command_line, &exit_code);
   shardproof::AddShrink(app, &exit_code);
+  // For --help alone: cli/files/versions.cc runs it.
+  app.add_subcommand("bisect", "Find the first release of a framework on which a subject fails")
+      ->group(shardproof::kFrameworkDoor);
   shardproof::AddList(app, &exit_code);
   shardproof::AddCrashtest(app, &exit_code);
   return shardproof::RunApp(app, command_line, exit_code);

@@ -36,6 +36,12 @@ void AddSeal(CLI::App& app, int* exit_code);
 void AddCrashtest(CLI::App& app, int* exit_code);
 void AddMapPlan(CLI::App& app, int* exit_code);
 
+/// Whether these words ask for one subject on several releases of a framework.
+bool IsOfVersions(const std::vector<std::string>& command_line);
+
+/// Becomes the Python program that runs them. \returns only if it cannot: the exit code.
+int RunVersions(const std::vector<std::string>& command_line);
+
 /// Parses, and so runs the subcommand called. \returns the exit code of the process: exit_code,
 /// unless the words are wrong or the verifier fails.
 int RunApp(CLI::App& app, const std::vector<std::string>& command_line, const int& exit_code);

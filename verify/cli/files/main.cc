@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
   shardproof::AddCrashtest(app, &exit_code);
   shardproof::AddMapPlan(app, &exit_code);
   const std::vector<std::string> command_line(argv, argv + argc);
+  if (shardproof::IsOfVersions(command_line)) return shardproof::RunVersions(command_line);
   for (const CLI::App* ours : app.get_subcommands({})) {
     if (argc > 1 && ours->get_name() == command_line[1])
       return shardproof::RunApp(app, command_line, exit_code);
