@@ -11,7 +11,17 @@ import zlib
 
 import torch
 
-from . import _digest, _layout, _map_plan, _mapped, _stored, _stored_names, _synced, _whole
+from . import (
+    _digest,
+    _layout,
+    _map_plan,
+    _mapped,
+    _misplaced,
+    _stored,
+    _stored_names,
+    _synced,
+    _whole,
+)  # fmt: skip
 from ._finding import Finding, fold
 from ._holding import Holding
 from ._judge import Judgement
@@ -122,6 +132,7 @@ def hold(
     opened = opened or open_source(source, tensors, transport)
     checkpoint = opened.checkpoint
     found = _mapped.Mapped(tensors, records)
+    of_model = tensors
     if opened.plan is not None:
         prefix = prefix or ""
         found = _under_map(opened, prefix, found, transport)
@@ -151,6 +162,13 @@ def hold(
     verdict = settled(share, transport)
     if verdict is None:
         transport.fail("cannot judge", cause)
+    if verdict.folds:
+        shapes = {name.removeprefix(prefix or ""): each.shape
+                  for name, each in checkpoint.tensors.items()}  # fmt: skip
+        _misplaced.explain(
+            verdict.folds, names.digests_of(verdict.folds), of_model, records, opened.plan, shapes,
+            transport,
+        )  # fmt: skip
     if not verdict.comparisons:
         raise RuntimeError(
             f"shardproof.check: nothing was compared with {path}: no tensor of the model is in it"
@@ -179,7 +197,7 @@ def _refuse_other_manifest(source: Source, transport):
     if cause is None and any(other != said[0] for other in said):
         cause = Unreadable(f"it is not the manifest that rank 0 was given: {source.path!r}")
         cause = cause if [number] != said[0] else None
-    _raise_first(transport, cause)
+    _raise_first(transport, cause, "cannot use the manifest")
 
 
 def _under_map(opened: Opened, prefix, own: _mapped.Mapped, transport) -> _mapped.Mapped:
@@ -212,12 +230,12 @@ def _told(error: Exception, path) -> Exception:
     return told
 
 
-def _raise_first(transport, cause):
+def _raise_first(transport, cause, what="cannot read the checkpoint"):
     """On all ranks alike, if any has a cause."""
     reasons = transport.reasons(str(cause) if cause else "")
     if reasons:
         rank, reason = min(reasons.items())
-        text = f"shardproof.check: rank {rank} cannot read the checkpoint: {reason}"
+        text = f"shardproof.check: rank {rank} {what}: {reason}"
         raise RuntimeError(text) from cause
 
 

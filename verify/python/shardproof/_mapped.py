@@ -80,7 +80,8 @@ def mapped(plan: Plan, shapes, tensors: dict[str, Holding], records, rank: int) 
                 found.records[theirs] = record
                 continue
             try:
-                pieces = _pieces(pair, held, record, shapes[pair.theirs.name])
+                lacks = record.meta or record.unreadable or record.misfit or held.local is None
+                pieces = [] if lacks else _pieces(pair, held, shapes[pair.theirs.name])
             except _Unmappable as error:
                 found.left[theirs] = str(error)
                 lost.add(theirs)
@@ -197,10 +198,8 @@ def _groups_of(parts) -> Groups | None:
 # ---- Which elements a rank has -------------------------------------------------------------------
 
 
-def _pieces(pair: Pair, held: Holding, record: Record, shape) -> list[_Piece]:
+def _pieces(pair: Pair, held: Holding, shape) -> list[_Piece]:
     """What this rank has of the model's box, as parts of the checkpoint's tensor of this shape."""
-    if record.meta or record.unreadable or record.misfit or held.local is None:
-        return []
     blocks = _blocks(held)
     if blocks is None:
         return _pieces_by_element(pair, held, shape)
@@ -234,6 +233,12 @@ def _strips(data, box):
     for at in range(low, high, columns):
         end = min(high, at + columns)
         yield [rows, (at, end)], data[:, at - low : end - low]
+
+
+def pieces_of(pair: Pair, held: Holding, shape) -> list[tuple[torch.Tensor, list[Run]]]:
+    """(view of the memory, where it lies in the checkpoint's tensor) of what is held of the pair's
+    box. shape: of the checkpoint's tensor."""
+    return [(each.data, each.runs) for each in _pieces(pair, held, shape)]
 
 
 def _blocks(held: Holding):

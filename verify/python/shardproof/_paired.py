@@ -68,6 +68,15 @@ class Names:
                 found[name] = theirs
         return found
 
+    def digests_of(self, folds) -> dict[str, tuple[int, int]]:
+        """Of the tensors that findings are about, and that a seal has: by the model's name."""
+        named = [each.tensor for one in folds for each in one.findings if each.kind == "disk"]
+        return {
+            name: self.stored[theirs].digest
+            for name, theirs in self._paired(named).items()
+            if self.stored[theirs].digest is not None
+        }
+
     def absent(self) -> list[str]:
         """Of `extra`, what no tensor that a rank has is equal to: one of tied names may be all that
         a model has."""

@@ -201,6 +201,11 @@ def slice_of_another_rank(engine, held, rank):
     engine.load(held)
 
 
+def slices_exchanged(engine, held, rank):
+    held["layers.0.o.weight"] = fused(trained(2).state_dict(), 1 - rank)["layers.0.o.weight"]
+    engine.load(held)
+
+
 def never_written(engine, held, rank):
     held["layers.0.router_bias"] = torch.zeros(EXPERTS)
     engine.load(held)
@@ -236,9 +241,10 @@ EXPECTED = {
         for e in (2, 3) for part in ("gate", "up")
     ],
     slice_of_another_rank: [
-        ("layers.0.gate.weight", (0, 1), "its digest is"),
-        ("layers.0.up.weight", (0, 1), "its digest is"),
+        ("layers.0.gate.weight", (0, 1), "ranks 0 and 1 hold the same part"),
+        ("layers.0.up.weight", (0, 1), "ranks 0 and 1 hold the same part"),
     ],
+    slices_exchanged: [("layers.0.o.weight", (0, 1), "ranks 0 and 1 hold each other's parts")],
     never_written: [("layers.0.router_bias", (0, 1), "all of it is 0")],
     cast_twice: [("layers.1.o.weight", (0, 1), "its digest is")],
     padding_is_garbage: [("embed.weight", (1,), "1 elements of its padding are not 0.0")],

@@ -128,6 +128,11 @@ def _of_groups(made, parts, expected):
     for group, digest in wrong.items():
         if group not in others:
             having = [rank for rank in group if parts[rank].coverage != (0, 0)]
+            sound = {parts[rank].coverage: parts[rank].digest for rank in sorted(right)}
+            having = [
+                rank for rank in having
+                if sound.get(parts[rank].coverage, parts[rank].digest) != parts[rank].digest
+            ] or having  # fmt: skip
             by_digest.setdefault(digest, []).extend(having or group)
     found = [Wrong(tuple(sorted(ranks)), digest) for digest, ranks in by_digest.items()]
     why = f"ranks {sorted(sum(others, ()))} hold another tensor of this name" if others else ""
