@@ -120,6 +120,12 @@ shardproof_module(NAME crashtest FOLDERS verify/crashtest
 # What a run has come to, for a terminal, a browser and other programs.
 shardproof_module(NAME report FOLDERS verify/report
   DEPENDS core text case evidence verdict process nlohmann_json::nlohmann_json fmt::fmt)
+# Known failures, what an earlier run compared, and a verdict for a pipeline's page and Prometheus.
+shardproof_module(NAME gate FOLDERS verify/gate
+  DEPENDS core text case evidence verdict simdjson::simdjson nlohmann_json::nlohmann_json fmt::fmt)
+# What earlier runs left, and which of it may go.
+shardproof_module(NAME retention FOLDERS verify/retention
+  DEPENDS core case nlohmann_json::nlohmann_json fmt::fmt)
 # Scripts and programs that show a finding without the command.
 shardproof_module(NAME reproduce FOLDERS verify/reproduce
   DEPENDS core text process report nlohmann_json::nlohmann_json fmt::fmt)
@@ -167,12 +173,13 @@ shardproof_module(NAME campaign TORCH FOLDERS verify/campaign
 # ---- The command ---------------------------------------------------------------------------------
 # What needs no LibTorch: files are judged without it.
 shardproof_module(NAME file_commands FOLDERS verify/cli/files
-  DEPENDS core text case verdict oracle maps compare audit process crashtest CLI11::CLI11
+  DEPENDS core text case evidence verdict oracle maps compare audit process crashtest gate retention
+    CLI11::CLI11
     nlohmann_json::nlohmann_json fmt::fmt)
 # All else.
 shardproof_module(NAME cli TORCH FOLDERS verify/cli
   DEPENDS text stage case evidence verdict oracle process report reproduce bug fault rank launch
-    engine campaign file_commands nlohmann_json::nlohmann_json fmt::fmt)
+    engine campaign gate file_commands nlohmann_json::nlohmann_json fmt::fmt)
 
 if(SHARDPROOF_TESTS)
   # Programs that only tests and measurements need.

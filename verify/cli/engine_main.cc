@@ -33,5 +33,6 @@ int main(int argc, char** argv) {
       ->group(shardproof::kFrameworkDoor);
   shardproof::AddList(app, &exit_code);
   shardproof::AddCrashtest(app, &exit_code);
+  shardproof::AddClean(app, &exit_code);
   return shardproof::RunApp(app, command_line, exit_code);
 }

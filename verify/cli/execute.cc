@@ -11,6 +11,7 @@
 
 #include "src/text/printable.h"
 #include "verify/cli/command.h"
+#include "verify/cli/files/gating.h"
 #include "verify/cli/files/places.h"
 #include "verify/engine/verification.h"
 #include "verify/fault/fault.h"
@@ -26,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kPatience = std::chrono::hours(24);
+constexpr auto kFollowerPatience = std::chrono::hours(24);
 
 /// The directory that evidence and scratch files go to; a temporary one is removed at the end.
 class WorkDirectory {
@@ -94,7 +95,6 @@ std::vector<std::string> ReproducerCommand(const RunResult& result, const Execut
 Status WriteReports(RunResult& result, const ExecuteOptions& options) {
   if (!options.report.empty()) {
     const std::string json = options.report + "/result.json";
-    result.report_path = options.report + "/report.html";
     SP_TRY(WriteResultJson(result, json));
     const Places places = FindPlaces();
     const std::string out = options.report + "/reproducers";
@@ -154,6 +154,8 @@ int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launche
   if (const Status apart = CheckOutputs(test_case, options); !apart.ok()) {
     return Complain(apart.error());
   }
+  const auto gate = GateOf(options, test_case.model.checkpoint);
+  if (!gate.ok()) return Complain(gate.error());
   const auto directory = WorkDirectory::Make(options.report);
   if (!directory.ok()) return Complain(directory.error());
   auto verified = Verify(test_case, launcher,
@@ -178,7 +180,7 @@ int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launche
                             ? ReportCommand(options.command_line)
                             : ShellQuoted(options.command_line.at(0)) + " replay " +
                                   ShellQuoted(result.evidence_directory);
-  return Present(result, options);
+  return Present(result, options, gate.value());
 }
 
 }  // namespace
@@ -195,7 +197,18 @@ Status CheckOutputs(const Case& test_case, const ExecuteOptions& options) {
   return CheckApart(options.report, test_case.model.checkpoint, "--report");
 }
 
-int Present(RunResult& result, const ExecuteOptions& options) {
+Result<gate::Gate> GateOf(const ExecuteOptions& options, const std::string& input) {
+  gate::Options asked = options.gate;
+  asked.made = options.report;
+  return OpenGate(asked, {input}, options.json);
+}
+
+int Present(RunResult& result, const ExecuteOptions& options, const gate::Gate& gate) {
+  if (!options.report.empty()) result.report_path = options.report + "/report.html";
+  const std::string command = options.command_line.size() > 1 ? options.command_line[1] : "verify";
+  gate::Outcome outcome = gate::OutcomeOf(result, command);
+  gate.Judge(outcome);
+  gate::Apply(outcome, result);
   const Status written = WriteReports(result, options);
   if (options.json != "-") {
     fmt::print("{}", TerminalReport(result, {.color = ::isatty(STDOUT_FILENO) != 0,
@@ -203,7 +216,25 @@ int Present(RunResult& result, const ExecuteOptions& options) {
                                              .explain = options.explain}));
   }
   if (!written.ok()) return Complain(written.error());
+  if (const Status gated = gate.Write(outcome); !gated.ok()) return Complain(gated.error());
   return result.exit_code;
+}
+
+int Skip(const std::string& why, const ExecuteOptions& options, const std::string& target) {
+  fmt::print("skipped: {}\n", why);
+  const auto gate = GateOf(options, "");
+  if (!gate.ok()) return Complain(gate.error());
+  gate::Outcome outcome{.command = options.command_line.size() > 1 ? options.command_line[1] : "",
+                        .target = target,
+                        .verdict = Verdict::kSkip,
+                        .exit_code = kExitSkipped,
+                        .reason = why};
+  gate.value().Judge(outcome);
+  for (const std::string& note : outcome.notes) fmt::print("gate    {}\n", Printable(note));
+  if (const Status written = gate.value().Write(outcome); !written.ok()) {
+    return Complain(written.error());
+  }
+  return outcome.exit_code;
 }
 
 PythonOptions PythonFrom(const ExecuteOptions& options) {
@@ -214,12 +245,10 @@ PythonOptions PythonFrom(const ExecuteOptions& options) {
 
 int Execute(const Case& test_case, const ExecuteOptions& options) {
   if (const std::string why = WhyNoDevice(test_case.device); !why.empty()) {
-    fmt::print("skipped: device {}: {}\n", test_case.device, why);
-    return kExitSkipped;
+    return Skip(fmt::format("device {}: {}", test_case.device, why), options, test_case.subject);
   }
   if (const std::string why = WhyCannotStrike(test_case); !why.empty()) {
-    fmt::print("skipped: {}\n", why);
-    return kExitSkipped;
+    return Skip(why, options, test_case.subject);
   }
   const auto joined = JoinRanks(std::chrono::milliseconds(test_case.deadline_ms));
   if (!joined.ok()) return Complain(joined.error());
@@ -238,7 +267,7 @@ int Execute(const Case& test_case, const ExecuteOptions& options) {
   python.interface = joined.value()->interface;
   if (joined.value()->rank != 0) {
     JoinedRank rank(*joined.value(), python);
-    return FollowRank0(rank, kPatience);
+    return FollowRank0(rank, kFollowerPatience);
   }
   JoinedLauncher launcher(*joined.value(), python);
   const int exit_code = Lead(test_case, options, launcher);

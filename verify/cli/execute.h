@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "verify/case/case.h"
+#include "verify/gate/gate.h"
 #include "verify/launch/subject.h"
 #include "verify/verdict/run_result.h"
 
@@ -22,6 +23,7 @@ struct ExecuteOptions {
   bool explain = false;                 ///< show each property that was skipped, with its reason
   std::vector<std::string> properties;  ///< judge only these
   std::vector<std::string> command_line;
+  gate::Options gate;
 };
 
 /// Runs the case on ranks of its own, or on those that RANK and its companions announce.
@@ -31,8 +33,15 @@ int Execute(const Case& test_case, const ExecuteOptions& options);
 /// \error kBadInput if a report or a result would be written into the checkpoint of the case.
 Status CheckOutputs(const Case& test_case, const ExecuteOptions& options);
 
-/// Writes the reports that are asked for and prints the terminal's. \returns the exit code.
-int Present(RunResult& result, const ExecuteOptions& options);
+/// The gate that the options ask for. \error kBadInput: as of OpenGate.
+Result<gate::Gate> GateOf(const ExecuteOptions& options, const std::string& input);
+
+/// Judges by the gate, writes the reports that are asked for and prints the terminal's.
+/// \returns the exit code.
+int Present(RunResult& result, const ExecuteOptions& options, const gate::Gate& gate);
+
+/// Prints why nothing was run. \returns the exit code: that of a skip, if no gate asks for more.
+int Skip(const std::string& why, const ExecuteOptions& options, const std::string& target);
 
 /// Says on stderr what is wrong. \returns the exit code.
 int Complain(const Error& error);

@@ -295,6 +295,7 @@ void ShowFailure(const SoakArguments& arguments, const SoakOptions& options,
   std::fflush(stdout);
   ExecuteOptions execute = arguments.execute;
   execute.json.clear();
+  execute.gate = {};  // it is of all cases
   if (!execute.report.empty()) {
     std::error_code error;
     fs::create_directories(execute.report, error);
@@ -316,6 +317,7 @@ void ShowFailure(const SoakArguments& arguments, const SoakOptions& options,
 
 Result<int> SoakOf(const SoakArguments& arguments) {
   SP_ASSIGN(SoakOptions options, OptionsFrom(arguments));
+  SP_ASSIGN(const gate::Gate gate, GateOf(arguments.execute, ""));
   SP_ASSIGN(const auto scratch, MakeScratch());
   options.directory = scratch->path();
   SoakSummary summary;
@@ -340,7 +342,10 @@ Result<int> SoakOf(const SoakArguments& arguments) {
   const Status written = WriteDocument(
       arguments.execute.json, Document(options, summary, verdict, SoakReason(summary, end)));
   SP_TRY(Status(written));
-  if (arguments.execute.json == "-") return ExitCodeOf(verdict);
+  gate::Outcome outcome = OutcomeOfSoak(options, summary, end, arguments.execute.report);
+  gate.Judge(outcome);
+  SP_TRY(gate.Write(outcome));
+  if (arguments.execute.json == "-") return outcome.exit_code;
   // A failure is shown first; else the verdict is the last line.
   const std::string tables = SoakTables(summary, end, arguments.execute.explain);
   const std::string line = SoakLine(summary, end);
@@ -353,12 +358,18 @@ Result<int> SoakOf(const SoakArguments& arguments) {
     fmt::print("{} holds the report of an earlier run; nothing failed in this one\n",
                arguments.execute.report);
   }
-  return ExitCodeOf(verdict);
+  for (const std::string& note : outcome.notes) fmt::print("gate    {}\n", Printable(note));
+  if (outcome.verdict != verdict) fmt::print("{}\n", ToString(outcome.verdict));
+  return outcome.exit_code;
 }
 
 }  // namespace
 
 int RunSoak(const SoakArguments& arguments) {
+  if (!arguments.execute.gate.known.empty()) {
+    return Complain(BadInput(
+        "--known applies to the findings of one case: it cannot be combined with generated cases"));
+  }
   if (arguments.resume && (arguments.execute.json.empty() || arguments.execute.json == "-")) {
     return Complain(BadInput("--resume: expected --json FILE with it, the file to continue from"));
   }
@@ -443,6 +454,11 @@ Result<int> AdequacyOf(const SoakArguments& arguments) {
 }  // namespace
 
 int RunAdequacy(const SoakArguments& arguments) {
+  if (arguments.execute.gate.Any()) {
+    return Complain(
+        BadInput("--bugs says which bugs are seen and has no verdict of a job: it "
+                 "cannot be combined with the options of a gate"));
+  }
   const auto code = AdequacyOf(arguments);
   return code.ok() ? code.value() : Complain(code.error());
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "verify/campaign/campaign.h"
 #include "verify/cli/execute.h"
 
 namespace shardproof {
@@ -39,5 +40,11 @@ int RunAdequacy(const SoakArguments& arguments);
 /// stdout.
 int RunShrink(const Case& failing, const std::string& property, std::optional<uint64_t> runs_max,
               const std::string& out, const ExecuteOptions& execute);
+
+/// All cases as a gate sees them. Of the failing ones only the first few are kept, so that none is
+/// ever known.
+/// \param report  where that of the first failing case lies
+gate::Outcome OutcomeOfSoak(const SoakOptions& options, const SoakSummary& summary, SoakEnd end,
+                            const std::string& report);
 
 }  // namespace shardproof

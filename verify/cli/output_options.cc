@@ -1,4 +1,5 @@
 #include "verify/cli/command.h"
+#include "verify/cli/files/gating.h"
 
 namespace shardproof {
 
@@ -22,6 +23,7 @@ void AddOutputOptions(CLI::App& command, ExecuteOptions& options) {
       ->check(NotEmpty)
       ->type_name("FILE")
       ->group(kResults);
+  AddGateOptions(command, options.gate);
 }
 
 }  // namespace shardproof

@@ -72,6 +72,8 @@ int RunReport(const std::string& path, const ExecuteOptions& options, const std:
   if (const Status apart = CheckOutputs(evidence.value().test_case, options); !apart.ok()) {
     return Complain(apart.error());
   }
+  const auto gate = GateOf(options, evidence.value().test_case.model.checkpoint);
+  if (!gate.ok()) return Complain(gate.error());
   RunResult result =
       MakeRunResult(evidence.value(), Judge(evidence.value(), options.properties), path);
   result.faults = DescribeFaults(result.test_case);
@@ -85,7 +87,7 @@ int RunReport(const std::string& path, const ExecuteOptions& options, const std:
                                            options.report, error.message())));
     }
   }
-  return Present(result, options);
+  return Present(result, options, gate.value());
 }
 
 /// Packs the report in `path` for somebody else.
@@ -149,7 +151,9 @@ void AddReport(CLI::App& app, const std::vector<std::string>& command_line, int*
       "  shardproof report out --bundle out.tar.gz --redact\n" +
       std::string(kExitCodesHelp));
   // What is packed was judged.
-  for (const char* judging : {"--property", "--explain", "--report", "--json"}) {
+  for (const char* judging :
+       {"--property", "--explain", "--report", "--json", "--summary", "--report-url", "--known",
+        "--min-comparisons", "--baseline", "--prom"}) {
     bundle->excludes(command->get_option(judging));
   }
   command->callback([arguments, command_line, exit_code] {

@@ -60,6 +60,23 @@ json ComparedToJson(const Compared& compared) {
           {"skipped_phases", std::move(skipped)}};
 }
 
+json KnownToJson(const KnownAs& as) {
+  json out = {{"owner", as.owner},
+              {"issue", as.issue},
+              {"expires", as.expires},
+              {"is_expired", as.is_expired}};
+  if (!as.why.empty()) out["why"] = as.why;
+  return out;
+}
+
+json GateToJson(const RunResult& result) {
+  const GateNotes& gate = result.gate;
+  return {{"new", result.FindingCount() - gate.known_count - gate.expired_count},
+          {"known", gate.known_count},
+          {"expired", gate.expired_count},
+          {"notes", gate.notes}};
+}
+
 }  // namespace
 
 json RunResultToJson(const RunResult& result) {
@@ -71,23 +88,27 @@ json RunResultToJson(const RunResult& result) {
   for (const Finding* finding : result.Findings()) {
     findings.push_back(FindingToJson(*finding));
     findings.back()["next_command"] = result.next_command;
+    const auto known = result.gate.known.find(finding->Fingerprint());
+    if (known != result.gate.known.end()) findings.back()["known"] = KnownToJson(known->second);
   }
-  return {{"schema", 1},
-          {"verdict", ToString(result.verdict)},
-          {"exit_code", result.exit_code},
-          {"subject", result.test_case.subject},
-          {"properties", std::move(properties)},
-          {"findings", std::move(findings)},
-          {"faults", result.faults},
-          {"compared", ComparedToJson(result.compared)},
-          {"memory", MemoryToJson(result.memory)},
-          {"tensor_count", result.tensor_count},
-          {"duration_ms", result.duration_ms},
-          {"versions", result.versions},
-          {"command_line", result.command_line},
-          {"evidence", result.evidence_directory},
-          {"report", result.report_path},
-          {"case", CaseToJson(result.test_case)}};
+  json document = {{"schema", 1},
+                   {"verdict", ToString(result.verdict)},
+                   {"exit_code", result.exit_code},
+                   {"subject", result.test_case.subject},
+                   {"properties", std::move(properties)},
+                   {"findings", std::move(findings)},
+                   {"faults", result.faults},
+                   {"compared", ComparedToJson(result.compared)},
+                   {"memory", MemoryToJson(result.memory)},
+                   {"tensor_count", result.tensor_count},
+                   {"duration_ms", result.duration_ms},
+                   {"versions", result.versions},
+                   {"command_line", result.command_line},
+                   {"evidence", result.evidence_directory},
+                   {"report", result.report_path},
+                   {"case", CaseToJson(result.test_case)}};
+  if (result.gate.is_used) document["gate"] = GateToJson(result);
+  return document;
 }
 
 Status WriteResultJson(const RunResult& result, const std::string& path) {

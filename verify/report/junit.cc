@@ -27,7 +27,18 @@ std::string Failure(const std::vector<Finding>& findings, const std::string& nex
                      XmlEscaped(text));
 }
 
-std::string TestCase(const PropertyResult& property, const std::string& next_command) {
+/// CI systems have no word for what fails and is known: it is skipped, with the reason.
+std::string Known(const PropertyResult& property, const RunResult& result) {
+  std::string text;
+  for (const Finding& finding : property.judgement.findings()) {
+    const KnownAs& as = result.gate.known.at(finding.Fingerprint());
+    text += fmt::format("{}known failure ({}, {}, until {}): {}", text.empty() ? "" : "; ",
+                        as.owner, as.issue, as.expires, finding.message);
+  }
+  return fmt::format("    <skipped message=\"{}\"/>\n", XmlEscaped(text));
+}
+
+std::string TestCase(const PropertyResult& property, const RunResult& result) {
   const size_t dot = property.id.find('.');
   const std::string group = property.id.substr(0, dot);
   const std::string name = dot == std::string::npos ? property.id : property.id.substr(dot + 1);
@@ -35,7 +46,9 @@ std::string TestCase(const PropertyResult& property, const std::string& next_com
   std::string body;
   switch (judgement.verdict()) {
     case Verdict::kFail:
-      body = Failure(judgement.findings(), next_command);
+      body = result.gate.known_properties.contains(property.id)
+                 ? Known(property, result)
+                 : Failure(judgement.findings(), result.next_command);
       break;
     case Verdict::kInconclusive:
       body = fmt::format("    <error type=\"inconclusive\" message=\"{}\"/>\n",
@@ -55,8 +68,24 @@ std::string TestCase(const PropertyResult& property, const std::string& next_com
 
 size_t Count(const RunResult& result, Verdict verdict) {
   return static_cast<size_t>(
-      std::count_if(result.properties.begin(), result.properties.end(),
-                    [&](const auto& p) { return p.judgement.verdict() == verdict; }));
+      std::count_if(result.properties.begin(), result.properties.end(), [&](const auto& property) {
+        const bool is_known = result.gate.known_properties.contains(property.id);
+        return (is_known ? Verdict::kSkip : property.judgement.verdict()) == verdict;
+      }));
+}
+
+/// Whether the gate has found what no property says.
+bool IsOfGate(const RunResult& result) {
+  return result.verdict == Verdict::kInconclusive && !result.gate.notes.empty();
+}
+
+std::string GateCase(const RunResult& result) {
+  std::string text;
+  for (const std::string& note : result.gate.notes) text += (text.empty() ? "" : "; ") + note;
+  return fmt::format(
+      "  <testcase classname=\"gate\" name=\"compared_enough\" time=\"0\">\n"
+      "    <error type=\"inconclusive\" message=\"{}\"/>\n  </testcase>\n",
+      XmlEscaped(text));
 }
 
 }  // namespace
@@ -66,18 +95,20 @@ std::string JUnitReport(const RunResult& result) {
   const bool empty = result.properties.empty();
   std::string cases;
   for (const PropertyResult& property : result.properties) {
-    cases += TestCase(property, result.next_command);
+    cases += TestCase(property, result);
   }
   if (empty) {
     cases =
         "  <testcase classname=\"run\" name=\"judged\" time=\"0\">\n"
         "    <error type=\"inconclusive\" message=\"no property was judged\"/>\n  </testcase>\n";
   }
+  if (IsOfGate(result)) cases += GateCase(result);
+  const size_t more = (empty ? 1 : 0) + (IsOfGate(result) ? 1 : 0);
   const std::string counts =
       fmt::format("tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{:.3f}\"",
-                  empty ? 1 : result.properties.size(), Count(result, Verdict::kFail),
-                  Count(result, Verdict::kInconclusive) + (empty ? 1 : 0),
-                  Count(result, Verdict::kSkip), result.duration_ms / 1000);
+                  result.properties.size() + more, Count(result, Verdict::kFail),
+                  Count(result, Verdict::kInconclusive) + more, Count(result, Verdict::kSkip),
+                  result.duration_ms / 1000);
   std::string properties = fmt::format(
       "    <property name=\"seed\" value=\"{}\"/>\n    <property "
       "name=\"ranks\" value=\"{}\"/>\n",

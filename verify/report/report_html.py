@@ -157,7 +157,11 @@ def headline(result):
         "inconclusive": "some properties could not be judged",
         "skip": "no property was judged",
     }
-    return worst.get(result["verdict"], "")
+    known = result.get("gate", {}).get("known", 0)
+    words = worst.get(result["verdict"], "")
+    if known and result["verdict"] == "pass":
+        return f"{known} known finding" + ("" if known == 1 else "s") + ", no other"
+    return f"{words}, {known} of them known" if known and result["verdict"] == "fail" else words
 
 
 def render(result, evidence, folder):

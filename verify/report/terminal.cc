@@ -24,6 +24,7 @@ class Terminal {
   std::string Report() {
     Header();
     Findings();
+    Notes();
     Reasons(Verdict::kInconclusive);
     for (const std::string& fault : result_.faults) Line(Printable("fault   " + fault), 8);
     Groups();
@@ -42,6 +43,7 @@ class Terminal {
   void Reasons(Verdict verdict);
   void Findings();
   void OneFinding(const Finding& finding);
+  void Notes();
   void Footer();
 
   void Line(const std::string& text, int indent = kIndent) {
@@ -102,9 +104,14 @@ void Terminal::Header() {
   const Case& c = result_.test_case;
   const size_t findings = result_.FindingCount();
   const std::string verdict = ToString(result_.verdict);
+  const size_t known = result_.gate.known_count;
+  std::string found = findings == 0 ? "" : ", " + Plural(findings, "finding");
+  if (known > 0) {
+    found = known == findings ? ", " + Plural(known, "known finding")
+                              : found + fmt::format(", {} of them known", known);
+  }
   std::string line = fmt::format(
-      "{}{}{}: {} on {} ({}){}, seed {}", verdict,
-      findings == 0 ? "" : ", " + Plural(findings, "finding"),
+      "{}{}{}: {} on {} ({}){}, seed {}", verdict, found,
       NothingOfSource(result_) ? ", nothing was compared with the checkpoint" : "",
       SubjectName(c.subject), Plural(static_cast<uint64_t>(result_.compared.ranks), "rank"),
       MeshText(c.mesh), ModelText(result_), c.seed);
@@ -228,8 +235,9 @@ std::string Subject(const Finding& finding) {
 void Terminal::OneFinding(const Finding& finding) {
   const bool has_message = !finding.message.empty();
   const std::string message = has_message ? finding.message : Subject(finding);
-  out_ += Paint(ColorOf(Verdict::kFail), "FAIL") + " " +
-          Printable(finding.property + ": " + message) + "\n";
+  out_ += (result_.IsKnown(finding) ? Paint(ColorOf(Verdict::kInconclusive), "KNOWN")
+                                    : Paint(ColorOf(Verdict::kFail), "FAIL")) +
+          " " + Printable(finding.property + ": " + message) + "\n";
   // Only what the first line does not say already.
   const auto add = [&](const char* label, const std::string& value, bool is_said) {
     if (!value.empty() && !is_said) Line(Printable(std::string(label) + value), 12);
@@ -241,6 +249,22 @@ void Terminal::OneFinding(const Finding& finding) {
     Line(Printable("  where     " + where), 12);
   }
   if (finding.held) Line(Printable("  held by   " + HeldInText(*finding.held)), 12);
+  const std::string fingerprint = finding.Fingerprint();
+  if (style_.explain || result_.gate.is_used) {
+    out_ += fmt::format("  print     {} (kind {}), for --known\n", fingerprint,
+                        Printable(finding.kind));
+  }
+  const auto known = result_.gate.known.find(fingerprint);
+  if (known == result_.gate.known.end()) return;
+  const KnownAs& as = known->second;
+  Line(Printable(fmt::format("  {}   {}, {}, until {}", as.is_expired ? "expired" : "known  ",
+                             as.owner, as.issue, as.expires)),
+       12);
+}
+
+// What the gate has to say of known failures, and of how much was compared.
+void Terminal::Notes() {
+  for (const std::string& note : result_.gate.notes) Line(Printable("gate    " + note), 8);
 }
 
 void Terminal::Findings() {

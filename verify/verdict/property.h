@@ -14,6 +14,14 @@
 
 namespace shardproof {
 
+/// What of a finding that is not kept tells it from others; its property is the judgement's.
+struct LeftOut {
+  std::string kind;
+  std::string failure_class;
+  std::string stage;
+  std::string tensor;
+};
+
 /// What a property found, built up while it looks. The verdict follows from what was done: findings
 /// make it fail; no comparison made is inconclusive, or a skip if a reason was given.
 class Judgement {
@@ -34,15 +42,16 @@ class Judgement {
   uint64_t comparisons() const { return comparisons_; }
   const std::vector<Finding>& findings() const { return findings_; }
   std::vector<Finding>& findings() { return findings_; }
-  /// Keeps the first `kept` findings, and counts the others.
+  /// Keeps the first `kept` findings, and of the others only what they are.
   void KeepFindings(size_t kept);
+  const std::vector<LeftOut>& left_out() const { return left_out_; }
   /// Also those that are not kept.
-  size_t FindingCount() const { return findings_.size() + left_out_; }
+  size_t FindingCount() const { return findings_.size() + left_out_.size(); }
 
  private:
   uint64_t comparisons_ = 0;
   std::vector<Finding> findings_;
-  size_t left_out_ = 0;
+  std::vector<LeftOut> left_out_;
   std::string skip_reason_;
   std::string inconclusive_reason_;
   uint64_t inconclusive_count_ = 0;

@@ -54,13 +54,19 @@ std::vector<const Finding*> RunResult::Findings() const {
   }
   const auto age = [this](const Finding* finding) {
     // What is wrong with the input comes before what may follow from it.
-    return std::tuple(finding->failure_class != "input", PlaceOf(finding->phase, compared.phases),
-                      finding->is_consequence, PlaceOf(finding->stage, compared.stages),
-                      finding->explanation.empty());
+    return std::tuple(IsKnown(*finding), finding->failure_class != "input",
+                      PlaceOf(finding->phase, compared.phases), finding->is_consequence,
+                      PlaceOf(finding->stage, compared.stages), finding->explanation.empty());
   };
   std::stable_sort(findings.begin(), findings.end(),
                    [&](const Finding* a, const Finding* b) { return age(a) < age(b); });
   return findings;
+}
+
+bool RunResult::IsKnown(const Finding& finding) const {
+  if (gate.known.empty()) return false;
+  const auto known = gate.known.find(finding.Fingerprint());
+  return known != gate.known.end() && !known->second.is_expired;
 }
 
 size_t RunResult::FindingCount() const {

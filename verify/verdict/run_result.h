@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,11 +30,31 @@ struct Compared {
   std::vector<HeldCount> held;  ///< of the first phase's tensors at `ready`
 };
 
+/// What the list of known failures says of a finding.
+struct KnownAs {
+  std::string owner;
+  std::string issue;
+  std::string expires;  ///< the last day of it, "2026-12-31"
+  std::string why;      ///< in the owner's words, or empty
+  bool is_expired = false;
+};
+
+/// What a gate has made of the verdict (verify/gate). Without one all of it is empty.
+struct GateNotes {
+  bool is_used = false;
+  std::map<std::string, KnownAs> known;  ///< findings that are on the list, by fingerprint
+  size_t known_count = 0;                ///< findings that are known and not expired
+  size_t expired_count = 0;
+  std::set<std::string> known_properties;  ///< of which all findings are known
+  std::vector<std::string> notes;          ///< a sentence each
+};
+
 struct RunResult {
   Case test_case;
   Verdict verdict = Verdict::kInconclusive;
   int exit_code = 3;
   std::vector<PropertyResult> properties;
+  GateNotes gate;
   std::vector<std::string> faults;  ///< of the case, each in plain words
   Compared compared;
   std::vector<StageMemory> memory;  ///< of a job that was observed
@@ -45,10 +66,13 @@ struct RunResult {
   std::string report_path;   ///< of the HTML report, or empty
   std::string next_command;  ///< what to do about a failure; see MakeRunResult
 
-  /// From the cause on: what shows earliest in the run is the likeliest cause of the others.
+  /// From the cause on: what shows earliest in the run is the likeliest cause of the others. What a
+  /// gate knows comes last.
   std::vector<const Finding*> Findings() const;
   /// Also of those that no property has kept.
   size_t FindingCount() const;
+  /// Whether a gate lets it pass.
+  bool IsKnown(const Finding& finding) const;
 };
 
 /// 0 pass, 1 fail, 3 inconclusive, 77 skip. (2, 4 and 5 are not verdicts; the caller sets them.)

@@ -91,7 +91,11 @@ void Judgement::Inconclusive(std::string reason) {
 
 void Judgement::KeepFindings(size_t kept) {
   if (findings_.size() <= kept) return;
-  left_out_ += findings_.size() - kept;
+  for (size_t i = kept; i < findings_.size(); ++i) {
+    Finding& finding = findings_[i];
+    left_out_.push_back({std::move(finding.kind), std::move(finding.failure_class),
+                         std::move(finding.stage), std::move(finding.tensor)});
+  }
   findings_.resize(kept);
 }
 

@@ -12,6 +12,8 @@
 #include "verify/audit/run.h"
 #include "verify/case/json_fields.h"
 #include "verify/cli/files/files.h"
+#include "verify/cli/files/gating.h"
+#include "verify/cli/files/outcomes.h"
 #include "verify/cli/files/places.h"
 #include "verify/compare/amounts.h"
 #include "verify/compare/like.h"
@@ -42,6 +44,7 @@ struct AuditArguments {
   bool finite = false;
   bool latest_good = false;
   bool replace = false;
+  gate::Options gate;
 };
 
 /// With --finite, NaN and Inf are damage.
@@ -84,16 +87,19 @@ Result<AuditResult> AuditAsAsked(const std::string& path, const AuditArguments& 
 }
 
 int RunAuditOfRun(const AuditArguments& arguments) {
+  const auto gate = OpenGate(arguments.gate, {arguments.path}, arguments.json);
+  if (!gate.ok()) return Refuse(gate.error());
   const auto result = AuditRun(arguments.path, arguments.allow_same);
   if (!result.ok()) return Refuse(result.error());
-  const Status shown = ShowResult(RunText(result.value()),
-                                  DumpJson(RunJson(result.value()), 2) + "\n", arguments.json);
-  if (!shown.ok()) return Refuse(shown.error());
-  if (!result.value().IsSound()) return kExitNotSound;
   const auto& steps = result.value().steps;
   const bool is_judged = std::all_of(steps.begin(), steps.end(),
                                      [](const RunStep& step) { return step.unjudged.empty(); });
-  return is_judged ? kExitSound : kExitInconclusive;
+  const int exit_code = !result.value().IsSound() ? kExitNotSound
+                        : is_judged               ? kExitSound
+                                                  : kExitInconclusive;
+  const auto code = Conclude(gate.value(), OutcomeOfRunAudit(result.value(), exit_code),
+                             RunText(result.value()), RunJson(result.value()), arguments.json);
+  return code.ok() ? code.value() : Refuse(code.error());
 }
 
 int DoAudit(const AuditArguments& arguments) {
@@ -101,12 +107,14 @@ int DoAudit(const AuditArguments& arguments) {
   if (!apart.ok()) return Refuse(apart.error());
   if (arguments.seal.empty() && arguments.like.empty() && IsRun(arguments.path))
     return RunAuditOfRun(arguments);
+  const auto gate = OpenGate(arguments.gate, {arguments.path}, arguments.json);
+  if (!gate.ok()) return Refuse(gate.error());
   const auto result = AuditAsAsked(arguments.path, arguments);
   if (!result.ok()) return Refuse(result.error());
-  const Status shown = ShowResult(AuditText(result.value(), arguments.all),
-                                  DumpJson(AuditJson(result.value()), 2) + "\n", arguments.json);
-  if (!shown.ok()) return Refuse(shown.error());
-  return ExitOf(result.value());
+  const auto code =
+      Conclude(gate.value(), OutcomeOfAudit(result.value(), ExitOf(result.value())),
+               AuditText(result.value(), arguments.all), AuditJson(result.value()), arguments.json);
+  return code.ok() ? code.value() : Refuse(code.error());
 }
 
 /// Prints the newest checkpoint that a job can resume from; why not from newer ones goes to stderr.
@@ -229,6 +237,7 @@ void AddAudit(CLI::App& app, int* exit_code) {
       ->add_option("--json", arguments->json, "Write the result as JSON to this file; - is stdout")
       ->check(NotEmpty)
       ->type_name("FILE");
+  AddGateOptions(*command, arguments->gate);
   command->footer(
       "Examples:\n"
       "  shardproof audit checkpoint/\n"
@@ -240,6 +249,11 @@ void AddAudit(CLI::App& app, int* exit_code) {
     FindReadyMaps(arguments->maps);
     if (arguments->like.empty() && !arguments->maps.empty()) {
       *exit_code = Refuse(BadInput("--map: expected --like beside it, found none"));
+      return;
+    }
+    if (arguments->latest_good && arguments->gate.Any()) {
+      *exit_code = Refuse(BadInput(
+          "--latest-good prints one path: it cannot be combined with the options of a gate"));
       return;
     }
     *exit_code = arguments->latest_good ? RunLatestGood(*arguments) : DoAudit(*arguments);

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "verify/cli/files/files.h"
+#include "verify/cli/files/gating.h"
+#include "verify/cli/files/outcomes.h"
 #include "verify/cli/files/places.h"
 #include "verify/process/outputs.h"
 #include "verify/verdict/run_result.h"
@@ -18,6 +20,7 @@ struct CompareArguments {
   std::string b;
   std::string json;
   CompareOptions options;
+  gate::Options gate;
 };
 
 int RunCompare(CompareArguments& arguments) {
@@ -29,12 +32,14 @@ int RunCompare(CompareArguments& arguments) {
       return Refuse(apart.error());
     }
   }
+  const auto gate = OpenGate(arguments.gate, {arguments.a, arguments.b}, arguments.json);
+  if (!gate.ok()) return Refuse(gate.error());
   const auto result = Compare(arguments.a, arguments.b, arguments.options);
   if (!result.ok()) return Refuse(result.error());
-  const Status shown = ShowResult(CompareText(result.value()),
-                                  CompareJson(result.value()).dump(2) + "\n", arguments.json);
-  if (!shown.ok()) return Refuse(shown.error());
-  return ExitCodeOf(result.value().verdict);
+  const auto code =
+      Conclude(gate.value(), OutcomeOfCompare(result.value()), CompareText(result.value()),
+               CompareJson(result.value()), arguments.json);
+  return code.ok() ? code.value() : Refuse(code.error());
 }
 
 }  // namespace
@@ -78,6 +83,7 @@ void AddCompare(CLI::App& app, int* exit_code) {
   command
       ->add_option("--json", arguments->json, "Write the result as JSON to this file; - is stdout")
       ->type_name("FILE");
+  AddGateOptions(*command, arguments->gate);
   command->footer(
       "Examples:\n"
       "  shardproof compare before/ after/\n"

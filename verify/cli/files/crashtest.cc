@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "verify/cli/files/files.h"
+#include "verify/cli/files/gating.h"
+#include "verify/cli/files/outcomes.h"
 #include "verify/cli/files/places.h"
 #include "verify/crashtest/crash_text.h"
 #include "verify/crashtest/run.h"
@@ -35,6 +37,7 @@ struct CrashtestArguments {
   std::string json;
   double deadline_s = 60;
   double save_deadline_s = 600;
+  gate::Options gate;
 };
 
 std::chrono::milliseconds Milliseconds(double seconds) {
@@ -139,6 +142,8 @@ class ReportDirectory {
 Result<int> CrashTest(CrashtestArguments& arguments) {
   SP_TRY(Understand(arguments));
   const crashtest::Options& options = arguments.options;
+  arguments.gate.made = arguments.report;
+  SP_ASSIGN(const gate::Gate gate, OpenGate(arguments.gate, {options.root}, arguments.json));
   ReportDirectory report;
   if (!arguments.report.empty()) SP_TRY(report.Make(arguments.report));
   SP_ASSIGN(const auto scratch, MakeScratch(options));
@@ -159,13 +164,13 @@ Result<int> CrashTest(CrashtestArguments& arguments) {
     SP_ASSIGN(scripts, crashtest::WriteScripts(options, outcome, arguments.report, progress));
   }
   line.reset();
-  SP_TRY(ShowResult(crashtest::CrashText(options, outcome, scripts),
-                    crashtest::CrashJson(options, outcome, scripts)
-                            .dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
-                        "\n",
-                    arguments.json));
-  if (outcome.bad_count > 0) return kExitBad;
-  return outcome.inconclusive.empty() ? kExitPass : kExitInconclusive;
+  const int exit_code = outcome.bad_count > 0          ? kExitBad
+                        : outcome.inconclusive.empty() ? kExitPass
+                                                       : kExitInconclusive;
+  gate::Outcome gated = OutcomeOfCrashtest(outcome, exit_code);
+  gated.report = arguments.report;
+  return Conclude(gate, std::move(gated), crashtest::CrashText(options, outcome, scripts),
+                  crashtest::CrashJson(options, outcome, scripts), arguments.json);
 }
 
 constexpr const char* kSave = "The save";
@@ -294,6 +299,7 @@ void AddOptions(CLI::App& command, CrashtestArguments& arguments) {
       ->group(kBounds);
   AddBoundOptions(command, options);
   AddOutputs(command, arguments);
+  AddGateOptions(command, arguments.gate);
 }
 
 }  // namespace

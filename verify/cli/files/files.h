@@ -33,6 +33,7 @@ inline constexpr const char* kCrashDoor = "You have a program that saves, and ma
 void AddCompare(CLI::App& app, int* exit_code);
 void AddAudit(CLI::App& app, int* exit_code);
 void AddSeal(CLI::App& app, int* exit_code);
+void AddClean(CLI::App& app, int* exit_code);
 void AddCrashtest(CLI::App& app, int* exit_code);
 void AddMapPlan(CLI::App& app, int* exit_code);
 

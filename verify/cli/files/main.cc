@@ -34,6 +34,7 @@ int main(int argc, char** argv) {
   shardproof::AddSeal(app, &exit_code);
   shardproof::AddCrashtest(app, &exit_code);
   shardproof::AddMapPlan(app, &exit_code);
+  shardproof::AddClean(app, &exit_code);
   const std::vector<std::string> command_line(argv, argv + argc);
   if (shardproof::IsOfVersions(command_line)) return shardproof::RunVersions(command_line);
   for (const CLI::App* ours : app.get_subcommands({})) {

@@ -1,0 +1,32 @@
+// The options of a gate, and what a command about files does with them.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "src/core/result.h"
+#include "verify/gate/gate.h"
+
+namespace shardproof {
+
+/// Heading of the options of a gate.
+inline constexpr const char* kGateOptions = "Gates and CI";
+
+/// --summary, --report-url, --known, --min-comparisons, --baseline and --prom.
+void AddGateOptions(CLI::App& command, gate::Options& options);
+
+/// Opens the gate of a command that reads `inputs`. \param json  what --json names
+/// \error kBadInput: as of Gate::Open, or what is to be written is what is read.
+Result<gate::Gate> OpenGate(const gate::Options& options, const std::vector<std::string>& inputs,
+                            const std::string& json);
+
+/// Judges, shows the result and writes the files. The text says first what a gate has made of the
+/// verdict, and the document gets `comparisons`, `properties` and `gate`.
+/// \param json  as of ShowResult
+/// \returns the exit code
+Result<int> Conclude(const gate::Gate& gate, gate::Outcome outcome, const std::string& text,
+                     nlohmann::json document, const std::string& json);
+
+}  // namespace shardproof
