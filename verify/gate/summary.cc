@@ -14,13 +14,25 @@ constexpr size_t kNewShown = 5;
 constexpr size_t kKnownShown = 20;
 constexpr size_t kMessageBytesMax = 2000;
 
+/// Whether Markdown takes the character at `at` for no markup because of its neighbours: an
+/// underscore within a word, a colon before a space.
+bool IsPlainHere(std::string_view text, size_t at) {
+  const auto is_letter = [&](size_t i) {
+    return i < text.size() && std::isalnum(static_cast<unsigned char>(text[i])) != 0;
+  };
+  if (text[at] == '_') return at > 0 && is_letter(at - 1) && is_letter(at + 1);
+  return text[at] == ':' && (at + 1 == text.size() || text[at + 1] == ' ');
+}
+
 /// Words in running text or in a cell of a table: what could be markup becomes a reference to the
 /// character, which Markdown never takes for markup.
 std::string Escaped(std::string_view text) {
   std::string out;
   const std::string printable = Printable(text.substr(0, kMessageBytesMax));
-  for (const char c : printable) {
-    if (std::string_view("&<>|`*_[]\\~#@!:$").find(c) != std::string_view::npos) {
+  for (size_t at = 0; at < printable.size(); ++at) {
+    const char c = printable[at];
+    const bool is_markup = std::string_view("&<>|`*_[]\\~#@!:$").find(c) != std::string_view::npos;
+    if (is_markup && !IsPlainHere(printable, at)) {
       out += fmt::format("&#{};", static_cast<int>(c));
     } else {
       out += c;

@@ -251,7 +251,7 @@ void Terminal::OneFinding(const Finding& finding) {
   if (finding.held) Line(Printable("  held by   " + HeldInText(*finding.held)), 12);
   const std::string fingerprint = finding.Fingerprint();
   if (style_.explain || result_.gate.is_used) {
-    out_ += fmt::format("  print     {} (kind {}), for --known\n", fingerprint,
+    out_ += fmt::format("  fingerprint {}, kind {} (for --known)\n", fingerprint,
                         Printable(finding.kind));
   }
   const auto known = result_.gate.known.find(fingerprint);

@@ -68,7 +68,18 @@ bool IsOfEvidence(const std::string& name) {
          name.starts_with("source_of_others") || ParsePhase(name).ok();
 }
 
+/// What --summary writes, and the smallest case of those that were generated.
+bool IsSummary(const fs::path& path) {
+  const std::string begin = "### Shardproof";
+  std::string found(begin.size(), '\0');
+  if (!Self(path).IsFile()) return false;
+  std::ifstream(path, std::ios::binary).read(found.data(), static_cast<int>(found.size()));
+  return found == begin;
+}
+
 bool IsOfReport(const fs::path& folder, const std::string& name) {
+  if (name == "summary.md") return IsSummary(folder / name);
+  if (name == "case.json") return HasAll(ReadJson(folder / name), {"schema", "mesh", "model"});
   if (name == "result.json" || name == "report.html" || name == "junit.xml") return true;
   if (name == "evidence") return IsEvidence(folder / name);
   return name == "reproducers" && IsReproducers(folder / name);

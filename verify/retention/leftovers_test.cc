@@ -87,6 +87,7 @@ TEST_F(CleanTest, ReportsAndEvidenceGoAndNothingElse) {
 TEST_F(CleanTest, WhatNoRunWroteStays) {
   Report("r");
   Write("r/notes.txt", "mine");
+  Write("r/summary.md", "### Shardproof verify: pass\n");
   Write("r/reproducers/mine.py", "no reproducers.json beside it");
   Write("r/evidence/values/x", "of the phase");
   Age("r/evidence/values", 10);
@@ -95,6 +96,7 @@ TEST_F(CleanTest, WhatNoRunWroteStays) {
   EXPECT_THAT(found[0].others, ElementsAre("notes.txt", "reproducers"));
   EXPECT_TRUE(Remove(found[0]).ok());
   EXPECT_FALSE(fs::exists(root_ / "r/evidence"));
+  EXPECT_FALSE(fs::exists(root_ / "r/summary.md"));
   EXPECT_TRUE(fs::exists(root_ / "r/notes.txt"));
   EXPECT_TRUE(fs::exists(root_ / "r/reproducers/mine.py"));
   EXPECT_THAT(Find(), IsEmpty());

@@ -6,7 +6,7 @@ from command import REPOSITORY, CommandTest
 class Help(CommandTest):
     def test_every_subcommand_explains_itself(self):
         subcommands = ([], ["verify"], ["replay"], ["compare"], ["audit"], ["seal"], ["crashtest"],
-                       ["list"], ["list", "properties"], ["list", "bugs"],
+                       ["clean"], ["list"], ["list", "properties"], ["list", "bugs"],
                        ["list", "faults"], ["list", "fields"])  # fmt: skip
         for words in subcommands:
             with self.subTest(" ".join(words)):
@@ -21,7 +21,7 @@ class Help(CommandTest):
                      "5 the verifier itself is broken", "77 skipped"):  # fmt: skip
             self.assertIn(code, help_text)
         for words in (["verify"], ["replay"], ["shrink"], ["report"], ["compare"], ["audit"],
-                      ["seal"], ["crashtest"], ["list"]):  # fmt: skip
+                      ["seal"], ["crashtest"], ["clean"], ["list"]):  # fmt: skip
             self.assertIn("Exit codes: 0 ", self.shardproof(*words, "--help").out, words)
 
     def test_help_of_verify_names_every_option(self):
