@@ -98,8 +98,9 @@ Status WriteReports(RunResult& result, const ExecuteOptions& options) {
     SP_TRY(WriteResultJson(result, json));
     const Places places = FindPlaces();
     const std::string out = options.report + "/reproducers";
-    const auto reproducers = options.is_quick ? std::vector<std::string>()
-                                              : ReproducerCommand(result, options, json, out);
+    auto reproducers = options.is_quick ? std::vector<std::string>()
+                                        : ReproducerCommand(result, options, json, out);
+    if (options.redacts && !reproducers.empty()) reproducers.push_back("--redact");
     if (!reproducers.empty() && !result.Findings().empty()) {
       ShowProgress("writing reproducers of the findings and running them");
       SP_ASSIGN(const std::string script, WriteReproducers(reproducers, out));

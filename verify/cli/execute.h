@@ -24,6 +24,7 @@ struct ExecuteOptions {
   std::vector<std::string> properties;  ///< judge only these
   std::vector<std::string> command_line;
   gate::Options gate;
+  bool redacts = false;  ///< the Markdown reports of findings have no values
 };
 
 /// Runs the case on ranks of its own, or on those that RANK and its companions announce.

@@ -23,6 +23,14 @@ void AddOutputOptions(CLI::App& command, ExecuteOptions& options) {
       ->check(NotEmpty)
       ->type_name("FILE")
       ->group(kResults);
+  // `report` has an option of this name, which is about what it packs.
+  if (command.get_name() != "report") {
+    command
+        .add_flag("--redact", options.redacts,
+                  "Leave values out of the Markdown reports of findings, which say what was hidden")
+        ->group(kResults)
+        ->needs(command.get_option("--report"));
+  }
   AddGateOptions(command, options.gate);
 }
 

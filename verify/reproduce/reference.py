@@ -72,10 +72,12 @@ def write_all(result, out, command):
         file.write(program_of(result["case"], properties, reports.title_of(findings[0])))
     again = fingerprints_again(command, case_path, properties)
     groups, index = groups_of(findings), {}
+    environment = reports.environment_of(sys.executable)
     for group in groups[: reports.REPORTS_MAX]:
         report = reports.write_report(
-            out, "reference.md.j2", group, result, subject="reference", python="", again=again
-        )
+            out, "reference.md.j2", group, result, subject="reference", python="", again=again,
+            environment=environment,
+        )  # fmt: skip
         for finding in [*group.findings, *group.also]:
             is_seen = again is not None and finding["fingerprint"] in again
             entry = {"script": None, "program": "program.cc", "report": report, "seen": is_seen}
@@ -90,9 +92,10 @@ def main():
     parser.add_argument("result")
     parser.add_argument("out")
     parser.add_argument("--command", required=True)
+    parser.add_argument("--redact", action="store_true", help="write reports without values")
     arguments = parser.parse_args()
     try:
-        result = reports.read_result(arguments.result)
+        result = reports.read_result(arguments.result, arguments.redact)
         write_all(result, os.path.abspath(arguments.out), arguments.command)
     except (OSError, ValueError, KeyError, TypeError, jinja2.TemplateError) as error:
         print(f"{arguments.result}: {type(error).__name__}: {error}", file=sys.stderr)

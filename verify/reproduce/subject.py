@@ -19,6 +19,7 @@ import argparse
 import dataclasses
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -205,12 +206,15 @@ def python_version(python):
 def write_all(run, out, python):
     """Every group's script and report, and the index."""
     groups, index, version = groups_of(run), {}, python_version(python)
+    environment = reports.environment_of(python)
     os.makedirs(out, exist_ok=True)
     if any(group.plan for group in groups[: reports.REPORTS_MAX]):
         write_files(run, out)
     for group in groups[: reports.REPORTS_MAX]:
         seen, needs_checkpoint = reproduce(group, run, out, python)
         offered = is_offered(group, seen)
+        script = f"{group.slug}.py" if offered else None
+        text = pathlib.Path(out, script).read_text(encoding="utf-8") if script else ""
         report = reports.write_report(
             out,
             "subject.md.j2",
@@ -225,8 +229,9 @@ def write_all(run, out, python):
             needs=needs_of(run),
             subject=run.subject,
             files=run.files,
+            environment=environment,
+            script=text,
         )
-        script = f"{group.slug}.py" if offered else None
         for finding in [*group.findings, *group.also]:
             is_seen = offered and not (finding in group.also or finding in seen.missing)
             entry = {"script": script, "report": report, "seen": is_seen}
@@ -243,9 +248,10 @@ def main():
     parser.add_argument("evidence")
     parser.add_argument("out")
     parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--redact", action="store_true", help="write reports without values")
     arguments = parser.parse_args()
     try:
-        result = reports.read_result(arguments.result)
+        result = reports.read_result(arguments.result, arguments.redact)
         # Scripts run in another directory.
         out, python = os.path.abspath(arguments.out), os.path.abspath(arguments.python)
         python = python if os.path.exists(python) else arguments.python

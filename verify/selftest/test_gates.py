@@ -319,7 +319,7 @@ class Clean(CommandTest):
         done = self.run_process(os.environ["SHARDPROOF"], "clean", "--older", "1h", "--no-scratch")
         self.assertNotIn("scratch ", done.out)
 
-    def test_bad_input_is_one_line(self):
+    def test_what_clean_refuses_is_one_line(self):
         self.refused("clean", "none", names=["none"])
         self.refused("clean", self.write("file", "x"), names=["expected a directory"])
         self.refused("clean", "--older", "soon", names=["--older", "14d"])
