@@ -366,10 +366,6 @@ Result<int> SoakOf(const SoakArguments& arguments) {
 }  // namespace
 
 int RunSoak(const SoakArguments& arguments) {
-  if (!arguments.execute.gate.known.empty()) {
-    return Complain(BadInput(
-        "--known applies to the findings of one case: it cannot be combined with generated cases"));
-  }
   if (arguments.resume && (arguments.execute.json.empty() || arguments.execute.json == "-")) {
     return Complain(BadInput("--resume: expected --json FILE with it, the file to continue from"));
   }
@@ -454,11 +450,6 @@ Result<int> AdequacyOf(const SoakArguments& arguments) {
 }  // namespace
 
 int RunAdequacy(const SoakArguments& arguments) {
-  if (arguments.execute.gate.Any()) {
-    return Complain(
-        BadInput("--bugs says which bugs are seen and has no verdict of a job: it "
-                 "cannot be combined with the options of a gate"));
-  }
   const auto code = AdequacyOf(arguments);
   return code.ok() ? code.value() : Complain(code.error());
 }

@@ -36,12 +36,26 @@ Result<SoakArguments> SoakFrom(const VerifyArguments& arguments) {
   return soak;
 }
 
+/// Which options of a gate many cases cannot have.
+Status CheckGateOfMany(const VerifyArguments& arguments) {
+  const gate::Options& gate = arguments.execute.gate;
+  if (!arguments.bugs.empty() && gate.Any()) {
+    return BadInput(
+        "--bugs says which bugs are seen and has no verdict of a job: it cannot be combined with "
+        "the options of a gate");
+  }
+  if (gate.known.empty()) return Ok();
+  return BadInput(
+      "--known applies to the findings of one case: it cannot be combined with generated cases");
+}
+
 int RunVerify(const VerifyArguments& arguments) {
   if (!arguments.bugs.empty() || arguments.soak.cases || arguments.soak.minutes) {
     const Status alone = RefuseStartedRanks("generated cases run");
     if (!alone.ok()) return Complain(alone.error());
     const auto soak = SoakFrom(arguments);
     if (!soak.ok()) return Complain(soak.error());
+    if (const Status fits = CheckGateOfMany(arguments); !fits.ok()) return Complain(fits.error());
     return arguments.bugs.empty() ? RunSoak(soak.value()) : RunAdequacy(soak.value());
   }
   const int sources = arguments.IsGiven("model/checkpoint") + !arguments.case_file.empty();

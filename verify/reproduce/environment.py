@@ -28,8 +28,14 @@ def said(*words):
     if shutil.which(words[0]) is None:
         return ""
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=PROGRAM_SECONDS,
-                              env={**os.environ, "LC_ALL": "C"}, stdin=subprocess.DEVNULL)  # fmt: skip
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            timeout=PROGRAM_SECONDS,
+            env={**os.environ, "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
@@ -53,10 +59,9 @@ def of_torch():
     for entry in sys.path:
         path = os.path.join(entry, "torch", "version.py")
         if os.path.isfile(path):
+            line = re.compile(r"^(\w+)(?:: [^=]*)? = '?(.*?)'?$", re.MULTILINE)
             with open(path, encoding="utf-8") as file:
-                return dict(
-                    re.findall(r"^(\w+)(?:: [^=]*)? = '?(.*?)'?$", file.read(), re.MULTILINE)
-                )
+                return dict(line.findall(file.read()))
     return {}
 
 

@@ -89,9 +89,10 @@ class EnvironmentTest(unittest.TestCase):
 
     def test_places_are_left_out(self):
         host = socket.gethostname()
-        text = environment.without_places(f"x @ file:///home/u/x /opt/a/b.so on {host}, 1/2 of 3.4")
-        self.assertNotIn("home", text)
-        self.assertNotIn("/opt", text)
+        text = environment.without_places(
+            f"x @ file:///data/u/x /data/a/b.so on {host}, 1/2 of 3.4"
+        )
+        self.assertNotIn("data", text)
         self.assertIn("1/2 of 3.4", text)
         if len(host) > 2:
             self.assertIsNone(re.search(rf"\b{re.escape(host)}\b", text))

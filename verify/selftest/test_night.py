@@ -1,5 +1,5 @@
-"""The nightly scripts of ci/launchers: cron, Slurm by a stand-in for srun, and torchrun on two nodes,
-which are network namespaces with a cable between them."""
+"""The nightly scripts: ci/launchers/night as cron starts it, ci/launchers/slurm.sbatch by a
+stand-in for srun, and ci/launchers/torchrun. Nodes are network namespaces with a cable between."""
 
 import json
 import os
@@ -16,8 +16,8 @@ SMOKE = REPOSITORY / "fixtures" / "cases" / "smoke.json"
 HOLD = """hostname {name} && mount --bind {folder}/hosts /etc/hosts &&
 mount --bind {folder}/nsswitch.conf /etc/nsswitch.conf && echo up && exec sleep 600"""
 ENTER = ("nsenter", "--net", "--uts", "--mount", "--target")
-# Tells each task its place as srun does, on the node of its number; passes SIGTERM on, and ends with
-# the worst exit code of its tasks.
+# Tells each task its place as srun does, on the node of its number; passes SIGTERM on, and ends
+# with the worst exit code of its tasks.
 SRUN = """#!/usr/bin/env bash
 [[ $1 == --kill-on-bad-exit=0 ]] || exit 9
 shift
@@ -26,7 +26,8 @@ trap 'kill -TERM "${tasks[@]}" 2>/dev/null' TERM
 nodes=($NODES)
 for i in "${!nodes[@]}"; do
   SLURM_PROCID=$i SLURM_STEP_NUM_TASKS=${#nodes[@]} SLURM_LOCALID=0 \\
-    nsenter --net --uts --mount --target "${nodes[i]}" -- sh -c 'cd "$0" && exec "$@"' "$PWD" "$@" &
+    nsenter --net --uts --mount --target "${nodes[i]}" -- \\
+    sh -c 'cd "$0" && exec "$@"' "$PWD" "$@" &
   tasks+=($!)
 done
 worst=0
@@ -143,8 +144,8 @@ class OnTwoNodes(CommandTest):
                   "peer", "name", "sp0", "netns", second]]  # fmt: skip
         for pid, address in ((first, "10.77.0.1/24"), (second, "10.77.0.2/24")):
             enter = ["nsenter", "--net", "--target", pid, "--", "ip"]
-            cable += [[*enter, "addr", "add", address, "dev", "sp0"],
-                      [*enter, "link", "set", "sp0", "up"], [*enter, "link", "set", "lo", "up"]]  # fmt: skip
+            cable.append([*enter, "addr", "add", address, "dev", "sp0"])
+            cable += [[*enter, "link", "set", one, "up"] for one in ("sp0", "lo")]
         for words in cable:
             done = subprocess.run(words, capture_output=True, text=True)
             if done.returncode:
@@ -169,7 +170,8 @@ class OnTwoNodes(CommandTest):
         variables = {
             "PATH": f"{self.dir}/bin:{os.environ['PATH']}", "NODES": " ".join(self.nodes),
             "SLURM_JOB_ID": "12", "MASTER_ADDR": "10.77.0.1", "RUNS": str(self.dir / "runs"),
-            "SHARDPROOF_CHECKOUT": str(REPOSITORY), "SHARDPROOF": command(), **variables}  # fmt: skip
+            "SHARDPROOF_CHECKOUT": str(REPOSITORY), "SHARDPROOF": command(),
+            **variables}  # fmt: skip
         return self.start([LAUNCHERS / "slurm.sbatch"], "slurm", **variables)
 
     def test_slurm_writes_one_report_for_all_nodes(self):

@@ -119,6 +119,10 @@ int DoAudit(const AuditArguments& arguments) {
 
 /// Prints the newest checkpoint that a job can resume from; why not from newer ones goes to stderr.
 int RunLatestGood(const AuditArguments& arguments) {
+  if (arguments.gate.Any()) {
+    return Refuse(BadInput(
+        "--latest-good prints one path: it cannot be combined with the options of a gate"));
+  }
   const auto checkpoints = CheckpointsOf(arguments.path);
   if (!checkpoints.ok()) return Refuse(checkpoints.error());
   const auto& [paths, others] = checkpoints.value();
@@ -249,11 +253,6 @@ void AddAudit(CLI::App& app, int* exit_code) {
     FindReadyMaps(arguments->maps);
     if (arguments->like.empty() && !arguments->maps.empty()) {
       *exit_code = Refuse(BadInput("--map: expected --like beside it, found none"));
-      return;
-    }
-    if (arguments->latest_good && arguments->gate.Any()) {
-      *exit_code = Refuse(BadInput(
-          "--latest-good prints one path: it cannot be combined with the options of a gate"));
       return;
     }
     *exit_code = arguments->latest_good ? RunLatestGood(*arguments) : DoAudit(*arguments);

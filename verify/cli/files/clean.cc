@@ -1,6 +1,4 @@
 // shardproof clean: what earlier runs left, and what of it may go.
-#include "verify/retention/leftovers.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -9,6 +7,7 @@
 #include "src/text/printable.h"
 #include "verify/cli/files/files.h"
 #include "verify/compare/amounts.h"
+#include "verify/retention/leftovers.h"
 
 namespace shardproof {
 namespace {
@@ -109,7 +108,8 @@ void AddClean(CLI::App& app, int* exit_code) {
                     "Leave scratch directories of runs that were killed (in TMPDIR and /dev/shm)");
   auto* yes =
       command->add_flag("--yes", arguments->is_confirmed, "Remove; without it, only say what");
-  command->add_flag("--dry-run", arguments->is_dry, "Only say what, as without --yes")->excludes(yes);
+  command->add_flag("--dry-run", arguments->is_dry, "Only say what, as without --yes")
+      ->excludes(yes);
   command->footer(
       "Examples:\n"
       "  shardproof clean reports/ --older 14d --keep 5\n"

@@ -27,7 +27,7 @@ std::string Headed(const gate::Outcome& outcome, Verdict before, const std::stri
   std::string line = UpperCase(words.substr(0, verdict)) + words.substr(verdict);
   if (!outcome.reason.empty()) line += "  " + Printable(outcome.reason);
   // Of a command that says first what it ran, that stays.
-  if (text.starts_with("shardproof: ")) return line + "\n" + text;
+  if (!outcome.is_headed) return line + "\n" + text;
   return line + text.substr(std::min(text.find('\n'), text.size()));
 }
 

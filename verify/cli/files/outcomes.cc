@@ -167,6 +167,7 @@ gate::Outcome OutcomeOfRunAudit(const RunAuditResult& result, int exit_code) {
 gate::Outcome OutcomeOfCrashtest(const crashtest::Outcome& result, int exit_code) {
   gate::Outcome outcome;
   outcome.command = "crashtest";
+  outcome.is_headed = false;
   outcome.target = result.what.Text();
   outcome.verdict = VerdictOfExit(exit_code);
   outcome.exit_code = exit_code;
