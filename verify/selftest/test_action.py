@@ -102,7 +102,7 @@ class Action(CommandTest):
             '    observe("ready", model=model)\n'))  # fmt: skip
         python = os.environ["SHARDPROOF_TORCH_PYTHON"]
         source = os.path.join(os.environ["SHARDPROOF_CHECKPOINTS"], "qwen3-small")
-        done = self.steps(run=f"verify --subject '{subject}' --checkpoint '{source}'\n --world 2 "
+        done = self.steps(run=f"verify --subject '{subject}' --checkpoint '{source}'\n "
                               f"--mesh dp_replicate=2 --python {python}")  # fmt: skip
         self.assertEqual((done.code, done.outputs["exit-code"]), (0, "0"), str(done.last))
         self.assertIn("### Shardproof verify: pass", done.page)
