@@ -33,6 +33,9 @@ class Mismatch(AssertionError):
         return Mismatch, (self.folds, self.count, self._places, self._what)
 
 
+Mismatch.__module__ = "shardproof"  # which has it for its callers; tracebacks show this name
+
+
 @dataclasses.dataclass(frozen=True)
 class Outcome:
     """What a check that found nothing has compared, and what it could not: a line a reason.

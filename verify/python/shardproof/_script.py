@@ -51,6 +51,14 @@ def observe(stage, model=None, *, to=None, checkpoint=None, factory="", who=Fals
     _session.observer(stage, model=model, **what)
 
 
+def end_session():
+    """Ends the evidence of this process, as its end would: the next call begins anew."""
+    global _session
+    if _session is not None:
+        _session.close()
+    _session = None
+
+
 def _watch(who):
     return _memory_watch.start(_memory_tracer.Tracer() if who else None)
 
@@ -73,7 +81,14 @@ class _Session:
         sys.excepthook = self._record_error
         atexit.register(self._end)
         # What multiprocessing has forked ends without atexit's functions.
-        multiprocessing.util.Finalize(None, self._end, exitpriority=0)
+        self._finalizer = multiprocessing.util.Finalize(None, self._end, exitpriority=0)
+
+    def close(self):
+        self._end()
+        self._finalizer.cancel()
+        atexit.unregister(self._end)
+        if sys.excepthook == self._record_error:
+            sys.excepthook = self._before
 
     def _end(self):
         _memory_watch.stop()
