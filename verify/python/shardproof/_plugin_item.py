@@ -12,7 +12,7 @@ import pytest
 
 from . import _attached_report, _plugin_mark, _plugin_merge
 from ._finding import ranks_text
-from ._plugin_pool import NoRanks, Pool, base_folder
+from ._plugin_pool import NoRanks, Pool, Skip, base_folder
 from ._plugin_run import Run
 
 _POOL = pytest.StashKey()
@@ -65,6 +65,8 @@ def _run(item, nextitem, mark):
         run.run()
     except _plugin_mark.BadMark as error:
         return [], _plugin_merge.refused(case, f"@pytest.mark.shardproof: {error}")
+    except Skip as why:
+        return [], _plugin_merge.skipped(case, str(why))
     except NoRanks as error:
         close(item.config, at_once=True)
         return [], _plugin_merge.refused(case, f"shardproof has no ranks for this test: {error}")

@@ -26,17 +26,6 @@ class Job:
         self._left = None
         self.fixture = _plugin_fixture.Ranks(self)
 
-    def cannot_run(self) -> str:
-        """Why this machine cannot, if the backend is one that torch knows."""
-        if "nccl" not in self.backend:
-            return ""
-        if not dist.is_nccl_available():
-            return f"backend {self.backend}: this torch has no NCCL"
-        found = torch.cuda.device_count()
-        if found < self.world:
-            return f"backend {self.backend} needs {self.world} GPUs, and there are {found}"
-        return ""
-
     def begin(self):
         """Comes together with the other ranks, over the loopback interface alone.
 

@@ -34,6 +34,6 @@ def read(mark) -> Mark:
         raise BadMark(f"world is {world!r}; it must be a whole number from 1 to {WORLD_MAX}")
     if not isinstance(found.backend, str) or not found.backend:
         raise BadMark(f"backend is {found.backend!r}; it must be the name of one, such as 'gloo'")
-    if type(deadline) not in (int, float) or not (0 < deadline and math.isfinite(deadline)):
+    if type(deadline) not in (int, float) or not (deadline > 0 and math.isfinite(deadline)):
         raise BadMark(f"deadline is {deadline!r}; it must be a number of seconds above 0")
     return found

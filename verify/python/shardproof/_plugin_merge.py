@@ -14,6 +14,7 @@ from . import _plugin_stack
 from ._finding import ranks_text
 from ._plugin_pool import signal_text
 
+_RANKS_SHOWN = 16
 _PHASES = ("setup", "call", "teardown")
 
 
@@ -45,10 +46,12 @@ def merged(case: Case) -> list[TestReport]:
         last = phase == "teardown"
         if not by_phase[phase] and not (last or gone and phase == gone[0]):
             continue
+        if phase == "call" and made and not made[0].passed:
+            continue  # pytest calls no test whose setup failed
         report = _merge(case, phase, by_phase[phase], gone if gone and phase == gone[0] else None)
         if report is not None:
             made.append(report)
-    for part in case.parts:
+    for part in case.parts[:_RANKS_SHOWN]:
         _attach(made, case, part)
     return made
 
@@ -57,6 +60,11 @@ def refused(case: Case, why: str) -> list[TestReport]:
     """The one report of a test that could not be tried."""
     return [TestReport(case.nodeid, case.location, case.keywords, "failed", _chain_of(why, case),
                        "setup")]  # fmt: skip
+
+
+def skipped(case: Case, why: str) -> list[TestReport]:
+    return [TestReport(case.nodeid, case.location, case.keywords, "skipped",
+                       (case.file, _line(case), f"Skipped: {why}"), "setup")]  # fmt: skip
 
 
 def judge(case: Case, reports: list, why: str):
@@ -108,10 +116,7 @@ def _decide(case, phase, report, reports, gone):
     skipped = {r: each for r, each in reports.items() if each.skipped and r not in xfailed}
     failed = {r: each for r, each in reports.items() if each.failed}
     real = {r: each for r, each in failed.items() if not _is_strict_pass(each)}
-    skips = {part.rank: part.skip for part in case.parts if part.skip and phase == "setup"}
-    if len(skips) == case.world:
-        report.outcome, report.longrepr = "skipped", (case.file, _line(case), skips[0])
-    elif gone and case.expected is not None and not real:
+    if gone and case.expected is not None and not real:
         _expect(report, case.expected)
     elif real or gone and not xfailed:
         _fail(case, report, real, gone)
@@ -146,7 +151,7 @@ def _fail(case, report, failed, gone):
     report.outcome = "failed"
     order = sorted(failed, key=lambda rank: case.parts[rank].at or 0)
     others = [part for part in gone[1] if part.rank not in failed] if gone else []
-    causes = [part for part in others if not part.ended_by_us and not part.skip]
+    causes = [part for part in others if not part.ended_by_us]
     first = None
     if order and not any(_is_before(part, case.parts[order[0]]) for part in causes):
         shown = _as_chain(failed[order[0]], case)
@@ -157,8 +162,10 @@ def _fail(case, report, failed, gone):
         cause = min(causes or others, key=lambda part: part.at or 0)
         shown = _chain_of(_fate(case, cause), case)
         others = [part for part in others if part is not cause]
-    for part in others:
+    for part in others[:_RANKS_SHOWN]:
         shown.addsection(_of(part.rank, case), _fate(case, part))
+    if len(others) > _RANKS_SHOWN:
+        shown.addsection(f"and {len(others) - _RANKS_SHOWN} more ranks", "")
     for rank in order:
         text = _crash(failed[rank].longrepr)
         same = text == _crash(shown, f"rank {first}: " if first is not None else "")
@@ -187,8 +194,6 @@ def _fate(case, part) -> str:
         return f"{rank} could not run the test: {part.broken}"
     if part.exit:
         return f"{rank} asked pytest to end: {part.exit}"
-    if part.skip:
-        return f"{rank} skipped the test: {part.skip}"
     if not part.ended_by_us:
         return f"{rank} {signal_text(part.status)} while the test ran" if part.status is not None \
             else f"{rank} did not come to the end"  # fmt: skip

@@ -34,6 +34,10 @@ class NoRanks(Exception):
     """Why there can be no ranks: one line."""
 
 
+class Skip(Exception):
+    """Why a test does not apply on this machine: one line."""
+
+
 class Rank:
     """One process. status: how it has ended, as waitpid says; None as long as it runs."""
 
@@ -63,6 +67,7 @@ class Pool:
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="shardproof-pytest-"))
         self._process = self._control = None
         self._ready = False
+        self._gpus = None
         self._ranks: dict[int, Rank] = {}
         self._sets: dict[int, list[Rank]] = {}  # by size, the one used last at the end; 0: a plain
         self._count = 0
@@ -85,6 +90,14 @@ class Pool:
         with self._process.stdin as stdin, contextlib.suppress(OSError):
             stdin.write(line.encode() + b"\n")
         theirs.close()
+
+    def check_backend(self, backend, world):
+        """\\raises Skip if it is one for GPUs and there are too few, NoRanks."""
+        self._wait_until_ready()
+        if "nccl" in backend and self._gpus is None:
+            raise Skip(f"backend {backend}: this torch has no NCCL")
+        if "nccl" in backend and self._gpus < world:
+            raise Skip(f"backend {backend} needs {world} GPUs, and there are {self._gpus}")
 
     def ranks(self, world) -> list[Rank]:
         """world: how many; 0 for a plain process. \\raises NoRanks."""
@@ -223,7 +236,8 @@ class Pool:
         message = json.loads(data)
         if "refusal" in message:
             self._refused(message)
-        self._ready = self._ready or "ready" in message
+        if "ready" in message:
+            self._ready, self._gpus = True, message["gpus"]
         if "forked" in message and message["forked"] in self._ranks:
             self._ranks[message["forked"]].pid = message["pid"]
         if "ended" in message and message["ended"] in self._ranks:
@@ -243,6 +257,7 @@ class Pool:
 def _setup(config, rank, world, number) -> dict:
     """What a rank needs to have a session like this one."""
     options = {name: value for name, value in vars(config.option).items() if _is_plain(value)}
+    options.pop("file_or_dir", None)
     name = f"plain-{number}" if world == 0 else f"rank{rank}-{number}"
     options.update(
         plugins=[*config.option.plugins, "no:terminal"], capture="no", usepdb=False, trace=False,

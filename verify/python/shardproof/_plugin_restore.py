@@ -1,6 +1,7 @@
 """What a test may change in a process that other tests have after it, and how it is put back."""
 
 import contextlib
+import io
 import os
 import random
 import signal
@@ -68,11 +69,13 @@ def _put_back(now, before):
 
 def _reopened(name):
     fd = ("stdin", "stdout", "stderr").index(name)
-    if fd == 0:
-        return open(os.devnull)
-    stream = open(fd, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
-    stream.reconfigure(write_through=True)
-    return stream
+    return stream_to(fd) if fd else open(os.devnull)
+
+
+def stream_to(fd):
+    """Text for a descriptor, none of which is held back: a rank may end at any time."""
+    raw = io.FileIO(fd, "w", closefd=False)
+    return io.TextIOWrapper(raw, "utf-8", "backslashreplace", write_through=True)
 
 
 class _Settings:

@@ -19,8 +19,8 @@ _STEP_S = 0.1
 
 @dataclasses.dataclass
 class Part:
-    """What came of a test on one rank. reports: pytest's, as JSON, with when they came. skip,
-    broken, exit: why there are none. status: how it ended, if it did not stay. stack: of all its
+    """What came of a test on one rank. reports: pytest's, as JSON. broken, exit: why there
+    are none. status: how it ended, if it did not stay. stack: of all its
     threads, where it was ended. done: whether it came to the test's end."""
 
     rank: int
@@ -29,7 +29,6 @@ class Part:
     begun: bool = False
     done: bool = False
     observed: bool = False
-    skip: str = ""
     broken: str = ""
     exit: str = ""
     status: "int | None" = None
@@ -43,7 +42,7 @@ class Part:
 
     @property
     def is_over(self) -> bool:
-        return self.done or self.status is not None or bool(self.skip or self.broken)
+        return self.done or self.status is not None or bool(self.broken)
 
 
 class Run:
@@ -61,6 +60,7 @@ class Run:
     def run(self):
         """\\raises NoRanks."""
         whole = False
+        self._pool.check_backend(self._mark.backend, self._mark.world)
         try:
             self._ranks = self._pool.ranks(self._mark.world)
             self._asked = [each.rank for each in self._ranks if self._ask(each)]
@@ -85,8 +85,10 @@ class Run:
         limit, begun = time.monotonic() + _GATHER_S, False
         while not all(part.is_over for part in self.parts):
             now = time.monotonic()
-            if not begun and all(part.begun or part.is_over for part in self.parts):
+            if not begun and all(part.begun for part in self.parts):
                 begun, limit = True, now + self._mark.deadline
+                for rank in self._ranks:
+                    _send(rank, go=True)
             wrong = [part.at for part in self.parts if part.at is not None]
             grace = min(wrong, default=now) + _GRACE_S
             if now >= limit or wrong and now >= grace:
@@ -132,7 +134,7 @@ class Run:
             self._take_trouble(part, message)
 
     def _take_trouble(self, part, message):
-        for name in ("skip", "broken", "exit"):
+        for name in ("broken", "exit"):
             if name in message:
                 setattr(part, name, message[name])
                 part.at = part.at or time.monotonic()
@@ -141,7 +143,7 @@ class Run:
         """Has the ranks leave the process group, now that none needs another. \\returns whether
         the next test may have them."""
         if not all(part.done for part in self.parts):
-            return all(part.skip for part in self.parts)
+            return False
         for rank in self._ranks:
             _send(rank, close=True)
             self.parts[rank.rank].left = None

@@ -56,8 +56,7 @@ def _take_place(setup):
     sys.argv[:] = setup["arguments"]
     sys.stdin = open(os.devnull)
     for name, fd in (("stdout", 1), ("stderr", 2)):
-        stream = open(fd, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
-        stream.reconfigure(write_through=True)
+        stream = _plugin_restore.stream_to(fd)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     for name in list(logging.root.manager.loggerDict):
@@ -163,16 +162,13 @@ class Serving:
             return
         self._channel.send(collected=True)
         self.job = job = _plugin_job.Job(order, self._channel)
-        why = job.cannot_run()
-        if why:
-            self._channel.send(skip=why)
-            return
         try:
             job.begin()
         except Exception as error:
             self._channel.send(broken=f"no process group: {_told(error)}")
             return
         self._channel.send(begun=True)
+        self._channel.receive()  # all ranks are here: none that is still on its way loses one
         try:
             item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
         except BaseException as error:  # such as pytest.exit

@@ -21,6 +21,7 @@ import sys
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _PACKET = 1 << 18
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 _TORCH = (
     "torch", "torch.distributed", "torch.distributed.checkpoint",
     "torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp",
@@ -41,6 +42,15 @@ def preload(names) -> str:
     from . import _check, _plugin_worker, _transport  # noqa: F401
 
     return ""
+
+
+def _gpus() -> "int | None":
+    """How many NCCL could use; None without it. Begins no work on them."""
+    import torch
+
+    if not torch.distributed.is_available() or not torch.distributed.is_nccl_available():
+        return None
+    return torch.cuda.device_count()
 
 
 class Forker:
@@ -166,7 +176,7 @@ def _end_with_pytest(parent):
     library.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         raise SystemExit
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in _ENDING:
         signal.signal(number, _leave)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # pytest is told, and ends us
 
@@ -187,7 +197,11 @@ def main(fd: int, parent: int, names: list):
             return
         gc.collect()
         gc.freeze()  # so that the ranks' collectors do not touch, and copy, these pages
-        forker.say(ready=True)
+        forker.say(ready=True, gpus=_gpus())
         forker.serve()
     finally:
-        forker.end()
+        try:
+            for number in _ENDING:
+                signal.signal(number, signal.SIG_IGN)
+        finally:
+            forker.end()
