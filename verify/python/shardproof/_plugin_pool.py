@@ -25,8 +25,8 @@ _END_S = 5.0
 _CLOSED_S = 0.01
 _PACKET = 1 << 18
 _BEGIN = (
-    "import sys, json; fd, parent, path, names = json.loads(sys.stdin.readline());"
-    "sys.path[:] = path; from shardproof import _plugin_zygote as z; z.main(fd, parent, names)"
+    "import sys, json; sys.path[:], told = json.loads(sys.stdin.readline());"
+    "from shardproof import _plugin_zygote; _plugin_zygote.main(*told)"
 )
 
 
@@ -66,18 +66,19 @@ class Pool:
         self._config = config
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="shardproof-pytest-"))
         self._process = self._control = None
-        self._ready = False
+        self._ready = self._only_torch = False
         self._gpus = None
         self._ranks: dict[int, Rank] = {}
         self._sets: dict[int, list[Rank]] = {}  # by size, the one used last at the end; 0: a plain
         self._count = 0
 
-    def start(self, names=None):
-        """Begins the imports, without waiting for them. names: what else to import."""
+    def start(self, only_torch=False):
+        """Begins the imports, without waiting for them."""
         if self._process is not None:
             return
         self._control, theirs = _plugin_channel.packet_pair()
-        names = _installed_modules(self._config) if names is None else names
+        names = [] if only_torch else _installed_modules(self._config)
+        plugins = None if only_torch else self._config.option.plugins
         command = [sys.executable, "-c", _BEGIN]
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
                        "MKL_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}  # fmt: skip
@@ -85,8 +86,8 @@ class Pool:
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()], start_new_session=True, env=environment,
         )  # fmt: skip
-        self._extra = bool(names)
-        line = json.dumps([theirs.fileno(), os.getpid(), sys.path, names])
+        self._only_torch = only_torch
+        line = json.dumps([sys.path, [theirs.fileno(), os.getpid(), names, plugins]])
         with self._process.stdin as stdin, contextlib.suppress(OSError):
             stdin.write(line.encode() + b"\n")
         theirs.close()
@@ -247,11 +248,11 @@ class Pool:
 
     def _refused(self, message):
         """Some module starts threads when it is imported: then each rank imports it itself."""
-        again = message.get("threads", 0) > 1 and self._extra
+        again = message.get("threads", 0) > 1 and not self._only_torch
         self._end_process()
         if not again:
             raise NoRanks(message["refusal"])
-        self.start(names=[])
+        self.start(only_torch=True)
 
 
 def _setup(config, rank, world, number) -> dict:

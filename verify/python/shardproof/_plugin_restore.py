@@ -102,7 +102,10 @@ class _Settings:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.set_float32_matmul_precision(self._precision)
-        torch.use_deterministic_algorithms(self._deterministic, warn_only=self._warn_only)
+        now = torch.are_deterministic_algorithms_enabled()
+        now_warns = torch.is_deterministic_algorithms_warn_only_enabled()
+        if (now, now_warns) != (self._deterministic, self._warn_only):
+            torch.use_deterministic_algorithms(self._deterministic, warn_only=self._warn_only)
         torch.utils.deterministic.fill_uninitialized_memory = self._fill
         torch.set_autocast_enabled("cpu", self._autocast)
 
@@ -124,7 +127,12 @@ class Left:
 
     def _new_threads(self):
         return [each for each in threading.enumerate()
-                if each not in self._threads and each.is_alive()]  # fmt: skip
+                if each not in self._threads and each.is_alive() and not _is_harmless(each)]  # fmt: skip
+
+
+def _is_harmless(thread) -> bool:
+    """Progress bars have one that stays."""
+    return type(thread).__module__.partition(".")[0] == "tqdm"
 
 
 def _children() -> list[int]:

@@ -8,7 +8,7 @@ import time
 
 from . import _plugin_stack
 from ._plugin_channel import Closed
-from ._plugin_pool import NoRanks
+from ._plugin_pool import NoRanks, signal_text
 
 _GATHER_S = 300.0  # for imports and collection, before the deadline begins to run
 _GRACE_S = 3.0  # after a rank has failed, for others to end by themselves
@@ -200,10 +200,12 @@ class Run:
                     return {"made": to} if good else {**message, "reference": None}
             if plain.status is not None:
                 break
+        why = f"it took more than {self._mark.deadline:g} s"
+        if plain.status is not None:
+            why = f"it {signal_text(plain.status)}"
+        trace = _plugin_stack.printed(plain.files[1])
         self._pool.end_set(0)
-        gone = plain.status is not None
-        why = "it ended" if gone else f"it took more than {self._mark.deadline:g} s"
-        return {"why": f"the process that makes it: {why}", "trace": ""}
+        return {"why": f"the process that makes it: {why}", "trace": trace}
 
     def _read_files(self):
         for rank in self._ranks:

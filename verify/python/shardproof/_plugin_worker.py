@@ -7,7 +7,6 @@ put back (_plugin_restore.py), and what cannot be is told, so that the next test
 import contextlib
 import faulthandler
 import gc
-import logging
 import os
 import sys
 import threading
@@ -59,12 +58,9 @@ def _take_place(setup):
         stream = _plugin_restore.stream_to(fd)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
-    for name in list(logging.root.manager.loggerDict):
-        if name.startswith("c10d"):  # every error of a collective, once more
-            logging.getLogger(name).propagate = False
     import torch
 
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // setup["world"]))
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // max(1, setup["world"])))
 
 
 def _session(setup, channel):
@@ -91,7 +87,12 @@ class Serving:
         self._collecting: list[str] = []
         self.job = None
 
+    @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config):
+        plugin = config.pluginmanager.get_plugin("logging-plugin")
+        for name in ("caplog_handler", "report_handler"):
+            if (handler := getattr(plugin, name, None)) is not None:
+                handler.addFilter(_is_worth_reading)
         for name in _NO_PLUGINS:
             if (plugin := config.pluginmanager.get_plugin(name)) is not None:
                 config.pluginmanager.unregister(plugin)
@@ -224,6 +225,11 @@ def _end_trace_at_caller(trace):
         trace = trace.tb_next
     if caller is not None:
         caller.tb_next = None
+
+
+def _is_worth_reading(record) -> bool:
+    """Torch logs every save, and every error of a collective once more."""
+    return not record.name.startswith("c10d-")
 
 
 def _no_terminal(*args, **kwargs):

@@ -25,11 +25,11 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 _TORCH = (
     "torch", "torch.distributed", "torch.distributed.checkpoint",
     "torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp",
-    "torch.distributed.device_mesh", "torch.distributed.tensor",
+    "torch.distributed.device_mesh", "torch.distributed.tensor", "torch._dynamo",
 )  # fmt: skip
 
 
-def preload(names) -> str:
+def preload(names, plugins) -> str:
     """Imports torch, and what pytest's own process has of installed packages. \\returns why not."""
     try:
         for name in _TORCH:
@@ -41,7 +41,18 @@ def preload(names) -> str:
             importlib.import_module(name)
     from . import _check, _plugin_worker, _transport  # noqa: F401
 
+    if plugins is not None:
+        with contextlib.suppress(BaseException):
+            _import_plugins(plugins)
     return ""
+
+
+def _import_plugins(names):
+    """As pytest does, with assertions rewritten, so that a rank's session finds them imported."""
+    from _pytest.config import Config
+
+    options = {"plugins": names, "capture": "no", "noconftest": True}
+    Config.fromdictargs(options, [])._ensure_unconfigure()
 
 
 def _gpus() -> "int | None":
@@ -185,12 +196,13 @@ def _leave(number, frame):
     raise SystemExit
 
 
-def main(fd: int, parent: int, names: list):
-    """fd: the control socket; parent: pytest's pid; names: of modules to import beforehand."""
+def main(fd: int, parent: int, names: list, plugins: "list | None"):
+    """fd: the control socket; parent: pytest's pid; names: of modules to import beforehand;
+    plugins: those of pytest's -p; None if those of pytest are not to be imported beforehand."""
     forker = Forker(socket.socket(fileno=fd))
     try:
         _end_with_pytest(parent)
-        why = preload(names)
+        why = preload(names, plugins)
         threads = len(os.listdir("/proc/self/task"))
         if why or threads != 1:
             forker.say(refusal=why or f"{threads} threads run after the imports", threads=threads)
