@@ -1,8 +1,8 @@
 """The round trip that `shardproof verify --generate` runs, as PyTorch's own tests would have it.
 
-4 ranks over Gloo load a full state dict into FSDP2's shards, save it with
+Ranks over Gloo (4) load a full state dict into FSDP2's shards, save it with
 torch.distributed.checkpoint, load it into a fresh model and compare every shard; each test has
-another model. Run by cases.py:
+another model. Run by cases.py and pytest_plugin.py:
 
     round_trip_tests.py Continuous    one MultiProcContinuousTest: its ranks are started once
     round_trip_tests.py Spawned       one MultiProcessTestCase: its ranks are started for each test
@@ -26,7 +26,7 @@ from torch.testing._internal.common_distributed import MultiProcContinuousTest, 
 from torch.testing._internal.common_utils import run_tests
 
 CASES = int(os.environ.get("ROUND_TRIP_CASES", "3"))
-WORLD = 4
+WORLD = int(os.environ.get("ROUND_TRIP_WORLD", "4"))
 
 
 def model_of(case, seed):

@@ -2,6 +2,7 @@
 
 import itertools
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from ._plugin_run import Run
 
 _POOL = pytest.StashKey()
 _JUDGE_S = 600
+_INCONCLUSIVE = 3  # of its exit codes
 EVIDENCE = "evidence"  # as _plugin_fixture.py names it
 
 
@@ -44,6 +46,9 @@ def run(item, nextitem, mark):
     _warn(item, parts)
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
+    if item.config.option.usepdb and any(report.failed for report in reports):
+        terminal = item.config.pluginmanager.get_plugin("terminalreporter")
+        terminal.write_line("--pdb: a rank has no terminal, so that there is no debugger here")
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     for part in parts:
         if part.exit:
@@ -74,7 +79,7 @@ def _run(item, nextitem, mark):
     reports = _plugin_merge.merged(case)
     if all(each.passed for each in reports):
         if any(part.observed for part in run.parts):
-            _plugin_merge.judge(case, reports, _judged(scratch / EVIDENCE))
+            _plugin_merge.judge(case, reports, _judged(item, scratch / EVIDENCE))
         if all(each.passed for each in reports):
             shutil.rmtree(scratch, ignore_errors=True)
     return run.parts, reports
@@ -124,8 +129,9 @@ def _show(config):
     return show
 
 
-def _judged(evidence) -> str:
-    """What `shardproof report` has to say against what was observed."""
+def _judged(item, evidence) -> str:
+    """What `shardproof report` has to say against what was observed. What it could not compare is
+    warned of, if it compared anything."""
     program = _attached_report.command()
     if program is None:
         return "the test observed, and no command `shardproof` was found to judge the evidence"
@@ -133,7 +139,18 @@ def _judged(evidence) -> str:
         [program, "report", str(evidence)], capture_output=True, text=True, errors="replace",
         timeout=_JUDGE_S, stdin=subprocess.DEVNULL,
     )  # fmt: skip
+    lacking = [line for line in done.stdout.splitlines() if line.startswith("inconclusive ")]
+    compared = re.search(r"^inconclusive: [1-9][\d,]* comparisons", done.stdout, re.MULTILINE)
+    if done.returncode == _INCONCLUSIVE and compared:
+        text = "shardproof report: " + "\n".join(lacking)
+        _record(item, _message(item, text), "runtest")
+        return ""
     return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def _message(item, text):
+    line = (item.location[1] or 0) + 1
+    return warnings.WarningMessage(text, pytest.PytestWarning, str(item.path), line)
 
 
 def _warn(item, parts):
@@ -145,23 +162,14 @@ def _warn(item, parts):
             seen.setdefault(key, (each, []))[1].append(part.rank)
         if part.left:
             left = f"{', '.join(part.left)} left by rank {part.rank}: the next test has new ranks"
-            _record(item, warnings.WarningMessage(
-                left, pytest.PytestWarning, str(item.path), (item.location[1] or 0) + 1), "runtest")  # fmt: skip
+            _record(item, _message(item, left), "runtest")
     for each, ranks in seen.values():
         on = "" if len(set(ranks)) == len(parts) else f" [{ranks_text(tuple(sorted(set(ranks))))}]"
         category = getattr(sys.modules.get(each["module"]), each["category"], UserWarning)
         message = warnings.WarningMessage(
-            category(each["warning"] + on) if _takes_text(category) else each["warning"] + on,
-            category, each["filename"], each["lineno"],
-        )  # fmt: skip
+            each["warning"] + on, category, each["filename"], each["lineno"]
+        )
         _record(item, message, each["when"])
-
-
-def _takes_text(category) -> bool:
-    try:
-        return str(category("text")) == "text"
-    except Exception:
-        return False
 
 
 def _record(item, message, when):
