@@ -26,7 +26,7 @@ PLUGIN = ["-m", "pytest", "-q", "-p", "shardproof.pytest_plugin", "-p", "no:cach
 CONTENDERS = [
     ("the pytest plugin", 60, PLUGIN),
     ("`MultiProcContinuousTest`", 60, [HERE / "round_trip_tests.py", "Continuous"]),
-    ("`MultiProcessTestCase`", 6, [HERE / "round_trip_tests.py", "Spawned"]),
+    ("`MultiProcessTestCase`", 3, [HERE / "round_trip_tests.py", "Spawned"]),
 ]
 
 
@@ -47,7 +47,7 @@ def seconds_of(tests, command):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="at least 1; one more warms up")
     arguments = parser.parse_args()
     figures = {what: [] for what, _, _ in CONTENDERS}
     for number in range(arguments.rounds + 1):  # the first warms up
