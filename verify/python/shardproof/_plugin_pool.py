@@ -24,7 +24,7 @@ _IMPORTS_S = 300.0
 _END_S = 5.0
 _CLOSED_S = 0.01
 _PACKET = 1 << 18
-_BEGIN = (
+_BEGIN = (  # _plugin_zygote.py, with the modules that this process would find
     "import sys, json; sys.path[:], told = json.loads(sys.stdin.readline());"
     "from shardproof import _plugin_zygote; _plugin_zygote.main(*told)"
 )

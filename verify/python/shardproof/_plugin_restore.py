@@ -126,8 +126,8 @@ class Left:
         return found + [f"process {pid}" for pid in set(_children()) - self._processes]
 
     def _new_threads(self):
-        return [each for each in threading.enumerate()
-                if each not in self._threads and each.is_alive() and not _is_harmless(each)]  # fmt: skip
+        new = [each for each in threading.enumerate() if each not in self._threads]
+        return [each for each in new if each.is_alive() and not _is_harmless(each)]
 
 
 def _is_harmless(thread) -> bool:
