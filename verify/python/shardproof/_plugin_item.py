@@ -160,9 +160,9 @@ def _warn(item, parts):
         for each in part.warnings:
             key = (each["warning"], each["category"], each["filename"], each["lineno"])
             seen.setdefault(key, (each, []))[1].append(part.rank)
-        if part.left:
-            left = f"{', '.join(part.left)} left by rank {part.rank}: the next test has new ranks"
-            _record(item, _message(item, left), "runtest")
+        for note in part.notes or ():
+            text = f"rank {part.rank} {note}: the next test has new ranks"
+            _record(item, _message(item, text), "runtest")
     for each, ranks in seen.values():
         on = "" if len(set(ranks)) == len(parts) else f" [{ranks_text(tuple(sorted(set(ranks))))}]"
         category = getattr(sys.modules.get(each["module"]), each["category"], UserWarning)

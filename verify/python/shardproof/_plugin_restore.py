@@ -13,6 +13,9 @@ import warnings
 import torch
 
 _THREADS_END_S = 0.2
+# Processes that Python and torch start once and keep.
+_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "compile_worker")
+_COMMAND_MAX = 60
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGCHLD, signal.SIGHUP)
 
 
@@ -123,7 +126,12 @@ class Left:
         while (threads := self._new_threads()) and time.monotonic() < end:
             time.sleep(0.01)
         found = [f"the thread {each.name}" for each in threads]
-        return found + [f"process {pid}" for pid in set(_children()) - self._processes]
+        left = {pid: _command_of(pid) for pid in set(_children()) - self._processes}
+        return found + [
+            f"the process {command or pid}"
+            for pid, command in left.items()
+            if not any(helper in command for helper in _HELPERS)
+        ]
 
     def _new_threads(self):
         new = [each for each in threading.enumerate() if each not in self._threads]
@@ -142,6 +150,18 @@ def _children() -> list[int]:
         with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/children") as children:
             found += [pid for pid in map(int, children.read().split()) if _runs(pid)]
     return found
+
+
+def _command_of(pid) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().rstrip(b"\0").decode(errors="replace").split("\0")
+    except OSError:
+        return ""
+    text = " ".join(words)
+    if any(helper in text for helper in _HELPERS) or len(text) <= _COMMAND_MAX:
+        return text
+    return text[:_COMMAND_MAX] + "..."
 
 
 def _runs(pid) -> bool:

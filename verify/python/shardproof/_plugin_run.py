@@ -38,7 +38,7 @@ class Part:
     at: "float | None" = None  # of the first thing that went wrong, on a clock that ranks share
     out: str = ""
     err: str = ""
-    left: list = dataclasses.field(default_factory=list)
+    notes: "list | None" = dataclasses.field(default_factory=list)  # why it is not used again
 
     @property
     def is_over(self) -> bool:
@@ -129,7 +129,7 @@ class Run:
         elif "done" in message:
             part.done, part.observed = True, message["observed"]
         elif "closed" in message:
-            part.left = message["left"]
+            part.notes = [f"left {each}" for each in message["left"]]
         else:
             self._take_trouble(part, message)
 
@@ -146,13 +146,19 @@ class Run:
             return False
         for rank in self._ranks:
             _send(rank, close=True)
-            self.parts[rank.rank].left = None
+            self.parts[rank.rank].notes = None
         end = time.monotonic() + _CLOSE_S
-        while any(part.left is None for part in self.parts) and time.monotonic() < end:
+        waiting = self._ranks
+        while waiting and time.monotonic() < end:
             self._hear(_STEP_S)
-            if any(rank.status is not None for rank in self._ranks):
-                return False
-        return all(part.left == [] for part in self.parts)
+            waiting = [r for r in waiting if self.parts[r.rank].notes is None and r.status is None]
+        for rank in self._ranks:
+            part = self.parts[rank.rank]
+            if rank.status is not None:
+                part.notes = [f"{signal_text(rank.status)} after the test"]
+            elif part.notes is None:
+                part.notes = [f"did not leave the process group within {_CLOSE_S:g} s"]
+        return not any(part.notes for part in self.parts)
 
     def _end_those_left(self):
         """Has them write their stacks first."""

@@ -72,6 +72,7 @@ def _session(setup, channel):
     config.shardproof_rank = setup["rank"]  # pytest_plugin.py does what ranks need alone
     serving = Serving(channel, setup)
     config.pluginmanager.register(serving, "shardproof-rank")
+    config.pluginmanager.register(_Silent(), "terminalreporter")
     config.hook.pytest_cmdline_main(config=config)
 
 
@@ -225,6 +226,20 @@ def _end_trace_at_caller(trace):
         trace = trace.tb_next
     if caller is not None:
         caller.tb_next = None
+
+
+class _Silent:
+    """The terminal of a session that has none: plugins write to it, and nothing comes of it."""
+
+    def __init__(self):
+        from _pytest._io import TerminalWriter
+
+        self._tw = TerminalWriter(open(os.devnull, "w"))
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: None
 
 
 def _is_worth_reading(record) -> bool:

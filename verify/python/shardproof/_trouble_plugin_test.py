@@ -206,8 +206,8 @@ def test_what_a_test_changes_is_put_back(changes, name):
 
 
 def test_what_is_left_is_told(changes):
-    assert "the thread left left by rank 0" in changes.text, changes.text
-    assert "process " in changes.text
+    assert "rank 0 left the thread left: the next test has new ranks" in changes.text, changes.text
+    assert "rank 1 left the process sleep 600: the next test" in changes.text, changes.text
 
 
 def test_a_rank_that_closes_everything_does_not_hang_the_run(changes):
