@@ -46,7 +46,7 @@ def run(item, nextitem, mark):
     _warn(item, parts)
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
-    if item.config.option.usepdb and any(report.failed for report in reports):
+    if item.config.getoption("usepdb", False) and any(report.failed for report in reports):
         terminal = item.config.pluginmanager.get_plugin("terminalreporter")
         terminal.write_line("--pdb: a rank has no terminal, so that there is no debugger here")
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
@@ -89,7 +89,7 @@ def _expected(item) -> "str | None":
     """Why the test may fail in whatever way, by its marks of xfail."""
     from _pytest.skipping import evaluate_xfail_marks
 
-    found = None if item.config.option.runxfail else evaluate_xfail_marks(item)
+    found = None if item.config.getoption("runxfail", False) else evaluate_xfail_marks(item)
     return found.reason or "" if found and found.run and found.raises is None else None
 
 

@@ -195,8 +195,10 @@ def _fate(case, part) -> str:
     if part.exit:
         return f"{rank} asked pytest to end: {part.exit}"
     if not part.ended_by_us:
-        return f"{rank} {signal_text(part.status)} while the test ran" if part.status is not None \
-            else f"{rank} did not come to the end"  # fmt: skip
+        how = "did not come to the end" if part.status is None else signal_text(part.status)
+        crashed = _plugin_stack.is_of_crash(part.err)
+        place = _plugin_stack.where(part.err, part.thread, case.file) if crashed else ""
+        return f"{rank} {how} while the test ran" + (f", {place}" if crashed else "")
     place = _plugin_stack.where(part.stack, part.thread, case.file)
     if case.seconds is not None:
         return f"{rank} did not end within {case.seconds:g} s: it was {place}"
@@ -248,7 +250,8 @@ def _attach(reports, case, part):
     bad = next((each for each in reports if each.failed), None)
     to = bad or next((each for each in reports if each.when == "call"), reports[0])
     stack = _plugin_stack.shown(part.stack)
-    own = [("Captured stdout", part.out), ("Captured stderr", part.err), ("Stacks", stack)]
+    err = _plugin_stack.shown(part.err) if _plugin_stack.is_of_crash(part.err) else part.err
+    own = [("Captured stdout", part.out), ("Captured stderr", err), ("Stacks", stack)]
     sections = {tuple(section): None for each in part.reports for section in each["sections"]}
     for name, text in [*sections, *own]:
         if text:

@@ -165,7 +165,6 @@ class Run:
         left = [each for each in self._ranks if not self.parts[each.rank].is_over]
         for rank in left:
             self.parts[rank.rank].ended_by_us = True
-            self.parts[rank.rank].thread = rank.thread or 0
             if rank.pid is not None and rank.status is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(rank.pid, _plugin_stack.SIGNAL)
@@ -217,6 +216,7 @@ class Run:
         for rank in self._ranks:
             part = self.parts[rank.rank]
             part.out, part.err = (_plugin_stack.printed(name) for name in rank.files[:2])
+            part.thread = rank.thread or 0
         if self._show is not None:
             self._show_news()
 

@@ -35,6 +35,11 @@ def frames(stack: str, thread: int) -> list[Frame]:
     return found
 
 
+def is_of_crash(text: str) -> bool:
+    """Whether Python has written there where it crashed."""
+    return "Fatal Python error: " in text
+
+
 def shown(stack: str) -> str:
     """Without what pytest and this plugin have called to come to the test."""
     lines = stack.splitlines(keepends=True)

@@ -50,6 +50,12 @@ def test_hang_expected():
     time.sleep(600)
 
 @pytest.mark.shardproof
+def test_kills_what_starts_ranks(shardproof):
+    if shardproof.rank == 1:
+        os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(600)
+
+@pytest.mark.shardproof
 def test_after():
     dist.barrier()
 """
@@ -81,7 +87,8 @@ def test_a_death_is_told_by_rank(deaths):
     assert "before the end" in deaths.text
     deaths.is_told("test_leaves_by_0", "failure", "rank 0 of 2 ended with exit code 0")
     deaths.is_told("test_sys_exit", "failure", "SystemExit: 0")
-    deaths.is_told("test_segfault", "failure", "rank 1 of 2 was killed by SIGSEGV", "string_at")
+    crashed = ("rank 1 of 2 was killed by SIGSEGV while", "test_it.py:39 in test_segfault, within")
+    deaths.is_told("test_segfault", "failure", *crashed)
 
 
 def test_xfail_holds_for_a_hang(deaths):
@@ -90,7 +97,12 @@ def test_xfail_holds_for_a_hang(deaths):
 
 def test_the_next_test_has_new_ranks(deaths):
     deaths.is_told("test_after", "passed")
-    assert "6 failed, 1 passed, 1 xfailed" in deaths.text, deaths.text
+    assert "6 failed, 1 passed, 1 xfailed, 1 error" in deaths.text, deaths.text
+
+
+def test_the_process_that_starts_ranks_is_replaced_too(deaths):
+    words = "shardproof has no ranks for this test: the process that starts ranks ended while"
+    deaths.is_told("test_kills_what_starts_ranks", "error", words)
 
 
 CHANGES = """
