@@ -1,6 +1,7 @@
 """Of the reports of a test's ranks, those of one test, as pytest shows them."""
 
 import dataclasses
+import re
 
 from _pytest._code.code import (
     ExceptionChainRepr,
@@ -14,6 +15,7 @@ from . import _plugin_stack
 from ._finding import ranks_text
 from ._plugin_pool import signal_text
 
+_LOST_PEER = re.compile(r"Connection (closed|reset) by peer|Broken pipe|Socket closed")
 _RANKS_SHOWN = 16
 _PHASES = ("setup", "call", "teardown")
 
@@ -91,8 +93,13 @@ def _what_ended(case):
     parts = [part for part in case.parts if not part.done]
     if not parts:
         return None
-    first = min(len(part.reports) for part in parts)
-    return _PHASES[min(first, len(_PHASES) - 1)], parts
+    first = min(
+        (part for part in case.parts if part.at is not None), key=lambda part: part.at, default=None
+    )
+    if first is None:  # none failed: all that are left are too slow
+        first = min(parts, key=lambda part: len(part.reports))
+    bad = next((each["when"] for each in first.reports if each["outcome"] != "passed"), None)
+    return bad or _PHASES[min(len(first.reports), len(_PHASES) - 1)], parts
 
 
 def _merge(case, phase, reports, gone):
@@ -118,14 +125,12 @@ def _decide(case, phase, report, reports, gone):
     real = {r: each for r, each in failed.items() if not _is_strict_pass(each)}
     if gone and case.expected is not None and not real:
         _expect(report, case.expected)
+    elif skipped and not real and (not gone or all(part.ended_by_us for part in gone[1])):
+        _skip(case, report, skipped, gone)
     elif real or gone and not xfailed:
         _fail(case, report, real, gone)
     elif xfailed:
         _expect(report, next(iter(xfailed.values())).wasxfail)
-    elif skipped and len(skipped) == case.world:
-        report.outcome, report.longrepr = "skipped", _tuple(skipped[min(skipped)].longrepr)
-    elif skipped:
-        _fail_skip(case, report, skipped)
     elif failed:
         _fail(case, report, failed, None)
     else:
@@ -149,11 +154,15 @@ def _expect(report, reason):
 def _fail(case, report, failed, gone):
     """The rank that failed first has pytest's failure section, the others a section in it."""
     report.outcome = "failed"
-    order = sorted(failed, key=lambda rank: case.parts[rank].at or 0)
+    order = sorted(failed, key=lambda r: (_follows(failed[r]), case.parts[r].at or 0))
     others = [part for part in gone[1] if part.rank not in failed] if gone else []
     causes = [part for part in others if not part.ended_by_us]
     first = None
-    if order and not any(_is_before(part, case.parts[order[0]]) for part in causes):
+    died_first = [
+        part for part in causes
+        if order and (_follows(failed[order[0]]) or _is_before(part, case.parts[order[0]]))
+    ]  # fmt: skip
+    if order and not died_first:
         shown = _as_chain(failed[order[0]], case)
         head = f"{_of(order[0], case)}" + (" raised first" if len(order) > 1 or others else "")
         _put_first(shown, head + ":", f"rank {order[0]}: ")
@@ -174,17 +183,28 @@ def _fail(case, report, failed, gone):
     report.longrepr = shown
 
 
+def _follows(report) -> bool:
+    """Whether it is what a rank raises because another has gone."""
+    return _LOST_PEER.search(_crash(report.longrepr)) is not None
+
+
 def _is_before(part, other) -> bool:
     return part.at is not None and (other.at is None or part.at < other.at)
 
 
-def _fail_skip(case, report, skipped):
-    rank = min(skipped)
-    reason = _tuple(skipped[rank].longrepr)
+def _skip(case, report, skipped, gone):
+    """A failure, if not all ranks skip the test."""
+    reason = _tuple(skipped[min(skipped)].longrepr)
+    if len(skipped) == case.world:
+        report.outcome, report.longrepr = "skipped", reason
+        return
     reason = reason[2] if isinstance(reason, tuple) else str(reason)
     on = ranks_text(tuple(sorted(skipped)))
     text = f"{on} of {case.world} skipped the test, and the others did not: {reason}"
-    report.outcome, report.longrepr = "failed", _chain_of(text, case)
+    shown = _chain_of(text, case)
+    for part in gone[1][:_RANKS_SHOWN] if gone else ():
+        shown.addsection(_of(part.rank, case), _fate(case, part))
+    report.outcome, report.longrepr = "failed", shown
 
 
 def _fate(case, part) -> str:

@@ -292,7 +292,7 @@ def _is_plain(value) -> bool:
 def _installed_modules(config) -> list[str]:
     """What this process has imported of installed packages, but for pytest and its plugins, which
     a session imports itself."""
-    kept_out = {"_pytest", "pytest", "pluggy", "xdist", "execnet", "coverage", "torch"}
+    kept_out = {"_pytest", "pytest", "pluggy", "xdist", "execnet", "coverage"}
     for plugin in config.pluginmanager.get_plugins():
         name = getattr(plugin, "__name__", None) or type(plugin).__module__
         kept_out.add(name.partition(".")[0])

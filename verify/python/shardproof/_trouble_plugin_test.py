@@ -50,6 +50,20 @@ def test_hang_expected():
     time.sleep(600)
 
 @pytest.mark.shardproof
+def test_skips_on_one(shardproof):
+    if shardproof.rank == 1:
+        pytest.skip("not here")
+    dist.barrier()
+
+@pytest.fixture
+def slow_on_0(shardproof):
+    time.sleep(600 if shardproof.rank == 0 else 0)
+
+@pytest.mark.shardproof
+def test_raises_before_another_has_its_fixture(slow_on_0):
+    raise ValueError("of rank 1")
+
+@pytest.mark.shardproof
 def test_kills_what_starts_ranks(shardproof):
     if shardproof.rank == 1:
         os.kill(os.getppid(), signal.SIGKILL)
@@ -76,6 +90,13 @@ def test_the_rank_that_raised_is_the_cause(deaths):
     deaths.is_told("test_raises_on_one", "failure", *words)
 
 
+def test_a_rank_that_waits_does_not_hide_the_cause(deaths):
+    words = ("rank 1 of 2 skipped the test", "Skipped: not here", "rank 0 of 2", "in barrier")
+    deaths.is_told("test_skips_on_one", "failure", *words)
+    words = ("rank 1: ValueError: of rank 1", "rank 0 of 2 did not end by itself", "in slow_on_0")
+    deaths.is_told("test_raises_before_another_has_its_fixture", "failure", *words)
+
+
 def test_a_hang_is_told_by_rank_and_line(deaths):
     late = "did not end within 2 s: it was at test_it.py"
     words = (f"rank 1 of 2 {late}:16 in test_hangs", f"rank 0 of 2 {late}:17 in test_hangs, within")
@@ -97,7 +118,7 @@ def test_xfail_holds_for_a_hang(deaths):
 
 def test_the_next_test_has_new_ranks(deaths):
     deaths.is_told("test_after", "passed")
-    assert "6 failed, 1 passed, 1 xfailed, 1 error" in deaths.text, deaths.text
+    assert "8 failed, 1 passed, 1 xfailed, 1 error" in deaths.text, deaths.text
 
 
 def test_the_process_that_starts_ranks_is_replaced_too(deaths):
