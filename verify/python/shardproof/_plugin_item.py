@@ -11,7 +11,7 @@ import warnings
 
 import pytest
 
-from . import _attached_report, _plugin_mark, _plugin_merge
+from . import _plugin_mark, _plugin_merge, _program
 from ._finding import ranks_text
 from ._plugin_pool import NoRanks, Pool, Skip, base_folder
 from ._plugin_run import Run
@@ -132,7 +132,7 @@ def _show(config):
 def _judged(item, evidence) -> str:
     """What `shardproof report` has to say against what was observed. What it could not compare is
     warned of, if it compared anything."""
-    program = _attached_report.command()
+    program = _program.find()
     if program is None:
         return "the test observed, and no command `shardproof` was found to judge the evidence"
     done = subprocess.run(
