@@ -8,8 +8,10 @@
 
 #include "verify/verdict/holders.h"
 #include "verify/verdict/locate.h"
+#include "verify/verdict/optimizers_alike.h"
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
+#include "verify/verdict/values.h"
 
 namespace shardproof::sharding::ranks_match_rank0 {
 namespace {
@@ -27,29 +29,32 @@ std::string PlacementText(const TensorDescriptor& descriptor) {
 }
 
 /// \param holders  ranks of the phase. loading.all_defined reports one that lacks the tensor.
+/// \param by_part  whether only those that have the same part are alike
 void CheckDescriptors(const PhaseEvidence& phase, const std::vector<int64_t>& holders,
-                      const std::string& stage, const std::string& name, FindingsByRank& findings,
-                      Judgement& judgement) {
-  const RankEvidence* first_rank = nullptr;
-  const TensorDescriptor* first = nullptr;
+                      const std::string& stage, const std::string& name, bool by_part,
+                      FindingsByRank& findings, Judgement& judgement) {
+  using First = std::pair<const RankEvidence*, const TensorDescriptor*>;
+  std::map<std::vector<int64_t>, First> firsts;
   for (const int64_t number : holders) {
     const RankEvidence& rank = phase.ranks[static_cast<size_t>(number)];
     const TensorDescriptor* own = FindTensor(rank, stage, name).descriptor;
-    if (first == nullptr) {
-      first_rank = &rank;
-      first = own;
-      continue;
-    }
+    const GroupsRecord* groups = by_part ? rank.Groups(*own) : nullptr;
+    const auto [place, is_new] =
+        firsts.emplace(groups ? groups->alike : std::vector<int64_t>(), First(&rank, own));
+    if (is_new) continue;
+    const auto& [first_rank, first] = place->second;
+    const int64_t against = first_rank->rank;
     const auto field = [&](const char* what, const std::string& seen, const std::string& expected) {
       judgement.Compared();
       if (seen == expected) return;
-      findings.Add(
-          name, std::string("unlike-") + what,
-          fmt::format("{} is {}, on rank {} it is {}", what, seen, first_rank->rank, expected),
-          {rank.rank}, {.against = {Against::What::kRank, phase.phase, {}, first_rank->rank}});
+      findings.Add(name, std::string("unlike-") + what,
+                   fmt::format("{} is {}, on rank {} it is {}", what, seen, against, expected),
+                   {rank.rank}, {.against = {Against::What::kRank, phase.phase, {}, against}});
     };
     field("dtype", own->dtype, first->dtype);
-    field("shape", ShapeText(own->shape), ShapeText(first->shape));
+    // The shape of the whole follows from that of the part, and is no news.
+    field("shape", ShapeText(by_part ? own->local_shape : own->shape),
+          ShapeText(by_part ? first->local_shape : first->shape));
     field("placements", PlacementText(*own), PlacementText(*first));
     field("requires_grad", own->requires_grad ? "true" : "false",
           first->requires_grad ? "true" : "false");
@@ -110,11 +115,69 @@ void CheckParts(const PhaseEvidence& phase, const std::vector<int64_t>& holders,
   }
 }
 
-/// Replicas against the first of them, which rank 0 is part of if it has the tensor.
+/// Of an element that is named as if all parts were of the size of this one: where it lies, given
+/// their sizes.
+void PlaceInWhole(const PhaseEvidence& phase, const std::string& stage, Finding& finding) {
+  if (!finding.index || finding.ranks.empty()) return;
+  const RankEvidence& rank = phase.ranks[static_cast<size_t>(finding.ranks[0])];
+  const TensorDescriptor& own = *FindTensor(rank, stage, finding.tensor).descriptor;
+  const GroupsRecord* groups = rank.Groups(own);
+  if (groups == nullptr || own.placements.empty() || own.owned.size() != 1) return;
+  const auto cut = static_cast<size_t>(own.placements[0].dim);
+  const auto number_of = [&](const TensorDescriptor& part) {
+    const int64_t size = part.local_shape[cut];
+    return size == 0 ? 0 : CoordinatesOf(part.owned[0].start, part.shape)[cut] / size;
+  };
+  const int64_t number = number_of(own);
+  std::vector<int64_t> at = CoordinatesOf(*finding.index, own.shape);
+  std::vector<int64_t> whole = own.shape;
+  at[cut] -= number * own.local_shape[cut];
+  whole[cut] = 0;
+  for (const int64_t each : groups->whole) {
+    const TensorDescriptor* part =
+        FindTensor(phase.ranks[static_cast<size_t>(each)], stage, finding.tensor).descriptor;
+    if (part == nullptr || part->owned.size() > 1) return;
+    whole[cut] += part->local_shape[cut];
+    if (!part->owned.empty() && number_of(*part) < number) at[cut] += part->local_shape[cut];
+  }
+  finding.index = IndexOf(at, whole);
+  finding.coordinates = at;
+  finding.message += fmt::format(" (in the whole it is {})", ElementName(*finding.index, whole));
+}
+
+/// Why ranks may have other values in a tensor, if all say that they may: "batches", "rewritten".
+std::string WhyItVaries(const std::vector<Image>& images) {
+  std::string why;
+  for (const Image& image : images) {
+    for (const Part& part : image.parts) {
+      if (part.descriptor->varies.empty()) return "";
+      if (why != "batches") why = part.descriptor->varies;
+    }
+  }
+  return why;
+}
+
+/// Whether nothing is wrong if these differ; the judgement then says that they do.
+bool MayDiffer(const std::string& stage, const std::string& name, const std::vector<Image>& images,
+               Judgement& judgement) {
+  const std::string why = WhyItVaries(images);
+  const size_t alike = CountOfFirst(images);
+  if (why.empty() || alike == images.size()) return false;
+  if (why == "rewritten" && 2 * alike > images.size()) return false;
+  judgement.Inconclusive(fmt::format(
+      "{} at `{}` was not compared: {}", name, stage,
+      why == "batches" ? "statistics of each rank's own batches, which differ"
+                       : "written in place on each rank, as running statistics are: it differs"));
+  return true;
+}
+
+/// Replicas against what most of them have; if that is as true of the first, against that, which
+/// rank 0 is part of if it has the tensor.
 void CheckReplicas(const Evidence& evidence, const PhaseEvidence& phase, const std::string& stage,
-                   const std::string& name, const std::vector<Image>& images,
-                   Judgement& judgement) {
+                   const std::string& name, std::vector<Image> images, Judgement& judgement) {
   if (images.size() < 2) return;
+  images = CommonestFirst(std::move(images));
+  if (MayDiffer(stage, name, images, judgement)) return;
   const std::vector<Image> others(images.begin() + 1, images.end());
   judgement.Compared(others.size());
   const Against against{Against::What::kRank, phase.phase, {}, images[0].Ranks().front()};
@@ -122,6 +185,30 @@ void CheckReplicas(const Evidence& evidence, const PhaseEvidence& phase, const s
   for (Finding& finding : CompareAll(comparison, images[0], others)) {
     judgement.Found(std::move(finding));
   }
+}
+
+/// Parts that are not of one size, each against the same part of other replicas. Their elements are
+/// named as they lie in the whole, which all parts together say.
+void CheckUnevenParts(const Evidence& evidence, const PhaseEvidence& phase,
+                      const std::string& stage, const std::string& name,
+                      const std::vector<Image>& images, Judgement& judgement) {
+  std::map<std::pair<std::vector<int64_t>, std::vector<int64_t>>, std::vector<Image>> same;
+  for (const Image& image : images) {
+    for (Image& part : PartsOf(image)) {
+      const GroupsRecord* groups = part.parts[0].rank->Groups(*part.parts[0].descriptor);
+      if (groups != nullptr) same[{groups->alike, part.shape}].push_back(std::move(part));
+    }
+  }
+  for (const auto& [part, replicas] : same) {
+    const size_t before = judgement.findings().size();
+    CheckReplicas(evidence, phase, stage, name, replicas, judgement);
+    for (size_t at = before; at < judgement.findings().size(); ++at) {
+      PlaceInWhole(phase, stage, judgement.findings()[at]);
+    }
+  }
+  judgement.Inconclusive(fmt::format(
+      "{} at `{}`: its parts are not of one size: each was held against the same part alone", name,
+      stage));
 }
 
 /// Shards, summed, against the full tensor that rank 0 read.
@@ -145,10 +232,15 @@ void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std:
     const Holders holders = HoldersOf(phase, stage, name);
     const std::vector<Image> images = DefinedImages(phase, stage, name, judgement);
     for (const std::vector<int64_t>& ranks : holders.tensors) {
-      CheckDescriptors(phase, ranks, stage, name, findings, judgement);
+      const bool uneven = AreUnevenParts(phase, stage, name, ranks);
+      CheckDescriptors(phase, ranks, stage, name, uneven, findings, judgement);
       CheckGroups(phase, ranks, stage, name, findings, judgement);
       CheckParts(phase, ranks, stage, name, findings, judgement);
       const std::vector<Image> replicas = ReplicasOf(ranks, images);
+      if (uneven) {
+        CheckUnevenParts(evidence, phase, stage, name, replicas, judgement);
+        continue;
+      }
       CheckReplicas(evidence, phase, stage, name, replicas, judgement);
       // Of several tensors of the name, rank 0 has read its own.
       const bool is_of_rank0 = holders.tensors.size() == 1 || ranks.front() == 0;
@@ -160,12 +252,14 @@ void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std:
           "{} at `{}` was not compared: nobody said which ranks hold the same", name, stage));
     }
   }
+  CheckOptimizers(phase, stage, findings, judgement);
   findings.Report(judgement);
 }
 
 /// At `ready` and `restored`, and at every stage of training, every replica has rank 0's
 /// digest, the shards of a tensor add up to what rank 0 had at `loaded`, and dtype, shape,
-/// placements, requires_grad and kind are alike on all ranks. Where the evidence says which ranks
+/// placements, requires_grad and kind are alike on all ranks, as are the options and counters with
+/// which optimizers step it. Where the evidence says which ranks
 /// hold a tensor, all of it is asked of these.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
@@ -181,8 +275,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "sharding.ranks_match_rank0",
-    .claim = "Replicas equal rank 0, the shards together equal what rank 0 loaded, and the "
-             "descriptors agree.",
+    .claim = "Replicas equal rank 0, the shards together equal what rank 0 loaded, the "
+             "descriptors agree, and optimizers step a parameter alike.",
     .reads = {{LoadingPhases(), {Stage::kLoaded, Stage::kReady, Stage::kRestored}},
               {TrainingPhases(),
                {Stage::kReady, Stage::kStepped, Stage::kSaved, Stage::kRestored, Stage::kResumed}}},

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
+#include "verify/verdict/holders.h"
 #include "verify/verdict/image.h"
 #include "verify/verdict/runs.h"
 #include "verify/verdict/scope.h"
@@ -151,12 +153,59 @@ void CheckCoverage(const PhaseEvidence& phase, const StageKey& stage, const std:
                             "the bytes that were digested are not those of its owned runs"));
 }
 
+/// Whether the sizes are those of some cut: torch.chunk's, torch.tensor_split's, or one with what
+/// is left over in the last part.
+bool AreOfOneCut(std::vector<int64_t> sizes) {
+  const auto parts = static_cast<int64_t>(sizes.size());
+  const int64_t size = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  const int64_t ceil = (size + parts - 1) / parts;
+  const int64_t floor = size / parts;
+  std::vector<std::vector<int64_t>> cuts(3);
+  for (int64_t at = 0; at < parts; ++at) {
+    cuts[0].push_back(std::min(ceil, std::max<int64_t>(0, size - ceil * at)));
+    cuts[1].push_back(floor + (at < size % parts ? 1 : 0));
+    cuts[2].push_back(floor + (at + 1 == parts ? size % parts : 0));
+  }
+  std::sort(sizes.begin(), sizes.end());
+  return std::any_of(cuts.begin(), cuts.end(), [&](std::vector<int64_t>& cut) {
+    std::sort(cut.begin(), cut.end());
+    return cut == sizes;
+  });
+}
+
+/// Of parts that are not of one size, those that make up one replica.
+void CheckUnevenParts(const PhaseEvidence& phase, const StageKey& stage, const std::string& name,
+                      const std::vector<int64_t>& holders, Judgement& judgement) {
+  std::map<std::vector<int64_t>, std::vector<int64_t>> sizes;  // by the ranks that make it up
+  size_t dim = 0;
+  for (const int64_t number : holders) {
+    const RankEvidence& rank = phase.ranks[static_cast<size_t>(number)];
+    const TensorDescriptor& own = *FindTensor(rank, stage, name).descriptor;
+    const GroupsRecord* groups = rank.Groups(own);
+    dim = static_cast<size_t>(own.placements[0].dim);
+    if (groups != nullptr && dim < own.local_shape.size())
+      sizes[groups->whole].push_back(own.local_shape[dim]);
+  }
+  for (const auto& [ranks, of_parts] : sizes) {
+    judgement.Compared();
+    if (of_parts.size() != ranks.size() || AreOfOneCut(of_parts)) continue;
+    judgement.Found(
+        FindingAt(phase, stage, name, "cut", ranks,
+                  fmt::format("the sizes of its parts along dim {} are {}: no cut makes such", dim,
+                              ShapeText(of_parts))));
+  }
+}
+
 using Held = std::vector<std::pair<int64_t, int64_t>>;  ///< rank and descriptor
 
 Held HeldBy(const Image& image) {
   Held held;
   for (const Part& part : image.parts) held.emplace_back(part.rank->rank, part.state->descriptor);
   return held;
+}
+
+bool IsAmong(int64_t rank, const std::vector<int64_t>& ranks) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
 void CheckStage(const PhaseEvidence& phase, const StageKey& stage,
@@ -166,6 +215,12 @@ void CheckStage(const PhaseEvidence& phase, const StageKey& stage,
   });
   const bool is_between = stage == Stage::kSharded || stage == Stage::kMaterialized;
   for (const std::string& name : TensorNames(phase, stage)) {
+    std::vector<int64_t> uneven;
+    for (const std::vector<int64_t>& ranks : HoldersOf(phase, stage, name).tensors) {
+      if (!AreUnevenParts(phase, stage, name, ranks)) continue;
+      if (is_whole) CheckUnevenParts(phase, stage, name, ranks, judgement);
+      uneven.insert(uneven.end(), ranks.begin(), ranks.end());
+    }
     for (const Image& image : ImagesOf(phase, stage, name)) {
       if (image.defined) CheckCoverage(phase, stage, name, image, judgement);
       if (!is_between && image.partial) {
@@ -175,7 +230,7 @@ void CheckStage(const PhaseEvidence& phase, const StageKey& stage,
       // A rank that did not get here leaves a gap that is no fault of the sharding.
       Held held = HeldBy(image);
       Held& earlier = seen[fmt::format("{}|{}", name, held[0].first)];
-      if (!is_whole || held == earlier) continue;
+      if (!is_whole || held == earlier || IsAmong(image.Ranks()[0], uneven)) continue;
       earlier = std::move(held);
       const std::optional<Ownership> owned = Owned(image);
       if (!owned) {

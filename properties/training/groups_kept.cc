@@ -16,7 +16,8 @@ std::vector<const StageRecord*> Unstepped(const RankEvidence& rank) {
   std::vector<const StageRecord*> stages;
   for (const StageRecord& record : rank.stages) {
     const bool other = record.name == Stage::kRestored || record.name == Stage::kResumed;
-    if (record.optimizer && record.step == 0 && !other) stages.push_back(&record);
+    const bool claims = record.optimizer && record.optimizer->claims;
+    if (claims && record.step == 0 && !other) stages.push_back(&record);
   }
   return stages;
 }

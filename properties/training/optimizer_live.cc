@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "verify/verdict/expectation.h"
+#include "verify/verdict/holders.h"
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
@@ -42,6 +43,65 @@ std::set<std::string> StaleNames(const OptimizerRecord& optimizer) {
   return names;
 }
 
+/// What the optimizers of all ranks hold at a stage. Some divide the parameters among the ranks:
+/// the owner of one steps it and gives it to the others, whose optimizers need not hold it.
+class Division {
+ public:
+  Division(const PhaseEvidence& phase, const std::string& key) : phase_(phase) {
+    for (const RankEvidence& rank : phase.ranks) {
+      const StageRecord* record = rank.Stage(key);
+      if (record == nullptr || !record->optimizer) continue;
+      model_ = record->ModelKey();
+      std::set<std::string>& held = held_[rank.rank];
+      for (const OptimizerGroup& group : record->optimizer->groups) {
+        held.insert(group.parameters.begin(), group.parameters.end());
+      }
+    }
+  }
+
+  /// Whether others of the ranks that have the parameter step it for this one, no more of them than
+  /// not, as this one steps what they do not.
+  bool LeavesToOthers(int64_t rank, const std::vector<std::string>& names) const {
+    for (const std::vector<int64_t>& ranks : HoldersOf(phase_, model_, names.front()).tensors) {
+      if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) continue;
+      std::vector<int64_t> owners;
+      size_t others = 0;
+      for (const int64_t each : ranks) {
+        if (!held_.contains(each)) continue;
+        if (Holds(each, names))
+          owners.push_back(each);
+        else
+          ++others;
+      }
+      return !owners.empty() && owners.size() <= others &&
+             std::all_of(owners.begin(), owners.end(),
+                         [&](int64_t owner) { return HoldsMoreThan(rank, owner); });
+    }
+    return false;
+  }
+
+ private:
+  bool Holds(int64_t rank, const std::vector<std::string>& names) const {
+    const std::set<std::string>& held = held_.at(rank);
+    return std::any_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return held.contains(name); });
+  }
+
+  /// Whether a rank holds anything that another one, which has it too, does not.
+  bool HoldsMoreThan(int64_t rank, int64_t other) const {
+    const RankEvidence& evidence = phase_.ranks[static_cast<size_t>(other)];
+    const std::set<std::string>& held = held_.at(rank);
+    return std::any_of(held.begin(), held.end(), [&](const std::string& name) {
+      return !held_.at(other).contains(name) &&
+             FindTensor(evidence, model_, name).descriptor != nullptr;
+    });
+  }
+
+  const PhaseEvidence& phase_;
+  std::string model_;
+  std::map<int64_t, std::set<std::string>> held_;
+};
+
 /// An optimizer that holds them takes memory for their state, and its weight decay changes them as
 /// soon as they have a gradient. Frameworks are often given all parameters, which is their users'
 /// own matter.
@@ -58,9 +118,9 @@ void CheckFrozen(const RankEvidence& rank, const StageRecord& model,
   }
 }
 
-void CheckRank(const OracleRecord& oracle, bool is_reference, const RankEvidence& rank,
-               const StageRecord& model, const OptimizerRecord& optimizer, FindingsByRank& findings,
-               Judgement& judgement) {
+void CheckRank(const OracleRecord& oracle, bool is_reference, const Division& division,
+               const RankEvidence& rank, const StageRecord& model, const OptimizerRecord& optimizer,
+               FindingsByRank& findings, Judgement& judgement) {
   std::map<std::string, int64_t> held;
   for (const OptimizerGroup& group : optimizer.groups) {
     for (const std::string& name : group.parameters) ++held[name];
@@ -78,6 +138,8 @@ void CheckRank(const OracleRecord& oracle, bool is_reference, const RankEvidence
       was_held = was_held || stale.contains(each);
       if (stale.contains(each)) explained.insert(each);
     }
+    if (trainable.held == 0 && !was_held && division.LeavesToOthers(rank.rank, trainable.names))
+      continue;
     if (trainable.held == 0) {
       findings.Add(name, "not-held",
                    was_held ? "the optimizer holds the object that it was at an earlier stage, "
@@ -106,15 +168,17 @@ void CheckRank(const OracleRecord& oracle, bool is_reference, const RankEvidence
 
 /// At every stage at which an optimizer is observed, it holds each trainable parameter of the
 /// model, the very object, exactly once, and nothing that is not the model's; that of the
-/// reference nothing that is frozen.
+/// reference nothing that is frozen. Ranks may divide the parameters among them.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence& phase : evidence.phases) {
     std::vector<std::string> keys;  // in the order of the stages
     std::map<std::string, FindingsByRank> findings;
+    std::map<std::string, Division> divisions;
     for (const RankEvidence& rank : phase.ranks) {
       for (const StageRecord& record : rank.stages) {
-        if (!record.optimizer) continue;
+        if (!record.optimizer || !record.optimizer->claims) continue;
         const std::string key = record.Key();
+        const Division& division = divisions.try_emplace(key, phase, key).first->second;
         if (findings.emplace(key, FindingsByRank(phase, key)).second) keys.push_back(key);
         const StageRecord* model = rank.Stage(record.ModelKey());
         if (model == nullptr) {
@@ -122,7 +186,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
                                              rank.rank, phase.name(), key));
           continue;
         }
-        CheckRank(evidence.oracle, IsReference(evidence), rank, *model, *record.optimizer,
+        CheckRank(evidence.oracle, IsReference(evidence), division, rank, *model, *record.optimizer,
                   findings.at(key), judgement);
       }
     }

@@ -74,6 +74,12 @@ struct TensorDescriptor {
   bool also =
       false;  ///< the framework's own, which no checkpoint has: only ranks are compared in it
   std::map<std::string, std::string> attributes;
+  /// A part, as the job told, of a tensor whose shape nobody did: `shape` is the part's own, times
+  /// the number of parts, and so is right only if all of them are of one size.
+  bool in_turn = false;
+  /// Why ranks may have other values in it: "batches", it is a statistic of those that each has
+  /// seen; "rewritten", it was written in place again and again, as statistics are. Or empty.
+  std::string varies;
 
   uint64_t ElementCount() const;  ///< of the global shape
   uint64_t OwnedElements() const;
@@ -130,6 +136,7 @@ struct OptimizerRecord {
   std::vector<OptimizerGroup> groups;
   std::vector<Stranger> strangers;
   std::map<std::string, std::string> values;  ///< state that is no tensor: "<FQN>.<key>" -> value
+  bool claims = true;  ///< false: nobody said that it holds the whole model, and nothing else
 };
 
 /// What did not change over the steps that were taken since a rank last looked, where that says

@@ -31,7 +31,9 @@ std::string OptimizerLine(const OptimizerRecord& r) {
     line.Begin('{').Add("group", one.group).Add("index", one.index).Add("was", one.was);
     line.Add("shape", one.shape).End('}');
   }
-  return line.End(']').Add("values", r.values).End('}').text();
+  line.End(']').Add("values", r.values);
+  if (!r.claims) line.Add("claims", false);
+  return line.End('}').text();
 }
 
 OptimizerRecord ParseOptimizer(FieldReader& fields) {
@@ -48,6 +50,7 @@ OptimizerRecord ParseOptimizer(FieldReader& fields) {
     r.strangers.push_back(std::move(stranger));
   });
   fields.Required("values", r.values);
+  fields.Optional("claims", r.claims);
   return r;
 }
 

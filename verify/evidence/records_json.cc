@@ -156,6 +156,8 @@ std::string DescriptorLine(const TensorDescriptor& d) {
   if (d.alias_group != -1) line.Add("alias_group", d.alias_group);
   if (d.identity != -1) line.Add("identity", d.identity);
   if (d.also) line.Add("also", true);
+  if (d.in_turn) line.Add("in_turn", true);
+  if (!d.varies.empty()) line.Add("varies", d.varies);
   if (!d.attributes.empty()) line.Add("attributes", d.attributes);
   return line.End('}').text();
 }
@@ -185,6 +187,8 @@ TensorDescriptor ParseDescriptor(FieldReader& fields) {
   fields.Optional("alias_group", d.alias_group, -1);
   fields.Optional("identity", d.identity, -1);
   fields.Optional("also", d.also);
+  fields.Optional("in_turn", d.in_turn);
+  if (fields.Known("varies")) fields.OneOf("varies", {"batches", "rewritten"}, d.varies);
   fields.Optional("attributes", d.attributes);
   return d;
 }

@@ -84,6 +84,28 @@ std::vector<Image> ReplicasOf(const std::vector<int64_t>& holders,
   return replicas;
 }
 
+bool AreUnevenParts(const PhaseEvidence& phase, const StageKey& stage, const std::string& tensor,
+                    const std::vector<int64_t>& holders) {
+  const TensorDescriptor* first = nullptr;
+  bool uneven = false;
+  for (const int64_t rank : holders) {
+    const TensorDescriptor& own =
+        *FindTensor(phase.ranks[static_cast<size_t>(rank)], stage, tensor).descriptor;
+    if (!own.in_turn || own.placements.empty()) return false;
+    if (first == nullptr) first = &own;
+    const int64_t cut = own.placements[0].dim;
+    const auto is_along = [&](const PlacementRecord& placement) { return placement.dim == cut; };
+    if (!std::all_of(own.placements.begin(), own.placements.end(), is_along)) return false;
+    if (own.shape.size() != first->shape.size() || cut != first->placements[0].dim) return false;
+    for (size_t dim = 0; dim < own.shape.size(); ++dim) {
+      const bool differs = own.shape[dim] != first->shape[dim];
+      if (differs && static_cast<int64_t>(dim) != cut) return false;
+      uneven = uneven || differs;
+    }
+  }
+  return uneven;
+}
+
 MeshOfTensor MeshOf(const PhaseEvidence& phase, const RankEvidence& rank,
                     const TensorDescriptor& descriptor) {
   if (descriptor.mesh < 0) return {phase.mesh, rank.coordinates};

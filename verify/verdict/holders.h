@@ -29,6 +29,11 @@ Holders HoldersOf(const PhaseEvidence& phase, const StageKey& stage, const std::
 std::vector<Image> ReplicasOf(const std::vector<int64_t>& holders,
                               const std::vector<Image>& images);
 
+/// Whether a tensor is held in parts, as the job told, that are not of one size along the one dim
+/// that is cut: where each begins follows from the sizes of all of them.
+bool AreUnevenParts(const PhaseEvidence& phase, const StageKey& stage, const std::string& tensor,
+                    const std::vector<int64_t>& holders);
+
 /// The mesh that a tensor lies on, with the rank's coordinates.
 struct MeshOfTensor {
   const std::vector<AxisCase>& axes;

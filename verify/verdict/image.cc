@@ -58,6 +58,11 @@ void Add(Image& image, const RankEvidence& rank, const TensorDescriptor& descrip
   image.parts.push_back({&rank, &state, &descriptor, nullptr});
 }
 
+bool AreEqual(const Image& a, const Image& b) {
+  return a.digest == b.digest && a.coverage == b.coverage && a.dtype == b.dtype &&
+         a.shape == b.shape;
+}
+
 }  // namespace
 
 std::vector<int64_t> Image::Ranks() const {
@@ -96,6 +101,36 @@ std::vector<Image> ImagesOf(const PhaseEvidence& phase, const StageKey& stage,
     if (is_new) images.emplace_back();
     Add(images[place->second], rank, descriptor, state->second);
   }
+  return images;
+}
+
+std::vector<Image> PartsOf(const Image& image) {
+  std::vector<Image> parts;
+  for (const Part& part : image.parts) {
+    Add(parts.emplace_back(), *part.rank, *part.descriptor, *part.state);
+  }
+  return parts;
+}
+
+size_t CountOfFirst(const std::vector<Image>& images) {
+  return static_cast<size_t>(std::count_if(
+      images.begin(), images.end(), [&](const Image& each) { return AreEqual(each, images[0]); }));
+}
+
+std::vector<Image> CommonestFirst(std::vector<Image> images) {
+  size_t most = 0;
+  size_t commonest = 0;
+  for (size_t at = 0; at < images.size() && 2 * most <= images.size(); ++at) {
+    const auto count = static_cast<size_t>(
+        std::count_if(images.begin() + static_cast<int64_t>(at), images.end(),
+                      [&](const Image& each) { return AreEqual(each, images[at]); }));
+    if (count > most) {
+      most = count;
+      commonest = at;
+    }
+  }
+  const auto first = images.begin() + static_cast<int64_t>(commonest);
+  std::rotate(images.begin(), first, first + (images.empty() ? 0 : 1));
   return images;
 }
 

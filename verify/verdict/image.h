@@ -50,6 +50,16 @@ Image ImageOf(const FileTensor& tensor);
 std::vector<Image> ImagesOf(const PhaseEvidence& phase, const StageKey& stage,
                             const std::string& tensor);
 
+/// Each of its parts as an image of its own, which covers no more than the part.
+std::vector<Image> PartsOf(const Image& image);
+
+/// The same images, those of which most are equal first; as they were if that is as true of the
+/// first.
+std::vector<Image> CommonestFirst(std::vector<Image> images);
+
+/// How many are equal to the first.
+size_t CountOfFirst(const std::vector<Image>& images);
+
 /// Known stretches of a global byte image, disjoint and joined where they touch.
 class KnownBytes {
  public:

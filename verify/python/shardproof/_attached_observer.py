@@ -70,13 +70,16 @@ class AttachedObserver(Observer):
         self.digests[held.name] = out["digest"]
         return out
 
-    def _observe_optimizer(self, tensors, optimizer):
+    def _observe_optimizer(self, read, optimizer, said):
         """What a job's optimizers hold is its own affair, but for parameters that a wrapper has
         replaced: their steps change nothing."""
-        own = _optimizer.parameters_by_owner(tensors)
+        own = _optimizer.parameters_by_owner(read.tensors)
         every = [p for _, parameters in _optimizer.groups_in(optimizer) for p in parameters]
         if any(self.was_replaced(p) and id(p) not in own for p in every):
-            super()._observe_optimizer(tensors, optimizer)
+            super()._observe_optimizer(read, optimizer, said)
+            return
+        groups, _ = self._groups_of(read, optimizer)
+        self._writer.optimizer(groups, [], self._values_of(read, optimizer, said), claims=False)
 
     def was_replaced(self, parameter) -> bool:
         known = self.former.get(id(parameter))

@@ -100,7 +100,7 @@ class Behind:
             return Outcome(
                 verdict.tensors, verdict.comparisons,
                 conclude(verdict, self._asked.strict, transport, dict),
-                len(own.records), len(own.tensors),
+                *own.counts(),
             )  # fmt: skip
         return self._confirmed(verdict, transport)
 

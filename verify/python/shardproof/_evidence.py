@@ -132,10 +132,13 @@ class Writer:
              "used_attributes": dict(sorted(used_attributes.items()))}
         )  # fmt: skip
 
-    def optimizer(self, groups: list[dict], strangers: list[dict], values: dict[str, str]):
-        """Within a stage of the optimizer."""
+    def optimizer(
+        self, groups: list[dict], strangers: list[dict], values: dict[str, str], claims=True
+    ):
+        """Within a stage of the optimizer. claims: whether it is said to hold the whole model."""
+        record = {"groups": groups, "strangers": strangers, "values": values}
         self._facts.write(
-            {"record": "optimizer", "groups": groups, "strangers": strangers, "values": values}
+            {"record": "optimizer", **record, **({} if claims else {"claims": False})}
         )
 
     def steps(self, **fields):

@@ -17,6 +17,9 @@ class Sides:
     shape: tuple[int, ...]
     element_bytes: int
     others: str  # what the other side is called
+    # Of a part whose shape is not that of all: the dim that is cut, where the part begins along it
+    # as its shape has it and as it is, and the shape of the whole.
+    moved: tuple[int, int, int, tuple[int, ...]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,16 +111,25 @@ def _listed(ranks) -> str:
     """1, 2, 3; of many the stretches: 0 to 99, 200 to 299."""
     if len(ranks) <= _RANKS_SHOWN:
         return ", ".join(map(str, ranks))
+    texts = _stretches(ranks)
+    if len(texts) > _RANKS_SHOWN:
+        return ", ".join(texts[:_RANKS_SHOWN]) + f" and others, {len(ranks)} in all"
+    return ", ".join(texts)
+
+
+def stretches_text(ranks) -> str:
+    """0 to 3, 8."""
+    return ", ".join(_stretches(ranks))
+
+
+def _stretches(ranks) -> list[str]:
     stretches: list[list[int]] = []
     for rank in ranks:
         if stretches and stretches[-1][1] + 1 == rank:
             stretches[-1][1] = rank
         else:
             stretches.append([rank, rank])
-    texts = [f"{low} to {high}" if low < high else f"{low}" for low, high in stretches]
-    if len(texts) > _RANKS_SHOWN:
-        return ", ".join(texts[:_RANKS_SHOWN]) + f" and others, {len(ranks)} in all"
-    return ", ".join(texts)
+    return [f"{low} to {high}" if low < high else f"{low}" for low, high in stretches]
 
 
 def _ranks(findings) -> tuple[int, ...]:

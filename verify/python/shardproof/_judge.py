@@ -8,6 +8,7 @@ import dataclasses
 
 from . import _digest, _layout
 from ._finding import Finding, Sides, bracketed
+from ._options import TOLD
 from ._record import Record, parameter_of
 
 APART = (
@@ -76,6 +77,8 @@ def _judge_component(name, component, records, judgement):
     """\\returns (ranks, dtype, shape, digest) of the tensor if it was found whole, else None."""
     held = {rank: records[rank][name] for rank in component if name in records[rank]}
     held = {rank: record for rank, record in held.items() if record.groups is not None}
+    if all(record.kind in TOLD for record in held.values()):
+        return _judge_told(name, held, judgement)
     absent = tuple(
         rank for rank in component
         if rank not in held and not _needs_no_state(name, records[rank])
@@ -91,6 +94,8 @@ def _judge_component(name, component, records, judgement):
     if _is_of_uneven_parts(held):
         _judge_uneven_parts(name, held, judgement)
         return None
+    if _are_caches(held):
+        return _judge_caches(name, held, judgement)
     unlike = _unlike(held, lambda record: (record.kind, record.dtype, record.shape,
                                            record.placements))  # fmt: skip
     if unlike:
@@ -108,6 +113,10 @@ def _judge_component(name, component, records, judgement):
         seen, common = ("no other" if of == name else of for of in (seen, common))
         what = f"it shares memory with {seen}, on the other ranks with {common}"
         findings.append(Finding("untied", name, ranks, what))
+    if unlike := _unlike(held, lambda record: record.frozen):
+        what = ("it needs no gradient, and on the other ranks it does" if unlike[1]
+                else "it needs a gradient, and on the other ranks it does not")  # fmt: skip
+        findings.append(Finding("unlike", name, unlike[0], what))
     if _judge_meta(name, held, judgement):
         return None
     if _judge_misfit(name, held, judgement):
@@ -122,6 +131,31 @@ def _judge_component(name, component, records, judgement):
     _judge_numbers(name, held, judgement)
     first = next(iter(held.values()))
     return digest and (component, first.dtype, first.shape, digest)
+
+
+def _judge_told(name, held, judgement):
+    """What optimizers were told, or how far they have come: of ranks that say it."""
+    judgement.comparisons += len(held) - 1
+    if odd := _minority({rank: record.digest for rank, record in held.items()}):
+        what = "it is not what it is on the other ranks"
+        judgement.findings.append(Finding("option", name, tuple(sorted(odd)), what))
+
+
+def _are_caches(held) -> bool:
+    """Whether these are buffers that are not saved, of unlike sizes: each rank has computed them as
+    its own batches asked for."""
+    alike = {(record.kind, record.dtype, len(record.shape)) for record in held.values()}
+    return (
+        all(record.cached and not record.placements for record in held.values())
+        and len(alike) == 1
+        and len({record.shape for record in held.values()}) > 1
+    )
+
+
+def _judge_caches(name, held, judgement):
+    _judge_meta(name, held, judgement)
+    _judge_numbers(name, held, judgement)
+    judgement.leave(name, "a buffer that is not saved, and not of one size on all ranks")
 
 
 def _is_of_uneven_parts(held) -> bool:
@@ -351,10 +385,28 @@ def with_sides(finding: Finding, records) -> Finding:
     odd = finding.ranks[0]
     own = records[odd][finding.tensor]
     one, other = _peers_of(odd, finding, records)
+    if finding.kind == "part" and (
+        len(other) != 1 or records[other[0]][finding.tensor].shape != own.shape
+    ):
+        return finding  # it is of another size than that of any other rank
     # Of two that differ neither is the odd one.
     others = "the other ranks" if len(own.groups.alike) > 2 or not other else f"rank {other[0]}"
-    sides = Sides(one, other, own.shape, own.element_bytes, others)
+    moved = _moved(odd, finding, records) if finding.kind == "part" else None
+    sides = Sides(one, other, own.shape, own.element_bytes, others, moved)
     return dataclasses.replace(finding, sides=sides)
+
+
+def _moved(odd, finding, records):
+    """Where the part of a rank lies in the whole, as the sizes of all parts say."""
+    own = records[odd][finding.tensor]
+    dim, parts = own.placements[0].dim, len(own.groups.whole)
+    held = [records[rank].get(finding.tensor) for rank in own.groups.whole]
+    if None in held or any(each.kind != "shard" for each in own.placements):
+        return None
+    at = own.groups.whole.index(odd)
+    sizes = [record.shape[dim] // parts for record in held]
+    whole = (*own.shape[:dim], sum(sizes), *own.shape[dim + 1 :])
+    return dim, at * sizes[at], sum(sizes[:at]), whole
 
 
 def _peers_of(odd, finding, records) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -2,10 +2,11 @@
 
 import dataclasses
 import math
+import struct
 
 import torch
 
-from . import _digest
+from . import _digest, _options
 from ._finding import Finding
 from ._holding import bytes_of
 
@@ -35,9 +36,34 @@ def locate(finding: Finding, tensors, transport) -> Finding:
             index = at // size
             first = index * size - begin
             one, other = (data[first : first + size][::-1].hex() for data in (seen, expected))
+            if finding.kind == "option":
+                return _of_option(finding, index, seen, expected, first, size)
+            index = _in_whole(index, sides)
             what = f"element {index} is 0x{one}, on {sides.others} 0x{other}"
             return dataclasses.replace(finding, what=what, index=index)
     return finding
+
+
+def _of_option(finding, index, seen, expected, first, size) -> Finding:
+    """In words: the element is an option of an optimizer, or how many steps it has taken."""
+    is_count = finding.tensor.endswith(".steps")
+    one, other = (struct.unpack("<q" if is_count else "<d", data[first : first + size])[0]
+                  for data in (seen, expected))  # fmt: skip
+    if is_count:
+        what = f"it has taken {one} steps, on {finding.sides.others} {other}"
+    else:
+        what = f"its {_options.name_of(index)} is {one:g}, on {finding.sides.others} {other:g}"
+    return dataclasses.replace(finding, what=what)
+
+
+def _in_whole(index, sides) -> int:
+    """An element that is counted as if all parts were of the size of this one."""
+    if sides.moved is None:
+        return index
+    dim, seems, begins, whole = sides.moved
+    inner = math.prod(sides.shape[dim + 1 :])
+    outer, rest = divmod(index, sides.shape[dim] * inner)
+    return outer * whole[dim] * inner + rest + (begins - seems) * inner
 
 
 class _Pair:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from . import _against, _places
 from ._groups import Statement
 from ._locate import locate
+from ._options import count_of
 from ._outcome import Mismatch, Outcome, conclude
 from ._own import Reading, tensors_of
 from ._transport import Transport
@@ -98,6 +99,10 @@ class Own:
         self.records = self.reading.records
         self.unused = said.unused()
 
+    def counts(self) -> tuple[int, int]:
+        """How many tensors were looked at, of how many that there are."""
+        return count_of(self.records.values()), count_of(self.tensors.values())
+
 
 def sent(transport, read):
     """\\returns (messages, what this rank has), or (None, why it cannot be read): the other ranks
@@ -141,6 +146,5 @@ def _outcome(transport, verdict, own, strict, disk) -> Outcome:
 
     inconclusive = conclude(verdict, strict, transport, places)
     return Outcome(
-        verdict.tensors, verdict.comparisons, inconclusive, len(own.records), len(own.tensors),
-        checkpoint=disk.said,
+        verdict.tensors, verdict.comparisons, inconclusive, *own.counts(), checkpoint=disk.said,
     )  # fmt: skip

@@ -1,6 +1,7 @@
 """What a live model's tensors are: names, kinds, layouts; of one module or of a list of chunks."""
 
 import dataclasses
+import re
 
 import torch
 import torch.distributed as dist
@@ -16,6 +17,9 @@ from ._tensor import DTensor, holdings
 
 # In the name of a buffer: Megatron-LM and torchtitan count in it what a rank's own batches brought.
 _OF_BATCHES = "tokens_per_expert"
+# Theirs, and DeepSeek's: a router adds it to its scores, and each step changes it alike everywhere.
+_BALANCES = re.compile("expert_bias|e_score_correction_bias")
+_STATES_OF_RNG = (5056, 16)  # bytes: of the CPU's, of a GPU's
 
 
 @dataclasses.dataclass
@@ -84,10 +88,11 @@ def _of_chunk(model, flat, shards, said, default) -> dict[str, Holding]:
             tensor = shards.get(id(tensor), tensor)
             full = canonical_name(model, prefix, name)
             for held in holdings(full, kind, tensor, said, persistent, default):
-                counts = has_seen_batches or _OF_BATCHES in name
                 held.home = module
-                held.drifts = kind == "buffer" and counts
-                held.accumulates = kind == "buffer" and persistent and _is_rewritten(tensor)
+                if kind == "buffer":
+                    of_batches = has_seen_batches or _OF_BATCHES in name
+                    held.drifts = of_batches or _is_own(module, name, tensor)
+                    held.accumulates = _may_be_statistic(module, name, tensor, persistent)
                 held.also = is_of_adapter
                 found[held.name] = held
     for held in flat.held.values():
@@ -105,6 +110,22 @@ def _has_seen_batches(module) -> bool:
         return module.running_mean is not None and _is_rewritten(module.running_mean, 1)
     seen = module.num_batches_tracked
     return seen is not None and not seen.is_meta and int(seen) > 0
+
+
+def _is_own(module, name, tensor) -> bool:
+    """Whether a buffer is what each rank has of its own: a state of its random numbers, or rotary
+    frequencies that were computed anew for the length of its batches."""
+    if tensor.dtype == torch.uint8 and tensor.numel() in _STATES_OF_RNG and "rng" in name:
+        return True
+    is_dynamic = getattr(module, "rope_type", None) in ("dynamic", "longrope")
+    return is_dynamic and name.endswith("inv_freq") and not name.startswith("original")
+
+
+def _may_be_statistic(module, name, tensor, persistent) -> bool:
+    """Whether ranks may have come to other values of a buffer by batches of their own. Those of a
+    SyncBatchNorm and the biases that balance experts are made of what all ranks have seen."""
+    is_common = isinstance(module, nn.SyncBatchNorm) or _BALANCES.search(name)
+    return not is_common and _is_rewritten(tensor, 2 if persistent else 3)
 
 
 def _is_rewritten(tensor, times=2) -> bool:

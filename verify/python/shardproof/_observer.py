@@ -4,7 +4,18 @@ import weakref
 
 import torch
 
-from . import _digest, _dtypes, _junk, _layout, _model, _names, _optimizer, _pages
+from . import (
+    _digest,
+    _dtypes,
+    _finding,
+    _junk,
+    _layout,
+    _model,
+    _names,
+    _optimizer,
+    _options,
+    _pages,
+)
 from ._evidence import Place, Writer
 from ._groups import Statement, alone
 from ._holding import alias_groups, bytes_of
@@ -66,6 +77,7 @@ class Observer:
         self._listens = listens  # to the steps of all optimizers; else it is told of them
         # The model of a subject is there to be verified: what is undefined in it is overwritten.
         self._overwrites = is_of_subject and mode == "values"
+        self._is_of_subject = is_of_subject
         self.waits_for_reader = False
 
     def on_stage(self, told):
@@ -124,7 +136,7 @@ class Observer:
             self._writer.begin_stage(stage, step, "optimizer")
             state = _optimizer.optimizer_tensors(read, optimizer, statement.rank)
             self._observe_tensors(stage, step, state, None)
-            self._observe_optimizer(tensors, optimizer)
+            self._observe_optimizer(read, optimizer, statement)
             if self._mode == "values":
                 self._observe_steps(stage, step, read, state, optimizer)
             self._writer.end_stage()
@@ -180,9 +192,14 @@ class Observer:
         if undefined:
             _junk.overwrite(undefined, [h for h in tensors if said[h.name] != "undefined"])
 
-    def _observe_optimizer(self, tensors, optimizer):
+    def _observe_optimizer(self, read, optimizer, said):
         """All but the tensors of its state: groups, and what in them is not the model's."""
-        owners = _optimizer.parameters_by_owner(tensors)
+        groups, strangers = self._groups_of(read, optimizer)
+        self._writer.optimizer(groups, strangers, self._values_of(read, optimizer, said))
+
+    def _groups_of(self, read, optimizer) -> tuple[list, list]:
+        owners = _optimizer.parameters_by_owner(read.tensors)
+        owners = {**_optimizer.copied_parameters(read, optimizer), **owners}
         groups, strangers = [], []
         for number, (group, held_by_it) in enumerate(_optimizer.groups_in(optimizer)):
             options = {str(key): _text(value) for key, value in group.items() if key != "params"}
@@ -194,13 +211,19 @@ class Observer:
                     strangers.append({"group": number, "index": index, "was": was,
                                       "shape": list(parameter.shape)})  # fmt: skip
             groups.append({"options": options, "parameters": names})
+        return groups, strangers
+
+    def _values_of(self, read, optimizer, said) -> dict[str, str]:
         values = {
             f"{owned.name}.{key}": _text(value)
-            for owned in _optimizer.optimizer_state(tensors, optimizer)
+            for owned in _optimizer.optimizer_state(read.tensors, optimizer)
             for key, value in owned.state.items()
             if not isinstance(value, torch.Tensor)
         }
-        self._writer.optimizer(groups, strangers, values)
+        for name, (taken, ranks) in _options.steps_of(read, optimizer, said).items():
+            if ranks is not None:
+                values[f"{name} on {_finding.stretches_text(ranks)}.steps"] = str(taken)
+        return values
 
     def _observe_steps(self, stage, step, read, state, optimizer):
         """What steps left as it was since the last observation, where they should not have."""
@@ -234,6 +257,10 @@ class Observer:
                 out["alias_group"] = aliases[held.name]
         if held.also:
             out["also"] = True
+        if held.computed:
+            out["in_turn"] = True
+        if varies := self._why_it_varies(held):
+            out["varies"] = varies
         if held.attributes:
             out["attributes"] = held.attributes
         return out
@@ -248,13 +275,17 @@ class Observer:
         is_of_job = axes == place.axes and list(held.coordinates) == place.coordinates
         return [] if is_of_job else axes
 
+    def _why_it_varies(self, held) -> str:
+        if held.drifts:
+            return "batches"
+        # Of a subject, before steps are taken, nothing but loading has written it.
+        may = self.stage in _AFTER_STEPS or not self._is_of_subject
+        return "rewritten" if held.accumulates and may else ""
+
     def _groups_record(self, held) -> int:
-        # Before steps are taken, nothing but loading has written it.
-        accumulates = held.accumulates and self.stage in _AFTER_STEPS
-        stated = None if held.drifts or accumulates else held.groups
-        groups = stated or alone(self._place.rank)
+        groups = held.groups or alone(self._place.rank)
         record = {"whole": groups.whole, "alike": groups.alike, "members": groups.members}
-        if stated is None:
+        if held.groups is None:
             record["stated"] = False
         if held.unique:
             record["named_once"] = True

@@ -161,26 +161,32 @@ def test_of_a_list_of_chunks_nobody_said_who_holds_them(watch):
     assert records("groups")[0]["stated"] is False
 
 
-def test_statistics_of_own_batches_are_held_against_no_other_rank_once_there_are_any(watch):
+def test_statistics_of_own_batches_may_vary_once_there_are_any(watch):
     observe, records = watch
     model = nn.BatchNorm1d(2)
     observe("ready", model=model)
     model(torch.randn(4, 2))
     observe("stepped", model=model, step=1)
-    of_mean = [each["groups"] for each in records("tensor") if each["name"] == "running_mean"]
-    assert [records("groups")[at].get("stated", True) for at in of_mean] == [True, False]
+    of_mean = [each.get("varies") for each in records("tensor") if each["name"] == "running_mean"]
+    assert of_mean == [None, "batches"]
 
 
-def test_a_buffer_that_steps_rewrite_may_be_each_ranks_own_and_one_that_was_loaded_is_not(watch):
-    observe, records = watch
+@pytest.mark.parametrize(
+    ("is_of_subject", "expected"), [(True, [None, "rewritten"]), (False, ["rewritten"])]
+)
+def test_a_buffer_that_is_rewritten_may_be_each_ranks_own(tmp_path, is_of_subject, expected):
+    """Of a subject, what was written before there were steps was loaded."""
+    writer = Writer(str(tmp_path), 0)
+    observe = Observer(writer, PLACE, "values", [], is_of_subject=is_of_subject)
     model = nn.Module()
     model.register_buffer("scale", torch.ones(2))
     for _ in range(3):
         model.scale.copy_(torch.ones(2))
     observe("ready", model=model)
     observe("stepped", model=model, step=1)
-    stated = [records("groups")[each["groups"]].get("stated", True) for each in records("tensor")]
-    assert stated == [True, False]
+    lines = (tmp_path / "rank_0.facts.jsonl").read_text().splitlines()
+    tensors = [record for record in map(json.loads, lines) if record["record"] == "tensor"]
+    assert [record.get("varies") for record in tensors] == expected
 
 
 def test_an_argument_that_is_not_known_is_refused(watch):

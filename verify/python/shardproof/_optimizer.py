@@ -108,6 +108,13 @@ def optimizer_state(tensors: list[Holding], optimizer, flat=None, order=()):
             number += 1
 
 
+def copied_parameters(model, optimizer) -> dict[int, list[Holding]]:
+    """By the id of each fp32 copy that an optimizer steps: the parameter under all its names."""
+    owners = parameters_by_owner(model.tensors)
+    copied = _copied(owners, model.order, optimizer, model.flat)
+    return {key: owners.get(id(held.owner), [held]) for key, held in copied.items()}
+
+
 def _copied(owners, order, optimizer, flat) -> dict[int, Holding]:
     """Where an optimizer steps fp32 copies of a half-precision model's parameters, one of each and
     in their order: the parameter of each copy, by the copy's id."""
@@ -124,6 +131,7 @@ def _copied(owners, order, optimizer, flat) -> dict[int, Holding]:
         is_half = held.dtype in (torch.bfloat16, torch.float16)
         if not is_half or copy.dtype != torch.float32 or tuple(copy.shape) not in shapes:
             return {}
+    own = [owners.get(id(held.owner), [held])[0] for held in own]  # under the name it is given
     return {id(copy): held for copy, held in zip(copies, own, strict=True)}
 
 

@@ -5,7 +5,7 @@ import fnmatch
 
 import torch
 
-from . import _digest, _digest_gpu, _layout, _model, _optimizer
+from . import _digest, _digest_gpu, _layout, _model, _optimizer, _options
 from ._groups import Groups
 from ._holding import Holding, alias_groups
 from ._record import Record, parameter_of
@@ -14,14 +14,18 @@ CHANGED = "it was changed while it was read"
 
 
 def tensors_of(model, optimizer, ignore, said, counters=False) -> dict[str, Holding]:
-    """counters: whole numbers among an optimizer's state, too."""
+    """counters: whole numbers among an optimizer's state, too, and what it was told."""
     read = _model.read(model, said)
     of_optimizer = _optimizer.optimizer_tensors(read, optimizer, said.rank, counters)
     state = [dataclasses.replace(held, name=f"optimizer.{held.name}") for held in of_optimizer]
     _say_of_what_there_is_none(read.tensors, state)
+    told = _options.held_of(read, optimizer, said) if counters else []
+    known = {held.name for held in state}
+    for held in told:
+        held.name = f"optimizer.{held.name}"
     return {
         held.name: held
-        for held in [*read.tensors, *state]
+        for held in [*read.tensors, *state, *(held for held in told if held.name not in known)]
         if not any(fnmatch.fnmatchcase(held.name, pattern) for pattern in ignore)
     }
 
@@ -70,6 +74,8 @@ class Reading:
                 self.records[name] = record
                 if not (held.is_meta or held.local is None or record.unreadable or record.misfit):
                     self._left[name] = (held, version_of(held))
+        # What optimizers were told is read at once: it is little, and copied already.
+        self._read([n for n, (held, _) in self._left.items() if held.kind in _options.TOLD])
 
     def leave(self, names):
         """Their values are looked at elsewhere, under a map."""
@@ -143,7 +149,9 @@ def _described(held: Holding, shared_with: str, finite) -> Record:
         placements=tuple(held.placements), groups=held.groups, meta=held.is_meta,
         unreadable=unreadable, aliases=shared_with, unique=held.unique,
         numbers=held.is_of_numbers(finite), drifts=held.drifts,
-        accumulates=held.accumulates, computed=held.computed, partly=held.partly, misfit=misfit,
+        accumulates=held.accumulates, computed=held.computed, partly=held.partly,
+        frozen=held.kind == "parameter" and not held.requires_grad,
+        cached=held.kind == "buffer" and not held.persistent, misfit=misfit,
     )  # fmt: skip
 
 

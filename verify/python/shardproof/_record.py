@@ -28,6 +28,8 @@ class Record:
     computed: bool = False  # the shape is that of a part, times the number of parts
     partly: bool = False  # a parameter: the rank's optimizer has state of others, not of this;
     # state: the rank's optimizer has none of some other parameter
+    frozen: bool = False  # a parameter that needs no gradient
+    cached: bool = False  # a buffer that is not saved
     pieced: bool = False  # put together from parts of other tensors, by a map
     followed: bool = False  # its values are held against a seal, under a map, and nowhere else
     misfit: str = ""  # how its memory contradicts its placement

@@ -10,10 +10,12 @@ import pickle
 
 from ._finding import Finding, Fold, Sides, fold, merged
 from ._judge import Judgement, judge, with_sides
+from ._options import count_of
 from ._wire import packed, unpacked
 
 _FINDINGS_MAX = 1000  # that travel, of all ranks together
 _REASONS_MAX = 20
+_LOCATED = ("differs", "option", "part")  # kinds of findings
 _LOCATED_MAX = 3
 
 
@@ -93,7 +95,7 @@ def of_share(received, read) -> Verdict:
         unmatched.update(patterns)
     judgement = judge(records)
     return Verdict(
-        tensors=len(set().union(*records)),
+        tensors=count_of({name: each for own in records for name, each in own.items()}.values()),
         comparisons=judgement.comparisons,
         count=len(judgement.findings),
         folds=_folded(judgement, records),
@@ -124,7 +126,7 @@ def settled(own: Verdict | None, transport, seconds=0.0) -> Verdict | None:
 def _folded(judgement: Judgement, records) -> list[Fold]:
     """With where to look for the first elements, of as many as may be among the first of all."""
     folds = fold(judgement.findings)
-    differing = [one for one in folds if one.findings[0].kind == "differs"]
+    differing = [one for one in folds if one.findings[0].kind in _LOCATED]
     for one in differing[:_LOCATED_MAX]:
         one.findings[0] = with_sides(one.findings[0], records)
     return folds
@@ -138,7 +140,7 @@ def _plain(finding: Finding) -> tuple:
     sides = finding.sides
     if sides is not None:
         sides = (packed(sides.one), packed(sides.other), sides.shape, sides.element_bytes,
-                 sides.others)  # fmt: skip
+                 sides.others, sides.moved)  # fmt: skip
     return (
         finding.kind, finding.tensor, packed(finding.ranks), finding.what, finding.index, sides,
     )  # fmt: skip

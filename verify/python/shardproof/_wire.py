@@ -72,8 +72,8 @@ class Sender:
         return (
             name, record.kind, record.dtype, tuple(record.shape), placements, groups, record.meta,
             record.unreadable, record.aliases, record.unique, record.numbers, record.drifts,
-            record.accumulates, record.computed, record.partly, record.pieced, record.followed,
-            record.misfit, record.coverage,
+            record.accumulates, record.computed, record.partly, record.frozen, record.cached,
+            record.pieced, record.followed, record.misfit, record.coverage,
         )  # fmt: skip
 
 

@@ -1,0 +1,17 @@
+// Whether the ranks that hold a parameter together step it alike.
+#pragma once
+
+#include <string>
+
+#include "verify/verdict/select.h"
+
+namespace shardproof {
+
+/// At a stage of an optimizer: the numbers among a parameter's options (its rate, weight decay,
+/// betas, ...) and among its state that is no tensor, and how many steps the optimizer has taken,
+/// are the same on all ranks that hold the parameter together and step it. A rank whose optimizer
+/// leaves it to others says nothing of it.
+void CheckOptimizers(const PhaseEvidence& phase, const std::string& stage, FindingsByRank& findings,
+                     Judgement& judgement);
+
+}  // namespace shardproof
