@@ -62,6 +62,23 @@ void CheckDescriptors(const PhaseEvidence& phase, const std::vector<int64_t>& ho
   }
 }
 
+/// Whether these are buffers that are not saved, of unlike sizes: each rank has computed them as
+/// its own batches asked for.
+bool AreCaches(const PhaseEvidence& phase, const std::vector<int64_t>& holders,
+               const std::string& stage, const std::string& name) {
+  const TensorDescriptor* first = nullptr;
+  bool unlike = false;
+  for (const int64_t number : holders) {
+    const RankEvidence& rank = phase.ranks[static_cast<size_t>(number)];
+    const TensorDescriptor* own = FindTensor(rank, stage, name).descriptor;
+    if (own->kind != "buffer" || own->persistent || !own->placements.empty()) return false;
+    if (first == nullptr) first = own;
+    if (own->dtype != first->dtype || own->shape.size() != first->shape.size()) return false;
+    unlike = unlike || own->shape != first->shape;
+  }
+  return unlike;
+}
+
 /// Whoever is said to hold a tensor with others must say the same of it.
 void CheckGroups(const PhaseEvidence& phase, const std::vector<int64_t>& holders,
                  const std::string& stage, const std::string& name, FindingsByRank& findings,
@@ -145,13 +162,13 @@ void PlaceInWhole(const PhaseEvidence& phase, const std::string& stage, Finding&
   finding.message += fmt::format(" (in the whole it is {})", ElementName(*finding.index, whole));
 }
 
-/// Why ranks may have other values in a tensor, if all say that they may: "batches", "rewritten".
+/// Why ranks may have other values in a tensor, if all say that they may; see TensorDescriptor.
 std::string WhyItVaries(const std::vector<Image>& images) {
   std::string why;
   for (const Image& image : images) {
     for (const Part& part : image.parts) {
       if (part.descriptor->varies.empty()) return "";
-      if (why != "batches") why = part.descriptor->varies;
+      if (why.empty() || why == "rewritten") why = part.descriptor->varies;
     }
   }
   return why;
@@ -232,6 +249,13 @@ void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std:
     const Holders holders = HoldersOf(phase, stage, name);
     const std::vector<Image> images = DefinedImages(phase, stage, name, judgement);
     for (const std::vector<int64_t>& ranks : holders.tensors) {
+      if (AreCaches(phase, ranks, stage, name)) {
+        judgement.Inconclusive(fmt::format(
+            "{} at `{}` was not compared: a buffer that is not saved, and not of one size on all "
+            "ranks",
+            name, stage));
+        continue;
+      }
       const bool uneven = AreUnevenParts(phase, stage, name, ranks);
       CheckDescriptors(phase, ranks, stage, name, uneven, findings, judgement);
       CheckGroups(phase, ranks, stage, name, findings, judgement);

@@ -78,7 +78,8 @@ struct TensorDescriptor {
   /// the number of parts, and so is right only if all of them are of one size.
   bool in_turn = false;
   /// Why ranks may have other values in it: "batches", it is a statistic of those that each has
-  /// seen; "rewritten", it was written in place again and again, as statistics are. Or empty.
+  /// seen; "own", it is each rank's own, as a state of random numbers is; "rewritten", it was
+  /// written in place again and again, as statistics are. Or empty.
   std::string varies;
 
   uint64_t ElementCount() const;  ///< of the global shape

@@ -188,7 +188,7 @@ TensorDescriptor ParseDescriptor(FieldReader& fields) {
   fields.Optional("identity", d.identity, -1);
   fields.Optional("also", d.also);
   fields.Optional("in_turn", d.in_turn);
-  if (fields.Known("varies")) fields.OneOf("varies", {"batches", "rewritten"}, d.varies);
+  if (fields.Known("varies")) fields.OneOf("varies", {"batches", "own", "rewritten"}, d.varies);
   fields.Optional("attributes", d.attributes);
   return d;
 }

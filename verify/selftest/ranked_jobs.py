@@ -21,13 +21,14 @@ DEADLINE_S = 30
 def run(jobs, evidence=None, world_size=4):
     """jobs: {job: its mistakes}. Prints one line of JSON: {job: what check raised on every rank
     alike, or what it returned}. With a directory evidence they are observed instead, and it holds
-    the evidence of each."""
+    the evidence of each. A job may say of itself how many ranks it has: world_size."""
     found = {}
     for job, mistakes in jobs.items():
+        ranks = getattr(job, "world_size", world_size)
         for mistake in mistakes:
             with tempfile.TemporaryDirectory() as folder:
-                words = (job, mistake, evidence, world_size, folder)
-                mp.start_processes(_rank, words, world_size, start_method="fork")
+                words = (job, mistake, evidence, ranks, folder)
+                mp.start_processes(_rank, words, ranks, start_method="fork")
                 with open(os.path.join(folder, "said")) as file:
                     found[f"{job.__name__} {mistake or 'sound'}"] = file.read()
     print(json.dumps(found))

@@ -144,6 +144,29 @@ Explanation CauseFromBytes(const KnownBytes& expected, const KnownBytes& seen, u
                  image.shape, begin / element_bytes);
 }
 
+uint64_t Common(Stretch a, Stretch b) {
+  const uint64_t begin = std::max(a.begin, b.begin);
+  const uint64_t end = std::min(a.end, b.end);
+  return begin < end ? end - begin : 0;
+}
+
+/// Whether all is known that the image has of some bytes: it may be a part of a tensor.
+bool IsKnown(const KnownBytes& known, const Image& image, Stretch at, uint64_t element_bytes) {
+  if (known.Read(at.begin, at.end - at.begin)) return true;
+  uint64_t there = 0;
+  for (const Part& part : image.parts) {
+    const auto owned = part.descriptor ? Expand(part.descriptor->owned) : std::nullopt;
+    if (!owned) return false;
+    for (const Stretch& own : *owned) {
+      there += Common({own.begin * element_bytes, own.end * element_bytes}, at);
+    }
+  }
+  for (const auto& [start, bytes] : known.stretches()) {
+    there -= Common({start, start + bytes.size()}, at);
+  }
+  return there == 0;
+}
+
 void NameElement(const Image& expected_image, const Image& seen_image, uint64_t element_bytes,
                  uint64_t image_bytes, Difference& found) {
   const ByteComparison bytes(expected_image, seen_image, element_bytes);
@@ -151,8 +174,8 @@ void NameElement(const Image& expected_image, const Image& seen_image, uint64_t 
   bool all_known = true;
   for (const uint64_t block : found.blocks) {
     const Stretch at = BytesOfBlock(found, block, image_bytes);
-    const bool known = bytes.expected().Read(at.begin, at.end - at.begin).has_value() &&
-                       seen.Read(at.begin, at.end - at.begin).has_value();
+    const bool known = IsKnown(bytes.expected(), expected_image, at, element_bytes) &&
+                       IsKnown(seen, seen_image, at, element_bytes);
     if (!known && found.wanted_length == 0) {
       found.wanted_start = at.begin;
       found.wanted_length = std::min(at.end - at.begin, kCaptureBytesMax);

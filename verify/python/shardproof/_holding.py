@@ -42,7 +42,9 @@ class Holding:
     partial: bool = False
     unreadable: str = ""
     misfit: str = ""  # why it cannot be what its name says
-    drifts: bool = False  # it is a statistic of the batches that this rank has seen
+    # What each rank has of its own: "batches", a statistic of those that it has seen; "own", a
+    # state of its random numbers, or the like.
+    drifts: str = ""
     accumulates: bool = False  # a buffer that was written in place again and again
     also: bool = False  # it is the framework's own, beside what a checkpoint has
     codes: bool = False  # its elements are codes in a container, not numbers of its dtype

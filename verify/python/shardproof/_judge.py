@@ -17,6 +17,12 @@ APART = (
 )
 
 
+_OF_EACH_RANK = {
+    "batches": "statistics of each rank's own batches, which differ",
+    "own": "each rank's own, such as a state of its random numbers",
+}
+
+
 @dataclasses.dataclass
 class Judgement:
     """comparisons: how many were made. uncompared: what could not be, by reason: the names."""
@@ -335,7 +341,7 @@ def _judge_values(name, held, judgement):
         judgement.comparisons += len(totals) - 1
         odd = {rank for group in _minority(totals) for rank in wholes[group]}
     if odd and all(record.drifts for record in held.values()):
-        judgement.leave(name, "statistics of each rank's own batches, which differ")
+        judgement.leave(name, _OF_EACH_RANK[max(record.drifts for record in held.values())])
         return None
     if is_split and all(record.drifts or record.accumulates for record in held.values()):
         judgement.leave(

@@ -50,7 +50,7 @@ def _of_option(finding, index, seen, expected, first, size) -> Finding:
     one, other = (struct.unpack("<q" if is_count else "<d", data[first : first + size])[0]
                   for data in (seen, expected))  # fmt: skip
     if is_count:
-        what = f"it has taken {one} steps, on {finding.sides.others} {other}"
+        what = f"its count of steps is {one}, on {finding.sides.others} {other}"
     else:
         what = f"its {_options.name_of(index)} is {one:g}, on {finding.sides.others} {other:g}"
     return dataclasses.replace(finding, what=what)

@@ -91,7 +91,8 @@ def _of_chunk(model, flat, shards, said, default) -> dict[str, Holding]:
                 held.home = module
                 if kind == "buffer":
                     of_batches = has_seen_batches or _OF_BATCHES in name
-                    held.drifts = of_batches or _is_own(module, name, tensor)
+                    is_own = _is_own(module, name, tensor)
+                    held.drifts = "batches" if of_batches else "own" if is_own else ""
                     held.accumulates = _may_be_statistic(module, name, tensor, persistent)
                 held.also = is_of_adapter
                 found[held.name] = held

@@ -277,7 +277,7 @@ class Observer:
 
     def _why_it_varies(self, held) -> str:
         if held.drifts:
-            return "batches"
+            return held.drifts
         # Of a subject, before steps are taken, nothing but loading has written it.
         may = self.stage in _AFTER_STEPS or not self._is_of_subject
         return "rewritten" if held.accumulates and may else ""

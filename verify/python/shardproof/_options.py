@@ -18,6 +18,7 @@ NAMES = (
     "decoupled_weight_decay", "etas", "step_sizes", "clip_threshold", "beta2_decay", "ns_steps",
 )  # fmt: skip
 _EACH = 3
+_SEVERAL = ("betas", "etas", "step_sizes")
 # Kinds of holdings: what one optimizer was told and another was not says nothing of absence.
 TOLD = OPTIONS, STEPS = "options", "steps"
 
@@ -29,7 +30,8 @@ def count_of(held) -> int:
 
 def name_of(index: int) -> str:
     """Of the option that an element is of."""
-    return NAMES[index // _EACH]
+    name, place = NAMES[index // _EACH], index % _EACH
+    return f"{name}[{place}]" if place or name in _SEVERAL else name
 
 
 def held_of(model, optimizer, said) -> list[Holding]:

@@ -18,7 +18,7 @@ def tensors_of(model, optimizer, ignore, said, counters=False) -> dict[str, Hold
     read = _model.read(model, said)
     of_optimizer = _optimizer.optimizer_tensors(read, optimizer, said.rank, counters)
     state = [dataclasses.replace(held, name=f"optimizer.{held.name}") for held in of_optimizer]
-    _say_of_what_there_is_none(read.tensors, state)
+    _say_of_what_there_is_none(read.tensors, state, optimizer is None)
     told = _options.held_of(read, optimizer, said) if counters else []
     known = {held.name for held in state}
     for held in told:
@@ -30,14 +30,15 @@ def tensors_of(model, optimizer, ignore, said, counters=False) -> dict[str, Hold
     }
 
 
-def _say_of_what_there_is_none(tensors, state):
-    """Optimizers that divide the parameters among the ranks have state of some of them."""
+def _say_of_what_there_is_none(tensors, state, nothing_said):
+    """Optimizers that divide the parameters among the ranks have state of some of them, and a rank
+    that has none of them has no optimizer."""
     having = {parameter_of(held.name) for held in state}
     without = [
         held for held in tensors
         if held.kind == "parameter" and held.requires_grad and held.name not in having
     ]  # fmt: skip
-    if having and without:
+    if without and (having or nothing_said):
         for held in [*without, *state]:
             held.partly = True
 

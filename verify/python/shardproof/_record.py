@@ -23,7 +23,7 @@ class Record:
     aliases: str  # the first name that shares its memory
     unique: bool = False  # the name means this tensor on all ranks, beyond its groups too
     numbers: bool = True  # its values are numbers of the model, not codes in a container
-    drifts: bool = False  # a statistic of what each rank has seen: it may differ
+    drifts: str = ""  # it may differ: "batches", by what each rank has seen; "own", of itself
     accumulates: bool = False  # it was written in place again and again: it may be a statistic
     computed: bool = False  # the shape is that of a part, times the number of parts
     partly: bool = False  # a parameter: the rank's optimizer has state of others, not of this;
