@@ -174,6 +174,12 @@ std::string WhyItVaries(const std::vector<Image>& images) {
   return why;
 }
 
+const char* InWords(const std::string& why) {
+  if (why == "batches") return "statistics of each rank's own batches, which differ";
+  if (why == "own") return "each rank's own, such as a state of its random numbers";
+  return "written in place on each rank, as running statistics are: it differs";
+}
+
 /// Whether nothing is wrong if these differ; the judgement then says that they do.
 bool MayDiffer(const std::string& stage, const std::string& name, const std::vector<Image>& images,
                Judgement& judgement) {
@@ -181,10 +187,7 @@ bool MayDiffer(const std::string& stage, const std::string& name, const std::vec
   const size_t alike = CountOfFirst(images);
   if (why.empty() || alike == images.size()) return false;
   if (why == "rewritten" && 2 * alike > images.size()) return false;
-  judgement.Inconclusive(fmt::format(
-      "{} at `{}` was not compared: {}", name, stage,
-      why == "batches" ? "statistics of each rank's own batches, which differ"
-                       : "written in place on each rank, as running statistics are: it differs"));
+  judgement.Inconclusive(fmt::format("{} at `{}` was not compared: {}", name, stage, InWords(why)));
   return true;
 }
 

@@ -4,6 +4,7 @@ A job is a function of its mistake (None: sound) that gives a model, and what is
 check. Ranks are forks: no mesh and no group of one job reaches another.
 """
 
+import dataclasses
 import datetime
 import json
 import os
@@ -14,6 +15,7 @@ import shardproof
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from shardproof import _attach, _optimizer
 
 DEADLINE_S = 30
 
@@ -21,7 +23,8 @@ DEADLINE_S = 30
 def run(jobs, evidence=None, world_size=4):
     """jobs: {job: its mistakes}. Prints one line of JSON: {job: what check raised on every rank
     alike, or what it returned}. With a directory evidence they are observed instead, and it holds
-    the evidence of each. A job may say of itself how many ranks it has: world_size."""
+    the evidence of each. Under shardproof.run nothing of ours is called: the evidence of the
+    attached job goes there. A job may say of itself how many ranks it has: world_size."""
     found = {}
     for job, mistakes in jobs.items():
         ranks = getattr(job, "world_size", world_size)
@@ -34,12 +37,22 @@ def run(jobs, evidence=None, world_size=4):
     print(json.dumps(found))
 
 
+def _step_without_gradients(optimizer):
+    """It changes nothing, and is a moment at which an attached job is looked at."""
+    for each in _optimizer.optimizers_in(optimizer):
+        each.zero_grad()
+        each.step()
+
+
 def _said(job, mistake, evidence):
     try:
         model, told = job(mistake)
     except Exception:
         return traceback.format_exc()
     try:
+        if _attach._job is not None:
+            _step_without_gradients(told.get("optimizer"))
+            return "attached"
         with torch.no_grad():
             if evidence:
                 folder = os.path.join(evidence, f"{job.__name__} {mistake or 'sound'}")
@@ -57,6 +70,10 @@ def _said(job, mistake, evidence):
 
 def _rank(number, job, mistake, evidence, world_size, folder):
     torch.set_num_threads(1)
+    if _attach._job is not None:  # each has a folder of its own
+        folder_of_job = os.path.join(evidence, f"{job.__name__} {mistake or 'sound'}")
+        options = dataclasses.replace(_attach._job.options, folder=folder_of_job)
+        _attach._job.options = options
     store = dist.FileStore(os.path.join(folder, "store"), world_size)
     dist.init_process_group(
         "gloo", store=store, rank=number, world_size=world_size,

@@ -1,4 +1,5 @@
-"""shardproof.check tells jobs whose users write their own parallelism from those with a mistake."""
+"""shardproof.check and observe tell jobs whose users write their own parallelism from those with a
+mistake."""
 
 from told_jobs import JobsTest
 
@@ -24,15 +25,24 @@ SAYS = {
     "summoned nan": "1.bias on rank 3: 1 NaN and 0 Inf, the first at element 1",
     "uneven_parts sound": "sound; w (its parts are not of one size: each was held against the same"
     " part alone)",
-    "uneven_parts drift": "w on rank 3: this part differs from that of ranks which have the same",
+    "uneven_parts drift": "w on rank 3: element 13 is 0x",
     "uneven_parts cut": "w on rank 3: this part differs from that of ranks which have the same",
 }
 
 
+FINDS = {
+    "coded counter": ("0.bias", [1]),  # a number of Python's goes by its parameter
+    "statistics inf": ("scale", [0, 1, 2, 3]),
+}
+
+
 class Users(JobsTest):
-    script, says = "users_jobs.py", SAYS
+    script, says, finds = "users_jobs.py", SAYS, FINDS
     labels = "selftest multi-rank framework"
     timeout_s = 300
 
     def test_checked(self):
         self.told_right()
+
+    def test_observed(self):
+        self.found_in_evidence()

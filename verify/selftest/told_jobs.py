@@ -28,14 +28,17 @@ class JobsTest(CommandTest):
     script, says, finds, package = "", {}, {}, None
     seconds = 280
 
-    def said(self, *words):
+    def said(self, *words, attached=()):
+        """attached: the words by which the script is run so."""
         op = os.path.join(os.environ["SHARDPROOF_BUILD"], "_digest_op.so")
         named = dict(
             timeout=self.seconds, PYTHONPATH=str(REPOSITORY / "verify" / "python"),
             SHARDPROOF_DIGEST_OP=op, GLOO_SOCKET_IFNAME="lo",
         )  # fmt: skip
-        if self.package is None:
+        if self.package is None and not attached:
             done = self.run_script(HERE / self.script, *words, **named)
+        elif self.package is None:
+            done = self.run_process(sys.executable, *attached, HERE / self.script, *words, **named)
         else:
             python = python_of(self.package)
             if python is None:
@@ -43,7 +46,7 @@ class JobsTest(CommandTest):
             named.update(  # what it would compile takes minutes
                 TORCHDYNAMO_DISABLE="1", TORCHINDUCTOR_CACHE_DIR=str(self.root / "inductor"),
             )  # fmt: skip
-            done = self.run_process(python, HERE / self.script, *words, **named)
+            done = self.run_process(python, *attached, HERE / self.script, *words, **named)
         self.assert_exit(done, 0)
         found = json.loads(done.out.splitlines()[-1])  # frameworks print, too
         self.assertEqual(list(found), list(self.says))
@@ -59,6 +62,22 @@ class JobsTest(CommandTest):
                     self.assertIn(expected, found[job])
                     first = found[job].removeprefix("shardproof.check: ").split(" on rank")[0]
                     self.assertTrue(expected.startswith(first) or "Error" in expected, found[job])
+
+    def found_attached(self, jobs):
+        """Of a job that nobody edited the report finds what check does, in those named; and nothing
+        in a sound one."""
+        self.said(self.dir / "evidence", attached=("-m", "shardproof.run", "--at", "ready,every=1"))
+        for job, expected in self.says.items():
+            tensor_and_ranks = self.finds.get(job, self.tensor_and_ranks(expected))
+            for evidence in (self.dir / "evidence" / job).iterdir():
+                with self.subTest(job):
+                    done = self.shardproof("report", evidence, "--json", "-")
+                    findings = done.json()["findings"]
+                    if job.endswith(" sound"):
+                        self.assertEqual(findings, [])
+                    elif job.split()[0] in jobs:
+                        seen = [(each.get("tensor"), each["ranks"]) for each in findings]
+                        self.assertIn(tensor_and_ranks, seen)
 
     def found_in_evidence(self, *words, without=()):
         """words: before the directory of the evidence. without: jobs that leave none."""
