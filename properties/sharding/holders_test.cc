@@ -70,6 +70,49 @@ TEST(HoldersTest, WhereNobodySaidWhichRanksItIsInconclusive) {
   EXPECT_THAT(result.judgement.reason(), HasSubstr("nobody said which ranks"));
 }
 
+TEST(HoldersTest, WhatMostHaveIsWhatTheOthersAreHeldAgainst) {
+  SoundEvidence sound;
+  for (const int64_t rank : {0, 1, 2}) Say(sound, rank, "norm", {{rank}, {0, 1, 2}, {0, 1, 2}});
+  sound.Rewrite("values", 0, "ready", "norm", SetF32(1, 8.0f));
+  const PropertyResult result = JudgeOne(sound.evidence, kMatch);
+  const Finding finding = FirstFinding(result);
+  EXPECT_THAT(finding.ranks, ElementsAre(0)) << "the odd one, though it is the first";
+  EXPECT_EQ(finding.facts.against.rank, 1);
+}
+
+TEST(HoldersTest, WhatEachRankHasOfItsOwnMayDifferAndWhatIsRewrittenIfNoneIsCommon) {
+  for (const char* why : {"batches", "own", "rewritten"}) {
+    SoundEvidence sound;
+    for (const int64_t rank : {0, 1, 2}) {
+      Say(sound, rank, "norm", {{rank}, {0, 1, 2}, {0, 1, 2}});
+      sound.Descriptor("values", rank, "ready", "norm").varies = why;
+    }
+    EXPECT_EQ(JudgeOne(sound.evidence, kMatch).judgement.verdict(), Verdict::kPass) << why;
+    sound.Rewrite("values", 2, "ready", "norm", SetF32(1, 8.0f));
+    const bool is_odd = std::string(why) == "rewritten";
+    EXPECT_EQ(JudgeOne(sound.evidence, kMatch).judgement.findings().empty(), !is_odd) << why;
+    sound.Rewrite("values", 1, "ready", "norm", SetF32(1, 9.0f));
+    const PropertyResult result = JudgeOne(sound.evidence, kMatch);
+    EXPECT_EQ(result.judgement.verdict(), Verdict::kInconclusive) << why;
+    EXPECT_THAT(result.judgement.reason(), HasSubstr("norm at `ready` was not compared")) << why;
+  }
+}
+
+TEST(HoldersTest, ABufferThatIsNotSavedMayBeOfUnlikeSizes) {
+  for (const bool persistent : {false, true}) {
+    SoundEvidence sound;
+    for (const int64_t rank : {0, 1, 2}) {
+      Say(sound, rank, "norm", {{rank}, {0, 1, 2}, {0, 1, 2}});
+      TensorDescriptor& descriptor = sound.Descriptor("values", rank, "ready", "norm");
+      descriptor.kind = "buffer";
+      descriptor.requires_grad = false;
+      descriptor.persistent = persistent;
+    }
+    sound.Descriptor("values", 2, "ready", "norm").shape[0] += 1;
+    EXPECT_EQ(JudgeOne(sound.evidence, kMatch).judgement.findings().empty(), !persistent);
+  }
+}
+
 TEST(HoldersTest, ShardsOfTwoRanksAreAWholeThatTheThirdNeedNotHave) {
   SoundEvidence sound;
   for (const int64_t rank : {0, 1}) {

@@ -280,6 +280,7 @@ void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std:
     }
   }
   CheckOptimizers(phase, stage, findings, judgement);
+  CheckStateThere(phase, stage, findings, judgement);
   findings.Report(judgement);
 }
 

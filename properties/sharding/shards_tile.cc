@@ -223,7 +223,7 @@ void CheckStage(const PhaseEvidence& phase, const StageKey& stage,
     }
     for (const Image& image : ImagesOf(phase, stage, name)) {
       if (image.defined) CheckCoverage(phase, stage, name, image, judgement);
-      if (!is_between && image.partial) {
+      if (!is_between && image.partial && image.unreadable.empty()) {
         judgement.Found(FindingAt(phase, stage, name, "partial", image.Ranks(),
                                   "its values still await a reduction over ranks"));
       }

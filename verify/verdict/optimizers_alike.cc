@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "verify/verdict/holders.h"
@@ -93,6 +94,71 @@ void Read(const OptimizerRecord& optimizer, int64_t rank, Table& table) {
   }
 }
 
+/// Of which parameters each rank's optimizer has state at a stage.
+class States {
+ public:
+  States(const PhaseEvidence& phase, const std::string& stage) : phase_(phase), stage_(stage) {
+    for (const RankEvidence& rank : phase.ranks) {
+      const StageRecord* record = rank.Stage(stage);
+      if (record == nullptr || record->of != "optimizer") continue;
+      model_ = record->ModelKey();
+      std::set<std::string>& of_rank = of_.try_emplace(rank.rank).first->second;
+      for (const auto& [name, state] : record->tensors) of_rank.insert(ParameterOf(rank, name));
+    }
+  }
+
+  /// The ranks that have no such state and should have, and in `having` those that have it.
+  std::vector<int64_t> Lacking(const std::string& name, std::vector<int64_t>& having) const {
+    const Holders holders = HoldersOf(phase_, stage_, name);
+    std::vector<int64_t> lacking;
+    if (holders.everywhere || !holders.unstated.empty()) return lacking;
+    for (const std::vector<int64_t>& ranks : holders.tensors) {
+      having.insert(having.end(), ranks.begin(), ranks.end());
+    }
+    if (having.empty()) return lacking;
+    const std::string parameter = ParameterOf(At(having[0]), name);
+    for (const int64_t rank : holders.expected) {
+      if (rank >= phase_.WorldSize() || !of_.contains(rank)) continue;
+      if (std::find(having.begin(), having.end(), rank) != having.end()) continue;
+      const TensorDescriptor* own = FindTensor(At(rank), model_, parameter).descriptor;
+      if (own != nullptr && !own->owned.empty()) lacking.push_back(rank);
+    }
+    const bool divided = having.size() <= lacking.size() &&
+                         std::all_of(lacking.begin(), lacking.end(), [&](int64_t rank) {
+                           return std::all_of(having.begin(), having.end(), [&](int64_t owner) {
+                             return HasMoreThan(rank, owner);
+                           });
+                         });
+    return divided ? std::vector<int64_t>() : lacking;
+  }
+
+ private:
+  const RankEvidence& At(int64_t rank) const { return phase_.ranks[static_cast<size_t>(rank)]; }
+
+  /// The longest name before a dot that is a parameter's.
+  std::string ParameterOf(const RankEvidence& rank, const std::string& name) const {
+    for (size_t dot = name.rfind('.'); dot != std::string::npos && dot > 0;
+         dot = name.rfind('.', dot - 1)) {
+      const std::string before = name.substr(0, dot);
+      if (FindTensor(rank, model_, before).descriptor != nullptr) return before;
+    }
+    return "";
+  }
+
+  /// Whether a rank has state of a parameter of which another one has none.
+  bool HasMoreThan(int64_t rank, int64_t other) const {
+    const std::set<std::string>& own = of_.at(rank);
+    const std::set<std::string>& others = of_.at(other);
+    return std::any_of(own.begin(), own.end(),
+                       [&](const std::string& name) { return !others.contains(name); });
+  }
+
+  const PhaseEvidence& phase_;
+  const std::string& stage_;
+  std::string model_;
+  std::map<int64_t, std::set<std::string>> of_;
+};
+
 }  // namespace
 
 void CheckOptimizers(const PhaseEvidence& phase, const std::string& stage, FindingsByRank& findings,
@@ -125,6 +191,21 @@ void CheckOptimizers(const PhaseEvidence& phase, const std::string& stage, Findi
     }
   }
   unlike.Report(phase, findings);
+}
+
+void CheckStateThere(const PhaseEvidence& phase, const std::string& stage, FindingsByRank& findings,
+                     Judgement& judgement) {
+  if (!stage.ends_with(".optimizer")) return;
+  const States states(phase, stage);
+  for (const std::string& name : TensorNames(phase, stage)) {
+    std::vector<int64_t> having;
+    const std::vector<int64_t> lacking = states.Lacking(name, having);
+    judgement.Compared();
+    if (lacking.empty()) continue;
+    findings.Add(name, "absent",
+                 fmt::format("there is no such state, which rank {} has", having[0]), lacking,
+                 {.against = {Against::What::kRank, phase.phase, {}, having[0]}});
+  }
 }
 
 }  // namespace shardproof

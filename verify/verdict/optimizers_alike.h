@@ -14,4 +14,10 @@ namespace shardproof {
 void CheckOptimizers(const PhaseEvidence& phase, const std::string& stage, FindingsByRank& findings,
                      Judgement& judgement);
 
+/// Whatever state one of the ranks that hold a parameter together has of it, the others have too. A
+/// rank that holds no element needs none; and where optimizers divide the parameters among the
+/// ranks, a rank has state of those that it steps.
+void CheckStateThere(const PhaseEvidence& phase, const std::string& stage, FindingsByRank& findings,
+                     Judgement& judgement);
+
 }  // namespace shardproof

@@ -295,7 +295,7 @@ class Observer:
         meaning = content(held.name) if callable(content) else content
         if held.is_meta:
             meaning = "none"
-        elif held.local is None or held.partial:
+        elif held.local is None or (held.partial and held.kind != "buffer"):
             meaning = "undefined"
         elif meaning is None:
             awaits = self.waits_for_reader and stage == "loaded" and held.persistent
@@ -306,8 +306,10 @@ class Observer:
                 'expected "none", "undefined" or "defined"'
             )
         state = {"device": held.device, "is_meta": held.is_meta, "content": meaning}
-        if held.unreadable or held.misfit:
-            state["unreadable"] = held.unreadable or held.misfit
+        awaits = "values that await a reduction over ranks"  # as a buffer's may, a count's say
+        why = held.unreadable or held.misfit or (awaits if held.partial else "")
+        if why and not (held.partial and held.kind != "buffer"):
+            state["unreadable"] = why
         if held.is_meta or held.local is None:
             return state
         owned = _layout.element_count(held.runs)

@@ -63,8 +63,9 @@ def held_of(model, optimizer, said) -> list[Holding]:
 
 def steps_of(model, optimizer, said) -> dict[str, tuple[int, tuple[int, ...] | None]]:
     """By name of an optimizer: the most steps that it has taken of any parameter, and the ranks of
-    the job that has it. Of an optimizer that leaves parameters to other ranks, or has none for some,
-    nothing: what is left may be what has a gradient only now and then."""
+    the job that has it. Nothing of an optimizer that leaves parameters to other ranks, or has no
+    state of some: what it has may have had a gradient only now and then.
+    """
     ranks = _ranks_of_job(model, said)
     every = _optimizer.optimizers_in(optimizer)
     found = {}

@@ -1,0 +1,120 @@
+// Optimizers on several ranks: which of them holds what, and that they step it alike.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "properties/training_evidence.h"
+
+namespace shardproof::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+/// Every rank has all parameters, and its optimizer holds some of them, and has state of these.
+void Divide(TrainingEvidence& training, const std::vector<std::vector<std::string>>& shares) {
+  for (RankEvidence& rank : training.Phase("train").ranks) {
+    const auto& share = shares.at(static_cast<size_t>(rank.rank));
+    const auto is_left = [&](const std::string& name) {
+      return std::find(share.begin(), share.end(), name) == share.end();
+    };
+    rank.groups.push_back({{rank.rank}, {0, 1, 2}, {0, 1, 2}});
+    for (TensorDescriptor& each : rank.descriptors) each.groups = 0;
+    for (StageRecord& stage : rank.stages) {
+      if (!stage.optimizer) continue;
+      std::erase_if(stage.optimizer->groups[0].parameters, is_left);
+      std::erase_if(stage.tensors, [&](const auto& state) {
+        return is_left(state.first.substr(0, state.first.rfind('.')));
+      });
+    }
+  }
+}
+
+TEST(OptimizerLiveTest, RanksMayDivideTheParametersAmongThem) {
+  const std::string id = "training.optimizer_live";
+  TrainingEvidence whole;
+  const auto every = whole.At("train", 0, "ready.optimizer").optimizer->groups[0].parameters;
+  ASSERT_GE(every.size(), 3u);
+  std::vector<std::vector<std::string>> shares(3);
+  for (size_t at = 0; at < every.size(); ++at) shares[std::min<size_t>(at, 2)].push_back(every[at]);
+  TrainingEvidence divided;
+  Divide(divided, shares);
+  EXPECT_TRUE(JudgeOne(divided.evidence, id).judgement.findings().empty());
+
+  const std::string nobodys = shares[2].back();
+  shares[2].pop_back();
+  shares[2].push_back(shares[1][0]);
+  TrainingEvidence left;
+  Divide(left, shares);
+  const PropertyResult result = JudgeOne(left.evidence, id);
+  ASSERT_FALSE(result.judgement.findings().empty());
+  EXPECT_THAT(result.judgement.findings()[0].ranks, ElementsAre(0, 1, 2));
+
+  shares.assign(3, every);
+  shares[1].pop_back();
+  TrainingEvidence misses;
+  Divide(misses, shares);
+  ASSERT_FALSE(JudgeOne(misses.evidence, id).judgement.findings().empty());
+  EXPECT_THAT(JudgeOne(misses.evidence, id).judgement.findings()[0].ranks, ElementsAre(1))
+      << "it holds nothing that the others leave to it";
+
+  for (RankEvidence& rank : misses.Phase("train").ranks) {
+    for (StageRecord& stage : rank.stages) {
+      if (stage.optimizer) stage.optimizer->claims = false;
+    }
+  }
+  EXPECT_TRUE(JudgeOne(misses.evidence, id).judgement.findings().empty());
+}
+
+TEST(OptimizersAlikeTest, ARateOrACountOfStepsThatIsNotThatOfTheOthersIsNamed) {
+  const std::string id = "sharding.ranks_match_rank0";
+  TrainingEvidence rate;
+  rate.At("train", 2, "stepped@1.optimizer").optimizer->groups[0].options["lr"] = "0.2";
+  Finding finding = FirstFinding(JudgeOne(rate.evidence, id));
+  EXPECT_EQ(finding.kind, "unlike-option");
+  EXPECT_THAT(finding.ranks, ElementsAre(2));
+  EXPECT_THAT(finding.message, HasSubstr("its option lr is 0.2, on rank 0 it is 0.1; the same"));
+
+  TrainingEvidence way;
+  OptimizerRecord& one = *way.At("train", 2, "stepped@1.optimizer").optimizer;
+  one.groups[0].options["foreach"] = "True";
+  way.At("train", 1, "stepped@1.optimizer").optimizer->groups[0].options["foreach"] = "False";
+  one.values["w.hook"] = "<object at 0x7f12>";
+  EXPECT_TRUE(JudgeOne(way.evidence, id).judgement.findings().empty());
+
+  TrainingEvidence steps;
+  for (RankEvidence& rank : steps.Phase("train").ranks) {
+    steps.At("train", rank.rank, "stepped@2.optimizer")
+        .optimizer->values["<optimizer 1 of 1, AdamW> on 0 to 2.steps"] =
+        rank.rank == 1 ? "1" : "2";
+  }
+  finding = FirstFinding(JudgeOne(steps.evidence, id));
+  EXPECT_THAT(finding.ranks, ElementsAre(1));
+  EXPECT_THAT(finding.message, HasSubstr("its count of steps is 1, on rank 0 it is 2"));
+}
+
+TEST(OptimizersAlikeTest, StateThatOneRankLacksIsNamedUnlessItIsAnothersToHave) {
+  const std::string id = "sharding.ranks_match_rank0";
+  TrainingEvidence sound;
+  const auto every = sound.At("train", 0, "ready.optimizer").optimizer->groups[0].parameters;
+  TrainingEvidence lost;
+  Divide(lost, {every, {}, every});
+  const PropertyResult result = JudgeOne(lost.evidence, id);
+  bool is_named = false;
+  for (const Finding& each : result.judgement.findings()) {
+    is_named = is_named || (each.kind == "absent" && each.ranks == std::vector<int64_t>{1});
+  }
+  EXPECT_TRUE(is_named);
+
+  std::vector<std::vector<std::string>> shares(3);
+  for (size_t at = 0; at < every.size(); ++at) shares[std::min<size_t>(at, 2)].push_back(every[at]);
+  TrainingEvidence divided;
+  Divide(divided, shares);
+  for (const Finding& each : JudgeOne(divided.evidence, id).judgement.findings()) {
+    EXPECT_NE(each.kind, "absent") << each.message;
+  }
+}
+
+}  // namespace
+}  // namespace shardproof::testing
