@@ -173,13 +173,8 @@ shardproof_module(NAME campaign TORCH FOLDERS verify/campaign
 # ---- The command ---------------------------------------------------------------------------------
 # What needs no LibTorch: files are judged without it.
 shardproof_module(NAME file_commands FOLDERS verify/cli/files
-<<<<<<< HEAD
-  DEPENDS core text case evidence verdict oracle maps compare audit process crashtest gate retention
+  DEPENDS core text case verdict oracle maps compare audit process crashtest gate retention
     CLI11::CLI11 nlohmann_json::nlohmann_json fmt::fmt)
-=======
-  DEPENDS core text case verdict oracle compare audit process crashtest gate retention
-    CLI11::CLI11 nlohmann_json::nlohmann_json fmt::fmt)
->>>>>>> 1cfb0957 (ci: a page for users on gates, the Action, nights and retention; tidy)
 # All else.
 shardproof_module(NAME cli TORCH FOLDERS verify/cli
   DEPENDS text stage case evidence verdict oracle process report reproduce bug fault rank launch
