@@ -74,14 +74,16 @@ size_t Count(const RunResult& result, Verdict verdict) {
       }));
 }
 
-/// Whether the gate has found what no property says.
+/// Whether the run is inconclusive by its gate and no testcase says so.
 bool IsOfGate(const RunResult& result) {
-  return result.verdict == Verdict::kInconclusive && !result.gate.notes.empty();
+  return result.gate.is_used && result.verdict == Verdict::kInconclusive &&
+         !result.properties.empty() && Count(result, Verdict::kInconclusive) == 0;
 }
 
 std::string GateCase(const RunResult& result) {
   std::string text;
   for (const std::string& note : result.gate.notes) text += (text.empty() ? "" : "; ") + note;
+  if (text.empty()) text = "besides known failures, something could not be judged";
   return fmt::format(
       "  <testcase classname=\"gate\" name=\"compared_enough\" time=\"0\">\n"
       "    <error type=\"inconclusive\" message=\"{}\"/>\n  </testcase>\n",

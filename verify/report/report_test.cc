@@ -201,6 +201,38 @@ TEST_F(Reports, JUnitTellsInconclusiveFromSkipped) {
   ASSERT_TRUE(WriteJUnit(HostileResult("d"), directory_ + "/hostile.xml").ok());
 }
 
+TEST_F(Reports, WhatAGateKnowsIsShownAndDoesNotFail) {
+  RunResult known = failing_;
+  for (const Finding* finding : known.Findings()) {
+    known.gate.known[finding->Fingerprint()] = {
+        .owner = "ann", .issue = "<7>", .expires = "2099-01-01"};
+    known.gate.known_properties.insert(finding->property);
+  }
+  known.gate.is_used = true;
+  known.gate.known_count = known.FindingCount();
+  known.verdict = Verdict::kInconclusive;
+  const std::string text = TerminalReport(known, {});
+  EXPECT_THAT(text, HasSubstr("KNOWN "));
+  EXPECT_THAT(text, Not(HasSubstr("FAIL ")));
+  EXPECT_THAT(text, HasSubstr("known     ann, <7>, until 2099-01-01"));
+  EXPECT_THAT(text, HasSubstr(known.Findings()[0]->Fingerprint()));
+  const std::string xml = JUnitReport(known);
+  EXPECT_THAT(xml, HasSubstr("failures=\"0\""));
+  EXPECT_THAT(xml,
+              HasSubstr("<skipped message=\"known failure (ann, &lt;7&gt;, until 2099-01-01)"));
+  EXPECT_THAT(RunResultToJson(known).dump(), HasSubstr("\"is_expired\":false"));
+}
+
+TEST_F(Reports, JUnitIsNotGreenWhereTheGateIsInconclusive) {
+  RunResult few = passing_;
+  few.gate.is_used = true;
+  few.gate.notes = {"a known failure did not occur"};
+  EXPECT_THAT(JUnitReport(few), Not(HasSubstr("<error")));
+  few.verdict = Verdict::kInconclusive;
+  EXPECT_THAT(JUnitReport(few), HasSubstr("errors=\"1\""));
+  EXPECT_THAT(JUnitReport(few), HasSubstr("classname=\"gate\""));
+}
+
 TEST_F(Reports, JUnitEscapesHostileText) {
   const std::string xml = JUnitReport(HostileResult("d"));
   EXPECT_THAT(xml, HasSubstr("&lt;/script&gt;&lt;b&gt;&amp;&quot;'\\x1b[2J\\x01\\xff"));

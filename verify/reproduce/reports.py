@@ -90,14 +90,14 @@ def what_holds(group, result):
         names = ", ".join(str(rank) for rank in right[:RANKS_SHOWN])
         more = f" and {len(right) - RANKS_SHOWN} more" if len(right) > RANKS_SHOWN else ""
         lines.append(f"rank{'s' if len(right) > 1 else ''} {names}{more} of {first['world_size']} "
-                     "do not show this finding")  # fmt: skip
+                     f"do{'' if len(right) > 1 else 'es'} not show this finding")  # fmt: skip
     its = [one for one in result["properties"] if one["id"] == first["property"]]
     reads = {phase for one in its for part in one.get("reads", []) for phase in part["phases"]}
     wrong = {one["phase"] for one in result["findings"] if one["property"] == first["property"]}
     phases = [one for one in result["compared"]["phases"] if one in reads - wrong]
     if phases and "every phase" not in reads:
         lines.append(f"the same property has no finding in phase {', '.join(phases)}")
-    lines += [f"{one['id']}: {one['comparisons']:,} comparisons, all held"
+    lines += [f"{one['id']} holds ({one['comparisons']:,})"
               for one in result["properties"] if one["verdict"] == "pass"]  # fmt: skip
     return lines
 

@@ -56,7 +56,7 @@ class ReportsTest(unittest.TestCase):
         for part in ("| expected | 0.5 (0x3f000000) |", "| seen | 0.25 (0x3e800000) |",
                      "- ranks 0, 2, 3 of 4 do not show this finding",
                      "- the same property has no finding in phase resume",
-                     "- loading.ties_kept: 1,200 comparisons, all held",
+                     "- loading.ties_kept holds (1,200)",
                      "## Environment", "PyTorch version: ", "Python version: ",
                      "~~~~~~python\nprint(1)\n", "`0123456789abcdef`"):  # fmt: skip
             self.assertIn(part, text)

@@ -36,6 +36,21 @@ class Bundle(CommandTest):
         self.assert_exit(self.shardproof("report", folder), 1)
         self.assert_exit(self.shardproof("replay", folder / "evidence"), 1)
 
+    def test_reports_of_findings_without_values(self):
+        smoke = REPOSITORY / "fixtures" / "cases" / "smoke.json"
+        words = ("verify", "--case", smoke, "--inject", "file/flip@embed.weight:3")
+        self.refused(*words, "--redact", names=["--redact", "--report"])
+        self.assert_exit(self.shardproof(*words, "--report", "hidden", "--redact"), 1)
+        (plain,) = (self.dir / "report" / "reproducers").glob("*.md")
+        (hidden,) = (self.dir / "hidden" / "reproducers").glob("*.md")
+        values = set(re.findall(r"0x[0-9a-f]{4,}|\d+\.\d{4,}", plain.read_text()))
+        self.assertTrue(values)
+        text = hidden.read_text()
+        self.assertFalse([value for value in values if value in text])
+        self.assertIn("Hidden in this report: expected and seen values", text)
+        for part in ("## Environment", "PyTorch version: ", "## What was tried and passes"):
+            self.assertIn(part, text)
+
     def test_without_values_the_verdict_is_the_same(self):
         values = set()
         for path in (self.dir / "report" / "evidence").rglob("*.json*"):

@@ -271,6 +271,27 @@ class Files(CommandTest):
             self.assert_exit(done, 0)
             self.assertTrue(done.out.startswith("PASS, 1 known finding\n"), str(done))
 
+    def test_known_states_of_a_crash(self):
+        (self.dir / "ckpt").mkdir()
+        words = ["crashtest", "--root", "ckpt", "--load", "cat {}/a"]
+        save = ["--", "sh", "-c", "printf newnewnew > ckpt/a"]
+        kinds = (("kill", "wrong"), ("ext4-ordered", "wrong"), ("ext4-ordered", "not durable"),
+                 ("posix", "wrong"))  # fmt: skip
+        self.write("known.json", known(*(
+            {"property": f"crashtest.{model}", "kind": kind, "tensor": "*"}
+            for model, kind in kinds)))  # fmt: skip
+        for more, code, first in (
+            (("--summary", "s.md"), 1, "shardproof: crash states of: "),
+            (("--known", "known.json"), 0, "PASS, 4 known findings"),
+        ):
+            self.write("ckpt/a", "old")
+            done = self.shardproof(*words, *more, *save)
+            self.assert_exit(done, code)
+            self.assertTrue(done.out.startswith(first), str(done))
+        page = (self.dir / "s.md").read_text()
+        self.assertIn("crashtest: fail, 4 findings", page)
+        self.assertIn("from the truncate of a to # bytes on", page)
+
     def test_the_page_of_a_step_is_added_to(self):
         self.write("page.md", "before\n")
         for _ in range(2):

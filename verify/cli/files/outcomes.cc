@@ -173,18 +173,16 @@ gate::Outcome OutcomeOfCrashtest(const crashtest::Outcome& result, int exit_code
   outcome.exit_code = exit_code;
   outcome.reason = result.inconclusive;
   std::map<std::string, uint64_t> findings;
-  size_t kept = 0;
   for (const crashtest::BadGroup& group : result.groups) {
     const std::string property = std::string("crashtest.") + crash::ToString(group.model);
     ++findings[property];
-    kept += group.members.size();
     outcome.items.push_back({.property = property,
                              .kind = group.what,
-                             .tensor = group.cause,
+                             .tensor = WithoutSizes(group.cause, ""),
                              .message = group.cause + ": " + group.line});
   }
   // Of states that were counted and not kept nobody can say that they are known.
-  const bool is_cut = static_cast<size_t>(result.bad_count) > kept;
+  const bool is_cut = static_cast<size_t>(result.report.bad_count) > result.report.bad.size();
   for (const auto& [model, counts] : result.models) {
     const std::string property = std::string("crashtest.") + crash::ToString(model);
     outcome.rows.push_back(RowOf(property, static_cast<uint64_t>(counts.states.distinct),

@@ -16,7 +16,7 @@ gate::Outcome OutcomeOfCompare(const CompareResult& result);
 /// A finding of an audit is a line, and is known by the line without numbers and without the path.
 gate::Outcome OutcomeOfAudit(const AuditResult& result, int exit_code);
 gate::Outcome OutcomeOfRunAudit(const RunAuditResult& result, int exit_code);
-/// Bad states of one cause are one finding.
+/// Bad states of one cause are one finding, known by the cause without numbers.
 gate::Outcome OutcomeOfCrashtest(const crashtest::Outcome& result, int exit_code);
 
 /// Words that are the same for other sizes, values and steps: each number outside single quotes
