@@ -288,7 +288,7 @@ class Files(CommandTest):
             done = self.shardproof(*words, *more, *save)
             self.assert_exit(done, code)
             self.assertTrue(done.out.startswith(first), str(done))
-        page = (self.dir / "s.md").read_text()
+        page = rendered((self.dir / "s.md").read_text())
         self.assertIn("crashtest: fail, 4 findings", page)
         self.assertIn("from the truncate of a to # bytes on", page)
 
