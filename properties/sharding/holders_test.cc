@@ -105,6 +105,7 @@ TEST(HoldersTest, ABufferThatIsNotSavedMayBeOfUnlikeSizes) {
       Say(sound, rank, "norm", {{rank}, {0, 1, 2}, {0, 1, 2}});
       TensorDescriptor& descriptor = sound.Descriptor("values", rank, "ready", "norm");
       descriptor.kind = "buffer";
+      descriptor.placements.clear();
       descriptor.requires_grad = false;
       descriptor.persistent = persistent;
     }

@@ -33,15 +33,8 @@ MEGATRON = {
     "experts router": "decoder.layers.1.mlp.router.weight on rank 2: element 18 is 0x",
 }
 
-# Of evidence: `report` names one rank at a time where none is like another, and does not know that
-# there should be state which is not there.
-MEGATRON_FINDS = {
-    "data_parallel no_reduce": ("decoder.final_layernorm.bias", [1]),
-    "distributed_optimizer lost": None,
-}
-
-# It takes the half that is there for what is wrong.
-DEEPSPEED_FINDS = {"zero_1 lost": ("0.bias.exp_avg", [0])}
+# Of evidence: `report` names one rank at a time where none is like another.
+MEGATRON_FINDS = {"data_parallel no_reduce": ("decoder.final_layernorm.bias", [1])}
 
 DEEPSPEED = {
     "zero_1 sound": "sound",
@@ -93,7 +86,6 @@ class DeepSpeed(JobsTest):
     labels = "selftest multi-rank framework nightly"
     timeout_s = 600
     script, says, package = "deepspeed_jobs.py", DEEPSPEED, "deepspeed"
-    finds = DEEPSPEED_FINDS
     seconds = 500
 
     def test_deepspeed_checked(self):
@@ -114,3 +106,6 @@ class Torchtitan(JobsTest):
 
     def test_torchtitan_observed(self):
         self.found_in_evidence()
+
+    def test_torchtitan_attached(self):
+        self.found_attached(("sharded", "hybrid", "tensor_parallel", "pipeline", "experts"))

@@ -59,7 +59,6 @@ SAYS = {
 FINDS = {
     "chunks twice": None,  # inconclusive
     "codes norm": ("norm", [0, 1, 2, 3]),
-    "hybrid no_state": ("0.bias.exp_avg", [2, 3]),  # held against the shards of ranks 0 and 1
     "contradicting sound": ("w", [0, 1]),
     "unheard sound": None,
     "outside sound": None,  # two ranks have no evidence

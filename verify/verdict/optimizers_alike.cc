@@ -61,7 +61,8 @@ class Unlike {
                           : "";
       findings.Add(
           place.first, "unlike-option",
-          fmt::format("its {} is {}, on rank {} it is {}{}", what, value, against, expected, more),
+          fmt::format("its {} is {}, on rank {} it is {}{}",
+                      what == "steps" ? "count of steps" : what, value, against, expected, more),
           ranks, {.against = {Against::What::kRank, phase.phase, {}, against}, .option = what});
     }
   }
@@ -126,7 +127,7 @@ class States {
     const bool divided = having.size() <= lacking.size() &&
                          std::all_of(lacking.begin(), lacking.end(), [&](int64_t rank) {
                            return std::all_of(having.begin(), having.end(), [&](int64_t owner) {
-                             return HasMoreThan(rank, owner);
+                             return HasAlone(owner, name) && HasMoreThan(rank, owner);
                            });
                          });
     return divided ? std::vector<int64_t>() : lacking;
@@ -143,6 +144,12 @@ class States {
       if (FindTensor(rank, model_, before).descriptor != nullptr) return before;
     }
     return "";
+  }
+
+  /// Whether what a rank has is no part that others complete.
+  bool HasAlone(int64_t rank, const std::string& name) const {
+    const GroupsRecord* groups = At(rank).Groups(*FindTensor(At(rank), stage_, name).descriptor);
+    return groups != nullptr && groups->whole.size() == 1;
   }
 
   /// Whether a rank has state of a parameter of which another one has none.

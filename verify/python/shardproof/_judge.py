@@ -47,6 +47,9 @@ def judge(records: list[dict[str, Record]]) -> Judgement:
     judgement = Judgement()
     for name in sorted({name for own in records for name in own}):
         held = {rank: own[name] for rank, own in enumerate(records) if name in own}
+        if all(record.kind in TOLD for record in held.values()):
+            _judge_told(name, held, judgement)
+            continue
         unstated = {rank: record for rank, record in held.items() if record.groups is None}
         stated = {rank: record for rank, record in held.items() if record.groups is not None}
         if unstated:
@@ -83,8 +86,6 @@ def _judge_component(name, component, records, judgement):
     """\\returns (ranks, dtype, shape, digest) of the tensor if it was found whole, else None."""
     held = {rank: records[rank][name] for rank in component if name in records[rank]}
     held = {rank: record for rank, record in held.items() if record.groups is not None}
-    if all(record.kind in TOLD for record in held.values()):
-        return _judge_told(name, held, judgement)
     absent = tuple(
         rank for rank in component
         if rank not in held and not _needs_no_state(name, records[rank])
@@ -140,11 +141,16 @@ def _judge_component(name, component, records, judgement):
 
 
 def _judge_told(name, held, judgement):
-    """What optimizers were told, or how far they have come: of ranks that say it."""
-    judgement.comparisons += len(held) - 1
-    if odd := _minority({rank: record.digest for rank, record in held.items()}):
-        what = "it is not what it is on the other ranks"
-        judgement.findings.append(Finding("option", name, tuple(sorted(odd)), what))
+    """What optimizers were told, or how far they have come: of the ranks of a group that say it."""
+    groups = collections.defaultdict(dict)
+    for rank, record in held.items():
+        if record.groups is not None:
+            groups[record.groups.members][rank] = record.digest
+    for digests in groups.values():
+        judgement.comparisons += len(digests) - 1
+        if odd := _minority(digests):
+            what = "it is not what it is on the other ranks"
+            judgement.findings.append(Finding("option", name, tuple(sorted(odd)), what))
 
 
 def _are_caches(held) -> bool:

@@ -118,7 +118,7 @@ def copied_parameters(model, optimizer) -> dict[int, list[Holding]]:
 def _copied(owners, order, optimizer, flat) -> dict[int, Holding]:
     """Where an optimizer steps fp32 copies of a half-precision model's parameters, one of each and
     in their order: the parameter of each copy, by the copy's id."""
-    if any(map(_package_of, optimizers_in(optimizer))) or (flat and flat.parts):
+    if is_cut_by_package(optimizer) or (flat and flat.parts):
         return {}
     stepped = [p for _, parameters in groups_in(optimizer) for p in parameters]
     copies = [p for p in stepped if id(p) not in owners]
@@ -152,6 +152,11 @@ def _package_of(optimizer):
     if _megatron.is_distributed(optimizer):
         return _megatron
     return _deepspeed if _deepspeed.is_zero(optimizer) else None
+
+
+def is_cut_by_package(optimizer) -> bool:
+    """Whether groups of ranks say of all its state who has it."""
+    return any(map(_package_of, optimizers_in(optimizer)))
 
 
 def _of_stretches(stretches, owners):

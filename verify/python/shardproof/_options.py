@@ -34,12 +34,12 @@ def name_of(index: int) -> str:
     return f"{name}[{place}]" if place or name in _SEVERAL else name
 
 
-def held_of(model, optimizer, said) -> list[Holding]:
+def held_of(model, optimizer, said) -> dict[str, Holding]:
     """Of each parameter that an optimizer steps, "<FQN>.options": F64, in the order of NAMES, NaN
-    where there is none. Of each optimizer, how many steps it has taken: I64. model: as
-    `_model.read` reads it."""
+    where there is none; those of which the same is said are one object. Of each optimizer, how many
+    steps it has taken: I64. model: as `_model.read` reads it."""
     if optimizer is None:
-        return []
+        return {}
     copied = _optimizer.copied_parameters(model, optimizer)
     owners = _optimizer.parameters_by_owner(model.tensors)
     found: dict[str, Holding] = {}
@@ -47,18 +47,19 @@ def held_of(model, optimizer, said) -> list[Holding]:
         values = _values(group)
         if values is None:  # of parameters that other ranks step
             continue
+        same: dict[Groups | None, Holding] = {}  # by what is known of the parameter
         for parameter in parameters:
             parts = [part.own for part in model.flat.parts.get(id(parameter), [])]
             for own in owners.get(id(parameter)) or parts or copied.get(id(parameter), []):
-                name = f"{own.name}.options"
-                alike = own.groups and Groups((said.rank,), own.groups.members)
-                found.setdefault(name, _held(name, OPTIONS, values, torch.float64, alike))
-                found[name].unique = own.unique
+                held = same.get(own.groups)
+                if held is None:
+                    alike = own.groups and Groups((said.rank,), own.groups.members)
+                    held = same[own.groups] = _held(OPTIONS, values, torch.float64, alike)
+                found.setdefault(f"{own.name}.options", held)
     for name, (taken, ranks) in steps_of(model, optimizer, said).items():
         alike = None if ranks is None else Groups((said.rank,), ranks)
-        name = f"{name}.steps"
-        found[name] = _held(name, STEPS, [taken], torch.int64, alike)
-    return list(found.values())
+        found[f"{name}.steps"] = _held(STEPS, [taken], torch.int64, alike)
+    return found
 
 
 def steps_of(model, optimizer, said) -> dict[str, tuple[int, tuple[int, ...] | None]]:
@@ -127,10 +128,10 @@ def _number(value) -> float:
     return float(value) if isinstance(value, numbers.Real) else float("nan")
 
 
-def _held(name, kind, values, dtype, alike) -> Holding:
+def _held(kind, values, dtype, alike) -> Holding:
     local = torch.tensor(values, dtype=dtype, device="cpu")
     shape = tuple(local.shape)
     return Holding(
-        name=name, kind=kind, dtype=local.dtype, shape=shape, local=local, runs=local_runs(shape),
+        name=kind, kind=kind, dtype=local.dtype, shape=shape, local=local, runs=local_runs(shape),
         owner=local, groups=alike, codes=True, is_counter=True,
     )  # fmt: skip

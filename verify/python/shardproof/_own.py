@@ -8,6 +8,7 @@ import torch
 from . import _digest, _digest_gpu, _layout, _model, _optimizer, _options
 from ._groups import Groups
 from ._holding import Holding, alias_groups
+from ._options import TOLD
 from ._record import Record, parameter_of
 
 CHANGED = "it was changed while it was read"
@@ -18,15 +19,15 @@ def tensors_of(model, optimizer, ignore, said, counters=False) -> dict[str, Hold
     read = _model.read(model, said)
     of_optimizer = _optimizer.optimizer_tensors(read, optimizer, said.rank, counters)
     state = [dataclasses.replace(held, name=f"optimizer.{held.name}") for held in of_optimizer]
-    _say_of_what_there_is_none(read.tensors, state, optimizer is None)
-    told = _options.held_of(read, optimizer, said) if counters else []
-    known = {held.name for held in state}
-    for held in told:
-        held.name = f"optimizer.{held.name}"
+    if not _optimizer.is_cut_by_package(optimizer):
+        _say_of_what_there_is_none(read.tensors, state, optimizer is None)
+    told = _options.held_of(read, optimizer, said) if counters else {}
+    named = {f"optimizer.{name}": held for name, held in told.items()}
+    named.update((held.name, held) for held in [*read.tensors, *state])
     return {
-        held.name: held
-        for held in [*read.tensors, *state, *(held for held in told if held.name not in known)]
-        if not any(fnmatch.fnmatchcase(held.name, pattern) for pattern in ignore)
+        name: held
+        for name, held in named.items()
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in ignore)
     }
 
 
@@ -60,7 +61,7 @@ class Reading:
     """
 
     def __init__(self, tensors: dict[str, Holding], finite, wanted=lambda name: True):
-        groups = alias_groups(list(tensors.values()))
+        groups = alias_groups([each for each in tensors.values() if each.kind not in TOLD])
         first_of = {number: name for name, number in reversed(groups.items())}
         # One object for the same groups: what is said of them is looked at once.
         known: dict[Groups | None, Groups | None] = {}
@@ -68,15 +69,18 @@ class Reading:
             held.groups = known.setdefault(held.groups, held.groups)
         self.stepped = False
         self.records: dict[str, Record] = {}
+        told: dict[int, Record] = {}
         self._left: dict[str, tuple[Holding, int]] = {}  # to be read, and its version
         for name, held in tensors.items():
-            if wanted(name):
+            if not wanted(name):
+                continue
+            if held.kind in TOLD:  # little, and a copy already
+                self.records[name] = told.get(id(held)) or told.setdefault(id(held), _told(held))
+            else:
                 record = _described(held, first_of.get(groups.get(name), ""), finite)
                 self.records[name] = record
                 if not (held.is_meta or held.local is None or record.unreadable or record.misfit):
                     self._left[name] = (held, version_of(held))
-        # What optimizers were told is read at once: it is little, and copied already.
-        self._read([n for n, (held, _) in self._left.items() if held.kind in _options.TOLD])
 
     def leave(self, names):
         """Their values are looked at elsewhere, under a map."""
@@ -121,6 +125,11 @@ class Reading:
         self.records[name] = dataclasses.replace(self.records[name], unreadable=CHANGED)
         del self._left[name]
         return True
+
+
+def _told(held: Holding) -> Record:
+    summary = _digest.digest_runs(held.local, held.runs)
+    return _with_values(_described(held, "", True), held, summary)
 
 
 def _with_values(record: Record, held: Holding, summary: _digest.Summary) -> Record:
