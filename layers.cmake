@@ -112,8 +112,8 @@ shardproof_module(NAME confine FOLDERS verify/confine DEPENDS core process fmt::
 shardproof_module(NAME interpose FOLDERS verify/interpose DEPENDS core nlohmann_json::nlohmann_json)
 # What a disk may hold after a crash.
 shardproof_module(NAME crash_states FOLDERS verify/crash_states
-  DEPENDS core storage trace rapidcheck fmt::fmt
-  TEST_DEPENDS process)
+  DEPENDS core storage trace fmt::fmt
+  TEST_DEPENDS process rapidcheck)
 # Whether a program's saves survive each of these states: the command's work.
 shardproof_module(NAME crashtest FOLDERS verify/crashtest
   DEPENDS core text process trace crash_states nlohmann_json::nlohmann_json fmt::fmt)
@@ -173,11 +173,11 @@ shardproof_module(NAME campaign TORCH FOLDERS verify/campaign
 # ---- The command ---------------------------------------------------------------------------------
 # What needs no LibTorch: files are judged without it.
 shardproof_module(NAME file_commands FOLDERS verify/cli/files
-  DEPENDS core text case verdict oracle maps compare audit process crashtest gate retention
-    CLI11::CLI11 nlohmann_json::nlohmann_json fmt::fmt)
+  DEPENDS core text case evidence verdict oracle maps compare audit process crashtest report
+    reproduce gate retention CLI11::CLI11 nlohmann_json::nlohmann_json fmt::fmt)
 # All else.
 shardproof_module(NAME cli TORCH FOLDERS verify/cli
-  DEPENDS text stage case evidence verdict oracle process report reproduce bug fault rank launch
+  DEPENDS text stage case evidence verdict oracle process bug fault rank launch
     engine campaign gate file_commands nlohmann_json::nlohmann_json fmt::fmt)
 
 if(SHARDPROOF_TESTS)

@@ -1,6 +1,21 @@
-# The libraries that come from Debian packages (ci/packages.txt). Who has no root can have them
-# unpacked below the build directory instead, which is what pip does.
-option(SHARDPROOF_UNPACK "Unpack missing Debian packages below the build directory" OFF)
+# The libraries that come from Debian packages (ci/packages.txt). A build that pip starts uses what
+# ci/dependencies gathers instead, which needs no root, and nothing where the build ends up.
+set(SHARDPROOF_DEPENDENCIES "" CACHE PATH "What ci/dependencies gathered; empty: the system's")
+if(SKBUILD AND NOT SHARDPROOF_DEPENDENCIES)
+  set(SHARDPROOF_DEPENDENCIES ${PROJECT_SOURCE_DIR}/dependencies)  # an sdist has it
+  if(NOT EXISTS ${SHARDPROOF_DEPENDENCIES})
+    set(SHARDPROOF_DEPENDENCIES ${CMAKE_BINARY_DIR}/dependencies)
+    execute_process(COMMAND ${PROJECT_SOURCE_DIR}/ci/dependencies ${SHARDPROOF_DEPENDENCIES}
+                    RESULT_VARIABLE failed ERROR_VARIABLE gather_error)
+    if(failed)
+      message(FATAL_ERROR "${gather_error}")
+    endif()
+  endif()
+endif()
+if(SHARDPROOF_DEPENDENCIES)
+  include(src/Dependencies.cmake)
+  return()
+endif()
 
 set(found_by_cmake nlohmann_json fmt simdjson CLI11 rapidcheck)
 set(their_packages nlohmann-json3-dev libfmt-dev libsimdjson-dev libcli11-dev librapidcheck-dev)
@@ -37,39 +52,7 @@ macro(shardproof_find_packages)
   endif()
 endmacro()
 
-# Debian has no static fmt, simdjson and ISA-L, so what their -dev packages link to comes along. Of
-# its own lists, since those of the system may be empty or old; complete, or not there at all.
-set(unpack_script [[
-  set -eu
-  folder=$1; shift
-  rm -rf "$folder" "$folder.part"
-  mkdir -p "$folder.part/state/lists/partial" "$folder.part/cache/archives/partial"
-  cd "$folder.part"
-  apt="-q -o Dir::State=$PWD/state -o Dir::State::status=/var/lib/dpkg/status"
-  apt="$apt -o Dir::Cache=$PWD/cache -o APT::Sandbox::User= -o Acquire::Retries=3"
-  apt-get $apt update
-  linked=$(apt-cache $apt depends libfmt-dev libsimdjson-dev libisal-dev libfiu-dev |
-    sed -n 's/^ *Depends: //p')
-  apt-get $apt download "$@" $linked
-  for archive in *.deb; do dpkg-deb -x "$archive" .; done
-  rm -rf state cache ./*.deb
-  mv "$folder.part" "$folder"
-]])
-
-set(unpacked ${CMAKE_BINARY_DIR}/unpacked)
-list(PREPEND CMAKE_PREFIX_PATH ${unpacked}/usr)
 shardproof_find_packages()
-if(missing AND SHARDPROOF_UNPACK)
-  message(STATUS "Unpacking Debian packages in ${unpacked}")
-  execute_process(
-    COMMAND sh -c "${unpack_script}" unpack ${unpacked} ${their_packages} libgloo-dev
-            libpcre2-dev libisal-dev libfiu-dev
-    RESULT_VARIABLE failed OUTPUT_VARIABLE unpack_output ERROR_VARIABLE unpack_output)
-  if(failed)
-    message(NOTICE "${unpack_output}")
-  endif()
-  shardproof_find_packages()
-endif()
 if(missing)
   list(JOIN missing " " missing)
   message(FATAL_ERROR "missing Debian packages: ${missing}; as root: apt-get install ${missing}")

@@ -6,6 +6,7 @@
 
 #include "verify/cli/execute.h"
 #include "verify/cli/files/files.h"
+#include "verify/cli/files/report.h"
 
 namespace shardproof {
 
@@ -14,16 +15,12 @@ namespace shardproof {
 void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int* exit_code);
 void AddReplay(CLI::App& app, const std::vector<std::string>& command_line, int* exit_code);
 void AddShrink(CLI::App& app, int* exit_code);
-void AddReport(CLI::App& app, const std::vector<std::string>& command_line, int* exit_code);
 void AddList(CLI::App& app, int* exit_code);
+
+/// What `report` can do besides, with LibTorch: a twin, and faults in words.
+ReportParts PartsOfReport();
 
 /// The case of a file, or of the run that a report or evidence directory holds. \error kBadInput
 Result<Case> ReadCaseOf(const std::string& path);
-
-/// Heading of the options below.
-inline constexpr const char* kResults = "Results";
-
-/// --property, --report, --json and --explain, of every subcommand that judges.
-void AddOutputOptions(CLI::App& command, ExecuteOptions& options);
 
 }  // namespace shardproof

@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
   shardproof::AddCompare(app, &exit_code);
   shardproof::AddAudit(app, &exit_code);
   shardproof::AddSeal(app, &exit_code);
-  shardproof::AddReport(app, command_line, &exit_code);
+  shardproof::AddReport(app, command_line, shardproof::PartsOfReport(), &exit_code);
   shardproof::AddVerify(app, command_line, &exit_code);
   shardproof::AddReplay(app, command_line, &exit_code);
   shardproof::AddShrink(app, &exit_code);

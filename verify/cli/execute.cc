@@ -1,13 +1,10 @@
 #include "verify/cli/execute.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "src/text/printable.h"
 #include "verify/cli/command.h"
@@ -16,11 +13,8 @@
 #include "verify/engine/verification.h"
 #include "verify/fault/fault.h"
 #include "verify/launch/joined_launcher.h"
-#include "verify/process/outputs.h"
 #include "verify/process/scratch_directory.h"
 #include "verify/rank/transport_for_device.h"
-#include "verify/report/report.h"
-#include "verify/reproduce/reproduce.h"
 
 namespace shardproof {
 namespace {
@@ -62,64 +56,6 @@ class WorkDirectory {
   std::string made_here_;  // the outermost directory that did not exist before
   std::unique_ptr<ScratchDirectory> temporary_;
 };
-
-int TerminalWidth() {
-  winsize size{};
-  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 0;
-}
-
-/// Says what begins: rewritten in place on a terminal, silent in a log that has the report anyway.
-void ShowProgress(const std::string& line) {
-  if (::isatty(STDERR_FILENO) == 0) return;
-  std::fprintf(stderr, "\r\033[K%s%s", line.c_str(), line.empty() ? "" : " ...");
-  std::fflush(stderr);
-}
-
-/// What writes scripts or a program that show the findings; empty where nobody knows how to run it
-/// again, as of a script that was only observed.
-std::vector<std::string> ReproducerCommand(const RunResult& result, const ExecuteOptions& options,
-                                           const std::string& json, const std::string& out) {
-  const Places places = FindPlaces();
-  if (result.test_case.subject == kReference) {
-    std::error_code unknown;
-    return {places.python, places.reproduce + "/reference.py",         json, out,
-            "--command",   fs::read_symlink("/proc/self/exe", unknown)};
-  }
-  if (!fs::exists(result.evidence_directory + "/values/order.json")) return {};
-  // A script stands alone, and the user's own modules may need anything: `replay` runs it again.
-  if (!result.test_case.model.factory.empty()) return {};
-  return {places.python, places.reproduce + "/subject.py", json, result.evidence_directory, out,
-          "--python",    PythonFrom(options).python};
-}
-
-Status WriteReports(RunResult& result, const ExecuteOptions& options) {
-  if (!options.report.empty()) {
-    const std::string json = options.report + "/result.json";
-    SP_TRY(WriteResultJson(result, json));
-    const Places places = FindPlaces();
-    const std::string out = options.report + "/reproducers";
-    auto reproducers = options.is_quick ? std::vector<std::string>()
-                                        : ReproducerCommand(result, options, json, out);
-    if (options.redacts && !reproducers.empty()) reproducers.push_back("--redact");
-    if (!reproducers.empty() && !result.Findings().empty()) {
-      ShowProgress("writing reproducers of the findings and running them");
-      SP_ASSIGN(const std::string script, WriteReproducers(reproducers, out));
-      ShowProgress("");
-      if (!script.empty()) {
-        result.next_command = ShellQuoted(PythonFrom(options).python) + " " + ShellQuoted(script);
-        SP_TRY(WriteResultJson(result, json));
-      }
-    }
-    SP_TRY(WriteJUnit(result, options.report + "/junit.xml"));
-    SP_TRY(WriteHtml(places.python, places.report + "/report_html.py", json,
-                     result.evidence_directory, result.report_path));
-  }
-  if (options.json == "-") {
-    fmt::print("{}\n", RunResultToJson(result).dump(2));
-    return Ok();
-  }
-  return options.json.empty() ? Ok() : WriteResultJson(result, options.json);
-}
 
 /// A hang has an exit code of its own, unless a rank failed before and left the others waiting.
 bool IsHang(const RunResult& result) {
@@ -185,58 +121,6 @@ int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launche
 }
 
 }  // namespace
-
-int Complain(const Error& error) {
-  std::fprintf(stderr, "shardproof: %s\n", error.message.c_str());
-  if (error.code == ErrorCode::kBadInput || error.code == ErrorCode::kUnsupported)
-    return kExitBadInput;
-  return error.code == ErrorCode::kInternal ? kExitBroken : 1;
-}
-
-Status CheckOutputs(const Case& test_case, const ExecuteOptions& options) {
-  SP_TRY(CheckNotOf(options.json, test_case.model.checkpoint, "--json"));
-  return CheckApart(options.report, test_case.model.checkpoint, "--report");
-}
-
-Result<gate::Gate> GateOf(const ExecuteOptions& options, const std::string& input) {
-  gate::Options asked = options.gate;
-  asked.made = options.report;
-  return OpenGate(asked, {input}, options.json);
-}
-
-int Present(RunResult& result, const ExecuteOptions& options, const gate::Gate& gate) {
-  if (!options.report.empty()) result.report_path = options.report + "/report.html";
-  const std::string command = options.command_line.size() > 1 ? options.command_line[1] : "verify";
-  gate::Outcome outcome = gate::OutcomeOf(result, command);
-  gate.Judge(outcome);
-  gate::Apply(outcome, result);
-  const Status written = WriteReports(result, options);
-  if (options.json != "-") {
-    fmt::print("{}", TerminalReport(result, {.color = ::isatty(STDOUT_FILENO) != 0,
-                                             .width = TerminalWidth(),
-                                             .explain = options.explain}));
-  }
-  if (!written.ok()) return Complain(written.error());
-  if (const Status gated = gate.Write(outcome); !gated.ok()) return Complain(gated.error());
-  return result.exit_code;
-}
-
-int Skip(const std::string& why, const ExecuteOptions& options, const std::string& target) {
-  fmt::print("skipped: {}\n", why);
-  const auto gate = GateOf(options, "");
-  if (!gate.ok()) return Complain(gate.error());
-  gate::Outcome outcome{.command = options.command_line.size() > 1 ? options.command_line[1] : "",
-                        .target = target,
-                        .verdict = Verdict::kSkip,
-                        .exit_code = kExitSkipped,
-                        .reason = why};
-  gate.value().Judge(outcome);
-  for (const std::string& note : outcome.notes) fmt::print("gate    {}\n", Printable(note));
-  if (const Status written = gate.value().Write(outcome); !written.ok()) {
-    return Complain(written.error());
-  }
-  return outcome.exit_code;
-}
 
 PythonOptions PythonFrom(const ExecuteOptions& options) {
   const Places places = FindPlaces();

@@ -1,51 +1,14 @@
-// Running a Case for the command line: where its files go, what is printed, how it exits.
+// Running a Case for the command line.
 #pragma once
 
-#include <string>
-#include <vector>
-
-#include "verify/case/case.h"
-#include "verify/gate/gate.h"
+#include "verify/cli/files/present.h"
 #include "verify/launch/subject.h"
-#include "verify/verdict/run_result.h"
 
 namespace shardproof {
-
-struct ExecuteOptions {
-  std::string report;     ///< directory for report.html, junit.xml, result.json, evidence; or empty
-  std::string json;       ///< file for the machine-readable result; "-" is stdout; or empty
-  std::string python;     ///< interpreter for a Python subject; empty: the command's own
-  std::string save_to;    ///< keep the saved checkpoint here; or empty
-  bool is_quick = false;  ///< one phase, once, and no reproducer
-  bool mesh_is_asked = false;           ///< --mesh was given
-  bool is_drawn = false;                ///< the model is EveryKindOfTensor, since none was given
-  bool confirms = true;                 ///< what failed is run again in fresh processes
-  bool explain = false;                 ///< show each property that was skipped, with its reason
-  std::vector<std::string> properties;  ///< judge only these
-  std::vector<std::string> command_line;
-  gate::Options gate;
-  bool redacts = false;  ///< the Markdown reports of findings have no values
-};
 
 /// Runs the case on ranks of its own, or on those that RANK and its companions announce.
 /// \returns the exit code, the same on every rank.
 int Execute(const Case& test_case, const ExecuteOptions& options);
-
-/// \error kBadInput if a report or a result would be written into the checkpoint of the case.
-Status CheckOutputs(const Case& test_case, const ExecuteOptions& options);
-
-/// The gate that the options ask for. \error kBadInput: as of OpenGate.
-Result<gate::Gate> GateOf(const ExecuteOptions& options, const std::string& input);
-
-/// Judges by the gate, writes the reports that are asked for and prints the terminal's.
-/// \returns the exit code.
-int Present(RunResult& result, const ExecuteOptions& options, const gate::Gate& gate);
-
-/// Prints why nothing was run. \returns the exit code: that of a skip, if no gate asks for more.
-int Skip(const std::string& why, const ExecuteOptions& options, const std::string& target);
-
-/// Says on stderr what is wrong. \returns the exit code.
-int Complain(const Error& error);
 
 /// The interpreter and what of ours it runs.
 PythonOptions PythonFrom(const ExecuteOptions& options);

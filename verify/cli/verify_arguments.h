@@ -42,11 +42,6 @@ extern const char* const kEveryKindOfTensor;
 /// Sets what options give for fields of the case. \error kBadInput naming the option.
 Status SetGivenFields(const VerifyArguments& arguments, Case& test_case);
 
-/// What is wrong with "FILE.py:FUNCTION", for CLI11; empty if it names a file that is there.
-std::string IsFactory(const std::string& text);
-/// The same with the file's absolute path; an empty text stays so.
-std::string AbsoluteFactory(const std::string& text);
-
 /// The one case that the options describe, from a checkpoint, a case file or a planted bug.
 /// \error kBadInput naming the option, or the field of the case file.
 Result<Case> CaseFrom(const VerifyArguments& arguments);

@@ -11,6 +11,7 @@
 #include "verify/bug/bug.h"
 #include "verify/case/case_json.h"
 #include "verify/case/fields.h"
+#include "verify/cli/files/factory.h"
 #include "verify/cli/verify_arguments.h"
 #include "verify/launch/started_ranks.h"
 #include "verify/launch/subject.h"
@@ -276,20 +277,6 @@ Status SetWhatFollows(const VerifyArguments& arguments, Case& test_case) {
 }
 
 }  // namespace
-
-std::string IsFactory(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  const std::string file = text.substr(0, colon);
-  if (colon == std::string::npos || colon + 1 == text.size() || !file.ends_with(".py")) {
-    return fmt::format("expected FILE.py:FUNCTION, found {}", text);
-  }
-  if (std::filesystem::is_regular_file(file)) return "";
-  return fmt::format("expected a file before the colon of {}, found none", text);
-}
-
-std::string AbsoluteFactory(const std::string& text) {
-  return text.empty() ? text : std::filesystem::absolute(text).lexically_normal().string();
-}
 
 bool IsDrawn(const VerifyArguments& arguments) {
   return arguments.IsGiven("subject") && arguments.fields.at("subject").back() != kReference &&

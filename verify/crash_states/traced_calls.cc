@@ -7,7 +7,6 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "verify/crash_states/link_target.h"
 #include "verify/crash_states/open_file.h"
 #include "verify/crash_states/traced.h"
+#include "verify/trace/calls_of_x86.h"
 #include "verify/trace/tracee.h"
 
 namespace shardproof::crash {

@@ -1,9 +1,10 @@
 #include "verify/trace/call_names.h"
 
 #include <fmt/format.h>
-#include <sys/syscall.h>
 
 #include <map>
+
+#include "verify/trace/calls_of_x86.h"
 
 namespace shardproof::trace {
 namespace {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -143,7 +144,8 @@ pid_t ForkClock(std::chrono::milliseconds delay) {
   const pid_t pid = ::fork();
   if (pid != 0) return pid;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::close_range(0, ~0U, 0);  // what waits for the end of a pipe does not wait for this
+  // What waits for the end of a pipe does not wait for this. (glibc names it from 2.34 on.)
+  ::syscall(SYS_close_range, 0, ~0U, 0);
   const auto count = delay.count();
   timespec left{static_cast<time_t>(count / 1000), static_cast<long>(count % 1000 * 1000000)};
   while (::nanosleep(&left, &left) != 0 && errno == EINTR) {

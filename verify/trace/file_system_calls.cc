@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <array>
 #include <iterator>
 
+#include "verify/trace/calls_of_x86.h"
 #include "verify/trace/tracee.h"
 
 namespace shardproof {

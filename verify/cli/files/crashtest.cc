@@ -12,6 +12,7 @@
 #include "verify/cli/files/gating.h"
 #include "verify/cli/files/outcomes.h"
 #include "verify/cli/files/places.h"
+#include "verify/cli/files/present.h"
 #include "verify/crashtest/crash_text.h"
 #include "verify/crashtest/run.h"
 #include "verify/crashtest/scripts.h"
@@ -176,7 +177,6 @@ Result<int> CrashTest(CrashtestArguments& arguments) {
 constexpr const char* kSave = "The save";
 constexpr const char* kLoad = "The load of each state";
 constexpr const char* kBounds = "Which states";
-constexpr const char* kResults = "Results";
 
 void AddSaveOptions(CLI::App& command, CrashtestArguments& arguments) {
   crashtest::Options& options = arguments.options;

@@ -19,6 +19,9 @@ struct Places {
 /// before that, where the build left it.
 Places FindPlaces();
 
+/// The program that is linked to LibTorch; empty where the installed command has none to run.
+std::string FindEngine();
+
 /// Words of --map that are names of ready maps become their files; a file of that name is first.
 void FindReadyMaps(std::vector<std::string>& words);
 

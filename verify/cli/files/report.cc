@@ -1,37 +1,32 @@
 // shardproof report: judges evidence that is there already, such as that of a script which calls
 // shardproof.observe, or of an earlier run.
+#include "verify/cli/files/report.h"
+
 #include <fmt/format.h>
 
 #include <filesystem>
 
 #include "src/text/printable.h"
 #include "verify/case/names.h"
-#include "verify/cli/command.h"
-#include "verify/cli/execute.h"
+#include "verify/cli/files/factory.h"
 #include "verify/cli/files/places.h"
-#include "verify/cli/verify_arguments.h"
-#include "verify/engine/twin.h"
 #include "verify/evidence/reader.h"
-#include "verify/fault/fault_descriptions.h"
-#include "verify/launch/subject.h"
 #include "verify/oracle/twin.h"
 #include "verify/process/program.h"
-#include "verify/process/scratch_directory.h"
+#include "verify/verdict/property.h"
 
 namespace shardproof {
 namespace {
 
 constexpr auto kBundleDeadline = std::chrono::minutes(10);
 
-/// What the files say of the model that was observed, and its plain twin, built in the environment
-/// of the options.
-Result<OracleRecord> ConsultAbout(Case test_case, const ExecuteOptions& options) {
+/// What the files say of the model that was observed, and its plain twin, if somebody builds one.
+Result<OracleRecord> ConsultAbout(Case test_case, const ExecuteOptions& options,
+                                  const ReportParts& parts) {
   const std::string checkpoint = test_case.model.checkpoint;
   const auto by_hand = oracle::DeclareModel(test_case);
   test_case.subject.clear();  // a script of one's own, which runs as it is imported
-  SP_ASSIGN(const auto scratch, ScratchDirectory::Make());
-  const auto launcher = MakeSubjectLauncher(PythonFrom(options));
-  const auto twin = RunTwin(test_case, checkpoint, scratch->path(), {}, *launcher);
+  const auto twin = parts.run_twin(test_case, checkpoint, options);
   if (twin.ok()) return oracle::ConsultTwin(test_case, checkpoint, {}, twin.value());
   OracleRecord record;
   if (by_hand.ok()) {
@@ -45,7 +40,7 @@ Result<OracleRecord> ConsultAbout(Case test_case, const ExecuteOptions& options)
 
 /// The evidence, with what the checkpoint's files say if it has not been written down beside it.
 Result<Evidence> EvidenceOf(const std::string& path, const ExecuteOptions& options,
-                            const std::string& factory) {
+                            const std::string& factory, const ReportParts& parts) {
   namespace fs = std::filesystem;
   SP_ASSIGN(const std::string directory, FindEvidence(path));
   SP_ASSIGN(Evidence evidence, ReadEvidence(directory));
@@ -59,12 +54,13 @@ Result<Evidence> EvidenceOf(const std::string& path, const ExecuteOptions& optio
             : fmt::format("checkpoint {}: expected a directory, found none", checkpoint);
     return evidence;
   }
-  SP_ASSIGN(evidence.oracle, ConsultAbout(evidence.test_case, options));
+  SP_ASSIGN(evidence.oracle, ConsultAbout(evidence.test_case, options, parts));
   return evidence;
 }
 
-int RunReport(const std::string& path, const ExecuteOptions& options, const std::string& factory) {
-  const auto evidence = EvidenceOf(path, options, factory);
+int RunReport(const std::string& path, const ExecuteOptions& options, const std::string& factory,
+              const ReportParts& parts) {
+  const auto evidence = EvidenceOf(path, options, factory, parts);
   if (!evidence.ok()) return Complain(evidence.error());
   if (const auto known = SelectProperties(options.properties); !known.ok()) {
     return Complain(known.error());
@@ -76,7 +72,7 @@ int RunReport(const std::string& path, const ExecuteOptions& options, const std:
   if (!gate.ok()) return Complain(gate.error());
   RunResult result =
       MakeRunResult(evidence.value(), Judge(evidence.value(), options.properties), path);
-  result.faults = DescribeFaults(result.test_case);
+  result.faults = parts.describe_faults(result.test_case);
   result.command_line = options.command_line;
   result.next_command.clear();
   if (!options.report.empty()) {
@@ -107,7 +103,21 @@ int RunBundle(const std::string& path, const std::string& out, bool redact) {
 
 }  // namespace
 
-void AddReport(CLI::App& app, const std::vector<std::string>& command_line, int* exit_code) {
+ReportParts NoPartsOfReport(const std::string& why_none) {
+  return {.run_twin = [why_none](const Case&, const std::string&, const ExecuteOptions&)
+              -> Result<oracle::Twin> { return Unsupported(why_none); },
+          .describe_faults =
+              [](const Case& test_case) {
+                std::vector<std::string> words;
+                for (const FaultCase& fault : test_case.faults) {
+                  words.push_back(fmt::format("{} at {}", fault.id, fault.where));
+                }
+                return words;
+              }};
+}
+
+void AddReport(CLI::App& app, const std::vector<std::string>& command_line,
+               const ReportParts& parts, int* exit_code) {
   struct Arguments {
     std::string path;
     std::string bundle;
@@ -156,12 +166,12 @@ void AddReport(CLI::App& app, const std::vector<std::string>& command_line, int*
         "--min-comparisons", "--baseline", "--prom"}) {
     bundle->excludes(command->get_option(judging));
   }
-  command->callback([arguments, command_line, exit_code] {
+  command->callback([arguments, command_line, parts, exit_code] {
     arguments->execute.command_line = command_line;
-    *exit_code =
-        arguments->bundle.empty()
-            ? RunReport(arguments->path, arguments->execute, AbsoluteFactory(arguments->factory))
-            : RunBundle(arguments->path, arguments->bundle, arguments->redact);
+    *exit_code = arguments->bundle.empty()
+                     ? RunReport(arguments->path, arguments->execute,
+                                 AbsoluteFactory(arguments->factory), parts)
+                     : RunBundle(arguments->path, arguments->bundle, arguments->redact);
   });
 }
 
