@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "properties/training_evidence.h"
+#include "verify/verdict/expectation.h"
 
 namespace shardproof::testing {
 namespace {
@@ -33,28 +35,45 @@ void Divide(TrainingEvidence& training, const std::vector<std::vector<std::strin
   }
 }
 
+/// The first parameter is rank 0's, the second rank 1's, all others rank 2's, under all their
+/// names.
+std::vector<std::vector<std::string>> SharesOf(TrainingEvidence& training) {
+  std::vector<std::vector<std::string>> shares(3);
+  std::map<std::string, size_t> owner_of;  // by the first name
+  const OptimizerRecord& optimizer = *training.At("train", 0, "ready.optimizer").optimizer;
+  for (const std::string& name : optimizer.groups[0].parameters) {
+    const size_t next = std::min<size_t>(owner_of.size(), 2);
+    const std::string first = TieGroup(training.evidence.oracle, name).front();
+    shares[owner_of.emplace(first, next).first->second].push_back(name);
+  }
+  return shares;
+}
+
 TEST(OptimizerLiveTest, RanksMayDivideTheParametersAmongThem) {
   const std::string id = "training.optimizer_live";
   TrainingEvidence whole;
-  const auto every = whole.At("train", 0, "ready.optimizer").optimizer->groups[0].parameters;
-  ASSERT_GE(every.size(), 4u);
-  std::vector<std::vector<std::string>> shares(3);
-  for (size_t at = 0; at < every.size(); ++at) shares[std::min<size_t>(at, 2)].push_back(every[at]);
+  std::vector<std::vector<std::string>> shares = SharesOf(whole);
   TrainingEvidence divided;
   Divide(divided, shares);
   EXPECT_TRUE(JudgeOne(divided.evidence, id).judgement.findings().empty());
 
-  shares[2].pop_back();
+  const std::string nobodys = shares[1].back();
+  shares[1].clear();
   TrainingEvidence left;
   Divide(left, shares);
   const PropertyResult result = JudgeOne(left.evidence, id);
   ASSERT_FALSE(result.judgement.findings().empty());
+  EXPECT_EQ(TieGroup(left.evidence.oracle, nobodys).front(), result.judgement.findings()[0].tensor);
   EXPECT_THAT(result.judgement.findings()[0].ranks, ElementsAre(0, 1, 2));
 
-  shares.assign(3, every);
-  shares[1].pop_back();
+  const auto every = whole.At("train", 0, "ready.optimizer").optimizer->groups[0].parameters;
+  const auto without = [&](const std::string& name) {
+    std::vector<std::string> rest = every;
+    for (const std::string& each : TieGroup(whole.evidence.oracle, name)) std::erase(rest, each);
+    return rest;
+  };
   TrainingEvidence misses;
-  Divide(misses, shares);
+  Divide(misses, {every, without(every[0]), every});
   ASSERT_FALSE(JudgeOne(misses.evidence, id).judgement.findings().empty());
   EXPECT_THAT(JudgeOne(misses.evidence, id).judgement.findings()[0].ranks, ElementsAre(1))
       << "it holds nothing that the others leave to it";
@@ -107,8 +126,7 @@ TEST(OptimizersAlikeTest, StateThatOneRankLacksIsNamedUnlessItIsAnothersToHave) 
   }
   EXPECT_TRUE(is_named);
 
-  std::vector<std::vector<std::string>> shares(3);
-  for (size_t at = 0; at < every.size(); ++at) shares[std::min<size_t>(at, 2)].push_back(every[at]);
+  const std::vector<std::vector<std::string>> shares = SharesOf(sound);
   TrainingEvidence divided;
   Divide(divided, shares);
   for (const Finding& each : JudgeOne(divided.evidence, id).judgement.findings()) {

@@ -36,7 +36,10 @@ STEPPED_FINDS = {
     "layer_rates rate": ("1.weight", [1]),
     "layer_rates betas": ("0.bias", [1]),
     "late_stage late": ("<optimizer 1 of 1, AdamW> on 0 to 3", [2, 3]),
-    "owned nobodys": ("1.bias", [0, 1, 2, 3]),  # check does not ask who steps what
+    "owned nobodys": (
+        "1.bias",
+        [0, 1, 2],
+    ),  # the others have no optimizer; check does not ask who steps what
 }
 
 
