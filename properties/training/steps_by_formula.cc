@@ -14,6 +14,14 @@
 namespace shardproof::training::steps_by_formula {
 namespace {
 
+// 113 bits of mantissa, by the name that the architecture has for them.
+#ifdef __SIZEOF_FLOAT128__
+using Quad = __float128;
+#else
+using Quad = long double;
+static_assert(__LDBL_MANT_DIG__ == 113);
+#endif
+
 /// The values of a tensor at a stage, from its recorded bytes.
 struct Values {
   std::string dtype;
@@ -169,10 +177,10 @@ class StepCheck {
   /// double as the exact one, but in one of 2^60 cases.
   double ScaleOf() const {
     if (training_.clip_norm <= 0) return 1;
-    __float128 sum = 0;
+    Quad sum = 0;
     for (const auto& [name, values] : stepped_) {
       for (uint64_t i = 0; i < values.first.count(); ++i) {
-        const auto g = static_cast<__float128>(GradientOf(name, step_, i, values.first.at(i)));
+        const auto g = static_cast<Quad>(GradientOf(name, step_, i, values.first.at(i)));
         sum += g * g;
       }
     }
