@@ -1,13 +1,15 @@
 """Models of Transformers on the trainer's side, and their weights as vLLM's loaders lay them out,
 by a stand-in that has these layouts: 2 ranks with tp 2."""
 
+from functools import partial
+
 import pytest
 import torch
-from torch import nn
 
 from shardproof import _program, check, engines, seal
 from shardproof._check import Mismatch
 from shardproof._ranks_test import DEADLINE, alike, run
+from shardproof._sync_ranks_test import Engine
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.skipif(_program.find() is None, reason="no command `shardproof`")
@@ -67,19 +69,6 @@ def laid_out(state, kind, rank):
     return held
 
 
-class Engine(nn.Module):
-    def __init__(self, held):
-        super().__init__()
-        for name, value in held.items():
-            home, _, leaf = name.rpartition(".")
-            at = self
-            for part in filter(None, home.split(".")):
-                if part not in at._modules:
-                    at.add_module(part, nn.Module())
-                at = at._modules[part]
-            at.register_parameter(leaf, nn.Parameter(value.clone(), requires_grad=False))
-
-
 def compared(rank, kind, spoil=None):
     model = trained(kind)
     manifest = seal(model, version=7)
@@ -111,8 +100,6 @@ LAYER = "model.layers.1."
                    "lm_head.weight": "lm_head.weight"}),
 ])  # fmt: skip
 def test_weights_of_transformers_in_the_layouts_of_vllm(kind, spoils):
-    from functools import partial
-
     said = alike(run(partial(job, kind=kind, spoils=tuple(spoils)), TP), range(TP))
     assert said[0] == ()
     for found, theirs in zip(said[1:], spoils.values(), strict=True):
