@@ -1,14 +1,11 @@
 #include "verify/cli/execute.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <filesystem>
 
 #include "src/text/printable.h"
 #include "verify/cli/command.h"
-#include "verify/cli/files/gating.h"
 #include "verify/cli/files/places.h"
 #include "verify/engine/verification.h"
 #include "verify/fault/fault.h"
@@ -124,8 +121,7 @@ int Lead(const Case& test_case, const ExecuteOptions& options, Launcher& launche
 
 PythonOptions PythonFrom(const ExecuteOptions& options) {
   const Places places = FindPlaces();
-  return {options.python.empty() ? places.python : options.python, places.package,
-          places.digest_op};
+  return {PythonOf(options), places.package, places.digest_op};
 }
 
 int Execute(const Case& test_case, const ExecuteOptions& options) {

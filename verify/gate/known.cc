@@ -2,6 +2,7 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fnmatch.h>
 
 #include <algorithm>
 #include <chrono>
@@ -139,22 +140,12 @@ Result<std::vector<KnownFailure>> ReadKnown(const std::string& path, const std::
 }
 
 bool MatchesPattern(const std::string& text, const std::string& pattern) {
-  size_t at = 0, of = 0, star = std::string::npos, from = 0;
-  while (at < text.size()) {
-    if (of < pattern.size() && pattern[of] == '*') {
-      star = of++;  // takes nothing at first
-      from = at;
-    } else if (of < pattern.size() && (pattern[of] == '?' || pattern[of] == text[at])) {
-      ++of;
-      ++at;
-    } else if (star != std::string::npos) {
-      of = star + 1;  // the last star takes one more
-      at = ++from;
-    } else {
-      return false;
-    }
+  std::string literal;  // but for * and ?: names have brackets
+  for (const char c : pattern) {
+    if (c == '[' || c == '\\') literal += '\\';
+    literal += c;
   }
-  return pattern.find_first_not_of('*', of) == std::string::npos;
+  return ::fnmatch(literal.c_str(), text.c_str(), 0) == 0;
 }
 
 }  // namespace shardproof::gate

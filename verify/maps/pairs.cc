@@ -131,24 +131,14 @@ bool Repeats(const View& view) {
 }
 
 Status AddPairs(const ViewPtr& a, const ViewPtr& b, bool again, std::vector<Pair>& pairs) {
-  SP_ASSIGN(const ViewPtr of_a, JoinOnTop(a));
-  if (of_a) {
+  for (const bool of_a : {true, false}) {
+    SP_ASSIGN(const ViewPtr join, JoinOnTop(of_a ? a : b));
+    if (!join) continue;
     int64_t at = 0;
-    for (const ViewPtr& part : of_a->parts) {
-      const int64_t size = part->shape[of_a->dim];
-      SP_ASSIGN(const ViewPtr other, Narrow(b, of_a->dim, at, size));
-      SP_TRY(AddPairs(part, other, again, pairs));
-      at += size;
-    }
-    return Ok();
-  }
-  SP_ASSIGN(const ViewPtr of_b, JoinOnTop(b));
-  if (of_b) {
-    int64_t at = 0;
-    for (const ViewPtr& part : of_b->parts) {
-      const int64_t size = part->shape[of_b->dim];
-      SP_ASSIGN(const ViewPtr other, Narrow(a, of_b->dim, at, size));
-      SP_TRY(AddPairs(other, part, again, pairs));
+    for (const ViewPtr& part : join->parts) {
+      const int64_t size = part->shape[join->dim];
+      SP_ASSIGN(const ViewPtr other, Narrow(of_a ? b : a, join->dim, at, size));
+      SP_TRY(AddPairs(of_a ? part : other, of_a ? other : part, again, pairs));
       at += size;
     }
     return Ok();

@@ -20,14 +20,17 @@ using nlohmann::json;
 
 constexpr const char* kInput = "standard input";
 
+Result<simdjson::dom::array> ArrayIn(const std::string& field, const oracle::JsonElement& value) {
+  simdjson::dom::array array;
+  if (!value.get_array().get(array)) return array;
+  return BadInput(fmt::format("{}: {}: expected an array", kInput, field));
+}
+
 /// [[name, dtype, shape], ...], sorted by name. A dtype that is not known here is left out.
 Result<std::vector<formats::StoredTensor>> TensorsIn(const std::string& field,
                                                      const oracle::JsonElement& value) {
   std::vector<formats::StoredTensor> tensors;
-  simdjson::dom::array array;
-  if (value.get_array().get(array)) {
-    return BadInput(fmt::format("{}: {}: expected an array", kInput, field));
-  }
+  SP_ASSIGN(const simdjson::dom::array array, ArrayIn(field, value));
   for (const oracle::JsonElement each : array) {
     simdjson::dom::array entry;
     if (each.get_array().get(entry) || entry.size() != 3) {
@@ -51,10 +54,7 @@ Result<std::vector<formats::StoredTensor>> TensorsIn(const std::string& field,
 Result<std::vector<std::string>> WordsIn(const std::string& field,
                                          const oracle::JsonElement& value) {
   std::vector<std::string> words;
-  simdjson::dom::array array;
-  if (value.get_array().get(array)) {
-    return BadInput(fmt::format("{}: {}: expected an array", kInput, field));
-  }
+  SP_ASSIGN(const simdjson::dom::array array, ArrayIn(field, value));
   for (const oracle::JsonElement each : array) {
     SP_ASSIGN(const std::string_view word, oracle::AsString(kInput, field, each));
     words.emplace_back(word);

@@ -32,6 +32,16 @@ gate::Row RowOf(const std::string& id, uint64_t comparisons, uint64_t findings,
   return row;
 }
 
+/// Without what was found.
+gate::Outcome OutcomeOfAudited(const std::string& path, int exit_code) {
+  gate::Outcome outcome;
+  outcome.command = "audit";
+  outcome.target = NameOf(path);
+  outcome.verdict = VerdictOfExit(exit_code);
+  outcome.exit_code = exit_code;
+  return outcome;
+}
+
 void Finish(gate::Outcome& outcome) {
   for (const gate::Row& row : outcome.rows) outcome.comparisons += row.comparisons;
 }
@@ -118,11 +128,7 @@ gate::Outcome OutcomeOfCompare(const CompareResult& result) {
 }
 
 gate::Outcome OutcomeOfAudit(const AuditResult& result, int exit_code) {
-  gate::Outcome outcome;
-  outcome.command = "audit";
-  outcome.target = NameOf(result.path);
-  outcome.verdict = VerdictOfExit(exit_code);
-  outcome.exit_code = exit_code;
+  gate::Outcome outcome = OutcomeOfAudited(result.path, exit_code);
   AddLines(outcome, "audit.sound", result.damage, result.path);
   const std::string unjudged =
       result.unjudged.empty() ? "" : "not judged: " + result.unjudged.front();
@@ -134,11 +140,7 @@ gate::Outcome OutcomeOfAudit(const AuditResult& result, int exit_code) {
 }
 
 gate::Outcome OutcomeOfRunAudit(const RunAuditResult& result, int exit_code) {
-  gate::Outcome outcome;
-  outcome.command = "audit";
-  outcome.target = NameOf(result.path);
-  outcome.verdict = VerdictOfExit(exit_code);
-  outcome.exit_code = exit_code;
+  gate::Outcome outcome = OutcomeOfAudited(result.path, exit_code);
   uint64_t tensors = 0;
   uint64_t damage = 0;
   std::string unjudged;

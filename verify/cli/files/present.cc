@@ -27,11 +27,6 @@ int TerminalWidth() {
   return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 0;
 }
 
-/// The interpreter of the job's environment.
-std::string PythonOf(const ExecuteOptions& options) {
-  return options.python.empty() ? FindPlaces().python : options.python;
-}
-
 /// What writes scripts or a program that show the findings; empty where nobody knows how to run it
 /// again, as of a script that was only observed.
 std::vector<std::string> ReproducerCommand(const RunResult& result, const ExecuteOptions& options,
@@ -84,6 +79,10 @@ Status WriteReports(RunResult& result, const ExecuteOptions& options) {
 }
 
 }  // namespace
+
+std::string PythonOf(const ExecuteOptions& options) {
+  return options.python.empty() ? FindPlaces().python : options.python;
+}
 
 void ShowProgress(const std::string& line) {
   if (::isatty(STDERR_FILENO) == 0) return;

@@ -36,6 +36,9 @@ inline constexpr const char* kResults = "Results";
 /// judges.
 void AddOutputOptions(CLI::App& command, ExecuteOptions& options);
 
+/// The interpreter of the job's environment.
+std::string PythonOf(const ExecuteOptions& options);
+
 /// \error kBadInput if a report or a result would be written into the checkpoint of the case.
 Status CheckOutputs(const Case& test_case, const ExecuteOptions& options);
 

@@ -211,13 +211,13 @@ def _under_map(opened: Opened, prefix, own: _mapped.Mapped, transport) -> _mappe
     }
     for name, theirs in _mapped.aliases(plan, shapes).items():
         checkpoint.tensors[prefix + name] = checkpoint.tensors[prefix + theirs]
+        shapes[name] = shapes[theirs]
     cause = None
     try:
         found = _mapped.mapped(plan, shapes, own.tensors, own.records, transport.rank)
     except Exception as error:  # whatever it is, the other ranks wait to be told
         cause = error
-    if transport.everybody([int(cause is not None)]) != [[0]] * transport.world_size:
-        transport.fail("cannot use the map", cause)
+    transport.agree("cannot use the map", cause)
     return found
 
 
@@ -425,8 +425,11 @@ def _of_wrong(name, wrong: _whole.Wrong, parts, names: Names, source: Source) ->
     what = "its values are not those that were sealed"
     if wrong.digest is not None:
         what = _synced.differs(wrong.digest, names.sealed[name], names.kind)
-        if said := _synced.explanation(names.stored_as[name], wrong.digest, names.stored, before):
-            what = f"{said}: {what}"
+        theirs = names.stored_as[name]
+        said = _synced.explanation(
+            theirs, wrong.digest, names.stored[theirs], names.first_of, before
+        )
+        what = f"{said}: {what}" if said else what
     ranks = wrong.ranks
     old = source.synced.unchanged(name, {rank: parts[rank].digest for rank in ranks}, ranks)
     if old and len(old) < len(ranks) and before:

@@ -141,7 +141,7 @@ def _stepping(optimizer, arguments, named):
 
 
 def _weakly(model, optimizer):
-    """\returns what returns both, and raises ReferenceError once one of them is gone."""
+    """\\returns what returns both, and raises ReferenceError once one of them is gone."""
     refs = [(_Refs(each)) for each in (model, optimizer)]
     return lambda: tuple(each() for each in refs)
 

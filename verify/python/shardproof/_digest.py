@@ -113,7 +113,7 @@ def digest_runs(local: torch.Tensor, runs: list[Run], block_bytes=0, first_block
 
 def digest_all(held: list[tuple[torch.Tensor, list[Run]]]) -> list[Summary]:
     """What `digest_runs` gives of each, without blocks. Those that the kernel takes together are
-    waited for once in thousands. \raises ValueError as `digest_runs`."""
+    waited for once in thousands. \\raises ValueError as `digest_runs`."""
     found: list[Summary | None] = [None] * len(held)
     by_device: dict[torch.device, list[int]] = {}
     for number, (local, _) in enumerate(held):

@@ -72,8 +72,7 @@ def _own(asked: Asked, wanted, transport) -> "Own":
         own = asked.own(wanted)
     except Exception as error:  # whatever it is, the other ranks wait to be told
         cause = error
-    if any(failed for (failed,) in transport.everybody([int(cause is not None)])):
-        transport.fail("cannot read the model", cause)
+    transport.agree("cannot read the model", cause)
     return own
 
 

@@ -1,5 +1,6 @@
 """Manifests: the digests of a model's tensors as an object, to send along with the weights."""
 
+import functools
 import hashlib
 import json
 
@@ -11,7 +12,8 @@ SCHEMA = 1
 class Manifest:
     """What `seal` found: of each tensor the name, dtype, shape and digest.
 
-    version: the number of the sync that it belongs to, or None. len(): of its tensors.
+    version: the number of the sync that it belongs to, or None. tensors: by name. len(): of them.
+    None of these changes.
     """
 
     def __init__(self, seal: dict, version: int | None = None):
@@ -23,18 +25,18 @@ class Manifest:
         check_version(version)
         self.seal, self.version = seal, version
         try:
-            self._tensors = stored_of_seal(seal, "the manifest")
+            self.tensors = stored_of_seal(seal, "the manifest")
         except (Unreadable, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"the manifest has no tensors as a seal has them: {error}") from error
 
     def __len__(self):
-        return len(self._tensors)
+        return len(self.tensors)
 
     def __repr__(self):
         of = "" if self.version is None else f" of version {self.version}"
         return f"<shardproof.Manifest{of}: {len(self)} tensors, {self.digest[:12]}>"
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of what it says, in hexadecimal."""
         return hashlib.sha256(_text(self._said()).encode("utf-8", "surrogatepass")).hexdigest()
@@ -62,7 +64,7 @@ class Manifest:
 
     def as_checkpoint(self) -> Checkpoint:
         of = "" if self.version is None else f" of version {self.version}"
-        return Checkpoint("", f"manifest{of}", dict(self._tensors))
+        return Checkpoint("", f"manifest{of}", dict(self.tensors))
 
     def _said(self) -> dict:
         return {"manifest": SCHEMA, "version": self.version, "seal": self.seal}

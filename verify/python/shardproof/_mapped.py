@@ -25,19 +25,17 @@ _CHUNK = 1 << 20  # elements whose places are computed at once
 
 @dataclasses.dataclass
 class Mapped:
-    """tensors, records: of this rank, by the checkpoint's names; of a tensor that the model has
-    under several names the others are `also`: {name made for it: the checkpoint's}. findings, left:
-    as those of a comparison, by the model's or the checkpoint's names."""
+    """tensors, records: of this rank, by the checkpoint's names, and those of `aliases`. findings,
+    left: as those of a comparison, by the model's or the checkpoint's names."""
 
     tensors: dict[str, Holding] = dataclasses.field(default_factory=dict)
     records: dict[str, Record] = dataclasses.field(default_factory=dict)
-    also: dict[str, str] = dataclasses.field(default_factory=dict)
     findings: dict[str, list[tuple]] = dataclasses.field(default_factory=dict)
     left: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
-class _Piece:
+class Piece:
     """A view of the model's memory, and where its elements lie in the checkpoint's tensor."""
 
     data: torch.Tensor
@@ -50,7 +48,7 @@ class _Part:
 
     held: Holding
     record: Record
-    pieces: list[_Piece]
+    pieces: list[Piece]
     summaries: list[_digest.Summary] = dataclasses.field(default_factory=list)
     changed: bool = False  # while it was read
 
@@ -60,7 +58,7 @@ class _Unmappable(Exception):
 
 
 def mapped(plan: Plan, shapes, tensors: dict[str, Holding], records, rank: int) -> Mapped:
-    """shapes: of the checkpoint's tensors, by name. What no rule names stays as it is."""
+    """shapes: of the checkpoint's tensors and their aliases, by name. What no rule names stays."""
     found = Mapped()
     parts: dict[str, list[_Part]] = {}
     lost = set()
@@ -72,8 +70,11 @@ def mapped(plan: Plan, shapes, tensors: dict[str, Holding], records, rank: int) 
         for fill in plan.fills.get(name, ()):
             _hold_to_value(fill, held, record, found, rank)
         for pair in plan.pairs.get(name, ()):
-            theirs = _name_of(pair, shapes, found)
+            theirs = _name_of(pair, shapes)
             if theirs is None:
+                found.left[pair.theirs.name] = (
+                    "rows of it that stand elsewhere in the model once more"
+                )
                 continue
             if _is_whole(pair, held, shapes) and not record.followed:
                 found.tensors[theirs] = dataclasses.replace(held, name=theirs)
@@ -81,7 +82,7 @@ def mapped(plan: Plan, shapes, tensors: dict[str, Holding], records, rank: int) 
                 continue
             try:
                 lacks = record.meta or record.unreadable or record.misfit or held.local is None
-                pieces = [] if lacks else _pieces(pair, held, shapes[pair.theirs.name])
+                pieces = [] if lacks else pieces_of(pair, held, shapes[theirs])
             except _Unmappable as error:
                 found.left[theirs] = str(error)
                 lost.add(theirs)
@@ -91,8 +92,7 @@ def mapped(plan: Plan, shapes, tensors: dict[str, Holding], records, rank: int) 
         del parts[theirs]
     _read([part for each in parts.values() for part in each])
     for theirs, each in parts.items():
-        shape = shapes[found.also.get(theirs, theirs)]
-        found.tensors[theirs], found.records[theirs] = _joined(theirs, shape, each)
+        found.tensors[theirs], found.records[theirs] = _joined(theirs, shapes[theirs], each)
         if bad := _non_finite(each):
             found.findings[theirs] = [((rank,), *bad)]
     if rank == 0:
@@ -104,24 +104,19 @@ def mapped(plan: Plan, shapes, tensors: dict[str, Holding], records, rank: int) 
 def aliases(plan: Plan, shapes) -> dict[str, str]:
     """{name made for it: the checkpoint's} of what the model has under several names; the same on
     all ranks."""
-    found = Mapped()
-    for pairs in plan.pairs.values():
-        for pair in pairs:
-            _name_of(pair, shapes, found)
-    return found.also
+    again = [pair for pairs in plan.pairs.values() for pair in pairs if pair.again]
+    named = {_name_of(pair, shapes): pair.theirs.name for pair in again}
+    named.pop(None, None)
+    return named
 
 
-def _name_of(pair: Pair, shapes, found: Mapped) -> str | None:
-    """Under which name the model's box is held against the checkpoint's."""
+def _name_of(pair: Pair, shapes) -> str | None:
+    """Under which name the model's box is held against the checkpoint's; None: it cannot be."""
     theirs = pair.theirs.name
     if not pair.again:
         return theirs
-    if pair.theirs.sizes != tuple(shapes[theirs]):
-        found.left[theirs] = "rows of it that stand elsewhere in the model once more"
-        return None
-    name = f"{theirs} (as {pair.own.name})"
-    found.also[name] = theirs
-    return name
+    is_all = pair.theirs.sizes == tuple(shapes[theirs])
+    return f"{theirs} (as {pair.own.name})" if is_all else None
 
 
 def _is_whole(pair: Pair, held: Holding, shapes) -> bool:
@@ -180,9 +175,9 @@ def _non_finite(parts: list[_Part]):
             continue
         is_mask = any(each.inf_count for each in part.summaries) and part.held.is_mask()
         for piece, summary in zip(part.pieces, part.summaries, strict=True):
-            bad = summary.nan_count + (0 if is_mask else summary.inf_count)
-            nan, inf = nan + summary.nan_count, inf + (0 if is_mask else summary.inf_count)
-            if bad and first is None:
+            own_inf = 0 if is_mask else summary.inf_count
+            nan, inf = nan + summary.nan_count, inf + own_inf
+            if summary.nan_count + own_inf and first is None:
                 first = _digest.first_non_finite(piece.data, piece.runs)
     if not nan + inf:
         return None
@@ -198,18 +193,13 @@ def _groups_of(parts) -> Groups | None:
 # ---- Which elements a rank has -------------------------------------------------------------------
 
 
-def _pieces(pair: Pair, held: Holding, shape) -> list[_Piece]:
+def pieces_of(pair: Pair, held: Holding, shape) -> list[Piece]:
     """What this rank has of the model's box, as parts of the checkpoint's tensor of this shape."""
     blocks = _blocks(held)
     if blocks is None:
         return _pieces_by_element(pair, held, shape)
     pieces = []
-    for block, data in blocks:
-        shared = _shared(block, pair.own)
-        if shared is None:
-            continue
-        for dim, (low, high) in enumerate(shared):
-            data = data.narrow(dim, low - block[dim][0], high - low)
+    for shared, data in _inside(blocks, pair.own):
         box = [(low - at, high - at) for (low, high), at in zip(shared, pair.own.offsets)]
         followed = _follow(pair, box, data)
         if followed is None:
@@ -217,7 +207,7 @@ def _pieces(pair: Pair, held: Holding, shape) -> list[_Piece]:
         data, box = followed
         box = [(low + at, high + at) for (low, high), at in zip(box, pair.theirs.offsets)]
         for own, strip in _strips(data, box):
-            pieces.append(_Piece(strip, _layout.runs_of(shape, [[each] for each in own])))
+            pieces.append(Piece(strip, _layout.runs_of(shape, [[each] for each in own])))
     return pieces
 
 
@@ -233,12 +223,6 @@ def _strips(data, box):
     for at in range(low, high, columns):
         end = min(high, at + columns)
         yield [rows, (at, end)], data[:, at - low : end - low]
-
-
-def pieces_of(pair: Pair, held: Holding, shape) -> list[tuple[torch.Tensor, list[Run]]]:
-    """(view of the memory, where it lies in the checkpoint's tensor) of what is held of the pair's
-    box. shape: of the checkpoint's tensor."""
-    return [(each.data, each.runs) for each in _pieces(pair, held, shape)]
 
 
 def _blocks(held: Holding):
@@ -278,15 +262,18 @@ def _starts(intervals):
     return [0, *itertools.accumulate(sizes)][: len(sizes)]
 
 
-def _shared(block, box: Box):
-    """The part of a block that is in a box, [low, high) per dim; None: nothing."""
-    found = []
-    for (low, high), start, size in zip(block, box.offsets, box.sizes, strict=True):
-        low, high = max(low, start), min(high, start + size)
-        if low >= high:
-            return None
-        found.append((low, high))
-    return found
+def _inside(blocks, box: Box):
+    """(part of a block that is in the box, [low, high) per dim; view of the local memory)."""
+    for block, data in blocks:
+        shared = [
+            (max(low, start), min(high, start + size))
+            for (low, high), start, size in zip(block, box.offsets, box.sizes, strict=True)
+        ]
+        if any(low >= high for low, high in shared):
+            continue
+        for dim, (low, high) in enumerate(shared):
+            data = data.narrow(dim, low - block[dim][0], high - low)
+        yield shared, data
 
 
 def _follow(pair: Pair, box, data):
@@ -310,7 +297,7 @@ def _follow(pair: Pair, box, data):
 def _reshaped(box, shape, to):
     """A box after a reshape; None if it is none. Dims that stay as they are may be cut, others must
     be whole, and of those that a dim is cut into the first."""
-    found, at = [], 0
+    found = []
     for ours, theirs in _dim_groups(shape, to):
         whole = all(box[dim] == (0, shape[dim]) for dim in ours)
         cut = [dim for dim in ours if shape[dim] > 1]
@@ -324,7 +311,6 @@ def _reshaped(box, shape, to):
             if leading is None:
                 return None
             found += leading
-        at += len(theirs)
     return found
 
 
@@ -364,7 +350,7 @@ def _dim_groups(shape, to):
 # ---- Any runs, element by element ----------------------------------------------------------------
 
 
-def _pieces_by_element(pair: Pair, held: Holding, shape) -> list[_Piece]:
+def _pieces_by_element(pair: Pair, held: Holding, shape) -> list[Piece]:
     """Of parts that are no boxes, as those of flat parameters: where each element comes to lie.
     What lies on together becomes a run."""
     flat = held.local.detach().contiguous().reshape(-1)
@@ -379,7 +365,7 @@ def _pieces_by_element(pair: Pair, held: Holding, shape) -> list[_Piece]:
     pieces = []
     for run in runs:  # each is a piece of its own, so that the others' memory is left out
         data = flat[run.local_start : run.local_start + run.length]
-        pieces.append(_Piece(data, [dataclasses.replace(run, local_start=0)]))
+        pieces.append(Piece(data, [dataclasses.replace(run, local_start=0)]))
     return pieces
 
 
@@ -404,22 +390,23 @@ def _places(pair: Pair, own_shape, indices, shape):
     for each, start, size in zip(coordinates, pair.own.offsets, pair.own.sizes):
         inside &= (each >= start) & (each < start + size)
     within = [each[inside] - start for each, start in zip(coordinates, pair.own.offsets)]
+    none = torch.zeros(int(inside.sum()), dtype=torch.int64)
     sizes = pair.own.sizes
     for kind, value in pair.steps:
         if kind == "permute":
             within, sizes = [within[dim] for dim in value], tuple(sizes[dim] for dim in value)
         elif kind == "reshape":
-            number = _ravelled(within, sizes, int(inside.sum()))
+            number = _ravelled(within, sizes, none)
             within, sizes = list(torch.unravel_index(number, value)) if value else [], value
     moved = [each + start for each, start in zip(within, pair.theirs.offsets)]
-    return inside, _ravelled(moved, shape, int(inside.sum()))
+    return inside, _ravelled(moved, shape, none)
 
 
-def _ravelled(coordinates, shape, count):
+def _ravelled(coordinates, shape, none):
+    """Row-major indices of elements, tensors or numbers. none: the zero of which they are."""
     return functools.reduce(
-        lambda number, each: number * each[1] + each[0], zip(coordinates, shape),
-        torch.zeros(count, dtype=torch.int64),
-    )  # fmt: skip
+        lambda number, each: number * each[1] + each[0], zip(coordinates, shape), none
+    )
 
 
 def _stretches(places, at) -> list[Run]:
@@ -448,12 +435,7 @@ def _hold_to_value(fill: Fill, held: Holding, record: Record, found: Mapped, ran
     if blocks is None:
         found.left[held.name] = "padding of a tensor that is not cut by rows or columns"
         return
-    for block, data in blocks:
-        shared = _shared(block, fill.own)
-        if shared is None:
-            continue
-        for dim, (low, high) in enumerate(shared):
-            data = data.narrow(dim, low - block[dim][0], high - low)
+    for shared, data in _inside(blocks, fill.own):
         expected = torch.frombuffer(bytearray(fill.value), dtype=data.dtype).to(data.device)
         # By bits: -0 is no 0, and NaN equals itself.
         size = data.element_size()
@@ -461,8 +443,7 @@ def _hold_to_value(fill: Fill, held: Holding, record: Record, found: Mapped, ran
         differs = (data.view(bits) != expected.view(bits)).nonzero()
         if len(differs):
             at = [int(each) + low for each, (low, _) in zip(differs[0], shared)]
-            index = functools.reduce(lambda n, each: n * each[1] + each[0],
-                                     zip(at, held.shape), 0)  # fmt: skip
+            index = _ravelled(at, held.shape, 0)
             value = data[tuple(differs[0].tolist())].item()
             what = (
                 f"{len(differs)} elements of its padding are not {expected.item()}, as the map "

@@ -126,6 +126,8 @@ def held(plan, a, b, rank, world, how):
     tensors = {name: each for name, each in tensors.items() if each is not None}
     records = _own.records_of(tensors, False)
     shapes = {name: tuple(t.shape) for name, t in a.items()}
+    for name, theirs in _mapped.aliases(plan, shapes).items():
+        shapes[name] = shapes[theirs]
     return _mapped.mapped(plan, shapes, tensors, records, rank)
 
 
@@ -197,7 +199,7 @@ def test_two_names_of_one_tensor_are_each_compared():
     b = {"x": a["w"], "y": a["w"].clone()}
     plan = plan_of(["w -> x & y"], a, b)
     found = held(plan, a, b, 0, 1, "whole")
-    assert found.also == {"w (as y)": "w"}
+    assert _mapped.aliases(plan, {"w": (2, 2)}) == {"w (as y)": "w"}
     assert found.records["w"].digest == found.records["w (as y)"].digest
 
 

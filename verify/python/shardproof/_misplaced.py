@@ -104,9 +104,9 @@ def _digest_at(parts, axes, place, shape):
         if _layout.element_count(runs) != held.local.numel():
             return None
         moved = dataclasses.replace(held, coordinates=tuple(coordinates), runs=runs)
-        pieces = [(held.local, runs)] if pair is None else _mapped.pieces_of(pair, moved, shape)
-        for data, own in pieces:
-            found = _digest.add(found, _digest.digest_runs(data, own).digest)
+        whole = _mapped.Piece(held.local, runs)
+        for piece in [whole] if pair is None else _mapped.pieces_of(pair, moved, shape):
+            found = _digest.add(found, _digest.digest_runs(piece.data, piece.runs).digest)
     return found
 
 

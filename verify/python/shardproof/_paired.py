@@ -1,6 +1,7 @@
 """Which tensor of a checkpoint is which of a live model, by their names."""
 
 import collections
+import functools
 import hashlib
 
 import torch
@@ -24,12 +25,12 @@ class Names:
 
     def __init__(self, checkpoint: Checkpoint, own, prefix, held, transport):
         """own: this rank's tensors. held: of each rank the records that this one judges."""
-        self._stored = self.stored = checkpoint.tensors
+        self.stored = checkpoint.tensors
         self.kind = "seal" if checkpoint.format == "seal" else "manifest"
         self._by_name: dict[str, str] = {}
-        for name in self._stored:
+        for name in self.stored:
             self._by_name.setdefault(without_wrappers(name), name)
-        self._by_name |= {name: name for name in self._stored}
+        self._by_name |= {name: name for name in self.stored}
         share = sorted(set().union(*held))
         given = {_MODEL: prefix, _STATE: None}
         self._below = {}
@@ -45,7 +46,7 @@ class Names:
         self.said = ": " + ", ".join(said) if said else ""
         self.pairs = self._paired(own)
         self.stored_as = self._paired(share)
-        self.sealed = {name: self._stored[theirs].digest for name, theirs in self.stored_as.items()}
+        self.sealed = {name: self.stored[theirs].digest for name, theirs in self.stored_as.items()}
         self.extra = self._left_over(transport)
 
     def _counts(self, kind, share, given, transport) -> collections.Counter:
@@ -81,18 +82,16 @@ class Names:
         """Of `extra`, what no tensor that a rank has is equal to: one of tied names may be all that
         a model has."""
         extra = set(self.extra)
-        held = {
-            (each.dtype, each.shape, each.digest)
-            for name, each in self.stored.items()
-            if name not in extra
-        }
-        return [
-            name for name in self.extra
-            if (tag := self.stored[name]) and (tag.dtype, tag.shape, tag.digest) not in held
-        ]  # fmt: skip
+        held = {each.sealed for name, each in self.stored.items() if name not in extra}
+        return [name for name in self.extra if self.stored[name].sealed not in held]
+
+    @functools.cached_property
+    def first_of(self) -> dict[tuple, str]:
+        """The first name of each tensor of a seal, by what it is."""
+        return {self.stored[name].sealed: name for name in sorted(self.stored, reverse=True)}
 
     def _left_over(self, transport) -> list[str]:
-        names = sorted(self._stored)
+        names = sorted(self.stored)
         listed = hashlib.sha256("\n".join(names).encode("utf-8", "surrogatepass")).digest()
         number = int.from_bytes(listed[:8], "little") >> 1
         if any(others != [number] for others in transport.everybody([number])):
@@ -105,7 +104,7 @@ class Names:
 
 
 def _within(name: str) -> tuple[str, str]:
-    """\returns (whether it is the model's or an optimizer's, the name there)."""
+    """\\returns (whether it is the model's or an optimizer's, the name there)."""
     if name.startswith(STATE_PREFIX):
         return _STATE, name.removeprefix(STATE_PREFIX)
     return _MODEL, name

@@ -77,9 +77,9 @@ def seal(
             _write(to, manifest.seal, replace)
     except (OSError, ValueError) as raised:
         cause = raised
-    if any(failed for (failed,) in transport.everybody([int(cause is not None)])):
-        transport.fail("cannot make the manifest" if to is None else f"cannot write {to}", cause,
-                       "seal")  # fmt: skip
+    transport.agree(
+        "cannot make the manifest" if to is None else f"cannot write {to}", cause, "seal"
+    )
     return manifest
 
 
@@ -112,7 +112,7 @@ def _items(dictionaries):
 
 def _judged(received):
     """received: of each rank the parts of tensors and the texts of values, by name, of which this
-    rank is the judge. \returns (Verdict, (whole tensors, values) by name)."""
+    rank is the judge. \\returns (Verdict, (whole tensors, values) by name)."""
     parts = [
         {name: each for name, each in own.items() if isinstance(each, _whole.Part)}
         for own in received

@@ -58,6 +58,11 @@ class Stored:
     pieces: tuple[Piece, ...] = ()
     digest: tuple[int, int] | None = None
 
+    @property
+    def sealed(self) -> tuple:
+        """Of a seal: what equal tensors have alike."""
+        return self.dtype, self.shape, self.digest
+
 
 @dataclasses.dataclass
 class Checkpoint:

@@ -13,7 +13,7 @@ class Ambiguous(ValueError):
 def prefix_of(wanted, stored, path="") -> str | None:
     """The prefix under which most of the names `wanted` are among `stored`; None if none are.
 
-    \raises Ambiguous if several are equally good.
+    \\raises Ambiguous if several are equally good.
     """
     return best_of(counts_of(wanted, stored), path)
 
@@ -31,7 +31,7 @@ def counts_of(wanted, stored) -> Counter[str]:
 
 
 def best_of(counts: Counter[str], path="") -> str | None:
-    """\raises Ambiguous if several are equally good."""
+    """\\raises Ambiguous if several are equally good."""
     if not counts:
         return None
     most = max(counts.values())

@@ -32,26 +32,20 @@ class Synced:
         self.manifests, self.parts = [*kept, manifest][-_KEPT:], parts
 
 
-def explanation(name: str, digest, tensors: dict[str, Stored], before: list[Manifest]) -> str:
-    """What a whole tensor holds that is not what it should; "" if that is not known. tensors: of
-    the manifest; before: of older syncs, the newest last."""
-    wanted = tensors[name]
+def explanation(name: str, digest, wanted: Stored, first_of, before: list[Manifest]) -> str:
+    """What a whole tensor holds that is not what it should; "" if that is not known. wanted: what
+    it should; first_of: the first name of each tensor of the manifest, by what it is; before: of
+    older syncs, the newest last."""
+    held = dataclasses.replace(wanted, digest=digest).sealed
     for manifest in reversed(before):
-        old = manifest.as_checkpoint().tensors.get(name)
-        if old is not None and old.digest == digest and _alike(old, wanted):
+        old = manifest.tensors.get(name)
+        if old is not None and old.sealed == held:
             of = "an earlier sync" if manifest.version is None else f"version {manifest.version}"
             return f"it is still that of {of}"
     if digest == (0, 0):
         return "all of it is 0"
-    for other, each in sorted(tensors.items()):
-        if other != name and each.digest == digest and _alike(each, wanted):
-            return f"it holds what {other} should"
-    return ""
+    return f"it holds what {first_of[held]} should" if held in first_of else ""
 
 
 def differs(digest, expected, what: str) -> str:
     return f"its digest is {_digest.hex_of(digest)}, in the {what} {_digest.hex_of(expected)}"
-
-
-def _alike(one: Stored, other: Stored) -> bool:
-    return (one.dtype, one.shape) == (other.dtype, other.shape)

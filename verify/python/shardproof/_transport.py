@@ -70,7 +70,7 @@ class Transport:
         return [view[begin:end] for begin, end in ends]
 
     def to_judges(self, own: dict | None) -> list[dict] | None:
-        """own: {name: what this rank says of it}; None if it has failed. \returns what each rank
+        """own: {name: what this rank says of it}; None if it has failed. \\returns what each rank
         says of the names that this one judges; None if any rank has failed."""
         if own is None:
             return self.exchange(None)
@@ -87,8 +87,7 @@ class Transport:
             found = [reader.read(source, message)[0] for source, message in enumerate(received)]
         except Exception as error:  # whatever it is, the other ranks wait to be told
             cause = error
-        if any(failed for (failed,) in self.everybody([int(cause is not None)])):
-            self.fail("cannot judge", cause)
+        self.agree("cannot judge", cause)
         return found
 
     def to_first(self, own) -> list | None:
@@ -154,6 +153,11 @@ class Transport:
         if self.world_size > 1:
             with self._deadline_named() as group:
                 dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=group)
+
+    def agree(self, what: str, cause: BaseException | None, whose="check"):
+        """Raises on all ranks alike if any of them has a cause, as `fail` does."""
+        if any(failed for (failed,) in self.everybody([int(cause is not None)])):
+            self.fail(what, cause, whose)
 
     def fail(self, what: str, cause: BaseException | None, whose="check"):
         """Raises on all ranks alike, for the first rank that says why."""

@@ -54,20 +54,28 @@ def wholes(everybody: list[dict[str, Part]]) -> dict[str, Whole | str]:
     return {name: _whole(name, everybody) for name in sorted({n for own in everybody for n in own})}
 
 
-def _whole(name: str, everybody) -> Whole | str:
+def _groups(by_rank: dict[int, Part]) -> list[list[int]]:
+    """The ranks that said that their parts make up one tensor; who said nothing is alone."""
     groups: dict[tuple[int, ...], list[int]] = {}
-    for rank, own in enumerate(everybody):
-        if name in own:
-            whole = own[name].whole
-            groups.setdefault((rank,) if whole is None else whole, []).append(rank)
+    for rank, part in sorted(by_rank.items()):
+        groups.setdefault((rank,) if part.whole is None else part.whole, []).append(rank)
+    return list(groups.values())
+
+
+def _coverage_of(part: Part) -> tuple[int, int]:
+    """Of the whole tensor."""
+    return _digest.coverage(_layout.local_runs(part.shape), part.element_bytes)
+
+
+def _whole(name: str, everybody) -> Whole | str:
+    by_rank = {rank: own[name] for rank, own in enumerate(everybody) if name in own}
     found: list[Whole] = []
-    for ranks in groups.values():
-        parts = [everybody[rank][name] for rank in ranks]
+    for ranks in _groups(by_rank):
+        parts = [by_rank[rank] for rank in ranks]
         first = parts[0]
         if len({(part.dtype, part.shape) for part in parts}) > 1:
             return f"ranks {ranks} do not agree on its dtype and shape"
-        whole = _digest.coverage(_layout.local_runs(first.shape), first.element_bytes)
-        if total(part.coverage for part in parts) != whole:
+        if total(part.coverage for part in parts) != _coverage_of(first):
             return f"the parts of ranks {ranks} do not make it up"
         dtype = getattr(torch, first.dtype.removeprefix("torch."))
         digest = total(part.digest for part in parts)
@@ -92,24 +100,19 @@ class Wrong:
 
 def held_against(parts: dict[int, Part], expected) -> tuple[list[Wrong], str]:
     """parts: of one tensor, by rank. \\returns (who holds another one, why it is not compared)."""
-    first = next(iter(parts.values()))
-    ranks = sorted(parts)
     if len({(part.dtype, part.shape) for part in parts.values()}) > 1:
-        return [], f"ranks {ranks} do not agree on its dtype and shape"
-    whole = _digest.coverage(_layout.local_runs(first.shape), first.element_bytes)
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for rank, part in sorted(parts.items()):
-        groups.setdefault((rank,) if part.whole is None else part.whole, []).append(rank)
+        return [], f"ranks {sorted(parts)} do not agree on its dtype and shape"
+    whole, groups = _coverage_of(next(iter(parts.values()))), _groups(parts)
     made = {
         tuple(group): total(parts[rank].digest for rank in group)
-        for group in groups.values()
+        for group in groups
         if total(parts[rank].coverage for rank in group) == whole
     }
     if len(made) == len(groups):
         return _of_groups(made, parts, expected)
     if any(part.pieced for part in parts.values()):
         return _of_parts(parts, expected, whole)
-    lacking = next(group for group in groups.values() if tuple(group) not in made)
+    lacking = next(group for group in groups if tuple(group) not in made)
     return [], f"the parts of ranks {lacking} do not make it up"
 
 
@@ -124,11 +127,11 @@ def _of_groups(made, parts, expected):
         group for group in wrong
         if right and not any(right & {*parts[rank].members} for rank in group)
     ]  # fmt: skip
+    sound = {parts[rank].coverage: parts[rank].digest for rank in sorted(right)}
     by_digest: dict[tuple[int, int], list[int]] = {}
     for group, digest in wrong.items():
         if group not in others:
             having = [rank for rank in group if parts[rank].coverage != (0, 0)]
-            sound = {parts[rank].coverage: parts[rank].digest for rank in sorted(right)}
             having = [
                 rank for rank in having
                 if sound.get(parts[rank].coverage, parts[rank].digest) != parts[rank].digest
@@ -152,9 +155,8 @@ def _of_parts(parts, expected, whole):
     known = total(next(iter(digests)) for digests in by_part.values() if len(digests) == 1)
     if not doubtful:
         return ([] if known == expected else [Wrong(ranks, known)]), ""
-    for digests in doubtful[:1]:
-        if len(doubtful) == 1:
-            right = _digest.add(expected, (-known[0], -known[1]))
-            odd = [rank for digest, own in digests.items() if digest != right for rank in own]
-            return [Wrong(tuple(sorted(odd)), None)], ""
-    return [], f"ranks {list(ranks)} hold different values of several parts of it"
+    if len(doubtful) > 1:
+        return [], f"ranks {list(ranks)} hold different values of several parts of it"
+    right = _digest.add(expected, (-known[0], -known[1]))
+    odd = [rank for digest, own in doubtful[0].items() if digest != right for rank in own]
+    return [Wrong(tuple(sorted(odd)), None)], ""
