@@ -23,4 +23,11 @@ Result<oracle::Twin> RunTwin(const Case& test_case, const std::string& source,
                              const std::string& directory,
                              const std::vector<CaptureRequest>& captures, Launcher& launcher);
 
+/// As RunTwin, once the subject has trained. \param steps  where its ranks have left the values of
+/// each step.
+/// \error kFailed, one line, if the twin took none of them; kInternal if nothing could be started.
+Result<std::vector<TwinStep>> RunTwinSteps(const Case& test_case, const std::string& source,
+                                           const std::string& directory, const std::string& steps,
+                                           Launcher& launcher);
+
 }  // namespace shardproof

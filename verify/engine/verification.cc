@@ -62,6 +62,10 @@ class Run {
   /// Runs the plain twin, where there is to be one. \error kBadInput if there is none and nobody
   /// else knows the model.
   Status LaunchTwin();
+  /// Where ranks leave the values of their steps for the twin, if somebody asks for it; else empty.
+  std::string StepsOf(const PhasePlan& plan) const;
+  /// Has the twin take the steps that lie there.
+  Status LaunchTwinSteps(const std::string& steps);
   Status ConsultFiles();
   CheckpointRecord ReadSaved(const std::string& saved) const;
   Status Launch(const PhasePlan& plan, PhaseEvidence& phase);
@@ -182,13 +186,15 @@ Status Run::Launch(const PhasePlan& plan, PhaseEvidence& phase) {
     }
   }
   Tell(fmt::format("{}: {} ranks, {}", plan.name(), plan.WorldSize(), plan.strategy));
+  const std::string steps = StepsOf(plan);
   SP_ASSIGN(const auto exits,
             launcher_.Launch({test_case(), plan, prepared_.source, prepared_.locations,
                               SavedBy(plan.facts().resumes.value_or(plan.phase)),
                               options_.directory + "/" + plan.name(), captures_, fresh_,
-                              /*is_twin=*/false, others_source}));
+                              /*is_twin=*/false, steps, others_source}));
   std::error_code none;
   std::filesystem::remove_all(others_source, none);
+  if (!steps.empty()) SP_TRY(LaunchTwinSteps(steps));
   for (size_t rank = 0; rank < exits.size(); ++rank) {
     RankEvidence& left = phase.ranks.emplace_back();
     left.rank = static_cast<int64_t>(rank);
@@ -222,6 +228,29 @@ Status Run::LaunchTwin() {
   return BadInput("what the model must be is not known: " + why_no_twin_);
 }
 
+std::string Run::StepsOf(const PhasePlan& plan) const {
+  // Of the phases that train one is enough; what a fault strikes is held against other things.
+  if (!plan.trains || !plan.facts().saves || plan.armed || test_case().subject == kReference)
+    return "";
+  const auto selected = SelectProperties(options_.properties);
+  const auto needs = [](const Property* property) { return property->needs_twin_steps; };
+  const bool wanted =
+      selected.ok() && std::any_of(selected.value().begin(), selected.value().end(), needs);
+  return wanted ? options_.directory + "/values_of_steps" : "";
+}
+
+Status Run::LaunchTwinSteps(const std::string& steps) {
+  Tell("twin: taking the steps that were observed");
+  auto taken = RunTwinSteps(test_case(), prepared_.source, options_.directory, steps, launcher_);
+  std::error_code none;
+  std::filesystem::remove_all(steps, none);
+  if (!taken.ok() && taken.error().code == ErrorCode::kInternal) return taken.error();
+  evidence_.oracle.twin_steps.clear();
+  evidence_.oracle.why_no_twin_steps = taken.ok() ? "" : taken.error().message;
+  if (taken.ok()) evidence_.oracle.twin_steps = std::move(taken).value();
+  return Ok();
+}
+
 Status Run::RunPhases() {
   SP_TRY(LaunchTwin());
   for (const PhasePlan& plan : Plans()) {
@@ -233,7 +262,10 @@ Status Run::RunPhases() {
 
 /// What the source and the twin say.
 Status Run::ConsultFiles() {
-  const auto left = std::move(evidence_.oracle.left);  // looked at between the phases
+  // What was looked at between the phases.
+  const auto left = std::move(evidence_.oracle.left);
+  auto steps = std::move(evidence_.oracle.twin_steps);
+  auto why_no_steps = std::move(evidence_.oracle.why_no_twin_steps);
   if (twin_) {
     SP_ASSIGN(evidence_.oracle,
               oracle::ConsultTwin(test_case(), prepared_.source, captures_, *twin_));
@@ -242,6 +274,8 @@ Status Run::ConsultFiles() {
     if (!why_no_twin_.empty()) evidence_.oracle.twin = TwinOracle{.why_none = why_no_twin_};
   }
   evidence_.oracle.left = left;
+  evidence_.oracle.twin_steps = std::move(steps);
+  evidence_.oracle.why_no_twin_steps = std::move(why_no_steps);
   return Ok();
 }
 

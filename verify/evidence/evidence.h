@@ -234,6 +234,30 @@ struct TwinRecord {
   std::map<std::string, std::string> used_attributes;
 };
 
+/// Something in a step of the subject that the plain twin does otherwise, from the same values.
+struct TwinStepDeviation {
+  std::string kind;    ///< "gradient", "norm", "differs", "steps", "batch", "average"
+  std::string tensor;  ///< empty: of the step as a whole
+  std::vector<int64_t> ranks;
+  std::optional<uint64_t> index;  ///< of the first element that differs
+  uint64_t differing = 0;         ///< elements
+  std::string expected;
+  std::string seen;
+  std::string what;   ///< for people, after the tensor's name
+  std::string cause;  ///< the likely cause, for people, or empty
+};
+
+/// An observed stage of a subject that trains, held against what the plain twin makes of the stage
+/// before it.
+struct TwinStep {
+  StageKey stage;
+  uint64_t compared = 0;  ///< elements
+  uint64_t exact = 0;     ///< of which so many are equal to the bit
+  std::string why_not;    ///< why what should be held against the twin could not be, or empty
+  std::string left_out;   ///< what nobody could hold against it, and why, or empty
+  std::vector<TwinStepDeviation> deviations;
+};
+
 struct MemorySample {
   double time_ms = 0;  ///< since the rank's first sample
   uint64_t anonymous_bytes = 0;
@@ -267,6 +291,7 @@ struct RankEvidence {
   std::vector<ErrorRecord> errors;
   std::optional<KeyReport> keys;
   std::optional<TwinRecord> twin;
+  std::vector<TwinStep> twin_steps;
   std::optional<MemoryRecord> memory;
   std::vector<HeldRecord> held;  ///< at stages of a job that was observed
   /// What the rank had and had not given back when its part was over: descriptors, threads;
@@ -413,6 +438,9 @@ struct OracleRecord {
   /// is the source's where the source has the key.
   std::map<std::string, TensorCase> declared;
   std::optional<TwinOracle> twin = {};
+  /// What the plain twin made of a subject's steps, stage by stage; and why it made none.
+  std::vector<TwinStep> twin_steps = {};
+  std::string why_no_twin_steps = {};
 };
 
 struct Evidence {

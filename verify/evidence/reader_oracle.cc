@@ -300,6 +300,14 @@ OracleRecord ParseFields(const JsonValue& value, Complaint& complaint) {
       oracle.twin = ParseTwinOracle(*twin, "/twin", complaint);
     }
   }
+  if (fields.Known("twin_steps")) {
+    ForEach(fields, "twin_steps", [&](const JsonValue& element, const std::string& at) {
+      FieldReader step(element, at, complaint);
+      oracle.twin_steps.push_back(ParseTwinStep(step));
+      step.Finish();
+    });
+  }
+  fields.Optional("why_no_twin_steps", oracle.why_no_twin_steps);
   fields.Finish();
   return oracle;
 }
@@ -326,6 +334,12 @@ Status WriteOracle(const std::string& directory, const OracleRecord& oracle) {
   for (const auto& [name, tensor] : oracle.declared) out.AddRaw(DumpJson(TensorCaseToJson(tensor)));
   out.End(']');
   if (oracle.twin) AddTwin(out.Key("twin"), *oracle.twin);
+  if (!oracle.twin_steps.empty()) {
+    out.Begin("twin_steps", '[');
+    for (const TwinStep& step : oracle.twin_steps) AddTwinStep(out, step);
+    out.End(']');
+  }
+  if (!oracle.why_no_twin_steps.empty()) out.Add("why_no_twin_steps", oracle.why_no_twin_steps);
   out.End('}');
   return WriteFileAtomically(directory + "/oracle.json", out.text() + "\n");
 }

@@ -268,6 +268,7 @@ void FactsReader::Dispatch(const std::string& record, FieldReader& fields) {
   if (record == "steps") return Steps(fields);
   if (record == "keys") return void(rank_.keys = ParseKeys(fields));
   if (record == "twin") return void(rank_.twin = ParseTwin(fields));
+  if (record == "twin_step") return rank_.twin_steps.push_back(ParseTwinStep(fields));
   if (record == "end") return Closing(fields);
   fields.complaint().Say("/record", fmt::format("unknown record \"{}\"", record));
 }

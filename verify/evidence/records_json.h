@@ -50,6 +50,9 @@ std::string KeysLine(const KeyReport& record);
 TwinRecord ParseTwin(FieldReader& fields);
 KeyReport ParseKeys(FieldReader& fields);
 
+void AddTwinStep(JsonText& out, const TwinStep& step);
+TwinStep ParseTwinStep(FieldReader& fields);
+
 /// A line of that kind, left open.
 JsonText Record(const char* kind);
 

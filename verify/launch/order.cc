@@ -23,6 +23,7 @@ json OrderFor(const PhaseRun& run) {
   return {{"case", CaseToJson(run.test_case)},
           {"phase", run.phase.name()},
           {"is_twin", run.is_twin},
+          {"values_of_steps", absolute(run.steps)},
           {"armed", run.phase.armed},  // this and the next hang on what a subject cannot do
           {"saves", run.phase.saves},
           {"source", absolute(run.source)},
@@ -41,6 +42,7 @@ Result<PhaseRun> RunFromOrder(const json& order) {
     if (plan.phase == wanted) run.phase = plan;
   }
   run.is_twin = order.at("is_twin");
+  run.steps = order.at("values_of_steps");
   if (run.is_twin) run.phase = PhaseOfTwin();
   run.phase.armed = order.at("armed");
   run.phase.saves = order.at("saves");

@@ -89,6 +89,7 @@ nlohmann::json OrderForSubject(const PhaseRun& run) {
           {"strategy", run.phase.strategy},
           {"mesh", AxesToJson(run.phase.mesh)},
           {"is_twin", run.is_twin},
+          {"values_of_steps", run.steps},
           {"laid_over", AxesToJson(run.phase.laid_over)},
           {"world_size", run.phase.WorldSize()},
           {"saves", run.phase.saves},

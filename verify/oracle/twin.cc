@@ -13,14 +13,6 @@
 namespace shardproof::oracle {
 namespace {
 
-/// How a twin ended that has recorded nothing, in one line.
-std::string WhyNone(const RankEvidence& rank) {
-  if (!rank.errors.empty()) return rank.errors[0].message;
-  if (!rank.damage.empty()) return rank.damage;
-  return fmt::format("it ended ({}) before its model was ready",
-                     rank.exit.empty() ? "nobody knows how" : rank.exit);
-}
-
 TensorCase Declared(const TensorDescriptor& descriptor) {
   TensorCase tensor;
   tensor.name = descriptor.name;
@@ -214,10 +206,17 @@ void AddFormulas(const Case& test_case, OracleRecord& record) {
 
 }  // namespace
 
+std::string HowEnded(const RankEvidence& rank) {
+  if (!rank.errors.empty()) return rank.errors[0].message;
+  if (!rank.damage.empty()) return rank.damage;
+  return fmt::format("it ended ({}) before its model was ready",
+                     rank.exit.empty() ? "nobody knows how" : rank.exit);
+}
+
 Result<Twin> TwinFrom(const RankEvidence& rank) {
   const StageRecord* ready = rank.Stage(Stage::kReady);
   if (ready == nullptr || !ready->complete || !rank.twin || !rank.closed) {
-    return Error{ErrorCode::kFailed, WhyNone(rank)};
+    return Error{ErrorCode::kFailed, HowEnded(rank)};
   }
   Twin twin;
   twin.says = *rank.twin;

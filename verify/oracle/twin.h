@@ -20,6 +20,9 @@ struct Twin {
   std::vector<std::string> on_meta;          ///< tensors that the plain path has left without one
 };
 
+/// How a twin ended that has not recorded what it should, in one line.
+std::string HowEnded(const RankEvidence& rank);
+
 /// The twin that a rank has recorded at `ready`. \error kFailed, one line, if there is none: what
 /// it raised, or how it ended.
 Result<Twin> TwinFrom(const RankEvidence& rank);

@@ -27,6 +27,9 @@ struct PhaseRun {
   bool fresh = false;  ///< every rank starts from nothing
   bool is_twin =
       false;  ///< no phase of the subject: its plain twin, one rank (verify/engine/twin.h)
+  /// Where ranks of a subject that trains leave the values of each step, and its twin finds them;
+  /// empty: nobody asks for them.
+  std::string steps = {};
   std::string others_source = {};  ///< what ranks other than 0 find instead; empty: the source
 };
 

@@ -60,7 +60,8 @@ bool IsReproducers(const fs::path& folder) {
 
 /// What a verification writes into the folder of its evidence.
 bool IsOfEvidence(const std::string& name) {
-  if (name == "run.json" || name == "oracle.json" || name == "twin" || name == "source") {
+  if (name == "run.json" || name == "oracle.json" || name == "twin" || name == "twin_steps" ||
+      name == "values_of_steps" || name == "source") {
     return true;
   }
   const std::string saved = "saved_";

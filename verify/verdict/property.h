@@ -86,7 +86,8 @@ struct Property {
   JudgedOn judged_on = JudgedOn::kAny;
   /// Fields of a Case, as JSON, without which it has nothing to judge.
   std::string case_needs = "{}";
-  bool only_subjects = false;  ///< is about what the reference does not have
+  bool needs_twin_steps = false;  ///< reads what the plain twin makes of a subject's steps
+  bool only_subjects = false;     ///< is about what the reference does not have
 
   /// Whether it reads anything of the phase.
   bool Reads(Phase phase) const;

@@ -17,13 +17,14 @@ _OTHERS = {"wait_tensor", "send", "recv_", "recv_any_source_", "monitored_barrie
 class CollectiveRecorder(TorchDispatchMode):
     """Writes each collective before it runs, numbered within its group.
 
-    before: called with the operation's name, before it is on record.
+    before: called with the operation's name, before it is on record; also: with its name and dtype.
     """
 
-    def __init__(self, writer, before=lambda op: None):
+    def __init__(self, writer, before=lambda op: None, also=lambda op, dtype: None):
         super().__init__()
         self._writer = writer
         self._before = before
+        self._also = also
         self._next: dict[tuple[int, ...], int] = {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -46,11 +47,13 @@ class CollectiveRecorder(TorchDispatchMode):
         tensors = [t for value in ([named[own]] if own in named else named.values())
                    for t in _tensors_in(value)]  # fmt: skip
         root = named.get("root_rank", named.get("src", -1))
+        dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else ""
+        self._also(op, dtype)
         self._writer.collective(
             sequence=sequence,
             op=op,
             root=root if isinstance(root, int) else -1,
-            dtype=str(tensors[0].dtype).removeprefix("torch.") if tensors else "",
+            dtype=dtype,
             count=sum(tensor.numel() for tensor in tensors),
             **({} if len(ranks) in (0, dist.get_world_size()) else {"group": list(ranks)}),
         )

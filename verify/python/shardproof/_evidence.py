@@ -132,6 +132,10 @@ class Writer:
              "used_attributes": dict(sorted(used_attributes.items()))}
         )  # fmt: skip
 
+    def twin_step(self, **fields):
+        """Of the plain twin alone: a stage of the subject, held against it (_twin_steps.py)."""
+        self._facts.write({"record": "twin_step", **fields})
+
     def optimizer(
         self, groups: list[dict], strangers: list[dict], values: dict[str, str], claims=True
     ):

@@ -15,7 +15,7 @@ def install(told):
         _imports.when_imported(module, functools.partial(change, told))
 
 
-def _listen(owner, name, before=None, after=None, *, outermost=False):
+def listen(owner, name, before=None, after=None, *, outermost=False):
     """Has before(arguments, named) and after(result, what before gave, arguments, named) called
     around a function of a module or class. outermost: not within another that is listened to so."""
     original = getattr(owner, name, None)
@@ -61,7 +61,7 @@ def _fully_shard(told, module):
     def after(result, former, arguments, named):
         told.wrapped(_modules_in(_first(arguments, named, "module")), former)
 
-    _listen(module, "fully_shard", before, after)
+    listen(module, "fully_shard", before, after)
 
 
 def _wrapper(class_name):
@@ -75,7 +75,7 @@ def _wrapper(class_name):
         def after(result, former, arguments, named):
             told.wrapped([arguments[0]], former)
 
-        _listen(getattr(module, class_name), "__init__", before, after)
+        listen(getattr(module, class_name), "__init__", before, after)
 
     return change
 
@@ -97,27 +97,27 @@ def _accelerator(told, module):
     def after(result, given, arguments, named):
         told.wrapped(_modules_in(result), None)
 
-    _listen(module.Accelerator, "prepare", after=after)
+    listen(module.Accelerator, "prepare", after=after)
 
 
 def _module(told, module):
-    _listen(module.Module, "load_state_dict", after=lambda r, g, a, n: told.loaded(a[0]))
+    listen(module.Module, "load_state_dict", after=lambda r, g, a, n: told.loaded(a[0]))
 
 
 def _optimizer(told, module):
-    _listen(module.Optimizer, "__init__", after=lambda r, g, a, n: told.made(a[0]))
+    listen(module.Optimizer, "__init__", after=lambda r, g, a, n: told.made(a[0]))
     module.register_optimizer_step_pre_hook(lambda optimizer, a, n: told.before_step(optimizer))
     module.register_optimizer_step_post_hook(lambda optimizer, a, n: told.after_step(optimizer))
 
 
 def _saver(told, module):
     for name in ("save", "async_save"):
-        _listen(module, name, outermost=True,
+        listen(module, name, outermost=True,
                 after=lambda r, g, a, n: told.saved(_first(a, n, "state_dict"), True))  # fmt: skip
 
 
 def _loader(told, module):
-    _listen(module, "load", outermost=True,
+    listen(module, "load", outermost=True,
             after=lambda r, g, a, n: told.read(_first(a, n, "state_dict")))  # fmt: skip
 
 
@@ -137,12 +137,12 @@ def _optimizer_state(told, module):
 
 
 def _serialization(told, module):
-    _listen(module, "save", outermost=True,
+    listen(module, "save", outermost=True,
             after=lambda r, g, a, n: told.saved(_first(a, n, "obj")))  # fmt: skip
 
 
 def _safetensors(told, module):
-    _listen(module, "save_file", outermost=True,
+    listen(module, "save_file", outermost=True,
             after=lambda r, g, a, n: told.saved(_first(a, n, "tensors")))  # fmt: skip
 
 
@@ -152,8 +152,8 @@ def _groups(told, module):
         if group is None or group is module.group.WORLD:
             told.leaving()
 
-    _listen(module, "init_process_group", after=lambda r, g, a, n: told.joined(module))
-    _listen(module, "destroy_process_group", before=leaving)
+    listen(module, "init_process_group", after=lambda r, g, a, n: told.joined(module))
+    listen(module, "destroy_process_group", before=leaving)
 
 
 _CHANGES = {

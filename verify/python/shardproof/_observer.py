@@ -34,8 +34,8 @@ class Observer:
     """Given to a subject as `observe`.
 
     observe(stage, model=None, optimizer=None, state_dict=None, content=None, step=0, missing=None,
-            unexpected=None, names=None, also=(), group=None, groups=None, mesh=None, layout=None,
-            finite=True)
+            unexpected=None, names=None, also=(), averages=None, group=None, groups=None, mesh=None,
+            layout=None, finite=True)
 
     stage: "built", "loaded", "sharded", "materialized", "ready", "stepped", "saved", "restored" or
     "resumed". step: how many optimizer steps were taken; "stepped" and "resumed" count from 1.
@@ -45,6 +45,8 @@ class Observer:
     from FQN to one of these. Left out: "defined", and "none" for what is on meta. What a subject
     calls undefined at "loaded" and "materialized" is overwritten with junk as soon as it is on
     record.
+    averages: of the weights: a module, a mapping of names, or a list in the order of the model's
+    parameters; each lies on the ranks as its weight does. At the stage "ema", the model is that.
     missing, unexpected: the keys that the subject found missing or unexpected, if it knows.
     names: {name: the checkpoint's name} or a function from one to the other, where the framework
     has names of its own. also: patterns of tensors that the framework adds, such as ["*.scale"],
@@ -79,6 +81,7 @@ class Observer:
         self._overwrites = is_of_subject and mode == "values"
         self._is_of_subject = is_of_subject
         self.waits_for_reader = False
+        self.step_values = None  # a StepValues, where a twin is to take the same steps
 
     def on_stage(self, told):
         """Calls told(stage) whenever a stage is about to be observed."""
@@ -95,11 +98,11 @@ class Observer:
     @_digest.on_host
     def __call__(
         self, stage, model=None, optimizer=None, state_dict=None, content=None, step=0,
-        missing=None, unexpected=None, names=None, also=None, **said,
+        missing=None, unexpected=None, names=None, also=None, averages=None, **said,
     ):  # fmt: skip
         if not isinstance(stage, str) or not stage:
             raise ValueError(f"observe: the stage is a name, not {stage!r}")
-        if all(given is None for given in (model, state_dict, missing, unexpected)):
+        if all(given is None for given in (model, state_dict, missing, unexpected, averages)):
             raise ValueError(f"observe({stage!r}): expected model=, found nothing to observe")
         if optimizer is not None and model is None:
             raise ValueError(f"observe({stage!r}): expected model= with optimizer=, found none")
@@ -142,6 +145,7 @@ class Observer:
             self._writer.end_stage()
         elif model is not None:
             self.moved.looked_at(stage, step, [], None)
+        self._observe_values(stage, step, read, optimizer, averages, statement.rank)
         if state_dict is not None:
             self._writer.begin_stage(stage, step, "state_dict")
             tensors = renaming.apply(_model.state_dict_tensors(state_dict, statement))
@@ -151,6 +155,17 @@ class Observer:
             self._memory.go_on()
         if self._on_observed:
             self._on_observed(stage, step)
+
+    def _observe_values(self, stage, step, read, optimizer, averages, rank):
+        """For the plain twin. At "ema" the model is one of averages."""
+        if self.step_values is None:
+            return
+        if stage == "ema" or not read.tensors:
+            given = {held.name: held.owner for held in read.tensors}
+            if averages is not None or given:
+                self.step_values.averaged(stage, step, averages if given == {} else given)
+            return
+        self.step_values.observed(stage, step, read, optimizer, rank, averages)
 
     def note_optimizers(self, optimizer):
         """They hold memory for the model, whether or not they are observed at a stage."""

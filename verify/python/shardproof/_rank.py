@@ -26,6 +26,7 @@ from ._faults import Faults
 from ._groups import job_axes
 from ._observer import Observer
 from ._pages import anonymous_bytes
+from ._step_values import StepValues
 from .case import read_order
 
 _SAMPLE_SECONDS = 0.002
@@ -173,6 +174,9 @@ def _run(case, order, writer, observer):
     if order.get("is_twin"):
         _run_twin(case, order, writer, observer)
         return
+    if order.get("values_of_steps"):  # before a subject takes names from torch
+        observer.step_values = StepValues(order["values_of_steps"], case.rank)
+        observer.step_values.listen()
     subject = load_subject(order["subject"])
     observer.waits_for_reader = case.rank != 0 and only_rank_0_reads(subject, case.options)
     timeout = datetime.timedelta(milliseconds=order["timeout_ms"])
@@ -192,7 +196,8 @@ def _run(case, order, writer, observer):
     observer.on_observed(faults.observed)
     recorder = contextlib.nullcontext()
     if case.world_size > 1 and "collectives" not in getattr(subject, "CANNOT", {}):
-        recorder = CollectiveRecorder(writer, faults.before_collective)
+        also = {"also": observer.step_values.reduced} if observer.step_values else {}
+        recorder = CollectiveRecorder(writer, faults.before_collective, **also)
     own = os.getpid()
     with recorder:
         subject.run(case, observer)
@@ -214,7 +219,11 @@ def _run_twin(case, order, writer, observer):
     subject = load_subject(order["subject"]) if order["subject"] else None
     poison_fresh_memory()
     torch.manual_seed(case.seed)
-    _twin.run(case, subject, writer, observer)
+    if order.get("values_of_steps"):
+        from . import _twin_steps
+
+        return _twin_steps.run(case, subject, writer, order["values_of_steps"])
+    return _twin.run(case, subject, writer, observer)
 
 
 def main(order_path: str, rank: str):

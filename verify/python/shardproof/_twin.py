@@ -44,16 +44,7 @@ def run(case, subject, writer, observer):
 
     subject: the subject's module, whose `plain(case)` is the way if it has one; or None.
     """
-    for name in list(os.environ):
-        if name.startswith(_OF_JOBS) or name in _OF_RANKS:
-            del os.environ[name]
-    own = getattr(subject, "plain", None)
-    if callable(own):
-        plain = _by_subject(own, case)
-    elif case.model.get("factory"):
-        plain = _by_factory(case)
-    else:
-        plain = _by_transformers(case)
+    plain = built(case, subject)
     tensors = _model.tensors_of(plain.model)
     observer(
         "ready", model=plain.model, optimizer=plain.optimizer, missing=plain.missing,
@@ -64,6 +55,19 @@ def run(case, subject, writer, observer):
         pieces=_pieces(case, tensors, plain),
         used_attributes=_twin_code.uses(plain, tensors),
     )
+
+
+def built(case, subject) -> Plain:
+    """\\raises CannotBuild."""
+    for name in list(os.environ):
+        if name.startswith(_OF_JOBS) or name in _OF_RANKS:
+            del os.environ[name]
+    own = getattr(subject, "plain", None)
+    if callable(own):
+        return _by_subject(own, case)
+    if case.model.get("factory") or case.model.get("tensors"):
+        return _by_factory(case)
+    return _by_transformers(case)
 
 
 def _pieces(case, tensors, plain) -> dict:
@@ -120,7 +124,7 @@ def _by_factory(case) -> Plain:
     loaded = {id(p) for n, p in model.named_parameters(remove_duplicate=False) if n in state}
     by_name = dict(model.named_parameters(remove_duplicate=False))
     missing = [key for key in keys.missing_keys if id(by_name.get(key)) not in loaded]
-    factory = case.model["factory"].rpartition(":")[2]
+    factory = case.model.get("factory", "").rpartition(":")[2] or "case.build"
     return Plain(model, f"load_state_dict of {factory}()", missing, list(keys.unexpected_keys))
 
 

@@ -7,6 +7,7 @@ import math
 import pathlib
 import sys
 import zlib
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -47,6 +48,8 @@ class Case:
     options: dict[str, str] = dataclasses.field(default_factory=dict)
     model: dict = dataclasses.field(repr=False, default_factory=dict)
     laid_over: dict[str, LaidOver] = dataclasses.field(default_factory=dict)
+
+    watched: ClassVar = None  # called in place of `loss`, with the case and what that is given
 
     @property
     def measures_memory(self) -> bool:
@@ -135,6 +138,10 @@ class Case:
         return own or next(floats, torch.float32)
 
     def loss(self, model: nn.Module, step: int) -> torch.Tensor:
+        """A scalar to train on, of the batch that seed, rank and step determine."""
+        return Case.watched(self, model, step) if Case.watched else self.plain_loss(model, step)
+
+    def plain_loss(self, model: nn.Module, step: int) -> torch.Tensor:
         """A scalar to train on: the model's own loss on a batch that seed, rank and step determine.
 
         It draws from the default random number generator once, as dropout would, so that a resume

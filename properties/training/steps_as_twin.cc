@@ -1,0 +1,85 @@
+// training.steps_as_twin: every step that a subject takes is the one that its plain twin takes: one
+// process, unsharded, the same optimizer, the batches of all ranks.
+#include <fmt/format.h>
+
+#include <set>
+
+#include "verify/verdict/scope.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof::training::steps_as_twin {
+namespace {
+
+void Report(const PhaseEvidence& phase, const TwinStep& step, const TwinStepDeviation& one,
+            bool is_first, Judgement& judgement) {
+  const std::string what = one.cause.empty() ? one.what : one.what + ": " + one.cause;
+  Finding finding = FindingAt(phase, step.stage, one.tensor, one.kind, Sorted(one.ranks), what,
+                              {.against = {Against::What::kTwin}});
+  finding.index = one.index;
+  if (one.differing > 0) finding.differing = one.differing;
+  finding.expected = one.expected;
+  finding.seen = one.seen;
+  finding.explanation = one.cause;
+  // What goes wrong in the first step goes on: that one is told first.
+  finding.is_consequence = !is_first;
+  judgement.Found(std::move(finding));
+}
+
+/// Each stage that was observed after steps is what the plain twin makes of the stage before it:
+/// the gradients of the same batches, the optimizer's step with them, what it counts, and averages
+/// of the weights.
+void Check(const Evidence& evidence, Judgement& judgement) {
+  const PhaseEvidence* phase = PhaseToJudge(evidence, Phase::kTrain, judgement);
+  if (phase == nullptr) return;
+  const OracleRecord& oracle = evidence.oracle;
+  if (!oracle.why_no_twin_steps.empty()) {
+    judgement.Inconclusive("the plain twin took no step: " + oracle.why_no_twin_steps);
+    return;
+  }
+  bool is_first = true;
+  for (const TwinStep& step : oracle.twin_steps) {
+    judgement.Compared(step.compared);
+    for (const TwinStepDeviation& one : step.deviations) {
+      judgement.Compared();
+      Report(*phase, step, one, is_first, judgement);
+    }
+    if (!step.deviations.empty()) is_first = false;
+    if (!step.why_not.empty()) {
+      judgement.Inconclusive(fmt::format("at `{}`: {}", step.stage.text(), step.why_not));
+    }
+    if (!step.left_out.empty()) {
+      judgement.Skipped(fmt::format("at `{}` {}", step.stage.text(), step.left_out));
+    }
+  }
+  if (oracle.twin_steps.empty()) judgement.Skipped("no step was observed with its optimizer");
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "training.steps_as_twin",
+    .claim = "Every step of a subject is the one that its plain twin takes from the same values: "
+             "unsharded, with the same optimizer, and the batches of all ranks.",
+    .reads = {{{Phase::kTrain},
+               {Stage::kReady, Stage::kStepped, Stage::kRestored, Stage::kResumed},
+               "the steps of the plain twin"}},
+    .tolerance =
+        "gradients: 16 times the most that rounding changes in the tensor (the twin in the "
+        "subject's dtypes against F64), and (ranks + 1) u sum|g| for their reduction; "
+        "norms: 16 u n^(1/2) and what that adds; what the optimizer makes of the observed "
+        "gradients: 8 u (|before| + |after|), u being half an ulp of 1 in the dtype; "
+        "counters, options and what no step touched: none. Each step starts from what was "
+        "observed before it, so errors do not add up over steps",
+    .source = "the definition of data parallelism: the step of a batch is that of its parts",
+    .killed_by = {"subject.gradients_summed", "subject.clips_by_its_own_norm",
+                  "subject.norm_of_its_own_part", "subject.batch_taken_twice",
+                  "subject.gradients_not_reduced", "subject.gradients_of_the_step_before",
+                  "subject.gradients_rounded", "subject.gradients_not_zeroed",
+                  "subject.decays_norms", "subject.steps_twice", "subject.counter_read_ahead",
+                  "subject.frozen_by_its_momentum", "subject.masters_fed_late",
+                  "subject.average_of_the_step_before"},
+    .check = Check,
+    .needs_twin_steps = true,
+    .only_subjects = true,
+}};
+
+}  // namespace
+}  // namespace shardproof::training::steps_as_twin

@@ -1,0 +1,57 @@
+"""A step of the optimizer that a subject has, on whole tensors in one process."""
+
+import inspect
+
+import torch
+
+
+class CannotStep(Exception):
+    """Why a step cannot be taken here, in one line."""
+
+
+def take(kind, groups, own, values, grads, state):
+    """One step. groups: (options, names). own: attributes of the optimizer that are plain values.
+    values, grads: by name, whole; a gradient may be None. state: by name and key, before the step.
+    \\returns values and state after it.
+    \\raises CannotStep."""
+    parameters = {name: torch.nn.Parameter(value.clone()) for name, value in values.items()}
+    held = [
+        {**options, "params": [parameters[name] for name in names if name in parameters]}
+        for options, names in groups
+    ]
+    held = [group for group in held if group["params"]]
+    try:
+        optimizer = _made(kind, held)
+        for group, given in zip(optimizer.param_groups, held, strict=True):
+            group.update({key: value for key, value in given.items() if key != "params"})
+        for key, value in own.items():
+            setattr(optimizer, key, value)
+        for name, parameter in parameters.items():
+            grad = grads.get(name)
+            if grad is not None:
+                parameter.grad = grad.to(parameter.dtype).view(parameter.shape).clone()
+            if state.get(name):
+                optimizer.state[parameter] = {key: _own(v) for key, v in state[name].items()}
+        optimizer.step()
+    except Exception as error:
+        raise CannotStep(f"{kind.__name__} alone: {type(error).__name__}: {error}") from error
+    after = {name: parameter.detach() for name, parameter in parameters.items()}
+    kept = {
+        name: {str(key): value for key, value in optimizer.state.get(parameter, {}).items()}
+        for name, parameter in parameters.items()
+    }
+    return after, kept
+
+
+def _own(value):
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def _made(kind, groups):
+    try:
+        return kind(groups)
+    except TypeError:  # it has options without a default
+        known = inspect.signature(kind).parameters
+        options = {key: value for key, value in groups[0].items() if key in known}
+        options.pop("params", None)
+        return kind(groups, **options)

@@ -1,0 +1,232 @@
+"""The plain twin takes the steps of a subject: from what was observed at one stage, in one process,
+what must be observed at the next.
+
+Every stage begins from what was observed before it, so that no error adds up over steps. First the
+gradients with which the subject stepped are held against those of the batches of all ranks; then
+what the optimizer makes of them against what was observed.
+"""
+
+import dataclasses
+
+from . import _twin, _twin_averages, _twin_optimizer, _twin_values
+from ._step_values import Batch, Clip, Reduced, Scaled, Step, Zeroed
+from ._twin_between import Between
+from ._twin_causes import judged
+from ._twin_gradients import PlainModel
+
+_AFTER = ("stepped", "resumed")
+
+
+def run(case, subject, writer, folder):
+    """Writes a record for each stage that follows steps."""
+    try:
+        moments = _twin_values.moments_in(folder)
+    except _twin_values.Uneven as why:
+        writer.twin_step(**_Stage("stepped@1", str(why)).record())
+        return
+    model, why_not = None, ""
+    try:
+        model = PlainModel(_twin.built(case, subject).model, case)
+    except _twin.CannotBuild as error:
+        why_not = f"gradients are not judged: {error}"
+    job = _Job(model, why_not, [axis for axis in _axes_of(moments) if not axis.startswith("dp_")])
+    moments = _with_averages(moments)
+    saved = {}  # averages of each step
+    for before, after in zip([None, *moments], moments, strict=False):
+        stage = None
+        if before and after[0].stage in _AFTER and after[0].step > before[0].step:
+            stage = job.hold(before, after)
+        else:
+            job.begin_anew()
+        if after[0].stage == "restored":
+            stage = _Stage(f"restored@{after[0].step}")
+            _twin_averages.hold_restored(stage, saved.get(after[0].step, [{}]), _averages(after))
+        saved.setdefault(after[0].step, _averages(after))
+        if stage is not None:
+            writer.twin_step(**stage.record())
+
+
+def _with_averages(moments):
+    """Averages that were observed by themselves belong to the stage before them."""
+    found = []
+    for several in moments:
+        if several[0].model:
+            found.append(several)
+        elif found:
+            for into, own in zip(found[-1], several, strict=True):
+                into.averages.update(own.averages)
+    return found
+
+
+def _averages(moments) -> list[dict]:
+    return [own.averages for own in moments]
+
+
+def _axes_of(moments):
+    batches = (each for moment in moments for own in moment for each in own.since)
+    return next((list(each.case["mesh"]) for each in batches if isinstance(each, Batch)), [])
+
+
+class _Stage:
+    """What comes of one. why_not: why it is inconclusive; left_out: why something is not judged."""
+
+    def __init__(self, key, left_out=""):
+        self.key, self.left_out, self.why_not = key, left_out, ""
+        self.compared = self.exact = 0
+        self.deviations = []
+
+    def deviates(self, kind, tensor, ranks, what, cause="", **more):
+        self.deviations.append(
+            {"kind": kind, "tensor": tensor, "ranks": sorted(ranks), "differing": 0,
+             "expected": "", "seen": "", "what": what, "cause": cause, **more}
+        )  # fmt: skip
+
+    def record(self) -> dict:
+        return {"stage": self.key, "compared": self.compared, "exact": self.exact,
+                "why_not": self.why_not, "left_out": self.left_out,
+                "deviations": self.deviations}  # fmt: skip
+
+
+@dataclasses.dataclass
+class _Pending:
+    """Of a rank: what came since gradients were zeroed, each with the parameters that it met; and
+    from where on each optimizer has not used it yet."""
+
+    events: list = dataclasses.field(default_factory=list)
+    begun: dict = dataclasses.field(default_factory=dict)
+    scale: float = 1.0
+
+    def take(self, number):
+        """What a step of that optimizer uses."""
+        first = self.begun.get(number, 0)
+        self.begun[number] = len(self.events)
+        return self.events[first:]
+
+
+class _Job:
+    def __init__(self, model, why_not, other_axes):
+        self._model, self._why_not = model, why_not
+        self._has_batches = False
+        if other_axes:
+            self._why_not = f"gradients are not judged: the mesh has the axis {other_axes[0]}"
+        self.begin_anew()
+
+    def begin_anew(self):
+        self._earlier = None  # the gradients of the step before
+        self._pending = {}  # of each rank
+
+    def hold(self, before, after) -> _Stage:
+        """What was observed after steps against what was before them; of each rank."""
+        stage = _Stage(f"{after[0].stage}@{after[0].step}", self._why_not)
+        now = Between(before, after)
+        steps = [[each for each in own.since if isinstance(each, Step) and each.number >= 0]
+                 for own in after]  # fmt: skip
+        if len({tuple(each.number for each in own) for own in steps}) > 1:
+            counts = [len(own) for own in steps]
+            stage.deviates("steps", "", range(len(after)), f"ranks took {counts} optimizer steps")
+            return stage
+        self._count(stage, before, after, steps[0])
+        events = [list(own.since) for own in after]
+        for number, step in enumerate(steps[0]):
+            for rank, own in enumerate(events):
+                self._go_to_step(rank, own, now.met())
+            peers = [own[number] for own in steps]
+            self._gradients(stage, now, before, peers)
+            try:
+                now.take(step.number, peers)
+            except _twin_optimizer.CannotStep as why:
+                stage.left_out = stage.left_out or f"what the optimizer makes is not judged: {why}"
+                return stage
+        for rank, own in enumerate(events):
+            self._go_to_step(rank, own, now.met())
+        now.compare(stage)
+        if len(steps[0]) <= len(after[0].steppers):  # else weights between are not known
+            weights = [[own.model for own in each] for each in (before, after)]
+            _twin_averages.hold(stage, _averages(before), _averages(after), *weights)
+        return stage
+
+    def _count(self, stage, before, after, steps):
+        shown = after[0].step - before[0].step
+        for number, stepper in enumerate(after[0].steppers):
+            taken = sum(each.number == number for each in steps)
+            stage.compared += 1
+            stage.exact += taken <= shown
+            if taken > shown:
+                stage.deviates(
+                    "steps", "", range(len(after)),
+                    f"{stepper.kind.__name__} took {taken} steps since `{before[0].stage}`, and "
+                    f"{shown} are shown", "one step too many",
+                )  # fmt: skip
+
+    def _go_to_step(self, rank, events, met):
+        """Takes off a rank's events what came until its next step."""
+        pending = self._pending.setdefault(rank, _Pending())
+        while events:
+            event = events.pop(0)
+            if isinstance(event, Step) and event.number >= 0:
+                return
+            if isinstance(event, Scaled):
+                pending.scale = event.scale
+            elif isinstance(event, Zeroed):
+                pending.events, pending.begun = [], {}
+            else:
+                pending.events.append((event, met))
+
+    def _gradients(self, stage, now, before, peers):
+        """Holds the gradients of a step against those of the batches since the step before."""
+        scale = self._pending[0].scale
+        events = [self._pending[rank].take(peers[0].number) for rank in range(len(peers))]
+        if self._why_not:
+            return
+        self._same_batch(stage, [[e for e, _ in own if isinstance(e, Batch)] for own in events])
+        batches = [
+            [(each, met) for each, met in own if isinstance(each, Batch) and each.weight]
+            for own in events
+        ]
+        if not any(batches):
+            self._without_batch(stage, peers)
+            return
+        self._has_batches = True
+        buffers = [_buffers_of(own) for own in before]
+        narrow = [each.dtype for own in events for each, _ in own if isinstance(each, Reduced)]
+        expected = self._model.gradients(batches, buffers, scale, narrow)
+        clips = [[each for each, _ in own if isinstance(each, Clip)] for own in events]
+        found = judged(stage, expected, self._earlier, now.gradient_parts(peers), clips)
+        if found and expected.drawn:
+            stage.why_not = "the subject draws random numbers that the plain twin does not draw: "
+            stage.why_not += "expected plain(case), which makes the same model"
+        else:
+            stage.deviations += found
+        self._earlier = expected
+
+    def _same_batch(self, stage, batches):
+        """No two ranks have the same part of the batch."""
+        known = {}
+        for rank, own in enumerate(batches):
+            for each in own:
+                key = (each.case["rank"], each.case["seed"], each.step)
+                other = known.setdefault(key, rank)
+                stage.compared += 1
+                stage.exact += other == rank
+                if other != rank:
+                    what = f"ranks {other} and {rank} have taken the same part of the batch"
+                    stage.deviates("batch", "", [other, rank], what)
+                    return
+
+    def _without_batch(self, stage, peers):
+        """A step for which no loss was computed since the one before."""
+        grads = [grad for step in peers for grad in step.grads.values() if grad is not None]
+        if self._has_batches and grads:
+            what = "a step was taken, and no batch came since the one before it"
+            stage.deviates("steps", "", range(len(peers)), what, "one step too many")
+        elif not self._has_batches:
+            stage.left_out = "gradients are not judged: the subject does not train on case.loss, "
+            stage.left_out += "so nobody knows its batches"
+
+
+def _buffers_of(moment) -> dict:
+    found = {}
+    for name, part in moment.model.items():
+        if part.kind == "buffer" and not _twin_values.is_cut(part):
+            found[name] = part.local.view(part.shape)
+    return found

@@ -1,0 +1,110 @@
+"""The pieces of a plain twin that takes steps: whole tensors, an optimizer alone, causes, averages.
+What it says of whole jobs is tried on subjects (fixtures/subjects, verify/subjects)."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from shardproof import _twin_averages, _twin_causes, _twin_optimizer, _twin_steps, _twin_values
+from shardproof._layout import Run
+from shardproof._step_values import Clip, Part
+from shardproof._twin_gradients import Gradients
+
+
+def parts_of(full, ranks=2):
+    """Rows of a matrix, cut as torch.chunk does."""
+    rows, width = full.shape
+    step = -(-rows // ranks)
+    return [
+        Part(full.dtype, tuple(full.shape), [Run(first * width, len(local) * width)],
+             local.reshape(-1).clone())
+        for first, local in ((first, full[first : first + step]) for first in range(0, rows, step))
+    ]  # fmt: skip
+
+
+def gradients(*of_rank):
+    return Gradients([{"w": each} for each in of_rank], [], {"w": 1e-7}, 2, 1.0, 2**-24)
+
+
+def judged(seen, expected, clips=(), earlier=None):
+    """The deviations of a gradient that two ranks hold by rows."""
+    stage = _twin_steps._Stage("stepped@1")
+    parts = [{"w": (part.local, part)} for part in parts_of(seen)]
+    clips = [[dataclasses.replace(each) for each in clips] for _ in parts]
+    return _twin_causes.judged(stage, expected, earlier, parts, clips), stage
+
+
+FIRST = torch.arange(1.0, 13.0, dtype=torch.float64).view(4, 3) / 16
+SECOND = FIRST.flip(0) + 0.25
+MEAN = (FIRST + SECOND) / 2
+
+
+def test_parts_make_up_a_whole_and_are_cut_from_it():
+    full = torch.arange(10.0).view(5, 2)
+    parts = parts_of(full)
+    assert torch.equal(_twin_values.whole(parts), full)
+    assert torch.equal(_twin_values.cut(full, parts[1]), full[3:].reshape(-1))
+    assert _twin_values.place_of(parts[1], 1) == 7
+    assert _twin_values.whole(parts[:1]) is None
+
+
+def test_gradients_of_all_batches_are_silent():
+    found, stage = judged(MEAN.float(), gradients(FIRST, SECOND))
+    assert (found, stage.compared, stage.left_out) == ([], 12, "")
+
+
+@pytest.mark.parametrize(
+    ("seen", "cause"),
+    [
+        (2 * MEAN, "they were summed over the ranks, not averaged"),
+        (MEAN / 2, "they were divided by the number of ranks twice"),
+        (SECOND, "they are those of the batch of rank 1 alone"),
+        (torch.cat([FIRST[:2], SECOND[2:]]), "each rank has those of its own batch"),
+        (3 * FIRST, "they are those of the step before"),
+        (3 * FIRST + MEAN, "those of the step before were not zeroed"),
+        ((MEAN + 1e-4).bfloat16(), "they were rounded through bfloat16"),
+        (1.75 * MEAN, "they were scaled by 1.75"),
+    ],
+)  # fmt: skip
+def test_what_other_gradients_are_is_told(seen, cause):
+    expected = gradients(FIRST + 1e-4 * (cause[-1] == "6"), SECOND + 2e-4 * (cause[-1] == "6"))
+    found, _ = judged(seen.float(), expected, earlier=gradients(3 * FIRST, 3 * FIRST))
+    assert cause in found[0]["cause"]
+
+
+def test_a_norm_of_one_rank_alone_is_no_norm():
+    norm = float(MEAN.norm())
+    sound = Clip(norm, 0.5, 2.0, ["w"])
+    assert judged((MEAN * 0.5 / (norm + 1e-6)).float(), gradients(FIRST, SECOND), [sound])[0] == []
+    wrong = dataclasses.replace(sound, norm=1.5 * norm)
+    scaled = (MEAN * 0.5 / (1.5 * norm + 1e-6)).float()
+    (found,), _ = judged(scaled, gradients(FIRST, SECOND), [wrong])
+    assert found["kind"] == "norm"
+
+
+def test_an_optimizer_steps_alone():
+    values = {"w": torch.ones(3)}
+    groups = [({"lr": 0.5, "momentum": 0.5}, ["w"])]
+    state = {"w": {"momentum_buffer": torch.full((3,), 2.0)}}
+    after, kept = _twin_optimizer.take(
+        torch.optim.SGD, groups, {}, values, {"w": torch.ones(3)}, state
+    )
+    assert after["w"].tolist() == [0.0] * 3
+    assert kept["w"]["momentum_buffer"].tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.9, 1.0])
+def test_an_average_follows_its_weights(decay):
+    before, old, new = MEAN.float(), FIRST.float(), SECOND.float()
+
+    def held(weights):
+        stage = _twin_steps._Stage("stepped@1")
+        after = parts_of(decay * before + (1 - decay) * weights)
+        of = [[{"w": part} for part in parts_of(each)] for each in (before, old, new)]
+        _twin_averages.hold(stage, of[0], [{"w": part} for part in after], of[1], of[2])
+        return stage.deviations
+
+    assert held(new) == []
+    if decay < 1:
+        assert "before the step" in held(old)[0]["cause"]

@@ -1,0 +1,79 @@
+"""Tensors of a subject's ranks (_step_values.py) as whole ones, and back."""
+
+import pathlib
+
+import torch
+
+from ._step_values import TOO_LARGE, Moment, Part
+
+
+class Uneven(Exception):
+    """Why what ranks have left is not one job's, in one line."""
+
+
+def moments_in(folder: str) -> list[list[Moment]]:
+    """In their order: at each observed stage, what each rank had. \\raises Uneven."""
+    root = pathlib.Path(folder)
+    count = len(list(root.glob("rank_*")))
+    found = []
+    for rank in range(count):
+        own = root / f"rank_{rank}"
+        if (own / TOO_LARGE).exists():
+            raise Uneven("the values of its steps take more than 1 GiB a rank")
+        files = sorted(own.glob("*.pt"))
+        found.append([torch.load(path, weights_only=False, mmap=True) for path in files])
+    stages = [[(each.stage, each.step) for each in of_rank] for of_rank in found]
+    if any(each != stages[0] for each in stages):
+        raise Uneven("ranks have not observed the same stages")
+    return [list(each) for each in zip(*found, strict=True)]
+
+
+def _views(full, local, run):
+    size = (run.count, run.length)
+    of_full = full.as_strided(size, (run.stride or run.length, 1), run.start)
+    return of_full, local.as_strided(size, (run.local_stride or run.length, 1), run.local_start)
+
+
+def whole(parts: list[Part]) -> torch.Tensor | None:
+    """None if they do not make up the tensor. Of copies the first one counts."""
+    first = parts[0]
+    count = torch.Size(first.shape).numel()
+    full = torch.empty(count, dtype=first.dtype)
+    known = torch.zeros(count, dtype=torch.bool)
+    for part in reversed(parts):
+        if part.shape != first.shape or part.dtype != first.dtype:
+            return None
+        for run in part.runs:
+            into, values = _views(full, part.local, run)
+            into.copy_(values)
+            _views(known, part.local, run)[0].fill_(True)
+    return full.view(first.shape) if bool(known.all()) else None
+
+
+def agree(parts: list[Part], full: torch.Tensor) -> bool:
+    """Whether all copies are alike. full: the whole tensor that the parts make up."""
+    return all(torch.equal(cut(full, part).nan_to_num(), part.local.nan_to_num()) for part in parts)
+
+
+def cut(full: torch.Tensor, part: Part) -> torch.Tensor:
+    """What a rank has of a whole tensor: flat, as its part is."""
+    local = torch.zeros(part.local.numel(), dtype=full.dtype)
+    flat = full.contiguous().reshape(-1)
+    for run in part.runs:
+        values, into = _views(flat, local, run)
+        into.copy_(values)
+    return local
+
+
+def place_of(part: Part, local: int) -> int:
+    """The index in the whole tensor of an element of the part."""
+    for run in part.runs:
+        for number in range(run.count):
+            at = local - run.local_start - number * run.local_stride
+            if 0 <= at < run.length:
+                return run.start + number * run.stride + at
+    return 0
+
+
+def is_cut(part: Part) -> bool:
+    return part.local.numel() != torch.Size(part.shape).numel()
