@@ -2,7 +2,7 @@
 
 MISTAKE: none, replica, nan, stale, put_back, raises, exits; or apart, on four ranks, of which one
 has no model. No mistakes, and not to be taken for one: average, a save of averaged weights; part,
-one of some of the weights.
+one of some of the weights; plain, a model that nothing wraps, and plain_nan, its mistake.
 """
 
 import copy
@@ -16,6 +16,7 @@ import torch.multiprocessing as mp
 from torch import nn
 
 MISTAKE = sys.argv[1]
+PLAIN = MISTAKE.startswith("plain")
 
 
 class Net(nn.Module):
@@ -42,7 +43,9 @@ def saves(model, state):
 
 def train(rank, group):
     torch.manual_seed(0)
-    model = nn.parallel.DistributedDataParallel(Net(), process_group=group)
+    model = Net()
+    if not PLAIN:
+        model = nn.parallel.DistributedDataParallel(model, process_group=group)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     early = copy.deepcopy(model.state_dict())
     if MISTAKE == "put_back":
@@ -55,6 +58,8 @@ def train(rank, group):
     for step in range(3):
         loss = model(torch.randn(4, 6)).square().mean()
         loss.backward()
+        for parameter in model.parameters() if PLAIN else ():
+            dist.all_reduce(parameter.grad)
         if MISTAKE == "raises" and rank == 1 and step == 1:
             raise RuntimeError("lost my way")
         if MISTAKE == "exits" and step == 1:
@@ -70,6 +75,8 @@ def train(rank, group):
             model.module.first.bias[2] += 1
         if MISTAKE == "nan" and rank == 1:
             model.module.mask[3, 1] = torch.nan
+        if MISTAKE == "plain_nan" and rank == 1:
+            model.mask[3, 1] = torch.nan
     if group is None:
         state = {"stale": early, "average": average}.get(MISTAKE, model.state_dict())
         if MISTAKE == "part":

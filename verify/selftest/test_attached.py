@@ -147,6 +147,11 @@ class MoreSound(AttachedTest):
                 self.assert_silent(self.assert_as_alone(HERE / "attached_job.py", kind))
                 self.assertNotIn("saved3.state_dict", self.stages())
 
+    def test_a_model_that_nothing_wraps(self):
+        self.assert_silent(self.assert_as_alone(HERE / "attached_job.py", "plain"))
+        self.assertEqual(self.stages()[::2][:2], ["ready", "stepped1"])
+        self.assertIn("saved3.state_dict", self.stages())
+
     def test_accelerate(self):
         self.assert_silent(self.assert_as_alone(HERE / "attached_trainer.py", "accelerate"))
         self.assertIn("restored", self.stages())
@@ -316,9 +321,11 @@ class Mistakes(AttachedTest):
         self.assertIn("element 2", found[0])
 
     def test_a_nan_in_a_buffer(self):
-        done, found = self.told("nan")
-        self.assertEqual(len(found), 1, str(done))
-        self.assertIn("loading.no_new_nan: mask at `stepped@3` of phase values on rank 1", found[0])
+        for kind in ("nan", "plain_nan"):
+            done, found = self.told(kind)
+            self.assertEqual(len(found), 1, str(done))
+            where = "mask at `stepped@3` of phase values on rank 1"
+            self.assertIn(f"loading.no_new_nan: {where}", found[0])
 
     def test_a_stale_save(self):
         done, found = self.told("stale")

@@ -81,6 +81,9 @@ class Megatron(JobsTest):
     def test_megatron_observed(self):
         self.found_in_evidence()
 
+    def test_megatron_attached(self):
+        self.found_attached({job.split()[0] for job in MEGATRON})
+
 
 class DeepSpeed(JobsTest):
     labels = "selftest multi-rank framework nightly"
@@ -93,6 +96,9 @@ class DeepSpeed(JobsTest):
 
     def test_deepspeed_observed(self):
         self.found_in_evidence()
+
+    def test_deepspeed_attached(self):
+        self.found_attached({job.split()[0] for job in DEEPSPEED})
 
 
 class Torchtitan(JobsTest):

@@ -69,15 +69,21 @@ class JobsTest(CommandTest):
         self.said(self.dir / "evidence", attached=("-m", "shardproof.run", "--at", "ready,every=1"))
         for job, expected in self.says.items():
             tensor_and_ranks = self.finds.get(job, self.tensor_and_ranks(expected))
-            for evidence in (self.dir / "evidence" / job).iterdir():
-                with self.subTest(job):
-                    done = self.shardproof("report", evidence, "--json", "-")
-                    findings = done.json()["findings"]
-                    if job.endswith(" sound"):
-                        self.assertEqual(findings, [])
-                    elif job.split()[0] in jobs:
-                        seen = [(each.get("tensor"), each["ranks"]) for each in findings]
-                        self.assertIn(tensor_and_ranks, seen)
+            with self.subTest(job):
+                findings = [
+                    finding
+                    for evidence in sorted((self.dir / "evidence" / job).glob("**/run.json"))
+                    for finding in self.found_in(evidence.parent)
+                ]
+                if job.endswith(" sound"):
+                    self.assertEqual(findings, [])
+                elif job.split()[0] in jobs:
+                    seen = [(each.get("tensor"), each["ranks"]) for each in findings]
+                    self.assertIn(tensor_and_ranks, seen)
+
+    def found_in(self, evidence):
+        done = self.shardproof("report", evidence, "--json", "-")
+        return done.json()["findings"]
 
     def found_in_evidence(self, *words, without=()):
         """words: before the directory of the evidence. without: jobs that leave none."""

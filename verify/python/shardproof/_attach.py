@@ -197,12 +197,12 @@ class Job:
             self._folder, self._rank, self._world_size, self.options.launch
         )
 
-    def _begin_model(self):
+    def _begin_model(self, kind):
         if self._records is None:  # no process group: a job of this process alone
             self._rank, self._world_size = 0, 1
             self._record(_attached_evidence.name_of_job())
         place = self._place()
-        return place, self._records.add_model(place)
+        return place, self._records.add_model(place, kind)
 
     def _place(self):
         """On one axis: ranks of one job may have models on meshes of many kinds, which go on record

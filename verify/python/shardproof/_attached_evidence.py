@@ -2,12 +2,14 @@
 
     FOLDER/JOB/run.json, values/        of the first model, as `shardproof report` reads it
     FOLDER/JOB/model1/ ...              of further ones
+    FOLDER/JOB/models/0, 1, ...         what each of these is, by which ranks come to the same one
     FOLDER/JOB/ranks/K.began, K.ended   of each rank's process
 
 All ranks come to one JOB through the store of their process group: no collective is made, and none
 waits for another.
 """
 
+import collections
 import contextlib
 import json
 import os
@@ -36,14 +38,21 @@ class Records:
     def __init__(self, folder: pathlib.Path, rank: int, world_size: int, launch: str):
         self.folder, self.rank, self.world_size = folder, rank, world_size
         self._of_models: list[Writer] = []
+        self._kinds = collections.Counter()
         self._ended = False
         (folder / "ranks").mkdir(parents=True, exist_ok=True)
         self._note("began", pid=os.getpid(), host=socket.gethostname(), launch=launch,
                    world_size=world_size)  # fmt: skip
 
-    def add_model(self, place) -> Writer:
-        """\\returns the writer of the next model's evidence."""
-        folder = folder_of_model(self.folder, len(self._of_models))
+    def add_model(self, place, kind: str = "") -> Writer:
+        """kind: what ranks say alike of a model that they have a part in. \\returns the writer
+        of the next model of this kind."""
+        name = f"{kind} {self._kinds[kind]}"
+        self._kinds[kind] += 1
+        return self._open(_number_of(self.folder / "models", name, self.rank), place)
+
+    def _open(self, number, place) -> Writer:
+        folder = folder_of_model(self.folder, number)
         with contextlib.suppress(FileExistsError):
             folder.mkdir(parents=True)
         if not (folder / "run.json").exists():
@@ -64,7 +73,7 @@ class Records:
             return
         self._ended = True
         if not self._of_models:
-            self.add_model(place)
+            self._open(0, place)
         if failure is not None:
             self.error(*failure)
         for writer in self._of_models:
@@ -90,6 +99,23 @@ def folder_of_model(folder: pathlib.Path, number: int) -> pathlib.Path:
     return folder if number == 0 else folder / f"model{number}"
 
 
+def _number_of(claims: pathlib.Path, name: str, rank: int) -> int:
+    """The number of the model of that name: under which a rank has put it down, or the next."""
+    claims.mkdir(exist_ok=True)
+    own = claims / f".{rank}"
+    own.write_text(name)
+    number = 0
+    while True:
+        try:
+            os.link(own, claims / str(number))
+        except FileExistsError:
+            if (claims / str(number)).read_text() != name:
+                number += 1
+                continue
+        own.unlink()
+        return number
+
+
 def _write_run(folder, place):
     from ._script import write_run
 
@@ -97,13 +123,13 @@ def _write_run(folder, place):
 
 
 def fill_absent(folder: pathlib.Path):
-    """A rank that had no part in a further model says so, once all have ended; and the evidence of
+    """A rank that had no part in a model says so, once all have ended; and the evidence of
     one that left its process group in order and was ended by others is complete."""
     began = _notes(folder, "began")
     for rank in _notes(folder, "left").keys() - _notes(folder, "ended").keys():
         for of_model in models_in(folder):
             _complete(of_model / VALUES / f"rank_{rank}.facts.jsonl")
-    for number in range(1, len(models_in(folder))):
+    for number in range(len(models_in(folder))):
         for rank, note in began.items():
             of_model = folder_of_model(folder, number)
             if not (of_model / VALUES / f"rank_{rank}.facts.jsonl").exists():
@@ -120,8 +146,8 @@ def _complete(facts: pathlib.Path):
 
 def models_in(folder: pathlib.Path) -> list[pathlib.Path]:
     """Folders of evidence, one a model."""
-    found = [folder] if (folder / "run.json").exists() else []
-    while (next_one := folder_of_model(folder, len(found))).exists() and found:
+    found = []
+    while ((next_one := folder_of_model(folder, len(found))) / "run.json").exists():
         found.append(next_one)
     return found
 

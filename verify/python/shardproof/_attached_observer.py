@@ -3,11 +3,8 @@ the rest is looked at alone."""
 
 import dataclasses
 
-import torch.distributed as dist
-from torch import nn
-
-from . import _optimizer
-from ._groups import Groups, Statement
+from . import _optimizer, _replicas
+from ._groups import Groups, Statement, is_expert
 from ._model import chunks_of
 from ._names import canonical_name
 from ._observer import Observer
@@ -15,31 +12,34 @@ from ._seen import Seen
 
 
 class Shown(Statement):
-    """What the job itself shows of plain tensors: DDP's parameters are the same in its group.
+    """What the job itself shows of plain tensors: the parameters of DDP and of DeepSpeed's engine
+    are the same in its group, and Megatron-LM has groups for all.
 
     Nobody said anything of others, such as buffers, which each rank may change by its own data.
     """
 
     def __init__(self, model, rank, world_size):
         super().__init__(claims=False, rank=rank, world_size=world_size)
-        self._of_ddp: dict[str, tuple[int, ...]] = {}
+        self._wrapped: dict[str, tuple[int, ...]] = {}
         for chunk in chunks_of(model) if model is not None else []:
             for prefix, module in chunk.named_modules():
-                if isinstance(module, nn.parallel.DistributedDataParallel):
-                    self._take(chunk, prefix, module)
+                if (ranks := _replicas.ranks_alike(module)) is not None:
+                    self._take(chunk, prefix, module, ranks)
 
-    def _take(self, chunk, prefix, ddp):
-        ranks = tuple(sorted(dist.get_process_group_ranks(ddp.process_group)))
-        for name, _ in ddp.module.named_parameters(remove_duplicate=False):
-            if name in ddp.parameters_to_ignore:
+    def _take(self, chunk, prefix, wrapper, ranks):
+        ignored = getattr(wrapper, "parameters_to_ignore", ())
+        for name, parameter in wrapper.module.named_parameters(remove_duplicate=False):
+            if name in ignored or is_expert(parameter):
                 continue
             *inner, leaf = name.split(".")
             path = ".".join([*filter(None, [prefix]), "module", *inner])
-            self._of_ddp[canonical_name(chunk, path, leaf)] = ranks
+            self._wrapped[canonical_name(chunk, path, leaf)] = ranks
 
     def groups_of(self, name, default=None, tensor=None):
-        ranks = self._of_ddp.get(name)
-        return None if ranks is None else Groups((self.rank,), ranks)
+        ranks = self._wrapped.get(name)
+        if ranks is None:
+            return super().groups_of(name, None, tensor)
+        return Groups((self.rank,), ranks)
 
 
 class AttachedObserver(Observer):

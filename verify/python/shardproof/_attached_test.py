@@ -4,16 +4,13 @@ import copy
 import gc
 import json
 import pickle
-import subprocess
-import sys
 import weakref
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from shardproof import _attached_evidence, _attached_options, _imports, _saved, run
+from shardproof import _attached_options, _saved
 from shardproof._evidence import Writer, on_one_axis
 from shardproof._followed import Followed
 from shardproof._groups import Statement
@@ -26,10 +23,11 @@ def job(tmp_path):
 
     class Job(Followed):
         def __init__(self, stages=_attached_options.STAGES, every=0):
-            self.folders = []
+            self.folders, self.kinds = [], []
             super().__init__(stages, every, self.begin, lambda function: function)
 
-        def begin(self):
+        def begin(self, kind):
+            self.kinds.append(kind)
             folder = tmp_path / f"model{len(self.folders)}"
             self.folders.append(folder)
             writer = Writer(folder, 0)
@@ -197,6 +195,86 @@ def test_an_optimizer_of_what_a_wrapper_replaced_is_on_record(job):
     assert not any(each.get("claims", True) for each in followed.records("optimizer"))
 
 
+# ---- What no wrapper made
+
+
+def stepped_alone(job, model, optimizer, steps=1):
+    """A job that tells of its optimizer's steps, and of nothing else."""
+    followed = job(every=1)
+    followed.made(optimizer)
+    for _ in range(steps):
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        followed.step(optimizer)
+    return followed
+
+
+def test_a_model_that_nothing_wraps_is_found_by_what_is_stepped_and_has_no_hook(job):
+    inner = nn.Linear(2, 2)
+    model = nn.Sequential(inner, nn.ReLU())
+    followed = stepped_alone(job, model, torch.optim.SGD(inner.parameters(), lr=0.1))
+    assert followed.stages()[::2] == [("ready", 0, "model"), ("stepped", 1, "model")]
+    assert {r["name"] for r in followed.records("tensor")} == {"0.weight", "0.bias"}
+    assert not model._forward_pre_hooks and not inner._forward_pre_hooks
+    assert followed.kinds == ["found Sequential"]
+
+
+def test_a_step_of_copies_is_observed_once_the_next_begins(job):
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    copies = [nn.Parameter(p.detach().clone()) for p in model.parameters()]
+    followed = job(every=1)
+    followed.made(optimizer)
+    optimizer.param_groups[0]["params"] = copies
+    for copied in copies:
+        copied.grad = torch.ones_like(copied)
+    followed.step(optimizer)
+    assert [stage for stage, _, _ in followed.stages()] == ["ready", "ready"]
+    followed.step(optimizer)
+    assert [(s, n) for s, n, _ in followed.stages()][2:] == [("stepped", 1)] * 2
+    followed.ending()
+    assert [(s, n) for s, n, _ in followed.stages()][4:] == [("stepped", 2)] * 2
+
+
+def test_of_steps_within_a_step_the_outermost_is_observed(job):
+    model = nn.Linear(2, 2)
+    followed, model, outer = trained(job, model)
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    followed.made(inner)
+    followed.before_step(outer)
+    followed.before_step(inner)
+    followed.after_step(inner)
+    assert "stepped" not in [stage for stage, _, _ in followed.stages()]
+    followed.after_step(outer)
+    assert followed.stages()[-2] == ("stepped", 1, "model")
+
+
+def test_two_models_of_one_optimizer_may_have_the_same_names(job):
+    models = [nn.Linear(2, 2), nn.Linear(2, 2)]
+    optimizer = torch.optim.SGD([p for each in models for p in each.parameters()], lr=0.1)
+    for parameter in optimizer.param_groups[0]["params"]:
+        parameter.grad = torch.ones_like(parameter)
+    followed = job()
+    for each in models:
+        followed.wrapped(each)
+    followed.made(optimizer)
+    followed.step(optimizer)
+    names = {r["name"] for r in followed.records("tensor")}
+    assert names == {"0.weight", "0.bias", "1.weight", "1.bias"}
+    assert not any("unreadable" in r for r in followed.records("state"))
+
+
+def test_models_that_no_module_holds_are_looked_for_so_often_and_no_more(job, monkeypatch):
+    looks = []
+    monkeypatch.setattr("shardproof._unwrapped.gc.get_objects", lambda: looks.append(1) or [])
+    followed = job()
+    for _ in range(20):
+        optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+        followed.made(optimizer)
+        followed.step(optimizer)
+    assert len(looks) == 16 and followed.folders == []
+
+
 # ---- What had to move
 
 
@@ -316,114 +394,6 @@ def test_of_a_full_state_a_rank_sees_its_own_part():
     assert torch.equal(_saved.part_of(whole, held), whole[2:3])
     assert _saved.part_of(whole.t().contiguous(), held) is None
     assert _saved.part_of(whole.double(), held) is None
-
-
-# ---- Options, evidence, imports
-
-
-@pytest.mark.parametrize(
-    ("text", "parsed"),
-    [("ready", (("ready",), 0)), ("saved,every=50", (("saved",), 50)), ("", ((), 0))],
-)
-def test_when_to_observe(text, parsed):
-    assert _attached_options.parse_at(text) == parsed
-
-
-@pytest.mark.parametrize("text", ["steps", "every=0", "every=x", "every"])
-def test_a_moment_that_there_is_not_is_named(text):
-    with pytest.raises(ValueError, match="--at"):
-        _attached_options.parse_at(text)
-
-
-def test_the_words_of_a_job_are_left_to_it():
-    fields, module, words = run.parse(["--strict", "--who", "--at", "ready", "job.py", "--at", "x"])
-    assert (fields, module, words) == (
-        {"strict": True, "who": True, "stages": ("ready",), "every": 0}, None,
-        ["job.py", "--at", "x"],
-    )  # fmt: skip
-    assert run.parse(["-m", "job", "-x"])[1:] == ("job", ["-x"])
-    for wrong in ([], ["--strict"], ["--what", "job.py"], ["--at"]):
-        with pytest.raises(ValueError):
-            run.parse(wrong)
-
-
-def test_options_travel_by_the_environment(monkeypatch):
-    monkeypatch.setenv(_attached_options.VARIABLE, "")
-    assert _attached_options.from_environment() is None
-    options = _attached_options.Options(("saved",), 7, "/folder", "launch", True)
-    options.to_environment()
-    assert _attached_options.from_environment() == options
-    monkeypatch.setenv(_attached_options.VARIABLE, "{")
-    with pytest.raises(ValueError, match=_attached_options.VARIABLE):
-        _attached_options.from_environment()
-
-
-def test_a_rank_that_is_gone_runs_no_more(tmp_path):
-    records = _attached_evidence.Records(tmp_path, 0, 2, "launch")
-    assert _attached_evidence.running(tmp_path) == [0, 1]
-    note = json.loads((tmp_path / "ranks/0.began").read_text())
-    (tmp_path / "ranks/1.began").write_text(json.dumps({**note, "pid": 2**22 + 1}))
-    assert _attached_evidence.running(tmp_path) == [0]
-    records.end(on_one_axis(0, 2), 0)
-    assert _attached_evidence.running(tmp_path) == []
-    assert _attached_evidence.launches_of(tmp_path) == {"launch"}
-
-
-def test_a_rank_without_a_part_in_a_model_says_so_when_all_have_ended(tmp_path):
-    records = [_attached_evidence.Records(tmp_path, rank, 2, "") for rank in (0, 1)]
-    for _ in range(2):
-        records[0].add_model(on_one_axis(0, 2))
-    for rank, each in enumerate(records):
-        each.end(on_one_axis(rank, 2), 0)
-    _attached_evidence.fill_absent(tmp_path)
-    assert len(_attached_evidence.models_in(tmp_path)) == 2
-    lines = (tmp_path / "model1/values/rank_1.facts.jsonl").read_text().splitlines()
-    assert [json.loads(line)["record"] for line in lines] == ["rank", "end"]
-
-
-@pytest.mark.parametrize(
-    ("how", "last"), [("left", "end"), ("left and joined again", "rank"), ("", "rank")]
-)
-def test_evidence_of_a_rank_that_left_in_order_and_was_killed_is_complete(tmp_path, how, last):
-    records = _attached_evidence.Records(tmp_path, 0, 1, "")
-    records.add_model(on_one_axis(0, 1))
-    if how:
-        records.leave()
-    if how == "left and joined again":
-        records.join_again()
-    for _ in range(2):  # whoever reports
-        _attached_evidence.fill_absent(tmp_path)
-    lines = (tmp_path / "values/rank_0.facts.jsonl").read_text().splitlines()
-    found = [json.loads(line) for line in lines]
-    assert found[-1]["record"] == last
-    assert [each["lines"] for each in found if each["record"] == "end"] in ([], [len(lines)])
-
-
-def test_a_module_is_changed_when_it_is_imported_and_not_before(tmp_path, monkeypatch):
-    (tmp_path / "imported_later.py").write_text("def f():\n    return 1\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    seen = []
-    _imports.when_imported("imported_later", lambda module: seen.append(module.f()))
-    assert seen == [] and "imported_later" not in sys.modules
-    import imported_later
-
-    assert seen == [1]
-    assert imported_later.__loader__ is imported_later.__spec__.loader
-    assert type(imported_later.__loader__).__name__ == "SourceFileLoader"
-    _imports.when_imported("imported_later", lambda module: seen.append(2))
-    assert seen == [1, 2]
-
-
-@pytest.mark.parametrize("options", ["", "{", '{"stages": ["ready"]}'])
-def test_a_python_that_the_job_starts_runs_what_it_would_have_run(tmp_path, options):
-    (tmp_path / "sitecustomize.py").write_text("print('the other', __name__, __file__)")
-    site = Path(_saved.__file__).parent / "_site"
-    environment = {"PYTHONPATH": f"{site}:{tmp_path}", _attached_options.VARIABLE: options}
-    words = [sys.executable, "-c", "import sys; print('torch' in sys.modules); sys.exit(3)"]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True)
-    assert done.returncode == 3
-    assert done.stdout == f"the other sitecustomize {tmp_path}/sitecustomize.py\nFalse\n"
-    assert done.stderr.count("shardproof: not attached") == (1 if options == "{" else 0)
 
 
 def test_a_key_is_read_without_its_wrappers_but_not_without_a_name_that_ends_like_one():

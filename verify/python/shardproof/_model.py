@@ -4,12 +4,11 @@ import dataclasses
 import re
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from . import _fsdp1, _fsdp2, _megatron
+from . import _fsdp1, _fsdp2, _megatron, _replicas
 from ._groups import Statement
 from ._holding import Holding
 from ._names import canonical_name, is_added, is_of
@@ -138,13 +137,13 @@ def _is_rewritten(tensor, times=2) -> bool:
 
 
 def _ranks_of(chunks, shards) -> tuple[int, ...] | None:
-    """The ranks that have the plain tensors of a model, as far as that shows: of DDP its group, of
-    a model on meshes the ranks of these."""
+    """The ranks that have the plain tensors of a model, as far as that shows: of a wrapper
+    those that it keeps equal, of a model on meshes the ranks of these."""
     ranks: set[int] = set()
     for chunk in chunks:
         for module in chunk.modules():
-            if isinstance(module, nn.parallel.DistributedDataParallel):
-                return tuple(sorted(dist.get_process_group_ranks(module.process_group)))
+            if (alike := _replicas.ranks_alike(module)) is not None:
+                return alike
         if DTensor is None:
             continue
         for parameter in chunk.parameters():

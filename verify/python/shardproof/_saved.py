@@ -8,7 +8,7 @@ from . import _digest
 from ._names import TRANSPARENT, without_wrappers
 
 _DEPTH_MAX = 4
-_WRAPPERS = TRANSPARENT | {"module"}
+WRAPPERS = TRANSPARENT | {"module"}
 
 
 def state_of(state, tensors) -> dict | None:
@@ -101,7 +101,7 @@ def _by_name(state) -> dict:
     found = {}
     for key, value in state.items():
         if isinstance(key, str) and isinstance(value, torch.Tensor):
-            found[without_wrappers(key, _WRAPPERS)] = value
+            found[without_wrappers(key, WRAPPERS)] = value
     return found
 
 

@@ -1,0 +1,28 @@
+"""The ranks that a wrapper keeps equal to this one, as far as it shows them."""
+
+import torch.distributed as dist
+from torch import nn
+
+from ._groups import ranks_of
+
+_LOCAL_SGD = "post_localSGD_hook"
+
+
+def ranks_alike(module) -> tuple[int, ...] | None:
+    """The ranks that have the parameters of a DDP or of a DeepSpeed engine; None of any other."""
+    if isinstance(module, nn.parallel.DistributedDataParallel):
+        return tuple(sorted(_of_ddp(module)))
+    if any(each.__name__ == "DeepSpeedEngine" for each in type(module).__mro__):
+        group = getattr(module, "seq_data_parallel_group", None) or module.data_parallel_group
+        return None if group is None else tuple(sorted(ranks_of(group)))
+    return None
+
+
+def _of_ddp(ddp) -> tuple[int, ...]:
+    """Its process group; once it takes steps of local SGD, the ranks that still share gradients."""
+    for hook, state in getattr(ddp, "_comm_hooks", ()):
+        if getattr(hook, "__name__", "") == _LOCAL_SGD and state.iter >= state.start_localSGD_iter:
+            if not state.post_local_gradient_allreduce or state.subgroup is None:
+                return (dist.get_rank(),)
+            return ranks_of(state.subgroup)
+    return ranks_of(ddp.process_group)
