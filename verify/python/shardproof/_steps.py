@@ -8,7 +8,13 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ._seen import Seen
 
-_HAND_ON = {"ZeroRedundancyOptimizer": "optim", "AcceleratedOptimizer": "optimizer"}
+_HAND_ON = {
+    "ZeroRedundancyOptimizer": "optim",
+    "PostLocalSGDOptimizer": "optim",
+    "AcceleratedOptimizer": "optimizer",
+}
+# What an optimizer lacks that was made without torch's own __init__, as wrappers of others are.
+_LOADS = "_optimizer_load_state_dict_post_hooks"
 
 
 @dataclasses.dataclass
@@ -74,7 +80,7 @@ class Steps:
                 self._watch_loads(optimizer)
 
     def _watch_loads(self, optimizer):
-        if optimizer in self._hooked:
+        if optimizer in self._hooked or not hasattr(optimizer, _LOADS):
             return
         self._hooked.add(optimizer)
         ref = weakref.ref(self)
