@@ -35,6 +35,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   if (judgement.comparisons() > 0) return;
   if (evidence.test_case.transport == "sim") {
     judgement.Skipped("simulated ranks share one process");
+  } else if (evidence.test_case.device == "cuda") {
+    judgement.Skipped("a GPU's driver keeps descriptors and threads for the life of a process");
   } else {
     judgement.Inconclusive("no rank came to its end and looked");
   }

@@ -96,6 +96,8 @@ struct Fault {
   std::function<std::string()> cannot = {};
   /// Whether the ranks that are struck must be in a network of their own (network_namespace.h).
   bool needs_own_network = false;
+  /// Whether it may strike wherever tensors are: it reads and writes none of their bytes.
+  bool on_any_device = false;
   /// Whether WHERE is a rank and a moment, as RankFault has it.
   bool at_a_moment = false;
   /// Where else the catalogue's test strikes: in a load of its model, over what `check` allows.

@@ -62,6 +62,7 @@ const FaultRegistration kRegistration{{
       return fmt::format("the device of rank {} has {} bytes of memory, and no more",
                          target.value().rank, target.value().bytes);
     },
+    .on_any_device = true,
     .tried_at = {"0:0", "0:1", "16:0", "16:1", "40:0", "40:1"},
 }};
 

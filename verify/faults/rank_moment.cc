@@ -151,6 +151,7 @@ Fault RankFault(AtAMoment made) {
         if (!target.ok()) return "";
         return fmt::format("rank {} {} {}", target.value().rank, becomes, InWords(target.value()));
       },
+      .on_any_device = true,
       .at_a_moment = true,
       .draw = made.draw,
   };
