@@ -199,6 +199,78 @@ DIGEST_THREAD uint64_t VectorsOfStretch(const Segment& segment) {
   return (segment.length + kVectorBytes - 2) / kVectorBytes + 1;
 }
 
+/// What the whole vector at `position` of the image comes to.
+template <sp_float_format kFormat, typename Context>
+DIGEST_THREAD void AddVector(const Vector& vector, uint64_t position, const Context& context,
+                             ThreadSums& sums) {
+  const VectorKeys keys = KeysOf(context, static_cast<uint32_t>(position / 4 % kBlockWords));
+  for (uint32_t lane = 0; lane < 2; ++lane) {
+    uint64_t keys_sum = 0;
+    for (uint32_t i = 0; i < kVectorWords; ++i) keys_sum += keys.key[lane][i];
+    const uint64_t factor = Factor(lane, position / kBlockBytes);
+    sums.lane[lane] += Product(vector, keys.key[lane]) * factor;
+    sums.coverage[lane] += 0x01010101 * keys_sum * factor;
+  }
+  if constexpr (kFormat != SP_NO_FLOAT) {
+    uint32_t suspicion = 0;
+    Suspect<kFormat>(vector, suspicion);
+    if (!IsSuspect<kFormat>(suspicion)) return;
+    const Counts counts = CountVector(vector, 0, kVectorBytes, kFormat);
+    sums.nan_count += counts.nan_count;
+    sums.inf_count += counts.inf_count;
+  }
+}
+
+/// Units [unit, unit + count) of a short segment, where no digests of the grid are asked for: some
+/// of a thread's reads are on their way at once.
+template <sp_float_format kFormat, typename Context>
+DIGEST_APART void AddShortUnits(const Segment& segment, uint64_t unit, uint64_t count,
+                                const Context& context, ThreadSums& sums) {
+  constexpr uint64_t kNotWhole = ~uint64_t{0};
+  const uint32_t per_stretch = static_cast<uint32_t>(VectorsOfStretch(segment));
+  const uint64_t first = unit * kThreads + context.Thread();
+  uint64_t index = first / per_stretch;
+  uint32_t part = static_cast<uint32_t>(first % per_stretch);
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
+  for (uint64_t i = 0; i < count; i += kAtOnce) {
+    Vector vectors[kAtOnce] = {};
+    uint64_t positions[kAtOnce];
+    for (uint32_t k = 0; k < kAtOnce; ++k) {
+      positions[k] = kNotWhole;
+      if (i + k < count && index < segment.count) {
+        const Stretch stretch = StretchOf(segment, index);
+        const uint64_t position = (stretch.start / kVectorBytes + part) * kVectorBytes;
+        const uint64_t before = position - stretch.start;
+        const uint8_t* at = stretch.data + before;
+        if (position >= stretch.start && position + kVectorBytes <= stretch.end) {
+          positions[k] = position;
+          vectors[k] = AddressOf(at) % kVectorBytes == 0
+                           ? LoadAligned(at)
+                           : LoadWhole(at, before, stretch.end - position - kVectorBytes);
+        } else if (position < stretch.end) {
+          const uint64_t block = position / kBlockBytes;
+          const uint32_t word = static_cast<uint32_t>(position / 4 % kBlockWords);
+          AddSums(SumsOfVector(stretch, position, KeysOf(context, word), Factor(0, block),
+                               Factor(1, block), kFormat),
+                  sums);
+        }
+      }
+      part += kThreads % per_stretch;
+      index += kThreads / per_stretch;
+      if (part >= per_stretch) {
+        part -= per_stretch;
+        ++index;
+      }
+    }
+    for (uint32_t k = 0; k < kAtOnce; ++k) {
+      if (positions[k] != kNotWhole) AddVector<kFormat>(vectors[k], positions[k], context, sums);
+    }
+  }
+}
+
+/// A unit of a short segment, where the grid's digests are asked for.
 template <typename Context>
 DIGEST_THREAD void AddShortUnit(const LaunchHead& head, const Segment& segment, uint64_t unit,
                                 Context& context, ThreadSums& sums) {
@@ -228,37 +300,46 @@ DIGEST_THREAD void AddShortUnit(const LaunchHead& head, const Segment& segment, 
 
 DIGEST_THREAD bool IsLong(const Segment& segment) { return segment.length >= kLongStretchBytes; }
 
+template <sp_float_format kFormat, typename Context>
+DIGEST_THREAD void AddUnitsAs(const LaunchHead& head, const Segment& segment, uint64_t unit,
+                              uint64_t count, Context& context, ThreadSums& sums) {
+  if (IsLong(segment)) {
+    AddLongUnits<kFormat>(head, segment, unit, count, context, sums);
+  } else {
+    AddShortUnits<kFormat>(segment, unit, count, context, sums);
+  }
+}
+
 template <typename Context>
-DIGEST_THREAD void AddLongUnitsOfFormat(const LaunchHead& head, const Segment& segment,
-                                        uint64_t unit, uint64_t count, Context& context,
-                                        ThreadSums& sums) {
+DIGEST_THREAD void AddUnitsOfFormat(const LaunchHead& head, const Segment& segment, uint64_t unit,
+                                    uint64_t count, Context& context, ThreadSums& sums) {
   switch (segment.format) {
     case SP_F16:
-      return AddLongUnits<SP_F16>(head, segment, unit, count, context, sums);
+      return AddUnitsAs<SP_F16>(head, segment, unit, count, context, sums);
     case SP_BF16:
-      return AddLongUnits<SP_BF16>(head, segment, unit, count, context, sums);
+      return AddUnitsAs<SP_BF16>(head, segment, unit, count, context, sums);
     case SP_F32:
-      return AddLongUnits<SP_F32>(head, segment, unit, count, context, sums);
+      return AddUnitsAs<SP_F32>(head, segment, unit, count, context, sums);
     case SP_F64:
-      return AddLongUnits<SP_F64>(head, segment, unit, count, context, sums);
+      return AddUnitsAs<SP_F64>(head, segment, unit, count, context, sums);
     case SP_F8_E4M3FN:
-      return AddLongUnits<SP_F8_E4M3FN>(head, segment, unit, count, context, sums);
+      return AddUnitsAs<SP_F8_E4M3FN>(head, segment, unit, count, context, sums);
     case SP_F8_E5M2:
-      return AddLongUnits<SP_F8_E5M2>(head, segment, unit, count, context, sums);
+      return AddUnitsAs<SP_F8_E5M2>(head, segment, unit, count, context, sums);
     default:
-      return AddLongUnits<SP_NO_FLOAT>(head, segment, unit, count, context, sums);
+      return AddUnitsAs<SP_NO_FLOAT>(head, segment, unit, count, context, sums);
   }
 }
 
 template <typename Context>
 DIGEST_THREAD void AddUnits(const LaunchHead& head, const Segment& segment, uint64_t unit,
                             uint64_t count, Context& context, ThreadSums& sums) {
-  if (!IsLong(segment)) {
+  if (!IsLong(segment) && head.block_count > 0) {
     for (uint64_t i = 0; i < count; ++i) AddShortUnit(head, segment, unit + i, context, sums);
     return;
   }
   ThreadSums more;  // what is handed on by reference lies in memory: `sums` stays in registers
-  AddLongUnitsOfFormat(head, segment, unit, count, context, more);
+  AddUnitsOfFormat(head, segment, unit, count, context, more);
   AddSums(more, sums);
 }
 
