@@ -116,7 +116,7 @@ inline constexpr std::array kPhases = {
                .saves = true},
     PhaseFacts{.phase = Phase::kMemoryPlain,
                .name = "memory_plain",
-               .what = "The reference loads by the plain strategy, with memory sampled, for a "
+               .what = "The model is loaded by the plain strategy, with memory sampled, for a "
                        "report to show beside the other.",
                .mode = RunMode::kMemory,
                .is_plain = true,

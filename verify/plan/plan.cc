@@ -49,9 +49,8 @@ bool IsAskedFor(const PhaseFacts& facts, const Case& test_case, const Cannot& ca
   if (facts.trains && (test_case.steps == 0 || cannot.contains("train"))) return false;
   if (facts.resumes && (test_case.resume_mesh.empty() || cannot.contains("save"))) return false;
   if (facts.one_reads && (is_reference || RanksOf(WorldAxes(test_case.mesh)) == 1)) return false;
-  if (facts.is_plain && test_case.strategy == kPlainStrategy) return false;
-  // What is only shown is of the reference, and no subject's business.
-  if (facts.is_plain && (facts.only_shown ? !is_reference : cannot.contains("plain"))) return false;
+  if (facts.is_plain && (test_case.strategy == kPlainStrategy || cannot.contains("plain")))
+    return false;
   return facts.offloads || (is_reference && test_case.training.offload > 0);
 }
 

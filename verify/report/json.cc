@@ -100,6 +100,7 @@ json RunResultToJson(const RunResult& result) {
                    {"faults", result.faults},
                    {"compared", ComparedToJson(result.compared)},
                    {"memory", MemoryToJson(result.memory)},
+                   {"loading_memory", LoadingToJson(result.loading_memory)},
                    {"tensor_count", result.tensor_count},
                    {"duration_ms", result.duration_ms},
                    {"versions", result.versions},

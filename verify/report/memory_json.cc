@@ -71,6 +71,15 @@ json NodeToJson(const NodeMemory& node) {
 
 }  // namespace
 
+json LoadingToJson(const std::vector<LoadingMemory>& ranks) {
+  json out = json::array();
+  for (const LoadingMemory& rank : ranks) {
+    json& one = out.emplace_back(json{{"rank", rank.rank}, {"peak_bytes", rank.peak}});
+    if (rank.plain_peak) one["plain_peak_bytes"] = *rank.plain_peak;
+  }
+  return out;
+}
+
 json MemoryToJson(const std::vector<StageMemory>& stages) {
   json out = json::array();
   for (const StageMemory& stage : stages) {

@@ -323,6 +323,26 @@ class Notes {
 
 }  // namespace
 
+std::string LoadingText(const std::vector<LoadingMemory>& ranks) {
+  std::vector<const LoadingMemory*> shown;
+  for (const LoadingMemory& rank : ranks) shown.push_back(&rank);
+  if (shown.size() > kRanksShown) {
+    const auto [least, most] =
+        std::minmax_element(shown.begin(), shown.end(),
+                            [](const auto* a, const auto* b) { return a->peak < b->peak; });
+    shown = {*least, *most};
+  }
+  std::string text;
+  for (const LoadingMemory* rank : shown) {
+    text += fmt::format("{}rank {} {}", text.empty() ? "" : ", ", rank->rank, Size(rank->peak));
+    if (rank->plain_peak) text += fmt::format(" ({} by the plain way)", Size(*rank->plain_peak));
+  }
+  if (text.empty()) return "";
+  return fmt::format("{}: {}", shown.size() < ranks.size() ? "loading needed least and most on"
+                                                           : "loading needed",
+                     text);
+}
+
 std::string MemoryText(const std::vector<StageMemory>& stages, int width) {
   if (stages.empty()) return "";
   return Table(stages).Text() + Notes(stages, width).Text();

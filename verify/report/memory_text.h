@@ -14,6 +14,10 @@ namespace shardproof {
 /// wrapped at `width` columns (0: never).
 std::string MemoryText(const std::vector<StageMemory>& stages, int width);
 
+/// One line: what loading needed on each rank, or of many on those that needed least and most.
+std::string LoadingText(const std::vector<LoadingMemory>& ranks);
+
+nlohmann::json LoadingToJson(const std::vector<LoadingMemory>& ranks);
 nlohmann::json MemoryToJson(const std::vector<StageMemory>& stages);
 
 /// A tensor that is neither the model's nor its optimizer's nor a gradient is told of as retained

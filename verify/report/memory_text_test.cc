@@ -133,6 +133,23 @@ TEST(MemoryText, NamesOfOthersCannotSteerATerminal) {
   EXPECT_THAT(text, HasSubstr("b\\nc"));
 }
 
+TEST(LoadingText, SaysWhatEachRankNeeded) {
+  EXPECT_EQ(LoadingText({}), "");
+  EXPECT_EQ(LoadingText({{.rank = 0, .peak = 512 * kMiB, .plain_peak = 513 * kMiB},
+                         {.rank = 1, .peak = 7 * kMiB}}),
+            "loading needed: rank 0 512.0 MiB (513.0 MiB by the plain way), rank 1 7.0 MiB");
+}
+
+TEST(LoadingText, OfManyRanksHasTheEnds) {
+  std::vector<LoadingMemory> ranks;
+  for (int64_t rank = 0; rank < 8; ++rank)
+    ranks.push_back({.rank = rank, .peak = static_cast<uint64_t>(9 - rank) * kMiB});
+  EXPECT_EQ(LoadingText(ranks),
+            "loading needed least and most on: rank 7 2.0 MiB, rank 0 9.0 MiB");
+  EXPECT_EQ(LoadingToJson(ranks)[7]["peak_bytes"], 2 * kMiB);
+  EXPECT_FALSE(LoadingToJson(ranks)[7].contains("plain_peak_bytes"));
+}
+
 TEST(MemoryJson, HasRanksAndNodes) {
   const nlohmann::json json = MemoryToJson(Stages(2));
   ASSERT_EQ(json.size(), 1u);

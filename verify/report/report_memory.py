@@ -105,7 +105,8 @@ def memory_overlay(phases, place, case):
     ours, plain = peaks.get(MEMORY), peaks.get(MEMORY_PLAIN)
     if not ours or not plain:
         return None
-    strategy = case.get("strategy", "memory")
+    is_subject = case.get("subject", "reference") != "reference"
+    strategy = "as it is" if is_subject else case.get("strategy", "memory")
     most = lambda peaks, column: max(peak[column] for peak in peaks)
     return {
         "svg": plots.overlay_plot({strategy: ours, "plain": plain}, place, f"overlay-{place.name}"),

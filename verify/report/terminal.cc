@@ -30,6 +30,8 @@ class Terminal {
     Groups();
     Held();
     Skipped();
+    if (const std::string text = LoadingText(result_.loading_memory); !text.empty())
+      Line("memory  " + text, 8);
     out_ += MemoryText(result_.memory, style_.width);
     Footer();
     return std::move(out_);

@@ -12,7 +12,6 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from training import optimizer_of, train, unseen
 
 CANNOT = {
-    "plain": "it has one way of loading",
     "identity": "fully_shard replaces every parameter by a DTensor of its own",
     "host_bound": "set_model_state_dict makes no promise about host memory",
     "lost_ranks": "Gloo says that a connection was closed, and torch not whose",
@@ -33,6 +32,7 @@ RUNS = (
     "by_hand_async: 2 llama-tied-small load=distribute save=async frozen=first",
     "strict: 2 qwen3-small strict=yes",
 )
+PLAIN = {"load": "full"}
 OPTIONS = {
     "load": ["broadcast", "full", "distribute"],  # from rank 0; every rank reads all; by hand
     "strict": ["no", "yes"],

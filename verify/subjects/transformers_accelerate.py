@@ -1,6 +1,6 @@
 """Transformers' `from_pretrained` with FSDP_CPU_RAM_EFFICIENT_LOADING, then Accelerate's FSDP2.
 
-Rank 0 reads the checkpoint; the others have placeholders until `prepare` broadcasts.
+efficient=yes: rank 0 reads the checkpoint; the others have placeholders until `prepare` broadcasts.
 """
 
 import torch
@@ -8,7 +8,6 @@ from shardproof.subjects import job, source
 from shardproof.subjects.accelerate_fsdp2 import AccelerateFsdp2
 
 CANNOT = {
-    "plain": "it has one way of loading",
     "identity": "fully_shard replaces every parameter by a DTensor of its own",
     "host_bound": "rank 0 has the whole model until it is sharded",
     "lost_ranks": "Gloo says that a connection was closed, and torch not whose",
@@ -20,15 +19,18 @@ SHOWS = {
 }
 NEEDS = "transformers"
 RUNS = ("on_2 nightly: 2 qwen3-small",)
+OPTIONS = {"efficient": ["yes", "no"]}
+PLAIN = {"efficient": "no"}  # every rank reads the checkpoint
 
 
 def run(case, observe):
-    fsdp2 = AccelerateFsdp2(case)
+    efficient = case.options["efficient"] == "yes"
+    fsdp2 = AccelerateFsdp2(case, cpu_ram_efficient_loading=efficient)
 
     def load(observe):
         model, missing, unexpected = source.loaded(case)
         observe("built", model=model, content=fsdp2.content(model))
-        if case.rank == 0:
+        if case.rank == 0 or not efficient:
             observe("loaded", model=model, missing=missing, unexpected=unexpected)
         return fsdp2.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
 

@@ -9,7 +9,6 @@ from shardproof.subjects import job, source
 from shardproof.subjects.accelerate_fsdp2 import AccelerateFsdp2
 
 CANNOT = {
-    "plain": "it has one way of loading",
     "identity": "fully_shard replaces every parameter by a DTensor of its own",
     "host_bound": "rank 0 has the whole model until it is sharded",
     "lost_ranks": "Gloo says that a connection was closed, and torch not whose",
@@ -18,6 +17,7 @@ SHOWS = {"placements": ["shard"], "files": ["pytorch_model_fsdp_0"]}
 NEEDS = "peft"
 RUNS = ("on_2 nightly: 2 qwen3-small",)
 OPTIONS = {"efficient": ["yes", "no"], "low_cpu_mem_usage": ["no", "yes"]}
+PLAIN = {"efficient": "no"}
 
 
 def run(case, observe):

@@ -8,7 +8,6 @@ from shardproof.subjects.launch import as_launched
 from shardproof.subjects.offered import offered
 
 CANNOT = {
-    "plain": "it has one way of loading",
     "identity": "fully_shard replaces every parameter by a DTensor of its own",
     "host_bound": "rank 0 has the whole model until it is sharded",
     "save": "the strategy saves nothing by itself",
@@ -16,6 +15,8 @@ CANNOT = {
 SHOWS = {"placements": ["shard"]}
 NEEDS = "twinkle-kit"
 RUNS = ("on_2 nightly: 2 qwen3-small",)
+OPTIONS = {"memory_efficient_init": ["yes", "no"]}
+PLAIN = {"memory_efficient_init": "no"}  # every rank loads
 
 
 def run(case, observe):
@@ -23,8 +24,10 @@ def run(case, observe):
     from twinkle import DeviceMesh
     from twinkle.model.transformers.strategy import NativeFSDPStrategy
 
+    efficient = case.options["memory_efficient_init"] == "yes"
+
     def load(observe):
-        if case.rank == 0:
+        if case.rank == 0 or not efficient:
             model, missing, unexpected = source.loaded(case)
             observe("built", model=model)
             observe("loaded", model=model, missing=missing, unexpected=unexpected)
@@ -36,7 +39,7 @@ def run(case, observe):
         size = case.world_size
         mesh = DeviceMesh.from_sizes(world_size=size, fsdp_size=size, device_type="cpu")
         strategy = NativeFSDPStrategy(
-            mesh, mixed_precision="no", **offered(NativeFSDPStrategy, memory_efficient_init=True)
+            mesh, mixed_precision="no", **offered(NativeFSDPStrategy, memory_efficient_init=efficient)
         )
         return strategy.wrap_model(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
 

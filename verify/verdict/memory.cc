@@ -63,6 +63,21 @@ void Add(const RankEvidence& rank, std::vector<StageMemory>& stages) {
   }
 }
 
+/// A sample bears the name of the last stage that was reached.
+std::optional<uint64_t> PeakOfLoading(const PhaseEvidence& phase, int64_t rank) {
+  for (const RankEvidence& each : phase.ranks) {
+    if (each.rank != rank || !each.memory || each.memory->samples.empty()) continue;
+    const uint64_t idle = each.memory->idle_bytes;
+    uint64_t peak = idle;
+    for (const MemorySample& sample : each.memory->samples) {
+      if (sample.stage == NameOf(Stage::kReady)) return peak - idle;
+      peak = std::max(peak, sample.anonymous_bytes);
+    }
+    return std::nullopt;  // never ready
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 uint64_t RankMemory::HostTensors(const std::vector<std::string>& kinds) const {
@@ -105,6 +120,20 @@ std::vector<StageMemory> MemoryByStage(const Evidence& evidence) {
   }
   for (StageMemory& stage : stages) stage.nodes = NodesOf(stage.ranks);
   return stages;
+}
+
+std::vector<LoadingMemory> MemoryOfLoading(const Evidence& evidence) {
+  std::vector<LoadingMemory> ranks;
+  const PhaseEvidence* measured = evidence.Phase(Phase::kMemory);
+  if (measured == nullptr) return ranks;
+  const PhaseEvidence* plain = evidence.Phase(Phase::kMemoryPlain);
+  for (const RankEvidence& rank : measured->ranks) {
+    const std::optional<uint64_t> peak = PeakOfLoading(*measured, rank.rank);
+    if (!peak) continue;
+    ranks.push_back({.rank = rank.rank, .peak = *peak});
+    if (plain != nullptr) ranks.back().plain_peak = PeakOfLoading(*plain, rank.rank);
+  }
+  return ranks;
 }
 
 }  // namespace shardproof

@@ -45,6 +45,17 @@ struct StageMemory {
 /// Stages in the order first reached; none if no rank has recorded what it held.
 std::vector<StageMemory> MemoryByStage(const Evidence& evidence);
 
+/// What a rank needed to load: anonymous memory at most above what it had when it began, in bytes,
+/// until its model was ready.
+struct LoadingMemory {
+  int64_t rank = 0;
+  uint64_t peak = 0;
+  std::optional<uint64_t> plain_peak;  ///< likewise by the plain way, if that was measured
+};
+
+/// By rank, of a run with a phase that samples memory.
+std::vector<LoadingMemory> MemoryOfLoading(const Evidence& evidence);
+
 /// Kinds of HeldTensors that make up a model, and what is kept to train it.
 inline const std::vector<std::string> kOfModel = {"parameter", "buffer"};
 inline const std::vector<std::string> kOfTraining = {"gradient", "optimizer"};

@@ -114,5 +114,33 @@ TEST(MemoryTest, TensorsAreToldApartByWhereTheyAre) {
 
 TEST(MemoryTest, OldEvidenceHasNone) { EXPECT_TRUE(MemoryByStage({}).empty()); }
 
+/// A rank that is idle at 10 MiB; its samples, each with the stage that was reached last.
+RankEvidence Sampled(int64_t rank, std::vector<std::pair<std::string, uint64_t>> samples) {
+  RankEvidence evidence{.rank = rank, .world_size = 2};
+  evidence.memory = MemoryRecord{.idle_bytes = 10 * kMiB};
+  for (const auto& [stage, mib] : samples)
+    evidence.memory->samples.push_back({.anonymous_bytes = mib * kMiB, .stage = stage});
+  return evidence;
+}
+
+TEST(LoadingMemoryTest, EndsWhenTheModelIsReady) {
+  Evidence evidence;
+  evidence.phases.push_back(
+      {.phase = Phase::kMemory,
+       .ranks = {Sampled(0, {{"start", 20}, {"built", 110}, {"built", 40}, {"ready", 500}}),
+                 Sampled(1, {{"start", 9}, {"ready", 30}})}});
+  std::vector<LoadingMemory> ranks = MemoryOfLoading(evidence);
+  ASSERT_EQ(ranks.size(), 2u);
+  EXPECT_EQ(ranks[0].peak, 100 * kMiB);
+  EXPECT_EQ(ranks[1].peak, 0u);
+  EXPECT_FALSE(ranks[0].plain_peak);
+  evidence.phases.push_back(
+      {.phase = Phase::kMemoryPlain,
+       .ranks = {Sampled(0, {{"start", 60}, {"ready", 70}}), Sampled(1, {{"start", 90}})}});
+  ranks = MemoryOfLoading(evidence);
+  EXPECT_EQ(ranks[0].plain_peak, 50 * kMiB);
+  EXPECT_FALSE(ranks[1].plain_peak) << "it never was ready";
+}
+
 }  // namespace
 }  // namespace shardproof

@@ -95,6 +95,7 @@ RunResult MakeRunResult(const Evidence& evidence, std::vector<PropertyResult> pr
   result.test_case = evidence.test_case;
   result.compared = WhatWasCompared(evidence, properties);
   result.memory = MemoryByStage(evidence);
+  if (result.test_case.subject != kReference) result.loading_memory = MemoryOfLoading(evidence);
   result.verdict = properties.empty() ? Verdict::kInconclusive : Verdict::kSkip;
   for (const PropertyResult& property : properties) {
     result.verdict = Worse(result.verdict, property.judgement.verdict());

@@ -48,6 +48,9 @@ def declare(path: str) -> dict:
                 options |= _choices(name, node)
     shows = next((_shown(path, node) for node in tree.body if _assigns(node, "SHOWS")), {})
     builds = any(_asks_for(tree, "build") for tree in trees.values())
+    for node in tree.body:
+        if _assigns(node, "PLAIN"):
+            _check_plain(path, node, options)
     reads = next((_reads(path, node) for node in tree.body if _assigns(node, "READS")), [])
     return {"cannot": cannot, "options": options, "shows": shows, "reads": reads, "builds": builds}
 
@@ -161,6 +164,17 @@ def _shown(path, node) -> dict:
             'and list of names, such as {"placements": ["shard"]}'
         )
     return value
+
+
+def _check_plain(path, node, options):
+    value = _literal(node)
+    if not isinstance(value, dict) or any(
+        chosen not in options.get(name, ()) for name, chosen in value.items()
+    ):
+        raise NoSubject(
+            f"{path}:{node.lineno}: PLAIN: expected a literal dict of names from OPTIONS with one "
+            'of their values, such as {"efficient": "no"}'
+        )
 
 
 def _reads(path, node) -> list[str]:

@@ -91,3 +91,16 @@ def test_what_is_no_subject_is_refused_with_a_reason(declared, text, said):
 def test_a_file_that_is_not_there_is_told(tmp_path):
     with pytest.raises(NoSubject, match="cannot be read"):
         declare(str(tmp_path / "none.py"))
+
+
+OPTIONS = 'OPTIONS = {"efficient": ["yes", "no"]}\n'
+
+
+def test_the_plain_way_is_one_of_its_options(declared):
+    assert declared(OPTIONS + 'PLAIN = {"efficient": "no"}\n' + RUN)["cannot"] == {}
+
+
+@pytest.mark.parametrize("plain", ['{"efficient": "never"}', '{"fast": "no"}', '"no"', "dict(a=1)"])
+def test_a_plain_way_that_is_none_of_its_options(declared, plain):
+    with pytest.raises(NoSubject, match="PLAIN: expected"):
+        declared(OPTIONS + f"PLAIN = {plain}\n" + RUN)

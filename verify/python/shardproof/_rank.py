@@ -49,7 +49,7 @@ class MemorySampler:
         self._begin = time.monotonic()
         self.idle = self.peak = anonymous_bytes()
         self.peak_stage = self._stage
-        self._shown = -1
+        self._shown = -(1 << 20)
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -59,6 +59,7 @@ class MemorySampler:
         self.sample()
         with self._lock:
             self._stage = name
+            self._shown = -(1 << 20)  # a stage has a sample, whether or not it changes anything
 
     def sample(self):
         # Read under the lock: a reading of the thread belongs to the stage that it was made in.
@@ -178,6 +179,8 @@ def _run(case, order, writer, observer):
         observer.step_values = StepValues(order["values_of_steps"], case.rank)
         observer.step_values.listen()
     subject = load_subject(order["subject"])
+    if case.strategy == "plain":
+        case.options |= getattr(subject, "PLAIN", {})
     observer.waits_for_reader = case.rank != 0 and only_rank_0_reads(subject, case.options)
     timeout = datetime.timedelta(milliseconds=order["timeout_ms"])
     dist.init_process_group(

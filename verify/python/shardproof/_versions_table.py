@@ -12,11 +12,11 @@ _RANKED = {"pass": 0, "skip": 0, "inconclusive": 1, "fail": 2}
 @dataclasses.dataclass
 class Side:
     """One run. name: what it is called; result: its JSON document; memory: {stage: (peak MiB of
-    its worst rank, that rank)}."""
+    its worst rank, that rank, sum of all ranks' peaks in MiB)}."""
 
     name: str
     result: dict
-    memory: dict[str, tuple[float, int]]
+    memory: dict[str, tuple[float, int, float]]
 
     @property
     def verdict(self) -> str:
@@ -35,9 +35,9 @@ def side_of(name: str, report: pathlib.Path) -> Side:
     return Side(name, result, _memory(report / "evidence"))
 
 
-def _memory(evidence: pathlib.Path) -> dict[str, tuple[float, int]]:
+def _memory(evidence: pathlib.Path) -> dict[str, tuple[float, int, float]]:
     """Anonymous memory above what the process had before, in the phase that measures it."""
-    worst: dict[str, tuple[float, int]] = {}
+    peaks: dict[str, dict[int, float]] = {}
     begun: dict[str, float] = {}
     for path in sorted((evidence / "memory").glob("rank_*.measures.jsonl")):
         number = int(path.name.split(".")[0].removeprefix("rank_"))
@@ -51,9 +51,13 @@ def _memory(evidence: pathlib.Path) -> dict[str, tuple[float, int]]:
             mib = (held - idle) / 2**20
             at = record["time_ms"]
             begun[record["stage"]] = min(at, begun.get(record["stage"], at))
-            if mib >= worst.get(record["stage"], (-1.0, 0))[0]:
-                worst[record["stage"]] = (mib, number)
-    return {stage: worst[stage] for stage in sorted(worst, key=begun.__getitem__)}
+            of_stage = peaks.setdefault(record["stage"], {})
+            of_stage[number] = max(mib, of_stage.get(number, 0.0))
+    of_ranks = {stage: peaks[stage] for stage in sorted(peaks, key=begun.__getitem__)}
+    return {
+        stage: (max(by_rank.values()), max(by_rank, key=by_rank.get), sum(by_rank.values()))
+        for stage, by_rank in of_ranks.items()
+    }
 
 
 @dataclasses.dataclass
@@ -152,13 +156,15 @@ def _memory_table(base: Side, head: Side) -> str:
     most = max((side.memory[stage][0] for side in (base, head) for stage in stages), default=0.0)
     if most <= 0:
         return ""
-    lines = [f"{'stage':12} {'MiB':>8}  peak of the rank that held most, above its start"]
+    lines = [
+        f"{'stage':12} {'all':>9} {'most':>8}  MiB above the start: all ranks' peaks, and the highest"
+    ]
     for stage in stages:
         for name, side in (("base", base), ("head", head)):
-            mib, rank = side.memory[stage]
+            mib, rank, total = side.memory[stage]
             bar = "#" * max(0, round(_BAR * mib / most))
             first = stage if name == "base" else ""
-            lines.append(f"{first:12} {mib:8.1f}  {name} {bar} rank {rank}")
+            lines.append(f"{first:12} {total:9.1f} {mib:8.1f}  {name} {bar} rank {rank}")
     return "**Host memory by stage**\n\n```\n" + "\n".join(lines) + "\n```"
 
 

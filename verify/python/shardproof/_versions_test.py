@@ -89,8 +89,9 @@ def test_memory_is_that_of_the_rank_that_held_most(tmp_path):
     table = _versions_table.markdown(compared(tmp_path, SOUND, SOUND, (base, head)))
     rows = [line.split() for line in table.partition("```\n")[2].splitlines()[1:-1]]
     assert [row[0] for row in rows[::2]] == ["start", "built", "ready"]
-    assert rows[2][1:3] == ["40.0", "base"] and rows[2][-1] == "1"
-    assert rows[3][:2] == ["1.0", "head"] and rows[4][1] == "10.0" and rows[5][0] == "10.0"
+    assert rows[2][1:4] == ["43.0", "40.0", "base"] and rows[2][-1] == "1"
+    assert rows[3][:3] == ["2.0", "1.0", "head"]
+    assert rows[4][1:3] == ["10.0", "10.0"] and rows[5][:2] == ["10.0", "10.0"]
 
 
 # ---- Bisection -----------------------------------------------------------------------------------

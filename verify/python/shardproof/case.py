@@ -15,7 +15,7 @@ from torch import nn
 from ._case_defaults import ROPE, TENSOR
 from ._dtypes import DTYPES
 from ._mesh import LaidOver, divided
-from ._phases import MEMORY
+from ._phases import MEMORY, MEMORY_PLAIN
 
 
 @dataclasses.dataclass
@@ -54,7 +54,7 @@ class Case:
     @property
     def measures_memory(self) -> bool:
         """Whether this phase looks at memory: nothing is to be restored beside the model."""
-        return self.phase == MEMORY
+        return self.phase in (MEMORY, MEMORY_PLAIN)
 
     @property
     def saved_step(self) -> int:

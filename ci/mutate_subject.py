@@ -1,0 +1,232 @@
+"""Makes small mistakes in a sound subject and in the helpers that it uses, and tells what catches
+each; see ci/mutate --help. The subject itself stays as it is."""
+
+import argparse
+import ast
+import dataclasses
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+from subject_mutants import Mutant, mutants_of
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+HELPERS = REPOSITORY / "verify" / "python" / "shardproof" / "subjects"
+EQUIVALENT = REPOSITORY / "ci" / "equivalent_mutants.toml"
+CRASH = "fault.every_rank_finishes"  # what a rank that raises is told by
+SECONDS_MAX = 300
+SHOWN_MAX = 3
+# A helper of the package is the one beside the subject.
+LOADED = """\
+import importlib.util as _util, sys as _sys
+for _name in {names}:
+    _spec = _util.spec_from_file_location(f"shardproof.subjects.{{_name}}", f"{folder}/{{_name}}.py")
+    _sys.modules[_spec.name] = _util.module_from_spec(_spec)
+    _spec.loader.exec_module(_sys.modules[_spec.name])
+"""
+
+
+@dataclasses.dataclass
+class Subject:
+    """path, the files that it imports (file name -> path), and its runs, each as words."""
+
+    path: Path
+    beside: dict
+    packaged: dict
+    runs: list
+
+
+def imported(tree):
+    """(module, name or None) of all imports of a file."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+def helpers_of(path):
+    """The helpers beside a subject, and those of the package, with what these import of it."""
+    beside, packaged, open_paths = {}, {}, [path]
+    while open_paths:
+        for module, name in imported(ast.parse(open_paths.pop().read_text())):
+            for found, folder, stem in (
+                (beside, path.parent, module),
+                (packaged, HELPERS, (module or "").removeprefix("shardproof.subjects.")),
+                (packaged, HELPERS, name if module == "shardproof.subjects" else None),
+            ):
+                file = folder / f"{stem}.py"
+                if found is packaged and not (module or "").startswith("shardproof.subjects"):
+                    continue
+                if stem and file.is_file() and file.name not in found and file != path:
+                    found[file.name] = file
+                    open_paths.append(file)
+    return beside, packaged
+
+
+def literal(path, name):
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and [getattr(one, "id", "") for one in node.targets] == [
+            name
+        ]:
+            return ast.literal_eval(node.value)
+    return None
+
+
+def python_of(path, torch):
+    """The interpreter of the environment that a subject needs; "" if it needs none."""
+    needs = literal(path, "NEEDS")
+    if not needs:
+        return ""
+    command = [REPOSITORY / "ci" / "environment", "--torch", torch, needs]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1]
+
+
+def runs_of(path, checkpoints, python):
+    """The words of the command for each of RUNS that a change is tried on."""
+    lines = literal(path, "RUNS") or ("on_2: 2 llama-tied-small",)
+    each_time = [line for line in lines if " nightly:" not in line]
+    runs = []
+    for line in each_time or lines[:1]:
+        mesh, checkpoint, *options = line.partition(": ")[2].split()
+        runs.append(["--mesh", mesh, "--checkpoint", str(checkpoints / checkpoint),
+                     *(python and ("--python", python)),
+                     *(w for o in options for w in ((o,) if o[0] == "-" else ("--option", o)))])  # fmt: skip
+    return runs
+
+
+def written(subject, folder, mutant=None):
+    """The subject with its helpers in a folder, one of them with a mistake. Returns its path."""
+    for path in (subject.path, *subject.beside.values(), *subject.packaged.values()):
+        text = mutant.source if mutant and mutant.file == path.name else path.read_text()
+        if path == subject.path and subject.packaged:
+            names = [name.removesuffix(".py") for name in subject.packaged]
+            text = LOADED.format(names=names, folder=folder) + text
+        (folder / path.name).write_text(text)
+    return folder / subject.path.name
+
+
+def ran(program, words, result):
+    """(verdict, properties that have findings, why) of one run of the command."""
+    command = [program, "verify", "--json", result, "--no-confirm", *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        return "caught", ["hang"], ""
+    if done.returncode == 0:
+        return "pass", [], ""
+    said = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+    try:
+        document = json.loads(Path(result).read_text())
+    except (OSError, ValueError):
+        return "inconclusive", [], said
+    found = list(dict.fromkeys(one["property"] for one in document["findings"]))
+    if found:
+        return "caught", found, ""
+    reasons = [one["reason"] for one in document["properties"] if one["verdict"] == "inconclusive"]
+    return "inconclusive", [], (reasons or [said])[0]
+
+
+def judged(program, subject, mutant=None):
+    """Of all runs: the first that catches it, else the first that cannot judge it, else a pass."""
+    came = ("pass", [], "")
+    with tempfile.TemporaryDirectory(prefix="mutant-") as scratch:
+        folder = Path(scratch)
+        path = written(subject, folder, mutant)
+        for words in subject.runs:
+            one = ran(program, ["--subject", str(path), *words], str(folder / "result.json"))
+            if one[0] == "caught":
+                return one
+            if came[0] == "pass":
+                came = one
+    return came
+
+
+def equivalent():
+    """(file, change) -> why it is no mistake."""
+    listed = tomllib.loads(EQUIVALENT.read_text()).get("mutant", [])
+    return {(one["file"], one["change"]): one["why"] for one in listed}
+
+
+def drawn(subject, count, seed):
+    """Some of all mutants, each file by its share, and those of them that are known to be none."""
+    paths = (subject.path, *subject.beside.values(), *subject.packaged.values())
+    everything = [mutant for path in paths for mutant in mutants_of(path.name, path.read_text())]
+    chosen = random.Random(seed).sample(everything, min(count, len(everything)))
+    known = equivalent()
+    listed = [mutant for mutant in chosen if (mutant.file, mutant.change) in known]
+    return [mutant for mutant in chosen if mutant not in listed], listed, len(everything)
+
+
+def line_of(verdict, mutant: Mutant, by):
+    place = f"{mutant.file}:{mutant.line}"
+    return f"{verdict:<12}  {place:<24}  {mutant.kind}: {mutant.change}{by and f'  ({by})'}"
+
+
+def measure(program, subject, mutants):
+    """Prints a line each. Returns what became of how many, and all of it for a document."""
+    counts, told = Counter(), []
+    for mutant in mutants:
+        verdict, properties, why = judged(program, subject, mutant)
+        if verdict == "pass":
+            verdict = "SURVIVED"
+        elif verdict == "caught":
+            verdict = "crashed" if set(properties) <= {CRASH, "hang"} else "named"
+        counts[verdict] += 1
+        by = ", ".join(properties[:SHOWN_MAX]) or why
+        print(line_of(verdict, mutant, by), flush=True)
+        told.append({"file": mutant.file, "line": mutant.line, "kind": mutant.kind,
+                     "change": mutant.change, "verdict": verdict.lower(), "by": properties,
+                     "why": why})  # fmt: skip
+    return counts, told
+
+
+def parse():
+    parser = argparse.ArgumentParser(prog="ci/mutate --subject", allow_abbrev=False)
+    parser.add_argument("--subject", type=Path, required=True)
+    parser.add_argument("--build", type=Path, required=True)
+    parser.add_argument("--torch", required=True)
+    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    if not asked.subject.is_file():
+        parser.error(f"{asked.subject} is not a file")
+    if asked.count < 1:
+        parser.error("--count: at least one")
+    return asked
+
+
+def main():
+    asked = parse()
+    path, build = asked.subject.resolve(), asked.build.resolve()
+    runs = runs_of(path, build / "checkpoints", python_of(path, asked.torch))
+    subject = Subject(path, *helpers_of(path), runs)
+    program = str(build / "shardproof")
+    verdict, properties, why = judged(program, subject)
+    if verdict != "pass":
+        print(f"ci/mutate: without a mistake {path.name} does not pass: {verdict}, "
+              f"{', '.join(properties) or why}; nothing is measured", file=sys.stderr)  # fmt: skip
+        return 5
+    mutants, listed, total = drawn(subject, asked.count, asked.seed)
+    counts, told = measure(program, subject, mutants)
+    for mutant in listed:
+        print(line_of("no mistake", mutant, equivalent()[mutant.file, mutant.change]))
+    killed = counts["named"] + counts["crashed"]
+    print(f"{killed} of {len(mutants)} caught ({killed / max(1, len(mutants)):.0%}): "
+          f"{counts['named']} named by a property, {counts['crashed']} only raised or hung; "
+          f"{counts['SURVIVED']} survived, {counts['inconclusive']} inconclusive; "
+          f"{len(listed)} are no mistakes; drawn from {total}, seed {asked.seed}")  # fmt: skip
+    if asked.json:
+        document = {"schema": 1, "subject": path.name, "seed": asked.seed, "mutants": told}
+        asked.json.write_text(json.dumps(document, indent=1) + "\n")
+    return 0 if killed == len(mutants) and mutants else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
