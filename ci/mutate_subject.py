@@ -18,6 +18,7 @@ from subject_mutants import Mutant, mutants_of
 REPOSITORY = Path(__file__).resolve().parents[1]
 HELPERS = REPOSITORY / "verify" / "python" / "shardproof" / "subjects"
 EQUIVALENT = REPOSITORY / "ci" / "equivalent_mutants.toml"
+PACKAGE = "shardproof.subjects"
 CRASH = "fault.every_rank_finishes"  # what a rank that raises is told by
 SECONDS_MAX = 300
 SHOWN_MAX = 3
@@ -25,7 +26,8 @@ SHOWN_MAX = 3
 LOADED = """\
 import importlib.util as _util, sys as _sys
 for _name in {names}:
-    _spec = _util.spec_from_file_location(f"shardproof.subjects.{{_name}}", f"{folder}/{{_name}}.py")
+    _path = f"{folder}/{{_name}}.py"
+    _spec = _util.spec_from_file_location(f"shardproof.subjects.{{_name}}", _path)
     _sys.modules[_spec.name] = _util.module_from_spec(_spec)
     _spec.loader.exec_module(_sys.modules[_spec.name])
 """
@@ -41,32 +43,30 @@ class Subject:
     runs: list
 
 
-def imported(tree):
-    """(module, name or None) of all imports of a file."""
-    for node in ast.walk(tree):
+def imported(path):
+    """All modules that a file may import: of `from a import b`, a and a.b."""
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, None) for alias in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from ((node.module, alias.name) for alias in node.names)
+            module = f"{PACKAGE}.{node.module}" if node.level else node.module
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
 def helpers_of(path):
-    """The helpers beside a subject, and those of the package, with what these import of it."""
+    """The helpers beside a subject, and those of the package; what imports another is after it."""
     beside, packaged, open_paths = {}, {}, [path]
     while open_paths:
-        for module, name in imported(ast.parse(open_paths.pop().read_text())):
-            for found, folder, stem in (
-                (beside, path.parent, module),
-                (packaged, HELPERS, (module or "").removeprefix("shardproof.subjects.")),
-                (packaged, HELPERS, name if module == "shardproof.subjects" else None),
-            ):
-                file = folder / f"{stem}.py"
-                if found is packaged and not (module or "").startswith("shardproof.subjects"):
-                    continue
-                if stem and file.is_file() and file.name not in found and file != path:
-                    found[file.name] = file
-                    open_paths.append(file)
-    return beside, packaged
+        for module in imported(open_paths.pop()):
+            parent, _, stem = module.rpartition(".")
+            found, folder = (packaged, HELPERS) if parent == PACKAGE else (beside, path.parent)
+            file = folder / f"{stem}.py"
+            if parent in ("", PACKAGE) and file.is_file() and file != path:
+                found.pop(file.name, None)
+                found[file.name] = file
+                open_paths.append(file)
+    return beside, dict(reversed(packaged.items()))
 
 
 def literal(path, name):
@@ -94,9 +94,12 @@ def runs_of(path, checkpoints, python):
     runs = []
     for line in each_time or lines[:1]:
         mesh, checkpoint, *options = line.partition(": ")[2].split()
-        runs.append(["--mesh", mesh, "--checkpoint", str(checkpoints / checkpoint),
-                     *(python and ("--python", python)),
-                     *(w for o in options for w in ((o,) if o[0] == "-" else ("--option", o)))])  # fmt: skip
+        words = ["--mesh", mesh, "--checkpoint", str(checkpoints / checkpoint)]
+        if python:
+            words += ["--python", python]
+        for option in options:
+            words += [option] if option.startswith("--") else ["--option", option]
+        runs.append(words)
     return runs
 
 

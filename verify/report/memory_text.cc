@@ -327,9 +327,8 @@ std::string LoadingText(const std::vector<LoadingMemory>& ranks) {
   std::vector<const LoadingMemory*> shown;
   for (const LoadingMemory& rank : ranks) shown.push_back(&rank);
   if (shown.size() > kRanksShown) {
-    const auto [least, most] =
-        std::minmax_element(shown.begin(), shown.end(),
-                            [](const auto* a, const auto* b) { return a->peak < b->peak; });
+    const auto [least, most] = std::minmax_element(
+        shown.begin(), shown.end(), [](const auto* a, const auto* b) { return a->peak < b->peak; });
     shown = {*least, *most};
   }
   std::string text;
@@ -338,9 +337,9 @@ std::string LoadingText(const std::vector<LoadingMemory>& ranks) {
     if (rank->plain_peak) text += fmt::format(" ({} by the plain way)", Size(*rank->plain_peak));
   }
   if (text.empty()) return "";
-  return fmt::format("{}: {}", shown.size() < ranks.size() ? "loading needed least and most on"
-                                                           : "loading needed",
-                     text);
+  return fmt::format(
+      "{}: {}", shown.size() < ranks.size() ? "loading needed least and most on" : "loading needed",
+      text);
 }
 
 std::string MemoryText(const std::vector<StageMemory>& stages, int width) {

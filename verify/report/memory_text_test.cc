@@ -144,8 +144,7 @@ TEST(LoadingText, OfManyRanksHasTheEnds) {
   std::vector<LoadingMemory> ranks;
   for (int64_t rank = 0; rank < 8; ++rank)
     ranks.push_back({.rank = rank, .peak = static_cast<uint64_t>(9 - rank) * kMiB});
-  EXPECT_EQ(LoadingText(ranks),
-            "loading needed least and most on: rank 7 2.0 MiB, rank 0 9.0 MiB");
+  EXPECT_EQ(LoadingText(ranks), "loading needed least and most on: rank 7 2.0 MiB, rank 0 9.0 MiB");
   EXPECT_EQ(LoadingToJson(ranks)[7]["peak_bytes"], 2 * kMiB);
   EXPECT_FALSE(LoadingToJson(ranks)[7].contains("plain_peak_bytes"));
 }

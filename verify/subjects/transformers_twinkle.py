@@ -39,7 +39,9 @@ def run(case, observe):
         size = case.world_size
         mesh = DeviceMesh.from_sizes(world_size=size, fsdp_size=size, device_type="cpu")
         strategy = NativeFSDPStrategy(
-            mesh, mixed_precision="no", **offered(NativeFSDPStrategy, memory_efficient_init=efficient)
+            mesh,
+            mixed_precision="no",
+            **offered(NativeFSDPStrategy, memory_efficient_init=efficient),
         )
         return strategy.wrap_model(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
 

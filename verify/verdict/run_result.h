@@ -57,9 +57,9 @@ struct RunResult {
   GateNotes gate;
   std::vector<std::string> faults;  ///< of the case, each in plain words
   Compared compared;
-  std::vector<StageMemory> memory;  ///< of a job that was observed
+  std::vector<StageMemory> memory;            ///< of a job that was observed
   std::vector<LoadingMemory> loading_memory;  ///< of a subject
-  uint64_t tensor_count = 0;        ///< that the model must have
+  uint64_t tensor_count = 0;                  ///< that the model must have
   double duration_ms = 0;
   std::map<std::string, std::string> versions;  ///< "shardproof", "torch", ...
   std::vector<std::string> command_line;

@@ -157,7 +157,7 @@ def _memory_table(base: Side, head: Side) -> str:
     if most <= 0:
         return ""
     lines = [
-        f"{'stage':12} {'all':>9} {'most':>8}  MiB above the start: all ranks' peaks, and the highest"
+        f"{'stage':12} {'all':>9} {'most':>8}  MiB above the start: sum of ranks' peaks, highest"
     ]
     for stage in stages:
         for name, side in (("base", base), ("head", head)):
