@@ -113,7 +113,7 @@ class RestoredCheck {
     }
     if (expected.empty() || seen.empty()) return;  // DefinedImages has said so
     const Comparison comparison{evidence_, to_, restored, name, against, {from_.phase, to_.phase}};
-    for (Finding& finding : CompareAll(comparison, expected[0], seen)) {
+    for (Finding& finding : CompareWithReplicas(comparison, expected, seen)) {
       judgement_.Found(std::move(finding));
     }
   }
@@ -130,7 +130,7 @@ class RestoredCheck {
         CheckOptimizer(*expected->optimizer, *seen->optimizer,
                        {Against::What::kStage, from_.phase, saved}, same, rank.rank, findings);
       }
-      if (same) CheckRng(*expected, *seen, rank.rank, findings);
+      if (same) CheckRng(*expected, *seen, rank, findings);
     }
     findings.Report(judgement_);
   }
@@ -148,14 +148,33 @@ class RestoredCheck {
     CompareMaps(saved.values, restored.values, against, "", "value", rank, findings, judgement_);
   }
 
-  void CheckRng(const StageRecord& saved, const StageRecord& restored, int64_t rank,
+  /// Of a job that neither keeps the state nor draws anything by it, the state means nothing.
+  void CheckRng(const StageRecord& saved, const StageRecord& restored, const RankEvidence& rank,
                 FindingsByRank& findings) {
     if (saved.of != "model" || saved.rng.empty() || evidence_.WhyCannot("rng")) return;
+    if (!restored.keeps_rng && !DrawsOthers(saved, rank)) return;
     judgement_.Compared();
     if (saved.rng == restored.rng) return;
     findings.Add("", "rng",
-                 "the random number generator is in another state than when it was saved", {rank},
+                 "the random number generator is in another state than when it was saved",
+                 {rank.rank},
                  {.against = {Against::What::kStage, from_.phase, saved.Key()}});
+  }
+
+  /// Whether a step after the save draws random numbers, and the resumed one draws others. One that
+  /// seeds the generator anew draws the same.
+  static bool DrawsOthers(const StageRecord& saved, const RankEvidence& rank) {
+    const std::string* before = &saved.rng;
+    for (const StageRecord& stepped : rank.stages) {
+      if (stepped.name != NameOf(Stage::kStepped) || stepped.of != "model") continue;
+      if (stepped.step <= saved.step || stepped.rng.empty()) continue;
+      const StageRecord* resumed =
+          rank.Stage(fmt::format("{}@{}", NameOf(Stage::kResumed), stepped.step));
+      const bool draws = stepped.rng != *before;
+      if (draws && (resumed == nullptr || resumed->rng != stepped.rng)) return true;
+      before = &stepped.rng;
+    }
+    return false;
   }
 
   const Evidence& evidence_;

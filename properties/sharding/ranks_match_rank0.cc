@@ -162,18 +162,6 @@ void PlaceInWhole(const PhaseEvidence& phase, const std::string& stage, Finding&
   finding.message += fmt::format(" (in the whole it is {})", ElementName(*finding.index, whole));
 }
 
-/// Why ranks may have other values in a tensor, if all say that they may; see TensorDescriptor.
-std::string WhyItVaries(const std::vector<Image>& images) {
-  std::string why;
-  for (const Image& image : images) {
-    for (const Part& part : image.parts) {
-      if (part.descriptor->varies.empty()) return "";
-      if (why.empty() || why == "rewritten") why = part.descriptor->varies;
-    }
-  }
-  return why;
-}
-
 const char* InWords(const std::string& why) {
   if (why == "batches") return "statistics of each rank's own batches, which differ";
   if (why == "own") return "each rank's own, such as a state of its random numbers";
@@ -187,7 +175,12 @@ bool MayDiffer(const std::string& stage, const std::string& name, const std::vec
   const size_t alike = CountOfFirst(images);
   if (why.empty() || alike == images.size()) return false;
   if (why == "rewritten" && 2 * alike > images.size()) return false;
-  judgement.Inconclusive(fmt::format("{} at `{}` was not compared: {}", name, stage, InWords(why)));
+  std::string reason = fmt::format("{} at `{}` was not compared: {}", name, stage, InWords(why));
+  if (why == "rewritten") {  // nobody said what for
+    judgement.Inconclusive(std::move(reason));
+  } else {
+    judgement.NotCompared(std::move(reason));
+  }
   return true;
 }
 

@@ -259,6 +259,19 @@ TEST(TrainingRoundTripTest, NamesWhatIsLostOrAnother) {
   TrainingEvidence rng;
   rng.At("train", 0, "restored@2").rng = "another";
   EXPECT_EQ(OnlyFinding(rng.evidence, "checkpoint.training_round_trip").kind, "rng");
+  for (const char* stage : {"restored@2", "stepped@3", "resumed@3", "stepped@4", "resumed@4"})
+    rng.At("train", 0, stage).keeps_rng = false;
+  const std::string saved = rng.At("train", 0, "saved@2").rng;
+  const auto draw = [&](const std::string& stepped, const std::string& resumed) {
+    for (const char* step : {"@3", "@4"}) {
+      rng.At("train", 0, std::string("stepped") + step).rng = stepped;
+      rng.At("train", 0, std::string("resumed") + step).rng = resumed;
+    }
+    return JudgeOne(rng.evidence, "checkpoint.training_round_trip").judgement.verdict();
+  };
+  EXPECT_EQ(draw(saved, "another"), Verdict::kPass) << "nothing is drawn";
+  EXPECT_EQ(draw("seeded anew", "seeded anew"), Verdict::kPass);
+  EXPECT_EQ(draw("drawn", "others"), Verdict::kFail);
   rng.evidence.cannot["rng"] = "it says so";
   EXPECT_EQ(JudgeOne(rng.evidence, "checkpoint.training_round_trip").judgement.verdict(),
             Verdict::kPass);
@@ -275,6 +288,39 @@ TEST(ResumeExactTest, IsHeldOnlyAgainstAJobThatDoesTheSameTwice) {
   const PropertyResult result = JudgeOne(other.evidence, "checkpoint.resume_exact");
   EXPECT_EQ(result.judgement.verdict(), Verdict::kInconclusive);
   EXPECT_THAT(result.judgement.reason(), HasSubstr("the same twice: big"));
+}
+
+/// "norm" is a statistic of each rank's own batches, from the first step on; what is restored has
+/// those of rank 0, which has saved.
+TrainingEvidence OfOwnBatches() {
+  TrainingEvidence own;
+  for (const char* phase : {"train", "again", "train_resume"}) {
+    for (RankEvidence& rank : own.Phase(phase).ranks) {
+      for (TensorDescriptor& descriptor : rank.descriptors) {
+        if (descriptor.name == "norm") descriptor.varies = "batches";
+      }
+      for (StageRecord& stage : rank.stages) {
+        const bool has_own = stage.step > 0 && stage.name != NameOf(Stage::kRestored);
+        if (has_own && stage.of == "model")
+          stage.tensors.at("norm").digest.lane1 += static_cast<uint64_t>(rank.rank);
+      }
+    }
+  }
+  return own;
+}
+
+TEST(OwnBatches, AreComparedWithThoseOfARankThatHadThem) {
+  TrainingEvidence own = OfOwnBatches();
+  const PropertyResult ranks = JudgeOne(own.evidence, "sharding.ranks_match_rank0");
+  EXPECT_EQ(ranks.judgement.verdict(), Verdict::kPass);
+  EXPECT_THAT(ranks.judgement.reason(), HasSubstr("norm at `stepped@1` was not compared"));
+  for (const char* id : {"checkpoint.resume_exact", "checkpoint.training_round_trip"})
+    EXPECT_EQ(JudgeOne(own.evidence, id).judgement.verdict(), Verdict::kPass) << id;
+  own.Change("train", "restored@2", "norm");
+  EXPECT_EQ(OnlyFinding(own.evidence, "checkpoint.training_round_trip").tensor, "norm");
+  own = OfOwnBatches();
+  own.Change("train", "resumed@4", "norm");
+  EXPECT_EQ(OnlyFinding(own.evidence, "checkpoint.resume_exact").tensor, "norm");
 }
 
 /// A file that holds what the ranks have at a stage.

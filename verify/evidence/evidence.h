@@ -171,6 +171,8 @@ struct StageRecord {
   std::optional<OptimizerRecord> optimizer;  ///< only of "optimizer"
   std::optional<StepsRecord> steps;          ///< likewise; not recorded by everything that writes
   std::string rng;  ///< digest of the CPU random number generator's state; empty: not recorded
+  /// Whether the job has asked for that state, as one that keeps it does; told where it is known.
+  bool keeps_rng = true;
 
   /// What names it among a rank's stages: "ready", "stepped@3", "stepped@3.optimizer".
   std::string Key() const;

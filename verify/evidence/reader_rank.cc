@@ -228,9 +228,13 @@ void FactsReader::Optimizer(FieldReader& fields) {
 
 void FactsReader::Rng(FieldReader& fields) {
   std::string digest;
+  bool keeps = true;
   fields.Required("cpu", digest);
+  fields.Optional("keeps", keeps);
   if (!stage_open_) fields.complaint().Say("", "expected it within a stage, found it outside");
-  if (fields.ok()) rank_.stages.back().rng = std::move(digest);
+  if (!fields.ok()) return;
+  rank_.stages.back().rng = std::move(digest);
+  rank_.stages.back().keeps_rng = keeps;
 }
 
 void FactsReader::Steps(FieldReader& fields) {

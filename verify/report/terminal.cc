@@ -149,6 +149,11 @@ void Terminal::Groups() {
     if (count.passed != count.judged) line += fmt::format(" of {}", count.judged);
   }
   Line(line.empty() ? "no property was judged" : Printable(line), 8);
+  for (const PropertyResult& property : result_.properties) {
+    const Judgement& judgement = property.judgement;
+    if (judgement.verdict() == Verdict::kPass && !judgement.reason().empty())
+      Line(Printable(fmt::format("but for {}: {}", property.id, judgement.reason())), 8);
+  }
 }
 
 // "held    24 tensors on dp_shard 4, 3 whole on each of 4 ranks": in which groups they were judged.

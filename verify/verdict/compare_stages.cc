@@ -19,7 +19,7 @@ std::vector<Finding> CompareStages(const Evidence& evidence, const PhaseEvidence
     }
     const Comparison comparison{evidence, phase,   key,
                                 name,     against, {reference.phase, phase.phase}};
-    for (Finding& finding : CompareAll(comparison, expected[0], seen)) {
+    for (Finding& finding : CompareWithReplicas(comparison, expected, seen)) {
       findings.push_back(std::move(finding));
     }
   }

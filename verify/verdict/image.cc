@@ -58,12 +58,23 @@ void Add(Image& image, const RankEvidence& rank, const TensorDescriptor& descrip
   image.parts.push_back({&rank, &state, &descriptor, nullptr});
 }
 
+}  // namespace
+
 bool AreEqual(const Image& a, const Image& b) {
   return a.digest == b.digest && a.coverage == b.coverage && a.dtype == b.dtype &&
          a.shape == b.shape;
 }
 
-}  // namespace
+std::string WhyItVaries(const std::vector<Image>& images) {
+  std::string why;
+  for (const Image& image : images) {
+    for (const Part& part : image.parts) {
+      if (part.descriptor == nullptr || part.descriptor->varies.empty()) return "";
+      if (why.empty() || why == "rewritten") why = part.descriptor->varies;
+    }
+  }
+  return why;
+}
 
 std::vector<int64_t> Image::Ranks() const {
   std::vector<int64_t> ranks;

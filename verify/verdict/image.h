@@ -60,6 +60,11 @@ std::vector<Image> CommonestFirst(std::vector<Image> images);
 /// How many are equal to the first.
 size_t CountOfFirst(const std::vector<Image>& images);
 
+/// Why ranks may have other values in it, if all say that they may; see TensorDescriptor.
+std::string WhyItVaries(const std::vector<Image>& images);
+
+bool AreEqual(const Image& a, const Image& b);
+
 /// Known stretches of a global byte image, disjoint and joined where they touch.
 class KnownBytes {
  public:

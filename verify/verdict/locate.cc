@@ -480,4 +480,17 @@ std::vector<Finding> CompareAll(const Comparison& comparison, const Image& expec
   return findings;
 }
 
+std::vector<Finding> CompareWithReplicas(const Comparison& comparison,
+                                         const std::vector<Image>& replicas,
+                                         const std::vector<Image>& seen) {
+  if (WhyItVaries(replicas).empty()) return CompareAll(comparison, replicas[0], seen);
+  std::vector<Image> others;
+  for (const Image& image : seen) {
+    const bool is_right = std::any_of(replicas.begin(), replicas.end(),
+                                      [&](const Image& one) { return AreEqual(one, image); });
+    if (!is_right) others.push_back(image);
+  }
+  return CompareAll(comparison, replicas[0], others);
+}
+
 }  // namespace shardproof

@@ -32,6 +32,8 @@ class Judgement {
   /// Why nothing (or not everything) could be judged here. Makes the property a skip only if no
   /// comparison was made.
   void Skipped(std::string reason);
+  /// What was not compared, and by the job's own design need not be: a pass says so.
+  void NotCompared(std::string reason);
   /// What should have been judged and could not be: inconclusive, unless there are findings.
   /// The first reason is kept, and how many others there were.
   void Inconclusive(std::string reason);
@@ -53,6 +55,8 @@ class Judgement {
   std::vector<Finding> findings_;
   std::vector<LeftOut> left_out_;
   std::string skip_reason_;
+  std::string not_compared_;
+  uint64_t not_compared_count_ = 0;
   std::string inconclusive_reason_;
   uint64_t inconclusive_count_ = 0;
 };

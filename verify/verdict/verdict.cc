@@ -85,6 +85,10 @@ void Judgement::Skipped(std::string reason) {
   if (skip_reason_.empty()) skip_reason_ = std::move(reason);
 }
 
+void Judgement::NotCompared(std::string reason) {
+  if (not_compared_count_++ == 0) not_compared_ = std::move(reason);
+}
+
 void Judgement::Inconclusive(std::string reason) {
   if (inconclusive_count_++ == 0) inconclusive_reason_ = std::move(reason);
 }
@@ -112,6 +116,9 @@ std::string Judgement::reason() const {
     return fmt::format("{}; and {} more that could not be judged", inconclusive_reason_,
                        inconclusive_count_ - 1);
   }
+  if (not_compared_count_ > 1)
+    return fmt::format("{}; and {} more were not", not_compared_, not_compared_count_ - 1);
+  if (not_compared_count_ == 1) return not_compared_;
   if (comparisons_ > 0 || !findings_.empty()) return "";
   return skip_reason_.empty() ? "no comparison was made" : skip_reason_;
 }

@@ -46,6 +46,10 @@ TEST(VerdictTest, JudgementNeedsAComparisonToPass) {
   judgement.Compared();
   EXPECT_EQ(judgement.verdict(), Verdict::kPass);
   EXPECT_EQ(judgement.reason(), "");
+  judgement.NotCompared("mean was not compared");
+  judgement.NotCompared("var was not compared");
+  EXPECT_EQ(judgement.verdict(), Verdict::kPass);
+  EXPECT_EQ(judgement.reason(), "mean was not compared; and 1 more were not");
   judgement.Inconclusive("rank 1 is absent");
   EXPECT_EQ(judgement.verdict(), Verdict::kInconclusive);
   judgement.Inconclusive("rank 2 is absent");

@@ -153,9 +153,9 @@ class Writer:
         """The records of what was observed last, by name."""
         return self._states.get(of, {})
 
-    def rng(self, cpu: str):
+    def rng(self, cpu: str, keeps: bool):
         """Within a stage."""
-        self._facts.write({"record": "rng", "cpu": cpu})
+        self._facts.write({"record": "rng", "cpu": cpu, "keeps": keeps})
 
     def fault(self, **fields):
         """To be called before the fault acts."""

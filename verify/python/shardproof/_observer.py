@@ -15,6 +15,7 @@ from . import (
     _optimizer,
     _options,
     _pages,
+    _random,
 )
 from ._evidence import Place, Writer
 from ._groups import Statement, alone
@@ -133,7 +134,7 @@ class Observer:
             if self._overwrites and stage in _junk.STAGES:
                 self._overwrite(tensors, content)
             if self._mode == "values":
-                self._writer.rng(_rng_digest())
+                self._writer.rng(_random.digest(), _random.was_asked_for())
             self._writer.end_stage()
         if optimizer is not None:
             self._writer.begin_stage(stage, step, "optimizer")
@@ -374,11 +375,6 @@ class Observer:
         if ranges:
             out["bytes"] = [{"start": start, "hex": data.hex()} for start, data in ranges]
         return out
-
-
-def _rng_digest() -> str:
-    state = torch.get_rng_state()
-    return _digest.digest_runs(state, _layout.local_runs(state.shape)).hex()
 
 
 def _text(value) -> str:

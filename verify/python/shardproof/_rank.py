@@ -20,6 +20,7 @@ import traceback
 import torch
 import torch.distributed as dist
 
+from . import _random
 from ._collectives import CollectiveRecorder
 from ._evidence import Place, Writer, coordinates_of, root_cause
 from ._faults import Faults
@@ -175,9 +176,10 @@ def _run(case, order, writer, observer):
     if order.get("is_twin"):
         _run_twin(case, order, writer, observer)
         return
-    if order.get("values_of_steps"):  # before a subject takes names from torch
+    if order.get("values_of_steps"):
         observer.step_values = StepValues(order["values_of_steps"], case.rank)
         observer.step_values.listen()
+    _random.listen()  # like that, before a subject takes names from torch
     subject = load_subject(order["subject"])
     if case.strategy == "plain":
         case.options |= getattr(subject, "PLAIN", {})
