@@ -9,6 +9,7 @@ from ._memory_storage import local_parts, storage_of
 
 # The first that has a storage counts it. "other": what Python comes to and none of these is.
 KINDS = ("parameter", "buffer", "gradient", "optimizer", "other")
+_SLACK_BYTES = 4 << 20  # by which what is not accounted for may change until others are looked for
 
 
 class StageMemory:
@@ -22,6 +23,8 @@ class StageMemory:
 
             self._who = Who(watch.tracer)
         self._peak = self._fields = None
+        self._beside = self._others = None  # what was not accounted for, and "other", at a look
+        self._shared = None  # what was held when proportional shares were read, and these
 
     def take(self):
         """First of all at a stage: what is done to observe it is not to be counted."""
@@ -31,17 +34,33 @@ class StageMemory:
     def record(self, stage: str, step: int, tensors, optimizer):
         """tensors: Holdings of the model, before their bytes are read."""
         storages = _storages(tensors, optimizer)
-        others = _memory_holders.foreign(set(storages))
-        for tensor, nbytes in others.values():
-            address = tensor.untyped_storage().data_ptr()
-            storages[address] = ("other", str(tensor.device), nbytes)
-        fields = {"stage": stage, "step": step, **self._fields}
-        fields["tensors"] = _sums(storages)
+        sums, fields = _sums(storages), {"stage": stage, "step": step, **self._fields}
         if found := devices():
             fields["devices"] = found
-        if self._who is not None:
-            fields["who"] = self._who.told(others)
+        beside = self._not_in(sums)
+        if self._who is not None or found or self._is_new(beside):
+            others = _memory_holders.foreign(set(storages))
+            self._beside, self._others = beside, _sums({
+                tensor.untyped_storage().data_ptr(): ("other", str(tensor.device), nbytes)
+                for tensor, nbytes in others.values()
+            })  # fmt: skip
+            if self._who is not None:
+                fields["who"] = self._who.told(others)
+        fields["tensors"] = [*sums, *self._others]
         self._writer.held(**fields)
+
+    def _not_in(self, sums) -> tuple[int, int, int]:
+        """What this process holds beside those tensors, of each kind of memory."""
+        own = sum(each.get("anonymous_bytes", 0) for each in sums)
+        fields = self._fields
+        return fields["anonymous_bytes"] - own, fields["shared_bytes"], fields["file_bytes"]
+
+    def _is_new(self, beside) -> bool:
+        """Whether other tensors may have come or gone since they were looked for, which takes long:
+        all objects of Python are gone through."""
+        if self._beside is None:
+            return True
+        return any(abs(a - b) > _SLACK_BYTES for a, b in zip(beside, self._beside, strict=True))
 
     def go_on(self):
         self._watch.go_on()
@@ -57,7 +76,7 @@ class StageMemory:
         }  # fmt: skip
         if (pinned := pinned_bytes()) is not None:
             fields["pinned_bytes"] = pinned
-        if proportional := _proportional():
+        if proportional := self._proportional(fields):
             fields["proportional"] = proportional
         if not watch.failure:
             fields["peak"] = {
@@ -70,9 +89,24 @@ class StageMemory:
                 fields["peak"]["stacks"] = watch.stacks_of(peak)
         return fields
 
+    def _proportional(self, fields) -> dict:
+        """This process's share of each page. The kernel goes through all pages to tell, so it is
+        asked where there is shared memory, which others may have come to, or files have changed;
+        else what came is this process's own."""
+        now = {name: fields[name] for name in ("anonymous_bytes", "shared_bytes", "file_bytes")}
+        if self._shared is not None:
+            before, shares = self._shared
+            came = {name: now[name] - before[name] for name in now}
+            common = now["shared_bytes"], abs(came["file_bytes"])
+            if shares and max(common) <= _SLACK_BYTES:
+                own = max(0, shares["anonymous_bytes"] + came["anonymous_bytes"])
+                return {**shares, "anonymous_bytes": own}
+        self._shared = now, _proportional()
+        return self._shared[1]
+
 
 def _proportional() -> dict:
-    """This process's share of each page: the sum over processes counts a page once."""
+    """Shares by which the sum over processes counts a page once."""
     try:
         rollup = _memory_watch.contents("smaps_rollup")
     except OSError:

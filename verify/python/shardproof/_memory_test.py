@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from shardproof import _memory_snapshot, _memory_watch, _pages
+from shardproof import _memory_snapshot, _memory_stage, _memory_watch, _pages
 from shardproof._evidence import Writer, on_one_axis
 from shardproof._memory_holders import foreign, holders
 from shardproof._memory_stacks import short, stacks_in
@@ -103,6 +103,28 @@ def sums_of_others():
     """Bytes of tensors that other tests have left: no model is accounted for."""
     gc.collect()
     return sum(size for _, size in foreign(set()).values()) - 4 * MIB
+
+
+def test_others_are_looked_for_again_where_memory_came_that_no_model_accounts_for(
+    observe, monkeypatch
+):
+    looks = []
+
+    def looked(accounted):
+        looks.append(1)
+        return foreign(accounted)
+
+    monkeypatch.setattr(_memory_stage._memory_holders, "foreign", looked)
+    model = nn.Linear(4, 4)
+    for _ in range(3):
+        observe("ready", model=model)
+    few = len(looks)  # the second may have brought what was imported late
+    kept = torch.ones(8 * MIB)
+    observe("ready", model=model)
+    assert few < 3 and len(looks) == few + 1
+    first, *_, last = map(sums, observe.held())
+    assert last["other"] - first.get("other", 0) >= kept.nbytes - MIB
+    assert observe.held()[1]["proportional"]["anonymous_bytes"] > 0
 
 
 def test_an_optimizer_is_accounted_for_where_its_state_is_not_observed(observe):
