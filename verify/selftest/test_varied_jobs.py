@@ -9,7 +9,7 @@ SEVERAL = (
 )
 
 VARIED = {
-    "local_sgd sound": f"sound; 0.bias and 3 more ({SEVERAL})",
+    "local_sgd sound": f"sound; 0.bias and 7 more ({SEVERAL})",
     "local_sgd nan": "0.weight on rank 3: element 9 is 0x7fc00000, on rank 2 0x",
     "local_sgd bit": "0.weight on rank 3: element 9 is 0x",
     "outer_steps sound": f"sound; 0.bias and 15 more ({SEVERAL})",

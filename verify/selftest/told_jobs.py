@@ -63,9 +63,9 @@ class JobsTest(CommandTest):
                     first = found[job].removeprefix("shardproof.check: ").split(" on rank")[0]
                     self.assertTrue(expected.startswith(first) or "Error" in expected, found[job])
 
-    def found_attached(self, jobs):
+    def found_attached(self, jobs, healed=()):
         """Of a job that nobody edited the report finds what check does, in those named; and nothing
-        in a sound one."""
+        in a sound one. healed: mistakes that the next step makes good, before it is observed."""
         self.said(self.dir / "evidence", attached=("-m", "shardproof.run", "--at", "ready,every=1"))
         for job, expected in self.says.items():
             tensor_and_ranks = self.finds.get(job, self.tensor_and_ranks(expected))
@@ -77,7 +77,7 @@ class JobsTest(CommandTest):
                 ]
                 if job.endswith(" sound"):
                     self.assertEqual(findings, [])
-                elif job.split()[0] in jobs:
+                elif job.split()[0] in jobs and job not in healed:
                     seen = [(each.get("tensor"), each["ranks"]) for each in findings]
                     self.assertIn(tensor_and_ranks, seen)
 

@@ -49,7 +49,8 @@ def local_sgd(mistake):
     state = post_local.PostLocalSGDState(None, group, start_localSGD_iter=1)
     model.register_comm_hook(state, post_local.post_localSGD_hook)
     averager = averagers.PeriodicModelAverager(period=4, warmup_steps=1)
-    optimizer = PostLocalSGDOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), averager)
+    inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = PostLocalSGDOptimizer(inner, averager)
     train_own(model, optimizer, 3)
     if is_odd(mistake, "nan", 3):
         model.module[0].weight.data[2, 1] = torch.nan

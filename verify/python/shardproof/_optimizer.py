@@ -93,8 +93,9 @@ def optimizer_state(tensors: list[Holding], optimizer, flat=None, order=()):
         if package := _package_of(each):
             yield from _of_stretches(package.stretches_of(each), owners)
             continue
-        inner = getattr(each, "optim", None)  # ZeroRedundancyOptimizer keeps its state in this one
+        inner = getattr(each, "optim", None)  # torch's wrappers keep their state in this one
         wraps = isinstance(inner, torch.optim.Optimizer)
+        divided = wraps and hasattr(each, "_partition_parameters")  # ZeroRedundancyOptimizer
         for parameter, state in (inner if wraps else each).state.items():
             if not isinstance(state, Mapping):
                 continue
@@ -104,7 +105,7 @@ def optimizer_state(tensors: list[Holding], optimizer, flat=None, order=()):
                 own = copied[id(parameter)]
                 state = {"main_param": parameter.detach(), **state}
             name = own.name if own else f"<parameter {number}, not of the model>"
-            yield Owned(name, own, state, parts if own is None or len(parts) > 1 else [], wraps)
+            yield Owned(name, own, state, parts if own is None or len(parts) > 1 else [], divided)
             number += 1
 
 
