@@ -34,6 +34,7 @@ class JobsTest(CommandTest):
         named = dict(
             timeout=self.seconds, PYTHONPATH=str(REPOSITORY / "verify" / "python"),
             SHARDPROOF_DIGEST_OP=op, GLOO_SOCKET_IFNAME="lo",
+            TORCHINDUCTOR_CACHE_DIR=str(self.root / "inductor"),
         )  # fmt: skip
         if self.package is None and not attached:
             done = self.run_script(HERE / self.script, *words, **named)
@@ -43,9 +44,7 @@ class JobsTest(CommandTest):
             python = python_of(self.package)
             if python is None:
                 self.skipTest(f"ci/environment {self.package} makes what this needs")
-            named.update(  # what it would compile takes minutes
-                TORCHDYNAMO_DISABLE="1", TORCHINDUCTOR_CACHE_DIR=str(self.root / "inductor"),
-            )  # fmt: skip
+            named.update(TORCHDYNAMO_DISABLE="1")  # what it would compile takes minutes
             done = self.run_process(python, *attached, HERE / self.script, *words, **named)
         self.assert_exit(done, 0)
         found = json.loads(done.out.splitlines()[-1])  # frameworks print, too
