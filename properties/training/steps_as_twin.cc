@@ -62,12 +62,14 @@ const PropertyRegistration kRegistration{{
                {Stage::kReady, Stage::kStepped, Stage::kRestored, Stage::kResumed},
                "the steps of the plain twin"}},
     .tolerance =
-        "gradients: 16 times the most that rounding changes in the tensor (the twin in the "
-        "subject's dtypes against F64), and (ranks + 1) u sum|g| for their reduction; "
-        "norms: 16 u n^(1/2) and what that adds; what the optimizer makes of the observed "
-        "gradients: 8 u (|before| + |after|), u being half an ulp of 1 in the dtype; "
-        "counters, options and what no step touched: none. Each step starts from what was "
-        "observed before it, so errors do not add up over steps",
+        "u is half an ulp of 1 in the narrowest dtype of a step. Gradients: 16 times the most that "
+        "rounding changes in the tensor (the twin in the subject's dtypes against F64), and "
+        "(ranks x batches + 3) u sum|g| for their reduction. Norms: twice the norm of that, and "
+        "2e-6 of the norm. What the optimizer makes of the observed gradients: 8 u (|before| + "
+        "|after|), and 16 times the most that rounding changes in the tensor. Averages: 8 u "
+        "(|before| + |after| + |weights|). Counters: none. Each stage starts from what was "
+        "observed "
+        "before it, so errors do not add up over steps",
     .source = "the definition of data parallelism: the step of a batch is that of its parts",
     .killed_by = {"subject.gradients_summed", "subject.clips_by_its_own_norm",
                   "subject.norm_of_its_own_part", "subject.batch_taken_twice",

@@ -240,6 +240,31 @@ TEST(StepsActTest, NamesValuesThatComeBackUnlessStepsLedInACircle) {
   EXPECT_EQ(JudgeOne(circle.evidence, id).judgement.verdict(), Verdict::kInconclusive);
 }
 
+TEST(StepsAsTwinTest, NamesWhatTheTwinDoesOtherwiseAndTheFirstStepFirst) {
+  TrainingEvidence job;
+  const auto verdict = [&job] {
+    return JudgeOne(job.evidence, "training.steps_as_twin").judgement.verdict();
+  };
+  EXPECT_EQ(verdict(), Verdict::kSkip);
+  std::vector<TwinStep>& steps = job.evidence.oracle.twin_steps;
+  steps = {{.stage = std::string("stepped@1"), .compared = 4},
+           {.stage = std::string("stepped@2"), .compared = 4, .left_out = "nobody knows"}};
+  EXPECT_EQ(verdict(), Verdict::kPass);
+  steps[1].why_not = "numbers are drawn";
+  EXPECT_EQ(verdict(), Verdict::kInconclusive);
+  steps[1].deviations = {{"gradient", "w", {1}, 4, 2, "1", "2", "differs", "they were summed"}};
+  const Finding finding = OnlyFinding(job.evidence, "training.steps_as_twin");
+  EXPECT_EQ(finding.stage, "stepped@2");
+  EXPECT_EQ(finding.explanation, "they were summed");
+  EXPECT_THAT(finding.message, HasSubstr("they were summed"));
+  EXPECT_FALSE(finding.is_consequence);
+  steps[0].deviations = steps[1].deviations;
+  const auto found = JudgeOne(job.evidence, "training.steps_as_twin").judgement.findings();
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_FALSE(found[0].is_consequence);
+  EXPECT_TRUE(found[1].is_consequence);
+}
+
 TEST(TrainingRoundTripTest, NamesWhatIsLostOrAnother) {
   TrainingEvidence lost;
   for (RankEvidence& rank : lost.Phase("train_resume").ranks) {

@@ -193,6 +193,29 @@ TEST_F(EvidenceFiles, OracleRoundTrips) {
   }
 }
 
+TEST_F(EvidenceFiles, StepsOfTheTwinRoundTrip) {
+  OracleRecord oracle;
+  oracle.twin_steps = {{.stage = std::string("stepped@1"),
+                        .compared = 9,
+                        .exact = 8,
+                        .why_not = "why",
+                        .left_out = "left",
+                        .deviations = {{"norm", "w", {1}, 4, 2, "e", "s", "what", "cause"}}}};
+  oracle.why_no_twin_steps = "none";
+  ASSERT_TRUE(WriteOracle(directory_, oracle).ok());
+  const OracleRecord read = ReadOracle(directory_ + "/oracle.json").value();
+  const TwinStep& step = read.twin_steps.at(0);
+  EXPECT_EQ(step.stage.text(), "stepped@1");
+  EXPECT_EQ(step.compared + step.exact, 17u);
+  EXPECT_EQ(step.why_not + step.left_out + read.why_no_twin_steps, "whyleftnone");
+  const TwinStepDeviation& one = step.deviations.at(0);
+  EXPECT_EQ(one.kind + one.tensor + one.expected + one.seen + one.what + one.cause,
+            "normweswhatcause");
+  EXPECT_EQ(one.ranks, std::vector<int64_t>{1});
+  EXPECT_EQ(one.index, 4u);
+  EXPECT_EQ(one.differing, 2u);
+}
+
 TEST(StageKeyTest, IsAtItsStageAtEveryStep) {
   EXPECT_TRUE(IsAt(std::string("stepped@3.optimizer"), Stage::kStepped));
   EXPECT_TRUE(IsAt(std::string("bound.optimizer"), Stage::kBound));

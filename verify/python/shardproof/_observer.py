@@ -25,6 +25,7 @@ from ._seen import Identities
 from ._steps import Steps
 
 _SAID = {"group", "groups", "mesh", "layout", "finite"}
+_STEPPED = ("stepped", "resumed")
 _AFTER_STEPS = {"stepped", "saved", "resumed"}
 _INLINE_BYTES_MAX = 4096
 _BLOCKS_MAX = 1024
@@ -162,7 +163,7 @@ class Observer:
         if self.step_values is None:
             return
         if stage == "ema" or not read.tensors:
-            given = {held.name: held.owner for held in read.tensors}
+            given = {held.name: held.local for held in read.tensors if held.local is not None}
             if averages is not None or given:
                 self.step_values.averaged(stage, step, averages if given == {} else given)
             return
@@ -211,7 +212,10 @@ class Observer:
     def _observe_optimizer(self, read, optimizer, said):
         """All but the tensors of its state: groups, and what in them is not the model's."""
         groups, strangers = self._groups_of(read, optimizer)
-        self._writer.optimizer(groups, strangers, self._values_of(read, optimizer, said))
+        values = self._values_of(read, optimizer, said)
+        if self.step_values is not None and self.stage in _STEPPED:
+            values |= self.step_values.gradients(read, optimizer)
+        self._writer.optimizer(groups, strangers, values)
 
     def _groups_of(self, read, optimizer) -> tuple[list, list]:
         owners = _optimizer.parameters_by_owner(read.tensors)

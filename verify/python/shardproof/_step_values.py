@@ -6,115 +6,33 @@ listened to in torch. Only tensors of this rank are copied, and no collective is
 """
 
 import dataclasses
+import functools
 import pathlib
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from . import _hooks, _optimizer
+from . import _digest, _hooks, _imports, _layout, _optimizer
+from ._evidence import root_cause
 from ._names import TRANSPARENT, canonical_name, without_wrappers
+from ._step_events import (
+    WHY_NOT,
+    Batch,
+    Clip,
+    Moment,
+    Part,
+    Reduced,
+    Scaled,
+    Step,
+    Stepper,
+    Zeroed,
+)
 from ._steps import innermost
 from .case import Case
 
 BYTES_MAX = 1 << 30  # of a rank, on disk
-TOO_LARGE = "too_large"
 _NARROW = {"bfloat16", "float16"}
 _STAGES = {"ready", "restored", "stepped", "resumed"}
-
-
-@dataclasses.dataclass
-class Part:
-    """What a rank has of a tensor. runs: as Holding's, local elements being those of `local`, which
-    is flat."""
-
-    dtype: torch.dtype
-    shape: tuple
-    runs: list
-    local: torch.Tensor
-    kind: str = "parameter"
-    trainable: bool = False
-
-
-@dataclasses.dataclass
-class Batch:
-    """A loss that was computed. case: the fields of the Case whose `loss` was called. weight: what
-    backward began with; None if it never began. rng, rng_after: before and after it. dtypes: in
-    which the forward had each parameter and buffer."""
-
-    case: dict
-    step: int
-    rng: torch.Tensor
-    trains: bool
-    autocast: torch.dtype | None
-    loss: float = 0.0
-    rng_after: torch.Tensor | None = None
-    weight: float | None = None
-    dtypes: dict = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass
-class Clip:
-    """A call of clip_grad_norm_. norm: what it returned, if that is a number on every rank."""
-
-    norm: float | None
-    norm_max: float
-    norm_type: float
-    names: list
-
-
-@dataclasses.dataclass
-class Scaled:
-    """A loss was multiplied for a GradScaler."""
-
-    scale: float
-
-
-@dataclasses.dataclass
-class Reduced:
-    """A collective has added up over ranks in a narrow dtype."""
-
-    dtype: torch.dtype
-
-
-@dataclasses.dataclass
-class Zeroed:
-    """Gradients were given up, after a step or in place of one."""
-
-
-@dataclasses.dataclass
-class Step:
-    """An optimizer is about to step. number: among those that are observed. options: of each group.
-    grads: by name, None where there is none; only of what requires one. own: other attributes of
-    the optimizer that are plain values."""
-
-    number: int
-    options: list
-    grads: dict
-    own: dict
-
-
-@dataclasses.dataclass
-class Stepper:
-    """An optimizer. groups: (options, names)."""
-
-    kind: type
-    groups: list
-
-
-@dataclasses.dataclass
-class Moment:
-    """A rank at an observed stage. state: by parameter, then by key. copies: of F32 parameters that
-    are stepped in place of the model's. since: what came since the stage before it. averages: of
-    the weights, by parameter."""
-
-    stage: str
-    step: int
-    model: dict
-    state: dict
-    copies: dict
-    steppers: list
-    since: list
-    averages: dict = dataclasses.field(default_factory=dict)
 
 
 class StepValues:
@@ -136,9 +54,27 @@ class StepValues:
         _hooks.listen(torch.nn.Module, "zero_grad", after=self._zeroed)
         _hooks.listen(torch.amp.GradScaler, "scale", after=self._scaled)
         clip = torch.nn.utils.clip_grad
-        _hooks.listen(clip, "clip_grad_norm_", before=self._clipping, after=self._clipped)
+        original = clip.clip_grad_norm_
+
+        @functools.wraps(original)
+        def clip_grad_norm_(parameters, *arguments, **named):
+            is_one = isinstance(parameters, torch.Tensor)
+            parameters = [parameters] if is_one else list(parameters)  # a generator is used up
+            before = self._clipping(parameters)
+            norm = original(parameters, *arguments, **named)
+            self._clipped(norm, before, arguments, named)
+            return norm
+
+        _imports.replace(original, clip_grad_norm_)
+        clip.clip_grad_norm_ = clip_grad_norm_
         fsdp1 = torch.distributed.fsdp.FullyShardedDataParallel
-        _hooks.listen(fsdp1, "clip_grad_norm_", before=self._clipping, after=self._clipped)
+        _hooks.listen(
+            fsdp1, "clip_grad_norm_",
+            before=lambda arguments, named: self._clipping(arguments[0].parameters()),
+            after=lambda norm, before, arguments, named: self._clipped(
+                norm, before, arguments[1:], named
+            ),
+        )  # fmt: skip
 
     def reduced(self, op: str, dtype: str):
         """Of a collective: whether it adds up in fewer bits than parameters have."""
@@ -178,25 +114,16 @@ class StepValues:
     def _scaled(self, result, given, arguments, named):
         self._since.append(Scaled(float(arguments[0].get_scale())))
 
-    def _clipping(self, arguments, named):
-        """The parameters that are clipped, before a generator of them is used up."""
-        if hasattr(arguments[0], "parameters"):  # FSDP1's method
-            return list(arguments[0].parameters()), arguments[1:], named
-        parameters = arguments[0] if arguments else named.get("parameters")
-        if isinstance(parameters, torch.Tensor):
-            parameters = [parameters]
-        elif not isinstance(parameters, list | tuple):
-            return None  # a generator: all that have a gradient
-        return list(parameters), arguments[1:], named
+    def _clipping(self, parameters) -> dict:
+        """What is to be clipped, by its id, as it is before that."""
+        return {id(each): _summary(_local(each.grad)) for each in parameters}
 
-    def _clipped(self, norm, given, arguments, named):
-        parameters, rest, named = given or (None, arguments[1:], named)
-        norm_max = float(rest[0] if rest else named["max_norm"])
-        norm_type = float(rest[1] if len(rest) > 1 else named.get("norm_type", 2.0))
+    def _clipped(self, norm, before, arguments, named):
+        norm_max = float(arguments[0] if arguments else named["max_norm"])
+        norm_type = float(arguments[1] if len(arguments) > 1 else named.get("norm_type", 2.0))
         known = type(norm) is torch.Tensor or isinstance(norm, int | float)
-        clip = Clip(float(norm) if known else None, norm_max, norm_type, [])
-        clip.names = None if parameters is None else [id(each) for each in parameters]
-        self._since.append(clip)
+        norm = float(norm) if known else None
+        self._since.append(Clip(norm, norm_max, norm_type, list(before), before))
 
     def _before_step(self, optimizer, *_):
         if innermost(optimizer) is not optimizer:
@@ -211,16 +138,42 @@ class StepValues:
 
     # ---- What is written
 
+    def gradients(self, read, optimizer) -> dict[str, str]:
+        """Of each parameter of the last step: the gradient that it was stepped with, in words."""
+        last = next((each for each in reversed(self._since) if isinstance(each, Step)), None)
+        if last is None:
+            return {}
+        clips = [each.before for each in self._since if isinstance(each, Clip)]
+        found = {}
+        owners = _owners(read, optimizer)
+        for key, (_, grad) in last.grads.items():
+            before = next((of[key] for of in clips if key in of), None)
+            said = _summary(grad) + (f"; before clipping {before}" if before else "")
+            for name, *_ in owners.get(key, [])[:1]:
+                found[f"{name}.gradient"] = said
+        return found
+
     def averaged(self, stage, step, averages):
         """Averages that were observed by themselves: of the weights that were observed last."""
         found = _averages(averages, self._last)
         self._write(Moment(stage, step, {}, {}, {}, [], [], found))
 
     def observed(self, stage, step, read, optimizer, rank, averages=None):
+        """What cannot be kept is told to the twin; it ends no job."""
         if stage not in _STAGES or self._count < 0:
             return
+        try:
+            self._observe(stage, step, read, optimizer, rank, averages)
+        except Exception as error:
+            self._give_up(f"the values of its steps cannot be kept: {root_cause(error)}")
+
+    def _give_up(self, why):
+        self._count = -1
+        (self._folder / WHY_NOT).write_text(why)
+
+    def _observe(self, stage, step, read, optimizer, rank, averages):
         owners = _owners(read, optimizer)
-        steppers = [innermost(each) for each in _optimizer.optimizers_in(optimizer)]
+        steppers = [_stepper_in(each) for each in _optimizer.optimizers_in(optimizer)]
         numbers = {id(each): number for number, each in enumerate(steppers)}
         moment = Moment(
             stage, step,
@@ -239,11 +192,18 @@ class StepValues:
         parts = [*moment.model.values(), *moment.averages.values()]
         self._bytes += sum(part.local.nbytes for part in parts) * 4
         if self._bytes > BYTES_MAX:
-            self._count = -1
-            (self._folder / TOO_LARGE).touch()
+            self._give_up("the values of its steps take more than 1 GiB a rank")
             return
         torch.save(moment, self._folder / f"{self._count:06}.pt")
         self._count += 1
+
+
+def _summary(grad) -> str:
+    """A rank's part of a gradient, in words."""
+    if grad is None:
+        return "none"
+    digest = _digest.digest_runs(grad, _layout.local_runs(grad.shape)).hex()
+    return f"norm {float(torch.linalg.vector_norm(grad.double())):.9g}, digest {digest}"
 
 
 def _autocast():
@@ -264,7 +224,21 @@ def _named(model, seen) -> dict:
 
 
 def _options(group) -> dict:
-    return {key: value for key, value in group.items() if key not in ("params", "param_names")}
+    """A rate that is a tensor is changed in place."""
+    return {
+        key: value.clone() if isinstance(value, torch.Tensor) else value
+        for key, value in group.items()
+        if key not in ("params", "param_names")
+    }
+
+
+def _stepper_in(optimizer):
+    """The optimizer of torch that takes the steps of this one."""
+    for name in ("optimizer", "_optimizer", "optim"):
+        inner = getattr(optimizer, name, None)
+        if isinstance(inner, torch.optim.Optimizer):
+            return _stepper_in(inner)
+    return innermost(optimizer)
 
 
 def _is_own(key, value) -> bool:
@@ -304,7 +278,7 @@ def _owners(read, optimizer) -> dict:
 def _groups(optimizer, owners) -> list:
     return [
         (_options(group), [name for p in group["params"] for name, *_ in owners.get(id(p), [])])
-        for group in optimizer.param_groups
+        for group in getattr(optimizer, "param_groups", [])
     ]
 
 
@@ -360,9 +334,9 @@ def _copies(read, optimizer) -> dict:
 
 def _by_name(event, owners, numbers, read):
     """With names in place of objects. Gradients that frozen parameters were left with are none."""
-    if isinstance(event, Clip) and event.names is not None:
+    if isinstance(event, Clip):
         named = [name for key in event.names for name, *_ in owners.get(key, [])]
-        return dataclasses.replace(event, names=named)
+        return dataclasses.replace(event, names=named, before={})
     if not isinstance(event, Step):
         return event
     grads, own = {}, {id(held.owner) for held in read.tensors}

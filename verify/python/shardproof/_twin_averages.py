@@ -12,8 +12,6 @@ from ._twin_values import place_of
 
 def hold_restored(stage, saved, restored):
     """Averages are what they were when they were saved. Each: of the ranks, by name."""
-    if not any(saved):
-        return
     if not any(restored):
         stage.why_not = "the averages of the job were not observed with it"
         return

@@ -6,15 +6,17 @@ import dataclasses
 import torch
 
 from . import _twin_optimizer, _twin_values
-from ._step_values import Part
+from ._step_events import Part
 from ._twin_causes import cause_of
+from ._twin_gradients import FACTOR
 
 
 class Between:
     """Whole tensors as the twin has them, between two observed stages."""
 
-    def __init__(self, before, after):
+    def __init__(self, before, after, followed):
         self._before, self._after = before, after
+        self._off = {}  # by name and key: the most that rounding changes in the steps
         self._untold = set()  # names of which ranks have no common value
         self._with_gradient = set()
         names = dict.fromkeys(name for own in before for name in own.model)
@@ -27,7 +29,9 @@ class Between:
         }
         self._touched = {}  # by name: value after steps, state after them
         for own in after:
-            for stepper in own.steppers:
+            for number, stepper in enumerate(own.steppers):
+                if number not in followed:
+                    continue
                 for name in [name for _, names in stepper.groups for name in names]:
                     self._begin(name)
 
@@ -74,8 +78,17 @@ class Between:
         stepper = self._after[0].steppers[number]
         own = peers[0].own
         after, kept = _twin_optimizer.take(stepper.kind, groups, own, values, grads, state)
+        wide, wide_kept = _twin_optimizer.take_wide(stepper.kind, groups, own, values, grads, state)
         for name in after:
             self._touched[name] = (after[name], kept[name])
+            self._add_off((name, ""), after[name], wide.get(name))
+            for key, value in kept[name].items():
+                self._add_off((name, key), value, wide_kept.get(name, {}).get(key))
+
+    def _add_off(self, where, value, wide):
+        if isinstance(value, torch.Tensor) and isinstance(wide, torch.Tensor) and value.numel():
+            off = (value.double() - wide.to(value.dtype).double()).abs().max()
+            self._off[where] = self._off.get(where, 0.0) + float(off.nan_to_num())
 
     def _groups(self, number, peers):
         """Those of all ranks, of which each may have some of the parameters."""
@@ -110,9 +123,9 @@ class Between:
     def _state_of(self, name):
         """None if the ranks' parts do not make up one."""
         found = {}
-        for key in dict.fromkeys(key for own in self._before for key in own.state.get(name, {})):
-            parts = [own.state[name][key] for own in self._before
-                     if key in own.state.get(name, {})]  # fmt: skip
+        states = [own.state.get(name, {}) for own in self._before if _has(own, name)]
+        for key in dict.fromkeys(key for state in states for key in state):
+            parts = [state[key] for state in states if key in state]
             value = parts[0]
             if isinstance(value, Part):
                 value = self._whole_state(name, parts)
@@ -160,8 +173,9 @@ class Between:
         """On each rank that has it."""
         found = {}
         for rank, own in enumerate(self._after):
-            seen = self._seen(own, name, key)
-            said = {} if seen is None else _difference(stage, seen, expected, before)
+            seen = self._seen(own, name, key) if _has(own, name) else None
+            off = FACTOR * self._off.get((name, "" if key == "main_param" else key), 0.0)
+            said = {} if seen is None else _difference(stage, seen, expected, before, off)
             if said:
                 found[rank] = said
         if not found:
@@ -174,8 +188,14 @@ class Between:
         stage.deviates("differs", full, found, **first)
 
 
-def _difference(stage, seen, expected, before) -> dict:
-    """What to say of a rank's part, or of a value; empty if it is as it should be."""
+def _has(own, name) -> bool:
+    """Whether a rank has any element of a parameter: else it takes no step of it."""
+    return name not in own.model or own.model[name].local.numel() > 0
+
+
+def _difference(stage, seen, expected, before, off) -> dict:
+    """What to say of a rank's part, or of a value; empty if it is as it should be. off: how far it
+    may be from that."""
     if not isinstance(seen, Part):
         stage.compared += 1
         stage.exact += seen == expected
@@ -195,7 +215,7 @@ def _difference(stage, seen, expected, before) -> dict:
     wrong = now != should
     if seen.dtype.is_floating_point:
         unit = torch.finfo(seen.dtype).eps / 2
-        bound = 8 * unit * (was.abs() + should.abs()) + torch.finfo(seen.dtype).tiny
+        bound = 8 * unit * (was.abs() + should.abs()) + off + torch.finfo(seen.dtype).tiny
         wrong &= ~((now - should).abs() <= bound) & ~(now.isnan() & should.isnan())
     count = int(wrong.sum())
     if not count:

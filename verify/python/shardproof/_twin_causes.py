@@ -83,8 +83,6 @@ class _Fit:
 
     def _clip_names(self, clips, index):
         several = [own[index].names for own in clips if index < len(own)]
-        if any(each is None for each in several):
-            return self._names
         return [name for name in self._names if any(name in each for each in several)]
 
     def _expected_norms(self, clips) -> list:

@@ -7,7 +7,7 @@ import dataclasses
 import torch
 
 from . import _model
-from ._step_values import Batch
+from ._step_events import Batch
 
 FACTOR = 16  # by how much another order may round more than the one that is measured
 

@@ -43,6 +43,21 @@ def take(kind, groups, own, values, grads, state):
     return after, kept
 
 
+def take_wide(kind, groups, own, values, grads, state):
+    """The same in F64, to tell what rounding changes; nothing if the optimizer has no such step."""
+    wide = {name: {key: _wide(value) for key, value in of.items()} for name, of in state.items()}
+    values = {name: _wide(value) for name, value in values.items()}
+    try:
+        return take(kind, groups, own, values, grads, wide)
+    except CannotStep:
+        return {}, {}
+
+
+def _wide(value):
+    is_real = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return value.double() if is_real else value
+
+
 def _own(value):
     return value.clone() if isinstance(value, torch.Tensor) else value
 

@@ -9,7 +9,8 @@ what the optimizer makes of them against what was observed.
 import dataclasses
 
 from . import _twin, _twin_averages, _twin_optimizer, _twin_values
-from ._step_values import Batch, Clip, Reduced, Scaled, Step, Zeroed
+from ._evidence import root_cause
+from ._step_events import Batch, Clip, Reduced, Scaled, Step, Zeroed
 from ._twin_between import Between
 from ._twin_causes import judged
 from ._twin_gradients import PlainModel
@@ -22,7 +23,7 @@ def run(case, subject, writer, folder):
     try:
         moments = _twin_values.moments_in(folder)
     except _twin_values.Uneven as why:
-        writer.twin_step(**_Stage("stepped@1", str(why)).record())
+        writer.twin_step(**_Stage("stepped@1", f"is not judged: {why}").record())
         return
     model, why_not = None, ""
     try:
@@ -38,9 +39,9 @@ def run(case, subject, writer, folder):
             stage = job.hold(before, after)
         else:
             job.begin_anew()
-        if after[0].stage == "restored":
+        if after[0].stage == "restored" and any(saved.get(after[0].step, [])):
             stage = _Stage(f"restored@{after[0].step}")
-            _twin_averages.hold_restored(stage, saved.get(after[0].step, [{}]), _averages(after))
+            _twin_averages.hold_restored(stage, saved[after[0].step], _averages(after))
         saved.setdefault(after[0].step, _averages(after))
         if stage is not None:
             writer.twin_step(**stage.record())
@@ -107,18 +108,28 @@ class _Job:
     def __init__(self, model, why_not, other_axes):
         self._model, self._why_not = model, why_not
         self._has_batches = False
+        self._followed = set()  # numbers of optimizers that were seen to step
         if other_axes:
             self._why_not = f"gradients are not judged: the mesh has the axis {other_axes[0]}"
         self.begin_anew()
 
     def begin_anew(self):
+        """What comes does not go on from the stage before."""
         self._earlier = None  # the gradients of the step before
         self._pending = {}  # of each rank
 
     def hold(self, before, after) -> _Stage:
         """What was observed after steps against what was before them; of each rank."""
         stage = _Stage(f"{after[0].stage}@{after[0].step}", self._why_not)
-        now = Between(before, after)
+        seen = {each.number for own in after for each in own.since if isinstance(each, Step)}
+        self._followed |= seen - {-1}
+        if before[0].step and not before[0].steppers:
+            stage.left_out = "is not judged: the optimizer was not observed before it"
+            return stage
+        if not self._followed:
+            stage.left_out = "is not judged: its optimizer is none of torch's, or none was observed"
+            return stage
+        now = Between(before, after, self._followed)
         steps = [[each for each in own.since if isinstance(each, Step) and each.number >= 0]
                  for own in after]  # fmt: skip
         if len({tuple(each.number for each in own) for own in steps}) > 1:
@@ -178,7 +189,6 @@ class _Job:
         events = [self._pending[rank].take(peers[0].number) for rank in range(len(peers))]
         if self._why_not:
             return
-        self._same_batch(stage, [[e for e, _ in own if isinstance(e, Batch)] for own in events])
         batches = [
             [(each, met) for each, met in own if isinstance(each, Batch) and each.weight]
             for own in events
@@ -187,9 +197,14 @@ class _Job:
             self._without_batch(stage, peers)
             return
         self._has_batches = True
+        self._same_batch(stage, batches)
         buffers = [_buffers_of(own) for own in before]
         narrow = [each.dtype for own in events for each, _ in own if isinstance(each, Reduced)]
-        expected = self._model.gradients(batches, buffers, scale, narrow)
+        try:
+            expected = self._model.gradients(batches, buffers, scale, narrow)
+        except Exception as error:  # a loss may ask for what only the job's ranks have
+            stage.left_out = f"gradients are not judged: in the plain twin {root_cause(error)}"
+            return
         clips = [[each for each, _ in own if isinstance(each, Clip)] for own in events]
         found = judged(stage, expected, self._earlier, now.gradient_parts(peers), clips)
         if found and expected.drawn:
@@ -203,7 +218,7 @@ class _Job:
         """No two ranks have the same part of the batch."""
         known = {}
         for rank, own in enumerate(batches):
-            for each in own:
+            for each, _ in own:
                 key = (each.case["rank"], each.case["seed"], each.step)
                 other = known.setdefault(key, rank)
                 stage.compared += 1

@@ -8,7 +8,7 @@ import torch
 
 from shardproof import _twin_averages, _twin_causes, _twin_optimizer, _twin_steps, _twin_values
 from shardproof._layout import Run
-from shardproof._step_values import Clip, Part
+from shardproof._step_events import Clip, Part
 from shardproof._twin_gradients import Gradients
 
 

@@ -1,10 +1,10 @@
-"""Tensors of a subject's ranks (_step_values.py) as whole ones, and back."""
+"""Tensors of a subject's ranks (_step_events.py) as whole ones, and back."""
 
 import pathlib
 
 import torch
 
-from ._step_values import TOO_LARGE, Moment, Part
+from ._step_events import WHY_NOT, Moment, Part
 
 
 class Uneven(Exception):
@@ -18,8 +18,8 @@ def moments_in(folder: str) -> list[list[Moment]]:
     found = []
     for rank in range(count):
         own = root / f"rank_{rank}"
-        if (own / TOO_LARGE).exists():
-            raise Uneven("the values of its steps take more than 1 GiB a rank")
+        if (own / WHY_NOT).exists():
+            raise Uneven((own / WHY_NOT).read_text())
         files = sorted(own.glob("*.pt"))
         found.append([torch.load(path, weights_only=False, mmap=True) for path in files])
     stages = [[(each.stage, each.step) for each in of_rank] for of_rank in found]

@@ -1,0 +1,104 @@
+"""What a rank of a subject that trains leaves for the plain twin: moments, what came between."""
+
+import dataclasses
+
+import torch
+
+WHY_NOT = "why_not"  # a file with the reason why no more was kept
+
+
+@dataclasses.dataclass
+class Part:
+    """What a rank has of a tensor. runs: as Holding's, local elements being those of `local`, which
+    is flat."""
+
+    dtype: torch.dtype
+    shape: tuple
+    runs: list
+    local: torch.Tensor
+    kind: str = "parameter"
+    trainable: bool = False
+
+
+@dataclasses.dataclass
+class Batch:
+    """A loss that was computed. case: the fields of the Case whose `loss` was called. weight: what
+    backward began with; None if it never began. rng, rng_after: before and after it. dtypes: in
+    which the forward had each parameter and buffer."""
+
+    case: dict
+    step: int
+    rng: torch.Tensor
+    trains: bool
+    autocast: torch.dtype | None
+    loss: float = 0.0
+    rng_after: torch.Tensor | None = None
+    weight: float | None = None
+    dtypes: dict = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class Clip:
+    """A call of clip_grad_norm_. norm: what it returned, if that is a number on every rank. before:
+    what the gradients were, in words, by id."""
+
+    norm: float | None
+    norm_max: float
+    norm_type: float
+    names: list
+    before: dict = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class Scaled:
+    """A loss was multiplied for a GradScaler."""
+
+    scale: float
+
+
+@dataclasses.dataclass
+class Reduced:
+    """A collective has added up over ranks in a narrow dtype."""
+
+    dtype: torch.dtype
+
+
+@dataclasses.dataclass
+class Zeroed:
+    """Gradients were given up, after a step or in place of one."""
+
+
+@dataclasses.dataclass
+class Step:
+    """An optimizer is about to step. number: among those that are observed. options: of each group.
+    grads: by name, None where there is none; only of what requires one. own: other attributes of
+    the optimizer that are plain values."""
+
+    number: int
+    options: list
+    grads: dict
+    own: dict
+
+
+@dataclasses.dataclass
+class Stepper:
+    """An optimizer. groups: (options, names)."""
+
+    kind: type
+    groups: list
+
+
+@dataclasses.dataclass
+class Moment:
+    """A rank at an observed stage. state: by parameter, then by key. copies: of F32 parameters that
+    are stepped in place of the model's. since: what came since the stage before it. averages: of
+    the weights, by parameter."""
+
+    stage: str
+    step: int
+    model: dict
+    state: dict
+    copies: dict
+    steppers: list
+    since: list
+    averages: dict = dataclasses.field(default_factory=dict)
