@@ -21,14 +21,21 @@ CANNOT = {
 }
 RUNS = (
     "plain: 2 llama-tied-small",
-    "accumulates nightly: 2 llama-tied-small batches=accumulate",
+    "accumulates nightly: 2 llama-tied-small batches=accumulate averages=with",
+    "no_sync nightly: 2 qwen3-small wrapper=fsdp1 batches=no_sync clip=norm optimizer=two",
+    "scaler nightly: 2 llama-tied-small wrapper=ddp batches=scaler averages=apart",
+    "zero nightly: 2 llama-tied-small wrapper=ddp optimizer=zero batches=unfreeze",
+    "own_optimizer nightly: 3 llama-tied-small optimizer=lion clip=by_hand batches=weighted",
+    "dropout nightly: 2x2 qwen3-small precision=bf16 dropout=yes batches=schedule",
+    "adagrad nightly: 2x2 qwen3-small wrapper=fsdp1 optimizer=adagrad precision=autocast",
+    "adafactor nightly: 2 llama-tied-small wrapper=ddp optimizer=adafactor clip=value",
 )
 OPTIONS = {
     "wrapper": ["fsdp2", "fsdp1", "ddp"],
     "optimizer": ["adamw", "sgd", "adagrad", "adafactor", "lion", "zero", "two"],
     "batches": ["plain", "accumulate", "no_sync", "schedule", "unfreeze", "weighted", "scaler"],
     "clip": ["no", "norm", "by_hand", "value"],
-    "precision": ["fp32", "autocast", "bf16", "reduced"],
+    "precision": ["fp32", "autocast", "bf16"],  # bf16: of fsdp2 alone
     "dropout": ["no", "yes"],
     "averages": ["no", "with", "apart"],  # observed with the model, or by themselves
 }

@@ -43,6 +43,8 @@ def observe(stage, model=None, *, to=None, checkpoint=None, factory="", who=Fals
     \\raises OSError if the evidence cannot be written, ValueError for a call that makes no sense.
     """
     global _session
+    if what.get("averages") is not None:
+        raise ValueError("observe: averages= are judged in a subject of `verify`, and not here")
     if stage == "start" and model is None and not what:
         _watch(who)
         return

@@ -3,6 +3,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import shardproof
 from shardproof._script import _place_of
 
@@ -43,3 +45,8 @@ def test_what_ends_it_is_on_record_with_its_stage(tmp_path):
     assert code == 1
     (error,) = [r for r in records if r["record"] == "error"]
     assert error["stage"] == "ready" and "lost my way" in error["message"]
+
+
+def test_averages_that_nothing_would_judge_are_refused():
+    with pytest.raises(ValueError, match="averages"):
+        shardproof.observe("ema", averages={}, step=1)
