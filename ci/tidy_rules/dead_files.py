@@ -27,6 +27,7 @@ FOUND = {
     r"^ci/(?:environment|nightly|reproduce|test|verify|mutate|tidy)$|^\.ci/": "CONTRIBUTING.md",
     r"^fixtures/(?:issues/)?cases/.*\.json$": "verify/selftest/CMakeLists.txt",
     r"^verify/maps/ready/.*\.map$": "verify/python/CMakeLists.txt",
+    r"^fixtures/stored/make_.*\.py$": "verify/selftest/test_stored_formats.py",
     r"^fixtures/examples/.*\.py$": "verify/python/README.md",
 }
 _PROGRAM = re.compile(r"(?:^|_)(?:main|bench|fuzz)$")

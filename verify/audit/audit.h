@@ -67,6 +67,7 @@ struct AuditResult {
   std::string quantisation;
   std::vector<std::string> remarks;  ///< what is worth knowing and is not wrong, a line each
   std::string seal;                  ///< the seal that it was held against; empty: none
+  bool is_headers_only = false;  ///< no value was read: there are neither digests nor NaN counts
 
   bool IsDamaged() const { return !damage.empty(); }
   /// Nothing is wrong, and nothing that may be weights was left unread.
@@ -75,12 +76,15 @@ struct AuditResult {
 
 /// Which sums of its bytes an audit takes, besides what is in it and NaN and Inf.
 struct AuditSums {
-  bool digests = true;  ///< of tensors and files: what a seal is made of and held against
-  bool crcs = true;     ///< of entries of archives; without them entries_* are 0
+  bool digests = true;    ///< of tensors and files: what a seal is made of and held against
+  bool crcs = true;       ///< of entries of archives; without them entries_* are 0
+  bool values = true;     ///< false: headers alone are read, and there is no sum at all
+  bool integrity = true;  ///< SHA-256 of files, where an integrity.json lists them
 };
 
-/// Reads the checkpoint whole, on as many threads as there are cores; its seal is not looked at.
-/// \error kBadInput, one line: what says what is in the checkpoint cannot be read.
+/// Reads the checkpoint whole unless `sums` says otherwise, on as many threads as there are cores;
+/// its seal is not looked at. \error kBadInput, one line: what says what is in the checkpoint
+/// cannot be read.
 Result<AuditResult> Audit(const std::string& path, AuditSums sums = {});
 
 /// The seal that belongs to a checkpoint: shardproof.seal.json within a directory, beside a file.
@@ -101,9 +105,6 @@ using Step = std::pair<size_t, std::string>;
 
 /// The step that a file or folder says in its name: behind a word for steps, else its last number.
 std::optional<Step> StepOf(const std::string& name);
-
-/// Whether a folder of this name can be nothing but a checkpoint: whatever is in it.
-bool IsStepName(const std::string& name);
 
 /// What a training run has left in a folder.
 struct CheckpointList {

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
-#include <regex>
 #include <tuple>
 
 #include "verify/audit/audit.h"
 #include "verify/audit/beside.h"
+#include "verify/formats/composite.h"
 #include "verify/formats/stored.h"
 #include "verify/oracle/quote.h"
 
@@ -16,17 +16,6 @@ namespace shardproof {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// The number behind a word for steps ("step-100", "iter_0000100", "epoch=1-step=100-loss=0.5"),
-/// the last of several; empty if there is none.
-std::string NamedStep(const std::string& name) {
-  static const std::regex kNamed(
-      "(?:steps?|iter(?:ation)?|checkpoint|ckpt|global_step)[-_=.]?([0-9]+)", std::regex::icase);
-  std::string digits;
-  for (std::sregex_iterator it(name.begin(), name.end(), kNamed), end; it != end; ++it)
-    digits = (*it)[1];
-  return digits;
-}
 
 /// What a save in progress, or one that was killed, has.
 bool IsDraft(const std::string& name) {
@@ -42,12 +31,8 @@ bool IsCheckpointFile(const std::string& name) {
 
 }  // namespace
 
-bool IsStepName(const std::string& name) {
-  return !NamedStep(name).empty() || name.find_first_not_of("0123456789") == std::string::npos;
-}
-
 std::optional<Step> StepOf(const std::string& name) {
-  std::string digits = NamedStep(name);
+  std::string digits = formats::NamedStep(name);
   if (digits.empty()) {
     const size_t last = name.find_last_of("0123456789");
     if (last == std::string::npos) return std::nullopt;
@@ -77,7 +62,8 @@ Result<CheckpointList> CheckpointsOf(const std::string& root) {
         it->is_symlink(ignored) &&
         fs::equivalent(fs::canonical(it->path(), ignored).parent_path(), root, ignored);
     if (is_another_name || IsDraft(name) || (!is_directory && !IsCheckpointFile(name))) continue;
-    if (is_directory && !IsStepName(name) && !formats::LooksLikeCheckpoint(it->path().string())) {
+    if (is_directory && !formats::IsStepName(name) &&
+        !formats::LooksLikeCheckpoint(it->path().string())) {
       list.others.push_back(name);
       continue;
     }

@@ -9,6 +9,7 @@
 
 #include "verify/audit/beside.h"
 #include "verify/audit/run.h"
+#include "verify/formats/composite.h"
 #include "verify/formats/stored.h"
 #include "verify/oracle/header.h"
 #include "verify/oracle/quote.h"
@@ -158,7 +159,7 @@ bool IsRun(const std::string& directory) {
       if (is_model) return false;
       continue;
     }
-    steps += IsStepName(name) && !it->is_symlink(ignored) &&
+    steps += formats::IsStepName(name) && !it->is_symlink(ignored) &&
              formats::LooksLikeCheckpoint(it->path().string());
   }
   return !error && steps >= 2;

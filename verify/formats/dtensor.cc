@@ -75,15 +75,6 @@ const PickleValue* Attribute(const PickleValue& object, const char* name, size_t
   return argument < object.items.size() ? object.items[argument] : nullptr;
 }
 
-/// What a class keeps in __slots__ is in a dict of its own beside that of its attributes.
-const PickleValue* Slot(const PickleValue& state, const char* name) {
-  if (!state.Is(Kind::kTuple)) return state.At(name);
-  for (const PickleValue* part : state.items) {
-    if (const PickleValue* found = part->At(name); found != nullptr) return found;
-  }
-  return nullptr;
-}
-
 Result<Placement> PlacementOf(const PickleValue& value, size_t dims) {
   const std::string_view name = value.Is(Kind::kObject) ? LastPart(value.text) : "";
   if (name == "Replicate") return Placement{};
@@ -247,8 +238,16 @@ bool IsDTensor(const PickleValue& value) {
 
 }  // namespace
 
+const PickleValue* Slot(const PickleValue& state, const char* name) {
+  if (!state.Is(Kind::kTuple)) return state.At(name);
+  for (const PickleValue* part : state.items) {
+    if (const PickleValue* found = part->At(name); found != nullptr) return found;
+  }
+  return nullptr;
+}
+
 Result<std::optional<SavedShard>> AsShard(const TorchArchive& archive, const PickleValue& value) {
-  if (!IsDTensor(value)) return std::optional<SavedShard>();
+  if (!IsDTensor(value)) return AsShardedTensor(archive, value);
   const PickleValue& arguments = *value.items[2];
   const PickleValue& state = *value.items[3];
   // (class, dtype, size, strides, ...)
@@ -264,21 +263,22 @@ Result<std::optional<SavedShard>> AsShard(const TorchArchive& archive, const Pic
   if (!tensor) {
     return Unsupported(fmt::format("a DTensor of {}, which is not known", Describe(*local)));
   }
-  shard.local = *tensor;
-  if (shard.local.shape.size() != shard.shape.size()) {  // complex128 has a dim of its own
+  if (tensor->shape.size() != shard.shape.size()) {  // complex128 has a dim of its own
     return Unsupported(fmt::format("a DTensor of {} dims in a shard of {}, which is not known",
-                                   shard.shape.size(), shard.local.shape.size()));
+                                   shard.shape.size(), tensor->shape.size()));
   }
   SP_ASSIGN(const Spec spec, SpecOf(archive, state, shard.shape.size()));
   SP_ASSIGN(const auto held, HeldOf(spec, shard.shape));
   std::vector<int64_t> sizes;
   for (const Intervals& dim : held) sizes.push_back(LengthOf(dim));
-  if (sizes != shard.local.shape) {
+  if (sizes != tensor->shape) {
     return Wrong(
         fmt::format("a shard of shape [{}] by mesh and placements", fmt::join(sizes, ", ")),
-        fmt::format("[{}]", fmt::join(shard.local.shape, ", ")));
+        fmt::format("[{}]", fmt::join(tensor->shape, ", ")));
   }
-  SP_ASSIGN(shard.boxes, BoxesOf(held));
+  shard.dtype = tensor->dtype;
+  SP_ASSIGN(auto boxes, BoxesOf(held));
+  shard.parts.push_back({*tensor, std::move(boxes)});
   return std::optional<SavedShard>(std::move(shard));
 }
 

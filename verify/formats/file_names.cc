@@ -43,13 +43,25 @@ int64_t NumberOf(const std::string& digits) {
   return number;
 }
 
-std::optional<Numbered> Parse(const std::string& name) {
+/// \param partitions  of DeepSpeed's ZeRO, as its files say; none: not said.
+std::optional<Numbered> Parse(const std::string& name, std::optional<int64_t> partitions) {
+  static const std::regex kZero(
+      "(.*zero_pp_rank_)([0-9]{1,6})(_mp_rank_[0-9]{2,6}_(?:optim|model)_states\\.pt)");
+  static const std::regex kExpert(
+      "(.*(?:layer_[0-9]{1,6}_expert|expp_rank)_)([0-9]{1,6})"
+      "(_mp_rank_[0-9]{2,6}_(?:optim|model)_states\\.pt)");
   static const std::regex kOfMany("(.*-)([0-9]{5})(-of-([0-9]{5})\\.(?:safetensors|bin))");
   static const std::regex kOfWorld("(.*world_size_([0-9]{1,6})_rank_)([0-9]{1,6})(\\.[a-z]+)");
   static const std::regex kPart("(.*rank[-_]?[0-9]{1,6}[-_]part[-_]?)([0-9]{1,6})(\\.safetensors)");
   static const std::regex kRank("(.*rank[-_]?)([0-9]{1,6})((?:[-_]part[-_]?0)?\\.safetensors)");
   std::smatch found;
   if (name.size() > kNameBytesMax) return std::nullopt;
+  if (std::regex_match(name, found, kZero)) {
+    return Numbered{found[1], found[3], 0, NumberOf(found[2]), 0, partitions};
+  }
+  if (std::regex_match(name, found, kExpert)) {
+    return Numbered{found[1], found[3], 0, NumberOf(found[2]), 0, {}};
+  }
   if (std::regex_match(name, found, kOfMany)) {
     return Numbered{found[1], found[3], 5, NumberOf(found[2]), 1, NumberOf(found[4]), true};
   }
@@ -74,10 +86,10 @@ std::string RankOf(const std::string& file) {
 }
 
 Status CheckComplete(const std::string& directory, const std::vector<std::string>& names,
-                     bool has_index, oracle::Damage* damage) {
+                     bool has_index, oracle::Damage* damage, std::optional<int64_t> partitions) {
   std::map<std::pair<std::string, std::string>, std::vector<Numbered>> families;
   for (const std::string& name : names) {
-    if (const auto numbered = Parse(name)) {
+    if (const auto numbered = Parse(name, partitions)) {
       families[{numbered->before, numbered->after}].push_back(*numbered);
     }
   }
@@ -104,6 +116,42 @@ Status CheckComplete(const std::string& directory, const std::vector<std::string
                               "{}: expected an index of the {} files that {} is one of, found none",
                               Printable(directory), end - one.first, Quote(one.Name(one.number)))),
                           damage));
+    }
+  }
+  return Ok();
+}
+
+Status CheckUniversal(const std::string& directory, const std::vector<std::string>& names,
+                      oracle::Damage* damage) {
+  static const std::regex kPart("(.*/)?(zero/[^/]+/)([^/]+\\.pt)");
+  constexpr const char* kParameter = "fp32.pt";
+  std::map<std::string, std::set<std::string>> files;  // by the parameter's folder
+  for (const std::string& name : names) {
+    std::smatch found;
+    if (name.size() > kNameBytesMax || !std::regex_match(name, found, kPart)) continue;
+    files[found[1].str() + found[2].str()].insert(found[3]);
+  }
+  std::map<std::set<std::string>, size_t> kinds;
+  size_t with_state = 0;
+  for (const auto& [folder, kind] : files) {
+    with_state += kind.size() > 1;
+    if (kind.size() > 1 && kind.contains(kParameter)) ++kinds[kind];
+  }
+  for (const auto& [folder, own] : files) {
+    std::set<std::string> lacks;
+    if (!own.contains(kParameter)) lacks.insert(kParameter);
+    for (const auto& [kind, count] : kinds) {
+      const bool is_part = own.size() > 1 && own.size() < kind.size() && count * 2 > with_state &&
+                           std::includes(kind.begin(), kind.end(), own.begin(), own.end());
+      if (!is_part) continue;
+      std::set_difference(kind.begin(), kind.end(), own.begin(), own.end(),
+                          std::inserter(lacks, lacks.end()));
+    }
+    for (const std::string& file : lacks) {
+      SP_TRY(oracle::Note(
+          BadInput(fmt::format("{}: expected {} beside {}, found none", Printable(directory),
+                               Quote(folder + file), Quote(folder + *own.begin()))),
+          damage));
     }
   }
   return Ok();

@@ -1,6 +1,7 @@
 // What the names of a checkpoint's files say: of how many they are one, and of which rank.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,16 @@ std::string RankOf(const std::string& file);
 /// Notes each file that is not there though another one's name says that it should be: the second
 /// of "model-00001-of-00002.safetensors", rank 1 of "model_world_size_2_rank_0.pt", part 0 of
 /// "model-rank-0-part-1.safetensors", and an index of several numbered files.
+/// \param partitions  how many "zero_pp_rank_N" of DeepSpeed's there are; none: up to the largest.
 /// \param names  the files of `directory` that the checkpoint consists of.
 Status CheckComplete(const std::string& directory, const std::vector<std::string>& names,
-                     bool has_index, oracle::Damage* damage);
+                     bool has_index, oracle::Damage* damage,
+                     std::optional<int64_t> partitions = {});
+
+/// Notes each file that a parameter lacks in a universal checkpoint of DeepSpeed's, where
+/// "zero/NAME/" has the parameter and each part of the optimizer's state in a file of its own: its
+/// fp32.pt, or one that most of the others have, unless it has no state at all, since it is frozen.
+Status CheckUniversal(const std::string& directory, const std::vector<std::string>& names,
+                      oracle::Damage* damage);
 
 }  // namespace shardproof::formats

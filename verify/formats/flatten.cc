@@ -46,6 +46,7 @@ std::string_view LayoutOf(const PickleValue& value) {
 constexpr std::string_view kKnownElsewhere[] = {
     "torch.distributed.tensor.",           "torch.distributed._tensor.",
     "torch.distributed.device_mesh.",      "torch.distributed._mesh_layout.",
+    "torch.distributed._shard.",           "torch.distributed.remote_device.",
     "torch._tensor._rebuild_from_type_v2", "torch._utils._rebuild_"};
 
 class Flattener {
@@ -104,16 +105,18 @@ class Flattener {
 
  private:
   void AddShard(const std::string& name, const SavedShard& shard) {
-    StoredShard added{name, shard.local.dtype, shard.shape, {}};
-    const auto width = static_cast<uint64_t>(oracle::FindDtype(shard.local.dtype)->bytes);
-    for (const ShardBox& box : shard.boxes) {
-      Chunk chunk = WholeChunk(shard.local, file_);
-      chunk.offsets = box.offsets;
-      chunk.sizes = box.sizes;
-      for (size_t dim = 0; dim < box.local.size(); ++dim) {
-        chunk.file_offset += static_cast<uint64_t>(box.local[dim] * chunk.strides[dim]) * width;
+    StoredShard added{name, shard.dtype, shard.shape, {}};
+    const auto width = static_cast<uint64_t>(oracle::FindDtype(shard.dtype)->bytes);
+    for (const ShardPart& part : shard.parts) {
+      for (const ShardBox& box : part.boxes) {
+        Chunk chunk = WholeChunk(part.local, file_);
+        chunk.offsets = box.offsets;
+        chunk.sizes = box.sizes;
+        for (size_t dim = 0; dim < box.local.size(); ++dim) {
+          chunk.file_offset += static_cast<uint64_t>(box.local[dim] * chunk.strides[dim]) * width;
+        }
+        added.chunks.push_back(std::move(chunk));
       }
-      added.chunks.push_back(std::move(chunk));
     }
     checkpoint_.parts += added.chunks.size();
     checkpoint_.shards.push_back(std::move(added));

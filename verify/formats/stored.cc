@@ -9,6 +9,7 @@
 #include <regex>
 #include <set>
 
+#include "verify/formats/composite.h"
 #include "verify/formats/training_folder.h"
 #include "verify/oracle/dtype.h"
 #include "verify/oracle/header.h"
@@ -152,7 +153,9 @@ bool LooksLikeCheckpoint(const std::string& directory) {
   std::error_code error;
   const fs::directory_iterator listed(directory, error);
   return error || IsDcp(directory) || HoldsTorchSave(directory) ||
-         HoldsNamed(directory, {".distcp", ".metadata", ".safetensors", ".safetensors.index.json"});
+         HoldsNamed(directory,
+                    {".distcp", ".metadata", ".safetensors", ".safetensors.index.json"}) ||
+         !PartsOf(directory).empty();
 }
 
 Status CheckTiling(const std::string& where, StoredTensor& tensor) {
@@ -232,9 +235,10 @@ Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage) {
                       "that did not end",
                       Printable(path)));
     }
-    const bool is_torch_save =
-        !HoldsNamed(path, {".safetensors", ".safetensors.index.json"}) && HoldsTorchSave(path);
-    if (is_torch_save) return OpenTorchSave(path, damage);
+    if (!HoldsNamed(path, {".safetensors", ".safetensors.index.json"})) {
+      const std::vector<std::string> parts = PartsOf(path);
+      return parts.empty() ? OpenTorchSave(path, damage) : OpenComposite(path, parts, damage);
+    }
     SP_ASSIGN(StoredCheckpoint checkpoint, OpenSafetensors(path, damage));
     if (HoldsTrainingFolder(path)) SP_TRY(AddTrainingFolder(path, checkpoint, damage));
     return checkpoint;

@@ -89,9 +89,10 @@ struct StoredCheckpoint {
 using oracle::Damage;
 
 /// The checkpoint at `path`: a DCP directory (one with a .metadata), a safetensors directory or
-/// file, a file of torch.save or a directory of such. Complete: every piece is in its file, and a
-/// tensor's pieces neither overlap nor leave a gap. Where several files of torch.save have the same
-/// names, as those of ranks do, each name has its file's before it: "mp_rank_00/model/w".
+/// file, a file of torch.save or a directory of such; or a
+/// directory of folders that are each one of the first two. Complete: every piece is in its file,
+/// and a tensor's pieces neither overlap nor leave a gap. Where several files of torch.save have
+/// the same names, as those of ranks do, each name has its file's before it: "mp_rank_00/model/w".
 /// \param damage  if given, takes what is wrong with what could be read, a line each, and the
 /// tensors
 ///   and values concerned are left out: a missing or short file, pieces that overlap or leave a

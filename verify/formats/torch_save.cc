@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <filesystem>
 #include <set>
 
@@ -90,6 +91,23 @@ void NameByFile(StoredCheckpoint& checkpoint, bool is_of_shards,
   name(checkpoint.values, file_of_value);
 }
 
+/// Into how many parts DeepSpeed's ZeRO has cut its state, by what it keeps there for each group of
+/// parameters: "2" or "[2, 2]". \pre no file's name goes before the names.
+std::optional<int64_t> PartitionsOf(const StoredCheckpoint& checkpoint) {
+  std::optional<int64_t> most;
+  for (const StoredValue& value : checkpoint.values) {
+    if (value.name != "optimizer_state_dict.partition_count") continue;
+    const char* end = value.text.data() + value.text.size();
+    for (const char* at = value.text.data(); at < end;) {
+      int64_t count = 0;
+      const auto [rest, error] = std::from_chars(at, end, count);
+      at = error == std::errc() ? rest : at + 1;
+      if (error == std::errc() && count > most.value_or(0)) most = count;
+    }
+  }
+  return most;
+}
+
 Result<StoredCheckpoint> OpenDirectory(const std::string& directory, Damage* damage) {
   SP_ASSIGN(const std::vector<std::string> names, FilesOfCheckpoint(directory));
   StoredCheckpoint checkpoint{.format = "torch.save"};
@@ -109,7 +127,9 @@ Result<StoredCheckpoint> OpenDirectory(const std::string& directory, Damage* dam
     file_of_value.resize(checkpoint.values.size(), file);
   }
   std::error_code ignored;
-  SP_TRY(CheckComplete(directory, names, fs::exists(directory + "/" + kIndex, ignored), damage));
+  SP_TRY(CheckComplete(directory, names, fs::exists(directory + "/" + kIndex, ignored), damage,
+                       PartitionsOf(checkpoint)));
+  SP_TRY(CheckUniversal(directory, names, damage));
   const bool is_of_shards = !checkpoint.shards.empty();
   NameByFile(checkpoint, is_of_shards, file_of_tensor, file_of_value);
   SP_TRY(PutShardsTogether(directory, checkpoint, damage));

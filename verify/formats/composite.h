@@ -1,0 +1,28 @@
+// A checkpoint whose parts lie in folders of their own: Accelerate's pytorch_model_fsdp_0/ and
+// optimizer_0/, a model/ and an optim/.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "verify/formats/stored.h"
+
+namespace shardproof::formats {
+
+/// The folders in `directory`, or in a folder of it, that have files of DCP or safetensors, sorted;
+/// none where a folder has the name of a step: it is the directory of a run.
+std::vector<std::string> PartsOf(const std::string& directory);
+
+/// All parts as one, each name with its folder's before it, and the files of torch.save that lie
+/// beside them. Each as OpenStored. \pre `parts` are PartsOf(directory).
+Result<StoredCheckpoint> OpenComposite(const std::string& directory,
+                                       const std::vector<std::string>& parts, Damage* damage);
+
+/// Whether a folder of this name can be nothing but a checkpoint: whatever is in it.
+bool IsStepName(const std::string& name);
+
+/// The number behind a word for steps ("step-100", "iter_0000100", "epoch=1-step=100-loss=0.5"),
+/// the last of several; empty if there is none.
+std::string NamedStep(const std::string& name);
+
+}  // namespace shardproof::formats
