@@ -8,6 +8,7 @@
 #include <set>
 
 #include "verify/audit/beside.h"
+#include "verify/audit/integrity.h"
 #include "verify/audit/reading.h"
 #include "verify/audit/units.h"
 #include "verify/audit/vocabulary.h"
@@ -105,6 +106,7 @@ std::string WhatIsLacking(const AuditResult& result) {
 Result<AuditResult> Audit(const std::string& path, AuditSums sums) {
   AuditResult result;
   result.path = path;
+  result.is_headers_only = !sums.values;
   SP_ASSIGN(StoredCheckpoint checkpoint, formats::OpenStored(path, &result.damage));
   result.format = checkpoint.format;
   result.opaque = checkpoint.opaque;
@@ -121,6 +123,7 @@ Result<AuditResult> Audit(const std::string& path, AuditSums sums) {
             [](const AuditedFile& x, const AuditedFile& y) { return x.name < y.name; });
   result.unread = UnreadFiles(path, result.files);
   ReadBeside(sums, result);
+  if (sums.values && sums.integrity) HoldIntegrity(result);
   if (const std::string lacks = WhatIsLacking(result); !lacks.empty())
     result.damage.push_back(oracle::Printable(path) + ": " + lacks);
   return result;

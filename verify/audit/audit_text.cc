@@ -24,6 +24,9 @@ std::string Headline(const AuditResult& result) {
   if (!result.IsSound()) {
     return "INCONCLUSIVE  what could be read is complete; not everything could be read";
   }
+  if (result.is_headers_only) {
+    return "SOUND, headers only  complete, as its files' headers say; no value was read";
+  }
   if (!result.seal.empty()) return "SOUND  complete, with the bytes that were sealed";
   if (result.entries_checked == 0) {
     return "SOUND, structure only  complete and readable; there is no seal to check the bytes "
@@ -151,10 +154,10 @@ nlohmann::json AuditJson(const AuditResult& result) {
                        {"shape", tensor.shape},
                        {"chunks", tensor.chunks},
                        {"elements", tensor.elements},
-                       {"bytes", tensor.bytes},
-                       {"nan", tensor.nan_count},
-                       {"inf", tensor.inf_count},
-                       {"digest", tensor.digest.Hex()}});
+                       {"bytes", tensor.bytes}});
+    if (result.is_headers_only) continue;
+    tensors.back().update(
+        {{"nan", tensor.nan_count}, {"inf", tensor.inf_count}, {"digest", tensor.digest.Hex()}});
   }
   nlohmann::json values = nlohmann::json::array();
   for (const AuditedValue& value : result.values) {
@@ -162,7 +165,8 @@ nlohmann::json AuditJson(const AuditResult& result) {
   }
   nlohmann::json files = nlohmann::json::array();
   for (const AuditedFile& file : result.files) {
-    files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"digest", file.digest.Hex()}});
+    files.push_back({{"name", file.name}, {"bytes", file.bytes}});
+    if (!result.is_headers_only) files.back()["digest"] = file.digest.Hex();
   }
   nlohmann::json beside = nlohmann::json::array();
   for (const FileBeside& file : result.beside) {
@@ -178,6 +182,7 @@ nlohmann::json AuditJson(const AuditResult& result) {
           {"quantisation", result.quantisation},
           {"remarks", result.remarks},
           {"seal", result.seal},
+          {"headers_only", result.is_headers_only},
           {"files", std::move(files)},
           {"beside", std::move(beside)},
           {"unread", result.unread},

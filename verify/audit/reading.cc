@@ -21,7 +21,8 @@ using formats::StoredCheckpoint;
 using formats::StoredTensor;
 using oracle::InputFile;
 
-constexpr uint64_t kPieceBytes = 4u << 20;  // that a thread takes in one go
+constexpr uint64_t kPieceBytes = 4u << 20;   // that a thread takes in one go
+constexpr uint64_t kThreadBytes = 1u << 20;  // less is read sooner than a thread is started
 constexpr uint64_t kReadBytes = 256u
                                 << 10;  // its buffer: what is read is in the cache for all sums
 
@@ -308,17 +309,23 @@ void Describe(const StoredCheckpoint& checkpoint, AuditResult& result) {
 }
 
 void ReadAll(const StoredCheckpoint& checkpoint, AuditSums sums, AuditResult& result) {
+  if (!sums.values) return;
   std::vector<Piece> pieces = PiecesOf(checkpoint);
   const std::vector<Gap> gaps = CoverFiles(checkpoint, pieces);
   std::atomic<size_t> next = 0;
   EntryCheck entries(checkpoint);
-  const size_t thread_count = std::clamp<size_t>(std::thread::hardware_concurrency(), 1,
-                                                 std::max<size_t>(pieces.size() + gaps.size(), 1));
+  uint64_t bytes = 0;
+  for (const formats::StoredFile& file : checkpoint.files) bytes += file.bytes;
+  const size_t thread_count =
+      bytes < kThreadBytes ? 1
+                           : std::clamp<size_t>(std::thread::hardware_concurrency(), 1,
+                                                std::max<size_t>(pieces.size() + gaps.size(), 1));
   std::vector<Reading> readings(
       thread_count,
       Reading(checkpoint, pieces, gaps, next, sums.crcs ? &entries : nullptr, sums.digests));
   std::vector<std::thread> threads;
-  for (Reading& reading : readings) threads.emplace_back([&reading] { reading.Run(); });
+  for (size_t i = 1; i < thread_count; ++i) threads.emplace_back([&, i] { readings[i].Run(); });
+  readings[0].Run();
   for (std::thread& thread : threads) thread.join();
   for (const Reading& reading : readings) {
     result.damage.insert(result.damage.end(), reading.errors().begin(), reading.errors().end());

@@ -90,8 +90,10 @@ bool AreDifferentSteps(const RunStep& a, const RunStep& b) {
 
 class RunReader {
  public:
-  RunReader(const std::string& root, const std::vector<std::string>& allow_same)
-      : root_(root), allow_same_(allow_same) {}
+  RunReader(const std::string& root, const std::vector<std::string>& allow_same, bool headers)
+      : root_(root), allow_same_(allow_same) {
+    result_.is_headers_only = headers;
+  }
 
   Result<RunAuditResult> Read() {
     SP_ASSIGN(CheckpointList list, CheckpointsOf(root_));
@@ -122,19 +124,26 @@ class RunReader {
     const size_t last = std::min(paths.size(), index + kNeighbours + 1);
     step.lacks = files_.LackingOf(step.path, {paths.begin() + static_cast<ptrdiff_t>(first),
                                               paths.begin() + static_cast<ptrdiff_t>(last)});
-    const auto audited = Audit(step.path);
+    auto audited = Audit(step.path, {.values = !result_.is_headers_only});
+    const std::string seal = SealPath(step.path);
+    std::error_code ignored;
+    if (audited.ok() && !result_.is_headers_only && fs::exists(fs::symlink_status(seal, ignored))) {
+      const Status held = HoldAgainstSeal(seal, audited.value());
+      if (!held.ok()) step.damage.push_back(held.error().message);
+    }
     if (!audited.ok()) {
       step.damage.push_back(audited.error().message);
       result_.steps.push_back(std::move(step));
       return;
     }
-    step.damage = audited.value().damage;
+    step.damage.insert(step.damage.end(), audited.value().damage.begin(),
+                       audited.value().damage.end());
     step.unjudged = audited.value().unjudged;
     step.bytes = audited.value().bytes;
     step.counter = CounterOf(audited.value());
     Content content = StepContentOf(audited.value(), allow_same_);
     step.tensors = content.model.size() + content.optimizer.size();
-    if (step.damage.empty()) HoldAgainstEarlier(step, content);
+    if (step.damage.empty() && !result_.is_headers_only) HoldAgainstEarlier(step, content);
     if (!before_.shapes.empty() && step.damage.empty()) CheckShapes(step, content);
     step.changed = CountChanged(before_.model, content.model) +
                    CountChanged(before_.optimizer, content.optimizer);
@@ -218,9 +227,9 @@ bool RunAuditResult::IsSound() const {
   return findings.empty() && !is_damaged && (steps.empty() || steps.back().lacks.empty());
 }
 
-Result<RunAuditResult> AuditRun(const std::string& root,
-                                const std::vector<std::string>& allow_same) {
-  return RunReader(root, allow_same).Read();
+Result<RunAuditResult> AuditRun(const std::string& root, const std::vector<std::string>& allow_same,
+                                bool headers) {
+  return RunReader(root, allow_same, headers).Read();
 }
 
 }  // namespace shardproof

@@ -36,6 +36,7 @@ struct RunAuditResult {
   std::vector<std::string> findings;  ///< of the run, a line each
   std::vector<std::string> others;    ///< folders that are no checkpoints
   std::string resume_from;            ///< the newest step that a job can resume from; empty: none
+  bool is_headers_only = false;       ///< no value was read, so none is held against another step's
 
   bool IsSound() const;
 };
@@ -43,11 +44,11 @@ struct RunAuditResult {
 /// Whether a directory holds the checkpoints of a run, and is none itself.
 bool IsRun(const std::string& directory);
 
-/// Reads every checkpoint below `root` whole.
+/// Reads every checkpoint below `root` whole, or if `headers` its files' headers alone.
 /// \param allow_same  patterns (*, ?) of tensors that need not change from step to step.
 /// \error kBadInput if `root` cannot be listed or has no checkpoint.
-Result<RunAuditResult> AuditRun(const std::string& root,
-                                const std::vector<std::string>& allow_same);
+Result<RunAuditResult> AuditRun(const std::string& root, const std::vector<std::string>& allow_same,
+                                bool headers = false);
 
 /// A name with its numbers taken out, as "rng_state_#.pth": steps of one series have one, and files
 /// of one set.

@@ -42,9 +42,12 @@ std::string RunText(const RunAuditResult& result) {
   size_t count = result.findings.size();
   for (const RunStep& step : result.steps) count += step.damage.size();
   const bool lacks = !result.steps.empty() && !result.steps.back().lacks.empty();
-  std::string text =
-      result.IsSound() ? "SOUND  every checkpoint is whole, and each differs from the ones before\n"
-                       : fmt::format("NOT SOUND  {}\n", Count(count + lacks, "finding"));
+  std::string text = fmt::format("NOT SOUND  {}\n", Count(count + lacks, "finding"));
+  if (result.IsSound()) {
+    text = result.is_headers_only
+               ? "SOUND, headers only  every checkpoint is complete; no value was read\n"
+               : "SOUND  every checkpoint is whole, and each differs from the ones before\n";
+  }
   std::vector<std::string> lines = result.findings;
   for (const RunStep& step : result.steps)
     lines.insert(lines.end(), step.damage.begin(), step.damage.end());
@@ -68,11 +71,12 @@ std::string RunText(const RunAuditResult& result) {
   if (first > 0) text += fmt::format("  {} earlier ones are not shown; --json has them\n", first);
   for (size_t i = first; i < result.steps.size(); ++i) {
     const RunStep& step = result.steps[i];
-    text += fmt::format("  {:<{}}  {:>12}  {}  {:>13}  {}\n", Printable(step.name), width,
-                        Bytes(step.bytes), Bar(step),
-                        i == 0 ? fmt::format("{}", step.tensors)
-                               : fmt::format("{} of {}", step.changed, step.tensors),
-                        StateOf(step));
+    text += fmt::format(
+        "  {:<{}}  {:>12}  {}  {:>13}  {}\n", Printable(step.name), width, Bytes(step.bytes),
+        result.is_headers_only ? std::string(kBarWidth, ' ') : Bar(step),
+        i == 0 || result.is_headers_only ? fmt::format("{}", step.tensors)
+                                         : fmt::format("{} of {}", step.changed, step.tensors),
+        StateOf(step));
   }
   if (!result.others.empty()) {
     text += fmt::format("skipped, not checkpoints: {}\n",
@@ -98,9 +102,13 @@ nlohmann::json RunJson(const RunAuditResult& result) {
                      {"changed", step.changed},
                      {"bytes", step.bytes}});
   }
-  return {{"path", result.path},         {"sound", result.IsSound()},
-          {"findings", result.findings}, {"checkpoints", std::move(steps)},
-          {"others", result.others},     {"resume_from", result.resume_from}};
+  return {{"path", result.path},
+          {"sound", result.IsSound()},
+          {"findings", result.findings},
+          {"checkpoints", std::move(steps)},
+          {"others", result.others},
+          {"resume_from", result.resume_from},
+          {"headers_only", result.is_headers_only}};
 }
 
 }  // namespace shardproof

@@ -167,7 +167,7 @@ class Units {
                         oracle::Quote(codes.name), Text(codes.shape), Text(found->shape)));
       return;
     }
-    if (!part.is_scale) return;
+    if (!part.is_scale || result_.is_headers_only) return;
     const size_t scale_index = index_.at(part.name);
     const std::string wrong = WrongScale(
         checkpoint_, {checkpoint_.tensors[codes_index], checkpoint_.tensors[scale_index],

@@ -67,6 +67,7 @@ struct CompareResult {
   uint64_t values = 0;        ///< pairs of values that are no tensors, compared
   uint64_t left_out_a = 0;    ///< elements of A that the map leaves out
   uint64_t left_out_b = 0;    ///< of B
+  bool is_by_seals = false;   ///< digests were compared, and no value was read
   uint64_t values_left = 0;   ///< values not compared since the other side's format can hold none
 };
 

@@ -55,6 +55,7 @@ nlohmann::json CompareJson(const CompareResult& result) {
           {"suggestion", result.suggestion},
           {"suggested_map", result.suggested_map},
           {"tensors", result.tensors},
+          {"by_seals", result.is_by_seals},
           {"cast_tensors", result.cast_tensors},
           {"computed", result.computed},
           {"worst_of_bound", result.worst},

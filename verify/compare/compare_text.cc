@@ -36,6 +36,12 @@ std::string Headline(const CompareResult& result) {
   if (result.verdict == Verdict::kPass) {
     const std::string tensors = Count(result.tensors, "tensor");
     const char* verb = result.tensors == 1 ? "equals its" : "equal their";
+    if (result.is_by_seals) {
+      return fmt::format(
+          "PASS  {} of B and what was sealed of A have one digest each; no value was "
+          "read",
+          tensors);
+    }
     if (result.computed > 0) {
       return fmt::format(
           "PASS  {} of B {} counterpart in A, {} of them within the bound of what the map computes "
@@ -109,8 +115,10 @@ std::string CompareText(const CompareResult& result) {
     text += fmt::format("\n{}. These rules would pair them (save them, then --map FILE):\n{}",
                         oracle::Printable(result.suggestion), result.suggested_map);
   }
-  text += fmt::format("\ncompared {}, {}, {}{}\n  A {}\n  B {}\n", Count(result.tensors, "tensor"),
-                      Count(result.elements, "element"), Bytes(result.bytes),
+  text += fmt::format("\ncompared {}, {}{}\n  A {}\n  B {}\n", Count(result.tensors, "tensor"),
+                      result.is_by_seals
+                          ? "by the seals"
+                          : Count(result.elements, "element") + ", " + Bytes(result.bytes),
                       result.values == 0 ? "" : ", " + Count(result.values, "value"),
                       oracle::Printable(result.a), oracle::Printable(result.b));
   if (result.left_out_a + result.left_out_b > 0) {

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import struct
 
 import torch
 from command import CommandTest
@@ -114,6 +115,51 @@ class Runs(CommandTest):
         save_file({"w": torch.ones(5), "frozen": torch.ones(2)}, at / "model.safetensors")
         (line,) = self.run_of(1)["findings"]
         self.assertIn("'w' is F32 [5], was F32 [4]", line)
+
+
+class SmallSteps(CommandTest):
+    def step(self, step, value):
+        """A checkpoint of one tensor, by hand: no torch is needed."""
+        header = b'{"w":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}'
+        data = struct.pack("<Q", len(header)) + header + struct.pack("<4f", *[value] * 4)
+        self.write(f"run/checkpoint-{step}/model.safetensors", data)
+        self.write(f"run/checkpoint-{step}/trainer_state.json", {"global_step": step})
+
+
+class HeadersAlone(SmallSteps):
+    """--headers: what is not there is seen, values are not looked at."""
+
+    def test_values_are_not_read(self):
+        for step in (1, 2):
+            self.step(step, 7.0)
+        self.judged("audit", "run", code=1)  # they are the same
+        document = self.judged("audit", "run", "--headers", code=0)
+        self.assertTrue(document["headers_only"])
+        self.assertEqual([one["tensors"] for one in document["checkpoints"]], [1, 1])
+        self.assertIn("SOUND, headers only", self.shardproof("audit", "run", "--headers").out)
+        (tensor,) = self.judged("audit", "run/checkpoint-1", "--headers", code=0)["tensors"]
+        self.assertNotIn("digest", tensor)
+
+    def test_a_file_that_is_cut_is_seen(self):
+        for step in (1, 2):
+            self.step(step, float(step))
+        file = self.dir / "run/checkpoint-2/model.safetensors"
+        file.write_bytes(file.read_bytes()[:-4])
+        (line,) = self.judged("audit", "run", "--headers", code=1)["checkpoints"][1]["damage"]
+        self.assertIn("checkpoint-2/model.safetensors", line)
+
+
+class ManySteps(SmallSteps):
+    labels = "selftest timed nightly"
+
+    def test_ten_thousand_take_less_than_ten_seconds(self):
+        for step in range(1, 10_001):
+            self.step(step, float(step))
+        for words in ((), ("--headers",)):
+            done = self.shardproof("audit", "run", *words)
+            self.assert_exit(done, 0)
+            self.assertIn("run: 10000 checkpoints", done.out)
+            self.assertLess(done.seconds, 10)
 
 
 class RunsOfMegatron(CommandTest):

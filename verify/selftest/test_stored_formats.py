@@ -1,5 +1,6 @@
 """Checkpoints in fixtures/stored, which real libraries wrote: sound and damaged, without torch."""
 
+import hashlib
 import json
 import shutil
 import struct
@@ -82,6 +83,74 @@ class DeepSpeed(StoredTest):
         self.assertNotIn("0.bias", damage)  # it is frozen, and has no state
 
 
+class Integrity(StoredTest):
+    """integrity.json of Megatron-LM."""
+
+    labels = "selftest"
+    step = "megatron/iter_0000020"
+
+    def test_megatrons_own_holds(self):
+        document = self.judged("audit", STORED / self.step, code=0)
+        self.assertIn("integrity.json: 4 files with the SHA-256", "".join(document["remarks"]))
+
+    def test_a_flipped_bit_is_named(self):
+        self.copy("megatron")
+        self.flip(self.dir / self.step / "metadata.json", 3)
+        self.assertIn("file 'metadata.json': expected SHA-256", self.damage(self.step))
+
+    def test_a_file_that_is_missing_or_not_listed_is_named(self):
+        path = self.copy("megatron") / "iter_0000020/integrity.json"
+        document = json.loads(path.read_text())
+        document["files"]["gone.distcp"] = document["files"].pop("__0_0.distcp")
+        path.write_text(json.dumps(document))
+        damage = self.damage(self.step)
+        self.assertIn("expected it to list '__0_0.distcp'", damage)
+        self.assertIn("gone.distcp", damage)
+
+    def test_what_is_wrong_with_the_list_itself(self):
+        path = self.copy("megatron") / "iter_0000020/integrity.json"
+        listed = json.loads(path.read_text())
+        path.write_text(json.dumps(listed | {"algorithm": "blake3"}))
+        (line,) = self.judged("audit", self.step, code=3)["not_judged"]
+        self.assertIn("algorithm 'blake3', which is not known", line)
+        path.write_text(json.dumps({"files": {"../../outside": "00"}}))
+        self.assertIn("expected files inside the directory", self.damage(self.step))
+
+    def test_ours_is_megatrons(self):
+        """And the sums are right where a file ends at any place of a block."""
+        folder = self.copy("megatron") / "iter_0000020"
+        theirs = (folder / "integrity.json").read_text()
+        (folder / "integrity.json").unlink()
+        self.assert_exit(self.shardproof("seal", self.step, "--integrity"), 0)
+        self.assertEqual((folder / "integrity.json").read_text(), theirs)
+        self.judged("audit", self.step, code=0)
+        for size in (0, 55, 56, 63, 64, 65, 119, 120, 128, 3_000_000):
+            (folder / f"of_{size}").write_bytes(bytes(i % 251 for i in range(size)))
+        self.assert_exit(self.shardproof("seal", self.step, "--integrity", "--replace"), 0)
+        for name, found in json.loads((folder / "integrity.json").read_text())["files"].items():
+            self.assertEqual(found, hashlib.sha256((folder / name).read_bytes()).hexdigest(), name)
+
+    def test_one_that_does_not_hold_is_replaced_only_when_asked(self):
+        self.copy("megatron")
+        self.flip(self.dir / self.step / "metadata.json", 3)
+        self.assert_exit(self.shardproof("seal", self.step, "--integrity"), 1)
+        self.assert_exit(self.shardproof("seal", self.step, "--integrity", "--replace"), 0)
+        self.judged("audit", self.step, code=0)
+
+    def test_a_run_holds_its_steps_against_their_seals(self):
+        self.copy("megatron")
+        other = self.dir / "megatron/iter_0000010"
+        header = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+        data = struct.pack("<Q", len(header)) + header + b"\0\0\0\0"
+        other.mkdir()
+        (other / "model.safetensors").write_bytes(data)
+        self.assert_exit(self.shardproof("seal", other), 0)
+        self.flip(other / "model.safetensors", len(data) - 1)
+        steps = self.judged("audit", "megatron", code=1)["checkpoints"]
+        self.assertIn("differ from the sealed", steps[0]["damage"][0])
+        self.assertEqual(steps[1]["damage"], [])
+
+
 def safetensors(**tensors):
     """Bytes of a file with these vectors of F32."""
     header, data = {}, b""
@@ -130,3 +199,35 @@ class Composite(StoredTest):
         shutil.copytree(self.step, self.dir / "run/checkpoint-30")
         document = self.judged("audit", "run", code=1)  # the two are the same
         self.assertEqual(len(document["checkpoints"]), 2)
+
+
+class BySeals(StoredTest):
+    """compare --sealed reads the seals alone."""
+
+    labels = "selftest"
+
+    def setUp(self):
+        super().setUp()
+        self.write("a.safetensors", safetensors(w=[1, 2], b=[3]))
+        self.write("b.safetensors", safetensors(b=[3], w=[1, 2]))
+        self.write("c.safetensors", safetensors(w=[1, 2], b=[4], more=[0]))
+        for name in "abc":
+            self.assert_exit(self.shardproof("seal", f"{name}.safetensors"), 0)
+
+    def test_equal_ones_are_equal_without_the_weights(self):
+        for name in "abc":
+            (self.dir / f"{name}.safetensors").unlink()
+        a, b, c = (f"{name}.safetensors.shardproof.seal.json" for name in "abc")
+        done = self.shardproof("compare", a, b, "--sealed")
+        self.assert_exit(done, 0)
+        self.assertIn("no value was read", done.out)
+        document = self.judged("compare", a, c, "--sealed", code=1)
+        self.assertEqual([(one["kind"], one["tensor"]) for one in document["differences"]],
+                         [("digest", "b")])  # fmt: skip
+        self.assertEqual(document["only_in_b"], ["more"])
+
+    def test_a_checkpoint_without_a_seal_is_refused(self):
+        self.judged("compare", "a.safetensors", "b.safetensors", "--sealed", code=0)
+        (self.dir / "b.safetensors.shardproof.seal.json").unlink()
+        self.refused("compare", "a.safetensors", "b.safetensors", "--sealed",
+                     names=["b.safetensors.shardproof.seal.json"])  # fmt: skip

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "verify/audit/config_fit.h"
+#include "verify/audit/integrity.h"
 #include "verify/audit/run.h"
 #include "verify/case/json_fields.h"
 #include "verify/cli/files/files.h"
@@ -42,8 +43,10 @@ struct AuditArguments {
   std::vector<std::string> maps;
   bool all = false;
   bool finite = false;
+  bool headers = false;
   bool latest_good = false;
   bool replace = false;
+  bool integrity = false;
   gate::Options gate;
 };
 
@@ -62,7 +65,7 @@ Result<AuditResult> AuditAsAsked(const std::string& path, const AuditArguments& 
   const std::string& seal = arguments.seal.empty() ? own : arguments.seal;
   std::error_code ignored;
   const bool is_there = std::filesystem::exists(std::filesystem::symlink_status(seal, ignored));
-  const bool is_sealed = is_there || !arguments.seal.empty();
+  const bool is_sealed = (is_there && !arguments.headers) || !arguments.seal.empty();
   const auto audit = [&](AuditSums sums) -> Result<AuditResult> {
     SP_ASSIGN(AuditResult result, Audit(path, sums));
     if (is_sealed) SP_TRY(HoldAgainstSeal(seal, result));
@@ -72,9 +75,10 @@ Result<AuditResult> AuditAsAsked(const std::string& path, const AuditArguments& 
   // an archive's entry says where it is.
   const bool is_for_machines = !arguments.json.empty();
   const AuditSums enough{.digests = is_sealed || is_for_machines,
-                         .crcs = !is_sealed || seal != own || is_for_machines};
+                         .crcs = !is_sealed || seal != own || is_for_machines,
+                         .values = !arguments.headers};
   SP_ASSIGN(AuditResult result, audit(enough));
-  if (result.IsDamaged() && !enough.crcs) {
+  if (result.IsDamaged() && !enough.crcs && enough.values) {
     SP_ASSIGN(result, audit({}));
   }
   if (arguments.finite) JudgeFinite(result);
@@ -89,7 +93,7 @@ Result<AuditResult> AuditAsAsked(const std::string& path, const AuditArguments& 
 int RunAuditOfRun(const AuditArguments& arguments) {
   const auto gate = OpenGate(arguments.gate, {arguments.path}, arguments.json);
   if (!gate.ok()) return Refuse(gate.error());
-  const auto result = AuditRun(arguments.path, arguments.allow_same);
+  const auto result = AuditRun(arguments.path, arguments.allow_same, arguments.headers);
   if (!result.ok()) return Refuse(result.error());
   const auto& steps = result.value().steps;
   const bool is_judged = std::all_of(steps.begin(), steps.end(),
@@ -161,7 +165,8 @@ int RunLatestGood(const AuditArguments& arguments) {
 }
 
 int RunSeal(const AuditArguments& arguments) {
-  auto result = Audit(arguments.path);
+  // What is to be replaced need not hold.
+  auto result = Audit(arguments.path, {.integrity = !arguments.integrity || !arguments.replace});
   if (!result.ok()) return Refuse(result.error());
   AuditResult& audited = result.value();
   const std::string path = arguments.seal.empty() ? SealPath(arguments.path) : arguments.seal;
@@ -185,6 +190,10 @@ int RunSeal(const AuditArguments& arguments) {
     Refuse(written.error());
     return audited.IsDamaged() ? kExitNotSound : kExitBadInput;
   }
+  if (arguments.integrity) {
+    const Status listed = WriteIntegrity(arguments.path);
+    if (!listed.ok()) return Refuse(listed.error());
+  }
   fmt::print("sealed {} and {} in {}\n", Count(audited.tensors.size(), "tensor"),
              Count(audited.values.size(), "value"), path);
   return kExitSound;
@@ -204,11 +213,11 @@ void AddAudit(CLI::App& app, int* exit_code) {
                    "directory that contains the checkpoints of a run")
       ->required()
       ->check(NotEmpty);
-  command
-      ->add_option("--seal", arguments->seal,
-                   "Check against this seal instead of the checkpoint's own")
-      ->check(NotEmpty)
-      ->type_name("FILE");
+  auto* seal = command
+                   ->add_option("--seal", arguments->seal,
+                                "Check against this seal instead of the checkpoint's own")
+                   ->check(NotEmpty)
+                   ->type_name("FILE");
   auto* config = command->add_flag(
       "--config", arguments->config,
       "Check keys and shapes against the model that Transformers builds from config.json");
@@ -217,7 +226,12 @@ void AddAudit(CLI::App& app, int* exit_code) {
                    "Python interpreter that has Transformers, for --config")
       ->needs(config)
       ->type_name("FILE");
-  command->add_flag("--finite", arguments->finite, "Report NaN and Inf as damage");
+  auto* finite = command->add_flag("--finite", arguments->finite, "Report NaN and Inf as damage");
+  command
+      ->add_flag("--headers", arguments->headers,
+                 "Read only the headers of the files, not the values: fast, and sees less")
+      ->excludes(seal)
+      ->excludes(finite);
   command
       ->add_option("--like", arguments->like,
                    "Report names, shapes and dtypes that are not those of this other checkpoint")
@@ -245,7 +259,6 @@ void AddAudit(CLI::App& app, int* exit_code) {
   command->footer(
       "Examples:\n"
       "  shardproof audit checkpoint/\n"
-      "  shardproof audit runs/7/\n"
       "  shardproof audit runs/7/ --latest-good\n"
       "Exit codes: 0 sound, 1 not sound (readable, but damaged or changed), 2 unreadable,\n"
       "3 inconclusive (what may be weights could not be read).");
@@ -277,6 +290,8 @@ void AddSeal(CLI::App& app, int* exit_code) {
       ->type_name("FILE");
   command->add_flag("--replace", arguments->replace,
                     "Replace an existing seal that the checkpoint no longer matches");
+  command->add_flag("--integrity", arguments->integrity,
+                    "Also write integrity.json, the SHA-256 of each file, as Megatron-LM reads it");
   command->footer(
       "Example:\n"
       "  shardproof seal checkpoint/\n"

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "verify/audit/seal_reader.h"
 #include "verify/cli/files/files.h"
 #include "verify/cli/files/gating.h"
 #include "verify/cli/files/outcomes.h"
@@ -20,6 +21,7 @@ struct CompareArguments {
   std::string b;
   std::string json;
   CompareOptions options;
+  bool sealed = false;
   gate::Options gate;
 };
 
@@ -34,7 +36,8 @@ int RunCompare(CompareArguments& arguments) {
   }
   const auto gate = OpenGate(arguments.gate, {arguments.a, arguments.b}, arguments.json);
   if (!gate.ok()) return Refuse(gate.error());
-  const auto result = Compare(arguments.a, arguments.b, arguments.options);
+  const auto result = arguments.sealed ? CompareSeals(arguments.a, arguments.b, arguments.options)
+                                       : Compare(arguments.a, arguments.b, arguments.options);
   if (!result.ok()) return Refuse(result.error());
   const auto code =
       Conclude(gate.value(), OutcomeOfCompare(result.value()), CompareText(result.value()),
@@ -62,27 +65,39 @@ void AddCompare(CLI::App& app, int* exit_code) {
                    "(e.g. --in-a model.)")
       ->type_name("PREFIX");
   command->add_option("--in-b", arguments->options.below_b, "The same for B")->type_name("PREFIX");
-  command
-      ->add_option(
-          "--map", arguments->options.maps,
-          "How tensors of A become those of B, if they were renamed, fused, stacked, padded, "
-          "scaled ...: a file of rules, a ready map such as transformers-megatron, or one rule "
-          "such as 'old.{l}.w -> new.{l}.w'; may be given again (verify/maps/README.md)")
-      ->type_name("FILE|RULE")
-      ->check(NotEmpty)
-      ->allow_extra_args(false);
-  command
-      ->add_option("--adapter", arguments->options.adapter,
-                   "Merge this LoRA adapter (a directory of PEFT's files) into A before comparing")
-      ->check(NotEmpty)
-      ->type_name("DIR");
-  command
-      ->add_option("--cast", arguments->options.cast,
-                   "Cast A to this dtype before comparing: F64, F32, F16, BF16, F8_E4M3 or F8_E5M2")
-      ->type_name("DTYPE");
+  auto* map =
+      command
+          ->add_option(
+              "--map", arguments->options.maps,
+              "How tensors of A become those of B, if they were renamed, fused, stacked, padded, "
+              "scaled ...: a file of rules, a ready map such as transformers-megatron, or one rule "
+              "such as 'old.{l}.w -> new.{l}.w'; may be given again (verify/maps/README.md)")
+          ->type_name("FILE|RULE")
+          ->check(NotEmpty)
+          ->allow_extra_args(false);
+  auto* adapter =
+      command
+          ->add_option(
+              "--adapter", arguments->options.adapter,
+              "Merge this LoRA adapter (a directory of PEFT's files) into A before comparing")
+          ->check(NotEmpty)
+          ->type_name("DIR");
+  auto* cast =
+      command
+          ->add_option(
+              "--cast", arguments->options.cast,
+              "Cast A to this dtype before comparing: F64, F32, F16, BF16, F8_E4M3 or F8_E5M2")
+          ->type_name("DTYPE");
   command
       ->add_option("--json", arguments->json, "Write the result as JSON to this file; - is stdout")
       ->type_name("FILE");
+  command
+      ->add_flag("--sealed", arguments->sealed,
+                 "Compare what the seals of A and B say, and read no value; each may be a seal "
+                 "itself. Changes since they were sealed are not seen: audit sees them")
+      ->excludes(map)
+      ->excludes(adapter)
+      ->excludes(cast);
   AddGateOptions(*command, arguments->gate);
   command->footer(
       "Examples:\n"
