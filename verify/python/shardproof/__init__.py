@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from ._manifest import Manifest
     from ._script import observe
     from ._seal import seal
+    from ._sealing_writer import SealingWriter
     from ._taken import digests
 
 __all__ = [
-    "Finding", "Manifest", "Mismatch", "Outcome", "Pending", "check", "digests", "observe", "seal",
+    "Finding", "Manifest", "Mismatch", "Outcome", "Pending", "SealingWriter", "check", "digests",
+    "observe", "seal",
 ]  # fmt: skip
 __version__ = "0.1.0"
 
@@ -28,6 +30,10 @@ def __getattr__(name):
     without."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "SealingWriter":  # of DCP, which takes its time
+        from ._sealing_writer import SealingWriter
+
+        return SealingWriter
     from . import _check, _manifest, _script, _seal, _taken
 
     modules = {"Manifest": _manifest, "digests": _taken, "observe": _script, "seal": _seal}

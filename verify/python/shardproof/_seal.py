@@ -74,7 +74,7 @@ def seal(
     manifest, cause = _gathered(transport, sealed, version, prefix, optimizer_prefix)
     try:
         if to is not None and manifest is not None and transport.rank == 0:
-            _write(to, manifest.seal, replace)
+            write_seal(to, manifest.seal, replace)
     except (OSError, ValueError) as raised:
         cause = raised
     transport.agree(
@@ -208,7 +208,7 @@ def _document(wholes, values, prefix, optimizer_prefix) -> dict:
             "files": {}}  # fmt: skip
 
 
-def _write(to, document, replace):
+def write_seal(to, document, replace):
     """Whole or not at all."""
     to = os.fspath(to)
     if os.path.lexists(to) and not replace:

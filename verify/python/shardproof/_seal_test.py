@@ -5,7 +5,9 @@ import json
 
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
 
 from shardproof import _state_dict, _whole
 from shardproof._check import Mismatch, check
@@ -13,6 +15,7 @@ from shardproof._digest import digest_runs, hex_of
 from shardproof._groups import Statement
 from shardproof._layout import local_runs
 from shardproof._seal import seal
+from shardproof._sealing_writer import SealingWriter
 from shardproof._whole import Part
 
 
@@ -32,6 +35,21 @@ def test_a_seal_has_the_digests_of_the_whole_tensors(tmp_path):
         assert entry["shape"] == list(value.shape)
         assert entry["digest"] == hex_of(digest_runs(value, local_runs(value.shape)).digest)
     assert document["tensors"]["model.1.weight"]["dtype"] == "BF16"
+
+
+def test_a_save_by_dcp_is_sealed_as_it_is_written(tmp_path):
+    live = model()
+    state = {"model": live.state_dict(), "optim": {"lr": 0.1}, "step": 7}
+    writer = SealingWriter(dcp.FileSystemWriter(tmp_path / "it"), tmp_path / "it.seal.json")
+    dcp.save(state, storage_writer=writer)
+    document = json.loads((tmp_path / "it.seal.json").read_text())
+    assert document == seal(state).seal
+    assert "model.1.weight" in document["tensors"] and "optim.lr" in document["values"]
+    loaded = {"model": model().state_dict(), "optim": {"lr": 0.0}, "step": 0}
+    dcp.load(loaded, checkpoint_id=tmp_path / "it")
+    assert seal(loaded).seal == document
+    with pytest.raises(CheckpointException, match="replace=True"):
+        dcp.save(state, storage_writer=writer)
 
 
 def test_a_model_is_held_against_its_seal(tmp_path):
