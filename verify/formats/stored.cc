@@ -10,6 +10,7 @@
 #include <set>
 
 #include "verify/formats/composite.h"
+#include "verify/formats/gguf.h"
 #include "verify/formats/training_folder.h"
 #include "verify/oracle/dtype.h"
 #include "verify/oracle/header.h"
@@ -93,6 +94,20 @@ std::string FindMatch(const std::string& directory, const std::regex& pattern) {
 bool IsDcp(const std::string& path) {
   std::error_code ignored;
   return fs::exists(fs::symlink_status(path + "/.metadata", ignored));
+}
+
+/// What is a checkpoint of another library's, which is not read here. \error kUnsupported
+Status RefuseOtherLibraries(const std::string& path) {
+  for (const char* name : {"_CHECKPOINT_METADATA", "manifest.ocdbt", "_METADATA", ".zarray"}) {
+    std::error_code ignored;
+    if (!fs::exists(path + "/" + name, ignored) && !fs::exists(path + "/default/" + name, ignored))
+      continue;
+    return Unsupported(fmt::format(
+        "{}: a checkpoint of Orbax or TensorStore, a format that is not known: it has {}; "
+        "orbax can load it and save it as safetensors",
+        Printable(path), Quote(name)));
+  }
+  return Ok();
 }
 
 /// What torch.distributed.checkpoint writes beside what is read here, where nothing in the
@@ -221,6 +236,7 @@ Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage) {
   std::error_code error;
   if (fs::is_directory(path, error)) {
     if (!LooksLikeCheckpoint(path)) {
+      SP_TRY(RefuseOtherLibraries(path));
       return BadInput(
           fmt::format("{}: expected a checkpoint: a directory with .safetensors files, with a "
                       ".metadata of torch.distributed.checkpoint, or with .pt, .pth, .bin or .ckpt "
@@ -246,8 +262,9 @@ Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage) {
   if (error)
     return BadInput(fmt::format("{}: cannot be opened: {}", Printable(path), error.message()));
   SP_ASSIGN(const auto file, oracle::InputFile::Open(path));
-  char magic[2] = {};
-  if (file->size() >= 2) SP_TRY(file->ReadAt(0, 2, magic));
+  char magic[4] = {};
+  SP_TRY(file->ReadAt(0, std::min<uint64_t>(file->size(), sizeof magic), magic));
+  if (std::string_view(magic, sizeof magic) == "GGUF") return OpenGguf(path, damage);
   // A safetensors file opens with its header's length: one of 'PK' would be 19,280 bytes, and is
   // read as such if its name says so.
   const bool is_zip = magic[0] == 'P' && magic[1] == 'K' && !path.ends_with(".safetensors");

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import struct
 
@@ -201,6 +202,39 @@ class Composite(StoredTest):
         self.assertEqual(len(document["checkpoints"]), 2)
 
 
+class SmallReader(StoredTest):
+    """src/digest/read_seal.py, which others copy, says what the command says."""
+
+    labels = "selftest framework"  # it needs numpy
+
+    def read(self, *words):
+        return self.run_process(os.environ["SHARDPROOF_TORCH_PYTHON"],
+                                REPOSITORY / "src/digest/read_seal.py", *words)  # fmt: skip
+
+    def test_it_reads_a_seal_of_ours(self):
+        long = [float(i) for i in range(5000)]
+        self.write("m.safetensors", safetensors(a=[1.5], long=long, none=[]))
+        self.assert_exit(self.shardproof("seal", "m.safetensors"), 0)
+        self.assertEqual(self.read("m.safetensors", "m.safetensors.shardproof.seal.json").out,
+                         "3 tensors are as sealed\n")  # fmt: skip
+        self.flip(self.dir / "m.safetensors", -1)
+        done = self.read("m.safetensors", "m.safetensors.shardproof.seal.json")
+        self.assertEqual((done.code, done.out), (1, "long\n"))
+
+    def test_it_has_the_vectors_of_the_specification(self):
+        checks = "import json, sys; sys.path.insert(0, sys.argv[1]); import read_seal as r\n"
+        checks += "v = json.load(open(sys.argv[1] + '/vectors.json'))['vectors']\n"
+        checks += "one = [x for x in v if x['data']['kind'] == 'hex' and len(x['runs']) == 1\n"
+        checks += "       and x['runs'][0]['count'] == 1]\n"
+        checks += "for x in one: assert r.digest(bytes.fromhex(x['data']['hex']),\n"
+        checks += "    x['runs'][0]['global_start']) == x['digest'], x['name']\n"
+        checks += "print(len(one))"
+        done = self.run_process(os.environ["SHARDPROOF_TORCH_PYTHON"], "-c", checks,
+                                REPOSITORY / "src/digest")  # fmt: skip
+        self.assert_exit(done, 0)
+        self.assertGreater(int(done.out), 5)
+
+
 class BySeals(StoredTest):
     """compare --sealed reads the seals alone."""
 
@@ -231,3 +265,56 @@ class BySeals(StoredTest):
         (self.dir / "b.safetensors.shardproof.seal.json").unlink()
         self.refused("compare", "a.safetensors", "b.safetensors", "--sealed",
                      names=["b.safetensors.shardproof.seal.json"])  # fmt: skip
+
+
+class Gguf(StoredTest):
+    """A file that llama.cpp's own package wrote."""
+
+    labels = "selftest"
+    path = STORED / "model.gguf"
+
+    def test_it_is_read(self):
+        document = self.judged("audit", self.path, code=0)
+        found = {one["name"]: (one["dtype"], one["shape"]) for one in document["tensors"]}
+        self.assertEqual(found, {
+            "f32": ("F32", [2, 32]), "f16": ("F16", [2, 3]), "i32": ("I32", [5]),
+            "bf16": ("BF16", [2, 32]), "q8_0": ("U8", [2, 34]), "q4_0": ("U8", [2, 18]),
+        })  # fmt: skip
+        values = {one["name"]: one["text"] for one in document["values"]}
+        self.assertEqual(values["tokenizer.ggml.tokens"], r"['<s>', 'it\'s']")
+        self.assertEqual((values["q4_0.type"], values["llama.tied"]), ("'Q4_0'", "True"))
+        self.write("plain.safetensors", safetensors(f32=list(map(float, range(64)))))
+        others = ("f16", "i32", "bf16", "q8_0", "q4_0")
+        self.judged("compare", self.path, "plain.safetensors", "--map",
+                    "reshape(f32, [64]) -> f32", *(word for name in others
+                                                   for word in ("--map", f"{name} -> _")),
+                    code=0)  # fmt: skip
+
+    def test_damage_is_told(self):
+        data = self.path.read_bytes()
+        self.write("cut.gguf", data[:-40])
+        self.assertIn("expected its bytes within the file", self.damage("cut.gguf"))
+        self.write("header.gguf", data[:100])
+        self.refused("audit", "header.gguf", names=["header.gguf: offset"])
+        self.write("many.gguf", data[:8] + b"\xff" * 8 + data[16:])
+        self.refused("audit", "many.gguf", names=["no more tensors than fit into the file"])
+        self.write("version.gguf", data[:4] + b"\x09" + data[5:])
+        self.refused("audit", "version.gguf", names=["version 9 of GGUF, which is not known"])
+
+    def test_every_byte_may_be_wrong(self):
+        """No crash, whatever the header says."""
+        for at in range(0, 700, 23):
+            data = bytearray(self.path.read_bytes())
+            data[at] ^= 0xFF
+            self.write("odd.gguf", bytes(data))
+            self.assertIn(self.shardproof("audit", "odd.gguf").code, (0, 1, 2), at)
+
+
+class OfAnotherLibrary(StoredTest):
+    labels = "selftest"
+
+    def test_orbax_is_named(self):
+        self.write("step/_CHECKPOINT_METADATA", "{}")
+        self.write("step/default/manifest.ocdbt", "")
+        self.refused("audit", "step", names=["Orbax", "not known"])
+        self.refused("compare", "step", "step", names=["Orbax", "not known"])
