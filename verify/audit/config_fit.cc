@@ -3,34 +3,17 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "verify/audit/asked.h"
 #include "verify/oracle/quote.h"
-#include "verify/process/program.h"
 
 namespace shardproof {
 namespace {
 
 using nlohmann::json;
 
-constexpr auto kDeadline = std::chrono::minutes(5);
 constexpr size_t kNamedMax = 10;
-
-/// The last line of what the script printed; an object in any case.
-json AnswerOf(const std::string& python, const std::string& package, const std::string& path) {
-  const auto ended = RunProgram({python, package + "/_fits_config.py", path}, kDeadline);
-  if (!ended.ok()) return {{"error", ended.error().message}};
-  std::string output = ended.value().output;
-  while (output.ends_with('\n')) output.pop_back();
-  const size_t line = output.rfind('\n');
-  json answer = json::parse(output.substr(line == std::string::npos ? 0 : line + 1), nullptr,
-                            /*allow_exceptions=*/false);
-  const bool is_one = answer.is_object() && (answer.contains("error") || answer.contains("model"));
-  if (!ended.value().ok() || !is_one) return {{"error", python + ": " + ended.value().how}};
-  return answer;
-}
 
 std::string ShapeText(const json& shape) {
   return fmt::format("[{}]", fmt::join(shape.get<std::vector<int64_t>>(), ", "));
@@ -39,7 +22,7 @@ std::string ShapeText(const json& shape) {
 }  // namespace
 
 void HoldConfig(const std::string& python, const std::string& package, AuditResult& result) {
-  const json answer = AnswerOf(python, package, result.path);
+  const json answer = Asked({python, package + "/_fits_config.py", result.path}, {"model"});
   const std::string where = oracle::Printable(result.path);
   if (answer.contains("error")) {
     result.unjudged.push_back(

@@ -131,6 +131,14 @@ Status RefuseDcpOfParts(const std::string& path) {
   return Ok();
 }
 
+bool IsTar(const oracle::InputFile& file) {
+  constexpr uint64_t kMagicOffset = 257;
+  char magic[5] = {};
+  return file.size() > kMagicOffset + sizeof magic &&
+         file.ReadAt(kMagicOffset, sizeof magic, magic).ok() &&
+         std::string_view(magic, sizeof magic) == "ustar";
+}
+
 /// Whether a file begins as safetensors does: the header's length, 8 bytes, and then the header.
 bool OpensAsSafetensors(const oracle::InputFile& file) {
   constexpr uint64_t kLengthBytes = 8;
@@ -234,6 +242,12 @@ Status SortByName(const std::string& where, StoredCheckpoint& checkpoint) {
 
 Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage) {
   std::error_code error;
+  if (path.find("://") != std::string::npos && !fs::exists(path, error)) {
+    return Unsupported(
+        fmt::format("{}: a URL, which is not known as a place of checkpoints: "
+                    "expected a path; download it first",
+                    Printable(path)));
+  }
   if (fs::is_directory(path, error)) {
     if (!LooksLikeCheckpoint(path)) {
       SP_TRY(RefuseOtherLibraries(path));
@@ -265,6 +279,12 @@ Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage) {
   char magic[4] = {};
   SP_TRY(file->ReadAt(0, std::min<uint64_t>(file->size(), sizeof magic), magic));
   if (std::string_view(magic, sizeof magic) == "GGUF") return OpenGguf(path, damage);
+  if (IsTar(*file)) {
+    return Unsupported(
+        fmt::format("{}: a tar archive, a format that is not known: expected a "
+                    "checkpoint; unpack it first",
+                    Printable(path)));
+  }
   // A safetensors file opens with its header's length: one of 'PK' would be 19,280 bytes, and is
   // read as such if its name says so.
   const bool is_zip = magic[0] == 'P' && magic[1] == 'K' && !path.ends_with(".safetensors");
@@ -276,7 +296,7 @@ Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage) {
                     Printable(path),
                     magic[0] == '\x80' ? "a bare pickle (torch.save before PyTorch 1.6, or no "
                                          "checkpoint)"
-                                       : "a file of another kind"));
+                                       : "a file of a kind that is not known"));
   }
   return OpenSafetensors(path, damage);
 }

@@ -199,7 +199,7 @@ class DamagedDcp(CommandTest):
     def test_what_a_checkpoint_is_is_told(self):
         self.write("notes.md", "# Notes\nnothing of a checkpoint")
         self.write("code/main.py", "print(1)")
-        file = ["notes.md: expected a checkpoint", "torch.save", "found a file of another kind"]
+        file = ["notes.md: expected a checkpoint", "torch.save", "a kind that is not known"]
         folder = [
             "code: expected a checkpoint",
             ".safetensors",

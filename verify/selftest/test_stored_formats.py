@@ -5,8 +5,10 @@ import json
 import os
 import shutil
 import struct
+import tarfile
 
 from command import REPOSITORY, CommandTest
+from told_jobs import python_of
 
 STORED = REPOSITORY / "fixtures" / "stored"
 
@@ -318,3 +320,69 @@ class OfAnotherLibrary(StoredTest):
         self.write("step/default/manifest.ocdbt", "")
         self.refused("audit", "step", names=["Orbax", "not known"])
         self.refused("compare", "step", "step", names=["Orbax", "not known"])
+
+    def test_archives_and_urls_are_named(self):
+        self.write("a/model.safetensors", safetensors(w=[1]))
+        with tarfile.open(self.dir / "a.tar", "w") as archive:
+            archive.add(self.dir / "a/model.safetensors", "model.safetensors")
+        self.refused("audit", "a.tar", names=["a tar archive", "not known"])
+        self.refused("audit", "s3://bucket/a", names=["a URL", "not known"])
+
+
+class SignedSeals(StoredTest):
+    labels = "selftest"
+
+    def setUp(self):
+        super().setUp()
+        self.write("m.safetensors", safetensors(w=[1, 2]))
+        self.write("key.pem", "no key")
+        self.assert_exit(self.shardproof("seal", "m.safetensors"), 0)
+        self.seal = self.dir / "m.safetensors.shardproof.seal.json"
+
+    def test_what_is_not_signed_is_told(self):
+        words = ("audit", "m.safetensors", "--signed-by", "key.pem")
+        (line,) = self.judged(*words, code=1)["damage"]
+        self.assertIn("expected the signature of the seal", line)
+        self.write(f"{self.seal.name}.sig", "{}")
+        (line,) = self.judged(*words, code=3)["not_judged"]
+        self.assertIn("whether it is signed is not known: ", line)
+        self.seal.unlink()
+        self.refused(*words, names=["--signed-by: expected a seal"])
+
+
+class SealsOfModelSigning(StoredTest):
+    """With the real package."""
+
+    labels = "selftest nightly"
+    timeout_s = 120
+
+    def setUp(self):
+        super().setUp()
+        self.write("m.safetensors", safetensors(w=[1, 2]))
+        self.assert_exit(self.shardproof("seal", "m.safetensors"), 0)
+        self.seal = self.dir / "m.safetensors.shardproof.seal.json"
+
+    def test_a_signature_is_of_one_seal_and_one_key(self):
+        python = python_of("model-signing")
+        if python is None:
+            self.skipTest("ci/environment model-signing makes what this needs")
+        for name in ("key", "other"):
+            made = self.run_process("openssl", "ecparam", "-name", "prime256v1", "-genkey",
+                                    "-noout", "-out", f"{name}.secret")  # fmt: skip
+            self.assert_exit(made, 0)
+            made = self.run_process("openssl", "ec", "-in", f"{name}.secret", "-pubout",
+                                    "-out", f"{name}.pem")  # fmt: skip
+            self.assert_exit(made, 0)
+        signed = self.run_process(python, "-m", "model_signing", "sign", "key", self.seal,
+                                  "--private_key", "key.secret",
+                                  "--signature", f"{self.seal}.sig")  # fmt: skip
+        self.assert_exit(signed, 0)
+        words = ("audit", "m.safetensors", "--python", python, "--signed-by")
+        self.assertIn("the seal is signed by key.pem",
+                      self.judged(*words, "key.pem", code=0)["remarks"])  # fmt: skip
+        (line,) = self.judged(*words, "other.pem", code=1)["damage"]
+        self.assertIn("expected a signature of the seal by other.pem", line)
+        self.write("m.safetensors", safetensors(w=[1, 3]))
+        self.assert_exit(self.shardproof("seal", "m.safetensors", "--replace"), 0)
+        (line,) = self.judged(*words, "key.pem", code=1)["damage"]
+        self.assertIn("expected a signature of the seal by key.pem", line)

@@ -11,6 +11,7 @@
 #include "verify/audit/config_fit.h"
 #include "verify/audit/integrity.h"
 #include "verify/audit/run.h"
+#include "verify/audit/signed_by.h"
 #include "verify/case/json_fields.h"
 #include "verify/cli/files/files.h"
 #include "verify/cli/files/gating.h"
@@ -40,6 +41,7 @@ struct AuditArguments {
   std::string python = FindPlaces().python;
   bool config = false;
   std::string like;
+  std::string signed_by;
   std::vector<std::string> maps;
   bool all = false;
   bool finite = false;
@@ -82,6 +84,9 @@ Result<AuditResult> AuditAsAsked(const std::string& path, const AuditArguments& 
     SP_ASSIGN(result, audit({}));
   }
   if (arguments.finite) JudgeFinite(result);
+  if (!arguments.signed_by.empty()) {
+    SP_TRY(HoldSignature(arguments.python, FindPlaces().package, arguments.signed_by, result));
+  }
   if (arguments.config) HoldConfig(arguments.python, FindPlaces().package, result);
   if (!arguments.like.empty()) {
     SP_ASSIGN(const auto unlike, UnlikeLines(arguments.like, path, arguments.maps));
@@ -109,8 +114,9 @@ int RunAuditOfRun(const AuditArguments& arguments) {
 int DoAudit(const AuditArguments& arguments) {
   const Status apart = CheckNotOf(arguments.json, arguments.path, "--json");
   if (!apart.ok()) return Refuse(apart.error());
-  if (arguments.seal.empty() && arguments.like.empty() && IsRun(arguments.path))
-    return RunAuditOfRun(arguments);
+  const bool may_be_run =
+      arguments.seal.empty() && arguments.like.empty() && arguments.signed_by.empty();
+  if (may_be_run && IsRun(arguments.path)) return RunAuditOfRun(arguments);
   const auto gate = OpenGate(arguments.gate, {arguments.path}, arguments.json);
   if (!gate.ok()) return Refuse(gate.error());
   const auto result = AuditAsAsked(arguments.path, arguments);
@@ -199,6 +205,22 @@ int RunSeal(const AuditArguments& arguments) {
   return kExitSound;
 }
 
+/// What other libraries are asked, each in a process of its own.
+void AddAsking(CLI::App& command, AuditArguments& arguments) {
+  command
+      .add_option("--signed-by", arguments.signed_by,
+                  "Check that SEAL.sig is the seal's signature by this public key")
+      ->check(NotEmpty)
+      ->type_name("FILE");
+  command.add_flag(
+      "--config", arguments.config,
+      "Check keys and shapes against the model that Transformers builds from config.json");
+  command
+      .add_option("--python", arguments.python,
+                  "Python interpreter that has Transformers, for --config, or model-signing")
+      ->type_name("FILE");
+}
+
 }  // namespace
 
 void AddAudit(CLI::App& app, int* exit_code) {
@@ -218,14 +240,7 @@ void AddAudit(CLI::App& app, int* exit_code) {
                                 "Check against this seal instead of the checkpoint's own")
                    ->check(NotEmpty)
                    ->type_name("FILE");
-  auto* config = command->add_flag(
-      "--config", arguments->config,
-      "Check keys and shapes against the model that Transformers builds from config.json");
-  command
-      ->add_option("--python", arguments->python,
-                   "Python interpreter that has Transformers, for --config")
-      ->needs(config)
-      ->type_name("FILE");
+  AddAsking(*command, *arguments);
   auto* finite = command->add_flag("--finite", arguments->finite, "Report NaN and Inf as damage");
   command
       ->add_flag("--headers", arguments->headers,
