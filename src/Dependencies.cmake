@@ -18,6 +18,7 @@ function(gathered_sources name include)
   add_library(${name} STATIC ${ARGN})
   target_include_directories(${name} SYSTEM PUBLIC ${include})
   target_compile_options(${name} PRIVATE -w)
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)  # modules link it too
 endfunction()
 gathered_sources(fmt ${gathered_include} ${SHARDPROOF_DEPENDENCIES}/fmt/format.cc)
 gathered_sources(simdjson ${SHARDPROOF_DEPENDENCIES}/simdjson
