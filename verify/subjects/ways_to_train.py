@@ -21,14 +21,7 @@ CANNOT = {
 }
 RUNS = (
     "plain: 2 llama-tied-small",
-    "accumulates nightly: 2 llama-tied-small batches=accumulate averages=with",
-    "no_sync nightly: 2 qwen3-small wrapper=fsdp1 batches=no_sync clip=norm optimizer=two",
-    "scaler nightly: 2 llama-tied-small wrapper=ddp batches=scaler averages=apart",
-    "zero nightly: 2 llama-tied-small wrapper=ddp optimizer=zero batches=unfreeze",
-    "own_optimizer nightly: 3 llama-tied-small optimizer=lion clip=by_hand batches=weighted",
-    "dropout nightly: 2x2 qwen3-small precision=bf16 dropout=yes batches=schedule",
-    "adagrad nightly: 2x2 qwen3-small wrapper=fsdp1 optimizer=adagrad precision=autocast",
-    "adafactor nightly: 2 llama-tied-small wrapper=ddp optimizer=adafactor clip=value",
+    "averages nightly: 2 llama-tied-small batches=accumulate averages=with",
 )
 OPTIONS = {
     "wrapper": ["fsdp2", "fsdp1", "ddp"],
@@ -76,7 +69,10 @@ def optimizers_of(case, model):
         return [ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, lr=1e-3)]
     if kind == "two":
         half = len(parameters) // 2
-        return [torch.optim.AdamW(parameters[:half]), torch.optim.SGD(parameters[half:], lr=0.1)]
+        return [
+            torch.optim.AdamW(parameters[:half]),
+            torch.optim.SGD(parameters[half:], lr=0.1, momentum=0.9),
+        ]
     decays = [p for p in parameters if p.dim() > 1]
     rest = [p for p in parameters if p.dim() <= 1]
     groups = [{"params": decays, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}]
