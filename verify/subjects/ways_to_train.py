@@ -19,9 +19,11 @@ CANNOT = {
     "save": "it only takes steps",
     "keys": "it does not say which keys were missing",
 }
+SHOWS = {"collectives": ["*reduce*"]}  # with DDP nothing is sharded
 RUNS = (
     "plain: 2 llama-tied-small",
     "averages nightly: 2 llama-tied-small batches=accumulate averages=with",
+    "scaler nightly: 2 llama-tied-small wrapper=ddp batches=scaler averages=apart",
 )
 OPTIONS = {
     "wrapper": ["fsdp2", "fsdp1", "ddp"],
