@@ -34,7 +34,9 @@ os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"  # else its watchdog ends th
 torch.cuda.set_device(0)
 begin("first")
 torch.ones(4, device="cuda").sum().item()  # CUDA is there
-torch.cuda._sleep(int(os.environ.get("BUSY_S", 0)) * CYCLES_A_SECOND)
+if busy_s := int(os.environ.get("BUSY_S", 0)):
+    total()  # makes the communicator, which waits for an idle GPU
+    torch.cuda._sleep(busy_s * CYCLES_A_SECOND)
 try:
     print("value", total(), flush=True)
 except RuntimeError as error:

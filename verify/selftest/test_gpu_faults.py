@@ -31,7 +31,7 @@ class Reference(GpuTest):
     def verify(self, rules, code, *words):
         self.log.unlink(missing_ok=True)
         words = words or ("--world", 1)
-        return self.judged("verify", "--case", SMOKE, "--device", "cuda", "--no-confirm", *words,
+        return self.judged("verify", "--case", SMOKE, "--device", "cuda", *words,
                            code=code, timeout=100, **self.variables(rules))  # fmt: skip
 
     def ends_of(self, rules, *told, code=1, words=()):
