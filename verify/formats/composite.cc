@@ -73,6 +73,9 @@ bool IsStepName(const std::string& name) {
 std::vector<std::string> PartsOf(const std::string& directory) {
   std::vector<std::string> parts;
   std::error_code error;
+  for (const char* whole : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    if (fs::exists(directory + "/" + whole, error)) return parts;  // what else is there is no part
+  }
   size_t count = 0;
   fs::recursive_directory_iterator it(directory, error);
   for (const fs::recursive_directory_iterator end; !error && it != end; it.increment(error)) {

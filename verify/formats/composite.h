@@ -10,7 +10,8 @@
 namespace shardproof::formats {
 
 /// The folders in `directory`, or in a folder of it, that have files of DCP or safetensors, sorted;
-/// none where a folder has the name of a step: it is the directory of a run.
+/// none where a folder has the name of a step, since it is the directory of a run, or where a whole
+/// model of Hugging Face's lies beside them.
 std::vector<std::string> PartsOf(const std::string& directory);
 
 /// All parts as one, each name with its folder's before it, and the files of torch.save that lie

@@ -198,6 +198,12 @@ class Composite(StoredTest):
         (difference,) = self.judged("compare", self.step, other, code=1)["differences"]
         self.assertEqual(difference["tensor"], "pytorch_model_fsdp_0/w")
 
+    def test_a_folder_beside_a_whole_model_is_no_part_of_it(self):
+        shutil.copy(STORED / "torch_save_2.15.0.pt", self.step / "pytorch_model.bin")
+        names = [one["name"] for one in self.judged("audit", self.step, code=0)["tensors"]]
+        self.assertIn("views.base", names)
+        self.assertNotIn("pytorch_model_fsdp_0/w", names)
+
     def test_a_run_is_no_composite(self):
         shutil.copytree(self.step, self.dir / "run/checkpoint-30")
         document = self.judged("audit", "run", code=1)  # the two are the same
