@@ -6,10 +6,6 @@ from told_jobs import JobsTest
 OWNED = "the optimizer of some of its ranks alone keeps it, as owners do"
 
 STEPPED = {
-    "late_stage sound": "sound",
-    "late_stage late": "optimizer.<optimizer 1 of 1, AdamW>.steps on ranks 2, 3: its count of steps"
-    " is 1, on the other ranks 2",
-    "late_stage bit": "optimizer.layer1.bias.exp_avg on rank 3: element 2 is 0x",
     "in_backward sound": "sound",
     "in_backward bit": "optimizer.1.bias.exp_avg_sq on rank 1: element 2 is 0x",
     "layer_rates sound": "sound",
@@ -29,6 +25,10 @@ STEPPED = {
     "loaded_in_part sound": "sound",
     "loaded_in_part lost": "optimizer.0.bias.exp_avg on rank 1: there is no such tensor",
     "loaded_in_part bit": "optimizer.0.bias.exp_avg on rank 1: element 5 is 0x",
+    "late_stage sound": "sound",
+    "late_stage late": "optimizer.<optimizer 1 of 1, AdamW>.steps on ranks 2, 3: its count of steps"
+    " is 1, on the other ranks 2",
+    "late_stage bit": "optimizer.layer1.bias.exp_avg on rank 3: element 2 is 0x",
 }
 
 # The options of a parameter go by its name.
