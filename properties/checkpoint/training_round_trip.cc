@@ -157,8 +157,7 @@ class RestoredCheck {
     if (saved.rng == restored.rng) return;
     findings.Add("", "rng",
                  "the random number generator is in another state than when it was saved",
-                 {rank.rank},
-                 {.against = {Against::What::kStage, from_.phase, saved.Key()}});
+                 {rank.rank}, {.against = {Against::What::kStage, from_.phase, saved.Key()}});
   }
 
   /// Whether a step after the save draws random numbers, and the resumed one draws others. One that

@@ -59,8 +59,8 @@ std::optional<Finding> Compare(const Comparison& comparison, const Image& expect
 std::vector<Finding> CompareAll(const Comparison& comparison, const Image& expected,
                                 const std::vector<Image>& seen);
 
-/// As CompareAll against the first of several replicas, which are equal. Where ranks may have values
-/// of their own, each of the replicas is right. \pre there is one.
+/// As CompareAll against the first of several replicas, which are equal. Where ranks may have
+/// values of their own, each of the replicas is right. \pre there is one.
 std::vector<Finding> CompareWithReplicas(const Comparison& comparison,
                                          const std::vector<Image>& replicas,
                                          const std::vector<Image>& seen);
