@@ -85,7 +85,9 @@ class StepValues:
 
     def _watch_loss(self, case, model, step):
         fields = {each.name: getattr(case, each.name) for each in dataclasses.fields(case)}
-        batch = Batch(fields, step, torch.get_rng_state(), model.training, _autocast())
+        batch = Batch(
+            fields, step, torch.default_generator.get_state(), model.training, _autocast()
+        )
         seen = {}
 
         def ran(module, arguments, result):  # what it returns would be the module's result
@@ -97,7 +99,7 @@ class StepValues:
         finally:
             forward.remove()
         batch.dtypes = _named(model, seen)
-        batch.loss, batch.rng_after = float(loss.detach()), torch.get_rng_state()
+        batch.loss, batch.rng_after = float(loss.detach()), torch.default_generator.get_state()
         if loss.requires_grad:
 
             def begun(grad):
