@@ -93,7 +93,7 @@ TEST(HoldersTest, WhatEachRankHasOfItsOwnMayDifferAndWhatIsRewrittenIfNoneIsComm
     EXPECT_EQ(JudgeOne(sound.evidence, kMatch).judgement.findings().empty(), !is_odd) << why;
     sound.Rewrite("values", 1, "ready", "norm", SetF32(1, 9.0f));
     const PropertyResult result = JudgeOne(sound.evidence, kMatch);
-    EXPECT_EQ(result.judgement.verdict(), Verdict::kInconclusive) << why;
+    EXPECT_EQ(result.judgement.verdict(), is_odd ? Verdict::kInconclusive : Verdict::kPass) << why;
     EXPECT_THAT(result.judgement.reason(), HasSubstr("norm at `ready` was not compared")) << why;
   }
 }
