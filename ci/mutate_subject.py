@@ -25,10 +25,12 @@ SHOWN_MAX = 3
 # A helper of the package is the one beside the subject.
 LOADED = """\
 import importlib.util as _util, sys as _sys
+import shardproof.subjects as _subjects
 for _name in {names}:
     _path = f"{folder}/{{_name}}.py"
     _spec = _util.spec_from_file_location(f"shardproof.subjects.{{_name}}", _path)
     _sys.modules[_spec.name] = _util.module_from_spec(_spec)
+    setattr(_subjects, _name, _sys.modules[_spec.name])
     _spec.loader.exec_module(_sys.modules[_spec.name])
 """
 

@@ -13,8 +13,9 @@ def ranks_alike(module) -> tuple[int, ...] | None:
     if isinstance(module, nn.parallel.DistributedDataParallel):
         return tuple(sorted(_of_ddp(module)))
     if any(each.__name__ == "DeepSpeedEngine" for each in type(module).__mro__):
-        group = getattr(module, "seq_data_parallel_group", None) or module.data_parallel_group
-        return None if group is None else tuple(sorted(ranks_of(group)))
+        for name in ("seq_data_parallel_group", "data_parallel_group"):
+            if (group := getattr(module, name, None)) is not None:
+                return tuple(sorted(ranks_of(group)))
     return None
 
 
