@@ -31,6 +31,12 @@ class Runs(CommandTest):
     def run_of(self, code):
         return self.judged("audit", "run", code=code)
 
+    def test_what_is_for_one_checkpoint(self):
+        self.trainer(100)
+        self.trainer(200)
+        for option in ("--config", "--finite"):
+            self.refused("audit", "run", option, names=[option, "one checkpoint", "run"])
+
     def test_a_sound_run(self):
         for step in (100, 200, 1000):
             self.trainer(step)
