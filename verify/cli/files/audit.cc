@@ -96,12 +96,13 @@ Result<AuditResult> AuditAsAsked(const std::string& path, const AuditArguments& 
 }
 
 int RunAuditOfRun(const AuditArguments& arguments) {
-  for (const auto& [is_asked, option] : {std::pair(arguments.config, "--config"),
-                                         std::pair(arguments.finite, "--finite")}) {
+  for (const auto& [is_asked, option] :
+       {std::pair(arguments.config, "--config"), std::pair(arguments.finite, "--finite")}) {
     if (!is_asked) continue;
-    return Refuse(BadInput(fmt::format("{} is for one checkpoint, and {} holds several: expected "
-                                       "the path of one of them",
-                                       option, arguments.path)));
+    return Refuse(
+        BadInput(fmt::format("{} is for one checkpoint, and {} holds several: expected "
+                             "the path of one of them",
+                             option, arguments.path)));
   }
   const auto gate = OpenGate(arguments.gate, {arguments.path}, arguments.json);
   if (!gate.ok()) return Refuse(gate.error());
