@@ -2,8 +2,6 @@
 // process, unsharded, the same optimizer, the batches of all ranks.
 #include <fmt/format.h>
 
-#include <set>
-
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
@@ -37,6 +35,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     return;
   }
   bool is_first = true;
+  std::vector<std::string> left_out;
   for (const TwinStep& step : oracle.twin_steps) {
     judgement.Compared(step.compared);
     for (const TwinStepDeviation& one : step.deviations) {
@@ -48,7 +47,14 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       judgement.Inconclusive(fmt::format("at `{}`: {}", step.stage.text(), step.why_not));
     }
     if (!step.left_out.empty()) {
-      judgement.Skipped(fmt::format("at `{}` {}", step.stage.text(), step.left_out));
+      left_out.push_back(fmt::format("at `{}` {}", step.stage.text(), step.left_out));
+    }
+  }
+  for (std::string& reason : left_out) {
+    if (judgement.comparisons() > 0) {
+      judgement.NotCompared(std::move(reason));
+    } else {
+      judgement.Skipped(std::move(reason));
     }
   }
   if (oracle.twin_steps.empty()) judgement.Skipped("no step was observed with its optimizer");
@@ -68,8 +74,7 @@ const PropertyRegistration kRegistration{{
         "2e-6 of the norm. What the optimizer makes of the observed gradients: 8 u (|before| + "
         "|after|), and 16 times the most that rounding changes in the tensor. Averages: 8 u "
         "(|before| + |after| + |weights|). Counters: none. Each stage starts from what was "
-        "observed "
-        "before it, so errors do not add up over steps",
+        "observed before it, so errors do not add up over steps",
     .source = "the definition of data parallelism: the step of a batch is that of its parts",
     .killed_by = {"subject.gradients_summed", "subject.clips_by_its_own_norm",
                   "subject.norm_of_its_own_part", "subject.batch_taken_twice",
