@@ -13,6 +13,7 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
+import mutants
 from subject_mutants import Mutant, mutants_of
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -21,7 +22,6 @@ EQUIVALENT = REPOSITORY / "ci" / "equivalent_mutants.toml"
 PACKAGE = "shardproof.subjects"
 CRASH = "fault.every_rank_finishes"  # what a rank that raises is told by
 SECONDS_MAX = 300
-SHOWN_MAX = 3
 # A helper of the package is the one beside the subject.
 LOADED = """\
 import importlib.util as _util, sys as _sys
@@ -117,35 +117,34 @@ def written(subject, folder, mutant=None):
 
 
 def ran(program, words, result):
-    """(verdict, properties that have findings, why) of one run of the command."""
+    """(verdict, by what or why) of one run of the command: a verdict of measure(), or pass."""
     command = [program, "verify", "--json", result, "--no-confirm", *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
     except subprocess.TimeoutExpired:
-        return "caught", ["hang"], ""
+        return "crashed", "hang"
     if done.returncode == 0:
-        return "pass", [], ""
-    said = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-    try:
-        document = json.loads(Path(result).read_text())
-    except (OSError, ValueError):
-        return "inconclusive", [], said
-    found = list(dict.fromkeys(one["property"] for one in document["findings"]))
-    if found:
-        return "caught", found, ""
-    reasons = [one["reason"] for one in document["properties"] if one["verdict"] == "inconclusive"]
-    return "inconclusive", [], (reasons or [said])[0]
+        return "pass", ""
+    document = mutants.read(result)
+    if document is None:
+        said = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        return "inconclusive", said
+    verdict, by, _ = mutants.of_case(document)
+    if verdict == "caught":
+        only_crashed = {one["property"] for one in document["findings"]} == {CRASH}
+        verdict = "crashed" if only_crashed else "named"
+    return verdict, by
 
 
 def judged(program, subject, mutant=None):
     """Of all runs: the first that catches it, else the first that cannot judge it, else a pass."""
-    came = ("pass", [], "")
+    came = ("pass", "")
     with tempfile.TemporaryDirectory(prefix="mutant-") as scratch:
         folder = Path(scratch)
         path = written(subject, folder, mutant)
         for words in subject.runs:
             one = ran(program, ["--subject", str(path), *words], str(folder / "result.json"))
-            if one[0] == "caught":
+            if one[0] in ("named", "crashed"):
                 return one
             if came[0] == "pass":
                 came = one
@@ -159,13 +158,16 @@ def equivalent():
 
 
 def drawn(subject, count, seed):
-    """Some of all mutants, each file by its share, and those of them that are known to be none."""
+    """Some of all mutants, (mutant, why) of those of them that are known to be no mistakes, and how
+    many there are."""
     paths = (subject.path, *subject.beside.values(), *subject.packaged.values())
     everything = [mutant for path in paths for mutant in mutants_of(path.name, path.read_text())]
     chosen = random.Random(seed).sample(everything, min(count, len(everything)))
     known = equivalent()
-    listed = [mutant for mutant in chosen if (mutant.file, mutant.change) in known]
-    return [mutant for mutant in chosen if mutant not in listed], listed, len(everything)
+    listed = [(each, known[each.file, each.change])
+              for each in chosen if (each.file, each.change) in known]  # fmt: skip
+    mistakes = [each for each in chosen if (each.file, each.change) not in known]
+    return mistakes, listed, len(everything)
 
 
 def line_of(verdict, mutant: Mutant, by):
@@ -173,21 +175,16 @@ def line_of(verdict, mutant: Mutant, by):
     return f"{verdict:<12}  {place:<24}  {mutant.kind}: {mutant.change}{by and f'  ({by})'}"
 
 
-def measure(program, subject, mutants):
+def measure(program, subject, chosen):
     """Prints a line each. Returns what became of how many, and all of it for a document."""
     counts, told = Counter(), []
-    for mutant in mutants:
-        verdict, properties, why = judged(program, subject, mutant)
-        if verdict == "pass":
-            verdict = "SURVIVED"
-        elif verdict == "caught":
-            verdict = "crashed" if set(properties) <= {CRASH, "hang"} else "named"
+    for mutant in chosen:
+        verdict, by = judged(program, subject, mutant)
+        verdict = "SURVIVED" if verdict == "pass" else verdict
         counts[verdict] += 1
-        by = ", ".join(properties[:SHOWN_MAX]) or why
         print(line_of(verdict, mutant, by), flush=True)
         told.append({"file": mutant.file, "line": mutant.line, "kind": mutant.kind,
-                     "change": mutant.change, "verdict": verdict.lower(), "by": properties,
-                     "why": why})  # fmt: skip
+                     "change": mutant.change, "verdict": verdict.lower(), "by": by})  # fmt: skip
     return counts, told
 
 
@@ -213,24 +210,24 @@ def main():
     runs = runs_of(path, build / "checkpoints", python_of(path, asked.torch))
     subject = Subject(path, *helpers_of(path), runs)
     program = str(build / "shardproof")
-    verdict, properties, why = judged(program, subject)
+    verdict, by = judged(program, subject)
     if verdict != "pass":
-        print(f"ci/mutate: without a mistake {path.name} does not pass: {verdict}, "
-              f"{', '.join(properties) or why}; nothing is measured", file=sys.stderr)  # fmt: skip
+        print(f"ci/mutate: without a mistake {path.name} does not pass: {verdict}, {by}; nothing "
+              "is measured", file=sys.stderr)  # fmt: skip
         return 5
-    mutants, listed, total = drawn(subject, asked.count, asked.seed)
-    counts, told = measure(program, subject, mutants)
-    for mutant in listed:
-        print(line_of("no mistake", mutant, equivalent()[mutant.file, mutant.change]))
+    mistakes, listed, total = drawn(subject, asked.count, asked.seed)
+    counts, told = measure(program, subject, mistakes)
+    for mutant, why in listed:
+        print(line_of("no mistake", mutant, why))
     killed = counts["named"] + counts["crashed"]
-    print(f"{killed} of {len(mutants)} caught ({killed / max(1, len(mutants)):.0%}): "
+    print(f"{killed} of {len(mistakes)} caught ({killed / max(1, len(mistakes)):.0%}): "
           f"{counts['named']} named by a property, {counts['crashed']} only raised or hung; "
           f"{counts['SURVIVED']} survived, {counts['inconclusive']} inconclusive; "
           f"{len(listed)} are no mistakes; drawn from {total}, seed {asked.seed}")  # fmt: skip
     if asked.json:
         document = {"schema": 1, "subject": path.name, "seed": asked.seed, "mutants": told}
         asked.json.write_text(json.dumps(document, indent=1) + "\n")
-    return 0 if killed == len(mutants) and mutants else 1
+    return 0 if killed == len(mistakes) and mistakes else 1
 
 
 if __name__ == "__main__":

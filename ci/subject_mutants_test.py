@@ -86,7 +86,7 @@ def test_listed_ones_are_left_out_with_their_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(mutate_subject, "EQUIVALENT", listed)
     subject = mutate_subject.Subject(path, {}, {}, [])
     mutants, known, total = mutate_subject.drawn(subject, 100, 0)
-    assert [mutant.change for mutant in known] == ["note(2) -> pass"]
+    assert [(mutant.change, why) for mutant, why in known] == [("note(2) -> pass", "a note")]
     assert total == len(mutants) + 1
     again = mutate_subject.drawn(subject, 100, 0)
     assert again == (mutants, known, total)

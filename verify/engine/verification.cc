@@ -262,20 +262,18 @@ Status Run::RunPhases() {
 
 /// What the source and the twin say.
 Status Run::ConsultFiles() {
-  // What was looked at between the phases.
-  const auto left = std::move(evidence_.oracle.left);
-  auto steps = std::move(evidence_.oracle.twin_steps);
-  auto why_no_steps = std::move(evidence_.oracle.why_no_twin_steps);
+  OracleRecord consulted;
   if (twin_) {
-    SP_ASSIGN(evidence_.oracle,
-              oracle::ConsultTwin(test_case(), prepared_.source, captures_, *twin_));
+    SP_ASSIGN(consulted, oracle::ConsultTwin(test_case(), prepared_.source, captures_, *twin_));
   } else {
-    SP_ASSIGN(evidence_.oracle, oracle::Consult(test_case(), prepared_.source, captures_));
-    if (!why_no_twin_.empty()) evidence_.oracle.twin = TwinOracle{.why_none = why_no_twin_};
+    SP_ASSIGN(consulted, oracle::Consult(test_case(), prepared_.source, captures_));
+    if (!why_no_twin_.empty()) consulted.twin = TwinOracle{.why_none = why_no_twin_};
   }
-  evidence_.oracle.left = left;
-  evidence_.oracle.twin_steps = std::move(steps);
-  evidence_.oracle.why_no_twin_steps = std::move(why_no_steps);
+  // What was looked at between the phases.
+  consulted.left = std::move(evidence_.oracle.left);
+  consulted.twin_steps = std::move(evidence_.oracle.twin_steps);
+  consulted.why_no_twin_steps = std::move(evidence_.oracle.why_no_twin_steps);
+  evidence_.oracle = std::move(consulted);
   return Ok();
 }
 

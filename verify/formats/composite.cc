@@ -15,20 +15,6 @@ namespace fs = std::filesystem;
 constexpr int kPartDepthMax = 1;
 constexpr size_t kEntriesMax = 100'000;
 
-bool HoldsPart(const std::string& directory) {
-  std::error_code error;
-  size_t count = 0;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (++count > kEntriesMax) return false;
-    if (name == ".metadata" || name.ends_with(".distcp") || name.ends_with(".safetensors") ||
-        name.ends_with(".safetensors.index.json")) {
-      return true;
-    }
-  }
-  return false;
-}
-
 /// Adds what a part has, under its folder's name.
 void AddPart(const std::string& folder, StoredCheckpoint part, StoredCheckpoint& whole) {
   const auto first_file = static_cast<uint32_t>(whole.files.size());
@@ -84,7 +70,7 @@ std::vector<std::string> PartsOf(const std::string& directory) {
     if (!it->is_directory(ignored) || it->is_symlink(ignored)) continue;
     if (it.depth() >= kPartDepthMax) it.disable_recursion_pending();
     if (IsStepName(it->path().filename().string())) return {};
-    if (!HoldsPart(it->path().string())) continue;
+    if (!HoldsDcpOrSafetensors(it->path().string())) continue;
     parts.push_back(it->path().lexically_relative(directory).string());
     it.disable_recursion_pending();
   }

@@ -172,6 +172,11 @@ uint64_t StoredTensor::Bytes() const {
   return Elements() * static_cast<uint64_t>(oracle::FindDtype(dtype)->bytes);
 }
 
+bool HoldsDcpOrSafetensors(const std::string& directory) {
+  return IsDcp(directory) ||
+         HoldsNamed(directory, {".distcp", ".safetensors", ".safetensors.index.json"});
+}
+
 bool LooksLikeCheckpoint(const std::string& directory) {
   std::error_code error;
   const fs::directory_iterator listed(directory, error);

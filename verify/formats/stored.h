@@ -115,6 +115,8 @@ bool IsNamedAsTorchSave(const std::string& name);
 /// Whether a directory has files that torch.save may have written, by their names.
 bool HoldsTorchSave(const std::string& directory);
 
+bool HoldsDcpOrSafetensors(const std::string& directory);
+
 /// Whether a directory has files of a format that is known, complete or not, by their names alone.
 /// One that cannot be listed may have.
 bool LooksLikeCheckpoint(const std::string& directory);

@@ -64,18 +64,15 @@ void Add(const RankEvidence& rank, std::vector<StageMemory>& stages) {
 }
 
 /// A sample bears the name of the last stage that was reached.
-std::optional<uint64_t> PeakOfLoading(const PhaseEvidence& phase, int64_t rank) {
-  for (const RankEvidence& each : phase.ranks) {
-    if (each.rank != rank || !each.memory || each.memory->samples.empty()) continue;
-    const uint64_t idle = each.memory->idle_bytes;
-    uint64_t peak = idle;
-    for (const MemorySample& sample : each.memory->samples) {
-      if (sample.stage == NameOf(Stage::kReady)) return peak - idle;
-      peak = std::max(peak, sample.anonymous_bytes);
-    }
-    return std::nullopt;  // never ready
+std::optional<uint64_t> PeakOfLoading(const RankEvidence& rank) {
+  if (!rank.memory) return std::nullopt;
+  const uint64_t idle = rank.memory->idle_bytes;
+  uint64_t peak = idle;
+  for (const MemorySample& sample : rank.memory->samples) {
+    if (sample.stage == NameOf(Stage::kReady)) return peak - idle;
+    peak = std::max(peak, sample.anonymous_bytes);
   }
-  return std::nullopt;
+  return std::nullopt;  // never ready
 }
 
 }  // namespace
@@ -127,11 +124,12 @@ std::vector<LoadingMemory> MemoryOfLoading(const Evidence& evidence) {
   const PhaseEvidence* measured = evidence.Phase(Phase::kMemory);
   if (measured == nullptr) return ranks;
   const PhaseEvidence* plain = evidence.Phase(Phase::kMemoryPlain);
-  for (const RankEvidence& rank : measured->ranks) {
-    const std::optional<uint64_t> peak = PeakOfLoading(*measured, rank.rank);
+  for (size_t i = 0; i < measured->ranks.size(); ++i) {
+    const std::optional<uint64_t> peak = PeakOfLoading(measured->ranks[i]);
     if (!peak) continue;
-    ranks.push_back({.rank = rank.rank, .peak = *peak});
-    if (plain != nullptr) ranks.back().plain_peak = PeakOfLoading(*plain, rank.rank);
+    ranks.push_back({.rank = measured->ranks[i].rank, .peak = *peak});
+    if (plain != nullptr && i < plain->ranks.size())
+      ranks.back().plain_peak = PeakOfLoading(plain->ranks[i]);
   }
   return ranks;
 }

@@ -165,7 +165,7 @@ class Observer:
         if stage == "ema" or not read.tensors:
             given = {held.name: held.local for held in read.tensors if held.local is not None}
             if averages is not None or given:
-                self.step_values.averaged(stage, step, averages if given == {} else given)
+                self.step_values.averaged(stage, step, given or averages)
             return
         self.step_values.observed(stage, step, read, optimizer, rank, averages)
 

@@ -4,7 +4,7 @@ import time
 import pytest
 import torch
 
-from shardproof import _random, _rank
+from shardproof import _imports, _random, _rank
 from shardproof._rank import MemorySampler, _held_below, anonymous_bytes, load_subject
 
 MIB = 1 << 20
@@ -83,11 +83,11 @@ def test_a_subject_may_import_what_lies_beside_it(tmp_path, monkeypatch):
         load_subject(str(tmp_path / "none.py"))
 
 
-def test_a_job_that_asks_for_the_generators_state_is_known(monkeypatch):
-    for module in (torch, torch.random):  # put back at the end
-        monkeypatch.setattr(module, "get_rng_state", torch.random.get_rng_state)
+def test_a_job_that_asks_for_the_generators_state_is_known(monkeypatch, request):
+    original = torch.get_rng_state
     monkeypatch.setattr(_random, "_asked", False)
     _random.listen()
+    request.addfinalizer(lambda: _imports.replace(torch.get_rng_state, original))
     before = _random.digest()
     assert not _random.was_asked_for()
     assert torch.equal(torch.get_rng_state(), torch.default_generator.get_state())
