@@ -45,11 +45,6 @@ class Adapters(CommandTest):
         self.assertEqual(sorted(fqn for fqn in ours if ours[fqn].get("requires_grad", True)),
                          sorted(expected["trained"]))  # fmt: skip
 
-    def test_what_is_injected_has_pefts_names_shapes_and_gradients(self):
-        for name, lora in ASKED:
-            with self.subTest(f"{name} {lora}"):
-                self.same_as_peft(name, ("--lora", lora))
-
     def test_what_is_read_has_pefts_names_shapes_and_gradients(self):
         for base, adapter in READ:
             with self.subTest(adapter):
@@ -57,10 +52,6 @@ class Adapters(CommandTest):
 
     def test_peft_loads_what_was_saved(self):
         self.peft_loads(*READ[0], STRATEGIES, ("2x2", "dp_shard=3", "2x1x2", "dp_shard=1"))
-
-    def test_peft_loads_modules_that_were_trained_whole(self):
-        for base, adapter in READ[1:]:
-            self.peft_loads(base, adapter, STRATEGIES[1:3], ("2x2", "dp_shard=3"))
 
     def test_what_is_trained_is_saved_in_every_format(self):
         for n, (model, lora) in enumerate(((ADAPTER, None), (READ[3][1], None), (None, 3))):
@@ -259,6 +250,21 @@ class Adapters(CommandTest):
         )
         self.assert_exit(done, 2)
         self.assertIn("shape", done.err)
+
+
+class MoreAdapters(Adapters):
+    labels = "selftest multi-rank framework nightly"
+    fixtures = "checkpoints"
+    timeout_s = 300
+
+    def test_what_is_injected_has_pefts_names_shapes_and_gradients(self):
+        for name, lora in ASKED:
+            with self.subTest(f"{name} {lora}"):
+                self.same_as_peft(name, ("--lora", lora))
+
+    def test_peft_loads_modules_that_were_trained_whole(self):
+        for base, adapter in READ[1:]:
+            self.peft_loads(base, adapter, STRATEGIES[1:3], ("2x2", "dp_shard=3"))
 
     def test_from_scratch_needs_no_weights(self):
         for name in ("qwen3-small", "qwen2.5-vl-small", "lfm2-moe-small"):

@@ -106,10 +106,6 @@ class Sound(Examples):
         self.assert_silent(self.assert_as_alone(self.example("fsdp2_train.py")))
         self.assertEqual(self.stages()[::2], ["ready", "stepped1", "stepped3"])
 
-    def test_fsdp1(self):
-        self.assert_silent(self.assert_as_alone(self.example("fsdp1_train.py")))
-        self.assertEqual(self.stages()[::2], ["ready", "stepped1", "stepped3"])
-
     def test_dcp(self):
         self.assert_silent(self.assert_as_alone(self.example("dcp_resume.py")))
         self.assertEqual(
@@ -125,20 +121,24 @@ class Sound(Examples):
         self.assertNotIn("saved3.state_dict", self.stages(rank=1))
         self.assertIn("restored", self.stages(rank=1))
 
-    def test_spawned_ranks(self):
-        job = (HERE / "attached_job.py", "none", "spawn")
-        self.assert_silent(self.assert_as_alone(*job, launcher=()))
-        self.assertIn("stepped1", self.stages(rank=1))
-
     def test_transformers(self):
         self.assert_silent(self.assert_as_alone(HERE / "attached_trainer.py", "trainer"))
         self.assertIn("stepped1", self.stages())
         self.assertIn("saved2.state_dict", self.stages())
 
 
-class MoreSound(AttachedTest):
+class MoreSound(Examples):
     labels = "selftest multi-rank framework nightly"
     timeout_s = 320
+
+    def test_fsdp1(self):
+        self.assert_silent(self.assert_as_alone(self.example("fsdp1_train.py")))
+        self.assertEqual(self.stages()[::2], ["ready", "stepped1", "stepped3"])
+
+    def test_spawned_ranks(self):
+        job = (HERE / "attached_job.py", "none", "spawn")
+        self.assert_silent(self.assert_as_alone(*job, launcher=()))
+        self.assertIn("stepped1", self.stages(rank=1))
 
     def test_saves_of_averages_and_of_parts(self):
         for kind in ("average", "part"):
@@ -313,6 +313,12 @@ class Mistakes(AttachedTest):
         self.assertEqual(done.code, code, str(done))
         return done, [line for line in done.err.splitlines() if line.startswith("FAIL")]
 
+    def nan_is_told(self, kind):
+        done, found = self.told(kind)
+        self.assertEqual(len(found), 1, str(done))
+        where = "mask at `stepped@3` of phase values on rank 1"
+        self.assertIn(f"loading.no_new_nan: {where}", found[0])
+
     def test_a_replica_that_was_changed(self):
         done, found = self.told("replica")
         self.assertEqual(len(found), 1, str(done))
@@ -321,11 +327,7 @@ class Mistakes(AttachedTest):
         self.assertIn("element 2", found[0])
 
     def test_a_nan_in_a_buffer(self):
-        for kind in ("nan", "plain_nan"):
-            done, found = self.told(kind)
-            self.assertEqual(len(found), 1, str(done))
-            where = "mask at `stepped@3` of phase values on rank 1"
-            self.assertIn(f"loading.no_new_nan: {where}", found[0])
+        self.nan_is_told("nan")
 
     def test_a_stale_save(self):
         done, found = self.told("stale")
@@ -366,3 +368,11 @@ class Mistakes(AttachedTest):
         done, found = self.told("none")
         self.assertIn("shardproof: attached, and observes no more: ", done.err)
         self.assertTrue((self.dir / "rank1.json").exists())
+
+
+class MoreMistakes(Mistakes):
+    labels = "selftest multi-rank framework nightly"
+    timeout_s = 160
+
+    def test_a_nan_in_a_buffer_of_a_plain_model(self):
+        self.nan_is_told("plain_nan")

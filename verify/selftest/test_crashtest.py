@@ -82,32 +82,6 @@ class OfLibraries(Crashes):
     def save(self, code):
         return ("--", sys.executable, "-B", "-c", TORCH + code)
 
-    def test_torch_save_over_an_old_file_needs_only_a_kill(self):
-        import torch
-
-        torch.save(old_state(), self.dir / "root" / "ckpt.pt")
-        document = self.crashes("--report", "report", "--scripts", 2,
-                                *self.save("torch.save(state, 'root/ckpt.pt')"),
-                                code=1)  # fmt: skip
-        self.assertGreater(self.bad(document)["kill"], 0)
-        self.assertEqual(document["groups"][0]["needs"], "kill")
-        self.assertEqual(document["groups"][0]["what"], "lost")
-        self.assertIn("ckpt.pt by torch.load", self.shown)
-        self.assert_scripts_show(document, 2)
-
-    def test_safetensors_needs_a_machine_that_stops(self):
-        from safetensors.torch import save_file
-
-        save_file({"w": old_state()["w"]}, self.dir / "root" / "model.safetensors")
-        code = (
-            "from safetensors.torch import save_file\n"
-            "save_file({'w': state['w']}, 'root/model.safetensors')"
-        )
-        document = self.crashes("--report", "report", "--scripts", 2, *self.save(code), code=1)
-        self.assertEqual(self.bad(document)["kill"], 0)
-        self.assertGreater(document["models"]["posix"]["outcomes"]["wrong"], 0)
-        self.assert_scripts_show(document, 1)
-
     def test_dcp_over_itself_needs_only_a_kill(self):
         import torch.distributed.checkpoint as dcp
 
@@ -146,6 +120,37 @@ class OfLibraries(Crashes):
         code = DURABLY + "durably('root/ckpt.pt', lambda path: torch.save(state, path))"
         document = self.crashes(*self.save(code), code=0)
         self.assertGreater(document["models"]["posix"]["distinct"], 5)
+
+
+class OfOtherLibraries(OfLibraries):
+    labels = "selftest fault nightly"
+    timeout_s = 240
+
+    def test_torch_save_over_an_old_file_needs_only_a_kill(self):
+        import torch
+
+        torch.save(old_state(), self.dir / "root" / "ckpt.pt")
+        document = self.crashes("--report", "report", "--scripts", 2,
+                                *self.save("torch.save(state, 'root/ckpt.pt')"),
+                                code=1)  # fmt: skip
+        self.assertGreater(self.bad(document)["kill"], 0)
+        self.assertEqual(document["groups"][0]["needs"], "kill")
+        self.assertEqual(document["groups"][0]["what"], "lost")
+        self.assertIn("ckpt.pt by torch.load", self.shown)
+        self.assert_scripts_show(document, 2)
+
+    def test_safetensors_needs_a_machine_that_stops(self):
+        from safetensors.torch import save_file
+
+        save_file({"w": old_state()["w"]}, self.dir / "root" / "model.safetensors")
+        code = (
+            "from safetensors.torch import save_file\n"
+            "save_file({'w': state['w']}, 'root/model.safetensors')"
+        )
+        document = self.crashes("--report", "report", "--scripts", 2, *self.save(code), code=1)
+        self.assertEqual(self.bad(document)["kill"], 0)
+        self.assertGreater(document["models"]["posix"]["outcomes"]["wrong"], 0)
+        self.assert_scripts_show(document, 1)
 
 
 class OfPointers(Crashes):

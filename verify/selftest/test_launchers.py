@@ -273,6 +273,12 @@ class SubjectOnTwoHosts(SubjectByHand):
         self.assertEqual(result["compared"]["hosts"], 2)
         self.assertEqual(self.evidence_of(1)["host"], "node-b")
 
+
+class SubjectOnTwoDisks(SubjectOnTwoHosts):
+    labels = "selftest multi-rank framework nightly"
+    fixtures = "checkpoints"
+    timeout_s = 200
+
     def test_a_host_that_does_not_share_the_folder_is_named(self):
         (self.dir / "out").mkdir()
         self.own_disk = self.dir / "out"

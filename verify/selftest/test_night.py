@@ -102,7 +102,7 @@ class Night(CommandTest):
             done = self.night(*words, code=2)
             self.assertIn("night: ", done.err)
         (self.dir / "runs").mkdir()
-        holder = subprocess.Popen(["flock", self.dir / "runs" / ".lock", "sh", "-c",
+        holder = subprocess.Popen(["flock", "--no-fork", self.dir / "runs" / ".lock", "sh", "-c",
                                    "echo held; exec sleep 60"],
                                   cwd="/", stdout=subprocess.PIPE)  # fmt: skip
         self.addCleanup(holder.communicate)

@@ -52,13 +52,6 @@ class Observed(CommandTest):
             self.assertNotIn("0 tensors", said)
             self.assertNotIn("plain", said)
 
-    def test_one_element_is_named_to_its_block(self):
-        found = self.finding(self.observe("one_element", code=1), "loading.equals_source")
-        self.assertEqual(found["tensor"], "model.layers.1.mlp.up_proj.weight")
-        # There is no second run for the bytes: the block is named, and it may reach over two ranks.
-        self.assertIn(1, found["ranks"])
-        self.assertIn("in 1 of 7 blocks", found["message"])
-
     def test_stale_optimizer_is_named(self):
         document = self.observe("stale_optimizer", code=1)
         found = [
@@ -72,3 +65,16 @@ class Observed(CommandTest):
         found = self.finding(self.observe("raises", code=1), "fault.every_rank_finishes")
         self.assertIn("lost my way", found["message"])
         self.assertEqual(found["ranks"], [1])
+
+
+class OneElement(Observed):
+    labels = "selftest multi-rank framework nightly"
+    timeout_s = 150
+    fixtures = "checkpoints"
+
+    def test_one_element_is_named_to_its_block(self):
+        found = self.finding(self.observe("one_element", code=1), "loading.equals_source")
+        self.assertEqual(found["tensor"], "model.layers.1.mlp.up_proj.weight")
+        # There is no second run for the bytes: the block is named, and it may reach over two ranks.
+        self.assertIn(1, found["ranks"])
+        self.assertIn("in 1 of 7 blocks", found["message"])

@@ -78,7 +78,7 @@ class OnTheHost(ParallelJobs):
 
 
 class Observed(ParallelJobs):
-    labels = "selftest multi-rank framework"
+    labels = "selftest multi-rank framework nightly"
     timeout_s = 300
 
     def test_observed(self):

@@ -278,6 +278,11 @@ class Checks(CommandTest):
         self.assertGreater(len(found["checked"]), len(found["before"]))
         self.assertEqual(found["destroyed"], [])
 
+
+class Examples(Checks):
+    labels = "selftest multi-rank framework nightly"
+    timeout_s = 300
+
     def test_examples_run(self):
         for name in ("fsdp2_train", "dcp_resume", "fsdp1_train"):
             with self.subTest(name):
