@@ -64,14 +64,18 @@ class LostAttributes {
 /// Compares field by field with what the tensor should be like.
 class DescriptorCheck {
  public:
-  /// \param lost  takes attributes that are gone; null: each is a finding of its own
+  /// \param lost        takes attributes that are gone; null: each is a finding of its own
+  /// \param may_freeze  whether what could be trained may end up frozen: PEFT freezes the model
+  /// that
+  ///   it puts an adapter into, and the adapter too where it is not to be trained
   DescriptorCheck(std::string tensor, Phase phase, int64_t rank, FindingsByRank& findings,
-                  LostAttributes* lost, Judgement& judgement)
+                  LostAttributes* lost, bool may_freeze, Judgement& judgement)
       : tensor_(std::move(tensor)),
         phase_(phase),
         rank_(rank),
         findings_(findings),
         lost_(lost),
+        may_freeze_(may_freeze),
         judgement_(judgement) {}
 
   void Field(const std::string& kind, const std::string& seen, const std::string& expected,
@@ -91,7 +95,7 @@ class DescriptorCheck {
     Field("shape", ShapeText(seen.shape), ShapeText(built.shape), against, what);
     Field("kind", seen.kind, built.kind, against, what);
     Field("persistent", YesNo(seen.persistent), YesNo(built.persistent), against, what);
-    Field("requires_grad", YesNo(seen.requires_grad), YesNo(built.requires_grad), against, what);
+    Gradient(seen, built.requires_grad, against, what);
     if (lost_ == nullptr) {
       Field("attributes", AttributesText(seen.attributes), AttributesText(built.attributes),
             against, what);
@@ -109,13 +113,18 @@ class DescriptorCheck {
     if (declared.kind == "buffer") {
       Field("persistent", YesNo(seen.persistent), YesNo(declared.persistent), against, what);
     } else {
-      Field("requires_grad", YesNo(seen.requires_grad), YesNo(declared.requires_grad), against,
-            what);
+      Gradient(seen, declared.requires_grad, against, what);
     }
     Attributes(seen, declared.attributes, against, what);
   }
 
  private:
+  void Gradient(const TensorDescriptor& seen, bool expected, const std::string& against,
+                Against::What what) {
+    const bool sound = may_freeze_ && !seen.requires_grad;
+    Field("requires_grad", YesNo(seen.requires_grad), YesNo(expected && !sound), against, what);
+  }
+
   /// One that was added is none of the model's.
   void Attributes(const TensorDescriptor& seen, const std::map<std::string, std::string>& expected,
                   const std::string& against, Against::What what) {
@@ -136,6 +145,7 @@ class DescriptorCheck {
   int64_t rank_;
   FindingsByRank& findings_;
   LostAttributes* lost_;
+  bool may_freeze_;
   Judgement& judgement_;
 };
 
@@ -196,8 +206,9 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const Ran
                  const std::string& stage, const std::string& name, FindingsByRank& findings,
                  LostAttributes& lost, Judgement& judgement) {
   const TensorDescriptor& seen = *FindTensor(rank, stage, name).descriptor;
-  DescriptorCheck check(name, phase.phase, rank.rank, findings,
-                        IsReference(evidence) ? nullptr : &lost, judgement);
+  DescriptorCheck check(
+      name, phase.phase, rank.rank, findings, IsReference(evidence) ? nullptr : &lost,
+      !IsReference(evidence) && !evidence.test_case.model.adapter.empty(), judgement);
   const TensorDescriptor* built = FindTensor(rank, Stage::kBuilt, name).descriptor;
   if (built != nullptr) {
     check.HoldAgainst(seen, *built);

@@ -118,7 +118,7 @@ Status CheckFaultsReach(const Case& test_case) {
 }
 
 /// Bugs and faults act at the reference's own seams; and it has no pipeline stages.
-Status CheckReferenceOnly(const Case& test_case) {
+Status CheckReferenceOnly(const Case& test_case, const Subject& subject) {
   if (test_case.subject == kReference) {
     SP_TRY(CheckFaultsReach(test_case));
     if (test_case.transport == "sim") SP_TRY(CheckSimulated(test_case));
@@ -134,7 +134,11 @@ Status CheckReferenceOnly(const Case& test_case) {
   };
   if (!test_case.bug.empty()) return refuse("bug " + test_case.bug);
   const ModelCase& model = test_case.model;
-  if (model.lora || !model.adapter.empty()) return refuse("an adapter");
+  if (model.lora) return refuse("--lora, an adapter that begins here,");
+  if (!model.adapter.empty() && !subject.adapts) {
+    return BadInput(fmt::format(
+        "--adapter: {} never asks for case.adapter, so it would not load it", test_case.subject));
+  }
   if (model.from_scratch) return refuse("from_scratch");
   if (test_case.device != "cpu") return refuse("device " + test_case.device);
   if (test_case.leftovers) return refuse("leftovers: what an earlier job left");
@@ -192,7 +196,7 @@ Result<std::string> SourceOf(const Case& test_case, const std::string& directory
 }  // namespace
 
 Result<Prepared> Prepare(const Case& test_case, const VerifyOptions& options) {
-  SP_TRY(CheckReferenceOnly(test_case));
+  SP_TRY(CheckReferenceOnly(test_case, options.subject));
   Prepared prepared;
   SP_ASSIGN(prepared.source, SourceOf(test_case, options.directory));
   const bool trains = test_case.subject == kReference && test_case.steps > 0;

@@ -37,6 +37,7 @@ Result<Subject> SubjectFrom(const std::string& file, const std::string& python,
   subject.options = declared.at("options").get<decltype(subject.options)>();
   subject.shows = declared.at("shows").get<decltype(subject.shows)>();
   subject.builds = declared.at("builds").get<bool>();
+  subject.adapts = declared.at("adapts").get<bool>();
   subject.reads = declared.at("reads").get<decltype(subject.reads)>();
   return subject;
 }

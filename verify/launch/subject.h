@@ -19,6 +19,7 @@ struct Subject {
   /// With which of its options only rank 0 reads the checkpoint, "OPTION=VALUE"; empty: with all.
   std::vector<std::string> reads = {};
   bool builds = false;  ///< whether it takes the model that the case has, so that any will do
+  bool adapts = false;  ///< whether it asks for the adapter that the case has
 
   bool OnlyRank0Reads(const std::map<std::string, std::string>& chosen) const;
 };

@@ -237,7 +237,8 @@ Result<std::vector<TensorLocation>> LocateSource(const Case& test_case, const st
 
 Result<std::vector<TensorLocation>> LocateSaved(const Case& test_case, const std::string& saved) {
   SP_ASSIGN(std::vector<TensorLocation> tensors, LocateUnsorted(saved));
-  if (test_case.model.lora || !test_case.model.adapter.empty()) {
+  if (test_case.subject == "reference" &&
+      (test_case.model.lora || !test_case.model.adapter.empty())) {
     const std::string file = std::string("adapter/") + kAdapterName;
     SP_TRY(Append(saved + "/" + file, file, nullptr, tensors));
   }

@@ -5,9 +5,9 @@ A file under fixtures/subjects/ has a mistake in it, or is no sound adapter, and
 which property, alone, must say so: `property`, and of its findings `kind`, `stage`, `tensor`,
 `ranks` and, in part, `group`; `first`, if it must be told first; `verdict` ("fail" unless given);
 `says`, words of a finding or of the reason; `deadline` in seconds; `checkpoint`, of those that
-make_checkpoints.py makes; `case`, one of fixtures/cases in its place; `arguments`, more of the
-command line; `mistake`, the kind of mistake that it is, of those that `list bugs --markdown`
-prints.
+make_checkpoints.py makes; `adapter`, of those too; `case`, one of fixtures/cases in its place;
+`arguments`, more of the command line; `mistake`, the kind of mistake that it is, of those that
+`list bugs --markdown` prints.
 """
 
 import ast
@@ -41,7 +41,8 @@ def source(expected):
     """Where the model comes from, as words of the command line."""
     if "case" in expected:
         return ["--case", REPOSITORY / "fixtures" / "cases" / f"{expected['case']}.json"]
-    return ["--checkpoint", checkpoint(expected.get("checkpoint", "llama-tied-small"))]
+    words = ["--checkpoint", checkpoint(expected.get("checkpoint", "llama-tied-small"))]
+    return words + (["--adapter", checkpoint(expected["adapter"])] if "adapter" in expected else [])
 
 
 class Subject(CommandTest):

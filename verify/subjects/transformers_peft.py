@@ -1,7 +1,7 @@
 """PEFT's LoRA on a base that Transformers loads, prepared by Accelerate's FSDP2.
 
-The base is frozen; the adapter is new. efficient=yes: only rank 0 reads the base, and what it drew
-for the adapter reaches every rank; no: every rank reads it.
+The base is frozen; the adapter is new, or that of --adapter DIR. efficient=yes: only rank 0 reads
+the base, and what it drew for the adapter reaches every rank; no: every rank reads it.
 """
 
 import torch
@@ -21,19 +21,19 @@ PLAIN = {"efficient": "no"}
 
 
 def run(case, observe):
-    from peft import LoraConfig, get_peft_model
+    from peft import LoraConfig, PeftModel, get_peft_model
 
     efficient = case.options["efficient"] == "yes"
     fsdp2 = AccelerateFsdp2(case, cpu_ram_efficient_loading=efficient)
 
     def load(observe):
         model, missing, unexpected = source.loaded(case)
-        model = get_peft_model(
-            model,
-            LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"),
-            autocast_adapter_dtype=False,
-            low_cpu_mem_usage=case.options["low_cpu_mem_usage"] == "yes",
-        )
+        words = {"low_cpu_mem_usage": case.options["low_cpu_mem_usage"] == "yes"}
+        if case.adapter:
+            model = PeftModel.from_pretrained(model, case.adapter, is_trainable=True, **words)
+        else:
+            config = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
+            model = get_peft_model(model, config, autocast_adapter_dtype=False, **words)
         observe("built", model=model, content=fsdp2.content(model))
         if case.rank == 0 or not efficient:
             observe("loaded", model=model, missing=missing, unexpected=unexpected)

@@ -2,8 +2,9 @@
 
 Prints {"cannot": {capability: reason}, "options": {name: [value, ...]},
 "shows": {kind: [name, ...]}, "reads": [option=value, ...], "builds": whether it asks for
-case.build}. With one of the options of "reads", or always if one of them is empty, only rank 0
-reads the checkpoint. Exit code 2 and one line on stderr if the file is no subject.
+case.build, "adapts": for case.adapter}. With one of the options of "reads", or always if one of
+them is empty, only rank 0 reads the checkpoint. Exit code 2 and one line on stderr if the file is
+no subject.
 """
 
 import ast
@@ -47,12 +48,15 @@ def declare(path: str) -> dict:
             if _assigns(node, "OPTIONS"):
                 options |= _choices(name, node)
     shows = next((_shown(path, node) for node in tree.body if _assigns(node, "SHOWS")), {})
-    builds = any(_asks_for(tree, "build") for tree in trees.values())
+    asks = {
+        key: any(_asks_for(tree, what) for tree in trees.values())
+        for key, what in (("builds", "build"), ("adapts", "adapter"))
+    }
     for node in tree.body:
         if _assigns(node, "PLAIN"):
             _check_plain(path, node, options)
     reads = next((_reads(path, node) for node in tree.body if _assigns(node, "READS")), [])
-    return {"cannot": cannot, "options": options, "shows": shows, "reads": reads, "builds": builds}
+    return {"cannot": cannot, "options": options, "shows": shows, "reads": reads, **asks}
 
 
 def _parse(path) -> ast.Module:

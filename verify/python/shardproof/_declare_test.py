@@ -21,7 +21,9 @@ def declared(tmp_path, monkeypatch):
 
 
 def test_a_subject_that_says_nothing_can_do_all(declared):
-    assert declared(RUN) == {"cannot": {}, "options": {}, "shows": {}, "reads": [], "builds": False}
+    assert declared(RUN) == {
+        "cannot": {}, "options": {}, "shows": {}, "reads": [], "builds": False, "adapts": False,
+    }  # fmt: skip
 
 
 def test_what_it_says_is_read_without_running_it(declared):
@@ -36,11 +38,13 @@ def test_what_it_says_is_read_without_running_it(declared):
         "shows": {"placements": ["shard"]},
         "reads": [""],
         "builds": False,
+        "adapts": False,
     }
 
 
 def test_one_that_asks_for_a_model_can_be_given_any(declared):
     assert declared("def run(case, observe):\n    case.build('meta')\n")["builds"]
+    assert declared("def run(case, observe):\n    load(case.adapter)\n")["adapts"]
 
 
 def test_who_reads_may_depend_on_an_option(declared):

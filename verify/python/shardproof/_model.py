@@ -11,7 +11,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from . import _fsdp1, _fsdp2, _megatron, _replicas
 from ._groups import Statement
 from ._holding import Holding
-from ._names import canonical_name, is_added, is_of
+from ._names import added_to, canonical_name, is_of, scale_of
 from ._tensor import DTensor, holdings
 
 # In the name of a buffer: Megatron-LM and torchtitan count in it what a rank's own batches brought.
@@ -75,7 +75,7 @@ def _of_chunk(model, flat, shards, said, default) -> dict[str, Holding]:
     found: dict[str, Holding] = {}
     for prefix, module in model.named_modules(remove_duplicate=False):
         has_seen_batches = _has_seen_batches(module)
-        is_of_adapter = is_added(model, prefix)
+        adapted = added_to(model, prefix)
         named = [(n, p, "parameter", True) for n, p in module._parameters.items()]
         named += [
             (name, buffer, "buffer", name not in module._non_persistent_buffers_set)
@@ -85,7 +85,7 @@ def _of_chunk(model, flat, shards, said, default) -> dict[str, Holding]:
             if tensor is None or id(tensor) in flat.skip:
                 continue
             tensor = shards.get(id(tensor), tensor)
-            full = canonical_name(model, prefix, name)
+            full = canonical_name(model, prefix, name, adapted is not None)
             for held in holdings(full, kind, tensor, said, persistent, default):
                 held.home = module
                 if kind == "buffer":
@@ -93,7 +93,9 @@ def _of_chunk(model, flat, shards, said, default) -> dict[str, Holding]:
                     is_own = _is_own(module, name, tensor)
                     held.drifts = "batches" if of_batches else "own" if is_own else ""
                     held.accumulates = _may_be_statistic(module, name, tensor, persistent)
-                held.also = is_of_adapter
+                if adapted is not None:
+                    held.also = True
+                    held.attributes |= scale_of(adapted, full)
                 found[held.name] = held
     for held in flat.held.values():
         held.unique = said.is_unique(held.name)

@@ -18,14 +18,15 @@ def without_wrappers(name: str, wrappers=frozenset(TRANSPARENT)) -> str:
     return ".".join(part for part in name.split(".") if part not in wrappers)
 
 
-def canonical_name(model: nn.Module, prefix: str, name: str) -> str:
+def canonical_name(model: nn.Module, prefix: str, name: str, added=False) -> str:
     """The FQN without the names of wrappers. Layers and experts of Megatron's have their numbers in
-    the whole model, not those that they have on this rank."""
+    the whole model, not those that they have on this rank. added: it is an adapter's, of which one
+    module can have several, each below another number of base layers."""
     parts = []
     outer, module = None, model
     for part in prefix.split(".") if prefix else []:
         inner = getattr(module, part)
-        if not _is_wrapping(module, part):
+        if not _is_wrapping(module, part) or (added and part == "base_layer"):
             parts.append(_number_of(outer, module, inner, part) or part)
         outer, module = module, inner
     return ".".join([*parts, name])
@@ -62,16 +63,26 @@ def _is_wrapping(module, part: str) -> bool:
     return False
 
 
-def is_added(model: nn.Module, prefix: str) -> bool:
-    """Whether the module at `prefix` belongs to an adapter that PEFT has put into the model."""
+def added_to(model: nn.Module, prefix: str) -> nn.Module | None:
+    """The layer of PEFT's that the module at `prefix` belongs to as a part of an adapter; None if
+    it is of no adapter."""
     module = model
     for part in prefix.split(".") if prefix else []:
         if is_of(module, {"peft"}) and not _is_wrapping(module, part):
             kinds = (*getattr(module, "adapter_layer_names", ()), "modules_to_save")
             if part in kinds:
-                return True
+                return module
         module = getattr(module, part)
-    return False
+    return None
+
+
+def scale_of(layer: nn.Module, full_name: str) -> dict[str, str]:
+    """As an attribute of an adapter's second factor, "lora_B": what its layer multiplies it by."""
+    of, _, adapter = full_name.removesuffix(".weight").rpartition(".")
+    scaling = getattr(layer, "scaling", None)
+    if not of.endswith("_B") or not isinstance(scaling, Mapping) or adapter not in scaling:
+        return {}
+    return {"scaling": repr(float(scaling[adapter]))}
 
 
 class Renaming:

@@ -61,6 +61,26 @@ class Adapters(unittest.TestCase):
         added = {held.name for held in tensors if held.also}
         self.assertLessEqual({"0.lora_A.default.weight", "0.lora_B.default.weight"}, added)
         self.assertFalse([name for name in own if "lora" in name or "base" in name])
+        by_name = {held.name: held.attributes for held in tensors}
+        self.assertEqual(by_name["0.lora_B.default.weight"], {"scaling": "4.0"})
+        self.assertEqual(by_name["0.lora_A.default.weight"], {})
+
+    def test_two_adapters_of_one_module_have_two_names(self):
+        try:
+            import peft
+        except ImportError:
+            self.skipTest("peft is not installed")
+        packed = nn.Module()
+        packed.up, packed.down = (nn.Parameter(torch.ones(2, 4, 4)) for _ in range(2))
+        model = nn.ModuleDict({"experts": packed})
+        config = peft.LoraConfig(r=2, target_modules=[], target_parameters=["up", "down"])
+        tensors = _model.tensors_of(peft.get_peft_model(model, config))
+        names = [held.name for held in tensors]
+        self.assertEqual(
+            [name for name in names if "lora_A" in name],
+            ["experts.base_layer.lora_A.default.weight", "experts.lora_A.default.weight"],
+        )
+        self.assertLessEqual({"experts.up", "experts.down"}, set(names))
 
 
 class Renamed(unittest.TestCase):

@@ -10,7 +10,7 @@ import os
 
 from torch import nn
 
-from . import _model, _twin_code, _twin_pieces
+from . import _model, _twin_adapter, _twin_code, _twin_pieces
 from ._names import TRANSPARENT, without_wrappers
 from .case import dtype_argument
 
@@ -46,13 +46,18 @@ def run(case, subject, writer, observer):
     """
     plain = built(case, subject)
     tensors = _model.tensors_of(plain.model)
+    pieces = _pieces(case, tensors, plain)
+    if case.adapter:
+        added, missing = _twin_adapter.pieces_of(case, tensors, plain.model)
+        pieces |= added
+        plain.missing += missing
     observer(
         "ready", model=plain.model, optimizer=plain.optimizer, missing=plain.missing,
         unexpected=plain.unexpected,
     )  # fmt: skip
     writer.twin(
         made_by=plain.made_by,
-        pieces=_pieces(case, tensors, plain),
+        pieces=pieces,
         used_attributes=_twin_code.uses(plain, tensors),
     )
 
@@ -65,6 +70,20 @@ def built(case, subject) -> Plain:
     own = getattr(subject, "plain", None)
     if callable(own):
         return _by_subject(own, case)
+    plain = _of_base(case)
+    if case.adapter:
+        try:
+            plain.model, words = _twin_adapter.injected(plain.model, case)
+        except ImportError as error:
+            raise CannotBuild(
+                f"--adapter needs PEFT, which this environment lacks ({error}): expected --python "
+                "FILE of one that has it"
+            ) from error
+        plain.made_by += words
+    return plain
+
+
+def _of_base(case) -> Plain:
     if case.model.get("factory") or case.model.get("tensors"):
         return _by_factory(case)
     return _by_transformers(case)
@@ -75,7 +94,7 @@ def _pieces(case, tensors, plain) -> dict:
     entries = {key: file for file, key in case.entries()}
     owners: dict[int, list] = {}
     for held in tensors:
-        if held.persistent:
+        if held.persistent and not (case.adapter and held.also):
             owners.setdefault(id(held.owner), []).append(held)
     lacking, used = [], set()
     for names in owners.values():

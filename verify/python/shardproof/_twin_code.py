@@ -5,6 +5,9 @@ import inspect
 import os
 import sys
 
+import torch
+from torch import nn
+
 _READERS = {"getattr", "hasattr"}
 # These run before a framework gets the model.
 _BUILDING = {"__init__", "_init_weights", "init_weights", "post_init", "reset_parameters"}
@@ -15,14 +18,16 @@ def uses(plain, tensors) -> dict[str, str]:
     wanted = {name for held in tensors for name in held.attributes}
     if not wanted:
         return {}
+    kinds = {kind for module in plain.model.modules() for kind in type(module).__mro__}
     modules = {type(module).__module__ for module in plain.model.modules()}
-    files = [getattr(sys.modules.get(name), "__file__", None) for name in sorted(modules)]
+    files = {getattr(sys.modules.get(name), "__file__", None): name for name in sorted(modules)}
     if plain.optimizer is not None:
-        files.append(_file_of(type(plain.optimizer)))
+        files[_file_of(type(plain.optimizer))] = type(plain.optimizer).__module__
     found: dict[str, str] = {}
-    for path in files:
+    for path, module in files.items():
         if path and path.endswith(".py") and not _is_torchs(path):
-            for name, line in _reads(path):
+            others = _names_of_others(sys.modules.get(module), kinds)
+            for name, line in _reads(path, others):
                 if name in wanted:
                     found.setdefault(name, f"{os.path.basename(path)}:{line}")
     return found
@@ -39,8 +44,20 @@ def _is_torchs(path) -> bool:
     return f"{os.sep}torch{os.sep}" in path
 
 
-def _reads(path):
-    """(attribute, line) of what looks like reading a parameter's attribute once it is built."""
+def _names_of_others(module, kinds) -> set[str]:
+    """Classes of a file that this model does not run: modules that it does not have. And kinds of
+    tensors, which read what they have themselves."""
+    return {
+        name
+        for name, kind in vars(module).items()
+        if isinstance(kind, type) and issubclass(kind, nn.Module | torch.Tensor)
+        and kind not in kinds
+    }  # fmt: skip
+
+
+def _reads(path, others):
+    """(attribute, line) of what looks like reading a parameter's attribute once it is built.
+    others: classes that are left out."""
     try:
         with open(path, encoding="utf-8") as file:
             tree = ast.parse(file.read(), path)
@@ -50,6 +67,8 @@ def _reads(path):
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.FunctionDef) and node.name in _BUILDING:
+            continue
+        if isinstance(node, ast.ClassDef) and node.name in others:
             continue
         waiting += ast.iter_child_nodes(node)
         name = _read_by(node)

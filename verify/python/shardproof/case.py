@@ -25,6 +25,7 @@ class Case:
     rank, world_size: this process's; the default process group (Gloo) is initialised.
     checkpoint: directory of safetensors, with config.json if the model is a Hugging Face one; or
     one file.
+    adapter: directory of a PEFT adapter that is to be loaded with the model; "" if there is none.
     save_to: where to save; in a resume phase, where the checkpoint to restore lies.
     mesh: {axis name: ranks}, e.g. {"dp_replicate": 2, "dp_shard": 2}; their product is the world.
     laid_over: axes that divide some of those: {"ep": LaidOver(2, ("dp_shard",))}.
@@ -50,6 +51,10 @@ class Case:
     laid_over: dict[str, LaidOver] = dataclasses.field(default_factory=dict)
 
     watched: ClassVar = None  # called in place of `loss`, with the case and what that is given
+
+    @property
+    def adapter(self) -> str:
+        return self.model.get("adapter", "")
 
     @property
     def measures_memory(self) -> bool:
