@@ -93,8 +93,13 @@ struct Still {
 /// One stage after a step, on all ranks.
 class StepCheck {
  public:
-  StepCheck(const PhaseEvidence& phase, std::string stage, Judgement& judgement)
-      : phase_(phase), stage_(std::move(stage)), judgement_(judgement) {}
+  StepCheck(const PhaseEvidence& phase, std::string stage, const OracleRecord& oracle,
+            Judgement& judgement)
+      : phase_(phase), stage_(std::move(stage)), judgement_(judgement) {
+    const auto& twin = oracle.twin_steps;
+    is_twins_ = std::any_of(twin.begin(), twin.end(),
+                            [&](const TwinStep& step) { return step.stage.text() == stage_; });
+  }
 
   void Add(const Step& step) {
     before_ = step.before->Key();
@@ -172,6 +177,8 @@ class StepCheck {
         Add(still.why == "due" ? parameters_ : state_, step, still);
         continue;
       }
+      // The plain twin has taken that step, and says itself what it could not judge.
+      if (is_twins_) continue;
       judgement_.Inconclusive(
           fmt::format("{} is at `{}` of phase {} what it was at `{}`, and whether it had to change "
                       "is not known: {}",
@@ -201,6 +208,7 @@ class StepCheck {
   const PhaseEvidence& phase_;
   const std::string stage_;
   Judgement& judgement_;
+  bool is_twins_ = false;  ///< whether training.steps_as_twin judges it too
   std::string before_;
   std::string unsure_;
   std::set<std::string> trainable_;
@@ -348,13 +356,13 @@ void CheckReturns(const PhaseEvidence& phase, Judgement& judgement) {
   }
 }
 
-void CheckPhase(const PhaseEvidence& phase, Judgement& judgement) {
+void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, Judgement& judgement) {
   std::vector<std::string> keys;
   std::map<std::string, StepCheck> checks;
   for (const RankEvidence& rank : phase.ranks) {
     for (const Step& step : StepsOf(rank)) {
       const std::string key = step.after->Key();
-      const auto [check, is_new] = checks.try_emplace(key, phase, key, judgement);
+      const auto [check, is_new] = checks.try_emplace(key, phase, key, evidence.oracle, judgement);
       if (is_new) keys.push_back(key);
       check->second.Add(step);
     }
@@ -377,7 +385,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   const PhaseEvidence* values = evidence.Phase(Phase::kValues);
   const bool is_script = values != nullptr && HasSteps(*values);
   if (is_script) {
-    CheckPhase(*values, judgement);
+    CheckPhase(evidence, *values, judgement);
     judgement.Skipped("no step was taken between two stages that were observed");
     return;
   }
@@ -386,7 +394,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     if (phase->phase != Phase::kTrain && phase->phase != Phase::kAgain) continue;
     CheckFrozen(evidence, *phase, judgement);
     // training.steps_by_formula says what a step of the reference makes.
-    if (!IsReference(evidence)) CheckPhase(*phase, judgement);
+    if (!IsReference(evidence)) CheckPhase(evidence, *phase, judgement);
     const bool stepped =
         std::any_of(phase->ranks.begin(), phase->ranks.end(), [](const RankEvidence& rank) {
           return std::any_of(rank.stages.begin(), rank.stages.end(),
