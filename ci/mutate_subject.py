@@ -219,15 +219,18 @@ def main():
     counts, told = measure(program, subject, mistakes)
     for mutant, why in listed:
         print(line_of("no mistake", mutant, why))
-    killed = counts["named"] + counts["crashed"]
-    print(f"{killed} of {len(mistakes)} caught ({killed / max(1, len(mistakes)):.0%}): "
+    caught = counts["named"] + counts["crashed"]
+    told = caught + counts["inconclusive"]
+    print(f"{caught} of {len(mistakes)} caught ({caught / max(1, len(mistakes)):.0%}): "
           f"{counts['named']} named by a property, {counts['crashed']} only raised or hung; "
-          f"{counts['SURVIVED']} survived, {counts['inconclusive']} inconclusive; "
+          f"{told} do not pass ({told / max(1, len(mistakes)):.0%}): "
+          f"{counts['inconclusive']} more are inconclusive, since something is not shown; "
+          f"{counts['SURVIVED']} survived; "
           f"{len(listed)} are no mistakes; drawn from {total}, seed {asked.seed}")  # fmt: skip
     if asked.json:
         document = {"schema": 1, "subject": path.name, "seed": asked.seed, "mutants": told}
         asked.json.write_text(json.dumps(document, indent=1) + "\n")
-    return 0 if killed == len(mistakes) and mistakes else 1
+    return 0 if caught == len(mistakes) and mistakes else 1
 
 
 if __name__ == "__main__":

@@ -66,6 +66,11 @@ class RestoredCheck {
       for (const std::string& name : names) CheckTensor(saved, restored, name);
       CheckRanks(saved, restored);
     }
+    if (generators_.size() == 1 && to_.WorldSize() > 1) {
+      judgement_.NotCompared(
+          "the random number generators of all ranks were in one state when it was saved, so whose "
+          "was restored nobody can tell");
+    }
   }
 
  private:
@@ -154,6 +159,7 @@ class RestoredCheck {
     if (saved.of != "model" || saved.rng.empty() || evidence_.WhyCannot("rng")) return;
     if (!restored.keeps_rng && !DrawsOthers(saved, rank)) return;
     judgement_.Compared();
+    generators_.insert(saved.rng);
     if (saved.rng == restored.rng) return;
     findings.Add("", "rng",
                  "the random number generator is in another state than when it was saved",
@@ -180,6 +186,7 @@ class RestoredCheck {
   const PhaseEvidence& from_;
   const PhaseEvidence& to_;
   Judgement& judgement_;
+  std::set<std::string> generators_;  ///< states that ranks restored to what they had saved
 };
 
 /// After a resume the model, the optimizer's state, the options of its groups and the state of

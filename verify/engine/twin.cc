@@ -51,7 +51,7 @@ Result<std::vector<TwinStep>> RunTwinSteps(const Case& test_case, const std::str
   run.steps = steps;
   SP_ASSIGN(RankEvidence rank, Launch(run, launcher));
   if (!rank.closed || !rank.errors.empty())
-    return Error{ErrorCode::kFailed, oracle::HowEnded(rank)};
+    return Error{ErrorCode::kFailed, oracle::HowEnded(rank, "its steps were over")};
   return std::move(rank.twin_steps);
 }
 

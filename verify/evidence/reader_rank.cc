@@ -239,9 +239,7 @@ void FactsReader::Rng(FieldReader& fields) {
 
 void FactsReader::Steps(FieldReader& fields) {
   StepsRecord record = ParseSteps(fields);
-  if (!stage_open_ || rank_.stages.back().of != "optimizer") {
-    fields.complaint().Say("", "expected it within a stage of the optimizer, found it outside");
-  }
+  if (!stage_open_) fields.complaint().Say("", "expected it within a stage, found it outside");
   if (fields.ok()) rank_.stages.back().steps = std::move(record);
 }
 

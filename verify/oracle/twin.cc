@@ -206,17 +206,17 @@ void AddFormulas(const Case& test_case, OracleRecord& record) {
 
 }  // namespace
 
-std::string HowEnded(const RankEvidence& rank) {
+std::string HowEnded(const RankEvidence& rank, const std::string& before) {
   if (!rank.errors.empty()) return rank.errors[0].message;
   if (!rank.damage.empty()) return rank.damage;
-  return fmt::format("it ended ({}) before its model was ready",
-                     rank.exit.empty() ? "nobody knows how" : rank.exit);
+  return fmt::format("it ended ({}) before {}", rank.exit.empty() ? "nobody knows how" : rank.exit,
+                     before);
 }
 
 Result<Twin> TwinFrom(const RankEvidence& rank) {
   const StageRecord* ready = rank.Stage(Stage::kReady);
   if (ready == nullptr || !ready->complete || !rank.twin || !rank.closed) {
-    return Error{ErrorCode::kFailed, HowEnded(rank)};
+    return Error{ErrorCode::kFailed, HowEnded(rank, "its model was ready")};
   }
   Twin twin;
   twin.says = *rank.twin;

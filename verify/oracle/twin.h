@@ -21,7 +21,8 @@ struct Twin {
 };
 
 /// How a twin ended that has not recorded what it should, in one line.
-std::string HowEnded(const RankEvidence& rank);
+/// \param before what it did not come to, in words
+std::string HowEnded(const RankEvidence& rank, const std::string& before);
 
 /// The twin that a rank has recorded at `ready`. \error kFailed, one line, if there is none: what
 /// it raised, or how it ended.

@@ -27,7 +27,7 @@ RUNS = (
 )
 OPTIONS = {
     "wrapper": ["fsdp2", "fsdp1", "ddp"],
-    "optimizer": ["adamw", "sgd", "adagrad", "adafactor", "lion", "zero", "two"],
+    "optimizer": ["adamw", "sgd", "sgd_plain", "adagrad", "adafactor", "lion", "zero", "two"],
     "batches": ["plain", "accumulate", "no_sync", "schedule", "unfreeze", "weighted", "scaler"],
     "clip": ["no", "norm", "by_hand", "value"],
     "precision": ["fp32", "autocast", "bf16"],  # bf16: of fsdp2 alone
@@ -61,6 +61,8 @@ def optimizers_of(case, model):
     kind = case.options["optimizer"]
     if kind == "sgd":
         return [torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1)]
+    if kind == "sgd_plain":  # without a state
+        return [torch.optim.SGD(parameters, lr=0.1)]
     if kind == "adagrad":
         return [torch.optim.Adagrad(parameters, lr=1e-2)]
     if kind == "adafactor":

@@ -284,7 +284,8 @@ def _text(key) -> str:
         placement.kind + (f"({placement.dim})" if placement.kind == "shard" else "")
         for placement in placements
     )
-    return f"a {kind} {dtype} {list(shape)}" + (f" [{where}]" if where else "")
+    of = "an optimizer's" if kind == "optimizer" else f"a {kind}"
+    return f"{of} {dtype} {list(shape)}" + (f" [{where}]" if where else "")
 
 
 def _judge_meta(name, held, judgement) -> bool:

@@ -7,7 +7,7 @@ import math
 import torch
 
 from . import _due, _optimizer
-from ._steps import Steps, Window, innermost
+from ._steps import Steps, Window
 
 _STEPS = ("stepped", "resumed")
 _ANEW = ("ready", "restored", "loaded")  # after which nothing is what steps made of it
@@ -50,7 +50,7 @@ class Moved:
         base = self._base
         if base is None or stage not in _STEPS or step <= base.step:
             return None
-        windows = [self._steps.since(each) for each in _innermost(optimizer)]
+        windows = [self._steps.since(each) for each in _optimizer.steppers_in(optimizer)]
         if not windows or None in windows:
             return None
         look = _Look(self._writer, base, read, state, self._holders(read, optimizer))
@@ -77,13 +77,13 @@ class Moved:
             if (number := _counter(held, self._writer.states("optimizer"))) is not None
         }
         self._base = _Base(key, step, _known(self._writer.states("model")), of_state, counters)
-        self._steps.looked_at(_innermost(optimizer))
+        self._steps.looked_at(_optimizer.steppers_in(optimizer))
 
     def _holders(self, read, optimizer) -> dict[str, _Holder]:
         """By name; a parameter that is held twice has none."""
         owners = _optimizer.parameters_by_owner(read.tensors)
         found: dict[str, _Holder | None] = {}
-        for each in _innermost(optimizer):
+        for each in _optimizer.steppers_in(optimizer):
             window = self._steps.since(each)
             for number, group in enumerate(each.param_groups):
                 for parameter in group["params"]:
@@ -285,10 +285,6 @@ def _undecided(name, why) -> dict:
 def _is_plain(parameter) -> bool:
     """Whether its values are in memory of its own kind, and not put together from several."""
     return not hasattr(type(getattr(parameter, "_local_tensor", parameter)), "__tensor_flatten__")
-
-
-def _innermost(optimizer) -> list:
-    return [innermost(each) for each in _optimizer.optimizers_in(optimizer)]
 
 
 def _known(states) -> dict[str, tuple]:

@@ -136,6 +136,8 @@ class Observer:
                 self._overwrite(tensors, content)
             if self._mode == "values":
                 self._writer.rng(_random.digest(), _random.was_asked_for())
+                if self._listens:
+                    self._tell_unshown(stage, read, optimizer)
             self._writer.end_stage()
         if optimizer is not None:
             self._writer.begin_stage(stage, step, "optimizer")
@@ -157,6 +159,20 @@ class Observer:
             self._memory.go_on()
         if self._on_observed:
             self._on_observed(stage, step)
+
+    def _tell_unshown(self, stage, read, optimizer):
+        """Optimizers that stepped and are not observed. Of a script, which may have other models
+        too, those that hold a parameter of this one."""
+        self.steps.listen()
+        others = self.steps.unshown(_optimizer.steppers_in(optimizer))
+        if not self._is_of_subject:
+            own = _optimizer.parameters_by_owner(read.tensors)
+            others = {each: n for each, n in others.items() if _optimizer.holds_any(each, own)}
+        if stage in _STEPPED and others:
+            self._writer.steps(
+                taken=sum(others.values()), since="", held=0, still=[],
+                unsure=", ".join(sorted({type(each).__name__ for each in others})),
+            )  # fmt: skip
 
     def _observe_values(self, stage, step, read, optimizer, averages, rank):
         """For the plain twin. At "ema" the model is one of averages."""

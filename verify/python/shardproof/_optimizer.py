@@ -8,6 +8,7 @@ import torch
 from . import _deepspeed, _fsdp1, _megatron, _stretch
 from ._groups import Statement, alone
 from ._holding import Holding
+from ._steps import innermost
 from ._tensor import DTensor, holdings
 
 
@@ -46,6 +47,17 @@ def optimizers_in(optimizer) -> list:
     if not isinstance(state, Mapping):
         raise TypeError(f"an optimizer is a {type(optimizer).__name__}: it has no state")
     return [optimizer]
+
+
+def steppers_in(optimizer) -> list:
+    """Those of them that take the steps."""
+    return [innermost(each) for each in optimizers_in(optimizer)]
+
+
+def holds_any(optimizer, owners) -> bool:
+    """Whether it steps any of these, given by their ids."""
+    groups = getattr(optimizer, "param_groups", [])
+    return any(id(parameter) in owners for group in groups for parameter in group["params"])
 
 
 def optimizer_tensors(model, optimizer, rank: int, counters=False) -> list[Holding]:
@@ -101,12 +113,21 @@ def optimizer_state(tensors: list[Holding], optimizer, flat=None, order=()):
                 continue
             parts = flat.parts.get(id(parameter), []) if flat else []
             own = owners.get(id(parameter), [None])[0]
+            if own is not None and _is_never_stepped(own):
+                continue
             if own is None and id(parameter) in copied:
                 own = copied[id(parameter)]
                 state = {"main_param": parameter.detach(), **state}
             name = own.name if own else f"<parameter {number}, not of the model>"
             yield Owned(name, own, state, parts if own is None or len(parts) > 1 else [], divided)
             number += 1
+
+
+def _is_never_stepped(own: Holding) -> bool:
+    """Whether FSDP1 has cut a parameter so that this rank has nothing of it: then it has no
+    gradient here, and what an optimizer made for it beforehand stays as it was."""
+    is_flat = any(placement.kind == "flat_shard" for placement in own.placements)
+    return is_flat and own.local is not None and not own.local.numel()
 
 
 def copied_parameters(model, optimizer) -> dict[int, list[Holding]]:

@@ -27,7 +27,7 @@ from ._step_events import (
     Stepper,
     Zeroed,
 )
-from ._steps import innermost
+from ._steps import innermost, is_of_job
 from .case import Case
 
 BYTES_MAX = 1 << 30  # of a rank, on disk
@@ -128,7 +128,7 @@ class StepValues:
         self._since.append(Clip(norm, norm_max, norm_type, list(before), before))
 
     def _before_step(self, optimizer, *_):
-        if innermost(optimizer) is not optimizer:
+        if innermost(optimizer) is not optimizer or not is_of_job():
             return
         grads = {}
         for group in optimizer.param_groups:
@@ -175,7 +175,7 @@ class StepValues:
 
     def _observe(self, stage, step, read, optimizer, rank, averages):
         owners = _owners(read, optimizer)
-        steppers = [_stepper_in(each) for each in _optimizer.optimizers_in(optimizer)]
+        steppers = _optimizer.steppers_in(optimizer)
         numbers = {id(each): number for number, each in enumerate(steppers)}
         moment = Moment(
             stage, step,
@@ -232,15 +232,6 @@ def _options(group) -> dict:
         for key, value in group.items()
         if key not in ("params", "param_names")
     }
-
-
-def _stepper_in(optimizer):
-    """The optimizer of torch that takes the steps of this one."""
-    for name in ("optimizer", "_optimizer", "optim"):
-        inner = getattr(optimizer, name, None)
-        if isinstance(inner, torch.optim.Optimizer):
-            return _stepper_in(inner)
-    return innermost(optimizer)
 
 
 def _is_own(key, value) -> bool:

@@ -1,6 +1,7 @@
 """What optimizers did since they were last looked at: how often they stepped, and with what."""
 
 import dataclasses
+import sys
 import weakref
 
 import torch
@@ -12,9 +13,12 @@ _HAND_ON = {
     "ZeroRedundancyOptimizer": "optim",
     "PostLocalSGDOptimizer": "optim",
     "AcceleratedOptimizer": "optimizer",
+    "_FabricOptimizer": "optimizer",
+    "LightningOptimizer": "optimizer",
 }
 # What an optimizer lacks that was made without torch's own __init__, as wrappers of others are.
 _LOADS = "_optimizer_load_state_dict_post_hooks"
+_FRAMES = 12  # between a step and its hook there are wrappers of schedulers and profilers
 
 
 @dataclasses.dataclass
@@ -46,11 +50,26 @@ def innermost(optimizer):
     return innermost(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
 
 
+def is_of_job() -> bool:
+    """Called from a hook of a step: whether it is one that the job takes. DCP takes one of zeros,
+    so that an optimizer has its state."""
+    frame = sys._getframe(1)
+    for _ in range(_FRAMES):
+        if frame is None:
+            return True
+        if frame.f_code.co_name == "_init_optim_state":
+            return False
+        frame = frame.f_back
+    return True
+
+
 class Steps:
     """Keeps no optimizer and no tensor alive."""
 
     def __init__(self):
         self._windows = weakref.WeakKeyDictionary()
+        self._taken = weakref.WeakKeyDictionary()  # steps since the model was last observed
+        self._shown = weakref.WeakSet()  # optimizers that were ever observed
         self._hooked = weakref.WeakSet()
         self._listens = False
 
@@ -65,11 +84,23 @@ class Steps:
             if torch.compiler.is_compiling():  # first: a compiler comes no further
                 return
             own = ref()
-            if own is not None:
+            if own is not None and is_of_job():
+                own._taken[optimizer] = own._taken.get(optimizer, 0) + 1
                 own.stepped(optimizer)
 
         handle = register_optimizer_step_post_hook(told)
         weakref.finalize(self, handle.remove)
+
+    def unshown(self, optimizers) -> dict:
+        """By optimizer, how many steps were taken since this was last asked that nobody shows. Of
+        several optimizers each may be observed in its turn."""
+        taken, self._taken = self._taken, weakref.WeakKeyDictionary()
+        self._shown.update(each for each in optimizers if isinstance(each, torch.optim.Optimizer))
+        return {
+            each: count
+            for each, count in taken.items()
+            if innermost(each) is each and not (optimizers and each in self._shown)
+        }
 
     def looked_at(self, optimizers):
         """From now on it is counted what these do, and what others do is not known."""

@@ -146,7 +146,8 @@ class _Job:
             try:
                 now.take(step.number, peers)
             except _twin_optimizer.CannotStep as why:
-                stage.left_out = stage.left_out or f"what the optimizer makes is not judged: {why}"
+                also = f"what the optimizer makes is not judged: {why}"
+                stage.left_out = "; ".join(filter(None, [stage.left_out, also]))
                 return stage
         for rank, own in enumerate(events):
             self._go_to_step(rank, own, now.met())
@@ -157,17 +158,26 @@ class _Job:
         return stage
 
     def _count(self, stage, before, after, steps):
-        shown = after[0].step - before[0].step
+        since, shown = before[0].stage, after[0].step - before[0].step
+        taken = [each.number for each in steps]
+        most = max((taken.count(number) for number in self._followed), default=0)
+        if most < shown and self._explains(after):
+            stage.why_not = f"{shown} steps are shown since `{since}`, and {most} were taken"
         for number, stepper in enumerate(after[0].steppers):
-            taken = sum(each.number == number for each in steps)
+            count = taken.count(number)
             stage.compared += 1
-            stage.exact += taken <= shown
-            if taken > shown:
+            stage.exact += count <= shown
+            if count > shown:
                 stage.deviates(
-                    "steps", "", range(len(after)),
-                    f"{stepper.kind.__name__} took {taken} steps since `{before[0].stage}`, and "
-                    f"{shown} are shown", "one step too many",
+                    "steps", "", range(len(after)), f"{stepper.kind.__name__} took {count} steps "
+                    f"since `{since}`, and {shown} are shown", "one step too many",
                 )  # fmt: skip
+
+    def _explains(self, after) -> bool:
+        """Whether every step that is shown was seen: none was of an optimizer that is not torch's,
+        and none was left out for gradients that are not finite."""
+        is_scaled = any(isinstance(each, Scaled) for own in after for each in own.since)
+        return not is_scaled and self._followed >= set(range(len(after[0].steppers)))
 
     def _go_to_step(self, rank, events, met):
         """Takes off a rank's events what came until its next step."""

@@ -8,7 +8,7 @@ import torch
 
 from shardproof import _twin_averages, _twin_causes, _twin_optimizer, _twin_steps, _twin_values
 from shardproof._layout import Run
-from shardproof._step_events import Clip, Part
+from shardproof._step_events import Clip, Moment, Part, Scaled, Step, Stepper
 from shardproof._twin_gradients import Gradients
 
 
@@ -108,3 +108,21 @@ def test_an_average_follows_its_weights(decay):
     assert held(new) == []
     if decay < 1:
         assert "before the step" in held(old)[0]["cause"]
+
+
+@pytest.mark.parametrize(
+    ("taken", "since", "why_not"),
+    [
+        (1, [], "2 steps are shown since `stepped`, and 1 were taken"),
+        (2, [], ""),
+        (1, [Scaled(8.0)], ""),  # a scaler leaves steps out
+    ],
+)
+def test_what_is_shown_as_a_step_was_one(taken, since, why_not):
+    def moment(step):
+        return Moment("stepped", step, {}, {}, {}, [Stepper(torch.optim.SGD, [])], since)
+
+    job, stage = _twin_steps._Job(None, "", []), _twin_steps._Stage("stepped@3")
+    job._followed = {0}
+    job._count(stage, [moment(1)], [moment(3)], [Step(0, [], {}, {})] * taken)
+    assert (stage.why_not, stage.deviations) == (why_not, [])

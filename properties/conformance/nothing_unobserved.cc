@@ -1,0 +1,145 @@
+// conformance.nothing_unobserved: what a job does, its observations show.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "verify/verdict/scope.h"
+#include "verify/verdict/select.h"
+
+namespace shardproof::conformance::nothing_unobserved {
+namespace {
+
+/// Steps of optimizers that are not observed with the model that they step.
+void CheckOptimizers(const PhaseEvidence& phase, Judgement& judgement) {
+  std::map<std::string, std::vector<int64_t>> ranks;  // by what is said of them
+  for (const RankEvidence& rank : phase.ranks) {
+    for (const StageRecord& record : rank.stages) {
+      if (record.of != "model") continue;
+      judgement.Compared();
+      if (!record.steps || record.steps->taken == 0) continue;
+      const int64_t taken = record.steps->taken;
+      ranks[fmt::format("{} took {} step{} before `{}` of phase {}, and `optimizer=` does not show "
+                        "it there",
+                        record.steps->unsure, taken, taken == 1 ? "" : "s", record.Key(),
+                        phase.name())]
+          .push_back(rank.rank);
+    }
+  }
+  for (const auto& [what, on] : ranks) {
+    judgement.Inconclusive(fmt::format("on {} {}", ScopeLine(phase, on), what));
+  }
+}
+
+/// The step of the last stage of that name; 0 if there is none.
+int64_t LastStep(const RankEvidence& rank, Stage stage) {
+  int64_t last = 0;
+  for (const StageRecord& record : rank.stages) {
+    if (record.of == "model" && record.name == stage) last = std::max(last, record.step);
+  }
+  return last;
+}
+
+/// Whether a rank came to its end: what one that did not shows no more, other properties say.
+bool EndedWell(const RankEvidence& rank) { return rank.closed && rank.errors.empty(); }
+
+/// Of a phase that trains: all steps that the case asks for are shown, and a save or a restore says
+/// after which of them it is.
+void CheckSteps(const Case& test_case, const PhaseEvidence& phase, Judgement& judgement) {
+  for (const RankEvidence& rank : phase.ranks) {
+    if (!EndedWell(rank)) continue;
+    for (const Stage steps : {Stage::kStepped, Stage::kResumed}) {
+      const int64_t last = LastStep(rank, steps);
+      judgement.Compared();
+      if (last == 0 || last >= test_case.steps) continue;  // that there is none, others say
+      judgement.Inconclusive(
+          fmt::format("the case takes {} steps, and the last that rank {} of phase {} observed is "
+                      "`{}@{}`",
+                      test_case.steps, rank.rank, phase.name(), NameOf(steps), last));
+    }
+    for (const Stage stage : {Stage::kSaved, Stage::kRestored}) {
+      const StageRecord* unsaid = rank.Stage(stage);
+      if (unsaid == nullptr || unsaid->step > 0) continue;
+      judgement.Inconclusive(fmt::format(
+          "rank {} of phase {} observed `{}` without step=, so nobody knows after which "
+          "of its steps",
+          rank.rank, phase.name(), NameOf(stage)));
+    }
+  }
+}
+
+/// A checkpoint that was written is shown with what it was made of.
+void CheckSave(const PhaseEvidence& phase, Judgement& judgement) {
+  const bool ended = std::all_of(phase.ranks.begin(), phase.ranks.end(), EndedWell);
+  if (phase.saved_files.empty() || !ended) return;
+  const bool is_seen = std::any_of(phase.ranks.begin(), phase.ranks.end(), [](const auto& rank) {
+    return std::any_of(rank.stages.begin(), rank.stages.end(),
+                       [](const StageRecord& record) { return record.name == Stage::kSaved; });
+  });
+  judgement.Compared();
+  if (is_seen) return;
+  judgement.Inconclusive(
+      fmt::format("phase {} has left a checkpoint, and no rank observed `{}`, so what saving did "
+                  "to the model is not known",
+                  phase.name(), NameOf(Stage::kSaved)));
+}
+
+/// What the first step begins from is shown.
+void CheckBegin(const PhaseEvidence& phase, Judgement& judgement) {
+  const bool ended = std::all_of(phase.ranks.begin(), phase.ranks.end(), EndedWell);
+  if (phase.facts().resumes || !ended || StageReached(phase, Stage::kReady, judgement)) return;
+  judgement.Inconclusive(
+      fmt::format("no rank of phase {} observed `{}`, so what its first step made is not known",
+                  phase.name(), NameOf(Stage::kReady)));
+}
+
+/// An optimizer that one observation of a phase shows, and another, which could, does not.
+void CompareObservations(const PhaseEvidence& phase, Judgement& judgement) {
+  std::set<std::string> with, without;
+  for (const RankEvidence& rank : phase.ranks) {
+    for (const StageRecord& record : rank.stages) {
+      if (record.of != "model" || !FindStage(record.name)) continue;
+      const bool has = rank.Stage(record.Key() + ".optimizer") != nullptr;
+      (has ? with : without).insert(record.Key());
+    }
+  }
+  if (with.empty() || without.empty()) return;
+  judgement.NotCompared(
+      fmt::format("the optimizer of phase {} is observed at `{}`, and not at `{}`", phase.name(),
+                  *with.begin(), *without.begin()));
+}
+
+/// An optimizer that steps is observed with its model, and a save when it is made. Of a subject
+/// that trains also: all steps that the case asks for, and after which of them it saves. An
+/// optimizer that one observation shows and another does not is told.
+void Check(const Evidence& evidence, Judgement& judgement) {
+  for (const PhaseEvidence& phase : evidence.phases) {
+    if (IsReference(evidence) || !phase.skipped.empty() || phase.facts().mode != RunMode::kValues ||
+        WasStruck(phase))
+      continue;
+    CheckOptimizers(phase, judgement);
+    CheckSave(phase, judgement);
+    if (!phase.facts().trains) continue;
+    CheckBegin(phase, judgement);
+    CheckSteps(evidence.test_case, phase, judgement);
+    CompareObservations(phase, judgement);
+  }
+  judgement.Skipped("nothing was observed");
+}
+
+const PropertyRegistration kRegistration{{
+    .id = "conformance.nothing_unobserved",
+    .claim = "Every optimizer that steps, every step that is asked for and every save is observed.",
+    .reads = {{EveryPhase(),
+               {Stage::kReady, Stage::kStepped, Stage::kSaved, Stage::kRestored, Stage::kResumed},
+               "steps of optimizers that are not observed, saved files"}},
+    .tolerance = "none: sets",
+    .source = "what nobody observes, nobody judges: it is no pass",
+    .killed_by = {"subject.hides_its_optimizer", "subject.steps_less_than_asked"},
+    .check = Check,
+    .only_subjects = true,
+}};
+
+}  // namespace
+}  // namespace shardproof::conformance::nothing_unobserved
