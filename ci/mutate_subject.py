@@ -220,10 +220,10 @@ def main():
     for mutant, why in listed:
         print(line_of("no mistake", mutant, why))
     caught = counts["named"] + counts["crashed"]
-    told = caught + counts["inconclusive"]
+    not_passed = caught + counts["inconclusive"]
     print(f"{caught} of {len(mistakes)} caught ({caught / max(1, len(mistakes)):.0%}): "
           f"{counts['named']} named by a property, {counts['crashed']} only raised or hung; "
-          f"{told} do not pass ({told / max(1, len(mistakes)):.0%}): "
+          f"{not_passed} do not pass ({not_passed / max(1, len(mistakes)):.0%}): "
           f"{counts['inconclusive']} more are inconclusive, since something is not shown; "
           f"{counts['SURVIVED']} survived; "
           f"{len(listed)} are no mistakes; drawn from {total}, seed {asked.seed}")  # fmt: skip
