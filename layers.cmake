@@ -89,15 +89,16 @@ shardproof_module(NAME properties OBJECT
 # What a checkpoint and a model must hold, found out without the pipeline.
 shardproof_module(NAME oracle FOLDERS verify/oracle
   DEPENDS core text pattern digest case evidence simdjson::simdjson fmt::fmt)
-# Checkpoints in every format, read without LibTorch.
-shardproof_module(NAME formats FOLDERS verify/formats DEPENDS core text pickle oracle isal fmt::fmt)
+# Child processes: run, watched, talked to line by line.
+shardproof_module(NAME process FOLDERS verify/process DEPENDS core fmt::fmt)
+# Checkpoints in every format, in archives and behind URLs too, read without LibTorch.
+shardproof_module(NAME formats FOLDERS verify/formats
+  DEPENDS core text pickle oracle process simdjson::simdjson isal fmt::fmt)
 # How the tensors of one checkpoint become those of another: the language of maps, and its views.
 shardproof_module(NAME maps FOLDERS verify/maps DEPENDS core oracle formats fmt::fmt)
 # Two checkpoints, tensor by tensor.
 shardproof_module(NAME compare FOLDERS verify/compare
   DEPENDS core verdict oracle formats maps simdjson::simdjson nlohmann_json::nlohmann_json fmt::fmt)
-# Child processes: run, watched, talked to line by line.
-shardproof_module(NAME process FOLDERS verify/process DEPENDS core fmt::fmt)
 # One checkpoint: whether it is whole, and sealed.
 shardproof_module(NAME audit FOLDERS verify/audit
   DEPENDS core digest evidence oracle formats maps compare process nlohmann_json::nlohmann_json
@@ -173,7 +174,7 @@ shardproof_module(NAME campaign TORCH FOLDERS verify/campaign
 # ---- The command ---------------------------------------------------------------------------------
 # What needs no LibTorch: files are judged without it.
 shardproof_module(NAME file_commands FOLDERS verify/cli/files
-  DEPENDS core text case evidence verdict oracle maps compare audit process crashtest report
+  DEPENDS core text case evidence verdict oracle formats maps compare audit process crashtest report
     reproduce gate retention CLI11::CLI11 nlohmann_json::nlohmann_json fmt::fmt)
 # All else.
 shardproof_module(NAME cli TORCH FOLDERS verify/cli

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 
 #include "verify/audit/beside.h"
@@ -15,12 +14,12 @@
 #include "verify/compare/amounts.h"
 #include "verify/formats/stored.h"
 #include "verify/formats/training_folder.h"
+#include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof {
 namespace {
 
-namespace fs = std::filesystem;
 using formats::Chunk;
 using formats::StoredCheckpoint;
 using formats::StoredTensor;
@@ -33,14 +32,12 @@ std::vector<std::string> UnreadFiles(const std::string& path,
   std::vector<std::string> unread;
   for (const std::string folder : {"", "training/"}) {
     if (!folder.empty() && !formats::HoldsTrainingFolder(path)) continue;
-    std::error_code error;
-    for (fs::directory_iterator it(path + "/" + folder, error), end; !error && it != end;
-         it.increment(error)) {
-      const std::string name = folder + it->path().filename().string();
+    (void)oracle::List(path + "/" + folder, [&](const oracle::DirectoryEntry& entry) {
+      const std::string name = folder + entry.name;
       const bool looks = formats::IsNamedAsTorchSave(name) || name.ends_with(".safetensors") ||
                          name.ends_with(".distcp");
       if (looks && !known.contains(name)) unread.push_back(name);
-    }
+    });
   }
   std::sort(unread.begin(), unread.end());
   return unread;
@@ -91,9 +88,8 @@ void HoldCopies(const StoredCheckpoint& checkpoint, const std::vector<size_t>& c
 std::string WhatIsLacking(const AuditResult& result) {
   if (!result.tensors.empty() || result.IsDamaged() || result.format == "safetensors") return "";
   if (result.values.empty()) return result.opaque.empty() ? "holds nothing" : "";
-  std::error_code ignored;
   const bool is_one = result.values.size() == 1 && result.values[0].name == "value";
-  const bool is_directory = fs::is_directory(result.path, ignored);
+  const bool is_directory = oracle::IsDirectory(result.path);
   const bool lacks = result.format == "torch.save" && (is_one || is_directory);
   return lacks ? fmt::format("expected tensors, found {} that {} none",
                              Count(result.values.size(), "value"),

@@ -3,19 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <regex>
 
 #include "verify/audit/reading.h"
 #include "verify/formats/stored.h"
 #include "verify/oracle/header.h"
 #include "verify/oracle/json.h"
+#include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof {
 namespace {
 
-namespace fs = std::filesystem;
 using formats::StoredCheckpoint;
 
 constexpr size_t kNameBytesMax = 255;
@@ -51,8 +50,7 @@ FileBeside ReadOne(const std::string& name, const StoredCheckpoint& stored, Audi
 void CheckJson(AuditResult& result) {
   for (const char* name : {"trainer_state.json", "config.json"}) {
     const std::string path = result.path + "/" + name;
-    std::error_code ignored;
-    if (!fs::is_regular_file(path, ignored)) continue;
+    if (!oracle::IsFile(path)) continue;
     const auto text = oracle::ReadWholeFile(path, kJsonBytesMax);
     simdjson::dom::parser parser;
     const Status read = text.ok() ? Status(Ok()) : Status(text.error());
@@ -87,8 +85,7 @@ void ReadBeside(AuditSums sums, AuditResult& result) {
     if (is_damaged) continue;  // a part of the model, and told already
     const bool is_safetensors = name.ends_with(".safetensors");
     if (!is_safetensors && !IsZip(path)) {
-      std::error_code ignored;
-      const bool is_link_to_nothing = !fs::exists(path, ignored);
+      const bool is_link_to_nothing = !oracle::Exists(path);
       if (IsResumedFrom(name) && !is_link_to_nothing && !IsPickle(path)) {
         result.damage.push_back(
             fmt::format("{}: expected a ZIP archive of torch.save, found a file of another kind",

@@ -16,6 +16,7 @@
 #include "verify/oracle/header.h"
 #include "verify/oracle/input_file.h"
 #include "verify/oracle/json.h"
+#include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof {
@@ -97,8 +98,7 @@ Result<std::map<std::string, std::string>> Read(const std::string& path) {
 
 void HoldIntegrity(AuditResult& result) {
   const std::string path = result.path + "/" + kName;
-  std::error_code ignored;
-  if (!fs::exists(fs::symlink_status(path, ignored))) return;
+  if (!oracle::IsThere(path)) return;
   const auto listed = Read(path);
   if (!listed.ok()) {
     const bool is_unknown = listed.error().code == ErrorCode::kUnsupported;

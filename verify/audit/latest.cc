@@ -1,6 +1,4 @@
 // Which checkpoints a training run has left, newest first.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -10,6 +8,7 @@
 #include "verify/audit/beside.h"
 #include "verify/formats/composite.h"
 #include "verify/formats/stored.h"
+#include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof {
@@ -53,27 +52,23 @@ Result<CheckpointList> CheckpointsOf(const std::string& root) {
   };
   std::vector<Candidate> candidates;
   CheckpointList list;
-  std::error_code error;
-  for (fs::directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
+  SP_TRY(oracle::List(root, [&](const oracle::DirectoryEntry& entry) {
+    const std::string& name = entry.name;
     std::error_code ignored;
-    const bool is_directory = it->is_directory(ignored);
     const bool is_another_name =
-        it->is_symlink(ignored) &&
-        fs::equivalent(fs::canonical(it->path(), ignored).parent_path(), root, ignored);
-    if (is_another_name || IsDraft(name) || (!is_directory && !IsCheckpointFile(name))) continue;
-    if (is_directory && !formats::IsStepName(name) &&
-        !formats::LooksLikeCheckpoint(it->path().string())) {
+        entry.is_link &&
+        fs::equivalent(fs::canonical(entry.path, ignored).parent_path(), root, ignored);
+    const bool is_one = entry.is_directory || IsCheckpointFile(name);
+    if (is_another_name || IsDraft(name) || !is_one) return;
+    if (entry.is_directory && !formats::IsStepName(name) &&
+        !formats::LooksLikeCheckpoint(entry.path)) {
       list.others.push_back(name);
-      continue;
+      return;
     }
-    candidates.push_back({StepOf(is_directory ? name : it->path().stem().string()),
-                          it->last_write_time(ignored), it->path().string(), is_directory});
-  }
-  if (error) {
-    return BadInput(
-        fmt::format("{}: cannot be listed: {}", oracle::Printable(root), error.message()));
-  }
+    candidates.push_back({StepOf(entry.is_directory ? name : fs::path(name).stem().string()),
+                          fs::last_write_time(entry.path, ignored), entry.path,
+                          entry.is_directory});
+  }));
   // A job's state beside the folders of its steps is none of them.
   const auto is_folder = [](const Candidate& one) { return one.is_folder; };
   if (std::any_of(candidates.begin(), candidates.end(), is_folder)) {

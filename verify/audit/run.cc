@@ -12,6 +12,7 @@
 #include "verify/audit/counter.h"
 #include "verify/audit/reading.h"
 #include "verify/compare/amounts.h"
+#include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof {
@@ -126,8 +127,7 @@ class RunReader {
                                               paths.begin() + static_cast<ptrdiff_t>(last)});
     auto audited = Audit(step.path, {.values = !result_.is_headers_only});
     const std::string seal = SealPath(step.path);
-    std::error_code ignored;
-    if (audited.ok() && !result_.is_headers_only && fs::exists(fs::symlink_status(seal, ignored))) {
+    if (audited.ok() && !result_.is_headers_only && oracle::IsThere(seal)) {
       const Status held = HoldAgainstSeal(seal, audited.value());
       if (!held.ok()) step.damage.push_back(held.error().message);
     }

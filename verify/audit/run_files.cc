@@ -12,6 +12,7 @@
 #include "verify/formats/composite.h"
 #include "verify/formats/stored.h"
 #include "verify/oracle/header.h"
+#include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof {
@@ -53,17 +54,13 @@ const RunFiles::Roles& RunFiles::RolesOf(const std::string& path) {
   const auto [known, is_new] = known_.try_emplace(path);
   Roles& roles = known->second;
   if (!is_new) return roles;
-  std::error_code error;
   size_t count = 0;
-  fs::recursive_directory_iterator it(path, error);
-  for (const fs::recursive_directory_iterator end; !error && it != end; it.increment(error)) {
-    if (it.depth() >= kDepthMax) it.disable_recursion_pending();
-    if (++count > kFilesMax) break;
-    std::error_code ignored;
-    if (it->is_directory(ignored)) continue;
-    const std::string name = it->path().lexically_relative(path).string();
-    if (IsResumedFrom(name)) roles[WithoutNumbers(name)].insert(name);
-  }
+  (void)oracle::Walk(path, [&](const oracle::DirectoryEntry& entry) {
+    if (++count > kFilesMax) return oracle::Next::kEnd;
+    if (!entry.is_directory && IsResumedFrom(entry.name))
+      roles[WithoutNumbers(entry.name)].insert(entry.name);
+    return entry.depth < kDepthMax ? oracle::Next::kInto : oracle::Next::kOver;
+  });
   return roles;
 }
 
@@ -73,8 +70,7 @@ std::vector<std::string> RunFiles::LackingOf(const std::string& path,
   std::map<std::string, std::vector<std::set<std::string>>> others;
   size_t count = 0;
   for (const std::string& other : paths) {
-    std::error_code ignored;
-    if (other == path || !fs::is_directory(other, ignored)) continue;
+    if (other == path || !oracle::IsDirectory(other)) continue;
     const Roles& roles = RolesOf(other);
     if (roles.empty()) continue;  // the last of a run is often the model alone
     for (const auto& [role, names] : roles) others[role].push_back(names);
@@ -108,9 +104,8 @@ std::vector<std::string> FindingsOfRoot(const std::string& root,
   const std::string newest = fs::path(whole).filename().string();
   for (const char* name :
        {"latest_checkpointed_iteration.txt", "latest", "latest.txt", "latest_checkpoint.txt"}) {
-    std::error_code ignored;
     const std::string path = root + "/" + name;
-    if (!fs::is_regular_file(path, ignored)) continue;
+    if (!oracle::IsFile(path)) continue;
     const std::string named = LineOf(path);
     if (named == "release") continue;  // Megatron's word for a model that was converted
     const auto step = StepOf(fs::path(named).filename().string());
@@ -129,40 +124,35 @@ std::vector<std::string> FindingsOfRoot(const std::string& root,
     }
   }
   if (paths.size() < 2) return findings;
-  std::error_code error;
-  for (fs::directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    std::error_code ignored;
-    const bool is_state = it->is_regular_file(ignored) && formats::IsNamedAsTorchSave(name) &&
-                          IsResumedFrom(name) &&
-                          std::find(paths.begin(), paths.end(), it->path().string()) == paths.end();
-    if (!is_state) continue;
+  (void)oracle::List(root, [&](const oracle::DirectoryEntry& entry) {
+    const bool is_state = entry.is_file && formats::IsNamedAsTorchSave(entry.name) &&
+                          IsResumedFrom(entry.name) &&
+                          std::find(paths.begin(), paths.end(), entry.path) == paths.end();
+    if (!is_state) return;
     findings.push_back(
         fmt::format("{}: expected the state of a job in its checkpoints, found it beside {} of "
                     "them: it is of one of them at most",
-                    Printable(it->path().string()), paths.size()));
-  }
+                    Printable(entry.path), paths.size()));
+  });
   std::sort(findings.begin(), findings.end());
   return findings;
 }
 
 bool IsRun(const std::string& directory) {
-  std::error_code error;
   size_t steps = 0;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    std::error_code ignored;
-    if (!it->is_directory(ignored)) {
-      const bool is_model = name == ".metadata" || name.ends_with(".safetensors") ||
-                            name.ends_with(".distcp") || name.ends_with(".index.json") ||
-                            name.starts_with("pytorch_model");
-      if (is_model) return false;
-      continue;
+  bool has_model = false;
+  const Status listed = oracle::List(directory, [&](const oracle::DirectoryEntry& entry) {
+    const std::string& name = entry.name;
+    if (entry.is_directory) {
+      steps +=
+          formats::IsStepName(name) && !entry.is_link && formats::LooksLikeCheckpoint(entry.path);
+      return;
     }
-    steps += formats::IsStepName(name) && !it->is_symlink(ignored) &&
-             formats::LooksLikeCheckpoint(it->path().string());
-  }
-  return !error && steps >= 2;
+    has_model |= name == ".metadata" || name.ends_with(".safetensors") ||
+                 name.ends_with(".distcp") || name.ends_with(".index.json") ||
+                 name.starts_with("pytorch_model");
+  });
+  return listed.ok() && !has_model && steps >= 2;
 }
 
 }  // namespace shardproof

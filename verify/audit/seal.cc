@@ -3,14 +3,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "verify/audit/audit.h"
 #include "verify/audit/seal_reader.h"
 #include "verify/evidence/line_file.h"
+#include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
+#include "verify/oracle/tree.h"
 
 namespace shardproof {
 namespace {
@@ -27,8 +28,11 @@ std::string TagText(const std::string& dtype, const std::vector<int64_t>& shape)
 }  // namespace
 
 std::string SealPath(const std::string& checkpoint) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(checkpoint, ignored)) return checkpoint + "/" + kSealName;
+  const std::string inside = checkpoint + "/" + kSealName;
+  // What is mounted is not written to.
+  const bool is_inside =
+      oracle::IsMounted(checkpoint) ? oracle::Exists(inside) : oracle::IsDirectory(checkpoint);
+  if (is_inside) return inside;
   return checkpoint + "." + kSealName;
 }
 

@@ -7,6 +7,7 @@
 
 #include "verify/oracle/input_file.h"
 #include "verify/oracle/json.h"
+#include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof::compare {
@@ -16,16 +17,13 @@ constexpr uint64_t kConfigBytesMax = 16u << 20;
 constexpr int64_t kNumberMax = int64_t{1} << 50;
 
 std::string PathOf(const std::string& checkpoint) {
-  std::error_code ignored;
   const std::filesystem::path path(checkpoint);
-  const bool is_directory = std::filesystem::is_directory(path, ignored);
-  return ((is_directory ? path : path.parent_path()) / "config.json").string();
+  return ((oracle::IsDirectory(checkpoint) ? path : path.parent_path()) / "config.json").string();
 }
 
 /// nullopt: there is no such file, or no such field.
 Result<std::optional<int64_t>> FieldOf(const std::string& path, const std::string& field) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return std::optional<int64_t>();
+  if (!oracle::Exists(path)) return std::optional<int64_t>();
   SP_ASSIGN(const std::string text, oracle::ReadWholeFile(path, kConfigBytesMax));
   simdjson::dom::parser parser;
   SP_ASSIGN(simdjson::dom::object object, oracle::ParseObject(parser, path, text));

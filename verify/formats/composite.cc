@@ -6,11 +6,13 @@
 #include <set>
 
 #include "verify/oracle/header.h"
+#include "verify/oracle/listing.h"
 
 namespace shardproof::formats {
 namespace {
 
 namespace fs = std::filesystem;
+using oracle::Next;
 
 constexpr int kPartDepthMax = 1;
 constexpr size_t kEntriesMax = 100'000;
@@ -58,22 +60,24 @@ bool IsStepName(const std::string& name) {
 
 std::vector<std::string> PartsOf(const std::string& directory) {
   std::vector<std::string> parts;
-  std::error_code error;
   for (const char* whole : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
-    if (fs::exists(directory + "/" + whole, error)) return parts;  // what else is there is no part
+    if (oracle::Exists(directory + "/" + whole)) return parts;  // what else is there is no part
   }
   size_t count = 0;
-  fs::recursive_directory_iterator it(directory, error);
-  for (const fs::recursive_directory_iterator end; !error && it != end; it.increment(error)) {
-    if (++count > kEntriesMax) return {};
-    std::error_code ignored;
-    if (!it->is_directory(ignored) || it->is_symlink(ignored)) continue;
-    if (it.depth() >= kPartDepthMax) it.disable_recursion_pending();
-    if (IsStepName(it->path().filename().string())) return {};
-    if (!HoldsDcpOrSafetensors(it->path().string())) continue;
-    parts.push_back(it->path().lexically_relative(directory).string());
-    it.disable_recursion_pending();
-  }
+  bool is_none = false;
+  const Status walked = oracle::Walk(directory, [&](const oracle::DirectoryEntry& entry) {
+    is_none = ++count > kEntriesMax;
+    if (is_none) return Next::kEnd;
+    if (!entry.is_directory || entry.is_link) return Next::kOver;
+    is_none = IsStepName(fs::path(entry.name).filename().string());
+    if (is_none) return Next::kEnd;
+    if (HoldsDcpOrSafetensors(entry.path)) {
+      parts.push_back(entry.name);
+      return Next::kOver;
+    }
+    return entry.depth < kPartDepthMax ? Next::kInto : Next::kOver;
+  });
+  if (is_none || !walked.ok()) return {};
   std::sort(parts.begin(), parts.end());
   return parts;
 }

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
@@ -13,6 +12,7 @@
 #include "verify/formats/stored.h"
 #include "verify/oracle/dtype.h"
 #include "verify/oracle/header.h"
+#include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof::formats {
@@ -71,8 +71,7 @@ class DcpReader {
     }
     SP_TRY(PutShardsTogether(where_, checkpoint_, damage_));
     SP_TRY(SortByName(where_, checkpoint_));
-    std::error_code ignored;
-    checkpoint_.files.push_back({".metadata", where_, std::filesystem::file_size(where_, ignored)});
+    checkpoint_.files.push_back({".metadata", where_, oracle::FileBytes(where_)});
     return std::move(checkpoint_);
   }
 

@@ -4,18 +4,18 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <regex>
 #include <set>
 
+#include "verify/oracle/header.h"
+#include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof::formats {
 namespace {
 
-namespace fs = std::filesystem;
 using oracle::Printable;
 using oracle::Quote;
 
@@ -102,9 +102,8 @@ Status CheckComplete(const std::string& directory, const std::vector<std::string
       if (!one.count) end = std::max(end, member.number + 1);
     }
     int64_t missing = 0;
-    std::error_code ignored;
     for (int64_t i = one.first; i < end; ++i) {
-      if (numbers.contains(i) || fs::exists(directory + "/" + one.Name(i), ignored)) continue;
+      if (numbers.contains(i) || oracle::Exists(directory + "/" + one.Name(i))) continue;
       if (++missing > kMissingNamedMax) break;
       SP_TRY(oracle::Note(
           BadInput(fmt::format("{}: expected {} beside {}, found none", Printable(directory),

@@ -282,11 +282,11 @@ class Flattener {
 
 Status Flatten(const TorchArchive& archive, const std::string& name, uint32_t file,
                const std::string& where, StoredCheckpoint& checkpoint) {
-  for (const auto& [opaque, count] : archive.pickle().opaque()) {
+  for (const auto& named : archive.pickle().opaque()) {
     const bool is_torchs =
         std::any_of(std::begin(kKnownElsewhere), std::end(kKnownElsewhere),
-                    [&](std::string_view known) { return opaque.starts_with(known); });
-    if (!is_torchs) checkpoint.opaque[opaque] += std::max<uint64_t>(count, 1);
+                    [&](std::string_view known) { return named.first.starts_with(known); });
+    if (!is_torchs) checkpoint.opaque[named.first] += std::max<uint64_t>(named.second, 1);
   }
   return Flattener(archive, file, where, checkpoint)
       .Add(archive.root(), name, name.empty() ? 0 : 1);

@@ -2,29 +2,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <set>
 
 #include "verify/formats/file_names.h"
 #include "verify/formats/stored.h"
 #include "verify/oracle/header.h"
+#include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof::formats {
 namespace {
 
-namespace fs = std::filesystem;
 using oracle::Printable;
 using oracle::Quote;
 
 std::set<std::string> SafetensorsIn(const std::string& directory) {
   std::set<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
-    std::string name = it->path().filename().string();
-    if (name.ends_with(".safetensors")) names.insert(std::move(name));
-  }
+  (void)oracle::List(directory, [&](const oracle::DirectoryEntry& entry) {
+    if (entry.name.ends_with(".safetensors")) names.insert(entry.name);
+  });
   return names;
 }
 
@@ -74,8 +71,7 @@ Status CheckNothingForgotten(const std::string& directory, const std::string& in
 
 /// Where files of ranks have one and the same names, the rank goes before each: "model-rank-0/w".
 std::vector<std::string> RankFiles(const std::string& directory, const std::string& index) {
-  std::error_code ignored;
-  if (!fs::is_directory(directory, ignored) || index != oracle::kModelIndexName) return {};
+  if (!oracle::IsDirectory(directory) || index != oracle::kModelIndexName) return {};
   if (!oracle::IndexOf(directory, index).empty()) return {};
   const std::set<std::string> files = SafetensorsIn(directory);
   std::vector<std::string> of_ranks;
@@ -138,8 +134,7 @@ Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage
   if (checkpoint.files.empty() && !index_path.empty()) {
     SP_TRY(AddFilesWithoutTensors(path, checkpoint));
   }
-  std::error_code error;
-  if (fs::is_directory(path, error)) {
+  if (oracle::IsDirectory(path)) {
     std::vector<std::string> names;
     for (const StoredFile& file : checkpoint.files) names.push_back(file.name);
     SP_TRY(CheckComplete(path, names, !index_path.empty(), damage));
@@ -152,8 +147,7 @@ Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage
     }
   }
   if (!index_path.empty()) {
-    std::error_code ignored;
-    checkpoint.files.push_back({index, index_path, fs::file_size(index_path, ignored)});
+    checkpoint.files.push_back({index, index_path, oracle::FileBytes(index_path)});
   }
   return checkpoint;
 }

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "verify/formats/stored.h"
+#include "verify/oracle/header.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof::formats {

@@ -4,22 +4,22 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <regex>
 #include <set>
 
+#include "verify/formats/archive.h"
 #include "verify/formats/composite.h"
 #include "verify/formats/gguf.h"
 #include "verify/formats/training_folder.h"
 #include "verify/oracle/dtype.h"
 #include "verify/oracle/header.h"
+#include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof::formats {
 namespace {
 
-namespace fs = std::filesystem;
 using oracle::Printable;
 using oracle::Quote;
 
@@ -68,12 +68,9 @@ std::string BoxText(const Chunk& chunk) {
 template <typename Predicate>
 std::string FindName(const std::string& directory, Predicate is_one) {
   std::string first;
-  std::error_code error;
-  for (fs::directory_iterator it(directory, error), stop; !error && it != stop;
-       it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (is_one(name) && (first.empty() || name < first)) first = name;
-  }
+  (void)oracle::List(directory, [&](const oracle::DirectoryEntry& entry) {
+    if (is_one(entry.name) && (first.empty() || entry.name < first)) first = entry.name;
+  });
   return first;
 }
 
@@ -91,17 +88,12 @@ std::string FindMatch(const std::string& directory, const std::regex& pattern) {
   });
 }
 
-bool IsDcp(const std::string& path) {
-  std::error_code ignored;
-  return fs::exists(fs::symlink_status(path + "/.metadata", ignored));
-}
+bool IsDcp(const std::string& path) { return oracle::IsThere(path + "/.metadata"); }
 
 /// What is a checkpoint of another library's, which is not read here. \error kUnsupported
 Status RefuseOtherLibraries(const std::string& path) {
   for (const char* name : {"_CHECKPOINT_METADATA", "manifest.ocdbt", "_METADATA", ".zarray"}) {
-    std::error_code ignored;
-    if (!fs::exists(path + "/" + name, ignored) && !fs::exists(path + "/default/" + name, ignored))
-      continue;
+    if (!oracle::Exists(path + "/" + name) && !oracle::Exists(path + "/default/" + name)) continue;
     return Unsupported(fmt::format(
         "{}: a checkpoint of Orbax or TensorStore, a format that is not known: it has {}; "
         "orbax can load it and save it as safetensors",
@@ -129,14 +121,6 @@ Status RefuseDcpOfParts(const std::string& path) {
                     Printable(path), Quote(found)));
   }
   return Ok();
-}
-
-bool IsTar(const oracle::InputFile& file) {
-  constexpr uint64_t kMagicOffset = 257;
-  char magic[5] = {};
-  return file.size() > kMagicOffset + sizeof magic &&
-         file.ReadAt(kMagicOffset, sizeof magic, magic).ok() &&
-         std::string_view(magic, sizeof magic) == "ustar";
 }
 
 /// Whether a file begins as safetensors does: the header's length, 8 bytes, and then the header.
@@ -178,9 +162,8 @@ bool HoldsDcpOrSafetensors(const std::string& directory) {
 }
 
 bool LooksLikeCheckpoint(const std::string& directory) {
-  std::error_code error;
-  const fs::directory_iterator listed(directory, error);
-  return error || IsDcp(directory) || HoldsTorchSave(directory) ||
+  const Status listed = oracle::List(directory, [](const oracle::DirectoryEntry&) {});
+  return !listed.ok() || IsDcp(directory) || HoldsTorchSave(directory) ||
          HoldsNamed(directory,
                     {".distcp", ".metadata", ".safetensors", ".safetensors.index.json"}) ||
          !PartsOf(directory).empty();
@@ -246,14 +229,8 @@ Status SortByName(const std::string& where, StoredCheckpoint& checkpoint) {
 }
 
 Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage) {
-  std::error_code error;
-  if (path.find("://") != std::string::npos && !fs::exists(path, error)) {
-    return Unsupported(
-        fmt::format("{}: a URL, which is not known as a place of checkpoints: "
-                    "expected a path; download it first",
-                    Printable(path)));
-  }
-  if (fs::is_directory(path, error)) {
+  SP_TRY(MountPlace(path));
+  if (oracle::IsDirectory(path)) {
     if (!LooksLikeCheckpoint(path)) {
       SP_TRY(RefuseOtherLibraries(path));
       return BadInput(
@@ -278,18 +255,10 @@ Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage) {
     if (HoldsTrainingFolder(path)) SP_TRY(AddTrainingFolder(path, checkpoint, damage));
     return checkpoint;
   }
-  if (error)
-    return BadInput(fmt::format("{}: cannot be opened: {}", Printable(path), error.message()));
   SP_ASSIGN(const auto file, oracle::InputFile::Open(path));
   char magic[4] = {};
   SP_TRY(file->ReadAt(0, std::min<uint64_t>(file->size(), sizeof magic), magic));
   if (std::string_view(magic, sizeof magic) == "GGUF") return OpenGguf(path, damage);
-  if (IsTar(*file)) {
-    return Unsupported(
-        fmt::format("{}: a tar archive, a format that is not known: expected a "
-                    "checkpoint; unpack it first",
-                    Printable(path)));
-  }
   // A safetensors file opens with its header's length: one of 'PK' would be 19,280 bytes, and is
   // read as such if its name says so.
   const bool is_zip = magic[0] == 'P' && magic[1] == 'K' && !path.ends_with(".safetensors");

@@ -12,6 +12,7 @@
 #include "verify/formats/flatten.h"
 #include "verify/formats/stored.h"
 #include "verify/oracle/header.h"
+#include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof::formats {
@@ -40,25 +41,20 @@ Status AddFile(const std::string& name, const std::string& path, Damage* damage,
 /// The files below the directory that torch.save may have written, sorted.
 std::vector<std::string> FilesOf(const std::string& directory) {
   std::vector<std::string> names;
-  std::error_code error;
-  fs::recursive_directory_iterator it(directory, error);
-  for (const fs::recursive_directory_iterator end; !error && it != end; it.increment(error)) {
-    if (it.depth() >= kFolderDepthMax) it.disable_recursion_pending();
-    std::error_code ignored;
-    if (it->is_directory(ignored) || !IsNamedAsTorchSave(it->path().filename().string())) continue;
-    names.push_back(it->path().lexically_relative(directory).string());
-  }
+  (void)oracle::Walk(directory, [&](const oracle::DirectoryEntry& entry) {
+    if (!entry.is_directory && IsNamedAsTorchSave(fs::path(entry.name).filename().string()))
+      names.push_back(entry.name);
+    return entry.depth < kFolderDepthMax ? oracle::Next::kInto : oracle::Next::kOver;
+  });
   std::sort(names.begin(), names.end());
   return names;
 }
 
 /// Hugging Face's names go first: what else is in such a directory is no part of the model.
 Result<std::vector<std::string>> FilesOfCheckpoint(const std::string& directory) {
-  std::error_code ignored;
-  if (fs::exists(directory + "/" + kWholeModel, ignored))
-    return std::vector<std::string>{kWholeModel};
+  if (oracle::Exists(directory + "/" + kWholeModel)) return std::vector<std::string>{kWholeModel};
   const std::string index = directory + "/" + kIndex;
-  if (!fs::exists(index, ignored)) return FilesOf(directory);
+  if (!oracle::Exists(index)) return FilesOf(directory);
   SP_ASSIGN(const auto files, oracle::ReadIndex(index));
   std::set<std::string> names;
   for (const auto& [key, file] : files) names.insert(file);
@@ -114,8 +110,7 @@ Result<StoredCheckpoint> OpenDirectory(const std::string& directory, Damage* dam
   std::vector<uint32_t> file_of_tensor, file_of_value;
   for (const std::string& name : names) {
     const std::string path = directory + "/" + name;
-    std::error_code error;
-    const bool is_there = fs::exists(path, error);
+    const bool is_there = oracle::Exists(path);
     if (const Status added = AddFile(name, path, damage, checkpoint); !added.ok()) {
       if (is_there) return added.error();
       SP_TRY(oracle::Note(
@@ -126,8 +121,7 @@ Result<StoredCheckpoint> OpenDirectory(const std::string& directory, Damage* dam
     file_of_tensor.resize(checkpoint.tensors.size(), file);
     file_of_value.resize(checkpoint.values.size(), file);
   }
-  std::error_code ignored;
-  SP_TRY(CheckComplete(directory, names, fs::exists(directory + "/" + kIndex, ignored), damage,
+  SP_TRY(CheckComplete(directory, names, oracle::Exists(directory + "/" + kIndex), damage,
                        PartitionsOf(checkpoint)));
   SP_TRY(CheckUniversal(directory, names, damage));
   const bool is_of_shards = !checkpoint.shards.empty();
@@ -145,13 +139,11 @@ bool IsNamedAsTorchSave(const std::string& name) {
 }
 
 bool HoldsTorchSave(const std::string& directory) {
-  std::error_code ignored;
-  return fs::exists(directory + "/" + kIndex, ignored) || !FilesOf(directory).empty();
+  return oracle::Exists(directory + "/" + kIndex) || !FilesOf(directory).empty();
 }
 
 Result<StoredCheckpoint> OpenTorchSave(const std::string& path, Damage* damage) {
-  std::error_code ignored;
-  if (fs::is_directory(path, ignored)) return OpenDirectory(path, damage);
+  if (oracle::IsDirectory(path)) return OpenDirectory(path, damage);
   StoredCheckpoint checkpoint{.format = "torch.save"};
   SP_TRY(AddFile(fs::path(path).filename().string(), path, damage, checkpoint));
   SP_TRY(PutShardsTogether(path, checkpoint, damage));

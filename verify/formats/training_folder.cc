@@ -4,18 +4,17 @@
 
 #include <bit>
 #include <charconv>
-#include <filesystem>
 #include <set>
 
 #include "src/text/python_notation.h"
 #include "verify/oracle/header.h"
 #include "verify/oracle/json.h"
+#include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof::formats {
 namespace {
 
-namespace fs = std::filesystem;
 using oracle::JsonElement;
 using oracle::Printable;
 using oracle::Quote;
@@ -164,9 +163,8 @@ Status AddValues(const std::string& path, StoredCheckpoint& checkpoint, Damage* 
 }  // namespace
 
 bool HoldsTrainingFolder(const std::string& directory) {
-  std::error_code ignored;
-  return fs::exists(fs::symlink_status(directory + "/" + kFolder + "/" + kIndexName, ignored)) ||
-         fs::exists(fs::symlink_status(directory + "/" + kFolder + "/" + kValuesName, ignored));
+  const std::string folder = directory + "/" + kFolder + "/";
+  return oracle::IsThere(folder + kIndexName) || oracle::IsThere(folder + kValuesName);
 }
 
 Status AddTrainingFolder(const std::string& directory, StoredCheckpoint& checkpoint,

@@ -32,6 +32,7 @@ constexpr uint64_t kWindowBytes = 4096;  // read at once: what is looked for nex
 constexpr uint64_t kDirectoryBytesMax = uint64_t{1} << 30;
 constexpr uint64_t kEntriesMax = uint64_t{16} << 20;
 constexpr uint16_t kZip64Extra = 1;
+constexpr uint64_t kDeflated = 8;       // of its methods
 constexpr uint32_t kIn64 = 0xffffffff;  // the value stands in the ZIP64 part
 
 uint64_t At(std::string_view bytes, size_t offset, int width) {
@@ -40,8 +41,8 @@ uint64_t At(std::string_view bytes, size_t offset, int width) {
 
 class ZipReader {
  public:
-  ZipReader(const InputFile& file, uint64_t start, uint64_t length)
-      : file_(file), start_(start), length_(length) {}
+  ZipReader(const InputFile& file, uint64_t start, uint64_t length, ZipOf of)
+      : file_(file), start_(start), length_(length), of_(of) {}
 
   Result<std::vector<ZipEntry>> Run() {
     if (start_ > file_.size() || length_ > file_.size() - start_) {
@@ -55,7 +56,7 @@ class ZipReader {
     uint64_t at = 0;
     for (uint64_t i = 0; i < entry_count_; ++i) {
       SP_ASSIGN(ZipEntry entry, ReadEntry(directory, at));
-      entries.push_back(std::move(entry));
+      if (!entry.name.ends_with('/')) entries.push_back(std::move(entry));
     }
     if (at != directory.size())
       return Wrong(directory_start_ + at, "the directory's end", "more bytes");
@@ -157,12 +158,19 @@ class ZipReader {
     ZipEntry entry;
     entry.name = directory.substr(at + kCentralBytes, name_bytes);
     entry.crc = static_cast<uint32_t>(At(fields, 16, 4));
-    uint64_t stored = At(fields, 20, 4);
+    entry.stored = At(fields, 20, 4);
     entry.length = At(fields, 24, 4);
     uint64_t local = At(fields, 42, 4);
     const std::string_view extra =
         std::string_view(directory).substr(at + kCentralBytes + name_bytes, extra_bytes);
-    SP_TRY(ReadExtra64(begin, extra, entry.length, stored, local));
+    SP_TRY(ReadExtra64(begin, extra, entry.length, entry.stored, local));
+    if (of_ == ZipOf::kFiles && entry.name.ends_with('/')) {
+      at += all;
+      return entry;
+    }
+    constexpr uint64_t kFormatMask = 0xf000, kLink = 0xa000;  // of a file's mode in Unix
+    if (of_ == ZipOf::kFiles && (At(fields, 38, 4) >> 16 & kFormatMask) == kLink)
+      return Wrong(begin, "files and folders", "a link: " + Quote(entry.name));
     // miniz, which torch reads with, takes such an entry for a folder and reads nothing of it.
     if ((At(fields, 38, 4) & 0x10) != 0 || entry.name.ends_with('/')) {
       return Wrong(begin, "a file", "a folder: " + Quote(entry.name));
@@ -170,7 +178,9 @@ class ZipReader {
     if (At(fields, 34, 2) != 0) return Wrong(begin, "an archive on one disk", Quote(entry.name));
     if ((At(fields, 8, 2) & 1) != 0)
       return Wrong(begin, "an entry that is not encrypted", Quote(entry.name));
-    if (At(fields, 10, 2) != 0 || stored != entry.length) {
+    entry.is_deflated = of_ == ZipOf::kFiles && At(fields, 10, 2) == kDeflated;
+    const bool is_plain = At(fields, 10, 2) == 0 && entry.stored == entry.length;
+    if (!is_plain && !entry.is_deflated) {
       return Wrong(begin, "an entry that is not compressed", Quote(entry.name));
     }
     SP_ASSIGN(entry.offset, FindData(entry, local));
@@ -209,13 +219,14 @@ class ZipReader {
     }
     SP_ASSIGN(const std::string name, Read(local + kLocalBytes, name_bytes));
     if (name != entry.name) return Wrong(local, "the header of " + Quote(entry.name), Quote(name));
-    if (At(header, 8, 2) != 0 || (At(header, 6, 2) & 1) != 0) {
+    const uint64_t method = entry.is_deflated ? kDeflated : 0;
+    if (At(header, 8, 2) != method || (At(header, 6, 2) & 1) != 0) {
       return Wrong(local, "an entry neither compressed nor encrypted", Quote(name));
     }
     const uint64_t data = local + kLocalBytes + name_bytes + At(header, 28, 2);
-    if (data > directory_start_ || entry.length > directory_start_ - data) {
+    if (data > directory_start_ || entry.stored > directory_start_ - data) {
       return Wrong(local, fmt::format("{} to end before the directory", Quote(entry.name)),
-                   fmt::format("{} bytes from {}", entry.length, start_ + data));
+                   fmt::format("{} bytes from {}", entry.stored, start_ + data));
     }
     return start_ + data;
   }
@@ -229,10 +240,10 @@ class ZipReader {
       sorted.push_back(&entry);
     }
     std::sort(sorted.begin(), sorted.end(), [](const ZipEntry* a, const ZipEntry* b) {
-      return a->offset < b->offset || (a->offset == b->offset && a->length < b->length);
+      return a->offset < b->offset || (a->offset == b->offset && a->stored < b->stored);
     });
     for (size_t i = 1; i < sorted.size(); ++i) {
-      if (sorted[i - 1]->offset + sorted[i - 1]->length <= sorted[i]->offset) continue;
+      if (sorted[i - 1]->offset + sorted[i - 1]->stored <= sorted[i]->offset) continue;
       return Wrong(sorted[i]->offset - start_, "entries that do not overlap",
                    Quote(sorted[i - 1]->name) + " and " + Quote(sorted[i]->name));
     }
@@ -242,6 +253,7 @@ class ZipReader {
   const InputFile& file_;
   uint64_t start_;
   uint64_t length_;
+  ZipOf of_;
   uint64_t entry_count_ = 0;
   uint64_t directory_start_ = 0;
   uint64_t directory_bytes_ = 0;
@@ -251,8 +263,9 @@ class ZipReader {
 
 }  // namespace
 
-Result<std::vector<ZipEntry>> ReadZip(const InputFile& file, uint64_t start, uint64_t length) {
-  return ZipReader(file, start, length).Run();
+Result<std::vector<ZipEntry>> ReadZip(const InputFile& file, uint64_t start, uint64_t length,
+                                      ZipOf of) {
+  return ZipReader(file, start, length, of).Run();
 }
 
 std::string CrcText(const std::string& path, const ZipEntry& entry, const std::string& of,

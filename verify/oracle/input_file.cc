@@ -25,7 +25,28 @@ const char* KindOf(mode_t mode) {
 
 }  // namespace
 
+Result<std::shared_ptr<const InputFile>> InputFile::Of(const std::string& path, int descriptor) {
+  struct stat opened = {};
+  if (::fstat(descriptor, &opened) != 0 || !S_ISREG(opened.st_mode)) {
+    ::close(descriptor);
+    return BadInput(fmt::format("{}: expected a regular file, it was replaced while being opened",
+                                Printable(path)));
+  }
+  return std::shared_ptr<const InputFile>(
+      new InputFile(path, descriptor, static_cast<uint64_t>(opened.st_size)));
+}
+
 Result<std::shared_ptr<const InputFile>> InputFile::Open(const std::string& path) {
+  if (const TreePlace place = FindInTrees(path); place.tree != nullptr) {
+    const TreeFile* file = place.File();
+    if (file == nullptr) {
+      return BadInput(fmt::format("{}: expected a regular file, found {}", Printable(path),
+                                  place.IsDirectory() ? "a directory" : "none"));
+    }
+    const std::shared_ptr<InputFile> opened(new InputFile(path, -1, file->bytes));
+    opened->read_ = file->open();
+    return std::shared_ptr<const InputFile>(opened);
+  }
   // Looked at before it is opened: merely opening a device or a FIFO can have effects.
   struct stat before = {};
   if (::stat(path.c_str(), &before) != 0) {
@@ -39,22 +60,21 @@ Result<std::shared_ptr<const InputFile>> InputFile::Open(const std::string& path
   if (descriptor < 0) {
     return BadInput(fmt::format("{}: cannot be opened: {}", Printable(path), std::strerror(errno)));
   }
-  struct stat opened = {};
-  if (::fstat(descriptor, &opened) != 0 || !S_ISREG(opened.st_mode)) {
-    ::close(descriptor);
-    return BadInput(fmt::format("{}: expected a regular file, it was replaced while being opened",
-                                Printable(path)));
-  }
-  return std::shared_ptr<const InputFile>(
-      new InputFile(path, descriptor, static_cast<uint64_t>(opened.st_size)));
+  return Of(path, descriptor);
 }
 
-InputFile::~InputFile() { ::close(descriptor_); }
+InputFile::~InputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
 
 Status InputFile::ReadAt(uint64_t offset, uint64_t length, char* out) const {
   if (offset > size_ || length > size_ - offset) {
     return BadInput(fmt::format("{}: expected {} bytes at offset {}, the file has {} bytes",
                                 Printable(path_), length, offset, size_));
+  }
+  if (read_) {
+    const std::lock_guard lock(one_at_a_time_);
+    return read_(offset, length, out);
   }
   while (length > 0) {
     const size_t wanted = static_cast<size_t>(std::min<uint64_t>(length, 1u << 30));

@@ -1,12 +1,15 @@
-// A regular file opened for reading by position. Nothing here trusts a length that a file states.
+// A regular file, or one of a tree that is mounted, opened for reading by position. Nothing here
+// trusts a length that a file states.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 
 #include "src/core/result.h"
+#include "verify/oracle/tree.h"
 
 namespace shardproof::oracle {
 
@@ -16,6 +19,9 @@ class InputFile {
   /// Opens without blocking, so that a FIFO cannot hold the caller.
   /// \error kBadInput if `path` cannot be opened or is no regular file.
   static Result<std::shared_ptr<const InputFile>> Open(const std::string& path);
+
+  /// Of an open descriptor, which becomes its own. \param path  how it is called.
+  static Result<std::shared_ptr<const InputFile>> Of(const std::string& path, int descriptor);
 
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
@@ -33,8 +39,10 @@ class InputFile {
       : path_(std::move(path)), descriptor_(descriptor), size_(size) {}
 
   std::string path_;
-  int descriptor_;
+  int descriptor_;  ///< -1: of a tree
   uint64_t size_;
+  mutable std::mutex one_at_a_time_;
+  ReadRange read_;  ///< of a tree
 };
 
 /// Whether a name that a file gives is a relative path that stays inside its directory, part by

@@ -9,6 +9,7 @@
 
 #include "verify/oracle/header.h"
 #include "verify/oracle/json.h"
+#include "verify/oracle/listing.h"
 #include "verify/oracle/oracle.h"
 #include "verify/oracle/quote.h"
 
@@ -42,8 +43,7 @@ Result<std::vector<TensorLocation>> LocateIndexed(const std::string& directory,
   for (const std::string& file : files) {
     const Status status = Append(directory + "/" + file, file, damage, tensors);
     if (status.ok()) continue;
-    std::error_code error;
-    const bool is_there = fs::exists(directory + "/" + file, error);
+    const bool is_there = Exists(directory + "/" + file);
     const Error named = status.error().While(Printable(index_path) + " names it");
     if (is_there) return named;
     SP_TRY(Note(named, damage));
@@ -73,13 +73,9 @@ Result<std::vector<TensorLocation>> LocateIndexed(const std::string& directory,
 
 Result<std::vector<TensorLocation>> LocateAll(const std::string& directory, Damage* damage) {
   std::vector<std::string> files;
-  std::error_code error;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
-    if (it->path().extension() == ".safetensors") files.push_back(it->path().filename().string());
-  }
-  if (error) {
-    return BadInput(fmt::format("{}: cannot be listed: {}", Printable(directory), error.message()));
-  }
+  SP_TRY(List(directory, [&](const DirectoryEntry& entry) {
+    if (fs::path(entry.name).extension() == ".safetensors") files.push_back(entry.name);
+  }));
   if (files.empty()) {
     return BadInput(fmt::format("{}: expected .safetensors files in the directory, found none",
                                 Printable(directory)));
@@ -93,8 +89,7 @@ Result<std::vector<TensorLocation>> LocateAll(const std::string& directory, Dama
 
 /// A dangling link counts as there: it is reported, not passed over.
 bool Holds(const std::string& directory, const std::string& name) {
-  std::error_code ignored;
-  return fs::exists(fs::symlink_status(directory + "/" + name, ignored));
+  return IsThere(directory + "/" + name);
 }
 
 /// Whether a directory is a model in one file, where an index says nothing.
@@ -105,9 +100,8 @@ bool IsSingle(const std::string& directory, const std::string& index) {
 Result<std::vector<TensorLocation>> LocateUnsorted(const std::string& checkpoint,
                                                    Damage* damage = nullptr,
                                                    const std::string& index = kModelIndexName) {
-  std::error_code error;
   std::vector<TensorLocation> tensors;
-  if (!fs::is_directory(checkpoint, error)) {
+  if (!IsDirectory(checkpoint)) {
     SP_TRY(Append(checkpoint, fs::path(checkpoint).filename().string(), damage, tensors));
     return tensors;
   }
@@ -164,9 +158,8 @@ Status Note(Error error, Damage* damage) {
 }
 
 std::string IndexOf(const std::string& checkpoint, const std::string& index) {
-  std::error_code error;
-  const bool is_indexed = fs::is_directory(checkpoint, error) && !IsSingle(checkpoint, index) &&
-                          Holds(checkpoint, index);
+  const bool is_indexed =
+      IsDirectory(checkpoint) && !IsSingle(checkpoint, index) && Holds(checkpoint, index);
   return is_indexed ? checkpoint + "/" + index : "";
 }
 
@@ -205,11 +198,10 @@ Result<std::vector<TensorLocation>> Locate(const std::string& checkpoint, Damage
 Result<std::vector<TensorLocation>> LocateSource(const Case& test_case, const std::string& source) {
   std::vector<TensorLocation> tensors;
   if (!test_case.model.from_scratch) {
-    std::error_code error;
     const bool named = Holds(source, kSingleName) || Holds(source, kModelIndexName);
     // Of a model of one's own the files may have any name.
     const bool is_own = !test_case.model.factory.empty();
-    if (fs::is_directory(source, error) && !named && !is_own) {
+    if (IsDirectory(source) && !named && !is_own) {
       return BadInput(fmt::format("{}: expected {} or {}, found neither", Printable(source),
                                   kSingleName, kModelIndexName));
     }
@@ -258,8 +250,7 @@ std::optional<uint64_t> ClaimedSize(const std::string& checkpoint, bool& indexed
 
 std::string PathOf(const std::string& checkpoint, const TensorLocation& where) {
   if (where.file.starts_with('/')) return where.file;
-  std::error_code error;
-  return fs::is_directory(checkpoint, error) ? checkpoint + "/" + where.file : checkpoint;
+  return IsDirectory(checkpoint) ? checkpoint + "/" + where.file : checkpoint;
 }
 
 Result<std::string> ReadBytes(const std::string& checkpoint, const TensorLocation& where,

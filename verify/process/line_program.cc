@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -83,13 +84,11 @@ Status LineProgram::Tell(const std::string& line) {
   return Ok();
 }
 
-Result<std::string> LineProgram::Hear(std::chrono::milliseconds patience) {
-  using Clock = std::chrono::steady_clock;
-  const auto deadline = Clock::now() + patience;
-  size_t end = 0;
-  while ((end = heard_.find('\n')) == std::string::npos) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+Status LineProgram::HearMore(std::chrono::steady_clock::time_point deadline,
+                             std::chrono::milliseconds patience) {
+  while (true) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        deadline - std::chrono::steady_clock::now());
     pollfd wait{socket_, POLLIN, 0};
     const int ready = left.count() <= 0 ? 0 : ::poll(&wait, 1, static_cast<int>(left.count()));
     if (ready < 0 && errno == EINTR) continue;
@@ -101,10 +100,25 @@ Result<std::string> LineProgram::Hear(std::chrono::milliseconds patience) {
     if (now < 0 && errno == EINTR) continue;
     if (now <= 0) return Failed(name_ + " ended without an answer");
     heard_.append(piece.data(), static_cast<size_t>(now));
+    return Ok();
   }
+}
+
+Result<std::string> LineProgram::Hear(std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  size_t end = 0;
+  while ((end = heard_.find('\n')) == std::string::npos) SP_TRY(HearMore(deadline, patience));
   std::string line = heard_.substr(0, end);
   heard_.erase(0, end + 1);
   return line;
+}
+
+Status LineProgram::HearBytes(std::string& bytes, std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (heard_.size() < bytes.size()) SP_TRY(HearMore(deadline, patience));
+  std::copy_n(heard_.data(), bytes.size(), bytes.data());
+  heard_.erase(0, bytes.size());
+  return Ok();
 }
 
 }  // namespace shardproof

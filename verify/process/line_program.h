@@ -26,9 +26,14 @@ class LineProgram {
   Status Tell(const std::string& line);
   /// The next line, without its end. \error kFailed if it is gone, or says nothing in time.
   Result<std::string> Hear(std::chrono::milliseconds patience);
+  /// Fills `bytes` with what follows the line that was heard. \error likewise
+  Status HearBytes(std::string& bytes, std::chrono::milliseconds patience);
 
  private:
   LineProgram() = default;
+  /// Waits for more to come. \error as Hear
+  Status HearMore(std::chrono::steady_clock::time_point deadline,
+                  std::chrono::milliseconds patience);
 
   std::string name_;
   pid_t pid_ = -1;

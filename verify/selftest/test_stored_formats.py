@@ -327,12 +327,15 @@ class OfAnotherLibrary(StoredTest):
         self.refused("audit", "step", names=["Orbax", "not known"])
         self.refused("compare", "step", "step", names=["Orbax", "not known"])
 
-    def test_archives_and_urls_are_named(self):
+    def test_archives_are_read(self):
         self.write("a/model.safetensors", safetensors(w=[1]))
         with tarfile.open(self.dir / "a.tar", "w") as archive:
             archive.add(self.dir / "a/model.safetensors", "model.safetensors")
-        self.refused("audit", "a.tar", names=["a tar archive", "not known"])
-        self.refused("audit", "s3://bucket/a", names=["a URL", "not known"])
+        self.assert_exit(self.shardproof("audit", "a.tar"), 0)
+        self.assert_exit(self.shardproof("compare", "a", "a.tar"), 0)
+        self.assert_exit(self.shardproof("seal", "a.tar"), 0)
+        self.assertIn("a.tar.shardproof.seal.json", self.shardproof("audit", "a.tar").out)
+        self.refused("audit", "ftp://bucket/a", names=["a URL of a kind that is not read"])
 
 
 class SignedSeals(StoredTest):

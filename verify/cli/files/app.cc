@@ -10,6 +10,8 @@
 #include "src/text/quote.h"
 #include "verify/cli/files/files.h"
 #include "verify/cli/files/help.h"
+#include "verify/cli/files/places.h"
+#include "verify/formats/archive.h"
 
 namespace shardproof {
 namespace {
@@ -75,6 +77,8 @@ std::string Usage(const CLI::App& app, const CLI::ParseError& error,
 }  // namespace
 
 int RunApp(CLI::App& app, const std::vector<std::string>& command_line, const int& exit_code) {
+  const Places places = FindPlaces();
+  formats::ReadUrlsBy({places.python, places.package + "/_urls.py"});
   std::vector<std::string> words(command_line.rbegin(),
                                  command_line.rend());  // as CLI11 takes them
   if (!words.empty()) words.pop_back();

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "verify/audit/config_fit.h"
@@ -19,7 +18,10 @@
 #include "verify/cli/files/places.h"
 #include "verify/compare/amounts.h"
 #include "verify/compare/like.h"
+#include "verify/formats/archive.h"
+#include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
+#include "verify/oracle/tree.h"
 #include "verify/process/outputs.h"
 
 namespace shardproof {
@@ -65,8 +67,7 @@ void JudgeFinite(AuditResult& result) {
 Result<AuditResult> AuditAsAsked(const std::string& path, const AuditArguments& arguments) {
   const std::string own = SealPath(path);
   const std::string& seal = arguments.seal.empty() ? own : arguments.seal;
-  std::error_code ignored;
-  const bool is_there = std::filesystem::exists(std::filesystem::symlink_status(seal, ignored));
+  const bool is_there = oracle::IsThere(seal);
   const bool is_sealed = (is_there && !arguments.headers) || !arguments.seal.empty();
   const auto audit = [&](AuditSums sums) -> Result<AuditResult> {
     SP_ASSIGN(AuditResult result, Audit(path, sums));
@@ -83,6 +84,7 @@ Result<AuditResult> AuditAsAsked(const std::string& path, const AuditArguments& 
   if (result.IsDamaged() && !enough.crcs && enough.values) {
     SP_ASSIGN(result, audit({}));
   }
+  SP_TRY(formats::CheckUrls());
   if (arguments.finite) JudgeFinite(result);
   if (!arguments.signed_by.empty()) {
     SP_TRY(HoldSignature(arguments.python, FindPlaces().package, arguments.signed_by, result));
@@ -93,6 +95,12 @@ Result<AuditResult> AuditAsAsked(const std::string& path, const AuditArguments& 
     result.damage.insert(result.damage.end(), unlike.begin(), unlike.end());
   }
   return result;
+}
+
+/// An archive or a URL, mounted: looked at before it is known what it holds.
+Status Mounted(const AuditArguments& arguments) {
+  formats::ReadUrlsBy({arguments.python, FindPlaces().package + "/_urls.py"});
+  return formats::MountPlace(arguments.path);
 }
 
 int RunAuditOfRun(const AuditArguments& arguments) {
@@ -108,6 +116,7 @@ int RunAuditOfRun(const AuditArguments& arguments) {
   if (!gate.ok()) return Refuse(gate.error());
   const auto result = AuditRun(arguments.path, arguments.allow_same, arguments.headers);
   if (!result.ok()) return Refuse(result.error());
+  if (const Status same = formats::CheckUrls(); !same.ok()) return Refuse(same.error());
   const auto& steps = result.value().steps;
   const bool is_judged = std::all_of(steps.begin(), steps.end(),
                                      [](const RunStep& step) { return step.unjudged.empty(); });
@@ -122,6 +131,7 @@ int RunAuditOfRun(const AuditArguments& arguments) {
 int DoAudit(const AuditArguments& arguments) {
   const Status apart = CheckNotOf(arguments.json, arguments.path, "--json");
   if (!apart.ok()) return Refuse(apart.error());
+  if (const Status mounted = Mounted(arguments); !mounted.ok()) return Refuse(mounted.error());
   const bool may_be_run =
       arguments.seal.empty() && arguments.like.empty() && arguments.signed_by.empty();
   if (may_be_run && IsRun(arguments.path)) return RunAuditOfRun(arguments);
@@ -141,6 +151,7 @@ int RunLatestGood(const AuditArguments& arguments) {
     return Refuse(BadInput(
         "--latest-good prints one path: it cannot be combined with the options of a gate"));
   }
+  if (const Status mounted = Mounted(arguments); !mounted.ok()) return Refuse(mounted.error());
   const auto checkpoints = CheckpointsOf(arguments.path);
   if (!checkpoints.ok()) return Refuse(checkpoints.error());
   const auto& [paths, others] = checkpoints.value();
@@ -179,14 +190,19 @@ int RunLatestGood(const AuditArguments& arguments) {
 }
 
 int RunSeal(const AuditArguments& arguments) {
+  if (const Status mounted = Mounted(arguments); !mounted.ok()) return Refuse(mounted.error());
   // What is to be replaced need not hold.
   auto result = Audit(arguments.path, {.integrity = !arguments.integrity || !arguments.replace});
   if (!result.ok()) return Refuse(result.error());
   AuditResult& audited = result.value();
+  if (const Status same = formats::CheckUrls(); !same.ok()) return Refuse(same.error());
   const std::string path = arguments.seal.empty() ? SealPath(arguments.path) : arguments.seal;
-  std::error_code ignored;
-  if (std::filesystem::exists(std::filesystem::symlink_status(path, ignored)) &&
-      !audited.IsDamaged()) {
+  if (oracle::IsMounted(path) || formats::IsUrl(path)) {
+    return Refuse(BadInput(fmt::format(
+        "{}: nothing is written into an archive or to a URL: expected a path after --to",
+        oracle::Printable(path))));
+  }
+  if (oracle::IsThere(path) && !audited.IsDamaged()) {
     // What is replaced must be a seal; and one that does not hold says what a new one would hide.
     AuditResult held = audited;
     if (const Status read = HoldAgainstSeal(path, held); !read.ok()) return Refuse(read.error());

@@ -10,6 +10,7 @@
 #include "verify/cli/files/gating.h"
 #include "verify/cli/files/outcomes.h"
 #include "verify/cli/files/places.h"
+#include "verify/formats/archive.h"
 #include "verify/process/outputs.h"
 #include "verify/verdict/run_result.h"
 
@@ -39,6 +40,7 @@ int RunCompare(CompareArguments& arguments) {
   const auto result = arguments.sealed ? CompareSeals(arguments.a, arguments.b, arguments.options)
                                        : Compare(arguments.a, arguments.b, arguments.options);
   if (!result.ok()) return Refuse(result.error());
+  if (const Status same = formats::CheckUrls(); !same.ok()) return Refuse(same.error());
   const auto code =
       Conclude(gate.value(), OutcomeOfCompare(result.value()), CompareText(result.value()),
                CompareJson(result.value()), arguments.json);

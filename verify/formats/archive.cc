@@ -1,0 +1,186 @@
+#include "verify/formats/archive.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <mutex>
+
+#include "verify/formats/crc32.h"
+#include "verify/formats/inflate.h"
+#include "verify/formats/stored.h"
+#include "verify/formats/tar.h"
+#include "verify/oracle/listing.h"
+#include "verify/oracle/quote.h"
+
+namespace shardproof::formats {
+namespace {
+
+namespace fs = std::filesystem;
+using oracle::InputFile;
+using oracle::Printable;
+using oracle::Quote;
+using oracle::Tree;
+using oracle::TreeFile;
+using FilePointer = std::shared_ptr<const InputFile>;
+
+/// An entry of a ZIP archive, inflated when it is read first.
+class Deflated {
+ public:
+  Deflated(FilePointer file, const ZipEntry& entry, std::string path)
+      : compressed_{file, entry.offset, entry.stored, false, entry.length},
+        crc_(entry.crc),
+        path_(std::move(path)) {}
+
+  Status Read(uint64_t offset, uint64_t length, char* out) {
+    const std::lock_guard lock(mutex_);
+    if (plain_ == nullptr) {
+      SP_ASSIGN(FilePointer plain, Inflate(compressed_, path_));
+      SP_TRY(CheckCrc(*plain));
+      plain_ = std::move(plain);
+    }
+    return plain_->ReadAt(offset, length, out);
+  }
+
+ private:
+  Status CheckCrc(const InputFile& plain) const {
+    constexpr uint64_t kPieceBytes = 1u << 20;
+    uint32_t crc = Crc32OfZeros(plain.size());
+    std::string piece;
+    for (uint64_t at = 0; at < plain.size(); at += piece.size()) {
+      piece.resize(std::min(kPieceBytes, plain.size() - at));
+      SP_TRY(plain.ReadAt(at, piece.size(), piece.data()));
+      crc ^= Crc32Term(piece, plain.size() - at - piece.size());
+    }
+    if (crc == crc_) return Ok();
+    return BadInput(
+        fmt::format("{}: expected CRC-32 {:08x}, found {:08x}", Printable(path_), crc_, crc));
+  }
+
+  const Compressed compressed_;
+  const uint32_t crc_;
+  const std::string path_;
+  std::mutex mutex_;
+  FilePointer plain_;
+};
+
+bool IsOfCheckpoint(const std::string& path) {
+  const std::string name = fs::path(path).filename().string();
+  return IsNamedAsTorchSave(name) || name == ".metadata" || name.ends_with(".safetensors") ||
+         name.ends_with(".distcp");
+}
+
+bool IsNamedAsArchive(const std::string& name) {
+  return name.ends_with(".tar") || name.ends_with(".tar.gz") || name.ends_with(".tgz") ||
+         name.ends_with(".zip");
+}
+
+/// Of a ZIP that holds files; an empty tree of one that torch.save wrote, or that is damaged.
+Result<Tree> ReadZipOfFiles(const FilePointer& file) {
+  Tree tree;
+  const auto entries = ReadZip(*file, 0, file->size(), ZipOf::kFiles);
+  if (!entries.ok()) return tree;
+  const auto has = [&](const auto& is_one) {
+    return std::any_of(entries.value().begin(), entries.value().end(),
+                       [&](const ZipEntry& entry) { return is_one(entry.name); });
+  };
+  const bool is_torch = has([](const std::string& name) {
+    return fs::path(name).filename() == "data.pkl" && name.find('/') == name.rfind('/');
+  });
+  if (is_torch || !(has(IsOfCheckpoint) || has(IsNamedAsArchive))) return tree;
+  for (const ZipEntry& entry : entries.value()) {
+    if (!oracle::StaysInside(entry.name)) {
+      return BadInput(fmt::format("{}: zip, offset {}: expected names inside the archive, found {}",
+                                  Printable(file->path()), entry.offset, Quote(entry.name)));
+    }
+    if (!entry.is_deflated) {
+      tree.emplace(entry.name, PartOf(file, entry.offset, entry.length));
+      continue;
+    }
+    const auto deflated = std::make_shared<Deflated>(file, entry, file->path() + "/" + entry.name);
+    tree.emplace(entry.name, TreeFile{entry.length, [deflated] {
+                                        return [deflated](uint64_t offset, uint64_t length,
+                                                          char* out) {
+                                          return deflated->Read(offset, length, out);
+                                        };
+                                      }});
+  }
+  return tree;
+}
+
+/// Without the folders that all of it lies in: those of the path that was packed, down to the one
+/// that has the archive's name.
+Tree Unfolded(Tree tree, const std::string& path) {
+  const std::string stem = fs::path(path).filename().string();
+  while (!tree.empty()) {
+    const std::string& first = tree.begin()->first;
+    const std::string folder = first.substr(0, first.find('/') + 1);
+    const bool is_in_one = !folder.empty() && tree.rbegin()->first.starts_with(folder);
+    if (!is_in_one) break;
+    Tree inner;
+    for (auto& [name, file] : tree) inner.emplace(name.substr(folder.size()), std::move(file));
+    tree = std::move(inner);
+    if (stem.starts_with(folder.substr(0, folder.size() - 1) + ".")) break;
+  }
+  return tree;
+}
+
+/// A file in which a name that another has as its folder; empty if there is none.
+std::string FileAndFolder(const Tree& tree) {
+  for (const auto& [name, file] : tree) {
+    for (size_t slash = name.find('/'); slash != std::string::npos;
+         slash = name.find('/', slash + 1))
+      if (tree.contains(name.substr(0, slash))) return name.substr(0, slash);
+  }
+  return "";
+}
+
+}  // namespace
+
+Status MountArchive(const std::string& path) {
+  if (!oracle::IsFile(path) || path.ends_with(".safetensors")) return Ok();
+  SP_ASSIGN(FilePointer file, InputFile::Open(path));
+  char magic[2] = {};
+  SP_TRY(file->ReadAt(0, std::min<uint64_t>(file->size(), sizeof magic), magic));
+  if (std::string_view(magic, 2) == "\x1f\x8b") {
+    SP_ASSIGN(file, Inflate({.file = file, .bytes = file->size(), .is_gzip = true}, path));
+    if (!IsTar(*file)) {
+      return BadInput(
+          fmt::format("{}: gzip: expected an archive of tar in it, found none", Printable(path)));
+    }
+  }
+  Tree tree;
+  if (IsTar(*file)) {
+    SP_ASSIGN(tree, ReadTar(file));
+  } else if (std::string_view(magic, 2) == "PK") {
+    SP_ASSIGN(tree, ReadZipOfFiles(file));
+    if (tree.empty()) return Ok();
+  } else {
+    return Ok();
+  }
+  if (const std::string name = FileAndFolder(tree); !name.empty()) {
+    return BadInput(
+        fmt::format("{}: expected files and folders of different names, found {} as both",
+                    Printable(path), Quote(name)));
+  }
+  const bool has_any = std::any_of(tree.begin(), tree.end(),
+                                   [](const auto& entry) { return IsOfCheckpoint(entry.first); });
+  const auto inner = std::find_if(tree.begin(), tree.end(),
+                                  [](const auto& entry) { return IsNamedAsArchive(entry.first); });
+  if (!has_any && inner != tree.end()) {
+    return BadInput(
+        fmt::format("{}: expected a checkpoint in the archive, found the archive {}, "
+                    "which is not read inside of another",
+                    Printable(path), Quote(inner->first)));
+  }
+  oracle::Mount(path, Unfolded(std::move(tree), path));
+  return Ok();
+}
+
+Status MountPlace(const std::string& path) {
+  if (oracle::IsMounted(path)) return Ok();
+  if (IsUrl(path)) SP_TRY(MountUrl(path));
+  return MountArchive(path);
+}
+
+}  // namespace shardproof::formats

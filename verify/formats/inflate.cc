@@ -1,0 +1,136 @@
+#include "verify/formats/inflate.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <isa-l/igzip_lib.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "verify/oracle/quote.h"
+
+namespace shardproof::formats {
+namespace {
+
+using oracle::InputFile;
+using oracle::Printable;
+
+constexpr uint64_t kPieceBytes = 1u << 20;
+
+Status WriteAll(int descriptor, const char* bytes, size_t count) {
+  while (count > 0) {
+    const ssize_t written = ::write(descriptor, bytes, count);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return BadInput(std::strerror(errno));
+    bytes += written;
+    count -= static_cast<size_t>(written);
+  }
+  return Ok();
+}
+
+/// Half of what is free: what claims more than that is left where it is.
+uint64_t RoomIn(int descriptor) {
+  struct statvfs disk = {};
+  if (::fstatvfs(descriptor, &disk) != 0) return 0;
+  return static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize / 2;
+}
+
+class Inflater {
+ public:
+  Inflater(const Compressed& compressed, const std::string& path, int descriptor)
+      : compressed_(compressed),
+        path_(path),
+        descriptor_(descriptor),
+        most_(compressed.length.value_or(RoomIn(descriptor))),
+        in_(kPieceBytes, '\0'),
+        out_(kPieceBytes, '\0') {
+    isal_inflate_init(&state_);
+    state_.crc_flag = compressed.is_gzip ? ISAL_GZIP : ISAL_DEFLATE;
+  }
+
+  Status Run() {
+    while (true) {
+      if (state_.avail_in == 0) SP_TRY(ReadMore());
+      state_.next_out = reinterpret_cast<uint8_t*>(out_.data());
+      state_.avail_out = static_cast<uint32_t>(out_.size());
+      const int failed = isal_inflate(&state_);
+      if (failed != ISAL_DECOMP_OK) return Wrong("compressed bytes", "others");
+      const size_t count = out_.size() - state_.avail_out;
+      made_ += count;
+      if (made_ > most_) return Wrong(fmt::format("at most {} bytes", most_), "more");
+      if (const Status written = WriteAll(descriptor_, out_.data(), count); !written.ok())
+        return Wrong("space in TMPDIR", written.error().message);
+      const bool is_whole = state_.block_state == ISAL_BLOCK_FINISH;
+      if (is_whole && !HasMoreMembers()) break;
+      if (!is_whole && count == 0 && state_.avail_in == 0 && read_ == compressed_.bytes)
+        return Wrong("more of them", "the end: cut short");
+    }
+    if (compressed_.length && *compressed_.length != made_)
+      return Wrong(fmt::format("{} bytes", *compressed_.length), fmt::format("{}", made_));
+    return Ok();
+  }
+
+ private:
+  Error Wrong(const std::string& expected, const std::string& found) const {
+    return BadInput(fmt::format("{}: inflated to {} bytes: expected {}, found {}", Printable(path_),
+                                made_, expected, found));
+  }
+
+  Status ReadMore() {
+    const uint64_t count = std::min(kPieceBytes, compressed_.bytes - read_);
+    SP_TRY(compressed_.file->ReadAt(compressed_.start + read_, count, in_.data()));
+    read_ += count;
+    state_.next_in = reinterpret_cast<uint8_t*>(in_.data());
+    state_.avail_in = static_cast<uint32_t>(count);
+    return Ok();
+  }
+
+  /// gzip's files may be several, one after the other, as pigz and bgzip write them.
+  bool HasMoreMembers() {
+    if (!compressed_.is_gzip) return false;
+    if (state_.avail_in == 0 && (read_ == compressed_.bytes || !ReadMore().ok())) return false;
+    if (state_.avail_in == 0 || *state_.next_in != 0x1f) return false;
+    uint8_t* const next = state_.next_in;
+    const uint32_t left = state_.avail_in;
+    isal_inflate_reset(&state_);
+    state_.next_in = next;
+    state_.avail_in = left;
+    state_.crc_flag = ISAL_GZIP;
+    return true;
+  }
+
+  const Compressed& compressed_;
+  const std::string& path_;
+  const int descriptor_;
+  const uint64_t most_;
+  std::string in_, out_;
+  uint64_t read_ = 0;
+  uint64_t made_ = 0;
+  inflate_state state_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const InputFile>> Inflate(const Compressed& compressed,
+                                                 const std::string& path) {
+  std::error_code error;
+  const std::string folder = std::filesystem::temp_directory_path(error).string();
+  const int descriptor = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (descriptor < 0) {
+    return BadInput(fmt::format("{}: is compressed, and cannot be inflated in {}: {}",
+                                Printable(path), Printable(folder), std::strerror(errno)));
+  }
+  if (const Status inflated = Inflater(compressed, path, descriptor).Run(); !inflated.ok()) {
+    ::close(descriptor);
+    return inflated.error();
+  }
+  return InputFile::Of(path, descriptor);
+}
+
+}  // namespace shardproof::formats

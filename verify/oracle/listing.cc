@@ -1,0 +1,115 @@
+#include "verify/oracle/listing.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "verify/oracle/quote.h"
+#include "verify/oracle/tree.h"
+
+namespace shardproof::oracle {
+namespace {
+
+namespace fs = std::filesystem;
+using Visit = std::function<Next(const DirectoryEntry&)>;
+
+bool IsLeftOut(const std::string& path) {
+  const std::string name = fs::path(path).filename().string();
+  return name.starts_with("._") || name == "__MACOSX";
+}
+
+Status WalkFiles(const std::string& directory, const Visit& visit) {
+  std::error_code error;
+  fs::recursive_directory_iterator it(directory, error);
+  for (const fs::recursive_directory_iterator end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    const std::string path = it->path().string();
+    const DirectoryEntry entry{.path = path,
+                               .name = it->path().lexically_relative(directory).string(),
+                               .depth = it.depth(),
+                               .is_directory = it->is_directory(ignored),
+                               .is_file = it->is_regular_file(ignored),
+                               .is_link = it->is_symlink(ignored)};
+    const Next next = IsLeftOut(path) ? Next::kOver : visit(entry);
+    if (next == Next::kEnd) return Ok();
+    if (next == Next::kOver) it.disable_recursion_pending();
+  }
+  if (!error) return Ok();
+  return BadInput(fmt::format("{}: cannot be listed: {}", Printable(directory), error.message()));
+}
+
+/// The entries of one folder of a tree, then those of the folders that are to be gone into.
+Next WalkTree(const Tree& tree, const std::string& directory, const std::string& top,
+              const std::string& below, int depth, const Visit& visit) {
+  std::string last;
+  for (auto it = tree.lower_bound(top); it != tree.end() && it->first.starts_with(top); ++it) {
+    const size_t slash = it->first.find('/', top.size());
+    const std::string part = it->first.substr(top.size(), slash - top.size());
+    if (part == last || IsLeftOut(part)) continue;
+    last = part;
+    const bool is_directory = slash != std::string::npos;
+    const DirectoryEntry entry{.path = directory + "/" + below + part,
+                               .name = below + part,
+                               .depth = depth,
+                               .is_directory = is_directory,
+                               .is_file = !is_directory};
+    const Next next = visit(entry);
+    if (next == Next::kEnd) return next;
+    if (next == Next::kInto && is_directory &&
+        WalkTree(tree, directory, top + part + "/", below + part + "/", depth + 1, visit) ==
+            Next::kEnd)
+      return Next::kEnd;
+  }
+  return Next::kOver;
+}
+
+}  // namespace
+
+bool IsDirectory(const std::string& path) {
+  if (const TreePlace place = FindInTrees(path); place.tree != nullptr) return place.IsDirectory();
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+bool IsFile(const std::string& path) {
+  if (const TreePlace place = FindInTrees(path); place.tree != nullptr)
+    return place.File() != nullptr;
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+bool Exists(const std::string& path) {
+  if (IsMounted(path)) return IsFile(path) || IsDirectory(path);
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+bool IsThere(const std::string& path) {
+  if (IsMounted(path)) return Exists(path);
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(path, ignored));
+}
+
+uint64_t FileBytes(const std::string& path) {
+  if (const TreePlace place = FindInTrees(path); place.tree != nullptr)
+    return place.File() != nullptr ? place.File()->bytes : 0;
+  std::error_code error;
+  const uint64_t bytes = fs::file_size(path, error);
+  return error ? 0 : bytes;
+}
+
+Status Walk(const std::string& directory, const Visit& visit) {
+  const TreePlace place = FindInTrees(directory);
+  if (place.tree == nullptr) return WalkFiles(directory, visit);
+  WalkTree(*place.tree, directory, place.name.empty() ? "" : place.name + "/", "", 0, visit);
+  return Ok();
+}
+
+Status List(const std::string& directory, const std::function<void(const DirectoryEntry&)>& visit) {
+  return Walk(directory, [&](const DirectoryEntry& entry) {
+    visit(entry);
+    return Next::kOver;
+  });
+}
+
+}  // namespace shardproof::oracle
