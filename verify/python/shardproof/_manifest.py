@@ -1,12 +1,15 @@
 """Manifests: the digests of a model's tensors as an object, to send along with the weights."""
 
+import base64
 import functools
 import hashlib
 import json
+import zlib
 
 from ._stored import SEAL_DIGEST, SEAL_SCHEMA, Checkpoint, Unreadable, stored_of_seal
 
-SCHEMA = 1
+SCHEMA = 2
+_SEAL_BYTES_MAX = 1 << 28  # of some two million tensors
 
 
 class Manifest:
@@ -39,10 +42,17 @@ class Manifest:
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of what it says, in hexadecimal."""
-        return hashlib.sha256(_text(self._said()).encode("utf-8", "surrogatepass")).hexdigest()
+        return hashlib.sha256(_bytes(self._said())).hexdigest()
+
+    @property
+    def weights_digest(self) -> str:
+        """The same of all versions that hold the same weights."""
+        return hashlib.sha256(_bytes(self.seal)).hexdigest()
 
     def to_json(self) -> str:
-        return _text({**self._said(), "sha256": self.digest})
+        """ASCII. The seal is packed: its names are much alike."""
+        packed = base64.b64encode(zlib.compress(_bytes(self.seal))).decode()
+        return _text({**self._said(), "seal": packed, "sha256": self.digest})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Manifest":
@@ -54,8 +64,9 @@ class Manifest:
         if not isinstance(said, dict) or said.get("manifest") != SCHEMA:
             found = said.get("manifest") if isinstance(said, dict) else type(said).__name__
             raise ValueError(f"expected a manifest of schema {SCHEMA}, found {found!r}")
+        seal = _unpacked(said.get("seal"))
         try:
-            manifest = cls(said.get("seal"), said.get("version"))
+            manifest = cls(seal, said.get("version"))
         except TypeError as error:
             raise ValueError(f"a manifest that cannot be read: {error}") from error
         if said.get("sha256") != manifest.digest:
@@ -78,3 +89,19 @@ def check_version(version):
 
 def _text(said: dict) -> str:
     return json.dumps(said, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def _bytes(said: dict) -> bytes:
+    return _text(said).encode("utf-8", "surrogatepass")
+
+
+def _unpacked(text) -> dict:
+    """\\raises ValueError if it is cut short or was edited."""
+    reader = zlib.decompressobj()
+    try:
+        data = reader.decompress(base64.b64decode(text, validate=True), _SEAL_BYTES_MAX)
+        if not reader.eof or reader.unused_data:
+            raise ValueError("its seal does not end where it should")
+        return json.loads(data.decode("utf-8", "surrogatepass"))
+    except (ValueError, TypeError, zlib.error) as error:
+        raise ValueError(f"a manifest that cannot be read: {error}") from error

@@ -1,6 +1,9 @@
 """A manifest as it travels, and a model against one; of one process alone."""
 
+import base64
+import hashlib
 import json
+import zlib
 
 import pytest
 import torch
@@ -14,6 +17,18 @@ from shardproof._manifest import Manifest
 def model(step=0):
     torch.manual_seed(step)
     return nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2), nn.BatchNorm1d(2))
+
+
+def test_ten_thousand_tensors_are_some_hundred_kilobytes():
+    def entry(number):
+        digest = hashlib.blake2b(str(number).encode(), digest_size=16).hexdigest()
+        return {"dtype": "BF16", "shape": [768, 2048 + number % 3], "digest": digest}
+
+    names = (f"layers.{n // 200}.mlp.experts.{n % 200}.gate.weight" for n in range(10_000))
+    tensors = {name: entry(number) for number, name in enumerate(names)}
+    document = seal(model()).seal
+    text = Manifest({**document, "tensors": tensors}, 1).to_json()
+    assert len(text) < 400_000 and Manifest.from_json(text).seal["tensors"] == tensors
 
 
 def findings_of(live, manifest, **options):
@@ -109,33 +124,53 @@ def test_a_version_is_a_whole_number(version):
         seal(model(), version=version)
 
 
-def edited(text):
+def with_seal(text, spoil):
     said = json.loads(text)
-    said["seal"]["tensors"]["0.bias"]["digest"] = "0" * 32
-    return json.dumps(said)
+    seal_text = zlib.decompress(base64.b64decode(said["seal"])).decode()
+    packed = zlib.compress(spoil(seal_text).encode())
+    return json.dumps({**said, "seal": base64.b64encode(packed).decode()})
+
+
+def edited(text):
+    return with_seal(text, lambda seal_text: seal_text.replace("[2]", "[3]", 1))
 
 
 def newer_schema(text):
-    return text.replace('"manifest":1', '"manifest":2')
+    return text.replace('"manifest":2', '"manifest":3')
+
+
+def older_schema(text):
+    return text.replace('"manifest":2', '"manifest":1')
 
 
 def other_digest(text):
-    return text.replace("SPECIFICATION.md", "OTHER.md")
+    return with_seal(text, lambda seal_text: seal_text.replace("SPECIFICATION.md", "OTHER.md"))
 
 
 def no_tensors(text):
+    return with_seal(text, lambda seal_text: json.dumps({**json.loads(seal_text), "tensors": [1]}))
+
+
+def cut_within(text):
     said = json.loads(text)
-    said["seal"]["tensors"] = [1]
-    return json.dumps(said)
+    return json.dumps({**said, "seal": said["seal"][:-8]})
+
+
+def not_packed(text):
+    return json.dumps({**json.loads(text), "seal": {"tensors": {}}})
 
 
 @pytest.mark.parametrize(
     "spoil, said",
     [(lambda text: text[:-20], "cannot be read"), (edited, "was changed"),
-     (newer_schema, "schema 1, found 2"), (other_digest, "expected a seal of schema 2"),
+     (newer_schema, "schema 2, found 3"), (older_schema, "schema 2, found 1"),
+     (cut_within, "cannot be read"), (not_packed, "cannot be read"),
+     (lambda text: text.replace('"seal":"', '"seal":"!'), "cannot be read"),
+     (other_digest, "expected a seal of schema 2"),
      (no_tensors, "no tensors as a seal has them"), (lambda text: "[]", "found 'list'"),
      (lambda text: "", "cannot be read"), (lambda text: "{}", "found None")],
-    ids=["cut short", "edited", "newer", "other", "no tensors", "list", "empty", "none"],
+    ids=["cut short", "edited", "newer", "older", "cut within", "not packed", "no base64", "other",
+          "no tensors", "list", "empty", "none"],
 )  # fmt: skip
 def test_a_manifest_that_is_none_is_one_line(spoil, said):
     with pytest.raises(ValueError, match=said) as raised:
