@@ -43,6 +43,9 @@ bool IsOfVersions(const std::vector<std::string>& command_line);
 /// Becomes the Python program that runs them. \returns only if it cannot: the exit code.
 int RunVersions(const std::vector<std::string>& command_line);
 
+/// Becomes `module` of the Python package. \returns only if it cannot: the exit code.
+int BecomePython(const std::string& module, const std::vector<std::string>& words);
+
 /// Parses, and so runs the subcommand called. \returns the exit code of the process: exit_code,
 /// unless the words are wrong or the verifier fails.
 int RunApp(CLI::App& app, const std::vector<std::string>& command_line, const int& exit_code);

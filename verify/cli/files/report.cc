@@ -4,11 +4,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <string_view>
 
 #include "src/text/printable.h"
 #include "verify/case/names.h"
 #include "verify/cli/files/factory.h"
+#include "verify/cli/files/files.h"
 #include "verify/cli/files/places.h"
 #include "verify/evidence/reader.h"
 #include "verify/oracle/twin.h"
@@ -86,6 +89,22 @@ int RunReport(const std::string& path, const ExecuteOptions& options, const std:
   return Present(result, options, gate.value());
 }
 
+/// Whether a trainer or an engine wrote of its syncs there, and no job left evidence.
+bool HoldsLogsOfSyncs(const std::string& path) {
+  namespace fs = std::filesystem;
+  const auto is_log = [](const fs::path& file) {
+    constexpr std::string_view kSuffix = ".syncs.jsonl";
+    const std::string name = file.filename().string();
+    return name.size() >= kSuffix.size() &&
+           std::string_view(name).substr(name.size() - kSuffix.size()) == kSuffix;
+  };
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return is_log(path);
+  if (FindEvidence(path).ok()) return false;
+  const auto files = fs::directory_iterator(path, error);
+  return !error && std::any_of(begin(files), end(files), is_log);
+}
+
 /// Packs the report in `path` for somebody else.
 int RunBundle(const std::string& path, const std::string& out, bool redact) {
   const Places places = FindPlaces();
@@ -131,7 +150,8 @@ void AddReport(CLI::App& app, const std::vector<std::string>& command_line,
   command->group(kJobDoor);
   command
       ->add_option("DIR", arguments->path,
-                   "Directory that shardproof.observe wrote, or one of --report")
+                   "Directory that shardproof.observe wrote, one of --report, or the logs of a "
+                   "trainer's and engines' syncs")
       ->required();
   CLI::Option* bundle =
       command
@@ -167,6 +187,10 @@ void AddReport(CLI::App& app, const std::vector<std::string>& command_line,
     bundle->excludes(command->get_option(judging));
   }
   command->callback([arguments, command_line, parts, exit_code] {
+    if (HoldsLogsOfSyncs(arguments->path)) {
+      *exit_code = BecomePython("syncs", {command_line.begin() + 2, command_line.end()});
+      return;
+    }
     arguments->execute.command_line = command_line;
     *exit_code = arguments->bundle.empty()
                      ? RunReport(arguments->path, arguments->execute,

@@ -6,12 +6,14 @@ the same outcome. What a rank sends and keeps grows with its own tensors. Only w
 differs do block digests, and then a few bytes, travel too, to name the element.
 """
 
-from . import _digest
+from . import _digest, _sync_log
 from ._against import Source
 from ._background import Behind, Pending
 from ._finding import Finding
 from ._look import Asked, look
+from ._manifest import Manifest
 from ._outcome import Mismatch, Outcome
+from ._transport import Transport
 from ._turns import Turns, refuse_nonsense
 
 __all__ = ["Finding", "Mismatch", "Outcome", "Pending", "check"]
@@ -21,7 +23,7 @@ __all__ = ["Finding", "Mismatch", "Outcome", "Pending", "check"]
 def check(
     model, *, optimizer=None, ignore=(), finite=True, deadline=60.0,
     group=None, groups=None, mesh=None, layout=None, strict=False, every=1, budget_s=None,
-    against=None, prefix=None, map=None, config=None, background=False,
+    against=None, prefix=None, map=None, config=None, background=False, log=None,
 ) -> "Outcome | Pending":  # fmt: skip
     """Compares the model of this rank with that of all others. Call it on every rank.
 
@@ -54,7 +56,8 @@ def check(
     one under which most match. Of a manifest every tensor must be in the model. map: how tensors
     of `against` become those of the model, as of `shardproof compare --map`: a rule, a file of
     rules, the name of a ready map, or a list of them; config: the config.json, or a model's
-    config, that sizes in it are taken from.
+    config, that sizes in it are taken from. log: a file "*.syncs.jsonl" to which rank 0 adds a line
+    about the manifest and what was found, for `shardproof report`; on all ranks or on none.
     \\raises Mismatch on all ranks alike, naming rank, tensor and index.
     \\raises RuntimeError on all ranks alike if the model of one cannot be looked at.
     \\raises TimeoutError if a rank does not come.
@@ -65,6 +68,9 @@ def check(
             "shardproof.check: against= reads files within the call: take shardproof.digests(model)"
             ", and check them later"
         )
+    if log is not None and not isinstance(against, Manifest):
+        raise ValueError("shardproof.check: log= is of manifests: give one as against=")
+    _sync_log.check_path(log, log and against.version, "check")
     asked = Asked(
         lambda: (model, optimizer), ignore, finite, deadline, strict, budget_s,
         Source(against, prefix, map, config), (group, groups, mesh, layout),
@@ -75,8 +81,39 @@ def check(
         turns.pending.conclude()
     if not is_due:
         outcome = Outcome(0, 0, (), looked=False)
+        if log is not None:
+            _logged(log, against, deadline, outcome=outcome)
         return Pending(outcome=outcome) if background else outcome
     if not background:
-        return look(asked, turns)
+        return look(asked, turns) if log is None else _looked(asked, turns, log)
     turns.pending = Behind(asked, turns, model, optimizer)
     return Pending(turns.pending, kept=(model, optimizer))
+
+
+def _looked(asked: Asked, turns: Turns, log) -> Outcome:
+    """Whatever it comes to is in the log, too."""
+    manifest, said = asked.against.path, {}
+    try:
+        outcome = look(asked, turns)
+        said = {"outcome": outcome}
+        return outcome
+    except Mismatch as error:
+        said = {"mismatch": error}
+        raise
+    except RuntimeError as error:
+        said = {"refused": error}
+        raise
+    finally:
+        if said:
+            _logged(log, manifest, asked.deadline, **said)
+
+
+def _logged(log, manifest, deadline, **said):
+    """\\raises RuntimeError on all ranks alike if rank 0 cannot write it."""
+    transport, cause = Transport(deadline), None
+    try:
+        if transport.rank == 0:
+            _sync_log.append(log, manifest, _sync_log.received(**said))
+    except OSError as error:
+        cause = error
+    transport.agree(f"cannot write {log}", cause)

@@ -88,6 +88,17 @@ def steps_of(model, optimizer, said) -> dict[str, tuple[int, tuple[int, ...] | N
     return found
 
 
+def taken_and_rate(optimizer) -> tuple[int | None, float | None]:
+    """The most steps that it has taken of any parameter of this rank, and the highest rate of its
+    groups; None where it does not say."""
+    every = _optimizer.optimizers_in(optimizer)
+    states = [state for each in every for state in each.state.values() if hasattr(state, "get")]
+    rates = [group.get("lr") for each in every for group in getattr(each, "param_groups", ())]
+    known = [float(each) for each in rates if isinstance(each, int | float | torch.Tensor)]
+    taken = _highest([state.get("step") for state in states]) if states else 0
+    return taken, max(known, default=None)
+
+
 def _ranks_of_job(model, said) -> tuple[int, ...] | None:
     """Those that the job's axes lead to, or that have any of the parameters in common with this
     rank; None if nobody said which these are."""

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 
 import torch
 
-from . import _digest, _layout, _outcome, _own, _state_dict, _whole
+from . import _digest, _layout, _outcome, _own, _state_dict, _sync_log, _whole
 from ._dtypes import NAMES
 from ._finding import Finding, fold
 from ._groups import Statement
 from ._manifest import Manifest, check_version
+from ._options import taken_and_rate
 from ._stored import SEAL_DIGEST, SEAL_SCHEMA
 from ._transport import Transport
 from ._verdict import Verdict, settled
@@ -25,7 +26,7 @@ _STATE = "optimizer."
 def seal(
     model, optimizer=None, *, to=None, version=None, cast=None, prefix="",
     optimizer_prefix="optimizer.", ignore=(), deadline=60.0, group=None, groups=None, mesh=None,
-    layout=None, replace=False,
+    layout=None, replace=False, log=None, stepped=None,
 ) -> Manifest:  # fmt: skip
     """The digest of every tensor, on every rank the same. Call it on every rank.
 
@@ -39,7 +40,8 @@ def seal(
     sync that they belong to. cast: the dtype that floats are sent in, or {pattern of names: dtype}:
     the digest is that of the values after `tensor.to(dtype)`. prefix: goes before the model's
     names, optimizer_prefix before "<FQN>.<key>" of the optimizer's state, so that they are those of
-    a checkpoint.
+    a checkpoint. log: a file "*.syncs.jsonl" to which rank 0 adds a line, for `shardproof report`;
+    stepped: the optimizer that steps the model, whose number of steps goes into that line.
     \\returns the manifest, which `check(..., against=manifest)` takes in any process: send its
     `to_json()`. Its length is the number of tensors.
     \\raises Mismatch on all ranks alike if replicas differ or shards do not make a tensor up.
@@ -47,6 +49,7 @@ def seal(
     not be written.
     \\raises TimeoutError if a rank does not come.
     """
+    _sync_log.check_path(log, version, "seal")
     transport = Transport(deadline)
     own, cause = None, None
     try:
@@ -75,11 +78,12 @@ def seal(
     try:
         if to is not None and manifest is not None and transport.rank == 0:
             write_seal(to, manifest.seal, replace)
-    except (OSError, ValueError) as raised:
+        if log is not None and manifest is not None and transport.rank == 0:
+            _sync_log.append(log, manifest, _sync_log.sent(manifest, *taken_and_rate(stepped)))
+    except (OSError, ValueError, TypeError) as raised:
         cause = raised
-    transport.agree(
-        "cannot make the manifest" if to is None else f"cannot write {to}", cause, "seal"
-    )
+    what = "make the manifest" if to is None and log is None else f"write {to or log}"
+    transport.agree(f"cannot {what}", cause, "seal")
     return manifest
 
 
