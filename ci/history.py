@@ -36,6 +36,22 @@ from router import make
 torch.manual_seed(3)
 save_file({k: torch.randn_like(v) for k, v in make().state_dict().items()}, sys.argv[1])
 """
+TORCHTITAN = """
+import sys, torch
+from safetensors.torch import save_file
+sys.path[:0] = ["verify/subjects", "verify/python"]
+from torchtitan_llama import make
+torch.manual_seed(3)
+save_file({k: torch.randn_like(v) for k, v in make().state_dict().items()}, sys.argv[1])
+"""
+FOUR_BITS = """
+import sys, torch
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+how = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4",
+    bnb_4bit_quant_storage=torch.bfloat16, bnb_4bit_compute_dtype=torch.bfloat16)
+words = {"quantization_config": how, "dtype": torch.bfloat16}
+AutoModelForCausalLM.from_pretrained(sys.argv[2], **words).save_pretrained(sys.argv[1])
+"""
 ALLOWED = tuple(word for key in LACKED for word in ("--allow-missing", key))
 OWN = ("--model", "fixtures/examples/router.py:make")
 
@@ -58,6 +74,7 @@ ACCELERATE, MEGATRON = "transformers_accelerate", "transformers_megatron_fsdp"
 COMMITS = "huggingface/transformers#45649"
 LOST = "fixtures/issues: accelerate_optimizer_loses_parameters"
 DECAYS = "fixtures/issues: megatron_fsdp_optimizer_steps_when_made"
+TITAN = ("--model", "verify/subjects/torchtitan_llama.py:make")
 FROM_META = (*OWN, "--option", "init=meta")
 ROWS = (
     Row("Transformers 5.24.0, Accelerate 1.15.0", "transformers", ACCELERATE, "dense"),
@@ -76,6 +93,7 @@ ROWS = (
     Row("PEFT 0.21.2", "peft", "transformers_peft", "dense", "loading.all_defined",
         "documented: the adapter stays on meta until it is loaded",
         ("--option", "efficient=no", "--option", "low_cpu_mem_usage=yes")),
+    Row("bitsandbytes 0.50.2, PEFT 0.21.2", "bitsandbytes", "transformers_peft", "4 bits"),
     Row("Megatron-FSDP 0.6.1", "megatron-fsdp", MEGATRON, "dense"),
     Row("Megatron-FSDP 0.6.1", "megatron-fsdp", MEGATRON, "router", "loading.buffers_preserved",
         "NVIDIA/Megatron-LM#4155", FROM_META),
@@ -89,27 +107,40 @@ ROWS = (
     Row("AREaL 1.0.4", "areal", "transformers_areal", "dense"),
     Row("AREaL 1.0.4", "areal", "transformers_areal", "experts", "loading.equals_source",
         "fixtures/issues: areal_experts_stay_random"),
+    Row("AREaL 1.0.4", "areal", "transformers_areal", "dense", "loading.equals_source",
+        "fixtures/issues: areal_lora_base_stays_random", ("--option", "lora=yes")),
+    Row("AREaL 1.0.4", "areal", "transformers_areal", "dense",
+        words=("--option", "lora=yes", "--option", "efficient=no")),
+    Row("AREaL 1.0.4", "areal", "transformers_areal", "vision", words=("--option", "lora=yes")),
     Row("verl 0.9.1", "verl", "transformers_verl", "dense"),
     Row("DeepSpeed 0.19.8", "deepspeed", "transformers_deepspeed", "dense",
         words=("--resume-world", "2")),
+    Row("TRL 1.16.0, Accelerate 1.15.0", "trl", "transformers_trl", "dense"),
+    Row("torchtitan 0.3.0", "torchtitan", "torchtitan_llama", "torchtitan", words=TITAN),
+    Row("torchtitan 0.3.0", "torchtitan", "torchtitan_llama", "torchtitan",
+        words=(*TITAN, "--mesh", "tp=2")),
     Row("Lightning 2.6.6", "lightning", "transformers_lightning", "dense",
         "loading.derived_buffers", "fixtures/issues: lightning_leaves_buffers_empty"),
 )  # fmt: skip
 
 
-def make_checkpoint(name, folder):
-    """A directory that has it, made once."""
+def make_checkpoint(name, folder, python):
+    """A directory that has it, made once. python: of the row that asks for it."""
     path = folder / name.replace(" ", "_").replace(",", "")
     if path.exists():
         return path
-    if name == "router":
+    if name in ("router", "torchtitan"):
         path.mkdir(parents=True)
-        run(sys.executable, "-c", ROUTER, path / "model.safetensors")
+        run(python, "-c", ROUTER if name == "router" else TORCHTITAN, path / "model.safetensors")
+        return path
+    if name == "4 bits":
+        run(python, "-c", FOUR_BITS, path, make_checkpoint("dense", folder, python))
         return path
     presets = {
         "tied, F32": "--preset llama-tied-small",
         "experts": "--preset qwen3-moe-small",
         "buffer": "--preset lfm2-moe-small",
+        "vision": "--preset qwen3-vl-small",
     }
     run(sys.executable, MAKE, *presets.get(name, DENSE).split(), path)
     if name == "lacks keys":
@@ -135,7 +166,8 @@ def result_of(row, python, build, checkpoint):
         path = Path(folder) / "result.json"
         words = [
             REPOSITORY / build / "shardproof", "verify", "--subject",
-            f"verify/subjects/{row.subject}.py", "--checkpoint", checkpoint, "--world", "2",
+            f"verify/subjects/{row.subject}.py", "--checkpoint", checkpoint,
+            *(() if "--mesh" in row.words else ("--world", "2")),
             "--python", python, "--no-confirm", "--json", path, *row.words,
         ]  # fmt: skip
         subprocess.run([str(w) for w in words], cwd=REPOSITORY, stdout=subprocess.DEVNULL)
@@ -180,7 +212,7 @@ def main():
         if python is None:
             wrong.append(f"{row.framework}: its environment cannot be made")
             continue
-        checkpoint = make_checkpoint(row.checkpoint, REPOSITORY / given.build / "history")
+        checkpoint = make_checkpoint(row.checkpoint, REPOSITORY / given.build / "history", python)
         right, line = told(row, result_of(row, python, given.build, checkpoint))
         print(line, flush=True)
         lines.append(line)

@@ -26,7 +26,7 @@ class AccelerateFsdp2:
             raise NotImplementedError(f"Accelerate's FSDP2 takes all ranks, not {case.mesh}")
         as_launched(
             case, LOCAL_WORLD_SIZE=str(case.world_size), ACCELERATE_USE_FSDP="true",
-            OMP_NUM_THREADS="1",
+            FSDP_VERSION="2", OMP_NUM_THREADS="1",
         )  # fmt: skip
         from accelerate import Accelerator, FullyShardedDataParallelPlugin
         from accelerate.state import AcceleratorState, PartialState
