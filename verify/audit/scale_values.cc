@@ -8,7 +8,6 @@
 
 #include "verify/maps/tensor_reader.h"
 #include "verify/oracle/dtype.h"
-#include "verify/oracle/json.h"
 
 namespace shardproof {
 namespace {
@@ -17,8 +16,6 @@ using formats::StoredCheckpoint;
 using oracle::NumberKind;
 
 constexpr uint64_t kPieceElements = 64u << 10;
-constexpr uint64_t kStateBytesMax = 64u << 10;
-constexpr uint64_t kElementsMax = uint64_t{1} << 60;
 constexpr size_t kZerosLookedAtMax = 64;  // of a tensor: their codes are read for each
 
 maps::Reader Open(const StoredCheckpoint& checkpoint, const formats::StoredTensor& tensor) {
@@ -84,29 +81,6 @@ class Codes {
 };
 
 }  // namespace
-
-std::optional<CodeBlocks> ReadBlocks(const StoredCheckpoint& checkpoint,
-                                     const formats::StoredTensor& state) {
-  if (state.Bytes() > kStateBytesMax) return {};
-  const maps::Reader reader = Open(checkpoint, state);
-  std::string text(state.Bytes(), '\0');
-  if (!reader->Read(0, reader->elements(), text.data()).ok()) return {};
-  simdjson::dom::parser parser;
-  simdjson::dom::element element;
-  simdjson::dom::array shape;
-  CodeBlocks blocks{.elements = 1};
-  if (parser.parse(text).get(element) || element["blocksize"].get(blocks.size) ||
-      element["shape"].get(shape) || blocks.size == 0) {
-    return {};
-  }
-  for (const simdjson::dom::element& each : shape) {
-    uint64_t size = 0;
-    if (each.get(size) || __builtin_mul_overflow(blocks.elements, size, &blocks.elements))
-      return {};
-  }
-  if (blocks.elements > kElementsMax) return {};
-  return blocks;
-}
 
 std::string WrongScale(const StoredCheckpoint& checkpoint, const ScaledCodes& unit) {
   const maps::Reader reader = Open(checkpoint, unit.scale);

@@ -7,9 +7,10 @@
 #include <map>
 
 #include "verify/audit/scale_values.h"
-#include "verify/audit/unit_parts.h"
 #include "verify/compare/amounts.h"
 #include "verify/oracle/quote.h"
+#include "verify/quantised/quant_state.h"
+#include "verify/quantised/unit_parts.h"
 
 namespace shardproof {
 namespace {
@@ -94,7 +95,8 @@ class Units {
       HoldCodes(*scheme, index, *base);
     } else if (const auto owner = BaseOfScale(*scheme, tensor.name)) {
       HoldScale(*scheme, tensor, *owner);
-    } else if (tensor.name.ends_with(".weight") && tensor.shape.size() >= 2) {
+    } else if (scheme->dialect != Dialect::kTorchAo &&  // which it chooses by rules of its own
+               tensor.name.ends_with(".weight") && tensor.shape.size() >= 2) {
       plain_[KindOf(module)].push_back(module);
     }
   }
@@ -102,11 +104,9 @@ class Units {
   /// Of what may be codes by its name and dtype. A byte can be other things, too.
   bool IsCodes(const QuantisationScheme& scheme, const AuditedTensor& tensor,
                const std::string& base) const {
-    if (scheme.dialect != Dialect::kBitsAndBytes4) return true;
-    if (tensor.dtype == "U8") return true;
-    return Find(base + ".absmax") != nullptr || Find(base + ".quant_map") != nullptr ||
-           Find(base + ".quant_state.bitsandbytes__nf4") != nullptr ||
-           Find(base + ".quant_state.bitsandbytes__fp4") != nullptr;
+    return scheme.dialect != Dialect::kBitsAndBytes4 ||
+           IsCodesBeside(tensor.dtype, base,
+                         [this](const std::string& name) { return Find(name) != nullptr; });
   }
 
   void HoldCodes(const QuantisationScheme& scheme, size_t index, const std::string& base) {
@@ -134,7 +134,9 @@ class Units {
                                     oracle::Quote(state + "nf4")));
       return;
     }
-    const auto blocks = ReadBlocks(checkpoint_, checkpoint_.tensors[index_.at(found->name)]);
+    const maps::Reader bytes =
+        maps::ReadStored(checkpoint_, checkpoint_.tensors[index_.at(found->name)], 0);
+    const auto blocks = ReadQuantState(*bytes);
     const AuditedTensor* scale = Find(base + ".absmax");
     if (!blocks || scale == nullptr) return;
     if (codes.bytes != (blocks->elements + 1) / 2) {

@@ -53,15 +53,10 @@ bool RoundsTo(const DtypeInfo& dtype, double value, double stored) {
 /// Calls visit(index, a, b) for the first `count` elements.
 template <typename Visit>
 Status Walk(TensorReader& a, TensorReader& b, uint64_t count, Visit visit) {
-  std::vector<Number> from_a(std::min(kNumbersHeld, count));
-  std::vector<Number> from_b(from_a.size());
-  for (uint64_t start = 0; start < count; start += kNumbersHeld) {
-    const uint64_t step = std::min(kNumbersHeld, count - start);
-    SP_TRY(a.Read(start, step, reinterpret_cast<char*>(from_a.data())));
-    SP_TRY(b.Read(start, step, reinterpret_cast<char*>(from_b.data())));
-    for (uint64_t i = 0; i < step; ++i) visit(start + i, from_a[i], from_b[i]);
-  }
-  return Ok();
+  return WalkNumbers(a, b, 0, count,
+                     [&](uint64_t start, const Number* x, const Number* y, uint64_t step) {
+                       for (uint64_t i = 0; i < step; ++i) visit(start + i, x[i], y[i]);
+                     });
 }
 
 /// A reader as numbers, without taking it.
@@ -97,6 +92,19 @@ std::string Text(const Number& number, const DtypeInfo& dtype, bool computed, do
 }
 
 }  // namespace
+
+Status WalkNumbers(TensorReader& a, TensorReader& b, uint64_t start, uint64_t count,
+                   const VisitNumbers& visit) {
+  std::vector<Number> from_a(std::min(kNumbersHeld, count));
+  std::vector<Number> from_b(from_a.size());
+  for (uint64_t end = start + count; start < end; start += kNumbersHeld) {
+    const uint64_t step = std::min(kNumbersHeld, end - start);
+    SP_TRY(a.Read(start, step, reinterpret_cast<char*>(from_a.data())));
+    SP_TRY(b.Read(start, step, reinterpret_cast<char*>(from_b.data())));
+    visit(start, from_a.data(), from_b.data(), step);
+  }
+  return Ok();
+}
 
 double UnitOf(const DtypeInfo& dtype) {
   const bool wide = dtype.kind == NumberKind::kFloat && dtype.bytes >= 2;

@@ -2,13 +2,22 @@
 // roundings on the way.
 #pragma once
 
+#include <functional>
+
 #include "verify/compare/streams.h"
+#include "verify/maps/view.h"
 
 namespace shardproof::compare {
 
 /// The relative error of a rounding between two steps, if B's dtype is this one: the steps are
 /// taken to have been rounded to it, or to F32 where it is narrower than 16 bits or no float.
 double UnitOf(const oracle::DtypeInfo& dtype);
+
+/// Two tensors of numbers, piece by piece: visit(index of the first, a's, b's, how many).
+using VisitNumbers =
+    std::function<void(uint64_t, const maps::Number*, const maps::Number*, uint64_t)>;
+Status WalkNumbers(TensorReader& a, TensorReader& b, uint64_t start, uint64_t count,
+                   const VisitNumbers& visit);
 
 struct BoundedDifference {
   Difference difference;  ///< `expected` and `seen` are texts

@@ -1,6 +1,7 @@
 // A checkpoint's tensors by name, and readers of them.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "src/core/result.h"
 #include "verify/formats/stored.h"
 #include "verify/maps/view.h"
+#include "verify/quantised/dequantise.h"
 
 namespace shardproof::compare {
 
@@ -23,6 +25,10 @@ class Checkpoint {
   /// \error kBadInput as OpenStored; if no name begins so.
   static Result<Checkpoint> Open(const std::string& path, const std::string& below = "");
 
+  /// The same, with a tensor of computed numbers for each quantised weight in place of its codes,
+  /// scales and other parts.
+  static Result<Checkpoint> OpenDequantised(const std::string& path, const std::string& below);
+
   const std::vector<formats::StoredTensor>& tensors() const { return stored_.tensors; }
   const std::vector<formats::StoredValue>& values() const { return stored_.values; }
   /// Whether it can hold values that are no tensors: safetensors does only beside a model.
@@ -35,7 +41,21 @@ class Checkpoint {
   /// be opened any more comes with the first read.
   Reader Read(const formats::StoredTensor& tensor, uint64_t window_bytes = 0) const;
 
+  /// What stands behind a tensor; null of one that is stored as it is.
+  const quantised::Unit* UnitOf(const formats::StoredTensor& tensor) const;
+  const std::map<std::string, quantised::Unit>& units() const { return units_; }
+  /// \pre the unit's parts are of this checkpoint. \returns null as quantised::Dequantise.
+  Reader ReadUnit(const quantised::Unit& unit, quantised::Misreading misreading) const;
+  /// The method by which it is quantised, if that is not known: "hqq by config.json"; else empty.
+  const std::string& unknown_method() const { return unknown_method_; }
+  /// Tensors beside quantised weights that are about activations; they were left out.
+  uint64_t beside() const { return beside_; }
+
  private:
+  Reader ReadStored(const formats::StoredTensor& tensor, uint64_t window_bytes) const;
+  Status Take(const std::string& path, const std::string& below);
+  Status MakeUnits(const std::string& path);
+
   /// Files in use; a file nobody reads from is closed. Any thread.
   struct OpenFiles {
     std::mutex mutex;
@@ -43,8 +63,15 @@ class Checkpoint {
   };
 
   formats::StoredCheckpoint stored_;
+  std::map<std::string, quantised::Unit> units_;  ///< by the weight's name
+  std::string unknown_method_;
+  uint64_t beside_ = 0;
   std::shared_ptr<OpenFiles> open_ = std::make_shared<OpenFiles>();
 };
+
+/// How a checkpoint is quantised, by the files beside it or by its own types: "fp8 by config.json";
+/// empty: not, as far as they say.
+std::string MethodOf(const std::string& path);
 
 /// What is compared: views of A's tensors, and of an adapter's merged into them, with views of B's.
 struct Inputs {

@@ -10,9 +10,12 @@
 #include <optional>
 #include <set>
 #include <thread>
+#include <tuple>
 
 #include "verify/compare/adapter.h"
+#include "verify/compare/amounts.h"
 #include "verify/compare/bounds.h"
+#include "verify/compare/dequantised.h"
 #include "verify/compare/diagnose.h"
 #include "verify/compare/model_config.h"
 #include "verify/compare/streams.h"
@@ -33,6 +36,7 @@ using oracle::NumberKind;
 /// One run of Compare: what is compared.
 struct Inputs : compare::Inputs {
   const DtypeInfo* cast = nullptr;
+  bool dequantised = false;
 };
 
 /// One thread's part of it: the result as it grows.
@@ -213,7 +217,44 @@ Status CompareComputed(Comparison& run, const Held& held) {
   return Ok();
 }
 
+/// Numbers of quantised weights, against the bound of their formats.
+Status CompareDequantised(Comparison& run, const Held& held) {
+  SP_ASSIGN(const compare::NumbersCompared found, compare::CompareNumbers(run.inputs, held));
+  Comparison::Add(*held.b, run.compared);
+  Comparison::Add(*held.b, run.computed);
+  CompareResult& result = run.result;
+  result.worst = std::max(result.worst, found.worst);
+  result.elements += held.b->Elements();
+  const std::string name = NameOf(*held.b);
+  result.units.push_back({name, compare::KindsIn(run.inputs, *held.a),
+                          compare::KindsIn(run.inputs, *held.b), found.worst});
+  if (!found.unjudged.empty())
+    result.unjudged.push_back(fmt::format("{}: {}", oracle::Quote(name), found.unjudged));
+  if (!found.IsWrong()) return Ok();
+  TensorDifference difference = Describe(held);
+  difference.kind = "differs";
+  difference.dtype = result.units.back().b;
+  difference.differing = found.beyond;
+  difference.of_bound = found.worst;
+  Locate(held, found.worst_index, difference);
+  difference.expected = found.expected;
+  difference.seen = found.seen;
+  difference.explanation = found.explanation;
+  result.differences.push_back(std::move(difference));
+  return Ok();
+}
+
 Status CompareHeld(Comparison& run, const Held& held) {
+  if (run.inputs.dequantised) {
+    std::string unknown = compare::UnknownIn(run.inputs, *held.a);
+    if (unknown.empty()) unknown = compare::UnknownIn(run.inputs, *held.b);
+    if (!unknown.empty()) {
+      run.result.unjudged.push_back(unknown);
+      return Ok();
+    }
+    if (held.a->shape == held.b->shape && compare::AreNumbers(run.inputs, held))
+      return CompareDequantised(run, held);
+  }
   SP_ASSIGN(const bool tag_differs, FoundTagDifference(run, held));
   if (tag_differs) return Ok();
   if (held.a->Computes() || held.b->Computes()) return CompareComputed(run, held);
@@ -256,6 +297,9 @@ Status ComparePairs(const std::vector<Held>& pairs, Comparison& run) {
   for (Comparison& part : parts) {
     std::move(part.result.differences.begin(), part.result.differences.end(),
               std::back_inserter(whole.differences));
+    std::move(part.result.units.begin(), part.result.units.end(), std::back_inserter(whole.units));
+    std::move(part.result.unjudged.begin(), part.result.unjudged.end(),
+              std::back_inserter(whole.unjudged));
     run.compared.merge(part.compared);
     run.cast.merge(part.cast);
     run.computed.merge(part.computed);
@@ -272,7 +316,7 @@ Status ComparePairs(const std::vector<Held>& pairs, Comparison& run) {
 /// What is no tensor: options of an optimizer, step counts, extra state.
 void CompareValues(Comparison& run, const maps::Map& map) {
   CompareResult& result = run.result;
-  if (!run.inputs.a.HoldsValues() || !run.inputs.b.HoldsValues()) {
+  if (run.inputs.dequantised || !run.inputs.a.HoldsValues() || !run.inputs.b.HoldsValues()) {
     result.values_left = run.inputs.a.values().size() + run.inputs.b.values().size();
     return;
   }
@@ -318,10 +362,18 @@ void AddGaps(const std::vector<maps::Gap>& gaps, CompareResult& result) {
 
 /// Worst first: anything that differs fails; a pass needs something that was compared.
 void Conclude(CompareResult& result) {
-  std::sort(result.differences.begin(), result.differences.end(),
-            [](const auto& x, const auto& y) { return x.tensor < y.tensor; });
+  const auto by_worst = [](const auto& x, const auto& y) {
+    return std::tuple(-x.of_bound, x.tensor) < std::tuple(-y.of_bound, y.tensor);
+  };
+  std::sort(result.differences.begin(), result.differences.end(), by_worst);
+  std::sort(result.units.begin(), result.units.end(), by_worst);
+  std::sort(result.unjudged.begin(), result.unjudged.end());
+  if (!result.reason.empty()) return;
   if (!result.differences.empty() || !result.only_in_a.empty() || !result.only_in_b.empty()) {
     result.verdict = Verdict::kFail;
+  } else if (!result.unjudged.empty()) {
+    result.reason =
+        Count(result.unjudged.size(), "weight") + " could not be judged: " + result.unjudged[0];
   } else if (result.tensors + result.values == 0) {
     result.reason = "nothing was compared: neither A nor B holds a tensor";
   } else if (result.elements + result.values == 0) {
@@ -331,6 +383,32 @@ void Conclude(CompareResult& result) {
   }
 }
 
+/// What is said of two that are not dequantised, and of which one is quantised.
+std::string HintOf(const CompareResult& result) {
+  if (result.is_dequantised || result.verdict != Verdict::kFail) return "";
+  std::vector<std::string> quantised;
+  for (const auto& [side, path] : {std::pair("A", &result.a), std::pair("B", &result.b)}) {
+    const std::string method = compare::MethodOf(*path);
+    if (!method.empty()) quantised.push_back(fmt::format("{} is quantised ({})", side, method));
+  }
+  return quantised.empty()
+             ? ""
+             : fmt::format(
+                   "{}: with --dequantised the numbers that the weights stand for are "
+                   "compared, within the bound of their formats",
+                   fmt::join(quantised, ", "));
+}
+
+/// A method that is not known leaves nothing to be judged.
+std::string UnknownMethod(const Inputs& inputs) {
+  for (const auto& [side, checkpoint] : {std::pair("A", &inputs.a), std::pair("B", &inputs.b)}) {
+    if (checkpoint->unknown_method().empty()) continue;
+    return fmt::format("{} is quantised by a method that is not known: {}", side,
+                       oracle::Printable(checkpoint->unknown_method()));
+  }
+  return "";
+}
+
 }  // namespace
 
 Result<CompareResult> Compare(const std::string& a, const std::string& b,
@@ -338,8 +416,10 @@ Result<CompareResult> Compare(const std::string& a, const std::string& b,
   Inputs inputs;
   SP_ASSIGN(inputs.cast, CastTarget(options.cast));
   SP_ASSIGN(const maps::Map map, maps::ReadMaps(options.maps));
-  SP_ASSIGN(inputs.a, Checkpoint::Open(a, options.below_a));
-  SP_ASSIGN(inputs.b, Checkpoint::Open(b, options.below_b));
+  const auto open = options.dequantised ? Checkpoint::OpenDequantised : Checkpoint::Open;
+  inputs.dequantised = options.dequantised;
+  SP_ASSIGN(inputs.a, open(a, options.below_a));
+  SP_ASSIGN(inputs.b, open(b, options.below_b));
   maps::Side side_a{"A", inputs.a.tensors(), nullptr, &inputs.a.values()};
   const maps::Side side_b{"B", inputs.b.tensors(), nullptr, &inputs.b.values()};
   std::optional<compare::Adapter> adapter;
@@ -353,6 +433,9 @@ Result<CompareResult> Compare(const std::string& a, const std::string& b,
   run.result.a = a;
   run.result.b = b;
   run.result.cast = options.cast;
+  run.result.is_dequantised = options.dequantised;
+  run.result.beside = inputs.a.beside() + inputs.b.beside();
+  run.result.reason = UnknownMethod(inputs);
   run.result.left_out_a = applied.left_out_a;
   run.result.left_out_b = applied.left_out_b;
   SP_TRY(ComparePairs(applied.held, run));
@@ -366,6 +449,7 @@ Result<CompareResult> Compare(const std::string& a, const std::string& b,
   run.result.only_in_b = std::move(applied.only_in_b);
   CompareValues(run, map);
   Conclude(run.result);
+  run.result.hint = HintOf(run.result);
   return std::move(run.result);
 }
 

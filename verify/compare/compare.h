@@ -25,6 +25,9 @@ struct CompareOptions {
   /// for a NaN). A tensor that B keeps in A's dtype may be A's, or A's cast and cast back. Empty:
   /// bit-exact.
   std::string cast;
+  /// Quantised weights are compared by the numbers that they stand for, within the bound that their
+  /// formats imply; floats of different dtypes within half a step of each.
+  bool dequantised = false;
   std::string below_a;  ///< of A only what has names that begin so, without that beginning
   std::string below_b;  ///< of B likewise
 };
@@ -45,6 +48,16 @@ struct TensorDifference {
   std::string expected;               ///< "0.015625 (0x3c800000)", or A's dtype or shape
   std::string seen;
   std::string explanation;  ///< the likely cause
+  double of_bound = 0;  ///< of numbers that are held within a bound: the largest error as a part
+                        ///< of it; `index` is then where it is
+};
+
+/// A quantised weight that was held against its counterpart.
+struct UnitCompared {
+  std::string tensor;
+  std::string a;  ///< its format in A: "NVFP4 of ModelOpt", "BF16"
+  std::string b;
+  double of_bound = 0;  ///< the largest error as a part of its bound
 };
 
 struct CompareResult {
@@ -69,6 +82,11 @@ struct CompareResult {
   uint64_t left_out_b = 0;    ///< of B
   bool is_by_seals = false;   ///< digests were compared, and no value was read
   uint64_t values_left = 0;   ///< values not compared since the other side's format can hold none
+  bool is_dequantised = false;
+  std::vector<UnitCompared> units;    ///< of numbers, worst first
+  std::vector<std::string> unjudged;  ///< weights that are neither right nor wrong, and why
+  uint64_t beside = 0;  ///< tensors about activations, which only quantised checkpoints have
+  std::string hint;     ///< what else may be tried
 };
 
 /// Compares every tensor of `a` with the one of the same name (or by the map) in `b`.

@@ -13,6 +13,12 @@ std::string Message(const TensorDifference& difference) {
   std::string text = difference.kind == "value" ? "" : "tensor ";
   text += oracle::Quote(difference.tensor) + ": ";
   if (difference.kind == "gap") return text + "no rule of the map takes " + difference.seen;
+  if (difference.of_bound > 0) {
+    return text +
+           fmt::format("{} of {} elements are beyond their bound, worst element {}: A {}, B {}",
+                       *difference.differing, difference.elements, *difference.index,
+                       difference.expected, difference.seen);
+  }
   if (difference.kind != "differs") {
     return text + fmt::format("the {} differs: A {}, B {}", difference.kind, difference.expected,
                               difference.seen);
@@ -29,6 +35,7 @@ nlohmann::json DifferenceJson(const TensorDifference& difference) {
                          {"seen", difference.seen},         {"explanation", difference.explanation},
                          {"message", Message(difference)}};
   if (!difference.source.empty()) json["source"] = difference.source;
+  if (difference.of_bound > 0) json["of_bound"] = difference.of_bound;
   if (difference.differing) json["differing"] = *difference.differing;
   if (difference.index) {
     json["index"] = *difference.index;
@@ -43,6 +50,11 @@ nlohmann::json CompareJson(const CompareResult& result) {
   nlohmann::json differences = nlohmann::json::array();
   for (const TensorDifference& difference : result.differences) {
     differences.push_back(DifferenceJson(difference));
+  }
+  nlohmann::json units = nlohmann::json::array();
+  for (const UnitCompared& unit : result.units) {
+    units.push_back(
+        {{"tensor", unit.tensor}, {"a", unit.a}, {"b", unit.b}, {"of_bound", unit.of_bound}});
   }
   return {{"verdict", ToString(result.verdict)},
           {"reason", result.reason},
@@ -64,7 +76,11 @@ nlohmann::json CompareJson(const CompareResult& result) {
           {"elements", result.elements},
           {"bytes", result.bytes},
           {"values", result.values},
-          {"values_left", result.values_left}};
+          {"values_left", result.values_left},
+          {"dequantised", result.is_dequantised},
+          {"units", std::move(units)},
+          {"unjudged", result.unjudged},
+          {"hint", result.hint}};
 }
 
 }  // namespace shardproof

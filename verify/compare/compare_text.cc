@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kDifferencesShownMax = 100;
 constexpr size_t kNamesShownMax = 20;
+constexpr size_t kUnitsShownMax = 3;
 
 /// "2 tensors and 1 value differ".
 std::string Differ(const CompareResult& result) {
@@ -44,9 +45,10 @@ std::string Headline(const CompareResult& result) {
     }
     if (result.computed > 0) {
       return fmt::format(
-          "PASS  {} of B {} counterpart in A, {} of them within the bound of what the map computes "
-          "(the largest error is {:.2g} of it)",
-          tensors, verb, result.computed, result.worst);
+          "PASS  {} of B {} counterpart in A, {} of them within the bound of {} (the largest error "
+          "is {:.2g} of it)",
+          tensors, verb, result.computed,
+          result.is_dequantised ? "their formats" : "what the map computes", result.worst);
     }
     return result.cast_tensors == 0
                ? fmt::format("PASS  {} of B {} counterpart in A, bit for bit", tensors, verb)
@@ -72,6 +74,15 @@ std::string DifferenceText(const TensorDifference& difference) {
   } else if (difference.kind != "differs") {
     text += fmt::format(": the {} differs: A {}, B {}\n", difference.kind, difference.expected,
                         difference.seen);
+  } else if (difference.of_bound > 0) {
+    text += fmt::format(
+        ": {} of {} {} beyond {} bound, {} [{}]\n  worst at element {} ({}), {:.3g} of its bound: "
+        "A {}, B {}\n",
+        *difference.differing, Count(difference.elements, "element"),
+        *difference.differing == 1 ? "is" : "are", *difference.differing == 1 ? "its" : "their",
+        difference.dtype, fmt::join(difference.shape, ", "), *difference.index,
+        fmt::join(difference.coordinates, ", "), difference.of_bound, difference.expected,
+        difference.seen);
   } else {
     text +=
         fmt::format(": {} of {} differ{}, {} [{}]\n", *difference.differing,
@@ -99,6 +110,23 @@ std::string NamesText(const std::string& title, const std::vector<std::string>& 
   return text;
 }
 
+/// Quantised weights that are right, worst first, and those that could not be judged.
+std::string UnitsText(const CompareResult& result) {
+  std::string text;
+  for (size_t i = 0; i < result.unjudged.size() && i < kNamesShownMax; ++i)
+    text += (i == 0 ? "\nnot judged:\n  " : "  ") + oracle::Printable(result.unjudged[i]) + "\n";
+  if (result.unjudged.size() > kNamesShownMax)
+    text += fmt::format("  and {} more\n", result.unjudged.size() - kNamesShownMax);
+  if (result.units.empty() || result.verdict == Verdict::kFail) return text;
+  text += "\nlargest errors, as a part of the bound:\n";
+  for (size_t i = 0; i < result.units.size() && i < kUnitsShownMax; ++i) {
+    const UnitCompared& unit = result.units[i];
+    text += fmt::format("  {:.2g}  {} (A {}, B {})\n", unit.of_bound,
+                        oracle::Printable(unit.tensor), unit.a, unit.b);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string CompareText(const CompareResult& result) {
@@ -110,6 +138,7 @@ std::string CompareText(const CompareResult& result) {
     text += fmt::format("\nand {} more differences\n",
                         result.differences.size() - kDifferencesShownMax);
   }
+  text += UnitsText(result);
   text += NamesText("A", result.only_in_a) + NamesText("B", result.only_in_b);
   if (!result.suggested_map.empty()) {
     text += fmt::format("\n{}. These rules would pair them (save them, then --map FILE):\n{}",
@@ -127,9 +156,13 @@ std::string CompareText(const CompareResult& result) {
   }
   if (result.values_left > 0) {
     text += fmt::format(
-        "not compared: {} that {} not a tensor, because safetensors holds only tensors\n",
-        Count(result.values_left, "value"), result.values_left == 1 ? "is" : "are");
+        "not compared: {} that {} not a tensor, because {}\n", Count(result.values_left, "value"),
+        result.values_left == 1 ? "is" : "are",
+        result.is_dequantised ? "the formats differ" : "safetensors holds only tensors");
   }
+  if (result.beside > 0)
+    text += fmt::format("not compared: {} about activations\n", Count(result.beside, "tensor"));
+  if (!result.hint.empty()) text += "\n" + result.hint + "\n";
   return text;
 }
 

@@ -164,29 +164,33 @@ class CombineReader : public TensorReader {
   std::vector<Number> rights_;
 };
 
-class ScaleReader : public TensorReader {
+class BlockReader : public TensorReader {
  public:
-  ScaleReader(Reader base, Reader scale, std::vector<int64_t> block)
+  BlockReader(Reader base, char operation, Reader scale, std::vector<int64_t> block)
       : TensorReader(kNumber, base->shape()),
         base_(std::move(base)),
+        operation_(operation),
         scale_(std::move(scale)),
         block_(std::move(block)) {}
 
   /// Row by row of the last dim, along which a block's scale stays for a while.
   Status Read(uint64_t start, uint64_t count, char* out) override {
     const auto row = static_cast<uint64_t>(shape().back());
-    const auto scale_row = static_cast<uint64_t>(scale_->shape().back());
-    scales_.resize(scale_row);
+    const auto width = static_cast<uint64_t>(block_.back());
     while (count > 0) {
       const uint64_t within = start % row;
       const uint64_t step = std::min({count, row - within, kNumbersHeld});
       values_.resize(step);
       SP_TRY(ReadNumbers(*base_, start, values_));
-      SP_TRY(LoadScales(start / row));
-      const auto width = static_cast<uint64_t>(block_.back());
-      for (uint64_t i = 0; i < step; ++i, out += sizeof(Number)) {
-        const Number number = Times(values_[i], scales_[(within + i) / width]);
-        std::memcpy(out, &number, sizeof number);
+      const uint64_t first = within / width;
+      SP_TRY(LoadScales(start / row, first, (within + step - 1) / width - first + 1));
+      for (uint64_t i = 0; i < step;) {
+        const Number& scale = scales_[(within + i) / width - first];
+        const uint64_t end = std::min(step, ((within + i) / width + 1) * width - within);
+        for (; i < end; ++i, out += sizeof(Number)) {
+          const Number number = Apply(values_[i], operation_, scale);
+          std::memcpy(out, &number, sizeof number);
+        }
       }
       start += step;
       count -= step;
@@ -195,8 +199,8 @@ class ScaleReader : public TensorReader {
   }
 
  private:
-  /// The scales of a row, given by its number among all rows.
-  Status LoadScales(uint64_t row) {
+  /// `count` scales from the `first` on of a row, given by its number among all rows.
+  Status LoadScales(uint64_t row, uint64_t first, uint64_t count) {
     uint64_t index = 0;
     uint64_t step = 1;
     for (size_t dim = shape().size() - 1; dim-- > 0;) {
@@ -205,19 +209,33 @@ class ScaleReader : public TensorReader {
       step *= static_cast<uint64_t>(scale_->shape()[dim]);
       row /= size;
     }
-    if (loaded_ && index == loaded_row_) return Ok();
-    loaded_ = true;
-    loaded_row_ = index;
-    return ReadNumbers(*scale_, index * scales_.size(), scales_);
+    index = index * static_cast<uint64_t>(scale_->shape().back()) + first;
+    if (scales_.size() == count && index == loaded_) return Ok();
+    scales_.resize(count);
+    loaded_ = index;
+    return ReadNumbers(*scale_, index, scales_);
   }
 
   Reader base_;
+  char operation_;
   Reader scale_;
   std::vector<int64_t> block_;
   std::vector<Number> values_;
-  std::vector<Number> scales_;
-  bool loaded_ = false;
-  uint64_t loaded_row_ = 0;
+  std::vector<Number> scales_;  ///< those from element `loaded_` on
+  uint64_t loaded_ = 0;
+};
+
+class AsReader : public TensorReader {
+ public:
+  AsReader(Reader base, const DtypeInfo& dtype, std::vector<int64_t> shape)
+      : TensorReader(dtype, std::move(shape)), base_(std::move(base)) {}
+
+  Status Read(uint64_t start, uint64_t count, char* out) override {
+    return base_->Read(start, count, out);
+  }
+
+ private:
+  Reader base_;
 };
 
 class MergeReader : public TensorReader {
@@ -295,8 +313,13 @@ Reader Combine(Reader left, char operation, Reader right) {
   return std::make_unique<CombineReader>(std::move(left), operation, std::move(right));
 }
 
-Reader ScaleBlocks(Reader base, Reader scale, std::vector<int64_t> block) {
-  return std::make_unique<ScaleReader>(std::move(base), std::move(scale), std::move(block));
+Reader CombineBlocks(Reader base, char operation, Reader scale, std::vector<int64_t> block) {
+  return std::make_unique<BlockReader>(std::move(base), operation, std::move(scale),
+                                       std::move(block));
+}
+
+Reader As(Reader base, const DtypeInfo& dtype, std::vector<int64_t> shape) {
+  return std::make_unique<AsReader>(std::move(base), dtype, std::move(shape));
 }
 
 Reader Merge(Reader weight, Reader a, Reader b, double factor, double unit) {

@@ -16,8 +16,12 @@ Reader ToNumbers(Reader base, bool rounded, double unit);
 /// one element.
 Reader Combine(Reader left, char operation, Reader right);
 
-/// Each element times that of its block. \pre numbers; `scale` has one element for each block.
-Reader ScaleBlocks(Reader base, Reader scale, std::vector<int64_t> block);
+/// Each element OP that of its block. \pre numbers; `scale` has one element for each block, and as
+/// many dims.
+Reader CombineBlocks(Reader base, char operation, Reader scale, std::vector<int64_t> block);
+
+/// The same elements in the same order, under another shape or dtype of the same width.
+Reader As(Reader base, const oracle::DtypeInfo& dtype, std::vector<int64_t> shape);
 
 /// weight + factor * b @ a, the sum rounded to F32 at each of its steps. Holds all of a and a row
 /// of b. \pre numbers of fitting shapes.

@@ -23,20 +23,6 @@ class FillReader : public TensorReader {
   std::string fill_;
 };
 
-/// The same elements in the same order, under another shape or dtype of the same width.
-class AsReader : public TensorReader {
- public:
-  AsReader(Reader base, const View& view)
-      : TensorReader(*view.dtype, view.shape), base_(std::move(base)) {}
-
-  Status Read(uint64_t start, uint64_t count, char* out) override {
-    return base_->Read(start, count, out);
-  }
-
- private:
-  Reader base_;
-};
-
 class UnpackReader : public TensorReader {
  public:
   UnpackReader(Reader base, const View& view)
@@ -77,7 +63,7 @@ class Opener {
         return OpenPermute(view);
       case ViewKind::kReshape:
       case ViewKind::kBits:
-        return std::make_unique<AsReader>(Open(*view.parts[0], window), view);
+        return As(Open(*view.parts[0], window), *view.dtype, view.shape);
       case ViewKind::kCast:
         return Cast(Open(*view.parts[0], window), *view.dtype);
       case ViewKind::kUnpackFp4:
@@ -85,7 +71,7 @@ class Opener {
       case ViewKind::kArithmetic:
         return Combine(Numbers(view, 0), view.operation, Numbers(view, 1));
       case ViewKind::kScaled:
-        return ScaleBlocks(Numbers(view, 0), Numbers(view, 1), view.block);
+        return CombineBlocks(Numbers(view, 0), '*', Numbers(view, 1), view.block);
       case ViewKind::kMerged:
         break;
     }

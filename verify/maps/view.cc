@@ -136,7 +136,7 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 
 ViewPtr Stored(const formats::StoredTensor& tensor) {
   return Made({.kind = ViewKind::kStored,
-               .dtype = oracle::FindDtype(tensor.dtype),
+               .dtype = tensor.dtype == kNumber.name ? &kNumber : oracle::FindDtype(tensor.dtype),
                .shape = tensor.shape,
                .stored = &tensor,
                .offsets = std::vector<int64_t>(tensor.shape.size(), 0)});

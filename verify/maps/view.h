@@ -62,6 +62,7 @@ struct View {
 
 // Each makes a view. \error kBadInput, a sentence without a place: what was expected of shapes,
 // dtypes and dims, and what was found.
+/// A tensor whose dtype has the name of kNumber is one that its opener computes.
 ViewPtr Stored(const formats::StoredTensor& tensor);
 ViewPtr Constant(double value);
 Result<ViewPtr> Join(std::vector<ViewPtr> parts, size_t dim);

@@ -90,6 +90,13 @@ void AddCompare(CLI::App& app, int* exit_code) {
               "--cast", arguments->options.cast,
               "Cast A to this dtype before comparing: F64, F32, F16, BF16, F8_E4M3 or F8_E5M2")
           ->type_name("DTYPE");
+  auto* dequantised =
+      command
+          ->add_flag(
+              "--dequantised", arguments->options.dequantised,
+              "Compare quantised weights by the numbers that they stand for: two dialects of "
+              "one model, or one with its source, within the bound that the formats imply")
+          ->excludes(cast);
   command
       ->add_option("--json", arguments->json, "Write the result as JSON to this file; - is stdout")
       ->type_name("FILE");
@@ -98,6 +105,7 @@ void AddCompare(CLI::App& app, int* exit_code) {
                  "Compare what the seals of A and B say, and read no value; each may be a seal "
                  "itself. Changes since they were sealed are not seen: audit sees them")
       ->excludes(map)
+      ->excludes(dequantised)
       ->excludes(adapter)
       ->excludes(cast);
   AddGateOptions(*command, arguments->gate);

@@ -1,4 +1,4 @@
-#include "verify/audit/unit_parts.h"
+#include "verify/quantised/unit_parts.h"
 
 #include <fmt/format.h>
 
@@ -37,6 +37,8 @@ std::string_view EndOfCodes(Dialect dialect) {
     case Dialect::kAwq:
     case Dialect::kGptq:
       return "qweight";
+    case Dialect::kTorchAo:
+      return "_qdata";
     default:
       return "";
   }
@@ -77,8 +79,11 @@ bool CanBeCodes(Dialect dialect, const std::string& dtype) {
     case Dialect::kPackedMx:
     case Dialect::kMxfp4:
       return IsBytes(dtype);
+    case Dialect::kTorchAo:
+      return IsFp8(dtype) || IsBytes(dtype);
     case Dialect::kBitsAndBytes4:
       return true;
+    case Dialect::kGguf:  // its file says which
     case Dialect::kUnknown:
       return false;
   }
@@ -204,8 +209,13 @@ std::vector<UnitPart> PartsOfPackedWords(const QuantisationScheme& scheme, const
   const int64_t columns = codes.back() * (32 / scheme.bits);
   UnitPart scale = ByStrategy(scheme, base + "_scale", codes, rows, columns);
   if (scheme.strategy == "group" && scheme.group > 0) {
+    // Since version 0.20 codes of an odd width may lie in two words.
+    const int64_t most = codes.back() * 32 / scheme.bits;
     const int64_t fewest = (codes.back() - 1) * (32 / scheme.bits) + 1;
-    scale.shapes.push_back(WithLast(codes, rows, CeilDiv(fewest, scheme.group)));
+    for (int64_t groups = CeilDiv(fewest, scheme.group); groups <= CeilDiv(most, scheme.group);
+         ++groups) {
+      scale.shapes.push_back(WithLast(codes, rows, groups));
+    }
   }
   std::vector<UnitPart> parts = {scale, {base + "_shape", {{2}, {3}}, "the shape of the weight"}};
   parts.push_back(ZeroPoints(scheme, base));
@@ -243,6 +253,13 @@ std::optional<std::string> BaseOfCodes(const QuantisationScheme& scheme, const s
   return is_named ? base : std::nullopt;
 }
 
+bool IsCodesBeside(const std::string& dtype, const std::string& base,
+                   const std::function<bool(const std::string& name)>& is_there) {
+  return dtype == "U8" || is_there(base + ".absmax") || is_there(base + ".quant_map") ||
+         is_there(base + ".quant_state.bitsandbytes__nf4") ||
+         is_there(base + ".quant_state.bitsandbytes__fp4");
+}
+
 std::optional<std::string> BaseOfScale(const QuantisationScheme& scheme, const std::string& name) {
   if (scheme.dialect == Dialect::kUnknown) return {};
   const std::optional<std::string> base = Without(name, EndOfScale(scheme.dialect));
@@ -261,7 +278,11 @@ std::vector<UnitPart> PartsOf(const QuantisationScheme& scheme, const std::strin
                               const Shape& codes) {
   switch (scheme.dialect) {
     case Dialect::kUnknown:
+    case Dialect::kGguf:
       return {};
+    case Dialect::kTorchAo:  // how codes lie stands in the file's metadata
+      return {Scale(base + "_scale", {}, "scales"),
+              Optional({.name = base + "_zero_point", .what = "zero points"})};
     case Dialect::kBitsAndBytes8:
       return {Scale(ModuleWithDot(base) + "SCB",
                     codes.empty() ? std::vector<Shape>{} : std::vector<Shape>{{codes[0]}},
@@ -280,8 +301,10 @@ std::vector<UnitPart> PartsOf(const QuantisationScheme& scheme, const std::strin
     case Dialect::kPackedMx:
       return PartsOfFour(scheme, base, codes);
     case Dialect::kMxfp4: {
-      UnitPart scale = Scale(base + "_scales", {{codes.begin(), codes.end() - 1}},
-                             "one scale for each 32 elements of a row");
+      // Blocks of 16 bytes have a dim of their own, or lie one behind the other.
+      Shape blocks(codes.begin(), codes.end() - 1);
+      if (codes.size() < 4) blocks.push_back(CeilDiv(codes.back(), kMxGroup / 2));
+      UnitPart scale = Scale(base + "_scales", {blocks}, "one scale for each 32 elements of a row");
       scale.is_exponent = true;
       return {scale};
     }

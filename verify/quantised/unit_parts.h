@@ -1,11 +1,12 @@
 // Which tensors belong to the codes of a quantised weight, by the dialect.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "verify/audit/quantisation.h"
+#include "verify/quantised/quantisation.h"
 
 namespace shardproof {
 
@@ -28,7 +29,13 @@ std::string ModuleOf(const std::string& name);
 std::optional<std::string> BaseOfCodes(const QuantisationScheme& scheme, const std::string& name,
                                        const std::string& dtype);
 
-/// Likewise, if a tensor of this name is a scale, without regard to its codes. No value: none.
+/// Whether what may be codes of bitsandbytes by its name is: bytes of their own, or elements of any
+/// dtype beside which there are other parts.
+bool IsCodesBeside(const std::string& dtype, const std::string& base,
+                   const std::function<bool(const std::string& name)>& is_there);
+
+/// What the parts of a unit begin with, if a tensor of this name is a scale, without regard to its
+/// codes. No value: none.
 std::optional<std::string> BaseOfScale(const QuantisationScheme& scheme, const std::string& name);
 
 /// What the codes of a base are called.

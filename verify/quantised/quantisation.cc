@@ -1,4 +1,4 @@
-#include "verify/audit/quantisation.h"
+#include "verify/quantised/quantisation.h"
 
 #include <fnmatch.h>
 
@@ -151,9 +151,12 @@ QuantisationScheme SchemeByMethod(const JsonElement& config, const std::string& 
                  128),
         0);
     scheme.symmetric = is_awq && !FlagAt(config, "zero_point", true);
+    scheme.zeros_less_one = !is_awq && layout != "gptq_v2";
   } else if (method == "bitsandbytes") {
     scheme.dialect =
         FlagAt(config, "load_in_8bit", false) ? Dialect::kBitsAndBytes8 : Dialect::kBitsAndBytes4;
+  } else if (method == "torchao") {
+    scheme.dialect = Dialect::kTorchAo;
   }
   return scheme;
 }

@@ -25,6 +25,8 @@ enum class Dialect {
   kGptq,           ///< qweight, qzeros, scales, g_idx
   kBitsAndBytes4,  ///< weight, weight.absmax, weight.quant_map, weight.quant_state...
   kBitsAndBytes8,  ///< weight, SCB
+  kTorchAo,        ///< _weight_qdata, _weight_scale, _weight_zero_point
+  kGguf,           ///< blocks of codes and scales in one, of a type that the file says
 };
 
 /// Of modules that are quantised alike.
@@ -36,6 +38,8 @@ struct QuantisationScheme {
   int64_t block_height = 0;  ///< rows that share a scale; 0: not cut into blocks
   int64_t block_width = 0;
   bool symmetric = true;
+  bool zeros_less_one =
+      false;                   ///< zero points are stored one too small, as GPTQ's first format has
   bool has_exponents = false;  ///< scales are bytes, each the exponent of a power of two
   /// Modules, by name, "re:" and a regular expression, or with "*"; empty: all.
   std::vector<std::string> targets;
