@@ -137,11 +137,46 @@ void CheckMesh(const Evidence& evidence, Judgement& judgement) {
                                         MeshText(mesh))));
 }
 
+/// Whether two ranks of a mesh differ in the coordinate of one axis and in no other.
+bool AreAlong(size_t axis, const RankEvidence& one, const RankEvidence& other) {
+  std::vector<int64_t> moved = one.coordinates;
+  if (axis >= moved.size() || axis >= other.coordinates.size()) return false;
+  moved[axis] = other.coordinates[axis];
+  return moved == other.coordinates && one.coordinates != other.coordinates;
+}
+
+/// Along an axis that is asked for as one of replicas, ranks hold the same part of every tensor.
+void CheckReplicas(const Evidence& evidence, const PhaseEvidence& phase, Judgement& judgement) {
+  if (!evidence.mesh_is_asked || !phase.laid_over.empty()) return;  // such an axis divides others
+  for (size_t axis = 0; axis < phase.mesh.size(); ++axis) {
+    if (phase.mesh[axis].name != "dp_replicate") continue;
+    FindingsByRank findings(phase, Stage::kReady);
+    for (const std::string& name : TensorNames(phase, Stage::kReady)) {
+      const TensorState* first = FindTensor(phase.ranks[0], Stage::kReady, name).state;
+      for (const RankEvidence& rank : phase.ranks) {
+        const TensorState* other = FindTensor(rank, Stage::kReady, name).state;
+        if (first == nullptr || other == nullptr || !AreAlong(axis, phase.ranks[0], rank)) continue;
+        judgement.Compared();
+        if (first->coverage == other->coverage) continue;
+        findings.Add(name, "not-replicated",
+                     fmt::format("it holds another part of it than rank 0, and the mesh {}, which "
+                                 "was asked for (--mesh), has replicas along {}",
+                                 MeshText(phase.mesh), phase.mesh[axis].name),
+                     {rank.rank});
+        return findings.Report(judgement);  // of all tensors alike: one says enough
+      }
+    }
+  }
+}
+
 /// Every placement, collective and file that the subject's SHOWS names was seen: the placements
 /// on tensors at `ready`, the collectives in any phase, the files (patterns) in a checkpoint
-/// that it left. So a subject that does not run what it is named after is told. Of one without
-/// SHOWS, a mesh that was asked for by its axes divides something, if they are of that kind.
+/// that it left. So a subject that does not run what it is named after is told. A mesh that was
+/// asked for by its axes has replicas along `dp_replicate`, and, of a subject without SHOWS,
+/// divides something, if its axes are of that kind.
 void Check(const Evidence& evidence, Judgement& judgement) {
+  const PhaseEvidence* ran = evidence.Phase(Phase::kValues);
+  if (ran != nullptr && !ran->ranks.empty()) CheckReplicas(evidence, *ran, judgement);
   if (evidence.shows.empty()) {
     CheckMesh(evidence, judgement);
     return;
@@ -160,7 +195,8 @@ const PropertyRegistration kRegistration{{
     .reads = {{{Phase::kValues}, {Stage::kReady}}, {EveryPhase(), {}, "collectives, saved files"}},
     .tolerance = "none: sets",
     .source = "the definition of a conformance test",
-    .killed_by = {"subject.claims_to_shard", "subject.claims_dcp", "subject.ignores_its_mesh"},
+    .killed_by = {"subject.claims_to_shard", "subject.claims_dcp", "subject.ignores_its_mesh",
+                  "subject.shards_its_replicas"},
     .check = Check,
     .only_subjects = true,
 }};
