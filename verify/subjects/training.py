@@ -28,7 +28,7 @@ def train(case, observe, loaded, save, restored):
     if not case.resumes:
         model = loaded()
         optimizer = optimizer_of(model)
-        torch.manual_seed(case.seed + case.rank)  # each rank draws numbers of its own
+        torch.manual_seed(case.rank)  # each rank draws numbers of its own
         observe("ready", model=model, optimizer=optimizer)
         wait = None
         for step in range(1, case.steps + 1):
