@@ -37,19 +37,27 @@ def drift(model):
 def record(model, optimizer, losses=()):
     """Leaves losses, weights, the optimizer's state, random numbers and collectives in
     rank<K>.json."""
-    state = [*model.parameters(), *model.buffers()]
-    state += [v for each in optimizer.state.values() for v in each.values()]
+    came = came_to([model], [optimizer], losses)
+    with open(f"rank{dist.get_rank()}.json", "w") as file:
+        json.dump(came, file)
+    return came
+
+
+def came_to(models, optimizers, losses):
+    """What `record` leaves. Of ZeRO-3's parameters, the part that this rank keeps."""
+    state = [tensor for model in models for tensor in (*model.parameters(), *model.buffers())]
+    state = [getattr(tensor, "ds_tensor", tensor) for tensor in state]
+    for optimizer in optimizers:
+        state += [p for group in optimizer.param_groups for p in group["params"]]
+        state += [v for each in optimizer.state.values() for v in each.values()]
     groups = list(dist.distributed_c10d._world.pg_map)
-    came_to = {
+    return {
         "losses": [loss.hex() for loss in losses],
         "sums": [_sum_of(value) for value in state if isinstance(value, torch.Tensor)],
         "torch": _sum_of(torch.get_rng_state()),
         "random": random.random(),
         "collectives": [group._get_sequence_number_for_group() for group in groups],
     }
-    with open(f"rank{dist.get_rank()}.json", "w") as file:
-        json.dump(came_to, file)
-    return came_to
 
 
 def _sum_of(value):

@@ -84,6 +84,9 @@ class Megatron(JobsTest):
     def test_megatron_attached(self):
         self.found_attached({job.split()[0] for job in MEGATRON})
 
+    def test_megatron_attached_as_alone(self):
+        self.same_as_alone()
+
 
 class DeepSpeed(JobsTest):
     labels = "selftest multi-rank framework nightly"
@@ -99,6 +102,9 @@ class DeepSpeed(JobsTest):
 
     def test_deepspeed_attached(self):
         self.found_attached({job.split()[0] for job in DEEPSPEED}, healed={"zero_3 stale"})
+
+    def test_deepspeed_attached_as_alone(self):
+        self.same_as_alone()
 
 
 class Torchtitan(JobsTest):
