@@ -248,8 +248,8 @@ class _Look:
         counted = set()
         for name, holder in self._holders.items():
             window, of = holder.window, id(holder.optimizer)
-            if window is None or not window.taken or window.scaled:
-                continue
+            if window is None or not window.given or window.scaled:
+                continue  # without a gradient, something else has changed the parameters
             before, now = self._base.counters.get(name), self._counter(name)
             if now is None or not _due.is_of_torch(holder.optimizer):
                 continue

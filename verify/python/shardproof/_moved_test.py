@@ -244,6 +244,21 @@ def test_what_a_job_clamps_masks_or_averages_is_sound(watch):
     assert "due" not in still().values()
 
 
+def test_a_clamp_and_a_step_without_a_gradient_are_sound(watch):
+    """As those of a critic, when the other model is stepped."""
+    observe, still = watch
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    taken(observe, model, optimizer, steps=2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.clamp_(-0.01, 0.01)
+    optimizer.zero_grad()
+    optimizer.step()
+    observe("stepped", model=model, optimizer=optimizer, step=3)
+    assert "counter" not in still().values()
+
+
 def test_what_is_restored_and_done_again_is_sound(watch):
     observe, still = watch
     model = net()

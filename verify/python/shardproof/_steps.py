@@ -26,13 +26,15 @@ class Window:
     """taken: steps since the optimizer was last looked at. options: of each group, at the last of
     them. rates: of each group the lowest that any of them had; None if that cannot be read without
     waiting for a device. grads: by id of a parameter, what the last step was taken with. scaled:
-    whether a GradScaler told a step, in a tensor, whether to do nothing."""
+    whether a GradScaler told a step, in a tensor, whether to do nothing. given: whether any step had
+    a gradient."""
 
     taken: int = 0
     options: list[dict] = dataclasses.field(default_factory=list)
     rates: list[float | None] = dataclasses.field(default_factory=list)
     grads: dict[int, tuple] = dataclasses.field(default_factory=dict)
     scaled: bool = False
+    given: bool = False
 
     def grad_of(self, parameter):
         """The gradient that the last step was taken with, if it is there still; else None."""
@@ -145,6 +147,11 @@ class Steps:
             else min(rate, known)
             for number, rate in enumerate(rates)
         ]  # fmt: skip
+        window.given = window.given or any(
+            parameter.grad is not None
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        )
         window.scaled = window.scaled or getattr(optimizer, "found_inf", None) is not None
         window.grads = _dated(optimizer) if with_grads else {}
 
