@@ -169,7 +169,7 @@ struct StageRecord {
   bool complete = false;  ///< false: the rank ended while writing it
   std::map<std::string, TensorState> tensors;
   std::optional<OptimizerRecord> optimizer;  ///< only of "optimizer"
-  std::optional<StepsRecord> steps;          ///< likewise; not recorded by everything that writes
+  std::optional<StepsRecord> steps;  ///< of the model: by what is not observed; not always recorded
   std::string rng;  ///< digest of the CPU random number generator's state; empty: not recorded
   /// Whether the job has asked for that state, as one that keeps it does; told where it is known.
   bool keeps_rng = true;

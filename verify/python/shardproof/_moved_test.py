@@ -438,3 +438,23 @@ def test_a_moment_that_does_not_move_is_named(watch):
     optimizer.state[model[0].weight]["exp_avg"].copy_(old)
     observe("stepped", model=model, optimizer=optimizer, step=2)
     assert still() == {"0.weight.exp_avg": "moment"}
+
+
+class Handing:
+    """As a framework wraps an optimizer, under a name of its own."""
+
+    def __init__(self, inner):
+        self.inner, self.state, self.param_groups = inner, inner.state, inner.param_groups
+
+
+@pytest.mark.parametrize("shows", [False, True])
+def test_a_step_whose_optimizer_is_not_observed_is_told(watch, shows):
+    observe, _ = watch
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    observe("ready", model=model, optimizer=Handing(optimizer))
+    loss_of(model, 1).backward()
+    optimizer.step()
+    observe("stepped", model=model, optimizer=Handing(optimizer) if shows else None, step=1)
+    told = [(each["unsure"], each["taken"]) for each in observe.records() if not each["since"]]
+    assert told == ([] if shows else [("AdamW", 1)])

@@ -164,7 +164,10 @@ class Observer:
         """Optimizers that stepped and are not observed. Of a script, which may have other models
         too, those that hold a parameter of this one."""
         self.steps.listen()
-        others = self.steps.unshown(_optimizer.steppers_in(optimizer))
+        others = self.steps.unshown(_optimizer.shown_by(optimizer))
+        if others and optimizer is not None:  # one that hands on in a way of its own
+            every = {id(p) for _, held in _optimizer.groups_in(optimizer) for p in held}
+            others = {each: n for each, n in others.items() if _optimizer.holds_other(each, every)}
         if not self._is_of_subject:
             own = _optimizer.parameters_by_owner(read.tensors)
             others = {each: n for each, n in others.items() if _optimizer.holds_any(each, own)}

@@ -54,10 +54,26 @@ def steppers_in(optimizer) -> list:
     return [innermost(each) for each in optimizers_in(optimizer)]
 
 
-def holds_any(optimizer, owners) -> bool:
+def shown_by(optimizer) -> list:
+    """Optimizers of torch that are observed with it: wrappers hold theirs under these names."""
+    found, waiting = [], [optimizer, *optimizers_in(optimizer)]
+    while waiting:
+        each = waiting.pop()
+        if each is None or any(each is known for known in found):
+            continue
+        found.append(each)
+        waiting += [getattr(each, name, None) for name in ("optimizer", "_optimizer", "optim")]
+    return [each for each in found if isinstance(each, torch.optim.Optimizer)]
+
+
+def holds_any(optimizer, known) -> bool:
     """Whether it steps any of these, given by their ids."""
-    groups = getattr(optimizer, "param_groups", [])
-    return any(id(parameter) in owners for group in groups for parameter in group["params"])
+    return any(id(p) in known for _, held in groups_in(optimizer) for p in held)
+
+
+def holds_other(optimizer, known) -> bool:
+    """Whether it steps anything else than these."""
+    return any(id(p) not in known for _, held in groups_in(optimizer) for p in held)
 
 
 def optimizer_tensors(model, optimizer, rank: int, counters=False) -> list[Holding]:

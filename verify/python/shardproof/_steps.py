@@ -97,7 +97,7 @@ class Steps:
         """By optimizer, how many steps were taken since this was last asked that nobody shows. Of
         several optimizers each may be observed in its turn."""
         taken, self._taken = self._taken, weakref.WeakKeyDictionary()
-        self._shown.update(each for each in optimizers if isinstance(each, torch.optim.Optimizer))
+        self._shown.update(optimizers)
         return {
             each: count
             for each, count in taken.items()
