@@ -119,9 +119,9 @@ const PropertyRegistration kRegistration{{
     .source = "NVIDIA/Megatron-LM#5071, ISEEKYAN/Megatron-LM#104",
     .killed_by = {"training.options_not_restored", "training.step_not_restored",
                   "training.state_by_position", "training.masters_rebuilt",
-                  "training.master_not_refreshed", "training.moments_through_bf16",
-                  "checkpoint.load_not_verified", "subject.resumes_at_another_step",
-                  "subject.rate_changes_after_resume"},
+                  "training.sampler_restarts", "training.master_not_refreshed",
+                  "training.moments_through_bf16", "checkpoint.load_not_verified",
+                  "subject.resumes_at_another_step", "subject.rate_changes_after_resume"},
     .check = Check,
     .capabilities = {"train", "save"},
 }};

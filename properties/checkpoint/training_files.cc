@@ -11,6 +11,11 @@
 namespace shardproof::checkpoint::training_files {
 namespace {
 
+/// Numbers that the training loop keeps beside the optimizer.
+bool IsOfLoop(const std::string& name) {
+  return name == "sampler.position" || name == "scaler.scale" || name == "scaler.growth_tracker";
+}
+
 class FilesCheck {
  public:
   FilesCheck(const Evidence& evidence, const PhaseEvidence& phase, const CheckpointRecord& saved,
@@ -36,7 +41,7 @@ class FilesCheck {
     }
     const std::string of_optimizer = KeyAt(phase_, Stage::kSaved, steps.back(), "optimizer");
     for (const std::string& name : TensorNames(phase_, of_optimizer)) {
-      CheckTensor(of_optimizer, name, "optimizer.state." + name);
+      CheckTensor(of_optimizer, name, IsOfLoop(name) ? name : "optimizer.state." + name);
     }
     for (const auto& [key, tensor] : saved_.tensors) {
       const bool is_rng = key.starts_with("rng_");  // of which the evidence has a digest of its own

@@ -21,7 +21,7 @@ struct Place {
   std::vector<int64_t> ranks;       ///< that have those
 };
 
-constexpr const char* kParts[] = {".exp_avg", ".exp_avg_sq", ".master", ".step"};
+constexpr const char* kParts[] = {".exp_avg", ".exp_avg_sq", ".master", ".average", ".step"};
 
 /// The parameter whose state a tensor is; empty if it is none.
 std::string ParameterOf(const std::string& tensor) {

@@ -118,14 +118,21 @@ void CheckFrozen(const RankEvidence& rank, const StageRecord& model,
   }
 }
 
-void CheckRank(const OracleRecord& oracle, bool is_reference, const Division& division,
+/// Whether the case has its steps train what is frozen, and freeze it again, before this stage: as
+/// with torch.optim, the optimizer holds it still.
+bool IsFrozenAgain(const TrainingCase& training, const StageRecord& record) {
+  return training.unfreeze_after > 0 && training.unfrozen_steps > 0 &&
+         record.step > training.unfreeze_after + training.unfrozen_steps;
+}
+
+void CheckRank(const OracleRecord& oracle, bool judges_frozen, const Division& division,
                const RankEvidence& rank, const StageRecord& model, const OptimizerRecord& optimizer,
                FindingsByRank& findings, Judgement& judgement) {
   std::map<std::string, int64_t> held;
   for (const OptimizerGroup& group : optimizer.groups) {
     for (const std::string& name : group.parameters) ++held[name];
   }
-  if (is_reference) CheckFrozen(rank, model, held, findings, judgement);
+  if (judges_frozen) CheckFrozen(rank, model, held, findings, judgement);
   const std::set<std::string> stale = StaleNames(optimizer);
   std::set<std::string> explained;
   for (Trainable& trainable : TrainablesOf(oracle, rank, model)) {
@@ -168,7 +175,7 @@ void CheckRank(const OracleRecord& oracle, bool is_reference, const Division& di
 
 /// At every stage at which an optimizer is observed, it holds each trainable parameter of the
 /// model, the very object, exactly once, and nothing that is not the model's; that of the
-/// reference nothing that is frozen. Ranks may divide the parameters among them.
+/// reference nothing that was never trained. Ranks may divide the parameters among them.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence& phase : evidence.phases) {
     std::vector<std::string> keys;  // in the order of the stages
@@ -186,7 +193,9 @@ void Check(const Evidence& evidence, Judgement& judgement) {
                                              rank.rank, phase.name(), key));
           continue;
         }
-        CheckRank(evidence.oracle, IsReference(evidence), division, rank, *model, *record.optimizer,
+        const bool judges_frozen =
+            IsReference(evidence) && !IsFrozenAgain(evidence.test_case.training, record);
+        CheckRank(evidence.oracle, judges_frozen, division, rank, *model, *record.optimizer,
                   findings.at(key), judgement);
       }
     }

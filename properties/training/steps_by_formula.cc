@@ -7,12 +7,17 @@
 #include <cstring>
 #include <map>
 
+#include "verify/verdict/made_steps.h"
+#include "verify/verdict/recorded_values.h"
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 #include "verify/verdict/values.h"
 
 namespace shardproof::training::steps_by_formula {
 namespace {
+
+using Values = RecordedValues;
+using Lookup = RecordedLookup;
 
 // 113 bits of mantissa, by the name that the architecture has for them.
 #ifdef __SIZEOF_FLOAT128__
@@ -22,62 +27,8 @@ using Quad = long double;
 static_assert(__LDBL_MANT_DIG__ == 113);
 #endif
 
-/// The values of a tensor at a stage, from its recorded bytes.
-struct Values {
-  std::string dtype;
-  uint64_t element = 4;  ///< bytes
-  std::string bytes;
-  std::vector<int64_t> ranks;
-
-  uint64_t count() const { return bytes.size() / element; }
-  float at(uint64_t index) const {
-    const std::string_view raw(bytes.data() + index * element, element);
-    return static_cast<float>(ElementValue(dtype, raw).value_or(0));
-  }
-};
-
-/// Why a tensor cannot be judged, or its values.
-struct Lookup {
-  std::string why_not;
-  Values values;
-  bool is_there = false;  ///< defined, whether or not all of its bytes are on record
-};
-
-Lookup ValuesAt(const PhaseEvidence& phase, const std::string& stage, const std::string& name) {
-  const std::vector<Image> images = ImagesOf(phase, stage, name);
-  if (images.empty()) return {.why_not = "no rank has it"};
-  const Image& image = images[0];
-  if (!image.defined || image.partial) return {.why_not = "it is not defined"};
-  Lookup found;
-  found.values.dtype = image.dtype;
-  found.values.element = ElementBytes(image.dtype).value_or(1);
-  const uint64_t bytes = ImageBytes(image.dtype, image.shape).value_or(0);
-  const KnownBytes known(image);
-  const auto read = bytes == 0 ? std::string_view() : known.Read(0, bytes).value_or("");
-  if (read.size() != bytes) return {.why_not = "its bytes are not all on record", .is_there = true};
-  found.values.bytes = std::string(read);
-  for (const Image& each : images) {
-    for (const int64_t rank : each.Ranks()) found.values.ranks.push_back(rank);
-  }
-  return found;
-}
-
-uint64_t Mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
-/// src/optim/gradient.h has the formula.
-float GradientOf(const std::string& name, int64_t step, uint64_t index, float value) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const unsigned char c : name) hash = (hash ^ c) * 0x100000001b3;
-  const uint64_t drawn = Mix((Mix(static_cast<uint64_t>(step)) ^ hash) + index) >> 40;
-  const float u = (static_cast<float>(drawn) - 0x1p23f) * 0x1p-23f;
-  const float v = std::isnan(value) ? 0 : value > 1 ? 1 : value < -1 ? -1 : value;
-  return std::fmaf(v, 0x1p-3f, u * 0x1p-4f);
-}
+/// What the optimizer keeps of a parameter.
+constexpr const char* kParts[] = {".step", ".exp_avg", ".exp_avg_sq", ".master", ".average"};
 
 double PowerOf(double base, int64_t exponent) {
   double result = 1;
@@ -90,6 +41,7 @@ double PowerOf(double base, int64_t exponent) {
 
 /// The options of the group that a parameter is in.
 struct Options {
+  size_t group = 0;
   double lr = 0;
   double beta1 = 0;
   double beta2 = 0;
@@ -108,7 +60,7 @@ std::optional<Options> OptionsOf(const OptimizerRecord& record, const OptimizerR
       const auto found = group.options.find(key);
       return found == group.options.end() ? std::string() : found->second;
     };
-    Options options;
+    Options options{.group = i};
     options.lr = std::strtod(text("lr").c_str(), nullptr);
     options.eps = std::strtod(text("eps").c_str(), nullptr);
     options.weight_decay = std::strtod(text("weight_decay").c_str(), nullptr);
@@ -120,67 +72,127 @@ std::optional<Options> OptionsOf(const OptimizerRecord& record, const OptimizerR
   return std::nullopt;
 }
 
+/// A parameter that a step trains.
+struct Stepped {
+  Values was;
+  Values now;
+  Options options;
+};
+
 /// A step of the whole job: from `before` to `after`.
 class StepCheck {
  public:
   StepCheck(const Evidence& evidence, const PhaseEvidence& phase, std::string before,
             std::string after, int64_t step, Judgement& judgement)
-      : training_(evidence.test_case.training),
-        ties_(evidence.oracle.ties),
+      : evidence_(evidence),
+        training_(evidence.test_case.training),
         phase_(phase),
         before_(std::move(before)),
         after_(std::move(after)),
         step_(step),
-        judgement_(judgement) {}
+        judgement_(judgement),
+        loss_scale_(LossScaleBefore()),
+        made_(training_, step, loss_scale_) {}
 
   void Run() {
+    const bool on_all = training_.clip_norm > 0 || training_.loss_scale > 0;
     for (const std::string& name : TensorNames(phase_, after_)) {
-      if (!IsStepped(name)) continue;
+      if (!IsTrained(name)) continue;
       const Lookup now = ValuesAt(phase_, after_, name);
       const Lookup was = ValuesAt(phase_, before_, name);
+      const std::optional<Options> options = GroupOf(name);
       if (!now.why_not.empty() || !was.why_not.empty()) {
         const std::string& why = now.why_not.empty() ? was.why_not : now.why_not;
         why_not_ = fmt::format("{} at `{}` of phase {}: {}", name, after_, phase_.name(), why);
-        if (training_.clip_norm > 0) return;  // it is in the norm, on which all depend
+      } else if (!made_.HasGradient(name)) {
+        HoldUnchanged(name, {was.values, now.values, {}}, "a step without a gradient of it");
+      } else if (!options) {
+        why_not_ =
+            fmt::format("{} is in no group at `{}` of phase {}", name, after_, phase_.name());
+      } else {
+        stepped_[name] = {was.values, now.values, *options};
         continue;
       }
-      stepped_[name] = {was.values, now.values};
+      // It is in the norm, or its gradient might overflow, on which all depend.
+      if (on_all && made_.HasGradient(name)) return;
     }
-    const double scale = ScaleOf();
-    for (const auto& [name, values] : stepped_)
-      CheckParameter(name, values.first, values.second, scale);
+    const bool is_skipped = training_.loss_scale > 0 && Overflows();
+    std::map<size_t, double> scales;  // by the group
+    for (const auto& [name, stepped] : stepped_) {
+      if (is_skipped) {
+        HoldUnchanged(name, stepped, "a step that is skipped, since gradients overflow,");
+        continue;
+      }
+      const size_t group = stepped.options.group;
+      if (!scales.contains(group)) scales[group] = ScaleOf(group);
+      CheckParameter(name, stepped, scales.at(group));
+    }
+    CheckLoop(is_skipped);
   }
   /// Why nothing could be computed, or empty.
   const std::string& why_not() const { return why_not_; }
 
  private:
-  bool IsStepped(const std::string& name) const {
+  /// Whether the step has to train it; said where the job sees that otherwise.
+  bool IsTrained(const std::string& name) {
+    const auto declared = evidence_.oracle.declared.find(name);
     for (const RankEvidence& rank : phase_.ranks) {
       const TensorOnRank found = FindTensor(rank, after_, name);
       if (found.descriptor == nullptr) continue;
-      const std::string& dtype = found.descriptor->dtype;
-      return found.descriptor->kind == "parameter" && found.descriptor->requires_grad &&
-             IsFirstName(name) && (dtype == "F32" || dtype == "BF16" || dtype == "F16");
+      const TensorDescriptor& seen = *found.descriptor;
+      const std::string& dtype = seen.dtype;
+      if (seen.kind != "parameter" || !IsFirstName(name)) return false;
+      if (dtype != "F32" && dtype != "BF16" && dtype != "F16") return false;
+      if (declared == evidence_.oracle.declared.end()) return seen.requires_grad;
+      const bool is_trained = declared->second.requires_grad || made_.TrainsFrozen();
+      judgement_.Compared();
+      if (is_trained == seen.requires_grad) return is_trained;
+      judgement_.Found(FindingAt(phase_, after_, name, "trainable", {rank.rank},
+                                 fmt::format("it is {}, and has to be {} in step {}",
+                                             seen.requires_grad ? "trainable" : "frozen",
+                                             is_trained ? "trained" : "frozen", step_)));
+      return false;
     }
     return false;
   }
 
   /// One tensor under several names is stepped once, under the first that the case ties.
   bool IsFirstName(const std::string& name) const {
-    for (const auto& tie : ties_) {
+    for (const auto& tie : evidence_.oracle.ties) {
       if (std::find(tie.begin() + 1, tie.end(), name) != tie.end()) return false;
     }
     return true;
   }
 
-  /// What clipping multiplies by. The sum of squares has 113 bits here: it rounds to the same
-  /// double as the exact one, but in one of 2^60 cases.
-  double ScaleOf() const {
+  std::optional<Options> GroupOf(const std::string& name) const {
+    const StageRecord* record = phase_.ranks[0].Stage(before_ + ".optimizer");
+    const StageRecord* later = phase_.ranks[0].Stage(after_ + ".optimizer");
+    const bool is_known = record && later && record->optimizer && later->optimizer;
+    return is_known ? OptionsOf(*record->optimizer, *later->optimizer, name) : std::nullopt;
+  }
+
+  float GradientOf(const std::string& name, const Values& was, uint64_t index) const {
+    return made_.GradientOf(name, index, was.at(index));
+  }
+
+  bool Overflows() const {
+    for (const auto& [name, stepped] : stepped_) {
+      for (uint64_t i = 0; i < stepped.was.count(); ++i) {
+        if (!std::isfinite(GradientOf(name, stepped.was, i))) return true;
+      }
+    }
+    return false;
+  }
+
+  /// What clipping multiplies the gradients of a group by. The sum of squares has 113 bits here: it
+  /// rounds to the same double as the exact one, but in one of 2^60 cases.
+  double ScaleOf(size_t group) const {
     if (training_.clip_norm <= 0) return 1;
     Quad sum = 0;
-    for (const auto& [name, values] : stepped_) {
-      for (uint64_t i = 0; i < values.first.count(); ++i) {
-        const auto g = static_cast<Quad>(GradientOf(name, step_, i, values.first.at(i)));
+    for (const auto& [name, stepped] : stepped_) {
+      if (training_.clip_by_group && stepped.options.group != group) continue;
+      for (uint64_t i = 0; i < stepped.was.count(); ++i) {
+        const auto g = static_cast<Quad>(GradientOf(name, stepped.was, i));
         sum += g * g;
       }
     }
@@ -188,31 +200,79 @@ class StepCheck {
     return scale < 1 ? static_cast<double>(static_cast<float>(scale)) : 1;
   }
 
-  Lookup StateBefore(const std::string& name, const char* key) const {
-    return ValuesAt(phase_, before_ + ".optimizer", name + "." + key);
+  Lookup StateBefore(const std::string& key) const {
+    return ValuesAt(phase_, before_ + ".optimizer", key);
+  }
+  Lookup StateAfter(const std::string& key) const {
+    return ValuesAt(phase_, after_ + ".optimizer", key);
   }
 
-  void CheckParameter(const std::string& name, const Values& was, const Values& now, double scale) {
-    const StageRecord* record = phase_.ranks[0].Stage(before_ + ".optimizer");
-    const StageRecord* later = phase_.ranks[0].Stage(after_ + ".optimizer");
-    const bool is_known = record && later && record->optimizer && later->optimizer;
-    const auto options =
-        is_known ? OptionsOf(*record->optimizer, *later->optimizer, name) : std::nullopt;
-    if (!options) {
-      why_not_ = fmt::format("{} is in no group at `{}` of phase {}", name, after_, phase_.name());
-      return;
+  /// As the case says it before the first step, as the job has it after that.
+  float LossScaleBefore() const {
+    if (training_.loss_scale == 0 || step_ == 1) return static_cast<float>(training_.loss_scale);
+    const Lookup found = StateBefore("scaler.scale");
+    return found.values.count() == 1 ? found.values.at(0) : 0;
+  }
+
+  /// What the loop keeps beside the optimizer.
+  void CheckLoop(bool is_skipped) {
+    if (training_.samples > 0) HoldNumber("sampler.position", "I64", made_.SamplesRead());
+    if (training_.loss_scale == 0) return;
+    const Lookup tracker = StateBefore("scaler.growth_tracker");
+    const int64_t before = tracker.values.count() == 1 ? tracker.values.integer(0) : 0;
+    const int64_t good = is_skipped ? 0 : before + 1;
+    const bool grows = good == kScaleGrowthInterval;
+    HoldNumber("scaler.growth_tracker", "I64", grows ? 0 : good);
+    const float factor = is_skipped ? 0.5f : grows ? 2.0f : 1.0f;
+    HoldNumber("scaler.scale", "F32", loss_scale_ * factor);
+  }
+
+  template <typename Number>
+  void HoldNumber(const std::string& key, const char* dtype, Number number) {
+    const Lookup seen = StateAfter(key);
+    std::string expected(sizeof number, '\0');
+    std::memcpy(expected.data(), &number, sizeof number);
+    if (seen.why_not.empty() && seen.values.dtype == dtype) {
+      return Hold(key, after_ + ".optimizer", seen.values, expected, "the step");
     }
-    const Options& given = *options;
-    const Lookup count = StateBefore(name, "step");
+    judgement_.Compared();
+    judgement_.Found(FindingAt(phase_, after_ + ".optimizer", key, "absent", {}, seen.why_not));
+  }
+
+  /// \param by  what must not have changed it
+  void HoldUnchanged(const std::string& name, const Stepped& stepped, const char* by) {
+    Hold(name, after_, stepped.now, stepped.was.bytes, by);
+    for (const char* part : kParts) {
+      const std::string key = name + part;
+      const Lookup before = StateBefore(key);
+      const Lookup after = StateAfter(key);
+      if (before.why_not.empty() && after.why_not.empty()) {
+        Hold(key, after_ + ".optimizer", after.values, before.values.bytes, by);
+      } else if (before.is_there != after.is_there) {
+        judgement_.Compared();
+        judgement_.Found(
+            FindingAt(phase_, after_ + ".optimizer", key, after.is_there ? "extra" : "absent", {},
+                      fmt::format("{} has {} it", by, after.is_there ? "made" : "lost")));
+      }
+    }
+  }
+
+  void CheckParameter(const std::string& name, const Stepped& stepped, double scale) {
+    const Values& was = stepped.was;
+    const Options& given = stepped.options;
+    const Lookup count = StateBefore(name + ".step");
     const bool is_first = !count.why_not.empty();
     const int64_t taken = 1 + (is_first ? 0 : static_cast<int64_t>(count.values.at(0)));
     const bool bf16_moments = training_.moments == "BF16";
     const bool has_master = was.dtype == "F16" || (was.dtype == "BF16" && training_.masters);
-    const Lookup first = StateBefore(name, "exp_avg");
-    const Lookup second = StateBefore(name, "exp_avg_sq");
-    const Lookup master = StateBefore(name, "master");
-    if (!is_first && (!first.why_not.empty() || !second.why_not.empty() ||
-                      (has_master && !master.why_not.empty()))) {
+    const Lookup first = StateBefore(name + ".exp_avg");
+    const Lookup second = StateBefore(name + ".exp_avg_sq");
+    const Lookup master = StateBefore(name + ".master");
+    const Lookup average = StateBefore(name + ".average");
+    const bool has_average = training_.average > 0;
+    if (!is_first &&
+        (!first.why_not.empty() || !second.why_not.empty() ||
+         (has_master && !master.why_not.empty()) || (has_average && !average.why_not.empty()))) {
       why_not_ = fmt::format("the state of {} at `{}` of phase {} is not on record", name, before_,
                              phase_.name());
       return;
@@ -227,7 +287,7 @@ class StepCheck {
     const float step_size = f32(given.lr / (1 - PowerOf(given.beta1, taken)));
     std::map<std::string, std::string> expected;  // by the name of the tensor: bytes
     for (uint64_t i = 0; i < was.count(); ++i) {
-      const float g = GradientOf(name, step_, i, was.at(i)) * f32(scale);
+      const float g = GradientOf(name, was, i) * f32(scale);
       float m = is_first ? 0 : first.values.at(i);
       float v = is_first ? 0 : second.values.at(i);
       float p = has_master && !is_first ? master.values.at(i) : was.at(i);
@@ -239,15 +299,19 @@ class StepCheck {
       Append(expected[name + ".exp_avg"], moments, m);
       Append(expected[name + ".exp_avg_sq"], moments, v);
       if (has_master) Append(expected[name + ".master"], "F32", p);
+      if (!has_average) continue;
+      const float a = is_first ? was.at(i) : average.values.at(i);
+      const float rest = f32(1 - training_.average);
+      Append(expected[name + ".average"], "F32", std::fmaf(rest, RoundedTo(was.dtype, p) - a, a));
     }
     Append(expected[name + ".step"], "F32", static_cast<float>(taken));
-    Hold(name, after_, now, expected[name]);
+    Hold(name, after_, stepped.now, expected[name], "AdamW");
     expected.erase(name);
     for (const auto& [key, bytes] : expected) {
-      const Lookup seen = ValuesAt(phase_, after_ + ".optimizer", key);
+      const Lookup seen = StateAfter(key);
       if (was.count() == 0 && seen.why_not.empty() && key != name + ".step") continue;
       if (seen.why_not.empty()) {
-        Hold(key, after_ + ".optimizer", seen.values, bytes);
+        Hold(key, after_ + ".optimizer", seen.values, bytes, "AdamW");
       } else if (seen.is_there) {  // of a narrow parameter, which itself is on record
         why_not_ =
             fmt::format("{} at `{}` of phase {}: {}", key, after_, phase_.name(), seen.why_not);
@@ -270,22 +334,8 @@ class StepCheck {
       append(dtype == "BF16" ? RoundToBf16(value) : HalfBits(value));
   }
 
-  /// F16, rounded to nearest.
-  static uint16_t HalfBits(float value) {
-    const float rounded = RoundThroughF16(value);
-    const uint16_t sign = std::signbit(rounded) ? 0x8000 : 0;
-    if (std::isnan(rounded)) return sign | 0x7e00;
-    if (std::isinf(rounded)) return sign | 0x7c00;
-    const float size = std::fabs(rounded);
-    if (size < 0x1p-14f) return sign | static_cast<uint16_t>(size * 0x1p24f);
-    int exponent = 0;
-    const float fraction = std::frexp(size, &exponent);  // of [0.5, 1)
-    const auto mantissa = static_cast<uint16_t>((fraction * 2 - 1) * 0x1p10f);
-    return static_cast<uint16_t>(sign | (exponent + 14) << 10 | mantissa);
-  }
-
   void Hold(const std::string& tensor, const std::string& stage, const Values& seen,
-            const std::string& expected) {
+            const std::string& expected, const char* by) {
     judgement_.Compared(std::max<uint64_t>(1, seen.count()));
     const auto bytes = static_cast<size_t>(seen.element);
     uint64_t wrong = 0;
@@ -299,10 +349,11 @@ class StepCheck {
       };
       // Which NaN comes of another is nobody's promise.
       if (is == should || (is_nan(is) && is_nan(should)) || wrong++ > 0) continue;
-      finding = FindingAt(phase_, stage, tensor, "differs", Sorted(seen.ranks),
-                          fmt::format("element {} is {}, AdamW makes {} of what was there at `{}`",
-                                      i, ElementText(name, is), ElementText(name, should), before_),
-                          {.against = {Against::What::kFormula, phase_.phase, before_}});
+      finding =
+          FindingAt(phase_, stage, tensor, "differs", Sorted(seen.ranks),
+                    fmt::format("element {} is {}, {} makes {} of what was there at `{}`", i,
+                                ElementText(name, is), by, ElementText(name, should), before_),
+                    {.against = {Against::What::kFormula, phase_.phase, before_}});
       finding.index = i;
       finding.expected = ElementText(name, should);
       finding.seen = ElementText(name, is);
@@ -312,14 +363,16 @@ class StepCheck {
     judgement_.Found(std::move(finding));
   }
 
+  const Evidence& evidence_;
   const TrainingCase& training_;
-  const std::vector<std::vector<std::string>>& ties_;
   const PhaseEvidence& phase_;
   const std::string before_;
   const std::string after_;
   const int64_t step_;
   Judgement& judgement_;
-  std::map<std::string, std::pair<Values, Values>> stepped_;  ///< before and after, by name
+  const float loss_scale_;
+  const MadeStep made_;
+  std::map<std::string, Stepped> stepped_;  ///< by name
   std::string why_not_;
 };
 
@@ -330,8 +383,8 @@ int64_t StepOf(const std::string& key) {
 
 /// Every optimizer step of the reference leaves parameters, moments, masters and step counters
 /// as AdamW makes them of what was there before, with the gradients of src/optim/gradient.h,
-/// clipped by their norm over all ranks, in the order of operations of
-/// src/numeric/adamw_element.h; computed here on whole tensors, in scalar code of its own.
+/// added up over micro-batches and clipped by their norm over all ranks, in the order of operations
+/// of src/numeric/adamw_element.h; computed here on whole tensors, in scalar code of its own.
 void Check(const Evidence& evidence, Judgement& judgement) {
   if (!IsReference(evidence)) {
     judgement.Skipped("the subject's gradients are not known");
@@ -363,8 +416,12 @@ const PropertyRegistration kRegistration{{
     .tolerance = "bit-exact",
     .source = "Loshchilov and Hutter, Decoupled Weight Decay Regularization, algorithm 2",
     .killed_by = {"training.norm_of_own_shard", "training.decay_of_all",
-                  "training.unfrozen_counts_from_start", "offload.fetched_not_waited_for",
-                  "offload.returned_not_waited_for", "offload.buffer_in_flight_reused"},
+                  "training.unfrozen_counts_from_start", "training.refrozen_still_trained",
+                  "training.absent_gradient_stepped", "training.micro_batch_left_out",
+                  "training.overflow_of_rank0", "training.average_is_a_copy",
+                  "training.groups_clipped_alike", "training.sampler_restarts",
+                  "offload.fetched_not_waited_for", "offload.returned_not_waited_for",
+                  "offload.buffer_in_flight_reused"},
     .check = Check,
     .capabilities = {"train"},
 }};

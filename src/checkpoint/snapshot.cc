@@ -83,7 +83,8 @@ Result<Optimizer> CopyOptimizer(const Optimizer& from, SlotCopier& slots) {
     }
   }
   for (auto& [name, state] : to.state) {
-    for (auto* part : {&state.step, &state.exp_avg, &state.exp_avg_sq, &state.master}) {
+    for (auto* part :
+         {&state.step, &state.exp_avg, &state.exp_avg_sq, &state.master, &state.average}) {
       SP_ASSIGN(*part, slots.Copy(*part));
     }
   }
@@ -103,6 +104,9 @@ Result<Model> TakeSnapshot(const Model& model, World& world) {
     copy.optimizer = std::make_shared<Optimizer>(std::move(optimizer));
   }
   if (model.rng) copy.rng = model.rng->clone();
+  for (const auto& [key, slot] : model.loop) {
+    SP_ASSIGN(copy.loop[key], slots.Copy(slot));
+  }
   copy.kept.values = model.kept.values;
   for (const auto& [path, slot] : model.kept.tensors) {
     SP_ASSIGN(auto kept, slots.Copy(slot));

@@ -131,6 +131,10 @@ StateDict StateOf(const Model& model, const World& world) {
     const auto own = rank == world.rank() ? StateOfRng(*model.rng) : nullptr;
     state.tensors.push_back({{{RngKey(rank)}}, own ? own : RngSlot(), rank});
   }
+  for (const auto& [key, slot] : model.loop) {
+    const size_t dot = key.find('.');
+    state.tensors.push_back({{{key.substr(0, dot), key.substr(dot + 1)}}, slot});
+  }
   for (const KeptTensor& kept : model.kept.tensors)
     state.tensors.push_back({{kept.path}, kept.slot});
   state.values.insert(state.values.end(), model.kept.values.begin(), model.kept.values.end());

@@ -40,8 +40,8 @@ struct StateDict {
   std::vector<StateValue> values;
 };
 
-/// The state dict of a job: "model", and of one that trains "optimizer", "step", "rng_<rank>" and
-/// what else it was restored with. Keys are those of
+/// The state dict of a job: "model", and of one that trains "optimizer", "step", "rng_<rank>", what
+/// its loop keeps and what else it was restored with. Keys are those of
 /// torch.distributed.checkpoint.state_dict.get_state_dict.
 StateDict StateOf(const Model& model, const World& world);
 

@@ -37,12 +37,19 @@ enum class SaveFormat {
 /// Optimizer steps, as AdamW takes them.
 struct Training {
   int64_t steps = 0;
-  double clip_norm = 1.0;  ///< of all gradients; 0: they are not clipped
+  double clip_norm = 1.0;      ///< of all gradients; 0: they are not clipped
+  bool clip_by_group = false;  ///< of those of each group of parameters instead
   double rate_decay =
       0.9375;  ///< what a step multiplies the learning rate of every group by, for the next
   at::ScalarType moments = at::kFloat;  ///< or BFloat16
   bool masters = true;                  ///< F32 ones of BF16 parameters
-  int64_t unfreeze_after = 0;  ///< the step after which frozen parameters are trained; 0: never
+  int64_t unfreeze_after = 0;   ///< the step after which frozen parameters are trained; 0: never
+  int64_t unfrozen_steps = 0;   ///< for so many steps, then they are frozen again; 0: to the end
+  double without_gradient = 0;  ///< the share of parameters that have no gradient in a step
+  int64_t micro_batches = 1;    ///< whose gradients make that of a step
+  int64_t samples = 0;          ///< that a sampler shuffles anew in every epoch; 0: all data is new
+  double loss_scale = 0;        ///< what a scaler of the loss begins with; 0: there is none
+  double average = 0;   ///< the decay of an exponential average of each parameter; 0: none is kept
   double offload = 0;   ///< the fraction of the optimizer's work that the host does, of [0, 1]
   bool overlap = true;  ///< whether it steps one piece while another is being copied
   int64_t keep = 2;     ///< so many of the newest saved steps stay on disk; at least 1

@@ -17,6 +17,7 @@ namespace shardproof {
 
 // What leaves pass to each other, which whoever calls or replaces them includes.
 struct AdamWSettings;
+struct Batch;
 struct Bucket;
 struct DcpFile;
 struct HostStep;
@@ -43,17 +44,25 @@ struct Stages {
   std::function<Optimizer(const Model&)> make_optimizer;
   std::function<Status(Optimizer&, const Model&)> unbind_optimizer;
   std::function<Status(Optimizer&, const Model&)> rebind_optimizer;
-  /// What gradients are multiplied by in a step; one parameter's step; and how what is frozen
-  /// becomes trainable.
-  std::function<Result<float>(const Model&, int64_t step, const Job&, World&)> clip_gradients;
-  std::function<Status(Slot& parameter, const AdamWSettings&, int64_t step, float gradient_scale,
+  /// What a step computes its gradients from.
+  std::function<Batch(Model&, int64_t step, const Job&)> read_batch;
+  /// Puts the sum of the gradients of several micro-batches into the optimizer's memory.
+  std::function<Status(Model&, const Batch&, const Job&, World&)> accumulate;
+  /// Whether any gradient is too large for its dtype. Collective, if the loss is scaled.
+  std::function<Result<bool>(const Model&, const Batch&, const Job&, World&)> overflows;
+  /// What the gradients of each group are multiplied by in a step.
+  std::function<Result<std::vector<float>>(const Model&, const Batch&, const Job&, World&)>
+      clip_gradients;
+  /// One parameter's step.
+  std::function<Status(Slot& parameter, const AdamWSettings&, const Batch&, float gradient_scale,
                        Optimizer&, World&)>
       step_parameter;
   /// The same of all parameters whose state is on the host.
-  std::function<Status(const std::vector<HostStep>&, int64_t step, float gradient_scale, Optimizer&,
-                       const Job&, World&)>
+  std::function<Status(const std::vector<HostStep>&, const Batch&, Optimizer&, const Job&, World&)>
       step_on_host;
+  /// How what is frozen becomes trainable, and frozen again.
   std::function<Status(Model&)> unfreeze;
+  std::function<Status(Model&)> freeze_again;
   /// Makes what a training job needs besides its model, or restores it if the source has it.
   /// Collective.
   std::function<Status(Model&, const Source&, const Stages&, const Job&, World&)> start_training;

@@ -16,6 +16,7 @@
 #include "src/format/torch_names.h"
 #include "src/load/dcp_piece.h"
 #include "src/mesh/boxes.h"
+#include "src/model/loop_keys.h"
 #include "src/model/rng.h"
 #include "src/pickle/pickle.h"
 #include "src/text/quote.h"
@@ -362,9 +363,13 @@ class Reader {
   /// What is below "model." becomes the model's, under its names in the model; if nothing is, all
   /// that is not of training.
   void TakeModel(bool is_nested) {
+    const bool is_job = source_.values.contains("step");
+    const auto is_other = [&](const std::string& key) {
+      return IsOfTraining(key) || (is_job && IsLoopKey(key));
+    };
     const auto is_below = [](const auto& entry) { return entry.first.starts_with(kModelPrefix); };
     for (auto entry = source_.state.begin(); entry != source_.state.end();) {
-      if (is_nested ? !is_below(*entry) : IsOfTraining(entry->first)) {
+      if (is_nested ? !is_below(*entry) : is_other(entry->first)) {
         ++entry;
         continue;
       }

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -79,6 +80,9 @@ struct Model {
   std::shared_ptr<Optimizer> optimizer = nullptr;  ///< what trains it, if anything does
   int64_t step = 0;                                ///< optimizer steps that it has taken
   std::optional<at::Generator> rng;                ///< this rank's own, of a job that trains
+  /// Numbers that a training loop keeps beside the optimizer, by key (src/optim/loop.h): 0 dims,
+  /// alike on all ranks.
+  std::map<std::string, std::shared_ptr<Slot>> loop = {};
   Kept kept = {};
 
   /// Every distinct slot once, in module order.

@@ -1,6 +1,7 @@
 #include "src/optim/elements.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <optional>
 
@@ -50,8 +51,41 @@ void FromFloats(at::ScalarType dtype, const float* floats, uint64_t count, std::
   }
 }
 
-const float* Gradients::Make(const Slot& parameter, const std::byte* elements, int64_t step,
-                             uint64_t begin, uint64_t count) {
+namespace {
+
+/// What is left of gradients of a scaled loss, which are F16, when they are taken back to the loss.
+void ScaleThroughHalf(float scale, float* gradients, uint64_t count) {
+  const float back = 1.0f / scale;
+  for (uint64_t i = 0; i < count; ++i) {
+    gradients[i] = static_cast<float>(static_cast<at::Half>(gradients[i] * scale)) * back;
+  }
+}
+
+/// Moves averages of `count` elements on, to what these are now.
+void MoveAverages(float rest, at::ScalarType dtype, const std::byte* elements, uint64_t count,
+                  float* averages) {
+  std::vector<float> now(count);
+  ToFloats(dtype, elements, count, now.data());
+  for (uint64_t i = 0; i < count; ++i) {
+    averages[i] = std::fmaf(rest, now[i] - averages[i], averages[i]);
+  }
+}
+
+}  // namespace
+
+const float* Gradients::Make(const Slot& parameter, const std::byte* elements, uint64_t begin,
+                             uint64_t count) {
+  const auto stored = stored_.find(parameter.spec.name);
+  if (stored == stored_.end()) {
+    return OfSample(parameter, elements, batch_.samples.front(), begin, count);
+  }
+  gradients_.resize(kElementsMax);
+  stored->second->CopyOut(begin * sizeof(float), gradients_.data(), count * sizeof(float));
+  return gradients_.data();
+}
+
+const float* Gradients::OfSample(const Slot& parameter, const std::byte* elements, int64_t sample,
+                                 uint64_t begin, uint64_t count) {
   gradients_.resize(kElementsMax);
   const auto* values = reinterpret_cast<const float*>(elements);
   if (parameter.spec.dtype != at::kFloat) {
@@ -59,7 +93,9 @@ const float* Gradients::Make(const Slot& parameter, const std::byte* elements, i
     ToFloats(parameter.spec.dtype, elements, count, values_.data());
     values = values_.data();
   }
-  FillGradient(parameter.spec.name, parameter.shard, step, begin, count, values, gradients_.data());
+  FillGradient(parameter.spec.name, parameter.shard, sample, begin, count, values,
+               gradients_.data());
+  if (batch_.loss_scale > 0) ScaleThroughHalf(batch_.loss_scale, gradients_.data(), count);
   return gradients_.data();
 }
 
@@ -73,7 +109,7 @@ AdamWScalars BeginStep(const ParameterState& state, const AdamWSettings& setting
 }
 
 void StepElements(const AdamWScalars& scalars, const Slot& parameter, std::byte* elements,
-                  const ParameterState& state, int64_t step, uint64_t begin, uint64_t count,
+                  const ParameterState& state, uint64_t begin, uint64_t count,
                   Gradients& gradients) {
   const at::ScalarType dtype = parameter.spec.dtype;
   const bool narrow_moments = state.exp_avg->spec.dtype == at::kBFloat16;
@@ -81,6 +117,8 @@ void StepElements(const AdamWScalars& scalars, const Slot& parameter, std::byte*
   const HostChunk second(*state.exp_avg_sq, begin, count);
   std::optional<HostChunk> master;
   if (state.master != nullptr) master.emplace(*state.master, begin, count);
+  std::optional<HostChunk> average;
+  if (state.average != nullptr) average.emplace(*state.average, begin, count);
   for (uint64_t done = 0; done < count; done += Gradients::kElementsMax) {
     const uint64_t length = std::min(Gradients::kElementsMax, count - done);
     std::byte* const own = elements + done * c10::elementSize(dtype);
@@ -88,13 +126,15 @@ void StepElements(const AdamWScalars& scalars, const Slot& parameter, std::byte*
     void* const stepped = master ? static_cast<void*>(wide) : own;
     const uint64_t moments = done * state.exp_avg->ElementBytes();
     StepAdamW(scalars, {.parameter = {stepped, !master && dtype == at::kBFloat16},
-                        .gradient = gradients.Make(parameter, own, step, begin + done, length),
+                        .gradient = gradients.Make(parameter, own, begin + done, length),
                         .first = {first.data() + moments, narrow_moments},
                         .second = {second.data() + moments, narrow_moments},
                         .count = length});
     if (master) FromFloats(dtype, wide, length, own);
+    if (average) MoveAverages(state.average_rest, dtype, own, length, average->floats() + done);
   }
   if (master) master->Return();
+  if (average) average->Return();
   first.Return();
   second.Return();
 }

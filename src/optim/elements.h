@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "src/optim/batch.h"
 #include "src/optim/optimizer.h"
 
 namespace shardproof {
@@ -39,13 +40,21 @@ class Gradients {
  public:
   static constexpr uint64_t kElementsMax = 1u << 13;
 
+  Gradients(const Batch& batch, const Optimizer& optimizer)
+      : batch_(batch), stored_(optimizer.gradients) {}
+
+  /// Those of the step: of its one micro-batch, or what several have left in memory.
   /// \param elements  the parameter's [begin, begin + count), in its dtype; at most kElementsMax.
-  /// \param step      counts from 1.
   /// \returns them, until the next call.
-  const float* Make(const Slot& parameter, const std::byte* elements, int64_t step, uint64_t begin,
+  const float* Make(const Slot& parameter, const std::byte* elements, uint64_t begin,
                     uint64_t count);
+  /// Those of one sample, likewise. An F16 that overflowed is infinite.
+  const float* OfSample(const Slot& parameter, const std::byte* elements, int64_t sample,
+                        uint64_t begin, uint64_t count);
 
  private:
+  const Batch& batch_;
+  const std::map<std::string, std::shared_ptr<Slot>>& stored_;
   std::vector<float> values_;  ///< of elements that are no floats
   std::vector<float> gradients_;
 };
@@ -55,9 +64,9 @@ AdamWScalars BeginStep(const ParameterState& state, const AdamWSettings& setting
                        float gradient_scale);
 
 /// Steps the parameter's elements [begin, begin + count), which lie at `elements` in its dtype,
-/// with their state.
+/// with their state and what else is kept of them.
 void StepElements(const AdamWScalars& scalars, const Slot& parameter, std::byte* elements,
-                  const ParameterState& state, int64_t step, uint64_t begin, uint64_t count,
+                  const ParameterState& state, uint64_t begin, uint64_t count,
                   Gradients& gradients);
 
 }  // namespace shardproof

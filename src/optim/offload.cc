@@ -36,11 +36,14 @@ void WaitFor(std::unique_ptr<PendingCopy>& copy) {
 /// Takes the pieces of a step through the buffers.
 class HostStepper {
  public:
-  HostStepper(const std::vector<HostStep>& parameters, int64_t step, float gradient_scale,
-              Optimizer& optimizer, Device& device)
-      : parameters_(parameters), step_(step), optimizer_(optimizer), device_(device) {
+  HostStepper(const std::vector<HostStep>& parameters, const Batch& batch, Optimizer& optimizer,
+              Device& device)
+      : parameters_(parameters),
+        optimizer_(optimizer),
+        device_(device),
+        gradients_(batch, optimizer) {
     for (const HostStep& each : parameters) {
-      scalars_.push_back(BeginStep(StateOf(each), each.settings, gradient_scale));
+      scalars_.push_back(BeginStep(StateOf(each), each.settings, each.gradient_scale));
     }
   }
 
@@ -108,7 +111,7 @@ class HostStepper {
     Slot& slot = ParameterOf(piece);
     Buffer& buffer = BufferOf(index);
     WaitFor(buffer.coming);
-    StepElements(scalars_[piece.parameter], slot, buffer.data(), StateOf(of), step_, piece.begin,
+    StepElements(scalars_[piece.parameter], slot, buffer.data(), StateOf(of), piece.begin,
                  piece.count, gradients_);
     const uint64_t bytes = piece.count * slot.ElementBytes();
     if (slot.value.is_contiguous()) {
@@ -120,7 +123,6 @@ class HostStepper {
   }
 
   const std::vector<HostStep>& parameters_;
-  const int64_t step_;
   Optimizer& optimizer_;
   Device& device_;
   std::vector<AdamWScalars> scalars_;  ///< by parameter
@@ -131,9 +133,9 @@ class HostStepper {
 
 }  // namespace
 
-Status StepOnHost(const std::vector<HostStep>& parameters, int64_t step, float gradient_scale,
-                  Optimizer& optimizer, const Job& job, World& world) {
-  HostStepper stepper(parameters, step, gradient_scale, optimizer, *world.device);
+Status StepOnHost(const std::vector<HostStep>& parameters, const Batch& batch, Optimizer& optimizer,
+                  const Job& job, World& world) {
+  HostStepper stepper(parameters, batch, optimizer, *world.device);
   const size_t buffers = job.training.overlap ? 2 : 1;
   uint64_t largest = 0;  // of what is staged at once, were there no bound
   for (const HostStep& each : parameters) {

@@ -14,7 +14,7 @@ namespace shardproof {
 /// Steps parameters whose state is on the host; the same bits as where it is on the device. Staging
 /// takes at most job.bucket_bytes, but one element at least.
 /// \error as Device::Allocate.
-Status StepOnHost(const std::vector<HostStep>& parameters, int64_t step, float gradient_scale,
-                  Optimizer& optimizer, const Job& job, World& world);
+Status StepOnHost(const std::vector<HostStep>& parameters, const Batch& batch, Optimizer& optimizer,
+                  const Job& job, World& world);
 
 }  // namespace shardproof

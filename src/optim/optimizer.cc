@@ -40,6 +40,7 @@ std::vector<std::pair<std::string, std::shared_ptr<Slot>>> ParameterState::Parts
   std::vector<std::pair<std::string, std::shared_ptr<Slot>>> parts = {
       {"step", step}, {"exp_avg", exp_avg}, {"exp_avg_sq", exp_avg_sq}};
   if (master != nullptr) parts.emplace_back("master", master);
+  if (average != nullptr) parts.emplace_back("average", average);
   return parts;
 }
 
@@ -114,9 +115,29 @@ Result<ParameterState*> MakeState(const Slot& parameter, Optimizer& optimizer, D
   if (dtype != at::kFloat && (dtype != at::kBFloat16 || optimizer.options.masters)) {
     SP_ASSIGN(state.master, StateSlot(parameter, "master", at::kFloat, memory));
   }
+  if (optimizer.options.average > 0) {
+    state.average_rest = static_cast<float>(1 - optimizer.options.average);
+    SP_ASSIGN(state.average, StateSlot(parameter, "average", at::kFloat, memory));
+  }
   optimizer.elements += elements;
   if (state.on_host) optimizer.elements_on_host += elements;
   return &(optimizer.state[parameter.spec.name] = std::move(state));
+}
+
+Result<std::shared_ptr<Slot>> MakeGradient(const Slot& parameter, Device& device) {
+  SP_ASSIGN(auto gradient, StateSlot(parameter, "gradient", at::kFloat, device));
+  FillZeros(*gradient);
+  return gradient;
+}
+
+void FillZeros(Slot& slot) {
+  constexpr uint64_t kBytesMax = 1u << 18;  // at a time
+  const uint64_t bytes = slot.value.nbytes();
+  const std::vector<std::byte> zeros(std::min(bytes, kBytesMax));
+  for (uint64_t done = 0; done < bytes; done += zeros.size()) {
+    slot.CopyIn(done, zeros.data(), std::min<uint64_t>(zeros.size(), bytes - done));
+  }
+  slot.content = SlotContent::kDefined;
 }
 
 std::map<std::string, std::string> OptionsOf(const ParameterGroup& group) {

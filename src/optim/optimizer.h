@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,7 +31,9 @@ struct ParameterState {
   std::shared_ptr<Slot> exp_avg;     ///< first moment
   std::shared_ptr<Slot> exp_avg_sq;  ///< second moment
   std::shared_ptr<Slot> master;      ///< F32, which is stepped in the parameter's place; or null
-  bool on_host = false;              ///< where it lies, and where the parameter is stepped
+  std::shared_ptr<Slot> average;     ///< F32, of the parameter over its steps; or null
+  float average_rest = 0;  ///< what the average takes of the parameter in a step: 1 - decay
+  bool on_host = false;    ///< where it lies, and where the parameter is stepped
 
   /// "exp_avg" and the like, with what is there.
   std::vector<std::pair<std::string, std::shared_ptr<Slot>>> Parts() const;
@@ -41,12 +44,14 @@ struct StateOptions {
   at::ScalarType moments = at::kFloat;  ///< or BFloat16: rounded at every step
   bool masters = true;                  ///< of BF16 parameters; of other narrow ones always
   double on_host = 0;  ///< the fraction of it that is in the host's memory, of [0, 1]
+  double average = 0;  ///< decay of the averages; 0: none are kept
 };
 
 /// A parameter that the host steps.
 struct HostStep {
   Slot* parameter = nullptr;
   AdamWSettings settings;
+  float gradient_scale = 1;
 };
 
 struct Optimizer {
@@ -56,6 +61,9 @@ struct Optimizer {
   /// By the parameter's canonical FQN: what is saved is found again by name, however groups are
   /// ordered.
   std::map<std::string, ParameterState> state;
+  /// F32, cut and placed as the parameter is, of one whose micro-batches are being added up.
+  std::map<std::string, std::shared_ptr<Slot>> gradients = {};
+  std::set<std::string> unfrozen = {};  ///< parameters that were frozen when the job began
   uint64_t elements = 0;          ///< of the parameters that have state; whole, not the rank's own
   uint64_t elements_on_host = 0;  ///< of those whose state is on the host
   bool bound = true;
@@ -82,6 +90,12 @@ bool IsStepped(at::ScalarType dtype);
 /// has less than its fraction, so that it has at most one parameter more; alike on all ranks.
 /// \error as Device::Allocate.
 Result<ParameterState*> MakeState(const Slot& parameter, Optimizer& optimizer, Device& device);
+
+/// Memory of a parameter's gradient, all 0. \error as Device::Allocate.
+Result<std::shared_ptr<Slot>> MakeGradient(const Slot& parameter, Device& device);
+
+/// Fills with zeros.
+void FillZeros(Slot& slot);
 
 /// The settings of a group and its users' attributes, by name, as Python shows them.
 std::map<std::string, std::string> OptionsOf(const ParameterGroup& group);

@@ -12,6 +12,7 @@
 #include "src/format/safetensors.h"
 #include "src/load/key_match.h"
 #include "src/model/rng.h"
+#include "src/optim/loop.h"
 #include "src/pickle/pickle.h"
 #include "src/text/quote.h"
 
@@ -276,6 +277,14 @@ std::set<std::string> KeysTaken(const KeyMatch& match) {
   return taken;
 }
 
+/// A job that went without some of it begins with that.
+Status WantLoop(const Model& model, const Source& state, KeyMatch& match) {
+  for (const auto& [key, slot] : model.loop) {
+    if (state.tensors.contains(key)) SP_TRY(Want(slot, {{key, {}}}, state, match));
+  }
+  return Ok();
+}
+
 /// That nothing below ".state." is left: what is dropped would be gone from the next save.
 Status CheckAllTaken(const Source& state, const KeyMatch& match) {
   const std::set<std::string> taken = KeysTaken(match);
@@ -375,9 +384,13 @@ Status Resume(Model& model, const Source& source, const Stages& stages, const Jo
     }
     if (job.training.unfreeze_after > 0 && model.step > job.training.unfreeze_after) {
       SP_TRY(stages.unfreeze(model));
+      const int64_t trained = model.step - job.training.unfreeze_after;
+      const int64_t most = job.training.unfrozen_steps;
+      if (most > 0 && trained > most) SP_TRY(stages.freeze_again(model));
     }
     SP_TRY(ReadGroups(values, model));
     SP_TRY(WantState(*model.optimizer, state, *world.device, wanted));
+    SP_TRY(WantLoop(model, state, match));
     SP_TRY(CheckAllTaken(state, match));
     SP_ASSIGN(rng, WantRng(state, world, match));
     return Keep(model, source, state, stages, job, world, match);
@@ -401,7 +414,10 @@ Status Resume(Model& model, const Source& source, const Stages& stages, const Jo
 Status StartTraining(Model& model, const Source& source, const Stages& stages, const Job& job,
                      World& world) {
   if (!model.optimizer) model.optimizer = std::make_shared<Optimizer>(stages.make_optimizer(model));
-  model.optimizer->options = {job.training.moments, job.training.masters, job.training.offload};
+  const Training& training = job.training;
+  model.optimizer->options = {training.moments, training.masters, training.offload,
+                              training.average};
+  SP_TRY(Agree(*world.communicator, BeginLoop(model, job, world), "beginning to train"));
   model.rng = MakeRng(job.seed, world.rank());
   const std::optional<std::string> key = OptimizerKey(source);
   const auto is_state = [](const auto& entry) {

@@ -2,89 +2,80 @@
 
 #include <algorithm>
 
-#include "src/numeric/exact_sum.h"
+#include "src/optim/backward.h"
 #include "src/optim/elements.h"
+#include "src/optim/loop.h"
 
 namespace shardproof {
 namespace {
 
-/// Calls visit(parameter, group) for what a step changes, in the order of the groups.
-template <typename Visit>
-Status VisitStepped(const Optimizer& optimizer, Visit visit) {
-  for (const ParameterGroup& group : optimizer.groups) {
-    for (size_t i = 0; i < std::min(group.tensors.size(), group.slots.size()); ++i) {
-      Slot& slot = *group.slots[i];
-      // A tensor that the model has no more gets no gradient.
-      if (!group.tensors[i].is_same(slot.value)) continue;
-      if (slot.spec.requires_grad && IsStepped(slot.spec.dtype)) SP_TRY(visit(slot, group));
-    }
+/// What is kept in F32 of a parameter's values, as they are.
+void TakeValues(Slot& parameter, Slot& wide) {
+  const uint64_t elements = parameter.shard.ElementCount();
+  for (uint64_t begin = 0; begin < elements; begin += kChunkElements) {
+    const uint64_t count = std::min(kChunkElements, elements - begin);
+    const HostChunk chunk(wide, begin, count);
+    ToFloats(parameter.spec.dtype, HostChunk(parameter, begin, count).data(), count,
+             chunk.floats());
+    chunk.Return();
   }
-  return Ok();
+  wide.content = SlotContent::kDefined;
 }
 
 /// State as it is before the parameter's first step.
 Status BeginState(Slot& parameter, Optimizer& optimizer, World& world) {
   SP_ASSIGN(const ParameterState* made, MakeState(parameter, optimizer, *world.device));
   const ParameterState& state = *made;
-  const uint64_t elements = parameter.shard.ElementCount();
-  const std::vector<std::byte> zeros(kChunkElements * sizeof(float));
   for (const auto& [key, slot] : state.Parts()) {
-    slot->content = SlotContent::kDefined;
-    if (slot == state.master) continue;
-    const uint64_t bytes = slot->value.nbytes();
-    for (uint64_t done = 0; done < bytes; done += zeros.size()) {
-      slot->CopyIn(done, zeros.data(), std::min<uint64_t>(zeros.size(), bytes - done));
-    }
-  }
-  for (uint64_t begin = 0; state.master != nullptr && begin < elements; begin += kChunkElements) {
-    const uint64_t count = std::min(kChunkElements, elements - begin);
-    const HostChunk master(*state.master, begin, count);
-    ToFloats(parameter.spec.dtype, HostChunk(parameter, begin, count).data(), count,
-             master.floats());
-    master.Return();
+    if (slot == state.master || slot == state.average)
+      TakeValues(parameter, *slot);
+    else
+      FillZeros(*slot);
   }
   return Ok();
 }
 
-}  // namespace
-
-Result<float> ClipGradients(const Model& model, int64_t step, const Job& job, World& world) {
-  if (job.training.clip_norm <= 0) return 1.0f;
-  const std::vector<int64_t> coordinates = job.mesh.CoordinatesOf(world.rank());
-  ExactSquareSum sum;
-  Gradients made;
-  SP_TRY(VisitStepped(*model.optimizer, [&](Slot& parameter, const ParameterGroup&) -> Status {
-    if (!IsFirstReplica(parameter.placements, coordinates)) return Ok();
-    const uint64_t elements = parameter.shard.ElementCount();
-    for (uint64_t begin = 0; begin < elements; begin += kChunkElements) {
-      const uint64_t count = std::min(kChunkElements, elements - begin);
-      const HostChunk own(parameter, begin, count);
-      for (uint64_t done = 0; done < count; done += Gradients::kElementsMax) {
-        const uint64_t length = std::min(Gradients::kElementsMax, count - done);
-        const std::byte* elements_of = own.data() + done * parameter.ElementBytes();
-        sum.Add(made.Make(parameter, elements_of, step, begin + done, length), length);
-      }
-    }
-    return Ok();
-  }));
-  const auto parts = sum.Parts();
-  SP_ASSIGN(const std::vector<int64_t> all,
-            world.communicator->Sum({parts.begin(), parts.end()}, "the gradients' norm"));
-  auto whole = parts;
-  std::copy(all.begin(), all.end(), whole.begin());
-  return ClippingScale(ExactSquareSum::FromParts(whole).Value(), job.training.clip_norm);
+/// What is trained from step `step` on.
+Status UpdateFrozen(Model& model, int64_t step, const Stages& stages, const Training& training) {
+  if (training.unfreeze_after == 0) return Ok();
+  const int64_t trained = step - 1 - training.unfreeze_after;  // steps of what was frozen
+  if (trained == 0) return stages.unfreeze(model);
+  const bool is_over = training.unfrozen_steps > 0 && trained == training.unfrozen_steps;
+  return is_over ? stages.freeze_again(model) : Ok();
 }
 
-Status StepParameter(Slot& parameter, const AdamWSettings& settings, int64_t step,
+/// Steps what has a gradient.
+Status StepAll(Model& model, const Batch& batch, const std::vector<float>& scales,
+               const Stages& stages, const Job& job, World& world) {
+  Optimizer& optimizer = *model.optimizer;
+  std::vector<HostStep> on_host;
+  const auto step_one = [&](Slot& parameter, size_t index) -> Status {
+    const AdamWSettings& settings = optimizer.groups[index].settings;
+    if (!optimizer.state.contains(parameter.spec.name)) {
+      SP_TRY(BeginState(parameter, optimizer, world));
+    }
+    if (optimizer.state.at(parameter.spec.name).on_host) {
+      on_host.push_back({&parameter, settings, scales[index]});
+      return Ok();
+    }
+    return stages.step_parameter(parameter, settings, batch, scales[index], optimizer, world);
+  };
+  SP_TRY(VisitStepped(optimizer, batch, step_one));
+  return on_host.empty() ? Ok() : stages.step_on_host(on_host, batch, optimizer, job, world);
+}
+
+}  // namespace
+
+Status StepParameter(Slot& parameter, const AdamWSettings& settings, const Batch& batch,
                      float gradient_scale, Optimizer& optimizer, World&) {
   const ParameterState& state = optimizer.state.at(parameter.spec.name);
   const AdamWScalars scalars = BeginStep(state, settings, gradient_scale);
   const uint64_t elements = parameter.shard.ElementCount();
-  Gradients gradients;
+  Gradients gradients(batch, optimizer);
   for (uint64_t begin = 0; begin < elements; begin += kChunkElements) {
     const uint64_t count = std::min(kChunkElements, elements - begin);
     const HostChunk own(parameter, begin, count);
-    StepElements(scalars, parameter, own.data(), state, step, begin, count, gradients);
+    StepElements(scalars, parameter, own.data(), state, begin, count, gradients);
     own.Return();
   }
   return Ok();
@@ -92,25 +83,23 @@ Status StepParameter(Slot& parameter, const AdamWSettings& settings, int64_t ste
 
 Status StepOptimizer(Model& model, int64_t step, const Stages& stages, const Job& job,
                      World& world) {
-  if (job.training.unfreeze_after > 0 && step == job.training.unfreeze_after + 1) {
-    SP_TRY(stages.unfreeze(model));
+  SP_TRY(UpdateFrozen(model, step, stages, job.training));
+  const Batch batch = stages.read_batch(model, step, job);
+  if (batch.samples.size() > 1) {
+    SP_TRY(Agree(*world.communicator, stages.accumulate(model, batch, job, world),
+                 "adding up gradients"));
   }
-  SP_ASSIGN(const float scale, stages.clip_gradients(model, step, job, world));
-  Optimizer& optimizer = *model.optimizer;
-  std::vector<HostStep> on_host;
-  const auto step_one = [&](Slot& parameter, const ParameterGroup& group) -> Status {
-    if (!optimizer.state.contains(parameter.spec.name)) {
-      SP_TRY(BeginState(parameter, optimizer, world));
-    }
-    if (optimizer.state.at(parameter.spec.name).on_host) {
-      on_host.push_back({&parameter, group.settings});
-      return Ok();
-    }
-    return stages.step_parameter(parameter, group.settings, step, scale, optimizer, world);
-  };
-  SP_TRY(VisitStepped(optimizer, step_one));
-  if (on_host.empty()) return Ok();
-  return stages.step_on_host(on_host, step, scale, optimizer, job, world);
+  bool is_skipped = false;
+  if (batch.loss_scale > 0) {
+    SP_ASSIGN(is_skipped, stages.overflows(model, batch, job, world));
+    UpdateLossScale(model, is_skipped);
+  }
+  if (!is_skipped) {
+    SP_ASSIGN(const std::vector<float> scales, stages.clip_gradients(model, batch, job, world));
+    SP_TRY(StepAll(model, batch, scales, stages, job, world));
+  }
+  model.optimizer->gradients.clear();
+  return Ok();
 }
 
 Status Unfreeze(Model& model) {
@@ -121,9 +110,17 @@ Status Unfreeze(Model& model) {
   for (const auto& slot : model.Slots()) {
     if (!is_frozen(*slot)) continue;
     slot->spec.requires_grad = true;
+    model.optimizer->unfrozen.insert(slot->spec.name);
     ParameterGroup& group = model.optimizer->groups[slot->spec.shape.size() >= 2 ? 0 : 1];
     group.tensors.push_back(slot->value);
     group.slots.push_back(slot);
+  }
+  return Ok();
+}
+
+Status FreezeAgain(Model& model) {
+  for (const auto& slot : model.Slots()) {
+    if (model.optimizer->unfrozen.contains(slot->spec.name)) slot->spec.requires_grad = false;
   }
   return Ok();
 }

@@ -10,6 +10,8 @@
 #include "src/load/parcels.h"
 #include "src/load/verify.h"
 #include "src/manifest/manifest.h"
+#include "src/optim/backward.h"
+#include "src/optim/loop.h"
 #include "src/optim/offload.h"
 #include "src/optim/optimizer.h"
 #include "src/optim/resume.h"
@@ -106,10 +108,14 @@ Stages ReferenceStages(Strategy strategy) {
           .make_optimizer = MakeOptimizer,
           .unbind_optimizer = UnbindOptimizer,
           .rebind_optimizer = RebindOptimizer,
+          .read_batch = ReadBatch,
+          .accumulate = AccumulateGradients,
+          .overflows = GradientsOverflow,
           .clip_gradients = ClipGradients,
           .step_parameter = StepParameter,
           .step_on_host = StepOnHost,
           .unfreeze = Unfreeze,
+          .freeze_again = FreezeAgain,
           .start_training = StartTraining,
           .place = PlaceOnMesh,
           .chunk = ChunkSlot,

@@ -141,9 +141,16 @@ struct CaptureRequest {
 /// Optimizer steps of the reference, by AdamW.
 struct TrainingCase {
   double clip_norm = 1.0;       ///< of all gradients; 0: they are not clipped
+  bool clip_by_group = false;   ///< whether each group of parameters is clipped by its own norm
   std::string moments = "F32";  ///< dtype of the moments: or "BF16"
   bool masters = true;          ///< F32 masters of BF16 parameters
   int64_t unfreeze_after = 0;  ///< the step after which frozen parameters are trained too; 0: never
+  int64_t unfrozen_steps = 0;  ///< for so many steps, then they are frozen again; 0: to the end
+  double without_gradient = 0;  ///< the share of parameters that have no gradient in a step
+  int64_t micro_batches = 1;    ///< whose gradients are added up to that of a step
+  int64_t samples = 0;          ///< that a sampler shuffles anew in every epoch; 0: all data is new
+  double loss_scale = 0;        ///< what a scaler of the loss begins with; 0: there is none
+  double average = 0;           ///< decay of an exponential average of each parameter; 0: none
   double offload = 0;      ///< the fraction of the optimizer's work that the host does, of [0, 1]
   bool overlap = true;     ///< whether the host steps one piece while another is being copied
   int64_t save_every = 0;  ///< steps from one save to the next; 0: one save, halfway through

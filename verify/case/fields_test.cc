@@ -42,11 +42,13 @@ TEST(Fields, EveryMemberOfACaseAndItsTrainingHasARow) {
                                &file,     &leftovers, &resume, &steps,     &training, &options,
                                &faults,   &as_stated, &bug,    &slack,     &deadline});
   const TrainingCase t;
-  const auto& [clip_norm, moments, masters, unfreeze, offload, overlap, save_every, keep, async,
-               format, split_fused] = t;
+  const auto& [clip_norm, by_group, moments, masters, unfreeze, unfrozen, without, micro_batches,
+               samples, loss_scale, average, offload, overlap, save_every, keep, async, format,
+               split_fused] = t;
   ExpectRows(TrainingFields(), t,
-             {&clip_norm, &moments, &masters, &unfreeze, &offload, &overlap, &save_every, &keep,
-              &async, &format, &split_fused});
+             {&clip_norm, &by_group, &moments, &masters, &unfreeze, &unfrozen, &without,
+              &micro_batches, &samples, &loss_scale, &average, &offload, &overlap, &save_every,
+              &keep, &async, &format, &split_fused});
 }
 
 TEST(Fields, EveryMemberOfAModelAndItsPartsHasARow) {

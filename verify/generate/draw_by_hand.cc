@@ -60,10 +60,14 @@ void DrawMesh(Case& made, const GenerateOptions& options) {
   made.mesh = MeshOf(WorldOf(options), IsReference(options));
 }
 
-/// On as many ranks or fewer: a launcher that has so many can run it.
+/// On as many ranks or fewer, which a launcher that ran it has; seldom, where threads stand in for
+/// ranks, on more.
 void DrawResumeMesh(Case& made, const GenerateOptions& options) {
   if (!Chance(70)) return;
-  made.resume_mesh = MeshOf(Between(1, made.WorldSize()), IsReference(options));
+  int64_t most = made.WorldSize();
+  const bool may_grow = options.transport == "sim" && options.world == 0;
+  if (may_grow && Chance(15)) most = std::min(options.world_max, 2 * most);
+  made.resume_mesh = MeshOf(Between(1, most), IsReference(options));
 }
 
 void DrawSeed(Case& made, const GenerateOptions&) {
@@ -76,6 +80,13 @@ void DrawTransport(Case& made, const GenerateOptions& options) {
 
 void DrawUnfreezeAfter(Case& made, const GenerateOptions&) {
   if (Chance(30)) made.training.unfreeze_after = Between(1, made.steps - 1);
+}
+
+void DrawUnfrozenSteps(Case& made, const GenerateOptions&) {
+  const int64_t most = made.steps - made.training.unfreeze_after - 1;
+  if (made.training.unfreeze_after > 0 && most > 0 && Chance(60)) {
+    made.training.unfrozen_steps = Between(1, most);
+  }
 }
 
 void DrawSaveEvery(Case& made, const GenerateOptions&) {
@@ -92,7 +103,7 @@ void DrawKeep(Case& made, const GenerateOptions&) {
   made.faults.push_back({"file/rot", std::to_string(Between(0, 9999))});
 }
 
-/// What is restored: with a training job besides its model up to three tensors a parameter, and
+/// What is restored: with a training job besides its model up to four tensors a parameter, and
 /// every rank's generator.
 uint64_t BytesOf(const Case& made) {
   uint64_t bytes = 0;
@@ -100,7 +111,7 @@ uint64_t BytesOf(const Case& made) {
     bytes += TensorBytes(tensor.dtype, tensor.shape).value_or(0);
   }
   if (made.steps == 0) return bytes;
-  return 4 * bytes + 5056 * static_cast<uint64_t>(made.WorldSize());
+  return 5 * bytes + 5056 * static_cast<uint64_t>(made.WorldSize());
 }
 
 void DrawBucketBytes(Case& made, const GenerateOptions&) {
@@ -130,6 +141,7 @@ const std::map<std::string, DrawByHand>& DrawnByHand() {
       {"seed", DrawSeed},
       {"transport", DrawTransport},
       {"training/unfreeze_after", DrawUnfreezeAfter},
+      {"training/unfrozen_steps", DrawUnfrozenSteps},
       {"training/save_every", DrawSaveEvery},
       {"training/keep", DrawKeep},
       {"bucket_bytes", DrawBucketBytes},

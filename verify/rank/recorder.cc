@@ -280,14 +280,16 @@ void Recorder::Reached(Stage stage, int64_t step, const Model& model) {
 void Recorder::RecordOptimizer(Stage stage, int64_t step, const Model& model) {
   AliasGroups aliases;
   Keep(writer_.BeginStage(NameOf(stage), step, "optimizer"));
+  const auto record = [&](const Slot& slot) {
+    TensorState seen = Observe(slot, mode_, captures_, slot.spec.name);
+    seen.descriptor = writer_.Describe(Describe(slot.spec.name, slot, aliases, identities_));
+    Keep(writer_.State(slot.spec.name, seen));
+    (IsElsewhere(slot) ? own_device_bytes_ : own_bytes_) += slot.value.nbytes();
+  };
   for (const auto& [parameter, state] : model.optimizer->state) {
-    for (const auto& [key, slot] : state.Parts()) {
-      TensorState seen = Observe(*slot, mode_, captures_, slot->spec.name);
-      seen.descriptor = writer_.Describe(Describe(slot->spec.name, *slot, aliases, identities_));
-      Keep(writer_.State(slot->spec.name, seen));
-      (IsElsewhere(*slot) ? own_device_bytes_ : own_bytes_) += slot->value.nbytes();
-    }
+    for (const auto& [key, slot] : state.Parts()) record(*slot);
   }
+  for (const auto& [key, slot] : model.loop) record(*slot);
   Keep(writer_.Optimizer(Holdings(*model.optimizer, model)));
   Keep(writer_.EndStage());
 }

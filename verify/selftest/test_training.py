@@ -112,6 +112,20 @@ class Resumes(Trained):
                 case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), training=training)
             )
 
+    def test_as_people_train(self):
+        """Micro-batches, a sampler, averages, a scaled loss of which steps are skipped, parameters
+        that are frozen again or have no gradient; some of it on the host."""
+        for training in (
+            {"micro_batches": 3, "samples": 5, "average": 0.5, "clip_by_group": True},
+            {"loss_scale": 2.0**21, "without_gradient": 0.5, "clip_norm": 0, "average": 0.75},
+            {"unfreeze_after": 1, "unfrozen_steps": 1, "micro_batches": 2, "loss_scale": 2.0**20},
+        ):
+            for other in ({}, {"format": "safetensors", "offload": 0.5, "save_every": 1}):
+                with self.subTest(**training, **other):
+                    self.passes(case(MIXED, "dp_shard=2", resume_mesh=axes("dp_shard=3"), steps=5,
+                                     training=training | other,
+                                     device="isolated" if other else "cpu"))  # fmt: skip
+
     def test_with_any_number_of_saves(self):
         for save_every, keep, steps, left in (
             (1, 1, 4, [3]),
