@@ -33,8 +33,8 @@ def trained(kind):
     return transformers.Qwen3MoeForCausalLM(config)
 
 
-def rows(whole, rank, dim=0):
-    return whole.chunk(TP, dim)[rank].contiguous()
+def rows(whole, rank, dim=0, tp=TP):
+    return whole.chunk(tp, dim)[rank].contiguous()
 
 
 def padded(whole):
@@ -104,3 +104,66 @@ def test_weights_of_transformers_in_the_layouts_of_vllm(kind, spoils):
     assert said[0] == ()
     for found, theirs in zip(said[1:], spoils.values(), strict=True):
         assert [name for name, _ in found] == [theirs]
+
+
+# ---- Fewer key heads than ranks ------------------------------------------------------------------
+
+WIDE = 4
+Q_PROJ, K_PROJ = (f"{LAYER}self_attn.{each}_proj.weight" for each in "qk")
+# Which of the 2 key heads the ranks load, and what is then wrong: (tensor, ranks).
+SHARED = {
+    (0, 0, 1, 1): (),
+    (0, 1, 1, 1): ((K_PROJ, (1,)),),
+    (0, 1, 0, 1): ((K_PROJ, (1, 2)),),
+    (1, 1, 1, 1): ((K_PROJ, (0, 1, 2, 3)),),
+}
+
+
+def wide_state(state, heads, rank):
+    """Of a Llama, at tp 4: each rank has a query head, and a key and value head beside another."""
+    held = {}
+    for name, value in state.items():
+        home, leaf, last = (name.rsplit(".", 2) + ["", ""])[:3]
+        if leaf == "q_proj":
+            own = [rows(value, rank, tp=WIDE)]
+            for each in "kv":
+                right = heads[rank] if name == Q_PROJ and each == "k" else rank // 2
+                own.append(state[f"{home}.{each}_proj.{last}"].chunk(2)[right])
+            held[f"{home}.qkv_proj.{last}"] = torch.cat(own)
+        elif leaf == "gate_proj":
+            parts = [state[f"{home}.{each}_proj.{last}"] for each in ("gate", "up")]
+            held[f"{home}.gate_up_proj.{last}"] = torch.cat(
+                [rows(each, rank, tp=WIDE) for each in parts]
+            )
+        elif leaf in ("o_proj", "down_proj"):
+            held[name] = rows(value, rank, 1, tp=WIDE)
+        elif "embed_tokens" in name:
+            held[name] = rows(padded(value), rank, tp=WIDE)
+        elif leaf not in ("k_proj", "v_proj", "up_proj") and "lm_head" not in name:
+            held[name] = value
+    return held
+
+
+def wide(rank):
+    model = trained("llama")
+    manifest, said = seal(model, version=7), []
+    for heads in SHARED:
+        engine = Engine(wide_state(model.state_dict(), heads, rank))
+        options = engines.vllm(engine, tp=WIDE, config=model.config)
+        try:
+            outcome = check(engine, against=manifest, deadline=DEADLINE, **options)
+            said.append(outcome.inconclusive)
+        except Mismatch as error:
+            said.append(tuple(sorted({(each.tensor, each.ranks) for each in error.findings})))
+    return tuple(said)
+
+
+def test_key_heads_that_several_ranks_have():
+    assert alike(run(wide, WIDE), range(WIDE)) == tuple(SHARED.values())
+
+
+def test_key_heads_that_do_not_divide_the_ranks_are_refused(monkeypatch):
+    monkeypatch.setattr(engines, "world", lambda: range(4))
+    config = {"num_attention_heads": 12, "num_key_value_heads": 3, "hidden_size": 48}
+    with pytest.raises(ValueError, match="expected a multiple of the 3 key heads"):
+        engines.vllm(torch.nn.Linear(1, 1), tp=4, config=config)

@@ -61,9 +61,22 @@ class Plan:
     fills: dict[str, list[Fill]] = dataclasses.field(default_factory=dict)
     left: list[tuple[tuple[str, ...], str]] = dataclasses.field(default_factory=list)
 
+    def has_once(self, pair: Pair) -> bool:
+        """Of one that is held against the same box again: whether the model's tensor has it once
+        without."""
+        return any(
+            each.theirs == pair.theirs and not each.again for each in self.pairs[pair.own.name]
+        )
+
+    def shares(self, name: str) -> bool:
+        """Whether one of the model's tensors has a part of the checkpoint's several times."""
+        pairs = [pair for each in self.pairs.values() for pair in each if pair.theirs.name == name]
+        return any(pair.again and self.has_once(pair) for pair in pairs)
+
     def follows(self, name: str, shape) -> bool:
         """Whether every element of the model's tensor is held against one of the checkpoint's."""
-        boxes = [pair.own for pair in self.pairs.get(name, ()) if not pair.again]
+        pairs = self.pairs.get(name, ())
+        boxes = [pair.own for pair in pairs if not pair.again or self.has_once(pair)]
         boxes += [fill.own for fill in self.fills.get(name, ())]
         return bool(boxes) and sum(math.prod(box.sizes) for box in boxes) == math.prod(shape)
 

@@ -70,7 +70,7 @@ def mapped(plan: Plan, shapes, tensors: dict[str, Holding], records, rank: int) 
         for fill in plan.fills.get(name, ()):
             _hold_to_value(fill, held, record, found, rank)
         for pair in plan.pairs.get(name, ()):
-            theirs = _name_of(pair, shapes)
+            theirs = _name_of(pair, plan, shapes)
             if theirs is None:
                 found.left[pair.theirs.name] = (
                     "rows of it that stand elsewhere in the model once more"
@@ -105,15 +105,15 @@ def aliases(plan: Plan, shapes) -> dict[str, str]:
     """{name made for it: the checkpoint's} of what the model has under several names; the same on
     all ranks."""
     again = [pair for pairs in plan.pairs.values() for pair in pairs if pair.again]
-    named = {_name_of(pair, shapes): pair.theirs.name for pair in again}
-    named.pop(None, None)
-    return named
+    named = {_name_of(pair, plan, shapes): pair.theirs.name for pair in again}
+    return {name: theirs for name, theirs in named.items() if name not in (None, theirs)}
 
 
-def _name_of(pair: Pair, shapes) -> str | None:
+def _name_of(pair: Pair, plan: Plan, shapes) -> str | None:
     """Under which name the model's box is held against the checkpoint's; None: it cannot be."""
     theirs = pair.theirs.name
-    if not pair.again:
+    # Within one tensor they are replicas, as key heads are that several ranks have.
+    if not pair.again or plan.has_once(pair):
         return theirs
     is_all = pair.theirs.sizes == tuple(shapes[theirs])
     return f"{theirs} (as {pair.own.name})" if is_all else None

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from shardproof import _map_plan, _mapped, _own, _program, check
+from shardproof import _map_plan, _mapped, _own, _program, _whole, check, engines
 from shardproof._check import Mismatch
 from shardproof._digest import add, digest_runs
 from shardproof._holding import Holding
@@ -201,6 +201,27 @@ def test_two_names_of_one_tensor_are_each_compared():
     found = held(plan, a, b, 0, 1, "whole")
     assert _mapped.aliases(plan, {"w": (2, 2)}) == {"w (as y)": "w"}
     assert found.records["w"].digest == found.records["w (as y)"].digest
+
+
+def test_one_key_head_that_all_ranks_have():
+    a = {f"l.self_attn.{each}_proj.weight": noise(2 * rows, 3)
+         for each, rows in (("q", 2), ("k", 1), ("v", 1))}  # fmt: skip
+    q, k, v = a.values()
+    b = {"l.self_attn.qkv_proj.weight": torch.cat([q[:2], k, v, q[2:], k, v])}
+    config = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 2}
+    plan = plan_of(engines._qkv(2, config), a, b)
+
+    def against(name):
+        records = [held(plan, a, b, rank, 2, 0).records[name] for rank in (0, 1)]
+        parts = {rank: dataclasses.replace(_whole.part_of(record), whole=(0, 1))
+                 for rank, record in enumerate(records)}  # fmt: skip
+        digest = digest_runs(a[name], local_runs(a[name].shape)).digest
+        return _whole.held_against(parts, digest)
+
+    assert all(against(name) == ([], "") for name in a)
+    b["l.self_attn.qkv_proj.weight"][9] += 1  # of rank 1
+    (wrong,), why = against("l.self_attn.k_proj.weight")
+    assert (wrong.ranks, why) == ((1,), "")
 
 
 class Fused(nn.Module):

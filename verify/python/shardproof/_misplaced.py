@@ -61,6 +61,8 @@ def _said(name: str, own, tensors: dict[str, Holding], plan, shapes) -> _Said | 
     """None if nothing else can be said of this rank's part."""
     if plan is None:
         parts = [(tensors[name], None)]
+    elif plan.shares(name):
+        return None  # ranks that have the same part may have it by right
     else:
         parts = [
             (tensors[pair.own.name], pair)

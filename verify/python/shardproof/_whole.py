@@ -1,6 +1,8 @@
 """The digests of whole tensors, as the sums of what ranks have of them."""
 
 import dataclasses
+import itertools
+import math
 
 import torch
 
@@ -8,6 +10,8 @@ from . import _digest, _layout
 from ._groups import Groups
 from ._judge import total
 from ._record import Record
+
+_CHOICES_MAX = 4096  # of parts that differ from rank to rank
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,8 +159,19 @@ def _of_parts(parts, expected, whole):
     known = total(next(iter(digests)) for digests in by_part.values() if len(digests) == 1)
     if not doubtful:
         return ([] if known == expected else [Wrong(ranks, known)]), ""
-    if len(doubtful) > 1:
+    lacking = _digest.add(expected, (-known[0], -known[1]))
+    right = _chosen(doubtful, lacking) if len(doubtful) > 1 else (lacking,)
+    if right is None:
         return [], f"ranks {list(ranks)} hold different values of several parts of it"
-    right = _digest.add(expected, (-known[0], -known[1]))
-    odd = [rank for digest, own in doubtful[0].items() if digest != right for rank in own]
+    odd = [
+        rank for digests, chosen in zip(doubtful, right, strict=True)
+        for digest, own in digests.items() if digest != chosen for rank in own
+    ]  # fmt: skip
     return [Wrong(tuple(sorted(odd)), None)], ""
+
+
+def _chosen(doubtful, lacking):
+    """Of each part the digest with which all of them make up what is lacking; None if none do."""
+    if math.prod(map(len, doubtful)) > _CHOICES_MAX:
+        return None
+    return next((each for each in itertools.product(*doubtful) if total(each) == lacking), None)

@@ -7,6 +7,10 @@ Each function returns the options map, layout, mesh and config of `check`.
 """
 
 import fnmatch
+import json
+import os
+import pathlib
+from collections.abc import Mapping
 
 from ._groups import Shard, world
 
@@ -17,10 +21,12 @@ __all__ = ["sglang", "vllm"]
 _RULES = (
     "? pad(model.embed_tokens.weight, with=0) -> model.embed_tokens.weight",
     "? pad(lm_head.weight, with=0) -> lm_head.weight",
-    "? interleave({p*}.self_attn.q_proj.{t}, {p*}.self_attn.k_proj.{t}, {p*}.self_attn.v_proj.{t},"
-    " groups=TP) -> {p*}.self_attn.qkv_proj.{t}",
     "? interleave({p*}.mlp.gate_proj.weight, {p*}.mlp.up_proj.weight, groups=TP)"
     " -> {p*}.mlp.gate_up_proj.weight",
+)
+_QKV = (
+    "? interleave({p*}.self_attn.q_proj.{t}, {p*}.self_attn.k_proj.{t}, {p*}.self_attn.v_proj.{t},"
+    " groups=TP) -> {p*}.self_attn.qkv_proj.{t}",
 )
 # Experts one by one, as files and Transformers 4 have them.
 _SINGLE = (
@@ -44,10 +50,11 @@ _DIM_OF = {
 def vllm(model, *, tp: int = 1, config=None, packed: bool = False) -> dict:
     """Dense and mixture-of-experts models in the layouts of vLLM's weight loaders, unquantised.
 
-    model: of the engine, on this rank. tp: ranks of a tensor-parallel group, which are consecutive;
-    each of them has at least one key head. config: the model's, as of `check`. packed: whether the
+    model: of the engine, on this rank. tp: ranks of a tensor-parallel group, which are consecutive.
+    config: the model's, as of `check`; where it has fewer key heads than tp, several ranks have the
+    same one. packed: whether the
     trainer's experts are packed, as Transformers 5 holds them.
-    \\raises ValueError if tp does not divide the ranks.
+    \\raises ValueError if tp does not divide the ranks, or the key heads not tp.
     """
     size = len(world())
     if tp < 1 or size % tp:
@@ -62,8 +69,49 @@ def vllm(model, *, tp: int = 1, config=None, packed: bool = False) -> dict:
         "dp": [list(range(at, size, tp)) for at in range(tp)],
         "tp": [list(range(at, at + tp)) for at in range(0, size, tp)],
     }
-    rules = [rule.replace("TP", str(tp)) for rule in (*_RULES, *(_PACKED if packed else _SINGLE))]
+    rules = (*_RULES, *_qkv(tp, config), *(_PACKED if packed else _SINGLE))
+    rules = [rule.replace("TP", str(tp)) for rule in rules]
     return {"map": rules, "layout": layout, "mesh": mesh, "config": config}
+
+
+def _qkv(tp: int, config):
+    """The rules of the fused projections: of each rank its query heads, and its key and value
+    heads, which ranks side by side may share."""
+    said = _fields_of(config)
+    heads = said.get("num_attention_heads") or 0
+    key_heads = said.get("num_key_value_heads") or heads
+    if not heads or key_heads >= tp:
+        return _QKV
+    if tp % key_heads or heads % tp:
+        raise ValueError(f"tp is {tp}: expected a multiple of the {key_heads} key heads")
+    size = said.get("head_dim") or said["hidden_size"] // heads
+    queries, sharing = heads // tp * size, tp // key_heads
+    rows = queries + 2 * size  # of a rank
+
+    def part(name, at, length):
+        return f"{{p*}}.self_attn.{name}_proj.{{t}}[{at}:{at + length}]"
+
+    rules = [
+        f"? {part('q', rank * queries, queries)} -> {part('qkv', rank * rows, queries)}"
+        for rank in range(tp)
+    ]
+    for head in range(key_heads):
+        ranks = range(head * sharing, (head + 1) * sharing)
+        for name, at in (("k", queries), ("v", queries + size)):
+            places = " & ".join(part("qkv", rank * rows + at, size) for rank in ranks)
+            rules.append(f"? {part(name, head * size, size)} -> {places}")
+    return rules
+
+
+def _fields_of(config) -> dict:
+    """Of a model's config, or of the text part of one."""
+    if config is None:
+        return {}
+    if isinstance(config, str | os.PathLike):
+        path = pathlib.Path(config)
+        config = json.loads((path / "config.json" if path.is_dir() else path).read_text())
+    said = config if isinstance(config, Mapping) else config.to_dict()
+    return said.get("text_config") or said
 
 
 sglang = vllm  # the same names and layouts
