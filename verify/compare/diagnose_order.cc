@@ -26,8 +26,40 @@ struct Joined {
   int64_t groups = 1;
 };
 
+/// The join that a layer of a stack is; null if it is none.
+const View* JoinIn(const View& layer) {
+  if (layer.kind != View::Kind::kReshape) return nullptr;
+  const View& inner = *layer.parts[0];
+  const bool is_layer = layer.shape[0] == 1 && layer.shape.size() == inner.shape.size() + 1;
+  return is_layer && inner.kind == View::Kind::kJoin ? &inner : nullptr;
+}
+
+/// Of a stack of joins, such as experts of gate and up: the stacks of their first parts, of their
+/// second ones, and so on. No parts: it is something else.
+Result<Joined> JoinedInStack(const View& stack) {
+  const View* first = JoinIn(*stack.parts[0]);
+  if (first == nullptr || stack.dim != 0) return Joined{};
+  Joined joined{{}, first->dim + 1, 1};
+  for (size_t i = 0; i < first->parts.size(); ++i) {
+    std::vector<ViewPtr> layers;
+    for (const ViewPtr& layer : stack.parts) {
+      const View* join = JoinIn(*layer);
+      const bool is_alike =
+          join != nullptr && join->dim == first->dim && join->parts.size() == first->parts.size();
+      if (!is_alike) return Joined{};
+      layers.push_back(join->parts[i]);
+    }
+    SP_ASSIGN(ViewPtr part, maps::Stack(layers, 0));
+    joined.parts.push_back(std::move(part));
+  }
+  return joined;
+}
+
 Result<Joined> JoinedOf(const View& view) {
-  if (view.kind == View::Kind::kJoin) return Joined{view.parts, view.dim, 1};
+  if (view.kind == View::Kind::kJoin) {
+    SP_ASSIGN(Joined joined, JoinedInStack(view));
+    return joined.parts.empty() ? Joined{view.parts, view.dim, 1} : std::move(joined);
+  }
   const bool grouped = view.kind == View::Kind::kReshape &&
                        view.parts[0]->kind == View::Kind::kJoin && view.parts[0]->dim > 0 &&
                        view.parts[0]->shape.size() == view.shape.size() + 1;

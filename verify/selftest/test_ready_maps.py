@@ -122,12 +122,31 @@ class Ready(CommandTest):
             packed = {key: tensor.detach() for key, tensor in model.state_dict().items()}
             save(self.dir / f"{kind}-held", packed)
             self.equal(kind, f"{kind}-held", "transformers-v4-v5")
-            name = "model.layers.1.mlp.experts.down_proj"
-            packed[name] = packed[name][[0, 2, 1, *range(3, 11)]]
-            save(self.dir / f"{kind}-wrong", packed)
-            found = self.equal(kind, f"{kind}-wrong", "transformers-v4-v5", code=1)["differences"]
-            self.assertEqual([d["tensor"] for d in found], [name])
-            self.assertIn("rows 1 and 2 are swapped", found[0]["explanation"])
+        self.packed_mistakes("mixtral", packed)
+
+    def packed_mistakes(self, kind, right):
+        import torch
+
+        both, down = (f"model.layers.1.mlp.experts.{n}" for n in ("gate_up_proj", "down_proj"))
+        gate, up = right[both].chunk(2, 1)
+        last = torch.zeros(1, *right[down].shape[1:])
+        self.told(kind, "transformers-v4-v5", right, [
+            (both, torch.cat([up, gate], 1), "in the order .*w3.*, .*w1"),
+            (both, torch.stack([gate, up], 2).reshape(right[both].shape), "in .* groups"),
+            (down, right[down][[0, 2, 1, *range(3, 11)]], "rows 1 and 2 are swapped"),
+            (down, right[down].roll(1, 0), "rows permuted"),
+            (down, right[down][:10], "1 are missing"),
+            (down, torch.cat([right[down][:10], last]), "zeros in elements"),
+        ])  # fmt: skip
+
+    def told(self, source, ready, right, wrong):
+        """Each mistake fails under the map, by name and with an explanation."""
+        for number, (name, tensor, explained) in enumerate(wrong):
+            with self.subTest(ready=ready, name=name, explained=explained):
+                save(self.dir / f"{ready}{number}", {**right, name: tensor})
+                found = self.equal(source, f"{ready}{number}", ready, code=1)["differences"]
+                self.assertEqual([d["tensor"] for d in found], [name])
+                self.assertRegex(found[0]["explanation"], explained)
 
     def test_other_names(self):
         import torch
@@ -172,6 +191,7 @@ class Ready(CommandTest):
                 vllm[f"model.layers.{layer}.{name}.weight"] = torch.cat([vllm.pop(k) for k in keys])
         save(self.dir / "vllm", vllm)
         self.equal("hf", "vllm", "transformers-vllm")
+        self.vllm_mistakes(of, vllm)
 
         torch.save({"w": of["model.norm.weight"], "step": 3}, self.dir / "a.pt")
         torch.save({"w": of["model.norm.weight"], "at.step": 3}, self.dir / "b.pt")
@@ -180,6 +200,30 @@ class Ready(CommandTest):
             self.assertEqual(self.equal("a.pt", "b.pt", rule)["values"], 1)
             self.equal("a.pt", "c.pt", rule, code=1)
         self.refused("compare", "a.pt", "b.pt", "--map", "epoch -> at.epoch", names=["epoch"])
+
+    def vllm_mistakes(self, of, right):
+        import torch
+
+        layer = "model.layers.1."
+        qkv, both = layer + "self_attn.qkv_proj.weight", layer + "mlp.gate_up_proj.weight"
+        out, down = layer + "self_attn.o_proj.weight", layer + "mlp.down_proj.weight"
+        norm, rows = "model.norm.weight", "model.embed_tokens.weight"
+        q, k, v = (of[f"{layer}self_attn.{p}_proj.weight"] for p in "qkv")
+        gate, up = right[both].chunk(2)
+        groups = zip(q.split(8), k.split(4), v.split(4), strict=True)
+        cut = (right[down].contiguous().view(torch.int32) & -65536).view(torch.float32)
+        self.told("hf", "transformers-vllm", right, [
+            (qkv, torch.cat([q, v, k]), "in the order .*q_proj.weight, .*v_proj.weight"),
+            (qkv, torch.cat([torch.cat(group) for group in groups]), "the parts in 2 groups"),
+            (qkv, right[qkv].roll(4, 0), "rows permuted"),
+            (both, torch.cat([up, gate]), "in the order .*up_proj.weight, .*gate_proj.weight"),
+            (both, torch.stack([gate, up], 1).reshape(48, 16), "in 24 groups"),
+            (out, right[out].T, "transposed"),
+            (down, right[down.replace("1.mlp", "0.mlp")], "equals another tensor"),
+            (down, cut, "truncated to BF16"),
+            (norm, torch.zeros_like(right[norm]), "zeros"),
+            (rows, torch.cat([right[rows], torch.zeros(2, 16)]), "2 more are zero"),
+        ])  # fmt: skip
 
     def test_an_adapter_that_peft_merged(self):
         """In F32 and BF16, with a factor per module, by the root of r, and an embedding."""
