@@ -44,6 +44,11 @@ CASES = {
         [{"mesh": TP, "layout": {"0.bias": {"ep": Shard(0)}}}] * 3,
         "RuntimeError: shardproof.check: cannot read the model: rank 0: ValueError: there is no ax",
     ),
+    "a layout that is no dict": (
+        [{"layout": "local"}] * 3,
+        "RuntimeError: shardproof.check: cannot read the model: rank 0: ValueError: layout is of ty",
+    ),
+    "one pattern to ignore, of no name": ([{"ignore": "nothing.*"}, {}, {}], "sound"),
     "a layout that one rank does not say": (
         [{"mesh": TP, "layout": {"0.bias": {"tp": Shard(0)}}}] * 2 + [{"mesh": TP}],
         "AssertionError: shardproof.check: 0.bias on rank 2: it is a parameter torch.float32 [4],",

@@ -232,6 +232,15 @@ class Cut:
     groups: Groups | None = None
 
 
+def _by_pattern(word, value) -> Mapping:
+    if value is not None and not isinstance(value, Mapping):
+        kind = type(value).__name__
+        raise ValueError(
+            f"{word} is of type {kind}: expected a dict whose keys are patterns of names"
+        )
+    return value or {}
+
+
 class Statement:
     """What the caller of `check` says of plain tensors.
 
@@ -253,10 +262,11 @@ class Statement:
         self._group = None if group is None else self._with_own("group", ranks_of(group))
         self._groups = {
             pattern: self._with_own(f"groups[{pattern!r}]", ranks_of(each))
-            for pattern, each in (groups or {}).items()
+            for pattern, each in _by_pattern("groups", groups).items()
         }
         self._layout = {
-            pattern: self._cuts(pattern, value) for pattern, value in (layout or {}).items()
+            pattern: self._cuts(pattern, value)
+            for pattern, value in _by_pattern("layout", layout).items()
         }
         self._used: set[str] = set()
         self._claims = claims

@@ -46,6 +46,7 @@ class Holding:
     # state of its random numbers, or the like.
     drifts: str = ""
     accumulates: bool = False  # a buffer that was written in place again and again
+    is_range: bool = False  # a smallest or largest value of what was seen: at first infinite
     also: bool = False  # it is the framework's own, beside what a checkpoint has
     codes: bool = False  # its elements are codes in a container, not numbers of its dtype
     computed: bool = False  # a part, as was told: the shape is this part's, times their number
@@ -62,9 +63,11 @@ class Holding:
             wanted or not fnmatch.fnmatchcase(self.name, each) for each, wanted in finite.items()
         )
 
-    def is_mask(self) -> bool:
+    def may_be_infinite(self) -> bool:
         """Whether the Inf in it are those of a mask: a buffer's, and all negative. Statistics are
-        no masks."""
+        no masks. Or those of a range that nothing was seen of: every element."""
+        if self.is_range:
+            return bool(self.local.isinf().all())
         if self.kind != "buffer" or self.drifts or self.accumulates:
             return False
         try:

@@ -173,9 +173,10 @@ def _non_finite(parts: list[_Part]):
     for part in parts:
         if not (part.record.followed and part.record.numbers):
             continue
-        is_mask = any(each.inf_count for each in part.summaries) and part.held.is_mask()
+        has_inf = any(each.inf_count for each in part.summaries)
+        may_have = has_inf and part.held.may_be_infinite()
         for piece, summary in zip(part.pieces, part.summaries, strict=True):
-            own_inf = 0 if is_mask else summary.inf_count
+            own_inf = 0 if may_have else summary.inf_count
             nan, inf = nan + summary.nan_count, inf + own_inf
             if summary.nan_count + own_inf and first is None:
                 first = _digest.first_non_finite(piece.data, piece.runs)

@@ -1,24 +1,15 @@
 """What a live model's tensors are: names, kinds, layouts; of one module or of a list of chunks."""
 
 import dataclasses
-import re
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.instancenorm import _InstanceNorm
 
-from . import _fsdp1, _fsdp2, _megatron, _replicas
+from . import _fsdp1, _fsdp2, _megatron, _replicas, _statistics
 from ._groups import Statement
 from ._holding import Holding
 from ._names import added_to, canonical_name, is_of, scale_of
 from ._tensor import DTensor, holdings
-
-# In the name of a buffer: Megatron-LM and torchtitan count in it what a rank's own batches brought.
-_OF_BATCHES = "tokens_per_expert"
-# Theirs, and DeepSeek's: a router adds it to its scores, and each step changes it alike everywhere.
-_BALANCES = re.compile("expert_bias|e_score_correction_bias")
-_STATES_OF_RNG = (5056, 16)  # bytes: of the CPU's, of a GPU's
 
 
 @dataclasses.dataclass
@@ -73,8 +64,8 @@ def tensors_of(model, said: Statement | None = None) -> list[Holding]:
 
 def _of_chunk(model, flat, shards, said, default) -> dict[str, Holding]:
     found: dict[str, Holding] = {}
+    looks = _statistics.Looks.at(model)
     for prefix, module in model.named_modules(remove_duplicate=False):
-        has_seen_batches = _has_seen_batches(module)
         adapted = added_to(model, prefix)
         named = [(n, p, "parameter", True) for n, p in module._parameters.items()]
         named += [
@@ -89,10 +80,11 @@ def _of_chunk(model, flat, shards, said, default) -> dict[str, Holding]:
             for held in holdings(full, kind, tensor, said, persistent, default):
                 held.home = module
                 if kind == "buffer":
-                    of_batches = has_seen_batches or _OF_BATCHES in name
-                    is_own = _is_own(module, name, tensor)
-                    held.drifts = "batches" if of_batches else "own" if is_own else ""
-                    held.accumulates = _may_be_statistic(module, name, tensor, persistent)
+                    held.drifts = _statistics.why_it_drifts(module, name, tensor)
+                    held.is_range = _statistics.is_range(module, name)
+                    held.accumulates = _statistics.may_be_one(
+                        module, name, tensor, persistent, looks.times_replaced(full, tensor)
+                    )
                 if adapted is not None:
                     held.also = True
                     held.attributes |= scale_of(adapted, full)
@@ -101,41 +93,6 @@ def _of_chunk(model, flat, shards, said, default) -> dict[str, Holding]:
         held.unique = said.is_unique(held.name)
     found.update(flat.held)
     return found
-
-
-def _has_seen_batches(module) -> bool:
-    """Whether a module's buffers are statistics of batches that this rank has seen: those of a
-    BatchNorm, which each rank takes of its own data unless it is a SyncBatchNorm."""
-    if not isinstance(module, _NormBase) or isinstance(module, nn.SyncBatchNorm):
-        return False
-    if isinstance(module, _InstanceNorm):  # which does not count them
-        return module.running_mean is not None and _is_rewritten(module.running_mean, 1)
-    seen = module.num_batches_tracked
-    return seen is not None and not seen.is_meta and int(seen) > 0
-
-
-def _is_own(module, name, tensor) -> bool:
-    """Whether a buffer is what each rank has of its own: a state of its random numbers, or rotary
-    frequencies that were computed anew for the length of its batches."""
-    if tensor.dtype == torch.uint8 and tensor.numel() in _STATES_OF_RNG and "rng" in name:
-        return True
-    is_dynamic = getattr(module, "rope_type", None) in ("dynamic", "longrope")
-    return is_dynamic and name.endswith("inv_freq") and not name.startswith("original")
-
-
-def _may_be_statistic(module, name, tensor, persistent) -> bool:
-    """Whether ranks may have come to other values of a buffer by batches of their own. Those of a
-    SyncBatchNorm and the biases that balance experts are made of what all ranks have seen."""
-    is_common = isinstance(module, nn.SyncBatchNorm) or _BALANCES.search(name)
-    return not is_common and _is_rewritten(tensor, 2 if persistent else 3)
-
-
-def _is_rewritten(tensor, times=2) -> bool:
-    """Whether a tensor of floats was written in place, as a statistic is at every step and weights
-    that are loaded once are not."""
-    if type(tensor) not in (torch.Tensor, nn.Buffer) or tensor.is_inference():
-        return False
-    return tensor.is_floating_point() and tensor._version >= times
 
 
 def _ranks_of(chunks, shards) -> tuple[int, ...] | None:

@@ -151,3 +151,50 @@ def test_counts_of_each_ranks_own_tokens_may_drift():
     model.register_buffer("expert_bias", torch.zeros(4))
     held = by_name(model)
     assert held["local_tokens_per_expert"].drifts and not held["expert_bias"].drifts
+
+
+class ObserverBase(nn.Module):
+    """Named as that of torch.ao and of torchao."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("min_val", torch.tensor(torch.inf))
+        self.register_buffer("scale", torch.tensor([1.0, torch.inf]))
+        self.register_buffer("eps", torch.tensor(1e-6))
+
+
+class Observer(ObserverBase):
+    pass
+
+
+class Mean(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+        self.register_buffer("mean", torch.zeros(2))
+        self.register_buffer("step", torch.tensor(0))
+
+
+def test_a_buffer_that_is_assigned_anew_may_be_a_statistic():
+    model = Mean()
+    assert not by_name(model)["mean"].accumulates
+    assert not by_name(model)["mean"].accumulates
+    model.mean, model.step = 0.9 * model.mean, model.step + 1
+    held = by_name(model)
+    assert held["mean"].accumulates and not held["step"].accumulates
+
+
+def test_a_buffer_that_is_loaded_with_the_parameters_is_none():
+    model = Mean()
+    by_name(model)
+    model.load_state_dict(Mean().state_dict(), assign=True)
+    assert not by_name(model)["mean"].accumulates
+    model.double()
+    assert not by_name(model)["mean"].accumulates
+
+
+def test_what_an_observer_has_seen_may_drift_and_is_infinite_at_first():
+    held = by_name(Observer())
+    assert held["min_val"].drifts and held["scale"].drifts and not held["eps"].drifts
+    assert held["min_val"].may_be_infinite() and not held["scale"].may_be_infinite()
+    assert not by_name(nn.BatchNorm1d(2))["running_var"].is_range

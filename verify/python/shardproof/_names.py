@@ -85,6 +85,16 @@ def scale_of(layer: nn.Module, full_name: str) -> dict[str, str]:
     return {"scaling": repr(float(scaling[adapter]))}
 
 
+def not_ignored(named: dict, ignore) -> dict:
+    """What of {name: ...} no pattern matches. ignore: a pattern, or several."""
+    patterns = [ignore] if isinstance(ignore, str) else list(ignore)
+    return {
+        name: each
+        for name, each in named.items()
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    }
+
+
 class Renaming:
     """What a caller says of names. names: {name: the checkpoint's name}, or a function from one to
     the other. also: patterns of the framework's own tensors, which no checkpoint has."""

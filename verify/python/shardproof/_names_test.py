@@ -6,11 +6,16 @@ import torch
 from torch import nn
 
 from . import _model
-from ._names import Renaming
+from ._names import Renaming, not_ignored
 
 
 def names_of(model):
     return [held.name for held in _model.tensors_of(model)]
+
+
+def test_one_pattern_to_ignore_is_one_and_not_its_letters():
+    named = {"a.bias": 1, "a.weight": 2}
+    assert not_ignored(named, "*.bias") == not_ignored(named, ["*.bias"]) == {"a.weight": 2}
 
 
 class Net(nn.Module):

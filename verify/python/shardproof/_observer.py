@@ -378,7 +378,7 @@ class Observer:
         summary = _digest.digest_runs(held.local, held.runs, side, first, count)
         out = {"digest": summary.hex(), "nan": 0, "inf": 0}
         if held.is_of_numbers(self._finite):
-            inf = 0 if summary.inf_count and held.is_mask() else summary.inf_count
+            inf = 0 if summary.inf_count and held.may_be_infinite() else summary.inf_count
             out.update(nan=summary.nan_count, inf=inf)
         if out["nan"] + out["inf"]:
             out["first_nonfinite"] = _digest.first_non_finite(held.local, held.runs)

@@ -1,13 +1,13 @@
 """The records of this rank: what it has of every tensor, digested in place."""
 
 import dataclasses
-import fnmatch
 
 import torch
 
 from . import _digest, _digest_gpu, _layout, _model, _optimizer, _options
 from ._groups import Groups
 from ._holding import Holding, alias_groups
+from ._names import not_ignored
 from ._options import TOLD
 from ._record import Record, parameter_of
 
@@ -24,11 +24,7 @@ def tensors_of(model, optimizer, ignore, said, counters=False) -> dict[str, Hold
     told = _options.held_of(read, optimizer, said) if counters else {}
     named = {f"optimizer.{name}": held for name, held in told.items()}
     named.update((held.name, held) for held in [*read.tensors, *state])
-    return {
-        name: held
-        for name, held in named.items()
-        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in ignore)
-    }
+    return not_ignored(named, ignore)
 
 
 def _say_of_what_there_is_none(tensors, state, nothing_said):
@@ -133,7 +129,7 @@ def _told(held: Holding) -> Record:
 
 
 def _with_values(record: Record, held: Holding, summary: _digest.Summary) -> Record:
-    inf = 0 if summary.inf_count and held.is_mask() else summary.inf_count
+    inf = 0 if summary.inf_count and held.may_be_infinite() else summary.inf_count
     bad = record.numbers and summary.nan_count + inf
     ones = summary.coverage or _digest.coverage(held.runs, held.local.element_size())
     return dataclasses.replace(

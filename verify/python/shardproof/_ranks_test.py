@@ -102,7 +102,7 @@ def killed(rank, where):
     try:
         check(model(), deadline=DEADLINE)
     except TimeoutError as error:
-        assert "a rank ended" in str(error) and "\n" not in str(error)
+        assert "ranks ended" in str(error) and "\n" not in str(error)
         return "TimeoutError"
 
 

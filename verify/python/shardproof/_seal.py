@@ -14,6 +14,7 @@ from ._dtypes import NAMES
 from ._finding import Finding, fold
 from ._groups import Statement
 from ._manifest import Manifest, check_version
+from ._names import not_ignored
 from ._options import taken_and_rate
 from ._stored import SEAL_DIGEST, SEAL_SCHEMA
 from ._transport import Transport
@@ -141,14 +142,7 @@ def _read(model, optimizer, ignore, said):
         return {name: held for name, held in tensors.items() if held.persistent}, {}
     if optimizer is not None:
         raise TypeError("beside a state dict there is an optimizer: put its state into that dict")
-    return tuple(
-        {
-            name: value
-            for name, value in found.items()
-            if not any(fnmatch.fnmatchcase(name, pattern) for pattern in ignore)
-        }
-        for found in _state_dict.read(model, said)
-    )
+    return tuple(not_ignored(found, ignore) for found in _state_dict.read(model, said))
 
 
 def _holders(name, everybody):

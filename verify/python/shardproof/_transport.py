@@ -187,8 +187,9 @@ class Transport:
             # Gloo's first sentence, without the line of its source.
             why = re.sub(r"^\[\S*\] ", "", str(error)).partition("\n")[0].partition(". ")[0]
             raise TimeoutError(
-                f"shardproof.check: rank {self.rank}: not every rank called check in time: a rank "
-                f"ended, or did not come within {self._deadline:g} s: {why}"
+                f"shardproof.check: rank {self.rank}: not every rank called check in time: one of "
+                f"the job's {self.world_size} ranks ended, or did not come within "
+                f"{self._deadline:g} s: {why}"
             ) from error
 
 
