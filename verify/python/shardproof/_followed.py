@@ -390,7 +390,9 @@ def _has(root, held: set[int]) -> bool:
 
 
 def _parameters_of(module) -> list:
-    """Those that an optimizer has, which gathered ones may stand in for."""
+    """Those that an optimizer has, which gathered ones may stand in for. None: it is gone."""
+    if module is None:
+        return []
     shards = _fsdp2.shards_of(module)
     return [shards.get(id(each), each) for each in module.parameters()]
 
