@@ -46,7 +46,7 @@ CASES = {
     ),
     "a layout that is no dict": (
         [{"layout": "local"}] * 3,
-        "RuntimeError: shardproof.check: cannot read the model: rank 0: ValueError: layout is of ty",
+        "RuntimeError: shardproof.check: cannot read the model: rank 0: ValueError: layout is of",
     ),
     "one pattern to ignore, of no name": ([{"ignore": "nothing.*"}, {}, {}], "sound"),
     "a layout that one rank does not say": (

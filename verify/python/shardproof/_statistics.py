@@ -24,8 +24,8 @@ _OF_OBSERVERS = {*_RANGES, "histogram", "scale", "zero_point"}
 
 class Looks:
     """Earlier looks at one model: which of its buffers are other objects since, as those of
-    `self.mean = 0.9 * self.mean + ...` are after every step. Of a model whose parameters are others,
-    too, nothing is told: it was loaded."""
+    `self.mean = 0.9 * self.mean + ...` are after every step. Of a model whose parameters are
+    others, too, nothing is told: it was loaded."""
 
     _of: dict[int, "Looks"] = {}  # by the id of a model that is there
 

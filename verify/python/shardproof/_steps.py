@@ -26,8 +26,8 @@ class Window:
     """taken: steps since the optimizer was last looked at. options: of each group, at the last of
     them. rates: of each group the lowest that any of them had; None if that cannot be read without
     waiting for a device. grads: by id of a parameter, what the last step was taken with. scaled:
-    whether a GradScaler told a step, in a tensor, whether to do nothing. given: whether any step had
-    a gradient."""
+    whether a GradScaler told a step, in a tensor, whether to do nothing. given: whether any step
+    had a gradient."""
 
     taken: int = 0
     options: list[dict] = dataclasses.field(default_factory=list)
