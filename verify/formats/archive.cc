@@ -180,7 +180,7 @@ Status MountArchive(const std::string& path) {
 Status MountPlace(const std::string& path) {
   if (oracle::IsMounted(path)) return Ok();
   if (IsUrl(path)) SP_TRY(MountUrl(path));
-  return MountArchive(path);
+  return IsOrbax(path) ? MountOrbax(path) : MountArchive(path);
 }
 
 }  // namespace shardproof::formats

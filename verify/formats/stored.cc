@@ -90,18 +90,6 @@ std::string FindMatch(const std::string& directory, const std::regex& pattern) {
 
 bool IsDcp(const std::string& path) { return oracle::IsThere(path + "/.metadata"); }
 
-/// What is a checkpoint of another library's, which is not read here. \error kUnsupported
-Status RefuseOtherLibraries(const std::string& path) {
-  for (const char* name : {"_CHECKPOINT_METADATA", "manifest.ocdbt", "_METADATA", ".zarray"}) {
-    if (!oracle::Exists(path + "/" + name) && !oracle::Exists(path + "/default/" + name)) continue;
-    return Unsupported(fmt::format(
-        "{}: a checkpoint of Orbax or TensorStore, a format that is not known: it has {}; "
-        "orbax can load it and save it as safetensors",
-        Printable(path), Quote(name)));
-  }
-  return Ok();
-}
-
 /// What torch.distributed.checkpoint writes beside what is read here, where nothing in the
 /// directory says what the whole of it is. \pre no .metadata.
 Status RefuseDcpOfParts(const std::string& path) {
@@ -230,9 +218,13 @@ Status SortByName(const std::string& where, StoredCheckpoint& checkpoint) {
 
 Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage) {
   SP_TRY(MountPlace(path));
+  if (IsOrbax(path)) return OpenOrbax(path, damage);
   if (oracle::IsDirectory(path)) {
+    if (HoldsOrbax(path)) {
+      return Unsupported(Printable(path) +
+                         ": of Orbax, which is read from a directory alone: unpack or download it");
+    }
     if (!LooksLikeCheckpoint(path)) {
-      SP_TRY(RefuseOtherLibraries(path));
       return BadInput(
           fmt::format("{}: expected a checkpoint: a directory with .safetensors files, with a "
                       ".metadata of torch.distributed.checkpoint, or with .pt, .pth, .bin or .ckpt "

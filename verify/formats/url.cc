@@ -1,4 +1,5 @@
-// Files behind a URL, through a Python process of its own that has fsspec.
+// Files behind a URL, and tensors of Orbax, through a Python process of its own that has fsspec or
+// tensorstore.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <simdjson.h>
@@ -13,6 +14,7 @@
 #include <mutex>
 
 #include "verify/formats/archive.h"
+#include "verify/formats/stored.h"
 #include "verify/oracle/input_file.h"
 #include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
@@ -25,11 +27,17 @@ using oracle::Printable;
 using oracle::Quote;
 
 constexpr std::array kUrlKinds = {"s3://", "gs://", "hf://"};
+constexpr char kOrbaxPackage[] = "tensorstore";
 constexpr uint64_t kFirstBytes = 64u << 10;  // of what is read ahead: twice as much each time
 constexpr uint64_t kMostBytes = 8u << 20;
 constexpr int64_t kFileBytesMax = int64_t{1} << 50;
 
-std::vector<std::string>& Words() {
+std::vector<std::string>& UrlWords() {
+  static std::vector<std::string> words;
+  return words;
+}
+
+std::vector<std::string>& OrbaxWords() {
   static std::vector<std::string> words;
   return words;
 }
@@ -53,10 +61,11 @@ using Listing = std::map<std::string, Listed>;  // by name below the URL; empty:
 /// The process, and what it found first. What fails once is not asked again.
 class Url {
  public:
-  explicit Url(std::string url) : url_(std::move(url)) {}
+  Url(std::string url, const std::vector<std::string>& words, std::string package)
+      : url_(std::move(url)), words_(words), package_(std::move(package)) {}
 
   Status Start() {
-    std::vector<std::string> words = Words();
+    std::vector<std::string> words = words_;
     words.push_back(url_);
     auto started = LineProgram::Start(words);
     if (!started.ok()) return Unsupported(Printable(url_) + ": " + started.error().message);
@@ -66,6 +75,13 @@ class Url {
   }
 
   const Listing& listing() const { return listing_; }
+  const std::string& url() const { return url_; }
+  const std::string& package() const { return package_; }
+  bool Answers() {
+    const std::lock_guard lock(mutex_);
+    return program_ != nullptr;
+  }
+  const std::vector<StoredValue>& values() const { return values_; }
 
   Status Read(const std::string& name, uint64_t offset, uint64_t length, char* out) {
     const std::lock_guard lock(mutex_);
@@ -126,11 +142,19 @@ class Url {
     std::string_view text;
     if (!answer["lacks"].get(text)) {
       return Unsupported(fmt::format(
-          "{}: read by fsspec, which {} lacks: {}; {} -m pip install {} mends that",
-          Printable(url_), Words()[0], Printable(std::string(text)), Words()[0], Package()));
+          "{}: needs {}, which {} lacks: {}; {} -m pip install {} mends that", Printable(url_),
+          package_, words_[0], Printable(std::string(text)), words_[0], package_));
     }
     if (!answer["error"].get(text)) return wrong(std::string(text));
     if (answer["files"].get(files)) return wrong("no answer");
+    simdjson::dom::object values;
+    values_.clear();
+    if (!answer["texts"].get(values)) {
+      for (const auto value : values) {
+        if (value.value.get(text)) return wrong("no answer");
+        values_.push_back({std::string(value.key), std::string(text)});
+      }
+    }
     Listing listing;
     size_t index = 0;
     for (const simdjson::dom::element file : files) {
@@ -145,20 +169,18 @@ class Url {
     return listing;
   }
 
-  std::string Package() const {
-    if (url_.starts_with("s3")) return "s3fs";
-    return url_.starts_with("hf") ? "huggingface_hub" : "gcsfs";
-  }
-
   Error Gone(Error error) {
     program_.reset();
     return error;
   }
 
   const std::string url_;
+  const std::vector<std::string> words_;
+  const std::string package_;  ///< that reads it
   std::mutex mutex_;
   std::unique_ptr<LineProgram> program_;
   Listing listing_;
+  std::vector<StoredValue> values_;  ///< that the answer has besides; none of a URL
 };
 
 std::vector<std::shared_ptr<Url>>& Opened() {
@@ -190,7 +212,12 @@ class Ahead {
     ahead_ = goes_on ? std::min(ahead_ * 2, kMostBytes) : kFirstBytes;
     std::string bytes(std::min(std::min(std::max(ahead_, length), kMostBytes), size_ - offset),
                       '\0');
-    SP_TRY(url_->Read(name_, offset, bytes.size(), bytes.data()));
+    Status read = url_->Read(name_, offset, bytes.size(), bytes.data());
+    if (!read.ok() && bytes.size() > length && url_->Answers()) {  // what nobody asked for may lack
+      bytes.resize(length);
+      read = url_->Read(name_, offset, length, bytes.data());
+    }
+    if (!read.ok()) return read;
     bytes_ = std::move(bytes);
     start_ = offset;
     return Ok();
@@ -204,24 +231,8 @@ class Ahead {
   std::string bytes_;
 };
 
-}  // namespace
-
-void ReadUrlsBy(std::vector<std::string> words) { Words() = std::move(words); }
-
-bool IsUrl(const std::string& path) {
-  return path.find("://") != std::string::npos && !oracle::Exists(path);
-}
-
-Status MountUrl(const std::string& url) {
-  const bool is_known = std::any_of(kUrlKinds.begin(), kUrlKinds.end(),
-                                    [&](const char* kind) { return url.starts_with(kind); });
-  if (!is_known || Words().empty()) {
-    return Unsupported(
-        fmt::format("{}: a URL of a kind that is not read: expected a path, or one of {}; "
-                    "download it first",
-                    Printable(url), fmt::join(kUrlKinds, ", ")));
-  }
-  const auto opened = std::make_shared<Url>(url);
+/// What the process shows, at its path.
+Status MountBy(const std::shared_ptr<Url>& opened) {
   SP_TRY(opened->Start());
   oracle::Tree tree;
   for (const auto& [name, listed] : opened->listing()) {
@@ -234,11 +245,68 @@ Status MountUrl(const std::string& url) {
                                     };
                                   }});
   }
-  oracle::Mount(url, std::move(tree));
+  oracle::Mount(opened->url(), std::move(tree));
   Opened().push_back(opened);
   return Ok();
 }
 
+/// Null: nothing of Orbax is mounted there.
+const Url* FindOrbax(const std::string& path) {
+  for (const auto& opened : Opened()) {
+    if (opened->url() == path && opened->package() == kOrbaxPackage) return opened.get();
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void ReadUrlsBy(std::vector<std::string> words) { UrlWords() = std::move(words); }
+void ReadOrbaxBy(std::vector<std::string> words) { OrbaxWords() = std::move(words); }
+
+bool IsUrl(const std::string& path) {
+  return path.find("://") != std::string::npos && !oracle::Exists(path);
+}
+
+Status MountUrl(const std::string& url) {
+  const bool is_known = std::any_of(kUrlKinds.begin(), kUrlKinds.end(),
+                                    [&](const char* kind) { return url.starts_with(kind); });
+  if (!is_known || UrlWords().empty()) {
+    return Unsupported(
+        fmt::format("{}: a URL of a kind that is not read: expected a path, or one of {}; "
+                    "download it first",
+                    Printable(url), fmt::join(kUrlKinds, ", ")));
+  }
+  const char* package = url.starts_with("s3")   ? "s3fs"
+                        : url.starts_with("hf") ? "huggingface_hub"
+                                                : "gcsfs";
+  return MountBy(std::make_shared<Url>(url, UrlWords(), package));
+}
+
+bool HoldsOrbax(const std::string& directory) {
+  for (const char* name : {"/_CHECKPOINT_METADATA", "/manifest.ocdbt", "/_METADATA",
+                           "/default/manifest.ocdbt", "/default/_METADATA"}) {
+    if (oracle::Exists(directory + name)) return !LooksLikeCheckpoint(directory);
+  }
+  return false;
+}
+
+bool IsOrbax(const std::string& path) {
+  return oracle::IsMounted(path) ? FindOrbax(path) != nullptr : HoldsOrbax(path);
+}
+
+Status MountOrbax(const std::string& path) {
+  if (OrbaxWords().empty())
+    return Unsupported(Printable(path) + ": of Orbax, which is not read here");
+  return MountBy(std::make_shared<Url>(path, OrbaxWords(), kOrbaxPackage));
+}
+
+Result<StoredCheckpoint> OpenOrbax(const std::string& path, Damage* damage) {
+  SP_ASSIGN(StoredCheckpoint checkpoint, OpenSafetensors(path, damage));
+  checkpoint.format = "Orbax";
+  checkpoint.values = FindOrbax(path)->values();
+  SP_TRY(SortByName(path, checkpoint));
+  return checkpoint;
+}
 Status CheckUrls() {
   for (const auto& url : Opened()) SP_TRY(url->Check());
   return Ok();

@@ -324,8 +324,8 @@ class OfAnotherLibrary(StoredTest):
     def test_orbax_is_named(self):
         self.write("step/_CHECKPOINT_METADATA", "{}")
         self.write("step/default/manifest.ocdbt", "")
-        self.refused("audit", "step", names=["Orbax", "not known"])
-        self.refused("compare", "step", "step", names=["Orbax", "not known"])
+        self.refused("audit", "step", names=["tensorstore", "pip install tensorstore"])
+        self.refused("compare", "step", "step", names=["tensorstore", "pip install tensorstore"])
 
     def test_archives_are_read(self):
         self.write("a/model.safetensors", safetensors(w=[1]))

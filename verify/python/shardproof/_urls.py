@@ -67,7 +67,7 @@ def serve(make) -> None:
     """Answers what is asked of the place that `make` returns."""
     try:
         place = make()
-        _say({"files": place.list(), "unread": getattr(place, "unread", [])})
+        _say({"files": place.list(), "texts": getattr(place, "texts", {})})
     except ImportError as error:
         _say({"lacks": _one_line(error)})
         return
