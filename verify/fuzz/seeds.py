@@ -1,16 +1,23 @@
 #!/usr/bin/env python3
 """The first inputs of stored_fuzz, out of fixtures/stored: seeds.py OUT"""
 
+import io
 import json
 import struct
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 STORED = Path(__file__).resolve().parents[2] / "fixtures" / "stored"
 WITH_CRC = 4
 PICKLE, TORCH_SAVE, SAFETENSORS, DCP = (bytes([kind]) for kind in range(4))
-SEAL, TRAINING_STATE = (bytes([8 + kind]) for kind in range(2))
+SEAL, TRAINING_STATE, RANKS, UNIVERSAL = (bytes([8 + kind]) for kind in range(4))
+ANY_FILE = TORCH_SAVE  # what it is read as, its first bytes say
+
+
+def two(first, second):
+    return struct.pack("<H", len(first)) + first + second
 
 
 def seeds():
@@ -29,7 +36,7 @@ def seeds():
             renamed = metadata.replace(b"__1_0.distcp", b"__0_0.distcp")
             yield (
                 f"{folder.name}_{data.stem}",
-                DCP + struct.pack("<H", len(renamed)) + renamed + data.read_bytes(),
+                DCP + two(renamed, data.read_bytes()),
             )
     header = json.dumps({"__metadata__": {"format": "pt"},
                          "w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]},
@@ -40,7 +47,29 @@ def seeds():
     values = json.dumps({"schema": 1, "values": {
         "step": 2, "a": None, "b": [True, "x"], "lr": 0.001, "betas": {"tuple": [0.9, 0.999]},
         "d": {"dict": [["k", 1]]}, "inf": {"float": "7ff0000000000000"}}}).encode()  # fmt: skip
-    yield "training_state", TRAINING_STATE + struct.pack("<H", len(values)) + values + file
+    yield "training_state", TRAINING_STATE + two(values, file)
+    for kind in ("w", "w:gz"):
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode=kind) as archive:
+            entry = tarfile.TarInfo("folder/model.safetensors")
+            entry.size = len(file)
+            archive.addfile(entry, io.BytesIO(file))
+        yield f"tar_{kind[2:]}", ANY_FILE + packed.getvalue()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("model.safetensors", file)
+        archive.writestr("other.safetensors", file, zipfile.ZIP_DEFLATED)
+    yield "zip", ANY_FILE + packed.getvalue()
+    yield "gguf", ANY_FILE + (STORED / "model.gguf").read_bytes()
+    for folder in ("sharded", "local"):
+        ranks = [path.read_bytes() for path in sorted((STORED / "fsdp1" / folder).iterdir())]
+        yield f"fsdp1_{folder}", RANKS + two(*ranks[:2])
+    model, *optimizer = sorted((STORED / "deepspeed" / "stage_2").iterdir(), reverse=True)
+    yield "deepspeed", RANKS + two(*(path.read_bytes() for path in optimizer))
+    universal = STORED / "deepspeed" / "universal"
+    states = (universal / "mp_rank_00_model_states.pt").read_bytes()
+    weight = (universal / "zero" / "0.weight" / "fp32.pt").read_bytes()
+    yield "universal", UNIVERSAL + two(states, weight)
     digest = "0123456789abcdef" * 2
     yield "seal", SEAL + json.dumps({
         "schema": 2, "digest": "src/digest/SPECIFICATION.md",

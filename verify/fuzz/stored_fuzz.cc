@@ -19,6 +19,7 @@
 #include "verify/audit/audit.h"
 #include "verify/formats/stored.h"
 #include "verify/formats/without_crcs.h"
+#include "verify/oracle/tree.h"
 
 namespace shardproof {
 namespace {
@@ -50,7 +51,8 @@ const std::string& Scratch() {
     std::string pattern =
         ::access("/dev/shm", W_OK) == 0 ? "/dev/shm/fuzz-XXXXXX" : "/tmp/fuzz-XXXXXX";
     Require(::mkdtemp(pattern.data()) != nullptr, "there is a scratch directory");
-    for (const char* folder : {"/dcp", "/trained", "/trained/training", "/sealed"}) {
+    for (const char* folder : {"/dcp", "/trained", "/trained/training", "/sealed", "/ranks",
+                               "/universal", "/universal/zero", "/universal/zero/w"}) {
       Require(::mkdir((pattern + folder).c_str(), 0700) == 0, "and one for each format");
     }
     for (const char* folder : {"/trained", "/sealed"}) {
@@ -64,6 +66,7 @@ const std::string& Scratch() {
 
 /// All of it: what is in there, and every element.
 void CheckAudit(const std::string& path) {
+  oracle::Unmount(path);  // the archive that lay there before
   const auto audited = Audit(path);
   if (!audited.ok()) {
     CheckRefusal(audited.error());
@@ -90,29 +93,25 @@ void ReadAsFile(std::string_view bytes, const char* name) {
   CheckAudit(path);
 }
 
-/// Two bytes say where .metadata ends and the one file of data begins.
-void ReadAsDcp(std::string_view bytes) {
-  if (bytes.size() < 2) return;
+/// Two files of a directory: two bytes say where the first ends and the second begins.
+/// \returns the first's content.
+std::string_view ReadAsTwo(std::string_view bytes, const std::string& folder, const char* first,
+                           const char* second) {
+  if (bytes.size() < 2) return {};
   const size_t length =
       static_cast<uint8_t>(bytes[0]) | static_cast<size_t>(static_cast<uint8_t>(bytes[1])) << 8;
   bytes.remove_prefix(2);
-  WriteFile(Scratch() + "/dcp/.metadata", bytes.substr(0, length));
-  WriteFile(Scratch() + "/dcp/__0_0.distcp", length < bytes.size() ? bytes.substr(length) : "");
-  CheckAudit(Scratch() + "/dcp");
+  const std::string directory = Scratch() + "/" + folder + "/";
+  WriteFile(directory + first, bytes.substr(0, length));
+  WriteFile(directory + second, length < bytes.size() ? bytes.substr(length) : "");
+  CheckAudit(Scratch() + "/" + folder);
+  return bytes.substr(0, length);
 }
 
-/// Two bytes say where values.json ends and the file of tensors begins.
 void ReadAsTrainingState(std::string_view bytes) {
-  if (bytes.size() < 2) return;
-  const size_t length =
-      static_cast<uint8_t>(bytes[0]) | static_cast<size_t>(static_cast<uint8_t>(bytes[1])) << 8;
-  bytes.remove_prefix(2);
-  const std::string_view values = bytes.substr(0, length);
-  const std::string folder = Scratch() + "/trained/training/";
-  WriteFile(folder + "values.json", values);
-  WriteFile(folder + "state-00001-of-00001.safetensors",
-            length < bytes.size() ? bytes.substr(length) : "");
-  CheckAudit(Scratch() + "/trained");
+  const std::string_view values = ReadAsTwo(bytes, "trained", "training/values.json",
+                                            "training/state-00001-of-00001.safetensors");
+  if (values.empty()) return;
   // And as the pipeline reads it.
   const auto document = ParseStrictObject(values, "fuzz");
   if (!document.ok()) return CheckRefusal(document.error());
@@ -160,13 +159,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       shardproof::ReadAsFile(bytes, "one.safetensors");
       break;
     case 3:
-      shardproof::ReadAsDcp(bytes);
+      shardproof::ReadAsTwo(bytes, "dcp", ".metadata", "__0_0.distcp");
       break;
     case 4:
       shardproof::ReadAsSeal(bytes);
       break;
-    default:
+    case 5:
       shardproof::ReadAsTrainingState(bytes);
+      break;
+    case 6:
+      shardproof::ReadAsTwo(bytes, "ranks", "model_world_size_2_rank_0.pt",
+                            "model_world_size_2_rank_1.pt");
+      break;
+    default:
+      shardproof::ReadAsTwo(bytes, "universal", "mp_rank_00_model_states.pt", "zero/w/fp32.pt");
       break;
   }
   return 0;
