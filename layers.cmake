@@ -191,7 +191,8 @@ if(SHARDPROOF_TESTS)
     DEPENDS digest comm optim load pipeline CLI11::CLI11)
   shardproof_interface(NAME selftests FOLDERS verify/selftest
     DEPENDS comm load pipeline case process bug fault faults decorators rank launch engine)
-  shardproof_interface(NAME fuzzing FOLDERS verify/fuzz DEPENDS core pickle format oracle formats audit)
+  shardproof_interface(NAME fuzzing FOLDERS verify/fuzz
+    DEPENDS core pickle format oracle formats audit)
   shardproof_interface(NAME doubles FOLDERS fixtures/doubles)
 
   get_property(tests GLOBAL PROPERTY SHARDPROOF_TESTS_OF_src)
