@@ -130,9 +130,10 @@ def make_checkpoint(name, folder, python):
     if path.exists():
         return path
     if name in ("router", "torchtitan"):
-        path.mkdir(parents=True)
-        run(python, "-c", ROUTER if name == "router" else TORCHTITAN, path / "model.safetensors")
-        return path
+        part = path.with_suffix(".part")  # whole, or not there
+        part.mkdir(parents=True, exist_ok=True)
+        run(python, "-c", ROUTER if name == "router" else TORCHTITAN, part / "model.safetensors")
+        return part.rename(path)
     if name == "4 bits":
         run(python, "-c", FOUR_BITS, path, make_checkpoint("dense", folder, python))
         return path

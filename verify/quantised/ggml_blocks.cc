@@ -61,13 +61,6 @@ void DecodeQ8(const uint8_t* block, Number* out) {
     out[i] = Scaled(scale, static_cast<int8_t>(block[2 + i]), 0, -128, 127);
 }
 
-void DecodeQ8K(const uint8_t* block, Number* out) {
-  float scale = 0;
-  std::memcpy(&scale, block, sizeof scale);
-  for (int i = 0; i < 256; ++i)
-    out[i] = Scaled(scale, static_cast<int8_t>(block[4 + i]), 0, -128, 127);
-}
-
 void DecodeQ2K(const uint8_t* block, Number* out) {
   const uint8_t* codes = block + 16;
   const double scale = F16(block + 80);
@@ -208,7 +201,6 @@ constexpr BlockType kTypes[] = {
     {"Q4_K", 256, 144, true, DecodeQ45K<false>},
     {"Q5_K", 256, 176, true, DecodeQ45K<true>},
     {"Q6_K", 256, 210, true, DecodeQ6K},
-    {"Q8_K", 256, 292, false, DecodeQ8K},
     {"IQ4_NL", 32, 18, true, DecodeIq4Nl},
     {"IQ4_XS", 256, 136, true, DecodeIq4Xs},
     {"MXFP4", 32, 17, false, DecodeMxfp4},

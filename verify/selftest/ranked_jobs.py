@@ -59,8 +59,10 @@ def _losses():
         return backward(tensors, *arguments, **named)
 
     torch.autograd.backward = noted
-    yield losses
-    torch.autograd.backward = backward
+    try:
+        yield losses
+    finally:
+        torch.autograd.backward = backward
 
 
 def _came_to(job):

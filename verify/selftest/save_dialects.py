@@ -260,7 +260,9 @@ def save_blocks(out, kind):
     random = numpy.random.default_rng(2)
     blocks = random.integers(0, 256, (32, 2 * size), dtype=numpy.uint8)
     halves = {"Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,),
-              "IQ4_NL": (0,), "IQ4_XS": (0,), "TQ2_0": (64,)}[kind]  # fmt: skip
+              "IQ4_NL": (0,), "IQ4_XS": (0,), "TQ2_0": (64,), "MXFP4": ()}[kind]  # fmt: skip
+    if kind == "MXFP4":
+        blocks.reshape(-1, size)[:, 0] = random.integers(115, 125, 64)  # its powers of two
     for row in blocks.reshape(-1, size):
         for at in halves:  # scales that are numbers
             row[at : at + 2] = numpy.frombuffer(
@@ -400,7 +402,7 @@ def main(out):
         for kind in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"):
             save_gguf(out, "gguf-" + kind, tensors, kind)
             said(f"gguf-{kind}/model.gguf", "source")
-        for kind in ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "TQ2_0"):
+        for kind in ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "TQ2_0", "MXFP4"):
             save_blocks(out, kind)
             said(f"gguf-{kind}/model.gguf", f"gguf-{kind}-read")
 

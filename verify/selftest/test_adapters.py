@@ -251,6 +251,20 @@ class Adapters(CommandTest):
         self.assert_exit(done, 2)
         self.assertIn("shape", done.err)
 
+    def from_scratch(self, names):
+        for name in names:
+            for turn, strategy in enumerate(STRATEGIES):
+                with self.subTest(f"{name} by {strategy}"):
+                    bare = self.dir / name
+                    bare.mkdir(exist_ok=True)
+                    shutil.copy(self.path(name) / "config.json", bare)
+                    lora = ("--lora", "2:q_proj") if turn % 2 else ()
+                    self.verified("--checkpoint", bare, "--from-scratch", "--strategy", strategy,
+                                  "--mesh", "2x2", *lora)  # fmt: skip
+
+    def test_from_scratch_needs_no_weights(self):
+        self.from_scratch(["qwen3-small"])
+
 
 class MoreAdapters(Adapters):
     labels = "selftest multi-rank framework nightly"
@@ -266,13 +280,5 @@ class MoreAdapters(Adapters):
         for base, adapter in READ[1:]:
             self.peft_loads(base, adapter, STRATEGIES[1:3], ("2x2", "dp_shard=3"))
 
-    def test_from_scratch_needs_no_weights(self):
-        for name in ("qwen3-small", "qwen2.5-vl-small", "lfm2-moe-small"):
-            for turn, strategy in enumerate(STRATEGIES):
-                with self.subTest(f"{name} by {strategy}"):
-                    bare = self.dir / name
-                    bare.mkdir(exist_ok=True)
-                    shutil.copy(self.path(name) / "config.json", bare)
-                    lora = ("--lora", "2:q_proj") if turn % 2 else ()
-                    self.verified("--checkpoint", bare, "--from-scratch", "--strategy", strategy,
-                                  "--mesh", "2x2", *lora)  # fmt: skip
+    def test_no_model_from_scratch_needs_weights(self):
+        self.from_scratch(["qwen2.5-vl-small", "lfm2-moe-small"])

@@ -15,7 +15,7 @@ with ocp.StandardCheckpointer() as writer:
     writer.save(here + "/plain", tree)
 for name, how in {"files": {"use_ocdbt": False}, "zarr3": {"use_zarr3": True}}.items():
     ocp.Checkpointer(ocp.PyTreeCheckpointHandler(**how)).save(f"{here}/{name}", tree)
-ocp.PyTreeCheckpointer().save(here + "/values", {**tree, "name": "a", "none": None})
+ocp.PyTreeCheckpointer().save(here + "/values", {**tree, "name": "a", "none": None, "empty": ()})
 with ocp.CheckpointManager(here + "/run") as manager:
     manager.save(1, args=ocp.args.Composite(state=ocp.args.StandardSave({"w": big}),
                                             meta=ocp.args.JsonSave({"a": 1})))

@@ -15,6 +15,7 @@ s3.create_bucket(Bucket="bucket")
 for path in pathlib.Path("put").rglob("*"):
     if path.is_file():
         s3.upload_file(str(path), "bucket", str(path.relative_to("put")))
+s3.put_object(Bucket="bucket", Key="a/")  # as consoles make a folder
 """
 
 

@@ -6,6 +6,8 @@ the same outcome. What a rank sends and keeps grows with its own tensors. Only w
 differs do block digests, and then a few bytes, travel too, to name the element.
 """
 
+import warnings
+
 from . import _digest, _sync_log
 from ._against import Source
 from ._background import Behind, Pending
@@ -91,21 +93,19 @@ def check(
 
 
 def _looked(asked: Asked, turns: Turns, log) -> Outcome:
-    """Whatever it comes to is in the log, too."""
-    manifest, said = asked.against.path, {}
+    """What the ranks agree on is in the log, too. A rank that does not come leaves no line."""
+    manifest = asked.against.path
     try:
         outcome = look(asked, turns)
-        said = {"outcome": outcome}
-        return outcome
-    except Mismatch as error:
-        said = {"mismatch": error}
-        raise
-    except RuntimeError as error:
-        said = {"refused": error}
-        raise
-    finally:
-        if said:
+    except (Mismatch, RuntimeError) as error:
+        said = {"mismatch" if isinstance(error, Mismatch) else "refused": error}
+        try:
             _logged(log, manifest, asked.deadline, **said)
+        except (RuntimeError, TimeoutError) as unlogged:  # what was found counts for more
+            warnings.warn(str(unlogged), stacklevel=3)
+        raise
+    _logged(log, manifest, asked.deadline, outcome=outcome)
+    return outcome
 
 
 def _logged(log, manifest, deadline, **said):

@@ -24,16 +24,18 @@ DTYPES = {
 
 
 def _box(shape: tuple, first: int, last: int) -> tuple:
-    """The smallest box of whole rows that has elements [first, last), and which is its first."""
-    index, begin, inner = [], 0, math.prod(shape)
+    """A box of consecutive elements that begins at `first` and ends by `last`, and how many it has.
+    A row that is wanted in part is cut: it may be larger than memory."""
+    index, inner = [], math.prod(shape)
     for size in shape:
         inner //= size
-        low, high = (first - begin) // inner, (last - 1 - begin) // inner
-        begin += low * inner
-        if low != high:
-            return (*index, slice(low, high + 1)), begin
+        low, rest = divmod(first, inner)
+        rows = min((last - first) // inner, size - low)
+        if rest == 0 and rows:
+            return (*index, slice(low, low + rows)), rows * inner
         index.append(low)
-    return tuple(index), begin
+        first, last = rest, min(last - low * inner, inner)
+    return tuple(index), 1
 
 
 def _items(directory: str) -> list:
@@ -77,7 +79,7 @@ class Checkpoint:
         for entry in metadata["tree_metadata"].values():
             keys = [str(part["key"]) for part in entry["key_metadata"]]
             name, kind = ".".join(keys), entry["value_metadata"]["value_type"]
-            if kind in ("None", "Dict", "List"):
+            if kind in ("None", "Dict", "List", "Tuple", "NamedTuple"):
                 continue  # an empty one: there is nothing of it
             if kind == "string":
                 self.texts[before + name] = repr(strings[name])
@@ -85,7 +87,7 @@ class Checkpoint:
             if entry["value_metadata"].get("skip_deserialize"):
                 raise ValueError(f"{before}{name}: a value of type {kind}, which is not known")
             store = (
-                {"driver": "ocdbt", "base": f"file://{base}", "path": name + "/"}
+                {"driver": "ocdbt", "base": {"driver": "file", "path": base}, "path": name + "/"}
                 if is_ocdbt
                 else {"driver": "file", "path": base + name + "/"}
             )
@@ -120,7 +122,7 @@ class Checkpoint:
         parts = [self.header[start:end]]
         start, end = (max(at - len(self.header), 0) for at in (start, end))
         for first, last, array in self.arrays.values():
-            if first < end and start < last:
+            if max(start, first) < min(end, last):
                 parts.append(self._of(array, max(start, first) - first, min(end, last) - first))
         return b"".join(parts)
 
@@ -128,9 +130,12 @@ class Checkpoint:
         """Bytes [start, end) of its row-major image."""
         width = array.dtype.numpy_dtype.itemsize
         first, last = start // width, -(-end // width)
-        box, begin = _box(array.shape, first, last)
-        image = array[box].read().result().tobytes()
-        skipped = start - begin * width
+        skipped, parts = start - first * width, []
+        while first < last:
+            box, count = _box(array.shape, first, last)
+            parts.append(array[box].read().result().tobytes())
+            first += count
+        image = b"".join(parts)
         return image[skipped : skipped + end - start]
 
 

@@ -83,7 +83,8 @@ def seal(
             _sync_log.append(log, manifest, _sync_log.sent(manifest, *taken_and_rate(stepped)))
     except (OSError, ValueError, TypeError) as raised:
         cause = raised
-    what = "make the manifest" if to is None and log is None else f"write {to or log}"
+    written = " or ".join(str(each) for each in (to, log) if each is not None)
+    what = f"write {written}" if written else "make the manifest"
     transport.agree(f"cannot {what}", cause, "seal")
     return manifest
 

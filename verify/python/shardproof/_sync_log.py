@@ -5,9 +5,12 @@ import json
 import os
 import socket
 import time
+import uuid
 
 SCHEMA = 1
 SUFFIX = ".syncs.jsonl"
+# Of containers that follow each other, host and process id may be the same.
+_START = uuid.uuid4().hex[:8]
 _FINDINGS_MAX = 20
 
 
@@ -54,7 +57,8 @@ def received(outcome=None, mismatch=None, refused=None) -> dict:
 def append(path, manifest, said: dict):
     """\\raises OSError."""
     line = {
-        "syncs": SCHEMA, "job": f"{socket.gethostname()}:{os.getpid()}", "at": time.time(),
+        "syncs": SCHEMA, "job": f"{socket.gethostname()}:{os.getpid()}:{_START}",
+        "at": time.time(),
         "version": manifest.version, "manifest": manifest.digest, **said,
     }  # fmt: skip
     data = (json.dumps(line, separators=(",", ":")) + "\n").encode()

@@ -60,9 +60,10 @@ def received(logs: Logs):
         return
     sent = logs.sent()
     for engine in logs.engines:
-        given = {line["version"]: line for line in reversed(engine.lines)}
-        for version, line in sorted(given.items()):
-            if version in sent and line["manifest"] not in sent[version]:
+        given = {line["version"] for line in engine.lines}
+        each_given = {(line["version"], line["manifest"]) for line in engine.lines}
+        for version, manifest in sorted(each_given):
+            if version in sent and manifest not in sent[version]:
                 yield f"{engine.name} was given a version {version} that is not the trainer's"
             elif version not in sent and version >= min(sent):
                 yield f"{engine.name} was given version {version}, which the trainer did not send"
@@ -134,7 +135,7 @@ def _found(name, version, line):
         on = f" on rank {', '.join(map(str, each['ranks']))}" if each["ranks"] else ""
         yield f"{each['tensor']}{on} of {name} at version {version}: {each['what']}"
     if more := line["count"] - len(line["found"]):
-        yield f"{more} more tensors of {name} at version {version}"
+        yield f"and {more} more of {name} at version {version}"
 
 
 def versions_rise(logs: Logs):
@@ -189,9 +190,10 @@ def weights_moved(logs: Logs):
         judged = True
         if line["weights"] != before["weights"]:
             continue
+        taken = line["steps"] - before["steps"]
         said = (
             f"version {line['version']} has the weights of version {before['version']}, and the "
-            f"optimizer took {line['steps'] - before['steps']} steps between"
+            f"optimizer took {taken} step{'s' * (taken != 1)} between"
         )
         yield Unsure(f"{said}: the dtypes may round all of it away") if line["rounds"] else said
     if not judged:

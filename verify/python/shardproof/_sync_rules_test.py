@@ -77,6 +77,8 @@ def test_logs_that_are_read_while_they_are_written_are_not_called_wrong(tmp_path
     ("received", "no engine was given version 3 or a newer one", (FOUR, [given(1), given(2)])),
     ("received", "a version 2 that is not the trainer's",
      (FOUR[:2], [given(1), given(2, manifest="x")])),
+    ("received", "a version 2 that is not the trainer's",
+     (FOUR[:2], [given(1), given(2), given(2, manifest="x", job="e:2")])),
     ("received", "version 3, which the trainer did not send",
      ([FOUR[0], FOUR[1], FOUR[3]], [given(v) for v in (1, 2, 3, 4)])),
     ("loaded", "w on rank 1 of engine-1 at version 2: it is still that of version 1",
@@ -95,7 +97,7 @@ def test_logs_that_are_read_while_they_are_written_are_not_called_wrong(tmp_path
      (FOUR, [given(v) for v in (1, 2, 3, 4)], [given(v) for v in (1, 2)])),
     ("one_version", "engine-1 and engine-2 were given unlike versions 1",
      ([sent(1), sent(1, "x", "t:2")], [given(1)], [given(1, manifest="x")])),
-    ("weights_moved", "version 2 has the weights of version 1, and the optimizer took 1 steps",
+    ("weights_moved", "version 2 has the weights of version 1, and the optimizer took 1 step ",
      ([sent(1), sent(2, weights="m1")], [given(1), given(2)])),
 ])  # fmt: skip
 def test_what_does_not_hold_is_the_finding_of_one_rule(rule, said, logs, tmp_path):
@@ -127,6 +129,7 @@ def test_the_last_line_may_be_cut_short(tmp_path):
     (json.dumps(given("1")) + "\n", "version is '1'"),
     (json.dumps(given(1)) + "\n" + json.dumps(sent(1)) + "\n", "of a trainer and of an engine"),
     (json.dumps({**given(1), "found": [3]}) + "\n", "line 1: it is no line"),
+    (json.dumps({**given(1), "left": [{}]}) + "\n", "line 1: it is no line"),
 ])  # fmt: skip
 def test_a_log_that_is_none_is_one_line(text, said, tmp_path, capsys):
     (tmp_path / f"a{_sync_log.SUFFIX}").write_text(text)

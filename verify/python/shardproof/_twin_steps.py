@@ -162,7 +162,7 @@ class _Job:
         taken = [each.number for each in steps]
         most = max((taken.count(number) for number in self._followed), default=0)
         if most < shown and self._explains(after):
-            stage.why_not = f"{shown} steps are shown since `{since}`, and {most} were taken"
+            stage.why_not = f"steps shown since `{since}`: {shown}; steps taken: {most}"
         for number, stepper in enumerate(after[0].steppers):
             count = taken.count(number)
             stage.compared += 1

@@ -113,7 +113,7 @@ def test_an_average_follows_its_weights(decay):
 @pytest.mark.parametrize(
     ("taken", "since", "why_not"),
     [
-        (1, [], "2 steps are shown since `stepped`, and 1 were taken"),
+        (1, [], "steps shown since `stepped`: 2; steps taken: 1"),
         (2, [], ""),
         (1, [Scaled(8.0)], ""),  # a scaler leaves steps out
     ],

@@ -6,7 +6,12 @@ is asked for is all that it fetches. Started by verify/formats/url.cc; nothing i
 """
 
 import json
+import os
 import sys
+
+# As a script it has its folder first on the path, whose `_random.py` would be taken for Python's.
+_HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path[:] = [each for each in sys.path if os.path.realpath(each) != _HERE]
 
 TAGS = ("ETag", "generation", "md5Hash", "etag", "blob_id", "oid", "mtime", "LastModified")
 FILES_MAX = 100_000
@@ -39,19 +44,19 @@ class Place:
         """Name below the URL (empty: the URL itself), bytes, and what changes with the content."""
         self.fs.invalidate_cache()
         found = self.fs.find(self.root, detail=True)
-        if not found:
-            raise FileNotFoundError(f"nothing is there: {self.root}")
         if len(found) > FILES_MAX:
             raise ValueError(f"expected at most {FILES_MAX} objects, found {len(found)}")
         files, paths = [], []
         for path, info in sorted(found.items()):
-            name = path[len(self.root) :].lstrip("/") if path.startswith(self.root) else path
-            if name.endswith("/") or info.get("type") == "directory":
+            if path.endswith("/") or info.get("type") == "directory":  # it only shows a folder
                 continue
+            name = path[len(self.root) :].lstrip("/") if path.startswith(self.root) else path
             lfs = info.get("lfs") or {}
             tag = next((info[key] for key in TAGS if info.get(key)), "")
             paths.append(path)
             files.append([name, int(info["size"] or 0), str(lfs.get("sha256") or tag)])
+        if not files:
+            raise FileNotFoundError(f"nothing is there: {self.root}")
         self.paths = self.paths or paths
         return files
 

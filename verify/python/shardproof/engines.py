@@ -52,9 +52,9 @@ def vllm(model, *, tp: int = 1, config=None, packed: bool = False) -> dict:
 
     model: of the engine, on this rank. tp: ranks of a tensor-parallel group, which are consecutive.
     config: the model's, as of `check`; where it has fewer key heads than tp, several ranks have the
-    same one. packed: whether the
-    trainer's experts are packed, as Transformers 5 holds them.
-    \\raises ValueError if tp does not divide the ranks, or the key heads not tp.
+    same one. packed: whether the trainer's experts are packed, as Transformers 5 holds them.
+    \\raises ValueError if tp does not divide the ranks or the query heads, or if it is more than
+    the key heads and no multiple of them.
     """
     size = len(world())
     if tp < 1 or size % tp:
@@ -82,8 +82,10 @@ def _qkv(tp: int, config):
     key_heads = said.get("num_key_value_heads") or heads
     if not heads or key_heads >= tp:
         return _QKV
-    if tp % key_heads or heads % tp:
+    if tp % key_heads:
         raise ValueError(f"tp is {tp}: expected a multiple of the {key_heads} key heads")
+    if heads % tp:
+        raise ValueError(f"tp is {tp}: expected a divisor of the {heads} query heads")
     size = said.get("head_dim") or said["hidden_size"] // heads
     queries, sharing = heads // tp * size, tp // key_heads
     rows = queries + 2 * size  # of a rank

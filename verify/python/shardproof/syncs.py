@@ -79,7 +79,9 @@ def _lines_of(file) -> list[dict]:
             _check_types(line, _KEYS[line["side"]])
             for each in line.get("found", ()):
                 _check_types(each, {"tensor": str, "ranks": list, "what": str})
-        except (ValueError, KeyError, TypeError) as error:
+            for each in line.get("left", ()):
+                _check_types({"left": each}, {"left": str})
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise BadLog(f"{file}, line {number}: it is no line of a sync: {error!r}") from error
         found.append(line)
     return found
@@ -91,6 +93,17 @@ def _check_types(line, keys):
             raise TypeError(f"{key} is {line[key]!r}")
 
 
+def _unlooked(logs: Logs):
+    """Versions that an engine was given, and of which no check looked at everything (`every=`,
+    `budget_s=`)."""
+    for engine in logs.engines:
+        seen = {line["version"] for line in engine.lines
+                if line["looked"] and line["looked_at"] == line["held"]}  # fmt: skip
+        if left := sorted({line["version"] for line in engine.lines} - seen):
+            more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+            yield f"{engine.name}: no check looked at all of version {left[0]}{more}"
+
+
 def judge(logs: Logs) -> dict:
     rules = [_judged(key, list(rule(logs))) for key, rule in RULES.items()]
     verdicts = {each["verdict"] for each in rules}
@@ -99,7 +112,7 @@ def judge(logs: Logs) -> dict:
     return {
         "verdict": worst, "rules": rules, "sent": len(logs.sent()), "engines": len(logs.engines),
         "checks": len(checked), "comparisons": sum(line["compared"] for line in checked),
-        "not_compared": sorted({each for line in checked for each in line["left"]}),
+        "not_compared": sorted({*_unlooked(logs), *(e for line in checked for e in line["left"])}),
     }  # fmt: skip
 
 
@@ -120,8 +133,8 @@ def text_of(result, path) -> str:
     ]
     for each in result["rules"]:
         lines += [f"FAIL {each['id']}: {one}" for one in each["findings"][:_SHOWN]]
-        if more := len(each["findings"]) - _SHOWN:
-            lines += [f"and {more} more of {each['id']}"] if more > 0 else []
+        if (more := len(each["findings"]) - _SHOWN) > 0:
+            lines.append(f"and {more} more of {each['id']}")
         word = {"inconclusive": "inconclusive", "skip": "skipped"}.get(each["verdict"])
         lines += [f"{word} {each['id']}: {one}" for one in each["reasons"] if word]
     passed = [each["id"] for each in result["rules"] if each["verdict"] == "pass"]
