@@ -129,7 +129,7 @@ def optimizer_state(tensors: list[Holding], optimizer, flat=None, order=()):
                 continue
             parts = flat.parts.get(id(parameter), []) if flat else []
             own = owners.get(id(parameter), [None])[0]
-            if own is not None and _is_never_stepped(own):
+            if own is not None and not parts and _is_never_stepped(own):
                 continue
             if own is None and id(parameter) in copied:
                 own = copied[id(parameter)]
@@ -140,8 +140,8 @@ def optimizer_state(tensors: list[Holding], optimizer, flat=None, order=()):
 
 
 def _is_never_stepped(own: Holding) -> bool:
-    """Whether FSDP1 has cut a parameter so that this rank has nothing of it: then it has no
-    gradient here, and what an optimizer made for it beforehand stays as it was."""
+    """Whether FSDP1 has cut an original parameter so that this rank has nothing of it: then it has
+    no gradient here, and what an optimizer made for it beforehand stays as it was."""
     is_flat = any(placement.kind == "flat_shard" for placement in own.placements)
     return is_flat and own.local is not None and not own.local.numel()
 
