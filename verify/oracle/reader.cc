@@ -179,7 +179,8 @@ Result<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
   std::map<std::string, std::string> files;
   for (const JsonMember& entry : entries) {
     const std::string field = "weight_map " + Quote(entry.key);
-    SP_ASSIGN(const std::string_view file, AsString(path, field, entry.value));
+    SP_ASSIGN(std::string_view file, AsString(path, field, entry.value));
+    while (file.starts_with("./")) file.remove_prefix(2);  // as some writers put it
     if (!StaysInside(file)) {
       return BadInput(fmt::format("{}: {}: expected a file inside the directory, found {}",
                                   Printable(path), field, Quote(file)));

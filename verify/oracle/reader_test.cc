@@ -194,6 +194,7 @@ class IndexTest : public ::testing::Test {
 
 TEST_F(IndexTest, AcceptsAnIndexThatFits) {
   EXPECT_EQ(ErrorWith(R"({"weight_map":{"a":"1.safetensors","b":"2.safetensors"}})"), "");
+  EXPECT_EQ(ErrorWith(R"({"weight_map":{"a":"./1.safetensors","b":"././2.safetensors"}})"), "");
 }
 
 TEST_F(IndexTest, WithoutAnIndexAllFilesAreRead) {
