@@ -25,6 +25,8 @@ def _say(answer: object) -> None:
 
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, FileNotFoundError):  # some say of it only which
+        text = f"nothing is there: {text}"
     return text[:TEXT_MAX]
 
 
@@ -37,6 +39,8 @@ class Place:
         protocol = url.split("://", 1)[0]
         self.fs = fsspec.get_filesystem_class(protocol)(use_listings_cache=False)
         self.root = self.fs._strip_protocol(url).rstrip("/")
+        if protocol == "hf":  # whose listings leave out what goes without saying, as models/
+            self.root = self.fs.resolve_path(self.root).unresolve()
         self.open: dict = {}
         self.paths: list = []
 
@@ -56,7 +60,7 @@ class Place:
             paths.append(path)
             files.append([name, int(info["size"] or 0), str(lfs.get("sha256") or tag)])
         if not files:
-            raise FileNotFoundError(f"nothing is there: {self.root}")
+            raise FileNotFoundError(self.root)
         self.paths = self.paths or paths
         return files
 
