@@ -51,8 +51,9 @@ void CheckSteps(const Case& test_case, const PhaseEvidence& phase, Judgement& ju
     if (!EndedWell(rank)) continue;
     for (const Stage steps : {Stage::kStepped, Stage::kResumed}) {
       const int64_t last = LastStep(rank, steps);
+      if (last == 0) continue;  // that there is none, others say
       judgement.Compared();
-      if (last == 0 || last == test_case.steps) continue;  // that there is none, others say
+      if (last == test_case.steps) continue;
       judgement.Inconclusive(
           fmt::format("the case takes {} steps, and the last that rank {} of phase {} observed is "
                       "`{}@{}`",

@@ -236,7 +236,11 @@ class StepCheck {
       return Hold(key, after_ + ".optimizer", seen.values, expected, "the step");
     }
     judgement_.Compared();
-    judgement_.Found(FindingAt(phase_, after_ + ".optimizer", key, "absent", {}, seen.why_not));
+    const bool is_absent = !seen.why_not.empty();
+    judgement_.Found(FindingAt(
+        phase_, after_ + ".optimizer", key, is_absent ? "absent" : "dtype", {},
+        is_absent ? seen.why_not
+                  : fmt::format("it is {}, and has to be {}", seen.values.dtype, dtype)));
   }
 
   /// \param by  what must not have changed it

@@ -287,7 +287,8 @@ Status WriteManifests(const std::vector<Sealing>& sealings, const std::string& s
     for (const std::string& name : sealing.files) {
       const Digest digest = take();
       const ManifestFile file{static_cast<uint64_t>(numbers[next++]), digest};
-      // Nobody looks for it: a shared file system may not show what another rank has made.
+      // Its size says that some rank wrote it. It is not looked up: a shared file system may not
+      // yet show this rank what another has made.
       if (file.bytes > 0) manifest.files[name] = file;
     }
     SP_TRY(WriteWhole(files, directory + kManifestName, ManifestText(manifest)));

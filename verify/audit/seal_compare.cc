@@ -4,6 +4,7 @@
 
 #include "verify/audit/audit.h"
 #include "verify/audit/seal_reader.h"
+#include "verify/formats/archive.h"
 
 namespace shardproof {
 namespace seal_compare {
@@ -12,6 +13,7 @@ namespace {
 using Entries = std::map<std::string, Sealed>;
 
 Result<Seal> SealOf(const std::string& path) {
+  SP_TRY(formats::MountPlace(path));  // its seal may lie in it
   return ReadSeal(path.ends_with("seal.json") ? path : SealPath(path));
 }
 

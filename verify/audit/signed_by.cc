@@ -7,6 +7,7 @@
 
 #include "verify/audit/asked.h"
 #include "verify/oracle/quote.h"
+#include "verify/oracle/tree.h"
 
 namespace shardproof {
 
@@ -18,6 +19,13 @@ Status HoldSignature(const std::string& python, const std::string& package, cons
                                 Printable(result.path)));
   }
   const std::string signature = result.seal + ".sig";
+  if (oracle::IsMounted(result.seal)) {
+    result.unjudged.push_back(
+        fmt::format("{}: whether it is signed is not known: it lies in an archive or behind a URL; "
+                    "unpack or download it first",
+                    Printable(result.seal)));
+    return Ok();
+  }
   std::error_code ignored;
   if (!std::filesystem::exists(signature, ignored)) {
     result.damage.push_back(

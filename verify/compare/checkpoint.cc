@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof::compare {
@@ -19,17 +20,15 @@ void TakeBelow(const std::string& below, std::vector<Named>& list) {
 }
 
 Quantisation QuantisationOf(const std::string& path) {
-  namespace fs = std::filesystem;
-  std::error_code none;
-  if (fs::is_directory(path, none)) return ReadQuantisation(path);
-  const std::string directory = fs::path(path).parent_path();
+  if (oracle::IsDirectory(path)) return ReadQuantisation(path);
+  const std::string directory = std::filesystem::path(path).parent_path();
   return ReadQuantisation(directory.empty() ? "." : directory);
 }
 
 }  // namespace
 
 std::string MethodOf(const std::string& path) {
-  if (path.ends_with(".gguf")) return "blocks of GGUF";
+  if (path.ends_with(".gguf")) return "if its GGUF holds blocks of codes";
   const Quantisation quantisation = QuantisationOf(path);
   if (quantisation.file.empty()) return "";
   return fmt::format("{} by {}", oracle::Printable(quantisation.method), quantisation.file);
@@ -73,8 +72,9 @@ Status Checkpoint::MakeUnits(const std::string& path) {
   const Quantisation quantisation = QuantisationOf(path);
   const bool is_unknown =
       !quantisation.file.empty() &&
-      std::all_of(quantisation.schemes.begin(), quantisation.schemes.end(),
-                  [](const auto& scheme) { return scheme.dialect == Dialect::kUnknown; });
+      (quantisation.schemes.empty() ||
+       std::any_of(quantisation.schemes.begin(), quantisation.schemes.end(),
+                   [](const auto& scheme) { return scheme.dialect == Dialect::kUnknown; }));
   if (is_unknown) unknown_method_ = fmt::format("{} by {}", quantisation.method, quantisation.file);
   auto found = quantised::FindUnits(stored_, quantisation, open);
   std::erase_if(stored_.tensors, [&](const formats::StoredTensor& tensor) {

@@ -69,8 +69,8 @@ class Checkpoint {
   std::shared_ptr<OpenFiles> open_ = std::make_shared<OpenFiles>();
 };
 
-/// How a checkpoint is quantised, by the files beside it or by its own types: "fp8 by config.json";
-/// empty: not, as far as they say.
+/// How a checkpoint is quantised, by the files beside it: "fp8 by config.json"; empty: not, as far
+/// as they say. Whether a GGUF file is, its types say, which are not looked at here.
 std::string MethodOf(const std::string& path);
 
 /// What is compared: views of A's tensors, and of an adapter's merged into them, with views of B's.

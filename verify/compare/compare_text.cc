@@ -158,7 +158,8 @@ std::string CompareText(const CompareResult& result) {
     text += fmt::format(
         "not compared: {} that {} not a tensor, because {}\n", Count(result.values_left, "value"),
         result.values_left == 1 ? "is" : "are",
-        result.is_dequantised ? "the formats differ" : "safetensors holds only tensors");
+        result.is_dequantised ? "--dequantised compares weights alone"
+                              : "safetensors holds only tensors");
   }
   if (result.beside > 0)
     text += fmt::format("not compared: {} about activations\n", Count(result.beside, "tensor"));

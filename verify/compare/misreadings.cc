@@ -14,6 +14,7 @@ using maps::View;
 using quantised::Misreading;
 
 constexpr size_t kFewest = 8;  // elements: fewer may fit by chance
+constexpr size_t kTriedFirst = kFewest;
 constexpr double kMostWithin = 0.9;
 constexpr double kEnergyLess = 8;
 constexpr double kErrorsLess = 0.5;
@@ -42,6 +43,10 @@ class Candidates {
   Status Try(Reader other, bool of_b, const std::string& words) {
     if (other == nullptr || other->shape() != b_.shape()) return Ok();
     const Reader numbers = WithHalfSteps(std::move(other));
+    // Most candidates are weights of something else, as a few elements show.
+    const std::vector<uint64_t> few(at_.begin(), at_.begin() + kTriedFirst);
+    SP_ASSIGN(const Fit first, FitOf(of_b ? a_ : *numbers, of_b ? *numbers : b_, few));
+    if (is_beyond_ ? first.errors > first.values : first.same < few.size()) return Ok();
     SP_ASSIGN(const Fit fit, FitOf(of_b ? a_ : *numbers, of_b ? *numbers : b_, at_));
     const auto all = static_cast<double>(at_.size());
     // Scales that are far too large have a bound that anything is within.
@@ -88,12 +93,14 @@ Status TryUnit(const Checkpoint& checkpoint, const quantised::Unit& unit, bool o
   }
   const formats::StoredTensor* scale = unit.Part("scale");
   if (scale == nullptr || !candidates.words().empty()) return Ok();
+  size_t looked_at = 0;
   for (const auto& [name, other] : checkpoint.units()) {
     const formats::StoredTensor* others = other.Part("scale");
     const bool fits = name != unit.name && other.unknown.empty() && others != nullptr &&
                       others->shape == scale->shape && others->dtype == scale->dtype &&
                       other.shape == unit.shape;
     if (!fits) continue;
+    if (++looked_at > kTensorsMax) break;
     quantised::Unit mixed = unit;
     mixed.parts["scale"] = *others;
     SP_TRY(candidates.Try(

@@ -89,6 +89,11 @@ Result<Tree> ReadZipOfFiles(const FilePointer& file) {
   });
   if (is_torch || !(has(IsOfCheckpoint) || has(IsNamedAsArchive))) return tree;
   for (const ZipEntry& entry : entries.value()) {
+    if (entry.name.size() > oracle::kTreeNameBytesMax) {
+      return BadInput(fmt::format(
+          "{}: zip, offset {}: expected names of at most {} bytes, found {}",
+          Printable(file->path()), entry.offset, oracle::kTreeNameBytesMax, entry.name.size()));
+    }
     if (!oracle::StaysInside(entry.name)) {
       return BadInput(fmt::format("{}: zip, offset {}: expected names inside the archive, found {}",
                                   Printable(file->path()), entry.offset, Quote(entry.name)));

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -47,7 +46,7 @@ class Inflater {
       : compressed_(compressed),
         path_(path),
         descriptor_(descriptor),
-        most_(compressed.length.value_or(RoomIn(descriptor))),
+        room_(RoomIn(descriptor)),
         in_(kPieceBytes, '\0'),
         out_(kPieceBytes, '\0') {
     isal_inflate_init(&state_);
@@ -63,7 +62,10 @@ class Inflater {
       if (failed != ISAL_DECOMP_OK) return Wrong("compressed bytes", "others");
       const size_t count = out_.size() - state_.avail_out;
       made_ += count;
-      if (made_ > most_) return Wrong(fmt::format("at most {} bytes", most_), "more");
+      if (compressed_.length && made_ > *compressed_.length)
+        return Wrong(fmt::format("{} bytes", *compressed_.length), "more");
+      if (made_ > room_)
+        return Wrong(fmt::format("at most {} bytes, half of what is free in TMPDIR", room_), "more");
       if (const Status written = WriteAll(descriptor_, out_.data(), count); !written.ok())
         return Wrong("space in TMPDIR", written.error().message);
       const bool is_whole = state_.block_state == ISAL_BLOCK_FINISH;
@@ -108,12 +110,22 @@ class Inflater {
   const Compressed& compressed_;
   const std::string& path_;
   const int descriptor_;
-  const uint64_t most_;
+  const uint64_t room_;
   std::string in_, out_;
   uint64_t read_ = 0;
   uint64_t made_ = 0;
   inflate_state state_;
 };
+
+/// A file without a name. Not every file system makes one at once: NFS, overlays of old kernels.
+int OpenUnnamed(const std::string& folder) {
+  const int unnamed = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (unnamed >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return unnamed;
+  std::string name = folder + "/shardproof-XXXXXX";
+  const int named = ::mkostemp(name.data(), O_CLOEXEC);
+  if (named >= 0) ::unlink(name.c_str());
+  return named;
+}
 
 }  // namespace
 
@@ -121,7 +133,11 @@ Result<std::shared_ptr<const InputFile>> Inflate(const Compressed& compressed,
                                                  const std::string& path) {
   std::error_code error;
   const std::string folder = std::filesystem::temp_directory_path(error).string();
-  const int descriptor = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (error) {
+    return BadInput(fmt::format("{}: is compressed, and TMPDIR is no directory to inflate it in: {}",
+                                Printable(path), error.message()));
+  }
+  const int descriptor = OpenUnnamed(folder);
   if (descriptor < 0) {
     return BadInput(fmt::format("{}: is compressed, and cannot be inflated in {}: {}",
                                 Printable(path), Printable(folder), std::strerror(errno)));

@@ -144,7 +144,9 @@ class TarReader {
       if (key.starts_with("GNU.sparse")) return Wrong("files with all their bytes", "a sparse one");
       if (key == "size") {
         uint64_t size = 0;
-        std::from_chars(value.data(), value.data() + value.size(), size);
+        const auto [after, bad] = std::from_chars(value.data(), value.data() + value.size(), size);
+        if (bad != std::errc() || after != value.data() + value.size())
+          return Wrong("a size in the records of pax", Quote(std::string(value)));
         pax_size_ = size;
       }
       text.remove_prefix(length);
@@ -159,13 +161,17 @@ class TarReader {
       if (is_posix && block[345] != '\0') name = std::string(Text(block, 345, 155)) + "/";
       name += Text(block, 0, 100);
     }
+    if (name.size() > oracle::kTreeNameBytesMax || long_link_.size() > oracle::kTreeNameBytesMax) {
+      return Wrong(fmt::format("names of at most {} bytes", oracle::kTreeNameBytesMax),
+                   "a longer one");
+    }
     SP_ASSIGN(name, Inside(name));
     if (type == '5' || name.empty()) return Ok();
     if (type == '1' || type == '2') {
       std::string target = long_link_.empty() ? std::string(Text(block, 157, 100)) : long_link_;
       if (type == '2' && !target.starts_with('/'))
         target = (std::filesystem::path(name).parent_path() / target).string();
-      links_.push_back({name, target, at_});
+      links_.push_back({name, std::filesystem::path(target).lexically_normal().string(), at_});
       return Ok();
     }
     if (type != '0' && type != '\0' && type != '7') {
@@ -193,11 +199,13 @@ class TarReader {
   }
 
   Result<oracle::Tree> Finish() {
-    // A link may lead to a link.
-    for (bool is_more = true; is_more;) {
+    // A link may lead to a link, as often as Linux follows them.
+    constexpr int kLinksFollowedMax = 40;
+    bool is_more = true;
+    for (int pass = 0; is_more && pass < kLinksFollowedMax; ++pass) {
       is_more = false;
       for (Link& link : links_) {
-        const auto found = tree_.find(std::filesystem::path(link.target).lexically_normal());
+        const auto found = tree_.find(link.target);
         if (link.name.empty() || found == tree_.end()) continue;
         at_ = link.at;
         SP_TRY(Add(link.name, oracle::TreeFile(found->second)));
@@ -207,7 +215,7 @@ class TarReader {
     }
     for (const Link& link : links_) {
       if (link.name.empty()) continue;
-      std::string folder = std::filesystem::path(link.target).lexically_normal().string();
+      std::string folder = link.target;
       if (!folder.ends_with('/')) folder += '/';
       const auto below = tree_.lower_bound(folder);
       if (below != tree_.end() && below->first.starts_with(folder)) continue;  // it is there anyway

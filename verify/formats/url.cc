@@ -114,7 +114,10 @@ class Url {
   Status Check() {
     const std::lock_guard lock(mutex_);
     if (program_ == nullptr) return Ok();  // told already
-    if (const Status told = program_->Tell("\"list\""); !told.ok()) return told;
+    if (const Status told = program_->Tell("\"list\""); !told.ok()) {
+      return Gone(BadInput(fmt::format("{}: whether it changed while it was read is not known: {}",
+                                       Printable(url_), Printable(told.error().message))));
+    }
     SP_ASSIGN(const Listing now, ReadListing());
     if (now == listing_) return Ok();
     for (const auto& [name, listed] : listing_) {
@@ -307,6 +310,7 @@ Result<StoredCheckpoint> OpenOrbax(const std::string& path, Damage* damage) {
   SP_TRY(SortByName(path, checkpoint));
   return checkpoint;
 }
+
 Status CheckUrls() {
   for (const auto& url : Opened()) SP_TRY(url->Check());
   return Ok();

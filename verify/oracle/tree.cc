@@ -10,10 +10,16 @@ std::map<std::string, Tree>& Mounts() {
   return mounts;
 }
 
+/// Callers join paths with a slash of their own.
+std::string WithoutSlashes(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
 }  // namespace
 
-void Mount(const std::string& path, Tree tree) { Mounts()[path] = std::move(tree); }
-void Unmount(const std::string& path) { Mounts().erase(path); }
+void Mount(const std::string& path, Tree tree) { Mounts()[WithoutSlashes(path)] = std::move(tree); }
+void Unmount(const std::string& path) { Mounts().erase(WithoutSlashes(path)); }
 
 const TreeFile* TreePlace::File() const {
   const auto found = tree->find(name);

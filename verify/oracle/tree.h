@@ -22,6 +22,9 @@ struct TreeFile {
 /// By their names, parts with slashes between them. A file without a name is the path itself.
 using Tree = std::map<std::string, TreeFile>;
 
+/// Longer names are no paths of Linux, and work on them grows with their square.
+inline constexpr size_t kTreeNameBytesMax = 4096;
+
 /// From now on this is what lies at `path`. Not while others read.
 void Mount(const std::string& path, Tree tree);
 void Unmount(const std::string& path);

@@ -61,10 +61,10 @@ Blocks BlocksOf(const Unit& unit, const Shape& shape, const Shape& scales) {
     height = 1;
     width = 32;
   }
-  out.block[row] = height;
-  out.block.back() = width;
+  out.block[row] = std::max<int64_t>(height, 1);  // of an empty weight either may be 0
+  out.block.back() = std::max<int64_t>(width, 1);
   for (size_t dim = 0; dim < shape.size(); ++dim)
-    out.scales[dim] = (shape[dim] + out.block[dim] - 1) / out.block[dim];
+    out.scales[dim] = shape[dim] / out.block[dim] + (shape[dim] % out.block[dim] > 0 ? 1 : 0);
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "verify/maps/numbers.h"
+#include "verify/oracle/dtype.h"
 #include "verify/quantised/blocks.h"
 #include "verify/quantised/ggml_blocks.h"
 #include "verify/quantised/quant_state.h"
@@ -274,8 +275,11 @@ class Opened {
     Blocks blocks = BlocksOf(unit_, shape, unit_.Part("scale")->shape);
     const auto columns = Size(blocks.scales.back());
     const auto groups = Groups(Size(shape.back()), columns, Size(blocks.block.back()));
-    const auto spread = [&](Reader numbers) {
+    const auto count = oracle::CheckedElements(blocks.scales.data(), blocks.scales.size());
+    // Null where there is not one for each block: picking would lead out of the tensor.
+    const auto spread = [&](Reader numbers) -> Reader {
       if (!groups || numbers->elements() == 1) return numbers;
+      if (!count || numbers->elements() != *count) return nullptr;
       Shape wide = blocks.scales;
       wide.back() = shape.back();
       return Picked(std::move(numbers), wide, [groups, columns](uint64_t at) {
@@ -292,8 +296,10 @@ class Opened {
         zeros = maps::ToNumbers(open_(*zero), false, 0);
       }
       zeros = spread(std::move(zeros));
+      if (zeros == nullptr) return nullptr;
     }
     Reader scale = spread(Numbers(*unit_.Part("scale"), false));
+    if (scale == nullptr) return nullptr;
     if (groups) {
       blocks.block.back() = 1;
       blocks.scales.back() = shape.back();
@@ -310,8 +316,9 @@ class Opened {
     const bool is_packed = zero == nullptr || zero->dtype == "I32";
     if (bits > 8 || (is_awq && bits != 4) || !is_packed) return nullptr;
     const Shape shape = {unit_.shape[1], unit_.shape[0]};
-    const int64_t group = unit_.scheme.group > 0 ? unit_.scheme.group : shape[0];
-    Blocks blocks{{(shape[0] + group - 1) / group, shape[1]}, {group, 1}};
+    const int64_t group =
+        unit_.scheme.group > 0 ? unit_.scheme.group : std::max<int64_t>(shape[0], 1);
+    Blocks blocks{{shape[0] / group + (shape[0] % group > 0 ? 1 : 0), shape[1]}, {group, 1}};
     Reader reader =
         ReadCodes(Open("codes"), is_awq ? Packing::kInterleaved : Packing::kBitsDownColumns,
                   GridOfIntegers(bits, false, 0), shape);
@@ -369,6 +376,8 @@ class Opened {
           nested->elements() != (Size(scales[0]) + state->nested_size - 1) / state->nested_size)
         return nullptr;
       scale = ReadCodes(Open("scale"), Packing::kBytes, GridOfStored(*nested_map), scales);
+      const auto count = static_cast<int64_t>(nested->elements());
+      nested = maps::As(std::move(nested), maps::kNumber, {count});  // one dim, as the blocks have
       scale = maps::CombineBlocks(std::move(scale), '*', std::move(nested), {nested_size});
       scale = maps::Combine(std::move(scale), '+', Constant(state->nested_offset));
     }

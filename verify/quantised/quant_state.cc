@@ -27,11 +27,15 @@ std::optional<QuantState> ReadQuantState(maps::TensorReader& state) {
   }
   for (const simdjson::dom::element& each : shape) {
     uint64_t size = 0;
-    if (each.get(size) || __builtin_mul_overflow(out.elements, size, &out.elements)) return {};
+    if (each.get(size) || size > kElementsMax ||
+        __builtin_mul_overflow(out.elements, size, &out.elements)) {
+      return {};
+    }
     out.shape.push_back(static_cast<int64_t>(size));
   }
   if (out.elements > kElementsMax || out.size > kElementsMax) return {};
   if (element["nested_blocksize"].get(out.nested_size)) out.nested_size = 0;
+  if (out.nested_size > kElementsMax) return {};
   if (element["nested_offset"].get(out.nested_offset)) out.nested_offset = 0;
   return out;
 }

@@ -125,8 +125,10 @@ class Finder {
 
   UnitsOfCheckpoint Run() {
     for (const auto& [name, tensor] : by_name_) {
-      if (types_.count(name) > 0) {
-        AddBlocks(*tensor, types_[name]);
+      // The file's own metadata may have such a name, too. Blocks are bytes, and nothing else is.
+      const auto type = types_.find(name);
+      if (type != types_.end() && tensor->dtype == "U8") {
+        AddBlocks(*tensor, type->second);
         continue;
       }
       const QuantisationScheme* scheme = quantisation_.SchemeOf(ModuleOf(name));

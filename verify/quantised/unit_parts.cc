@@ -11,7 +11,7 @@ constexpr int64_t kSizeMax = int64_t{1} << 40;  // of a dim: the arithmetic stay
 constexpr int64_t kNvfp4Group = 16;
 constexpr int64_t kMxGroup = 32;
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b > 0 ? 1 : 0); }
 
 bool IsFp8(const std::string& dtype) {
   return dtype.starts_with("F8_E4M3") || dtype.starts_with("F8_E5M2");
@@ -209,13 +209,17 @@ std::vector<UnitPart> PartsOfPackedWords(const QuantisationScheme& scheme, const
   const int64_t columns = codes.back() * (32 / scheme.bits);
   UnitPart scale = ByStrategy(scheme, base + "_scale", codes, rows, columns);
   if (scheme.strategy == "group" && scheme.group > 0) {
+    // Of each packing the number of codes in the last word is not known: 32 widths at most.
+    const auto add = [&](int64_t before, int64_t most) {
+      for (int64_t groups = CeilDiv(before + 1, scheme.group);
+           groups <= CeilDiv(most, scheme.group); ++groups) {
+        scale.shapes.push_back(WithLast(codes, rows, groups));
+      }
+    };
+    const int64_t words = codes.back();
+    add((words - 1) * (32 / scheme.bits), columns);
     // Since version 0.20 codes of an odd width may lie in two words.
-    const int64_t most = codes.back() * 32 / scheme.bits;
-    const int64_t fewest = (codes.back() - 1) * (32 / scheme.bits) + 1;
-    for (int64_t groups = CeilDiv(fewest, scheme.group); groups <= CeilDiv(most, scheme.group);
-         ++groups) {
-      scale.shapes.push_back(WithLast(codes, rows, groups));
-    }
+    if (32 % scheme.bits != 0) add((words - 1) * 32 / scheme.bits, words * 32 / scheme.bits);
   }
   std::vector<UnitPart> parts = {scale, {base + "_shape", {{2}, {3}}, "the shape of the weight"}};
   parts.push_back(ZeroPoints(scheme, base));
@@ -294,7 +298,8 @@ std::vector<UnitPart> PartsOf(const QuantisationScheme& scheme, const std::strin
     default:
       break;
   }
-  if (codes.size() < 2) return {};
+  const auto is_vast = [](int64_t size) { return size > kSizeMax; };
+  if (codes.size() < 2 || std::any_of(codes.begin(), codes.end(), is_vast)) return {};
   switch (scheme.dialect) {
     case Dialect::kModelOptNvfp4:
     case Dialect::kPackedNvfp4:
