@@ -60,6 +60,22 @@ TEST(RoundTripTest, NothingSavedIsInconclusiveAndUnreadableFails) {
   EXPECT_EQ(FirstFinding(JudgeOne(sound.evidence, "checkpoint.round_trip")).kind, "unreadable");
 }
 
+TEST(StateDictWholeTest, WhatARankGivesForSavingIsHeldAgainstItsOwnModel) {
+  SoundEvidence sound;
+  sound.evidence.oracle.declared.clear();  // as of a script
+  sound.Rewrite("values", 1, "ready", "expert_bias", SetF32(0, 0.5f));
+  for (RankEvidence& rank : sound.Phase("values").ranks) {
+    StageRecord given = *rank.Stage(Stage::kReady);
+    given.of = "state_dict";
+    rank.stages.push_back(given);
+  }
+  const auto judged = [&] { return JudgeOne(sound.evidence, "checkpoint.state_dict_whole"); };
+  EXPECT_TRUE(judged().judgement.findings().empty());
+  sound.Phase("values").ranks[1].stages.back().tensors.at("expert_bias") =
+      sound.State("values", 0, "ready", "expert_bias");
+  EXPECT_THAT(FirstFinding(judged()).ranks, ElementsAre(1));
+}
+
 CheckpointRecord& SavedOf(SoundEvidence& sound) {
   return sound.evidence.oracle.saved[Phase::kValues];
 }

@@ -1,6 +1,8 @@
 // checkpoint.state_dict_whole: what a framework gives for saving is all of the model, as it is.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "verify/verdict/expectation.h"
@@ -43,7 +45,7 @@ class StateDictCheck {
   /// Of a model that nobody declared, as that of a script, no name is known to be missing.
   void CheckValues(const std::set<std::string>& names) {
     for (const std::string& name : names) CheckValue(name);
-    judgement_.Inconclusive("the oracle does not say which tensors the model has");
+    judgement_.Inconclusive("nothing says which tensors the model should have");
   }
 
   void CheckGroup(const std::vector<std::string>& group, const std::set<std::string>& names) {
@@ -71,9 +73,25 @@ class StateDictCheck {
     judgement_.Compared(seen.size());
     const Against against{Against::What::kModel, phase_.phase, model_key_};
     const Comparison comparison{evidence_, phase_, key_, name, against, {}};
-    for (Finding& finding : CompareAll(comparison, held[0], seen)) {
-      judgement_.Found(std::move(finding));
+    std::map<size_t, std::vector<Image>> seen_of;  // by which of `held` it is to equal
+    for (const Image& each : seen) seen_of[OfItsRanks(held, each)].push_back(each);
+    for (const auto& [number, images] : seen_of) {
+      for (Finding& finding : CompareAll(comparison, held[number], images)) {
+        judgement_.Found(std::move(finding));
+      }
     }
+  }
+
+  /// What the ranks of a state dict hold themselves: others may hold a model of their own.
+  static size_t OfItsRanks(const std::vector<Image>& held, const Image& seen) {
+    const std::vector<int64_t> ranks = seen.Ranks();
+    for (size_t i = 0; i < held.size(); ++i) {
+      const std::vector<int64_t> own = held[i].Ranks();
+      if (std::find_first_of(own.begin(), own.end(), ranks.begin(), ranks.end()) != own.end()) {
+        return i;
+      }
+    }
+    return 0;
   }
 
   const Evidence& evidence_;
