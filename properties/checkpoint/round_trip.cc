@@ -174,7 +174,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     CheckLeft(evidence, *values, judgement);
   }
   if (evidence.oracle.declared.empty()) {
-    judgement.Inconclusive("the oracle does not say which tensors the model has");
+    judgement.Inconclusive("nothing says which tensors the model should have");
     return;
   }
   for (const auto& [of, saved] : SavedModels(evidence.oracle)) {

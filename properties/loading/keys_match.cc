@@ -261,7 +261,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     return;
   }
   if (evidence.oracle.declared.empty()) {
-    judgement.Inconclusive("the oracle does not say which tensors the model has");
+    judgement.Inconclusive("nothing says which tensors the model should have");
     return;
   }
   const Keys keys = KeysOf(evidence.oracle);

@@ -18,7 +18,8 @@ struct Allowed {
   Against from;
 
   std::string Words() const {
-    return from.what == Against::What::kNothing ? "its defining values" : from.Words();
+    if (from.what == Against::What::kNothing) return "it should have none";
+    return fmt::format("{} has {} and {}", from.Words(), nan_count, inf_count);
   }
 };
 
@@ -54,11 +55,10 @@ void Report(const PhaseEvidence& phase, const std::string& stage, const std::str
       image.first_nonfinite
           ? fmt::format(", the first at {}", ElementName(*image.first_nonfinite, image.shape))
           : "";
-  Finding finding = FindingAt(
-      phase, stage, name, is_nan ? "nan" : "inf", Holders(image),
-      fmt::format("{} NaN and {} Inf{}; {} has {} and {}", image.nan_count, image.inf_count, first,
-                  allowed.Words(), allowed.nan_count, allowed.inf_count),
-      {.against = allowed.from});
+  Finding finding = FindingAt(phase, stage, name, is_nan ? "nan" : "inf", Holders(image),
+                              fmt::format("{} NaN and {} Inf{}; {}", image.nan_count,
+                                          image.inf_count, first, allowed.Words()),
+                              {.against = allowed.from});
   // If the source has some too, the first one may well be one of those.
   if (allowed.nan_count + allowed.inf_count == 0 && image.first_nonfinite) {
     finding.index = image.first_nonfinite;

@@ -172,7 +172,7 @@ TEST(HoldersTest, AFindingSaysInWhichGroupItsTensorWasJudged) {
   const Finding finding = FirstFinding(JudgeOne(sound.evidence, kMatch));
   ASSERT_TRUE(finding.held);
   EXPECT_EQ(HeldInText(*finding.held),
-            "rank 2 at dp_shard 2 of mesh dp_shard 3 has it whole, as have ranks 0, 1, 2");
+            "rank 2 at dp_shard 2 of mesh dp_shard 3 has it whole, as have ranks 0, 1");
   const auto counts = CountHeld(sound.Phase("values"), "ready");
   ASSERT_EQ(counts.size(), 1u) << "of the others placements and coordinates say it";
   EXPECT_EQ(counts[0].how, "on dp_shard 3");

@@ -69,7 +69,10 @@ std::string HeldInText(const HeldIn& held) {
   if (!groups.stated) return text + "; nobody said which ranks hold the same";
   if (groups.members.size() == 1) return text + " alone holds it";
   if (groups.whole.size() == 1) {
-    return text + fmt::format(" has it whole, as have {}", RanksText(groups.members));
+    std::vector<int64_t> others = groups.members;
+    std::erase(others, held.rank);
+    return text + fmt::format(" has it whole, as {} {}", others.size() == 1 ? "has" : "have",
+                              RanksText(others));
   }
   text += fmt::format("; {} make it up", RanksText(groups.whole));
   if (groups.alike.size() > 1)

@@ -338,7 +338,7 @@ Explanation CauseFromOtherDigests(const Comparison& comparison, const Image& see
     for (const Image& earlier : ImagesOf(comparison.phase, key, comparison.tensor)) {
       if (earlier.defined && earlier.digest == seen.digest && earlier.coverage == seen.coverage &&
           earlier.dtype == seen.dtype) {
-        return {"already", fmt::format("already so at `{}`", key)};
+        return {"already", fmt::format("had this value already at `{}`", key)};
       }
     }
   }

@@ -31,14 +31,16 @@ def observe(stage, model=None, *, to=None, checkpoint=None, factory="", who=Fals
     the largest of it, which takes time.
 
     model: an nn.Module, or the list of those that a stage of a pipeline has. stage, and optimizer=,
-    state_dict=, content=, step=, missing=, unexpected=, names=, also=, group=, groups=, mesh=,
-    layout=: as a
-    subject's `observe` takes them (Observer). The first call decides where the evidence goes: `to`,
-    else $SHARDPROOF_EVIDENCE, else "shardproof-evidence" in the current directory; and which
-    checkpoint (a directory of safetensors, or one file) the values at "ready" are held against;
-    without one, ranks are held against each other. If no config.json there says which model it is
-    of, factory="FILE.py:FUNCTION" names a function that builds it. `shardproof report DIRECTORY`
-    builds that model once more, plainly, and judges.
+    state_dict=, content=, step=, missing=, unexpected=, names=, also=, group=, groups=, mesh= and
+    layout=: as a subject's `observe` takes them (Observer).
+
+    The first call decides where the evidence goes: `to`, else $SHARDPROOF_EVIDENCE, else
+    "shardproof-evidence" in the current directory. It also decides which checkpoint (a directory
+    of safetensors, or one file) the values at "ready" are held against; without one, ranks are
+    held against each other alone. If the checkpoint has no config.json that names its model,
+    factory="FILE.py:FUNCTION" names a function that builds it. `shardproof report DIRECTORY` builds
+    that model once more, plainly, and judges.
+
     Nothing of the tensors' size is allocated, no collective is made.
     \\raises OSError if the evidence cannot be written, ValueError for a call that makes no sense.
     """
