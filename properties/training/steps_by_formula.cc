@@ -237,10 +237,10 @@ class StepCheck {
     }
     judgement_.Compared();
     const bool is_absent = !seen.why_not.empty();
-    judgement_.Found(FindingAt(
-        phase_, after_ + ".optimizer", key, is_absent ? "absent" : "dtype", {},
-        is_absent ? seen.why_not
-                  : fmt::format("it is {}, and has to be {}", seen.values.dtype, dtype)));
+    judgement_.Found(
+        FindingAt(phase_, after_ + ".optimizer", key, is_absent ? "absent" : "dtype", {},
+                  is_absent ? seen.why_not
+                            : fmt::format("it is {}, and has to be {}", seen.values.dtype, dtype)));
   }
 
   /// \param by  what must not have changed it

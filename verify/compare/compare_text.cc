@@ -155,11 +155,10 @@ std::string CompareText(const CompareResult& result) {
                         Count(result.left_out_a, "element"), result.left_out_b);
   }
   if (result.values_left > 0) {
-    text += fmt::format(
-        "not compared: {} that {} not a tensor, because {}\n", Count(result.values_left, "value"),
-        result.values_left == 1 ? "is" : "are",
-        result.is_dequantised ? "--dequantised compares weights alone"
-                              : "safetensors holds only tensors");
+    text += fmt::format("not compared: {} that {} not a tensor, because {}\n",
+                        Count(result.values_left, "value"), result.values_left == 1 ? "is" : "are",
+                        result.is_dequantised ? "--dequantised compares weights alone"
+                                              : "safetensors holds only tensors");
   }
   if (result.beside > 0)
     text += fmt::format("not compared: {} about activations\n", Count(result.beside, "tensor"));

@@ -65,7 +65,8 @@ class Inflater {
       if (compressed_.length && made_ > *compressed_.length)
         return Wrong(fmt::format("{} bytes", *compressed_.length), "more");
       if (made_ > room_)
-        return Wrong(fmt::format("at most {} bytes, half of what is free in TMPDIR", room_), "more");
+        return Wrong(fmt::format("at most {} bytes, half of what is free in TMPDIR", room_),
+                     "more");
       if (const Status written = WriteAll(descriptor_, out_.data(), count); !written.ok())
         return Wrong("space in TMPDIR", written.error().message);
       const bool is_whole = state_.block_state == ISAL_BLOCK_FINISH;
@@ -134,8 +135,9 @@ Result<std::shared_ptr<const InputFile>> Inflate(const Compressed& compressed,
   std::error_code error;
   const std::string folder = std::filesystem::temp_directory_path(error).string();
   if (error) {
-    return BadInput(fmt::format("{}: is compressed, and TMPDIR is no directory to inflate it in: {}",
-                                Printable(path), error.message()));
+    return BadInput(
+        fmt::format("{}: is compressed, and TMPDIR is no directory to inflate it in: {}",
+                    Printable(path), error.message()));
   }
   const int descriptor = OpenUnnamed(folder);
   if (descriptor < 0) {
