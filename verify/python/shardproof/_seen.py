@@ -70,5 +70,5 @@ def _storage_of(tensor) -> StorageWeakRef | None:
         return None
     try:
         return StorageWeakRef(tensor.untyped_storage())
-    except (RuntimeError, NotImplementedError):  # sparse ones and some subclasses have none
-        return None
+    except (RuntimeError, NotImplementedError, ValueError):
+        return None  # sparse ones, lazy ones and some subclasses have none
