@@ -52,7 +52,7 @@ class Looks:
 
     def times_replaced(self, name: str, tensor) -> int:
         """How often another of the same kind has been found in the place of a buffer."""
-        if type(tensor) not in _PLAIN:  # a lazy one has no shape
+        if type(tensor) not in _PLAIN or tensor.is_nested:  # lazy and nested ones have no shape
             return 0
         kind = (tensor.shape, tensor.dtype, tensor.device)
         before, kind_before, times = self._buffers.get(name, (None, None, 0))
