@@ -40,6 +40,7 @@ class Codes {
   bool AreZero(uint64_t scale) {
     const Shape& codes = unit_.codes.shape;
     if (!unit_.grid || codes.size() < 2 || reader_->width() != 1) return true;
+    if (reader_->elements() == 0) return true;
     const auto bytes = static_cast<uint64_t>(codes.back());
     const auto rows = static_cast<uint64_t>(codes[codes.size() - 2]);
     const uint64_t across = BlockSide(unit_.grid->columns / unit_.grid->per_byte, bytes);

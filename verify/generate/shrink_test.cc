@@ -63,6 +63,9 @@ Case CaseToShrink(uint64_t index) {
   if (index % 5 == 0) from.options["lazy"] = "1";
   if (index % 7 == 0) from.faults = {{"rank/kill", "0@built"}};
   from.as_stated = index % 14 == 0;
+  TrainingCase& training = from.training;  // what is seldom drawn
+  if (training.unfreeze_after > 0 && from.steps > training.unfreeze_after + 1)
+    training.unfrozen_steps = 1;
   return from;
 }
 

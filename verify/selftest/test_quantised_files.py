@@ -1,5 +1,7 @@
-"""audit of weights that compressed-tensors quantised: sound ones, and each with a scale renamed."""
+"""Quantised weights: compressed-tensors' own, sound and with a scale renamed; hostile headers."""
 
+import json
+import struct
 from pathlib import Path
 
 from command import CommandTest
@@ -32,3 +34,105 @@ class QuantisedFiles(CommandTest):
                 done = self.shardproof("audit", preset)
                 self.assert_exit(done, 1)
                 self.assertIn(f"expected '{SCALE.decode()[1:-1]}'", done.out)
+
+
+def stored(tensors):
+    """A file of safetensors: {name: (dtype, shape, bytes)}."""
+    header, data = {}, b""
+    for name, (dtype, shape, content) in tensors.items():
+        at = len(data)
+        data += content
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, len(data)]}
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def gguf(values, tensors):
+    """values: {name: text}; tensors: {name: (dims, type, bytes)}."""
+
+    def string(text):
+        return struct.pack("<Q", len(text)) + text.encode()
+
+    out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(values))
+    for name, text in values.items():
+        out += string(name) + struct.pack("<I", 8) + string(text)
+    data = b""
+    for name, (dims, kind, content) in tensors.items():
+        out += string(name) + struct.pack(f"<I{len(dims)}Q", len(dims), *dims)
+        out += struct.pack("<IQ", kind, len(data))
+        data += content + bytes(-len(content) % 32)
+    return out + bytes(-len(out) % 32) + data
+
+
+def words(bits, strategy="group", group=1):
+    weights = {"num_bits": bits, "type": "int", "strategy": strategy, "group_size": group}
+    return {
+        "quant_method": "compressed-tensors", "format": "pack-quantized",
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
+    }  # fmt: skip
+
+
+def nested(size, absmax):
+    state = json.dumps({"blocksize": 64, "shape": [8, 8], "quant_type": "nf4", "dtype": "float32",
+                        "nested_blocksize": size, "nested_offset": 0.5}).encode()  # fmt: skip
+    return {
+        "a.weight": ("U8", [32, 1], bytes(32)), "a.weight.absmax": ("U8", [1], bytes(1)),
+        "a.weight.quant_map": ("F32", [16], bytes(64)),
+        "a.weight.nested_quant_map": ("F32", [256], bytes(1024)),
+        "a.weight.nested_absmax": ("F32", absmax, bytes(4 if absmax != [0] else 0)),
+        "a.weight.quant_state.bitsandbytes__nf4": ("U8", [len(state)], state),
+    }  # fmt: skip
+
+
+BITS_AND_BYTES = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+FP8 = {"quant_method": "modelopt", "quant_algo": "FP8"}
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": -1, "desc_act": False, "sym": True}
+
+# Headers that say what no writer says: {what: (quantization_config, tensors)}.
+HOSTILE = {
+    "more groups than a file has bytes": (words(3), {
+        "a.weight_packed": ("I32", [0, 1 << 40], b""), "a.weight_scale": ("BF16", [0, 1], b""),
+        "a.weight_shape": ("I64", [2], struct.pack("<qq", 0, 1 << 40))}),
+    "zero points that are fewer than the groups": (words(4, group=8), {
+        "a.weight_packed": ("I32", [2, 2], bytes(16)), "a.weight_scale": ("F32", [2, 2], bytes(16)),
+        "a.weight_zero_point": ("I8", [1, 2], bytes(2)),
+        "a.weight_shape": ("I64", [2], struct.pack("<qq", 2, 16)),
+        "a.weight_g_idx": ("I32", [16], struct.pack("<16i", *([1, 0] * 8)))}),
+    "an empty weight of fp8": (FP8, {
+        "a.weight": ("F8_E4M3", [0, 128], b""), "a.weight_scale": ("F32", [], bytes(4))}),
+    "an empty weight of GPTQ": (GPTQ, {
+        "a.qweight": ("I32", [0, 8], b""), "a.qzeros": ("I32", [0, 1], b""),
+        "a.scales": ("F16", [0, 8], b""), "a.g_idx": ("I32", [0], b"")}),
+    "nested blocks of nearly 2^64": (BITS_AND_BYTES, nested((1 << 64) - 1, [0])),
+    "a nested scale without a dim": (BITS_AND_BYTES, nested(256, [])),
+}  # fmt: skip
+
+
+class HostileHeaders(CommandTest):
+    labels = "selftest process"
+    timeout_s = 60
+
+    def judged_by_both(self, path, source):
+        for command in (("audit", path), ("compare", path, source, "--dequantised"),
+                        ("compare", source, path, "--dequantised")):  # fmt: skip
+            done = self.shardproof(*command, timeout=30)
+            self.assertIn(done.code, (0, 1, 2, 3), str(done))
+
+    def test_end_in_a_verdict(self):
+        source = self.dir / "source.safetensors"
+        source.write_bytes(stored({"a.weight": ("F32", [8, 8], bytes(256))}))
+        for number, (what, (config, tensors)) in enumerate(HOSTILE.items()):
+            with self.subTest(what):
+                folder = self.dir / str(number)
+                folder.mkdir()
+                (folder / "config.json").write_text(json.dumps({"quantization_config": config}))
+                (folder / "model.safetensors").write_bytes(stored(tensors))
+                self.judged_by_both(folder, source)
+
+    def test_a_type_that_only_metadata_name(self):
+        path = self.dir / "model.gguf"
+        path.write_bytes(gguf({"w.type": "Q4_0"}, {"w": ([18], 0, bytes(72))}))
+        source = self.dir / "source.safetensors"
+        source.write_bytes(stored({"w": ("F32", [18], bytes(72))}))
+        self.judged_by_both(path, source)
+        self.assert_exit(self.shardproof("compare", path, source, "--dequantised"), 0)
