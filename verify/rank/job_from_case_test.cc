@@ -14,13 +14,27 @@ namespace {
 std::string ScalarsOf(const Job& job) {
   const Training& t = job.training;
   std::string text = job.adapter + "," + job.checkpoint + "," + job.save_to;
-  for (const double value :
-       {static_cast<double>(job.seed), static_cast<double>(job.bucket_bytes),
-        static_cast<double>(job.max_file_bytes), static_cast<double>(job.from_scratch),
-        static_cast<double>(job.optimizer_first), static_cast<double>(t.steps), t.clip_norm,
-        static_cast<double>(t.masters), static_cast<double>(t.unfreeze_after), t.offload,
-        static_cast<double>(t.overlap), static_cast<double>(t.keep), static_cast<double>(t.async),
-        static_cast<double>(t.split_fused)}) {
+  for (const double value : {static_cast<double>(job.seed),
+                             static_cast<double>(job.bucket_bytes),
+                             static_cast<double>(job.max_file_bytes),
+                             static_cast<double>(job.from_scratch),
+                             static_cast<double>(job.optimizer_first),
+                             static_cast<double>(t.steps),
+                             t.clip_norm,
+                             static_cast<double>(t.masters),
+                             static_cast<double>(t.unfreeze_after),
+                             t.offload,
+                             static_cast<double>(t.overlap),
+                             static_cast<double>(t.keep),
+                             static_cast<double>(t.async),
+                             static_cast<double>(t.split_fused),
+                             static_cast<double>(t.clip_by_group),
+                             static_cast<double>(t.unfrozen_steps),
+                             t.without_gradient,
+                             static_cast<double>(t.micro_batches),
+                             static_cast<double>(t.samples),
+                             t.loss_scale,
+                             t.average}) {
     text += "," + std::to_string(value);
   }
   return text;
@@ -48,7 +62,7 @@ TEST(CopyFields, CopiesTheFieldsWhoseRowsSaySoAndNoOther) {
     EXPECT_EQ(ScalarsOf(job) != ScalarsOf(usual), field.row->copied) << field.path;
     copied += field.row->copied ? 1 : 0;
   }
-  EXPECT_EQ(copied, 12);
+  EXPECT_EQ(copied, 19);
 }
 
 TEST(CopyFields, CopiesAllThatAJobOfTheSameNameHas) {
@@ -65,7 +79,14 @@ TEST(CopyFields, CopiesAllThatAJobOfTheSameNameHas) {
   EXPECT_EQ(job.from_scratch, changed.model.from_scratch);
   EXPECT_EQ(job.training.clip_norm, changed.training.clip_norm);
   EXPECT_EQ(job.training.masters, changed.training.masters);
+  EXPECT_EQ(job.training.clip_by_group, changed.training.clip_by_group);
   EXPECT_EQ(job.training.unfreeze_after, changed.training.unfreeze_after);
+  EXPECT_EQ(job.training.unfrozen_steps, changed.training.unfrozen_steps);
+  EXPECT_EQ(job.training.without_gradient, changed.training.without_gradient);
+  EXPECT_EQ(job.training.micro_batches, changed.training.micro_batches);
+  EXPECT_EQ(job.training.samples, changed.training.samples);
+  EXPECT_EQ(job.training.loss_scale, changed.training.loss_scale);
+  EXPECT_EQ(job.training.average, changed.training.average);
   EXPECT_EQ(job.training.overlap, changed.training.overlap);
   EXPECT_EQ(job.training.keep, changed.training.keep);
   EXPECT_EQ(job.training.async, changed.training.async);
