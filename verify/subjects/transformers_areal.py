@@ -21,7 +21,6 @@ NEEDS = "areal"
 RUNS = (
     "on_2 nightly: 2 qwen3-small",
     "lora nightly: 2 qwen3-small lora=yes efficient=no",
-    "vision nightly: 2 qwen3-vl-small lora=yes",
 )
 OPTIONS = {"efficient": ["yes", "no"], "lora": ["no", "yes"]}
 PLAIN = {"efficient": "no"}

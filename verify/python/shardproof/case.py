@@ -170,7 +170,8 @@ class Case:
         # A wrapper can have a config of its own: DeepSpeed's is a dict.
         while hasattr(inner, "module") and isinstance(getattr(inner, "config", {}), dict):
             inner = inner.module
-        tokens = torch.randint(inner.config.vocab_size, (2, 8), generator=generator)
+        config = getattr(inner.config, "text_config", inner.config)  # a vision model has two
+        tokens = torch.randint(config.vocab_size, (2, 8), generator=generator)
         return model(input_ids=tokens, labels=tokens).loss
 
     def state_dict(self) -> dict[str, torch.Tensor]:
