@@ -64,7 +64,7 @@ Blocks BlocksOf(const Unit& unit, const Shape& shape, const Shape& scales) {
   out.block[row] = std::max<int64_t>(height, 1);  // of an empty weight either may be 0
   out.block.back() = std::max<int64_t>(width, 1);
   for (size_t dim = 0; dim < shape.size(); ++dim)
-    out.scales[dim] = shape[dim] / out.block[dim] + (shape[dim] % out.block[dim] > 0 ? 1 : 0);
+    out.scales[dim] = CeilDiv(shape[dim], out.block[dim]);
   return out;
 }
 

@@ -24,6 +24,14 @@ constexpr double kZeroScaleRoom = 24;
 
 uint64_t Size(int64_t size) { return static_cast<uint64_t>(size); }
 
+/// The numbers in that shape; null if they are not as many.
+Reader InShape(Reader numbers, const Shape& shape) {
+  if (numbers->shape() == shape) return numbers;
+  const auto count = oracle::CheckedElements(shape.data(), shape.size());
+  if (!count || *count != numbers->elements()) return nullptr;
+  return maps::As(std::move(numbers), maps::kNumber, shape);
+}
+
 /// One unit, opened.
 class Opened {
  public:
@@ -140,11 +148,8 @@ class Opened {
     if (Misreads(Misreading::kScaleLeftOut)) return base;
     const char operation = Misreads(Misreading::kScaleInverted) ? '/' : '*';
     if (scale->elements() == 1) return maps::Combine(std::move(base), operation, std::move(scale));
-    if (scale->shape() != blocks.scales) {
-      const auto count = oracle::CheckedElements(blocks.scales.data(), blocks.scales.size());
-      if (!count || *count != scale->elements()) return nullptr;
-      scale = maps::As(std::move(scale), maps::kNumber, blocks.scales);
-    }
+    scale = InShape(std::move(scale), blocks.scales);
+    if (scale == nullptr) return nullptr;
     scale = Misplaced(std::move(scale), blocks.scales);
     return maps::CombineBlocks(std::move(base), operation, std::move(scale), blocks.block);
   }
@@ -157,11 +162,8 @@ class Opened {
     if (Misreads(Misreading::kZeroBehind))
       zeros = maps::Combine(std::move(zeros), '-', Constant(1));
     if (zeros->elements() == 1) return maps::Combine(std::move(base), '-', std::move(zeros));
-    if (zeros->shape() != blocks.scales) {
-      const auto count = oracle::CheckedElements(blocks.scales.data(), blocks.scales.size());
-      if (!count || *count != zeros->elements()) return nullptr;
-      zeros = maps::As(std::move(zeros), maps::kNumber, blocks.scales);
-    }
+    zeros = InShape(std::move(zeros), blocks.scales);
+    if (zeros == nullptr) return nullptr;
     return maps::CombineBlocks(std::move(base), '-', std::move(zeros), blocks.block);
   }
 
@@ -226,9 +228,8 @@ class Opened {
         reader = maps::Combine(std::move(reader), operation, std::move(numbers));
         continue;
       }
-      const auto count = oracle::CheckedElements(whole.scales.data(), whole.scales.size());
-      if (!count || *count != numbers->elements()) return nullptr;
-      numbers = maps::As(std::move(numbers), maps::kNumber, whole.scales);
+      numbers = InShape(std::move(numbers), whole.scales);
+      if (numbers == nullptr) return nullptr;
       reader = maps::CombineBlocks(std::move(reader), operation, std::move(numbers), whole.block);
     }
     return reader;
@@ -275,11 +276,11 @@ class Opened {
     Blocks blocks = BlocksOf(unit_, shape, unit_.Part("scale")->shape);
     const auto columns = Size(blocks.scales.back());
     const auto groups = Groups(Size(shape.back()), columns, Size(blocks.block.back()));
-    const auto count = oracle::CheckedElements(blocks.scales.data(), blocks.scales.size());
     // Null where there is not one for each block: picking would lead out of the tensor.
     const auto spread = [&](Reader numbers) -> Reader {
       if (!groups || numbers->elements() == 1) return numbers;
-      if (!count || numbers->elements() != *count) return nullptr;
+      numbers = InShape(std::move(numbers), blocks.scales);
+      if (numbers == nullptr) return nullptr;
       Shape wide = blocks.scales;
       wide.back() = shape.back();
       return Picked(std::move(numbers), wide, [groups, columns](uint64_t at) {
@@ -318,7 +319,7 @@ class Opened {
     const Shape shape = {unit_.shape[1], unit_.shape[0]};
     const int64_t group =
         unit_.scheme.group > 0 ? unit_.scheme.group : std::max<int64_t>(shape[0], 1);
-    Blocks blocks{{shape[0] / group + (shape[0] % group > 0 ? 1 : 0), shape[1]}, {group, 1}};
+    Blocks blocks{{CeilDiv(shape[0], group), shape[1]}, {group, 1}};
     Reader reader =
         ReadCodes(Open("codes"), is_awq ? Packing::kInterleaved : Packing::kBitsDownColumns,
                   GridOfIntegers(bits, false, 0), shape);

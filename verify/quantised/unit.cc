@@ -16,7 +16,6 @@ using formats::StoredCheckpoint;
 using formats::StoredTensor;
 
 constexpr uint64_t kShapeElementsMax = 8;
-constexpr int64_t kSizeMax = int64_t{1} << 40;
 
 const char* KindOf(Dialect dialect) {
   switch (dialect) {

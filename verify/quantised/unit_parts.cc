@@ -7,11 +7,8 @@
 namespace shardproof {
 namespace {
 
-constexpr int64_t kSizeMax = int64_t{1} << 40;  // of a dim: the arithmetic stays within int64
 constexpr int64_t kNvfp4Group = 16;
 constexpr int64_t kMxGroup = 32;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b > 0 ? 1 : 0); }
 
 bool IsFp8(const std::string& dtype) {
   return dtype.starts_with("F8_E4M3") || dtype.starts_with("F8_E5M2");

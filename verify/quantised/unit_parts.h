@@ -12,6 +12,12 @@ namespace shardproof {
 
 using Shape = std::vector<int64_t>;
 
+/// Of a dim of a quantised weight: arithmetic on smaller ones stays within int64.
+inline constexpr int64_t kSizeMax = int64_t{1} << 40;
+
+/// How many parts of size b it takes to hold a, which is not negative; b is above 0.
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b > 0 ? 1 : 0); }
+
 /// A tensor beside the codes.
 struct UnitPart {
   std::string name;
