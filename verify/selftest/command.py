@@ -124,6 +124,17 @@ class CommandTest(unittest.TestCase):
                                 env=self.environment(mark, **variables), stdin=subprocess.DEVNULL,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
 
+    def python_of(self, environment):
+        """The Python of an environment that ci/environment makes, in its pinned version; skips the
+        test if it was not made."""
+        pins = REPOSITORY / "ci" / "requirements" / "environments" / f"{environment}.txt"
+        (version,) = [line.partition("==")[2] for line in pins.read_text().split()
+                      if line.startswith(f"{environment}==")]  # fmt: skip
+        folder = Path(sys.prefix) / "environments" / f"{environment}-{version}"
+        if not (folder / ".complete").exists():
+            self.skipTest(f"ci/environment {environment} makes what this needs")
+        return folder / "bin" / "python"
+
     def run_process(self, *words, timeout=60, **variables):
         """Runs a program to its end; fails if that takes too long or something stays behind."""
         mark, began = uuid.uuid4().hex, time.monotonic()

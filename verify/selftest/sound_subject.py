@@ -10,7 +10,6 @@ import unittest
 
 from command import REPOSITORY, CommandTest, checkpoint
 from subject import literal
-from told_jobs import python_of
 
 # Properties that a subject must have been judged by, by what it must not declare that it cannot.
 JUDGED = {
@@ -43,10 +42,7 @@ def interpreter(test, path):
     needs = literal(path, "NEEDS")
     if needs is None:
         return ()
-    python = python_of(needs)
-    if python is None:
-        test.skipTest(f"ci/environment {needs} makes what it needs, and nobody has called it")
-    return "--python", python
+    return "--python", test.python_of(needs)
 
 
 class SoundSubject(CommandTest):

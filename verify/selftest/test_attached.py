@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 from command import REPOSITORY, CommandTest, command
-from told_jobs import python_of
 
 HERE = REPOSITORY / "verify" / "selftest"
 EXAMPLES = REPOSITORY / "fixtures" / "examples"
@@ -268,9 +267,7 @@ class Lightning(AttachedTest):
 
     def setUp(self):
         super().setUp()
-        self.python = python_of("lightning")
-        if self.python is None:
-            self.skipTest("ci/environment lightning makes what this needs")
+        self.python = self.python_of("lightning")
 
     def test_lightning(self):
         self.assert_silent(self.assert_as_alone(HERE / "attached_lightning.py", launcher=()))
@@ -288,9 +285,7 @@ class Ray(AttachedTest):
 
     def setUp(self):
         super().setUp()
-        self.python = python_of("ray")
-        if self.python is None:
-            self.skipTest("ci/environment ray makes what this needs")
+        self.python = self.python_of("ray")
 
     def test_actors_of_ray(self):
         self.assert_silent(self.assert_as_alone(HERE / "attached_ray.py", launcher=()))

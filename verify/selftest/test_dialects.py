@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 from command import CommandTest
-from told_jobs import python_of
 
 SAVE = Path(__file__).parent / "save_dialects.py"
 
@@ -41,7 +40,4 @@ class Dialects(CommandTest):
         self.hold(40, sys.executable)
 
     def test_those_of_bitsandbytes_torchao_and_gguf(self):
-        python = python_of("bitsandbytes")
-        if python is None:
-            self.skipTest("ci/environment bitsandbytes makes what this needs")
-        self.hold(60, python)
+        self.hold(60, self.python_of("bitsandbytes"))

@@ -3,7 +3,6 @@
 import shutil
 
 from command import CommandTest
-from told_jobs import python_of
 
 WRITE = """
 import jax.numpy as jnp, numpy as np, orbax.checkpoint as ocp, pathlib
@@ -28,9 +27,7 @@ class OrbaxCheckpoints(CommandTest):
 
     def setUp(self):
         super().setUp()
-        self.python = python_of("orbax-checkpoint")
-        if self.python is None:
-            self.skipTest("ci/environment orbax-checkpoint makes what this needs")
+        self.python = self.python_of("orbax-checkpoint")
         self.assert_exit(self.run_process(self.python, "-c", WRITE, timeout=180), 0)
 
     def audited(self, name, code):

@@ -8,7 +8,6 @@ import struct
 import tarfile
 
 from command import REPOSITORY, CommandTest
-from told_jobs import python_of
 
 STORED = REPOSITORY / "fixtures" / "stored"
 
@@ -372,9 +371,7 @@ class SealsOfModelSigning(StoredTest):
         self.seal = self.dir / "m.safetensors.shardproof.seal.json"
 
     def test_a_signature_is_of_one_seal_and_one_key(self):
-        python = python_of("model-signing")
-        if python is None:
-            self.skipTest("ci/environment model-signing makes what this needs")
+        python = self.python_of("model-signing")
         for name in ("key", "other"):
             made = self.run_process("openssl", "ecparam", "-name", "prime256v1", "-genkey",
                                     "-noout", "-out", f"{name}.secret")  # fmt: skip

@@ -11,16 +11,6 @@ HERE = Path(__file__).parent
 OFTEN = ("--at", "ready,every=1")
 
 
-def python_of(environment):
-    """The Python of an environment that ci/environment makes; None if it was not made. Its version
-    is the pinned one."""
-    pins = REPOSITORY / "ci" / "requirements" / "environments" / f"{environment}.txt"
-    (version,) = [line.partition("==")[2] for line in pins.read_text().split()
-                  if line.startswith(f"{environment}==")]  # fmt: skip
-    folder = Path(sys.prefix) / "environments" / f"{environment}-{version}"
-    return folder / "bin" / "python" if (folder / ".complete").exists() else None
-
-
 def is_sound(job):
     return job.endswith(" sound")
 
@@ -46,9 +36,7 @@ class JobsTest(CommandTest):
         elif self.package is None:
             done = self.run_process(sys.executable, *attached, HERE / self.script, *words, **named)
         else:
-            python = python_of(self.package)
-            if python is None:
-                self.skipTest(f"ci/environment {self.package} makes what this needs")
+            python = self.python_of(self.package)
             named.update(TORCHDYNAMO_DISABLE="1")  # what it would compile takes minutes
             done = self.run_process(python, *attached, HERE / self.script, *words, **named)
         self.assert_exit(done, 0)
