@@ -31,7 +31,10 @@ const FieldDraw kWithAnother = {.how = How::kWithAnother, .for_subjects = true};
 
 const FieldTable<Case> kCaseFields = {
     {&Case::schema,
-     {.name = "schema", .doc = "The version of this form.", .required = true, .integers = {1, 1}}},
+     {.name = "schema",
+      .doc = "The version of this file format.",
+      .required = true,
+      .integers = {1, 1}}},
     {&Case::why, {.name = "why", .doc = "One line: what this case is for."}},
     {&Case::subject,
      {.name = "subject",
@@ -61,20 +64,19 @@ const FieldTable<Case> kCaseFields = {
       .draw = kByHandForAll,
       .shrink = FieldShrink::kByHand,
       .option = {.name = "--mesh",
-                 .help =
-                     "Ranks as a mesh: dp_replicate=2,dp_shard=2, or 2x2 for the same; 2x2x2 "
-                     "adds a third axis, tp. In the reference, dp_shard cuts dim 0 of each "
-                     "parameter, tp cuts as tensor parallelism does, ep gives each rank whole "
-                     "experts, and dp_replicate and cp (context parallelism) hold replicas; pp "
-                     "(pipeline stages) and names of your own are for subjects. So is an axis that "
-                     "is laid over others and divides their ranks: dp_shard=4,ep=2@dp_shard, "
-                     "or ep=4@dp_shard+cp",
+                 .help = "Ranks as a mesh: dp_replicate=2,dp_shard=2, or 2x2 for the same; 2x2x2 "
+                         "adds a third axis, tp. In the reference, dp_shard cuts dim 0 of each "
+                         "parameter, tp cuts as tensor parallelism does, ep gives each rank whole "
+                         "experts, and dp_replicate and cp (context parallelism) hold replicas. "
+                         "Subjects can also have pp (pipeline stages), axes with names of your "
+                         "own, and axes that are laid over others and divide their ranks: "
+                         "dp_shard=4,ep=2@dp_shard, or ep=4@dp_shard+cp",
                  .type_name = "MESH",
                  .group = OptionGroup::kRanks,
                  .by_hand = true}}},
     {&Case::resume_mesh,
      {.name = "resume_mesh",
-      .doc = "Mesh to restore on besides; empty: that phase does not run.",
+      .doc = "A second mesh to restore on; empty: that phase does not run.",
       .draw = kByHandForAll,
       .shrink = FieldShrink::kByHand,
       .feature = {"resumed"},
@@ -144,7 +146,7 @@ const FieldTable<Case> kCaseFields = {
                  .group = OptionGroup::kRanks}}},
     {&Case::optimizer,
      {.name = "optimizer",
-      .doc = "Of the reference pipeline. `before-sharding`: an optimizer is made of the loaded "
+      .doc = "For the reference pipeline. `before-sharding`: an optimizer is made of the loaded "
              "model, lets go of its tensors before they are sharded, and is bound to the shards "
              "when they have their values.",
       .names = KnownOptimizers,
@@ -173,7 +175,7 @@ const FieldTable<Case> kCaseFields = {
                  .group = OptionGroup::kFramework}}},
     {&Case::training,
      {.name = "training",
-      .doc = "Of the reference: how AdamW takes its steps.",
+      .doc = "For the reference: how AdamW takes its steps.",
       .draw = kWithAnother,
       .shrink = FieldShrink::kToDefault}},
     {&Case::bucket_bytes,
@@ -189,7 +191,7 @@ const FieldTable<Case> kCaseFields = {
       .copied = true}},
     {&Case::device_bytes,
      {.name = "device_bytes",
-      .doc = "Of the reference: the memory that a rank's device has; 0: no limit.",
+      .doc = "For the reference: the memory of a rank's device; 0: no limit.",
       .integers = {0, kBytesMax},
       .shrink = FieldShrink::kToDefault}},
     {&Case::max_file_bytes,
@@ -202,8 +204,8 @@ const FieldTable<Case> kCaseFields = {
       .copied = true}},
     {&Case::leftovers,
      {.name = "leftovers",
-      .doc = "Of the reference: whether an earlier job has left a checkpoint where this one saves, "
-             "and a part of one that it was killed in.",
+      .doc = "For the reference: whether an earlier job has left a checkpoint where this one "
+             "saves, and an incomplete one, because it was killed while saving.",
       .draw = Flag(25),
       .shrink = FieldShrink::kToDefault,
       .feature = {"saved over an earlier checkpoint"}}},
@@ -250,14 +252,14 @@ const FieldTable<Case> kCaseFields = {
                  .of_generated = true}}},
     {&Case::host_slack_bytes,
      {.name = "host_slack_bytes",
-      .doc = "What a rank's host peak may exceed own shards and one bucket by.",
+      .doc = "How much a rank's host peak may exceed its own shards and one bucket.",
       .integers = {0, kBytesMax}}},
     {&Case::deadline_ms,
      {.name = "deadline_ms",
-      .doc = "A rank that shows no progress for so long hangs.",
+      .doc = "A rank that makes no progress for this long counts as hung.",
       .integers = {1, kDayMs},
       .option = {.name = "--deadline",
-                 .help = "A rank that makes no progress for this long hangs (default 60)",
+                 .help = "A rank that makes no progress for this long counts as hung (default 60)",
                  .type_name = "SECONDS",
                  .group = OptionGroup::kRanks,
                  .by_hand = true}}}};
@@ -265,7 +267,7 @@ const FieldTable<Case> kCaseFields = {
 const FieldTable<TrainingCase> kTrainingFields = {
     {&TrainingCase::clip_norm,
      {.name = "clip_norm",
-      .doc = "The norm that all gradients together are cut to; 0: they are not.",
+      .doc = "The norm that all gradients together are clipped to; 0: no clipping.",
       .reals = {.low = 0},
       .draw = Sometimes(30, {0.0, 0.01, 1000.0}),
       .shrink = FieldShrink::kToDefault,
@@ -293,7 +295,7 @@ const FieldTable<TrainingCase> kTrainingFields = {
       .copied = true}},
     {&TrainingCase::offload,
      {.name = "offload",
-      .doc = "The fraction of the optimizer's work, and of its state, that is the host's.",
+      .doc = "The fraction of the optimizer's work and state that is on the host.",
       .reals = {.low = 0, .high = 1},
       .draw = Sometimes(40, {0.25, 0.5, 1.0}),
       .shrink = FieldShrink::kByHand}},
@@ -305,14 +307,14 @@ const FieldTable<TrainingCase> kTrainingFields = {
       .copied = true}},
     {&TrainingCase::save_every,
      {.name = "save_every",
-      .doc = "Steps from one save to the next, the last step aside; 0, or as many as are taken: "
-             "one save, halfway through.",
+      .doc = "Steps from one save to the next; nothing is saved after the last step. 0, or the "
+             "number of steps: one save, halfway through.",
       .integers = {0, kStepsMax},
       .draw = kByHand,
       .shrink = FieldShrink::kToDefault}},
     {&TrainingCase::keep,
      {.name = "keep",
-      .doc = "So many of the newest saves stay on disk.",
+      .doc = "How many of the newest saves stay on disk.",
       .integers = {1, kStepsMax},
       .draw = kByHand,
       .shrink = FieldShrink::kToDefault,
@@ -334,23 +336,23 @@ const FieldTable<TrainingCase> kTrainingFields = {
       .feature = {"trained, saved as safetensors"}}},
     {&TrainingCase::split_fused,
      {.name = "split_fused",
-      .doc = "Whether DCP has fused tensors, and what the optimizer keeps of them, under the keys "
-             "that checkpoints keep their parts under, as safetensors always has.",
+      .doc = "Whether DCP saves fused tensors and their optimizer state under the keys of their "
+             "parts, as safetensors always does.",
       .draw = Flag(30),
       .shrink = FieldShrink::kToDefault,
       .copied = true}},
     {&TrainingCase::clip_by_group,
      {.name = "clip_by_group",
-      .doc = "Whether the gradients of each group of parameters are cut to `clip_norm` by "
-             "themselves.",
+      .doc = "Whether the gradients of each group of parameters are clipped to `clip_norm` "
+             "separately.",
       .draw = Flag(25),
       .shrink = FieldShrink::kToDefault,
       .feature = {"trained, clipped by groups"},
       .copied = true}},
     {&TrainingCase::unfrozen_steps,
      {.name = "unfrozen_steps",
-      .doc = "For so many steps what `unfreeze_after` unfreezes is trained, then it is frozen "
-             "again; 0: to the end.",
+      .doc = "How many steps the parameters that `unfreeze_after` unfreezes are trained before "
+             "they are frozen again; 0: to the end.",
       .integers = {0, kStepsMax},
       .draw = kByHand,
       .shrink = FieldShrink::kToDefault,
@@ -358,8 +360,8 @@ const FieldTable<TrainingCase> kTrainingFields = {
       .copied = true}},
     {&TrainingCase::without_gradient,
      {.name = "without_gradient",
-      .doc = "The share of parameters that have no gradient in a step, as experts that no token "
-             "went to.",
+      .doc = "The share of parameters that have no gradient in a step, like experts that received "
+             "no token.",
       .reals = {.low = 0, .high = 1},
       .draw = Sometimes(30, {0.25, 0.5, 0.75}),
       .shrink = FieldShrink::kToDefault,
@@ -367,7 +369,7 @@ const FieldTable<TrainingCase> kTrainingFields = {
       .copied = true}},
     {&TrainingCase::micro_batches,
      {.name = "micro_batches",
-      .doc = "So many micro-batches make a step: their gradients are added up in memory.",
+      .doc = "How many micro-batches make a step. Their gradients are added up in memory.",
       .integers = {1, 1024},
       .draw = Sometimes(30, {int64_t{2}, int64_t{3}, int64_t{4}}),
       .shrink = FieldShrink::kToDefault,
@@ -375,7 +377,7 @@ const FieldTable<TrainingCase> kTrainingFields = {
       .copied = true}},
     {&TrainingCase::samples,
      {.name = "samples",
-      .doc = "The data has so many samples, which a sampler shuffles anew in every epoch; its "
+      .doc = "Number of samples in the data. A sampler shuffles them anew in every epoch, and its "
              "position is saved. 0: all data is new.",
       .integers = {0, 1u << 20},
       .draw = Sometimes(40, {int64_t{1}, int64_t{3}, int64_t{5}, int64_t{7}}),
@@ -384,8 +386,8 @@ const FieldTable<TrainingCase> kTrainingFields = {
       .copied = true}},
     {&TrainingCase::loss_scale,
      {.name = "loss_scale",
-      .doc = "What a scaler of the loss begins with. Gradients are F16 then; a step in which one "
-             "overflows is skipped, and the scale halved. 0: there is none.",
+      .doc = "Initial scale of the loss scaler. Gradients are then F16; if one overflows, the step "
+             "is skipped and the scale is halved. 0: no scaler.",
       .reals = {.low = 0, .high = 0x1p40},
       .draw = Sometimes(30, {1024.0, 0x1p19, 0x1p20, 0x1p21}),
       .shrink = FieldShrink::kToDefault,
@@ -393,8 +395,7 @@ const FieldTable<TrainingCase> kTrainingFields = {
       .copied = true}},
     {&TrainingCase::average,
      {.name = "average",
-      .doc = "Decay of an exponential average that is kept of each parameter over its steps; 0: "
-             "none is.",
+      .doc = "Decay of an exponential average that is kept of each parameter; 0: no average.",
       .reals = {.low = 0, .high = 1},
       .draw = Sometimes(30, {0.5, 0.875}),
       .shrink = FieldShrink::kToDefault,

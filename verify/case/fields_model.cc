@@ -36,14 +36,14 @@ const FieldTable<ModelCase> kModelFields = {
                  .by_hand = true}}},
     {&ModelCase::factory,
      {.name = "factory",
-      .doc = "Of a subject: \"FILE.py:FUNCTION\", which returns the model as an nn.Module. The "
+      .doc = "For a subject: \"FILE.py:FUNCTION\", which returns the model as an nn.Module. The "
              "checkpoint then needs no config.json.",
       .left_out_as_usual = true,
       .schema = R"({"minLength": 1})",
       .source = ModelSource::kCheckpoint,
       .option = {.name = "--model",
-                 .help = "Function that returns a subject's model as an nn.Module, where the "
-                         "checkpoint has no config.json that says which it is",
+                 .help = "Function that returns a subject's model as an nn.Module, if no "
+                         "config.json of the checkpoint describes it",
                  .type_name = "FILE.py:FUNCTION",
                  .group = OptionGroup::kFramework,
                  .by_hand = true}}},
@@ -108,7 +108,8 @@ const FieldTable<ModelCase> kModelFields = {
       .feature = {"every tied name"}}},
     {&ModelCase::unexpected,
      {.name = "unexpected",
-      .doc = "Names that the checkpoint may hold besides. A synthetic one does.",
+      .doc = "Names of further tensors that the checkpoint may hold. A synthetic checkpoint holds "
+             "them.",
       .schema = kNamesSchema,
       .draw = kWithWhole,
       .shrink = FieldShrink::kToDefault,
@@ -129,8 +130,8 @@ const FieldTable<ModelCase> kModelFields = {
       .feature = {"ties"}}},
     {&ModelCase::missing,
      {.name = "missing",
-      .doc = "Names that the checkpoint is allowed to lack. A synthetic one does lack them; they "
-             "must name tensors.",
+      .doc = "Names that the checkpoint is allowed to lack. A synthetic checkpoint lacks them; "
+             "they must name tensors.",
       .schema = R"({"uniqueItems": true})",
       .draw = kWithWhole,
       .shrink = FieldShrink::kByHand,
@@ -149,8 +150,8 @@ const FieldTable<LoraCase> kLoraFields = {
       .integers = {1, kLoraRankMax}}},
     {&LoraCase::targets,
      {.name = "targets",
-      .doc = "Whole names of modules, or how they end, from a dot on; or just all-linear, which is "
-             "all but lm_head.",
+      .doc = "Names of modules: whole, or their ends after a dot; or just all-linear, which is all "
+             "but lm_head.",
       .required = true,
       .schema = R"({"minItems": 1, "items": {"type": "string", "minLength": 1}})"}}};
 
@@ -165,7 +166,7 @@ const FieldTable<TensorCase> kTensorFields = {
       .shrink = FieldShrink::kElsewhere}},
     {&TensorCase::kind,
      {.name = "kind",
-      .doc = "What the module has it as.",
+      .doc = "How the module holds it.",
       .names = KnownKinds,
       .draw = kWithWhole,
       .shrink = FieldShrink::kElsewhere}},
@@ -196,8 +197,9 @@ const FieldTable<TensorCase> kTensorFields = {
       .shrink = FieldShrink::kElsewhere}},
     {&TensorCase::strides,
      {.name = "strides",
-      .doc = "Of the model that is built, in elements, one a dim; row-major if not given. No two "
-             "elements share memory. Loading keeps the order that they give the dims in memory.",
+      .doc = "Strides in the built model, in elements, one for each dim; row-major if not given. "
+             "No two elements share memory. Loading keeps the order that they give the dims in "
+             "memory.",
       .left_out_as_usual = true,
       .integers = {1, kSizeMax},
       .schema = R"({"maxItems": 16})",
@@ -251,17 +253,17 @@ const FieldTable<TensorCase> kTensorFields = {
       .shrink = FieldShrink::kToDefault}},
     {&TensorCase::stored,
      {.name = "stored",
-      .doc = "How checkpoints keep it if not under its own name: ways in order of preference, each "
-             "the keys whose tensors make it, one after the other in row-major order. Its own name "
-             "is tried last.",
+      .doc = "How checkpoints store it if not under its own name. Each way is a list of keys whose "
+             "tensors, one after the other in row-major order, make it up. The first way whose "
+             "keys exist is used; its own name is tried last.",
       .left_out_as_usual = true,
       .draw = kWithWhole,
       .shrink = FieldShrink::kElsewhere,
       .feature = {"stored under other keys"}}},
     {&TensorCase::stored_as,
      {.name = "stored_as",
-      .doc = "The way of `stored` that a synthetic checkpoint uses, from 0; from their number on: "
-             "the tensor's own name.",
+      .doc = "Index of the way in `stored` that a synthetic checkpoint uses; beyond the last, the "
+             "tensor's own name is used.",
       .left_out_as_usual = true,
       .integers = {0, kSizeMax},
       .draw = kWithWhole,
@@ -276,7 +278,7 @@ const FieldTable<StoredCase> kStoredFields = {{&StoredCase::key,
                                                 .draw = kWithWhole}},
                                               {&StoredCase::shape,
                                                {.name = "shape",
-                                                .doc = "The shape of what is kept under it.",
+                                                .doc = "The shape of the tensor under this key.",
                                                 .required = true,
                                                 .integers = {0, kSizeMax},
                                                 .draw = kWithWhole}}};
@@ -298,43 +300,43 @@ const FieldTable<RopeCase> kRopeFields = {
       .integers = {0, kSizeMax}}},
     {&RopeCase::factor,
      {.name = "factor",
-      .doc = "Of linear, yarn, llama3 and proportional.",
+      .doc = "For linear, yarn, llama3 and proportional.",
       .left_out_as_usual = true,
       .reals = kAboveZero,
       .draw = kWithWhole}},
     {&RopeCase::low_freq_factor,
      {.name = "low_freq_factor",
-      .doc = "Of llama3.",
+      .doc = "For llama3.",
       .left_out_as_usual = true,
       .reals = kAboveZero}},
     {&RopeCase::high_freq_factor,
      {.name = "high_freq_factor",
-      .doc = "Of llama3.",
+      .doc = "For llama3.",
       .left_out_as_usual = true,
       .reals = kAboveZero}},
     {&RopeCase::original_max_position_embeddings,
      {.name = "original_max_position_embeddings",
-      .doc = "Of yarn and llama3, which need it.",
+      .doc = "For yarn and llama3, which need it.",
       .left_out_as_usual = true,
       .integers = {0, kSizeMax},
       .draw = kWithWhole}},
     {&RopeCase::beta_fast,
-     {.name = "beta_fast", .doc = "Of yarn.", .left_out_as_usual = true, .reals = kAboveZero}},
+     {.name = "beta_fast", .doc = "For yarn.", .left_out_as_usual = true, .reals = kAboveZero}},
     {&RopeCase::beta_slow,
-     {.name = "beta_slow", .doc = "Of yarn.", .left_out_as_usual = true, .reals = kAboveZero}},
+     {.name = "beta_slow", .doc = "For yarn.", .left_out_as_usual = true, .reals = kAboveZero}},
     {&RopeCase::truncate,
      {.name = "truncate",
-      .doc = "Of yarn: whether the ramp's ends are whole.",
+      .doc = "For yarn: whether the ramp's ends are whole numbers.",
       .left_out_as_usual = true}},
     {&RopeCase::short_factor,
      {.name = "short_factor",
-      .doc = "Of longrope: one a frequency.",
+      .doc = "For longrope: one for each frequency.",
       .left_out_as_usual = true,
       .reals = kAboveZero,
       .draw = kWithWhole}},
     {&RopeCase::rotated,
      {.name = "rotated",
-      .doc = "Of proportional: leading frequencies that are not 0.",
+      .doc = "For proportional: how many leading frequencies are not 0.",
       .left_out_as_usual = true,
       .integers = {0, kSizeMax},
       .draw = kWithWhole}}};
@@ -355,20 +357,23 @@ const FieldTable<AxisCase> kAxisFields = {
       .draw = kWithWhole}},
     {&AxisCase::over,
      {.name = "over",
-      .doc = "Of a subject: names of other axes of the mesh. This one does not multiply the world "
-             "but divides the ranks of these, as ep over dp_shard does; it is the inner part, and "
-             "what is left of them the outer one. None: it multiplies the world.",
+      .doc = "For a subject: names of other axes of the mesh whose ranks this one divides, as ep "
+             "does over dp_shard. It is the inner part of them; what is left of them is the outer "
+             "part. If empty, the axis multiplies the world size.",
       .left_out_as_usual = true,
       .draw = kWithWhole}}};
 
 const FieldTable<FaultCase> kFaultFields = {
     {&FaultCase::id,
      {.name = "id",
-      .doc = "As `list faults` shows it.",
+      .doc = "An id that `list faults` shows.",
       .required = true,
       .schema = R"({"minLength": 1})",
       .draw = kWithWhole}},
-    {&FaultCase::where, {.name = "where", .doc = "As that fault reads it.", .draw = kWithWhole}}};
+    {&FaultCase::where,
+     {.name = "where",
+      .doc = "Where the fault acts, as `list faults` describes it.",
+      .draw = kWithWhole}}};
 
 }  // namespace
 

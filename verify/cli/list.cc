@@ -138,7 +138,7 @@ std::string NotesOf(const PhaseFacts& facts) {
   if (facts.saves) notes.emplace_back("saves");
   if (facts.may_be_struck) notes.emplace_back("faults may strike here");
   if (facts.mode == RunMode::kMemory) notes.emplace_back("measures memory");
-  if (facts.only_shown) notes.emplace_back("is judged by nothing");
+  if (facts.only_shown) notes.emplace_back("is not judged");
   return fmt::to_string(fmt::join(notes, "; "));
 }
 
@@ -215,7 +215,7 @@ void AddList(CLI::App& app, int* exit_code) {
        "--markdown", "Print a table of the kinds of mistake", PrintBugTable},
       {"phases", "The phases of a verification, and what runs in each", PrintPhases, "--json",
        "Print all fields as JSON", PrintPhasesAsJson},
-      {"stages", "The stages that a job comes through", PrintStages, "--json",
+      {"stages", "The stages that a job goes through", PrintStages, "--json",
        "Print all fields as JSON", PrintStagesAsJson},
       {"faults", "Faults that --inject can inject, and what a correct job must do", PrintFaults,
        "--markdown", "Print a table", PrintFaultTable},

@@ -94,7 +94,7 @@ void AddVerify(CLI::App& app, const std::vector<std::string>& command_line, int*
       "  shardproof verify --subject verify/subjects/fsdp2.py --checkpoint DIR\n"
       "  torchrun --no-python --nproc-per-node 4 shardproof verify --checkpoint DIR\n"
       "  shardproof verify --generate 100\n"
-      "Two releases of a framework, or checkouts, compared (--base X --head Y --help shows more):\n"
+      "To compare two releases or checkouts of a framework (--base X --head Y --help shows more):\n"
       "  shardproof verify --subject FILE --base accelerate==1.14.0 --head accelerate==1.15.0\n" +
       std::string(kExitCodesHelp));
   command->callback([arguments, command_line, exit_code, command] {

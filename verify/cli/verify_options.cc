@@ -156,7 +156,8 @@ void AddFrameworkOptions(CLI::App& command, VerifyArguments& arguments) {
   command
       .add_flag_callback(
           "--no-confirm", [&arguments] { arguments.execute.confirms = false; },
-          "Report a failure at once; by default, what failed must fail again in fresh processes")
+          "Report a failure at once; by default, it is reported only if it occurs again in fresh "
+          "processes")
       ->needs("--subject")
       ->group(kFramework);
   command

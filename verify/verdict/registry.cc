@@ -64,15 +64,15 @@ const std::vector<Capability>& KnownCapabilities() {
       {"plain", "loads by a second strategy, \"plain\", in which every rank reads everything"},
       {"identity", "keeps the parameter objects that the model was built with"},
       {"host_bound", "needs no more host memory than its own shards and one bucket"},
-      {"collectives", "makes its collectives through torch.distributed, where they are recorded"},
+      {"collectives", "issues its collectives through torch.distributed, where they are recorded"},
       {"keys", "says which keys were missing and which unexpected"},
       {"save", "saves a checkpoint and restores it"},
       {"train", "takes case.steps optimizer steps, and resumes from what it saves halfway"},
       {"rng", "restores the random number generator's state when it resumes training"},
       {"saved_files", "saves files that the verifier reads by itself"},
       {"lost_ranks",
-       "names, where a rank is lost or fails, that rank and what was under way in the others' "
-       "errors"},
+       "names, in the errors of the other ranks, a rank that is lost or fails and the operation "
+       "under way"},
   };
   return capabilities;
 }

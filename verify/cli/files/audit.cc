@@ -268,8 +268,9 @@ void AddAudit(CLI::App& app, int* exit_code) {
   AddAsking(*command, *arguments);
   auto* finite = command->add_flag("--finite", arguments->finite, "Report NaN and Inf as damage");
   command
-      ->add_flag("--headers", arguments->headers,
-                 "Read only the headers of the files, not the values: fast, and sees less")
+      ->add_flag(
+          "--headers", arguments->headers,
+          "Read only the headers of the files and not the values, which is faster and finds less")
       ->excludes(seal)
       ->excludes(finite);
   command
@@ -279,7 +280,7 @@ void AddAudit(CLI::App& app, int* exit_code) {
       ->type_name("CHECKPOINT");
   command
       ->add_option("--map", arguments->maps,
-                   "With --like: how its tensors become those of CHECKPOINT, as of compare")
+                   "With --like: how its tensors become those of CHECKPOINT, as compare takes it")
       ->check(NotEmpty)
       ->allow_extra_args(false)
       ->type_name("FILE|RULE");
@@ -288,7 +289,7 @@ void AddAudit(CLI::App& app, int* exit_code) {
                     "Print the newest checkpoint of a run that a job can resume from");
   command
       ->add_option("--allow-same", arguments->allow_same,
-                   "Of a run: tensors (a pattern with * and ?) that training does not change")
+                   "In a run: tensors that training does not change, as a pattern with * and ?")
       ->type_name("PATTERN")
       ->allow_extra_args(false);
   command

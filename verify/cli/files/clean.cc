@@ -90,7 +90,7 @@ Result<int> Clean(CleanArguments& arguments) {
 void AddClean(CLI::App& app, int* exit_code) {
   auto arguments = std::make_shared<CleanArguments>();
   CLI::App* command =
-      app.add_subcommand("clean", "Say what earlier runs left below a directory, or remove it");
+      app.add_subcommand("clean", "List what earlier runs left below a directory, or remove it");
   command->group(kCheckpointDoor);
   command
       ->add_option("DIR", arguments->root,
@@ -98,17 +98,18 @@ void AddClean(CLI::App& app, int* exit_code) {
       ->check(NotEmpty);
   command
       ->add_option("--older", arguments->older,
-                   "Only what was not changed for so long: 14d, 12h, 30m, 2w (default: an hour)")
+                   "Only what has not changed for this long: 14d, 12h, 30m, 2w (default: an hour)")
       ->check(NotEmpty)
       ->type_name("AGE");
   command->add_option("--keep", arguments->options.keep, "Keep the newest N reports")
       ->check(CLI::Range(uint64_t{0}, uint64_t{1'000'000'000}))
       ->type_name("N");
-  command->add_flag("--no-scratch{false}", arguments->options.with_scratch,
-                    "Leave scratch directories of runs that were killed (in TMPDIR and /dev/shm)");
-  auto* yes =
-      command->add_flag("--yes", arguments->is_confirmed, "Remove; without it, only say what");
-  command->add_flag("--dry-run", arguments->is_dry, "Only say what, as without --yes")
+  command->add_flag(
+      "--no-scratch{false}", arguments->options.with_scratch,
+      "Do not remove the scratch directories of killed runs (in TMPDIR and /dev/shm)");
+  auto* yes = command->add_flag("--yes", arguments->is_confirmed,
+                                "Remove it; without this option, it is only listed");
+  command->add_flag("--dry-run", arguments->is_dry, "Only list it, as without --yes")
       ->excludes(yes);
   command->footer(
       "Examples:\n"

@@ -102,8 +102,8 @@ void AddCompare(CLI::App& app, int* exit_code) {
       ->type_name("FILE");
   command
       ->add_flag("--sealed", arguments->sealed,
-                 "Compare what the seals of A and B say, and read no value; each may be a seal "
-                 "itself. Changes since they were sealed are not seen: audit sees them")
+                 "Compare the seals of A and B and read no values; A or B may be a seal itself. "
+                 "Changes after sealing are not seen; audit finds them")
       ->excludes(map)
       ->excludes(dequantised)
       ->excludes(adapter)

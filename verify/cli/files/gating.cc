@@ -89,18 +89,19 @@ void AddGateOptions(CLI::App& command, gate::Options& options) {
   add("--summary", options.summary, "FILE",
       "Write the verdict, the first findings and a table of properties to this file, as Markdown "
       "for the page of a CI run");
-  add("--report-url", options.report_url, "URL", "Where the summary's reader finds the report");
+  add("--report-url", options.report_url, "URL", "Link to the report, for the summary");
   add("--known", options.known, "FILE",
-      "Known failures, which are shown and do not fail until they expire (verify/gate/README.md)");
+      "Known failures: they are shown, but do not fail the run until they expire "
+      "(verify/gate/README.md)");
   command
       .add_option("--min-comparisons", options.min_comparisons,
-                  "Inconclusive with fewer comparisons than N")
+                  "With fewer than N comparisons, the verdict is inconclusive")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1'000'000'000'000'000}))
       ->type_name("N")
       ->group(kGateOptions);
   add("--baseline", options.baseline, "FILE",
-      "Inconclusive if a property of this earlier --json result compared something then and "
-      "nothing now, or if 90 % of its comparisons are not reached");
+      "The verdict is inconclusive if a property that compared something in this earlier --json "
+      "result compares nothing now, or fewer than 90 % of the comparisons then are made");
   add("--prom", options.prometheus, "FILE",
       "Write the verdict and the counts for Prometheus' textfile collector to this file");
 }

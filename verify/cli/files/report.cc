@@ -165,14 +165,14 @@ void AddReport(CLI::App& app, const std::vector<std::string>& command_line,
       ->needs(bundle);
   command
       ->add_option("--model", arguments->factory,
-                   "Function that returns the model that was observed, as an nn.Module, where its "
-                   "checkpoint has no config.json that says which it is")
+                   "Function that returns the observed model as an nn.Module, if no config.json of "
+                   "its checkpoint describes it")
       ->check(IsFactory)
       ->type_name("FILE.py:FUNCTION");
   command
       ->add_option("--python", arguments->execute.python,
-                   "Python interpreter of the job's environment, in which its model is built once "
-                   "more, plainly, to compare with")
+                   "Python interpreter of the job's environment; it builds the model once more in "
+                   "one process, as the reference")
       ->type_name("FILE");
   AddOutputOptions(*command, arguments->execute);
   command->footer(
