@@ -32,15 +32,15 @@ struct StageFacts {
 
 /// A row for each, in the order of the enumeration.
 inline constexpr std::array kStages = {
-    StageFacts{Stage::kBuilt, "built", "The modules are there, with parameters on meta."},
+    StageFacts{Stage::kBuilt, "built", "The modules are built, with parameters on meta."},
     StageFacts{Stage::kLoaded, "loaded",
-               "The ranks that read have the checkpoint's values; what many keys make together "
-               "waits for its shards."},
-    StageFacts{Stage::kBound, "bound", "The optimizer is made, where that is before sharding."},
+               "The ranks that read have the checkpoint's values; a tensor that is made of many "
+               "keys is filled only when it is sharded."},
+    StageFacts{Stage::kBound, "bound", "The optimizer is made, if it is made before sharding."},
     StageFacts{Stage::kSharded, "sharded",
-               "Each rank has its shards: a slice where it had values, else meta."},
+               "Each rank has its shards: slices of the values that it had, else tensors on meta."},
     StageFacts{Stage::kMaterialized, "materialized",
-               "What was meta has memory; its content is undefined."},
+               "Tensors that were on meta have memory with undefined content."},
     StageFacts{Stage::kReady, "ready",
                "Shards are filled, missing keys initialised and buffers computed.",
                /*is_whole=*/true},

@@ -61,13 +61,12 @@ struct PhaseFacts {
 
 /// A row for each, in the order of the enumeration.
 inline constexpr std::array kPhases = {
-    PhaseFacts{
-        .phase = Phase::kValues,
-        .name = "values",
-        .what = "The model is loaded, sharded, saved and restored, as the case says. What nobody "
-                "fills shows as NaN.",
-        .saves = true,
-        .may_be_struck = true},
+    PhaseFacts{.phase = Phase::kValues,
+               .name = "values",
+               .what = "The model is loaded, sharded, saved and restored, as the case says. Memory "
+                       "that nothing fills shows as NaN.",
+               .saves = true,
+               .may_be_struck = true},
     PhaseFacts{.phase = Phase::kPlain,
                .name = "plain",
                .what = "The model is loaded by the plain strategy, in which every rank reads "
@@ -78,15 +77,17 @@ inline constexpr std::array kPhases = {
                .what = "What was saved is restored on another mesh.",
                .resumes = Phase::kValues,
                .on_resume_mesh = true},
-    PhaseFacts{.phase = Phase::kOneReads,
-               .name = "one_reads",
-               .what = "A subject of which only rank 0 reads loads once more. Other ranks find a "
-                       "checkpoint with other values: what is right there has come from rank 0.",
-               .one_reads = true},
+    PhaseFacts{
+        .phase = Phase::kOneReads,
+        .name = "one_reads",
+        .what =
+            "A subject that reads on rank 0 alone loads once more. The other ranks find a "
+            "checkpoint with other values, so that right values there can only come from rank 0.",
+        .one_reads = true},
     PhaseFacts{.phase = Phase::kTrain,
                .name = "train",
-               .what = "The job takes optimizer steps and saves. From the last save on it takes "
-                       "them once as it is, and once from what was saved.",
+               .what = "The job takes optimizer steps and saves. The steps after the last save run "
+                       "twice: uninterrupted, and from what was saved.",
                .trains = true,
                .saves = true,
                .may_be_struck = true,
@@ -116,26 +117,26 @@ inline constexpr std::array kPhases = {
                .saves = true},
     PhaseFacts{.phase = Phase::kMemoryPlain,
                .name = "memory_plain",
-               .what = "The model is loaded by the plain strategy, with memory sampled, for a "
-                       "report to show beside the other.",
+               .what = "The model is loaded by the plain strategy, with memory sampled, so that a "
+                       "report can show both.",
                .mode = RunMode::kMemory,
                .is_plain = true,
                .only_shown = true},
     PhaseFacts{.phase = Phase::kAfter,
                .name = "after",
-               .what = "The phase that a fault struck runs once more without the fault, where it "
-                       "has left what it left.",
+               .what = "The phase that a fault struck runs once more without the fault, in the "
+                       "directory that it left.",
                .repeats_struck = true,
                .follows_struck = true},
-    PhaseFacts{.phase = Phase::kUndisturbed,
-               .name = "undisturbed",
-               .what = "The phase that a fault struck runs without the fault, where nothing was "
-                       "before.",
-               .repeats_struck = true},
+    PhaseFacts{
+        .phase = Phase::kUndisturbed,
+        .name = "undisturbed",
+        .what = "The phase that a fault struck runs without the fault, in an empty directory.",
+        .repeats_struck = true},
     PhaseFacts{.phase = Phase::kUndisturbedAgain,
                .name = "undisturbed_again",
-               .what = "A subject that trains runs that once more, to tell whether it is "
-                       "deterministic.",
+               .what = "A subject that trains runs the undisturbed phase once more, to tell "
+                       "whether it is deterministic.",
                .repeats_struck = true},
 };
 

@@ -37,9 +37,8 @@ Result<std::optional<Trigger>> ParseTrigger(const Case& test_case, const std::st
 
 /// How `where` is written, for a Fault.
 inline constexpr const char* kTriggerHelp =
-    "N, or N:RANK, the number of the call from 0 and the rank (else the last): 0, 3:1; or some of "
-    "call=N, rank=R (or all), what=TEXT, bytes=N (at least), stage=NAME: what=norm.weight,rank=0; "
-    "or "
-    "never, but when fiu-ctrl enables it";
+    "N or N:RANK, such as 0 or 3:1, where N counts calls from 0 and RANK is the last rank if not "
+    "given; or some of call=N, rank=R (or all), what=TEXT, bytes=N (at least), stage=NAME: "
+    "what=norm.weight,rank=0; or never, which waits until fiu-ctrl enables the fault";
 
 }  // namespace shardproof

@@ -8,7 +8,7 @@ namespace {
 
 const FaultRegistration kRegistration{OtherwiseFault(
     {.id = "comm/mismatch",
-     .what = "a rank makes another collective than the others: a sum of 1001 numbers",
+     .what = "a rank issues a different collective from the others: a sum of 1001 numbers",
      .example = {"0:0",
                  "on rank 0, the first collective is another one there, a sum of 1001 numbers"},
      .verb = "a sum of 1001 numbers instead of",

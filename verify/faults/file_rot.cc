@@ -114,7 +114,8 @@ const FaultRegistration kRegistration{{
     .id = "file/rot",
     .what =
         "the lowest bit of one byte of the newest saved checkpoint is flipped when it is restored",
-    .where = "N: the N-th byte of all its tensors by their names, over and over: 0, 1000",
+    .where =
+        "N: the N-th byte of all its tensors in the order of their names, wrapping around: 0, 1000",
     .example = {"1000",
                 "of the newest saved checkpoint, the lowest bit of the 1001st byte of all its "
                 "tensors is flipped when it is restored"},

@@ -76,9 +76,9 @@ Fault MakeInterposedFault(InterposedFault fault) {
   made.example = fault.example;
   made.model = fault.model;
   made.where = fmt::format(
-      "of a subject: N, or N:RANK, the number of the call of {} from 0 and the rank (else the "
-      "last): 0, 3:1; or some of call=N, rank=R (or all), bytes=N (at least), what=FUNCTION, "
-      "another one of verify/interpose/functions.inc",
+      "for a subject: N or N:RANK, such as 0 or 3:1, where N counts calls of {} from 0 and RANK is "
+      "the last rank if not given; or some of call=N, rank=R (or all), bytes=N (at least), "
+      "what=FUNCTION, another function of verify/interpose/functions.inc",
       fault.function);
   made.check = [fault](const Case& test_case, const std::vector<oracle::TensorLocation>&,
                        const std::string& where) -> Status {

@@ -90,11 +90,10 @@ Result<Target> TargetOf(const Case& test_case, const std::string& where) {
 
 const FaultRegistration kRegistration{{
     .id = "memory/new",
-    .what = "one operator new of a rank, which is not for a tensor, fails",
-    .where =
-        "N, or N:RANK, the number of the allocation from 0, from the begin of the phase that is "
-        "struck, and the rank (else the last): 120:1",
-    .example = {"120:0", "on rank 0, the 121st allocation that is for no tensor fails"},
+    .what = "one call of operator new by a rank, other than for a tensor, fails",
+    .where = "N or N:RANK, such as 120:1, where N counts allocations from 0 from the start of the "
+             "faulted phase, and RANK is the last rank if not given",
+    .example = {"120:0", "on rank 0, the 121st allocation other than for a tensor fails"},
     .model = FaultModel::kMustEndInTime,
     .check = [](const Case& test_case, const std::vector<oracle::TensorLocation>&,
                 const std::string& where) -> Status {
@@ -120,7 +119,7 @@ const FaultRegistration kRegistration{{
     .in_words = [](const Case& test_case, const std::string& where) -> std::string {
       const auto target = TargetOf(test_case, where);
       if (!target.ok()) return "";
-      return fmt::format("on rank {}, the {} allocation that is for no tensor fails",
+      return fmt::format("on rank {}, the {} allocation other than for a tensor fails",
                          target.value().rank, Ordinal(target.value().call + 1));
     },
     .cannot = []() -> std::string {
