@@ -100,8 +100,8 @@ void CheckGroups(const PhaseEvidence& phase, const std::vector<int64_t>& holders
             name, "unlike-groups",
             fmt::format("ranks [{}] {}, as rank {} says; rank {} says ranks [{}]",
                         fmt::join(group, ", "),
-                        list == &GroupsRecord::whole ? "make it up" : "hold the same of it", rank,
-                        said.at(*known->second), fmt::join(*known->second, ", ")),
+                        list == &GroupsRecord::whole ? "make it up" : "hold the same part of it",
+                        rank, said.at(*known->second), fmt::join(*known->second, ", ")),
             {rank, said.at(*known->second)});
         break;
       }
@@ -165,7 +165,7 @@ void PlaceInWhole(const PhaseEvidence& phase, const std::string& stage, Finding&
 const char* InWords(const std::string& why) {
   if (why == "batches") return "statistics of each rank's own batches, which differ";
   if (why == "own") return "each rank's own, such as a state of its random numbers";
-  return "written in place on each rank, as running statistics are: it differs";
+  return "it differs, and each rank writes it in place, like running statistics";
 }
 
 /// Whether nothing is wrong if these differ; the judgement then says that they do.
@@ -219,9 +219,10 @@ void CheckUnevenParts(const Evidence& evidence, const PhaseEvidence& phase,
       PlaceInWhole(phase, stage, judgement.findings()[at]);
     }
   }
-  judgement.Inconclusive(fmt::format(
-      "{} at `{}`: its parts are not of one size: each was held against the same part alone", name,
-      stage));
+  judgement.Inconclusive(
+      fmt::format("{} at `{}`: its parts differ in size: each was compared only with the same part "
+                  "on other replicas",
+                  name, stage));
 }
 
 /// Shards, summed, against the full tensor that rank 0 read.
@@ -247,10 +248,10 @@ void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std:
     const std::vector<Image> images = DefinedImages(phase, stage, name, judgement);
     for (const std::vector<int64_t>& ranks : holders.tensors) {
       if (AreCaches(phase, ranks, stage, name)) {
-        judgement.Inconclusive(fmt::format(
-            "{} at `{}` was not compared: a buffer that is not saved, and not of one size on all "
-            "ranks",
-            name, stage));
+        judgement.Inconclusive(
+            fmt::format("{} at `{}` was not compared: a buffer that is not saved and differs in "
+                        "size between ranks",
+                        name, stage));
         continue;
       }
       const bool uneven = AreUnevenParts(phase, stage, name, ranks);

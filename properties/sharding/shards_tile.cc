@@ -189,10 +189,10 @@ void CheckUnevenParts(const PhaseEvidence& phase, const StageKey& stage, const s
   for (const auto& [ranks, of_parts] : sizes) {
     judgement.Compared();
     if (of_parts.size() != ranks.size() || AreOfOneCut(of_parts)) continue;
-    judgement.Found(
-        FindingAt(phase, stage, name, "cut", ranks,
-                  fmt::format("the sizes of its parts along dim {} are {}: no cut makes such", dim,
-                              ShapeText(of_parts))));
+    judgement.Found(FindingAt(
+        phase, stage, name, "cut", ranks,
+        fmt::format("the sizes of its parts along dim {} are {}, which no way of sharding gives",
+                    dim, ShapeText(of_parts))));
   }
 }
 

@@ -94,7 +94,7 @@ class Disk(CommandTest):
             self.assertEqual(len(told["said"].splitlines()), 1, told)
         self.assertIn("__1_0.distcp", found["truncated dcp"]["said"])
         self.assertIn("nothing: No such file or directory", found["no directory"]["said"])
-        self.assertIn("the save did not end", found["no metadata"]["said"])
+        self.assertIn("the save did not finish", found["no metadata"]["said"])
         self.assertIn("rank 1 cannot read the checkpoint", found["one rank"]["said"])
 
     def test_a_seal_of_the_job_is_that_of_its_saves(self):

@@ -5,7 +5,7 @@ from told_jobs import JobsTest
 
 SAYS = {
     "stages sound": "sound",
-    "stages index": "layer0 on ranks 2, 3: the name stands for another tensor than on ranks [0, 1]",
+    "stages index": "layer0 on ranks 2, 3: this name is a different tensor than on ranks [0, 1]",
     "stages drift": "layer1 on rank 3: element 7 is 0x",
     "stages shared": "shared on ranks 2, 3: the name stands for another tensor",
     "chunks sound": "sound; layer0 and 3 more (its group of ranks was not stated)",

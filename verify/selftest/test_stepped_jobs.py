@@ -3,7 +3,7 @@ mistake on one rank."""
 
 from told_jobs import JobsTest
 
-OWNED = "the optimizer of some of its ranks alone keeps it, as owners do"
+OWNED = "only the optimizers of some of its ranks keep it, as if they owned it"
 
 STEPPED = {
     "in_backward sound": "sound",
@@ -12,7 +12,7 @@ STEPPED = {
     "layer_rates rate": "optimizer.1.weight.options on rank 1: its lr is 0.0405, on rank 0 0.045",
     "layer_rates betas": "optimizer.0.bias.options on rank 1: its betas[1] is 0.95, on rank 0"
     " 0.999",
-    "layer_rates frozen": "0.bias on rank 1: it needs no gradient, and on the other ranks it does",
+    "layer_rates frozen": "0.bias on rank 1: it needs no gradient, but on the other ranks it does",
     "eight_bit sound": "sound",
     "eight_bit bit": "optimizer.1.weight.state1 on rank 1: element 13 is 0x6d, on rank 0 0x6c",
     "schedule_free sound": "sound",

@@ -3,7 +3,7 @@ mistake."""
 
 from told_jobs import JobsTest
 
-OWNED = "the optimizer of some of its ranks alone keeps it, as owners do"
+OWNED = "only the optimizers of some of its ranks keep it, as if they owned it"
 
 SAYS = {
     "divided sound": f"sound; optimizer.0.bias.momentum and 3 more ({OWNED})",
@@ -15,16 +15,18 @@ SAYS = {
     "coded old": "optimizer.0.bias.old[0] on rank 1: element 2 is 0x",
     "copies sound": "sound",
     "copies copy": "optimizer.0.bias.main_param on rank 2: element 4 is 0x",
-    "statistics sound": "sound; mean (written in place on each rank, as running statistics are: it"
-    " differs); norm.running_mean and 1 more (statistics of each rank's own batches, which differ)",
+    "statistics sound": "sound; mean (it differs, and each rank writes it in place, like running "
+    "statistics); norm.running_mean and 1 more (statistics of each rank's own batches, "
+    "which differ)",
     "statistics one": "mean on rank 3: element 2 is 0x",
     "statistics inf": "scale on rank 0: 0 NaN and 1 Inf, the first at element 1",
     "resharded sound": "sound",
     "resharded nan": "0.weight on rank 1: 1 NaN and 0 Inf, the first at element 11",
     "summoned sound": "sound",
     "summoned nan": "1.bias on rank 3: 1 NaN and 0 Inf, the first at element 1",
-    "uneven_parts sound": "sound; w (its parts are not of one size: each was held against the same"
-    " part alone)",
+    "uneven_parts "
+    "sound": "sound; w (its parts differ in size: each was compared only with the same part on "
+    "other replicas)",
     "uneven_parts drift": "w on rank 3: element 13 is 0x",
     "uneven_parts cut": "w on rank 3: this part differs from that of ranks which have the same",
 }

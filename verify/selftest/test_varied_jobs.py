@@ -4,8 +4,8 @@ those with a mistake on one rank."""
 from told_jobs import JobsTest
 
 SEVERAL = (
-    "several groups of ranks have it, each its own, and nobody said whether they hold the same:"
-    " mesh= with all axes of the job compares them"
+    "several groups of ranks have a copy of their own, and nothing says whether the "
+    "copies must be equal: mesh= with all axes of the job compares them"
 )
 
 VARIED = {

@@ -260,7 +260,7 @@ def test_the_prefix_under_which_most_match_is_taken():
     assert prefix_of(["a", "b.c"], ["x.a", "x.b.c", "y.a"]) == "x."
     assert prefix_of(["a"], ["b"]) is None
     assert prefix_of(["a", "b"], ["ema.a", "ema.b", "model.a", "model.b"]) == "model."
-    with pytest.raises(Ambiguous, match="say with prefix="):
+    with pytest.raises(Ambiguous, match="pass the model's as prefix="):
         prefix_of(["w"], ["0.w", "1.w"])
 
 
@@ -270,7 +270,7 @@ def test_the_caller_may_say_the_prefix(tmp_path):
     with torch.no_grad():
         other.weight += 1
     path = save("safetensors", state_of(live, "0.") | state_of(other, "1."), tmp_path / "c")
-    with pytest.raises(RuntimeError, match="say with prefix="):
+    with pytest.raises(RuntimeError, match="pass the model's as prefix="):
         check(live, against=path)
     check(live, against=path, prefix="0.")
     with pytest.raises(Mismatch):

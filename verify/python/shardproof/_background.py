@@ -18,7 +18,7 @@ from ._transport import Transport
 from ._turns import Turns
 
 _AT_ONCE_BYTES = 1 << 20  # buffers: the forward writes to some of them, and they are seldom larger
-GONE = "it was found while the job computed, and no longer holds"
+GONE = "it was found while the job computed, but is no longer so"
 
 
 class Pending:

@@ -71,7 +71,9 @@ def check(
             ", and check them later"
         )
     if log is not None and not isinstance(against, Manifest):
-        raise ValueError("shardproof.check: log= is of manifests: give one as against=")
+        raise ValueError(
+            "shardproof.check: log= records checks against a manifest: pass one as against="
+        )
     _sync_log.check_path(log, log and against.version, "check")
     asked = Asked(
         lambda: (model, optimizer), ignore, finite, deadline, strict, budget_s,

@@ -130,8 +130,8 @@ Not on disk after the crash: {lost}
 
 LEFT = {"lost": "neither the new checkpoint nor the previous one can be loaded",
         "wrong": "what is left loads without an error, and is neither of the two",
-        "died": "loading what is left ends the process, or never ends",
-        "not durable": "the checkpoint is not there, though the command had ended"}  # fmt: skip
+        "died": "loading what is left kills the process or never returns",
+        "not durable": "the checkpoint is missing, although the command had ended"}  # fmt: skip
 
 
 def sources(names):

@@ -41,7 +41,7 @@ def declare(path: str) -> dict:
         raise NoSubject(f"{path}: expected def run(case, observe), found none")
     trees = _with_imports(path, tree)
     if not any(_asks_for(tree, "steps") for tree in trees.values()):
-        cannot.setdefault("train", "it never asks for case.steps, so it takes none")
+        cannot.setdefault("train", "it never reads case.steps, so it takes no steps")
     options = {}
     for name, tree in reversed(trees.items()):
         for node in tree.body:

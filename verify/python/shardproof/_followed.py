@@ -14,7 +14,7 @@ from ._saved import WRAPPERS
 from ._seen import Seen
 from ._unwrapped import Alive
 
-_AT_THE_END = "the job had ended, which may have put back the best of its values"
+_AT_THE_END = "the job had ended and may have restored its best values"
 _STATES_MAX = 8  # how many earlier stages a save is held against
 _SEARCHES_MAX = 16  # for models: each looks at all objects of Python
 

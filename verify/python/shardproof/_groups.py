@@ -1,4 +1,4 @@
-"""Which ranks a tensor is held together with, and which hold the same of it.
+"""Which ranks a tensor is held together with, and which hold the same part of it.
 
 A rank's part of a tensor stands in two groups: the ranks whose parts make up the whole with it, and
 those that hold the same part. Both come from what the job has (a DTensor's mesh, a process group),
@@ -435,7 +435,7 @@ class Statement:
                 f"the axis, found {value!r}"
             )
         if self.axes is None:
-            raise ValueError(f"layout[{pattern!r}]: it names axes, and there is no mesh=")
+            raise ValueError(f"layout[{pattern!r}]: it names axes, but mesh= was not given")
         cuts = {}
         self.axes.view(value)
         for axis, each in value.items():

@@ -12,8 +12,8 @@ from ._options import TOLD
 from ._record import Record, parameter_of
 
 APART = (
-    "several groups of ranks have it, each its own, and nobody said whether they hold the same: "
-    "mesh= with all axes of the job compares them"
+    "several groups of ranks have a copy of their own, and nothing says whether the "
+    "copies must be equal: mesh= with all axes of the job compares them"
 )
 
 
@@ -93,7 +93,9 @@ def _judge_component(name, component, records, judgement):
     judgement.comparisons += len(component)
     findings = judgement.findings
     if absent and _is_owned(name, held, absent, records):
-        judgement.leave(name, "the optimizer of some of its ranks alone keeps it, as owners do")
+        judgement.leave(
+            name, "only the optimizers of some of its ranks keep it, as if they owned it"
+        )
         absent = ()
     if absent:
         findings.append(Finding("absent", name, absent, "there is no such tensor"))
@@ -121,8 +123,8 @@ def _judge_component(name, component, records, judgement):
         what = f"it shares memory with {seen}, on the other ranks with {common}"
         findings.append(Finding("untied", name, ranks, what))
     if unlike := _unlike(held, lambda record: record.frozen):
-        what = ("it needs no gradient, and on the other ranks it does" if unlike[1]
-                else "it needs a gradient, and on the other ranks it does not")  # fmt: skip
+        what = ("it needs no gradient, but on the other ranks it does" if unlike[1]
+                else "it needs a gradient, but on the other ranks it does not")  # fmt: skip
         findings.append(Finding("unlike", name, unlike[0], what))
     if _judge_meta(name, held, judgement):
         return None
@@ -167,7 +169,7 @@ def _are_caches(held) -> bool:
 def _judge_caches(name, held, judgement):
     _judge_meta(name, held, judgement)
     _judge_numbers(name, held, judgement)
-    judgement.leave(name, "a buffer that is not saved, and not of one size on all ranks")
+    judgement.leave(name, "a buffer that is not saved and differs in size between ranks")
 
 
 def _is_of_uneven_parts(held) -> bool:
@@ -223,11 +225,15 @@ def _judge_uneven_parts(name, held, judgement):
     for group in {record.groups.whole for record in held.values()}:
         sizes = [held[rank].shape[dim] // len(group) for rank in group if rank in held]
         if not _are_of_one_cut(sizes):
-            what = f"the sizes of these parts along dim {dim} are {sizes}: no cut makes such"
+            what = (
+                f"the sizes of these parts along dim {dim} are {sizes}, which no way of "
+                "sharding gives"
+            )
             judgement.findings.append(Finding("part", name, group, what))
             return
     judgement.leave(
-        name, "its parts are not of one size: each was held against the same part alone"
+        name,
+        "its parts differ in size: each was compared only with the same part on other replicas",
     )
 
 
@@ -261,7 +267,7 @@ def _unlike(held, key):
 
 def _contradiction(held):
     """(ranks, what) where two holders say otherwise who is in one group; else None."""
-    for what, said in (("whole", "make it up"), ("alike", "hold the same of it")):
+    for what, said in (("whole", "make it up"), ("alike", "hold the same part of it")):
         groups = {rank: getattr(record.groups, what) for rank, record in held.items()}
         first_of: dict[int, int] = {}
         for rank, own in groups.items():
@@ -352,7 +358,7 @@ def _judge_values(name, held, judgement):
         return None
     if is_split and all(record.drifts or record.accumulates for record in held.values()):
         judgement.leave(
-            name, "written in place on each rank, as running statistics are: it differs"
+            name, "it differs, and each rank writes it in place, like running statistics"
         )
         return None
     if odd:
@@ -379,7 +385,7 @@ def _judge_unique(name, held, wholes, judgement):
     for others, *seen in wholes[1:]:
         if seen != expected:
             what = (
-                f"the name stands for another tensor than on ranks {bracketed(ranks)}: "
+                f"this name is a different tensor than on ranks {bracketed(ranks)}: "
                 f"{seen[0]} {list(seen[1])}"
             )
             judgement.findings.append(Finding("ambiguous", name, others, what))

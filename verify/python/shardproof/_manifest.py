@@ -70,7 +70,9 @@ class Manifest:
         except TypeError as error:
             raise ValueError(f"a manifest that cannot be read: {error}") from error
         if said.get("sha256") != manifest.digest:
-            raise ValueError("the manifest was changed: its SHA-256 is not the one that it states")
+            raise ValueError(
+                "the manifest was changed: its SHA-256 differs from the one that it states"
+            )
         return manifest
 
     def as_checkpoint(self) -> Checkpoint:

@@ -190,7 +190,7 @@ def _read(said) -> Plan:
     plan = Plan()
     for theirs, own, steps, again in said["pairs"]:
         if own[0] is None:
-            plan.left.append(((theirs[0],), "the map holds it against one value"))
+            plan.left.append(((theirs[0],), "the map compares it with a single value"))
             continue
         box = _box(own)
         if theirs[0] is None:

@@ -72,9 +72,7 @@ def mapped(plan: Plan, shapes, tensors: dict[str, Holding], records, rank: int) 
         for pair in plan.pairs.get(name, ()):
             theirs = _name_of(pair, plan, shapes)
             if theirs is None:
-                found.left[pair.theirs.name] = (
-                    "rows of it that stand elsewhere in the model once more"
-                )
+                found.left[pair.theirs.name] = "some of its rows also stand elsewhere in the model"
                 continue
             if _is_whole(pair, held, shapes) and not record.followed:
                 found.tensors[theirs] = dataclasses.replace(held, name=theirs)
@@ -362,7 +360,7 @@ def _pieces_by_element(pair: Pair, held: Holding, shape) -> list[Piece]:
         inside, places = _places(pair, held.shape, own, shape)
         runs += _stretches(places, at[inside])
         if len(runs) > _RUNS_MAX:
-            raise _Unmappable("what this rank holds of it is in too many parts under the map")
+            raise _Unmappable("the map cuts this rank's part of it into too many pieces")
     pieces = []
     for run in runs:  # each is a piece of its own, so that the others' memory is left out
         data = flat[run.local_start : run.local_start + run.length]

@@ -152,7 +152,7 @@ class _Look:
         kind = type(holder.optimizer).__name__
         formula = _due.formula_of(holder.optimizer)
         if formula is None:
-            return _undecided(name, f"what a step of {kind} adds up to is not known")
+            return _undecided(name, f"it is not known what a step of {kind} changes")
         if rate is None:
             return _undecided(name, "its rate is a tensor on a device")
         if held.dtype not in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
@@ -164,8 +164,8 @@ class _Look:
         told = formula(given)
         if told is None:
             return _undecided(
-                name, f"{kind} keeps nothing that tells what its step adds up to, and the gradient "
-                "of that step is not there any more"
+                name, f"{kind} keeps no state that tells what its step changed, and the "
+                "gradient of that step is gone"
             )  # fmt: skip
         keys, terms = told
         every = {**state, "grad": grad}
@@ -174,13 +174,13 @@ class _Look:
             return None
         if due.is_bound:
             return _undecided(
-                name, f"its elements that {kind} changes have fewer than 8 different values, as "
-                "those have that a job puts back to a bound"
+                name, f"its elements that {kind} changes have fewer than 8 different values, "
+                "as after clamping to a bound"
             )  # fmt: skip
         if window.taken > 1 and not self._moment_moved(name):
             return _undecided(
-                name, f"{window.taken} steps were taken, and no state of {kind} tells whether they "
-                "led in a circle"
+                name, f"{window.taken} steps were taken, and no state of {kind} tells whether "
+                "they led back to the same values"
             )  # fmt: skip
         place = _global(held, due.first)
         what = f"the step of {kind} takes {due.change:.3g} off {due.value:.6g}"

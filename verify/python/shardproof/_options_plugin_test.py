@@ -159,7 +159,10 @@ def test_what_is_observed_is_judged(tmp_path):
     path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
     ran = run(tmp_path, OBSERVES, "-k", "True", PATH=path)
     ran.is_told(
-        "test_observes[True]", "failure", "what the test observed does not hold", "FAIL of report"
+        "test_observes[True]",
+        "failure",
+        "the evidence that the test recorded fails",
+        "FAIL of report",
     )
 
 

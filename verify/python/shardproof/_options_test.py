@@ -104,7 +104,7 @@ def test_a_buffer_that_is_not_saved_may_be_as_large_as_each_ranks_batches_asked_
     assert found(of_rank(0, 2, False), of_rank(1, 3, False)) == []
     judgement = judge([of_rank(0, 2, False), of_rank(1, 3, False)])
     assert judgement.counted() == {
-        "a buffer that is not saved, and not of one size on all ranks": (1, "table")
+        "a buffer that is not saved and differs in size between ranks": (1, "table")
     }
     assert found(of_rank(0, 2, True), of_rank(1, 3, True))[0][:2] == ("unlike", "table")
 

@@ -148,7 +148,7 @@ def _described(held: Holding, shared_with: str, finite) -> Record:
         owned = _layout.element_count(held.runs)
         if owned != held.local.numel():
             misfit = misfit or (
-                f"its placement assigns it {owned} elements, but it holds {held.local.numel()}"
+                f"its placement gives this rank {owned} elements, but it holds {held.local.numel()}"
             )
     return Record(
         kind=held.kind, dtype=str(held.dtype), shape=tuple(held.shape),

@@ -48,7 +48,7 @@ def run(item, nextitem, mark):
         item.ihook.pytest_runtest_logreport(report=report)
     if item.config.getoption("usepdb", False) and any(report.failed for report in reports):
         terminal = item.config.pluginmanager.get_plugin("terminalreporter")
-        terminal.write_line("--pdb: a rank has no terminal, so that there is no debugger here")
+        terminal.write_line("--pdb: a rank has no terminal, so no debugger can start here")
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     for part in parts:
         if part.exit:
@@ -134,7 +134,9 @@ def _judged(item, evidence) -> str:
     warned of, if it compared anything."""
     program = _program.find()
     if program is None:
-        return "the test observed, and no command `shardproof` was found to judge the evidence"
+        return (
+            "the test called observe, but no command `shardproof` was found to judge the evidence"
+        )
     done = subprocess.run(
         [program, "report", str(evidence)], capture_output=True, text=True, errors="replace",
         timeout=_JUDGE_S, stdin=subprocess.DEVNULL,

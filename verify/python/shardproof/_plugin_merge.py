@@ -74,7 +74,9 @@ def judge(case: Case, reports: list, why: str):
     if why:
         call = next(each for each in reports if each.when == "call")
         call.outcome = "failed"
-        call.longrepr = _chain_of("what the test observed does not hold:\n" + why.rstrip(), case)
+        call.longrepr = _chain_of(
+            "the evidence that the test recorded fails:\n" + why.rstrip(), case
+        )
         call.longrepr.reprcrash.message = why.strip().splitlines()[0]
 
 

@@ -210,7 +210,7 @@ class Run:
             why = f"it {signal_text(plain.status)}"
         trace = _plugin_stack.printed(plain.files[1])
         self._pool.end_set(0)
-        return {"why": f"the process that makes it: {why}", "trace": trace}
+        return {"why": f"the process that builds the reference: {why}", "trace": trace}
 
     def _read_files(self):
         for rank in self._ranks:

@@ -17,7 +17,7 @@ from ._memory_stage import StageMemory
 from ._observer import Observer
 from ._phases import VALUES
 
-_NOT_A_SUBJECT = "a script was observed, which makes no claim to it"
+_NOT_A_SUBJECT = "an observed script does not promise this"
 _CANNOT = ("identity", "keys", "host_bound", "save", "saved_files", "train", "collectives")
 
 _session = None
@@ -46,7 +46,7 @@ def observe(stage, model=None, *, to=None, checkpoint=None, factory="", who=Fals
     """
     global _session
     if what.get("averages") is not None:
-        raise ValueError("observe: averages= are judged in a subject of `verify`, and not here")
+        raise ValueError("observe: averages= can be judged only in a subject of `verify`")
     if stage == "start" and model is None and not what:
         _watch(who)
         return

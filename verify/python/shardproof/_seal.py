@@ -142,7 +142,7 @@ def _read(model, optimizer, ignore, said):
         tensors = _own.tensors_of(model, optimizer, ignore, said)
         return {name: held for name, held in tensors.items() if held.persistent}, {}
     if optimizer is not None:
-        raise TypeError("beside a state dict there is an optimizer: put its state into that dict")
+        raise TypeError("an optimizer was passed with a state dict: put its state into that dict")
     return tuple(not_ignored(found, ignore) for found in _state_dict.read(model, said))
 
 
@@ -211,7 +211,7 @@ def write_seal(to, document, replace):
     """Whole or not at all."""
     to = os.fspath(to)
     if os.path.lexists(to) and not replace:
-        raise ValueError("there is such a file: replace=True writes it anew")
+        raise ValueError("the file exists already: replace=True overwrites it")
     part = f"{to}.{os.getpid()}.part"
     try:
         with open(part, "w", encoding="utf-8") as file:

@@ -80,7 +80,7 @@ def test_of_a_state_dict_names_and_values_are_sealed_too(tmp_path):
     assert texts["groups.0.betas"] == "(0.9, 1e-08)" and texts["plain"] == "[1, 'it\\'s']"
     with pytest.raises(RuntimeError, match="x: a value of the type object"):
         seal({"x": object()}, to=tmp_path / "other.json")
-    with pytest.raises(RuntimeError, match="beside a state dict there is an optimizer"):
+    with pytest.raises(RuntimeError, match="an optimizer was passed with a state dict"):
         seal({}, torch.optim.SGD([torch.ones(1)]), to=tmp_path / "other.json")
 
 
@@ -123,6 +123,6 @@ def test_parts_of_ranks_add_up_and_replicas_must_be_equal():
     assert _whole.wholes([*halves, replica])["w"].digest == (4, 6)
     other = {"w": part((2,), (4, 7))}
     assert "hold different tensors" in _whole.wholes([*halves, other])["w"]
-    assert "do not make it up" in _whole.wholes([halves[0], halves[0]])["w"]
+    assert "do not form the whole tensor" in _whole.wholes([halves[0], halves[0]])["w"]
     unlike = {"w": dataclasses.replace(halves[1]["w"], dtype="torch.int32")}
     assert "do not agree" in _whole.wholes([halves[0], unlike])["w"]

@@ -79,9 +79,7 @@ class Checkpoint:
         for path, size in self.needed.items():
             found = size_of(path)
             if found < size:
-                raise Unreadable(
-                    f"{path}: it has {found} bytes, {size} are needed: it is cut short"
-                )
+                raise Unreadable(f"{path}: it is cut short: it has {found} bytes of {size}")
 
 
 def open_stored(path) -> Checkpoint:
@@ -140,8 +138,8 @@ def _of_directory(path: str) -> Checkpoint:
         return open_dcp(path)
     if any(name.endswith((".distcp", ".metadata")) for name in names):
         raise Unreadable(
-            f"{path}: there is no .metadata beside the files of DCP: the save did not end, or was "
-            "made with use_collectives=False"
+            f"{path}: there is no .metadata beside the files of DCP: the save did not "
+            "finish, or used use_collectives=False"
         )
     if any(name.endswith((".safetensors", ".safetensors.index.json")) for name in names):
         found = _safetensors_directory(path, names, "model.safetensors.index.json")
@@ -164,7 +162,9 @@ def _of_file(path: str) -> Checkpoint:
     if magic[:1] == b"{":
         return _seal(path)
     if magic[:1] == b"\x80":
-        raise Unreadable(f"{path}: it is a bare pickle, which could run any code: it is not read")
+        raise Unreadable(
+            f"{path}: it is a bare pickle, which is not read because it could run any code"
+        )
     return _safetensors_files(path, {path: None})
 
 
@@ -338,7 +338,7 @@ def load_archive(file, start: int, length: int, path: str):
 def place_in_archive(tensor, path: str, start: int, name: str) -> Place:
     """Where the bytes of a tensor of `load_archive` are. \\raises Unreadable."""
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
-        raise Unreadable(f"{path}: {name!r}: a tensor of a kind that is not known")
+        raise Unreadable(f"{path}: {name!r}: a tensor of an unknown kind")
     storage = tensor.untyped_storage()
     size = tensor.element_size()
     spans = zip(tensor.shape, tensor.stride(), strict=True)
@@ -347,7 +347,9 @@ def place_in_archive(tensor, path: str, start: int, name: str) -> Place:
         raise Unreadable(f"{path}: {name!r}: it reaches beyond its storage")
     first = getattr(storage, "_checkpoint_offset", None)
     if first is None:
-        raise Unreadable(f"{path}: {name!r}: torch {torch.__version__} does not say where it lies")
+        raise Unreadable(
+            f"{path}: {name!r}: torch {torch.__version__} does not say where its bytes are"
+        )
     strides = None if tensor.is_contiguous() else tuple(tensor.stride())
     return Place(path, start + first + tensor.storage_offset() * size, strides)
 

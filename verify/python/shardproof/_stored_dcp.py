@@ -100,7 +100,7 @@ def open_dcp(directory: str) -> Checkpoint:
         if getattr(entry, "kind", "") == "TensorStorageMetadata":
             checkpoint.tensors[name] = _tensor(name, entry, items, path)
         elif (name, None) not in items:
-            raise Unreadable(f"{path}: {name!r}: it does not say where it lies")
+            raise Unreadable(f"{path}: {name!r}: it does not say where its bytes are")
     return checkpoint
 
 
@@ -116,7 +116,7 @@ def _items(directory, places, path, needed):
     for index, info in places.items():
         name, offsets = _field(index, "fqn", path), index.fields.get("offset")
         if getattr(info, "kind", "") != "_StorageInfo":
-            raise Unreadable(f"{path}: {name!r}: it was written by another storage than files")
+            raise Unreadable(f"{path}: {name!r}: it was not written to files")
         file = inside(directory, _field(info, "relative_path", path))
         start, length = sizes_of(
             [_field(info, "offset", path), _field(info, "length", path)], f"{path}: {name!r}"
@@ -143,9 +143,11 @@ def _tensor(name, entry, items, path) -> Stored:
         offsets = sizes_of(_field(chunk, "offsets", path), what)
         sizes = sizes_of(_field(chunk, "sizes", path), what)
         if len(offsets) != len(shape) or len(sizes) != len(shape):
-            raise Unreadable(f"{what}: a chunk of other dims than the tensor's")
+            raise Unreadable(f"{what}: a chunk with another number of dims than the tensor")
         if (name, offsets) not in items:
-            raise Unreadable(f"{what}: it does not say where the chunk at {list(offsets)} lies")
+            raise Unreadable(
+                f"{what}: it does not say where the bytes of the chunk at {list(offsets)} are"
+            )
         locate = functools.partial(_locate, name, items[name, offsets], dtype, sizes)
         pieces.append(Piece(offsets, sizes, locate))
     return Stored(dtype, str(dtype), shape, tuple(pieces))

@@ -39,7 +39,7 @@ def best_of(counts: Counter[str], path="") -> str | None:
     usual = [prefix for prefix in _USUAL if prefix in best]
     if len(best) > 1 and not usual:
         raise Ambiguous(
-            f"{path}: as many names match below {best[0]!r} as below {best[1]!r}: say with prefix= "
-            "which is the model's"
+            f"{path}: equally many names match below {best[0]!r} and below {best[1]!r}: "
+            "pass the model's as prefix="
         )
     return usual[0] if usual else best[0]

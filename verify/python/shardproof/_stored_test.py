@@ -118,7 +118,7 @@ def test_what_is_no_checkpoint_is_told(tmp_path):
     with pytest.raises(Unreadable, match="there is no checkpoint in it"):
         open_stored(tmp_path)
     (tmp_path / "__0_0.distcp").write_bytes(b"x")
-    with pytest.raises(Unreadable, match="the save did not end"):
+    with pytest.raises(Unreadable, match="the save did not finish"):
         open_stored(tmp_path)
     (tmp_path / "x.safetensors").write_bytes(b"nonsense that is no header")
     with pytest.raises(Unreadable, match="x.safetensors"):

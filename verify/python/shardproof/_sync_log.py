@@ -21,7 +21,7 @@ def check_path(path, version, what: str):
     if not os.fspath(path).endswith(SUFFIX):
         raise ValueError(f"shardproof.{what}: log is {os.fspath(path)!r}: expected *{SUFFIX}")
     if version is None:
-        raise ValueError(f"shardproof.{what}: log= is of versions, and there is none")
+        raise ValueError(f"shardproof.{what}: log= needs a version, but none was given")
 
 
 def sent(manifest, taken: int | None, rate: float | None) -> dict:

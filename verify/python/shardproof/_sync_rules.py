@@ -69,7 +69,7 @@ def received(logs: Logs):
                 yield f"{engine.name} was given version {version}, which the trainer did not send"
         for version in sent:
             if version not in given and _passed_over(engine, version):
-                yield f"{engine.name} was not given version {version}, and newer ones it was"
+                yield f"{engine.name} was not given version {version}, but was given newer ones"
     last = max(engine.newest() for engine in logs.engines)
     late = [version for version in sent if version > last]
     if len(late) > 1:
@@ -91,7 +91,7 @@ def loaded(logs: Logs):
     whole check that found nothing suffices."""
     checks = _checks(logs)
     if not checks:
-        yield Unsure("no engine looked at what it holds") if logs.engines else _NO_ENGINE
+        yield Unsure("no engine checked what it holds") if logs.engines else _NO_ENGINE
     for (name, _, version), lines in checks.items():
         if not any(map(_is_whole, lines)) and (bad := [each for each in lines if _is_bad(each)]):
             yield from _found(name, version, bad[-1])
@@ -107,7 +107,9 @@ def unchanged(logs: Logs):
             for said in _found(name, version, bad[0]):
                 yield f"changed after it was loaded: {said}"
     if not judged:
-        yield Skipped("no engine checked a version again, as before it loads the next one")
+        yield Skipped(
+            "no engine checked a version a second time, such as before it loads the next one"
+        )
 
 
 def _checks(logs: Logs) -> dict[tuple, list[dict]]:
@@ -158,14 +160,17 @@ def versions_rise(logs: Logs):
 def one_version(logs: Logs):
     """All engines hold the same version, and of each version the same weights."""
     if len(logs.engines) < 2:
-        yield Skipped("there is one engine at most")
+        yield Skipped("there are fewer than two engines")
         return
     first: dict[int, tuple[str, str]] = {}
     for engine in logs.engines:
         for line in engine.lines:
             name, manifest = first.setdefault(line["version"], (engine.name, line["manifest"]))
             if manifest != line["manifest"]:
-                yield f"{name} and {engine.name} were given unlike versions {line['version']}"
+                yield (
+                    f"{name} and {engine.name} were given different weights as version "
+                    f"{line['version']}"
+                )
                 break
     newest = max(logs.engines, key=Log.newest)
     given = sorted({line["version"] for line in newest.lines})
@@ -195,9 +200,13 @@ def weights_moved(logs: Logs):
             f"version {line['version']} has the weights of version {before['version']}, and the "
             f"optimizer took {taken} step{'s' * (taken != 1)} between"
         )
-        yield Unsure(f"{said}: the dtypes may round all of it away") if line["rounds"] else said
+        yield (
+            Unsure(f"{said}: rounding to their dtypes may hide all of it")
+            if line["rounds"]
+            else said
+        )
     if not judged:
-        yield Skipped("no optimizer took steps between two versions that say so (stepped=)")
+        yield Skipped("no optimizer took steps between two versions that were sealed with stepped=")
 
 
 RULES = {

@@ -125,7 +125,7 @@ def test_the_last_line_may_be_cut_short(tmp_path):
 
 @pytest.mark.parametrize("text, said", [
     ("{}\n", "line 1: it is no line"), ("[]\n", "line 1: it is no line"), ("x\n", "line 1"),
-    ('{"syncs": 2}\n', "schema 2, expected 1"), ("", "there is no sync in its logs"),
+    ('{"syncs": 2}\n', "schema 2, expected 1"), ("", "its logs record no sync"),
     (json.dumps(given("1")) + "\n", "version is '1'"),
     (json.dumps(given(1)) + "\n" + json.dumps(sent(1)) + "\n", "of a trainer and of an engine"),
     (json.dumps({**given(1), "found": [3]}) + "\n", "line 1: it is no line"),

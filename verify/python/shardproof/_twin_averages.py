@@ -13,7 +13,7 @@ from ._twin_values import place_of
 def hold_restored(stage, saved, restored):
     """Averages are what they were when they were saved. Each: of the ranks, by name."""
     if not any(restored):
-        stage.why_not = "the averages of the job were not observed with it"
+        stage.why_not = "the job's averages were not observed at that stage"
         return
     for name in sorted({name for own in saved for name in own}):
         wrong = []
@@ -26,7 +26,9 @@ def hold_restored(stage, saved, restored):
             if not same:
                 wrong.append(rank)
         if wrong:
-            stage.deviates("average", name, wrong, "its average is not what was saved")
+            stage.deviates(
+                "average", name, wrong, "its average differs from the one that was saved"
+            )
 
 
 def hold(stage, before, after, weights_before, weights):
@@ -40,14 +42,15 @@ def hold(stage, before, after, weights_before, weights):
         return
     cause = ""
     if not _Fit(before, after, weights_before).misfits():
-        cause = "it was taken of the weights as they were before the step"
+        cause = "it was updated with the weights from before the step"
     names = sorted({name for _, name, *_ in misfits})
     first = next(each for each in sorted(misfits) if each[1] == names[0])
     _, name, place, expected, seen = first
     more = f"; so are those of {len(names) - 1} other parameters" if len(names) > 1 else ""
     stage.deviates(
         "average", name, {rank for rank, *_ in misfits},
-        f"its average is no mean of what it was and of the weights: element {place} is {seen:.9g}, "
+        "its average is not a mean of its earlier value and the weights: element "
+        f"{place} is {seen:.9g}, "
         f"expected {expected:.9g} with the decay {fit.decay:.6g} of the others{more}",
         cause, index=place, expected=f"{expected:.9g}", seen=f"{seen:.9g}",
     )  # fmt: skip
@@ -63,7 +66,7 @@ def _hold_ranks(stage, averages):
         stage.exact += alike
         if not alike:
             stage.deviates("average", name, range(len(averages)),
-                           "ranks have different averages of it")  # fmt: skip
+                           "its averages differ between ranks")  # fmt: skip
 
 
 class _Fit:

@@ -183,7 +183,7 @@ class Between:
         first = found[min(found)]
         first["differing"] = sum(said.get("differing", 0) for said in found.values())
         if name not in self._with_gradient and not first.get("cause"):
-            first["cause"] = "no step had a gradient of it"
+            first["cause"] = "it had no gradient in any step"
         full = f"{name}.{key}" if key else name
         stage.deviates("differs", full, found, **first)
 

@@ -215,7 +215,7 @@ class _Fit:
         factor = self._ratio(mean, ranks, self._names)
         weight = self._of.weight
         if weight and abs(weight - 1) > 1e-3 and self._fits(mean, self._scaled(1 / weight)):
-            return "its loss was scaled by hand, and so were its gradients"
+            return "its loss was scaled by hand, and therefore its gradients"
         is_divided = factor is not None and abs(factor * self._ranks - 1) < 1e-3
         is_divided = is_divided and self._ranks > 1
         if factor and 0 < factor < 1 and not is_divided and self._fits(mean, self._scaled(factor)):
@@ -229,7 +229,7 @@ class _Fit:
     def cause(self, mean, earlier, factors) -> str:
         """The likely cause; empty if nothing that is known fits."""
         if self._of.other:
-            return self._of.other + ": its forward is another one"
+            return self._of.other + ": its forward pass differs"
         one, many = 1 / self._ranks, self._ranks
         known = [
             ("they were summed over the ranks, not averaged", _times(mean, many)),
@@ -238,13 +238,13 @@ class _Fit:
         for rank, own in enumerate(self._of.of_rank):
             known.append((f"they are those of the batch of rank {rank} alone", own))
         if many > 1:
-            known.append(("each rank has those of its own batch: they were not reduced",
+            known.append(("each rank has the gradients of its own batch: they were not reduced",
                           self._of.of_rank))  # fmt: skip
         if earlier is not None:
             before = earlier.mean
             both = {name: mean[name] + before[name] for name in mean if name in before}
             known.append(("they are those of the step before", before))
-            known.append(("those of the step before were not zeroed", both))
+            known.append(("the gradients of the step before were not zeroed", both))
         for number, part in enumerate(self._of.parts):
             if len(self._of.parts) > 1:
                 rest = {name: mean[name] - part[name] for name in mean if name in part}
@@ -264,9 +264,9 @@ class _Fit:
         norms = [ratio * self._norm(self._local_mean(rank)) for rank, ratio in enumerate(ratios)]
         clipped = [norm for norm, ratio in zip(norms, ratios, strict=True) if ratio < 1 - 1e-3]
         if clipped and max(clipped) - min(clipped) <= 0.01 * max(clipped):
-            return "each rank has clipped them by the norm of its own part"
+            return "each rank clipped them by the norm of its own part"
         factors = ", ".join(f"{ratio:.6g}" for ratio in ratios)
-        return f"ranks have scaled them otherwise: by {factors}"
+        return f"ranks scaled them by different factors: {factors}"
 
     def _rounded(self, mean) -> str:
         """Whether all that is wrong is what rounding to a narrow dtype makes."""

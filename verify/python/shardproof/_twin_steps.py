@@ -124,10 +124,12 @@ class _Job:
         seen = {each.number for own in after for each in own.since if isinstance(each, Step)}
         self._followed |= seen - {-1}
         if before[0].step and not before[0].steppers:
-            stage.left_out = "is not judged: the optimizer was not observed before it"
+            stage.left_out = "is not judged: the optimizer was not observed before this stage"
             return stage
         if not self._followed:
-            stage.left_out = "is not judged: its optimizer is none of torch's, or none was observed"
+            stage.left_out = (
+                "is not judged: its optimizer is not one of torch's, or was not observed"
+            )
             return stage
         now = Between(before, after, self._followed)
         steps = [[each for each in own.since if isinstance(each, Step) and each.number >= 0]
@@ -242,11 +244,11 @@ class _Job:
         """A step for which no loss was computed since the one before."""
         grads = [grad for step in peers for grad in step.grads.values() if grad is not None]
         if self._has_batches and grads:
-            what = "a step was taken, and no batch came since the one before it"
+            what = "a step was taken without a new batch since the step before"
             stage.deviates("steps", "", range(len(peers)), what, "one step too many")
         elif not self._has_batches:
             stage.left_out = "gradients are not judged: the subject does not train on case.loss, "
-            stage.left_out += "so nobody knows its batches"
+            stage.left_out += "so its batches are not known"
 
 
 def _buffers_of(moment) -> dict:

@@ -24,7 +24,7 @@ def moments_in(folder: str) -> list[list[Moment]]:
         found.append([torch.load(path, weights_only=False, mmap=True) for path in files])
     stages = [[(each.stage, each.step) for each in of_rank] for of_rank in found]
     if any(each != stages[0] for each in stages):
-        raise Uneven("ranks have not observed the same stages")
+        raise Uneven("ranks did not observe the same stages")
     return [list(each) for each in zip(*found, strict=True)]
 
 

@@ -103,7 +103,9 @@ def _install(folder, base, spec, torch_version):
             _PIP_S, f"pip cannot install {spec}",
         )  # fmt: skip
     if (_packages(folder) / "torch").exists():
-        raise Unavailable(f"{spec} brings a torch of its own: it does not go with {torch_version}")
+        raise Unavailable(
+            f"{spec} installs another torch, which conflicts with torch {torch_version}"
+        )
 
 
 def releases_of(name: str, base: str) -> list[str]:
@@ -115,7 +117,7 @@ def releases_of(name: str, base: str) -> list[str]:
     for line in said.splitlines():
         if line.startswith("Available versions:"):
             return [each.strip() for each in line.partition(":")[2].split(",")][::-1]
-    raise Unavailable(f"pip names no releases of {name}")
+    raise Unavailable(f"pip lists no releases of {name}")
 
 
 def _run(words, seconds, what) -> str:

@@ -80,7 +80,7 @@ def _whole(name: str, everybody) -> Whole | str:
         if len({(part.dtype, part.shape) for part in parts}) > 1:
             return f"ranks {ranks} do not agree on its dtype and shape"
         if total(part.coverage for part in parts) != _coverage_of(first):
-            return f"the parts of ranks {ranks} do not make it up"
+            return f"the parts of ranks {ranks} do not form the whole tensor"
         dtype = getattr(torch, first.dtype.removeprefix("torch."))
         digest = total(part.digest for part in parts)
         found.append(Whole(dtype, tuple(first.shape), digest, tuple(ranks), first.kind))
@@ -117,7 +117,7 @@ def held_against(parts: dict[int, Part], expected) -> tuple[list[Wrong], str]:
     if any(part.pieced for part in parts.values()):
         return _of_parts(parts, expected, whole)
     lacking = next(group for group in groups if tuple(group) not in made)
-    return [], f"the parts of ranks {lacking} do not make it up"
+    return [], f"the parts of ranks {lacking} do not form the whole tensor"
 
 
 def _of_groups(made, parts, expected):
@@ -154,7 +154,7 @@ def _of_parts(parts, expected, whole):
             by_part.setdefault(part.coverage, {}).setdefault(part.digest, []).append(rank)
     ranks = tuple(rank for rank in sorted(parts) if parts[rank].coverage != (0, 0))
     if total(by_part) != whole:
-        return [], f"the parts of ranks {list(ranks)} do not make it up"
+        return [], f"the parts of ranks {list(ranks)} do not form the whole tensor"
     doubtful = [digests for digests in by_part.values() if len(digests) > 1]
     known = total(next(iter(digests)) for digests in by_part.values() if len(digests) == 1)
     if not doubtful:

@@ -159,8 +159,9 @@ class Case:
             own = getattr(sys.modules[load_factory(self.model["factory"]).__module__], "loss", None)
             if own is None:
                 raise ValueError(
-                    "case.loss: nobody knows what a model of --model is trained on: expected "
-                    f"def loss(model, case, step) in {self.model['factory'].rpartition(':')[0]}"
+                    "case.loss: it is not known how a model of --model is trained: "
+                    "expected def loss(model, case, step) in "
+                    f"{self.model['factory'].rpartition(':')[0]}"
                 )
             return own(model, self, step)
         generator = torch.Generator().manual_seed(

@@ -14,8 +14,8 @@ _RANK = "shardproof-rank"  # the plugin that a rank's session has (_plugin_worke
 def pytest_configure(config):
     config.addinivalue_line(
         "markers",
-        "shardproof(world=2, backend='gloo', deadline=60): runs the test on so many ranks, each a "
-        "standing process; deadline in seconds",
+        "shardproof(world=2, backend='gloo', deadline=60): runs the test on this many "
+        "ranks, in processes that stay from test to test; deadline in seconds",
     )
 
 
@@ -41,7 +41,7 @@ def _job(request, name):
     serving = request.config.pluginmanager.get_plugin(_RANK)
     if serving is None:
         pytest.fail(
-            f"the fixture `{name}` is there for tests with @pytest.mark.shardproof(world=...)",
+            f"the fixture `{name}` works only in tests with @pytest.mark.shardproof(world=...)",
             pytrace=False,
         )
     return serving.job

@@ -56,14 +56,16 @@ def read(path) -> Logs:
         lines = _lines_of(file)
         side = lines[0]["side"] if lines else None
         if any(each["side"] != side for each in lines):
-            raise BadLog(f"{file}: lines of a trainer and of an engine: expected a file of each")
+            raise BadLog(
+                f"{file}: it has lines of a trainer and of an engine: expected a file for each"
+            )
         if lines:
             sides[side].append(Log(file.name.removesuffix(_sync_log.SUFFIX), lines))
     if len(sides["trainer"]) > 1:
         names = ", ".join(each.name for each in sides["trainer"])
-        raise BadLog(f"{path}: logs of several trainers ({names}): expected those of one")
+        raise BadLog(f"{path}: logs of several trainers ({names}): expected the log of one")
     if not any(sides.values()):
-        raise BadLog(f"{path}: there is no sync in its logs")
+        raise BadLog(f"{path}: its logs record no sync")
     return Logs(next(iter(sides["trainer"]), None), sides["engine"])
 
 
@@ -82,7 +84,9 @@ def _lines_of(file) -> list[dict]:
             for each in line.get("left", ()):
                 _check_types({"left": each}, {"left": str})
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise BadLog(f"{file}, line {number}: it is no line of a sync: {error!r}") from error
+            raise BadLog(
+                f"{file}, line {number}: this line is not a record of a sync: {error!r}"
+            ) from error
         found.append(line)
     return found
 

@@ -42,10 +42,12 @@ def compared(words) -> int:
     )  # fmt: skip
     _add_spec(parser, "--base", "what to compare with")
     _add_spec(parser, "--head", "what to judge")
-    parser.add_argument("--python", help="the Python whose packages both see, torch among them")
+    parser.add_argument(
+        "--python", help="the Python interpreter whose packages both use, including torch"
+    )
     parser.add_argument(
         "--report", type=pathlib.Path, metavar="DIR",
-        help="keep both reports here, in base/ and head/, and the table",
+        help="write both reports here, in base/ and head/, and the table",
     )  # fmt: skip
     said, others = parser.parse_known_args(words)
     if not (said.base and said.head):
@@ -83,8 +85,9 @@ def _add_spec(parser, name, what):
 def _refuse_own(words):
     for each in words:
         if each.partition("=")[0] in ("--json", "--evidence"):
-            raise Unavailable(f"{each.partition('=')[0]} does not go with two releases: --report "
-                              "keeps both results")  # fmt: skip
+            raise Unavailable(f"{each.partition('=')[0]} cannot be combined with two releases: "
+            "--report "
+            "keeps both results")  # fmt: skip
 
 
 def _judged(spec, python, words, report) -> _versions_table.Side:
@@ -111,7 +114,8 @@ def bisected(words) -> int:
     parser = argparse.ArgumentParser(
         prog="shardproof bisect", allow_abbrev=False,
         description="Finds the first release on which a subject fails. All other options are those "
-        "of shardproof verify; --property says which failure is meant. With --checkout, judges the "
+        "of shardproof verify; --property selects the failure to look for. With "
+        "--checkout, judges the "
         "checkout as it is, for `git bisect run`.",
         epilog="Exit codes: 0 found, 2 usage or bad input, 3 releases in between could not be "
         "judged. With --checkout: 0 good, 1 bad, 125 cannot be judged.",
@@ -120,7 +124,9 @@ def bisected(words) -> int:
     parser.add_argument("--bad", metavar="NAME==VERSION", help="a release on which it fails")
     parser.add_argument("--checkout", metavar="DIR", help="git bisect run shardproof bisect "
                         "--checkout . --subject ...")  # fmt: skip
-    parser.add_argument("--python", help="the Python whose packages are seen, torch among them")
+    parser.add_argument(
+        "--python", help="the Python interpreter whose packages are used, including torch"
+    )
     said, others = parser.parse_known_args(words)
     base_python = said.python or _versions_env.base_python()
     if said.checkout:
