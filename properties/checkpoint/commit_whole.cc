@@ -50,7 +50,7 @@ class RootCheck {
     std::string seen;
     for (const char c : root_.latest.substr(0, 64)) seen += c >= ' ' && c <= '~' ? c : '?';
     Found("latest",
-          fmt::format("the file `latest` should name {}, and holds '{}'", NameOf(saved_.back()),
+          fmt::format("the file `latest` should name {}, but holds '{}'", NameOf(saved_.back()),
                       seen),
           {.file = "latest", .step = saved_.back()});
   }
@@ -61,7 +61,7 @@ class RootCheck {
     for (const std::string& name : expected_) {
       judgement_.Compared();
       if (names.erase(name) == 0) {
-        Found("absent", fmt::format("{} should have been kept, and is not there", name),
+        Found("absent", fmt::format("{} should have been kept, but is missing", name),
               {.file = name});
       }
     }
@@ -72,8 +72,8 @@ class RootCheck {
     judgement_.Compared();
     if (names.empty()) return;
     Found("leftover",
-          fmt::format("expected {} and `latest` alone, found {} besides",
-                      fmt::join(expected_, ", "), fmt::join(names, ", ")),
+          fmt::format("expected only {} and `latest`, found also {}", fmt::join(expected_, ", "),
+                      fmt::join(names, ", ")),
           {.file = *names.begin()});
   }
 
@@ -85,7 +85,7 @@ class RootCheck {
     if (step.damage.empty()) return;
     const size_t shown = std::min(step.damage.size(), kDamageMax);
     Found("damaged",
-          fmt::format("{} is not what its manifest says: {}{}", step.name,
+          fmt::format("{} does not match its manifest: {}{}", step.name,
                       fmt::join(step.damage.begin(),
                                 step.damage.begin() + static_cast<ptrdiff_t>(shown), "; "),
                       step.damage.size() > shown

@@ -56,13 +56,11 @@ class FormCheck {
     if (limit == 0 || IsOfAdapter(name)) return;
     judgement_.Compared();
     if (form.data_bytes <= limit || form.tensors == 1) return;
-    Wrong(
-        "too-large",
-        fmt::format(
-            "{}: holds {} bytes of {} tensors: expected at most max_file_bytes, {}, where it holds "
-            "more than one",
-            name, form.data_bytes, form.tensors, limit),
-        limit, std::to_string(form.data_bytes), {.file = name, .limit_bytes = limit});
+    Wrong("too-large",
+          fmt::format("{}: holds {} bytes of {} tensors: expected at most max_file_bytes, {}, in a "
+                      "file of more than one tensor",
+                      name, form.data_bytes, form.tensors, limit),
+          limit, std::to_string(form.data_bytes), {.file = name, .limit_bytes = limit});
   }
 
   void CheckTotal() {

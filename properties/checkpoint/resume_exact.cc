@@ -46,8 +46,8 @@ void AddOptions(const PhaseEvidence& train, const PhaseEvidence& phase, const st
         if (found == group.options.end() || found->second == value || group.parameters.empty())
           continue;
         findings.Add(group.parameters.front(), "option",
-                     fmt::format("its {} is {}, and {} in the job that went on: what differs may "
-                                 "follow from it ({} parameters have it)",
+                     fmt::format("its {} is {}, but {} in the uninterrupted job: the other "
+                                 "differences may follow from it ({} parameters have it)",
                                  option, found->second, value, group.parameters.size()),
                      {rank.rank},
                      {.against = {Against::What::kStage, train.phase, stepped}, .option = option});

@@ -152,7 +152,7 @@ void CheckLeft(const Evidence& evidence, const PhaseEvidence& values, Judgement&
   if (IsReference(evidence) && StageReached(values, Stage::kSaved, judgement)) {
     judgement.Compared();
     judgement.Found(FindingAt(values, Stage::kSaved, "", "absent", {},
-                              "the job has saved a checkpoint, and none is there"));
+                              "the job saved a checkpoint, but none is there"));
     return;
   }
   judgement.Inconclusive("phase values left no saved checkpoint");

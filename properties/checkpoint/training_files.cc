@@ -26,7 +26,7 @@ class FilesCheck {
     const std::vector<int64_t> steps = evidence_.test_case.SavedSteps();
     if (steps.empty() || LastStepOf(phase_, Stage::kSaved) != steps.back()) {
       judgement_.Inconclusive(
-          "the job did not come to its last save: what is on disk may be another's");
+          "the job did not reach its last save, so the files on disk may be from another job");
       return;
     }
     judgement_.Compared();

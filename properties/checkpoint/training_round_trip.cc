@@ -68,8 +68,8 @@ class RestoredCheck {
     }
     if (generators_.size() == 1 && to_.WorldSize() > 1) {
       judgement_.NotCompared(
-          "the random number generators of all ranks were in one state when it was saved, so whose "
-          "was restored nobody can tell");
+          "the random number generators of all ranks were in the same state when it was saved, so "
+          "it cannot be told whose was restored");
     }
   }
 
@@ -85,12 +85,11 @@ class RestoredCheck {
         std::string(of) == "model") {
       judgement_.Compared();
       if (*restored != *last) {
-        judgement_.Found(
-            FindingAt(to_, KeyOf(to_, Stage::kRestored, of), "", "stale", {},
-                      fmt::format("the save after step {} was restored, and the last one "
-                                  "is of step {}",
-                                  *restored, *last),
-                      {.step = *last}));
+        judgement_.Found(FindingAt(
+            to_, KeyOf(to_, Stage::kRestored, of), "", "stale", {},
+            fmt::format("the save after step {} was restored, but the last save is of step {}",
+                        *restored, *last),
+            {.step = *last}));
       }
     }
     return same;
@@ -111,7 +110,7 @@ class RestoredCheck {
     if (ImagesOf(to_, restored, name).empty() || ImagesOf(from_, saved, name).empty()) {
       const bool lost = ImagesOf(to_, restored, name).empty();
       judgement_.Found(FindingAt(to_, restored, name, lost ? "lost" : "extra", {},
-                                 lost ? "it was there when it was saved, and is not restored"
+                                 lost ? "it was saved, but not restored"
                                       : "it was not there when the checkpoint was saved",
                                  {.against = against}));
       return;

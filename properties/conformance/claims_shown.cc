@@ -77,7 +77,7 @@ class ClaimsCheck {
     if (Matches(claim, seen)) return;
     Finding finding = FindingAt(
         values_, what == "placements" ? StageKey(Stage::kReady) : StageKey(), "", "not-shown", {},
-        fmt::format("the subject claims {} \"{}\", and there is none; seen: {}", what, claim,
+        fmt::format("the subject claims {} \"{}\", but there is none; seen: {}", what, claim,
                     seen.empty() ? "none" : ListSome({seen.begin(), seen.end()}, 6)));
     finding.expected = claim;
     judgement_.Found(std::move(finding));
@@ -132,7 +132,7 @@ void CheckMesh(const Evidence& evidence, Judgement& judgement) {
   judgement.Compared();
   if (IsAnythingDivided(*values)) return;
   judgement.Found(FindingAt(*values, Stage::kReady, "", "nothing-sharded", {},
-                            fmt::format("the mesh {} was asked for (--mesh), and every rank holds "
+                            fmt::format("the mesh {} was asked for (--mesh), but every rank holds "
                                         "every tensor whole: nothing is sharded on it",
                                         MeshText(mesh))));
 }
@@ -159,8 +159,8 @@ void CheckReplicas(const Evidence& evidence, const PhaseEvidence& phase, Judgeme
         judgement.Compared();
         if (first->coverage == other->coverage) continue;
         findings.Add(name, "not-replicated",
-                     fmt::format("it holds another part of it than rank 0, and the mesh {}, which "
-                                 "was asked for (--mesh), has replicas along {}",
+                     fmt::format("it holds another part than rank 0, but along {1} the mesh {0} "
+                                 "(--mesh) has replicas",
                                  MeshText(phase.mesh), phase.mesh[axis].name),
                      {rank.rank});
         return findings.Report(judgement);  // of all tensors alike: one says enough
@@ -190,8 +190,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
 
 const PropertyRegistration kRegistration{{
     .id = "conformance.claims_shown",
-    .claim = "What the subject declares that it does shows in its placements, collectives "
-             "and files.",
+    .claim = "The subject's placements, collectives and files show what it declares to do.",
     .reads = {{{Phase::kValues}, {Stage::kReady}}, {EveryPhase(), {}, "collectives, saved files"}},
     .tolerance = "none: sets",
     .source = "the definition of a conformance test",

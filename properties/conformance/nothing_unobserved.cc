@@ -81,8 +81,8 @@ void CheckSave(const PhaseEvidence& phase, Judgement& judgement) {
   judgement.Compared();
   if (is_seen) return;
   judgement.Inconclusive(
-      fmt::format("phase {} has left a checkpoint, and no rank observed `{}`, so what saving did "
-                  "to the model is not known",
+      fmt::format("phase {} has left a checkpoint, and no rank observed `{}`, so it is not known "
+                  "what saving did to the model",
                   phase.name(), NameOf(Stage::kSaved)));
 }
 
@@ -91,7 +91,7 @@ void CheckBegin(const PhaseEvidence& phase, Judgement& judgement) {
   const bool ended = std::all_of(phase.ranks.begin(), phase.ranks.end(), EndedWell);
   if (phase.facts().resumes || !ended || StageReached(phase, Stage::kReady, judgement)) return;
   judgement.Inconclusive(
-      fmt::format("no rank of phase {} observed `{}`, so what its first step made is not known",
+      fmt::format("no rank of phase {} observed `{}`, so it is not known what its first step did",
                   phase.name(), NameOf(Stage::kReady)));
 }
 
@@ -136,7 +136,7 @@ const PropertyRegistration kRegistration{{
                {Stage::kReady, Stage::kStepped, Stage::kSaved, Stage::kRestored, Stage::kResumed},
                "steps of optimizers that are not observed, saved files"}},
     .tolerance = "none: sets",
-    .source = "what nobody observes, nobody judges: it is no pass",
+    .source = "what is not observed is not judged, so it is not a pass",
     .killed_by = {"subject.hides_its_optimizer", "subject.steps_less_than_asked"},
     .check = Check,
     .only_subjects = true,

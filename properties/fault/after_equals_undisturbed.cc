@@ -10,8 +10,8 @@ namespace {
 /// The first stage at which two ranks do not say the same, and of what.
 std::string FirstDifference(const RankEvidence& after, const RankEvidence& undisturbed) {
   if (after.stages.size() != undisturbed.stages.size()) {
-    return fmt::format("{} stages were reached, without a fault before it {}", after.stages.size(),
-                       undisturbed.stages.size());
+    return fmt::format("{} stages were reached, and {} without an earlier fault",
+                       after.stages.size(), undisturbed.stages.size());
   }
   for (size_t i = 0; i < after.stages.size(); ++i) {
     const StageRecord& here = after.stages[i];
@@ -26,10 +26,10 @@ std::string FirstDifference(const RankEvidence& after, const RankEvidence& undis
     }
   }
   if (after.collectives.size() != undisturbed.collectives.size()) {
-    return fmt::format("{} collectives were made, without a fault before it {}",
+    return fmt::format("{} collectives were issued, and {} without an earlier fault",
                        after.collectives.size(), undisturbed.collectives.size());
   }
-  return "its facts, in what is neither a tensor's value nor a stage";
+  return "recorded facts other than stages and values of tensors";
 }
 
 /// How the undisturbed job differs from itself, where it was run twice; empty if it does not.
@@ -54,7 +54,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     return;
   }
   if (evidence.Phase(Phase::kAfter) == nullptr) {
-    judgement.Skipped("no fault was injected that ends a job or holds it up");
+    judgement.Skipped("no fault was injected that ends or delays a job");
     return;
   }
   const PhaseEvidence* after = PhaseToJudge(evidence, Phase::kAfter, judgement);
@@ -69,15 +69,15 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     const RankEvidence& there = undisturbed->ranks[rank];
     if (!there.closed) {
       judgement.Inconclusive(
-          fmt::format("rank {} left no whole evidence of the undisturbed job", rank));
+          fmt::format("rank {} left no complete evidence of the undisturbed job", rank));
       continue;
     }
     judgement.Compared();
     if (here.facts == there.facts) continue;
-    Finding finding =
-        FindingAt(*after, {}, "", "differs", {here.rank},
-                  "is not the job without a fault before it: " + FirstDifference(here, there),
-                  {.against = {Against::What::kStage, undisturbed->phase}});
+    Finding finding = FindingAt(
+        *after, {}, "", "differs", {here.rank},
+        "differs from the same job without an earlier fault: " + FirstDifference(here, there),
+        {.against = {Against::What::kStage, undisturbed->phase}});
     finding.seen = FirstDifference(here, there);
     judgement.Found(std::move(finding));
   }

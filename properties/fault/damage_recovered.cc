@@ -48,7 +48,7 @@ void CheckPhase(const Evidence& evidence, const PhaseEvidence& phase, const Faul
   const bool trains = phase.facts().trains;
   if (trains && evidence.test_case.SavedSteps().size() > 1 &&
       evidence.test_case.training.keep > 1) {
-    return found("not-recovered", "an older save is whole, and was not restored");
+    return found("not-recovered", "an older save is intact, but was not restored");
   }
   const std::vector<std::string>& tensors = damage.tensors;
   if (tensors.empty()) {

@@ -109,8 +109,7 @@ class Judging {
       } else if (rank.exit.starts_with("signal")) {
         Add(rank, "lost", fmt::format("ended by {}", rank.exit));
       } else if (!struck_.MayEnd() && rank.exit != "ok") {
-        Add(rank, "ended",
-            fmt::format("ended with {}, although all there was to do was to wait", rank.exit));
+        Add(rank, "ended", fmt::format("ended with {}, although it only had to wait", rank.exit));
       } else if (rank.errors.empty() && rank.exit != "ok") {
         Add(rank, "silent", fmt::format("ended with {} and said nothing", rank.exit));
       } else if (rank.errors.empty() && any_failed && struck_.models.contains("abort")) {
@@ -119,7 +118,7 @@ class Judging {
         Add(rank, "not-told", "ended as if all were well, although a rank was cut off");
       } else if (!rank.errors.empty() && GotOverIt()) {
         Add(rank, "ended",
-            "failed, although nothing came of what struck another: " + rank.errors[0].message);
+            "failed, although the fault on another rank had no effect: " + rank.errors[0].message);
       } else if (!rank.errors.empty() && names_ranks_) {
         CheckMessage(rank);
       }
@@ -135,9 +134,9 @@ class Judging {
     if (std::any_of(struck_.failed.begin(), struck_.failed.end(),
                     [](const auto& failed) { return failed.second.empty(); })) {
       return judgement_.Inconclusive(
-          "the record of a fault does not say what the call failed with");
+          "the record of a fault does not say which error the call returned");
     }
-    Add(rank, "not-named", "does not say which rank it was, and what: " + error.message);
+    Add(rank, "not-named", "does not name the failed rank and the operation: " + error.message);
   }
 
   /// As a person finds it in the text of the error, which is what must be so.
@@ -202,7 +201,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     if (struck.models.empty()) continue;
     const bool is_judged = struck.MayEnd() || struck.models.contains("go-on");
     if (!is_judged) {
-      judgement.Skipped("no fault was injected that ends a job or holds it up");
+      judgement.Skipped("no fault was injected that ends or delays a job");
       continue;
     }
     Judging(phase, struck, nameless == nullptr, judgement).Check();

@@ -134,14 +134,15 @@ void AddEnd(const RankEvidence& rank, std::vector<Failure>& failures) {
     add(Order::kExit, "exit",
         fmt::format("ended with {} {} and recorded no error", rank.exit, After(rank)));
   } else if (rank.exit == "ok" && !rank.closed) {
-    failures.push_back({Order::kUnclosed,
-                        progress,
-                        "unclosed",
-                        "code",
-                        stage,
-                        fmt::format("ended well {}, but without its last record", After(rank)),
-                        {rank.rank},
-                        {.exit = ExitOf(rank)}});
+    failures.push_back(
+        {Order::kUnclosed,
+         progress,
+         "unclosed",
+         "code",
+         stage,
+         fmt::format("ended without an error {}, but without its last record", After(rank)),
+         {rank.rank},
+         {.exit = ExitOf(rank)}});
   }
   if (!rank.damage.empty()) {
     failures.push_back({Order::kDamage,

@@ -27,7 +27,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       judgement.Compared();
       if (rank.leaks->empty()) continue;
       Finding finding = FindingAt(phase, {}, "", "leak", {rank.rank},
-                                  "at its end it still holds " + ListSome(*rank.leaks));
+                                  "at its end, it still holds " + ListSome(*rank.leaks));
       finding.seen = ListSome(*rank.leaks);
       judgement.Found(std::move(finding));
     }
@@ -38,7 +38,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   } else if (evidence.test_case.device == "cuda") {
     judgement.Skipped("a GPU's driver keeps descriptors and threads for the life of a process");
   } else {
-    judgement.Inconclusive("no rank came to its end and looked");
+    judgement.Inconclusive("no rank reached its end and looked");
   }
 }
 

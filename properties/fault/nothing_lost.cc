@@ -30,7 +30,7 @@ class Judging {
     if (left_.had_previous) {
       judgement_.Compared();
       if (left_.checkpoints.empty())
-        Add("lost", "the checkpoint of an earlier job is gone, and no other is there");
+        Add("lost", "the checkpoint of an earlier job is gone, and there is no other");
     }
     if (left_.latest) CheckLatest();
     if (is_over) CheckOver();
@@ -55,7 +55,7 @@ class Judging {
     const bool is_there = std::any_of(left_.checkpoints.begin(), left_.checkpoints.end(),
                                       [&](const auto& one) { return one.name == *left_.latest; });
     if (!is_there)
-      Add("latest", fmt::format("`latest` names '{}', which is not there", *left_.latest));
+      Add("latest", fmt::format("`latest` names '{}', which does not exist", *left_.latest));
   }
 
   bool EndedAsIfAllWereWell() const {
@@ -73,9 +73,9 @@ class Judging {
           std::any_of(left_.checkpoints.begin(), left_.checkpoints.end(),
                       [&](const auto& one) { return !one.is_previous && one.name == other.name; });
       if (is_there) continue;
-      Add("not-saved", fmt::format("every rank ended as if all were well, and {} that it saves is "
-                                   "not there",
-                                   NameOf(other)));
+      Add("not-saved",
+          fmt::format("every rank ended as if all were well, but {}, which it saves, is missing",
+                      NameOf(other)));
     }
   }
 
@@ -86,7 +86,7 @@ class Judging {
       Add("draft", "a draft of a save is still there: " + ListSome(left_.drafts));
     const bool is_new = std::any_of(left_.checkpoints.begin(), left_.checkpoints.end(),
                                     [](const auto& one) { return !one.is_previous; });
-    if (!is_new) Add("not-saved", "the job that ran undisturbed afterwards has saved nothing");
+    if (!is_new) Add("not-saved", "the job that ran afterwards without a fault saved nothing");
   }
 
   static std::string NameOf(const LeftCheckpoint& one) {
@@ -110,7 +110,7 @@ std::string WhyNotAudited(const Evidence& evidence) {
   if (IsReference(evidence) || undisturbed == evidence.oracle.left.end()) return "";
   for (const LeftCheckpoint& one : undisturbed->second.checkpoints) {
     if (!one.damage.empty()) {
-      return "what it saves is not whole for `audit`, without a fault too: " + one.damage.front();
+      return "`audit` finds its saves incomplete even without a fault: " + one.damage.front();
     }
   }
   return "";
@@ -141,7 +141,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     Judging(*phase, left, other, judgement).Check(follows);
   }
   if (judgement.comparisons() == 0) {
-    judgement.Skipped("no fault was injected that ends a job or holds it up");
+    judgement.Skipped("no fault was injected that ends or delays a job");
   }
 }
 

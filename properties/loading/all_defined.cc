@@ -26,8 +26,8 @@ void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std:
       if (is_absent) {
         const bool is_declared = evidence.oracle.declared.contains(name);
         findings.Add(name, "absent",
-                     is_declared ? "the model declares this tensor, and it is not there"
-                                 : "other ranks have this tensor, and it is not there",
+                     is_declared ? "the model declares this tensor, but it is missing"
+                                 : "other ranks have this tensor, but it is missing here",
                      {rank.rank});
       } else if (!state->second.unreadable.empty()) {
         NoteUnreadable(phase, stage, name, state->second.unreadable, judgement);

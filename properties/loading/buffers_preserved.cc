@@ -56,7 +56,7 @@ void CheckBuffer(const Evidence& evidence, const PhaseEvidence& phase, const std
     if (!image.defined) {
       judgement.Found(FindingAt(phase, stage, name, "clobbered", image.Ranks(),
                                 from_source ? "the buffer did not get the checkpoint's value"
-                                            : "the buffer had a value and has none any more",
+                                            : "the buffer had a value and no longer has one",
                                 {.against = against}));
       continue;
     }

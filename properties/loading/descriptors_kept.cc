@@ -215,11 +215,11 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const Ran
     // A restore builds another model: only `ready` is of the model that was built.
     if (stage == Stage::kReady && !evidence.WhyCannot("identity") && built->identity >= 0 &&
         seen.identity != built->identity) {
-      findings.Add(name, "rebuilt",
-                   fmt::format("the {} is another object than at `built`: whatever was keyed by it "
-                               "is lost",
-                               seen.kind),
-                   {rank.rank}, {.against = {Against::What::kEarlier, phase.phase, Stage::kBuilt}});
+      findings.Add(
+          name, "rebuilt",
+          fmt::format("the {} is another object than at `built`: whatever used it as a key is lost",
+                      seen.kind),
+          {rank.rank}, {.against = {Against::What::kEarlier, phase.phase, Stage::kBuilt}});
     }
   }
   const auto declared = evidence.oracle.declared.find(name);

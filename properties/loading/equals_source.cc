@@ -87,7 +87,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     return;
   }
   if (FromScratch(evidence.oracle)) {
-    judgement.Skipped("from scratch: the checkpoint has, and may have, no tensor of the model");
+    judgement.Skipped("from scratch: no tensor of the model comes from the checkpoint");
     return;
   }
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {

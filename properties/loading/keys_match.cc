@@ -122,13 +122,13 @@ void CheckReported(const OracleRecord& oracle, const RankEvidence& rank, const s
   const std::vector<std::string> invented = Without(said, truth);
   if (!concealed.empty()) {
     findings.Add(concealed[0], "concealed",
-                 fmt::format("{} keys are {} and the pipeline does not say so: {}",
+                 fmt::format("{} keys are {} but the pipeline does not say so: {}",
                              concealed.size(), what, ListSome(concealed)),
                  {rank.rank}, {.keys = what});
   }
   if (!invented.empty()) {
     findings.Add(invented[0], "invented",
-                 fmt::format("the pipeline says that {} keys are {}, and they are not: {}",
+                 fmt::format("the pipeline says that {} keys are {}, but they are not: {}",
                              invented.size(), what, ListSome(invented)),
                  {rank.rank}, {.keys = what});
   }
@@ -174,7 +174,7 @@ std::string PrefixHint(const Keys& keys) {
   for (const std::string& key : keys.unexpected) {
     for (const std::string& name : keys.missing) {
       if (key.size() > name.size() && key.ends_with("." + name)) {
-        return fmt::format("; the checkpoint's keys seem to have the prefix \"{}\" besides",
+        return fmt::format("; the checkpoint's keys seem to have the extra prefix \"{}\"",
                            key.substr(0, key.size() - name.size()));
       }
       if (name.size() > key.size() && name.ends_with("." + key)) {
@@ -241,13 +241,12 @@ void CheckTiedValues(const OracleRecord& oracle, const PhaseEvidence& phase, Jud
       }
       judgement.Compared();
       if (tensor.dtype == first->dtype && tensor.digest == first->digest) continue;
-      judgement.Found(InputFinding(
-          phase, "tied-differ", name,
-          fmt::format(
-              "{} is tied to {}, and the checkpoint has another value for it: a model that ties "
-              "them has no place for both",
-              name, first->name),
-          {.against = {Against::What::kCheckpoint}, .other = first->name}));
+      judgement.Found(
+          InputFinding(phase, "tied-differ", name,
+                       fmt::format("{} is tied to {}, but the checkpoint has another value for it: "
+                                   "a model that ties them cannot hold both",
+                                   name, first->name),
+                       {.against = {Against::What::kCheckpoint}, .other = first->name}));
     }
   }
 }

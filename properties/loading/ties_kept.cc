@@ -57,7 +57,7 @@ void CheckOthers(const Ties& ties, const RankEvidence& rank, const std::string& 
     for (const std::string& name : names) {
       if (allowed.contains(name)) continue;
       findings.Add(name, "aliased",
-                   fmt::format("it shares memory with {}, and the two are not tied", names[0]),
+                   fmt::format("it shares memory with {}, but the two are not tied", names[0]),
                    {rank.rank}, {.other = names[0]});
     }
   }
@@ -110,7 +110,7 @@ std::optional<Ties> KnownTies(const Evidence& evidence) {
 void Check(const Evidence& evidence, Judgement& judgement) {
   const std::optional<Ties> known = KnownTies(evidence);
   if (!known) {
-    judgement.Inconclusive("nobody says which tensors of the model are tied");
+    judgement.Inconclusive("nothing says which tensors of the model are tied");
     return;
   }
   const Ties& ties = *known;

@@ -34,8 +34,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   }
   if (!twin.unheld.empty()) {
     judgement.Inconclusive(
-        fmt::format("of {} tensors no bytes of the files were found to be theirs: {}; what is "
-                    "expected of them is taken from {} alone",
+        fmt::format("{} tensors were not found in the bytes of the files: {}; their expected "
+                    "values come from {} alone",
                     twin.unheld.size(), ListSome(twin.unheld), twin.made_by));
   }
 }

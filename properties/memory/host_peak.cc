@@ -24,7 +24,7 @@ uint64_t ModelBytes(const PhaseEvidence& phase) {
 std::string FirstBeyond(const MemoryRecord& memory, uint64_t limit) {
   for (const MemorySample& sample : memory.samples) {
     if (sample.anonymous_bytes <= memory.idle_bytes + limit) continue;
-    return fmt::format(", beyond it first after {:.0f} ms, working on `{}`", sample.time_ms,
+    return fmt::format(", first exceeded after {:.0f} ms, working on `{}`", sample.time_ms,
                        sample.stage);
   }
   return "";
@@ -65,7 +65,8 @@ void CheckRanks(const Case& test_case, const PhaseEvidence& phase, Judgement& ju
   const MemoryRecord& memory = *worst->memory;
   const uint64_t limit = memory.own_shard_bytes + allowed;
   const std::string whose =
-      beyond.size() == 1 ? "" : fmt::format(" on rank {}, furthest beyond", worst->rank);
+      beyond.size() == 1 ? ""
+                         : fmt::format(" on rank {}, the furthest above the limit", worst->rank);
   Finding finding = FindingAt(
       phase, memory.peak_stage, "", "peak", beyond,
       fmt::format("host peak {} above idle{}; {} allowed: {} own shards + {} bucket + {} slack{}",

@@ -70,7 +70,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   if (!any) {
     judgement.Inconclusive("no rank of phase memory reached a stage before `ready`");
   }
-  judgement.Skipped("no tensor of 128 KiB or more is without its value before `ready`");
+  judgement.Skipped("every tensor of 128 KiB or more has its value before `ready`");
 }
 
 const PropertyRegistration kRegistration{{

@@ -190,7 +190,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       }
     }
   }
-  judgement.Skipped(other_rule ? "the shards are cut by no such rule" : "nothing is sharded");
+  judgement.Skipped(other_rule ? "the shards are not cut by this rule" : "nothing is sharded");
 }
 
 const PropertyRegistration kRegistration{{

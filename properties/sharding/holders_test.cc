@@ -67,7 +67,7 @@ TEST(HoldersTest, WhereNobodySaidWhichRanksItIsInconclusive) {
   sound.Rewrite("values", 2, "ready", "norm", SetF32(1, 8.0f));
   const PropertyResult result = JudgeOne(sound.evidence, kMatch);
   EXPECT_EQ(result.judgement.verdict(), Verdict::kInconclusive);
-  EXPECT_THAT(result.judgement.reason(), HasSubstr("nobody said which ranks"));
+  EXPECT_THAT(result.judgement.reason(), HasSubstr("nothing says which ranks"));
 }
 
 TEST(HoldersTest, WhatMostHaveIsWhatTheOthersAreHeldAgainst) {

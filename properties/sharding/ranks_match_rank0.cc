@@ -124,8 +124,8 @@ void CheckParts(const PhaseEvidence& phase, const std::vector<int64_t>& holders,
     judgement.Compared();
     if (both.empty()) continue;
     findings.Add(name, "unlike-groups",
-                 fmt::format("ranks [{}] make it up, and of these [{}] should hold the same as "
-                             "rank {}: its mesh is not the job's",
+                 fmt::format("ranks [{}] form the whole tensor, and ranks [{}] of them should hold "
+                             "the same as rank {}: its mesh is not the job's",
                              fmt::join(groups->whole, ", "), fmt::join(both, ", "), number),
                  {number});
     return;  // of one mesh the others say the same
@@ -271,7 +271,7 @@ void CheckStage(const Evidence& evidence, const PhaseEvidence& phase, const std:
     }
     if (!holders.unstated.empty()) {
       judgement.Inconclusive(fmt::format(
-          "{} at `{}` was not compared: nobody said which ranks hold the same", name, stage));
+          "{} at `{}` was not compared: nothing says which ranks hold the same", name, stage));
     }
   }
   CheckOptimizers(phase, stage, findings, judgement);
@@ -293,7 +293,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
   for (const auto& [phase, stage] : AllTrainStages(evidence, judgement)) {
     CheckStage(evidence, *phase, stage, judgement);
   }
-  judgement.Skipped("one rank that loads nothing has nothing to match");
+  judgement.Skipped("a single rank that loads nothing has nothing to match");
 }
 
 const PropertyRegistration kRegistration{{

@@ -83,7 +83,7 @@ Status Checkpoint::MakeUnits(const std::string& path) {
   beside_ = found.beside.size();
   for (quantised::Unit& unit : found.units) {
     if (unit.unknown.empty() && ReadUnit(unit, quantised::Misreading::kNone) == nullptr)
-      unit.unknown = "how its parts belong together is not known";
+      unit.unknown = "it is not known how its parts belong together";
     const Shape& shape = unit.unknown.empty() ? unit.shape : unit.Part("codes")->shape;
     stored_.tensors.push_back({unit.name, maps::kNumber.name, shape, {}});
     const std::string name = unit.name;

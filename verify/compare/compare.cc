@@ -170,7 +170,7 @@ Result<std::string> DiagnoseStep(const Comparison& run, const Held& held) {
   };
   std::vector<Alternative> alternatives;
   if (a.kind == View::Kind::kMerged) {
-    alternatives.push_back({a.parts[0], "B is A's own: the adapter was not merged"});
+    alternatives.push_back({a.parts[0], "B equals A: the adapter was not merged"});
   } else if (a.kind == View::Kind::kScaled) {
     alternatives.push_back({a.parts[0], "B is not scaled"});
     const auto inverse = maps::Arithmetic(maps::Constant(1), '/', a.parts[1]);

@@ -12,7 +12,7 @@ namespace {
 std::string Message(const TensorDifference& difference) {
   std::string text = difference.kind == "value" ? "" : "tensor ";
   text += oracle::Quote(difference.tensor) + ": ";
-  if (difference.kind == "gap") return text + "no rule of the map takes " + difference.seen;
+  if (difference.kind == "gap") return text + "no rule of the map covers " + difference.seen;
   if (difference.of_bound > 0) {
     return text +
            fmt::format("{} of {} elements are beyond their bound, worst element {}: A {}, B {}",

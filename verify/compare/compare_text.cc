@@ -38,10 +38,7 @@ std::string Headline(const CompareResult& result) {
     const std::string tensors = Count(result.tensors, "tensor");
     const char* verb = result.tensors == 1 ? "equals its" : "equal their";
     if (result.is_by_seals) {
-      return fmt::format(
-          "PASS  {} of B and what was sealed of A have one digest each; no value was "
-          "read",
-          tensors);
+      return fmt::format("PASS  {} of B have the digests in A's seal; no value was read", tensors);
     }
     if (result.computed > 0) {
       return fmt::format(
@@ -70,7 +67,7 @@ std::string DifferenceText(const TensorDifference& difference) {
     text += fmt::format(" (A: {})", oracle::Printable(difference.source));
   }
   if (difference.kind == "gap") {
-    text += fmt::format(": no rule of the map takes {}\n", difference.seen);
+    text += fmt::format(": no rule of the map covers {}\n", difference.seen);
   } else if (difference.kind != "differs") {
     text += fmt::format(": the {} differs: A {}, B {}\n", difference.kind, difference.expected,
                         difference.seen);

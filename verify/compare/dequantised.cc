@@ -96,7 +96,7 @@ Result<NumbersCompared> CompareNumbers(const Inputs& inputs, const maps::Held& h
   if (is_judged || pair.is_far || are_few || std::isinf(pair.worst)) return out;
   out.unjudged = fmt::format(
       "{} of {} elements are beyond what rounding to the nearest code makes, up to {:.2g} times, "
-      "as calibration (GPTQ, AWQ, a search for scales) may have left them",
+      "which calibration (GPTQ, AWQ, a search for scales) may cause",
       pair.beyond, pair.elements, pair.worst);
   return out;
 }

@@ -161,8 +161,8 @@ TEST(Explain, StretchFromElsewhereOrStale) {
   const std::vector<float> stale = Noise(100, 2);
   std::copy(stale.begin() + 60, stale.begin() + 80, seen.begin() + 60);
   EXPECT_EQ(ExplainFloats(expected, seen, {100}),
-            "one contiguous stretch, elements 60 to 79, differs and all else is equal: stale, or "
-            "overwritten");
+            "one contiguous stretch, elements 60 to 79, differs and all else is equal: it is "
+            "stale or was overwritten");
 }
 
 TEST(Explain, NoSimplePatternNamesTheLargestDifference) {

@@ -54,7 +54,7 @@ Result<std::vector<std::string>> UnlikeLines(const std::string& reference, const
   }
   for (const maps::Gap& gap : applied.gaps) {
     lines.push_back(
-        fmt::format("tensor {}: no rule of the map takes {} of {}'s {} elements, the "
+        fmt::format("tensor {}: no rule of the map covers {} of {}'s {} elements, the "
                     "first is element {}",
                     Quote(gap.tensor), gap.missing, gap.side, gap.elements, gap.first));
   }

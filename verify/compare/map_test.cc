@@ -162,7 +162,7 @@ TEST_F(MapTest, PutsExpertsIntoOneTensor) {
   const auto gap = Run(single, {packed}, "m.{e}.gate -> m.gate_up[{e}, :f]\nm.{e}.up -> _");
   ASSERT_TRUE(gap.ok());
   EXPECT_THAT(CompareText(gap.value()),
-              HasSubstr("m.gate_up: no rule of the map takes 12 of B's 24 elements, the first is "
+              HasSubstr("m.gate_up: no rule of the map covers 12 of B's 24 elements, the first is "
                         "element 6"));
   const auto missing = Run({single[0], single[2], single[3]}, {packed},
                            "stack(cat(m.{e}.gate, m.{e}.up)) -> m.gate_up");

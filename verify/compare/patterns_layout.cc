@@ -169,8 +169,7 @@ Sentence Stretch(const Images& images) {
     }
   }
   return fmt::format(
-      "one contiguous stretch, {}, differs and all else is equal: stale, or "
-      "overwritten",
+      "one contiguous stretch, {}, differs and all else is equal: it is stale or was overwritten",
       where);
 }
 

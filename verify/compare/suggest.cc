@@ -258,8 +258,7 @@ Result<Suggestion> Suggest(const Inputs& inputs, const maps::Applied& pairing) {
   }
   SP_TRY(RenameByValue(a, b, names_a, names_b, found));
   const size_t by_value = found.rename.size() - by_prefix - unwrapped;
-  if (by_value > 0)
-    reasons.push_back(fmt::format("{} by the same values", Count(by_value, "name")));
+  if (by_value > 0) reasons.push_back(fmt::format("{} by equal values", Count(by_value, "name")));
   SP_ASSIGN(const auto joined, SuggestJoined(inputs, names_a, names_b));
   if (!joined.empty()) {
     reasons.push_back(fmt::format("{} {} several of the other side", Count(joined.size(), "tensor"),

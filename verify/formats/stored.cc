@@ -97,15 +97,15 @@ Status RefuseDcpOfParts(const std::string& path) {
   static const std::regex kShard("shard-[0-9]{5,}-model-[0-9]{5,}-of-[0-9]{5,}\\.safetensors");
   if (const std::string found = FindMatch(path, kOfRank); !found.empty()) {
     return Unsupported(
-        fmt::format("{}: {} is of DCP with use_collectives=False, which is not read: expected "
-                    ".metadata, which is of all ranks",
+        fmt::format("{}: {} is part of a DCP save with use_collectives=False, which is not "
+                    "supported: expected one .metadata for all ranks",
                     Printable(path), Quote(found)));
   }
   if (const std::string found = FindMatch(path, kShard); !found.empty()) {
     return Unsupported(
-        fmt::format("{}: {} is a shard of DCP's HuggingFaceStorageWriter, which is not read, since "
-                    "none says how many there are: expected the files that enable_consolidation or "
-                    "consolidate_safetensors_files makes of them",
+        fmt::format("{}: {} is a shard of DCP's HuggingFaceStorageWriter, which is not supported, "
+                    "since no shard says how many there are: expected the files that "
+                    "enable_consolidation or consolidate_safetensors_files makes",
                     Printable(path), Quote(found)));
   }
   return Ok();
@@ -234,10 +234,9 @@ Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage) {
     if (IsDcp(path)) return OpenDcp(path, damage);
     SP_TRY(RefuseDcpOfParts(path));
     if (HoldsNamed(path, {".distcp"})) {
-      return BadInput(
-          fmt::format("{}: expected .metadata beside the .distcp files, found none: a save "
-                      "that did not end",
-                      Printable(path)));
+      return BadInput(fmt::format(
+          "{}: expected .metadata beside the .distcp files, found none: the save did not finish",
+          Printable(path)));
     }
     if (!HoldsNamed(path, {".safetensors", ".safetensors.index.json"})) {
       const std::vector<std::string> parts = PartsOf(path);

@@ -201,7 +201,7 @@ TEST_F(OfParts, AreNamedAndNotRead) {
   using ::testing::Pair;
   EXPECT_THAT(
       refusal({"__1.metadata", "__0.metadata", "__0_0.distcp"}),
-      Pair(ErrorCode::kUnsupported, HasSubstr("'__0.metadata' is of DCP with use_collect")));
+      Pair(ErrorCode::kUnsupported, HasSubstr("'__0.metadata' is part of a DCP save with")));
   EXPECT_THAT(refusal({"shard-00002-model-00001-of-00001.safetensors",
                        "shard-00001-model-00001-of-00001.safetensors"}),
               Pair(ErrorCode::kUnsupported, HasSubstr("'shard-00001-model-00001-of-00001.safe")));

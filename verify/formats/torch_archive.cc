@@ -291,7 +291,7 @@ Status TorchArchive::CheckMetadata(const PickleValue& call, bool is_v3) const {
   for (size_t i = 0; i + 1 < metadata.items.size(); i += 2) {
     const PickleValue& value = *metadata.items[i + 1];
     if (value.Is(Kind::kBool) && value.integer == 0) continue;
-    return Unsupported(fmt::format("{}: a tensor that is to be changed as it is loaded: {}",
+    return Unsupported(fmt::format("{}: a tensor that must be changed while it is loaded: {}",
                                    Printable(where_), Describe(*metadata.items[i])));
   }
   return Ok();

@@ -90,7 +90,7 @@ class Url {
                                   Printable(name.empty() ? url_ : url_ + "/" + name), length,
                                   offset, Printable(found)));
     };
-    if (program_ == nullptr) return wrong("that nobody answers any more");
+    if (program_ == nullptr) return wrong("that the reading process has ended");
     const size_t index = listing_.at(name).index;
     const Status told = program_->Tell(fmt::format("[{}, {}, {}]", index, offset, length));
     if (!told.ok()) return Gone(wrong(told.error().message));
@@ -115,8 +115,9 @@ class Url {
     const std::lock_guard lock(mutex_);
     if (program_ == nullptr) return Ok();  // told already
     if (const Status told = program_->Tell("\"list\""); !told.ok()) {
-      return Gone(BadInput(fmt::format("{}: whether it changed while it was read is not known: {}",
-                                       Printable(url_), Printable(told.error().message))));
+      return Gone(
+          BadInput(fmt::format("{}: it is not known whether it changed while it was read: {}",
+                               Printable(url_), Printable(told.error().message))));
     }
     SP_ASSIGN(const Listing now, ReadListing());
     if (now == listing_) return Ok();

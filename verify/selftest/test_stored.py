@@ -274,7 +274,7 @@ class DcpOfParts(CommandTest):
         dcp.save(self.STATE, checkpoint_id=self.dir / "dcp", no_dist=True, use_collectives=False)
         self.assertTrue((self.dir / "dcp/__0.metadata").exists())
         self.refused(
-            "audit", "dcp", names=["dcp: '__0.metadata'", "use_collectives=False", "not read"]
+            "audit", "dcp", names=["dcp: '__0.metadata'", "use_collectives=False", "not supported"]
         )
 
     def test_shards_of_safetensors(self):
@@ -292,7 +292,7 @@ class DcpOfParts(CommandTest):
         self.refused(
             "audit",
             "shards",
-            names=["shards: 'shard-00001-model-00001-of-00001.safetensors'", "not read"],
+            names=["shards: 'shard-00001-model-00001-of-00001.safetensors'", "not supported"],
         )
         save("joined", save_distributed=True, enable_consolidation=True)
         save("whole")

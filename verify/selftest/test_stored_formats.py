@@ -189,7 +189,7 @@ class Composite(StoredTest):
         self.flip(self.step / "optimizer_0/__1_0.distcp", 3000)
         self.assertIn("optimizer_0/__1_0.distcp", self.damage(self.step))
         (self.step / "optimizer_0/.metadata").unlink()
-        self.assertIn("a save that did not end", self.damage(self.step))
+        self.assertIn("the save did not finish", self.damage(self.step))
 
     def test_a_difference_is_named_by_its_part(self):
         other = shutil.copytree(self.step, self.dir / "other")

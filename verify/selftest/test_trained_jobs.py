@@ -24,7 +24,7 @@ TRAINED = {
     "balanced sound": f"sound; tokens_per_expert ({BATCHES})",
     "balanced bit": "expert_bias on rank 1: element 3 is 0x",
     "tied_stages sound": "sound",
-    "tied_stages drift": "embedding on ranks 2, 3: the name stands for another tensor",
+    "tied_stages drift": "embedding on ranks 2, 3: this name is a different tensor",
     "tied_stages bit": "layer1.weight on rank 3: element 4 is 0x",
     "context_parallel sound": "sound",
     "context_parallel nan": "optimizer.0.weight.exp_avg on rank 2: 1 NaN and 0 Inf, the first at"

@@ -258,7 +258,7 @@ Explanation AllNan(const Window& window) {
 }  // namespace
 
 Explanation OwnFile() {
-  return {"own-file", "what the file of this rank has: nothing came from rank 0"};
+  return {"own-file", "the value in this rank's own file: nothing came from rank 0"};
 }
 
 Explanation NeverWritten() { return {"poison", "never written (poison)"}; }

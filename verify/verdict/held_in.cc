@@ -66,7 +66,7 @@ std::string HeldInText(const HeldIn& held) {
     text += fmt::format(" at {} of mesh {}", fmt::join(at, ", "), held.mesh);
   }
   const GroupsRecord& groups = held.groups;
-  if (!groups.stated) return text + "; nobody said which ranks hold the same";
+  if (!groups.stated) return text + "; nothing says which ranks hold the same";
   if (groups.members.size() == 1) return text + " alone holds it";
   if (groups.whole.size() == 1) {
     std::vector<int64_t> others = groups.members;

@@ -81,8 +81,7 @@ std::string WhyNothingShows(const PhaseEvidence& phase) {
   }
   if (ranks.empty()) return "";
   return fmt::format(
-      "the environment of the subject lacks something, phase {} on {}: {} (class "
-      "infrastructure)",
+      "the subject's environment is incomplete, in phase {} on {}: {} (class infrastructure)",
       phase.name(), ScopeLine(phase, Sorted(ranks)), what);
 }
 

@@ -374,7 +374,8 @@ std::string Message(const Comparison& comparison, const Difference& difference,
                        comparison.against.Words(), difference.expected);
   }
   if (difference.kind == "incomplete") {
-    return fmt::format("{}: cannot be held against {}{}", where, comparison.against.Words(), cause);
+    return fmt::format("{}: cannot be compared with {}{}", where, comparison.against.Words(),
+                       cause);
   }
   if (difference.index) {
     return fmt::format("{} differs from {}: {} is {}, expected {}{}{}", where,

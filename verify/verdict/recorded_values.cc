@@ -25,7 +25,8 @@ RecordedLookup ValuesAt(const PhaseEvidence& phase, const std::string& stage,
   const uint64_t bytes = ImageBytes(image.dtype, image.shape).value_or(0);
   const KnownBytes known(image);
   const auto read = bytes == 0 ? std::string_view() : known.Read(0, bytes).value_or("");
-  if (read.size() != bytes) return {.why_not = "its bytes are not all on record", .is_there = true};
+  if (read.size() != bytes)
+    return {.why_not = "some of its bytes were not recorded", .is_there = true};
   found.values.bytes = std::string(read);
   for (const Image& each : images) {
     for (const int64_t rank : each.Ranks()) found.values.ranks.push_back(rank);

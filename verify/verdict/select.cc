@@ -25,7 +25,7 @@ std::string NotAskedFor(const Evidence& evidence, Phase phase) {
   if (facts.trains && evidence.WhyCannot("train")) return *evidence.WhyCannot("train");
   if (facts.trains && test_case.steps == 0) return "the case takes no optimizer steps";
   if (!facts.offloads && test_case.training.offload == 0) {
-    return "the case has the host do nothing of the optimizer's work";
+    return "the case gives the host no part of the optimizer's work";
   }
   if (facts.on_resume_mesh && test_case.resume_mesh.empty()) return "the case has no resume_mesh";
   if (facts.resumes && evidence.WhyCannot("save")) return *evidence.WhyCannot("save");

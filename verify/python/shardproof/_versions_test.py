@@ -181,7 +181,7 @@ def test_words_that_do_not_go_together_are_one_line(world, capsys):
     assert versions.main(["verify", "--base", "p==1.0"]) == 2
     assert versions.main(["verify", "--base", "p==1.0", "--head", "p==1.1", "--json", "x"]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert "give both" in lines[0] and "--json does not go with two releases" in lines[1]
+    assert "give both" in lines[0] and "--json cannot be combined with two releases" in lines[1]
 
 
 # ---- Environments --------------------------------------------------------------------------------
