@@ -29,40 +29,39 @@ def check(
 ) -> "Outcome | Pending":  # fmt: skip
     """Compares the model of this rank with that of all others. Call it on every rank.
 
-    model: an nn.Module, or the list of those that a stage of a pipeline has. Held against each
-    other: names, dtypes, shapes, placements and ties; that nothing is on meta; that the shards of
-    each tensor make it up exactly; that replicas are equal, bit for bit; that no value is NaN or
-    Inf.
+    model: an nn.Module, or the list of modules of a pipeline stage. The check fails if ranks differ
+    in names, dtypes, shapes, placements or ties, if a tensor is on meta, if the shards of a tensor
+    leave a gap or overlap, if replicas differ in a bit, or if a value is NaN or Inf.
 
-    Whose tensors are held against whose: a DTensor's over its own mesh, FSDP's and DDP's over their
-    process group. Any other tensor is taken to be the same on all ranks, unless one of these says
-    otherwise:
-    group: a process group, or ranks, that have the same. groups: the same by pattern of names.
-    mesh: the axes of the job, a DeviceMesh or {axis: the groups of ranks along it}. Along "pp"
-    names differ; a name that two stages have is one tensor. layout: by pattern of names {axis:
-    Shard(dim)}, or "local" for what each rank has of its own. What Megatron's layers say of their
-    parameters is taken along the axis "tp". Of a list of models nothing is taken for granted.
+    A DTensor is compared over its own mesh, tensors of FSDP and DDP over their process group. Any
+    other tensor must be the same on all ranks, unless one of these says otherwise:
+    group: a process group, or ranks, that have the same tensors. groups: the same, by pattern of
+    names. mesh: the axes of the job, a DeviceMesh or {axis: the groups of ranks along it}. Along
+    "pp", names may differ, but a name that two stages have must be one tensor. layout: by pattern
+    of names, {axis: Shard(dim)}, or "local" for tensors that each rank has for itself. Attributes
+    that Megatron's layers set on parameters refer to the axis "tp". For a list of models, nothing
+    is assumed.
 
     optimizer: one or a list; its state is checked too, under "optimizer.<FQN>.<key>". ignore:
-    patterns of names that may differ from rank to rank. finite: False where values need not be
-    finite, or {pattern: False}. deadline: seconds to wait for the slowest rank. strict: what could
-    not be compared is a finding too. Without a process group: of this process alone.
+    patterns of names that may differ between ranks. finite: False if values need not be finite, or
+    {pattern: False}. deadline: seconds to wait for the slowest rank. strict: what could not be
+    compared is an error too. Without a process group, only this process is checked.
 
-    every: of the calls for this model the first one looks, and each every-th after it; the others
-    return at once. budget_s: seconds that a rank may spend on what it has itself. A call looks at
-    as many tensors as that allows, the same ones on all ranks, and the next one goes on there. Both
-    are to be the same on all ranks.
+    every: only the first call for this model and every N-th call after it check; the others return
+    at once. budget_s: seconds that a rank may spend on its own tensors. A call checks as many
+    tensors as that allows, the same ones on all ranks, and the next call goes on from there. Pass
+    the same values of both on all ranks.
 
-    against: the path of a checkpoint, or of a seal, or the manifest that `seal` returned, that must
-    hold the same values, dtypes and shapes; prefix: of the model's names in it, if it is not the
-    one under which most match. Of a manifest every tensor must be in the model. map: how tensors
-    of `against` become those of the model, as of `shardproof compare --map`: a rule, a file of
-    rules, the name of a ready map, or a list of them; config: the config.json, or a model's
-    config, that sizes in it are taken from. log: a file "*.syncs.jsonl" to which rank 0 adds a line
-    about the manifest and what was found, for `shardproof report`; on all ranks or on none.
+    against: the path of a checkpoint or a seal, or the manifest that `seal` returned, which must
+    hold the same values, dtypes and shapes. With a manifest, all of its tensors must be in the
+    model. prefix: the prefix of the model's names in it, if not the one under which most match.
+    map: how tensors of `against` become those of the model, as in `shardproof compare --map`: a
+    rule, a file of rules, the name of a ready map, or a list of them. config: the config.json, or a
+    model's config, that the map takes sizes from. log: a file "*.syncs.jsonl" to which rank 0 adds
+    a line about the manifest and the result, for `shardproof report`; on all ranks or on none.
     \\raises Mismatch on all ranks alike, naming rank, tensor and index.
-    \\raises RuntimeError on all ranks alike if the model of one cannot be looked at.
-    \\raises TimeoutError if a rank does not come.
+    \\raises RuntimeError on all ranks alike if the model of one rank cannot be read.
+    \\raises TimeoutError if a rank does not call it in time.
     """
     refuse_nonsense(deadline, every, budget_s)
     if background and against is not None:

@@ -13,7 +13,7 @@ _SEAL_BYTES_MAX = 1 << 28  # of some two million tensors
 
 
 class Manifest:
-    """What `seal` found: of each tensor the name, dtype, shape and digest.
+    """The result of `seal`: name, dtype, shape and digest of each tensor.
 
     version: the number of the sync that it belongs to, or None. tensors: by name. len(): of them.
     None of these changes.

@@ -12,7 +12,7 @@ _MESSAGE_FOLDS_MAX = 10
 
 
 class Mismatch(AssertionError):
-    """Raised on every rank alike. findings: list of Finding, the first ones; count: how many there
+    """Raised on every rank alike. findings: the first Findings, as a list; count: how many there
     are. folds: those of one cause together."""
 
     def __init__(self, folds: list[Fold], count=None, places=None, what="check"):

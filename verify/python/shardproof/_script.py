@@ -24,24 +24,24 @@ _session = None
 
 
 def observe(stage, model=None, *, to=None, checkpoint=None, factory="", who=False, **what):
-    """Records on this rank what a training script has in hand. Call it on every rank.
+    """Records this rank's part of a training job. Call it on every rank.
 
-    observe("start"), before a model is made, only has memory watched from then on; without it, that
-    starts at the first call. who: at the first call, True to tell as well who allocates and holds
-    the largest of it, which takes time.
+    observe("start"), before a model is made, only starts to sample memory; without it, sampling
+    starts at the first call. who: at the first call, True also records who allocates and holds the
+    most memory, which takes time.
 
-    model: an nn.Module, or the list of those that a stage of a pipeline has. stage, and optimizer=,
+    model: an nn.Module, or the list of modules of a pipeline stage. stage, and optimizer=,
     state_dict=, content=, step=, missing=, unexpected=, names=, also=, group=, groups=, mesh= and
-    layout=: as a subject's `observe` takes them (Observer).
+    layout=: as in a subject's `observe` (Observer).
 
     The first call decides where the evidence goes: `to`, else $SHARDPROOF_EVIDENCE, else
     "shardproof-evidence" in the current directory. It also decides which checkpoint (a directory
-    of safetensors, or one file) the values at "ready" are held against; without one, ranks are
-    held against each other alone. If the checkpoint has no config.json that names its model,
+    of safetensors, or one file) the values at "ready" are compared with; without one, ranks are
+    only compared with each other. If the checkpoint has no config.json that names its model,
     factory="FILE.py:FUNCTION" names a function that builds it. `shardproof report DIRECTORY` builds
-    that model once more, plainly, and judges.
+    that model once more in the plainest way, and judges.
 
-    Nothing of the tensors' size is allocated, no collective is made.
+    It allocates nothing of the tensors' size and makes no collective.
     \\raises OSError if the evidence cannot be written, ValueError for a call that makes no sense.
     """
     global _session

@@ -29,26 +29,26 @@ def seal(
     optimizer_prefix="optimizer.", ignore=(), deadline=60.0, group=None, groups=None, mesh=None,
     layout=None, replace=False, log=None, stepped=None,
 ) -> Manifest:  # fmt: skip
-    """The digest of every tensor, on every rank the same. Call it on every rank.
+    """Returns the digest of every tensor, the same on every rank. Call it on every rank.
 
-    They are those that `shardproof seal` finds in a checkpoint of the model, whatever its format
-    and however it is cut. Buffers that are not persistent are left out, as they are of checkpoints.
-    model may also be the state dict that is saved: its names and values are then in the seal too,
-    so that it is that of the whole checkpoint.
+    The digests are those that `shardproof seal` finds in a checkpoint of the model, whatever its
+    format and sharding. Buffers that are not persistent are left out, as in checkpoints. model may
+    also be the state dict that is saved: its names and its other values are then in the seal too,
+    so that the seal covers the whole checkpoint.
 
-    model, optimizer, ignore, deadline, group, groups, mesh, layout: as of `check`. to: a file that
-    rank 0 writes them to; replace: whether there may be such a file. version: the number of the
-    sync that they belong to. cast: the dtype that floats are sent in, or {pattern of names: dtype}:
-    the digest is that of the values after `tensor.to(dtype)`. prefix: goes before the model's
-    names, optimizer_prefix before "<FQN>.<key>" of the optimizer's state, so that they are those of
-    a checkpoint. log: a file "*.syncs.jsonl" to which rank 0 adds a line, for `shardproof report`;
-    stepped: the optimizer that steps the model, whose number of steps goes into that line.
+    model, optimizer, ignore, deadline, group, groups, mesh, layout: as in `check`. to: a file that
+    rank 0 writes the seal to; replace: whether it may overwrite that file. version: the number of
+    the sync. cast: the dtype in which floats are sent, or {pattern of names: dtype}: the digest is
+    that of the values after `tensor.to(dtype)`. prefix: is put before the model's names, and
+    optimizer_prefix before "<FQN>.<key>" of the optimizer's state, to match a checkpoint's names.
+    log: a file "*.syncs.jsonl" to which rank 0 adds a line, for `shardproof report`;
+    stepped: the optimizer that steps the model; its number of steps goes into that line.
     \\returns the manifest, which `check(..., against=manifest)` takes in any process: send its
     `to_json()`. Its length is the number of tensors.
-    \\raises Mismatch on all ranks alike if replicas differ or shards do not make a tensor up.
-    \\raises RuntimeError on all ranks alike if there is no tensor, one cannot be read, or the file
-    not be written.
-    \\raises TimeoutError if a rank does not come.
+    \\raises Mismatch on all ranks alike if replicas differ or shards do not form a tensor.
+    \\raises RuntimeError on all ranks alike if there is no tensor, or if a tensor cannot be read or
+    the file cannot be written.
+    \\raises TimeoutError if a rank does not call it in time.
     """
     _sync_log.check_path(log, version, "seal")
     transport = Transport(deadline)

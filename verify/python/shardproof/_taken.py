@@ -49,7 +49,7 @@ class Digests:
 def digests(
     model, *, optimizer=None, ignore=(), group=None, groups=None, mesh=None, layout=None
 ) -> Digests:
-    """Digests what this rank holds, where a save begins that ends later. Makes no collective.
+    """Digests what this rank holds, for a save that begins now and ends later. Makes no collective.
 
     model, optimizer, ignore, group, groups, mesh, layout: as of `check`. What is wrong with them is
     told by `Digests.check`, on all ranks alike.

@@ -1,13 +1,13 @@
-"""Attaches to a job that nobody edited: python -m shardproof.run [OPTIONS] SCRIPT ARGUMENTS ...
+"""Attaches to a job without editing it: python -m shardproof.run [OPTIONS] SCRIPT ARGUMENTS ...
 
 Runs the script in this process, as Python would, observes what it shards, loads, steps and saves,
 and has one report printed when all ranks have ended. Processes that it starts are attached too.
 
   --at WHEN      when to observe: ready, saved, restored, every=STEPS, with commas
-                 (default ready,saved,restored); the first and the last step always are
+                 (default ready,saved,restored); the first and the last step always count
   --evidence DIR where evidence goes (default shardproof-evidence)
-  --who          tell who allocates and holds the largest of the job's memory; it takes time
-  --strict       findings, and failures of Shardproof's own, make the job fail
+  --who          say who allocates and holds the most of the job's memory; this takes time
+  --strict       the job fails if there are findings, or if Shardproof itself fails
   -m MODULE      run a module instead of a script
 
 Exit code: the script's own; with --strict 1 if it was 0 and there are findings.
