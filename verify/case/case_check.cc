@@ -104,8 +104,9 @@ void CheckRope(const TensorCase& tensor, const std::string& pointer, Complaint& 
   CheckKindOfRope(rope, at, complaint);
   const int64_t count = tensor.shape[0];
   if (rope.dim != 0 && (rope.dim + 1) / 2 != count) {
-    complaint.Say(at + "/dim", fmt::format("expected 0, or what gives {} frequencies, found {}",
-                                           count, rope.dim));
+    complaint.Say(
+        at + "/dim",
+        fmt::format("expected 0, or a value that gives {} frequencies, found {}", count, rope.dim));
   }
   if (rope.type == "longrope" && static_cast<int64_t>(rope.short_factor.size()) != count) {
     complaint.Say(at + "/short_factor",

@@ -100,7 +100,8 @@ const FieldTable<Case> kCaseFields = {
      {.name = "transport",
       .doc = "What carries the collectives of the reference pipeline. `gloo`: ranks are processes "
              "(on `cuda`, NCCL carries them). `sim`: ranks are threads of one process, of which "
-             "one runs at a time; who runs, and when what travels arrives, follows from `seed`. "
+             "one runs at a time; the order in which ranks run and messages arrive follows from "
+             "`seed`. "
              "Memory is not measured there.",
       .names = KnownTransports,
       .draw = kByHand,
@@ -113,10 +114,11 @@ const FieldTable<Case> kCaseFields = {
                  .of_generated = true}}},
     {&Case::strategy,
      {.name = "strategy",
-      .doc = "How values reach the shards. `rank0-broadcast`: rank 0 reads, and all take what they "
-             "own off the same buckets. `rank0-scatter`: rank 0 reads and sends each what it owns. "
-             "`each-reads-own`: every rank reads its own part. `plain` (every rank reads all) is "
-             "the yardstick.",
+      .doc =
+          "How values reach the shards. `rank0-broadcast`: rank 0 reads and broadcasts, and each "
+          "rank keeps what it owns. `rank0-scatter`: rank 0 reads and sends each what it owns. "
+          "`each-reads-own`: every rank reads its own part. `plain` (every rank reads all) is what "
+          "the others are compared with.",
       .names = KnownStrategies,
       .draw = {.how = How::kAnyName},
       .feature = {"strategy", true},
@@ -131,8 +133,8 @@ const FieldTable<Case> kCaseFields = {
      {.name = "device",
       .doc = "Whose memory the reference pipeline's tensors are in. `cuda`: a GPU's, over NCCL. "
              "`isolated`: the host's, but closed to everything except the copies that a GPU's "
-             "would need, so that a pipeline that reaches into device memory dies without a GPU "
-             "too. Old files may say `apart`, its former name.",
+             "would need, so that a pipeline that accesses device memory directly fails without a "
+             "GPU, too. Old files may say `apart`, its former name.",
       .names = KnownDevices,
       .former = {"apart", "isolated"},
       .draw = Sometimes(15, {"isolated"}),

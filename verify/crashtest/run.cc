@@ -217,10 +217,9 @@ Status FindCheckpoints(const Options& options, const Disk& after, Outcome& outco
     return Ok();
   }
   if (changed.size() > 1) {
-    return BadInput(
-        fmt::format("expected one checkpoint that the command saves, found {}: which "
-                    "one counts? --path says",
-                    Places(changed)));
+    return BadInput(fmt::format(
+        "expected one checkpoint that the command saves, found {}: choose one with --path",
+        Places(changed)));
   }
   outcome.what = changed.front();
   const std::vector<What> same = At(found_before, outcome.what.path);
@@ -256,10 +255,10 @@ Result<std::optional<std::string>> TellsAlike(const Disk& disk, const What& what
   SP_ASSIGN(const Loading again, LoadDisk(disk, what, loader, scratch));
   if (again.end == Loading::End::kLoaded && again.answer == answer)
     return std::optional<std::string>();
-  return std::optional(fmt::format(
-      "loading {} twice gives two results, the second being {}: a load must print the same "
-      "of the same checkpoint",
-      what.Text(), again.end == Loading::End::kLoaded ? "another" : again.line));
+  return std::optional(
+      fmt::format("loading {} twice gives different results, the second time {}: a load must "
+                  "always print the same for the same checkpoint",
+                  what.Text(), again.end == Loading::End::kLoaded ? "another" : again.line));
 }
 
 /// Both checkpoints, whole; which must load.

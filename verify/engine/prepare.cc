@@ -136,8 +136,9 @@ Status CheckReferenceOnly(const Case& test_case, const Subject& subject) {
   const ModelCase& model = test_case.model;
   if (model.lora) return refuse("--lora, an adapter that begins here,");
   if (!model.adapter.empty() && !subject.adapts) {
-    return BadInput(fmt::format(
-        "--adapter: {} never asks for case.adapter, so it would not load it", test_case.subject));
+    return BadInput(
+        fmt::format("--adapter: {} never reads case.adapter, so it would not load the adapter",
+                    test_case.subject));
   }
   if (model.from_scratch) return refuse("from_scratch");
   if (test_case.device != "cpu") return refuse("device " + test_case.device);
@@ -204,8 +205,8 @@ Result<Prepared> Prepare(const Case& test_case, const VerifyOptions& options) {
   auto located = oracle::LocateSource(test_case, prepared.source);
   if (!located.ok() && LacksModel(test_case)) {
     return BadInput(located.error().message +
-                    "; of files with other names, or without a config.json, --model "
-                    "FILE.py:FUNCTION says which model they are of");
+                    "; for files with other names, or without a config.json, name the model with "
+                    "--model FILE.py:FUNCTION");
   }
   SP_ASSIGN(prepared.locations, located);
   SP_TRY(CheckShapes(test_case, prepared));

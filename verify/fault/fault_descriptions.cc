@@ -61,7 +61,7 @@ std::string DescribeFault(const Case& test_case, const FaultCase& fault) {
   const auto known = FindFault(fault.id);
   if (!known.ok()) return fmt::format("{} at {}", fault.id, fault.where);
   const Fault& found = known.value();
-  if (fault.where == kNever) return "nothing, unless fiu-ctrl has it: " + found.what;
+  if (fault.where == kNever) return "nothing, until fiu-ctrl enables it: " + found.what;
   const std::string words = found.in_words ? found.in_words(test_case, fault.where) : "";
   return words.empty() ? fmt::format("{} ({})", found.what, fault.where) : words;
 }

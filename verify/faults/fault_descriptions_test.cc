@@ -29,7 +29,7 @@ TEST(FaultWords, AWhereThatSaysNothingIsShownAsItIs) {
               HasSubstr("a rank is killed (nowhere)"));
   EXPECT_EQ(DescribeFault(TwoRanks(), {"no/such", "1"}), "no/such at 1");
   EXPECT_THAT(DescribeFault(TwoRanks(), {"file/eio", "never"}),
-              HasSubstr("unless fiu-ctrl has it"));
+              HasSubstr("until fiu-ctrl enables it"));
 }
 
 TEST(FaultWords, OrdinalsAreThoseOfEnglish) {

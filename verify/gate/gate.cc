@@ -142,8 +142,7 @@ void Gate::ApplyKnown(Outcome& outcome) const {
   }
   for (const std::string& name : refused) {
     outcome.notes.push_back(fmt::format(
-        "{} is on the list of known failures, but a hang or a broken verifier is never let pass",
-        name));
+        "{} is on the list of known failures, but a hang or a broken verifier always fails", name));
   }
   if (!gone.empty()) {
     outcome.notes.push_back(fmt::format("{} did not occur in this run: {}",
@@ -175,7 +174,7 @@ std::vector<std::string> Gate::WhyTooFew(const Outcome& outcome) const {
     }
   }
   if (!none.empty()) {
-    why.push_back(fmt::format("compared in the baseline and not now: {}", Listed(none)));
+    why.push_back(fmt::format("compared in the baseline, but not now: {}", Listed(none)));
   }
   if (!fewer.empty()) {
     why.push_back(fmt::format("fewer than 90 % of the baseline's comparisons: {}", Listed(fewer)));

@@ -160,7 +160,7 @@ TEST_F(GateTest, AHangOrABrokenVerifierIsNeverKnown) {
     outcome = Judged({.known = Known(entry)}, outcome);
     EXPECT_EQ(outcome.exit_code, 4);
     EXPECT_EQ(outcome.KnownCount(), 0u);
-    EXPECT_THAT(outcome.notes, ElementsAre(HasSubstr("is never let pass")));
+    EXPECT_THAT(outcome.notes, ElementsAre(HasSubstr("always fails")));
   }
 }
 
@@ -202,7 +202,8 @@ TEST_F(GateTest, BadEntriesAreRefusedInOneLine) {
                 "expires": "2026-01-01"})"),
        "/known/0/owner: expected a text that is not empty"},
       {list(Entry(print + R"(, "until": 1)")), "until"},
-      {list(Entry(print) + "," + Entry(print)), "/known/1: names what an entry before it names"}};
+      {list(Entry(print) + "," + Entry(print)),
+       "/known/1: names the same findings as an earlier entry"}};
   for (const auto& [text, words] : bad) {
     const std::string message = Refusal(text);
     EXPECT_THAT(message, HasSubstr(words)) << text;
@@ -260,7 +261,7 @@ TEST_F(GateTest, ABaselineSaysWhatIsLacking) {
   const Outcome lost =
       with(same + R"(, {"id": "training.steps", "comparisons": 3})", 164, Passing());
   EXPECT_EQ(lost.exit_code, 3);
-  EXPECT_THAT(lost.reason, HasSubstr("compared in the baseline and not now: training.steps"));
+  EXPECT_THAT(lost.reason, HasSubstr("compared in the baseline, but not now: training.steps"));
   const Outcome fewer = with(R"({"id": "sharding.covers", "comparisons": 56})", 150, Passing());
   EXPECT_EQ(fewer.exit_code, 3);
   EXPECT_THAT(fewer.reason, HasSubstr("sharding.covers 50 instead of 56"));

@@ -131,7 +131,7 @@ Result<std::vector<KnownFailure>> ReadKnown(const std::string& path, const std::
     ForEach(fields, "known", [&](const JsonValue& value, const std::string& pointer) {
       known.push_back(ReadEntry(value, pointer, complaint, today));
       if (!complaint.ok() || seen.insert(WhatItNames(known.back())).second) return;
-      complaint.Say(pointer, "names what an entry before it names: " + known.back().Name());
+      complaint.Say(pointer, "names the same findings as an earlier entry: " + known.back().Name());
     });
   }
   fields.Finish();

@@ -271,8 +271,8 @@ class Notes {
     size_t ranks = 0;
     for (const RankMemory& rank : at->ranks) ranks += IsRetained(rank) ? 1 : 0;
     std::string text = fmt::format(
-        "after `{}`, rank {} holds {} in tensors that are none of its model's, gradients or "
-        "optimizer's",
+        "after `{}`, rank {} holds {} in tensors that are not part of its model, gradients or "
+        "optimizer",
         at->stage, most->rank, Size(Others(*most)));
     if (const uint64_t held = most->DeviceTensors(kOfOthers); held > 0)
       text += fmt::format(", {} of it on devices", Size(held));

@@ -56,7 +56,7 @@ void ExpectWithin(const std::string& text, size_t columns) {
 TEST(MemoryText, TellsWhichRankRetainsHowMuchAfterWhichStage) {
   const std::string text = MemoryText(Stages(2), 0);
   EXPECT_THAT(text, HasSubstr("\n  retained  after `ready`, rank 1 holds 209.0 MiB in tensors that "
-                              "are none of its model's, gradients or optimizer's\n"));
+                              "are not part of its model, gradients or optimizer\n"));
   EXPECT_THAT(text, HasSubstr("read every 10 ms"));
   EXPECT_THAT(text, HasSubstr("\n  stage of      private    peak  shared   files   model   optim"
                               "   other\n"));

@@ -64,7 +64,7 @@ class Night(CommandTest):
         first = (self.dir / "runs" / "baseline.json").read_text()
         time.sleep(1.1)  # the next one's name
         done = self.night(*words, "--property", "loading.equals_source", code=3)
-        self.assertIn("compared in the baseline and not now", done.out)
+        self.assertIn("compared in the baseline, but not now", done.out)
         self.assertEqual((self.dir / "runs" / "baseline.json").read_text(), first)
         self.assertEqual(len(self.runs()), 2)
         self.assertTrue((self.dir / "runs" / self.runs()[1] / "summary.md").is_file())

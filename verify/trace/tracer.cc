@@ -16,7 +16,7 @@ Result<Outcome> RunTraced(const Options& options, Listener& listener) {
   std::thread([&] { outcome = Tree(options, listener).Run(); }).join();
   return outcome;
 #else
-  return Unsupported("system calls are traced on x86-64 alone");
+  return Unsupported("system calls are traced only on x86-64");
 #endif
 }
 
