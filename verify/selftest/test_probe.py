@@ -254,8 +254,8 @@ class Checks(CommandTest):
             "fsdp2": "ok",
             "fsdp2_nan": "2.weight on rank 1: 1 NaN and 0 Inf, the first at element 130",
             "fsdp2_stale_moment": "optimizer.0.weight.exp_avg on rank 3: element",
-            "fsdp2_shards_of_another_size": "0.weight on rank 1: its placement assigns it "
-            "561 elements",
+            "fsdp2_shards_of_another_size": "0.weight on rank 1: its placement gives this "
+            "rank 561 elements",
             "hsdp_replicas_differ": "0.weight on rank 3: element",
             "fsdp1": "ok",
             "subclass": "Quantised)",

@@ -95,7 +95,7 @@ def test_logs_that_are_read_while_they_are_written_are_not_called_wrong(tmp_path
      ([sent(1), sent(2), sent(2, "x")], [given(1), given(2)])),
     ("one_version", "engine-2 is at version 2, engine-1 at 4",
      (FOUR, [given(v) for v in (1, 2, 3, 4)], [given(v) for v in (1, 2)])),
-    ("one_version", "engine-1 and engine-2 were given unlike versions 1",
+    ("one_version", "engine-1 and engine-2 were given different weights as version 1",
      ([sent(1), sent(1, "x", "t:2")], [given(1)], [given(1, manifest="x")])),
     ("weights_moved", "version 2 has the weights of version 1, and the optimizer took 1 step ",
      ([sent(1), sent(2, weights="m1")], [given(1), given(2)])),
