@@ -6,22 +6,18 @@ import ast
 import dataclasses
 import json
 import random
-import subprocess
 import sys
 import tempfile
 import tomllib
 from collections import Counter
 from pathlib import Path
 
-import mutants
 from subject_mutants import Mutant, mutants_of
+from subject_runs import REPOSITORY, literal, python_of, ran, warm
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 HELPERS = REPOSITORY / "verify" / "python" / "shardproof" / "subjects"
 EQUIVALENT = REPOSITORY / "ci" / "equivalent_mutants.toml"
 PACKAGE = "shardproof.subjects"
-CRASH = "fault.every_rank_finishes"  # what a rank that raises is told by
-SECONDS_MAX = 300
 # A helper of the package is the one beside the subject.
 LOADED = """\
 import importlib.util as _util, sys as _sys
@@ -71,25 +67,7 @@ def helpers_of(path):
     return beside, dict(reversed(packaged.items()))
 
 
-def literal(path, name):
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.Assign) and [getattr(one, "id", "") for one in node.targets] == [
-            name
-        ]:
-            return ast.literal_eval(node.value)
-    return None
-
-
-def python_of(path, torch):
-    """The interpreter of the environment that a subject needs; "" if it needs none."""
-    needs = literal(path, "NEEDS")
-    if not needs:
-        return ""
-    command = [REPOSITORY / "ci" / "environment", "--torch", torch, needs]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1]
-
-
-def runs_of(path, checkpoints, python):
+def runs_of(path, checkpoints):
     """The words of the command for each of RUNS that a change is tried on."""
     lines = literal(path, "RUNS") or ("on_2: 2 llama-tied-small",)
     each_time = [line for line in lines if " nightly:" not in line]
@@ -97,8 +75,6 @@ def runs_of(path, checkpoints, python):
     for line in each_time or lines[:1]:
         mesh, checkpoint, *options = line.partition(": ")[2].split()
         words = ["--mesh", mesh, "--checkpoint", str(checkpoints / checkpoint)]
-        if python:
-            words += ["--python", python]
         for option in options:
             words += [option] if option.startswith("--") else ["--option", option]
         runs.append(words)
@@ -114,26 +90,6 @@ def written(subject, folder, mutant=None):
             text = LOADED.format(names=names, folder=folder) + text
         (folder / path.name).write_text(text)
     return folder / subject.path.name
-
-
-def ran(program, words, result):
-    """(verdict, by what or why) of one run of the command: a verdict of measure(), or pass."""
-    command = [program, "verify", "--json", result, "--no-confirm", *words]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX)
-    except subprocess.TimeoutExpired:
-        return "crashed", "hang"
-    if done.returncode == 0:
-        return "pass", ""
-    document = mutants.read(result)
-    if document is None:
-        said = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        return "inconclusive", said
-    verdict, by, _ = mutants.of_case(document)
-    if verdict == "caught":
-        only_crashed = {one["property"] for one in document["findings"]} == {CRASH}
-        verdict = "crashed" if only_crashed else "named"
-    return verdict, by
 
 
 def judged(program, subject, mutant=None):
@@ -206,8 +162,13 @@ def parse():
 
 def main():
     asked = parse()
+    with warm(python_of(asked.subject, asked.torch)) as python:
+        return measured(asked, python)
+
+
+def measured(asked, python):
     path, build = asked.subject.resolve(), asked.build.resolve()
-    runs = runs_of(path, build / "checkpoints", python_of(path, asked.torch))
+    runs = [["--python", python, *words] for words in runs_of(path, build / "checkpoints")]
     subject = Subject(path, *helpers_of(path), runs)
     program = str(build / "shardproof")
     verdict, by = judged(program, subject)

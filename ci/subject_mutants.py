@@ -38,8 +38,8 @@ def mutants_of(file, source):
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.expr | ast.stmt) and not _is_declaration(node):
-            for kind, where, instead in _changes(node):
-                found.append(_mutant(file, source, kind, where, instead))
+            for kind, where, instead, *words in _changes(node):
+                found.append(_mutant(file, source, kind, where, instead, *words))
     unique = {mutant.source: mutant for mutant in found if mutant.source != source}
     return sorted(unique.values(), key=lambda mutant: (mutant.line, mutant.kind, mutant.change))
 
@@ -63,7 +63,7 @@ def _is_declaration(node):
 
 
 def _changes(node):
-    """(kind, the node that is replaced, its text instead)."""
+    """(kind, the node that is replaced, its text instead), and maybe before and after in words."""
     match node:
         case ast.Expr(value=ast.Call() | ast.Await()):
             yield "call left out", node, "pass"
@@ -97,7 +97,7 @@ def _of_call(node):
     for index, keyword in enumerate(node.keywords):
         if keyword.arg is not None:
             rest = node.keywords[:index] + node.keywords[index + 1 :]
-            yield "argument left out", node, _with(node, keywords=rest)
+            yield "argument left out", node, _with(node, keywords=rest), _short_call(node, keyword)
     plain = [not isinstance(one, ast.Starred) for one in node.args]
     for index in range(len(node.args) - 1):
         if plain[index] and plain[index + 1]:
@@ -129,16 +129,35 @@ def _with(node, **fields):
     return ast.unparse(changed)
 
 
-def _mutant(file, source, kind, node, instead):
+def _short_call(node, keyword):
+    """Before and after, where one argument of a call counts."""
+    function = ast.unparse(node.func)
+    return f"{function}(..., {keyword.arg}={ast.unparse(keyword.value)})", f"{function}(...)"
+
+
+def _mutant(file, source, kind, node, instead, words=None):
     text = source.encode()
     lines = text.splitlines(keepends=True)
     begin = sum(map(len, lines[: node.lineno - 1])) + node.col_offset
     end = sum(map(len, lines[: node.end_lineno - 1])) + node.end_col_offset
-    change = f"{_short(ast.unparse(node))} -> {_short(instead)}"
+    before, after = words or _in_words(node, instead)
+    change = f"{_short(before)} -> {_short(after)}"
     if isinstance(node, ast.expr):  # as it binds where it stands
         instead = f"({instead})"
     changed = (text[:begin] + instead.encode() + text[end:]).decode()
     return Mutant(file, node.lineno, kind, change, changed)
+
+
+def _in_words(node, instead):
+    """Before and after; of a constant with what it stands in, since 1 alone does not say where."""
+    if not isinstance(node, ast.Constant):
+        return ast.unparse(node), instead
+    whole = node.parent.parent if isinstance(node.parent, ast.keyword) else node.parent
+    before, value = ast.unparse(whole), node.value
+    node.value = ast.literal_eval(instead)
+    after = ast.unparse(whole)
+    node.value = value
+    return before, after
 
 
 def _short(text):

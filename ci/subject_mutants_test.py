@@ -26,7 +26,7 @@ def changes(source):
     ("kind", "change"),
     [
         ("call left out", "observe('ready', model=make(case, step=1)) -> pass"),
-        ("argument left out", "make(case, step=1) -> make(case)"),
+        ("argument left out", "make(..., step=1) -> make(...)"),
         ("arguments swapped", "range(1, case.steps + 1) -> range(case.steps + 1, 1)"),
         ("condition turned",
          "case.rank == 0 and case.saves -> not (case.rank == 0 and case.saves)"),
@@ -35,7 +35,8 @@ def changes(source):
         ("comparison", "n < 3 -> n <= 3"),
         ("condition left out", "n < 3 -> True"),
         ("operator", "case.steps + 1 -> case.steps - 1"),
-        ("constant", "1 -> 2"),
+        ("constant", "case.steps + 1 -> case.steps + 2"),
+        ("constant", "make(case, step=1) -> make(case, step=2)"),
         ("another rank", "case.rank -> (case.rank + 1) % case.world_size"),
         ("nothing returned",
          "return sorted((n for n in range(1, case.steps + 1) if n < 3)) -> return None"),
