@@ -11,6 +11,7 @@ from ._holding import Holding
 from ._steps import innermost
 from ._tensor import DTensor, holdings
 
+_LOOKED_AT = 64  # values that tell a copy from those of other parameters
 
 @dataclasses.dataclass
 class Owned:
@@ -154,8 +155,8 @@ def copied_parameters(model, optimizer) -> dict[int, list[Holding]]:
 
 
 def _copied(owners, order, optimizer, flat) -> dict[int, Holding]:
-    """Where an optimizer steps fp32 copies of a half-precision model's parameters, one of each and
-    in their order: the parameter of each copy, by the copy's id."""
+    """Where an optimizer steps fp32 copies of a half-precision model's parameters, one of each: the
+    parameter of each copy, by the copy's id."""
     if is_cut_by_package(optimizer) or (flat and flat.parts):
         return {}
     stepped = [p for _, parameters in groups_in(optimizer) for p in parameters]
@@ -164,13 +165,43 @@ def _copied(owners, order, optimizer, flat) -> dict[int, Holding]:
     own = [held for held in order if held.requires_grad and id(held.owner) not in known]
     if len(copies) != len(own):
         return {}
-    for copy, held in zip(copies, own, strict=True):
-        shapes = {held.shape, held.shape if held.local is None else tuple(held.local.shape)}
-        is_half = held.dtype in (torch.bfloat16, torch.float16)
-        if not is_half or copy.dtype != torch.float32 or tuple(copy.shape) not in shapes:
-            return {}
+    if not all(_may_copy(copy, held) for copy, held in zip(copies, own, strict=True)):
+        copies = _in_order_of(own, copies)
     own = [owners.get(id(held.owner), [held])[0] for held in own]  # under the name it is given
-    return {id(copy): held for copy, held in zip(copies, own, strict=True)}
+    return {id(copy): held for copy, held in zip(copies, own, strict=False)}
+
+
+def _may_copy(copy, held) -> bool:
+    is_half = held.dtype in (torch.bfloat16, torch.float16)
+    return is_half and copy.dtype == torch.float32 and tuple(copy.shape) in _shapes(held)
+
+
+def _shapes(held) -> set:
+    return {tuple(held.shape), tuple(held.shape if held.local is None else held.local.shape)}
+
+
+def _in_order_of(own, copies) -> list:
+    """The copy of each parameter, where groups have them in an order of their own: of those of its
+    shape the first that has its values, or else the first. Empty if one has no copy."""
+    left, found = {}, []
+    for copy in copies:
+        left.setdefault(tuple(copy.shape), []).append(copy)
+    for held in own:
+        like = next((left[shape] for shape in _shapes(held) if left.get(shape)), [])
+        if not like or not _may_copy(like[0], held):
+            return []
+        at = next((number for number, copy in enumerate(like) if _begins_alike(copy, held)), 0)
+        found.append(like.pop(at))
+    return found
+
+
+def _begins_alike(copy, held) -> bool:
+    """Whether the first values of a copy are those of the parameter."""
+    if held.local is None:
+        return False
+    of_copy = getattr(copy, "_local_tensor", copy).detach().reshape(-1)[:_LOOKED_AT]
+    of_parameter = held.local.detach().reshape(-1)[:_LOOKED_AT]
+    return of_copy.device.type != "meta" and torch.equal(of_copy.to(held.dtype), of_parameter)
 
 
 def groups_in(optimizer):
