@@ -3,6 +3,9 @@
 import inspect
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_NARROW = {torch.bfloat16, torch.float16, torch.float32}
 
 
 class CannotStep(Exception):
@@ -48,9 +51,22 @@ def take_wide(kind, groups, own, values, grads, state):
     wide = {name: {key: _wide(value) for key, value in of.items()} for name, of in state.items()}
     values = {name: _wide(value) for name, value in values.items()}
     try:
-        return take(kind, groups, own, values, grads, wide)
+        with _NothingNarrow():
+            return take(kind, groups, own, values, grads, wide)
     except CannotStep:
         return {}, {}
+
+
+class _NothingNarrow(TorchDispatchMode):
+    """What an optimizer casts to fewer bits for a while, as Muon does for its products, stays as
+    wide as it was."""
+
+    def __torch_dispatch__(self, function, types, arguments=(), named=None):
+        named = dict(named or {})
+        casts = function is torch.ops.aten._to_copy.default and named.get("dtype") in _NARROW
+        if casts and arguments[0].dtype == torch.float64:
+            named["dtype"] = torch.float64
+        return function(*arguments, **named)
 
 
 def _wide(value):
