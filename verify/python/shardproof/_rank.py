@@ -208,6 +208,8 @@ def _run(case, order, writer, observer):
         subject.run(case, observer)
     if os.getpid() != own:  # a process that the subject forked, and let come back from run
         os._exit(0)
+    if observer.step_values:
+        observer.step_values.ended()
     if sampler:
         sampler.finish(observer.own_bytes)
     dist.barrier()

@@ -5,6 +5,7 @@ import dataclasses
 import torch
 
 WHY_NOT = "why_not"  # a file with the reason why no more was kept
+END = "end"  # in place of a stage: of what came after the last one
 
 
 @dataclasses.dataclass

@@ -16,6 +16,7 @@ from . import _digest, _hooks, _imports, _layout, _optimizer
 from ._evidence import root_cause
 from ._names import TRANSPARENT, canonical_name, without_wrappers
 from ._step_events import (
+    END,
     WHY_NOT,
     Batch,
     Clip,
@@ -159,6 +160,12 @@ class StepValues:
         """Averages that were observed by themselves: of the weights that were observed last."""
         found = _averages(averages, self._last)
         self._write(Moment(stage, step, {}, {}, {}, [], [], found))
+
+    def ended(self):
+        """The subject has come to its end: steps that no observation shows are left, too."""
+        steps = [Step(-1, [], {}, {}) for each in self._since if isinstance(each, Step)]
+        if steps and self._count > 0:
+            self._write(Moment(END, 0, {}, {}, {}, [], steps))
 
     def observed(self, stage, step, read, optimizer, rank, averages=None):
         """What cannot be kept is told to the twin; it ends no job."""

@@ -65,6 +65,7 @@ class _Fit:
         self._of, self._parts = expected, parts
         self.compared = self.exact = 0
         self._ranks = len(parts)
+        self._shares = expected.shares or self._ranks
         self._bounds = {name: expected.bound(name) for name in expected.names()}
         held = {name for own in parts for name, (grad, _) in own.items() if grad is not None}
         self._names = [name for name in expected.names() if name in held]
@@ -128,7 +129,7 @@ class _Fit:
         if all(abs(seen - local[rank]) <= 0.01 * local[rank] for rank, seen in wrong.items()):
             return "it is the norm of this rank's part alone"
         ratios = [seen / norm for seen in wrong.values() if norm]
-        if ratios and all(abs(each - self._ranks) < 0.01 * self._ranks for each in ratios):
+        if ratios and all(abs(each - self._shares) < 0.01 * self._shares for each in ratios):
             return "it is that of gradients that were summed over ranks, not averaged"
         if ratios and all(each > 4 and math.log2(each) % 1 < 1e-3 for each in ratios):
             return "it is that of gradients that a loss scaler has not unscaled yet"
@@ -216,8 +217,8 @@ class _Fit:
         weight = self._of.weight
         if weight and abs(weight - 1) > 1e-3 and self._fits(mean, self._scaled(1 / weight)):
             return "its loss was scaled by hand, and therefore its gradients"
-        is_divided = factor is not None and abs(factor * self._ranks - 1) < 1e-3
-        is_divided = is_divided and self._ranks > 1
+        is_divided = factor is not None and abs(factor * self._shares - 1) < 1e-3
+        is_divided = is_divided and self._shares > 1
         if factor and 0 < factor < 1 and not is_divided and self._fits(mean, self._scaled(factor)):
             return f"its gradients were scaled by {factor:.6g} alike, as clipping by hand does"
         seen = [grad for own in self._parts for grad, _ in own.values() if grad is not None]
@@ -230,7 +231,7 @@ class _Fit:
         """The likely cause; empty if nothing that is known fits."""
         if self._of.other:
             return self._of.other + ": its forward pass differs"
-        one, many = 1 / self._ranks, self._ranks
+        one, many = 1 / self._shares, self._shares
         known = [
             ("they were summed over the ranks, not averaged", _times(mean, many)),
             ("they were divided by the number of ranks twice", _times(mean, one)),

@@ -19,7 +19,7 @@ class Gradients:
     rounding changes in the mean over ranks. terms: how many are added up of each element. weight:
     the sum of what backward began with, on a rank. half_ulp: of 1, in the narrowest dtype. other:
     why the subject's forward is not the twin's, or empty; drawn: whether it drew other random
-    numbers."""
+    numbers. shares: how many ranks have batches of their own; 0 for all."""
 
     of_rank: list[dict]
     parts: list[dict]
@@ -29,6 +29,7 @@ class Gradients:
     half_ulp: float
     other: str = ""
     drawn: bool = False
+    shares: int = 0
 
     @property
     def mean(self) -> dict:
@@ -54,39 +55,42 @@ class PlainModel:
         self._kinds: dict[tuple, torch.nn.Module] = {}
         self._model = model
 
-    def gradients(self, batches, buffers, scale, narrow) -> Gradients:
+    def gradients(self, batches, same, buffers, scale, narrow) -> Gradients:
         """batches: of each rank, its Batches, each with values: the parameters that it met, by
-        name. buffers: of each rank. scale: of a GradScaler. narrow: dtypes of what was reduced."""
+        name. same: of each rank the first that has its batches. buffers: of each rank. scale: of a
+        GradScaler. narrow: dtypes of what was reduced."""
         of_rank, wide_of_rank, parts, half_ulps = [], [], [], [_half_ulp(torch.float32)]
         other, drawn = "", False
+        each_of_rank = []
         for rank, own in enumerate(batches):
-            total, wide_total = {}, {}
-            for number, (batch, met) in enumerate(own):
+            if same[rank] != rank:
+                for found in (of_rank, wide_of_rank, each_of_rank):
+                    found.append(found[same[rank]])
+                continue
+            total, wide_total, each_of_batch = {}, {}, []
+            for batch, met in own:
                 exact, true = self._of_batch(batch, met, buffers[rank], scale, wide=True)
                 grads, loss = self._of_batch(batch, met, buffers[rank], scale, wide=False)
                 drawn = drawn or not torch.equal(torch.get_rng_state(), batch.rng_after)
                 other = other or _other_loss(rank, batch, loss, true)
                 _add(total, grads)
                 _add(wide_total, exact)
-                if number == len(parts):
-                    parts.append({})
-                _add(parts[number], grads, 1 / len(batches))
+                each_of_batch.append(grads)
                 half_ulps += [_half_ulp(each) for each in _dtypes_of(batch)]
             of_rank.append(total)
             wide_of_rank.append(wide_total)
+            each_of_rank.append(each_of_batch)
+        for number in range(max(map(len, each_of_rank))):
+            parts.append({})
+            for each_of_batch in each_of_rank:
+                if number < len(each_of_batch):
+                    _add(parts[number], each_of_batch[number], 1 / len(batches))
         half_ulps += [_half_ulp(each) for each in narrow]
-        off = {}
-        for name in dict.fromkeys(name for each in of_rank for name in each):
-            measured = [
-                (total[name] - exact[name]).abs().max()
-                for total, exact in zip(of_rank, wide_of_rank, strict=True)
-                if name in total and name in exact and total[name].numel()
-            ]
-            off[name] = FACTOR * float(sum(measured)) / len(of_rank)
+        off = _measured(of_rank, wide_of_rank)
         weights = [sum(batch.weight / scale for batch, _ in own) for own in batches]
         terms = len(batches) * max(len(own) for own in batches)
-        weight, half_ulp = max(weights), max(half_ulps)
-        return Gradients(of_rank, parts, off, terms, weight, half_ulp, other, drawn)
+        weight, half_ulp, shares = max(weights), max(half_ulps), len(set(same))
+        return Gradients(of_rank, parts, off, terms, weight, half_ulp, other, drawn, shares)
 
     def _of_batch(self, batch: Batch, met, buffers, scale, wide) -> tuple[dict, float]:
         """{name: F64}, and the loss. wide: computed in F64."""
@@ -122,6 +126,19 @@ class PlainModel:
             if held.kind == "parameter":
                 tensor.requires_grad_(True)
         return model
+
+
+def _measured(of_rank, wide_of_rank) -> dict:
+    """By name: how far the mean over ranks may be off."""
+    off = {}
+    for name in dict.fromkeys(name for each in of_rank for name in each):
+        measured = [
+            (total[name] - exact[name]).abs().max()
+            for total, exact in zip(of_rank, wide_of_rank, strict=True)
+            if name in total and name in exact and total[name].numel()
+        ]
+        off[name] = FACTOR * float(sum(measured)) / len(of_rank)
+    return off
 
 
 def _other_loss(rank, batch, loss, exact) -> str:

@@ -8,9 +8,9 @@ what the optimizer makes of them against what was observed.
 
 import dataclasses
 
-from . import _twin, _twin_averages, _twin_optimizer, _twin_values
+from . import _twin, _twin_averages, _twin_batches, _twin_optimizer, _twin_values
 from ._evidence import root_cause
-from ._step_events import Batch, Clip, Reduced, Scaled, Step, Zeroed
+from ._step_events import END, Batch, Clip, Reduced, Scaled, Step, Zeroed
 from ._twin_between import Between
 from ._twin_causes import judged
 from ._twin_gradients import PlainModel
@@ -30,7 +30,8 @@ def run(case, subject, writer, folder):
         model = PlainModel(_twin.built(case, subject).model, case)
     except _twin.CannotBuild as error:
         why_not = f"gradients are not judged: {error}"
-    job = _Job(model, why_not, [axis for axis in _axes_of(moments) if not axis.startswith("dp_")])
+    job = _Job(model, why_not)
+    unseen = moments.pop()[0].since if moments and moments[-1][0].stage == END else []
     moments = _with_averages(moments)
     saved = {}  # averages of each step
     for before, after in zip([None, *moments], moments, strict=False):
@@ -45,6 +46,11 @@ def run(case, subject, writer, folder):
         saved.setdefault(after[0].step, _averages(after))
         if stage is not None:
             writer.twin_step(**stage.record())
+    if unseen:
+        stage = _Stage(f"{moments[-1][0].stage}@{moments[-1][0].step}")
+        what = "steps were taken after the last observation, which shows none"
+        stage.why_not = f"{what}: {len(unseen)}"
+        writer.twin_step(**stage.record())
 
 
 def _with_averages(moments):
@@ -61,11 +67,6 @@ def _with_averages(moments):
 
 def _averages(moments) -> list[dict]:
     return [own.averages for own in moments]
-
-
-def _axes_of(moments):
-    batches = (each for moment in moments for own in moment for each in own.since)
-    return next((list(each.case["mesh"]) for each in batches if isinstance(each, Batch)), [])
 
 
 class _Stage:
@@ -105,12 +106,10 @@ class _Pending:
 
 
 class _Job:
-    def __init__(self, model, why_not, other_axes):
+    def __init__(self, model, why_not):
         self._model, self._why_not = model, why_not
         self._has_batches = False
         self._followed = set()  # numbers of optimizers that were seen to step
-        if other_axes:
-            self._why_not = f"gradients are not judged: the mesh has the axis {other_axes[0]}"
         self.begin_anew()
 
     def begin_anew(self):
@@ -209,11 +208,16 @@ class _Job:
             self._without_batch(stage, peers)
             return
         self._has_batches = True
-        self._same_batch(stage, batches)
+        try:
+            same = _twin_batches.same_batches(batches)
+        except _twin_batches.Unequal as why:
+            stage.left_out = f"gradients are not judged: {why}"
+            return
+        self._same_batch(stage, batches, same)
         buffers = [_buffers_of(own) for own in before]
         narrow = [each.dtype for own in events for each, _ in own if isinstance(each, Reduced)]
         try:
-            expected = self._model.gradients(batches, buffers, scale, narrow)
+            expected = self._model.gradients(batches, same, buffers, scale, narrow)
         except Exception as error:  # a loss may ask for what only the job's ranks have
             stage.left_out = f"gradients are not judged: in the plain twin {root_cause(error)}"
             return
@@ -226,12 +230,11 @@ class _Job:
             stage.deviations += found
         self._earlier = expected
 
-    def _same_batch(self, stage, batches):
-        """No two ranks have the same part of the batch."""
+    def _same_batch(self, stage, batches, same):
+        """No two ranks have the same part of the batch, but those that share theirs."""
         known = {}
-        for rank, own in enumerate(batches):
-            for each, _ in own:
-                key = (each.case["rank"], each.case["seed"], each.step)
+        for rank in sorted(set(same)):
+            for key in _twin_batches.keys_of(batches[rank]):
                 other = known.setdefault(key, rank)
                 stage.compared += 1
                 stage.exact += other == rank

@@ -94,6 +94,17 @@ def test_an_optimizer_steps_alone():
     assert kept["w"]["momentum_buffer"].tolist() == [2.0] * 3
 
 
+def test_a_step_in_f64_has_no_narrower_part():
+    """Muon's products are of bf16: how far others may be from them is what F64 shows."""
+    torch.manual_seed(0)
+    values, grads = {"w": torch.randn(6, 4)}, {"w": torch.randn(6, 4)}
+    groups = [({"lr": 0.5}, ["w"])]
+    after, _ = _twin_optimizer.take(torch.optim.Muon, groups, {}, values, grads, {})
+    wide, _ = _twin_optimizer.take_wide(torch.optim.Muon, groups, {}, values, grads, {})
+    assert wide["w"].dtype == torch.float64
+    assert 1e-4 < (after["w"] - wide["w"]).abs().max() < 1e-1
+
+
 @pytest.mark.parametrize("decay", [0.0, 0.9, 1.0])
 def test_an_average_follows_its_weights(decay):
     before, old, new = MEAN.float(), FIRST.float(), SECOND.float()
@@ -122,7 +133,7 @@ def test_what_is_shown_as_a_step_was_one(taken, since, why_not):
     def moment(step):
         return Moment("stepped", step, {}, {}, {}, [Stepper(torch.optim.SGD, [])], since)
 
-    job, stage = _twin_steps._Job(None, "", []), _twin_steps._Stage("stepped@3")
+    job, stage = _twin_steps._Job(None, ""), _twin_steps._Stage("stepped@3")
     job._followed = {0}
     job._count(stage, [moment(1)], [moment(3)], [Step(0, [], {}, {})] * taken)
     assert (stage.why_not, stage.deviations) == (why_not, [])

@@ -1,0 +1,35 @@
+"""Which ranks of a subject have taken which batches."""
+
+import itertools
+
+
+class Unequal(Exception):
+    """Why nobody can say whose batches a step is of, in one line."""
+
+
+def keys_of(batches) -> list:
+    """Of a rank's batches: what they are determined by."""
+    return [(each.case["rank"], each.case["seed"], each.step) for each, _ in batches]
+
+
+def same_batches(batches) -> list[int]:
+    """batches: of each rank. Of each rank: the first that has its part of the data. Along the axes
+    dp_* ranks have parts of their own; along others, such as tp, they share one, or all have their
+    own. \\raises Unequal."""
+    mesh = next((own[0][0].case["mesh"] for own in batches if own), {})
+    places = list(itertools.product(*(range(size) for size in mesh.values())))
+    if len(places) != len(batches):
+        places = [(rank,) for rank in range(len(batches))]
+    of_data = [number for number, axis in enumerate(mesh) if axis.startswith("dp_")]
+    if len(of_data) == len(mesh):
+        return list(range(len(batches)))
+    first, same = {}, []
+    for rank, place in enumerate(places):
+        same.append(first.setdefault(tuple(place[number] for number in of_data), rank))
+    keys = [keys_of(own) for own in batches]
+    if all(keys[rank] == keys[other] for rank, other in enumerate(same)):
+        return same
+    if len({tuple(own) for own in keys}) == len(keys):
+        return list(range(len(batches)))
+    others = " and ".join(axis for axis in mesh if not axis.startswith("dp_"))
+    raise Unequal(f"along {others} some ranks have the same batches, and others not")
