@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "verify/verdict/scope.h"
@@ -86,10 +87,28 @@ void CheckSave(const PhaseEvidence& phase, Judgement& judgement) {
                   phase.name(), NameOf(Stage::kSaved)));
 }
 
+/// Whether any rank shows an optimizer at the stage, or, if none is given, at any.
+bool ShowsOptimizer(const PhaseEvidence& phase, std::optional<Stage> stage) {
+  return std::any_of(phase.ranks.begin(), phase.ranks.end(), [&](const RankEvidence& rank) {
+    return std::any_of(rank.stages.begin(), rank.stages.end(), [&](const StageRecord& record) {
+      return record.of == "optimizer" && (!stage || record.name == *stage);
+    });
+  });
+}
+
 /// What the first step begins from is shown.
 void CheckBegin(const PhaseEvidence& phase, Judgement& judgement) {
   const bool ended = std::all_of(phase.ranks.begin(), phase.ranks.end(), EndedWell);
-  if (phase.facts().resumes || !ended || StageReached(phase, Stage::kReady, judgement)) return;
+  if (phase.facts().resumes || !ended) return;
+  if (StageReached(phase, Stage::kReady, judgement)) {
+    if (ShowsOptimizer(phase, std::nullopt) && !ShowsOptimizer(phase, Stage::kReady)) {
+      judgement.Inconclusive(
+          fmt::format("phase {} shows its optimizer, but not at `{}`, so what its first step began "
+                      "with is not known",
+                      phase.name(), NameOf(Stage::kReady)));
+    }
+    return;
+  }
   judgement.Inconclusive(
       fmt::format("no rank of phase {} observed `{}`, so it is not known what its first step did",
                   phase.name(), NameOf(Stage::kReady)));
@@ -137,7 +156,8 @@ const PropertyRegistration kRegistration{{
                "steps of optimizers that are not observed, saved files"}},
     .tolerance = "none: sets",
     .source = "what is not observed is not judged, so it is not a pass",
-    .killed_by = {"subject.hides_its_optimizer", "subject.steps_less_than_asked"},
+    .killed_by = {"subject.hides_its_optimizer", "subject.steps_less_than_asked",
+                   "subject.optimizer_shown_late"},
     .check = Check,
     .only_subjects = true,
 }};
