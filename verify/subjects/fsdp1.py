@@ -6,7 +6,7 @@ FSDP1's own broadcast (`sync_module_states`) refuses modules on the CPU, so it i
 import dcp_state
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from training import optimizer_of, train, unseen
 
@@ -28,6 +28,7 @@ RUNS = (
     "on_3 nightly: 3 llama-tied-small",
     "on_2x2 nightly: 2x2 qwen3-small",
 )
+OPTIONS = {"mixed_precision": ["no", "bf16"]}
 
 
 def wrap(case, model):
@@ -35,8 +36,12 @@ def wrap(case, model):
     policy = ModuleWrapPolicy({type(layers[0])}) if layers is not None and len(layers) else None
     hybrid = len(case.mesh) > 1  # a 2-D mesh says shard within the last axis, replicate across
     strategy = ShardingStrategy.HYBRID_SHARD if hybrid else ShardingStrategy.FULL_SHARD
+    mixed = None
+    if case.options["mixed_precision"] == "bf16":
+        mixed = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     return FullyShardedDataParallel(
         model,
+        mixed_precision=mixed,
         device_mesh=case.device_mesh(),
         sharding_strategy=strategy,
         auto_wrap_policy=policy,

@@ -9,6 +9,11 @@ import torch
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
 from training import optimizer_of, train, unseen
 
 CANNOT = {
@@ -41,6 +46,9 @@ OPTIONS = {
     "frozen": ["no", "first"],  # the parameters of the first block
     "save": ["dcp", "async"],
 }
+# Of matrices that each rank along tp has a part of.
+COLUMNS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "up")
+ROWS = ("o_proj", "down_proj", "down")
 
 
 def blocks_of(case, model):
@@ -61,8 +69,21 @@ def build(case, device):
     return model
 
 
+def cut(model, mesh):
+    """Matrices of layers along tp. What is not cut each rank along it has."""
+    for name, module in model.named_modules():
+        leaf = name.rpartition(".")[2]
+        if leaf in COLUMNS:
+            parallelize_module(module, mesh, ColwiseParallel())
+        elif leaf in ROWS:
+            parallelize_module(module, mesh, RowwiseParallel())
+
+
 def shard(case, model):
     mesh = case.device_mesh()
+    if "tp" in case.mesh:
+        cut(model, mesh["tp"])
+        mesh = mesh[tuple(axis for axis in case.mesh if axis != "tp")]
     policy = MixedPrecisionPolicy()
     if case.options["mixed_precision"] == "bf16":
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
