@@ -108,9 +108,15 @@ def judged(program, subject, mutant=None):
 
 
 def equivalent():
-    """(file, change) -> why it is no mistake."""
+    """(file, function, change) -> why it is no mistake; of function "" it is none in any."""
     listed = tomllib.loads(EQUIVALENT.read_text()).get("mutant", [])
-    return {(one["file"], one["change"]): one["why"] for one in listed}
+    return {(one["file"], one.get("function", ""), one["change"]): one["why"] for one in listed}
+
+
+def why_none(mutant, known):
+    """Why it is no mistake; None if it is one."""
+    found = (known.get((mutant.file, name, mutant.change)) for name in (mutant.function, ""))
+    return next(filter(None, found), None)
 
 
 def drawn(subject, count, seed):
@@ -120,9 +126,8 @@ def drawn(subject, count, seed):
     everything = [mutant for path in paths for mutant in mutants_of(path.name, path.read_text())]
     chosen = random.Random(seed).sample(everything, min(count, len(everything)))
     known = equivalent()
-    listed = [(each, known[each.file, each.change])
-              for each in chosen if (each.file, each.change) in known]  # fmt: skip
-    mistakes = [each for each in chosen if (each.file, each.change) not in known]
+    listed = [(each, why) for each in chosen if (why := why_none(each, known))]
+    mistakes = [each for each in chosen if not why_none(each, known)]
     return mistakes, listed, len(everything)
 
 

@@ -21,14 +21,15 @@ TEXT_MAX = 90
 
 @dataclasses.dataclass(frozen=True)
 class Mutant:
-    """kind: what is done, in words. change: "before -> after", as the list of equivalent ones names
-    it. source: the whole file with it."""
+    """kind: what is done, in words. change: "before -> after", and function: the innermost that it
+    is in, as the list of equivalent ones names them. source: the whole file with it."""
 
     file: str
     line: int
     kind: str
     change: str
     source: str
+    function: str = ""
 
 
 def mutants_of(file, source):
@@ -95,7 +96,7 @@ def _changes(node):
 
 def _of_call(node):
     for index, keyword in enumerate(node.keywords):
-        if keyword.arg is not None:
+        if keyword.arg is not None and not _is_turned(keyword.value):
             rest = node.keywords[:index] + node.keywords[index + 1 :]
             yield "argument left out", node, _with(node, keywords=rest), _short_call(node, keyword)
     plain = [not isinstance(one, ast.Starred) for one in node.args]
@@ -113,8 +114,12 @@ def _of_constant(node):
         yield "constant", node, repr(node.value + 1)
         if node.value == 1:
             yield "constant", node, "0"
-    elif isinstance(node.value, float):
-        yield "constant", node, repr(node.value * 2)
+
+
+def _is_turned(value):
+    """Of an argument: whether it is a mistake by its value, as of True and False, or none, as of
+    rates: a job with another rate is another job."""
+    return isinstance(value, ast.Constant) and isinstance(value.value, bool | float)
 
 
 def _is_condition(node):
@@ -145,17 +150,20 @@ def _mutant(file, source, kind, node, instead, words=None):
     if isinstance(node, ast.expr):  # as it binds where it stands
         instead = f"({instead})"
     changed = (text[:begin] + instead.encode() + text[end:]).decode()
-    return Mutant(file, node.lineno, kind, change, changed)
+    functions = (each.name for each in _above(node) if isinstance(each, ast.FunctionDef))
+    return Mutant(file, node.lineno, kind, change, changed, next(functions, ""))
 
 
 def _in_words(node, instead):
     """Before and after; of a constant with what it stands in, since 1 alone does not say where."""
     if not isinstance(node, ast.Constant):
         return ast.unparse(node), instead
-    whole = node.parent.parent if isinstance(node.parent, ast.keyword) else node.parent
-    before, value = ast.unparse(whole), node.value
+    if isinstance(node.parent, ast.keyword):
+        before, _ = _short_call(node.parent.parent, node.parent)
+        return before, before.replace(f"={ast.unparse(node)})", f"={instead})")
+    before, value = ast.unparse(node.parent), node.value
     node.value = ast.literal_eval(instead)
-    after = ast.unparse(whole)
+    after = ast.unparse(node.parent)
     node.value = value
     return before, after
 

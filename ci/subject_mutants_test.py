@@ -36,7 +36,7 @@ def changes(source):
         ("condition left out", "n < 3 -> True"),
         ("operator", "case.steps + 1 -> case.steps - 1"),
         ("constant", "case.steps + 1 -> case.steps + 2"),
-        ("constant", "make(case, step=1) -> make(case, step=2)"),
+        ("constant", "make(..., step=1) -> make(..., step=2)"),
         ("another rank", "case.rank -> (case.rank + 1) % case.world_size"),
         ("nothing returned",
          "return sorted((n for n in range(1, case.steps + 1) if n < 3)) -> return None"),

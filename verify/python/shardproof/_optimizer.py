@@ -13,6 +13,7 @@ from ._tensor import DTensor, holdings
 
 _LOOKED_AT = 64  # values that tell a copy from those of other parameters
 
+
 @dataclasses.dataclass
 class Owned:
     """The state of one parameter. own: the model's tensor, None if it is none of the model's;
