@@ -45,7 +45,10 @@ class StateDictCheck {
   /// Of a model that nobody declared, as that of a script, no name is known to be missing.
   void CheckValues(const std::set<std::string>& names) {
     for (const std::string& name : names) CheckValue(name);
-    judgement_.Inconclusive("nothing says which tensors the model should have");
+    judgement_.Inconclusive(
+        fmt::format("whether `{}` has all of the model's tensors is not known: no checkpoint or "
+                    "config says which these are",
+                    key_));
   }
 
   void CheckGroup(const std::vector<std::string>& group, const std::set<std::string>& names) {

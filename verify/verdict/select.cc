@@ -222,7 +222,7 @@ TensorOnRank FindTensor(const RankEvidence& rank, const StageKey& stage,
 
 void NoteUnreadable(const PhaseEvidence& phase, const StageKey& stage, const std::string& tensor,
                     const std::string& why, Judgement& judgement) {
-  judgement.Inconclusive(fmt::format("{} at `{}` of phase {} cannot be read: {}", tensor,
+  judgement.Inconclusive(fmt::format("{} at `{}` of phase {} was not compared: {}", tensor,
                                      stage.text(), phase.name(), why));
 }
 

@@ -91,6 +91,18 @@ class AttachedObserver(Observer):
     def record_state_dict(self, stage, step, parts):
         """parts: (what the model holds, what this rank has of it in a state dict)."""
         held = [dataclasses.replace(own, local=part, owner=part, home=None) for own, part in parts]
+        self._record_state_dict(stage, step, held)
+
+    def leave_state_dict(self, stage, step, held, why):
+        """held: what the model holds that a state dict has, and that is not judged there."""
+        left = [
+            dataclasses.replace(each, local=None, owner=None, home=None, unreadable=why)
+            for each in held
+            if each.kind == "parameter"
+        ]
+        self._record_state_dict(stage, step, left)
+
+    def _record_state_dict(self, stage, step, held):
         self._writer.begin_stage(stage, step, "state_dict")
         self._observe_tensors(stage, step, held, None)
         self._writer.end_stage()

@@ -76,8 +76,8 @@ def _report(options, folder) -> int:
         return 1 if options.strict else 0
     program = _program.find()
     if program is None:
-        _say(f"the evidence is complete, and no command `shardproof` was found to judge it: "
-             f"shardproof report {folder}")  # fmt: skip
+        _say(f"nothing was judged, since the command `shardproof` is not in PATH; "
+             f"later: shardproof report {folder}")  # fmt: skip
         return 1
     return max(_judge(program, each, options.who) for each in models)
 
@@ -103,7 +103,19 @@ def _judge(program, folder, in_full) -> int:
         print(done.stdout, end="", file=sys.stderr, flush=True)
     counts = done.stdout.strip().splitlines()[-1].partition(": ")[2]
     _say(f"no finding: {counts}; {folder}")
+    for why in _left_in(document):
+        print(f"  not judged: {why}", file=sys.stderr, flush=True)
     return 0
+
+
+def _left_in(document) -> list[str]:
+    """Why something was not judged. That an attached job names no checkpoint, and is not seen being
+    built, is so of each."""
+    return [
+        each["reason"]
+        for each in document["properties"]
+        if each["verdict"] == "inconclusive" and not each["id"].startswith("loading.")
+    ]
 
 
 def _say(what):

@@ -365,11 +365,29 @@ def test_a_save_of_the_model_is_recognised_wherever_it_lies(job):
     assert saved_stages(followed) == ["model", "state_dict"]
 
 
-def test_of_a_save_that_is_neither_what_the_model_is_nor_was_nothing_is_said(job):
+class AppState:
+    """As a job hands its model to DCP, which asks it for its state."""
+
+    def state_dict(self):
+        raise AssertionError("nobody else asks, since it may talk to other ranks")
+
+
+@pytest.mark.parametrize(
+    ("made_of", "is_checkpoint", "why"),
+    [
+        (lambda state: {name: value * 0.5 for name, value in state.items()}, False, "neither"),
+        (lambda state: {name: value.double() for name, value in state.items()}, False, "dtype"),
+        (lambda state: {"app": AppState()}, True, "through an object"),
+    ],
+)
+def test_of_a_save_that_cannot_be_judged_the_reason_is_on_record(job, made_of, is_checkpoint, why):
     followed, model, optimizer = trained(job)
     followed.step(optimizer)
-    followed.saved({name: value * 0.5 for name, value in model.state_dict().items()})
-    assert saved_stages(followed) == ["model"]
+    followed.saved(made_of(model.state_dict()), is_checkpoint)
+    assert saved_stages(followed) == ["model", *["optimizer"] * is_checkpoint, "state_dict"]
+    last = followed.records("state")[-2:]
+    assert {each["name"] for each in last} == {"weight", "bias"}
+    assert all(why in each["unreadable"] and "digest" not in each for each in last)
 
 
 def test_a_save_of_what_the_model_was_is_on_record_as_that(job):

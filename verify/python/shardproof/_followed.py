@@ -249,6 +249,9 @@ class Followed:
             parts = _saved.parts_in(found or {}, held)
             if _saved.is_known(parts, now, earlier):
                 model.observer.record_state_dict("saved", model.steps, parts)
+            elif why := _saved.why_not_judged(state, found, parts):
+                left = [each for each, _ in parts] or held
+                model.observer.leave_state_dict("saved", model.steps, left, why)
 
     def ending(self):
         """The last step is on record once no further one can come."""

@@ -68,6 +68,22 @@ def is_known(parts, now, earlier) -> bool:
     )
 
 
+def why_not_judged(state, found, parts) -> str:
+    """Of a save that is not known: why, if it is one of the model. found, parts: as state_of and
+    parts_in give them."""
+    if parts:
+        return (
+            "what was saved is neither what the model is nor what it was at a stage that was "
+            "observed: an average, say, or weights of a step that was not (every=1 observes each)"
+        )
+    if found is not None:
+        return "what was saved is of another dtype or cut otherwise than the model"
+    given = [each for mapping in _mappings(state, 2) for each in mapping.values()]
+    if any(hasattr(each, "state_dict") for each in given):
+        return "it was saved through an object, whose state only the save itself asks for"
+    return ""
+
+
 def part_of(value, held):
     """What of a state's value this rank has of the model's tensor; None if it is cut otherwise, or
     would have to be copied."""
