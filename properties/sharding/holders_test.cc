@@ -175,7 +175,7 @@ TEST(HoldersTest, AFindingSaysInWhichGroupItsTensorWasJudged) {
             "rank 2 at dp_shard 2 of mesh dp_shard 3 has it whole, as have ranks 0, 1");
   const auto counts = CountHeld(sound.Phase("values"), "ready");
   ASSERT_EQ(counts.size(), 1u) << "of the others placements and coordinates say it";
-  EXPECT_EQ(counts[0].how, "on dp_shard 3");
+  EXPECT_EQ(counts[0].how, "on the mesh dp_shard 3");
   EXPECT_EQ(counts[0].tensors, 1u);
 }
 
@@ -189,7 +189,7 @@ TEST(HoldersTest, OfAnExpertThatIsPartsOnAMeshBothAreSaid) {
   const auto held = FindHeldIn(sound.Phase("values"), "ready", "w", 1);
   ASSERT_TRUE(held);
   EXPECT_EQ(HeldInText(*held), "rank 1 at ep 1 of mesh ep 3; ranks 0, 1, 2 make it up");
-  EXPECT_EQ(CountHeld(sound.Phase("values"), "ready")[0].how, "on ep 3");
+  EXPECT_EQ(CountHeld(sound.Phase("values"), "ready")[0].how, "on the mesh ep 3");
   EXPECT_FALSE(FindHeldIn(sound.Phase("values"), "ready", "w", 7));
 }
 

@@ -8,6 +8,7 @@
 
 #include "verify/verdict/expectation.h"
 #include "verify/verdict/holders.h"
+#include "verify/verdict/optimizers_alike.h"
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
@@ -125,13 +126,30 @@ bool IsFrozenAgain(const TrainingCase& training, const StageRecord& record) {
          record.step > training.unfreeze_after + training.unfrozen_steps;
 }
 
+/// A job may step a parameter by one optimizer and then by another, or by both by mistake.
+void TellSeveral(const RankEvidence& rank, const StageRecord& model,
+                 const std::map<std::string, std::map<std::string, int64_t>>& by_optimizer,
+                 Judgement& judgement) {
+  for (const auto& [name, by] : by_optimizer) {
+    if (by.size() < 2) continue;
+    judgement.Inconclusive(
+        fmt::format("on rank {} {} optimizers hold {} at `{}`: whether both are meant to step it "
+                    "is not known",
+                    rank.rank, by.size(), name, model.Key()));
+  }
+}
+
 void CheckRank(const OracleRecord& oracle, bool judges_frozen, const Division& division,
                const RankEvidence& rank, const StageRecord& model, const OptimizerRecord& optimizer,
                FindingsByRank& findings, Judgement& judgement) {
-  std::map<std::string, int64_t> held;
+  std::map<std::string, int64_t> held;  // by the one optimizer that holds it most often
+  std::map<std::string, std::map<std::string, int64_t>> by_optimizer;
   for (const OptimizerGroup& group : optimizer.groups) {
-    for (const std::string& name : group.parameters) ++held[name];
+    for (const std::string& name : group.parameters) {
+      held[name] = std::max(held[name], ++by_optimizer[name][OptimizerOf(group)]);
+    }
   }
+  TellSeveral(rank, model, by_optimizer, judgement);
   if (judges_frozen) CheckFrozen(rank, model, held, findings, judgement);
   const std::set<std::string> stale = StaleNames(optimizer);
   std::set<std::string> explained;

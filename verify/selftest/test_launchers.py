@@ -153,7 +153,7 @@ class SubjectByHand(ByHand):
                             "--deadline", LONG_S)  # fmt: skip
         self.assert_exits(done, 0)
         self.assertIn("pass:", done[0].out)
-        self.assertRegex(done[0].out, r"held +\d+ tensors on dp_shard 2")
+        self.assertRegex(done[0].out, r"held +\d+ tensors on the mesh dp_shard 2")
         self.assertEqual(done[1].out, "")
         result = json.loads((self.dir / "out" / "result.json").read_text())
         self.assertIn("resume", result["compared"]["phases"])

@@ -45,7 +45,7 @@ class Observed(CommandTest):
         reasons = " ".join(one.get("reason", "") for one in document["properties"])
         self.assertIn("the job named no checkpoint", reasons)
         head = self.shardproof("report", self.dir / "evidence").out.splitlines()[0]
-        self.assertIn("(dim_0 2), no checkpoint, seed 0", head)
+        self.assertIn("(axis0 2), no checkpoint, seed 0", head)
         page = (self.dir / "report" / "report.html").read_text()
         for said in (head, page[: page.index("</header>")]):
             self.assertIn("no checkpoint", said)

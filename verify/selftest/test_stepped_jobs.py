@@ -3,7 +3,7 @@ mistake on one rank."""
 
 from told_jobs import JobsTest
 
-OWNED = "only the optimizers of some of its ranks keep it, as if they owned it"
+OWNED = "only some ranks have it, since the optimizer divides the parameters"
 
 STEPPED = {
     "in_backward sound": "sound",

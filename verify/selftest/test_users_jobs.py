@@ -3,7 +3,7 @@ mistake."""
 
 from told_jobs import JobsTest
 
-OWNED = "only the optimizers of some of its ranks keep it, as if they owned it"
+OWNED = "only some ranks have it, since the optimizer divides the parameters"
 
 SAYS = {
     "divided sound": f"sound; optimizer.0.bias.momentum and 3 more ({OWNED})",

@@ -27,7 +27,7 @@ std::string RanksText(const std::vector<int64_t>& ranks) {
 std::string HowHeld(const PhaseEvidence& phase, const RankEvidence& rank,
                     const TensorDescriptor& descriptor, const GroupsRecord& groups) {
   if (!descriptor.placements.empty()) {
-    return "on " + MeshText(MeshOf(phase, rank, descriptor).axes);
+    return "on the mesh " + MeshText(MeshOf(phase, rank, descriptor).axes);
   }
   if (!groups.stated) return "on ranks that nobody named";
   if (groups.members.size() == static_cast<size_t>(phase.WorldSize())) {

@@ -12,6 +12,9 @@
 namespace shardproof {
 namespace {
 
+/// Whether a number is one that an optimizer was told, or one that it keeps.
+enum class Of { kOptions, kState };
+
 /// What ranks say of one number, in their order.
 using Said = std::vector<std::pair<int64_t, std::string>>;
 
@@ -23,6 +26,11 @@ bool IsOfNumbers(const std::string& value) {
   return value.find_first_not_of("0123456789+-.e(), ") == std::string::npos;
 }
 
+/// Whether it is a number with a fraction: of a rank's own, perhaps, such as its loss.
+bool IsFraction(const std::string& value) {
+  return IsOfNumbers(value) && value.find_first_of(".e") != std::string::npos;
+}
+
 /// Which of several ways the same step is computed in.
 bool IsOfImplementation(const std::string& option) {
   return option == "foreach" || option == "fused" || option == "capturable" ||
@@ -32,12 +40,19 @@ bool IsOfImplementation(const std::string& option) {
 /// Collects what differs; of parameters of which the same is to be said, the first is named.
 class Unlike {
  public:
-  void Look(const std::string& tensor, const std::string& what, const Said& said,
+  void Look(Of of, const std::string& tensor, const std::string& what, const Said& said,
             Judgement& judgement) {
     std::map<std::string, size_t> counts;
     for (const auto& [rank, value] : said) ++counts[value];
     judgement.Compared(said.size() - 1);
     if (counts.size() == 1) return;
+    if (of == Of::kState && IsFraction(said[0].second)) {
+      judgement.NotCompared(
+          fmt::format("{} of {}, a number that each rank's optimizer keeps, such as its loss, "
+                      "differs",
+                      what, tensor));
+      return;
+    }
     const auto* expected = &said[0];  // the first of those that most ranks say
     for (const auto& each : said) {
       if (counts[each.second] > counts[expected->second]) expected = &each;
@@ -79,20 +94,32 @@ class Unlike {
 /// By parameter and by what is said of it, what each rank says.
 using Table = std::map<std::string, std::map<std::string, std::map<int64_t, std::string>>>;
 
-void Read(const OptimizerRecord& optimizer, int64_t rank, Table& table) {
+void Read(const OptimizerRecord& optimizer, int64_t rank, std::map<Of, Table>& tables) {
   for (const OptimizerGroup& group : optimizer.groups) {
     for (const auto& [option, value] : group.options) {
       if (!IsOfNumbers(value) || IsOfImplementation(option)) continue;
+      const std::string what =
+          "option " + option +
+          (OptimizerOf(group).empty() ? "" : " of optimizer " + OptimizerOf(group));
       for (const std::string& name : group.parameters) {
-        table[name]["option " + option].emplace(rank, value);
+        tables[Of::kOptions][name][what].emplace(rank, value);
       }
     }
   }
   for (const auto& [name, value] : optimizer.values) {
     const size_t dot = name.rfind('.');
     if (dot == std::string::npos || !IsOfNumbers(value)) continue;
-    table[name.substr(0, dot)][name.substr(dot + 1)].emplace(rank, value);
+    tables[Of::kState][name.substr(0, dot)][name.substr(dot + 1)].emplace(rank, value);
   }
+}
+
+Said SaidBy(const std::vector<int64_t>& ranks, const std::map<int64_t, std::string>& by_rank) {
+  Said said;
+  for (const int64_t rank : ranks) {
+    const auto value = by_rank.find(rank);
+    if (value != by_rank.end()) said.emplace_back(rank, value->second);
+  }
+  return said;
 }
 
 /// Of which parameters each rank's optimizer has state at a stage.
@@ -168,9 +195,14 @@ class States {
 
 }  // namespace
 
+std::string OptimizerOf(const OptimizerGroup& group) {
+  const auto option = group.options.find("<optimizer>");
+  return option == group.options.end() ? "" : option->second;
+}
+
 void CheckOptimizers(const PhaseEvidence& phase, const std::string& stage, FindingsByRank& findings,
                      Judgement& judgement) {
-  Table table;
+  std::map<Of, Table> tables;
   std::string model;
   std::vector<int64_t> all;
   for (const RankEvidence& rank : phase.ranks) {
@@ -178,22 +210,21 @@ void CheckOptimizers(const PhaseEvidence& phase, const std::string& stage, Findi
     if (record == nullptr || !record->optimizer) continue;
     model = record->ModelKey();
     all.push_back(rank.rank);
-    Read(*record->optimizer, rank.rank, table);
+    Read(*record->optimizer, rank.rank, tables);
   }
   Unlike unlike;
-  for (const auto& [name, said_of] : table) {
-    // What is said of an optimizer as a whole, all that say it have in common.
-    const bool is_of_all = name.starts_with("<optimizer");
-    const std::vector<std::vector<int64_t>> groups =
-        is_of_all ? std::vector<std::vector<int64_t>>{all} : HoldersOf(phase, model, name).tensors;
-    for (const std::vector<int64_t>& ranks : groups) {
-      for (const auto& [what, by_rank] : said_of) {
-        Said said;
-        for (const int64_t rank : ranks) {
-          const auto value = by_rank.find(rank);
-          if (value != by_rank.end()) said.emplace_back(rank, value->second);
+  for (const auto& [of, table] : tables) {
+    for (const auto& [name, said_of] : table) {
+      // What is said of an optimizer as a whole, all that say it have in common.
+      const bool is_of_all = name.starts_with("<optimizer");
+      const std::vector<std::vector<int64_t>> groups = is_of_all
+                                                           ? std::vector<std::vector<int64_t>>{all}
+                                                           : HoldersOf(phase, model, name).tensors;
+      for (const std::vector<int64_t>& ranks : groups) {
+        for (const auto& [what, by_rank] : said_of) {
+          const Said said = SaidBy(ranks, by_rank);
+          if (said.size() > 1) unlike.Look(of, name, what, said, judgement);
         }
-        if (said.size() > 1) unlike.Look(name, what, said, judgement);
       }
     }
   }

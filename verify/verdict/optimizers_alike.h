@@ -7,6 +7,9 @@
 
 namespace shardproof {
 
+/// Of which optimizer a group is: empty for the first of a job, "2 of 2, SGD" for further ones.
+std::string OptimizerOf(const OptimizerGroup& group);
+
 /// At a stage of an optimizer: the numbers among a parameter's options (its rate, weight decay,
 /// betas, ...) and among its state that is no tensor, and how many steps the optimizer has taken,
 /// are the same on all ranks that hold the parameter together and step it. A rank whose optimizer

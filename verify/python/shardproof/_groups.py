@@ -154,6 +154,11 @@ class Axes:
         return rank >= 0 and (self._size is None or rank < self._size)
 
 
+def axis_names(names, count: int) -> tuple[str, ...]:
+    """Those of a mesh, or what its axes are called here if it has no names."""
+    return tuple(names or (f"axis{number}" for number in range(count)))
+
+
 def axes_of(mesh, rank: int, size: int | None = None) -> Axes:
     """mesh: a DeviceMesh with names, or {axis: process group, or the groups of ranks along it}, or
     what this returns.
@@ -163,7 +168,7 @@ def axes_of(mesh, rank: int, size: int | None = None) -> Axes:
     if isinstance(mesh, Axes):
         return mesh
     if DeviceMesh is not None and isinstance(mesh, DeviceMesh):
-        names = mesh.mesh_dim_names or tuple(f"dim_{dim}" for dim in range(mesh.ndim))
+        names = axis_names(mesh.mesh_dim_names, mesh.ndim)
         return Axes({name: _along(mesh.mesh, dim) for dim, name in enumerate(names)}, rank, size)
     if isinstance(mesh, Mapping) and all(isinstance(axis, str) for axis in mesh):
         return Axes({axis: _groups_of(value) for axis, value in mesh.items()}, rank, size)

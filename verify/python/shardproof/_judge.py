@@ -20,6 +20,7 @@ APART = (
 _OF_EACH_RANK = {
     "batches": "statistics of each rank's own batches, which differ",
     "own": "each rank's own, such as a state of its random numbers",
+    "number": "a number that each rank's optimizer keeps, such as its loss: it differs",
 }
 
 
@@ -53,7 +54,7 @@ def judge(records: list[dict[str, Record]]) -> Judgement:
         unstated = {rank: record for rank, record in held.items() if record.groups is None}
         stated = {rank: record for rank, record in held.items() if record.groups is not None}
         if unstated:
-            judgement.leave(name, "its group of ranks was not stated")
+            judgement.leave(name, "nobody said which ranks hold the same")
             _judge_numbers(name, unstated, judgement)
             _judge_meta(name, unstated, judgement)
             _judge_misfit(name, unstated, judgement)
@@ -93,9 +94,7 @@ def _judge_component(name, component, records, judgement):
     judgement.comparisons += len(component)
     findings = judgement.findings
     if absent and _is_owned(name, held, absent, records):
-        judgement.leave(
-            name, "only the optimizers of some of its ranks keep it, as if they owned it"
-        )
+        judgement.leave(name, "only some ranks have it, since the optimizer divides the parameters")
         absent = ()
     if absent:
         findings.append(Finding("absent", name, absent, "there is no such tensor"))

@@ -52,7 +52,8 @@ def _of_option(finding, index, seen, expected, first, size) -> Finding:
     if is_count:
         what = f"its count of steps is {one}, on {finding.sides.others} {other}"
     else:
-        what = f"its {_options.name_of(index)} is {one:g}, on {finding.sides.others} {other:g}"
+        name = _options.name_of(finding.tensor, index)
+        what = f"its {name} is {one:g}, on {finding.sides.others} {other:g}"
     return dataclasses.replace(finding, what=what)
 
 

@@ -2,11 +2,13 @@ import pytest
 import torch
 from torch import nn
 
+from shardproof import _options
 from shardproof._groups import Statement
 from shardproof._holding import Holding, alias_groups, bytes_of
 from shardproof._layout import Run
 from shardproof._model import read, state_dict_tensors, tensors_of
 from shardproof._optimizer import optimizer_tensors
+from shardproof._record import parameter_of
 
 
 class Net(nn.Module):
@@ -143,6 +145,49 @@ def test_state_of_a_parameter_that_the_model_does_not_have_is_told():
     optimizer.step()
     (held,) = optimizer_tensors(read(nn.Linear(1, 1)), optimizer, 0)
     assert held.name == "<parameter 0, not of the model>.momentum_buffer"
+
+
+class Projector:
+    """What an optimizer may keep in its state: an object with a tensor, and a way to others."""
+
+    def __init__(self, optimizer):
+        self.rank, self.matrix, self.optimizer = 2, torch.ones(2, 2), optimizer
+
+
+def test_optimizer_state_may_lie_in_arrays_and_objects_and_be_of_no_parameter():
+    model = nn.Linear(2, 2, bias=False)
+    optimizer = torch.optim.SGD(model.parameters())
+    memory = torch.ones(2).numpy()
+    memory.flags.writeable = False
+    optimizer.state[model.weight] = {"projector": Projector(optimizer), "moved": memory}
+    optimizer.state["all"] = {"norm": torch.ones(1)}
+    assert [held.name for held in optimizer_tensors(read(model), optimizer, 0)] == [
+        "<all>.norm", "weight.moved", "weight.projector[matrix]",
+    ]  # fmt: skip
+
+
+def test_two_optimizers_of_one_parameter_have_state_and_options_of_their_own():
+    model = nn.Linear(2, 2, bias=False)
+    both = [torch.optim.Adam(model.parameters(), lr=0.5), torch.optim.Adam(model.parameters())]
+    for optimizer in both:
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    second = "weight.<optimizer 2 of 2, Adam>"
+    assert [held.name for held in optimizer_tensors(read(model), both, 0)] == [
+        f"{of}.{name}" for of in (second, "weight") for name in ("exp_avg", "exp_avg_sq", "step")
+    ]
+    assert parameter_of(f"optimizer.{second}.step") == "weight"
+    told = _options.held_of(read(model), both, Statement())
+    assert told["weight.options"].local[0] == 0.5 and told[f"{second}.options"].local[0] == 0.001
+
+
+def test_a_number_with_a_fraction_that_an_optimizer_keeps_may_be_a_ranks_own():
+    model = nn.Linear(2, 2, bias=False)
+    optimizer = torch.optim.SGD(model.parameters())
+    optimizer.state[model.weight] = {"prev_loss": 0.5, "n_iter": 3}
+    held = {each.name: each for each in optimizer_tensors(read(model), optimizer, 0, True)}
+    assert held["weight.prev_loss"].drifts and not held["weight.n_iter"].drifts
+    assert optimizer_tensors(read(model), optimizer, 0) == []
 
 
 def test_counts_of_each_ranks_own_tokens_may_drift():

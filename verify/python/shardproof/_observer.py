@@ -18,7 +18,7 @@ from . import (
     _random,
 )
 from ._evidence import Place, Writer
-from ._groups import Statement, alone
+from ._groups import Statement, alone, axis_names
 from ._holding import alias_groups, bytes_of
 from ._moved import Moved
 from ._seen import Identities
@@ -240,8 +240,10 @@ class Observer:
         owners = _optimizer.parameters_by_owner(read.tensors)
         owners = {**_optimizer.copied_parameters(read, optimizer), **owners}
         groups, strangers = [], []
-        for number, (group, held_by_it) in enumerate(_optimizer.groups_in(optimizer)):
+        for number, (of, group, held_by_it) in enumerate(_optimizer.groups_by_optimizer(optimizer)):
             options = {str(key): _text(value) for key, value in group.items() if key != "params"}
+            if of:
+                options["<optimizer>"] = of
             names = []
             for index, parameter in enumerate(held_by_it):
                 names += [held.name for held in owners.get(id(parameter), [])]
@@ -309,7 +311,7 @@ class Observer:
         place = self._place
         names = held.mesh_names or [axis["name"] for axis in place.axes]
         if len(names) != len(held.mesh_shape):
-            names = [f"dim_{dim}" for dim in range(len(held.mesh_shape))]
+            names = axis_names(None, len(held.mesh_shape))
         axes = [{"name": n, "size": size} for n, size in zip(names, held.mesh_shape, strict=True)]
         is_of_job = axes == place.axes and list(held.coordinates) == place.coordinates
         return [] if is_of_job else axes

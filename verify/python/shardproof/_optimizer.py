@@ -1,6 +1,7 @@
 """What optimizers keep: state by parameter, whatever the optimizer is."""
 
 import dataclasses
+import warnings
 from collections.abc import Mapping
 
 import torch
@@ -25,6 +26,7 @@ class Owned:
     state: Mapping
     parts: list
     alone: bool = False
+    of: str = ""  # of which optimizer, but for the first
     stretch: _stretch.Stretch | None = None
 
 
@@ -47,7 +49,7 @@ def optimizers_in(optimizer) -> list:
     if not isinstance(state, Mapping) and wrapped is not None:
         return optimizers_in(wrapped)
     if not isinstance(state, Mapping):
-        raise TypeError(f"an optimizer is a {type(optimizer).__name__}: it has no state")
+        raise TypeError(f"an optimizer is a {type(optimizer).__name__}, which has no state")
     return [optimizer]
 
 
@@ -92,25 +94,64 @@ def optimizer_tensors(model, optimizer, rank: int, counters=False) -> list[Holdi
                 continue
             is_placed = DTensor is not None and isinstance(value, DTensor)
             for held in _hold_state(owned, key, value, stated if is_placed else said):
-                found.setdefault(held.name, held)
-        for key, value in owned.state.items() if counters else ():
-            if type(value) is int and -(1 << 63) <= value < 1 << 63 and not owned.stretch:
-                value = torch.tensor(value, dtype=torch.int64, device="cpu")
-                for held in _hold_state(owned, str(key), value, said):
-                    held.is_counter = True
-                    found.setdefault(held.name, held)
+                _add(found, held, owned.of)
+        for key, value in owned.state.items() if counters and not owned.stretch else ():
+            for held in _hold_number(owned, str(key), value, said):
+                _add(found, held, owned.of)
     return sorted(found.values(), key=lambda held: held.name.encode())
 
 
+def _add(found, held, of):
+    """of: which optimizer, which may step what an earlier one does, with state of one name."""
+    if held.name in found and found[held.name].owner is not held.owner:
+        stem, _, key = held.name.rpartition(".")
+        held.name = f"{stem}.<optimizer {of}>.{key}"
+    found.setdefault(held.name, held)
+
+
+def _hold_number(owned, key, value, said) -> list[Holding]:
+    """One of Python's. Those with a fraction may be a rank's own, such as its loss."""
+    if type(value) is int and -(1 << 63) <= value < 1 << 63:
+        value = torch.tensor(value, dtype=torch.int64, device="cpu")
+    elif type(value) is float:
+        value = torch.tensor(value, dtype=torch.float64, device="cpu")
+    else:
+        return []
+    found = _hold_state(owned, key, value, said)
+    for held in found:
+        held.is_counter = True
+        if value.is_floating_point():
+            held.codes, held.drifts = True, "number"
+    return found
+
+
 def _tensors_in(state):
-    """(key, tensor), those in dicts and lists as "key[key]" and "key[index]"."""
+    """(key, tensor), those in dicts, lists and objects as "key[key]", "key[index]", "key[name]"."""
     items = state.items() if isinstance(state, Mapping) else enumerate(state)
     for key, value in items:
-        if isinstance(value, torch.Tensor):
-            yield str(key), value
+        if (tensor := _tensor_of(value)) is not None:
+            yield str(key), tensor
         elif isinstance(value, Mapping | list | tuple):
             for inner, tensor in _tensors_in(value):
                 yield f"{key}[{inner}]", tensor
+        elif not type(value).__module__.startswith("torch."):
+            for name, inner in getattr(value, "__dict__", {}).items():
+                if (tensor := _tensor_of(inner)) is not None:
+                    yield f"{key}[{name}]", tensor
+
+
+def _tensor_of(value) -> torch.Tensor | None:
+    """A tensor, or an array of numpy as one; of other objects none."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if not hasattr(type(value), "__array_interface__") or not hasattr(value, "shape"):
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it may not be written to
+            return torch.as_tensor(value)
+    except (TypeError, ValueError):  # of a dtype that torch does not have
+        return None
 
 
 def optimizer_state(tensors: list[Holding], optimizer, flat=None, order=()):
@@ -119,7 +160,8 @@ def optimizer_state(tensors: list[Holding], optimizer, flat=None, order=()):
     owners = parameters_by_owner(tensors)
     copied = _copied(owners, order, optimizer, flat)
     number = 0
-    for each in optimizers_in(optimizer):
+    every = optimizers_in(optimizer)
+    for which, each in enumerate(every):
         if package := _package_of(each):
             yield from _of_stretches(package.stretches_of(each), owners)
             continue
@@ -137,7 +179,10 @@ def optimizer_state(tensors: list[Holding], optimizer, flat=None, order=()):
                 own = copied[id(parameter)]
                 state = {"main_param": parameter.detach(), **state}
             name = own.name if own else f"<parameter {number}, not of the model>"
-            yield Owned(name, own, state, parts if own is None or len(parts) > 1 else [], divided)
+            if isinstance(parameter, str):  # what an optimizer keeps for all parameters
+                name = f"<{parameter}>"
+            parts = parts if own is None or len(parts) > 1 else []
+            yield Owned(name, own, state, parts, divided, of=_place(which, every))
             number += 1
 
 
@@ -215,6 +260,19 @@ def groups_in(optimizer):
         else:
             found += [(group, group["params"]) for group in each.param_groups]
     return found
+
+
+def groups_by_optimizer(optimizer):
+    """Yields (of which optimizer, options, parameters) of all groups: nothing for the first of
+    several, then such as "2 of 2, SGD"."""
+    every = optimizers_in(optimizer)
+    for number, each in enumerate(every):
+        for options, parameters in groups_in(each):
+            yield _place(number, every), options, parameters
+
+
+def _place(number, every) -> str:
+    return f"{number + 1} of {len(every)}, {type(every[number]).__name__}" if number else ""
 
 
 def _package_of(optimizer):

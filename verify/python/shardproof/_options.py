@@ -11,12 +11,14 @@ from ._groups import Groups
 from ._holding import Holding
 from ._layout import local_runs
 
-# Each is a number, a truth, or up to three of them. Others say in which way a step is computed.
+# Each is a number, a truth, or up to three of them.
 NAMES = (
     "lr", "weight_decay", "betas", "eps", "momentum", "dampening", "alpha", "rho", "lambd",
     "lr_decay", "momentum_decay", "nesterov", "amsgrad", "maximize", "centered",
     "decoupled_weight_decay", "etas", "step_sizes", "clip_threshold", "beta2_decay", "ns_steps",
 )  # fmt: skip
+# These say in which way a step is computed, or of which parameters.
+_NO_NUMBERS = {"params", "foreach", "fused", "capturable", "differentiable"}
 _EACH = 3
 _SEVERAL = ("betas", "etas", "step_sizes")
 # Kinds of holdings: what one optimizer was told and another was not says nothing of absence.
@@ -28,34 +30,39 @@ def count_of(held) -> int:
     return sum(each.kind not in TOLD for each in held)
 
 
-def name_of(index: int) -> str:
+def name_of(tensor: str, index: int) -> str:
     """Of the option that an element is of."""
-    name, place = NAMES[index // _EACH], index % _EACH
+    others = tensor.rpartition(".options")[2].strip("[]")
+    names = others.split(", ") if others else NAMES
+    name, place = names[index // _EACH], index % _EACH
     return f"{name}[{place}]" if place or name in _SEVERAL else name
 
 
 def held_of(model, optimizer, said) -> dict[str, Holding]:
     """Of each parameter that an optimizer steps, "<FQN>.options": F64, in the order of NAMES, NaN
-    where there is none; those of which the same is said are one object. Of each optimizer, how many
-    steps it has taken: I64. model: as `_model.read` reads it."""
+    where there is none; "<FQN>.options[d, k]" of others. Those of which the same is said are one
+    object. Of each optimizer, how many steps it has taken: I64. model: as `_model.read` reads it.
+    """
     if optimizer is None:
         return {}
     copied = _optimizer.copied_parameters(model, optimizer)
     owners = _optimizer.parameters_by_owner(model.tensors)
     found: dict[str, Holding] = {}
-    for group, parameters in _optimizer.groups_in(optimizer):
-        values = _values(group)
-        if values is None:  # of parameters that other ranks step
-            continue
-        same: dict[Groups | None, Holding] = {}  # by what is known of the parameter
-        for parameter in parameters:
-            parts = [part.own for part in model.flat.parts.get(id(parameter), [])]
-            for own in owners.get(id(parameter)) or parts or copied.get(id(parameter), []):
-                held = same.get(own.groups)
-                if held is None:
-                    alike = own.groups and Groups((said.rank,), own.groups.members)
-                    held = same[own.groups] = _held(OPTIONS, values, torch.float64, alike)
-                found.setdefault(f"{own.name}.options", held)
+    first_of: dict[str, str] = {}  # by name, the optimizer that has it first
+    for of, group, parameters in _optimizer.groups_by_optimizer(optimizer):
+        for leaf, values in _values(group).items():
+            same: dict[Groups | None, Holding] = {}  # by what is known of the parameter
+            for parameter in parameters:
+                parts = [part.own for part in model.flat.parts.get(id(parameter), [])]
+                for own in owners.get(id(parameter)) or parts or copied.get(id(parameter), []):
+                    held = same.get(own.groups)
+                    if held is None:
+                        alike = own.groups and Groups((said.rank,), own.groups.members)
+                        held = same[own.groups] = _held(OPTIONS, values, torch.float64, alike)
+                    name = f"{own.name}.{leaf}"
+                    if first_of.setdefault(name, of) != of:  # another steps it, too
+                        name = f"{own.name}.<optimizer {of}>.{leaf}"
+                    found.setdefault(name, held)
     for name, (taken, ranks) in steps_of(model, optimizer, said).items():
         alike = None if ranks is None else Groups((said.rank,), ranks)
         found[f"{name}.steps"] = _held(STEPS, [taken], torch.int64, alike)
@@ -121,10 +128,22 @@ def _highest(counts) -> int | None:
     return max(plain, default=None)
 
 
-def _values(group) -> list[float] | None:
-    """None if the group says nothing of any of NAMES."""
-    found = [value for name in NAMES for value in _numbers(group.get(name))]
-    return None if all(value != value for value in found) else found
+def _values(group) -> dict[str, list[float]]:
+    """By what they are called. Nothing if the group says nothing of any of NAMES: it is one of
+    parameters that other ranks step."""
+    known = [value for name in NAMES for value in _numbers(group.get(name))]
+    if all(value != value for value in known):
+        return {}
+    found = {"options": known}
+    others = {
+        str(name): _numbers(value)
+        for name, value in group.items()
+        if name not in NAMES and name not in _NO_NUMBERS
+    }
+    names = sorted(name for name, read in others.items() if any(each == each for each in read))
+    if names:
+        found[f"options[{', '.join(names)}]"] = [each for name in names for each in others[name]]
+    return found
 
 
 def _numbers(value) -> list[float]:

@@ -39,7 +39,7 @@ def test_each_parameter_has_what_its_group_was_told():
         "<optimizer 1 of 1, AdamW>.steps",
     ]  # fmt: skip
     told = {
-        _options.name_of(index): value
+        _options.name_of("1.weight.options", index): value
         for index, value in enumerate(held["1.weight.options"].local.tolist())
         if not math.isnan(value)
     }
@@ -60,6 +60,19 @@ def test_a_rate_that_one_rank_alone_has_is_named_for_each_parameter():
         ("option", "optimizer.1.bias.options", (1,)),
         ("option", "optimizer.1.weight.options", (1,)),
     ]
+
+
+def test_numbers_of_other_names_are_held_against_each_other_too():
+    model, optimizer = stepped()
+    optimizer.param_groups[0].update(d=0.5, k=3, d_max=torch.tensor(2.0), name="first")
+    held = _options.held_of(_model.read(model), optimizer, Statement())
+    name = "0.bias.options[d, d_max, k]"
+    told = [(_options.name_of(name, at), value)
+            for at, value in enumerate(held[name].local.tolist())]  # fmt: skip
+    assert [each for each in told if each[1] == each[1]] == [("d", 0.5), ("d_max", 2), ("k", 3)]
+    sound = records(model, optimizer, 0, 2)
+    optimizer.param_groups[0]["d"] = 0.25
+    assert ("option", f"optimizer.{name}", (1,)) in found(sound, records(model, optimizer, 1, 2))
 
 
 @pytest.mark.parametrize("way", ["foreach", "capturable"])

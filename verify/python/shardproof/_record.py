@@ -46,7 +46,8 @@ class Record:
 
 def parameter_of(name: str) -> str:
     """That of which `name` would be the optimizer's state."""
-    return name.removeprefix("optimizer.").rpartition(".")[0]
+    own = name.removeprefix("optimizer.").rpartition(".")[0]
+    return own.partition(".<optimizer ")[0]  # one of several that step it
 
 
 def place_of(name: str) -> int:

@@ -13,6 +13,7 @@ from torch import nn
 
 from . import _memory_tracer, _memory_watch, _tensor
 from ._evidence import Place, begun_by_script, on_one_axis
+from ._groups import axis_names
 from ._memory_stage import StageMemory
 from ._observer import Observer
 from ._phases import VALUES
@@ -119,7 +120,7 @@ def _place_of(model, rank, world_size) -> Place:
     mesh = max(meshes, key=lambda each: each.ndim, default=None)
     if mesh is None or mesh.size() != world_size or mesh.get_coordinate() is None:
         return on_one_axis(rank, world_size)
-    names = mesh.mesh_dim_names or [f"dim_{dim}" for dim in range(mesh.ndim)]
+    names = axis_names(mesh.mesh_dim_names, mesh.ndim)
     axes = [{"name": name, "size": size} for name, size in zip(names, mesh.shape, strict=True)]
     return Place(rank, world_size, axes, list(mesh.get_coordinate()))
 
