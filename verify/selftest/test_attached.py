@@ -361,7 +361,7 @@ class Mistakes(AttachedTest):
     def test_a_failure_of_ours_stays_ours(self):
         (self.dir / "shardproof-evidence").write_text("a file where a folder is to be")
         done, found = self.told("none")
-        self.assertIn("shardproof: attached, and observes no more: ", done.err)
+        self.assertIn("the job goes on unobserved, after an error of Shardproof: ", done.err)
         self.assertTrue((self.dir / "rank1.json").exists())
 
 

@@ -165,7 +165,8 @@ class Job:
         from ._evidence import root_cause
 
         self._failed = True
-        print(f"shardproof: attached, and observes no more: {root_cause(error)}", file=sys.stderr)
+        goes_on = "shardproof: attached: the job goes on unobserved, after an error of Shardproof: "
+        print(goes_on + root_cause(error), file=sys.stderr)
         if self._records is not None:
             what = f"shardproof could not observe: {root_cause(error)}"
             with contextlib.suppress(OSError):

@@ -152,7 +152,7 @@ class _Look:
         kind = type(holder.optimizer).__name__
         formula = _due.formula_of(holder.optimizer)
         if formula is None:
-            return _undecided(name, f"it is not known what a step of {kind} changes")
+            return _undecided(name, f"how {kind} computes its step is not known")
         if rate is None:
             return _undecided(name, "its rate is a tensor on a device")
         if held.dtype not in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
@@ -164,8 +164,8 @@ class _Look:
         told = formula(given)
         if told is None:
             return _undecided(
-                name, f"{kind} keeps no state that tells what its step changed, and the "
-                "gradient of that step is gone"
+                name, f"{kind} keeps nothing from which its step can be computed, and the gradient "
+                "of that step is gone"
             )  # fmt: skip
         keys, terms = told
         every = {**state, "grad": grad}
@@ -174,13 +174,13 @@ class _Look:
             return None
         if due.is_bound:
             return _undecided(
-                name, f"its elements that {kind} changes have fewer than 8 different values, "
-                "as after clamping to a bound"
+                name, f"the elements that {kind} should have changed have fewer than 8 different "
+                "values, so that the job may clamp them"
             )  # fmt: skip
         if window.taken > 1 and not self._moment_moved(name):
             return _undecided(
-                name, f"{window.taken} steps were taken, and no state of {kind} tells whether "
-                "they led back to the same values"
+                name, f"{window.taken} steps were taken, and nothing that {kind} keeps tells "
+                "whether they cancelled each other out"
             )  # fmt: skip
         place = _global(held, due.first)
         what = f"the step of {kind} takes {due.change:.3g} off {due.value:.6g}"
