@@ -130,6 +130,43 @@ void CompareObservations(const PhaseEvidence& phase, Judgement& judgement) {
                   *with.begin(), *without.begin()));
 }
 
+bool Resumes(const StageRecord& record) {
+  return record.name == Stage::kRestored || record.name == Stage::kResumed;
+}
+
+/// Whether a rank observed its optimizer when it saved, before anything that `ends`.
+bool ShowsSave(const RankEvidence& rank, bool (*ends)(const StageRecord&)) {
+  const auto end = std::find_if(rank.stages.begin(), rank.stages.end(), ends);
+  return std::any_of(rank.stages.begin(), end, [](const StageRecord& record) {
+    return record.of == "optimizer" && record.name == Stage::kSaved;
+  });
+}
+
+/// An optimizer that went on from what was restored is held against one that was saved.
+void CheckResume(const Evidence& evidence, const PhaseEvidence& phase, Judgement& judgement) {
+  bool steps = false, resumes = false, is_saved = false;
+  for (const RankEvidence& rank : phase.ranks) {
+    for (const StageRecord& record : rank.stages) {
+      steps = steps || record.of == "optimizer";
+      resumes = resumes || Resumes(record);
+    }
+    is_saved = is_saved || ShowsSave(rank, Resumes);
+  }
+  if (!steps || !resumes) return;
+  judgement.Compared();
+  for (const PhaseEvidence& other : evidence.phases) {
+    for (const RankEvidence& rank : other.ranks) {
+      const auto never = [](const StageRecord&) { return false; };
+      is_saved = is_saved || (other.phase != phase.phase && ShowsSave(rank, never));
+    }
+  }
+  if (is_saved) return;
+  judgement.Inconclusive(
+      fmt::format("phase {} observed `{}`, and no rank observed the optimizer at `{}` before, so "
+                  "whether the optimizer went on with the state that was saved is not known",
+                  phase.name(), NameOf(Stage::kRestored), NameOf(Stage::kSaved)));
+}
+
 /// An optimizer that steps is observed with its model, and a save when it is made. Of a subject
 /// that trains also: all steps that the case asks for, and after which of them it saves. An
 /// optimizer that one observation shows and another does not is told.
@@ -140,6 +177,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       continue;
     CheckOptimizers(phase, judgement);
     CheckSave(phase, judgement);
+    CheckResume(evidence, phase, judgement);
     if (!phase.facts().trains) continue;
     CheckBegin(phase, judgement);
     CheckSteps(evidence.test_case, phase, judgement);

@@ -116,6 +116,17 @@ TEST(OptimizersAlikeTest, ARateOrACountOfStepsThatIsNotThatOfTheOthersIsNamed) {
   EXPECT_THAT(finding.message, HasSubstr("its count of steps is 1, on rank 0 it is 2"));
 }
 
+TEST(OptimizersAlikeTest, ANumberWithAFractionThatAnOptimizerKeepsMayBeARanksOwn) {
+  TrainingEvidence losses;
+  for (RankEvidence& rank : losses.Phase("train").ranks) {
+    losses.At("train", rank.rank, "stepped@1.optimizer").optimizer->values["w.prev_loss"] =
+        rank.rank == 1 ? "0.5" : "0.25";
+  }
+  const PropertyResult result = JudgeOne(losses.evidence, "sharding.ranks_match_rank0");
+  EXPECT_TRUE(result.judgement.findings().empty());
+  EXPECT_THAT(result.judgement.reason(), HasSubstr("prev_loss of w, a number that each rank's"));
+}
+
 TEST(OptimizersAlikeTest, StateThatOneRankLacksIsNamedUnlessItIsAnothersToHave) {
   const std::string id = "sharding.ranks_match_rank0";
   TrainingEvidence sound;
@@ -136,6 +147,32 @@ TEST(OptimizersAlikeTest, StateThatOneRankLacksIsNamedUnlessItIsAnothersToHave) 
   for (const Finding& each : of_divided.judgement.findings()) {
     EXPECT_NE(each.kind, "absent") << each.message;
   }
+}
+
+TEST(OptimizerLiveTest, TwoOptimizersThatHoldOneParameterAreToldAndNoFinding) {
+  TrainingEvidence both;
+  both.At("train", 0, "stepped@1.optimizer")
+      .optimizer->groups.push_back({{{"<optimizer>", "2 of 2, SGD"}}, {"w"}});
+  const PropertyResult result = JudgeOne(both.evidence, "training.optimizer_live");
+  EXPECT_EQ(result.judgement.verdict(), Verdict::kInconclusive);
+  EXPECT_THAT(result.judgement.reason(), HasSubstr("on rank 0 2 optimizers hold w at `stepped@1`"));
+}
+
+TEST(NothingUnobservedTest, AnOptimizerThatGoesOnWhereNoSaveWasObservedIsTold) {
+  TrainingEvidence job;
+  std::erase_if(job.evidence.phases, [](const auto& phase) { return phase.name() != "train"; });
+  PhaseEvidence& phase = job.Phase("train");
+  const auto reason = [&] {
+    return JudgeOne(job.evidence, "conformance.nothing_unobserved").judgement.reason();
+  };
+  EXPECT_EQ(reason(), "");
+  for (RankEvidence& rank : phase.ranks) {
+    std::erase_if(rank.stages, [](const auto& stage) { return stage.name == Stage::kSaved; });
+    StageRecord later = job.At("train", rank.rank, "resumed@4.optimizer");
+    later.name = "saved";
+    rank.stages.push_back(later);  // of what was resumed, and not what it was resumed from
+  }
+  EXPECT_THAT(reason(), HasSubstr("whether the optimizer went on with the state that was saved"));
 }
 
 }  // namespace
