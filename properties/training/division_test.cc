@@ -158,6 +158,18 @@ TEST(OptimizerLiveTest, TwoOptimizersThatHoldOneParameterAreToldAndNoFinding) {
   EXPECT_THAT(result.judgement.reason(), HasSubstr("on rank 0 2 optimizers hold w at `stepped@1`"));
 }
 
+TEST(OptimizerLiveTest, OfOneThatHoldsOthersThanTheModelsItIsToldWhereNobodySaidThatItIsTheModels) {
+  TrainingEvidence job;
+  OptimizerRecord& record = *job.At("train", 1, "stepped@1.optimizer").optimizer;
+  record.claims = false;
+  record.strangers.push_back({0, 0, "", {3, 3}});
+  EXPECT_EQ(JudgeOne(job.evidence, "training.optimizer_live").judgement.reason(), "")
+      << "such as those of another model";
+  std::erase(record.groups[0].parameters, "w");
+  EXPECT_THAT(JudgeOne(job.evidence, "training.optimizer_live").judgement.reason(),
+              HasSubstr("no optimizer holds w, and one holds 1 that are none of the model's"));
+}
+
 TEST(NothingUnobservedTest, AnOptimizerThatGoesOnWhereNoSaveWasObservedIsTold) {
   TrainingEvidence job;
   std::erase_if(job.evidence.phases, [](const auto& phase) { return phase.name() != "train"; });

@@ -191,6 +191,29 @@ void CheckRank(const OracleRecord& oracle, bool judges_frozen, const Division& d
                {rank.rank});
 }
 
+/// Of optimizers that nobody said are the model's: they may step copies or stretches of what it
+/// has, or what it had.
+void TellStrangers(const OracleRecord& oracle, const RankEvidence& rank, const StageRecord& record,
+                   Judgement& judgement) {
+  const StageRecord* model = rank.Stage(record.ModelKey());
+  if (model == nullptr || record.optimizer->strangers.empty()) return;
+  std::set<std::string> held;
+  for (const OptimizerGroup& group : record.optimizer->groups) {
+    held.insert(group.parameters.begin(), group.parameters.end());
+  }
+  std::vector<std::string> left;
+  for (const Trainable& trainable : TrainablesOf(oracle, rank, *model)) {
+    const auto& names = trainable.names;
+    const auto is_held = [&](const std::string& name) { return held.contains(name); };
+    if (std::none_of(names.begin(), names.end(), is_held)) left.push_back(names.front());
+  }
+  if (left.empty()) return;
+  judgement.Inconclusive(
+      fmt::format("on rank {} at `{}` no optimizer holds {}, and one holds {} that are none of the "
+                  "model's: whether its steps reach the model is not known",
+                  rank.rank, record.Key(), ListSome(left), record.optimizer->strangers.size()));
+}
+
 /// At every stage at which an optimizer is observed, it holds each trainable parameter of the
 /// model, the very object, exactly once, and nothing that is not the model's; that of the
 /// reference nothing that was never trained. Ranks may divide the parameters among them.
@@ -201,8 +224,12 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     std::map<std::string, Division> divisions;
     for (const RankEvidence& rank : phase.ranks) {
       for (const StageRecord& record : rank.stages) {
-        if (!record.optimizer || !record.optimizer->claims) continue;
+        if (!record.optimizer) continue;
         const std::string key = record.Key();
+        if (!record.optimizer->claims) {
+          TellStrangers(evidence.oracle, rank, record, judgement);
+          continue;
+        }
         const Division& division = divisions.try_emplace(key, phase, key).first->second;
         if (findings.emplace(key, FindingsByRank(phase, key)).second) keys.push_back(key);
         const StageRecord* model = rank.Stage(record.ModelKey());

@@ -78,8 +78,10 @@ class AttachedObserver(Observer):
         if any(self.was_replaced(p) and id(p) not in own for p in every):
             super()._observe_optimizer(read, optimizer, said)
             return
-        groups, _ = self._groups_of(read, optimizer)
-        self._writer.optimizer(groups, [], self._values_of(read, optimizer, said), claims=False)
+        groups, strangers = self._groups_of(read, optimizer)
+        strangers = [{**each, "was": ""} for each in strangers]  # of a model that may be another's
+        values = self._values_of(read, optimizer, said)
+        self._writer.optimizer(groups, strangers, values, claims=False)
 
     def was_replaced(self, parameter) -> bool:
         known = self.former.get(id(parameter))

@@ -16,6 +16,7 @@ NAMES = (
     "lr", "weight_decay", "betas", "eps", "momentum", "dampening", "alpha", "rho", "lambd",
     "lr_decay", "momentum_decay", "nesterov", "amsgrad", "maximize", "centered",
     "decoupled_weight_decay", "etas", "step_sizes", "clip_threshold", "beta2_decay", "ns_steps",
+    "initial_lr",
 )  # fmt: skip
 # These say in which way a step is computed, or of which parameters.
 _NO_NUMBERS = {"params", "foreach", "fused", "capturable", "differentiable"}
