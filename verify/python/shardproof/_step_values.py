@@ -48,12 +48,14 @@ class StepValues:
 
     def listen(self):
         import torch.distributed.fsdp
+        from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
         Case.watched = self._watch_loss
         register_optimizer_step_pre_hook(self._before_step)
         _hooks.listen(torch.optim.Optimizer, "zero_grad", after=self._zeroed)
         _hooks.listen(torch.nn.Module, "zero_grad", after=self._zeroed)
-        _hooks.listen(torch.amp.GradScaler, "scale", after=self._scaled)
+        for scaler in (torch.amp.GradScaler, ShardedGradScaler):  # which scales in a way of its own
+            _hooks.listen(scaler, "scale", after=self._scaled)
         clip = torch.nn.utils.clip_grad
         original = clip.clip_grad_norm_
 
