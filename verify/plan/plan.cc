@@ -48,6 +48,9 @@ bool IsAskedFor(const PhaseFacts& facts, const Case& test_case, const Cannot& ca
   const bool is_reference = test_case.subject == kReference;
   if (facts.trains && (test_case.steps == 0 || cannot.contains("train"))) return false;
   if (facts.resumes && (test_case.resume_mesh.empty() || cannot.contains("save"))) return false;
+  // Steps that save nothing are there to be held against those that were resumed from a save.
+  const bool is_held_against_resumed = facts.trains && !facts.saves && facts.offloads;
+  if (is_held_against_resumed && cannot.contains("save")) return false;
   if (facts.one_reads && (is_reference || RanksOf(WorldAxes(test_case.mesh)) == 1)) return false;
   if (facts.is_plain && (test_case.strategy == kPlainStrategy || cannot.contains("plain")))
     return false;
