@@ -114,6 +114,25 @@ void CheckBegin(const PhaseEvidence& phase, Judgement& judgement) {
                   phase.name(), NameOf(Stage::kReady)));
 }
 
+/// Models that are shown at a moment that has no meaning here, such as a reference policy or what
+/// an adapter was merged into.
+void CheckOwnStages(const PhaseEvidence& phase, Judgement& judgement) {
+  std::set<std::string> own;
+  for (const RankEvidence& rank : phase.ranks) {
+    for (const StageRecord& record : rank.stages) {
+      if (record.of == "model" && !FindStage(record.name) && record.name != "ema") {
+        own.insert(record.Key());
+      }
+    }
+  }
+  for (const std::string& key : own) {
+    judgement.NotCompared(
+        fmt::format("nothing says what `{}` of phase {} is to be, so only its ranks are compared; "
+                    "copies of the weights can be observed as averages=",
+                    key, phase.name()));
+  }
+}
+
 /// An optimizer that one observation of a phase shows, and another, which could, does not.
 void CompareObservations(const PhaseEvidence& phase, Judgement& judgement) {
   std::set<std::string> with, without;
@@ -169,7 +188,8 @@ void CheckResume(const Evidence& evidence, const PhaseEvidence& phase, Judgement
 
 /// An optimizer that steps is observed with its model, and a save when it is made. Of a subject
 /// that trains also: all steps that the case asks for, and after which of them it saves. An
-/// optimizer that one observation shows and another does not is told.
+/// optimizer that one observation shows and another does not is told; so is a stage that has no
+/// meaning here.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence& phase : evidence.phases) {
     if (IsReference(evidence) || !phase.skipped.empty() || phase.facts().mode != RunMode::kValues ||
@@ -182,6 +202,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     CheckBegin(phase, judgement);
     CheckSteps(evidence.test_case, phase, judgement);
     CompareObservations(phase, judgement);
+    CheckOwnStages(phase, judgement);
   }
   judgement.Skipped("nothing was observed");
 }
