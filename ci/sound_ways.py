@@ -20,6 +20,7 @@ MESHES = {"2": 10, "3": 2, "4": 1, "2x2": 2, "dp_shard=1,tp=2": 1, "dp_shard=2,t
 MODELS = ("plain", "tied", "dropout", "batch_norm", "sometimes")  # of small_models.py
 CHECKPOINT = "llama-tied-small"
 USUAL = 0.6  # how often an option has its default
+STEPS = "3"  # the second is the one that some ways leave out, or freeze for
 TRIES = 100
 
 
@@ -58,7 +59,7 @@ def words_of(mesh, model, options, checkpoints):
     words = ["--mesh", mesh]
     if model:
         words += ["--model", f"{SUBJECTS / 'small_models.py'}:{model}"]
-    words += ["--checkpoint", str(checkpoints[model])]
+    words += ["--checkpoint", str(checkpoints[model]), "--steps", STEPS]
     for name, value in options.items():
         words += ["--option", f"{name}={value}"]
     return words
