@@ -35,7 +35,9 @@ Status Agree(Communicator& communicator, const Status& own, const std::string& w
             ShareText(communicator, own.ok() ? "" : (bad_input ? "!" : " ") + own.error().message,
                       failed_rank, what + " error"));
   if (!own.ok()) return own.error();
-  if (text.starts_with('!')) return BadInput(text.substr(1));
+  // Whose: where a shared file system is late, others may find what it does not.
+  if (text.starts_with('!'))
+    return BadInput(fmt::format("rank {}: {}", failed_rank, text.substr(1)));
   return PeerFailed(fmt::format("{}: rank {} failed: {}", what, failed_rank, text.substr(1)));
 }
 

@@ -168,8 +168,10 @@ TEST(Agree, BadInputIsBadInputForEveryRank) {
   for (const Status& status : agreed) {
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.error().code, ErrorCode::kBadInput);
-    EXPECT_EQ(status.error().message, "config.json: is not JSON");
   }
+  EXPECT_EQ(agreed[1].error().message, "config.json: is not JSON");
+  // Who found it, is told: others may find something else.
+  EXPECT_EQ(agreed[0].error().message, "rank 1: config.json: is not JSON");
 }
 
 TEST(Agree, AnErrorWithoutWordsIsAnErrorStill) {

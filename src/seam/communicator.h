@@ -55,8 +55,8 @@ class Communicator {
 
 /// Waits until every rank has come here with its own outcome of `what`, and gives all ranks the
 /// same answer: Ok if all succeeded; this rank's own error if it failed; else the error of the
-/// lowest failed rank as kPeer (kBadInput stays kBadInput, which kUnsupported becomes: the input is
-/// as wrong for every rank).
+/// lowest failed rank, which it names, as kPeer (kBadInput stays kBadInput, which kUnsupported
+/// becomes: what a file holds is as wrong for every rank).
 Status Agree(Communicator& communicator, const Status& own, const std::string& what);
 
 /// Gives every rank root's text. Collective.
