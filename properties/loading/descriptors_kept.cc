@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "verify/case/names.h"
 #include "verify/verdict/scope.h"
@@ -180,6 +181,34 @@ std::string OrderText(const std::vector<int64_t>& local_shape,
   return "[" + fmt::format("{}", fmt::join(dims, ", ")) + "]";
 }
 
+/// The strides of the dims of more than one element: no others say where anything is.
+std::string StridesText(const std::vector<int64_t>& local_shape,
+                        const std::vector<int64_t>& strides) {
+  std::vector<std::string> dims;
+  for (size_t dim = 0; dim < local_shape.size(); ++dim) {
+    dims.push_back(local_shape[dim] > 1 ? std::to_string(strides[dim]) : "-");
+  }
+  return "[" + fmt::format("{}", fmt::join(dims, ", ")) + "]";
+}
+
+/// What lies between neighbours along each dim of more than one element, without gaps.
+std::string DenseStrides(const std::vector<int64_t>& local_shape,
+                         const std::vector<int64_t>& strides_of_model) {
+  std::vector<int64_t> dense(local_shape.size(), 1);
+  std::vector<size_t> order(local_shape.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  if (!strides_of_model.empty()) {
+    const auto by_model = OrderInMemory(strides_of_model);
+    order.assign(by_model.begin(), by_model.end());
+  }
+  int64_t step = 1;
+  for (auto dim = order.rbegin(); dim != order.rend(); ++dim) {
+    dense[*dim] = step;
+    step *= local_shape[*dim];
+  }
+  return StridesText(local_shape, dense);
+}
+
 uint64_t Product(const std::vector<int64_t>& shape) {
   uint64_t product = 1;
   for (const int64_t size : shape) product *= static_cast<uint64_t>(size);
@@ -232,6 +261,13 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const Ran
                   OrderText(seen.local_shape, strides), "in memory the model's strides give",
                   Against::What::kDeclared);
     }
+    if (IsReference(evidence) && seen.local_stride.size() == seen.local_shape.size() &&
+        (strides.empty() || strides.size() == seen.local_shape.size()) &&
+        Product(seen.local_shape) > 0) {
+      check.Field("local strides", StridesText(seen.local_shape, seen.local_stride),
+                  DenseStrides(seen.local_shape, strides), "without gaps in memory they are",
+                  Against::What::kDeclared);
+    }
   }
   check.Field("local_shape", ShapeText(seen.local_shape), ShapeText(LocalShape(phase, rank, seen)),
               "its placements give", Against::What::kPlacements);
@@ -243,7 +279,8 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const Ran
 /// dtype, global shape, kind, persistence, requires_grad and attributes at `ready` and
 /// `restored` are those of `built` and of the declared model; the parameter object is the same
 /// at `ready`; the local shape is what the placements give; where the model declares strides,
-/// dims lie in memory in the order that they give.
+/// dims lie in memory in the order that they give. What a rank of the reference has lies there
+/// without gaps, whatever its model has: it is memory of its own, and no view of more.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence* phase : LoadPhases(evidence, judgement)) {
     const std::vector<std::string> stages = FinalStages(*phase, judgement);
@@ -277,7 +314,8 @@ const PropertyRegistration kRegistration{{
     .tolerance = "none: equality",
     .source = "pytorch/pytorch#136929, pytorch/torchtitan#4593, NVIDIA/Megatron-LM#1482, #5790",
     .killed_by = {"sharding.attributes_dropped", "sharding.requires_grad_reset",
-                  "loading.buffers_cast", "loading.parameters_replaced", "loading.strides_lost"},
+                  "loading.buffers_cast", "loading.parameters_replaced", "loading.strides_lost",
+                  "sharding.shard_is_a_view"},
     .check = Check,
 }};
 
