@@ -190,7 +190,8 @@ if(SHARDPROOF_TESTS)
   shardproof_interface(NAME benches FOLDERS verify/bench
     DEPENDS digest comm optim load pipeline CLI11::CLI11)
   shardproof_interface(NAME selftests FOLDERS verify/selftest
-    DEPENDS comm load pipeline case process bug fault faults decorators rank launch engine)
+    DEPENDS comm load pipeline case process bug fault faults decorators rank launch engine
+      campaign)
   shardproof_interface(NAME fuzzing FOLDERS verify/fuzz
     DEPENDS core pickle format oracle formats audit)
   shardproof_interface(NAME doubles FOLDERS fixtures/doubles)

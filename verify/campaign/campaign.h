@@ -59,6 +59,11 @@ class CaseRunner {
 
  private:
   std::unique_ptr<Launcher> LauncherFor(const Case& test_case) const;
+  VerifyOptions OptionsOfVerify() const;
+  /// Runs a case that has failed in processes that had run others, and not in fresh ones, in a
+  /// second set of processes, after it has run there once. \returns nothing if it does not fail
+  /// there.
+  std::optional<CaseOutcome> RunInSecond(const Case& test_case) const;
 
   const SoakOptions& options_;
   std::string directory_;

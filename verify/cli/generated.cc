@@ -286,7 +286,9 @@ void ShowFailure(const SoakArguments& arguments, const SoakOptions& options,
     return;
   }
   if (!smallest.value()) {
-    fmt::print("passed when re-run in separate processes: the failure is not deterministic\n");
+    fmt::print(
+        "passed when re-run in separate processes: the failure depends on what ran before it in "
+        "its process, or on chance\n");
     return;
   }
   const Shrunk& shrunk = smallest.value()->shrunk;

@@ -385,6 +385,7 @@ Result<std::vector<PropertyResult>> Run::Confirm(std::vector<PropertyResult> res
     if (findings.empty()) continue;
     confirmed[i].judgement.Inconclusive("failed in a reused process but not in a fresh one: " +
                                         findings.front().message);
+    if (options_.failed_only_reused) options_.failed_only_reused();
   }
   return confirmed;
 }
