@@ -216,7 +216,7 @@ const PropertyRegistration kRegistration{{
     .tolerance = "none: sets",
     .source = "what is not observed is not judged, so it is not a pass",
     .killed_by = {"subject.hides_its_optimizer", "subject.steps_less_than_asked",
-                   "subject.optimizer_shown_late"},
+                  "subject.optimizer_shown_late"},
     .check = Check,
     .only_subjects = true,
 }};
