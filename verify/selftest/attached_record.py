@@ -50,7 +50,8 @@ def came_to(models, optimizers, losses):
     for optimizer in optimizers:
         state += [p for group in optimizer.param_groups for p in group["params"]]
         state += [v for each in optimizer.state.values() for v in each.values()]
-    groups = list(dist.distributed_c10d._world.pg_map)
+    every = dist.distributed_c10d._world.pg_map
+    groups = [group for group in every if dist.get_backend(group) != "fake"]  # which does nothing
     return {
         "losses": [loss.hex() for loss in losses],
         "sums": [_sum_of(value) for value in state if isinstance(value, torch.Tensor)],

@@ -55,7 +55,9 @@ def _losses():
 
     def noted(tensors, *arguments, **named):
         first = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
-        losses.append(first.detach().double().sum().item())
+        if isinstance(first, torch.Tensor):  # and no edge of a graph, as of a stage of a pipeline
+            own = getattr(first, "_local_tensor", first).detach()
+            losses.append(own.double().sum().item())
         return backward(tensors, *arguments, **named)
 
     torch.autograd.backward = noted

@@ -121,3 +121,6 @@ class Torchtitan(JobsTest):
 
     def test_torchtitan_attached(self):
         self.found_attached(("sharded", "hybrid", "tensor_parallel", "pipeline", "experts"))
+
+    def test_torchtitan_attached_as_alone(self):
+        self.same_as_alone()
