@@ -83,7 +83,7 @@ const PropertyRegistration kRegistration{{
                   "subject.decays_norms", "subject.steps_twice", "subject.counter_read_ahead",
                   "subject.frozen_by_its_momentum", "subject.masters_fed_late",
                   "subject.average_of_the_step_before", "subject.gradients_summed_along_tp",
-                  "subject.steps_once_more_at_the_end"},
+                  "subject.steps_once_more_at_the_end", "subject.steps_left_out"},
     .check = Check,
     .needs_twin_steps = true,
     .only_subjects = true,

@@ -8,6 +8,8 @@ what the optimizer makes of them against what was observed.
 
 import dataclasses
 
+import torch
+
 from . import _twin, _twin_averages, _twin_batches, _twin_optimizer, _twin_values
 from ._evidence import root_cause
 from ._step_events import END, Batch, Clip, Reduced, Scaled, Step, Zeroed
@@ -46,11 +48,40 @@ def run(case, subject, writer, folder):
         saved.setdefault(after[0].step, _averages(after))
         if stage is not None:
             writer.twin_step(**stage.record())
+    if (stage := _never_stepped(moments)) is not None:
+        writer.twin_step(**stage.record())
     if unseen:
         stage = _Stage(f"{moments[-1][0].stage}@{moments[-1][0].step}")
         what = "steps were taken after the last observation, which shows none"
         stage.why_not = f"{what}: {len(unseen)}"
         writer.twin_step(**stage.record())
+
+
+def _never_stepped(moments):
+    """Of a job that shows steps, and takes none at all: what to say of it. One that leaves some
+    out, for gradients that are not finite, is sound."""
+    begun = next((each for each in moments if each[0].stage == "ready"), None)
+    shown = [each for each in moments if each[0].stage == "stepped"]
+    events = [event for each in moments for own in each for event in own.since]
+    if begun is None or not shown or any(isinstance(each, Step | Scaled) for each in events):
+        return None
+    kinds = [stepper.kind for own in shown[-1] for stepper in own.steppers]
+    if not kinds or not all(issubclass(kind, torch.optim.Optimizer) for kind in kinds):
+        return None  # nobody listens to others
+    if any(_moved(before, after) for before, after in zip(begun, shown[-1], strict=True)):
+        return None
+    stage = _Stage(f"stepped@{shown[-1][0].step}")
+    what = f"{shown[-1][0].step} steps are shown, and {kinds[0].__name__} took none: no parameter"
+    stage.deviates("steps", "", range(len(begun)), f"{what} has changed since `ready`")
+    return stage
+
+
+def _moved(before, after) -> bool:
+    return any(
+        not torch.equal(part.local, after.model[name].local)
+        for name, part in before.model.items()
+        if part.kind == "parameter" and name in after.model
+    )
 
 
 def _with_averages(moments):

@@ -105,6 +105,33 @@ def test_a_step_in_f64_has_no_narrower_part():
     assert 1e-4 < (after["w"] - wide["w"]).abs().max() < 1e-1
 
 
+def moments_of(*since, kind=torch.optim.SGD, last=MEAN):
+    weights = [{"w": part} for part in parts_of(MEAN)], [{"w": part} for part in parts_of(last)]
+    held = [Stepper(kind, [])]
+    return [
+        [Moment("ready", 0, own, {}, {}, held, []) for own in weights[0]],
+        [Moment("stepped", 2, own, {}, {}, held, list(since)) for own in weights[1]],
+    ]
+
+
+def test_a_job_that_never_steps_is_named():
+    stage = _twin_steps._never_stepped(moments_of())
+    assert "2 steps are shown, and SGD took none" in stage.deviations[0]["what"]
+
+
+@pytest.mark.parametrize(
+    "moments",
+    [
+        moments_of(Step(0, [], {}, {})),
+        moments_of(Scaled(8.0)),  # a scaler leaves steps out
+        moments_of(kind=object),  # none of torch's
+        moments_of(last=MEAN + 1),
+    ],
+)
+def test_a_job_that_steps_somehow_is_not(moments):
+    assert _twin_steps._never_stepped(moments) is None
+
+
 @pytest.mark.parametrize("decay", [0.0, 0.9, 1.0])
 def test_an_average_follows_its_weights(decay):
     before, old, new = MEAN.float(), FIRST.float(), SECOND.float()
