@@ -55,6 +55,8 @@ def why_not(options, mesh):
         return "copies in F32 are made by hand, with DDP"
     if optimizer == "zero" and (wrapper != "ddp" or precision == "masters" or scaler != "no"):
         return "its ranks each step some of whole parameters"
+    if options["clip"] == "groups" and wrapper == "fsdp1":
+        return "torch's own norm is that of a rank's part there"
     if optimizer == "adafactor" and "ddp" not in wrapper:
         return "torch's takes whole parameters alone"
     if optimizer == "muon" and wrapper == "fsdp1":
