@@ -73,6 +73,7 @@ class Row:
 ACCELERATE, MEGATRON = "transformers_accelerate", "transformers_megatron_fsdp"
 COMMITS = "huggingface/transformers#45649"
 LOST = "fixtures/issues: accelerate_optimizer_loses_parameters"
+EVALUATED = "fixtures/issues: bitsandbytes_evaluation_breaks_sharded_weights"
 DECAYS = "fixtures/issues: megatron_fsdp_optimizer_steps_when_made"
 TITAN = ("--model", "verify/subjects/torchtitan_llama.py:make")
 FROM_META = (*OWN, "--option", "init=meta")
@@ -93,8 +94,9 @@ ROWS = (
     Row("PEFT 0.21.2", "peft", "transformers_peft", "dense", "loading.all_defined",
         "documented: the adapter stays on meta until it is loaded",
         ("--option", "efficient=no", "--option", "low_cpu_mem_usage=yes")),
+    Row("bitsandbytes 0.50.2, PEFT 0.21.2", "bitsandbytes", "transformers_peft", "4 bits"),
     Row("bitsandbytes 0.50.2, PEFT 0.21.2", "bitsandbytes", "transformers_peft", "4 bits",
-        "checkpoint.resume_exact", "not reported: which of the two is at fault is not known"),
+        "checkpoint.resume_exact", EVALUATED, ("--option", "evaluate=yes")),
     Row("Megatron-FSDP 0.6.1", "megatron-fsdp", MEGATRON, "dense"),
     Row("Megatron-FSDP 0.6.1", "megatron-fsdp", MEGATRON, "router", "loading.buffers_preserved",
         "NVIDIA/Megatron-LM#4155", FROM_META),

@@ -2,6 +2,7 @@
 
 The base is frozen; the adapter is new, or that of --adapter DIR. efficient=yes: only rank 0 reads
 the base, and what it drew for the adapter reaches every rank; no: every rank reads it.
+evaluate=yes: after each step the model is evaluated, which must change nothing.
 """
 
 import torch
@@ -16,7 +17,11 @@ CANNOT = {
 SHOWS = {"placements": ["shard"], "files": ["pytorch_model_fsdp_0"]}
 NEEDS = "peft"
 RUNS = ("on_2 nightly: 2 qwen3-small",)
-OPTIONS = {"efficient": ["yes", "no"], "low_cpu_mem_usage": ["no", "yes"]}
+OPTIONS = {
+    "efficient": ["yes", "no"],
+    "low_cpu_mem_usage": ["no", "yes"],
+    "evaluate": ["no", "yes"],
+}
 PLAIN = {"efficient": "no"}
 
 
@@ -37,7 +42,16 @@ def run(case, observe):
         observe("built", model=model, content=fsdp2.content(model))
         if case.rank == 0 or not efficient:
             observe("loaded", model=model, missing=missing, unexpected=unexpected)
+        model.train()  # from_pretrained leaves the base as one that is evaluated
         trained = [each for each in model.parameters() if each.requires_grad]
         return fsdp2.prepare(model, torch.optim.AdamW(trained, lr=1e-3))
 
-    job.run(case, observe, load, fsdp2.save, lambda: fsdp2.restore(*load(job.unseen)))
+    def take_step(model, optimizer, step):
+        job.step_of(case, model, optimizer, step)
+        if case.options["evaluate"] == "yes":
+            model.eval()
+            with torch.no_grad():
+                model(input_ids=torch.tensor([[1, 2, 3]]))
+            model.train()
+
+    job.run(case, observe, load, fsdp2.save, lambda: fsdp2.restore(*load(job.unseen)), take_step)
