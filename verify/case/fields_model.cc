@@ -67,8 +67,9 @@ const FieldTable<ModelCase> kModelFields = {
       .left_out_as_usual = true,
       .source = ModelSource::kCheckpoint,
       .option = {.name = "--lora",
-                 .help = "Add a newly initialised LoRA adapter to the model: RANK:TARGET,..., "
-                         "such as 8:q_proj,v_proj or 8:all-linear",
+                 .help = "Add a newly initialised LoRA adapter to the reference's model: "
+                         "RANK:TARGET,..., such as 8:q_proj,v_proj or 8:all-linear; a subject "
+                         "makes its own, or loads that of --adapter",
                  .type_name = "LORA",
                  .group = OptionGroup::kModel,
                  .by_hand = true}}},

@@ -134,7 +134,11 @@ Status CheckReferenceOnly(const Case& test_case, const Subject& subject) {
   };
   if (!test_case.bug.empty()) return refuse("bug " + test_case.bug);
   const ModelCase& model = test_case.model;
-  if (model.lora) return refuse("--lora, an adapter that begins here,");
+  if (model.lora) {
+    return BadInput(
+        "--lora adds to the reference pipeline: a subject makes a new adapter by itself, as "
+        "transformers_peft.py does, or loads that of --adapter DIR");
+  }
   if (!model.adapter.empty() && !subject.adapts) {
     return BadInput(
         fmt::format("--adapter: {} never reads case.adapter, so it would not load the adapter",

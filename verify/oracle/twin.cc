@@ -208,6 +208,9 @@ void AddFormulas(const Case& test_case, OracleRecord& record) {
 
 std::string HowEnded(const RankEvidence& rank, const std::string& before) {
   if (!rank.errors.empty()) return rank.errors[0].message;
+  if (rank.exit == "hang") {  // what it left behind is cut short, and tells nothing
+    return fmt::format("the plain twin made no progress until the deadline, before {}", before);
+  }
   if (!rank.damage.empty()) return rank.damage;
   return fmt::format("it ended ({}) before {}", rank.exit.empty() ? "nobody knows how" : rank.exit,
                      before);

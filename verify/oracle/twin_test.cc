@@ -177,6 +177,9 @@ TEST(TwinFromTest, ATwinThatSaysWhyItIsNoneIsQuoted) {
   rank.errors.clear();
   rank.exit = "signal 9";
   EXPECT_THAT(TwinFrom(rank).error().message, HasSubstr("it ended (signal 9) before"));
+  rank.exit = "hang";
+  rank.damage = "twin/rank_0.facts.jsonl: No such file or directory";
+  EXPECT_THAT(TwinFrom(rank).error().message, HasSubstr("no progress until the deadline, before"));
 }
 
 }  // namespace
