@@ -173,6 +173,7 @@ def render(result, evidence, folder):
             finding.setdefault(field, [])
     shards, memory = read_phases(evidence, result, notes)
     places = [(place, phases) for place in (HOST, DEVICE) if (phases := in_place(memory, place))]
+    judged = {each["id"] for each in result["properties"] if each["verdict"] != "skip"}
     columns, rows = property_table(result)
     groups = by_cause(result["findings"])
     here = lambda path: relative(path, os.getcwd()) if os.path.isabs(path) else path
@@ -221,7 +222,7 @@ def render(result, evidence, folder):
         memory=[
             section
             for place, phases in places
-            for section in memory_sections(phases, place, result["case"])
+            for section in memory_sections(phases, place, result["case"], judged)
         ],
         notes=notes,
         case_json=json.dumps(result["case"], indent=2, ensure_ascii=False, sort_keys=True),

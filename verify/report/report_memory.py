@@ -40,9 +40,10 @@ def in_place(memory, place):
     return phases
 
 
-def is_bounded(phase):
-    """Whether a property holds the peaks of this phase against a bound."""
-    return phase["phase"] == MEMORY
+def is_bounded(phase, place, judged):
+    """Whether a property has held the peaks of this phase against a bound. judged: the ids of those
+    that were not skipped, as is the one of the host for a subject that promises no bound."""
+    return phase["phase"] == MEMORY and f"memory.{place.name}_peak" in judged
 
 
 def bound_of(rank, case):
@@ -54,12 +55,13 @@ def bound_of(rank, case):
     )
 
 
-def memory_sections(phases, place, case):
+def memory_sections(phases, place, case, judged):
     sections = []
     for index, phase in enumerate(phases):
         rows = []
+        bounded = is_bounded(phase, place, judged)
         for rank in phase["ranks"]:
-            rank["bound"] = bound_of(rank, case) if is_bounded(phase) else None
+            rank["bound"] = bound_of(rank, case) if bounded else None
             rows.append(
                 {
                     "rank": rank["rank"],
@@ -75,7 +77,7 @@ def memory_sections(phases, place, case):
                 "place": place.name,
                 "phase": phase["phase"],
                 "rows": rows,
-                "bounded": is_bounded(phase),
+                "bounded": bounded,
                 "svg": plots.memory_plot(phase["ranks"], place, f"{place.name}{index}"),
             }
         )
