@@ -12,8 +12,8 @@
 #include "verify/audit/units.h"
 #include "verify/audit/vocabulary.h"
 #include "verify/compare/amounts.h"
+#include "verify/formats/beside.h"
 #include "verify/formats/stored.h"
-#include "verify/formats/training_folder.h"
 #include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
 
@@ -23,25 +23,6 @@ namespace {
 using formats::Chunk;
 using formats::StoredCheckpoint;
 using formats::StoredTensor;
-
-/// Files in a directory that have the names of a checkpoint's, and were not read.
-std::vector<std::string> UnreadFiles(const std::string& path,
-                                     const std::vector<AuditedFile>& read) {
-  std::set<std::string> known;
-  for (const AuditedFile& file : read) known.insert(file.name);
-  std::vector<std::string> unread;
-  for (const std::string folder : {"", "training/"}) {
-    if (!folder.empty() && !formats::HoldsTrainingFolder(path)) continue;
-    (void)oracle::List(path + "/" + folder, [&](const oracle::DirectoryEntry& entry) {
-      const std::string name = folder + entry.name;
-      const bool looks = formats::IsNamedAsTorchSave(name) || name.ends_with(".safetensors") ||
-                         name.ends_with(".distcp");
-      if (looks && !known.contains(name)) unread.push_back(name);
-    });
-  }
-  std::sort(unread.begin(), unread.end());
-  return unread;
-}
 
 /// Makes tensors of the copies that other ranks saved, behind the others, so that they are read
 /// too. \returns for each the index of the tensor that it is a copy of.
@@ -117,8 +98,7 @@ Result<AuditResult> Audit(const std::string& path, AuditSums sums) {
   for (const AuditedTensor& tensor : result.tensors) result.bytes += tensor.bytes;
   std::sort(result.files.begin(), result.files.end(),
             [](const AuditedFile& x, const AuditedFile& y) { return x.name < y.name; });
-  result.unread = UnreadFiles(path, result.files);
-  ReadBeside(sums, result);
+  ReadBeside(formats::BesideOf(path, checkpoint.files), sums, result);
   if (sums.values && sums.integrity) HoldIntegrity(result);
   if (const std::string lacks = WhatIsLacking(result); !lacks.empty())
     result.damage.push_back(oracle::Printable(path) + ": " + lacks);

@@ -1,6 +1,7 @@
 #include "verify/audit/beside.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <regex>
@@ -46,6 +47,22 @@ FileBeside ReadOne(const std::string& name, const StoredCheckpoint& stored, Audi
   return {name, std::move(read.tensors), std::move(read.values)};
 }
 
+/// A file or folder that was opened, or why it could not be.
+void TakeBeside(const std::string& name, const Result<StoredCheckpoint>& stored, AuditSums sums,
+                std::vector<std::string> damage, AuditResult& result) {
+  if (stored.ok()) {
+    result.beside.push_back(ReadOne(name, stored.value(), sums, damage));
+    for (const auto& [opaque, count] : stored.value().opaque) result.opaque[opaque] += count;
+    for (const std::string& line : stored.value().unjudged)
+      result.remarks.push_back("not judged, no part of the model: " + line);
+  } else {
+    // Of another kind: TorchScript, or what would run programs.
+    if (stored.error().code != ErrorCode::kUnsupported) damage.push_back(stored.error().message);
+    result.unread.push_back(name);
+  }
+  std::move(damage.begin(), damage.end(), std::back_inserter(result.damage));
+}
+
 /// trainer_state.json and config.json are cut short as easily as any other file.
 void CheckJson(AuditResult& result) {
   for (const char* name : {"trainer_state.json", "config.json"}) {
@@ -75,9 +92,8 @@ bool IsResumedFrom(const std::string& name) {
   return name.size() <= kNameBytesMax && std::regex_match(name, kRoles);
 }
 
-void ReadBeside(AuditSums sums, AuditResult& result) {
-  std::vector<std::string> unread;
-  for (const std::string& name : result.unread) {
+void ReadBeside(const formats::Beside& beside, AuditSums sums, AuditResult& result) {
+  for (const std::string& name : beside.files) {
     const std::string path = result.path + "/" + name;
     const bool is_damaged =
         std::any_of(result.damage.begin(), result.damage.end(),
@@ -91,24 +107,23 @@ void ReadBeside(AuditSums sums, AuditResult& result) {
             fmt::format("{}: expected a ZIP archive of torch.save, found a file of another kind",
                         oracle::Printable(path)));
       }
-      unread.push_back(name);
+      result.unread.push_back(name);
       continue;
     }
     std::vector<std::string> damage;
     const auto stored = is_safetensors ? formats::OpenSafetensors(path, &damage)
                                        : formats::OpenTorchSave(path, &damage);
-    if (stored.ok()) {
-      result.beside.push_back(ReadOne(name, stored.value(), sums, damage));
-      for (const auto& [opaque, count] : stored.value().opaque) result.opaque[opaque] += count;
-    } else if (stored.error().code == ErrorCode::kUnsupported) {
-      unread.push_back(name);  // of another kind: TorchScript, or what would run programs
-    } else {
-      damage.push_back(stored.error().message);
-      unread.push_back(name);
-    }
-    std::move(damage.begin(), damage.end(), std::back_inserter(result.damage));
+    TakeBeside(name, stored, sums, std::move(damage), result);
   }
-  result.unread = std::move(unread);
+  for (const std::string& folder : beside.folders) {
+    std::vector<std::string> damage;
+    const auto stored = formats::OpenStored(result.path + "/" + folder, &damage);
+    TakeBeside(folder + "/", stored, sums, std::move(damage), result);
+  }
+  if (!beside.others.empty()) {
+    result.remarks.push_back("not read, checkpoints of their own: " +
+                             oracle::Printable(fmt::format("{}", fmt::join(beside.others, ", "))));
+  }
   CheckJson(result);
 }
 

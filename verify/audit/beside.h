@@ -3,13 +3,15 @@
 #pragma once
 
 #include "verify/audit/audit.h"
+#include "verify/formats/beside.h"
 
 namespace shardproof {
 
-/// Reads those files of `result.unread` that torch.save or safetensors wrote, moves them to
-/// `result.beside`, and adds what is wrong with them to the damage. A file of an unknown kind stays
-/// unread, unless its name says that a job resumes from it: then it is damaged.
-void ReadBeside(AuditSums sums, AuditResult& result);
+/// Reads those files that torch.save or safetensors wrote, and those folders that hold a checkpoint
+/// of a kind that is known, into `result.beside`, and adds what is wrong with them to the damage.
+/// What is of an unknown kind goes to `result.unread`, unless its name says that a job resumes from
+/// it: then it is damaged. Other checkpoints are remarked.
+void ReadBeside(const formats::Beside& beside, AuditSums sums, AuditResult& result);
 
 /// Whether a job resumes from a file of this name: optimizer, scheduler, random state, counters.
 bool IsResumedFrom(const std::string& name);

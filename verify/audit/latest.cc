@@ -1,5 +1,6 @@
 // Which checkpoints a training run has left, newest first.
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <tuple>
@@ -18,10 +19,11 @@ namespace fs = std::filesystem;
 
 /// What a save in progress, or one that was killed, has.
 bool IsDraft(const std::string& name) {
-  for (const char* end : {".saving", ".tmp", ".writing", ".partial"}) {
-    if (name.ends_with(end)) return true;
+  for (const char* end : {"saving", "tmp", "writing", "partial", "incomplete"}) {
+    const size_t begin = name.size() - std::min(name.size(), strlen(end));
+    if (name.ends_with(end) && begin > 0 && strchr("._-", name[begin - 1]) != nullptr) return true;
   }
-  return name.starts_with('.');
+  return name.starts_with('.') || name.starts_with("tmp-") || name.starts_with("tmp_");
 }
 
 bool IsCheckpointFile(const std::string& name) {
@@ -59,7 +61,11 @@ Result<CheckpointList> CheckpointsOf(const std::string& root) {
         entry.is_link &&
         fs::equivalent(fs::canonical(entry.path, ignored).parent_path(), root, ignored);
     const bool is_one = entry.is_directory || IsCheckpointFile(name);
-    if (is_another_name || IsDraft(name) || !is_one) return;
+    if (is_another_name || !is_one) return;
+    if (IsDraft(name)) {
+      if (entry.is_directory && !name.starts_with('.')) list.others.push_back(name);
+      return;
+    }
     if (entry.is_directory && !formats::IsStepName(name) &&
         !formats::LooksLikeCheckpoint(entry.path)) {
       list.others.push_back(name);

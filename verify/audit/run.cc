@@ -26,7 +26,7 @@ constexpr size_t kNeighbours = 4;  // on each side, whose files a step is held a
 constexpr size_t kShown = 3;
 
 /// What of a step is kept to hold later ones against it.
-struct Content {
+struct StepContent {
   std::map<std::string, std::string> model;      ///< digests in hex, by name
   std::map<std::string, std::string> optimizer;  ///< likewise
   std::map<std::string, std::string> shapes;     ///< of the model: "F32 [2, 3]"
@@ -44,8 +44,8 @@ bool MatchesAny(const std::string& name, const std::vector<std::string>& pattern
   });
 }
 
-Content StepContentOf(const AuditResult& audited, const std::vector<std::string>& allow_same) {
-  Content content;
+StepContent StepContentOf(const AuditResult& audited, const std::vector<std::string>& allow_same) {
+  StepContent content;
   for (const AuditedTensor& tensor : audited.tensors) {
     const bool is_optimizer = IsOfOptimizer(tensor.name);
     if (!is_optimizer) {
@@ -87,6 +87,14 @@ bool AreDifferentSteps(const RunStep& a, const RunStep& b) {
   }
   return !a.step.empty() && !b.step.empty() && a.step != b.step &&
          WithoutNumbers(a.name) == WithoutNumbers(b.name);
+}
+
+/// Names and counter of a step; nothing else.
+RunStep Named(const AuditResult& audited) {
+  RunStep step{.name = fs::path(audited.path).filename().string(), .path = audited.path};
+  if (const auto named = StepOf(fs::path(step.name).stem().string())) step.step = named->second;
+  step.counter = CounterOf(audited);
+  return step;
 }
 
 class RunReader {
@@ -141,7 +149,7 @@ class RunReader {
     step.unjudged = audited.value().unjudged;
     step.bytes = audited.value().bytes;
     step.counter = CounterOf(audited.value());
-    Content content = StepContentOf(audited.value(), allow_same_);
+    StepContent content = StepContentOf(audited.value(), allow_same_);
     step.tensors = content.model.size() + content.optimizer.size();
     if (step.damage.empty() && !result_.is_headers_only) HoldAgainstEarlier(step, content);
     if (!before_.shapes.empty() && step.damage.empty()) CheckShapes(step, content);
@@ -151,7 +159,7 @@ class RunReader {
     result_.steps.push_back(std::move(step));
   }
 
-  void HoldAgainstEarlier(RunStep& step, const Content& content) {
+  void HoldAgainstEarlier(RunStep& step, const StepContent& content) {
     const auto hold = [&](const std::map<std::string, std::string>& digests, const char* what) {
       if (digests.empty()) return;
       std::string all = what;
@@ -170,7 +178,7 @@ class RunReader {
   }
 
   /// A step that has another model than the one before it in its series.
-  void CheckShapes(const RunStep& step, const Content& content) {
+  void CheckShapes(const RunStep& step, const StepContent& content) {
     if (WithoutNumbers(step.name) != WithoutNumbers(result_.steps.back().name)) return;
     std::vector<std::string> differ;
     for (const auto& [name, shape] : before_.shapes) {
@@ -215,7 +223,7 @@ class RunReader {
   const std::vector<std::string>& allow_same_;
   RunAuditResult result_;
   RunFiles files_;
-  Content before_;
+  StepContent before_;
   std::map<std::string, size_t> seen_;  ///< of what was digested, the first step that has it
 };
 
@@ -225,6 +233,15 @@ bool RunAuditResult::IsSound() const {
   const bool is_damaged = std::any_of(steps.begin(), steps.end(),
                                       [](const RunStep& step) { return !step.damage.empty(); });
   return findings.empty() && !is_damaged && (steps.empty() || steps.back().lacks.empty());
+}
+
+std::string SameAs(const AuditResult& earlier, const AuditResult& later,
+                   const std::vector<std::string>& allow_same) {
+  if (!AreDifferentSteps(Named(earlier), Named(later))) return "";
+  const StepContent before = StepContentOf(earlier, allow_same);
+  const StepContent now = StepContentOf(later, allow_same);
+  if (!now.model.empty() && now.model == before.model) return "model";
+  return !now.optimizer.empty() && now.optimizer == before.optimizer ? "optimizer state" : "";
 }
 
 Result<RunAuditResult> AuditRun(const std::string& root, const std::vector<std::string>& allow_same,

@@ -50,6 +50,11 @@ bool IsRun(const std::string& directory);
 Result<RunAuditResult> AuditRun(const std::string& root, const std::vector<std::string>& allow_same,
                                 bool headers = false);
 
+/// What of a later step is bit for bit that of an earlier one ("model", "optimizer state"), though
+/// both say that they are of different steps; empty: nothing. \pre both were read with digests.
+std::string SameAs(const AuditResult& earlier, const AuditResult& later,
+                   const std::vector<std::string>& allow_same);
+
 /// A name with its numbers taken out, as "rng_state_#.pth": steps of one series have one, and files
 /// of one set.
 std::string WithoutNumbers(const std::string& name);

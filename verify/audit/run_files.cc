@@ -140,19 +140,26 @@ std::vector<std::string> FindingsOfRoot(const std::string& root,
 
 bool IsRun(const std::string& directory) {
   size_t steps = 0;
+  std::set<std::string> files;  // of several steps: those of one may be its ranks'
   bool has_model = false;
   const Status listed = oracle::List(directory, [&](const oracle::DirectoryEntry& entry) {
     const std::string& name = entry.name;
     if (entry.is_directory) {
-      steps +=
-          formats::IsStepName(name) && !entry.is_link && formats::LooksLikeCheckpoint(entry.path);
+      steps += formats::MayBeStepName(name) && !entry.is_link &&
+               formats::LooksLikeCheckpoint(entry.path);
+      return;
+    }
+    const bool is_weights = name.ends_with(".safetensors") || formats::IsNamedAsTorchSave(name);
+    const std::string step = is_weights && !entry.is_link ? formats::NamedStep(name) : "";
+    if (!step.empty()) {
+      files.insert(step);
       return;
     }
     has_model |= name == ".metadata" || name.ends_with(".safetensors") ||
                  name.ends_with(".distcp") || name.ends_with(".index.json") ||
                  name.starts_with("pytorch_model");
   });
-  return listed.ok() && !has_model && steps >= 2;
+  return listed.ok() && !has_model && (steps >= 2 || files.size() >= 2);
 }
 
 }  // namespace shardproof

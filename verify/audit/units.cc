@@ -4,10 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "verify/audit/scale_values.h"
 #include "verify/compare/amounts.h"
+#include "verify/compare/model_config.h"
+#include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
 #include "verify/quantised/quant_state.h"
 #include "verify/quantised/unit_parts.h"
@@ -219,8 +222,18 @@ class Units {
 }  // namespace
 
 void HoldUnits(const StoredCheckpoint& checkpoint, AuditResult& result) {
-  const Quantisation quantisation = ReadQuantisation(result.path);
+  const Quantisation quantisation = ReadQuantisation(compare::ConfigFolder(result.path));
   if (quantisation.file.empty()) return;
+  const std::string name = std::filesystem::path(result.path).filename();
+  const bool is_whole = oracle::IsDirectory(result.path) || name == "model.safetensors" ||
+                        name == "pytorch_model.bin";
+  if (!is_whole) {
+    result.remarks.push_back(
+        fmt::format("not judged: quantised weights, of which {} beside the file tells: a part of "
+                    "one may lie in another file; audit the directory",
+                    quantisation.file));
+    return;
+  }
   Units(checkpoint, quantisation, result).Hold();
 }
 

@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <functional>
 
-#include "verify/oracle/listing.h"
+#include "verify/compare/model_config.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof::compare {
@@ -19,17 +18,11 @@ void TakeBelow(const std::string& below, std::vector<Named>& list) {
   for (Named& entry : list) entry.name.erase(0, below.size());
 }
 
-Quantisation QuantisationOf(const std::string& path) {
-  if (oracle::IsDirectory(path)) return ReadQuantisation(path);
-  const std::string directory = std::filesystem::path(path).parent_path();
-  return ReadQuantisation(directory.empty() ? "." : directory);
-}
-
 }  // namespace
 
 std::string MethodOf(const std::string& path) {
   if (path.ends_with(".gguf")) return "if its GGUF holds blocks of codes";
-  const Quantisation quantisation = QuantisationOf(path);
+  const Quantisation quantisation = ReadQuantisation(ConfigFolder(path));
   if (quantisation.file.empty()) return "";
   return fmt::format("{} by {}", oracle::Printable(quantisation.method), quantisation.file);
 }
@@ -69,7 +62,7 @@ Status Checkpoint::Take(const std::string& path, const std::string& below) {
 
 Status Checkpoint::MakeUnits(const std::string& path) {
   const auto open = [this](const formats::StoredTensor& tensor) { return ReadStored(tensor, 0); };
-  const Quantisation quantisation = QuantisationOf(path);
+  const Quantisation quantisation = ReadQuantisation(ConfigFolder(path));
   const bool is_unknown =
       !quantisation.file.empty() &&
       (quantisation.schemes.empty() ||

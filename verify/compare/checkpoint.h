@@ -31,6 +31,7 @@ class Checkpoint {
 
   const std::vector<formats::StoredTensor>& tensors() const { return stored_.tensors; }
   const std::vector<formats::StoredValue>& values() const { return stored_.values; }
+  const std::vector<formats::StoredFile>& files() const { return stored_.files; }
   /// Whether it can hold values that are no tensors: safetensors does only beside a model.
   bool HoldsValues() const { return stored_.format != "safetensors" || !values().empty(); }
   const formats::StoredTensor* Find(const std::string& name) const;

@@ -20,6 +20,8 @@
 #include "verify/compare/model_config.h"
 #include "verify/compare/streams.h"
 #include "verify/compare/suggest.h"
+#include "verify/formats/beside.h"
+#include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
 #include "verify/verdict/values.h"
 
@@ -42,6 +44,7 @@ struct Inputs : compare::Inputs {
 /// One thread's part of it: the result as it grows.
 struct Comparison {
   const Inputs& inputs;
+  const std::vector<Held>& pairs;
   CompareResult result = {};
   using Tensors = std::set<const formats::StoredTensor*>;
   Tensors compared = {};  ///< of B
@@ -137,9 +140,16 @@ Status AddValueDifference(Comparison& run, const Held& held, compare::TensorRead
   const std::string own = held.a->kind == View::Kind::kStored ? held.a->stored->name : "";
   SP_ASSIGN(const std::string other, compare::FindSameValues(run.inputs, *held.b, own));
   if (!other.empty()) {
-    difference.explanation = fmt::format("equals another tensor: A's {}", oracle::Quote(other));
+    difference.explanation =
+        other == NameOf(*held.a)
+            ? fmt::format("B has A's {} as it is: what the map does to it was left out",
+                          oracle::Quote(other))
+            : fmt::format("equals another tensor: A's {}", oracle::Quote(other));
   } else {
     SP_ASSIGN(difference.explanation, compare::DiagnoseOrder(run.inputs, held));
+    if (difference.explanation.empty()) {
+      SP_ASSIGN(difference.explanation, compare::DiagnoseMapped(run.inputs, held, run.pairs));
+    }
     if (difference.explanation.empty()) {
       SP_ASSIGN(difference.explanation, compare::DiagnoseValues(a, b, *found.first));
     }
@@ -159,34 +169,6 @@ Result<bool> EqualAfterRoundTrip(Comparison& run, const Held& held) {
   const Reader b = run.inputs.Open(*held.b);
   SP_ASSIGN(const auto found, compare::CountDifferences(*there_and_back, *b, true));
   return found.differing == 0;
-}
-
-/// Whether B is what the map computes, but for the adapter, the scale or its direction.
-Result<std::string> DiagnoseStep(const Comparison& run, const Held& held) {
-  const View& a = *held.a;
-  struct Alternative {
-    Result<maps::ViewPtr> view;
-    const char* explanation;
-  };
-  std::vector<Alternative> alternatives;
-  if (a.kind == View::Kind::kMerged) {
-    alternatives.push_back({a.parts[0], "B equals A: the adapter was not merged"});
-  } else if (a.kind == View::Kind::kScaled) {
-    alternatives.push_back({a.parts[0], "B is not scaled"});
-    const auto inverse = maps::Arithmetic(maps::Constant(1), '/', a.parts[1]);
-    if (inverse.ok()) {
-      alternatives.push_back({maps::Scaled(a.parts[0], inverse.value(), a.block),
-                              "B is divided by the scales and not multiplied: they are inverted"});
-    }
-  }
-  for (const Alternative& other : alternatives) {
-    if (!other.view.ok()) continue;
-    const Reader expected = run.inputs.Open(*other.view.value(), compare::UnitOf(*held.b->dtype));
-    const Reader seen = run.inputs.Open(*held.b);
-    SP_ASSIGN(const auto found, compare::CountBeyondBound(*expected, *seen));
-    if (found.difference.differing == 0) return std::string(other.explanation);
-  }
-  return std::string();
 }
 
 /// What a map computes on either side, against its bound.
@@ -209,7 +191,7 @@ Status CompareComputed(Comparison& run, const Held& held) {
   Locate(held, *found.difference.first, difference);
   difference.expected = found.difference.expected;
   difference.seen = found.difference.seen;
-  SP_ASSIGN(difference.explanation, DiagnoseStep(run, held));
+  SP_ASSIGN(difference.explanation, compare::DiagnoseStep(run.inputs, held, run.pairs));
   if (difference.explanation.empty()) {
     SP_ASSIGN(difference.explanation, compare::DiagnoseNumbers(*a, *b));
   }
@@ -281,7 +263,7 @@ Status CompareHeld(Comparison& run, const Held& held) {
 Status ComparePairs(const std::vector<Held>& pairs, Comparison& run) {
   const size_t thread_count =
       std::clamp<size_t>(std::thread::hardware_concurrency(), 1, std::max<size_t>(pairs.size(), 1));
-  std::vector<Comparison> parts(thread_count, Comparison{run.inputs});
+  std::vector<Comparison> parts(thread_count, Comparison{run.inputs, pairs});
   std::vector<Status> outcomes(pairs.size(), Ok());
   std::atomic<size_t> next = 0;
   std::vector<std::thread> threads;
@@ -399,6 +381,16 @@ std::string HintOf(const CompareResult& result) {
                    fmt::join(quantised, ", "));
 }
 
+std::vector<std::string> NamesBeside(const std::string& path, const Checkpoint& checkpoint) {
+  if (!oracle::IsDirectory(path)) return {};
+  formats::Beside beside = formats::BesideOf(path, checkpoint.files());
+  std::vector<std::string> names = std::move(beside.files);
+  for (const auto* folders : {&beside.folders, &beside.others}) {
+    for (const std::string& folder : *folders) names.push_back(folder + "/");
+  }
+  return names;
+}
+
 /// A method that is not known leaves nothing to be judged.
 std::string UnknownMethod(const Inputs& inputs) {
   for (const auto& [side, checkpoint] : {std::pair("A", &inputs.a), std::pair("B", &inputs.b)}) {
@@ -429,13 +421,15 @@ Result<CompareResult> Compare(const std::string& a, const std::string& b,
     side_a.view = [&](const formats::StoredTensor& tensor) { return adapter->View(tensor); };
   }
   SP_ASSIGN(maps::Applied applied, maps::Apply(map, side_a, side_b, compare::ConfigOf({a, b})));
-  Comparison run{inputs};
+  Comparison run{inputs, applied.held};
   run.result.a = a;
   run.result.b = b;
   run.result.cast = options.cast;
   run.result.is_dequantised = options.dequantised;
   run.result.beside = inputs.a.beside() + inputs.b.beside();
   run.result.reason = UnknownMethod(inputs);
+  run.result.beside_a = NamesBeside(a, inputs.a);
+  run.result.beside_b = NamesBeside(b, inputs.b);
   run.result.left_out_a = applied.left_out_a;
   run.result.left_out_b = applied.left_out_b;
   SP_TRY(ComparePairs(applied.held, run));

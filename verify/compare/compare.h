@@ -86,7 +86,10 @@ struct CompareResult {
   std::vector<UnitCompared> units;    ///< of numbers, worst first
   std::vector<std::string> unjudged;  ///< weights that are neither right nor wrong, and why
   uint64_t beside = 0;  ///< tensors about activations, which only quantised checkpoints have
-  std::string hint;     ///< what else may be tried
+  /// Files and folders with weights that lie beside A's and B's and are no part of them.
+  std::vector<std::string> beside_a;
+  std::vector<std::string> beside_b;
+  std::string hint;  ///< what else may be tried
 };
 
 /// Compares every tensor of `a` with the one of the same name (or by the map) in `b`.

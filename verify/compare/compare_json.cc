@@ -80,6 +80,8 @@ nlohmann::json CompareJson(const CompareResult& result) {
           {"dequantised", result.is_dequantised},
           {"units", std::move(units)},
           {"unjudged", result.unjudged},
+          {"beside_a", result.beside_a},
+          {"beside_b", result.beside_b},
           {"hint", result.hint}};
 }
 

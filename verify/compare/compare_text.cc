@@ -159,6 +159,12 @@ std::string CompareText(const CompareResult& result) {
   }
   if (result.beside > 0)
     text += fmt::format("not compared: {} about activations\n", Count(result.beside, "tensor"));
+  for (const auto& [side, names] :
+       {std::pair("A", &result.beside_a), std::pair("B", &result.beside_b)}) {
+    if (names->empty()) continue;
+    text += fmt::format("not compared, no part of the model: {} of {}\n",
+                        oracle::Printable(fmt::format("{}", fmt::join(*names, ", "))), side);
+  }
   if (!result.hint.empty()) text += "\n" + result.hint + "\n";
   return text;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "verify/compare/amounts.h"
 #include "verify/compare/explain.h"
 #include "verify/compare/streams.h"
 #include "verify/oracle/quote.h"
@@ -12,12 +13,19 @@ namespace shardproof::compare {
 namespace {
 
 constexpr uint64_t kHeadElements = 512;
+constexpr uint64_t kFewPart = 10;  // fewer than one in ten elements are few
 
 Result<std::string> Head(TensorReader& reader) {
   const uint64_t count = std::min(kHeadElements, reader.elements());
   std::string head(count * reader.width(), '\0');
   SP_TRY(reader.Read(0, count, head.data()));
   return head;
+}
+
+/// Over and over: such a beginning is that of many tensors.
+bool IsOneValue(const std::string& head, size_t width) {
+  return head.size() <= width ||
+         head.compare(width, std::string::npos, head, 0, head.size() - width) == 0;
 }
 
 /// Where to look in a tensor too large to look at whole: from the row of the first difference on.
@@ -51,6 +59,24 @@ Result<Rest> DescribeRest(const Inputs& inputs, const maps::ViewPtr& longer, siz
   return zero ? Rest{"are zero", "0"} : Rest{};
 }
 
+/// ", but for 1 element, the first is element 13", where few of two differ; empty if many do, or if
+/// they are too large to be looked at. \pre a and b have one shape and dtype.
+Result<std::string> DescribeFew(TensorReader& a, TensorReader& b) {
+  const uint64_t width = a.width(), elements = a.elements();
+  if (elements > kExplainBytesMax / width) return std::string();
+  std::string expected(elements * width, '\0'), seen(elements * width, '\0');
+  SP_TRY(a.Read(0, elements, expected.data()));
+  SP_TRY(b.Read(0, elements, seen.data()));
+  uint64_t count = 0, first = 0;
+  for (uint64_t i = elements; i-- > 0;) {
+    if (expected.compare(i * width, width, seen, i * width, width) == 0) continue;
+    ++count;
+    first = i;
+  }
+  if (count == 0 || count > elements / kFewPart) return std::string();
+  return fmt::format(", but for {}, the first is element {}", Count(count, "element"), first);
+}
+
 /// Shapes that differ in one dim, along which the one begins with the other.
 Result<std::string> DiagnoseLength(const Inputs& inputs, const maps::ViewPtr& a,
                                    const maps::ViewPtr& b) {
@@ -66,16 +92,21 @@ Result<std::string> DiagnoseLength(const Inputs& inputs, const maps::ViewPtr& a,
   const auto longer = b_is_longer ? b : a;
   const auto kept = maps::Narrow(longer, dim, 0, rows);
   if (!kept.ok()) return std::string();
-  SP_ASSIGN(const bool same,
-            AreEqual(*inputs.Open(b_is_longer ? *a : *b), *inputs.Open(*kept.value())));
+  const maps::ViewPtr& shorter = b_is_longer ? a : b;
+  SP_ASSIGN(const bool same, AreEqual(*inputs.Open(*shorter), *inputs.Open(*kept.value())));
+  std::string few;
+  if (!same) {
+    SP_ASSIGN(few, DescribeFew(*inputs.Open(*shorter), *inputs.Open(*kept.value())));
+  }
   const std::string what = dim == 0 ? "rows" : fmt::format("rows of dim {}", dim);
-  if (!same) return std::string();
+  if (!same && few.empty()) return std::string();
   if (!b_is_longer) {
-    return fmt::format("B's are the first {} {} of A's {}: {} are missing", rows, what, rows + more,
-                       more);
+    return fmt::format("B's are the first {} {} of A's {}{}: {} are missing", rows, what,
+                       rows + more, few, more);
   }
   SP_ASSIGN(const Rest rest, DescribeRest(inputs, b, dim, rows));
-  const std::string begin = fmt::format("the first {} {} are A's, {} more ", rows, what, more);
+  const std::string begin =
+      fmt::format("the first {} {} are A's{}, {} more ", rows, what, few, more);
   if (rest.what.empty()) return begin + "hold something else";
   return begin + fmt::format("{}: a map with pad(..., {}with={}) would pair them", rest.what,
                              dim == 0 ? "" : fmt::format("dim={}, ", dim), rest.with);
@@ -83,14 +114,17 @@ Result<std::string> DiagnoseLength(const Inputs& inputs, const maps::ViewPtr& a,
 
 }  // namespace
 
+Result<bool> BeginsWithOneValue(const Inputs& inputs, const maps::View& view) {
+  const Reader reader = inputs.Open(view);
+  SP_ASSIGN(const std::string head, Head(*reader));
+  return IsOneValue(head, reader->width());
+}
+
 Result<std::string> FindSameValues(const Inputs& inputs, const maps::View& b,
                                    const std::string& own) {
   const Reader seen = inputs.Open(b);
   SP_ASSIGN(const std::string head, Head(*seen));
-  const size_t width = seen->width();
-  const bool one_value = head.size() <= width ||
-                         head.compare(width, std::string::npos, head, 0, head.size() - width) == 0;
-  if (one_value) return std::string();
+  if (IsOneValue(head, seen->width())) return std::string();
   for (const formats::StoredTensor& in_a : inputs.a.tensors()) {
     if (in_a.name == own || in_a.dtype != b.dtype->name || in_a.shape != b.shape) continue;
     const Reader other = inputs.a.Read(in_a);

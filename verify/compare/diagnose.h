@@ -14,6 +14,9 @@ namespace shardproof::compare {
 Result<std::string> FindSameValues(const Inputs& inputs, const maps::View& b,
                                    const std::string& own);
 
+/// Whether a view begins with one value over and over, as many tensors do.
+Result<bool> BeginsWithOneValue(const Inputs& inputs, const maps::View& view);
+
 /// Explains a difference whose first element is `first`, from the tensors or, where they are large,
 /// from the stretch around it. \error kBadInput on a short read.
 Result<std::string> DiagnoseValues(TensorReader& a, TensorReader& b, uint64_t first);
@@ -21,6 +24,16 @@ Result<std::string> DiagnoseValues(TensorReader& a, TensorReader& b, uint64_t fi
 /// Whether B has the parts that a map puts together in another order, or joined where they should
 /// be interleaved; else empty. \error kBadInput on a short read.
 Result<std::string> DiagnoseOrder(const Inputs& inputs, const maps::Held& held);
+
+/// Whether B has what the map makes for another of B's tensors; else empty. \pre neither is
+/// computed. \param all  what is compared.
+Result<std::string> DiagnoseMapped(const Inputs& inputs, const maps::Held& held,
+                                   const std::vector<maps::Held>& all);
+
+/// Whether B is what the map computes, but for the adapter, the scale or its direction; else empty.
+/// \pre A's view computes. \param all  what is compared.
+Result<std::string> DiagnoseStep(const Inputs& inputs, const maps::Held& held,
+                                 const std::vector<maps::Held>& all);
 
 /// Explains a shape that differs, or returns an empty string.
 Result<std::string> DiagnoseShape(const Inputs& inputs, const maps::ViewPtr& a,

@@ -98,6 +98,22 @@ std::string ListOf(const std::vector<ViewPtr>& parts) {
 
 }  // namespace
 
+Result<std::string> DiagnoseMapped(const Inputs& inputs, const maps::Held& held,
+                                   const std::vector<maps::Held>& all) {
+  SP_ASSIGN(const bool is_one_value, BeginsWithOneValue(inputs, *held.b));
+  if (is_one_value) return std::string();
+  for (const maps::Held& other : all) {
+    const bool may_be = &other != &held && !other.a->Computes() && !other.b->Computes() &&
+                        other.a->dtype == held.b->dtype;
+    if (!may_be) continue;
+    SP_ASSIGN(const bool is_its, IsB(inputs, other.a, *held.b));
+    if (is_its)
+      return fmt::format("B has the values of {}, of A's {}", FirstName(*other.b),
+                         FirstName(*other.a));
+  }
+  return std::string();
+}
+
 Result<std::string> DiagnoseOrder(const Inputs& inputs, const maps::Held& held) {
   SP_ASSIGN(const Joined joined, JoinedOf(*held.a));
   const size_t count = joined.parts.size();

@@ -41,9 +41,9 @@ std::string Explain(const ExplainInput& input) {
   const std::optional<Images> images = Survey(input);
   if (!images) return "";
   using Pattern = Sentence (*)(const Images&);
-  constexpr Pattern kPatterns[] = {AllZeros, NeverWritten,   FlippedBit,      ByteSwapped,
-                                   Rounded,  RowsPermuted,   ElementsSwapped, Transposed,
-                                   Shifted,  SameBitFlipped, Stretch};
+  constexpr Pattern kPatterns[] = {
+      AllZeros,        NeverWritten, FlippedBit, ByteSwapped,    Rounded,    OneMore, RowsPermuted,
+      ElementsSwapped, Transposed,   Shifted,    SameBitFlipped, Multiplied, Stretch};
   std::string sentence;
   for (const Pattern pattern : kPatterns) {
     if (const Sentence found = pattern(*images)) {

@@ -16,11 +16,6 @@ namespace {
 constexpr uint64_t kConfigBytesMax = 16u << 20;
 constexpr int64_t kNumberMax = int64_t{1} << 50;
 
-std::string PathOf(const std::string& checkpoint) {
-  const std::filesystem::path path(checkpoint);
-  return ((oracle::IsDirectory(checkpoint) ? path : path.parent_path()) / "config.json").string();
-}
-
 /// nullopt: there is no such file, or no such field.
 Result<std::optional<int64_t>> FieldOf(const std::string& path, const std::string& field) {
   if (!oracle::Exists(path)) return std::optional<int64_t>();
@@ -44,12 +39,18 @@ Result<std::optional<int64_t>> FieldOf(const std::string& path, const std::strin
 
 }  // namespace
 
+std::string ConfigFolder(const std::string& checkpoint) {
+  if (oracle::IsDirectory(checkpoint)) return checkpoint;
+  const std::string folder = std::filesystem::path(checkpoint).parent_path();
+  return folder.empty() ? "." : folder;
+}
+
 maps::ConfigField ConfigOf(const std::vector<std::string>& checkpoints) {
   return [checkpoints](const std::string& field) -> Result<int64_t> {
     std::optional<int64_t> number;
     std::string source;
     for (const std::string& checkpoint : checkpoints) {
-      const std::string path = PathOf(checkpoint);
+      const std::string path = ConfigFolder(checkpoint) + "/config.json";
       SP_ASSIGN(const std::optional<int64_t> own, FieldOf(path, field));
       if (!own) continue;
       if (number && *number != *own) {
@@ -60,8 +61,9 @@ maps::ConfigField ConfigOf(const std::vector<std::string>& checkpoints) {
       source = oracle::Printable(path);
     }
     if (number) return *number;
-    return BadInput(fmt::format("config.{}: expected it in {}, found it in none", field,
-                                oracle::Printable(PathOf(checkpoints.front()))));
+    return BadInput(
+        fmt::format("config.{}: expected it in {}, found it in none", field,
+                    oracle::Printable(ConfigFolder(checkpoints.front()) + "/config.json")));
   };
 }
 

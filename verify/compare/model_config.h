@@ -8,6 +8,10 @@
 
 namespace shardproof::compare {
 
+/// The folder of the config.json that belongs to a checkpoint: its own, or the one that its file is
+/// in.
+std::string ConfigFolder(const std::string& checkpoint);
+
 /// Whole numbers of the config.json files of these checkpoints: what the first one has, and what
 /// another one has must not be another number. \error kBadInput of a field that none has, that is
 /// no whole number, or that is two numbers.

@@ -47,6 +47,8 @@ Sentence FlippedBit(const Images& images);
 Sentence SameBitFlipped(const Images& images);
 Sentence ByteSwapped(const Images& images);
 Sentence Rounded(const Images& images);
+Sentence OneMore(const Images& images);
+Sentence Multiplied(const Images& images);
 Sentence Transposed(const Images& images);
 Sentence RowsPermuted(const Images& images);
 Sentence ElementsSwapped(const Images& images);

@@ -15,6 +15,8 @@ using oracle::DtypeInfo;
 using oracle::LoadBits;
 using oracle::NumberKind;
 
+constexpr uint64_t kFewestMultiplied = 4;  // elements: fewer may be multiples by chance
+
 bool AllAre(std::string_view bytes, char value) {
   return std::all_of(bytes.begin(), bytes.end(), [value](char c) { return c == value; });
 }
@@ -123,6 +125,47 @@ Sentence Rounded(const Images& images) {
     return "truncated to BF16: the lower 16 bits of every element are cut off";
   }
   return std::nullopt;
+}
+
+Sentence OneMore(const Images& images) {
+  const DtypeInfo& dtype = *images.dtype;
+  if (dtype.kind != NumberKind::kFloat) return std::nullopt;
+  for (const double one : {1.0, -1.0}) {
+    const auto add = [&](uint64_t bits) {
+      return oracle::EncodeFloat(dtype.format, oracle::DecodeFloat(dtype.format, bits) + one);
+    };
+    if (EveryElement(images, add)) {
+      return fmt::format(
+          "every element is the expected one {} 1, as of a norm that keeps its "
+          "weight less one",
+          one > 0 ? "plus" : "minus");
+    }
+  }
+  return std::nullopt;
+}
+
+Sentence Multiplied(const Images& images) {
+  const DtypeInfo& dtype = *images.dtype;
+  if (dtype.kind != NumberKind::kFloat || images.differing < kFewestMultiplied) return std::nullopt;
+  const auto number = [&](std::string_view element) {
+    return oracle::DecodeFloat(dtype.format, Bits(element, dtype));
+  };
+  // Of the largest element the factor is known best.
+  uint64_t largest = images.first;
+  for (uint64_t i = 0; i < images.elements; ++i) {
+    if (std::fabs(number(images.Expected(i))) > std::fabs(number(images.Expected(largest))))
+      largest = i;
+  }
+  const double factor = number(images.Seen(largest)) / number(images.Expected(largest));
+  if (!std::isfinite(factor) || factor == 0) return std::nullopt;
+  const double step = std::ldexp(2.0, -dtype.format.mantissa_bits);
+  for (uint64_t i = 0; i < images.elements; ++i) {
+    const double expected = number(images.Expected(i)) * factor, seen = number(images.Seen(i));
+    const double smallest = std::numeric_limits<float>::min();  // below, steps are no part of it
+    const bool is_near = std::fabs(seen - expected) <= step * std::fabs(expected) + smallest;
+    if (!is_near) return std::nullopt;
+  }
+  return fmt::format("every element is {:.6g} times the expected one", factor);
 }
 
 std::string NoPattern(const Images& images) {

@@ -75,7 +75,8 @@ bool IsNamedAsArchive(const std::string& name) {
          name.ends_with(".zip");
 }
 
-/// Of a ZIP that holds files; an empty tree of one that torch.save wrote, or that is damaged.
+/// Of a ZIP that holds files; an empty tree of one that torch.save or torch.export wrote, or that
+/// is damaged.
 Result<Tree> ReadZipOfFiles(const FilePointer& file) {
   Tree tree;
   const auto entries = ReadZip(*file, 0, file->size(), ZipOf::kFiles);
@@ -85,7 +86,8 @@ Result<Tree> ReadZipOfFiles(const FilePointer& file) {
                        [&](const ZipEntry& entry) { return is_one(entry.name); });
   };
   const bool is_torch = has([](const std::string& name) {
-    return fs::path(name).filename() == "data.pkl" && name.find('/') == name.rfind('/');
+    const std::string file = fs::path(name).filename();
+    return (file == "data.pkl" || file == "archive_format") && name.find('/') == name.rfind('/');
   });
   if (is_torch || !(has(IsOfCheckpoint) || has(IsNamedAsArchive))) return tree;
   for (const ZipEntry& entry : entries.value()) {

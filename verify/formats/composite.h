@@ -19,11 +19,25 @@ std::vector<std::string> PartsOf(const std::string& directory);
 Result<StoredCheckpoint> OpenComposite(const std::string& directory,
                                        const std::vector<std::string>& parts, Damage* damage);
 
+/// Adds the folders that belong to a model which lies beside them, each name with its folder's
+/// before it: modules of sentence-transformers, further adapters of PEFT's.
+Status AddNamedParts(const std::string& directory, StoredCheckpoint& checkpoint, Damage* damage);
+
+/// Whether a directory is a pipeline of Diffusers', whose model_index.json names its parts.
+bool IsPipeline(const std::string& directory);
+
+/// Notes each component that model_index.json names and that is not there, or has no weights.
+Status CheckPipeline(const std::string& directory, Damage* damage);
+
 /// Whether a folder of this name can be nothing but a checkpoint: whatever is in it.
 bool IsStepName(const std::string& name);
 
+/// Whether a folder of this name is one if it has a checkpoint's files: "epoch_3" and "ba300", too.
+bool MayBeStepName(const std::string& name);
+
 /// The number behind a word for steps ("step-100", "iter_0000100", "epoch=1-step=100-loss=0.5"),
-/// the last of several; empty if there is none.
+/// the last of several, or where there is none behind a shorter or coarser word ("ep1_it300");
+/// empty if there is none of these either.
 std::string NamedStep(const std::string& name);
 
 }  // namespace shardproof::formats

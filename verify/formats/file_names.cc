@@ -54,8 +54,15 @@ std::optional<Numbered> Parse(const std::string& name, std::optional<int64_t> pa
   static const std::regex kOfWorld("(.*world_size_([0-9]{1,6})_rank_)([0-9]{1,6})(\\.[a-z]+)");
   static const std::regex kPart("(.*rank[-_]?[0-9]{1,6}[-_]part[-_]?)([0-9]{1,6})(\\.safetensors)");
   static const std::regex kRank("(.*rank[-_]?)([0-9]{1,6})((?:[-_]part[-_]?0)?\\.safetensors)");
+  static const std::regex kConsolidated("(consolidated\\.)([0-9]{2})(\\.pth)");
+  static const std::regex kTensorParallel(
+      "(.*mp_rank_)([0-9]{2})(/model_(?:optim_)?rng\\.pt|_model_states\\.pt)");
   std::smatch found;
   if (name.size() > kNameBytesMax) return std::nullopt;
+  if (std::regex_match(name, found, kConsolidated) ||
+      std::regex_match(name, found, kTensorParallel)) {
+    return Numbered{found[1], found[3], 2, NumberOf(found[2]), 0, {}};
+  }
   if (std::regex_match(name, found, kZero)) {
     return Numbered{found[1], found[3], 0, NumberOf(found[2]), 0, partitions};
   }

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
+#include <regex>
 #include <set>
 
 #include "verify/formats/file_names.h"
@@ -25,6 +27,26 @@ std::set<std::string> SafetensorsIn(const std::string& directory) {
   return names;
 }
 
+/// The name of the index of a directory: that of Transformers, or where neither it nor a whole
+/// model is there, of another library ("diffusion_pytorch_model.safetensors.index.json") or of a
+/// variant
+/// ("model.safetensors.index.fp16.json"). Of several the shortest, which is no variant's.
+std::string IndexNameIn(const std::string& directory) {
+  static const std::regex kIndex(R"([^/]+\.safetensors\.index(\.[A-Za-z0-9_-]+)?\.json)");
+  if (!oracle::IsDirectory(directory) || oracle::IsThere(directory + "/model.safetensors") ||
+      oracle::IsThere(directory + "/" + oracle::kModelIndexName))
+    return oracle::kModelIndexName;
+  std::string shortest;
+  (void)oracle::List(directory, [&](const oracle::DirectoryEntry& entry) {
+    const bool is_one = entry.name.size() <= 255 && std::regex_match(entry.name, kIndex);
+    if (!is_one) return;
+    if (shortest.empty() ||
+        std::pair(entry.name.size(), entry.name) < std::pair(shortest.size(), shortest))
+      shortest = entry.name;
+  });
+  return shortest.empty() ? oracle::kModelIndexName : shortest;
+}
+
 /// A model without tensors has files that no index can name.
 Status AddFilesWithoutTensors(const std::string& directory, StoredCheckpoint& checkpoint) {
   for (const std::string& name : SafetensorsIn(directory)) {
@@ -44,8 +66,10 @@ Status CheckNothingForgotten(const std::string& directory, const std::string& in
                              const StoredCheckpoint& checkpoint, Damage* damage) {
   std::set<std::string> named;
   std::set<std::string> beginnings;
+  bool has_variants = false;  // "model-00001-of-00002.fp16.safetensors" is of another model
   for (const StoredFile& file : checkpoint.files) {
     named.insert(file.name);
+    has_variants |= std::filesystem::path(file.name).stem().has_extension();
     const size_t end = file.name.find("-0");
     if (end != std::string::npos) beginnings.insert(file.name.substr(0, end + 1));
   }
@@ -53,8 +77,9 @@ Status CheckNothingForgotten(const std::string& directory, const std::string& in
     const bool is_of_it =
         std::any_of(beginnings.begin(), beginnings.end(),
                     [&](const std::string& beginning) { return name.starts_with(beginning); });
-    if (named.contains(name) || !is_of_it) continue;
     const std::string path = directory + "/" + name;
+    const bool is_variant = std::filesystem::path(name).stem().has_extension() && !has_variants;
+    if (named.contains(name) || !is_of_it || is_variant || !oracle::Exists(path)) continue;
     SP_ASSIGN(const auto input, oracle::InputFile::Open(path));
     const auto tensors = oracle::ReadHeader(*input, name);
     if (tensors.ok() && tensors.value().empty()) continue;
@@ -104,6 +129,10 @@ Result<StoredCheckpoint> OpenRankFiles(const std::string& directory,
 }
 
 }  // namespace
+
+Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage) {
+  return OpenSafetensors(path, damage, IndexNameIn(path));
+}
 
 Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage,
                                          const std::string& index) {

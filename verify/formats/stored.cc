@@ -238,12 +238,19 @@ Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage) {
           "{}: expected .metadata beside the .distcp files, found none: the save did not finish",
           Printable(path)));
     }
-    if (!HoldsNamed(path, {".safetensors", ".safetensors.index.json"})) {
+    const bool is_safetensors = HoldsNamed(path, {".safetensors", ".safetensors.index.json"});
+    if (!is_safetensors || IsPipeline(path)) {
       const std::vector<std::string> parts = PartsOf(path);
-      return parts.empty() ? OpenTorchSave(path, damage) : OpenComposite(path, parts, damage);
+      if (!parts.empty()) return OpenComposite(path, parts, damage);
     }
-    SP_ASSIGN(StoredCheckpoint checkpoint, OpenSafetensors(path, damage));
-    if (HoldsTrainingFolder(path)) SP_TRY(AddTrainingFolder(path, checkpoint, damage));
+    StoredCheckpoint checkpoint;
+    if (is_safetensors) {
+      SP_ASSIGN(checkpoint, OpenSafetensors(path, damage));
+      if (HoldsTrainingFolder(path)) SP_TRY(AddTrainingFolder(path, checkpoint, damage));
+    } else {
+      SP_ASSIGN(checkpoint, OpenTorchSave(path, damage));
+    }
+    SP_TRY(AddNamedParts(path, checkpoint, damage));
     return checkpoint;
   }
   SP_ASSIGN(const auto file, oracle::InputFile::Open(path));

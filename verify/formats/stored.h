@@ -105,7 +105,8 @@ Result<StoredCheckpoint> OpenStored(const std::string& path, Damage* damage = nu
 // The formats; each as OpenStored.
 /// \param index  the name of a directory's index.
 Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage,
-                                         const std::string& index = oracle::kModelIndexName);
+                                         const std::string& index);
+Result<StoredCheckpoint> OpenSafetensors(const std::string& path, Damage* damage);
 Result<StoredCheckpoint> OpenDcp(const std::string& directory, Damage* damage);
 Result<StoredCheckpoint> OpenTorchSave(const std::string& path, Damage* damage);
 

@@ -174,6 +174,10 @@ Result<TorchArchive> TorchArchive::Open(std::shared_ptr<const oracle::InputFile>
       return Unsupported(fmt::format("{}: expected what torch.save wrote, found TorchScript's",
                                      Printable(archive.where_)));
     }
+    if (name == "archive_format") {
+      return Unsupported(fmt::format("{}: expected what torch.save wrote, found torch.export's",
+                                     Printable(archive.where_)));
+    }
     if (name == "data.pkl") pickle = &entry;
     if (name == "byteorder") order = &entry;
     if (name == "version" || name == ".format_version") version = &entry;

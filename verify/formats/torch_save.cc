@@ -11,6 +11,7 @@
 #include "verify/formats/file_names.h"
 #include "verify/formats/flatten.h"
 #include "verify/formats/stored.h"
+#include "verify/formats/torch_index.h"
 #include "verify/oracle/header.h"
 #include "verify/oracle/listing.h"
 #include "verify/oracle/quote.h"
@@ -21,18 +22,33 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kWholeModel = "pytorch_model.bin";
-constexpr const char* kIndex = "pytorch_model.bin.index.json";
+constexpr const char* kIndex = kTorchIndexName;
 constexpr std::array kKinds = {".pt", ".pth", ".bin", ".ckpt"};
 constexpr int kFolderDepthMax = 2;  // a folder for every rank, in a folder for the step
 
-Status AddFile(const std::string& name, const std::string& path, Damage* damage,
-               StoredCheckpoint& checkpoint) {
+/// \param is_one_of_many  of a directory: then a file that cannot be read is damage.
+Status AddFile(const std::string& name, const std::string& path, bool is_one_of_many,
+               Damage* damage, StoredCheckpoint& checkpoint) {
   SP_ASSIGN(const auto file, oracle::InputFile::Open(path));
   const auto index = static_cast<uint32_t>(checkpoint.files.size());
   checkpoint.files.push_back({name, path, file->size()});
   bool is_rotten = false;
   const auto opened = TorchArchive::Open(file, 0, file->size(), &is_rotten);
-  if (!opened.ok()) return is_rotten ? oracle::Note(opened.error(), damage) : opened.error();
+  if (!opened.ok()) {
+    // What begins as an archive, or is empty, is one that is damaged; what else there may be in a
+    // directory, under such a name, is not known.
+    char magic[2] = {};
+    SP_TRY(file->ReadAt(0, std::min<uint64_t>(file->size(), sizeof magic), magic));
+    const bool is_archive = file->size() == 0 || std::string_view(magic, 2) == "PK";
+    const bool is_known = opened.error().code != ErrorCode::kUnsupported;
+    if (is_known && (is_rotten || (is_archive && is_one_of_many)))
+      return oracle::Note(opened.error(), damage);
+    checkpoint.files.pop_back();
+    return is_archive ? opened.error()
+                      : Unsupported(fmt::format("{}: expected a ZIP archive of torch.save, found a "
+                                                "file of a kind that is not known",
+                                                oracle::Printable(path)));
+  }
   const TorchArchive& archive = opened.value();
   checkpoint.archives.push_back({"", index, archive.entries()});
   return Flatten(archive, "", index, path, checkpoint);
@@ -108,10 +124,18 @@ Result<StoredCheckpoint> OpenDirectory(const std::string& directory, Damage* dam
   SP_ASSIGN(const std::vector<std::string> names, FilesOfCheckpoint(directory));
   StoredCheckpoint checkpoint{.format = "torch.save"};
   std::vector<uint32_t> file_of_tensor, file_of_value;
+  std::vector<Error> unknown;
   for (const std::string& name : names) {
     const std::string path = directory + "/" + name;
     const bool is_there = oracle::Exists(path);
-    if (const Status added = AddFile(name, path, damage, checkpoint); !added.ok()) {
+    const size_t files = checkpoint.files.size();
+    if (const Status added = AddFile(name, path, true, damage, checkpoint); !added.ok()) {
+      const bool is_unknown = damage != nullptr && checkpoint.files.size() == files &&
+                              added.error().code == ErrorCode::kUnsupported;
+      if (is_unknown) {
+        unknown.push_back(added.error());
+        continue;
+      }
       if (is_there) return added.error();
       SP_TRY(oracle::Note(
           added.error().While(oracle::Printable(directory) + "/" + kIndex + " names it"), damage));
@@ -121,6 +145,9 @@ Result<StoredCheckpoint> OpenDirectory(const std::string& directory, Damage* dam
     file_of_tensor.resize(checkpoint.tensors.size(), file);
     file_of_value.resize(checkpoint.values.size(), file);
   }
+  if (checkpoint.files.empty() && !unknown.empty()) return unknown.front();
+  for (Error& error : unknown) checkpoint.unjudged.push_back(std::move(error.message));
+  SP_TRY(CheckTorchIndexes(directory, checkpoint, file_of_tensor, damage));
   SP_TRY(CheckComplete(directory, names, oracle::Exists(directory + "/" + kIndex), damage,
                        PartitionsOf(checkpoint)));
   SP_TRY(CheckUniversal(directory, names, damage));
@@ -145,7 +172,7 @@ bool HoldsTorchSave(const std::string& directory) {
 Result<StoredCheckpoint> OpenTorchSave(const std::string& path, Damage* damage) {
   if (oracle::IsDirectory(path)) return OpenDirectory(path, damage);
   StoredCheckpoint checkpoint{.format = "torch.save"};
-  SP_TRY(AddFile(fs::path(path).filename().string(), path, damage, checkpoint));
+  SP_TRY(AddFile(fs::path(path).filename().string(), path, false, damage, checkpoint));
   SP_TRY(PutShardsTogether(path, checkpoint, damage));
   SP_TRY(SortByName(path, checkpoint));
   return checkpoint;

@@ -180,8 +180,9 @@ class ZipReader {
       return Wrong(begin, "an entry that is not encrypted", Quote(entry.name));
     entry.is_deflated = of_ == ZipOf::kFiles && At(fields, 10, 2) == kDeflated;
     const bool is_plain = At(fields, 10, 2) == 0 && entry.stored == entry.length;
-    if (!is_plain && !entry.is_deflated) {
-      return Wrong(begin, "an entry that is not compressed", Quote(entry.name));
+    if (!is_plain && !entry.is_deflated) {  // as TorchScript's code is; torch reads it
+      return Unsupported(
+          Wrong(begin, "an entry that is not compressed", Quote(entry.name)).message);
     }
     SP_ASSIGN(entry.offset, FindData(entry, local));
     at += all;

@@ -316,6 +316,12 @@ Result<Map> ReadMaps(const std::vector<std::string>& words) {
     std::string text = word;
     if (!is_rule) {
       SP_ASSIGN(text, oracle::ReadWholeFile(word, kMapBytesMax));
+      const size_t begin = text.find_first_not_of(" \t\r\n");
+      if (begin != std::string::npos && text[begin] == '{' && text.find("->") == std::string::npos)
+        return BadInput(fmt::format(
+            "{}: expected rules such as 'stack(experts.{{e}}.up) -> experts.up', one on each line, "
+            "found JSON",
+            oracle::Printable(word)));
     }
     const std::string rule = std::string(kInline) + " " + oracle::Quote(word);
     SP_ASSIGN(Map map, ParseMap(is_rule ? rule : oracle::Printable(word), text));

@@ -111,13 +111,23 @@ Result<std::vector<int64_t>> ShapeInBytes(const std::string& where, const Entry&
   return shape;
 }
 
+/// Capitals, digits and underscores, as "F8_E4M3".
+bool IsNamedAsDtype(std::string_view name) {
+  constexpr const char* kCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+  return name.size() >= 2 && name[0] >= 'A' && name[0] <= 'Z' &&
+         name.find_first_not_of(kCharacters) == std::string::npos;
+}
+
 /// Checks one entry against itself and the file. `data_start` is where the header ends.
 Result<TensorLocation> Place(const std::string& where, const Entry& entry, uint64_t data_start,
                              uint64_t data_bytes) {
   const DtypeInfo* dtype = FindDtype(entry.dtype);
   if (dtype == nullptr) {
-    return BadInput(fmt::format("{}: dtype: expected one of {}, found {}", where, KnownDtypes(),
-                                Quote(entry.dtype)));
+    const std::string text = fmt::format("{}: dtype: expected one of {}, found {}", where,
+                                         KnownDtypes(), Quote(entry.dtype));
+    // A name as dtypes have may be one of a newer format: not known, which is no damage.
+    return IsNamedAsDtype(entry.dtype) ? Unsupported(text + ", which is not known")
+                                       : BadInput(text);
   }
   std::vector<int64_t> shape = entry.shape;
   if (PackedBits(entry.dtype) != 0) {

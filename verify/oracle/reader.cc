@@ -71,6 +71,14 @@ Result<std::vector<TensorLocation>> LocateIndexed(const std::string& directory,
   return tensors;
 }
 
+/// Whether a file has the same tensors as another of these in another dtype or state of training,
+/// as its name says: "model.fp16.safetensors" beside "model.safetensors".
+bool IsVariant(const std::string& file, const std::vector<std::string>& files) {
+  const fs::path stem = fs::path(file).stem();
+  return stem.has_extension() && std::find(files.begin(), files.end(),
+                                           stem.stem().string() + ".safetensors") != files.end();
+}
+
 Result<std::vector<TensorLocation>> LocateAll(const std::string& directory, Damage* damage) {
   std::vector<std::string> files;
   SP_TRY(List(directory, [&](const DirectoryEntry& entry) {
@@ -82,8 +90,10 @@ Result<std::vector<TensorLocation>> LocateAll(const std::string& directory, Dama
   }
   std::sort(files.begin(), files.end());
   std::vector<TensorLocation> tensors;
-  for (const std::string& file : files)
+  for (const std::string& file : files) {
+    if (IsVariant(file, files)) continue;
     SP_TRY(Append(directory + "/" + file, file, damage, tensors));
+  }
   return tensors;
 }
 

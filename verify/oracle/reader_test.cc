@@ -110,8 +110,8 @@ TEST(Locate, RefusesDuplicateKeys) {
 }
 
 TEST(Locate, RefusesUnknownDtypesAndListsTheKnown) {
-  const std::string message = ErrorOf(OneTensor("F7", "1", "0,1"), "x");
-  EXPECT_THAT(message, HasSubstr("'F7'"));
+  const std::string message = ErrorOfText(RawSafetensors(OneTensor("F7", "1", "0,1"), "x"));
+  EXPECT_THAT(message, HasSubstr("'F7', which is not known"));
   EXPECT_THAT(message, HasSubstr("BF16"));
   EXPECT_THAT(ErrorOf(R"({"w":{"dtype":3,"shape":[1],"data_offsets":[0,1]}})", "x"),
               HasSubstr("expected a string"));

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "verify/audit/config_fit.h"
 #include "verify/audit/integrity.h"
@@ -64,7 +65,9 @@ void JudgeFinite(AuditResult& result) {
   }
 }
 
-Result<AuditResult> AuditAsAsked(const std::string& path, const AuditArguments& arguments) {
+/// \param to_compare  with digests, so that it can be held against another step.
+Result<AuditResult> AuditAsAsked(const std::string& path, const AuditArguments& arguments,
+                                 bool to_compare = false) {
   const std::string own = SealPath(path);
   const std::string& seal = arguments.seal.empty() ? own : arguments.seal;
   const bool is_there = oracle::IsThere(seal);
@@ -77,7 +80,7 @@ Result<AuditResult> AuditAsAsked(const std::string& path, const AuditArguments& 
   // One sum of every byte is enough to tell that none has changed. Of one that has, the CRC-32 of
   // an archive's entry says where it is.
   const bool is_for_machines = !arguments.json.empty();
-  const AuditSums enough{.digests = is_sealed || is_for_machines,
+  const AuditSums enough{.digests = is_sealed || is_for_machines || to_compare,
                          .crcs = !is_sealed || seal != own || is_for_machines,
                          .values = !arguments.headers};
   SP_ASSIGN(AuditResult result, audit(enough));
@@ -160,28 +163,52 @@ int RunLatestGood(const AuditArguments& arguments) {
     fmt::print(stderr, "shardproof: {}: skipped, not checkpoints: {}\n", arguments.path,
                oracle::Printable(fmt::format("{}", fmt::join(others, ", "))));
   }
+  std::optional<AuditResult> newer;  // sound, and not known yet to differ from an older one
+  bool stands_still = false;         // what is newer was bit for bit an older one
+  const auto print = [&](const AuditResult& good) {
+    for (const std::string& line : good.unjudged)
+      fmt::print(stderr, "shardproof: {}: not judged: {}\n", good.path, line);
+    for (const std::string& line : FindingsOfRoot(arguments.path, paths, good.path))
+      fmt::print(stderr, "shardproof: {}\n", line);
+    fmt::print("{}\n", good.path);
+    return ExitOf(good);
+  };
   RunFiles files;
   for (const std::string& path : paths) {
     const std::vector<std::string> lacks = files.LackingOf(path, paths);
     if (!lacks.empty()) {
-      fmt::print(stderr, "shardproof: {}: cannot be resumed from: lacks {}, which others have\n",
-                 path, oracle::Printable(fmt::format("{}", fmt::join(lacks, ", "))));
+      if (!newer) {
+        fmt::print(stderr, "shardproof: {}: cannot be resumed from: lacks {}, which others have\n",
+                   path, oracle::Printable(fmt::format("{}", fmt::join(lacks, ", "))));
+      }
       continue;
     }
-    const auto result = AuditAsAsked(path, arguments);
-    if (result.ok() && !result.value().IsDamaged()) {
-      for (const std::string& line : result.value().unjudged) {
-        fmt::print(stderr, "shardproof: {}: not judged: {}\n", path, line);
-      }
-      for (const std::string& line : FindingsOfRoot(arguments.path, paths, path)) {
-        fmt::print(stderr, "shardproof: {}\n", line);
-      }
-      fmt::print("{}\n", path);
-      return ExitOf(result.value());
+    auto result = AuditAsAsked(path, arguments, /*to_compare=*/!arguments.headers);
+    if (!result.ok() || result.value().IsDamaged()) {
+      if (newer) continue;
+      fmt::print(stderr, "shardproof: {}: {}\n", path,
+                 result.ok() ? "not sound: " + result.value().damage.front()
+                             : "unreadable: " + result.error().message);
+      continue;
     }
-    fmt::print(stderr, "shardproof: {}: {}\n", path,
-               result.ok() ? "not sound: " + result.value().damage.front()
-                           : "unreadable: " + result.error().message);
+    if (arguments.headers) return print(result.value());
+    if (newer) {
+      const std::string same = SameAs(result.value(), *newer, arguments.allow_same);
+      if (same.empty()) return print(*newer);
+      fmt::print(stderr,
+                 "shardproof: {}: its {} is bit for bit that of {}: training changed nothing\n",
+                 newer->path, same, path);
+      stands_still = true;
+    }
+    newer = std::move(result).value();
+  }
+  if (newer && !stands_still) return print(*newer);
+  if (newer) {
+    fmt::print(stderr,
+               "shardproof: {}: expected a checkpoint that training has changed, found none: all "
+               "that are sound hold what {} holds\n",
+               arguments.path, newer->path);
+    return kExitNotSound;
   }
   fmt::print(stderr, "shardproof: {}: {}\n", arguments.path,
              paths.empty()

@@ -1,0 +1,59 @@
+#include "verify/formats/beside.h"
+
+#include <algorithm>
+#include <set>
+
+#include "verify/formats/composite.h"
+#include "verify/formats/training_folder.h"
+#include "verify/oracle/header.h"
+#include "verify/oracle/listing.h"
+
+namespace shardproof::formats {
+namespace {
+
+constexpr uint64_t kPointerBytesMax = 4096;
+
+/// Accelerate calls files of torch.save .pkl where they hold no weights: random_states_0.pkl.
+bool IsNamedAsOne(const std::string& name) {
+  return IsNamedAsTorchSave(name) || name.ends_with(".safetensors") || name.ends_with(".distcp") ||
+         name.ends_with(".pkl");
+}
+
+/// The folder that DeepSpeed has put a step's state into, within the Trainer's own of that step.
+std::string LatestIn(const std::string& directory) {
+  const auto text = oracle::ReadWholeFile(directory + "/latest", kPointerBytesMax);
+  return text.ok() ? text.value().substr(0, text.value().find_last_not_of(" \r\n") + 1) : "";
+}
+
+}  // namespace
+
+Beside BesideOf(const std::string& path, const std::vector<StoredFile>& read) {
+  std::set<std::string> files, folders;  // that are read
+  for (const StoredFile& file : read) {
+    files.insert(file.name);
+    folders.insert(file.name.substr(0, file.name.find('/')));
+  }
+  Beside beside;
+  const std::string latest = LatestIn(path);
+  (void)oracle::List(path, [&](const oracle::DirectoryEntry& entry) {
+    const std::string& name = entry.name;
+    if (!entry.is_directory) {
+      if (IsNamedAsOne(name) && !files.contains(name)) beside.files.push_back(name);
+      return;
+    }
+    if (name.starts_with('.') || folders.contains(name) || !LooksLikeCheckpoint(entry.path)) return;
+    const bool is_other = entry.is_link || (MayBeStepName(name) && name != latest);
+    (is_other ? beside.others : beside.folders).push_back(name);
+  });
+  if (HoldsTrainingFolder(path)) {
+    (void)oracle::List(path + "/training", [&](const oracle::DirectoryEntry& entry) {
+      const std::string name = "training/" + entry.name;
+      if (IsNamedAsOne(name) && !files.contains(name)) beside.files.push_back(name);
+    });
+  }
+  for (auto* list : {&beside.files, &beside.folders, &beside.others})
+    std::sort(list->begin(), list->end());
+  return beside;
+}
+
+}  // namespace shardproof::formats
