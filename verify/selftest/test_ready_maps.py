@@ -175,12 +175,8 @@ class Ready(CommandTest):
             titan[name] = tensor
         save(self.dir / "titan", titan)
         self.equal("hf", "titan", "transformers-torchtitan")
-        wrong = {
-            **titan,
-            "layers.0.attention.wq.weight": of["model.layers.0.self_attn.q_proj.weight"],
-        }
-        save(self.dir / "titan-wrong", wrong)
-        self.equal("hf", "titan-wrong", "transformers-torchtitan", code=1)
+        self.titan_mistakes(of, titan)
+        self.deepspeed_mistakes(of)
         fused = {"self_attn.qkv_proj": "self_attn.{}_proj q k v",
                  "mlp.gate_up_proj": "mlp.{}_proj gate up"}  # fmt: skip
         vllm = dict(of)
@@ -200,6 +196,53 @@ class Ready(CommandTest):
             self.assertEqual(self.equal("a.pt", "b.pt", rule)["values"], 1)
             self.equal("a.pt", "c.pt", rule, code=1)
         self.refused("compare", "a.pt", "b.pt", "--map", "epoch -> at.epoch", names=["epoch"])
+
+    def titan_mistakes(self, of, right):
+        import torch
+
+        layer = "layers.1."
+        wq, wk, wo = (f"{layer}attention.w{name}.weight" for name in "qko")
+        w1, w2 = (f"{layer}feed_forward.w{name}.weight" for name in "12")
+        rows, norm = "tok_embeddings.weight", f"{layer}ffn_norm.weight"
+        q, k, up = (of[f"model.layers.1.{n}_proj.weight"]
+                    for n in ("self_attn.q", "self_attn.k", "mlp.up"))  # fmt: skip
+        as_one_head = torch.stack([k[:4], k[4:]], 1).reshape(8, 16)
+        self.told("hf", "transformers-torchtitan", right, [
+            (wq, q, "q_proj.weight' as it is: what the map does to it was left out"),
+            (wk, as_one_head, "rows permuted"),
+            (wq, right[wq].roll(4, 0), "rows permuted"),
+            (wq, right["layers.0.attention.wq.weight"], "belongs into layers.0.attention.wq"),
+            (wo, right[wo].T, "transposed"),
+            (w1, up, "equals another tensor: A's 'model.layers.1.mlp.up_proj.weight'"),
+            (w2, right[w2].bfloat16().float(), "rounded through BF16"),
+            (norm, right[norm] + 1, "the expected one plus 1"),
+            (rows, right[rows] * 4, "4 times the expected one"),
+            (rows, torch.cat([right[rows], torch.randn(2, 16)]), "2 more hold something else"),
+            ("output.weight", right[rows], "equals another tensor: A's 'model.embed_tokens"),
+        ])  # fmt: skip
+
+    def deepspeed_mistakes(self, of):
+        import torch
+
+        layer = "model.layers.1."
+        q, k, v = (f"{layer}self_attn.{name}_proj.weight" for name in "qkv")
+        gate, up, down = (f"{layer}mlp.{name}_proj.weight" for name in ("gate", "up", "down"))
+        rows, norm = "model.embed_tokens.weight", "model.norm.weight"
+        half = of[up].clone()
+        half[12:] = 0  # of one rank alone
+        self.told("deepspeed", "deepspeed-transformers", of, [
+            (gate, of[up], "equals another tensor: A's 'module.model.layers.1.mlp.up_proj"),
+            (k, of[v], "equals another tensor"),
+            (down, of[down.replace("1.mlp", "0.mlp")], "equals another tensor"),
+            (q, of[q].T, "transposed"),
+            (q, of[q].roll(4, 0), "rows permuted"),
+            (up, half, "zeros in elements 192 to 383"),
+            (up, of[up][:12], "are missing"),
+            (down, of[down].bfloat16().float(), "rounded through BF16"),
+            (norm, of[norm] + 1, "plus 1"),
+            (norm, of[norm] * 0.5, "0.5 times"),
+            (rows, torch.cat([of[rows], of[rows][-1:]]), "1 more repeat row 29"),
+        ])  # fmt: skip
 
     def vllm_mistakes(self, of, right):
         import torch
@@ -244,3 +287,42 @@ class Ready(CommandTest):
             document = self.judged("compare", base, merged, "--adapter", adapter, code=0)
             self.assertGreater(document["computed"], 2)
             self.judged("compare", base, base, "--adapter", adapter, code=1)
+            if number == 0:
+                self.merge_mistakes()
+
+    def merge_mistakes(self):
+        """By the layers of PEFT's own files: what each does with the product of the second layer's
+        matrices."""
+        from safetensors.torch import load_file
+
+        base = load_file(self.dir / "base0/model.safetensors")
+        lora = load_file(self.dir / "adapter0/adapter_model.safetensors")
+        right = load_file(self.dir / "merged0/model.safetensors")
+
+        def delta(layer):
+            before = f"base_model.model.model.layers.{layer}.self_attn.q_proj.lora_"
+            return lora[f"{before}B.weight"] @ lora[f"{before}A.weight"]
+
+        q, down = (f"model.layers.1.{n}_proj.weight" for n in ("self_attn.q", "mlp.down"))
+        w, ba, factor, root = base[q], delta(1), 5 / 3, 3**0.5
+        first = right["model.layers.0.self_attn.q_proj.weight"]
+        for number, (name, tensor, explained) in enumerate([
+            (q, w, "was not merged"),
+            (q, w + 2 * factor * ba, "merged twice"),
+            (q, w - factor * ba, "subtracted"),
+            (q, w + ba, "without its factor"),
+            (q, w + 5 * ba, "by lora_alpha and not by lora_alpha / r"),
+            (q, w + ba / factor, "inverse of its factor"),
+            (q, w + 5 / root * ba, r"lora_alpha / sqrt\(r\)"),
+            (q, w + factor * ba.T, "product transposed"),
+            (q, w + factor * delta(0), "another module merged, that of '.*layers.0.self_attn.q"),
+            (q, first, "belongs into '.*layers.0.self_attn.q"),
+            (q, right[q] * 3, "3 times"),
+            (down, base[down], "was not merged"),
+        ]):  # fmt: skip
+            with self.subTest(explained=explained):
+                save(self.dir / f"mistaken{number}", {**right, name: tensor})
+                found = self.judged("compare", "base0", f"mistaken{number}", "--adapter",
+                                    "adapter0", code=1)["differences"]  # fmt: skip
+                self.assertEqual([d["tensor"] for d in found], [name])
+                self.assertRegex(found[0]["explanation"], explained)
