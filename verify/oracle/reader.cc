@@ -71,9 +71,9 @@ Result<std::vector<TensorLocation>> LocateIndexed(const std::string& directory,
   return tensors;
 }
 
-/// Whether a file has the same tensors as another of these in another dtype or state of training,
+/// Whether a file may have the tensors of another of these in another dtype or state of training,
 /// as its name says: "model.fp16.safetensors" beside "model.safetensors".
-bool IsVariant(const std::string& file, const std::vector<std::string>& files) {
+bool IsNamedAsVariant(const std::string& file, const std::vector<std::string>& files) {
   const fs::path stem = fs::path(file).stem();
   return stem.has_extension() && std::find(files.begin(), files.end(),
                                            stem.stem().string() + ".safetensors") != files.end();
@@ -90,9 +90,25 @@ Result<std::vector<TensorLocation>> LocateAll(const std::string& directory, Dama
   }
   std::sort(files.begin(), files.end());
   std::vector<TensorLocation> tensors;
+  std::vector<std::string> variants;
   for (const std::string& file : files) {
-    if (IsVariant(file, files)) continue;
-    SP_TRY(Append(directory + "/" + file, file, damage, tensors));
+    if (IsNamedAsVariant(file, files)) {
+      variants.push_back(file);
+    } else {
+      SP_TRY(Append(directory + "/" + file, file, damage, tensors));
+    }
+  }
+  std::set<std::string> keys;
+  for (const TensorLocation& tensor : tensors) keys.insert(tensor.name);
+  for (const std::string& file : variants) {
+    std::vector<TensorLocation> own;
+    Damage of_variant;  // what is wrong with a variant is no damage to the model
+    const bool is_read = Append(directory + "/" + file, file, &of_variant, own).ok();
+    const bool is_one = !is_read || own.empty() ||
+                        std::any_of(own.begin(), own.end(), [&](const TensorLocation& tensor) {
+                          return keys.contains(tensor.name);
+                        });
+    if (!is_one) SP_TRY(Append(directory + "/" + file, file, damage, tensors));
   }
   return tensors;
 }

@@ -65,6 +65,9 @@ class Layouts(CommandTest):
         self.assertEqual(len(document["beside"]), 2)
         self.cut("unet/diffusion_pytorch_model.fp16.safetensors", 90)
         self.damaged("unet", "fp16")
+        self.put("parts/llama-3.safetensors", "a")
+        self.put("parts/llama-3.1.safetensors", "b")  # of one model, by what they hold
+        self.sound("parts", 2)
 
     def test_a_pipeline_has_all_that_its_index_names(self):
         self.put("pipe/unet/diffusion_pytorch_model.safetensors", "w")
