@@ -211,7 +211,7 @@ class Ready(CommandTest):
             (wq, q, "q_proj.weight' as it is: what the map does to it was left out"),
             (wk, as_one_head, "rows permuted"),
             (wq, right[wq].roll(4, 0), "rows permuted"),
-            (wq, right["layers.0.attention.wq.weight"], "belongs into layers.0.attention.wq"),
+            (wq, right["layers.0.attention.wq.weight"], "the values of layers.0.attention.wq"),
             (wo, right[wo].T, "transposed"),
             (w1, up, "equals another tensor: A's 'model.layers.1.mlp.up_proj.weight'"),
             (w2, right[w2].bfloat16().float(), "rounded through BF16"),
@@ -316,7 +316,7 @@ class Ready(CommandTest):
             (q, w + 5 / root * ba, r"lora_alpha / sqrt\(r\)"),
             (q, w + factor * ba.T, "product transposed"),
             (q, w + factor * delta(0), "another module merged, that of '.*layers.0.self_attn.q"),
-            (q, first, "belongs into '.*layers.0.self_attn.q"),
+            (q, first, "the values of '.*layers.0.self_attn.q"),
             (q, right[q] * 3, "3 times"),
             (down, base[down], "was not merged"),
         ]):  # fmt: skip
