@@ -75,21 +75,29 @@ bool IsNamedAsArchive(const std::string& name) {
          name.ends_with(".zip");
 }
 
+bool IsOfTorch(const std::vector<ZipEntry>& entries) {
+  return std::any_of(entries.begin(), entries.end(), [](const ZipEntry& entry) {
+    const std::string file = fs::path(entry.name).filename();
+    return (file == "data.pkl" || file == "archive_format") &&
+           entry.name.find('/') == entry.name.rfind('/');
+  });
+}
+
 /// Of a ZIP that holds files; an empty tree of one that torch.save or torch.export wrote, or that
 /// is damaged.
 Result<Tree> ReadZipOfFiles(const FilePointer& file) {
   Tree tree;
   const auto entries = ReadZip(*file, 0, file->size(), ZipOf::kFiles);
-  if (!entries.ok()) return tree;
+  if (!entries.ok()) {
+    const auto as_torch = ReadZip(*file, 0, file->size());
+    if (!as_torch.ok() || IsOfTorch(as_torch.value())) return tree;
+    return entries.error();  // files that are not read, such as links
+  }
   const auto has = [&](const auto& is_one) {
     return std::any_of(entries.value().begin(), entries.value().end(),
                        [&](const ZipEntry& entry) { return is_one(entry.name); });
   };
-  const bool is_torch = has([](const std::string& name) {
-    const std::string file = fs::path(name).filename();
-    return (file == "data.pkl" || file == "archive_format") && name.find('/') == name.rfind('/');
-  });
-  if (is_torch || !(has(IsOfCheckpoint) || has(IsNamedAsArchive))) return tree;
+  if (IsOfTorch(entries.value()) || !(has(IsOfCheckpoint) || has(IsNamedAsArchive))) return tree;
   for (const ZipEntry& entry : entries.value()) {
     if (entry.name.size() > oracle::kTreeNameBytesMax) {
       return BadInput(fmt::format(
@@ -118,26 +126,33 @@ Result<Tree> ReadZipOfFiles(const FilePointer& file) {
 /// Without the folders that all of it lies in: those of the path that was packed, down to the one
 /// that has the archive's name.
 Tree Unfolded(Tree tree, const std::string& path) {
+  std::erase_if(tree, [](const auto& entry) {
+    const fs::path parts(entry.first);
+    return std::any_of(parts.begin(), parts.end(), oracle::IsLeftOut);
+  });
+  if (tree.empty()) return tree;
   const std::string stem = fs::path(path).filename().string();
-  while (!tree.empty()) {
-    const std::string& first = tree.begin()->first;
-    const std::string folder = first.substr(0, first.find('/') + 1);
-    const bool is_in_one = !folder.empty() && tree.rbegin()->first.starts_with(folder);
-    if (!is_in_one) break;
-    Tree inner;
-    for (auto& [name, file] : tree) inner.emplace(name.substr(folder.size()), std::move(file));
-    tree = std::move(inner);
-    if (stem.starts_with(folder.substr(0, folder.size() - 1) + ".")) break;
+  const std::string& first = tree.begin()->first;
+  const std::string& last = tree.rbegin()->first;
+  size_t inside = 0;  // the folders that all names begin with, since the first and the last do
+  for (size_t slash = first.find('/'); slash != std::string::npos;
+       slash = first.find('/', inside)) {
+    if (last.compare(0, slash + 1, first, 0, slash + 1) != 0) break;
+    const std::string folder = first.substr(inside, slash - inside);
+    inside = slash + 1;
+    if (stem.starts_with(folder + ".")) break;
   }
-  return tree;
+  if (inside == 0) return tree;
+  Tree inner;
+  for (auto& [name, file] : tree) inner.emplace(name.substr(inside), std::move(file));
+  return inner;
 }
 
 /// A file in which a name that another has as its folder; empty if there is none.
 std::string FileAndFolder(const Tree& tree) {
   for (const auto& [name, file] : tree) {
-    for (size_t slash = name.find('/'); slash != std::string::npos;
-         slash = name.find('/', slash + 1))
-      if (tree.contains(name.substr(0, slash))) return name.substr(0, slash);
+    const auto below = tree.lower_bound(name + "/");
+    if (below != tree.end() && below->first.starts_with(name + "/")) return name;
   }
   return "";
 }

@@ -76,9 +76,11 @@ TEST_F(Archives, AreReadAsTheDirectoryThatWasPacked) {
       "(head -c 700 dcp.tar | gzip; tail -c +701 dcp.tar | gzip) >two.tar.gz;"
       "python3 -c 'import shutil; shutil.make_archive(\"deflated\", \"zip\", \".\", \"dcp\")';"
       "python3 -c 'import zipfile, pathlib; z = zipfile.ZipFile(\"plain.zip\", \"w\");"
-      "[z.write(p) for p in pathlib.Path(\"dcp\").iterdir()]; z.close()'");
+      "[z.write(p) for p in pathlib.Path(\"dcp\").iterdir()]; z.close()';"
+      "mkdir -p finder/__MACOSX/dcp; cp -r dcp finder; echo x >finder/__MACOSX/dcp/._.metadata;"
+      "python3 -c 'import shutil; shutil.make_archive(\"finder\", \"zip\", \"finder\")'");
   for (const char* name : {"dcp.tar", "dots.tar", "dcp.tgz", "long.tar", "pax.tar", "ustar.tar",
-                           "two.tar.gz", "deflated.zip", "plain.zip"}) {
+                           "two.tar.gz", "deflated.zip", "plain.zip", "finder.zip"}) {
     ExpectWhole(name);
   }
   EXPECT_TRUE(Open("links.tar").ok());
@@ -107,12 +109,15 @@ TEST_F(Archives, MayNotLeadOutOfThemselves) {
       "mkdir sub; (cd sub; tar cPf ../up.tar ../dcp); ln -s /etc/passwd dcp/away.pt;"
       "tar cf link.tar dcp; mkfifo dcp/fifo; rm dcp/away.pt; tar cf fifo.tar dcp;"
       "python3 -c 'import zipfile; z = zipfile.ZipFile(\"up.zip\", \"w\");"
-      "z.writestr(\"../w.safetensors\", \"x\"); z.close()'");
+      "z.writestr(\"../w.safetensors\", \"x\"); z.close();"
+      "z = zipfile.ZipFile(\"link.zip\", \"w\"); i = zipfile.ZipInfo(\"w.safetensors\");"
+      "i.create_system, i.external_attr = 3, 0o120777 << 16; z.writestr(i, \"x\"); z.close()'");
   ExpectRefused("outer.tar", "the archive 'inner.tar', which is not read inside of another");
   ExpectRefused("absolute.tar", "expected names inside the archive");
   ExpectRefused("up.tar", "expected names inside the archive, found '../dcp/'");
   ExpectRefused("link.tar", "a link to '/etc/passwd'");
   ExpectRefused("fifo.tar", "expected files, folders and links, found 'dcp/fifo'");
+  ExpectRefused("link.zip", "expected files and folders, found a link: 'w.safetensors'");
   ExpectRefused("up.zip", "expected names inside the archive, found '../w.safetensors'");
 }
 

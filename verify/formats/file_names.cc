@@ -43,6 +43,12 @@ int64_t NumberOf(const std::string& digits) {
   return number;
 }
 
+/// The rank in the name of an adapter's file is that of its matrices.
+bool IsOfAdapter(const std::string& name) {
+  static const std::regex kAdapter(".*(lora|adapter).*", std::regex::icase);
+  return std::regex_match(name, kAdapter);
+}
+
 /// \param partitions  of DeepSpeed's ZeRO, as its files say; none: not said.
 std::optional<Numbered> Parse(const std::string& name, std::optional<int64_t> partitions) {
   static const std::regex kZero(
@@ -75,6 +81,7 @@ std::optional<Numbered> Parse(const std::string& name, std::optional<int64_t> pa
   if (std::regex_match(name, found, kOfWorld)) {
     return Numbered{found[1], found[4], 0, NumberOf(found[3]), 0, NumberOf(found[2])};
   }
+  if (IsOfAdapter(name)) return std::nullopt;
   if (std::regex_match(name, found, kRank)) {
     return Numbered{found[1], found[3], 0, NumberOf(found[2]), 0, {}};
   }
@@ -89,7 +96,9 @@ std::optional<Numbered> Parse(const std::string& name, std::optional<int64_t> pa
 std::string RankOf(const std::string& file) {
   static const std::regex kRank("(.*rank[-_]?[0-9]{1,6})([-_]part[-_]?[0-9]{1,6})?\\.safetensors");
   std::smatch found;
-  return file.size() <= kNameBytesMax && std::regex_match(file, found, kRank) ? found[1].str() : "";
+  const bool is_one =
+      file.size() <= kNameBytesMax && !IsOfAdapter(file) && std::regex_match(file, found, kRank);
+  return is_one ? found[1].str() : "";
 }
 
 Status CheckComplete(const std::string& directory, const std::vector<std::string>& names,

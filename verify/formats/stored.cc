@@ -122,8 +122,9 @@ bool OpensAsSafetensors(const oracle::InputFile& file) {
 
 std::vector<int64_t> RowMajorStrides(const std::vector<int64_t>& shape) {
   std::vector<int64_t> strides(shape.size(), 1);
-  for (size_t dim = shape.size(); dim-- > 1;) {
-    strides[dim - 1] = strides[dim] * std::max<int64_t>(shape[dim], 1);
+  for (size_t dim = shape.size(); dim-- > 1;) {  // it only wraps where there is no element
+    const auto step = static_cast<uint64_t>(strides[dim]);
+    strides[dim - 1] = static_cast<int64_t>(step * std::max<uint64_t>(shape[dim], 1));
   }
   return strides;
 }
@@ -131,10 +132,10 @@ std::vector<int64_t> RowMajorStrides(const std::vector<int64_t>& shape) {
 uint64_t Chunk::Elements() const { return Product(sizes); }
 
 bool Chunk::IsRowMajor() const {
-  int64_t step = 1;
+  uint64_t step = 1;
   for (size_t dim = sizes.size(); dim-- > 0;) {
-    if (sizes[dim] != 1 && strides[dim] != step) return false;
-    step *= sizes[dim];
+    if (sizes[dim] != 1 && static_cast<uint64_t>(strides[dim]) != step) return false;
+    step *= static_cast<uint64_t>(sizes[dim]);
   }
   return true;
 }

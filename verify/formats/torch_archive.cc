@@ -129,6 +129,11 @@ Result<std::vector<int64_t>> Sizes(const PickleValue& value, const std::string& 
         fmt::format("{}: expected integers of at least 0, found {}", what, Describe(found)));
   };
   if (!value.Is(Kind::kTuple) && !value.Is(Kind::kList)) return wrong(value);
+  constexpr size_t kDimsMax = 64;  // of torch's tensors
+  if (value.items.size() > kDimsMax) {
+    return BadInput(fmt::format("{}: expected at most {} of them, found {}", what, kDimsMax,
+                                value.items.size()));
+  }
   std::vector<int64_t> sizes;
   for (const PickleValue* item : value.items) {
     if (!item->Is(Kind::kInteger) || item->is_big || item->integer < 0) return wrong(*item);

@@ -13,11 +13,6 @@ namespace {
 namespace fs = std::filesystem;
 using Visit = std::function<Next(const DirectoryEntry&)>;
 
-bool IsLeftOut(const std::string& path) {
-  const std::string name = fs::path(path).filename().string();
-  return name.starts_with("._") || name == "__MACOSX";
-}
-
 Status WalkFiles(const std::string& directory, const Visit& visit) {
   std::error_code error;
   fs::recursive_directory_iterator it(directory, error);
@@ -64,6 +59,11 @@ Next WalkTree(const Tree& tree, const std::string& directory, const std::string&
 }
 
 }  // namespace
+
+bool IsLeftOut(const std::string& path) {
+  const std::string name = fs::path(path).filename().string();
+  return name.starts_with("._") || name == "__MACOSX";
+}
 
 bool IsDirectory(const std::string& path) {
   if (const TreePlace place = FindInTrees(path); place.tree != nullptr) return place.IsDirectory();

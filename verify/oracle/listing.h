@@ -15,6 +15,9 @@ bool Exists(const std::string& path);         ///< a link to nothing does not
 bool IsThere(const std::string& path);        ///< a link to nothing is
 uint64_t FileBytes(const std::string& path);  ///< 0 of what is no file
 
+/// What macOS keeps beside a file: "._" before its name, or below __MACOSX.
+bool IsLeftOut(const std::string& path);
+
 struct DirectoryEntry {
   std::string path;
   std::string name;           ///< below the directory that is listed

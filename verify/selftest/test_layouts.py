@@ -103,6 +103,12 @@ class Layouts(CommandTest):
             self.cut(f"{folder}/{part}.safetensors", 80)
             self.damaged(folder, part)
 
+    def test_the_rank_of_an_adapter_is_no_rank_of_a_job(self):
+        self.put("lora/Wan_lora_rank32.safetensors", "a.lora_A.weight")
+        self.sound("lora", 1)
+        self.put("ranks/model_rank1.safetensors", "a")
+        self.damaged("ranks", "model_rank0.safetensors")
+
     def test_what_lies_in_a_folder_beside_a_model_is_read_or_said(self):
         """The state of a step in a folder of its own, another model, and other steps."""
         for folder in ("hf", "hf/checkpoint-100"):
