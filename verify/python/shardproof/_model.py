@@ -41,11 +41,11 @@ def read(model, said: Statement | None = None) -> Model:
     if any(is_of(module, {"megatron"}) for chunk in chunks for module in chunk.modules()):
         said.take(*_megatron.axes())
     shards = {key: each for chunk in chunks for key, each in _fsdp2.shards_of(chunk).items()}
-    default = _ranks_of(chunks, shards)
+    flats = [_fsdp1.flat_parameters(chunk) for chunk in chunks]
+    default = _ranks_of(chunks, shards, flats)
     found: dict[str, Holding] = {}
     flat = _fsdp1.Flat()
-    for chunk in chunks:
-        of_chunk = _fsdp1.flat_parameters(chunk)
+    for chunk, of_chunk in zip(chunks, flats, strict=True):
         held = _of_chunk(chunk, of_chunk, shards, said, default)
         for name in held.keys() & found.keys():
             if held[name].owner is not found[name].owner:
@@ -95,10 +95,13 @@ def _of_chunk(model, flat, shards, said, default) -> dict[str, Holding]:
     return found
 
 
-def _ranks_of(chunks, shards) -> tuple[int, ...] | None:
+def _ranks_of(chunks, shards, flats) -> tuple[int, ...] | None:
     """The ranks that have the plain tensors of a model, as far as that shows: of a wrapper
-    those that it keeps equal, of a model on meshes the ranks of these."""
+    those that it keeps equal, of a model on meshes or of flat parameters the ranks of these."""
     ranks: set[int] = set()
+    for flat in flats:
+        for held in flat.held.values():
+            ranks.update(held.groups.members)
     for chunk in chunks:
         for module in chunk.modules():
             if (alike := _replicas.ranks_alike(module)) is not None:

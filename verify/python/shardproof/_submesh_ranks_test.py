@@ -1,6 +1,7 @@
 """Tensors on a part of the job's mesh: what other parts hold under the same name is compared if
 `mesh` says so, and told to be not compared else. Four ranks, dp 2 x tp 2."""
 
+import contextlib
 from functools import partial
 
 import pytest
@@ -8,12 +9,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from shardproof._check import check
 from shardproof._judge import APART
 from shardproof._ranks_test import DEADLINE, alike, run
 
+CPU = torch.device("cpu")
 AXES = {"dp": [[0, 2], [1, 3]], "tp": [[0, 1], [2, 3]]}
 
 
@@ -64,3 +67,23 @@ def test_what_lies_apart_is_compared_if_the_mesh_says_so_and_else_told_to_be_not
     assert found[None, False] == found["part", False] == apart
     for drift in ("norm", "router"):  # which differ from rank 2, on the same mesh
         assert found[drift, False].startswith(f"shardproof.check: {drift} on rank 3: element 1 is")
+
+
+def flat(rank):
+    """Two models of FSDP1, over two ranks each, with a buffer of their own."""
+    groups = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3])]
+    torch.manual_seed(rank // 2)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    model.register_buffer("scale", torch.rand(3))
+    wrapped = FullyShardedDataParallel(model, process_group=groups[rank // 2], device_id=CPU)
+    check(wrapped, deadline=DEADLINE)
+    with torch.no_grad():
+        model.scale += rank == 3
+    with contextlib.suppress(AssertionError):
+        check(wrapped, deadline=DEADLINE)
+        return "nothing"
+    return "told"
+
+
+def test_a_buffer_beside_flat_parameters_is_of_their_ranks():
+    assert alike(run(flat, 4), range(4)) == "told"
