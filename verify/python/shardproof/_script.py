@@ -24,6 +24,15 @@ _CANNOT = ("identity", "keys", "host_bound", "save", "saved_files", "train", "co
 _session = None
 
 
+def _leave_session():
+    """The evidence is of the process that was forked, which goes on with it."""
+    global _session
+    _session = None
+
+
+os.register_at_fork(after_in_child=_leave_session)
+
+
 def observe(stage, model=None, *, to=None, checkpoint=None, factory="", who=False, **what):
     """Records this rank's part of a training job. Call it on every rank.
 
@@ -77,6 +86,7 @@ class _Session:
         world_size = dist.get_world_size() if joined else int(os.environ.get("WORLD_SIZE", 1))
         place = _place_of(model, rank, world_size)
         folder = pathlib.Path(to or os.environ.get("SHARDPROOF_EVIDENCE", "shardproof-evidence"))
+        self._pid = os.getpid()
         self._writer = begun_by_script(folder, place)
         if rank == 0:
             write_run(folder, place, checkpoint, factory=factory)
@@ -96,12 +106,15 @@ class _Session:
             sys.excepthook = self._before
 
     def _end(self):
+        if os.getpid() != self._pid:  # a fork has what was registered, and ends without it
+            return
         _memory_watch.stop()
         if not self._writer.ended:
             self._writer.end()
 
     def _record_error(self, kind, error, trace):
-        self._writer.error(self.observer.stage, error)
+        if os.getpid() == self._pid:
+            self._writer.error(self.observer.stage, error)
         self._before(kind, error, trace)
 
 

@@ -17,8 +17,8 @@ if len(sys.argv) > 1:
 """
 
 
-def job(tmp_path, *words):
-    (tmp_path / "job.py").write_text(JOB)
+def job(tmp_path, *words, script=JOB):
+    (tmp_path / "job.py").write_text(script)
     environment = {"PYTHONPATH": str(Path(shardproof.__file__).parents[1]), "PATH": ""}
     done = subprocess.run([sys.executable, "job.py", *words], cwd=tmp_path, env=environment)
     lines = (tmp_path / "shardproof-evidence/values/rank_0.facts.jsonl").read_text().splitlines()
@@ -50,3 +50,25 @@ def test_what_ends_it_is_on_record_with_its_stage(tmp_path):
 def test_averages_that_nothing_would_judge_are_refused():
     with pytest.raises(ValueError, match="averages"):
         shardproof.observe("ema", averages={}, step=1)
+
+
+FORKS = """
+import os, sys, torch, shardproof
+model = torch.nn.Linear(2, 2)
+shardproof.observe("ready", model=model)
+if not (child := os.fork()):
+    if len(sys.argv) > 1:
+        raise RuntimeError("of the child")
+    sys.exit(0)
+os.waitpid(child, 0)
+shardproof.observe("stepped", model=model, step=1)
+"""
+
+
+@pytest.mark.parametrize("words", [(), ("fail",)])
+def test_a_fork_that_ends_leaves_the_evidence_to_its_parent(tmp_path, words):
+    code, records = job(tmp_path, *words, script=FORKS)
+    assert code == 0 and not any(each["record"] == "error" for each in records)
+    assert [each["name"] for each in records if each["record"] == "stage"] == ["ready", "stepped"]
+    (end,) = [each for each in records if each["record"] == "end"]
+    assert records[-1] == end and end["lines"] == len(records)
