@@ -124,6 +124,10 @@ class Axes:
                 return group
         raise ValueError(f"axis {axis}: rank {self._rank} is in none of its groups")
 
+    def has_own(self, axis: str) -> bool:
+        """Whether this rank is in one of its groups."""
+        return any(self._rank in group for group in self._groups[axis])
+
     def coordinate(self, axis: str) -> int:
         return self.group(axis).index(self._rank)
 
@@ -328,10 +332,11 @@ class Statement:
 
     def cut_of(self, name: str, tensor) -> Cut | None:
         """How a plain tensor is cut; None if it is whole, or this rank's own."""
-        said = self._match(self._layout, name)
+        said, axes = self._match(self._layout, name), self.axes
         if said == "local":
             return None
         if not said:
+            axes = self._axes_for(tensor)
             said = self._as_megatron(tensor)
             if said is None:
                 return None
@@ -343,7 +348,7 @@ class Statement:
                     f"layout of {name}: it is cut along dim {placement.dim} on axis {axis}, and "
                     f"has the shape {list(tensor.shape)}"
                 )
-        own, axes = self._match(self._groups, name), self._axes_for(tensor)
+        own = self._match(self._groups, name)
         rest = [axis for axis in axes.view(said) if axis not in said and axis not in STAGES]
         return Cut(
             tuple(said),
@@ -379,7 +384,9 @@ class Statement:
         own = self._match(self._groups, name)
         if self._match(self._layout, name) == "local":
             return Groups((self.rank,), own or (self.rank,))
-        alike, axes = own or self._group, self._axes_for(tensor)
+        alike, axes = own, self._axes_for(tensor)
+        if alike is None and not is_expert(tensor):
+            alike = self._group
         if alike is None and axes is not None:
             alike = axes.reached([axis for axis in axes.names if axis not in STAGES])
         if is_expert(tensor):  # of which nothing is taken for granted

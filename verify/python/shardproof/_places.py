@@ -23,7 +23,8 @@ class Place:
 
 def own_place(tensors, axes) -> Place:
     """tensors: Holdings of this rank. axes: what the caller said of the job's mesh, or None."""
-    found = {name: axes.coordinate(name) for name in axes.names} if axes is not None else {}
+    own = [name for name in axes.names if axes.has_own(name)] if axes is not None else []
+    found = {name: axes.coordinate(name) for name in own}
     devices = {}
     for held in tensors:
         for name, at in zip(held.mesh_names or (), held.coordinates, strict=False):
