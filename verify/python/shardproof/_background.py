@@ -11,7 +11,7 @@ import weakref
 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from . import _look
+from . import _digest, _look
 from ._look import Asked
 from ._outcome import Outcome, conclude
 from ._transport import Transport
@@ -33,6 +33,7 @@ class Pending:
         """Whether this rank has read what it can. Says nothing of the others."""
         return self._behind is None or not self._behind.thread.is_alive()
 
+    @_digest.on_host
     def result(self) -> Outcome:
         """Waits for the reading, and compares. Call it on every rank, or on none: the next `check`
         of the model does the same. \\raises what `check` raises."""
@@ -147,7 +148,7 @@ def _weakly(model, optimizer):
 
 
 class _Refs:
-    """A weak reference to an object, or to each in a list."""
+    """A weak reference to an object, or to each in a list, which may have lists in it."""
 
     def __init__(self, what):
         self._many = isinstance(what, list | tuple)
@@ -165,6 +166,8 @@ def _nothing():
 
 
 def _ref(what):
+    if isinstance(what, list | tuple):
+        return _Refs(what)
     return _nothing if what is None else weakref.ref(what)
 
 

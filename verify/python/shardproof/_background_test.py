@@ -215,3 +215,16 @@ shardproof.check(torch.nn.Sequential(*[torch.nn.Linear(1, 1) for _ in range(500)
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - begin < 60 and "Traceback" not in done.stderr
+
+
+def test_a_default_device_of_the_caller_does_not_disturb_the_result():
+    pending = check(model(), background=True)
+    with torch.device("meta"):
+        assert pending.result().tensors == 4
+
+
+def test_lists_within_lists_are_taken_as_in_the_call():
+    live = model()
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in live]
+    pending = check(live, optimizer=[[optimizers[0]], optimizers[1]], background=True)
+    assert pending.result().tensors == 4
