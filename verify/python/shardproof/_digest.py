@@ -178,6 +178,8 @@ def _contiguous_parts(local, runs):
     if local.is_contiguous():
         yield local, runs
         return
+    while local.shape[0] == 1:  # it is cut along the first dim that has more
+        local = local[0]
     order = sorted(runs, key=lambda run: run.local_start)
     row = local.numel() // local.shape[0]
     most = _CHUNK_BYTES if local.device.type == "cpu" else _COPY_BYTES
@@ -234,16 +236,15 @@ def _add(summary, local, runs, block_bytes, first_block, block_count):
     float_format = _FLOAT_FORMATS.get(local.dtype, 0)
     if has_op():
         found = torch.ops.shardproof.digest(
-            flat, torch.tensor(table, device="cpu"), float_format, block_bytes, first_block,
-            block_count,
-        ).cpu()  # fmt: skip
+            flat, table, float_format, block_bytes, first_block, block_count
+        ).cpu()
         *lanes, nan, inf = found[:4].tolist()
         if local.dtype in _ONE_NAN:
             nan, inf = _count_non_finite(local)
         blocks = found[4:].view(-1, 2)
     else:
         pairs = _Grid(block_bytes, first_block, block_count)
-        for row in table:
+        for row in table.tolist():
             pairs.add(flat, *row)
         lanes, blocks = pairs.total, pairs.blocks.T
         nan, inf = _count_non_finite(local)
@@ -257,21 +258,22 @@ def digest_bytes(data: torch.Tensor, runs: list[Run]) -> tuple[int, int]:
     """Of bytes that were read: data is 1-D uint8 on the CPU, and may hold more than the runs, which
     count bytes."""
     if has_op():
-        found = torch.ops.shardproof.digest(data, torch.tensor(_table(runs, 1)), 0, 0, 0, 0)
+        found = torch.ops.shardproof.digest(data, _table(runs, 1), 0, 0, 0, 0)
         return add((0, 0), found[:2].tolist())
     grid = _Grid(0, 0, 0)
-    for row in _table(runs, 1):
+    for row in _table(runs, 1).tolist():
         grid.add(data, *row)
     return add((0, 0), grid.total)
 
 
-def _table(runs, size) -> list[list[int]]:
-    """The runs in bytes: start, length, count, stride, local start, local stride."""
-    return [
+def _table(runs, size) -> torch.Tensor:
+    """[n, 6] int64, the runs in bytes: start, length, count, stride, local start, local stride."""
+    rows = [
         [run.start * size, run.length * size, run.count, run.stride * size,
          run.local_start * size, run.local_stride * size]
         for run in runs
     ]  # fmt: skip
+    return torch.tensor(rows, dtype=torch.int64, device="cpu").view(-1, 6)
 
 
 def add(a, b):
@@ -288,11 +290,11 @@ def coverage(runs: list[Run], element_bytes: int) -> tuple[int, int]:
 def _coverage(runs, element_bytes):
     total = (0, 0)
     if runs and has_op():
-        lanes = torch.ops.shardproof.coverage(torch.tensor(_table(runs, element_bytes))).tolist()
+        lanes = torch.ops.shardproof.coverage(_table(runs, element_bytes)).tolist()
         return add(total, lanes)
     for run in runs:
         first = run.start * element_bytes
-        begins = first + torch.arange(run.count, dtype=torch.int64) * (run.stride * element_bytes)
+        begins = first + torch.arange(run.count, device="cpu") * (run.stride * element_bytes)
         total = add(total, _ones(begins, run.length * element_bytes))
     return total
 
@@ -319,13 +321,13 @@ def _shift(x: torch.Tensor, bits: int) -> torch.Tensor:
 
 def _make_keys() -> torch.Tensor:
     """[2, 1024] int64: key(lane, word)."""
-    words = torch.arange(2 * _BLOCK_WORDS, dtype=torch.int64, device="cpu")
+    words = torch.arange(2 * _BLOCK_WORDS, device="cpu")
     return (_shift(_mix(words + 0x5368617264000000), 32) | 1).view(2, _BLOCK_WORDS)
 
 
 def _factors(first: int, count: int) -> torch.Tensor:
     """[2, count] int64: factor(lane, block) of the blocks from `first` on."""
-    return _factors_of(torch.arange(first, first + count, dtype=torch.int64, device="cpu"))
+    return _factors_of(torch.arange(first, first + count, device="cpu"))
 
 
 def _factors_of(blocks: torch.Tensor) -> torch.Tensor:
@@ -370,7 +372,7 @@ class _Grid:
             chunk_end = chunk_begin + _CHUNK_BYTES
             low, high = max(start, chunk_begin), min(end, chunk_end)
             blocks = -(-(high - chunk_begin) // _BLOCK_BYTES)
-            padded = torch.zeros(blocks * _BLOCK_BYTES, dtype=torch.uint8)
+            padded = torch.zeros(blocks * _BLOCK_BYTES, dtype=torch.uint8, device="cpu")
             padded[low - chunk_begin : high - chunk_begin] = data[low - start : high - start]
             words = (padded.view(torch.int32).to(torch.int64) & 0xFFFFFFFF).view(blocks, -1)
             first = chunk_begin // _BLOCK_BYTES
@@ -381,9 +383,9 @@ class _Grid:
     def _add_short(self, flat, start, length, count, stride, local_start, local_stride):
         """Many short stretches, byte by byte, as many at once as the chunk allows."""
         step = max(1, _CHUNK_BYTES // 16 // length)
-        within = torch.arange(length, dtype=torch.int64)
+        within = torch.arange(length, device="cpu")
         for i in range(0, count, step):
-            rows = torch.arange(i, min(count, i + step), dtype=torch.int64)
+            rows = torch.arange(i, min(count, i + step), device="cpu")
             positions = (start + rows * stride).unsqueeze(1) + within
             at = flat.storage_offset() + local_start + i * local_stride
             data = torch.as_strided(flat, (len(rows), length), (local_stride, 1), at)
@@ -392,7 +394,7 @@ class _Grid:
             first = int(blocks.min())
             number = int(blocks.max()) - first + 1
             index = positions // 4 % _BLOCK_WORDS
-            sums = torch.zeros(2, number, dtype=torch.int64)
+            sums = torch.zeros(2, number, dtype=torch.int64, device="cpu")
             for lane, keys in zip(sums, _key_table(), strict=True):
                 lane.index_add_(0, (blocks - first).reshape(-1), (words * keys[index]).reshape(-1))
             self._add_blocks(sums * _factors(first, number), first)
@@ -400,12 +402,11 @@ class _Grid:
     def _add_blocks(self, sums, first):
         """sums: [2, n], the digests of the 4 KiB blocks from `first` on."""
         self.total = add(self.total, sums.sum(1).tolist())
-        count = self.blocks.shape[1]
+        count, number = self.blocks.shape[1], sums.shape[1]
         if not count:
             return
         per_block = self._block_bytes // _BLOCK_BYTES
-        number = sums.shape[1]
-        index = torch.arange(first, first + number, dtype=torch.int64) // per_block - self._first
+        index = torch.arange(first, first + number, device="cpu") // per_block - self._first
         inside = (index >= 0) & (index < count)
         self.blocks.index_add_(1, index[inside], sums[:, inside])
 
@@ -417,7 +418,7 @@ def _prefix_table() -> torch.Tensor:
     """[2, 4097] int64: the coverage of the first n bytes of a block, before its factor."""
     global _prefixes
     if _prefixes is None:
-        shifts = 8 * torch.arange(4, dtype=torch.int64)
+        shifts = 8 * torch.arange(4, device="cpu")
         per_byte = (_key_table().unsqueeze(2) << shifts).reshape(2, _BLOCK_BYTES)
         _prefixes = torch.nn.functional.pad(per_byte.cumsum(1), (1, 0))
     return _prefixes

@@ -127,6 +127,15 @@ def test_a_transposed_tensor_in_pieces(monkeypatch):
     assert whole(tensor.t().contiguous().t()) == whole(tensor)
 
 
+def test_a_first_dim_of_one_does_not_make_a_piece_of_all(monkeypatch):
+    tensor = torch.arange(6000, dtype=torch.float32).reshape(1, 1, 60, 100)
+    monkeypatch.setattr(_digest, "_CHUNK_BYTES", 4096)
+    cut = tensor.transpose(2, 3).contiguous().transpose(2, 3)
+    pieces = list(_digest._contiguous_parts(cut, local_runs(cut.shape)))
+    assert len(pieces) == 6 and max(part.nbytes for part, _ in pieces) <= 4096
+    assert whole(cut) == whole(tensor)
+
+
 def test_blocks_add_up_to_the_digest_and_the_one_that_changed_is_known():
     tensor = torch.arange(8192, dtype=torch.int32)  # 8 blocks of 4 KiB
     changed = tensor.clone()
