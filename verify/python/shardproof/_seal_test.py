@@ -8,6 +8,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import Metadata
 
 from shardproof import _state_dict, _whole
 from shardproof._check import Mismatch, check
@@ -50,6 +51,18 @@ def test_a_save_by_dcp_is_sealed_as_it_is_written(tmp_path):
     assert seal(loaded).seal == document
     with pytest.raises(CheckpointException, match="replace=True"):
         dcp.save(state, storage_writer=writer)
+
+
+def test_without_collectives_one_rank_writes_the_seal(tmp_path):
+    """Each rank ends its part of such a save."""
+    state = {"w": torch.ones(2)}
+    for is_coordinator in (False, True):
+        writer = SealingWriter(dcp.FileSystemWriter(tmp_path / "it"), tmp_path / "seal.json")
+        writer.set_up_storage_writer(is_coordinator)
+        (tmp_path / "it").mkdir(exist_ok=True)
+        writer._manifest = seal(state)
+        writer.finish(Metadata({}), [])
+        assert (tmp_path / "seal.json").exists() == is_coordinator
 
 
 def test_a_model_is_held_against_its_seal(tmp_path):

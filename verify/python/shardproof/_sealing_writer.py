@@ -20,7 +20,7 @@ class SealingWriter(StorageWriter):
 
     def __init__(self, writer, to, replace=False, **options):
         self._writer, self._to, self._replace, self._options = writer, to, replace, options
-        self._manifest = None
+        self._manifest, self._is_coordinator = None, False
 
     def __getattr__(self, name):
         if name == "_writer":  # not set yet, as while it is unpickled
@@ -33,6 +33,7 @@ class SealingWriter(StorageWriter):
     def set_up_storage_writer(self, is_coordinator, *args, **kwargs):
         if is_coordinator and not self._replace and os.path.lexists(self._to):
             raise FileExistsError(f"{self._to}: replace=True writes it anew")  # before any data
+        self._is_coordinator = is_coordinator
         self._writer.set_up_storage_writer(is_coordinator, *args, **kwargs)
 
     def prepare_local_plan(self, plan):
@@ -48,7 +49,8 @@ class SealingWriter(StorageWriter):
 
     def finish(self, metadata, results):
         self._writer.finish(metadata, results)
-        write_seal(self._to, self._manifest.seal, self._replace)
+        if self._is_coordinator:  # without collectives, every rank comes here
+            write_seal(self._to, self._manifest.seal, self._replace)
 
     def storage_meta(self):
         return self._writer.storage_meta()
