@@ -1,5 +1,6 @@
 """`observe`: turns what a subject has in hand into evidence."""
 
+import operator
 import weakref
 
 import torch
@@ -72,6 +73,7 @@ class Observer:
         self._on_stage = None
         self._on_observed = None
         self._identities = Identities()
+        self._attributes: dict[str, dict[str, str]] = {}  # of the model's tensors, by name
         self._memory = None
         self._optimizers: list[weakref.ref] = []
         self.stage = "start"
@@ -104,6 +106,9 @@ class Observer:
     ):  # fmt: skip
         if not isinstance(stage, str) or not stage:
             raise ValueError(f"observe: the stage is a name, not {stage!r}")
+        if not hasattr(step, "__index__"):
+            raise ValueError(f"observe({stage!r}): step is a whole number, not {step!r}")
+        step = operator.index(step)  # it may be one of numpy's
         if all(given is None for given in (model, state_dict, missing, unexpected, averages)):
             raise ValueError(f"observe({stage!r}): expected model=, found nothing to observe")
         if optimizer is not None and model is None:
@@ -302,9 +307,18 @@ class Observer:
             out["in_turn"] = True
         if varies := self._why_it_varies(held):
             out["varies"] = varies
-        if held.attributes:
-            out["attributes"] = held.attributes
+        if attributes := self._attributes_of(held):
+            out["attributes"] = attributes
         return out
+
+    def _attributes_of(self, held) -> dict[str, str]:
+        """Of the model's own as they were before steps, which may note figures on parameters: a
+        norm, say."""
+        if held.home is None:
+            return held.attributes
+        if self.stage not in _AFTER_STEPS:
+            self._attributes[held.name] = held.attributes
+        return self._attributes.setdefault(held.name, held.attributes)
 
     def _own_mesh(self, held) -> list[dict]:
         """The axes of the tensor's mesh; none if it is the job's."""

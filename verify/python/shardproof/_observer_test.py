@@ -2,6 +2,7 @@ import gc
 import json
 import weakref
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -42,12 +43,31 @@ def test_a_stage_has_every_tensor_and_ends_with_their_number(watch):
         (dict(stage="ready"), "nothing to observe"),
         (dict(stage="ready", state_dict={}, optimizer=object()), "expected model= with"),
         (dict(stage="stepped", model=nn.Linear(1, 1)), "expected step="),
+        (dict(stage="stepped", model=nn.Linear(1, 1), step=1.5), "a whole number"),
         (dict(stage="ready", model=nn.Linear(1, 1), content="maybe"), "expected"),
     ],
 )
 def test_a_call_that_makes_no_sense_is_refused(watch, arguments, said):
     with pytest.raises(ValueError, match=said):
         watch[0](**arguments)
+
+
+def test_a_step_may_be_a_number_of_numpy(watch):
+    observe, records = watch
+    observe("stepped", model=nn.Linear(1, 1), step=numpy.int64(1))
+    assert records("stage")[0]["step"] == 1
+
+
+def test_what_steps_note_on_a_parameter_is_none_of_what_it_is(watch):
+    observe, records = watch
+    model = nn.Linear(1, 1, bias=False)
+    model.weight.kind = "before"
+    observe("ready", model=model)
+    for step in (1, 2, 3):
+        model.weight.last_norm = 0.5 * step
+        observe("stepped", model=model, step=step)
+    (descriptor,) = records("tensor")
+    assert descriptor["attributes"] == {"kind": "before"}
 
 
 def test_small_tensors_go_along_byte_by_byte(watch):
