@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import warnings
 
 import pytest
 import torch
@@ -13,7 +14,9 @@ from shardproof._finding import Finding, fold
 from shardproof._groups import Groups
 from shardproof._judge import APART, judge, with_sides
 from shardproof._layout import Placement
+from shardproof._outcome import conclude
 from shardproof._record import Record
+from shardproof._verdict import Verdict
 
 SHAPE = (4, 2)
 SHARD = (Placement("shard", 0),)
@@ -263,3 +266,22 @@ def test_of_many_findings_the_message_has_ten_and_the_error_all():
     error = Mismatch(fold(findings))
     assert "j.w on ranks 1, 2: no" in str(error) and "k.w" not in str(error)
     assert str(error).endswith("and 3 more") and len(error.findings) == 13 == error.count
+
+
+def test_a_warning_that_is_an_error_hides_no_finding_and_comes_after_all_ranks_were_asked():
+    class Rank:
+        rank = 0
+
+    asked = []
+    verdict = Verdict()
+    verdict.uncompared = {"nobody said": (1, "b")}
+    verdict.folds = fold([Finding("differs", "w", (1,), "no")])
+    verdict.count = 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(Mismatch):
+            conclude(verdict, False, Rank, lambda: asked.append(1) or {})
+        verdict.folds = []
+        with pytest.raises(UserWarning, match="nobody said"):
+            conclude(verdict, False, Rank, dict)
+    assert asked == [1]

@@ -59,18 +59,24 @@ def conclude(verdict, strict, transport, places) -> tuple[str, ...]:
 
     \\raises Mismatch if something is wrong.
     """
-    inconclusive = tuple(_lines(verdict.uncompared))
+    inconclusive, mismatch = tuple(_lines(verdict.uncompared)), None
     if strict:
         verdict.count += len(verdict.uncompared)
         verdict.folds += fold(
             Finding("uncompared", name, (), f"it was not compared: {reason}")
             for reason, (_, name) in verdict.uncompared.items()
         )
-    elif inconclusive and transport.rank == 0:
+    if verdict.folds:  # the other ranks wait in places(): nothing may be raised before
+        mismatch = Mismatch(verdict.folds, verdict.count, places())
+    if inconclusive and not strict and transport.rank == 0:
         text = "shardproof.check: not compared: " + "; ".join(inconclusive)
-        warnings.warn(text, stacklevel=_depth_of_caller())
-    if verdict.folds:
-        raise Mismatch(verdict.folds, verdict.count, places())
+        try:
+            warnings.warn(text, stacklevel=_depth_of_caller())
+        except Warning:  # where warnings are errors
+            if mismatch is None:
+                raise
+    if mismatch is not None:
+        raise mismatch
     return inconclusive
 
 
