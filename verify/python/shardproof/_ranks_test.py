@@ -84,7 +84,12 @@ def late(rank, warm):
     except TimeoutError as error:
         assert "\n" not in str(error) and f"within {SHORT:g} s" in str(error), str(error)
         assert time.monotonic() - begin < 2 * SHORT
-        return "TimeoutError"
+    else:
+        return "nothing"
+    if warm:
+        with pytest.raises(TimeoutError, match="an earlier check has timed out"):
+            check(model(), deadline=SHORT)
+    return "TimeoutError"
 
 
 @pytest.mark.parametrize("warm", [False, True])

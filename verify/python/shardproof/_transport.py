@@ -27,6 +27,7 @@ class Link:
         self.sender, self.receiver = Sender(world_size), Receiver(world_size)
         # Of what is held against a checkpoint, which may have other names.
         self.other_sender, self.other_receiver = Sender(world_size), Receiver(world_size)
+        self.is_broken = False  # after a wait that failed: ranks no longer agree on what is next
 
     def forget(self):
         for each in (self.sender, self.receiver, self.other_sender, self.other_receiver):
@@ -181,9 +182,17 @@ class Transport:
 
     @contextlib.contextmanager
     def _deadline_named(self):
+        link = getattr(self, "_link", None)  # None while it is made
+        if link is not None and link.is_broken:
+            raise TimeoutError(
+                f"shardproof.check: rank {self.rank}: the group of an earlier check has timed out, "
+                "so ranks can no longer be compared in this job"
+            )
         try:
-            yield self._link.group() if hasattr(self, "_link") else None
+            yield link.group() if link is not None else None
         except RuntimeError as error:
+            if link is not None:
+                link.is_broken = True
             # Gloo's first sentence, without the line of its source.
             why = re.sub(r"^\[\S*\] ", "", str(error)).partition("\n")[0].partition(". ")[0]
             raise TimeoutError(
