@@ -106,6 +106,11 @@ class Run:
                 part.at = part.at or time.monotonic()
             else:
                 self._take(rank, part, message)
+        for rank in self._ranks:  # one that ended while something else was waited for, too
+            part = self.parts[rank.rank]
+            if rank.status is not None and part.status is None:
+                part.status = rank.status
+                part.at = part.at or time.monotonic()
         if self._show is not None:
             self._show_news()
 

@@ -4,10 +4,12 @@ import os
 import signal
 import subprocess
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from shardproof._outcomes_plugin_test import command, environment, run, strays
+from shardproof._plugin_run import Run
 
 DEATHS = """
 @pytest.mark.shardproof(deadline=40)
@@ -279,3 +281,11 @@ def wait_for(what, seconds):
     while not what():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def test_a_rank_that_ends_while_something_else_is_waited_for_is_noticed():
+    ranks = [SimpleNamespace(rank=0, status=None), SimpleNamespace(rank=1, status=9)]
+    one = Run(SimpleNamespace(wait=lambda ranks, seconds: []), SimpleNamespace(world=2), {})
+    one._ranks = ranks
+    one._hear(0)
+    assert [part.status for part in one.parts] == [None, 9] and one.parts[1].at is not None
