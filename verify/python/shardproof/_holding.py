@@ -65,13 +65,18 @@ class Holding:
 
     def may_be_infinite(self) -> bool:
         """Whether the Inf in it are those of a mask: a buffer's, and all negative. Statistics are
-        no masks. Or those of a range that nothing was seen of: every element."""
+        no masks; of what may be one, a mask has nothing but 0 beside them. Or those of a range that
+        nothing was seen of: every element."""
         if self.is_range:
             return bool(self.local.isinf().all())
-        if self.kind != "buffer" or self.drifts or self.accumulates:
+        if self.kind != "buffer" or self.drifts:
             return False
         try:
-            return self.local.amax().item() < math.inf  # without a tensor of that size
+            if not self.local.amax().item() < math.inf:  # without a tensor of that size
+                return False
+            return not self.accumulates or bool(
+                self.local.isinf().sum() == self.local.count_nonzero()
+            )
         except (RuntimeError, TypeError, NotImplementedError):  # a dtype that has no order
             return False
 

@@ -243,3 +243,23 @@ def test_what_an_observer_has_seen_may_drift_and_is_infinite_at_first():
     assert held["min_val"].drifts and held["scale"].drifts and not held["eps"].drifts
     assert held["min_val"].may_be_infinite() and not held["scale"].may_be_infinite()
     assert not by_name(nn.BatchNorm1d(2))["running_var"].is_range
+
+
+def test_what_is_made_of_0_and_inf_alone_is_a_mask_however_often_it_was_written():
+    model = nn.Module()
+    mask = torch.zeros(3, 3).masked_fill_(torch.ones(3, 3).triu(1).bool(), -torch.inf)
+    model.register_buffer("mask", mask.mul_(1))
+    scores = torch.zeros(3).add_(1).copy_(torch.tensor([-torch.inf, 0.5, 0]))
+    model.register_buffer("scores", scores)
+    held = by_name(model)
+    assert held["mask"].accumulates and held["mask"].may_be_infinite()
+    assert held["scores"].accumulates and not held["scores"].may_be_infinite()
+
+
+def test_state_that_is_no_mapping_has_its_tensors():
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.state[model.weight] = [torch.ones(2, 2), 3]
+    optimizer.state[model.bias] = torch.ones(2)
+    names = [held.name for held in optimizer_tensors(read(model), optimizer, 0)]
+    assert names == ["bias.state", "weight.state[0]"]

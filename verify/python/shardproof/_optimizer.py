@@ -169,8 +169,10 @@ def optimizer_state(tensors: list[Holding], optimizer, flat=None, order=()):
         wraps = isinstance(inner, torch.optim.Optimizer)
         divided = wraps and hasattr(each, "_partition_parameters")  # ZeroRedundancyOptimizer
         for parameter, state in (inner if wraps else each).state.items():
-            if not isinstance(state, Mapping):
-                continue
+            if not isinstance(state, Mapping):  # of which numbers may be a rank's own
+                state = dict(_tensors_in({"state": state}))
+                if not state:
+                    continue
             parts = flat.parts.get(id(parameter), []) if flat else []
             own = owners.get(id(parameter), [None])[0]
             if own is not None and not parts and _is_never_stepped(own):
