@@ -8,7 +8,6 @@ import os
 import pathlib
 import sys
 import threading
-import warnings
 
 from . import _attached_evidence, _attached_report, _hooks
 from ._attached_options import from_environment
@@ -50,6 +49,12 @@ def end(code: int, error: BaseException | None = None) -> int:
     return _job.end(code, error) if _job is not None else 0
 
 
+def end_command() -> int:
+    """After end(), in the process of the command that attached: says so if nothing was there to
+    observe. \\returns as end()."""
+    return _job.end_command() if _job is not None else 0
+
+
 def _start_anew():
     """A fork has no part in what its parent has observed."""
     _job.reset()
@@ -65,7 +70,7 @@ class Job:
     def reset(self):
         self._rank = self._world_size = self._folder = self._records = self._followed = None
         self._thread = self._watch = None
-        self._failed = self._over = self._left = self._paused = False
+        self._failed = self._over = self._left = self._paused = self._has_dropped = False
 
     def watch_memory(self):
         """A failure to do so ends nothing: what is held is then not told."""
@@ -79,14 +84,14 @@ class Job:
     # ---- What the hooks tell
 
     def wrapping(self, modules):
-        return self._tell(lambda to: [to.wrapping(module) for module in modules])
+        return self._tell(lambda to: [to.wrapping(module) for module in modules], quietly=True)
 
     def wrapped(self, modules, former):
         before = {key: ref for each in former or [] for key, ref in each.items()}
-        self._tell(lambda to: [to.wrapped(module, before) for module in modules])
+        self._tell(lambda to: [to.wrapped(module, before) for module in modules], binds=True)
 
     def made(self, optimizer):
-        self._tell(lambda to: to.made(optimizer))
+        self._tell(lambda to: to.made(optimizer), binds=True)
 
     def loaded(self, module):
         self._tell(lambda to: to.loaded(module))
@@ -95,13 +100,17 @@ class Job:
         self._tell(lambda to: to.read(state))
 
     def before_step(self, optimizer):
-        self._tell(lambda to: to.before_step(optimizer))
+        self._tell(lambda to: to.before_step(optimizer), binds=True)
 
     def after_step(self, optimizer):
-        self._tell(lambda to: to.after_step(optimizer))
+        self._tell(lambda to: to.after_step(optimizer), quietly=True)
 
     def saved(self, state, is_checkpoint=False):
-        self._tell(lambda to: to.saved(state, is_checkpoint))
+        self._tell(lambda to: to.saved(state, is_checkpoint), quietly=True)
+
+    def change(self, make, module):
+        """A module was imported, whose functions are to tell of what they do."""
+        self._call(make, self, module)
 
     def joined(self, c10d):
         """The process group is there: this rank and its job have a name."""
@@ -114,7 +123,7 @@ class Job:
     def leaving(self):
         """The process group is about to go, after which its ranks cannot be asked for."""
         if self._followed is not None:
-            self._tell(lambda to: to.ending())
+            self._tell(lambda to: to.ending(), quietly=True)
         if self._records is not None:
             self._guard(self._records.leave)()
         self._left = True
@@ -130,17 +139,29 @@ class Job:
 
     # ---- How it is done
 
-    def _tell(self, what):
+    def _tell(self, what, binds=False, quietly=False):
         """Calls what(Followed), in the thread of the job, unless torch is compiling or capturing
-        what it is called from."""
-        if (
-            self._left
-            or self._paused
-            or (self._thread or threading.get_ident()) != threading.get_ident()
-        ):
+        what it is called from. binds: the first thread that tells so is the job's; what others tell
+        is dropped. quietly: without a word of that."""
+        if self._left or self._paused:
             return None
-        self._thread = threading.get_ident()
+        if binds and self._thread is None:
+            self._thread = threading.get_ident()
+        if self._thread not in (None, threading.get_ident()):
+            if not quietly:
+                self._say_dropped()
+            return None
         return self._guard(lambda: what(self._follow()))()
+
+    def _say_dropped(self):
+        if not (self._has_dropped or self._failed or self._over):
+            self._has_dropped = True
+            name = threading.current_thread().name
+            print(
+                f"shardproof: attached: what the thread {name} loads or trains is not observed: it "
+                "is not the first that made or stepped a model or an optimizer",
+                file=sys.stderr,
+            )
 
     def _guard(self, function):
         """\\returns the function, whose failure is told once and ends our part, not the job."""
@@ -149,17 +170,18 @@ class Job:
         def guarded(*arguments):
             if self._failed or self._over or _is_traced():
                 return None
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    return function(*arguments)
-            except Exception as error:
-                self._fail(error)
-                if self.options.strict:
-                    raise
-            return None
+            return self._call(function, *arguments)
 
         return guarded
+
+    def _call(self, function, *arguments):
+        try:
+            return function(*arguments)
+        except Exception as error:
+            self._fail(error)
+            if self.options.strict:
+                raise
+        return None
 
     def _fail(self, error):
         from ._evidence import root_cause
@@ -214,13 +236,16 @@ class Job:
 
     def end(self, code, error) -> int:
         if code == 0 and error is None and self._followed is not None:
-            self._tell(lambda to: to.ending())
+            self._tell(lambda to: to.ending(), quietly=True)
         self._over = True
         try:
             return self._end(code, error)
         except Exception as failure:  # the job is over: whatever it is, it keeps its exit code
             print(f"shardproof: attached, no report: {failure}", file=sys.stderr)
             return 1 if self.options.strict else 0
+
+    def end_command(self) -> int:
+        return 0 if self._failed else _attached_report.say_if_nothing(self.options)
 
     def _end(self, code, error) -> int:
         if self._watch is not None:

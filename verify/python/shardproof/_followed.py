@@ -2,6 +2,8 @@
 are observed. Nothing here keeps one of them alive, and nothing waits for another rank."""
 
 import collections
+import contextlib
+import warnings
 import weakref
 
 from torch import nn
@@ -17,6 +19,14 @@ from ._unwrapped import Alive
 _AT_THE_END = "the job had ended and may have restored its best values"
 _STATES_MAX = 8  # how many earlier stages a save is held against
 _SEARCHES_MAX = 16  # for models: each looks at all objects of Python
+
+
+@contextlib.contextmanager
+def _without_warnings():
+    """Only where much is looked at: after it, Python repeats warnings that it has shown once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 class _BeforeForward:
@@ -238,20 +248,25 @@ class Followed:
         if "saved" not in self._stages:
             return
         for model in self._live():
-            self._begin(model)
-            held = _model.read(model.modules(), Statement(claims=False)).tensors
-            found = _saved.state_of(state, held)
-            if found is None and not is_checkpoint:
-                continue
-            self._observe(model, "saved", model.steps, with_optimizer=is_checkpoint)
-            now = model.states[-1]
-            earlier = list(model.states)[:-1]
-            parts = _saved.parts_in(found or {}, held)
-            if _saved.is_known(parts, now, earlier):
-                model.observer.record_state_dict("saved", model.steps, parts)
-            elif why := _saved.why_not_judged(state, found, parts):
-                left = [each for each, _ in parts] or held
-                model.observer.leave_state_dict("saved", model.steps, left, why)
+            if is_checkpoint or _saved.may_have(state, model.modules()):
+                self._save(model, state, is_checkpoint)
+
+    @_without_warnings()
+    def _save(self, model, state, is_checkpoint):
+        self._begin(model)
+        held = _model.read(model.modules(), Statement(claims=False)).tensors
+        found = _saved.state_of(state, held)
+        if found is None and not is_checkpoint:
+            return
+        self._observe(model, "saved", model.steps, with_optimizer=is_checkpoint)
+        now = model.states[-1]
+        earlier = list(model.states)[:-1]
+        parts = _saved.parts_in(found or {}, held)
+        if _saved.is_known(parts, now, earlier):
+            model.observer.record_state_dict("saved", model.steps, parts)
+        elif why := _saved.why_not_judged(state, found, parts):
+            left = [each for each, _ in parts] or held
+            model.observer.leave_state_dict("saved", model.steps, left, why)
 
     def ending(self):
         """The last step is on record once no further one can come."""
@@ -290,6 +305,7 @@ class Followed:
             model.observed_step = model.steps
             self._observe(model, "stepped", model.steps)
 
+    @_without_warnings()
     def _observe(self, model, stage, step=0, with_optimizer=True):
         self.stage = stage
         modules = model.chunks()
@@ -343,6 +359,7 @@ class Followed:
         held = self._ids_of(optimizer)
         return [root for root in self._roots if root.module is not None and _has(root, held)]
 
+    @_without_warnings()
     def _found_for(self, optimizer) -> list:
         """Roots of what an optimizer steps, of which no wrapper has told."""
         if self._searches == _SEARCHES_MAX:

@@ -10,9 +10,9 @@ _inside = threading.local()  # how many of the functions below this thread is in
 
 
 def install(told):
-    """told: has a method for each thing that is told of (_attach.Job)."""
+    """told: has a method for each thing that is told of, and makes the changes (_attach.Job)."""
     for module, change in _CHANGES.items():
-        _imports.when_imported(module, functools.partial(change, told))
+        _imports.when_imported(module, functools.partial(told.change, change))
 
 
 def listen(owner, name, before=None, after=None, *, outermost=False):

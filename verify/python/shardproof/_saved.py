@@ -29,6 +29,13 @@ def state_of(state, tensors) -> dict | None:
     return next((each for each in found if _shares(each, tensors)), found[0])
 
 
+def may_have(state, modules) -> bool:
+    """Whether a mapping within `state` has as many tensors as the modules have parameters: quickly
+    told, without a look at any."""
+    count = len({id(each) for module in modules for each in module.parameters()})
+    return any(len(_by_name(each)) >= count for each in _mappings(state, _DEPTH_MAX))
+
+
 def is_in_place(state, module) -> bool:
     """Whether a tensor of the state lies in the memory of one of the module's parameters."""
     own = {_memory_of(each) for each in module.parameters()} - {0}
