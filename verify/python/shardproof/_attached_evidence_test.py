@@ -130,3 +130,22 @@ def test_a_python_that_the_job_starts_runs_what_it_would_have_run(tmp_path, opti
     assert done.returncode == 3
     assert done.stdout == f"the other sitecustomize {tmp_path}/sitecustomize.py\nFalse\n"
     assert done.stderr.count("shardproof: not attached") == (1 if options == "{" else 0)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="this Python has no -P")
+@pytest.mark.parametrize("words", [["job.py"], ["-m", "job"]])
+def test_python_that_puts_no_folder_first_puts_none_and_that_nothing_was_seen_is_told(
+    tmp_path, words
+):
+    (tmp_path / "job.py").write_text("import sys; print(sys.path)")
+    package = Path(_saved.__file__).parents[1]
+    outputs = []
+    for attached in ([], ["-m", "shardproof.run"], ["-m", "shardproof.run", "--strict"]):
+        done = subprocess.run(
+            [sys.executable, "-P", *attached, *words], cwd=tmp_path, capture_output=True, text=True,
+            env={"PYTHONPATH": f"{package}:{tmp_path}"},
+        )  # fmt: skip
+        assert done.returncode == (1 if "--strict" in attached else 0), done
+        assert done.stderr.count("no model was seen") == (1 if attached else 0), done
+        outputs.append(done.stdout)
+    assert outputs[0] and len(set(outputs)) == 1

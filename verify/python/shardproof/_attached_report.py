@@ -31,6 +31,14 @@ def report_if_last(options, folder, *, failed: bool) -> int:
     return 1 if options.strict and any(codes) else 0
 
 
+def say_if_nothing(options) -> int:
+    """Where no process of the launch had a part in a job. \\returns as report_if_last."""
+    if _jobs_of(options):
+        return 0
+    _say("no model was seen: none was wrapped, and no optimizer stepped one")
+    return 1 if options.strict else 0
+
+
 @contextlib.contextmanager
 def _undisturbed():
     """This process is at its end. A launcher that ends it because another has failed waits."""

@@ -82,15 +82,21 @@ def _run_script(words):
     main.__file__, main.__builtins__ = path, __builtins__
     sys.modules["__main__"] = main
     sys.argv[:] = words
-    sys.path[0] = os.path.dirname(os.path.abspath(path))
+    _put_first(os.path.dirname(os.path.abspath(path)))
     exec(code, main.__dict__)
+
+
+def _put_first(folder):
+    """In the place of what Python put there for us: nothing, if it was told to put nothing."""
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = folder
 
 
 def _run(module, words):
     if module is None:
         return _run_script(words)
     sys.argv[:] = [module, *words]
-    sys.path[0] = os.getcwd()
+    _put_first(os.getcwd())
     return runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
@@ -99,6 +105,11 @@ def _code_of(end: SystemExit) -> int:
     if end.code is None:
         return 0
     return end.code if isinstance(end.code, int) else 1
+
+
+def _ended() -> int:
+    """The job is over, without an error. \\returns what --strict asks for."""
+    return _attach.end(0) or _attach.end_command()
 
 
 def main(words):
@@ -114,14 +125,15 @@ def main(words):
         _run(module, words)
     except SystemExit as end:
         code = _code_of(end)
-        strict = _attach.end(code)
-        if code == 0 and strict:
+        if code:
+            _attach.end(code)
+        elif strict := _ended():
             return strict
         raise
     except BaseException as error:
         _attach.end(1, error)
         raise
-    return _attach.end(0)
+    return _ended()
 
 
 if __name__ == "__main__":
