@@ -21,7 +21,7 @@ DEADLINE_S = 300
 def local_of(vector):
     """The bytes of all runs, one behind the other, and the runs as this Python side has them."""
     import torch
-    from shardproof._layout import Run
+    from shardproof._holdings._layout import Run
 
     data, memory, runs = vector["data"], [], []
     for run in vector["runs"]:
@@ -42,7 +42,7 @@ def local_of(vector):
 
 
 def check_vectors(ways):
-    from shardproof import _digest
+    from shardproof._digests import _digest
 
     vectors = json.loads(VECTORS.read_text(encoding="utf-8"))["vectors"]
     used = [v for v in vectors if all(run["global_start"] < START_MAX for run in v["runs"])]
@@ -116,7 +116,7 @@ def main():
         return
     expects_op = "--no-op" not in sys.argv
     import torch
-    from shardproof import _digest
+    from shardproof._digests import _digest
 
     if _digest.has_op() != expects_op:
         sys.exit(f"the digest op {'does not load' if expects_op else 'loads'}")

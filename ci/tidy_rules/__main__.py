@@ -10,6 +10,7 @@ from .tree import Tree
 
 RULES = {
     "layers": "src/ and the oracle include only what they may; folders make no circle",
+    "python_layers": "packages of Python make no circle",
     "cpp_format": "clang-format 14 changes nothing",
     "columns": "no line of C++, Python, CMake or shell is longer than 100 columns",
     "line_ends": "text ends every line with a line feed alone",

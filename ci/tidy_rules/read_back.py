@@ -55,7 +55,7 @@ _OTHERS = {
     "verify/crash_states/open_file.cc": {" (deleted)": "is the kernel's"},
     "verify/interpose/firings.cc": {"undone": "is a key of JSON"},
     "verify/oracle/decoder_config.cc": {"torch.": "begins a dtype in a config"},
-    "verify/python/shardproof/_versions_table.py": {"message": "is only laid out in one line"},
+    "verify/python/shardproof/_versions/_table.py": {"message": "is only laid out in one line"},
     "verify/reproduce/program.py": {"why": "is only laid out in lines"},
     "verify/rank/leaks.cc": {") ": "is the kernel's, in /proc/PID/stat"},
     "verify/verdict/select.cc": {" (": "is before why, in how a rank ended in the evidence"},

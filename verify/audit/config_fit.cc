@@ -22,7 +22,8 @@ std::string ShapeText(const json& shape) {
 }  // namespace
 
 void HoldConfig(const std::string& python, const std::string& package, AuditResult& result) {
-  const json answer = Asked({python, package + "/_fits_config.py", result.path}, {"model"});
+  const json answer =
+      Asked({python, package + "/_programs/_fits_config.py", result.path}, {"model"});
   const std::string where = oracle::Printable(result.path);
   if (answer.contains("error")) {
     result.unjudged.push_back(

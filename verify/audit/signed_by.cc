@@ -32,8 +32,9 @@ Status HoldSignature(const std::string& python, const std::string& package, cons
         fmt::format("{}: expected the signature of the seal, found none", Printable(signature)));
     return Ok();
   }
-  const auto answer = Asked({python, package + "/_signed_by.py", result.seal, signature, key},
-                            {"signed", "refused"});
+  const auto answer =
+      Asked({python, package + "/_programs/_signed_by.py", result.seal, signature, key},
+            {"signed", "refused"});
   if (answer.contains("signed")) {
     result.remarks.push_back(fmt::format("the seal is signed by {}", Printable(key)));
   } else if (answer.contains("refused")) {

@@ -22,8 +22,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from check_scale import Job
-from shardproof._transport import Transport
-from shardproof._verdict import of_share, settled
+from shardproof._judging._transport import Transport
+from shardproof._judging._verdict import of_share, settled
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard

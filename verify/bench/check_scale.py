@@ -17,13 +17,17 @@ import pickle
 import time
 import tracemalloc
 
-from shardproof import _against, _digest, _layout, _seal, _whole
-from shardproof._groups import Groups
-from shardproof._layout import Placement
-from shardproof._record import Record, judge_of
-from shardproof._transport import by_judge
-from shardproof._verdict import Verdict, of_share
-from shardproof._wire import Receiver, Sender
+from shardproof._against import _against
+from shardproof._digests import _digest
+from shardproof._holdings import _layout
+from shardproof._holdings._groups import Groups
+from shardproof._holdings._layout import Placement
+from shardproof._holdings._record import Record, judge_of
+from shardproof._judging import _whole
+from shardproof._judging._transport import by_judge
+from shardproof._judging._verdict import Verdict, of_share
+from shardproof._judging._wire import Receiver, Sender
+from shardproof._syncs import _seal
 
 MIB = 1 << 20
 SHAPE = (8192, 16)

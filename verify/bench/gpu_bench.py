@@ -17,8 +17,8 @@ import traceback
 import shardproof
 import torch
 import torch.distributed as dist
-from shardproof import _digest, _digest_gpu
-from shardproof._layout import Run, local_runs
+from shardproof._digests import _digest, _gpu
+from shardproof._holdings._layout import Run, local_runs
 
 GIB = 1 << 30
 BF16 = 2  # as sp_float_format
@@ -89,7 +89,7 @@ def one_large_tensor(total):
         number = _digest._FLOAT_FORMATS.get(local.dtype, 0)
 
         def work(local=local, runs=runs, number=number):
-            _digest_gpu.start([local], [runs], [number])
+            _gpu.start([local], [runs], [number])
 
         speed = local.nbytes / seconds_on_gpu(work, is_held=True)
         ratio = speed / traffic
@@ -122,7 +122,7 @@ def many_small_tensors(count):
     sums_alone = seconds(lambda: [tensor.sum() for tensor in tensors])
     by_digest = seconds(lambda: _digest.digest_all(held))
     runs, formats = [runs for _, runs in held], [BF16] * count
-    on_gpu = seconds_on_gpu(lambda: _digest_gpu.start(tensors, runs, formats), 5)
+    on_gpu = seconds_on_gpu(lambda: _gpu.start(tensors, runs, formats), 5)
     figures = {"sum": sums_alone, "sum_and_stack": by_sum, "digest": by_digest, "start": on_gpu}
     rows = [
         (f"torch.sum of each of {count} tensors", f"{sums_alone * 1e3:.1f} ms", "", ""),
@@ -173,7 +173,7 @@ def main():
     parser.add_argument("--tensors", type=int, default=10_000)
     parser.add_argument("--model-bytes", type=int, default=4 * GIB)
     arguments = parser.parse_args()
-    if not (torch.cuda.is_available() and _digest.has_op() and _digest_gpu._has_kernel()):
+    if not (torch.cuda.is_available() and _digest.has_op() and _gpu._has_kernel()):
         sys.exit("gpu_bench.py: there is no GPU, or the op was built without the kernel")
     rows, figures, failed = [], {}, []
     for name, part, size in (

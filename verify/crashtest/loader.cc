@@ -135,7 +135,8 @@ std::string LastLine(const std::string& text) {
 Result<std::unique_ptr<Loader>> MakePythonLoader(const std::string& python,
                                                  const std::string& package,
                                                  milliseconds deadline) {
-  SP_ASSIGN(LineProgram program, LineProgram::Start({python, "-B", package + "/_load.py"}));
+  SP_ASSIGN(LineProgram program,
+            LineProgram::Start({python, "-B", package + "/_programs/_load.py"}));
   auto loader = std::make_unique<PythonLoader>(std::move(program), deadline);
   SP_TRY(loader->Begin(python));
   return std::unique_ptr<Loader>(std::move(loader));

@@ -95,7 +95,8 @@ Result<Script> WriteScript(const Options& options, const Outcome& outcome, size_
   const Json json = TellState(options, outcome, bad, group);
   std::ofstream(told) << json.dump(2, ' ', true, Json::error_handler_t::replace);
   SP_ASSIGN(const ProgramEnd written,
-            RunProgram({options.python, "-B", options.package + "/_crash_script.py", told, folder},
+            RunProgram({options.python, "-B", options.package + "/_programs/_crash_script.py", told,
+                        folder},
                        kWritePatience));
   fs::remove(told, error);
   if (!written.ok()) {

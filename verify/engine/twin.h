@@ -1,5 +1,5 @@
 // Runs the plain twin: the subject's model, built and loaded plainly in one process of its own
-// environment (verify/python/shardproof/_twin.py).
+// environment (verify/python/shardproof/_twin/_twin.py).
 #pragma once
 
 #include <string>

@@ -16,7 +16,7 @@ namespace shardproof {
 
 /// What a rank does to itself when it has observed a stage, or before one of its collectives.
 struct SubjectMoment {
-  std::string act;  ///< "kill", "stop", "leave" or "slow" (shardproof/_faults.py)
+  std::string act;  ///< "kill", "stop", "leave" or "slow" (shardproof/_rank/_faults.py)
   std::optional<Stage> stage = {};
   std::optional<int64_t> step = {};        ///< of the stage; nothing: whichever comes first
   std::optional<int64_t> collective = {};  ///< in place of a stage: its number on this rank, from 0

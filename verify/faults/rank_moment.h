@@ -15,7 +15,7 @@ struct RankNeeds {
   bool connections = false;  ///< with other ranks
 };
 
-/// The id's last word is what a subject's rank is told to do to itself (shardproof/_faults.py).
+/// The id's last word is what a subject's rank is told to do to itself (_rank/_faults.py).
 /// \param becomes  what becomes of the rank, in words: "is killed"
 /// \param act  what happens to the rank; called once, on it
 struct AtAMoment {

@@ -59,7 +59,7 @@ Result<Subject> DeclareSubject(const std::string& subject, const PythonOptions& 
   }
   // -I: nothing of the environment or the current directory decides what is read.
   SP_ASSIGN(const ProgramEnd end,
-            RunProgram({options.python, "-I", options.package + "/_declare.py", subject},
+            RunProgram({options.python, "-I", options.package + "/_programs/_declare.py", subject},
                        kDeclareDeadline));
   if (end.exit == 2) {
     std::string line = end.error_tail;

@@ -146,7 +146,7 @@ void SubjectRanks::BeRank(const PhaseRun& run, int64_t rank) const {
     ::setenv(name.c_str(), (inherited ? value + ":" + inherited : value).c_str(), 1);
   }
   const auto words =
-      PythonWords(options_.python, "from shardproof._rank import main; main(*sys.argv[1:])",
+      PythonWords(options_.python, "from shardproof._rank._rank import main; main(*sys.argv[1:])",
                   {OrderPath(run), number});
   if (IsStruckInCalls(run, rank)) BeStruckProgram(run, rank, words);
   Exec(words);

@@ -12,7 +12,7 @@
 
 namespace shardproof {
 
-/// All that ranks of a launch are told, as shardproof/_rank.py reads it.
+/// All that ranks of a launch are told, as shardproof/_rank/_rank.py reads it.
 nlohmann::json OrderForSubject(const PhaseRun& run);
 
 /// Where ranks find it.

@@ -43,7 +43,7 @@ Result<std::unique_ptr<WarmPython>> WarmPython::Start(const PythonOptions& optio
     const int fd = ::open(errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd >= 0) ::dup2(fd, STDERR_FILENO);
     SetSubjectEnvironment(options, scratch);
-    Exec(PythonWords(options.python, "from shardproof._warm import serve; serve()", {}));
+    Exec(PythonWords(options.python, "from shardproof._rank._warm import serve; serve()", {}));
   }
   ::close(orders[0]);
   ::close(news[1]);

@@ -9,7 +9,7 @@
 
 namespace shardproof {
 
-/// The standing process (shardproof/_warm.py). It ends when this object goes.
+/// The standing process (shardproof/_rank/_warm.py). It ends when this object goes.
 class WarmPython {
  public:
   /// \error kFailed if it does not come up within a minute, or says that it cannot fork safely.

@@ -16,7 +16,8 @@ import shardproof
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from shardproof import _attach, _optimizer
+from shardproof._attached import _attach
+from shardproof._holdings import _optimizer
 
 DEADLINE_S = 30
 ALONE = "SHARDPROOF_SELFTEST_CAME_TO"  # a folder: sound jobs leave there what they came to

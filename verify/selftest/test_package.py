@@ -46,7 +46,11 @@ class Package(CommandTest):
         return {name for name in found if not re.fullmatch(library, name)}
 
     def test_it_holds_what_it_needs_and_no_more(self):
-        sources = {path.name for path in SOURCE.glob("*.py") if not path.name.endswith("_test.py")}
+        sources = {
+            str(path.relative_to(SOURCE))
+            for path in [*SOURCE.glob("*.py"), *SOURCE.glob("_*/*.py")]
+            if not path.name.endswith("_test.py")
+        }
         expected = sources | {"_bin/shardproof", "_digest_op.so", "_site/sitecustomize.py"}
         subjects = (REPOSITORY / "verify" / "subjects").glob("*.py")
         helpers = (SOURCE / "subjects").glob("*.py")
@@ -132,7 +136,8 @@ class Package(CommandTest):
 
     def test_op_is_used_and_one_that_does_not_load_is_done_without(self):
         digest = (
-            "import torch, shardproof._digest as d; from shardproof._layout import Run;"
+            "import torch; from shardproof._digests import _digest as d;"
+            "from shardproof._holdings._layout import Run;"
             "print(d.has_op(), d.digest_runs(torch.arange(5.0), [Run(0, 5)]).hex())"
         )
         with_op = self.python("-W", "error", "-c", digest)

@@ -160,7 +160,7 @@ class Layouts(unittest.TestCase):
 
     def test_runs_are_what_indexing_gives(self):
         sys.path.insert(0, str(PACKAGE))
-        from shardproof import _layout as layout
+        from shardproof._holdings import _layout as layout
 
         draw = random.Random(1)
         elements = 0
@@ -197,7 +197,7 @@ class Layouts(unittest.TestCase):
         """Every rank's shard, cut by DTensor's own functions from a tensor of element numbers."""
         sys.path.insert(0, str(PACKAGE))
         import torch
-        from shardproof import _layout as layout
+        from shardproof._holdings import _layout as layout
         from torch.distributed.tensor import Shard
         from torch.distributed.tensor.placement_types import _StridedShard
 
@@ -294,8 +294,8 @@ def vectors():
     sys.path.insert(0, str(REPOSITORY / "src" / "digest"))
     import torch
     from make_vectors import byte_of
-    from shardproof import _digest
-    from shardproof._layout import Run
+    from shardproof._digests import _digest
+    from shardproof._holdings._layout import Run
 
     document = json.loads((REPOSITORY / "src" / "digest" / "vectors.json").read_text())
     judged = {"op": _digest.has_op(), "digests": 0, "coverages": 0}

@@ -1,9 +1,10 @@
 #!/usr/bin/env -S python3 -I -S
 """A Python that has imported torch before it is started, for tests.
 
-Every command of a test would pay for the imports of its standing process (shardproof/_warm.py), and
-every script for its own, seconds of processor each. One server, started by a fixture, imports once;
-what asks for it is a fork of that, with its own arguments, environment, directory and pipes. If
+Every command of a test would pay for the imports of its standing process
+(shardproof/_rank/_warm.py), and every script for its own, seconds of processor each. One server,
+started by a fixture, imports once; what asks for it is a fork of that, with its own arguments,
+environment, directory and pipes. If
 there is no server the real Python runs, $SHARDPROOF_TORCH_PYTHON.
 
     warm_python.py start | stop       starts the server, or ends it
@@ -144,7 +145,7 @@ def serve():
             os.unlink(at)
         server.bind(at)
     server.listen(16)
-    from shardproof._warm import preload
+    from shardproof._rank._warm import preload
 
     preload()
     with contextlib.suppress(ImportError):

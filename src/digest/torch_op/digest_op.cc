@@ -1,5 +1,6 @@
 // torch.ops.shardproof.digest: the digest core as a PyTorch operator, on the stable ABI, so that
-// one build serves every torch from 2.10 on. For Python: verify/python/shardproof/_digest.py.
+// one build serves every torch from 2.10 on. For Python:
+// verify/python/shardproof/_digests/_digest.py.
 #include "src/digest/torch_op/op_runs.h"
 
 namespace shardproof::digest_op {

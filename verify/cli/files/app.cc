@@ -78,8 +78,8 @@ std::string Usage(const CLI::App& app, const CLI::ParseError& error,
 
 int RunApp(CLI::App& app, const std::vector<std::string>& command_line, const int& exit_code) {
   const Places places = FindPlaces();
-  formats::ReadUrlsBy({places.python, places.package + "/_urls.py"});
-  formats::ReadOrbaxBy({places.python, places.package + "/_orbax.py"});
+  formats::ReadUrlsBy({places.python, places.package + "/_programs/_urls.py"});
+  formats::ReadOrbaxBy({places.python, places.package + "/_programs/_orbax.py"});
   std::vector<std::string> words(command_line.rbegin(),
                                  command_line.rend());  // as CLI11 takes them
   if (!words.empty()) words.pop_back();

@@ -102,8 +102,8 @@ Result<AuditResult> AuditAsAsked(const std::string& path, const AuditArguments& 
 
 /// An archive or a URL, mounted: looked at before it is known what it holds.
 Status Mounted(const AuditArguments& arguments) {
-  formats::ReadUrlsBy({arguments.python, FindPlaces().package + "/_urls.py"});
-  formats::ReadOrbaxBy({arguments.python, FindPlaces().package + "/_orbax.py"});
+  formats::ReadUrlsBy({arguments.python, FindPlaces().package + "/_programs/_urls.py"});
+  formats::ReadOrbaxBy({arguments.python, FindPlaces().package + "/_programs/_orbax.py"});
   return formats::MountPlace(arguments.path);
 }
 

@@ -11,12 +11,12 @@ shardproof.observe("ready", model=model)    # or records it, for `shardproof rep
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ._check import Finding, Mismatch, Outcome, Pending, check
-    from ._manifest import Manifest
-    from ._script import observe
-    from ._seal import seal
-    from ._sealing_writer import SealingWriter
-    from ._taken import digests
+    from ._checking._check import Finding, Mismatch, Outcome, Pending, check
+    from ._checking._taken import digests
+    from ._observing._script import observe
+    from ._stored._manifest import Manifest
+    from ._syncs._seal import seal
+    from ._syncs._sealing_writer import SealingWriter
 
 __all__ = [
     "Finding", "Manifest", "Mismatch", "Outcome", "Pending", "SealingWriter", "check", "digests",
@@ -31,10 +31,13 @@ def __getattr__(name):
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "SealingWriter":  # of DCP, which takes its time
-        from ._sealing_writer import SealingWriter
+        from ._syncs._sealing_writer import SealingWriter
 
         return SealingWriter
-    from . import _check, _manifest, _script, _seal, _taken
+    from ._checking import _check, _taken
+    from ._observing import _script
+    from ._stored import _manifest
+    from ._syncs import _seal
 
     modules = {"Manifest": _manifest, "digests": _taken, "observe": _script, "seal": _seal}
     return getattr(modules.get(name, _check), name)

@@ -1,9 +1,9 @@
 import pytest
 from torch import nn
 
-from shardproof import _groups
-from shardproof._groups import Groups, Statement, job_axes
-from shardproof._layout import Placement
+from shardproof._holdings import _groups
+from shardproof._holdings._groups import Groups, Statement, job_axes
+from shardproof._holdings._layout import Placement
 from shardproof._mesh import LaidOver, divided, rest_of
 
 torch_shard = pytest.importorskip("torch.distributed.tensor").Shard

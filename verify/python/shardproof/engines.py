@@ -12,7 +12,7 @@ import os
 import pathlib
 from collections.abc import Mapping
 
-from ._groups import Shard, world
+from ._holdings._groups import Shard, world
 
 __all__ = ["sglang", "vllm"]
 

@@ -5,10 +5,10 @@ Pytest finds this module by its entry point. It imports torch in the ranks only.
 
 import pytest
 
-from . import _plugin_item
+from ._plugin import _item
 
 _MARK = "shardproof"
-_RANK = "shardproof-rank"  # the plugin that a rank's session has (_plugin_worker.py)
+_RANK = "shardproof-rank"  # the plugin that a rank's session has (_worker.py)
 
 
 def pytest_configure(config):
@@ -32,7 +32,7 @@ def shardproof(request):
 @pytest.fixture
 def reference(request):
     """reference(factory, *args, checkpoint=None): what a plain process makes of a model."""
-    from ._plugin_reference import Maker
+    from ._plugin._reference import Maker
 
     return Maker(_job(request, "reference"))
 
@@ -53,7 +53,7 @@ def pytest_collection_finish(session):
     if _is_rank(config) or config.option.collectonly:
         return
     if any(item.get_closest_marker(_MARK) for item in session.items):
-        _plugin_item.pool_of(config).start()
+        _item.pool_of(config).start()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -61,10 +61,10 @@ def pytest_runtest_protocol(item, nextitem):
     mark = item.get_closest_marker(_MARK)
     if mark is None or _is_rank(item.config):
         return None
-    _plugin_item.run(item, nextitem, mark)
+    _item.run(item, nextitem, mark)
     return True
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure(config):
-    _plugin_item.close(config)
+    _item.close(config)

@@ -20,8 +20,8 @@ import sys
 import types
 import uuid
 
-from shardproof import _attach
-from shardproof._attached_options import Options, from_environment, parse_at
+from shardproof._attached import _attach
+from shardproof._attached._attached_options import Options, from_environment, parse_at
 
 _BAD_USAGE = 2
 

@@ -9,8 +9,8 @@ import os
 import pathlib
 import sys
 
-from . import _sync_log
-from ._sync_rules import RULES, Log, Logs, Skipped, Unsure
+from ._syncs import _log
+from ._syncs._rules import RULES, Log, Logs, Skipped, Unsure
 
 _SHOWN = 20  # findings of a rule
 _KEYS = {
@@ -32,7 +32,7 @@ def main(words) -> int:
     parser = argparse.ArgumentParser(
         prog="shardproof report", allow_abbrev=False, description="Judges logs of syncs."
     )
-    parser.add_argument("path", metavar="DIR", help=f"a folder of *{_sync_log.SUFFIX}, or one")
+    parser.add_argument("path", metavar="DIR", help=f"a folder of *{_log.SUFFIX}, or one")
     parser.add_argument("--json", metavar="FILE", help="write the result; - is stdout")
     said = parser.parse_args(words)
     try:
@@ -50,7 +50,7 @@ def main(words) -> int:
 
 def read(path) -> Logs:
     """\\raises BadLog, OSError."""
-    files = sorted(path.glob(f"*{_sync_log.SUFFIX}")) if path.is_dir() else [path]
+    files = sorted(path.glob(f"*{_log.SUFFIX}")) if path.is_dir() else [path]
     sides: dict[str, list[Log]] = {"trainer": [], "engine": []}
     for file in files:
         lines = _lines_of(file)
@@ -60,7 +60,7 @@ def read(path) -> Logs:
                 f"{file}: it has lines of a trainer and of an engine: expected a file for each"
             )
         if lines:
-            sides[side].append(Log(file.name.removesuffix(_sync_log.SUFFIX), lines))
+            sides[side].append(Log(file.name.removesuffix(_log.SUFFIX), lines))
     if len(sides["trainer"]) > 1:
         names = ", ".join(each.name for each in sides["trainer"])
         raise BadLog(f"{path}: logs of several trainers ({names}): expected the log of one")
@@ -75,7 +75,7 @@ def _lines_of(file) -> list[dict]:
     for number, text in enumerate(file.read_bytes().split(b"\n")[:-1], 1):
         try:
             line = json.loads(text)
-            if line["syncs"] != _sync_log.SCHEMA:
+            if line["syncs"] != _log.SCHEMA:
                 raise BadLog(f"{file}, line {number}: schema {line['syncs']!r}, expected 1")
             _check_types(line, _KEYS)
             _check_types(line, _KEYS[line["side"]])

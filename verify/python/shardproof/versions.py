@@ -8,8 +8,9 @@ import subprocess
 import sys
 import tempfile
 
-from . import _program, _versions_env, _versions_table
-from ._versions_env import Unavailable
+from . import _program
+from ._versions import _env, _table
+from ._versions._env import Unavailable
 
 BAD_INPUT, INCONCLUSIVE = 2, 3
 _GOOD, _BAD = (0,), (1, 4)  # exit codes of verify: pass; fail and hang
@@ -53,8 +54,8 @@ def compared(words) -> int:
     if not (said.base and said.head):
         raise Unavailable("--base and --head go together: give both")
     _refuse_own(others)
-    base_python = said.python or _versions_env.base_python()
-    pythons = [_versions_env.python_of(each, base_python, say) for each in (said.base, said.head)]
+    base_python = said.python or _env.base_python()
+    pythons = [_env.python_of(each, base_python, say) for each in (said.base, said.head)]
     if said.report is not None and said.report.exists() and any(said.report.iterdir()):
         raise Unavailable(f"{said.report}: expected a folder that is not there yet, or is empty")
     scratch = None if said.report else tempfile.mkdtemp(prefix="shardproof-versions-")
@@ -64,8 +65,8 @@ def compared(words) -> int:
         for name, spec, python in zip(("base", "head"), (said.base, said.head), pythons):
             say(f"{name}: {spec}")
             sides.append(_judged(spec, python, others, folder / name))
-        found = _versions_table.difference(*sides)
-        table = _versions_table.markdown(found)
+        found = _table.difference(*sides)
+        table = _table.markdown(found)
         if said.report:
             (folder / "compared.md").write_text(table)
         print(table, end="", flush=True)
@@ -90,10 +91,10 @@ def _refuse_own(words):
             "keeps both results")  # fmt: skip
 
 
-def _judged(spec, python, words, report) -> _versions_table.Side:
+def _judged(spec, python, words, report) -> _table.Side:
     done = _verify([*words, "--python", python, "--report", str(report)])
     try:
-        return _versions_table.side_of(spec, report)
+        return _table.side_of(spec, report)
     except (OSError, ValueError, KeyError) as error:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         raise Unavailable(f"{spec}: {lines[-1] if lines else error}") from error
@@ -128,11 +129,11 @@ def bisected(words) -> int:
         "--python", help="the Python interpreter whose packages are used, including torch"
     )
     said, others = parser.parse_known_args(words)
-    base_python = said.python or _versions_env.base_python()
+    base_python = said.python or _env.base_python()
     if said.checkout:
         return _of_checkout(said.checkout, base_python, others)
     name, good, bad = _endpoints(said)
-    releases = _between(_versions_env.releases_of(name, base_python), good, bad)
+    releases = _between(_env.releases_of(name, base_python), good, bad)
     say(f"{len(releases) - 2} releases of {name} between {releases[0]} and {releases[-1]}")
     judge = _Judge(name, base_python, others)
     for version, expected in ((good, True), (bad, False)):
@@ -152,7 +153,7 @@ def bisected(words) -> int:
 
 def _of_checkout(checkout, base_python, words) -> int:
     try:
-        python = _versions_env.python_of(checkout, base_python, say)
+        python = _env.python_of(checkout, base_python, say)
         done = _verify([*words, "--python", python])
     except Unavailable as error:
         say(error)
@@ -201,7 +202,7 @@ class _Judge:
 
     def _judged(self, version):
         try:
-            python = _versions_env.python_of(f"{self._name}=={version}", self._base, say)
+            python = _env.python_of(f"{self._name}=={version}", self._base, say)
         except Unavailable as error:
             self.lines[version] = str(error)
             return None

@@ -35,7 +35,7 @@ def _attach():
     try:
         import atexit
 
-        from shardproof import _attach as attached
+        from shardproof._attached import _attach as attached
 
         attached.attach()
         atexit.register(attached.end, 0)

@@ -1,0 +1,1 @@
+"""`python -m shardproof.run`: jobs that are observed without a line of their own."""

@@ -1,0 +1,1 @@
+"""`shardproof.check`: the calls that look at a model, at once, in turns or in the background."""

@@ -1,0 +1,1 @@
+"""A rank of a subject, as the engine starts it."""

@@ -1,0 +1,46 @@
+import pytest
+import torch
+import torch.distributed as dist
+
+from shardproof._rank._collectives import CollectiveRecorder
+
+
+@pytest.fixture
+def happened(tmp_path):
+    """What a recorder and its `before` were told, of a world of this process alone."""
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    told = []
+
+    class Writer:
+        def collective(self, **fields):
+            told.append(fields)
+
+    with CollectiveRecorder(Writer(), lambda op: told.append(f"before {op}")):
+        yield told
+    dist.destroy_process_group()
+
+
+def test_each_is_on_record_in_order_with_what_it_is_about(happened):
+    dist.all_reduce(torch.ones(3, dtype=torch.bfloat16))
+    dist.broadcast(torch.ones(2, 2), src=0)
+    torch.ones(4).sum()
+    assert [one for one in happened if isinstance(one, str)] == [
+        "before allreduce", "before broadcast",
+    ]  # fmt: skip
+    first, second = (one for one in happened if isinstance(one, dict))
+    assert first == {
+        "sequence": 0, "op": "allreduce", "root": -1, "dtype": "bfloat16", "count": 3,
+    }  # fmt: skip
+    assert (second["sequence"], second["root"], second["count"]) == (1, 0, 4)
+
+
+def test_before_comes_before_the_record(happened):
+    dist.barrier()
+    assert happened[0] == "before barrier" and happened[1]["op"] == "barrier"
+
+
+def test_of_a_scatter_what_one_rank_gets_is_counted(happened):
+    out = torch.zeros(3)
+    dist.scatter(out, [torch.ones(3)], src=0)
+    assert happened[1]["op"] == "scatter" and happened[1]["count"] == 3

@@ -1,0 +1,109 @@
+"""Manifests: the digests of a model's tensors as an object, to send along with the weights."""
+
+import base64
+import functools
+import hashlib
+import json
+import zlib
+
+from ._checkpoint import SEAL_DIGEST, SEAL_SCHEMA, Checkpoint, Unreadable, stored_of_seal
+
+SCHEMA = 2
+_SEAL_BYTES_MAX = 1 << 28  # of some two million tensors
+
+
+class Manifest:
+    """The result of `seal`: name, dtype, shape and digest of each tensor.
+
+    version: the number of the sync that it belongs to, or None. tensors: by name. len(): of them.
+    None of these changes.
+    """
+
+    def __init__(self, seal: dict, version: int | None = None):
+        """seal: the document that `shardproof seal` writes. \\raises ValueError if it is none."""
+        if not isinstance(seal, dict) or (seal.get("schema"), seal.get("digest")) != (
+            SEAL_SCHEMA, SEAL_DIGEST,
+        ):  # fmt: skip
+            raise ValueError(f"expected a seal of schema {SEAL_SCHEMA}")
+        check_version(version)
+        self.seal, self.version = seal, version
+        try:
+            self.tensors = stored_of_seal(seal, "the manifest")
+        except (Unreadable, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"the manifest has no tensors as a seal has them: {error}") from error
+
+    def __len__(self):
+        return len(self.tensors)
+
+    def __repr__(self):
+        of = "" if self.version is None else f" of version {self.version}"
+        return f"<shardproof.Manifest{of}: {len(self)} tensors, {self.digest[:12]}>"
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of what it says, in hexadecimal."""
+        return hashlib.sha256(_bytes(self._said())).hexdigest()
+
+    @property
+    def weights_digest(self) -> str:
+        """The same of all versions that hold the same weights."""
+        return hashlib.sha256(_bytes(self.seal)).hexdigest()
+
+    def to_json(self) -> str:
+        """ASCII. The seal is packed: its names are much alike."""
+        packed = base64.b64encode(zlib.compress(_bytes(self.seal))).decode()
+        return _text({**self._said(), "seal": packed, "sha256": self.digest})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Manifest":
+        """\\raises ValueError, one line, if it is cut short, was edited or is no manifest."""
+        try:
+            said = json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"a manifest that cannot be read: {error}") from error
+        if not isinstance(said, dict) or said.get("manifest") != SCHEMA:
+            found = said.get("manifest") if isinstance(said, dict) else type(said).__name__
+            raise ValueError(f"expected a manifest of schema {SCHEMA}, found {found!r}")
+        seal = _unpacked(said.get("seal"))
+        try:
+            manifest = cls(seal, said.get("version"))
+        except TypeError as error:
+            raise ValueError(f"a manifest that cannot be read: {error}") from error
+        if said.get("sha256") != manifest.digest:
+            raise ValueError(
+                "the manifest was changed: its SHA-256 differs from the one that it states"
+            )
+        return manifest
+
+    def as_checkpoint(self) -> Checkpoint:
+        of = "" if self.version is None else f" of version {self.version}"
+        return Checkpoint("", f"manifest{of}", dict(self.tensors))
+
+    def _said(self) -> dict:
+        return {"manifest": SCHEMA, "version": self.version, "seal": self.seal}
+
+
+def check_version(version):
+    """\\raises TypeError."""
+    if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
+        raise TypeError(f"version is {version!r}: expected a whole number")
+
+
+def _text(said: dict) -> str:
+    return json.dumps(said, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+
+def _bytes(said: dict) -> bytes:
+    return _text(said).encode("utf-8", "surrogatepass")
+
+
+def _unpacked(text) -> dict:
+    """\\raises ValueError if it is cut short or was edited."""
+    reader = zlib.decompressobj()
+    try:
+        data = reader.decompress(base64.b64decode(text, validate=True), _SEAL_BYTES_MAX)
+        if not reader.eof or reader.unused_data:
+            raise ValueError("its seal does not end where it should")
+        return json.loads(data.decode("utf-8", "surrogatepass"))
+    except (ValueError, TypeError, zlib.error) as error:
+        raise ValueError(f"a manifest that cannot be read: {error}") from error

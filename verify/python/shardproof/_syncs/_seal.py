@@ -1,0 +1,229 @@
+"""`shardproof.seal`: the digests of a live model, as a manifest and in the file that `shardproof
+seal` writes."""
+
+import dataclasses
+import fnmatch
+import json
+import os
+from collections.abc import Mapping
+
+import torch
+
+from .._digests import _digest
+from .._dtypes import NAMES
+from .._holdings import _layout
+from .._holdings._groups import Statement
+from .._holdings._names import not_ignored
+from .._holdings._options import taken_and_rate
+from .._judging import _outcome, _own, _whole
+from .._judging._finding import Finding, fold
+from .._judging._transport import Transport
+from .._judging._verdict import Verdict, settled
+from .._stored._checkpoint import SEAL_DIGEST, SEAL_SCHEMA
+from .._stored._manifest import Manifest, check_version
+from . import _log, _state_dict
+
+_STATE = "optimizer."
+
+
+@_digest.on_host
+def seal(
+    model, optimizer=None, *, to=None, version=None, cast=None, prefix="",
+    optimizer_prefix="optimizer.", ignore=(), deadline=60.0, group=None, groups=None, mesh=None,
+    layout=None, replace=False, log=None, stepped=None,
+) -> Manifest:  # fmt: skip
+    """Returns the digest of every tensor, the same on every rank. Call it on every rank.
+
+    The digests are those that `shardproof seal` finds in a checkpoint of the model, whatever its
+    format and sharding. Buffers that are not persistent are left out, as in checkpoints. model may
+    also be the state dict that is saved: its names and its other values are then in the seal too,
+    so that the seal covers the whole checkpoint.
+
+    model, optimizer, ignore, deadline, group, groups, mesh, layout: as in `check`. to: a file that
+    rank 0 writes the seal to; replace: whether it may overwrite that file. version: the number of
+    the sync. cast: the dtype in which floats are sent, or {pattern of names: dtype}: the digest is
+    that of the values after `tensor.to(dtype)`. prefix: is put before the model's names, and
+    optimizer_prefix before "<FQN>.<key>" of the optimizer's state, to match a checkpoint's names.
+    log: a file "*.syncs.jsonl" to which rank 0 adds a line, for `shardproof report`;
+    stepped: the optimizer that steps the model; its number of steps goes into that line.
+    \\returns the manifest, which `check(..., against=manifest)` takes in any process: send its
+    `to_json()`. Its length is the number of tensors.
+    \\raises Mismatch on all ranks alike if replicas differ or shards do not form a tensor.
+    \\raises RuntimeError on all ranks alike if there is no tensor, or if a tensor cannot be read or
+    the file cannot be written.
+    \\raises TimeoutError if a rank does not call it in time.
+    """
+    _log.check_path(log, version, "seal")
+    transport = Transport(deadline)
+    own, cause = None, None
+    try:
+        said = Statement(group, groups, mesh, layout, claims=not isinstance(model, list | tuple))
+        check_version(version)
+        tensors, values = _read(model, optimizer, ignore, said)
+        own = {**_parts(tensors, cast), **values}
+    except Exception as error:  # whatever it is, the other ranks wait to be told
+        cause = error
+    received = transport.to_judges(own)
+    if received is None:
+        transport.fail("cannot read the model", cause, "seal")
+    share = sealed = None
+    try:
+        share, sealed = _judged(received)
+    except Exception as error:
+        cause = error
+    verdict = settled(share, transport)
+    if verdict is None:
+        transport.fail("cannot judge", cause, "seal")
+    if verdict.folds:
+        raise _outcome.Mismatch(verdict.folds, verdict.count, what="seal")
+    if not verdict.tensors:
+        raise RuntimeError("shardproof.seal: there is no tensor to seal")
+    manifest, cause = _gathered(transport, sealed, version, prefix, optimizer_prefix)
+    try:
+        if to is not None and manifest is not None and transport.rank == 0:
+            write_seal(to, manifest.seal, replace)
+        if log is not None and manifest is not None and transport.rank == 0:
+            _log.append(log, manifest, _log.sent(manifest, *taken_and_rate(stepped)))
+    except (OSError, ValueError, TypeError) as raised:
+        cause = raised
+    written = " or ".join(str(each) for each in (to, log) if each is not None)
+    what = f"write {written}" if written else "make the manifest"
+    transport.agree(f"cannot {what}", cause, "seal")
+    return manifest
+
+
+def _gathered(transport, sealed, version, prefix, optimizer_prefix):
+    """\\returns (the manifest, why there is none), on all ranks."""
+    versions = transport.objects(version)
+    everything = transport.to_first(sealed)
+    answer = b""
+    if everything is not None:
+        try:
+            if odd := [rank for rank, each in enumerate(versions) if each != version]:
+                raise ValueError(
+                    f"rank {odd[0]} says version {versions[odd[0]]}, rank 0 says {version}"
+                )
+            tensors, values = (dict(_items(each)) for each in zip(*everything, strict=True))
+            document = _document(tensors, values, prefix, optimizer_prefix)
+            answer = Manifest(document, version).to_json().encode("utf-8", "surrogatepass")
+        except ValueError as error:
+            answer = b"!" + str(error).encode("utf-8", "replace")
+    (said,) = transport.of_some(answer).values()
+    if said[:1] == b"!":
+        return None, ValueError(said[1:].decode()) if transport.rank == 0 else None
+    return Manifest.from_json(said.decode("utf-8", "surrogatepass")), None
+
+
+def _items(dictionaries):
+    for each in dictionaries:
+        yield from each.items()
+
+
+def _judged(received):
+    """received: of each rank the parts of tensors and the texts of values, by name, of which this
+    rank is the judge. \\returns (Verdict, (whole tensors, values) by name)."""
+    parts = [
+        {name: each for name, each in own.items() if isinstance(each, _whole.Part)}
+        for own in received
+    ]
+    wholes = _whole.wholes(parts)
+    findings = [
+        Finding("unsealed", name, _holders(name, parts), whole)
+        for name, whole in wholes.items()
+        if isinstance(whole, str)
+    ]
+    values = {}
+    for own in reversed(received):  # of the first rank that has it
+        values |= {name: each for name, each in own.items() if isinstance(each, str)}
+    verdict = Verdict(len(wholes), count=len(findings), folds=fold(findings))
+    return verdict, ({} if findings else wholes, values)
+
+
+def _read(model, optimizer, ignore, said):
+    """\\returns (tensors, values) by name."""
+    if not isinstance(model, Mapping):
+        tensors = _own.tensors_of(model, optimizer, ignore, said)
+        return {name: held for name, held in tensors.items() if held.persistent}, {}
+    if optimizer is not None:
+        raise TypeError("an optimizer was passed with a state dict: put its state into that dict")
+    return tuple(not_ignored(found, ignore) for found in _state_dict.read(model, said))
+
+
+def _holders(name, everybody):
+    return tuple(rank for rank, own in enumerate(everybody) if name in own)
+
+
+def _parts(tensors, cast) -> dict[str, _whole.Part]:
+    """\\raises ValueError for a tensor that cannot be sealed."""
+    cast_to = {name: _cast_of(held, cast) for name, held in tensors.items()}
+    as_is = {name: held for name, held in tensors.items() if cast_to[name] is None}
+    records = _own.records_of(as_is, False)
+    for name, dtype in cast_to.items():
+        if dtype is not None:  # one at a time: a second model is nowhere
+            local = tensors[name].local
+            tensors[name] = dataclasses.replace(
+                tensors[name], dtype=dtype, local=None if local is None else local.to(dtype)
+            )
+            records |= _own.records_of({name: tensors[name]}, False)
+            tensors[name].local = None
+    parts = {}
+    for name, record in records.items():
+        why = record.unreadable or record.misfit or ("it is on meta" if record.meta else "")
+        if not why and tensors[name].dtype not in NAMES:
+            why = f"a seal has no name for {record.dtype}"
+        if why:
+            raise ValueError(f"{name}: {why}")
+        parts[name] = _whole.part_of(record)
+    return parts
+
+
+def _cast_of(held, cast) -> torch.dtype | None:
+    """The dtype that it is sent in, if that is another one."""
+    if isinstance(cast, Mapping):
+        cast = next((to for each, to in cast.items() if fnmatch.fnmatchcase(held.name, each)), None)
+    if cast is None or held.dtype == cast or not held.dtype.is_floating_point:
+        return None
+    if not isinstance(cast, torch.dtype):
+        raise TypeError(f"cast: expected a dtype or {{pattern: dtype}}, found {cast!r}")
+    return cast
+
+
+def _digest_of_text(text: str) -> str:
+    data = torch.tensor(list(text.encode()), dtype=torch.uint8)
+    return _digest.hex_of(_digest.digest_runs(data, _layout.local_runs(data.shape)).digest)
+
+
+def _document(wholes, values, prefix, optimizer_prefix) -> dict:
+    tensors = {}
+    for name, whole in wholes.items():
+        is_state = name.startswith(_STATE) and whole.kind == "optimizer"
+        own = optimizer_prefix + name.removeprefix(_STATE) if is_state else prefix + name
+        if own in tensors:
+            raise ValueError(f"two tensors would have the name {own!r}")
+        tensors[own] = {
+            "dtype": NAMES[whole.dtype],
+            "shape": list(whole.shape),
+            "digest": _digest.hex_of(whole.digest),
+        }
+    sealed = {prefix + name: {"digest": _digest_of_text(text)} for name, text in values.items()}
+    return {"schema": SEAL_SCHEMA, "digest": SEAL_DIGEST, "tensors": tensors, "values": sealed,
+            "files": {}}  # fmt: skip
+
+
+def write_seal(to, document, replace):
+    """Whole or not at all."""
+    to = os.fspath(to)
+    if os.path.lexists(to) and not replace:
+        raise ValueError("the file exists already: replace=True overwrites it")
+    part = f"{to}.{os.getpid()}.part"
+    try:
+        with open(part, "w", encoding="utf-8") as file:
+            text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False)
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, to)
+    except OSError:
+        if os.path.exists(part):
+            os.unlink(part)
+        raise

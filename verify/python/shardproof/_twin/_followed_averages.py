@@ -1,0 +1,122 @@
+"""Averages of the weights (exponential ones, best-so-far copies, references), followed by formula.
+
+After a step an average is d times what it was and 1 - d times the weights, with one d for all, or
+for all elements of a tensor: 1 where it was left as it was, 0 where it is a copy of the weights.
+"""
+
+import torch
+
+from . import _values
+from ._values import place_of
+
+
+def hold_restored(stage, saved, restored):
+    """Averages are what they were when they were saved. Each: of the ranks, by name."""
+    if not any(restored):
+        stage.why_not = "the job's averages were not observed at that stage"
+        return
+    for name in sorted({name for own in saved for name in own}):
+        wrong = []
+        for rank, (before, after) in enumerate(zip(saved, restored, strict=True)):
+            if name not in before or name not in after:
+                continue
+            stage.compared += before[name].local.numel()
+            same = torch.equal(before[name].local, after[name].local)
+            stage.exact += before[name].local.numel() * same
+            if not same:
+                wrong.append(rank)
+        if wrong:
+            stage.deviates(
+                "average", name, wrong, "its average differs from the one that was saved"
+            )
+
+
+def hold(stage, before, after, weights_before, weights):
+    """Each: of the ranks, by name."""
+    _hold_ranks(stage, after)
+    if not any(before) or not any(after):
+        return
+    fit = _Fit(before, after, weights)
+    misfits = fit.misfits(stage)
+    if not misfits or fit.each_for_itself():
+        return
+    cause = ""
+    if not _Fit(before, after, weights_before).misfits():
+        cause = "it was updated with the weights from before the step"
+    names = sorted({name for _, name, *_ in misfits})
+    first = next(each for each in sorted(misfits) if each[1] == names[0])
+    _, name, place, expected, seen = first
+    more = f"; so are those of {len(names) - 1} other parameters" if len(names) > 1 else ""
+    stage.deviates(
+        "average", name, {rank for rank, *_ in misfits},
+        "its average is not a mean of its earlier value and the weights: element "
+        f"{place} is {seen:.9g}, "
+        f"expected {expected:.9g} with the decay {fit.decay:.6g} of the others{more}",
+        cause, index=place, expected=f"{expected:.9g}", seen=f"{seen:.9g}",
+    )  # fmt: skip
+
+
+def _hold_ranks(stage, averages):
+    """Copies of an average are alike on all ranks."""
+    for name in sorted({name for own in averages for name in own}):
+        parts = [own[name] for own in averages if name in own]
+        full = _values.whole(parts)
+        stage.compared += 1
+        alike = full is None or _values.agree(parts, full)
+        stage.exact += alike
+        if not alike:
+            stage.deviates("average", name, range(len(averages)),
+                           "its averages differ between ranks")  # fmt: skip
+
+
+class _Fit:
+    """One step of all averages of a job."""
+
+    def __init__(self, before, after, weights):
+        self._given = before, after, weights
+        self._parts = [
+            (rank, name, part, own[name].local.double(), weights[rank][name].local.double())
+            for rank, (own, later) in enumerate(zip(before, after, strict=True))
+            for name, part in sorted(later.items())
+            if name in own and name in weights[rank]
+            and own[name].local.numel() == part.local.numel() and part.dtype.is_floating_point
+        ]  # fmt: skip
+        over = sum(float(((a.local.double() - w) * (b - w)).sum()) for _, _, a, b, w in self._parts)
+        self._under = sum(float((b - w).square().sum()) for _, _, _, b, w in self._parts)
+        self.decay = min(1.0, max(0.0, over / self._under)) if self._under else 1.0
+        bounds = [_bound(a, b, w) for _, _, a, b, w in self._parts]
+        off = sum(float(bound.square().sum()) for bound in bounds)
+        self._slack = (off / self._under) ** 0.5 if self._under else 0.0
+        self._bounds = bounds
+
+    def each_for_itself(self) -> bool:
+        """Whether each tensor is such a mean with a decay of its own."""
+        before, after, weights = self._given
+        return all(
+            not _Fit([{k: v for k, v in own.items() if k == name} for own in before], after,
+                     weights).misfits()
+            for name in {name for own in after for name in own}
+        )  # fmt: skip
+
+    def misfits(self, stage=None) -> list[tuple]:
+        """(rank, name, index, expected, seen)."""
+        found = []
+        for (rank, name, part, before, weight), bound in zip(
+            self._parts, self._bounds, strict=True
+        ):
+            now = part.local.double()
+            should = weight + self.decay * (before - weight)
+            wrong = (now - should).abs() > bound + self._slack * (before - weight).abs()
+            if stage is not None:
+                stage.compared += now.numel()
+                stage.exact += int((now == should.to(part.dtype).double()).sum())
+            if bool(wrong.any()):
+                at = int(wrong.nonzero()[0])
+                index = place_of(part, at)
+                found.append((rank, name, index, float(should[at]), float(now[at])))
+        return found
+
+
+def _bound(part, before, weight):
+    unit = torch.finfo(part.dtype).eps / 2
+    return 8 * unit * (part.local.double().abs() + before.abs() + weight.abs())

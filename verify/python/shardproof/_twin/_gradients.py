@@ -1,0 +1,162 @@
+"""The gradients that a plain, unsharded model has of the batches of all ranks, and how far those of
+another order of summation may be from them."""
+
+import copy
+import dataclasses
+
+import torch
+
+from .._holdings import _model
+from ._step_events import Batch
+
+FACTOR = 16  # by how much another order may round more than the one that is measured
+
+
+@dataclasses.dataclass
+class Gradients:
+    """Of one step. of_rank: of each rank's batches, by name, F64. parts: of each batch, those of
+    all ranks together. sizes: sums over ranks of their absolute values. off: by name, the most that
+    rounding changes in the mean over ranks. terms: how many are added up of each element. weight:
+    the sum of what backward began with, on a rank. half_ulp: of 1, in the narrowest dtype. other:
+    why the subject's forward is not the twin's, or empty; drawn: whether it drew other random
+    numbers. shares: how many ranks have batches of their own; 0 for all."""
+
+    of_rank: list[dict]
+    parts: list[dict]
+    off: dict
+    terms: int
+    weight: float
+    half_ulp: float
+    other: str = ""
+    drawn: bool = False
+    shares: int = 0
+
+    @property
+    def mean(self) -> dict:
+        return {name: self.total(name) / len(self.of_rank) for name in self.names()}
+
+    def names(self):
+        return list(dict.fromkeys(name for each in self.of_rank for name in each))
+
+    def total(self, name):
+        return sum(each[name] for each in self.of_rank if name in each)
+
+    def bound(self, name):
+        """How far from the mean the elements of a gradient may be that was computed soundly."""
+        size = sum(each[name].abs() for each in self.of_rank if name in each) / len(self.of_rank)
+        return self.off[name] + (self.terms + 3) * self.half_ulp * size
+
+
+class PlainModel:
+    """A model whose tensors are set anew for each batch. case: of the twin."""
+
+    def __init__(self, model, case):
+        self._case = case
+        self._kinds: dict[tuple, torch.nn.Module] = {}
+        self._model = model
+
+    def gradients(self, batches, same, buffers, scale, narrow) -> Gradients:
+        """batches: of each rank, its Batches, each with values: the parameters that it met, by
+        name. same: of each rank the first that has its batches. buffers: of each rank. scale: of a
+        GradScaler. narrow: dtypes of what was reduced."""
+        of_rank, wide_of_rank, parts, half_ulps = [], [], [], [_half_ulp(torch.float32)]
+        other, drawn = "", False
+        each_of_rank = []
+        for rank, own in enumerate(batches):
+            if same[rank] != rank:
+                for found in (of_rank, wide_of_rank, each_of_rank):
+                    found.append(found[same[rank]])
+                continue
+            total, wide_total, each_of_batch = {}, {}, []
+            for batch, met in own:
+                exact, true = self._of_batch(batch, met, buffers[rank], scale, wide=True)
+                grads, loss = self._of_batch(batch, met, buffers[rank], scale, wide=False)
+                drawn = drawn or not torch.equal(torch.get_rng_state(), batch.rng_after)
+                other = other or _other_loss(rank, batch, loss, true)
+                _add(total, grads)
+                _add(wide_total, exact)
+                each_of_batch.append(grads)
+                half_ulps += [_half_ulp(each) for each in _dtypes_of(batch)]
+            of_rank.append(total)
+            wide_of_rank.append(wide_total)
+            each_of_rank.append(each_of_batch)
+        for number in range(max(map(len, each_of_rank))):
+            parts.append({})
+            for each_of_batch in each_of_rank:
+                if number < len(each_of_batch):
+                    _add(parts[number], each_of_batch[number], 1 / len(batches))
+        half_ulps += [_half_ulp(each) for each in narrow]
+        off = _measured(of_rank, wide_of_rank)
+        weights = [sum(batch.weight / scale for batch, _ in own) for own in batches]
+        terms = len(batches) * max(len(own) for own in batches)
+        weight, half_ulp, shares = max(weights), max(half_ulps), len(set(same))
+        return Gradients(of_rank, parts, off, terms, weight, half_ulp, other, drawn, shares)
+
+    def _of_batch(self, batch: Batch, met, buffers, scale, wide) -> tuple[dict, float]:
+        """{name: F64}, and the loss. wide: computed in F64."""
+        model = self._set(batch, met, buffers, wide)
+        case = dataclasses.replace(self._case, **batch.case)
+        torch.set_rng_state(batch.rng)
+        autocast = batch.autocast if not wide else None
+        with torch.autocast("cpu", dtype=autocast, enabled=autocast is not None):
+            loss = case.plain_loss(model, batch.step)
+        loss.backward(torch.full_like(loss, batch.weight / scale))
+        found = {}
+        for held in _model.tensors_of(model):
+            if held.kind == "parameter" and held.owner.grad is not None:
+                found.setdefault(held.name, held.owner.grad.detach().double())
+        return found, float(loss.detach())
+
+    def _set(self, batch, met, buffers, wide):
+        key = (wide, tuple(sorted(batch.dtypes.items(), key=str)))
+        if key not in self._kinds:
+            self._kinds[key] = copy.deepcopy(self._model)
+        model = self._kinds[key].train(batch.trains)
+        model.zero_grad(set_to_none=True)
+        for held in _model.tensors_of(model):
+            tensor = held.owner
+            given = met.get(held.name) if held.kind == "parameter" else buffers.get(held.name)
+            value = tensor.detach() if given is None else given
+            if not value.is_floating_point():
+                if given is not None:
+                    tensor.data = value.clone()
+                continue
+            rounded = value.to(batch.dtypes.get(held.name, value.dtype))
+            tensor.data = (rounded.double() if wide else rounded).clone()
+            if held.kind == "parameter":
+                tensor.requires_grad_(True)
+        return model
+
+
+def _measured(of_rank, wide_of_rank) -> dict:
+    """By name: how far the mean over ranks may be off."""
+    off = {}
+    for name in dict.fromkeys(name for each in of_rank for name in each):
+        measured = [
+            (total[name] - exact[name]).abs().max()
+            for total, exact in zip(of_rank, wide_of_rank, strict=True)
+            if name in total and name in exact and total[name].numel()
+        ]
+        off[name] = FACTOR * float(sum(measured)) / len(of_rank)
+    return off
+
+
+def _other_loss(rank, batch, loss, exact) -> str:
+    """Whether a loss is another one than rounding explains."""
+    unit = max(_half_ulp(each) for each in [torch.float32, *_dtypes_of(batch)])
+    if abs(batch.loss - loss) <= FACTOR * abs(loss - exact) + FACTOR * unit * abs(loss):
+        return ""
+    return f"the loss of rank {rank} is {batch.loss:.7g}, and {loss:.7g} in the plain twin"
+
+
+def _dtypes_of(batch):
+    return {each for each in [*batch.dtypes.values(), batch.autocast] if each is not None}
+
+
+def _half_ulp(dtype) -> float:
+    return torch.finfo(dtype).eps / 2 if dtype.is_floating_point else 0.0
+
+
+def _add(total, grads, factor=1.0):
+    for name, grad in grads.items():
+        total[name] = total[name] + factor * grad if name in total else factor * grad

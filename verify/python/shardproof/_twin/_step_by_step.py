@@ -1,0 +1,293 @@
+"""The plain twin takes the steps of a subject: from what was observed at one stage, in one process,
+what must be observed at the next.
+
+Every stage begins from what was observed before it, so that no error adds up over steps. First the
+gradients with which the subject stepped are held against those of the batches of all ranks; then
+what the optimizer makes of them against what was observed.
+"""
+
+import dataclasses
+
+import torch
+
+from .._observing._evidence import root_cause
+from . import _batches, _followed_averages, _one_step, _twin, _values
+from ._between import Between
+from ._causes import judged
+from ._gradients import PlainModel
+from ._step_events import END, Batch, Clip, Reduced, Scaled, Step, Zeroed
+
+_AFTER = ("stepped", "resumed")
+
+
+def run(case, subject, writer, folder):
+    """Writes a record for each stage that follows steps."""
+    try:
+        moments = _values.moments_in(folder)
+    except _values.Uneven as why:
+        writer.twin_step(**_Stage("stepped@1", f"is not judged: {why}").record())
+        return
+    model, why_not = None, ""
+    try:
+        model = PlainModel(_twin.built(case, subject).model, case)
+    except _twin.CannotBuild as error:
+        why_not = f"gradients are not judged: {error}"
+    job = _Job(model, why_not)
+    unseen = moments.pop()[0].since if moments and moments[-1][0].stage == END else []
+    moments = _with_averages(moments)
+    saved = {}  # averages of each step
+    for before, after in zip([None, *moments], moments, strict=False):
+        stage = None
+        if before and after[0].stage in _AFTER and after[0].step > before[0].step:
+            stage = job.hold(before, after)
+        else:
+            job.begin_anew()
+        if after[0].stage == "restored" and any(saved.get(after[0].step, [])):
+            stage = _Stage(f"restored@{after[0].step}")
+            _followed_averages.hold_restored(stage, saved[after[0].step], _averages(after))
+        saved.setdefault(after[0].step, _averages(after))
+        if stage is not None:
+            writer.twin_step(**stage.record())
+    if (stage := _never_stepped(moments)) is not None:
+        writer.twin_step(**stage.record())
+    if unseen:
+        stage = _Stage(f"{moments[-1][0].stage}@{moments[-1][0].step}")
+        what = "steps were taken after the last observation, which shows none"
+        stage.why_not = f"{what}: {len(unseen)}"
+        writer.twin_step(**stage.record())
+
+
+def _never_stepped(moments):
+    """Of a job that shows steps, and takes none at all: what to say of it. One that leaves some
+    out, for gradients that are not finite, is sound."""
+    begun = next((each for each in moments if each[0].stage == "ready"), None)
+    shown = [each for each in moments if each[0].stage == "stepped"]
+    events = [event for each in moments for own in each for event in own.since]
+    if begun is None or not shown or any(isinstance(each, Step | Scaled) for each in events):
+        return None
+    kinds = [stepper.kind for own in shown[-1] for stepper in own.steppers]
+    if not kinds or not all(issubclass(kind, torch.optim.Optimizer) for kind in kinds):
+        return None  # nobody listens to others
+    if any(_moved(before, after) for before, after in zip(begun, shown[-1], strict=True)):
+        return None
+    stage = _Stage(f"stepped@{shown[-1][0].step}")
+    what = f"{shown[-1][0].step} steps are shown, and {kinds[0].__name__} took none: no parameter"
+    stage.deviates("steps", "", range(len(begun)), f"{what} has changed since `ready`")
+    return stage
+
+
+def _moved(before, after) -> bool:
+    return any(
+        not torch.equal(part.local, after.model[name].local)
+        for name, part in before.model.items()
+        if part.kind == "parameter" and name in after.model
+    )
+
+
+def _with_averages(moments):
+    """Averages that were observed by themselves belong to the stage before them."""
+    found = []
+    for several in moments:
+        if several[0].model:
+            found.append(several)
+        elif found:
+            for into, own in zip(found[-1], several, strict=True):
+                into.averages.update(own.averages)
+    return found
+
+
+def _averages(moments) -> list[dict]:
+    return [own.averages for own in moments]
+
+
+class _Stage:
+    """What comes of one. why_not: why it is inconclusive; left_out: why something is not judged."""
+
+    def __init__(self, key, left_out=""):
+        self.key, self.left_out, self.why_not = key, left_out, ""
+        self.compared = self.exact = 0
+        self.deviations = []
+
+    def deviates(self, kind, tensor, ranks, what, cause="", **more):
+        self.deviations.append(
+            {"kind": kind, "tensor": tensor, "ranks": sorted(ranks), "differing": 0,
+             "expected": "", "seen": "", "what": what, "cause": cause, **more}
+        )  # fmt: skip
+
+    def record(self) -> dict:
+        return {"stage": self.key, "compared": self.compared, "exact": self.exact,
+                "why_not": self.why_not, "left_out": self.left_out,
+                "deviations": self.deviations}  # fmt: skip
+
+
+@dataclasses.dataclass
+class _Pending:
+    """Of a rank: what came since gradients were zeroed, each with the parameters that it met; and
+    from where on each optimizer has not used it yet."""
+
+    events: list = dataclasses.field(default_factory=list)
+    begun: dict = dataclasses.field(default_factory=dict)
+    scale: float = 1.0
+
+    def take(self, number):
+        """What a step of that optimizer uses."""
+        first = self.begun.get(number, 0)
+        self.begun[number] = len(self.events)
+        return self.events[first:]
+
+
+class _Job:
+    def __init__(self, model, why_not):
+        self._model, self._why_not = model, why_not
+        self._has_batches = False
+        self._followed = set()  # numbers of optimizers that were seen to step
+        self.begin_anew()
+
+    def begin_anew(self):
+        """What comes does not go on from the stage before."""
+        self._earlier = None  # the gradients of the step before
+        self._pending = {}  # of each rank
+
+    def hold(self, before, after) -> _Stage:
+        """What was observed after steps against what was before them; of each rank."""
+        stage = _Stage(f"{after[0].stage}@{after[0].step}", self._why_not)
+        seen = {each.number for own in after for each in own.since if isinstance(each, Step)}
+        self._followed |= seen - {-1}
+        if before[0].step and not before[0].steppers:
+            stage.left_out = "is not judged: the optimizer was not observed before this stage"
+            return stage
+        if not self._followed:
+            stage.left_out = (
+                "is not judged: its optimizer is not one of torch's, or was not observed"
+            )
+            return stage
+        now = Between(before, after, self._followed)
+        steps = [[each for each in own.since if isinstance(each, Step) and each.number >= 0]
+                 for own in after]  # fmt: skip
+        if len({tuple(each.number for each in own) for own in steps}) > 1:
+            counts = [len(own) for own in steps]
+            stage.deviates("steps", "", range(len(after)), f"ranks took {counts} optimizer steps")
+            return stage
+        self._count(stage, before, after, steps[0])
+        events = [list(own.since) for own in after]
+        for number, step in enumerate(steps[0]):
+            for rank, own in enumerate(events):
+                self._go_to_step(rank, own, now.met())
+            peers = [own[number] for own in steps]
+            self._gradients(stage, now, before, peers)
+            try:
+                now.take(step.number, peers)
+            except _one_step.CannotStep as why:
+                also = f"what the optimizer makes is not judged: {why}"
+                stage.left_out = "; ".join(filter(None, [stage.left_out, also]))
+                return stage
+        for rank, own in enumerate(events):
+            self._go_to_step(rank, own, now.met())
+        now.compare(stage)
+        if len(steps[0]) <= len(after[0].steppers):  # else weights between are not known
+            weights = [[own.model for own in each] for each in (before, after)]
+            _followed_averages.hold(stage, _averages(before), _averages(after), *weights)
+        return stage
+
+    def _count(self, stage, before, after, steps):
+        since, shown = before[0].stage, after[0].step - before[0].step
+        taken = [each.number for each in steps]
+        most = max((taken.count(number) for number in self._followed), default=0)
+        if most < shown and self._explains(after):
+            stage.why_not = f"steps shown since `{since}`: {shown}; steps taken: {most}"
+        for number, stepper in enumerate(after[0].steppers):
+            count = taken.count(number)
+            stage.compared += 1
+            stage.exact += count <= shown
+            if count > shown:
+                stage.deviates(
+                    "steps", "", range(len(after)), f"{stepper.kind.__name__} took {count} steps "
+                    f"since `{since}`, and {shown} are shown", "one step too many",
+                )  # fmt: skip
+
+    def _explains(self, after) -> bool:
+        """Whether every step that is shown was seen: none was of an optimizer that is not torch's,
+        and none was left out for gradients that are not finite."""
+        is_scaled = any(isinstance(each, Scaled) for own in after for each in own.since)
+        return not is_scaled and self._followed >= set(range(len(after[0].steppers)))
+
+    def _go_to_step(self, rank, events, met):
+        """Takes off a rank's events what came until its next step."""
+        pending = self._pending.setdefault(rank, _Pending())
+        while events:
+            event = events.pop(0)
+            if isinstance(event, Step) and event.number >= 0:
+                return
+            if isinstance(event, Scaled):
+                pending.scale = event.scale
+            elif isinstance(event, Zeroed):
+                pending.events, pending.begun = [], {}
+            else:
+                pending.events.append((event, met))
+
+    def _gradients(self, stage, now, before, peers):
+        """Holds the gradients of a step against those of the batches since the step before."""
+        scale = self._pending[0].scale
+        events = [self._pending[rank].take(peers[0].number) for rank in range(len(peers))]
+        if self._why_not:
+            return
+        batches = [
+            [(each, met) for each, met in own if isinstance(each, Batch) and each.weight]
+            for own in events
+        ]
+        if not any(batches):
+            self._without_batch(stage, peers)
+            return
+        self._has_batches = True
+        try:
+            same = _batches.same_batches(batches)
+        except _batches.Unequal as why:
+            stage.left_out = f"gradients are not judged: {why}"
+            return
+        self._same_batch(stage, batches, same)
+        buffers = [_buffers_of(own) for own in before]
+        narrow = [each.dtype for own in events for each, _ in own if isinstance(each, Reduced)]
+        try:
+            expected = self._model.gradients(batches, same, buffers, scale, narrow)
+        except Exception as error:  # a loss may ask for what only the job's ranks have
+            stage.left_out = f"gradients are not judged: in the plain twin {root_cause(error)}"
+            return
+        clips = [[each for each, _ in own if isinstance(each, Clip)] for own in events]
+        found = judged(stage, expected, self._earlier, now.gradient_parts(peers), clips)
+        if found and expected.drawn:
+            stage.why_not = "the subject draws random numbers that the plain twin does not draw: "
+            stage.why_not += "expected plain(case), which makes the same model"
+        else:
+            stage.deviations += found
+        self._earlier = expected
+
+    def _same_batch(self, stage, batches, same):
+        """No two ranks have the same part of the batch, but those that share theirs."""
+        known = {}
+        for rank in sorted(set(same)):
+            for key in _batches.keys_of(batches[rank]):
+                other = known.setdefault(key, rank)
+                stage.compared += 1
+                stage.exact += other == rank
+                if other != rank:
+                    what = f"ranks {other} and {rank} have taken the same part of the batch"
+                    stage.deviates("batch", "", [other, rank], what)
+                    return
+
+    def _without_batch(self, stage, peers):
+        """A step for which no loss was computed since the one before."""
+        grads = [grad for step in peers for grad in step.grads.values() if grad is not None]
+        if self._has_batches and grads:
+            what = "a step was taken without a new batch since the step before"
+            stage.deviates("steps", "", range(len(peers)), what, "one step too many")
+        elif not self._has_batches:
+            stage.left_out = "gradients are not judged: the subject does not train on case.loss, "
+            stage.left_out += "so its batches are not known"
+
+
+def _buffers_of(moment) -> dict:
+    found = {}
+    for name, part in moment.model.items():
+        if part.kind == "buffer" and not _values.is_cut(part):
+            found[name] = part.local.view(part.shape)
+    return found

@@ -1,0 +1,164 @@
+"""The pieces of a plain twin that takes steps: whole tensors, an optimizer alone, causes, averages.
+What it says of whole jobs is tried on subjects (fixtures/subjects, verify/subjects)."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from shardproof._holdings._layout import Run
+from shardproof._twin import _causes, _followed_averages, _one_step, _step_by_step, _values
+from shardproof._twin._gradients import Gradients
+from shardproof._twin._step_events import Clip, Moment, Part, Scaled, Step, Stepper
+
+
+def parts_of(full, ranks=2):
+    """Rows of a matrix, cut as torch.chunk does."""
+    rows, width = full.shape
+    step = -(-rows // ranks)
+    return [
+        Part(full.dtype, tuple(full.shape), [Run(first * width, len(local) * width)],
+             local.reshape(-1).clone())
+        for first, local in ((first, full[first : first + step]) for first in range(0, rows, step))
+    ]  # fmt: skip
+
+
+def gradients(*of_rank):
+    return Gradients([{"w": each} for each in of_rank], [], {"w": 1e-7}, 2, 1.0, 2**-24)
+
+
+def judged(seen, expected, clips=(), earlier=None):
+    """The deviations of a gradient that two ranks hold by rows."""
+    stage = _step_by_step._Stage("stepped@1")
+    parts = [{"w": (part.local, part)} for part in parts_of(seen)]
+    clips = [[dataclasses.replace(each) for each in clips] for _ in parts]
+    return _causes.judged(stage, expected, earlier, parts, clips), stage
+
+
+FIRST = torch.arange(1.0, 13.0, dtype=torch.float64).view(4, 3) / 16
+SECOND = FIRST.flip(0) + 0.25
+MEAN = (FIRST + SECOND) / 2
+
+
+def test_parts_make_up_a_whole_and_are_cut_from_it():
+    full = torch.arange(10.0).view(5, 2)
+    parts = parts_of(full)
+    assert torch.equal(_values.whole(parts), full)
+    assert torch.equal(_values.cut(full, parts[1]), full[3:].reshape(-1))
+    assert _values.place_of(parts[1], 1) == 7
+    assert _values.whole(parts[:1]) is None
+
+
+def test_gradients_of_all_batches_are_silent():
+    found, stage = judged(MEAN.float(), gradients(FIRST, SECOND))
+    assert (found, stage.compared, stage.left_out) == ([], 12, "")
+
+
+@pytest.mark.parametrize(
+    ("seen", "cause"),
+    [
+        (2 * MEAN, "they were summed over the ranks, not averaged"),
+        (MEAN / 2, "they were divided by the number of ranks twice"),
+        (SECOND, "they are those of the batch of rank 1 alone"),
+        (torch.cat([FIRST[:2], SECOND[2:]]), "each rank has the gradients of its own batch"),
+        (3 * FIRST, "they are those of the step before"),
+        (3 * FIRST + MEAN, "the gradients of the step before were not zeroed"),
+        ((MEAN + 1e-4).bfloat16(), "they were rounded through bfloat16"),
+        (1.75 * MEAN, "they were scaled by 1.75"),
+    ],
+)  # fmt: skip
+def test_what_other_gradients_are_is_told(seen, cause):
+    expected = gradients(FIRST + 1e-4 * (cause[-1] == "6"), SECOND + 2e-4 * (cause[-1] == "6"))
+    found, _ = judged(seen.float(), expected, earlier=gradients(3 * FIRST, 3 * FIRST))
+    assert cause in found[0]["cause"]
+
+
+def test_a_norm_of_one_rank_alone_is_no_norm():
+    norm = float(MEAN.norm())
+    sound = Clip(norm, 0.5, 2.0, ["w"])
+    assert judged((MEAN * 0.5 / (norm + 1e-6)).float(), gradients(FIRST, SECOND), [sound])[0] == []
+    wrong = dataclasses.replace(sound, norm=1.5 * norm)
+    scaled = (MEAN * 0.5 / (1.5 * norm + 1e-6)).float()
+    (found,), _ = judged(scaled, gradients(FIRST, SECOND), [wrong])
+    assert found["kind"] == "norm"
+
+
+def test_an_optimizer_steps_alone():
+    values = {"w": torch.ones(3)}
+    groups = [({"lr": 0.5, "momentum": 0.5}, ["w"])]
+    state = {"w": {"momentum_buffer": torch.full((3,), 2.0)}}
+    after, kept = _one_step.take(torch.optim.SGD, groups, {}, values, {"w": torch.ones(3)}, state)
+    assert after["w"].tolist() == [0.0] * 3
+    assert kept["w"]["momentum_buffer"].tolist() == [2.0] * 3
+
+
+def test_a_step_in_f64_has_no_narrower_part():
+    """Muon's products are of bf16: how far others may be from them is what F64 shows."""
+    torch.manual_seed(0)
+    values, grads = {"w": torch.randn(6, 4)}, {"w": torch.randn(6, 4)}
+    groups = [({"lr": 0.5}, ["w"])]
+    after, _ = _one_step.take(torch.optim.Muon, groups, {}, values, grads, {})
+    wide, _ = _one_step.take_wide(torch.optim.Muon, groups, {}, values, grads, {})
+    assert wide["w"].dtype == torch.float64
+    assert 1e-4 < (after["w"] - wide["w"]).abs().max() < 1e-1
+
+
+def moments_of(*since, kind=torch.optim.SGD, last=MEAN):
+    weights = [{"w": part} for part in parts_of(MEAN)], [{"w": part} for part in parts_of(last)]
+    held = [Stepper(kind, [])]
+    return [
+        [Moment("ready", 0, own, {}, {}, held, []) for own in weights[0]],
+        [Moment("stepped", 2, own, {}, {}, held, list(since)) for own in weights[1]],
+    ]
+
+
+def test_a_job_that_never_steps_is_named():
+    stage = _step_by_step._never_stepped(moments_of())
+    assert "2 steps are shown, and SGD took none" in stage.deviations[0]["what"]
+
+
+@pytest.mark.parametrize(
+    "moments",
+    [
+        moments_of(Step(0, [], {}, {})),
+        moments_of(Scaled(8.0)),  # a scaler leaves steps out
+        moments_of(kind=object),  # none of torch's
+        moments_of(last=MEAN + 1),
+    ],
+)
+def test_a_job_that_steps_somehow_is_not(moments):
+    assert _step_by_step._never_stepped(moments) is None
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.9, 1.0])
+def test_an_average_follows_its_weights(decay):
+    before, old, new = MEAN.float(), FIRST.float(), SECOND.float()
+
+    def held(weights):
+        stage = _step_by_step._Stage("stepped@1")
+        after = parts_of(decay * before + (1 - decay) * weights)
+        of = [[{"w": part} for part in parts_of(each)] for each in (before, old, new)]
+        _followed_averages.hold(stage, of[0], [{"w": part} for part in after], of[1], of[2])
+        return stage.deviations
+
+    assert held(new) == []
+    if decay < 1:
+        assert "before the step" in held(old)[0]["cause"]
+
+
+@pytest.mark.parametrize(
+    ("taken", "since", "why_not"),
+    [
+        (1, [], "steps shown since `stepped`: 2; steps taken: 1"),
+        (2, [], ""),
+        (1, [Scaled(8.0)], ""),  # a scaler leaves steps out
+    ],
+)
+def test_what_is_shown_as_a_step_was_one(taken, since, why_not):
+    def moment(step):
+        return Moment("stepped", step, {}, {}, {}, [Stepper(torch.optim.SGD, [])], since)
+
+    job, stage = _step_by_step._Job(None, ""), _step_by_step._Stage("stepped@3")
+    job._followed = {0}
+    job._count(stage, [moment(1)], [moment(3)], [Step(0, [], {}, {})] * taken)
+    assert (stage.why_not, stage.deviations) == (why_not, [])

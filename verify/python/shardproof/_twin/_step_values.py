@@ -1,0 +1,353 @@
+"""What a rank of a subject that trains leaves for the plain twin (_step_by_step.py): the values
+that it has at each observed stage, and what came between: batches, gradients, steps.
+
+Nothing of this needs a line of the subject's: `case.loss` tells of its batches, and what follows is
+listened to in torch. Only tensors of this rank are copied, and no collective is made.
+"""
+
+import dataclasses
+import functools
+import pathlib
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from .._digests import _digest
+from .._holdings import _layout, _optimizer
+from .._holdings._names import TRANSPARENT, canonical_name, without_wrappers
+from .._holdings._steps import innermost, is_of_job
+from .._observing import _hooks, _imports
+from .._observing._evidence import root_cause
+from ..case import Case
+from ._step_events import (
+    END,
+    WHY_NOT,
+    Batch,
+    Clip,
+    Moment,
+    Part,
+    Reduced,
+    Scaled,
+    Step,
+    Stepper,
+    Zeroed,
+)
+
+BYTES_MAX = 1 << 30  # of a rank, on disk
+_NARROW = {"bfloat16", "float16"}
+_STAGES = {"ready", "restored", "stepped", "resumed"}
+
+
+class StepValues:
+    """Records for one rank, from `listen` on."""
+
+    def __init__(self, folder: str, rank: int):
+        self._folder = pathlib.Path(folder) / f"rank_{rank}"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._since = []
+        self._count = self._bytes = 0
+        self._last = {}  # the model's parts when it was observed last
+
+    def listen(self):
+        import torch.distributed.fsdp
+        from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+        Case.watched = self._watch_loss
+        register_optimizer_step_pre_hook(self._before_step)
+        _hooks.listen(torch.optim.Optimizer, "zero_grad", after=self._zeroed)
+        _hooks.listen(torch.nn.Module, "zero_grad", after=self._zeroed)
+        for scaler in (torch.amp.GradScaler, ShardedGradScaler):  # which scales in a way of its own
+            _hooks.listen(scaler, "scale", after=self._scaled)
+        clip = torch.nn.utils.clip_grad
+        original = clip.clip_grad_norm_
+
+        @functools.wraps(original)
+        def clip_grad_norm_(parameters, *arguments, **named):
+            is_one = isinstance(parameters, torch.Tensor)
+            parameters = [parameters] if is_one else list(parameters)  # a generator is used up
+            before = self._clipping(parameters)
+            norm = original(parameters, *arguments, **named)
+            self._clipped(norm, before, arguments, named)
+            return norm
+
+        _imports.replace(original, clip_grad_norm_)
+        clip.clip_grad_norm_ = clip_grad_norm_
+        fsdp1 = torch.distributed.fsdp.FullyShardedDataParallel
+        _hooks.listen(
+            fsdp1, "clip_grad_norm_",
+            before=lambda arguments, named: self._clipping(arguments[0].parameters()),
+            after=lambda norm, before, arguments, named: self._clipped(
+                norm, before, arguments[1:], named
+            ),
+        )  # fmt: skip
+
+    def reduced(self, op: str, dtype: str):
+        """Of a collective: whether it adds up in fewer bits than parameters have."""
+        if "reduce" in op and dtype in _NARROW:
+            self._since.append(Reduced(getattr(torch, dtype)))
+
+    # ---- What is listened to
+
+    def _watch_loss(self, case, model, step):
+        fields = {each.name: getattr(case, each.name) for each in dataclasses.fields(case)}
+        batch = Batch(
+            fields, step, torch.default_generator.get_state(), model.training, _autocast()
+        )
+        seen = {}
+
+        def ran(module, arguments, result):  # what it returns would be the module's result
+            seen.setdefault(id(module), _dtypes_in(module))
+
+        forward = torch.nn.modules.module.register_module_forward_hook(ran)
+        try:
+            loss = case.plain_loss(model, step)
+        finally:
+            forward.remove()
+        batch.dtypes = _named(model, seen)
+        batch.loss, batch.rng_after = float(loss.detach()), torch.default_generator.get_state()
+        if loss.requires_grad:
+
+            def begun(grad):
+                batch.weight = (batch.weight or 0.0) + float(grad)
+
+            loss.register_hook(begun)
+        self._since.append(batch)
+        return loss
+
+    def _zeroed(self, *_):
+        if not self._since or not isinstance(self._since[-1], Zeroed):
+            self._since.append(Zeroed())
+
+    def _scaled(self, result, given, arguments, named):
+        self._since.append(Scaled(float(arguments[0].get_scale())))
+
+    def _clipping(self, parameters) -> dict:
+        """What is to be clipped, by its id, as it is before that."""
+        return {id(each): _summary(_local(each.grad)) for each in parameters}
+
+    def _clipped(self, norm, before, arguments, named):
+        norm_max = float(arguments[0] if arguments else named["max_norm"])
+        norm_type = float(arguments[1] if len(arguments) > 1 else named.get("norm_type", 2.0))
+        known = type(norm) is torch.Tensor or isinstance(norm, int | float)
+        norm = float(norm) if known else None
+        self._since.append(Clip(norm, norm_max, norm_type, list(before), before))
+
+    def _before_step(self, optimizer, *_):
+        if innermost(optimizer) is not optimizer or not is_of_job():
+            return
+        grads = {}
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                grads[id(parameter)] = (parameter, _local(parameter.grad))
+        options = [_options(group) for group in optimizer.param_groups]
+        own = {key: value for key, value in vars(optimizer).items() if _is_own(key, value)}
+        self._since.append(Step(id(optimizer), options, grads, own))
+
+    # ---- What is written
+
+    def gradients(self, read, optimizer) -> dict[str, str]:
+        """Of each parameter of the last step: the gradient that it was stepped with, in words."""
+        last = next((each for each in reversed(self._since) if isinstance(each, Step)), None)
+        if last is None:
+            return {}
+        clips = [each.before for each in self._since if isinstance(each, Clip)]
+        found = {}
+        owners = _owners(read, optimizer)
+        for key, (_, grad) in last.grads.items():
+            before = next((of[key] for of in clips if key in of), None)
+            said = _summary(grad) + (f"; before clipping {before}" if before else "")
+            for name, *_ in owners.get(key, [])[:1]:
+                found[f"{name}.gradient"] = said
+        return found
+
+    def averaged(self, stage, step, averages):
+        """Averages that were observed by themselves: of the weights that were observed last."""
+        found = _averages(averages, self._last)
+        self._write(Moment(stage, step, {}, {}, {}, [], [], found))
+
+    def ended(self):
+        """The subject has come to its end: steps that no observation shows are left, too."""
+        steps = [Step(-1, [], {}, {}) for each in self._since if isinstance(each, Step)]
+        if steps and self._count > 0:
+            self._write(Moment(END, 0, {}, {}, {}, [], steps))
+
+    def observed(self, stage, step, read, optimizer, rank, averages=None):
+        """What cannot be kept is told to the twin; it ends no job."""
+        if stage not in _STAGES or self._count < 0:
+            return
+        try:
+            self._observe(stage, step, read, optimizer, rank, averages)
+        except Exception as error:
+            self._give_up(f"the values of its steps cannot be kept: {root_cause(error)}")
+
+    def _give_up(self, why):
+        self._count = -1
+        (self._folder / WHY_NOT).write_text(why)
+
+    def _observe(self, stage, step, read, optimizer, rank, averages):
+        owners = _owners(read, optimizer)
+        steppers = _optimizer.steppers_in(optimizer)
+        numbers = {id(each): number for number, each in enumerate(steppers)}
+        moment = Moment(
+            stage, step,
+            {held.name: _part(held) for held in read.tensors if held.local is not None},
+            _state(read, optimizer, rank), _copies(read, optimizer),
+            [Stepper(type(each), _groups(each, owners)) for each in steppers],
+            [_by_name(each, owners, numbers, read) for each in self._since],
+        )  # fmt: skip
+        self._since, self._last = [], moment.model
+        moment.averages = _averages(averages, moment.model)
+        self._write(moment)
+
+    def _write(self, moment):
+        if self._count < 0:
+            return
+        parts = [*moment.model.values(), *moment.averages.values()]
+        self._bytes += sum(part.local.nbytes for part in parts) * 4
+        if self._bytes > BYTES_MAX:
+            self._give_up("the values of its steps take more than 1 GiB a rank")
+            return
+        torch.save(moment, self._folder / f"{self._count:06}.pt")
+        self._count += 1
+
+
+def _summary(grad) -> str:
+    """A rank's part of a gradient, in words."""
+    if grad is None:
+        return "none"
+    digest = _digest.digest_runs(grad, _layout.local_runs(grad.shape)).hex()
+    return f"norm {float(torch.linalg.vector_norm(grad.double())):.9g}, digest {digest}"
+
+
+def _autocast():
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+
+
+def _dtypes_in(module) -> dict:
+    tensors = [*module._parameters.items(), *module._buffers.items()]
+    return {name: tensor.dtype for name, tensor in tensors if tensor is not None}
+
+
+def _named(model, seen) -> dict:
+    return {
+        canonical_name(model, prefix, name): dtype
+        for prefix, module in model.named_modules(remove_duplicate=False)
+        for name, dtype in seen.get(id(module), {}).items()
+    }
+
+
+def _options(group) -> dict:
+    """A rate that is a tensor is changed in place."""
+    return {
+        key: value.clone() if isinstance(value, torch.Tensor) else value
+        for key, value in group.items()
+        if key not in ("params", "param_names")
+    }
+
+
+def _is_own(key, value) -> bool:
+    return not key.startswith("_") and isinstance(value, bool | int | float | str | tuple)
+
+
+def _local(grad):
+    """A copy of this rank's part, flat."""
+    if grad is None:
+        return None
+    if hasattr(grad, "to_local"):
+        grad = grad.to_local()
+    if grad.layout != torch.strided:
+        grad = grad.to_dense()
+    return grad.detach().reshape(-1).clone()
+
+
+def _part(held) -> Part:
+    local = held.local.detach().reshape(-1).clone()
+    trainable = held.requires_grad
+    return Part(held.dtype, tuple(held.shape), held.runs, local, held.kind, trainable)
+
+
+def _owners(read, optimizer) -> dict:
+    """Of each object that is stepped, by its id: [(name, offset, length)], None for all of it."""
+    found = {}
+    for key, parts in read.flat.parts.items():
+        found[key] = [(part.own.name, part.offset, part.length) for part in parts]
+    owned = _optimizer.parameters_by_owner(read.tensors)
+    if optimizer is not None:
+        owned = {**_optimizer.copied_parameters(read, optimizer), **owned}
+    for key, several in owned.items():
+        found[key] = [(several[0].name, 0, None)]
+    return found
+
+
+def _groups(optimizer, owners) -> list:
+    return [
+        (_options(group), [name for p in group["params"] for name, *_ in owners.get(id(p), [])])
+        for group in getattr(optimizer, "param_groups", [])
+    ]
+
+
+def _state(read, optimizer, rank) -> dict:
+    """Of parameters of the model: by name and key a Part, or a value that is no tensor."""
+    found = {}
+    if optimizer is None:
+        return found
+    for held in _optimizer.optimizer_tensors(read, optimizer, rank):
+        name, _, key = held.name.rpartition(".")
+        if held.local is not None and key != "main_param":
+            found.setdefault(name, {})[key] = _part(held)
+    for owned in _optimizer.optimizer_state(read.tensors, optimizer, read.flat, read.order):
+        for key, value in owned.state.items():
+            if value is None or isinstance(value, bool | int | float | str):
+                found.setdefault(owned.name, {})[str(key)] = value
+    return found
+
+
+def _averages(averages, model) -> dict:
+    """By name: what this rank has of each average, which lies as the weight does. averages: a
+    module, a mapping of names, or a list in the order of the model's parameters."""
+    if averages is None:
+        return {}
+    if isinstance(averages, torch.nn.Module):
+        averages = dict(averages.named_parameters(remove_duplicate=False))
+    if not hasattr(averages, "items"):
+        trained = [name for name, part in model.items() if part.kind == "parameter"]
+        averages = dict(zip(trained, averages, strict=False))
+    found = {}
+    for key, tensor in averages.items():
+        name = without_wrappers(key, TRANSPARENT | {"module"})
+        own = model.get(name)
+        local = _local(tensor) if isinstance(tensor, torch.Tensor) else None
+        if own is not None and local is not None and local.numel() == own.local.numel():
+            found[name] = Part(tensor.dtype, own.shape, own.runs, local)
+    return found
+
+
+def _copies(read, optimizer) -> dict:
+    """By name: the F32 copy that is stepped in place of the model's parameter, which it lies as."""
+    if optimizer is None:
+        return {}
+    copied = _optimizer.copied_parameters(read, optimizer)
+    found = {}
+    for _, parameters in _optimizer.groups_in(optimizer):
+        for parameter in parameters:
+            for held in copied.get(id(parameter), [])[:1]:
+                local = _local(parameter)
+                found[held.name] = Part(parameter.dtype, tuple(held.shape), held.runs, local)
+    return found
+
+
+def _by_name(event, owners, numbers, read):
+    """With names in place of objects. Gradients that frozen parameters were left with are none."""
+    if isinstance(event, Clip):
+        named = [name for key in event.names for name, *_ in owners.get(key, [])]
+        return dataclasses.replace(event, names=named, before={})
+    if not isinstance(event, Step):
+        return event
+    grads, own = {}, {id(held.owner) for held in read.tensors}
+    for key, (parameter, grad) in event.grads.items():
+        if key in own and not parameter.requires_grad:
+            continue
+        for name, offset, length in owners.get(key, []):
+            whole = grad is None or length is None
+            grads[name] = grad if whole else grad[offset : offset + length].clone()
+    return dataclasses.replace(event, grads=grads, number=numbers.get(event.number, -1))

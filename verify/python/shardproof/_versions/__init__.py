@@ -1,0 +1,1 @@
+"""Two releases of a framework beside each other."""
