@@ -8,7 +8,7 @@ SAYS = {
     "stages index": "layer0 on ranks 2, 3: this name is a different tensor than on ranks [0, 1]",
     "stages drift": "layer1 on rank 3: element 7 is 0x",
     "stages shared": "shared on ranks 2, 3: this name is a different tensor",
-    "chunks sound": "sound; layer0 and 3 more (nobody said which ranks hold the same)",
+    "chunks sound": "sound; layer0 and 3 more (nothing says which ranks hold the same)",
     "chunks twice": "layer0 on ranks 0, 1: two of this rank's chunks have a tensor of this name",
     "chunks nan": "layer1 on rank 2: 1 NaN and 0 Inf, the first at element 1",
     "tensor_parallel sound": "sound",

@@ -117,7 +117,7 @@ class WhatWasTried(unittest.TestCase):
         self.assertEqual(told, tried)
 
     def test_attached_jobs_have_tests(self):
-        rows = rows_of(self.text, "Attached, a job")
+        rows = rows_of(self.text, "An attached job has")
         self.assertGreater(len(rows), 6)
         for _, job, *tests in rows:
             self.assertTrue((REPOSITORY / job.strip("`")).is_file(), job)

@@ -283,7 +283,7 @@ def _is_comparable(held, stored: Stored, record: Record, report: _Report, rank) 
     if held.dtype == stored.dtype and tuple(held.shape) == stored.shape:
         return True
     if held.groups is None and held.dtype == stored.dtype:
-        report.left[held.name] = "nobody said which ranks hold the same"
+        report.left[held.name] = "nothing says which ranks hold the same"
         return False
     what = (
         f"it is a {held.dtype} {list(held.shape)}, in the checkpoint a {stored.dtype_name} "

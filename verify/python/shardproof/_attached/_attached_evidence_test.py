@@ -140,7 +140,7 @@ def test_python_that_puts_no_folder_first_puts_none_and_that_nothing_was_seen_is
     tmp_path, words
 ):
     (tmp_path / "job.py").write_text("import sys; print(sys.path)")
-    package = Path(_saved.__file__).parents[1]
+    package = Path(_saved.__file__).parents[2]
     outputs = []
     for attached in ([], ["-m", "shardproof.run"], ["-m", "shardproof.run", "--strict"]):
         done = subprocess.run(

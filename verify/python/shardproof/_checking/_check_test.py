@@ -163,7 +163,7 @@ def test_what_changes_while_it_is_read_is_not_compared(monkeypatch):
 def test_what_nobody_said_the_group_of_is_not_compared_and_is_no_finding():
     judgement = judge([{"w": record(groups=None)}, {"w": record(groups=None, digest=(1, 1))}])
     assert judgement.findings == []
-    assert judgement.uncompared == {"nobody said which ranks hold the same": ["w"]}
+    assert judgement.uncompared == {"nothing says which ranks hold the same": ["w"]}
     judgement = judge([{"w": record(groups=None, nan=1)}, {}])
     assert [finding.kind for finding in judgement.findings] == ["non-finite"]
 

@@ -55,7 +55,7 @@ def judge(records: list[dict[str, Record]]) -> Judgement:
         unstated = {rank: record for rank, record in held.items() if record.groups is None}
         stated = {rank: record for rank, record in held.items() if record.groups is not None}
         if unstated:
-            judgement.leave(name, "nobody said which ranks hold the same")
+            judgement.leave(name, "nothing says which ranks hold the same")
             _judge_numbers(name, unstated, judgement)
             _judge_meta(name, unstated, judgement)
             _judge_misfit(name, unstated, judgement)

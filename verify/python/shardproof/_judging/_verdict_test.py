@@ -76,7 +76,7 @@ def test_shares_come_to_what_one_judge_comes_to():
     assert {each.kind for each in found} == {"differs", "absent", "non-finite", "incomplete"}
     assert (verdict.count, verdict.comparisons) == (len(found), at_once.comparisons)
     assert verdict.tensors == 82
-    assert verdict.uncompared == {"nobody said which ranks hold the same": (2, "odd")}
+    assert verdict.uncompared == {"nothing says which ranks hold the same": (2, "odd")}
     assert verdict.slowest == (WORLD - 1) / 1e9
 
 

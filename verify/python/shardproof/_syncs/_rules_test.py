@@ -74,7 +74,7 @@ def test_logs_that_are_read_while_they_are_written_are_not_called_wrong(tmp_path
 
 
 @pytest.mark.parametrize("rule, said, logs", [
-    ("received", "engine-1 was not given version 2, and", (FOUR, [given(1), given(3), given(4)])),
+    ("received", "engine-1 was not given version 2, but", (FOUR, [given(1), given(3), given(4)])),
     ("received", "no engine was given version 3 or a newer one", (FOUR, [given(1), given(2)])),
     ("received", "a version 2 that is not the trainer's",
      (FOUR[:2], [given(1), given(2, manifest="x")])),
@@ -125,12 +125,12 @@ def test_the_last_line_may_be_cut_short(tmp_path):
 
 
 @pytest.mark.parametrize("text, said", [
-    ("{}\n", "line 1: it is no line"), ("[]\n", "line 1: it is no line"), ("x\n", "line 1"),
+    ("{}\n", "line 1: this line is not a record"), ("[]\n", "line 1: it is no line"), ("x\n", "line 1"),
     ('{"syncs": 2}\n', "schema 2, expected 1"), ("", "its logs record no sync"),
     (json.dumps(given("1")) + "\n", "version is '1'"),
     (json.dumps(given(1)) + "\n" + json.dumps(sent(1)) + "\n", "of a trainer and of an engine"),
-    (json.dumps({**given(1), "found": [3]}) + "\n", "line 1: it is no line"),
-    (json.dumps({**given(1), "left": [{}]}) + "\n", "line 1: it is no line"),
+    (json.dumps({**given(1), "found": [3]}) + "\n", "line 1: this line is not a record"),
+    (json.dumps({**given(1), "left": [{}]}) + "\n", "line 1: this line is not a record"),
 ])  # fmt: skip
 def test_a_log_that_is_none_is_one_line(text, said, tmp_path, capsys):
     (tmp_path / f"a{_log.SUFFIX}").write_text(text)
