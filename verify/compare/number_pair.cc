@@ -55,12 +55,14 @@ double PartOfBound(const Number& a, const Number& b) {
   if (std::isnan(a.value) || std::isnan(b.value))
     return std::isnan(a.value) && std::isnan(b.value) ? 0 : HUGE_VAL;
   if (a.value == b.value) return 0;
-  const double allowed = a.bound + b.bound;
-  return allowed > 0 ? std::abs(a.value - b.value) / allowed : HUGE_VAL;
+  const double part = std::abs(a.value - b.value) / (a.bound + b.bound);
+  // Nothing is within a bound that is not finite, as of an infinite scale.
+  return std::isfinite(part) && std::isfinite(a.bound + b.bound) ? part : HUGE_VAL;
 }
 
 bool AreSame(const Number& a, const Number& b) {
   if (std::isnan(a.value) || std::isnan(b.value)) return std::isnan(a.value) == std::isnan(b.value);
+  if (std::isinf(a.value) || std::isinf(b.value)) return a.value == b.value;
   return std::abs(a.value - b.value) <= kSameUnit * std::max(std::abs(a.value), std::abs(b.value));
 }
 

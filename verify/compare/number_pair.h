@@ -14,7 +14,8 @@ using maps::Number;
 Reader OpenNumbers(const Inputs& inputs, const maps::View& view);
 Reader WithHalfSteps(Reader reader);
 
-/// The error as a part of what is allowed; infinite where one alone is NaN.
+/// The error as a part of what is allowed; infinite where one alone is NaN, or where they differ
+/// and one of them or of their bounds is not finite.
 double PartOfBound(const Number& a, const Number& b);
 
 /// Whether two are the same but for the roundings of a few operations in F32.
