@@ -13,24 +13,34 @@ namespace {
 namespace fs = std::filesystem;
 using Visit = std::function<Next(const DirectoryEntry&)>;
 
-Status WalkFiles(const std::string& directory, const Visit& visit) {
+/// The entries of one folder, then those of the folders that are to be gone into. \param failed
+/// takes the first failure; what else there is is visited all the same.
+Next WalkFolder(const fs::path& folder, const fs::path& top, int depth, const Visit& visit,
+                Status& failed) {
   std::error_code error;
-  fs::recursive_directory_iterator it(directory, error);
-  for (const fs::recursive_directory_iterator end; !error && it != end; it.increment(error)) {
+  fs::directory_iterator it(folder, error);
+  for (const fs::directory_iterator end; !error && it != end; it.increment(error)) {
     std::error_code ignored;
     const std::string path = it->path().string();
     const DirectoryEntry entry{.path = path,
-                               .name = it->path().lexically_relative(directory).string(),
-                               .depth = it.depth(),
+                               .name = it->path().lexically_relative(top).string(),
+                               .depth = depth,
                                .is_directory = it->is_directory(ignored),
                                .is_file = it->is_regular_file(ignored),
                                .is_link = it->is_symlink(ignored)};
     const Next next = IsLeftOut(path) ? Next::kOver : visit(entry);
-    if (next == Next::kEnd) return Ok();
-    if (next == Next::kOver) it.disable_recursion_pending();
+    if (next == Next::kEnd) return next;
+    if (next == Next::kInto && entry.is_directory && !entry.is_link &&
+        WalkFolder(it->path(), top, depth + 1, visit, failed) == Next::kEnd)
+      return Next::kEnd;
   }
-  if (!error) return Ok();
-  return BadInput(fmt::format("{}: cannot be listed: {}", Printable(directory), error.message()));
+  // ext4 has an empty one at its top, which is root's.
+  const bool is_nothing = depth > 0 && folder.filename() == "lost+found";
+  if (error && !is_nothing && failed.ok()) {
+    failed = BadInput(
+        fmt::format("{}: cannot be listed: {}", Printable(folder.string()), error.message()));
+  }
+  return Next::kOver;
 }
 
 /// The entries of one folder of a tree, then those of the folders that are to be gone into.
@@ -100,7 +110,11 @@ uint64_t FileBytes(const std::string& path) {
 
 Status Walk(const std::string& directory, const Visit& visit) {
   const TreePlace place = FindInTrees(directory);
-  if (place.tree == nullptr) return WalkFiles(directory, visit);
+  if (place.tree == nullptr) {
+    Status failed = Ok();
+    (void)WalkFolder(directory, directory, 0, visit, failed);
+    return failed;
+  }
   WalkTree(*place.tree, directory, place.name.empty() ? "" : place.name + "/", "", 0, visit);
   return Ok();
 }

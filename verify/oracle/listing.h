@@ -32,7 +32,7 @@ enum class Next { kInto, kOver, kEnd };
 
 /// Calls `visit` with each entry below a directory; folders are gone into if it says so, links are
 /// not. What macOS keeps beside a file, "._" before its name, is left out.
-/// \error kBadInput if a directory cannot be listed.
+/// \error kBadInput, at the end, if a directory cannot be listed; not of a lost+found in it.
 Status Walk(const std::string& directory, const std::function<Next(const DirectoryEntry&)>& visit);
 
 /// The same of the entries of the directory itself.

@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 
 /// The message of the error that a file with this header and data gives; empty if it gives none.
-std::string ErrorOf(const std::string& header, const std::string& data) {
+std::string ErrorOfFile(const std::string& header, const std::string& data) {
   const TemporaryDirectory directory;
   const std::string path = directory / "bad.safetensors";
   EXPECT_TRUE(WriteTextFile(path, RawSafetensors(header, data)).ok());
@@ -70,14 +70,15 @@ TEST(Locate, GivesPlaceDtypeAndShapeSortedByName) {
 }
 
 TEST(Locate, AcceptsEmptyAndStringMetadata) {
-  EXPECT_EQ(ErrorOf(R"({"__metadata__":{}})", ""), "");
-  EXPECT_EQ(ErrorOf(R"({"__metadata__":{"format":"pt"}})", ""), "");
-  EXPECT_EQ(ErrorOf("{}        ", ""), "");
+  EXPECT_EQ(ErrorOfFile(R"({"__metadata__":{}})", ""), "");
+  EXPECT_EQ(ErrorOfFile(R"({"__metadata__":{"format":"pt"}})", ""), "");
+  EXPECT_EQ(ErrorOfFile("{}        ", ""), "");
 }
 
 TEST(Locate, RefusesMetadataOfOtherTypes) {
-  EXPECT_THAT(ErrorOf(R"({"__metadata__":{"n":1}})", ""), HasSubstr("expected a string, found 1"));
-  EXPECT_THAT(ErrorOf(R"({"__metadata__":[]})", ""), HasSubstr("expected an object"));
+  EXPECT_THAT(ErrorOfFile(R"({"__metadata__":{"n":1}})", ""),
+              HasSubstr("expected a string, found 1"));
+  EXPECT_THAT(ErrorOfFile(R"({"__metadata__":[]})", ""), HasSubstr("expected an object"));
 }
 
 TEST(Locate, RefusesHeaderLengthsThatTheFileDoesNotHave) {
@@ -91,61 +92,67 @@ TEST(Locate, RefusesHeaderLengthsThatTheFileDoesNotHave) {
 }
 
 TEST(Locate, RefusesHeadersThatAreNoJsonObject) {
-  EXPECT_THAT(ErrorOf("{\"w\":", ""), HasSubstr("JSON"));
-  EXPECT_THAT(ErrorOf("{} x", ""), HasSubstr("JSON"));
-  EXPECT_THAT(ErrorOf(" {}", ""), HasSubstr("begin with '{'"));
-  EXPECT_THAT(ErrorOf("[]", ""), HasSubstr("begin with '{'"));
-  EXPECT_THAT(ErrorOf("{\"w\":1}", ""), HasSubstr("'w': expected an object, found 1"));
+  EXPECT_THAT(ErrorOfFile("{\"w\":", ""), HasSubstr("JSON"));
+  EXPECT_THAT(ErrorOfFile("{} x", ""), HasSubstr("JSON"));
+  EXPECT_THAT(ErrorOfFile(" {}", ""), HasSubstr("begin with '{'"));
+  EXPECT_THAT(ErrorOfFile("[]", ""), HasSubstr("begin with '{'"));
+  EXPECT_THAT(ErrorOfFile("{\"w\":1}", ""), HasSubstr("'w': expected an object, found 1"));
   std::string deep = "{\"w\":";
   for (int i = 0; i < 100000; ++i) deep += '[';
-  EXPECT_THAT(ErrorOf(deep, ""), HasSubstr("JSON"));
+  EXPECT_THAT(ErrorOfFile(deep, ""), HasSubstr("JSON"));
 }
 
 TEST(Locate, RefusesDuplicateKeys) {
   const std::string entry = Entry("U8", "1", "0,1");
-  EXPECT_THAT(ErrorOf("{\"w\":" + entry + ",\"w\":" + entry + "}", "x"),
+  EXPECT_THAT(ErrorOfFile("{\"w\":" + entry + ",\"w\":" + entry + "}", "x"),
               HasSubstr("expected every key once, found 'w' twice"));
-  EXPECT_THAT(ErrorOf(R"({"w":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "x"),
-              HasSubstr("'dtype' twice"));
+  EXPECT_THAT(
+      ErrorOfFile(R"({"w":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "x"),
+      HasSubstr("'dtype' twice"));
 }
 
 TEST(Locate, RefusesUnknownDtypesAndListsTheKnown) {
   const std::string message = ErrorOfText(RawSafetensors(OneTensor("F7", "1", "0,1"), "x"));
   EXPECT_THAT(message, HasSubstr("'F7', which is not known"));
   EXPECT_THAT(message, HasSubstr("BF16"));
-  EXPECT_THAT(ErrorOf(R"({"w":{"dtype":3,"shape":[1],"data_offsets":[0,1]}})", "x"),
+  EXPECT_THAT(ErrorOfFile(R"({"w":{"dtype":3,"shape":[1],"data_offsets":[0,1]}})", "x"),
               HasSubstr("expected a string"));
 }
 
 TEST(Locate, RefusesShapesThatAreNegativeHugeOrOverflow) {
-  EXPECT_THAT(ErrorOf(OneTensor("U8", "-1", "0,1"), "x"), HasSubstr("shape: expected an integer"));
-  EXPECT_THAT(ErrorOf(OneTensor("U8", "1.0", "0,1"), "x"), HasSubstr("shape: expected an integer"));
-  EXPECT_THAT(ErrorOf(OneTensor("U8", "18446744073709551615", "0,1"), "x"), HasSubstr("shape"));
-  EXPECT_THAT(ErrorOf(OneTensor("U8", "99999999999999999999999", "0,1"), "x"), HasSubstr("JSON"));
-  EXPECT_THAT(ErrorOf(OneTensor("U8", "4294967296,4294967296", "0,0"), ""), HasSubstr("overflows"));
-  EXPECT_THAT(ErrorOf(OneTensor("F64", "2305843009213693952", "0,0"), ""), HasSubstr("overflows"));
-  EXPECT_THAT(ErrorOf(OneTensor("U8", "4611686018427387904", "0,1"), "x"),
+  EXPECT_THAT(ErrorOfFile(OneTensor("U8", "-1", "0,1"), "x"),
+              HasSubstr("shape: expected an integer"));
+  EXPECT_THAT(ErrorOfFile(OneTensor("U8", "1.0", "0,1"), "x"),
+              HasSubstr("shape: expected an integer"));
+  EXPECT_THAT(ErrorOfFile(OneTensor("U8", "18446744073709551615", "0,1"), "x"), HasSubstr("shape"));
+  EXPECT_THAT(ErrorOfFile(OneTensor("U8", "99999999999999999999999", "0,1"), "x"),
+              HasSubstr("JSON"));
+  EXPECT_THAT(ErrorOfFile(OneTensor("U8", "4294967296,4294967296", "0,0"), ""),
+              HasSubstr("overflows"));
+  EXPECT_THAT(ErrorOfFile(OneTensor("F64", "2305843009213693952", "0,0"), ""),
+              HasSubstr("overflows"));
+  EXPECT_THAT(ErrorOfFile(OneTensor("U8", "4611686018427387904", "0,1"), "x"),
               HasSubstr("expected 46"));
 }
 
 TEST(Locate, RefusesOffsetsOutOfRangeOverlappingOrWithGaps) {
-  EXPECT_THAT(ErrorOf(OneTensor("U8", "2", "0,2"), "x"), HasSubstr("begin <= end <= 1"));
-  EXPECT_THAT(ErrorOf(OneTensor("U8", "1", "1,0"), "x"), HasSubstr("begin <= end"));
-  EXPECT_THAT(ErrorOf(OneTensor("U8", "1", "0,1,2"), "x"), HasSubstr("expected 2 integers"));
-  EXPECT_THAT(ErrorOf(OneTensor("F32", "1", "0,3"), "xyz"), HasSubstr("expected 4 bytes"));
+  EXPECT_THAT(ErrorOfFile(OneTensor("U8", "2", "0,2"), "x"), HasSubstr("begin <= end <= 1"));
+  EXPECT_THAT(ErrorOfFile(OneTensor("U8", "1", "1,0"), "x"), HasSubstr("begin <= end"));
+  EXPECT_THAT(ErrorOfFile(OneTensor("U8", "1", "0,1,2"), "x"), HasSubstr("expected 2 integers"));
+  EXPECT_THAT(ErrorOfFile(OneTensor("F32", "1", "0,3"), "xyz"), HasSubstr("expected 4 bytes"));
   const auto two = [](const std::string& first, const std::string& second) {
     return "{\"a\":" + Entry("U8", "2", first) + ",\"b\":" + Entry("U8", "2", second) + "}";
   };
-  EXPECT_EQ(ErrorOf(two("2,4", "0,2"), "wxyz"), "");
-  EXPECT_THAT(ErrorOf(two("0,2", "1,3"), "xyz"), HasSubstr("overlap"));
-  EXPECT_THAT(ErrorOf(two("0,2", "3,5"), "vwxyz"), HasSubstr("gap"));
-  EXPECT_THAT(ErrorOf(two("0,2", "0,2"), "xy"), HasSubstr("overlap"));
-  EXPECT_THAT(ErrorOf(OneTensor("U8", "1", "1,2"), "xy"), HasSubstr("gap"));
+  EXPECT_EQ(ErrorOfFile(two("2,4", "0,2"), "wxyz"), "");
+  EXPECT_THAT(ErrorOfFile(two("0,2", "1,3"), "xyz"), HasSubstr("overlap"));
+  EXPECT_THAT(ErrorOfFile(two("0,2", "3,5"), "vwxyz"), HasSubstr("gap"));
+  EXPECT_THAT(ErrorOfFile(two("0,2", "0,2"), "xy"), HasSubstr("overlap"));
+  EXPECT_THAT(ErrorOfFile(OneTensor("U8", "1", "1,2"), "xy"), HasSubstr("gap"));
 }
 
 TEST(Locate, RefusesTrailingBytesAndIncompleteEntries) {
-  EXPECT_THAT(ErrorOf(OneTensor("U8", "1", "0,1"), "xy"), HasSubstr("found 1 more bytes"));
-  EXPECT_THAT(ErrorOf(R"({"w":{"dtype":"U8","shape":[1]}})", "x"), HasSubstr("data_offsets"));
+  EXPECT_THAT(ErrorOfFile(OneTensor("U8", "1", "0,1"), "xy"), HasSubstr("found 1 more bytes"));
+  EXPECT_THAT(ErrorOfFile(R"({"w":{"dtype":"U8","shape":[1]}})", "x"), HasSubstr("data_offsets"));
 }
 
 TEST(Locate, RefusesWhatIsNoRegularFile) {
