@@ -236,6 +236,20 @@ TEST_F(AuditTest, WhereThereIsNoCrcNothingIsCalledDamaged) {
   EXPECT_THAT(AuditText(some, false), HasSubstr("SOUND, structure and CRC-32 of 6 of "));
 }
 
+TEST_F(AuditTest, OneFileMayBeRenamedWithItsSeal) {
+  const std::string path = Copy("torch_save_2.15.0.pt");
+  auto audited = Audit(path);
+  ASSERT_TRUE(audited.ok());
+  ASSERT_TRUE(WriteSeal(audited.value(), SealPath(path)).ok());
+  const std::string other = scratch_ / "other.pt";
+  fs::rename(SealPath(path), SealPath(other));
+  fs::rename(path, other);
+  auto renamed = Audit(other);
+  ASSERT_TRUE(renamed.ok());
+  ASSERT_TRUE(HoldAgainstSeal(SealPath(other), renamed.value()).ok());
+  EXPECT_THAT(renamed.value().damage, IsEmpty());
+}
+
 TEST_F(AuditTest, ASealShowsEveryFlippedByteOfATensor) {
   const std::string path = Copy("dcp_2.15.0");
   auto audited = Audit(path);

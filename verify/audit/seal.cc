@@ -101,6 +101,12 @@ Status HoldAgainstSeal(const std::string& path, AuditResult& audited) {
   // Its own seal is of these very files. What is wrong with a tensor or value is said above, and
   // names it.
   if (path != SealPath(audited.path) || !damage.empty()) return Ok();
+  // One file may be renamed, with its seal.
+  if (!oracle::IsDirectory(audited.path) && audited.files.size() == 1 && seal.files.size() == 1) {
+    auto only = seal.files.extract(seal.files.begin());
+    only.key() = audited.files[0].name;
+    seal.files.insert(std::move(only));
+  }
   for (const AuditedFile& file : audited.files) {
     const auto sealed = seal.files.extract(file.name);
     if (sealed.empty()) {
