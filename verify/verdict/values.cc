@@ -29,7 +29,7 @@ constexpr DtypeInfo kDtypes[] = {
     {"I8", 1, Kind::kSigned},           {"U64", 8, Kind::kUnsigned},
     {"U32", 4, Kind::kUnsigned},        {"U16", 2, Kind::kUnsigned},
     {"U8", 1, Kind::kUnsigned},         {"BOOL", 1, Kind::kUnsigned},
-    {"C64", 8, Kind::kComplex, 8, 23},
+    {"C64", 8, Kind::kComplex, 8, 23},  {"C32", 4, Kind::kComplex, 5, 10},
 };
 
 const DtypeInfo* FindDtype(std::string_view name) {
@@ -74,9 +74,10 @@ int64_t SignExtend(uint64_t bits, uint64_t byte_count) {
   return static_cast<int64_t>(bits << shift) >> shift;
 }
 
-std::string ComplexText(const DtypeInfo& part, uint64_t bits) {
-  const auto real = static_cast<float>(FloatFromBits(part, bits & 0xffffffff));
-  const auto imaginary = static_cast<float>(FloatFromBits(part, bits >> 32));
+std::string ComplexText(const DtypeInfo& info, uint64_t bits) {
+  const uint64_t width = info.bytes * 4;  // of each of the two
+  const auto real = static_cast<float>(FloatFromBits(info, bits & ((uint64_t{1} << width) - 1)));
+  const auto imaginary = static_cast<float>(FloatFromBits(info, bits >> width));
   return fmt::format("{}{:+}i", real, imaginary);
 }
 

@@ -24,6 +24,7 @@ TEST(ValuesTest, ElementsInWords) {
             "18446744073709551615 (0xffffffffffffffff)");
   EXPECT_EQ(ElementText("BOOL", "\x01"s), "true (0x01)");
   EXPECT_EQ(ElementText("C64", "\0\0\x80\x3f\0\0\0\xc0"s), "1-2i (0xc00000003f800000)");
+  EXPECT_EQ(ElementText("C32", "\0\x3c\0\xc0"s), "1-2i (0xc0003c00)");
   EXPECT_EQ(ElementText("I4", "\x01\x02"s), "? (0x0201)");
 }
 
