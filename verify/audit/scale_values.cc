@@ -87,7 +87,10 @@ std::string WrongScale(const StoredCheckpoint& checkpoint, const ScaledCodes& un
   const maps::Reader reader = Open(checkpoint, unit.scale);
   std::vector<char> buffer(kPieceElements * reader->width());
   std::optional<Codes> codes;
+  const bool may_round = MayRoundToZero(reader->dtype());
   size_t zeros = 0;
+  bool is_any_positive = false;
+  std::string wrong_zero;
   for (uint64_t start = 0; start < reader->elements(); start += kPieceElements) {
     const uint64_t count = std::min(kPieceElements, reader->elements() - start);
     if (!reader->Read(start, count, buffer.data()).ok()) return "";
@@ -95,18 +98,23 @@ std::string WrongScale(const StoredCheckpoint& checkpoint, const ScaledCodes& un
       const auto value =
           ValueOf(reader->dtype(), unit.is_exponent, buffer.data() + i * reader->width());
       if (!value) return "";
-      if (*value > 0 && std::isfinite(*value)) continue;
+      if (*value > 0 && std::isfinite(*value)) {
+        is_any_positive = true;
+        continue;
+      }
       if (*value == 0) {
-        if (++zeros > kZerosLookedAtMax) continue;
+        if (!wrong_zero.empty() || ++zeros > kZerosLookedAtMax) continue;
         if (!codes) codes.emplace(checkpoint, unit);
         if (codes->AreZero(start + i)) continue;
-        return fmt::format("expected scales that are not zero where codes are not, element {} is 0",
-                           start + i);
+        wrong_zero = fmt::format(
+            "expected scales that are not zero where codes are not, element {} is 0", start + i);
+        if (!may_round) return wrong_zero;
+        continue;
       }
       return fmt::format("expected positive scales, element {} is {}", start + i, *value);
     }
   }
-  return "";
+  return is_any_positive ? "" : wrong_zero;
 }
 
 }  // namespace shardproof

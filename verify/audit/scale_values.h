@@ -17,7 +17,8 @@ struct ScaledCodes {
 };
 
 /// What is wrong with the first scale that is not finite, negative, or zero where its codes are
-/// not; empty if none is. Scales that cannot be read are not judged: that is damage of its own.
+/// not; empty if none is. One that may have been rounded to zero is right if not all of them are.
+/// Scales that cannot be read are not judged: that is damage of its own.
 std::string WrongScale(const formats::StoredCheckpoint& checkpoint, const ScaledCodes& unit);
 
 }  // namespace shardproof

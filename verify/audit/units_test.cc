@@ -214,6 +214,9 @@ TEST_F(UnitsTest, ScalesThatAreNoScalesAreNamed) {
   tensors = kDialects[4].tensors;
   tensors[1].element = std::string(1, '\0');
   EXPECT_THAT(Damage(kNvfp4Config, tensors), ElementsAre(HasSubstr("element 0 is 0")));
+  tensors[1].element = std::string(5, '\0') + kOneE4m3 + std::string(6, '\0');  // rounded to 0
+  EXPECT_THAT(Damage(kNvfp4Config, tensors), IsEmpty());
+  tensors[1].element = std::string(1, '\0');
   tensors[0].element = "\x80";  // half of it is a negative zero
   EXPECT_THAT(Damage(kNvfp4Config, tensors), IsEmpty());
 }

@@ -109,7 +109,7 @@ class Opened {
       reader = maps::As(std::move(reader), *oracle::FindDtype("F8_E8M0"), tensor.shape);
       return maps::ToNumbers(std::move(reader), false, 0);
     }
-    if (dtype.kind == NumberKind::kFloat && dtype.bytes == 1) {
+    if (MayRoundToZero(dtype)) {
       Grid grid = GridOfFloats(dtype.name, false);
       for (Number& number : grid) number.bound *= number.value == 0 ? kZeroScaleRoom : 1;
       return ReadCodes(std::move(reader), Packing::kBytes, std::move(grid), tensor.shape);

@@ -323,6 +323,10 @@ std::vector<UnitPart> PartsOf(const QuantisationScheme& scheme, const std::strin
   }
 }
 
+bool MayRoundToZero(const oracle::DtypeInfo& dtype) {
+  return dtype.kind == oracle::NumberKind::kFloat && dtype.bytes == 1;
+}
+
 std::optional<ScaleGrid> GridOf(const QuantisationScheme& scheme) {
   switch (scheme.dialect) {
     case Dialect::kModelOptNvfp4:

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "verify/oracle/dtype.h"
 #include "verify/quantised/quantisation.h"
 
 namespace shardproof {
@@ -50,6 +51,11 @@ std::string CodesOfBase(const QuantisationScheme& scheme, const std::string& bas
 /// \param codes  shape as it is stored.
 std::vector<UnitPart> PartsOf(const QuantisationScheme& scheme, const std::string& base,
                               const Shape& codes);
+
+/// Whether a scale of this dtype may be one that was rounded to 0, so that the codes of its block
+/// say nothing. Floats of one byte have so few small values; a scale of the whole tensor is beside
+/// them, which fits the largest block, so that not all of them are 0.
+bool MayRoundToZero(const oracle::DtypeInfo& dtype);
 
 /// How many elements of the weight share a scale, by rows and columns, where a code or two of them
 /// in a byte lie as the weight does; no value: they lie otherwise.
