@@ -98,7 +98,7 @@ shardproof_module(NAME formats FOLDERS verify/formats
 shardproof_module(NAME maps FOLDERS verify/maps DEPENDS core oracle formats fmt::fmt)
 # Quantised weights: which tensors are one, and the numbers that they stand for.
 shardproof_module(NAME quantised FOLDERS verify/quantised
-  DEPENDS oracle formats maps simdjson::simdjson fmt::fmt)
+  DEPENDS pattern oracle formats maps simdjson::simdjson fmt::fmt)
 # Two checkpoints, tensor by tensor.
 shardproof_module(NAME compare FOLDERS verify/compare
   DEPENDS core verdict oracle formats maps quantised simdjson::simdjson

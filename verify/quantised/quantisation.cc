@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <initializer_list>
-#include <regex>
 
 #include "verify/oracle/json.h"
 
@@ -14,7 +13,6 @@ namespace {
 using oracle::JsonElement;
 
 constexpr uint64_t kConfigBytesMax = 64u << 20;
-constexpr size_t kPatternBytesMax = 1024;
 
 std::string TextAt(const JsonElement& object, std::string_view field) {
   std::string_view text;
@@ -31,12 +29,13 @@ bool FlagAt(const JsonElement& object, std::string_view field, bool otherwise) {
   return object[field].get(flag) ? otherwise : flag;
 }
 
-void AddTexts(const JsonElement& object, std::string_view field, std::vector<std::string>& texts) {
+void AddPatterns(const JsonElement& object, std::string_view field,
+                 std::vector<ModulePattern>& patterns) {
   simdjson::dom::array array;
   if (object[field].get(array)) return;
   for (const JsonElement& each : array) {
     std::string_view text;
-    if (!each.get(text)) texts.emplace_back(text);
+    if (!each.get(text)) patterns.emplace_back(text);
   }
 }
 
@@ -70,13 +69,14 @@ Dialect PackedDialect(const std::string& format) {
 }
 
 /// "Linear" and other classes stand for all modules of which nothing else is said.
-bool IsClass(const std::string& target) {
-  return target.find_first_of(".*:") == std::string::npos && !target.empty() &&
-         std::isupper(static_cast<unsigned char>(target[0])) != 0;
+bool IsClass(const ModulePattern& target) {
+  const std::string& text = target.text();
+  return text.find_first_of(".*:") == std::string::npos && !text.empty() &&
+         std::isupper(static_cast<unsigned char>(text[0])) != 0;
 }
 
 void ReadCompressed(const JsonElement& config, Quantisation& out) {
-  AddTexts(config, "ignore", out.kept);
+  AddPatterns(config, "ignore", out.kept);
   simdjson::dom::object groups;
   if (config["config_groups"].get(groups)) return;
   for (const auto& [name, group] : groups) {
@@ -92,7 +92,7 @@ void ReadCompressed(const JsonElement& config, Quantisation& out) {
     scheme.symmetric = FlagAt(weights, "symmetric", true);
     scheme.has_exponents = TextAt(weights, "scale_dtype") == "torch.uint8";
     SetBlock(NumbersAt(weights, "block_structure"), scheme);
-    AddTexts(group, "targets", scheme.targets);
+    AddPatterns(group, "targets", scheme.targets);
     if (std::any_of(scheme.targets.begin(), scheme.targets.end(), IsClass)) scheme.targets.clear();
     out.schemes.push_back(std::move(scheme));
   }
@@ -112,7 +112,7 @@ QuantisationScheme ModelOptScheme(const JsonElement& fields) {
 
 /// config: quantization_config, or what hf_quant_config.json has as `quantization`.
 void ReadModelOpt(const JsonElement& config, Quantisation& out) {
-  for (const char* field : {"ignore", "exclude_modules"}) AddTexts(config, field, out.kept);
+  for (const char* field : {"ignore", "exclude_modules"}) AddPatterns(config, field, out.kept);
   simdjson::dom::object layers;
   if (TextAt(config, "quant_algo") != "MIXED_PRECISION") {
     out.schemes.push_back(ModelOptScheme(config));
@@ -167,7 +167,7 @@ void ReadFields(const JsonElement& config, const std::string& otherwise, Quantis
   out.method = method;
   for (const char* field :
        {"modules_to_not_convert", "llm_int8_skip_modules", "modules_to_not_quantize"}) {
-    AddTexts(config, field, out.kept);
+    AddPatterns(config, field, out.kept);
   }
   if (method == "compressed-tensors") {
     ReadCompressed(config, out);
@@ -178,16 +178,16 @@ void ReadFields(const JsonElement& config, const std::string& otherwise, Quantis
   }
 }
 
-bool IsRegexAt(const std::string& pattern, std::string_view module, bool anywhere) {
-  if (pattern.size() > kPatternBytesMax) return false;
-  try {
-    const std::regex regex(pattern);
-    const auto flags =
-        anywhere ? std::regex_constants::match_default : std::regex_constants::match_continuous;
-    return std::regex_search(module.begin(), module.end(), regex, flags);
-  } catch (const std::regex_error&) {
-    return false;
-  }
+/// Nothing of what is none.
+std::optional<Pattern> Compiled(const std::string& regex) {
+  auto pattern = Pattern::Of(regex);
+  return pattern.ok() ? std::optional(std::move(pattern).value()) : std::nullopt;
+}
+
+bool FitsAll(const std::optional<Pattern>& pattern, std::string_view module) {
+  if (!pattern) return false;
+  const auto fits = pattern->Fits(module);
+  return fits.ok() && fits.value();
 }
 
 /// Whether `name`, whole components of a dotted name, is the module or one that it is in.
@@ -197,33 +197,43 @@ bool IsPartOf(std::string_view name, std::string_view module) {
   return within.find("." + std::string(name) + ".") != std::string::npos;
 }
 
-bool Fits(const std::string& pattern, std::string_view module) {
-  if (pattern.starts_with("re:")) return IsRegexAt(pattern.substr(3), module, false);
+bool FitsName(const std::string& pattern, std::string_view module) {
   if (pattern.find_first_of("*?") == std::string::npos) return IsPartOf(pattern, module);
   return fnmatch(pattern.c_str(), std::string(module).c_str(), 0) == 0;
 }
 
-/// As Fits, whatever is before the layers in the pattern and in the name.
-bool MayFit(const std::string& pattern, std::string_view module) {
-  if (Fits(pattern, module)) return true;
-  if (pattern.starts_with("re:")) return IsRegexAt(pattern.substr(3), module, true);
-  std::string rest = pattern;
+}  // namespace
+
+ModulePattern::ModulePattern(std::string_view text) : text_(text) {
+  if (!text_.starts_with("re:")) return;
+  const std::string any = "[\\s\\S]*";
+  const std::string regex = "(?:" + text_.substr(3) + ")" + any;
+  at_begin_ = Compiled(regex);
+  anywhere_ = Compiled(any + regex);
+}
+
+bool ModulePattern::Fits(std::string_view module) const {
+  return text_.starts_with("re:") ? FitsAll(at_begin_, module) : FitsName(text_, module);
+}
+
+bool ModulePattern::MayFit(std::string_view module) const {
+  if (Fits(module)) return true;
+  if (text_.starts_with("re:")) return FitsAll(anywhere_, module);
+  std::string rest = text_;
   for (size_t dot = rest.find('.'); dot != std::string::npos; dot = rest.find('.')) {
     rest = rest.substr(dot + 1);
     if (rest.find('.') == std::string::npos) break;  // one component means too much
-    if (Fits(rest, module) || Fits("*" + rest, module)) return true;
+    if (FitsName(rest, module) || FitsName("*" + rest, module)) return true;
   }
   return false;
 }
-
-}  // namespace
 
 const QuantisationScheme* Quantisation::SchemeOf(std::string_view module) const {
   for (const QuantisationScheme& scheme : schemes) {
     const bool is_target =
         scheme.targets.empty() ||
         std::any_of(scheme.targets.begin(), scheme.targets.end(),
-                    [&](const std::string& target) { return Fits(target, module); });
+                    [&](const ModulePattern& target) { return target.Fits(module); });
     if (is_target) return &scheme;
   }
   return nullptr;
@@ -231,12 +241,12 @@ const QuantisationScheme* Quantisation::SchemeOf(std::string_view module) const 
 
 bool Quantisation::Keeps(std::string_view module) const {
   return std::any_of(kept.begin(), kept.end(),
-                     [&](const std::string& pattern) { return Fits(pattern, module); });
+                     [&](const ModulePattern& pattern) { return pattern.Fits(module); });
 }
 
 bool Quantisation::MayKeep(std::string_view module) const {
   return std::any_of(kept.begin(), kept.end(),
-                     [&](const std::string& pattern) { return MayFit(pattern, module); });
+                     [&](const ModulePattern& pattern) { return pattern.MayFit(module); });
 }
 
 Quantisation ReadQuantisation(const std::string& directory) {

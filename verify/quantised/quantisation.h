@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "src/pattern/pattern.h"
 
 namespace shardproof {
 
@@ -29,6 +32,23 @@ enum class Dialect {
   kGguf,           ///< blocks of codes and scales in one, of a type that the file says
 };
 
+/// Modules by name, by one with "*", or by "re:" and a regular expression.
+class ModulePattern {
+ public:
+  explicit ModulePattern(std::string_view text);
+
+  const std::string& text() const { return text_; }
+  /// A regular expression fits where the module begins so, as Python's re.match has it.
+  bool Fits(std::string_view module) const;
+  /// As Fits, whatever is before the layers in the pattern and in the name.
+  bool MayFit(std::string_view module) const;
+
+ private:
+  std::string text_;
+  std::optional<Pattern> at_begin_;  ///< of a regular expression that can be read
+  std::optional<Pattern> anywhere_;
+};
+
 /// Of modules that are quantised alike.
 struct QuantisationScheme {
   Dialect dialect = Dialect::kUnknown;
@@ -41,15 +61,14 @@ struct QuantisationScheme {
   bool zeros_less_one =
       false;                   ///< zero points are stored one too small, as GPTQ's first format has
   bool has_exponents = false;  ///< scales are bytes, each the exponent of a power of two
-  /// Modules, by name, "re:" and a regular expression, or with "*"; empty: all.
-  std::vector<std::string> targets;
+  std::vector<ModulePattern> targets;  ///< empty: all
 };
 
 struct Quantisation {
   std::string file;    ///< that says so; empty: none does
   std::string method;  ///< as the file calls it
   std::vector<QuantisationScheme> schemes;
-  std::vector<std::string> kept;  ///< modules that are not quantised, as in targets
+  std::vector<ModulePattern> kept;  ///< modules that are not quantised
 
   /// That of the first scheme that the module is a target of; null if none.
   const QuantisationScheme* SchemeOf(std::string_view module) const;
