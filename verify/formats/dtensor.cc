@@ -10,7 +10,9 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-constexpr size_t kPiecesMax = 1 << 16;  // that one dim of one shard may lie in
+constexpr size_t kPiecesMax = 4096;  // that one shard may lie in
+constexpr int64_t kSplitFactorMax = 16 * kPiecesMax;
+constexpr size_t kAttributesMax = 256;  // torch's own objects have some dozens
 
 struct Interval {
   int64_t start = 0;
@@ -26,6 +28,15 @@ int64_t LengthOf(const Intervals& intervals) {
   int64_t length = 0;
   for (const Interval& interval : intervals) length += interval.length;
   return length;
+}
+
+/// Adds an interval behind the others, to the last one if they touch.
+void Append(const Interval& interval, Intervals& intervals) {
+  if (!intervals.empty() && intervals.back().start + intervals.back().length == interval.start) {
+    intervals.back().length += interval.length;
+  } else {
+    intervals.push_back(interval);
+  }
 }
 
 /// Elements [start, start + length) of those that the intervals have, in their order.
@@ -69,9 +80,17 @@ std::string_view LastPart(std::string_view name) {
   return dot == std::string_view::npos ? name : name.substr(dot + 1);
 }
 
+/// A value of a dict, or of an object's state. Null of one with too many, which every tensor of a
+/// file may share: each look into it would take long.
+const PickleValue* StateAt(const PickleValue& object, const char* name) {
+  const PickleValue* dict = object.Is(Kind::kDict) ? &object : object.state;
+  const bool is_few = dict != nullptr && dict->items.size() <= 2 * kAttributesMax;
+  return is_few ? object.At(name) : nullptr;
+}
+
 /// An attribute: of the state, or of the arguments in their order.
 const PickleValue* Attribute(const PickleValue& object, const char* name, size_t argument) {
-  if (const PickleValue* found = object.At(name); found != nullptr) return found;
+  if (const PickleValue* found = StateAt(object, name); found != nullptr) return found;
   return argument < object.items.size() ? object.items[argument] : nullptr;
 }
 
@@ -90,8 +109,8 @@ Result<Placement> PlacementOf(const PickleValue& value, size_t dims) {
   if (name == "Shard") return placement;
   SP_ASSIGN(placement.split_factor,
             Integer(Attribute(value, "split_factor", 1), "the split_factor of a _StridedShard"));
-  if (placement.split_factor < 1 || placement.split_factor > static_cast<int64_t>(kPiecesMax)) {
-    return Wrong(fmt::format("a split_factor of 1 to {}", kPiecesMax),
+  if (placement.split_factor < 1 || placement.split_factor > kSplitFactorMax) {
+    return Wrong(fmt::format("a split_factor of 1 to {}", kSplitFactorMax),
                  fmt::format("{}", placement.split_factor));
   }
   return placement;
@@ -124,16 +143,16 @@ Result<int64_t> ProductOf(const PickleValue& shape) {
 /// before it a `shape` there, and those before 2.9 the tensor `mesh`.
 Result<std::vector<int64_t>> MeshSizes(const TorchArchive& archive, const PickleValue& mesh) {
   std::vector<int64_t> sizes;
-  const PickleValue* layout = mesh.At("_layout");
+  const PickleValue* layout = StateAt(mesh, "_layout");
   if (layout == nullptr) {
-    const PickleValue* ranks = mesh.At("mesh");
+    const PickleValue* ranks = StateAt(mesh, "mesh");
     if (ranks == nullptr) return Wrong("a DeviceMesh with its ranks", Describe(mesh));
     SP_ASSIGN(const auto tensor, archive.AsTensor(*ranks));
     if (!tensor) return Wrong("a DeviceMesh with a tensor of its ranks", Describe(*ranks));
     return tensor->shape;
   }
   std::vector<const PickleValue*> dims;
-  if (const PickleValue* axes = layout->At("axes"); axes != nullptr) {
+  if (const PickleValue* axes = StateAt(*layout, "axes"); axes != nullptr) {
     for (const PickleValue* axis : axes->items) {
       dims.push_back(Attribute(*axis, "shape", 0));
       if (dims.back() == nullptr) return Wrong("a shape of a mesh's dim", Describe(*axis));
@@ -188,7 +207,7 @@ Result<Spec> SpecOf(const TorchArchive& archive, const PickleValue& state, size_
   }
   Spec found;
   SP_ASSIGN(found.mesh, MeshSizes(archive, *mesh));
-  const PickleValue* coordinate = mesh->At("_coordinate_on_dim");
+  const PickleValue* coordinate = StateAt(*mesh, "_coordinate_on_dim");
   if (coordinate == nullptr || coordinate->Is(Kind::kNone)) {
     return Wrong("the coordinate of the rank that saved it", "none");
   }
@@ -218,11 +237,16 @@ Result<std::vector<Intervals>> HeldOf(const Spec& spec, const std::vector<int64_
     const Placement& placement = spec.placements[i];
     if (!placement.is_shard) continue;
     Intervals& dim = held[static_cast<size_t>(placement.dim)];
+    const auto split_max = kSplitFactorMax / std::max<int64_t>(static_cast<int64_t>(dim.size()), 1);
+    if (placement.split_factor > split_max) {
+      return Unsupported(fmt::format("a _StridedShard of a dim in {} pieces in {} parts",
+                                     dim.size(), placement.split_factor));
+    }
     Intervals taken;
     for (int64_t split = 0; split < placement.split_factor; ++split) {
       const Intervals part =
           ChunkOf(ChunkOf(dim, split, placement.split_factor), spec.coordinate[i], spec.mesh[i]);
-      taken.insert(taken.end(), part.begin(), part.end());
+      for (const Interval& interval : part) Append(interval, taken);
       if (taken.size() > kPiecesMax) {
         return Unsupported(fmt::format("a shard in more than {} pieces", kPiecesMax));
       }
@@ -239,9 +263,9 @@ bool IsDTensor(const PickleValue& value) {
 }  // namespace
 
 const PickleValue* Slot(const PickleValue& state, const char* name) {
-  if (!state.Is(Kind::kTuple)) return state.At(name);
-  for (const PickleValue* part : state.items) {
-    if (const PickleValue* found = part->At(name); found != nullptr) return found;
+  if (!state.Is(Kind::kTuple)) return StateAt(state, name);
+  for (size_t i = 0; i < std::min(state.items.size(), kAttributesMax); ++i) {
+    if (const PickleValue* found = StateAt(*state.items[i], name); found != nullptr) return found;
   }
   return nullptr;
 }
