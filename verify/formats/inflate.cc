@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -33,11 +34,13 @@ Status WriteAll(int descriptor, const char* bytes, size_t count) {
   return Ok();
 }
 
-/// Half of what is free: what claims more than that is left where it is.
+std::atomic<uint64_t> inflated_bytes = 0;  // bytes of all inflated files that are open
+
+/// Half of what is free but for these: what claims more than that is left where it is.
 uint64_t RoomIn(int descriptor) {
   struct statvfs disk = {};
   if (::fstatvfs(descriptor, &disk) != 0) return 0;
-  return static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize / 2;
+  return (static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize + inflated_bytes) / 2;
 }
 
 class Inflater {
@@ -53,6 +56,10 @@ class Inflater {
     state_.crc_flag = compressed.is_gzip ? ISAL_GZIP : ISAL_DEFLATE;
   }
 
+  ~Inflater() {
+    if (!is_whole_) inflated_bytes -= made_;
+  }
+
   Status Run() {
     while (true) {
       if (state_.avail_in == 0) SP_TRY(ReadMore());
@@ -62,10 +69,11 @@ class Inflater {
       if (failed != ISAL_DECOMP_OK) return Wrong("compressed bytes", "others");
       const size_t count = out_.size() - state_.avail_out;
       made_ += count;
+      inflated_bytes += count;
       if (compressed_.length && made_ > *compressed_.length)
         return Wrong(fmt::format("{} bytes", *compressed_.length), "more");
-      if (made_ > room_)
-        return Wrong(fmt::format("at most {} bytes, half of what is free in TMPDIR", room_),
+      if (inflated_bytes > room_)
+        return Wrong(fmt::format("at most {} bytes in all, half of what is free in TMPDIR", room_),
                      "more");
       if (const Status written = WriteAll(descriptor_, out_.data(), count); !written.ok())
         return Wrong("space in TMPDIR", written.error().message);
@@ -76,6 +84,7 @@ class Inflater {
     }
     if (compressed_.length && *compressed_.length != made_)
       return Wrong(fmt::format("{} bytes", *compressed_.length), fmt::format("{}", made_));
+    is_whole_ = true;
     return Ok();
   }
 
@@ -115,6 +124,7 @@ class Inflater {
   std::string in_, out_;
   uint64_t read_ = 0;
   uint64_t made_ = 0;
+  bool is_whole_ = false;  ///< and what was made is held by who reads it
   inflate_state state_;
 };
 
@@ -148,7 +158,9 @@ Result<std::shared_ptr<const InputFile>> Inflate(const Compressed& compressed,
     ::close(descriptor);
     return inflated.error();
   }
-  return InputFile::Of(path, descriptor);
+  SP_ASSIGN(const auto file, InputFile::Of(path, descriptor));
+  return std::shared_ptr<const InputFile>(
+      file.get(), [file](const InputFile*) { inflated_bytes -= file->size(); });
 }
 
 }  // namespace shardproof::formats

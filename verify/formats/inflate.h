@@ -16,9 +16,9 @@ struct Compressed {
   std::optional<uint64_t> length = std::nullopt;  ///< as it has to be
 };
 
-/// The file lies in TMPDIR. \param path  how it is called.
-/// \error kBadInput naming `path`: the bytes are not such, are cut short, or have another length or
-/// CRC-32; there is no space for them.
+/// The file lies in TMPDIR, where all of them take no more than half of what is free. \param path
+/// how it is called. \error kBadInput naming `path`: the bytes are not such, are cut short, or have
+/// another length or CRC-32; there is no space for them.
 Result<std::shared_ptr<const oracle::InputFile>> Inflate(const Compressed& compressed,
                                                          const std::string& path);
 

@@ -21,7 +21,6 @@ using oracle::Quote;
 constexpr uint64_t kBlockBytes = 512;
 constexpr uint64_t kMagicOffset = 257;
 constexpr uint64_t kExtraBytesMax = 1u << 20;  // of a long name, or of pax's records
-constexpr uint64_t kEndBytesMax = 1u << 20;    // that are looked at
 constexpr size_t kTarEntriesMax = 1'000'000;
 
 std::string_view Text(std::string_view block, size_t offset, size_t bytes) {
@@ -82,10 +81,15 @@ class TarReader {
 
   /// A header of zeros would end the archive too.
   Status CheckEnd() {
-    std::string rest(std::min(kEndBytesMax, file_->size() - at_), '\0');
-    SP_TRY(file_->ReadAt(at_, rest.size(), rest.data()));
-    if (rest.find_first_not_of('\0') == std::string::npos) return Ok();
-    return Wrong("the archive's end, zeros", "more behind it");
+    constexpr uint64_t kPieceBytes = 1u << 20;
+    std::string piece;
+    for (uint64_t at = at_; at < file_->size(); at += piece.size()) {
+      piece.resize(std::min(kPieceBytes, file_->size() - at));
+      SP_TRY(file_->ReadAt(at, piece.size(), piece.data()));
+      if (piece.find_first_not_of('\0') != std::string::npos)
+        return Wrong("the archive's end, zeros", "more behind it");
+    }
+    return Ok();
   }
 
   Status ReadEntry(const std::string& block) {
