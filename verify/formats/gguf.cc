@@ -88,6 +88,11 @@ class Reader {
     for (uint64_t i = 0; i < values; ++i) SP_TRY(ReadValue());
     for (uint64_t i = 0; i < tensors; ++i) SP_TRY(ReadTensor());
     SP_TRY(Place());
+    if (parts_ > 1) {
+      checkpoint_.unjudged.push_back(
+          fmt::format("{}: is part {} of {}, of which the others are not read", Printable(path_),
+                      part_ + 1, parts_));
+    }
     SP_TRY(SortByName(path_, checkpoint_));
     return std::move(checkpoint_);
   }
@@ -191,7 +196,7 @@ class Reader {
     for (uint64_t i = 0; i < count; ++i) {
       SP_ASSIGN(const std::string item, ValueText(kind, depth + 1));
       text += (i == 0 ? "" : ", ") + item;
-      if (text.size() > kTextBytesMax) {
+      if (checkpoint_.text_bytes + text.size() > kTextBytesMax) {
         return Wrong(fmt::format("at most {} bytes of names and texts", kTextBytesMax), "more");
       }
     }
@@ -207,6 +212,9 @@ class Reader {
       if (!std::has_single_bit(given)) return Wrong("an alignment that is a power of two", text);
       alignment_ = given;
     }
+    if (name == "split.no") part_ = std::strtoull(text.c_str(), nullptr, 10);
+    if (name == "split.count") parts_ = std::strtoull(text.c_str(), nullptr, 10);
+    checkpoint_.text_bytes += text.size();
     checkpoint_.values.push_back({std::move(name), std::move(text)});
     return Ok();
   }
@@ -294,6 +302,8 @@ class Reader {
   std::vector<char> window_;
   uint64_t window_start_ = 0;
   uint64_t alignment_ = kDefaultAlignment;
+  uint64_t part_ = 0;  ///< from 0 on, as llama.cpp counts the files that it splits a model into
+  uint64_t parts_ = 1;
 };
 
 }  // namespace
