@@ -219,9 +219,14 @@ shardproof.check(torch.nn.Sequential(*[torch.nn.Linear(1, 1) for _ in range(500)
 
 
 def test_a_default_device_of_the_caller_does_not_disturb_the_result():
-    pending = check(model(), background=True)
-    with torch.device("meta"):
-        assert pending.result().tensors == 4
+    live = model()
+    with torch.no_grad():
+        live[0].weight[1, 0] = float("inf")
+    pending = check(live, background=True)
+    pending._behind.thread.join()
+    _digest._coverage.cache_clear()
+    with torch.device("meta"), pytest.raises(Mismatch, match="0.weight"):
+        pending.result()
 
 
 def test_lists_within_lists_are_taken_as_in_the_call():
