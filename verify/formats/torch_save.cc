@@ -55,22 +55,26 @@ Status AddFile(const std::string& name, const std::string& path, bool is_one_of_
 }
 
 /// The files below the directory that torch.save may have written, sorted.
-std::vector<std::string> FilesOf(const std::string& directory) {
-  std::vector<std::string> names;
-  (void)oracle::Walk(directory, [&](const oracle::DirectoryEntry& entry) {
+/// \error kBadInput if a folder of it cannot be listed; `names` has the others' files.
+Status ListFiles(const std::string& directory, std::vector<std::string>& names) {
+  const Status walked = oracle::Walk(directory, [&](const oracle::DirectoryEntry& entry) {
     if (!entry.is_directory && IsNamedAsTorchSave(fs::path(entry.name).filename().string()))
       names.push_back(entry.name);
     return entry.depth < kFolderDepthMax ? oracle::Next::kInto : oracle::Next::kOver;
   });
   std::sort(names.begin(), names.end());
-  return names;
+  return walked;
 }
 
 /// Hugging Face's names go first: what else is in such a directory is no part of the model.
 Result<std::vector<std::string>> FilesOfCheckpoint(const std::string& directory) {
   if (oracle::Exists(directory + "/" + kWholeModel)) return std::vector<std::string>{kWholeModel};
   const std::string index = directory + "/" + kIndex;
-  if (!oracle::Exists(index)) return FilesOf(directory);
+  if (!oracle::Exists(index)) {
+    std::vector<std::string> names;
+    SP_TRY(ListFiles(directory, names));
+    return names;
+  }
   SP_ASSIGN(const auto files, oracle::ReadIndex(index));
   std::set<std::string> names;
   for (const auto& [key, file] : files) names.insert(file);
@@ -166,7 +170,9 @@ bool IsNamedAsTorchSave(const std::string& name) {
 }
 
 bool HoldsTorchSave(const std::string& directory) {
-  return oracle::Exists(directory + "/" + kIndex) || !FilesOf(directory).empty();
+  std::vector<std::string> names;
+  (void)ListFiles(directory, names);  // told when it is opened
+  return oracle::Exists(directory + "/" + kIndex) || !names.empty();
 }
 
 Result<StoredCheckpoint> OpenTorchSave(const std::string& path, Damage* damage) {
