@@ -50,9 +50,6 @@ class Adapters(CommandTest):
             with self.subTest(adapter):
                 self.same_as_peft(base, ("--adapter", checkpoint(adapter)))
 
-    def test_peft_loads_what_was_saved(self):
-        self.peft_loads(*READ[0], STRATEGIES, ("2x2", "dp_shard=3", "2x1x2", "dp_shard=1"))
-
     def test_what_is_trained_is_saved_in_every_format(self):
         for n, (model, lora) in enumerate(((ADAPTER, None), (READ[3][1], None), (None, 3))):
             base = dict(map(reversed, READ)).get(model, "qwen3-moe-small")
@@ -275,6 +272,9 @@ class MoreAdapters(Adapters):
         for name, lora in ASKED:
             with self.subTest(f"{name} {lora}"):
                 self.same_as_peft(name, ("--lora", lora))
+
+    def test_peft_loads_what_was_saved(self):
+        self.peft_loads(*READ[0], STRATEGIES, ("2x2", "dp_shard=3", "2x1x2", "dp_shard=1"))
 
     def test_peft_loads_modules_that_were_trained_whole(self):
         for base, adapter in READ[1:]:

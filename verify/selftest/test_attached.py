@@ -161,7 +161,7 @@ class MoreSound(Examples):
 
 
 class Memory(AttachedTest):
-    labels = "selftest multi-rank framework"
+    labels = "selftest multi-rank framework nightly"
     timeout_s = 320
 
     def report(self):

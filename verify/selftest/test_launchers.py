@@ -350,6 +350,12 @@ class TorchrunOfASubject(SubjectByHand):
         self.assertNotIn("pass:", done[1].out)
         self.assertTrue((self.dir / "out" / "report.html").exists())
 
+
+class TorchrunOfAMistake(TorchrunOfASubject):
+    labels = "selftest multi-rank framework nightly"
+    fixtures = "checkpoints"
+    timeout_s = 240
+
     def test_a_mistaken_subject_fails_under_both_agents(self):
         done = self.subject(2, MISTAKEN / "tie_broken.py", "--property", "loading.ties_kept",
                             "--no-confirm")  # fmt: skip

@@ -96,9 +96,6 @@ class Models(CommandTest):
     def test_every_rope_has_transformers_frequencies(self):
         self.compare(ROPES)
 
-    def test_quantised_models_have_transformers_tensors(self):
-        self.compare(QUANTISED)
-
     def on_every_mesh(self, names):
         meshes = ("dp_shard=1", "dp_shard=2", "dp_shard=3", "dp_shard=4", "2x2", "2x2x2")
         for turn, name in enumerate(names):
@@ -141,6 +138,9 @@ class QuantisedModels(Models):
     labels = "selftest multi-rank framework nightly"
     fixtures = "checkpoints"
     timeout_s = 400
+
+    def test_quantised_models_have_transformers_tensors(self):
+        self.compare(QUANTISED)
 
     def test_quantised_models_on_every_mesh_by_every_strategy(self):
         self.on_every_mesh(QUANTISED)

@@ -84,17 +84,6 @@ class Placements(CommandTest):
             strided = self.compare(mesh, "--case", case)
             self.assertEqual(strided > 0, mesh != "ep=4", mesh)
 
-    def test_everything_on_many_meshes_by_every_strategy(self):
-        case = REPOSITORY / "fixtures" / "cases" / "everything.json"
-        pairs = (("2x2", "rank0-scatter"), ("2x2x2", "rank0-broadcast"), ("tp=3", "each-reads-own"),
-                 ("dp_shard=2,ep=2,tp=2", "rank0-scatter"),
-                 ("dp_shard=16", "each-reads-own"))  # fmt: skip
-        for mesh, strategy in pairs:
-            with self.subTest(f"{mesh} by {strategy}"):
-                self.judged(
-                    "verify", "--case", case, "--mesh", mesh, "--strategy", strategy, code=0
-                )
-
     def test_faults_act_on_any_mesh(self):
         case = REPOSITORY / "fixtures" / "cases" / "tensor_parallel.json"
         for tensor in ("layer.self_attn.q_proj.weight", "layer.self_attn.o_proj.weight"):
@@ -107,3 +96,20 @@ class Placements(CommandTest):
 
     def test_a_real_model(self):
         self.assertGreater(self.compare("2x2x2", "--checkpoint", checkpoint("qwen3-small")), 0)
+
+
+class ManyMeshes(Placements):
+    labels = "selftest multi-rank framework nightly"
+    fixtures = "checkpoints"
+    timeout_s = 240
+
+    def test_everything_on_many_meshes_by_every_strategy(self):
+        case = REPOSITORY / "fixtures" / "cases" / "everything.json"
+        pairs = (("2x2", "rank0-scatter"), ("2x2x2", "rank0-broadcast"), ("tp=3", "each-reads-own"),
+                 ("dp_shard=2,ep=2,tp=2", "rank0-scatter"),
+                 ("dp_shard=16", "each-reads-own"))  # fmt: skip
+        for mesh, strategy in pairs:
+            with self.subTest(f"{mesh} by {strategy}"):
+                self.judged(
+                    "verify", "--case", case, "--mesh", mesh, "--strategy", strategy, code=0
+                )

@@ -125,7 +125,8 @@ def test_the_last_line_may_be_cut_short(tmp_path):
 
 
 @pytest.mark.parametrize("text, said", [
-    ("{}\n", "line 1: this line is not a record"), ("[]\n", "line 1: it is no line"), ("x\n", "line 1"),
+    ("{}\n", "line 1: this line is not a record"), ("x\n", "line 1"),
+    ("[]\n", "line 1: this line is not a record"),
     ('{"syncs": 2}\n', "schema 2, expected 1"), ("", "its logs record no sync"),
     (json.dumps(given("1")) + "\n", "version is '1'"),
     (json.dumps(given(1)) + "\n" + json.dumps(sent(1)) + "\n", "of a trainer and of an engine"),
