@@ -16,7 +16,7 @@ HANG_SECONDS = 30  # at least, before a script calls a rank hung
 BUSY_SECONDS = 60  # the least deadline of a phase: a busy machine is not a hang
 # What harness/ has from the package, as it is there.
 OF_PACKAGE = (
-    "case.py", "_case_defaults.py", "_dtypes.py", "_mesh.py", "_pages.py", "_phases.py",
+    "case.py", "_case_defaults.py", "_dtypes.py", "_mesh.py", "_memory/_pages.py", "_phases.py",
 )  # fmt: skip
 
 
@@ -26,7 +26,9 @@ def write_harness(out):
     ignore = shutil.ignore_patterns("__pycache__", "*_test.py")
     shutil.copytree(os.path.join(HERE, "harness"), folder, ignore=ignore, dirs_exist_ok=True)
     for name in OF_PACKAGE:
-        shutil.copyfile(os.path.join(PACKAGE, "shardproof", name), os.path.join(folder, name))
+        shutil.copyfile(
+            os.path.join(PACKAGE, "shardproof", name), os.path.join(folder, os.path.basename(name))
+        )
 
 
 def write_files(run, out):
