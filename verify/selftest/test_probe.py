@@ -101,7 +101,7 @@ print(json.dumps(case.ties))
 
 WRAPPED_OPTIMIZER = """
 import torch, torch.distributed as dist
-from shardproof import _model, _optimizer
+from shardproof._holdings import _model, _optimizer
 from torch.distributed.optim import ZeroRedundancyOptimizer
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 model = torch.nn.Linear(3, 2, bias=False)
