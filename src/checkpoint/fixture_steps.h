@@ -9,6 +9,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -95,7 +96,9 @@ class StepsTest : public testing::Test {
     });
     EXPECT_EQ(steps[0], steps[1]);
     error_ = ends[0].ok() ? "" : ends[0].error().message;
-    EXPECT_EQ(error_, ends[1].ok() ? "" : ends[1].error().message);
+    // What rank 0 finds wrong, rank 1 tells as that rank's.
+    const std::string other = ends[1].ok() ? "" : ends[1].error().message;
+    EXPECT_EQ(error_, std::regex_replace(other, std::regex("rank 0: "), ""));
     EXPECT_EQ(error_.find('\n'), std::string::npos);
     if (!ends[0].ok()) {
       EXPECT_EQ(ends[0].error().code, ErrorCode::kBadInput);
