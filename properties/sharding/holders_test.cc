@@ -162,7 +162,7 @@ TEST(HoldersTest, ARankThatHasAnotherPartCannotHaveTheSame) {
   });
   ASSERT_NE(of_groups, findings.end());
   EXPECT_THAT(of_groups->ranks, ElementsAre(0));
-  EXPECT_THAT(of_groups->message, HasSubstr("of these [1, 2] should hold the same as rank 0"));
+  EXPECT_THAT(of_groups->message, HasSubstr("ranks [1, 2] of them should hold the same as rank 0"));
 }
 
 TEST(HoldersTest, AFindingSaysInWhichGroupItsTensorWasJudged) {

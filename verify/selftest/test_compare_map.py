@@ -122,7 +122,8 @@ class Map(Mapped):
         self.refused("compare", "a.safetensors", "a.safetensors", "--map", mapped, names=names)
 
     def test_map_that_is_no_rule(self):
-        self.refused_map(self.write("rules.map", "{"), "rules.map", "line 1")
+        self.refused_map(self.write("rules.map", "w w"), "rules.map", "line 1")
+        self.refused_map(self.write("rules.map", "{"), "rules.map", "found JSON")
 
     def test_map_with_an_unknown_function(self):
         self.refused_map("fold(w) -> w", "fold", "stack")

@@ -29,7 +29,7 @@ def run(job, world=WORLD, seconds=60):
     context = multiprocessing.get_context("forkserver")
     tests = pathlib.Path(__file__).parents[1].glob("*/*_ranks_test.py")
     context.set_forkserver_preload([f"shardproof.{each.parent.name}.{each.stem}" for each in tests])
-    # The process that forks them finds modules by this alone: Python 3.11 does not hand it sys.path.
+    # The process that forks them finds modules by this: Python 3.11 does not hand it sys.path.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     found, store = context.Queue(), dist.TCPStore("127.0.0.1", 0, is_master=True)
     ranks = [
