@@ -10,8 +10,8 @@ SIGNAL = signal.SIGRTMIN + 6  # has a rank write the stacks of its threads, what
 _KEPT_BYTES = 64 << 10
 _THREAD = re.compile(r"(?:Current thread|Thread) 0x([0-9a-f]+)")
 _FRAME = re.compile(r'\s+File "(.*)", line (\d+)(?: in (.*))?')
-_OF_PYTEST = re.compile(r'File "(<string>|.*/(_pytest|pluggy)/.*|.*/_plugin_\w+\.py)"')
-_WRAPPERS = ("c10d_logger.py", "_worker.py")
+_OF_PYTEST = re.compile(r'File "(<string>|.*/(_pytest|pluggy)/.*|.*/shardproof/_plugin/\w+\.py)"')
+_WRAPPERS = ("c10d_logger.py", "/shardproof/_plugin/_worker.py")
 
 
 @dataclasses.dataclass(frozen=True)
