@@ -126,8 +126,9 @@ def drawn(subject, count, seed):
     everything = [mutant for path in paths for mutant in mutants_of(path.name, path.read_text())]
     chosen = random.Random(seed).sample(everything, min(count, len(everything)))
     known = equivalent()
-    listed = [(each, why) for each in chosen if (why := why_none(each, known))]
-    mistakes = [each for each in chosen if not why_none(each, known)]
+    whys = [(each, why_none(each, known)) for each in chosen]
+    listed = [(each, why) for each, why in whys if why]
+    mistakes = [each for each, why in whys if not why]
     return mistakes, listed, len(everything)
 
 

@@ -2,7 +2,7 @@ from tidy_rules import python_layers
 from tidy_rules.python_layers import ROOT
 
 
-def test_a_circle_of_packages_is_found(tree_of, places):
+def test_a_circle_of_packages_is_found(tree_of):
     texts = {
         f"{ROOT}_above/_a.py": "from .._below._b import x\nfrom . import _c\n",
         f"{ROOT}_above/_c.py": "",

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "verify/case/names.h"
 #include "verify/verdict/scope.h"
@@ -191,24 +190,6 @@ std::string StridesText(const std::vector<int64_t>& local_shape,
   return "[" + fmt::format("{}", fmt::join(dims, ", ")) + "]";
 }
 
-/// What lies between neighbours along each dim of more than one element, without gaps.
-std::string DenseStrides(const std::vector<int64_t>& local_shape,
-                         const std::vector<int64_t>& strides_of_model) {
-  std::vector<int64_t> dense(local_shape.size(), 1);
-  std::vector<size_t> order(local_shape.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  if (!strides_of_model.empty()) {
-    const auto by_model = OrderInMemory(strides_of_model);
-    order.assign(by_model.begin(), by_model.end());
-  }
-  int64_t step = 1;
-  for (auto dim = order.rbegin(); dim != order.rend(); ++dim) {
-    dense[*dim] = step;
-    step *= local_shape[*dim];
-  }
-  return StridesText(local_shape, dense);
-}
-
 uint64_t Product(const std::vector<int64_t>& shape) {
   uint64_t product = 1;
   for (const int64_t size : shape) product *= static_cast<uint64_t>(size);
@@ -264,9 +245,11 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const Ran
     if (IsReference(evidence) && seen.local_stride.size() == seen.local_shape.size() &&
         (strides.empty() || strides.size() == seen.local_shape.size()) &&
         Product(seen.local_shape) > 0) {
+      const auto order = OrderInMemory(
+          strides.empty() ? std::vector<int64_t>(seen.local_shape.size(), 1) : strides);
       check.Field("local strides", StridesText(seen.local_shape, seen.local_stride),
-                  DenseStrides(seen.local_shape, strides), "without gaps in memory they are",
-                  Against::What::kDeclared);
+                  StridesText(seen.local_shape, StridesInOrder(seen.local_shape, order)),
+                  "without gaps in memory they are", Against::What::kDeclared);
     }
   }
   check.Field("local_shape", ShapeText(seen.local_shape), ShapeText(LocalShape(phase, rank, seen)),

@@ -53,10 +53,7 @@ class Division {
       const StageRecord* record = rank.Stage(key);
       if (record == nullptr || !record->optimizer) continue;
       model_ = record->ModelKey();
-      std::set<std::string>& held = held_[rank.rank];
-      for (const OptimizerGroup& group : record->optimizer->groups) {
-        held.insert(group.parameters.begin(), group.parameters.end());
-      }
+      held_[rank.rank] = HeldBy(*record->optimizer);
     }
   }
 
@@ -197,10 +194,7 @@ void TellStrangers(const OracleRecord& oracle, const RankEvidence& rank, const S
                    Judgement& judgement) {
   const StageRecord* model = rank.Stage(record.ModelKey());
   if (model == nullptr || record.optimizer->strangers.empty()) return;
-  std::set<std::string> held;
-  for (const OptimizerGroup& group : record.optimizer->groups) {
-    held.insert(group.parameters.begin(), group.parameters.end());
-  }
+  const std::set<std::string> held = HeldBy(*record.optimizer);
   std::vector<std::string> left;
   for (const Trainable& trainable : TrainablesOf(oracle, rank, *model)) {
     const auto& names = trainable.names;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "verify/verdict/locate.h"
+#include "verify/verdict/optimizers_alike.h"
 #include "verify/verdict/scope.h"
 #include "verify/verdict/select.h"
 
@@ -154,10 +155,7 @@ class StepCheck {
     if (step.optimizer == nullptr || !step.optimizer->optimizer || !HasRate(step.optimizer)) return;
     const StepsRecord* record = step.record();
     if (record == nullptr ? !phase_.facts().trains : record->taken == 0) return;
-    std::set<std::string> held;
-    for (const OptimizerGroup& group : step.optimizer->optimizer->groups) {
-      held.insert(group.parameters.begin(), group.parameters.end());
-    }
+    const std::set<std::string> held = HeldBy(*step.optimizer->optimizer);
     for (const Stranger& stranger : step.optimizer->optimizer->strangers) {
       const auto state = step.after->tensors.find(stranger.was);
       if (state == step.after->tensors.end() || held.contains(stranger.was)) continue;

@@ -1,6 +1,5 @@
 // Which checkpoints a training run has left, newest first.
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <tuple>
@@ -19,15 +18,12 @@ namespace fs = std::filesystem;
 
 /// What a save in progress, or one that was killed, has.
 bool IsDraft(const std::string& name) {
-  for (const char* end : {"saving", "tmp", "writing", "partial", "incomplete"}) {
-    const size_t begin = name.size() - std::min(name.size(), strlen(end));
-    if (name.ends_with(end) && begin > 0 && strchr("._-", name[begin - 1]) != nullptr) return true;
+  const size_t last = name.find_last_of("._-");
+  for (const char* word : {"saving", "tmp", "writing", "partial", "incomplete"}) {
+    if (last != std::string::npos && name.compare(last + 1, std::string::npos, word) == 0)
+      return true;
   }
   return name.starts_with('.') || name.starts_with("tmp-") || name.starts_with("tmp_");
-}
-
-bool IsCheckpointFile(const std::string& name) {
-  return formats::IsNamedAsTorchSave(name) || name.ends_with(".safetensors");
 }
 
 }  // namespace
@@ -60,7 +56,7 @@ Result<CheckpointList> CheckpointsOf(const std::string& root) {
     const bool is_another_name =
         entry.is_link &&
         fs::equivalent(fs::canonical(entry.path, ignored).parent_path(), root, ignored);
-    const bool is_one = entry.is_directory || IsCheckpointFile(name);
+    const bool is_one = entry.is_directory || formats::IsNamedAsWeights(name);
     if (is_another_name || !is_one) return;
     if (IsDraft(name)) {
       if (entry.is_directory && !name.starts_with('.')) list.others.push_back(name);

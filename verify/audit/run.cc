@@ -89,10 +89,16 @@ bool AreDifferentSteps(const RunStep& a, const RunStep& b) {
          WithoutNumbers(a.name) == WithoutNumbers(b.name);
 }
 
+/// A step as its path names it.
+RunStep NamedBy(const std::string& path) {
+  RunStep step{.name = fs::path(path).filename().string(), .path = path};
+  if (const auto named = StepOf(fs::path(step.name).stem().string())) step.step = named->second;
+  return step;
+}
+
 /// Names and counter of a step; nothing else.
 RunStep Named(const AuditResult& audited) {
-  RunStep step{.name = fs::path(audited.path).filename().string(), .path = audited.path};
-  if (const auto named = StepOf(fs::path(step.name).stem().string())) step.step = named->second;
+  RunStep step = NamedBy(audited.path);
   step.counter = CounterOf(audited);
   return step;
 }
@@ -125,10 +131,7 @@ class RunReader {
 
  private:
   void AddStep(const std::vector<std::string>& paths, size_t index) {
-    RunStep step;
-    step.path = paths[index];
-    step.name = fs::path(step.path).filename().string();
-    if (const auto named = StepOf(fs::path(step.name).stem().string())) step.step = named->second;
+    RunStep step = NamedBy(paths[index]);
     const size_t first = index < kNeighbours ? 0 : index - kNeighbours;
     const size_t last = std::min(paths.size(), index + kNeighbours + 1);
     step.lacks = files_.LackingOf(step.path, {paths.begin() + static_cast<ptrdiff_t>(first),

@@ -149,8 +149,8 @@ bool IsRun(const std::string& directory) {
                formats::LooksLikeCheckpoint(entry.path);
       return;
     }
-    const bool is_weights = name.ends_with(".safetensors") || formats::IsNamedAsTorchSave(name);
-    const std::string step = is_weights && !entry.is_link ? formats::NamedStep(name) : "";
+    const bool is_weights = formats::IsNamedAsWeights(name) && !entry.is_link;
+    const std::string step = is_weights ? formats::NamedStep(name) : "";
     if (!step.empty()) {
       files.insert(step);
       return;

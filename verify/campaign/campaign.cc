@@ -65,13 +65,10 @@ CaseOutcome CaseRunner::Run(const Case& test_case) {
   fs::remove_all(directory_, error);
   fs::create_directories(directory_, error);
   if (error) return NotJudged(0, fmt::format("{}: {}", directory_, error.message()));
-  VerifyOptions options = OptionsOfVerify();
-  bool only_reused = false;
-  options.failed_only_reused = [&only_reused] { only_reused = true; };
-  const auto result = Verify(test_case, *launcher, options);
+  const auto result = Verify(test_case, *launcher, OptionsOfVerify());
   if (!result.ok()) return NotJudged(0, result.error().message);
   // What stands of a subject has only torch: its ranks have run nothing.
-  const bool stands = test_case.subject == kReference && only_reused;
+  const bool stands = test_case.subject == kReference && result.value().failed_only_reused;
   const auto again = stands ? RunInSecond(test_case) : std::nullopt;
   return again ? *again : OutcomeOf(result.value());
 }

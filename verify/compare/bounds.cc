@@ -111,7 +111,7 @@ double UnitOf(const DtypeInfo& dtype) {
   return wide ? std::ldexp(1.0, -dtype.format.mantissa_bits - 1) : kF32Unit;
 }
 
-Result<BoundedDifference> CountBeyondBound(TensorReader& a, TensorReader& b) {
+Result<BoundedDifference> CountBeyondBound(TensorReader& a, TensorReader& b, uint64_t count) {
   BoundedDifference found;
   const DtypeInfo& dtype = Rounded(a, b);
   const maps::Reader from_a = Numbers(a);
@@ -133,7 +133,7 @@ Result<BoundedDifference> CountBeyondBound(TensorReader& a, TensorReader& b) {
     found.difference.expected = Text(x, dtype, &a.dtype() == &kNumber, half);
     found.difference.seen = Text(y, dtype, &b.dtype() == &kNumber, half);
   };
-  SP_TRY(Walk(*from_a, *from_b, b.elements(), visit));
+  SP_TRY(Walk(*from_a, *from_b, std::min(count, b.elements()), visit));
   return found;
 }
 

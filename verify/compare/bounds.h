@@ -25,9 +25,11 @@ struct BoundedDifference {
 };
 
 /// Counts elements that are further apart than their bound: what the roundings before the last may
-/// have made, and half a step of B's dtype for the last. NaN equals NaN.
+/// have made, and half a step of B's dtype for the last. NaN equals NaN. \param count  of the first
+/// elements that are looked at; all, if there are no more.
 /// \pre of one shape; at least one of them computes. \error kBadInput if a file ends early.
-Result<BoundedDifference> CountBeyondBound(TensorReader& a, TensorReader& b);
+Result<BoundedDifference> CountBeyondBound(TensorReader& a, TensorReader& b,
+                                           uint64_t count = UINT64_MAX);
 
 /// Whether B's numbers are the reciprocals of A's, or A's times one factor, throughout the first
 /// few; else empty.

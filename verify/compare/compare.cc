@@ -64,15 +64,6 @@ Result<const DtypeInfo*> CastTarget(const std::string& name) {
                               oracle::Quote(name)));
 }
 
-/// The name of B's tensor, or of the first of those that the view is made of.
-std::string NameOf(const View& view) {
-  std::string name;
-  maps::ForEachStored(view, [&](const View& box) {
-    if (name.empty()) name = box.stored->name;
-  });
-  return name;
-}
-
 TensorDifference Describe(const Held& held) {
   TensorDifference difference;
   difference.tensor = NameOf(*held.b);
@@ -260,7 +251,8 @@ Status CompareHeld(Comparison& run, const Held& held) {
 }
 
 /// All pairs, on as many threads as there are cores. \error of the first pair that has one.
-Status ComparePairs(const std::vector<Held>& pairs, Comparison& run) {
+Status ComparePairs(Comparison& run) {
+  const std::vector<Held>& pairs = run.pairs;
   const size_t thread_count =
       std::clamp<size_t>(std::thread::hardware_concurrency(), 1, std::max<size_t>(pairs.size(), 1));
   std::vector<Comparison> parts(thread_count, Comparison{run.inputs, pairs});
@@ -432,7 +424,7 @@ Result<CompareResult> Compare(const std::string& a, const std::string& b,
   run.result.beside_b = NamesBeside(b, inputs.b);
   run.result.left_out_a = applied.left_out_a;
   run.result.left_out_b = applied.left_out_b;
-  SP_TRY(ComparePairs(applied.held, run));
+  SP_TRY(ComparePairs(run));
   AddGaps(applied.gaps, run.result);
   if (options.maps.empty() && options.adapter.empty()) {
     SP_ASSIGN(const compare::Suggestion suggestion, compare::Suggest(inputs, applied));

@@ -82,13 +82,7 @@ Result<bool> IsB(const Inputs& inputs, const Result<ViewPtr>& view, const View& 
   return AreEqual(*inputs.Open(*view.value()), *inputs.Open(b));
 }
 
-std::string FirstName(const View& view) {
-  std::string name;
-  maps::ForEachStored(view, [&](const View& box) {
-    if (name.empty()) name = oracle::Printable(box.stored->name);
-  });
-  return name;
-}
+std::string FirstName(const View& view) { return oracle::Printable(NameOf(view)); }
 
 std::string ListOf(const std::vector<ViewPtr>& parts) {
   std::vector<std::string> names;

@@ -11,7 +11,8 @@ namespace {
 using maps::Held;
 using maps::View;
 
-constexpr size_t kMergesMax = 64;  // of other modules that a wrong one is held against
+constexpr size_t kMergesMax = 64;      // of other modules that a wrong one is held against
+constexpr uint64_t kBeginning = 8192;  // elements, in which most of what B is not differs
 
 /// What B may be instead of what the map computes, and how that is said.
 struct Alternative {
@@ -45,8 +46,7 @@ void AddMerges(const Held& held, const std::vector<Held>& all,
     const View& its = *other.a;
     if (&other == &held || its.kind != View::Kind::kMerged || its.shape != a.shape) continue;
     if (++tried > kMergesMax) break;
-    std::string name;
-    maps::ForEachStored(*other.b, [&](const View& box) { name = oracle::Quote(box.stored->name); });
+    const std::string name = oracle::Quote(NameOf(*other.b));
     alternatives.push_back({maps::Merged(a.parts[0], its.parts[1], its.parts[2], its.number),
                             "B has the adapter of another module merged, that of " + name});
     alternatives.push_back({other.a, "B has the values of " + name});
@@ -73,6 +73,8 @@ Result<std::string> DiagnoseStep(const Inputs& inputs, const Held& held,
     if (!other.view.ok()) continue;
     const Reader expected = inputs.Open(*other.view.value(), UnitOf(*held.b->dtype));
     const Reader seen = inputs.Open(*held.b);
+    SP_ASSIGN(const auto begin, CountBeyondBound(*expected, *seen, kBeginning));
+    if (begin.difference.differing > 0) continue;
     SP_ASSIGN(const auto found, CountBeyondBound(*expected, *seen));
     if (found.difference.differing == 0) return other.explanation;
   }

@@ -136,8 +136,7 @@ Sentence OneMore(const Images& images) {
     };
     if (EveryElement(images, add)) {
       return fmt::format(
-          "every element is the expected one {} 1, as of a norm that keeps its "
-          "weight less one",
+          "every element is the expected one {} 1, as of a norm that keeps its weight less one",
           one > 0 ? "plus" : "minus");
     }
   }

@@ -54,6 +54,7 @@ class Run {
   /// Says of the properties that a planted bug should turn red and did not that they show nothing.
   void NoteUnseenBug(std::vector<PropertyResult>& results) const;
   const Evidence& evidence() const { return evidence_; }
+  bool failed_only_reused() const { return failed_only_reused_; }
 
  private:
   const Case& test_case() const { return evidence_.test_case; }
@@ -84,6 +85,7 @@ class Run {
   std::string why_no_twin_;  ///< where there was to be one
   std::vector<CaptureRequest> captures_;
   bool fresh_ = false;
+  bool failed_only_reused_ = false;
   bool launched_ = false;   ///< something was to be saved where the user wants it
   bool had_steps_ = false;  ///< and that was not empty
 };
@@ -385,7 +387,7 @@ Result<std::vector<PropertyResult>> Run::Confirm(std::vector<PropertyResult> res
     if (findings.empty()) continue;
     confirmed[i].judgement.Inconclusive("failed in a reused process but not in a fresh one: " +
                                         findings.front().message);
-    if (options_.failed_only_reused) options_.failed_only_reused();
+    failed_only_reused_ = true;
   }
   return confirmed;
 }
@@ -416,6 +418,7 @@ Result<RunResult> Verify(const Case& test_case, Launcher& launcher, const Verify
   SP_ASSIGN(results, run.Confirm(std::move(results)));
   run.NoteUnseenBug(results);
   RunResult result = MakeRunResult(run.evidence(), std::move(results), options.directory);
+  result.failed_only_reused = run.failed_only_reused();
   result.faults = DescribeFaults(result.test_case);
   for (size_t i = 0; i < result.faults.size(); ++i) {
     const FaultCase& fault = result.test_case.faults[i];

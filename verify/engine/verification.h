@@ -24,9 +24,6 @@ struct VerifyOptions {
   bool mesh_is_asked = false;           ///< as Evidence has it
   bool confirms = true;                 ///< runs what failed again in processes of its own
   std::function<void(const std::string& line)> progress;  ///< told what begins
-  /// Told that something failed where ranks stand from launch to launch, and not in processes that
-  /// start from nothing; by itself that is inconclusive.
-  std::function<void()> failed_only_reused = {};
 };
 
 /// \error kBadInput for anything wrong with the case, the checkpoint or the options, in one line;

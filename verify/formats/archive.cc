@@ -66,8 +66,7 @@ class Deflated {
 
 bool IsOfCheckpoint(const std::string& path) {
   const std::string name = fs::path(path).filename().string();
-  return IsNamedAsTorchSave(name) || name == ".metadata" || name.ends_with(".safetensors") ||
-         name.ends_with(".distcp");
+  return IsNamedAsWeights(name) || name == ".metadata" || name.ends_with(".distcp");
 }
 
 bool IsNamedAsArchive(const std::string& name) {
@@ -123,8 +122,8 @@ Result<Tree> ReadZipOfFiles(const FilePointer& file) {
   return tree;
 }
 
-/// Without the folders that all of it lies in: those of the path that was packed, down to the one
-/// that has the archive's name.
+/// Without what macOS has added, and without the folders that all of it lies in: those of the path
+/// that was packed, down to the one that has the archive's name.
 Tree Unfolded(Tree tree, const std::string& path) {
   std::erase_if(tree, [](const auto& entry) {
     const fs::path parts(entry.first);

@@ -15,8 +15,7 @@ constexpr uint64_t kPointerBytesMax = 4096;
 
 /// Accelerate calls files of torch.save .pkl where they hold no weights: random_states_0.pkl.
 bool IsNamedAsOne(const std::string& name) {
-  return IsNamedAsTorchSave(name) || name.ends_with(".safetensors") || name.ends_with(".distcp") ||
-         name.ends_with(".pkl");
+  return IsNamedAsWeights(name) || name.ends_with(".distcp") || name.ends_with(".pkl");
 }
 
 /// The folder that DeepSpeed has put a step's state into, within the Trainer's own of that step.

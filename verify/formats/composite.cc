@@ -21,7 +21,6 @@ using oracle::Next;
 constexpr int kPartDepthMax = 1;
 constexpr size_t kEntriesMax = 100'000;
 constexpr const char* kPipeline = "model_index.json";  // of Diffusers
-
 constexpr uint64_t kJsonBytesMax = 1u << 20;
 
 /// Adds what a part has, under its folder's name.
@@ -49,10 +48,6 @@ void AddPart(const std::string& folder, StoredCheckpoint part, StoredCheckpoint&
   for (const auto& [name, count] : part.opaque) whole.opaque[name] += count;
   std::move(part.unjudged.begin(), part.unjudged.end(), std::back_inserter(whole.unjudged));
 }
-
-}  // namespace
-
-namespace {
 
 /// The number behind the last match of these words; empty if there is none.
 std::string NumberBehind(const std::regex& words, const std::string& name) {
@@ -84,7 +79,9 @@ bool IsStepName(const std::string& name) {
          name.find_first_not_of("0123456789") == std::string::npos;
 }
 
-bool MayBeStepName(const std::string& name) { return IsStepName(name) || !NamedStep(name).empty(); }
+bool MayBeStepName(const std::string& name) {
+  return !NamedStep(name).empty() || name.find_first_not_of("0123456789") == std::string::npos;
+}
 
 std::vector<std::string> PartsOf(const std::string& directory) {
   std::vector<std::string> parts;

@@ -29,8 +29,7 @@ std::set<std::string> SafetensorsIn(const std::string& directory) {
 
 /// The name of the index of a directory: that of Transformers, or where neither it nor a whole
 /// model is there, of another library ("diffusion_pytorch_model.safetensors.index.json") or of a
-/// variant
-/// ("model.safetensors.index.fp16.json"). Of several the shortest, which is no variant's.
+/// variant ("model.safetensors.index.fp16.json"). Of several the shortest, which is no variant's.
 std::string IndexNameIn(const std::string& directory) {
   static const std::regex kIndex(R"([^/]+\.safetensors\.index(\.[A-Za-z0-9_-]+)?\.json)");
   if (!oracle::IsDirectory(directory) || oracle::IsThere(directory + "/model.safetensors") ||

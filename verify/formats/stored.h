@@ -113,6 +113,11 @@ Result<StoredCheckpoint> OpenTorchSave(const std::string& path, Damage* damage);
 /// Whether torch.save may have written a file of this name: .pt, .pth, .bin, .ckpt.
 bool IsNamedAsTorchSave(const std::string& name);
 
+/// The same, or as safetensors.
+inline bool IsNamedAsWeights(const std::string& name) {
+  return IsNamedAsTorchSave(name) || name.ends_with(".safetensors");
+}
+
 /// Whether a directory has files that torch.save may have written, by their names.
 bool HoldsTorchSave(const std::string& directory);
 

@@ -22,7 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kWholeModel = "pytorch_model.bin";
-constexpr const char* kIndex = kTorchIndexName;
 constexpr std::array kKinds = {".pt", ".pth", ".bin", ".ckpt"};
 constexpr int kFolderDepthMax = 2;  // a folder for every rank, in a folder for the step
 
@@ -69,7 +68,7 @@ Status ListFiles(const std::string& directory, std::vector<std::string>& names) 
 /// Hugging Face's names go first: what else is in such a directory is no part of the model.
 Result<std::vector<std::string>> FilesOfCheckpoint(const std::string& directory) {
   if (oracle::Exists(directory + "/" + kWholeModel)) return std::vector<std::string>{kWholeModel};
-  const std::string index = directory + "/" + kIndex;
+  const std::string index = directory + "/" + kTorchIndexName;
   if (!oracle::Exists(index)) {
     std::vector<std::string> names;
     SP_TRY(ListFiles(directory, names));
@@ -142,7 +141,8 @@ Result<StoredCheckpoint> OpenDirectory(const std::string& directory, Damage* dam
       }
       if (is_there) return added.error();
       SP_TRY(oracle::Note(
-          added.error().While(oracle::Printable(directory) + "/" + kIndex + " names it"), damage));
+          added.error().While(oracle::Printable(directory) + "/" + kTorchIndexName + " names it"),
+          damage));
       continue;
     }
     const auto file = static_cast<uint32_t>(checkpoint.files.size() - 1);
@@ -152,7 +152,7 @@ Result<StoredCheckpoint> OpenDirectory(const std::string& directory, Damage* dam
   if (checkpoint.files.empty() && !unknown.empty()) return unknown.front();
   for (Error& error : unknown) checkpoint.unjudged.push_back(std::move(error.message));
   SP_TRY(CheckTorchIndexes(directory, checkpoint, file_of_tensor, damage));
-  SP_TRY(CheckComplete(directory, names, oracle::Exists(directory + "/" + kIndex), damage,
+  SP_TRY(CheckComplete(directory, names, oracle::Exists(directory + "/" + kTorchIndexName), damage,
                        PartitionsOf(checkpoint)));
   SP_TRY(CheckUniversal(directory, names, damage));
   const bool is_of_shards = !checkpoint.shards.empty();
@@ -170,9 +170,10 @@ bool IsNamedAsTorchSave(const std::string& name) {
 }
 
 bool HoldsTorchSave(const std::string& directory) {
+  if (oracle::Exists(directory + "/" + kTorchIndexName)) return true;
   std::vector<std::string> names;
-  (void)ListFiles(directory, names);  // told when it is opened
-  return oracle::Exists(directory + "/" + kIndex) || !names.empty();
+  (void)ListFiles(directory, names);  // what cannot be listed is told when it is opened
+  return !names.empty();
 }
 
 Result<StoredCheckpoint> OpenTorchSave(const std::string& path, Damage* damage) {

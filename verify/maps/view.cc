@@ -437,4 +437,12 @@ void ForEachStored(const View& view, const std::function<void(const View&)>& vis
   for (const ViewPtr& part : view.parts) ForEachStored(*part, visit);
 }
 
+std::string NameOf(const View& view) {
+  std::string name;
+  ForEachStored(view, [&](const View& box) {
+    if (name.empty()) name = box.stored->name;
+  });
+  return name;
+}
+
 }  // namespace shardproof::maps

@@ -96,6 +96,9 @@ ViewPtr Repeated(const ViewPtr& part);
 /// Calls visit(view) for every stored box in the tree, in order.
 void ForEachStored(const View& view, const std::function<void(const View&)>& visit);
 
+/// The name of a stored tensor, or of the first of those that the view is made of.
+std::string NameOf(const View& view);
+
 /// A stored tensor's element.
 struct Place {
   const formats::StoredTensor* tensor = nullptr;  ///< null: a constant

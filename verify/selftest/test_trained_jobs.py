@@ -12,8 +12,8 @@ TRAINED = {
     "accumulating bit": "0.bias on rank 1: element 2 is 0x",
     "frozen_tower sound": "sound",
     "frozen_tower bit": "0.weight on rank 3: element 17 is 0x",
-    "frozen_tower "
-    "thawed": "0.weight on rank 3: it needs a gradient, but on the other ranks it does not",
+    "frozen_tower thawed": "0.weight on rank 3: it needs a gradient, but on the other ranks it does"
+    " not",
     "lora sound": "sound",
     "lora bit": "1.lora_b on rank 2: element 1 is 0x",
     "tables sound": "sound; cached (a buffer that is not saved and differs in size between ranks)",

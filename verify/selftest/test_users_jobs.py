@@ -24,9 +24,8 @@ SAYS = {
     "resharded nan": "0.weight on rank 1: 1 NaN and 0 Inf, the first at element 11",
     "summoned sound": "sound",
     "summoned nan": "1.bias on rank 3: 1 NaN and 0 Inf, the first at element 1",
-    "uneven_parts "
-    "sound": "sound; w (its parts differ in size: each was compared only with the same part on "
-    "other replicas)",
+    "uneven_parts sound": "sound; w (its parts differ in size: each was compared only with the same"
+    " part on other replicas)",
     "uneven_parts drift": "w on rank 3: element 13 is 0x",
     "uneven_parts cut": "w on rank 3: this part differs from that of ranks which have the same",
 }

@@ -4,8 +4,8 @@
 Every command of a test would pay for the imports of its standing process
 (shardproof/_rank/_warm.py), and every script for its own, seconds of processor each. One server,
 started by a fixture, imports once; what asks for it is a fork of that, with its own arguments,
-environment, directory and pipes. If
-there is no server the real Python runs, $SHARDPROOF_TORCH_PYTHON.
+environment, directory and pipes. If there is no server the real Python runs,
+$SHARDPROOF_TORCH_PYTHON.
 
     warm_python.py start | stop       starts the server, or ends it
     warm_python.py run SCRIPT ...     runs a script in a fork

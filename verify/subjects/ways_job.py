@@ -128,11 +128,8 @@ class Job:
             return self.model.no_sync()
         return contextlib.nullcontext()
 
-    def stepped_parameters(self):
-        return self.masters or list(self.model.parameters())
-
     def clip(self):
-        way, parameters = self.case.options["clip"], self.stepped_parameters()
+        way, parameters = self.case.options["clip"], self.masters or list(self.model.parameters())
         if way == "norm" and self.accelerator:
             self.accelerator.clip_grad_norm_(parameters, 0.05)
         elif way in ("norm", "infinity"):

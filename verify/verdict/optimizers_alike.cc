@@ -47,10 +47,9 @@ class Unlike {
     judgement.Compared(said.size() - 1);
     if (counts.size() == 1) return;
     if (of == Of::kState && IsFraction(said[0].second)) {
-      judgement.NotCompared(
-          fmt::format("{} of {}, a number that each rank's optimizer keeps, such as its loss, "
-                      "differs",
-                      what, tensor));
+      judgement.NotCompared(fmt::format(
+          "{} of {}, a number that each rank's optimizer keeps, such as its loss, differs", what,
+          tensor));
       return;
     }
     const auto* expected = &said[0];  // the first of those that most ranks say
@@ -198,6 +197,14 @@ class States {
 std::string OptimizerOf(const OptimizerGroup& group) {
   const auto option = group.options.find("<optimizer>");
   return option == group.options.end() ? "" : option->second;
+}
+
+std::set<std::string> HeldBy(const OptimizerRecord& optimizer) {
+  std::set<std::string> held;
+  for (const OptimizerGroup& group : optimizer.groups) {
+    held.insert(group.parameters.begin(), group.parameters.end());
+  }
+  return held;
 }
 
 void CheckOptimizers(const PhaseEvidence& phase, const std::string& stage, FindingsByRank& findings,

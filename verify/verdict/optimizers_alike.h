@@ -1,6 +1,7 @@
 // Whether the ranks that hold a parameter together step it alike.
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "verify/verdict/select.h"
@@ -9,6 +10,9 @@ namespace shardproof {
 
 /// Of which optimizer a group is: empty for the first of a job, "2 of 2, SGD" for further ones.
 std::string OptimizerOf(const OptimizerGroup& group);
+
+/// The names of all parameters that an optimizer holds.
+std::set<std::string> HeldBy(const OptimizerRecord& optimizer);
 
 /// At a stage of an optimizer: the numbers among a parameter's options (its rate, weight decay,
 /// betas, ...) and among its state that is no tensor, and how many steps the optimizer has taken,

@@ -54,6 +54,9 @@ struct RunResult {
   Verdict verdict = Verdict::kInconclusive;
   int exit_code = 3;
   std::vector<PropertyResult> properties;
+  /// Something failed where ranks stand from launch to launch, and not in processes that start from
+  /// nothing; by itself that is inconclusive.
+  bool failed_only_reused = false;
   GateNotes gate;
   std::vector<std::string> faults;  ///< of the case, each in plain words
   Compared compared;

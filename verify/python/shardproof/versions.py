@@ -87,8 +87,7 @@ def _refuse_own(words):
     for each in words:
         if each.partition("=")[0] in ("--json", "--evidence"):
             raise Unavailable(f"{each.partition('=')[0]} cannot be combined with two releases: "
-            "--report "
-            "keeps both results")  # fmt: skip
+                              "--report keeps both results")  # fmt: skip
 
 
 def _judged(spec, python, words, report) -> _table.Side:
@@ -115,9 +114,8 @@ def bisected(words) -> int:
     parser = argparse.ArgumentParser(
         prog="shardproof bisect", allow_abbrev=False,
         description="Finds the first release on which a subject fails. All other options are those "
-        "of shardproof verify; --property selects the failure to look for. With "
-        "--checkout, judges the "
-        "checkout as it is, for `git bisect run`.",
+        "of shardproof verify; --property selects the failure to look for. With --checkout, judges "
+        "the checkout as it is, for `git bisect run`.",
         epilog="Exit codes: 0 found, 2 usage or bad input, 3 releases in between could not be "
         "judged. With --checkout: 0 good, 1 bad, 125 cannot be judged.",
     )  # fmt: skip

@@ -11,21 +11,21 @@ import zlib
 
 import torch
 
-from .._digests import _digest  # fmt: skip
-from .._holdings import _layout  # fmt: skip
+from .._digests import _digest
+from .._holdings import _layout
 from .._holdings._holding import Holding
 from .._holdings._layout import Run
 from .._holdings._record import Record, judge_of
-from .._judging import _whole  # fmt: skip
+from .._judging import _whole
 from .._judging._finding import Finding, fold
 from .._judging._judge import Judgement
 from .._judging._verdict import Verdict, settled
-from .._stored import _checkpoint, _key_names  # fmt: skip
+from .._stored import _checkpoint, _key_names
 from .._stored._checkpoint import Checkpoint, Stored, Unreadable
 from .._stored._manifest import Manifest
 from .._stored._read import read_runs
-from .._syncs import _synced  # fmt: skip
-from . import _map_plan, _mapped, _misplaced  # fmt: skip
+from .._syncs import _synced
+from . import _map_plan, _mapped, _misplaced
 from ._paired import STATE_PREFIX, Names
 
 _LOCATED_MAX = 3  # of a rank's tensors that differ: whose bytes are read again

@@ -273,8 +273,14 @@ def groups_by_optimizer(optimizer):
             yield _place(number, every), options, parameters
 
 
+def place_of(number, every) -> str:
+    """Such as "2 of 2, SGD"."""
+    return f"{number + 1} of {len(every)}, {type(every[number]).__name__}"
+
+
 def _place(number, every) -> str:
-    return f"{number + 1} of {len(every)}, {type(every[number]).__name__}" if number else ""
+    """Nothing for the first, whose names stay as they are."""
+    return place_of(number, every) if number else ""
 
 
 def _package_of(optimizer):

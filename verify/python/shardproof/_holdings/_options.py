@@ -51,19 +51,21 @@ def held_of(model, optimizer, said) -> dict[str, Holding]:
     found: dict[str, Holding] = {}
     first_of: dict[str, str] = {}  # by name, the optimizer that has it first
     for of, group, parameters in _optimizer.groups_by_optimizer(optimizer):
+        stepped = []
+        for parameter in parameters:
+            parts = [part.own for part in model.flat.parts.get(id(parameter), [])]
+            stepped += owners.get(id(parameter)) or parts or copied.get(id(parameter), [])
         for leaf, values in _values(group).items():
             same: dict[Groups | None, Holding] = {}  # by what is known of the parameter
-            for parameter in parameters:
-                parts = [part.own for part in model.flat.parts.get(id(parameter), [])]
-                for own in owners.get(id(parameter)) or parts or copied.get(id(parameter), []):
-                    held = same.get(own.groups)
-                    if held is None:
-                        alike = own.groups and Groups((said.rank,), own.groups.members)
-                        held = same[own.groups] = _held(OPTIONS, values, torch.float64, alike)
-                    name = f"{own.name}.{leaf}"
-                    if first_of.setdefault(name, of) != of:  # another steps it, too
-                        name = f"{own.name}.<optimizer {of}>.{leaf}"
-                    found.setdefault(name, held)
+            for own in stepped:
+                held = same.get(own.groups)
+                if held is None:
+                    alike = own.groups and Groups((said.rank,), own.groups.members)
+                    held = same[own.groups] = _held(OPTIONS, values, torch.float64, alike)
+                name = f"{own.name}.{leaf}"
+                if first_of.setdefault(name, of) != of:  # another steps it, too
+                    name = f"{own.name}.<optimizer {of}>.{leaf}"
+                found.setdefault(name, held)
     for name, (taken, ranks) in steps_of(model, optimizer, said).items():
         alike = None if ranks is None else Groups((said.rank,), ranks)
         found[f"{name}.steps"] = _held(STEPS, [taken], torch.int64, alike)
@@ -91,7 +93,7 @@ def steps_of(model, optimizer, said) -> dict[str, tuple[int, tuple[int, ...] | N
             return {}
         taken = _highest([count for _, count in counts])
         if taken is not None:
-            name = f"<optimizer {number + 1} of {len(every)}, {type(each).__name__}>"
+            name = f"<optimizer {_optimizer.place_of(number, every)}>"
             found[name] = (taken, ranks)
     return found
 

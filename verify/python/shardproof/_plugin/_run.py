@@ -100,13 +100,9 @@ class Run:
 
     def _hear(self, seconds):
         for rank, message in self._pool.wait(self._ranks, seconds):
-            part = self.parts[rank.rank]
-            if message is None:
-                part.status = rank.status
-                part.at = part.at or time.monotonic()
-            else:
-                self._take(rank, part, message)
-        for rank in self._ranks:  # one that ended while something else was waited for, too
+            if message is not None:
+                self._take(rank, self.parts[rank.rank], message)
+        for rank in self._ranks:  # which ended now, or while something else was waited for
             part = self.parts[rank.rank]
             if rank.status is not None and part.status is None:
                 part.status = rank.status

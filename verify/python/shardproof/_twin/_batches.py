@@ -17,14 +17,11 @@ def same_batches(batches) -> list[int]:
     dp_* ranks have parts of their own; along others, such as tp, they share one, or all have their
     own. \\raises Unequal."""
     mesh = next((own[0][0].case["mesh"] for own in batches if own), {})
-    places = list(itertools.product(*(range(size) for size in mesh.values())))
-    if len(places) != len(batches):
-        places = [(rank,) for rank in range(len(batches))]
     of_data = [number for number, axis in enumerate(mesh) if axis.startswith("dp_")]
     if len(of_data) == len(mesh):
         return list(range(len(batches)))
     first, same = {}, []
-    for rank, place in enumerate(places):
+    for rank, place in enumerate(itertools.product(*map(range, mesh.values()))):
         same.append(first.setdefault(tuple(place[number] for number in of_data), rank))
     keys = [keys_of(own) for own in batches]
     if all(keys[rank] == keys[other] for rank, other in enumerate(same)):

@@ -49,9 +49,9 @@ def hold(stage, before, after, weights_before, weights):
     more = f"; so are those of {len(names) - 1} other parameters" if len(names) > 1 else ""
     stage.deviates(
         "average", name, {rank for rank, *_ in misfits},
-        "its average is not a mean of its earlier value and the weights: element "
-        f"{place} is {seen:.9g}, "
-        f"expected {expected:.9g} with the decay {fit.decay:.6g} of the others{more}",
+        "its average is not a mean of its earlier value and the weights: "
+        f"element {place} is {seen:.9g}, expected {expected:.9g} with the decay {fit.decay:.6g} "
+        f"of the others{more}",
         cause, index=place, expected=f"{expected:.9g}", seen=f"{seen:.9g}",
     )  # fmt: skip
 

@@ -61,30 +61,26 @@ class PlainModel:
         GradScaler. narrow: dtypes of what was reduced."""
         of_rank, wide_of_rank, parts, half_ulps = [], [], [], [_half_ulp(torch.float32)]
         other, drawn = "", False
-        each_of_rank = []
         for rank, own in enumerate(batches):
             if same[rank] != rank:
-                for found in (of_rank, wide_of_rank, each_of_rank):
-                    found.append(found[same[rank]])
+                of_rank.append(of_rank[same[rank]])
+                wide_of_rank.append(wide_of_rank[same[rank]])
                 continue
-            total, wide_total, each_of_batch = {}, {}, []
-            for batch, met in own:
+            total, wide_total = {}, {}
+            share = same.count(rank) / len(batches)  # of all ranks that have these
+            for number, (batch, met) in enumerate(own):
                 exact, true = self._of_batch(batch, met, buffers[rank], scale, wide=True)
                 grads, loss = self._of_batch(batch, met, buffers[rank], scale, wide=False)
                 drawn = drawn or not torch.equal(torch.get_rng_state(), batch.rng_after)
                 other = other or _other_loss(rank, batch, loss, true)
                 _add(total, grads)
                 _add(wide_total, exact)
-                each_of_batch.append(grads)
+                if number == len(parts):
+                    parts.append({})
+                _add(parts[number], grads, share)
                 half_ulps += [_half_ulp(each) for each in _dtypes_of(batch)]
             of_rank.append(total)
             wide_of_rank.append(wide_total)
-            each_of_rank.append(each_of_batch)
-        for number in range(max(map(len, each_of_rank))):
-            parts.append({})
-            for each_of_batch in each_of_rank:
-                if number < len(each_of_batch):
-                    _add(parts[number], each_of_batch[number], 1 / len(batches))
         half_ulps += [_half_ulp(each) for each in narrow]
         off = _measured(of_rank, wide_of_rank)
         weights = [sum(batch.weight / scale for batch, _ in own) for own in batches]
