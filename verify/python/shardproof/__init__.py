@@ -8,6 +8,8 @@ shardproof.check(engine, against=shardproof.Manifest.from_json(text))    # what 
 shardproof.observe("ready", model=model)    # or records it, for `shardproof report` to judge
 """
 
+import importlib.util
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,6 +32,12 @@ def __getattr__(name):
     without."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if importlib.util.find_spec("torch") is None:
+        raise ModuleNotFoundError(
+            f"shardproof.{name} needs torch, which is not installed: "
+            f"{sys.executable} -m pip install torch",
+            name="torch",
+        )
     if name == "SealingWriter":  # of DCP, which takes its time
         from ._syncs._sealing_writer import SealingWriter
 

@@ -68,7 +68,7 @@ def find_engine():
     """\\returns the engine's program, or "", and why there is none to run, in one line."""
     spec = importlib.util.find_spec("shardproof_engine")
     if spec is None or spec.origin is None:
-        return "", f"it needs shardproof-engine, which is not installed: {_PIP} shardproof-engine"
+        return "", f"shardproof-engine is not installed: {_PIP} shardproof-engine"
     from shardproof_engine import TORCH_VERSION
 
     folder = pathlib.Path(spec.origin).resolve().parent

@@ -6,6 +6,7 @@ from importlib import metadata
 
 import pytest
 
+import shardproof
 from shardproof import __main__ as command
 
 
@@ -59,6 +60,11 @@ def test_no_engine_is_told_in_one_line_with_what_installs_it(site):
     engine, why = command.find_engine()
     assert engine == "" and "\n" not in why
     assert why.endswith("pip install shardproof-engine")
+
+
+def test_no_torch_is_told_with_what_installs_it(site):
+    with pytest.raises(ModuleNotFoundError, match="shardproof.check needs torch.*install torch"):
+        shardproof.__getattr__("check")
 
 
 def test_of_two_torches_both_are_named(site, monkeypatch):
