@@ -176,14 +176,18 @@ shardproof_module(NAME campaign TORCH FOLDERS verify/campaign
     fmt::fmt)
 
 # ---- The command ---------------------------------------------------------------------------------
+# What all subcommands share: how words are parsed, what lies where, how a result is shown.
+shardproof_module(NAME cli_common FOLDERS verify/cli/common
+  DEPENDS core text case evidence verdict oracle formats process report reproduce gate
+    CLI11::CLI11 nlohmann_json::nlohmann_json fmt::fmt)
 # What needs no LibTorch: files are judged without it.
 shardproof_module(NAME file_commands FOLDERS verify/cli/files
-  DEPENDS core text case evidence verdict oracle formats maps compare audit process crashtest report
-    reproduce gate retention CLI11::CLI11 nlohmann_json::nlohmann_json fmt::fmt)
+  DEPENDS text case verdict oracle formats maps compare audit process crashtest gate retention
+    cli_common CLI11::CLI11 nlohmann_json::nlohmann_json fmt::fmt)
 # All else.
 shardproof_module(NAME cli TORCH FOLDERS verify/cli
   DEPENDS text stage case evidence verdict oracle process bug fault rank launch
-    engine campaign file_commands nlohmann_json::nlohmann_json fmt::fmt)
+    engine campaign cli_common nlohmann_json::nlohmann_json fmt::fmt)
 
 if(SHARDPROOF_TESTS)
   # Programs that only tests and measurements need.

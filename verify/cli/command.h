@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "verify/cli/common/app.h"
+#include "verify/cli/common/report.h"
 #include "verify/cli/execute.h"
-#include "verify/cli/files/files.h"
-#include "verify/cli/files/report.h"
 
 namespace shardproof {
 

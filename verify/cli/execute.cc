@@ -6,7 +6,7 @@
 
 #include "src/text/printable.h"
 #include "verify/cli/command.h"
-#include "verify/cli/files/places.h"
+#include "verify/cli/common/places.h"
 #include "verify/engine/verification.h"
 #include "verify/fault/fault.h"
 #include "verify/launch/joined_launcher.h"

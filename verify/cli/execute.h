@@ -1,7 +1,7 @@
 // Running a Case for the command line.
 #pragma once
 
-#include "verify/cli/files/present.h"
+#include "verify/cli/common/present.h"
 #include "verify/launch/subject.h"
 
 namespace shardproof {

@@ -11,7 +11,7 @@
 #include "verify/bug/bug.h"
 #include "verify/case/case_json.h"
 #include "verify/case/fields.h"
-#include "verify/cli/files/factory.h"
+#include "verify/cli/common/factory.h"
 #include "verify/cli/verify_arguments.h"
 #include "verify/launch/started_ranks.h"
 #include "verify/launch/subject.h"

@@ -13,10 +13,11 @@
 #include "verify/audit/run.h"
 #include "verify/audit/signed_by.h"
 #include "verify/case/json_fields.h"
+#include "verify/cli/common/app.h"
+#include "verify/cli/common/gating.h"
+#include "verify/cli/common/places.h"
 #include "verify/cli/files/files.h"
-#include "verify/cli/files/gating.h"
 #include "verify/cli/files/outcomes.h"
-#include "verify/cli/files/places.h"
 #include "verify/compare/amounts.h"
 #include "verify/compare/like.h"
 #include "verify/formats/archive.h"
@@ -277,10 +278,7 @@ void AddAsking(CLI::App& command, AuditArguments& arguments) {
 
 void AddAudit(CLI::App& app, int* exit_code) {
   auto arguments = std::make_shared<AuditArguments>();
-  CLI::App* command = app.add_subcommand(
-      "audit",
-      "Check that a checkpoint, or each one of a run, is complete, readable and as it was sealed");
-  command->group(kCheckpointDoor);
+  CLI::App* command = AddFileCommand(app, "audit");
   command
       ->add_option("CHECKPOINT", arguments->path,
                    "A directory or file of safetensors or torch.save, a DCP directory, or the "
@@ -342,9 +340,7 @@ void AddAudit(CLI::App& app, int* exit_code) {
 
 void AddSeal(CLI::App& app, int* exit_code) {
   auto arguments = std::make_shared<AuditArguments>();
-  CLI::App* command = app.add_subcommand(
-      "seal", "Write the digests of a checkpoint to a file that audit checks it against");
-  command->group(kCheckpointDoor);
+  CLI::App* command = AddFileCommand(app, "seal");
   command
       ->add_option("CHECKPOINT", arguments->path,
                    "A directory or file of safetensors or torch.save, or a DCP directory")

@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "src/text/printable.h"
+#include "verify/cli/common/app.h"
 #include "verify/cli/files/files.h"
 #include "verify/compare/amounts.h"
 #include "verify/retention/leftovers.h"
@@ -89,9 +90,7 @@ Result<int> Clean(CleanArguments& arguments) {
 
 void AddClean(CLI::App& app, int* exit_code) {
   auto arguments = std::make_shared<CleanArguments>();
-  CLI::App* command =
-      app.add_subcommand("clean", "List what earlier runs left below a directory, or remove it");
-  command->group(kCheckpointDoor);
+  CLI::App* command = AddFileCommand(app, "clean");
   command
       ->add_option("DIR", arguments->root,
                    "Look here and below for reports and evidence (default: here)")

@@ -6,10 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "verify/audit/seal_reader.h"
+#include "verify/cli/common/app.h"
+#include "verify/cli/common/gating.h"
+#include "verify/cli/common/places.h"
 #include "verify/cli/files/files.h"
-#include "verify/cli/files/gating.h"
 #include "verify/cli/files/outcomes.h"
-#include "verify/cli/files/places.h"
 #include "verify/formats/archive.h"
 #include "verify/process/outputs.h"
 #include "verify/verdict/run_result.h"
@@ -51,9 +52,7 @@ int RunCompare(CompareArguments& arguments) {
 
 void AddCompare(CLI::App& app, int* exit_code) {
   auto arguments = std::make_shared<CompareArguments>();
-  CLI::App* command = app.add_subcommand(
-      "compare", "Compare two checkpoints bit for bit, whatever their formats and sharding");
-  command->group(kCheckpointDoor);
+  CLI::App* command = AddFileCommand(app, "compare");
   command
       ->add_option(
           "A", arguments->a,

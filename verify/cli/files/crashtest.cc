@@ -8,11 +8,12 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "verify/cli/common/app.h"
+#include "verify/cli/common/gating.h"
+#include "verify/cli/common/places.h"
+#include "verify/cli/common/present.h"
 #include "verify/cli/files/files.h"
-#include "verify/cli/files/gating.h"
 #include "verify/cli/files/outcomes.h"
-#include "verify/cli/files/places.h"
-#include "verify/cli/files/present.h"
 #include "verify/crashtest/crash_text.h"
 #include "verify/crashtest/run.h"
 #include "verify/crashtest/scripts.h"
@@ -311,9 +312,7 @@ void AddCrashtest(CLI::App& app, int* exit_code) {
   arguments->options.package = places.package;
   arguments->options.states.combinations_max = 64;
   arguments->options.states_max = 2000;
-  CLI::App* command = app.add_subcommand(
-      "crashtest", "Load from every state that a crash during a save can leave on disk");
-  command->group(kCrashDoor);
+  CLI::App* command = AddFileCommand(app, "crashtest");
   AddOptions(*command, *arguments);
   command->positionals_at_end();
   command->footer(

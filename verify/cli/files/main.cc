@@ -10,9 +10,10 @@
 #include <cstring>
 #include <filesystem>
 
+#include "verify/cli/common/app.h"
+#include "verify/cli/common/places.h"
+#include "verify/cli/common/report.h"
 #include "verify/cli/files/files.h"
-#include "verify/cli/files/places.h"
-#include "verify/cli/files/report.h"
 
 namespace {
 

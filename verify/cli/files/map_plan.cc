@@ -7,8 +7,9 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "verify/cli/common/app.h"
+#include "verify/cli/common/places.h"
 #include "verify/cli/files/files.h"
-#include "verify/cli/files/places.h"
 #include "verify/compare/model_config.h"
 #include "verify/maps/pairs.h"
 #include "verify/oracle/json.h"

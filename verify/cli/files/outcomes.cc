@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/text/printable.h"
-#include "verify/cli/files/files.h"
+#include "verify/cli/common/app.h"
 #include "verify/oracle/quote.h"
 
 namespace shardproof {

@@ -2,6 +2,7 @@
 // framework. Python makes the environments, and calls this command once for each.
 #include <string_view>
 
+#include "verify/cli/common/app.h"
 #include "verify/cli/files/files.h"
 
 namespace shardproof {

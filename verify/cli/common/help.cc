@@ -1,4 +1,4 @@
-#include "verify/cli/files/help.h"
+#include "verify/cli/common/help.h"
 
 #include <fmt/format.h>
 

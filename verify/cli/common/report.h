@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "src/core/result.h"
-#include "verify/cli/files/present.h"
+#include "verify/cli/common/present.h"
 #include "verify/oracle/twin.h"
 
 namespace shardproof {

@@ -1,4 +1,4 @@
-#include "verify/cli/files/factory.h"
+#include "verify/cli/common/factory.h"
 
 #include <fmt/format.h>
 

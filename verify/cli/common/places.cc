@@ -1,4 +1,4 @@
-#include "verify/cli/files/places.h"
+#include "verify/cli/common/places.h"
 
 #include <cstdlib>
 #include <filesystem>

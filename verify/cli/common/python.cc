@@ -6,8 +6,8 @@
 #include <cstring>
 #include <filesystem>
 
-#include "verify/cli/files/files.h"
-#include "verify/cli/files/places.h"
+#include "verify/cli/common/app.h"
+#include "verify/cli/common/places.h"
 
 namespace shardproof {
 

@@ -1,4 +1,4 @@
-#include "verify/cli/files/present.h"
+#include "verify/cli/common/present.h"
 
 #include <fmt/format.h>
 #include <sys/ioctl.h>
@@ -10,9 +10,9 @@
 
 #include "src/text/printable.h"
 #include "verify/case/names.h"
-#include "verify/cli/files/files.h"
-#include "verify/cli/files/gating.h"
-#include "verify/cli/files/places.h"
+#include "verify/cli/common/app.h"
+#include "verify/cli/common/gating.h"
+#include "verify/cli/common/places.h"
 #include "verify/process/outputs.h"
 #include "verify/report/report.h"
 #include "verify/reproduce/reproduce.h"

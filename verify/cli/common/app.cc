@@ -1,4 +1,5 @@
-// Parsing of the command line, and one line for each way in which it can be wrong.
+#include "verify/cli/common/app.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,13 +9,14 @@
 
 #include "src/text/nearest.h"
 #include "src/text/quote.h"
-#include "verify/cli/files/files.h"
-#include "verify/cli/files/help.h"
-#include "verify/cli/files/places.h"
+#include "verify/cli/common/help.h"
+#include "verify/cli/common/places.h"
 #include "verify/formats/archive.h"
 
 namespace shardproof {
 namespace {
+
+// One line for each way in which the command line can be wrong.
 
 /// "shardproof list bugs"
 std::string FullName(const CLI::App& command) {
@@ -75,6 +77,12 @@ std::string Usage(const CLI::App& app, const CLI::ParseError& error,
 }
 
 }  // namespace
+
+CLI::App* AddFileCommand(CLI::App& app, std::string_view name) {
+  const auto* found = std::find_if(kFileCommands.begin(), kFileCommands.end(),
+                                   [name](const FileCommand& each) { return each.name == name; });
+  return app.add_subcommand(found->name, found->description)->group(found->door);
+}
 
 int RunApp(CLI::App& app, const std::vector<std::string>& command_line, const int& exit_code) {
   const Places places = FindPlaces();

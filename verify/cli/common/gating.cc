@@ -1,4 +1,4 @@
-#include "verify/cli/files/gating.h"
+#include "verify/cli/common/gating.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "src/text/printable.h"
 #include "verify/case/json_fields.h"
-#include "verify/cli/files/files.h"
+#include "verify/cli/common/app.h"
 #include "verify/process/outputs.h"
 
 namespace shardproof {

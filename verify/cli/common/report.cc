@@ -1,6 +1,6 @@
 // shardproof report: judges evidence that is there already, such as that of a script which calls
 // shardproof.observe, or of an earlier run.
-#include "verify/cli/files/report.h"
+#include "verify/cli/common/report.h"
 
 #include <fmt/format.h>
 
@@ -10,9 +10,9 @@
 
 #include "src/text/printable.h"
 #include "verify/case/names.h"
-#include "verify/cli/files/factory.h"
-#include "verify/cli/files/files.h"
-#include "verify/cli/files/places.h"
+#include "verify/cli/common/app.h"
+#include "verify/cli/common/factory.h"
+#include "verify/cli/common/places.h"
 #include "verify/evidence/reader.h"
 #include "verify/oracle/twin.h"
 #include "verify/process/program.h"
