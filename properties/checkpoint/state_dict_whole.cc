@@ -25,7 +25,11 @@ class StateDictCheck {
   void Run() {
     const std::vector<std::string> there = TensorNames(phase_, key_);
     const std::set<std::string> names(there.begin(), there.end());
-    if (evidence_.oracle.declared.empty()) return CheckValues(names);
+    if (evidence_.oracle.declared.empty()) {
+      // Of a model that nobody declared, as that of a script, no name is known to be missing.
+      for (const std::string& name : names) CheckValue(name);
+      return;
+    }
     std::set<std::string> accounted;
     for (const auto& [name, declared] : evidence_.oracle.declared) {
       const std::vector<std::string> group = TieGroup(evidence_.oracle, name);
@@ -42,15 +46,6 @@ class StateDictCheck {
   }
 
  private:
-  /// Of a model that nobody declared, as that of a script, no name is known to be missing.
-  void CheckValues(const std::set<std::string>& names) {
-    for (const std::string& name : names) CheckValue(name);
-    judgement_.Inconclusive(
-        fmt::format("whether `{}` has all of the model's tensors is not known: no checkpoint or "
-                    "config says which these are",
-                    key_));
-  }
-
   void CheckGroup(const std::vector<std::string>& group, const std::set<std::string>& names) {
     judgement_.Compared();
     bool any = false;
@@ -108,6 +103,7 @@ class StateDictCheck {
 /// least if it is tied, with the value that the model has at that stage; and no other. Of a model
 /// that nobody declared, values alone are judged.
 void Check(const Evidence& evidence, Judgement& judgement) {
+  std::string first;
   for (const PhaseEvidence& phase : evidence.phases) {
     if (phase.facts().mode != RunMode::kValues) continue;
     std::set<std::string> judged;
@@ -115,8 +111,15 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       for (const StageRecord& stage : rank.stages) {
         if (stage.of != "state_dict" || !judged.insert(stage.Key()).second) continue;
         StateDictCheck(evidence, phase, stage, judgement).Run();
+        if (first.empty()) first = stage.Key();
       }
     }
+  }
+  if (!first.empty() && evidence.oracle.declared.empty()) {  // said last: it is so of each script
+    judgement.Inconclusive(
+        fmt::format("whether `{}` has all of the model's tensors is not known: no checkpoint or "
+                    "config says which these are",
+                    first));
   }
   judgement.Skipped("no state dict was observed");
 }

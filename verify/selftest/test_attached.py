@@ -342,6 +342,8 @@ class Mistakes(AttachedTest):
 
     def test_with_strict_a_finding_fails_the_job(self):
         self.told("nan", code=1, options=["--strict"])
+        words = ("--strict", *TORCHRUN, 2, HERE / "attached_job.py", "nan")  # reported by a rank
+        self.assert_exit(self.run_python(*ATTACHED, *words), 1)
 
     def test_a_rank_that_raises(self):
         done, found = self.told("raises", code=1)

@@ -33,7 +33,8 @@ def attach():
     def bootstrapped(process, *arguments, **named):
         """A process of multiprocessing ends where nothing else would tell."""
         code = bootstrap(process, *arguments, **named)
-        return end(code) or code
+        strict = end(code)
+        return code or strict
 
     multiprocessing.process.BaseProcess._bootstrap = bootstrapped
 
@@ -52,7 +53,7 @@ def end(code: int, error: BaseException | None = None) -> int:
 
 def end_command() -> int:
     """After end(), in the process of the command that attached: says so if nothing was there to
-    observe. \\returns as end()."""
+    observe. \\returns as end(), of all jobs that it started."""
     return _job.end_command() if _job is not None else 0
 
 
@@ -246,7 +247,7 @@ class Job:
             return 1 if self.options.strict else 0
 
     def end_command(self) -> int:
-        return 0 if self._failed else _attached_report.say_if_nothing(self.options)
+        return 0 if self._failed else _attached_report.of_launch(self.options)
 
     def _end(self, code, error) -> int:
         if self._watch is not None:

@@ -15,6 +15,8 @@ from . import _attached_evidence, _attached_options
 
 _GRACE_S = 2.0  # after a failure, for others to fail too: a launcher kills them soon
 _REPORT_S = 600
+_SO_OF_EACH = ("loading.", "checkpoint.state_dict_whole")  # properties
+_REPORTED = "reported"  # in the folder of a job: empty until its report is there
 
 
 def report_if_last(options, folder, *, failed: bool) -> int:
@@ -28,16 +30,23 @@ def report_if_last(options, folder, *, failed: bool) -> int:
     else:
         folders = [each for each in _jobs_of(options) if not _attached_evidence.running(each)]
     with _undisturbed():
-        codes = [_report(options, each) for each in folders if _is_ours_to_report(each)]
+        codes = [_report_once(options, each) for each in folders if _is_ours_to_report(each)]
     return 1 if options.strict and any(codes) else 0
 
 
-def say_if_nothing(options) -> int:
-    """Where no process of the launch had a part in a job. \\returns as report_if_last."""
-    if _jobs_of(options):
-        return 0
-    _say("no model was seen: none was wrapped, and no optimizer stepped one")
-    return 1 if options.strict else 0
+def of_launch(options) -> int:
+    """Says so if no process of the launch had a part in a job. \\returns 1 if there are findings in
+    one, whoever has reported them, or there was none; and the command is to fail by that."""
+    folders = _jobs_of(options)
+    if not folders:
+        _say("no model was seen: none was wrapped, and no optimizer stepped one")
+    return 1 if options.strict and (not folders or any(map(_is_found_bad, folders))) else 0
+
+
+def _is_found_bad(folder) -> bool:
+    """Not while another process makes the report: that one fails by it."""
+    reported = folder / _REPORTED
+    return reported.exists() and reported.read_text() not in ("", "0")
 
 
 @contextlib.contextmanager
@@ -70,10 +79,20 @@ def _wait_for_others(folder):
 
 def _is_ours_to_report(folder) -> bool:
     try:
-        os.close(os.open(folder / "reported", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        os.close(os.open(folder / _REPORTED, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     except FileExistsError:
         return False
     return True
+
+
+def _report_once(options, folder) -> int:
+    """Leaves there what it came to, for the command that started it all."""
+    code = 1
+    try:
+        code = _report(options, folder)
+    finally:
+        (folder / _REPORTED).write_text(str(code))
+    return code
 
 
 def _report(options, folder) -> int:
@@ -118,12 +137,12 @@ def _judge(program, folder, in_full) -> int:
 
 
 def _left_in(document) -> list[str]:
-    """Why something was not judged. That an attached job names no checkpoint, and is not seen being
-    built, is so of each."""
+    """Why something was not judged. That an attached job names no checkpoint, which would say what
+    is to be loaded and saved, and is not seen being built, is so of each."""
     return [
         each["reason"]
         for each in document["properties"]
-        if each["verdict"] == "inconclusive" and not each["id"].startswith("loading.")
+        if each["verdict"] == "inconclusive" and not each["id"].startswith(_SO_OF_EACH)
     ]
 
 
