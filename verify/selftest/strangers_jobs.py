@@ -101,6 +101,34 @@ def sparse_rows(mistake):
     return model, {"optimizer": [rows, dense]}
 
 
+class Normalised(nn.Module):
+    """Inputs are scaled by what this rank has seen, in buffers that are put anew at each step."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = net()
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("var", torch.ones(4))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+            self.var = 0.9 * self.var + 0.1 * x.var(0)
+        return self.layers((x - self.mean) / self.var.sqrt())
+
+
+@on(2)
+def normalised(mistake):
+    model = DistributedDataParallel(Normalised())
+    optimizer = torch.optim.Adam(model.parameters())
+    train_own(model, optimizer)
+    if is_odd(mistake, "bit", 1):
+        flip(model.module.layers[0].weight, 5)
+    if is_odd(mistake, "nan", 1):
+        model.module.var[2] = torch.nan
+    return model, {"optimizer": optimizer}
+
+
 # ---- How it is trained
 
 
@@ -228,6 +256,7 @@ JOBS = {
     quantisation_aware: (None, "bit"),
     unfrozen_in_turn: (None, "forgotten"),
     sparse_rows: (None, "moment"),
+    normalised: (None, "bit", "nan"),
     adversaries: (None, "bit"),
     climbing: (None, "not back"),
     scheduled_stages: (None, "bit"),

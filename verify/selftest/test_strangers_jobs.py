@@ -11,6 +11,10 @@ STRANGERS = {
     "unfrozen_in_turn forgotten": "0.bias on rank 1: element 0 is 0x",
     "sparse_rows sound": "sound",
     "sparse_rows moment": "optimizer.bag.weight.exp_avg on rank 1: element 12 is 0x",
+    "normalised sound": "sound; mean and 1 more (it differs, and each rank writes it in place, like"
+    " running statistics)",
+    "normalised bit": "layers.0.weight on rank 1: element 5 is 0x",
+    "normalised nan": "var on rank 1: 1 NaN and 0 Inf, the first at element 2",
     "adversaries sound": "sound",
     "adversaries bit": "maker.1.weight on rank 1: element 4 is 0x",
     "climbing sound": "sound",
@@ -40,4 +44,6 @@ class Strangers(JobsTest):
 
     def test_strangers_attached(self):
         """Two models of an adversary's job are judged by themselves, under names of their own."""
-        self.found_attached(("quantisation_aware", "climbing", "sparse_rows", "placed"))
+        self.found_attached((
+            "quantisation_aware", "climbing", "sparse_rows", "normalised", "placed",
+        ))  # fmt: skip

@@ -64,7 +64,7 @@ def tensors_of(model, said: Statement | None = None) -> list[Holding]:
 
 def _of_chunk(model, flat, shards, said, default) -> dict[str, Holding]:
     found: dict[str, Holding] = {}
-    looks = _statistics.Looks.at(model)
+    looks, anew = _statistics.Looks.at(model), _replicas.buffers_anew(model)
     for prefix, module in model.named_modules(remove_duplicate=False):
         adapted = added_to(model, prefix)
         named = [(n, p, "parameter", True) for n, p in module._parameters.items()]
@@ -82,8 +82,9 @@ def _of_chunk(model, flat, shards, said, default) -> dict[str, Holding]:
                 if kind == "buffer":
                     held.drifts = _statistics.why_it_drifts(module, name, tensor)
                     held.is_range = _statistics.is_range(module, name)
+                    replaced = max(looks.times_replaced(full, tensor), id(tensor) in anew)
                     held.accumulates = _statistics.may_be_one(
-                        module, name, tensor, persistent, looks.times_replaced(full, tensor)
+                        module, name, tensor, persistent, replaced
                     )
                 if adapted is not None:
                     held.also = True

@@ -1,4 +1,5 @@
-"""The ranks that a wrapper keeps equal to this one, as far as it shows them."""
+"""What a wrapper shows of replicas: the ranks that it keeps equal to this one, and the buffers that
+each of them has put anew since."""
 
 import torch.distributed as dist
 from torch import nn
@@ -27,3 +28,26 @@ def _of_ddp(ddp) -> tuple[int, ...]:
                 return (dist.get_rank(),)
             return ranks_of(state.subgroup)
     return ranks_of(ddp.process_group)
+
+
+def buffers_anew(model) -> set[int]:
+    """The ids of buffers that took the place of those that a DDP sent to the others, before its
+    last forward pass. Of one whose parameters are others, too, nothing is told: it was loaded."""
+    found = set()
+    for module in model.modules():
+        if not isinstance(module, nn.parallel.DistributedDataParallel):
+            continue
+        there = set(map(id, module.module.parameters()))
+        if any(id(each) not in there for each in module._module_parameters):
+            continue
+        now = dict(module.module.named_buffers())
+        found |= {
+            id(now[name])
+            for name, sent in module.named_module_buffers.items()
+            if name in now and now[name] is not sent and _kind(now[name]) == _kind(sent)
+        }
+    return found
+
+
+def _kind(tensor):
+    return tensor.shape, tensor.dtype, tensor.device
