@@ -11,6 +11,9 @@ TRANSPARENT = {"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"
 _PACKAGES = {"megatron", "deepspeed"}
 # Classes whose child `module` is all that they are about. By name: most are not installed.
 _AROUND_A_MODULE = {"DataParallel", "DeepSpeedEngine", "Float16Module", "MegatronFSDP"}
+# PeftModel.base_model is a tuner, whose `model` is the model. Tuners wrap layers too, and modules
+# of which a copy, or some rows, are trained.
+_IN_PEFT = {"base_model", "model", "base_layer", "original_module", "token_adapter"}
 
 
 def without_wrappers(name: str, wrappers=frozenset(TRANSPARENT)) -> str:
@@ -57,23 +60,20 @@ def _is_wrapping(module, part: str) -> bool:
         is_ddp = isinstance(module, nn.parallel.DistributedDataParallel)
         is_named = any(each.__name__ in _AROUND_A_MODULE for each in type(module).__mro__)
         return is_ddp or is_named or is_of(module, _PACKAGES)
-    if part in ("base_model", "model", "base_layer"):
-        # PeftModel.base_model is a tuner, whose `model` is the model; tuners wrap layers too.
+    if part in _IN_PEFT:
         return is_of(module, {"peft"})
     return False
 
 
 def added_to(model: nn.Module, prefix: str) -> nn.Module | None:
-    """The layer of PEFT's that the module at `prefix` belongs to as a part of an adapter; None if
-    it is of no adapter."""
+    """The module of PEFT's that has the tensors at `prefix` besides what it wraps; None if they are
+    of no adapter."""
     module = model
     for part in prefix.split(".") if prefix else []:
         if is_of(module, {"peft"}) and not _is_wrapping(module, part):
-            kinds = (*getattr(module, "adapter_layer_names", ()), "modules_to_save")
-            if part in kinds:
-                return module
+            return module
         module = getattr(module, part)
-    return None
+    return module if is_of(module, {"peft"}) else None
 
 
 def scale_of(layer: nn.Module, full_name: str) -> dict[str, str]:

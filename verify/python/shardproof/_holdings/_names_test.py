@@ -62,13 +62,27 @@ class Adapters(unittest.TestCase):
         config = peft.LoraConfig(r=2, target_modules=["0"], modules_to_save=["1"])
         tensors = _model.tensors_of(peft.get_peft_model(model, config))
         own = {held.name for held in tensors if not held.also}
-        self.assertLessEqual({"0.weight", "0.bias"}, own)
+        self.assertEqual({"0.weight", "0.bias", "1.weight", "1.bias"}, own)
         added = {held.name for held in tensors if held.also}
         self.assertLessEqual({"0.lora_A.default.weight", "0.lora_B.default.weight"}, added)
         self.assertFalse([name for name in own if "lora" in name or "base" in name])
+        self.assertLessEqual({"1.modules_to_save.default.weight"}, added)
         by_name = {held.name: held.attributes for held in tensors}
         self.assertEqual(by_name["0.lora_B.default.weight"], {"scaling": "4.0"})
         self.assertEqual(by_name["0.lora_A.default.weight"], {})
+
+    def test_rows_that_are_trained_and_their_old_values_are_the_adapters(self):
+        try:
+            import peft
+        except ImportError:
+            self.skipTest("peft is not installed")
+        model = nn.ModuleDict({"tokens": nn.Embedding(4, 2), "out": nn.Linear(2, 2)})
+        config = peft.LoraConfig(
+            r=1, target_modules=["out"], trainable_token_indices={"tokens": [1]}
+        )
+        tensors = _model.tensors_of(peft.get_peft_model(model, config))
+        own = {held.name for held in tensors if not held.also}
+        self.assertEqual(own, {"tokens.weight", "out.weight", "out.bias"})
 
     def test_two_adapters_of_one_module_have_two_names(self):
         try:
