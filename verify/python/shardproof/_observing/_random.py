@@ -1,5 +1,7 @@
 """The state of torch's random number generator on the CPU, and whether a job asks for it."""
 
+import sys
+
 import torch
 
 from .._digests import _digest
@@ -10,11 +12,13 @@ _asked = False
 
 
 def listen():
-    """From now on, whether this process asks for the state is known. A job that keeps it does."""
+    """From now on, whether this process asks for the state is known. A job that keeps it does.
+    Parts of torch, such as activation checkpointing, ask only to put it back."""
 
     def asks(arguments, named):
         global _asked
-        _asked = True
+        asking = sys._getframe(2).f_globals.get("__name__", "")  # what called what is listened to
+        _asked = _asked or not asking.startswith("torch.")
 
     _hooks.listen(torch, "get_rng_state", before=asks)
 
