@@ -1,6 +1,7 @@
 """A step of the optimizer that a subject has, on whole tensors in one process."""
 
 import inspect
+from collections.abc import Mapping
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -34,13 +35,14 @@ def take(kind, groups, own, values, grads, state):
             if grad is not None:
                 parameter.grad = grad.to(parameter.dtype).view(parameter.shape).clone()
             if state.get(name):
-                optimizer.state[parameter] = {key: _own(v) for key, v in state[name].items()}
+                own_state = {key: _own(value) for key, value in state[name].items()}
+                optimizer.state[parameter] = _nested(own_state)
         optimizer.step()
     except Exception as error:
         raise CannotStep(f"{kind.__name__} alone: {type(error).__name__}: {error}") from error
     after = {name: parameter.detach() for name, parameter in parameters.items()}
     kept = {
-        name: {str(key): value for key, value in optimizer.state.get(parameter, {}).items()}
+        name: dict(flat(optimizer.state.get(parameter, {})))
         for name, parameter in parameters.items()
     }
     return after, kept
@@ -76,6 +78,32 @@ def _wide(value):
 
 def _own(value):
     return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def flat(state):
+    """(key, value), those in dicts and lists as "key[key]" and "key[index]"."""
+    for key, value in state.items() if isinstance(state, Mapping) else enumerate(state):
+        if isinstance(value, Mapping | list | tuple):
+            for inner, each in flat(value):
+                yield f"{key}[{inner}]", each
+        else:
+            yield str(key), value
+
+
+def _nested(state):
+    """What `flat` was given; a tuple as a list."""
+    found, inside = {}, {}
+    for key, value in state.items():
+        outer, bracket, inner = key.partition("[")
+        if bracket:
+            inside.setdefault(outer, {})[inner.removesuffix("]")] = value
+        else:
+            found[key] = value
+    for key, values in inside.items():
+        values = _nested(values)
+        places = [str(place) for place in range(len(values))]
+        found[key] = [values[place] for place in places] if set(places) == set(values) else values
+    return found
 
 
 def _made(kind, groups):

@@ -92,6 +92,31 @@ def test_an_optimizer_steps_alone():
     assert kept["w"]["momentum_buffer"].tolist() == [2.0] * 3
 
 
+class Listed(torch.optim.Optimizer):
+    """Has the last gradients in a list, which it steps by, and numbers in a dict."""
+
+    def __init__(self, params, lr=1.0):
+        super().__init__(params, {"lr": lr})
+
+    def step(self):
+        for parameter in self.param_groups[0]["params"]:
+            state = self.state[parameter]
+            state["last"][state["seen"]["steps"] % 2].copy_(parameter.grad)
+            state["seen"]["steps"] += 1
+            parameter.data.sub_(sum(state["last"]), alpha=self.param_groups[0]["lr"])
+
+
+def test_an_optimizer_steps_alone_from_what_lies_in_lists_and_dicts():
+    state = {"last": [torch.zeros(3), torch.full((3,), 2.0)], "seen": {"steps": 4}}
+    flat = dict(_one_step.flat(state))
+    assert list(flat) == ["last[0]", "last[1]", "seen[steps]"]
+    values, groups = {"w": torch.ones(3)}, [({"lr": 0.5}, ["w"])]
+    after, kept = _one_step.take(Listed, groups, {}, values, {"w": torch.ones(3)}, {"w": flat})
+    assert after["w"].tolist() == [-0.5] * 3
+    assert kept["w"]["last[0]"].tolist() == [1.0] * 3
+    assert kept["w"]["seen[steps]"] == 5
+
+
 def test_a_step_in_f64_has_no_narrower_part():
     """Muon's products are of bf16: how far others may be from them is what F64 shows."""
     torch.manual_seed(0)

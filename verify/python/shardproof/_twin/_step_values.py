@@ -19,6 +19,7 @@ from .._holdings._steps import innermost, is_of_job
 from .._observing import _hooks, _imports
 from .._observing._evidence import root_cause
 from ..case import Case
+from . import _one_step
 from ._step_events import (
     END,
     WHY_NOT,
@@ -296,9 +297,9 @@ def _state(read, optimizer, rank) -> dict:
         if held.local is not None and key != "main_param":
             found.setdefault(name, {})[key] = _part(held)
     for owned in _optimizer.optimizer_state(read.tensors, optimizer, read.flat, read.order):
-        for key, value in owned.state.items():
+        for key, value in _one_step.flat(owned.state):
             if value is None or isinstance(value, bool | int | float | str):
-                found.setdefault(owned.name, {})[str(key)] = value
+                found.setdefault(owned.name, {})[key] = value
     return found
 
 
