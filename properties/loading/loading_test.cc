@@ -318,6 +318,10 @@ TEST(TiesKeptTest, FindsUntiedAliasedAndSavedTwice) {
   aliased.Descriptor("values", 0, "ready", "w").alias_group = 9;
   aliased.Descriptor("values", 0, "ready", "big").alias_group = 9;
   EXPECT_EQ(OnlyFinding(JudgeOne(aliased.evidence, "loading.ties_kept")).kind, "aliased");
+  aliased.Descriptor("values", 0, "ready", "w").also = true;
+  EXPECT_EQ(OnlyFinding(JudgeOne(aliased.evidence, "loading.ties_kept")).kind, "aliased");
+  aliased.Descriptor("values", 0, "ready", "big").also = true;
+  EXPECT_EQ(JudgeOne(aliased.evidence, "loading.ties_kept").judgement.verdict(), Verdict::kPass);
 
   SoundEvidence twice;
   twice.evidence.oracle.saved[Phase::kValues].tensors["head"] =
