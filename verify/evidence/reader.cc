@@ -129,6 +129,20 @@ json PhaseToJson(const PhaseEvidence& phase) {
   return out;
 }
 
+/// The last by name of the runs that lie in a directory of them, as jobs that are watched leave
+/// them; empty if there is none.
+std::string LastRunIn(const std::string& path) {
+  std::string last;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(path, error), end; !error && at != end;
+       at.increment(error)) {
+    const std::string& name = at->path().native();
+    std::error_code unknown;
+    if (name > last && std::filesystem::exists(name + "/run.json", unknown)) last = name;
+  }
+  return last;
+}
+
 }  // namespace
 
 Status WriteRun(const std::string& directory, const Evidence& evidence) {
@@ -148,7 +162,11 @@ Result<std::string> FindEvidence(const std::string& path) {
   for (const std::string& directory : {path, path + "/evidence"}) {
     if (std::filesystem::exists(directory + "/run.json")) return directory;
   }
-  return BadInput(fmt::format("{}: holds neither run.json nor evidence/run.json", path));
+  const std::string last = LastRunIn(path);
+  const std::string expected =
+      last.empty() ? "" : fmt::format(": expected one of its runs, of which {} is the last", last);
+  return BadInput(
+      fmt::format("{}: holds neither run.json nor evidence/run.json{}", path, expected));
 }
 
 Result<Evidence> ReadEvidence(const std::string& directory) {

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 
 #include "verify/evidence/fixture_rank.h"
 
@@ -25,6 +26,21 @@ TEST_F(EvidenceFiles, RefusesAnOptimizerOutsideItsStage) {
   EXPECT_THAT(ReadLines(record).damage, HasSubstr("within a stage of the optimizer"));
   const std::string stage = "{\"record\":\"stage\",\"name\":\"ready\",\"step\":0}\n";
   EXPECT_THAT(ReadLines(stage + record).damage, HasSubstr("within a stage of the optimizer"));
+}
+
+TEST(FindEvidenceTest, NamesTheLastRunOfADirectoryOfThem) {
+  const std::string directory = fs::temp_directory_path() / fmt::format("runs_{}", getpid());
+  for (const char* run : {"20260101-a", "20260102-b", "20260103-empty"}) {
+    fs::create_directories(fs::path(directory) / run);
+  }
+  for (const char* run : {"20260101-a", "20260102-b"}) {
+    std::ofstream(fs::path(directory) / run / "run.json") << "{}";
+  }
+  const auto found = FindEvidence(directory);
+  ASSERT_FALSE(found.ok());
+  EXPECT_THAT(found.error().message, HasSubstr("20260102-b is the last"));
+  EXPECT_TRUE(FindEvidence(directory + "/20260101-a").ok());
+  fs::remove_all(directory);
 }
 
 TEST_F(EvidenceFiles, ReadsMeshesAndGroups) {
