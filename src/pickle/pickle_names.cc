@@ -110,15 +110,20 @@ constexpr std::array kRunningNames = {"torch.serialization.",
                                       "io.FileIO",
                                       "_io.FileIO"};
 
-// Of builtins, those that make plain values; every other one is refused.
-constexpr std::array kPlainBuiltins = {"object", "str", "bytes", "bool", "tuple", "type"};
+// Of builtins, those that run, import or open something, or lead to what does.
+constexpr std::array kRunningBuiltins = {
+    "eval",    "exec",    "execfile", "compile", "open",   "file", "input",      "raw_input",
+    "getattr", "setattr", "delattr",  "globals", "locals", "vars", "breakpoint", "help",
+    "apply",   "map",     "filter",   "reduce",  "reload", "exit", "quit"};
 
 }  // namespace
 
 bool MayRunPrograms(std::string_view module, std::string_view name) {
   const std::string_view package = module.substr(0, module.find('.'));
   if (package == "builtins") {
-    return std::find(kPlainBuiltins.begin(), kPlainBuiltins.end(), name) == kPlainBuiltins.end();
+    return name.starts_with("__") || name.find('.') != std::string_view::npos ||
+           std::find(kRunningBuiltins.begin(), kRunningBuiltins.end(), name) !=
+               kRunningBuiltins.end();
   }
   const std::string whole = std::string(module) + "." + std::string(name);
   const auto is_running = [](std::string_view part) {

@@ -140,13 +140,17 @@ TEST(Pickle, KeepsWhatItDoesNotKnowWhereAsked) {
   EXPECT_EQ(OpaqueText("cmy\nC\n)\x81\x94}\x8c\x01"
                        "ch\0sb."s),
             "my.C() with {'c': my.C(...)} | my.C 1");
+  EXPECT_EQ(OpaqueText("cbuiltins\nValueError\n\x8c\x01"
+                       "x\x85R."),
+            "builtins.ValueError('x') | builtins.ValueError 1");
   // What it made is not called either, nor what getattr finds in it.
   EXPECT_EQ(OpaqueText("cmy\nf\n)R)R."), "my.f() | my.f 2");
   EXPECT_EQ(OpaqueText("cbuiltins\ngetattr\ncmy\nC\n\x8c\x01"
                        "m\x86R)R."),
             "my.C.m() | my.C 0 | my.C.m 1");
   for (const char* name : {"os\nsystem", "posix\nsystem", "builtins\neval", "subprocess\nPopen",
-                           "torch.hub\nload", "importlib.util\nfind_spec", "builtins\nopen"}) {
+                           "torch.hub\nload", "importlib.util\nfind_spec", "builtins\nopen",
+                           "__builtin__\napply", "builtins\nobject.x"}) {
     EXPECT_THAT(OpaqueText("c"s + name + "\n\x8c\x04true\x85R."),
                 HasSubstr("neither imported nor called"))
         << name;
