@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "verify/audit/reading.h"
+#include "verify/formats/archive.h"
 #include "verify/formats/stored.h"
 #include "verify/oracle/header.h"
 #include "verify/oracle/json.h"
@@ -99,6 +100,10 @@ void ReadBeside(const formats::Beside& beside, AuditSums sums, AuditResult& resu
         std::any_of(result.damage.begin(), result.damage.end(),
                     [&](const std::string& line) { return line.find(path) != std::string::npos; });
     if (is_damaged) continue;  // a part of the model, and told already
+    if (formats::IsNamedAsArchive(name)) {
+      result.unread.push_back(name);
+      continue;
+    }
     const bool is_safetensors = name.ends_with(".safetensors");
     if (!is_safetensors && !IsZip(path)) {
       const bool is_link_to_nothing = !oracle::Exists(path);

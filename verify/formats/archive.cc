@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 
 #include "verify/formats/crc32.h"
 #include "verify/formats/inflate.h"
@@ -24,54 +25,89 @@ using oracle::Tree;
 using oracle::TreeFile;
 using FilePointer = std::shared_ptr<const InputFile>;
 
-/// An entry of a ZIP archive, inflated when it is read first.
+/// The compressed entries of a ZIP archive, inflated into one file, which is made when one is read.
+class DeflatedArchive {
+ public:
+  /// \returns where it will lie.
+  Result<uint64_t> Take(const ZipEntry& entry, const std::string& path) {
+    constexpr uint64_t kBytesMax = uint64_t{1} << 62;
+    if (entry.length > kBytesMax - bytes_) {
+      return BadInput(
+          fmt::format("{}: zip, offset {}: expected entries of at most {} bytes in "
+                      "all, found more",
+                      Printable(path), entry.offset, kBytesMax));
+    }
+    const uint64_t start = bytes_;
+    bytes_ += entry.length;
+    return start;
+  }
+
+  Result<InflatedFile*> File(const std::string& path) {
+    const std::lock_guard lock(mutex_);
+    if (file_ == nullptr) {
+      SP_ASSIGN(file_, InflatedFile::Make(path, bytes_));
+    }
+    return file_.get();
+  }
+
+ private:
+  uint64_t bytes_ = 0;
+  std::mutex mutex_;
+  std::shared_ptr<InflatedFile> file_;
+};
+
+/// One of them, inflated when it is read first.
 class Deflated {
  public:
-  Deflated(FilePointer file, const ZipEntry& entry, std::string path)
-      : compressed_{file, entry.offset, entry.stored, false, entry.length},
+  Deflated(std::shared_ptr<DeflatedArchive> archive, uint64_t start, FilePointer file,
+           const ZipEntry& entry, std::string path)
+      : archive_(std::move(archive)),
+        start_(start),
+        compressed_{std::move(file), entry.offset, entry.stored, false, entry.length},
         crc_(entry.crc),
         path_(std::move(path)) {}
 
   Status Read(uint64_t offset, uint64_t length, char* out) {
     const std::lock_guard lock(mutex_);
-    if (plain_ == nullptr) {
-      SP_ASSIGN(FilePointer plain, Inflate(compressed_, path_));
-      SP_TRY(CheckCrc(*plain));
-      plain_ = std::move(plain);
-    }
-    return plain_->ReadAt(offset, length, out);
+    SP_ASSIGN(InflatedFile * file, archive_->File(path_));
+    if (!inflated_) inflated_ = Inflate(*file);
+    SP_TRY(*inflated_);
+    return file->bytes().ReadAt(start_ + offset, length, out);
   }
 
  private:
+  Status Inflate(InflatedFile& file) const {
+    SP_TRY(file.Add(compressed_, path_, start_));
+    return CheckCrc(file.bytes());
+  }
+
   Status CheckCrc(const InputFile& plain) const {
     constexpr uint64_t kPieceBytes = 1u << 20;
-    uint32_t crc = Crc32OfZeros(plain.size());
+    const uint64_t bytes = *compressed_.length;
+    uint32_t crc = Crc32OfZeros(bytes);
     std::string piece;
-    for (uint64_t at = 0; at < plain.size(); at += piece.size()) {
-      piece.resize(std::min(kPieceBytes, plain.size() - at));
-      SP_TRY(plain.ReadAt(at, piece.size(), piece.data()));
-      crc ^= Crc32Term(piece, plain.size() - at - piece.size());
+    for (uint64_t at = 0; at < bytes; at += piece.size()) {
+      piece.resize(std::min(kPieceBytes, bytes - at));
+      SP_TRY(plain.ReadAt(start_ + at, piece.size(), piece.data()));
+      crc ^= Crc32Term(piece, bytes - at - piece.size());
     }
     if (crc == crc_) return Ok();
     return BadInput(
         fmt::format("{}: expected CRC-32 {:08x}, found {:08x}", Printable(path_), crc_, crc));
   }
 
+  const std::shared_ptr<DeflatedArchive> archive_;
+  const uint64_t start_;
   const Compressed compressed_;
   const uint32_t crc_;
   const std::string path_;
   std::mutex mutex_;
-  FilePointer plain_;
+  std::optional<Status> inflated_;
 };
 
 bool IsOfCheckpoint(const std::string& path) {
   const std::string name = fs::path(path).filename().string();
   return IsNamedAsWeights(name) || name == ".metadata" || name.ends_with(".distcp");
-}
-
-bool IsNamedAsArchive(const std::string& name) {
-  return name.ends_with(".tar") || name.ends_with(".tar.gz") || name.ends_with(".tgz") ||
-         name.ends_with(".zip");
 }
 
 bool IsOfTorch(const std::vector<ZipEntry>& entries) {
@@ -97,6 +133,7 @@ Result<Tree> ReadZipOfFiles(const FilePointer& file) {
                        [&](const ZipEntry& entry) { return is_one(entry.name); });
   };
   if (IsOfTorch(entries.value()) || !(has(IsOfCheckpoint) || has(IsNamedAsArchive))) return tree;
+  const auto archive = std::make_shared<DeflatedArchive>();
   for (const ZipEntry& entry : entries.value()) {
     if (entry.name.size() > oracle::kTreeNameBytesMax) {
       return BadInput(fmt::format(
@@ -111,7 +148,9 @@ Result<Tree> ReadZipOfFiles(const FilePointer& file) {
       tree.emplace(entry.name, PartOf(file, entry.offset, entry.length));
       continue;
     }
-    const auto deflated = std::make_shared<Deflated>(file, entry, file->path() + "/" + entry.name);
+    SP_ASSIGN(const uint64_t start, archive->Take(entry, file->path()));
+    const auto deflated =
+        std::make_shared<Deflated>(archive, start, file, entry, file->path() + "/" + entry.name);
     tree.emplace(entry.name, TreeFile{entry.length, [deflated] {
                                         return [deflated](uint64_t offset, uint64_t length,
                                                           char* out) {
@@ -157,6 +196,11 @@ std::string FileAndFolder(const Tree& tree) {
 }
 
 }  // namespace
+
+bool IsNamedAsArchive(const std::string& name) {
+  return name.ends_with(".tar") || name.ends_with(".tar.gz") || name.ends_with(".tgz") ||
+         name.ends_with(".zip");
+}
 
 Status MountArchive(const std::string& path) {
   if (!oracle::IsFile(path) || path.ends_with(".safetensors")) return Ok();

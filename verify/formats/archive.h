@@ -15,6 +15,8 @@ namespace shardproof::formats {
 /// of other kinds, or if Python lacks what reads them.
 Status MountPlace(const std::string& path);
 
+bool IsNamedAsArchive(const std::string& name);
+
 /// Mounts the files of an archive at the path where it lies; nothing if it is none.
 Status MountArchive(const std::string& path);
 

@@ -89,6 +89,25 @@ TEST_F(Archives, AreReadAsTheDirectoryThatWasPacked) {
             fs::file_size(folder_ / "dcp/__0_0.distcp"));
 }
 
+TEST_F(Archives, TakeOneDescriptorForAllThatIsInflated) {
+  Run("for i in 1 2 3 4 5 6 7 8 9; do cp dcp/__0_0.distcp dcp/$i.pt; done;"
+      "python3 -c 'import shutil; shutil.make_archive(\"many\", \"zip\", \".\", \"dcp\")'");
+  const auto count = [] {
+    return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator());
+  };
+  const auto before = count();
+  ASSERT_TRUE(Open("many.zip").ok());
+  for (const char* name : {"1.pt", "5.pt", "9.pt", "2.pt"}) {
+    const auto file = oracle::InputFile::Open(folder_ / "many.zip/" + name);
+    ASSERT_TRUE(file.ok()) << file.error().message;
+    std::string bytes(file.value()->size(), '\0');
+    ASSERT_TRUE(file.value()->ReadAt(0, bytes.size(), bytes.data()).ok());
+    const auto plain = oracle::ReadWholeFile(folder_ / "dcp/__0_0.distcp", uint64_t{1} << 20);
+    EXPECT_EQ(bytes, plain.value()) << name;
+  }
+  EXPECT_EQ(count(), before + 2) << "the archive, and what is inflated";
+}
+
 TEST_F(Archives, AreRefusedInOneLineIfTheyAreNotWhole) {
   Run("tar cf whole.tar dcp; head -c 2000 whole.tar >cut.tar;"
       "tar -b1 -cf short.tar dcp; head -c $(($(stat -c %s short.tar) - 1024)) short.tar >end.tar;"

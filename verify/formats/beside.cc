@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "verify/formats/archive.h"
 #include "verify/formats/composite.h"
-#include "verify/formats/training_folder.h"
 #include "verify/oracle/header.h"
 #include "verify/oracle/listing.h"
 
@@ -15,7 +15,8 @@ constexpr uint64_t kPointerBytesMax = 4096;
 
 /// Accelerate calls files of torch.save .pkl where they hold no weights: random_states_0.pkl.
 bool IsNamedAsOne(const std::string& name) {
-  return IsNamedAsWeights(name) || name.ends_with(".distcp") || name.ends_with(".pkl");
+  return IsNamedAsWeights(name) || name.ends_with(".distcp") || name.ends_with(".pkl") ||
+         IsNamedAsArchive(name);
 }
 
 /// The folder that DeepSpeed has put a step's state into, within the Trainer's own of that step.
@@ -27,29 +28,31 @@ std::string LatestIn(const std::string& directory) {
 }  // namespace
 
 Beside BesideOf(const std::string& path, const std::vector<StoredFile>& read) {
-  std::set<std::string> files, folders;  // that are read
+  std::set<std::string> files, folders;  // that are read, and that something read lies in
   for (const StoredFile& file : read) {
     files.insert(file.name);
-    folders.insert(file.name.substr(0, file.name.find('/')));
+    for (size_t slash = file.name.find('/'); slash != std::string::npos;
+         slash = file.name.find('/', slash + 1))
+      folders.insert(file.name.substr(0, slash));
   }
   Beside beside;
   const std::string latest = LatestIn(path);
-  (void)oracle::List(path, [&](const oracle::DirectoryEntry& entry) {
-    const std::string& name = entry.name;
-    if (!entry.is_directory) {
-      if (IsNamedAsOne(name) && !files.contains(name)) beside.files.push_back(name);
-      return;
-    }
-    if (name.starts_with('.') || folders.contains(name) || !LooksLikeCheckpoint(entry.path)) return;
-    const bool is_other = entry.is_link || (MayBeStepName(name) && name != latest);
-    (is_other ? beside.others : beside.folders).push_back(name);
-  });
-  if (HoldsTrainingFolder(path)) {
-    (void)oracle::List(path + "/training", [&](const oracle::DirectoryEntry& entry) {
-      const std::string name = "training/" + entry.name;
-      if (IsNamedAsOne(name) && !files.contains(name)) beside.files.push_back(name);
+  const auto look = [&](const std::string& within, const std::string& before) {
+    (void)oracle::List(within, [&](const oracle::DirectoryEntry& entry) {
+      const std::string name = before + entry.name;
+      if (!entry.is_directory) {
+        if (IsNamedAsOne(entry.name) && !files.contains(name)) beside.files.push_back(name);
+        return;
+      }
+      const bool is_none =
+          entry.name.starts_with('.') || folders.contains(name) || !LooksLikeCheckpoint(entry.path);
+      if (is_none) return;
+      const bool is_other = entry.is_link || (MayBeStepName(entry.name) && name != latest);
+      (is_other ? beside.others : beside.folders).push_back(name);
     });
-  }
+  };
+  look(path, "");
+  for (const std::string& folder : folders) look(path + "/" + folder, folder + "/");
   for (auto* list : {&beside.files, &beside.folders, &beside.others})
     std::sort(list->begin(), list->end());
   return beside;

@@ -1,6 +1,7 @@
 #include "verify/formats/file_names.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -101,6 +102,12 @@ std::string RankOf(const std::string& file) {
   return is_one ? found[1].str() : "";
 }
 
+bool IsFolderOfRank(const std::string& folder) {
+  static const std::regex kName(
+      "(.*[/_-])?(rank|tp|pp|dp|ep|cp|node|host|worker)[-_]?[0-9]{1,6}([-_][0-9]{1,6})*");
+  return folder.size() <= kNameBytesMax && std::regex_match(folder, kName);
+}
+
 Status CheckComplete(const std::string& directory, const std::vector<std::string>& names,
                      bool has_index, oracle::Damage* damage, std::optional<int64_t> partitions) {
   std::map<std::pair<std::string, std::string>, std::vector<Numbered>> families;
@@ -136,8 +143,9 @@ Status CheckComplete(const std::string& directory, const std::vector<std::string
   return Ok();
 }
 
-Status CheckUniversal(const std::string& directory, const std::vector<std::string>& names,
-                      oracle::Damage* damage) {
+Status CheckUniversal(const std::string& directory,
+                      const std::map<std::string, std::vector<int64_t>>& shapes,
+                      const std::vector<std::string>& names, oracle::Damage* damage) {
   static const std::regex kPart("(.*/)?(zero/[^/]+/)([^/]+\\.pt)");
   constexpr const char* kParameter = "fp32.pt";
   std::map<std::string, std::set<std::string>> files;  // by the parameter's folder
@@ -153,6 +161,19 @@ Status CheckUniversal(const std::string& directory, const std::vector<std::strin
     if (kind.size() > 1 && kind.contains(kParameter)) ++kinds[kind];
   }
   for (const auto& [folder, own] : files) {
+    const auto parameter = shapes.find(folder + kParameter);
+    for (const std::string& file : own) {
+      const auto state = shapes.find(folder + file);
+      const bool is_alike = damage == nullptr || parameter == shapes.end() ||
+                            state == shapes.end() || state->second == parameter->second;
+      if (is_alike) continue;
+      SP_TRY(oracle::Note(
+          BadInput(fmt::format("{}: expected {} to hold [{}] as {} does, found [{}]",
+                               Printable(directory), Quote(folder + file),
+                               fmt::join(parameter->second, ", "), Quote(folder + kParameter),
+                               fmt::join(state->second, ", "))),
+          damage));
+    }
     std::set<std::string> lacks;
     if (!own.contains(kParameter)) lacks.insert(kParameter);
     for (const auto& [kind, count] : kinds) {

@@ -1,6 +1,7 @@
 // What the names of a checkpoint's files say: of how many they are one, and of which rank.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,9 @@ namespace shardproof::formats {
 /// "model-rank-0" of "model-rank-0-part-1.safetensors". Empty if the name says no rank.
 std::string RankOf(const std::string& file);
 
+/// Whether a folder is named as that of one rank: "mp_rank_00", "tp_0", "node-3".
+bool IsFolderOfRank(const std::string& folder);
+
 /// Notes each file that is not there though another one's name says that it should be: the second
 /// of "model-00001-of-00002.safetensors", rank 1 of "model_world_size_2_rank_0.pt", part 0 of
 /// "model-rank-0-part-1.safetensors", and an index of several numbered files.
@@ -26,7 +30,10 @@ Status CheckComplete(const std::string& directory, const std::vector<std::string
 /// Notes each file that a parameter lacks in a universal checkpoint of DeepSpeed's, where
 /// "zero/NAME/" has the parameter and each part of the optimizer's state in a file of its own: its
 /// fp32.pt, or one that most of the others have, unless it has no state at all, since it is frozen.
-Status CheckUniversal(const std::string& directory, const std::vector<std::string>& names,
-                      oracle::Damage* damage);
+/// With `damage`, also state of another shape than the parameter's: it can be read all the same.
+/// \param shapes  of "param" in each file.
+Status CheckUniversal(const std::string& directory,
+                      const std::map<std::string, std::vector<int64_t>>& shapes,
+                      const std::vector<std::string>& names, oracle::Damage* damage);
 
 }  // namespace shardproof::formats

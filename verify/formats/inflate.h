@@ -1,6 +1,7 @@
 // Compressed bytes, made plain in a file without a name, which is gone with who reads it.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 
@@ -21,5 +22,25 @@ struct Compressed {
 /// another length or CRC-32; there is no space for them.
 Result<std::shared_ptr<const oracle::InputFile>> Inflate(const Compressed& compressed,
                                                          const std::string& path);
+
+/// Such a file for many, each at a place of its own: one descriptor, however many there are.
+class InflatedFile {
+ public:
+  /// \param bytes  of all, none of which is there yet. \error kBadInput naming `path`.
+  static Result<std::shared_ptr<InflatedFile>> Make(const std::string& path, uint64_t bytes);
+  ~InflatedFile();
+
+  /// As Inflate, to the bytes from `start` on. By any thread. \pre the place is big enough.
+  Status Add(const Compressed& compressed, const std::string& path, uint64_t start);
+
+  const oracle::InputFile& bytes() const { return *file_; }
+
+ private:
+  explicit InflatedFile(int descriptor) : descriptor_(descriptor) {}
+
+  const int descriptor_;  ///< file_'s own
+  std::shared_ptr<const oracle::InputFile> file_;
+  std::atomic<uint64_t> written_ = 0;
+};
 
 }  // namespace shardproof::formats

@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "verify/formats/file_names.h"
@@ -53,25 +54,35 @@ Status AddFile(const std::string& name, const std::string& path, bool is_one_of_
   return Flatten(archive, "", index, path, checkpoint);
 }
 
-/// The files below the directory that torch.save may have written, sorted.
-/// \error kBadInput if a folder of it cannot be listed; `names` has the others' files.
-Status ListFiles(const std::string& directory, std::vector<std::string>& names) {
+/// The files below the directory that torch.save may have written, sorted. \param damage  takes
+/// links to folders of ranks that lead to nothing. \error kBadInput if a folder of it cannot be
+/// listed; `names` has the others' files.
+Status ListFiles(const std::string& directory, std::vector<std::string>& names, Damage* damage) {
+  Status lost = Ok();
   const Status walked = oracle::Walk(directory, [&](const oracle::DirectoryEntry& entry) {
+    if (IsFolderOfRank(entry.name) && !oracle::Exists(entry.path) && lost.ok()) {
+      lost = oracle::Note(BadInput(fmt::format("{}: expected the folder of a rank, found a link to "
+                                               "nothing",
+                                               oracle::Printable(entry.path))),
+                          damage);
+    }
     if (!entry.is_directory && IsNamedAsTorchSave(fs::path(entry.name).filename().string()))
       names.push_back(entry.name);
-    return entry.depth < kFolderDepthMax ? oracle::Next::kInto : oracle::Next::kOver;
+    if (entry.depth >= kFolderDepthMax) return oracle::Next::kOver;
+    // Other links may lead to what is no part of it, or back to it.
+    return IsFolderOfRank(entry.name) ? oracle::Next::kIntoLinkToo : oracle::Next::kInto;
   });
   std::sort(names.begin(), names.end());
-  return walked;
+  return walked.ok() ? lost : walked;
 }
 
 /// Hugging Face's names go first: what else is in such a directory is no part of the model.
-Result<std::vector<std::string>> FilesOfCheckpoint(const std::string& directory) {
+Result<std::vector<std::string>> FilesOfCheckpoint(const std::string& directory, Damage* damage) {
   if (oracle::Exists(directory + "/" + kWholeModel)) return std::vector<std::string>{kWholeModel};
   const std::string index = directory + "/" + kTorchIndexName;
   if (!oracle::Exists(index)) {
     std::vector<std::string> names;
-    SP_TRY(ListFiles(directory, names));
+    SP_TRY(ListFiles(directory, names, damage));
     return names;
   }
   SP_ASSIGN(const auto files, oracle::ReadIndex(index));
@@ -124,7 +135,7 @@ std::optional<int64_t> PartitionsOf(const StoredCheckpoint& checkpoint) {
 }
 
 Result<StoredCheckpoint> OpenDirectory(const std::string& directory, Damage* damage) {
-  SP_ASSIGN(const std::vector<std::string> names, FilesOfCheckpoint(directory));
+  SP_ASSIGN(const std::vector<std::string> names, FilesOfCheckpoint(directory, damage));
   StoredCheckpoint checkpoint{.format = "torch.save"};
   std::vector<uint32_t> file_of_tensor, file_of_value;
   std::vector<Error> unknown;
@@ -154,7 +165,12 @@ Result<StoredCheckpoint> OpenDirectory(const std::string& directory, Damage* dam
   SP_TRY(CheckTorchIndexes(directory, checkpoint, file_of_tensor, damage));
   SP_TRY(CheckComplete(directory, names, oracle::Exists(directory + "/" + kTorchIndexName), damage,
                        PartitionsOf(checkpoint)));
-  SP_TRY(CheckUniversal(directory, names, damage));
+  std::map<std::string, std::vector<int64_t>> shapes;  // of what universal checkpoints have a file
+  for (size_t i = 0; i < checkpoint.tensors.size(); ++i) {
+    const StoredTensor& tensor = checkpoint.tensors[i];
+    if (tensor.name == "param") shapes[checkpoint.files[file_of_tensor[i]].name] = tensor.shape;
+  }
+  SP_TRY(CheckUniversal(directory, shapes, names, damage));
   const bool is_of_shards = !checkpoint.shards.empty();
   NameByFile(checkpoint, is_of_shards, file_of_tensor, file_of_value);
   SP_TRY(PutShardsTogether(directory, checkpoint, damage));
@@ -172,7 +188,7 @@ bool IsNamedAsTorchSave(const std::string& name) {
 bool HoldsTorchSave(const std::string& directory) {
   if (oracle::Exists(directory + "/" + kTorchIndexName)) return true;
   std::vector<std::string> names;
-  (void)ListFiles(directory, names);  // what cannot be listed is told when it is opened
+  (void)ListFiles(directory, names, nullptr);  // what cannot be listed is told when it is opened
   return !names.empty();
 }
 

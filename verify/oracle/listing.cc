@@ -30,7 +30,8 @@ Next WalkFolder(const fs::path& folder, const fs::path& top, int depth, const Vi
                                .is_link = it->is_symlink(ignored)};
     const Next next = IsLeftOut(path) ? Next::kOver : visit(entry);
     if (next == Next::kEnd) return next;
-    if (next == Next::kInto && entry.is_directory && !entry.is_link &&
+    const bool goes_in = next == Next::kInto ? !entry.is_link : next == Next::kIntoLinkToo;
+    if (goes_in && entry.is_directory &&
         WalkFolder(it->path(), top, depth + 1, visit, failed) == Next::kEnd)
       return Next::kEnd;
   }
@@ -60,7 +61,7 @@ Next WalkTree(const Tree& tree, const std::string& directory, const std::string&
                                .is_file = !is_directory};
     const Next next = visit(entry);
     if (next == Next::kEnd) return next;
-    if (next == Next::kInto && is_directory &&
+    if (next != Next::kOver && is_directory &&
         WalkTree(tree, directory, top + part + "/", below + part + "/", depth + 1, visit) ==
             Next::kEnd)
       return Next::kEnd;

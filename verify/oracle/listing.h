@@ -28,10 +28,10 @@ struct DirectoryEntry {
 };
 
 /// What Walk is to do next.
-enum class Next { kInto, kOver, kEnd };
+enum class Next { kInto, kIntoLinkToo, kOver, kEnd };
 
-/// Calls `visit` with each entry below a directory; folders are gone into if it says so, links are
-/// not. What macOS keeps beside a file, "._" before its name, is left out.
+/// Calls `visit` with each entry below a directory; folders are gone into if it says so, and links
+/// to folders if it says that. What macOS keeps beside a file, "._" before its name, is left out.
 /// \error kBadInput, at the end, if a directory cannot be listed; not of a lost+found in it.
 Status Walk(const std::string& directory, const std::function<Next(const DirectoryEntry&)>& visit);
 
