@@ -60,7 +60,8 @@ Reader Concatenate(std::vector<Reader> parts, size_t dim);
 /// Rows [start, start + length) of `dim`. \pre they are within the tensor.
 Reader Narrow(Reader base, size_t dim, int64_t start, int64_t length);
 
-/// Two dims swapped. Holds at most 8 MiB.
+/// Two dims swapped. Holds at most 16 MiB, and once it is read to its end, leaves them to the
+/// thread's next one.
 Reader Transpose(Reader base, size_t dim_a, size_t dim_b);
 
 /// Every element rounded to another float dtype. \pre both are float dtypes.

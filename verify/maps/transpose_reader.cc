@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "verify/maps/tensor_reader.h"
+#include "verify/maps/turn.h"
 
 namespace shardproof::maps {
 namespace {
 
-constexpr uint64_t kSlabBytesMax = 8u << 20;
-constexpr uint64_t kRowsTaken = 32;
-constexpr uint64_t kTileColumns = 16;
+// Half as much takes a third longer: every row of a slab is a read of its own.
+constexpr uint64_t kSlabBytesMax = 16u << 20;
 
 std::vector<int64_t> Swapped(std::vector<int64_t> shape, size_t a, size_t b) {
   std::swap(shape[a], shape[b]);
@@ -22,6 +22,28 @@ std::vector<int64_t> Swapped(std::vector<int64_t> shape, size_t a, size_t b) {
 uint64_t Product(const std::vector<int64_t>& shape, size_t begin, size_t end) {
   return oracle::CheckedElements(shape.data() + begin, end - begin).value_or(0);
 }
+
+/// Memory of slabs whose readers are done, for the next ones of the thread: fresh pages cost as
+/// much as what is read into them.
+class SpareSlabs {
+ public:
+  std::vector<char> Take() {
+    if (slabs_.empty()) return {};
+    std::vector<char> slab = std::move(slabs_.back());
+    slabs_.pop_back();
+    return slab;
+  }
+
+  void Give(std::vector<char> slab) {
+    if (slab.capacity() > 0 && slabs_.size() < kMost) slabs_.push_back(std::move(slab));
+  }
+
+ private:
+  static constexpr size_t kMost = 2;  // of both sides of a comparison
+  std::vector<std::vector<char>> slabs_;
+};
+
+thread_local SpareSlabs spare_slabs;
 
 // The base is seen as [outer, rows, between, columns, inner], where rows and columns are the two
 // dims; the result is [outer, columns, between, rows, inner].
@@ -35,6 +57,7 @@ class TransposeReader : public TensorReader {
         columns_(static_cast<uint64_t>(base_->shape()[second])),
         inner_(Product(base_->shape(), second + 1, base_->shape().size())),
         column_elements_(rows_ * between_ * inner_) {}
+  ~TransposeReader() override { spare_slabs.Give(std::move(slab_)); }
 
   Status Read(uint64_t start, uint64_t count, char* out) override {
     if (column_elements_ * width() > kSlabBytesMax) return ReadSingly(start, count, out);
@@ -48,6 +71,11 @@ class TransposeReader : public TensorReader {
       start += step;
       count -= step;
       out += step * width();
+    }
+    if (start == elements()) {  // of many that are joined, one after the other holds a slab
+      spare_slabs.Give(std::move(slab_));
+      slab_ = {};
+      strip_ = {};
     }
     return Ok();
   }
@@ -64,6 +92,7 @@ class TransposeReader : public TensorReader {
     const uint64_t fitting = std::max<uint64_t>(1, kSlabBytesMax / (column_elements_ * width()));
     const uint64_t taken = std::min(fitting, columns_ - column);
     const uint64_t run = inner_ * width();
+    if (slab_.empty()) slab_ = spare_slabs.Take();
     slab_.resize(taken * column_elements_ * width());
     strip_.resize(taken * run);
     slab_start_ = flat * column_elements_;
@@ -83,52 +112,36 @@ class TransposeReader : public TensorReader {
   /// A slab of a plain matrix: some rows at a time, so that each column takes a stretch of them and
   /// not one element.
   Status LoadMatrix(uint64_t outer, uint64_t column, uint64_t taken) {
-    strip_.resize(kRowsTaken * taken * width());
-    for (uint64_t row = 0; row < rows_; row += kRowsTaken) {
-      const uint64_t count = std::min(kRowsTaken, rows_ - row);
+    const uint64_t rows_taken = kStretchBytes / width();
+    strip_.resize(rows_taken * taken * width());
+    for (uint64_t row = 0; row < rows_; row += rows_taken) {
+      const uint64_t count = std::min(rows_taken, rows_ - row);
       // Whole rows lie one behind the other.
       const uint64_t reads = taken == columns_ ? 1 : count;
       for (uint64_t i = 0; i < reads; ++i) {
         SP_TRY(base_->Read(BaseIndex(outer, row + i, 0, column), taken * (count / reads),
                            strip_.data() + i * taken * width()));
       }
+      char* const to = slab_.data() + row * width();
       switch (width()) {
         case 1:
-          Turn<uint8_t>(row, count, taken);
+          Turn<uint8_t>(strip_.data(), count, taken, to, rows_);
           break;
         case 2:
-          Turn<uint16_t>(row, count, taken);
+          Turn<uint16_t>(strip_.data(), count, taken, to, rows_);
           break;
         case 4:
-          Turn<uint32_t>(row, count, taken);
+          Turn<uint32_t>(strip_.data(), count, taken, to, rows_);
           break;
         case 8:
-          Turn<uint64_t>(row, count, taken);
+          Turn<uint64_t>(strip_.data(), count, taken, to, rows_);
           break;
         default:
-          Turn<std::array<uint64_t, 2>>(row, count, taken);
+          Turn<std::array<uint64_t, 2>>(strip_.data(), count, taken, to, rows_);
           break;
       }
     }
     return Ok();
-  }
-
-  template <typename Element>
-  void Turn(uint64_t row, uint64_t count, uint64_t taken) {
-    const auto* strip = reinterpret_cast<const Element*>(strip_.data());
-    auto* slab = reinterpret_cast<Element*>(slab_.data());
-    // By way of a tile, since rows whose distance is a power of 2 are in each other's way in the
-    // cache.
-    std::array<std::array<Element, kRowsTaken>, kTileColumns> tile;
-    for (uint64_t i = 0; i < taken; i += kTileColumns) {
-      const uint64_t columns = std::min(kTileColumns, taken - i);
-      for (uint64_t r = 0; r < count; ++r) {
-        for (uint64_t j = 0; j < columns; ++j) tile[j][r] = strip[r * taken + i + j];
-      }
-      for (uint64_t j = 0; j < columns; ++j) {
-        std::memcpy(slab + (i + j) * rows_ + row, tile[j].data(), count * sizeof(Element));
-      }
-    }
   }
 
   /// For a column too large to hold: run by run. Slow, and right.
