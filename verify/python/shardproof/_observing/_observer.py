@@ -43,7 +43,7 @@ class Observer:
     record.
     averages: of the weights: a module, a mapping of names, or a list in the order of the model's
     parameters; each lies on the ranks as its weight does. At the stage "ema", the model is that.
-    missing, unexpected: the keys that the subject found missing or unexpected, if it knows.
+    missing, unexpected: the keys that the subject found missing and unexpected, if it knows both.
     names: {name: the checkpoint's name} or a function from one to the other, where the framework
     has names of its own. also: patterns of tensors that the framework adds, such as ["*.scale"],
     which no checkpoint has: ranks are compared in them, and nothing else.
@@ -61,6 +61,7 @@ class Observer:
         self._said = {}
         self._finite = True
         self._names, self._also = None, ()
+        self._keys = {}  # those that the subject found missing, and unexpected, as far as it said
         self._mode = mode
         self._captures = captures
         self._on_stage = None
@@ -114,7 +115,10 @@ class Observer:
         if self._memory:
             self._memory.take()
         if missing is not None or unexpected is not None:
-            self._writer.keys(list(missing or []), list(unexpected or []))
+            self._keys |= {k: list(v) for k, v in (("missing", missing), ("unexpected", unexpected))
+                           if v is not None}  # fmt: skip
+            if len(self._keys) == 2:  # of what is never said nothing is known, not that it is none
+                self._writer.keys(**self._keys)
         statement = self._state_what_is_said(model, said)
         read = _model.Model([], None) if model is None else _model.read(model, statement)
         self._names, self._also = names or self._names, also or self._also

@@ -152,6 +152,8 @@ def test_an_optimizer_that_holds_a_parameter_that_was_replaced_is_told(watch):
 def test_keys_are_on_record_without_a_model(watch):
     observe, records = watch
     observe("loaded", missing=["b", "a"])
+    assert records("keys") == []
+    observe("loaded", unexpected=[])
     assert records("keys") == [{"record": "keys", "missing": ["a", "b"], "unexpected": []}]
 
 
