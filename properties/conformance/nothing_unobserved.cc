@@ -87,6 +87,23 @@ void CheckSave(const PhaseEvidence& phase, Judgement& judgement) {
                   phase.name(), NameOf(Stage::kSaved)));
 }
 
+/// What a job hands over to be saved it may show, and need not: what comes back is judged.
+void CompareStateDicts(const Evidence& evidence, Judgement& judgement) {
+  bool saves = false, shows = false;
+  for (const PhaseEvidence& phase : evidence.phases) {
+    saves = saves || !phase.saved_files.empty();
+    for (const RankEvidence& rank : phase.ranks) {
+      shows = shows || std::any_of(rank.stages.begin(), rank.stages.end(),
+                                   [](const auto& record) { return record.of == "state_dict"; });
+    }
+  }
+  if (!saves || shows) return;
+  judgement.NotCompared(
+      fmt::format("no observation passes `state_dict=`, so what was handed over at `{}` is not "
+                  "compared with the model",
+                  NameOf(Stage::kSaved)));
+}
+
 /// Whether any rank shows an optimizer at the stage, or, if none is given, at any.
 bool ShowsOptimizer(const PhaseEvidence& phase, std::optional<Stage> stage) {
   return std::any_of(phase.ranks.begin(), phase.ranks.end(), [&](const RankEvidence& rank) {
@@ -188,8 +205,8 @@ void CheckResume(const Evidence& evidence, const PhaseEvidence& phase, Judgement
 
 /// An optimizer that steps is observed with its model, and a save when it is made. Of a subject
 /// that trains also: all steps that the case asks for, and after which of them it saves. An
-/// optimizer that one observation shows and another does not is told; so is a stage that has no
-/// meaning here.
+/// optimizer that one observation shows and another does not is told; so are a stage that has no
+/// meaning here, and a save without its state dict.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence& phase : evidence.phases) {
     if (IsReference(evidence) || !phase.skipped.empty() || phase.facts().mode != RunMode::kValues ||
@@ -204,6 +221,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
     CompareObservations(phase, judgement);
     CheckOwnStages(phase, judgement);
   }
+  if (!IsReference(evidence)) CompareStateDicts(evidence, judgement);
   judgement.Skipped("nothing was observed");
 }
 
