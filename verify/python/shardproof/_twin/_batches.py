@@ -12,6 +12,25 @@ def keys_of(batches) -> list:
     return [(each.case["rank"], each.case["seed"], each.step) for each, _ in batches]
 
 
+def unusual(batches, taken, scale) -> list[str]:
+    """What of a step's batches may be meant, and may be a mistake, in words. batches: of each rank.
+    taken: the batches of the steps before, to which these are added. scale: of a GradScaler."""
+    told = []
+    batches = [own for own in batches if own]  # other ranks take no part in the loss
+    first, *others = [sorted({each.step for each, _ in own}) for own in batches]
+    if other := [numbers for numbers in others if numbers != first]:
+        told.append(f"some ranks have taken batches {first} of a step, and others {other[0]}")
+    again = {key for own in batches for key in keys_of(own)} & taken
+    if again:
+        told.append(f"rank {min(again)[0]} has taken a batch again that an earlier step has taken")
+    taken.update(key for own in batches for key in keys_of(own))
+    weights = [sum(each.weight for each, _ in own) / scale for own in batches]
+    if max(weights) - min(weights) > 1e-6 * max(map(abs, weights)):
+        told.append("ranks have weighted their losses differently: "
+                    + ", ".join(f"{each:.6g}" for each in weights))  # fmt: skip
+    return told
+
+
 def same_batches(batches) -> list[int]:
     """batches: of each rank. Of each rank: the first that has its part of the data. Along the axes
     dp_* ranks have parts of their own; along others, such as tp, they share one, or all have their

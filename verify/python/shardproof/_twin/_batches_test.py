@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shardproof._twin._batches import Unequal, same_batches
+from shardproof._twin._batches import Unequal, same_batches, unusual
 from shardproof._twin._step_events import Batch
 
 
@@ -36,3 +36,17 @@ def test_ranks_share_batches_along_what_is_no_axis_of_data(mesh, ranks, same):
 def test_neither_the_same_nor_their_own_cannot_be_judged(ranks):
     with pytest.raises(Unequal, match="along tp"):
         same_batches(taken({"dp_shard": 2, "tp": 2}, *ranks))
+
+
+def test_what_may_be_meant_and_may_be_a_mistake_is_told():
+    def told(*steps, weights=(1.0, 1.0)):
+        batches = taken({"dp_shard": 2}, 0, 1)
+        for (own,), number, weight in zip(batches, steps, weights, strict=True):
+            own[0].step, own[0].weight = number, weight
+        return "; ".join(unusual(batches, earlier, 2.0))
+
+    earlier = set()
+    assert told(1, 1) == ""
+    assert told(2, 3) == "some ranks have taken batches [2] of a step, and others [3]"
+    assert "rank 0 has taken a batch again" in told(2, 4)
+    assert told(5, 5, weights=(2.0, 6.0)).endswith("losses differently: 1, 3")

@@ -35,7 +35,7 @@ def judged(stage, expected, earlier, parts, clips) -> list[dict]:
     if not misfits:
         return deviations
     if is_sound := fit.sound_otherwise(mean, misfits):
-        stage.left_out = is_sound
+        stage.tell(is_sound)
         return deviations
     cause = fit.cause(mean, earlier, factors)
     by_name = {}

@@ -34,11 +34,19 @@ def hold_restored(stage, saved, restored):
 def hold(stage, before, after, weights_before, weights):
     """Each: of the ranks, by name."""
     _hold_ranks(stage, after)
+    if any(before) != any(after):
+        where = "at the stage before" if any(after) else "here, and were at the stage before"
+        stage.tell(f"averages are not judged: they were not observed {where}")
     if not any(before) or not any(after):
         return
     fit = _Fit(before, after, weights)
     misfits = fit.misfits(stage)
-    if not misfits or fit.each_for_itself():
+    if not misfits:
+        return
+    if own := fit.decay_of_each():
+        low, high = min(own, key=own.get), max(own, key=own.get)
+        stage.tell("averages are not held against each other: each has a decay of its own, "
+                   f"from {own[low]:.6g} of {low} to {own[high]:.6g} of {high}")  # fmt: skip
         return
     cause = ""
     if not _Fit(before, after, weights_before).misfits():
@@ -83,20 +91,25 @@ class _Fit:
         ]  # fmt: skip
         over = sum(float(((a.local.double() - w) * (b - w)).sum()) for _, _, a, b, w in self._parts)
         self._under = sum(float((b - w).square().sum()) for _, _, _, b, w in self._parts)
+        self.is_known = self._under > 0  # else weights and averages are the same
         self.decay = min(1.0, max(0.0, over / self._under)) if self._under else 1.0
         bounds = [_bound(a, b, w) for _, _, a, b, w in self._parts]
         off = sum(float(bound.square().sum()) for bound in bounds)
         self._slack = (off / self._under) ** 0.5 if self._under else 0.0
         self._bounds = bounds
 
-    def each_for_itself(self) -> bool:
-        """Whether each tensor is such a mean with a decay of its own."""
+    def decay_of_each(self) -> dict:
+        """By name, if each tensor is such a mean with a decay of its own; else empty."""
         before, after, weights = self._given
-        return all(
-            not _Fit([{k: v for k, v in own.items() if k == name} for own in before], after,
-                     weights).misfits()
-            for name in {name for own in after for name in own}
-        )  # fmt: skip
+        found = {}
+        for name in sorted({name for own in after for name in own}):
+            one = _Fit([{k: v for k, v in own.items() if k == name} for own in before], after,
+                       weights)  # fmt: skip
+            if one.misfits():
+                return {}
+            if one.is_known:
+                found[name] = one.decay
+        return found
 
     def misfits(self, stage=None) -> list[tuple]:
         """(rank, name, index, expected, seen)."""

@@ -114,6 +114,10 @@ class _Stage:
              "expected": "", "seen": "", "what": what, "cause": cause, **more}
         )  # fmt: skip
 
+    def tell(self, why):
+        """Of what is not judged, or may be a mistake and need not be one."""
+        self.left_out = "; ".join(filter(None, [self.left_out, why]))
+
     def record(self) -> dict:
         return {"stage": self.key, "compared": self.compared, "exact": self.exact,
                 "why_not": self.why_not, "left_out": self.left_out,
@@ -147,6 +151,7 @@ class _Job:
         """What comes does not go on from the stage before."""
         self._earlier = None  # the gradients of the step before
         self._pending = {}  # of each rank
+        self._taken = {}  # by optimizer: the batches of its steps
 
     def hold(self, before, after) -> _Stage:
         """What was observed after steps against what was before them; of each rank."""
@@ -154,12 +159,10 @@ class _Job:
         seen = {each.number for own in after for each in own.since if isinstance(each, Step)}
         self._followed |= seen - {-1}
         if before[0].step and not before[0].steppers:
-            stage.left_out = "is not judged: the optimizer was not observed before this stage"
+            stage.tell("is not judged: the optimizer was not observed before this stage")
             return stage
         if not self._followed:
-            stage.left_out = (
-                "is not judged: its optimizer is not one of torch's, or was not observed"
-            )
+            stage.tell("is not judged: its optimizer is not one of torch's, or was not observed")
             return stage
         now = Between(before, after, self._followed)
         steps = [[each for each in own.since if isinstance(each, Step) and each.number >= 0]
@@ -178,15 +181,16 @@ class _Job:
             try:
                 now.take(step.number, peers)
             except _one_step.CannotStep as why:
-                also = f"what the optimizer makes is not judged: {why}"
-                stage.left_out = "; ".join(filter(None, [stage.left_out, also]))
+                stage.tell(f"what the optimizer makes is not judged: {why}")
                 return stage
         for rank, own in enumerate(events):
             self._go_to_step(rank, own, now.met())
         now.compare(stage)
-        if len(steps[0]) <= len(after[0].steppers):  # else weights between are not known
+        if len(steps[0]) <= len(after[0].steppers):
             weights = [[own.model for own in each] for each in (before, after)]
             _followed_averages.hold(stage, _averages(before), _averages(after), *weights)
+        elif any(_averages(after)):
+            stage.tell("averages are not judged: the weights between these steps were not observed")
         return stage
 
     def _count(self, stage, before, after, steps):
@@ -242,15 +246,18 @@ class _Job:
         try:
             same = _batches.same_batches(batches)
         except _batches.Unequal as why:
-            stage.left_out = f"gradients are not judged: {why}"
+            stage.tell(f"gradients are not judged: {why}")
             return
         self._same_batch(stage, batches, same)
+        taken = self._taken.setdefault(peers[0].number, set())
+        for why in _batches.unusual(batches, taken, scale):
+            stage.tell(why)
         buffers = [_buffers_of(own) for own in before]
         narrow = [each.dtype for own in events for each, _ in own if isinstance(each, Reduced)]
         try:
             expected = self._model.gradients(batches, same, buffers, scale, narrow)
         except Exception as error:  # a loss may ask for what only the job's ranks have
-            stage.left_out = f"gradients are not judged: in the plain twin {root_cause(error)}"
+            stage.tell(f"gradients are not judged: in the plain twin {root_cause(error)}")
             return
         clips = [[each for each, _ in own if isinstance(each, Clip)] for own in events]
         found = judged(stage, expected, self._earlier, now.gradient_parts(peers), clips)
@@ -281,8 +288,8 @@ class _Job:
             what = "a step was taken without a new batch since the step before"
             stage.deviates("steps", "", range(len(peers)), what, "one step too many")
         elif not self._has_batches:
-            stage.left_out = "gradients are not judged: the subject does not train on case.loss, "
-            stage.left_out += "so its batches are not known"
+            stage.tell("gradients are not judged: the subject does not train on case.loss, so its "
+                       "batches are not known")  # fmt: skip
 
 
 def _buffers_of(moment) -> dict:

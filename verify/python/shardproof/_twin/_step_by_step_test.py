@@ -172,6 +172,27 @@ def test_an_average_follows_its_weights(decay):
 
 
 @pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ({}, {"a": 0.0}, "not observed at the stage before"),
+        ({"a": 0.0}, {}, "not observed here"),
+        ({"a": 0.0, "b": 0.0}, {"a": 1.0, "b": 0.0}, "a decay of its own, from 0 of a to 1 of b"),
+        ({"a": 0.0, "b": 0.0}, {"a": 1.0, "b": 1.0}, ""),
+    ],
+)
+def test_averages_that_are_not_held_against_others_are_told(before, after, why):
+    def of(values):
+        return [{name: parts_of(torch.full((1, 2), value))[0] for name, value in values.items()}]
+
+    stage = _step_by_step._Stage("stepped@1")
+    weights = of({"a": 1.0, "b": 1.0})
+    _followed_averages.hold(stage, of(before), of(after), weights, weights)
+    assert why in stage.left_out
+    assert bool(why) == bool(stage.left_out)
+    assert stage.deviations == []
+
+
+@pytest.mark.parametrize(
     ("taken", "since", "why_not"),
     [
         (1, [], "steps shown since `stepped`: 2; steps taken: 1"),
