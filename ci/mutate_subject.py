@@ -68,11 +68,10 @@ def helpers_of(path):
 
 
 def runs_of(path, checkpoints):
-    """The words of the command for each of RUNS that a change is tried on."""
+    """The words of the command for each of RUNS, those first that are the least work."""
     lines = literal(path, "RUNS") or ("on_2: 2 llama-tied-small",)
-    each_time = [line for line in lines if " nightly:" not in line]
     runs = []
-    for line in each_time or lines[:1]:
+    for line in sorted(lines, key=lambda line: " nightly:" in line):
         mesh, checkpoint, *options = line.partition(": ")[2].split()
         words = ["--mesh", mesh, "--checkpoint", str(checkpoints / checkpoint)]
         for option in options:
@@ -92,14 +91,17 @@ def written(subject, folder, mutant=None):
     return folder / subject.path.name
 
 
-def judged(program, subject, mutant=None):
-    """Of all runs: the first that catches it, else the first that cannot judge it, else a pass."""
+def judged(program, subject, baselines, mutant=None):
+    """Of all runs: the first that catches it, else the first that cannot judge it, else a pass.
+    baselines: a folder for the results without a mistake, of which none may be compared less."""
     came = ("pass", "")
     with tempfile.TemporaryDirectory(prefix="mutant-") as scratch:
         folder = Path(scratch)
         path = written(subject, folder, mutant)
-        for words in subject.runs:
-            one = ran(program, ["--subject", str(path), *words], str(folder / "result.json"))
+        for number, words in enumerate(subject.runs):
+            sound, result = str(baselines / f"{number}.json"), str(folder / "result.json")
+            words = [*words, "--baseline", sound] if mutant else words
+            one = ran(program, ["--subject", str(path), *words], result if mutant else sound)
             if one[0] in ("named", "crashed"):
                 return one
             if came[0] == "pass":
@@ -137,11 +139,11 @@ def line_of(verdict, mutant: Mutant, by):
     return f"{verdict:<12}  {place:<24}  {mutant.kind}: {mutant.change}{by and f'  ({by})'}"
 
 
-def measure(program, subject, chosen):
+def measure(program, subject, baselines, chosen):
     """Prints a line each. Returns what became of how many, and all of it for a document."""
     counts, told = Counter(), []
     for mutant in chosen:
-        verdict, by = judged(program, subject, mutant)
+        verdict, by = judged(program, subject, baselines, mutant)
         verdict = "SURVIVED" if verdict == "pass" else verdict
         counts[verdict] += 1
         print(line_of(verdict, mutant, by), flush=True)
@@ -168,22 +170,23 @@ def parse():
 
 def main():
     asked = parse()
-    with warm(python_of(asked.subject, asked.torch)) as python:
-        return measured(asked, python)
+    with warm(python_of(asked.subject, asked.torch)) as python, \
+            tempfile.TemporaryDirectory(prefix="sound-") as baselines:  # fmt: skip
+        return measured(asked, python, Path(baselines))
 
 
-def measured(asked, python):
+def measured(asked, python, baselines):
     path, build = asked.subject.resolve(), asked.build.resolve()
     runs = [["--python", python, *words] for words in runs_of(path, build / "checkpoints")]
     subject = Subject(path, *helpers_of(path), runs)
     program = str(build / "shardproof")
-    verdict, by = judged(program, subject)
+    verdict, by = judged(program, subject, baselines)
     if verdict != "pass":
         print(f"ci/mutate: without a mistake {path.name} does not pass: {verdict}, {by}; nothing "
               "is measured", file=sys.stderr)  # fmt: skip
         return 5
     mistakes, listed, total = drawn(subject, asked.count, asked.seed)
-    counts, told = measure(program, subject, mistakes)
+    counts, told = measure(program, subject, baselines, mistakes)
     for mutant, why in listed:
         print(line_of("no mistake", mutant, why))
     caught = counts["named"] + counts["crashed"]

@@ -68,4 +68,6 @@ def ran(program, words, result):
     if verdict == "caught":
         only_crashed = {one["property"] for one in document["findings"]} == {CRASH}
         verdict = "crashed" if only_crashed else "named"
+    elif notes := document.get("gate", {}).get("notes"):
+        by = notes[0]
     return verdict, by

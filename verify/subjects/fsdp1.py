@@ -27,6 +27,7 @@ RUNS = (
     "on_2: 2 llama-tied-small",
     "on_3 nightly: 3 llama-tied-small",
     "on_2x2 nightly: 2x2 qwen3-small",
+    "mixed nightly: 2 llama-tied-small mixed_precision=bf16",
 )
 OPTIONS = {"mixed_precision": ["no", "bf16"]}
 
