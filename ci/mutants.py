@@ -4,6 +4,7 @@
     mutants.py judge RESULT.json EXIT_CODE STEP CASE_FILES CASES CASE.json [UNPATCHED.json]
     mutants.py unit LOG EXIT_CODE
     mutants.py document TORCH CASES SEED < RESULTS
+    mutants.py score KILLED_MIN NAMED_MIN < RESULTS
 
 `judge` reads what `shardproof verify` left, and prints three lines: pass, caught or inconclusive;
 by which properties, or else why; in which step, and where of it. The case that shows it goes to
@@ -12,6 +13,8 @@ patch.
 `unit` reads what a program of unit tests printed, and prints two lines: pass or caught; by which
 tests.
 `document` turns lines of tab-separated patch, verdict, by, where and seconds into one document.
+`score` prints how many percent of those that were judged are caught, and by a property. Exit code
+1: fewer than so many.
 """
 
 import json
@@ -128,6 +131,19 @@ def of_unit(log, exit_code):
     )
 
 
+def is_named(by):
+    """Whether a property says what is wrong, and not only that a rank refused or did not end."""
+    return bool(re.match(r"(other findings of )?\w+\.", by)) and by != "fault.every_rank_finishes"
+
+
+def score_of(patches):
+    """(percent caught, percent caught by a property) of what was judged."""
+    judged = [one for one in patches if one["verdict"] in ("caught", "survived", "inconclusive")]
+    caught = [one for one in judged if one["verdict"] == "caught"]
+    named = [one for one in caught if is_named(one["by"])]
+    return tuple(100 * len(some) / max(1, len(judged)) for some in (caught, named))
+
+
 def document_of(lines):
     """The patches, in order."""
     keys = ("patch", "verdict", "by", "where", "seconds")
@@ -152,6 +168,12 @@ def main(command, *arguments):
         for text in of_unit(Path(log).read_text(encoding="utf-8", errors="replace"), code):
             print(text)
         return
+    if command == "score":
+        killed, named = score_of(document_of(sys.stdin))
+        killed_min, named_min = map(float, arguments)
+        print(f"{killed:.1f} % caught (at least {killed_min:g}), "
+              f"{named:.1f} % by a property (at least {named_min:g})")  # fmt: skip
+        sys.exit(0 if killed >= killed_min and named >= named_min else 1)
     torch, cases, seed = arguments
     document = {"schema": 1, "torch": torch, "cases": int(cases), "seed": int(seed),
                 "patches": document_of(sys.stdin)}  # fmt: skip

@@ -132,3 +132,19 @@ def test_the_document_has_a_row_a_line():
     ]
     with pytest.raises(ValueError, match="zip"):
         mutants.document_of(["a.patch\tSURVIVED\n"])
+
+
+def test_score_counts_what_was_judged_and_what_a_property_names():
+    patches = [
+        {"verdict": "caught", "by": "sharding.shards_tile, loading.all_defined"},
+        {"verdict": "caught", "by": "other findings of fault.every_rank_finishes"},
+        {"verdict": "caught", "by": "fault.every_rank_finishes"},
+        {"verdict": "caught", "by": "unit Digest.OfNothing"},
+        {"verdict": "caught", "by": "hang (the command did not end)"},
+        {"verdict": "survived", "by": ""},
+        {"verdict": "inconclusive", "by": "nothing was compared"},
+        {"verdict": "equivalent", "by": ""},
+        {"verdict": "no build", "by": ""},
+        {"verdict": "survived", "by": ""},
+    ]
+    assert mutants.score_of(patches) == (62.5, 25.0)

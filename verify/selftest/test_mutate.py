@@ -41,6 +41,10 @@ class Arguments(CommandTest):
         self.refused_patches("--cases", "0", "patches", names=["--cases"])
         self.refused_patches("--cases=x", "patches", names=["--cases", "x"])
 
+    def test_random_mistakes_and_patches(self):
+        self.write("patches/one.patch", "")
+        self.refused_patches("--random", "3", "patches", names=["not both"])
+
     def test_an_option_that_there_is_not(self):
         self.write("patches/one.patch", "")
         self.refused_patches("--case", "3", "patches", names=["--case"])
