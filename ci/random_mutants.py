@@ -44,7 +44,8 @@ TRUTH = re.compile(r"\b(true|false)\b")
 DECLARED = re.compile(r"^(const |auto\b|\w[\w:<>*&, ]* [*&]?\w+ = )")
 CALL = re.compile(r"^(SP_TRY\(.*\)|[A-Za-z][\w.:>\[\]-]*\(.*\)|[a-z][\w.>\[\]()-]* [-+|&]?= .*);$")
 SKIPPED = re.compile(
-    r"constexpr|static_assert|SP_CHECK|SP_ASSIGN|[.]reserve\(|^(case|default|using|return;|delete|\})"
+    r"constexpr|static_assert|SP_CHECK|SP_ASSIGN|[.]reserve\("
+    r"|^(case|default|using|return;|delete|\})"
 )
 TEXT_MAX = 100
 
