@@ -90,10 +90,24 @@ json BoxOf(const maps::Box& box) {
   return {box.tensor->name, box.offsets, box.sizes};
 }
 
+/// Of the tensors that a view is made of, each once.
+std::vector<std::string> NamesIn(const maps::View& view) {
+  std::vector<std::string> names;
+  maps::ForEachStored(view, [&](const maps::View& box) {
+    if (names.empty() || names.back() != box.stored->name) names.push_back(box.stored->name);
+  });
+  return names;
+}
+
 json PlanOf(const maps::Applied& applied) {
   json pairs = json::array();
   json left = json::array();
+  json misfits = json::array();
   for (const maps::Held& held : applied.held) {
+    if (held.a->shape != held.b->shape) {
+      misfits.push_back({NamesIn(*held.a), NamesIn(*held.b), held.a->shape, held.b->shape});
+      continue;
+    }
     const auto found = maps::PairsOf(held);
     if (found.ok()) {
       for (const maps::Pair& pair : found.value()) {
@@ -101,14 +115,11 @@ json PlanOf(const maps::Applied& applied) {
       }
       continue;
     }
-    std::vector<std::string> of_a;
-    maps::ForEachStored(*held.a, [&](const maps::View& box) {
-      if (of_a.empty() || of_a.back() != box.stored->name) of_a.push_back(box.stored->name);
-    });
-    left.push_back({std::move(of_a), found.error().message});
+    left.push_back({NamesIn(*held.a), found.error().message});
   }
   return {{"pairs", std::move(pairs)},
           {"left", std::move(left)},
+          {"misfits", std::move(misfits)},
           {"only_in_a", applied.only_in_a},
           {"only_in_b", applied.only_in_b}};
 }

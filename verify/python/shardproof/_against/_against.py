@@ -406,10 +406,11 @@ def _judged(received, parts, names: Names, source: Source, transport) -> Verdict
             left.leave(name, why)
         findings += [_of_wrong(name, each, of_name, names, source) for each in wrong]
     if isinstance(source.path, Manifest) and not source.in_turns:
+        named = {each.tensor for each in findings}  # what misfits under a map is held otherwise
         findings += [
             Finding("disk", name, (), "it was sent, and no rank of the model holds it")
             for name in names.absent()
-            if judge_of(name, transport.world_size) == transport.rank
+            if judge_of(name, transport.world_size) == transport.rank and name not in named
         ]
     return Verdict(count=len(findings), folds=fold(findings), uncompared=left.counted())
 

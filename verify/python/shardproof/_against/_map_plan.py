@@ -52,6 +52,15 @@ class Fill:
     value: bytes
 
 
+@dataclasses.dataclass(frozen=True)
+class Misfit:
+    """Names of the checkpoint and of the model, whose shapes under the map are not the same."""
+
+    theirs: tuple[str, ...]
+    own: tuple[str, ...]
+    what: str
+
+
 @dataclasses.dataclass
 class Plan:
     """pairs, fills: by the model's names. left: (names of the checkpoint, why they are not
@@ -60,6 +69,7 @@ class Plan:
     pairs: dict[str, list[Pair]] = dataclasses.field(default_factory=dict)
     fills: dict[str, list[Fill]] = dataclasses.field(default_factory=dict)
     left: list[tuple[tuple[str, ...], str]] = dataclasses.field(default_factory=list)
+    misfits: list[Misfit] = dataclasses.field(default_factory=list)
 
     def has_once(self, pair: Pair) -> bool:
         """Of one that is held against the same box again: whether the model's tensor has it once
@@ -199,6 +209,9 @@ def _read(said) -> Plan:
         pair = Pair(_box(theirs), box, tuple(map(_step, steps)), again)
         plan.pairs.setdefault(box.name, []).append(pair)
     plan.left += [(tuple(names), why) for names, why in said["left"]]
+    for theirs, own, expected, shape in said["misfits"]:
+        what = f"{', '.join(own)} is {shape} in the model, and under the map it comes to {expected}"
+        plan.misfits.append(Misfit(tuple(theirs), tuple(own), what))
     return plan
 
 

@@ -64,8 +64,13 @@ def mapped(plan: Plan, shapes, tensors: dict[str, Holding], records, rank: int) 
     found = Mapped()
     parts: dict[str, list[_Part]] = {}
     lost = set()
+    misfits = {name: misfit for misfit in plan.misfits for name in misfit.own}
     for name, held in tensors.items():
         record = records[name]
+        if name in misfits:
+            what = misfits[name].what
+            found.findings |= {each: [((rank,), what, None)] for each in misfits[name].theirs}
+            continue
         if name not in plan.pairs and name not in plan.fills:
             found.tensors[name], found.records[name] = held, record
             continue

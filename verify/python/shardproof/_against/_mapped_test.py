@@ -255,6 +255,17 @@ def test_a_model_with_fused_names_is_held_against_its_files(tmp_path):
     assert (finding.tensor, finding.index) == ("k", 4) and "element 4 is 0x3e800000" in finding.what
 
 
+def test_another_shape_than_the_map_makes_is_a_finding(tmp_path):
+    state = saved(tmp_path)
+    live = Fused(state["model.q"], state["model.k"])
+    live.qk = nn.Parameter(live.qk.detach()[:, :2].contiguous())
+    with pytest.raises(Mismatch) as raised:
+        check(live, against=tmp_path, prefix="model.", map=RULE)
+    assert {each.tensor for each in raised.value.findings} == {"q", "k"}
+    said = "qk is [6, 2] in the model, and under the map it comes to [6, 3]"
+    assert {each.what for each in raised.value.findings} == {said}
+
+
 @pytest.mark.parametrize(
     "bad, said",
     [("cat(q, nothing) -> qk", "nothing"), ("cat(q -> qk", "expected"), ("no-such-map", "no-such"),
