@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from ._checking._taken import digests
     from ._observing._script import observe
     from ._stored._manifest import Manifest
+    from ._syncs._scaled import Scaled
     from ._syncs._seal import seal
     from ._syncs._sealing_writer import SealingWriter
 
 __all__ = [
-    "Finding", "Manifest", "Mismatch", "Outcome", "Pending", "SealingWriter", "check", "digests",
-    "observe", "seal",
+    "Finding", "Manifest", "Mismatch", "Outcome", "Pending", "Scaled", "SealingWriter", "check",
+    "digests", "observe", "seal",
 ]  # fmt: skip
 __version__ = "0.1.0"
 
@@ -45,7 +46,8 @@ def __getattr__(name):
     from ._checking import _check, _taken
     from ._observing import _script
     from ._stored import _manifest
-    from ._syncs import _seal
+    from ._syncs import _scaled, _seal
 
-    modules = {"Manifest": _manifest, "digests": _taken, "observe": _script, "seal": _seal}
+    modules = {"Manifest": _manifest, "Scaled": _scaled, "digests": _taken, "observe": _script,
+               "seal": _seal}  # fmt: skip
     return getattr(modules.get(name, _check), name)

@@ -3,7 +3,10 @@
     manifest = shardproof.seal(model, version=step)                  # on all trainer ranks
     shardproof.check(engine, against=manifest, **engines.vllm(engine, tp=2, config=config))
 
-Each function returns the options map, layout, mesh and config of `check`.
+Each function returns the options map, layout, mesh and config of `check`. The constants are for
+`cast` of `seal`, where the engine quantises what it receives:
+
+    seal(model, version=step, cast={"*_proj.weight": (torch.bfloat16, engines.FP8_BLOCKS)})
 """
 
 import fnmatch
@@ -12,17 +15,26 @@ import os
 import pathlib
 from collections.abc import Mapping
 
-from ._holdings._groups import Shard, world
+import torch
 
-__all__ = ["sglang", "vllm"]
+from ._holdings._groups import Shard, world
+from ._syncs._scaled import Scaled
+
+__all__ = ["FP8_BLOCKS", "FP8_ROWS", "FP8_TENSOR", "INT8_ROWS", "MXFP4", "sglang", "vllm"]
+
+FP8_BLOCKS = Scaled(torch.float8_e4m3fn, (128, 128), ("", "_scale_inv"), divides=False)
+FP8_ROWS = Scaled(torch.float8_e4m3fn, (1, -1))
+FP8_TENSOR = Scaled(torch.float8_e4m3fn, None, divides=False)
+INT8_ROWS = Scaled(torch.int8, (1, -1))
+MXFP4 = Scaled(torch.uint8, (1, 32), ("_packed", "_scale"), scale=torch.float8_e8m0fnu)
 
 # Transformers' names -> those of vLLM's models. A rank has its rows of each projection, one behind
 # the other; vocabularies are padded with 0.
 _RULES = (
     "? pad(model.embed_tokens.weight, with=0) -> model.embed_tokens.weight",
     "? pad(lm_head.weight, with=0) -> lm_head.weight",
-    "? interleave({p*}.mlp.gate_proj.weight, {p*}.mlp.up_proj.weight, groups=TP)"
-    " -> {p*}.mlp.gate_up_proj.weight",
+    "? interleave({p*}.mlp.gate_proj.{t}, {p*}.mlp.up_proj.{t}, groups=TP)"
+    " -> {p*}.mlp.gate_up_proj.{t}",
 )
 _QKV = (
     "? interleave({p*}.self_attn.q_proj.{t}, {p*}.self_attn.k_proj.{t}, {p*}.self_attn.v_proj.{t},"
@@ -30,9 +42,9 @@ _QKV = (
 )
 # Experts one by one, as files and Transformers 4 have them.
 _SINGLE = (
-    "? stack(interleave({p*}.mlp.experts.{e}.gate_proj.weight,"
-    " {p*}.mlp.experts.{e}.up_proj.weight, groups=TP)) -> {p*}.mlp.experts.w13_weight",
-    "? stack({p*}.mlp.experts.{e}.down_proj.weight) -> {p*}.mlp.experts.w2_weight",
+    "? stack(interleave({p*}.mlp.experts.{e}.gate_proj.{t},"
+    " {p*}.mlp.experts.{e}.up_proj.{t}, groups=TP)) -> {p*}.mlp.experts.w13_{t}",
+    "? stack({p*}.mlp.experts.{e}.down_proj.{t}) -> {p*}.mlp.experts.w2_{t}",
 )
 # Packed, as Transformers 5 holds them.
 _PACKED = (
@@ -42,13 +54,15 @@ _PACKED = (
     "? {p*}.mlp.experts.down_proj -> {p*}.mlp.experts.w2_weight",
 )
 _DIM_OF = {
-    "*embed_tokens.weight": 0, "lm_head.weight": 0, "*.qkv_proj.*": 0, "*.gate_up_proj.weight": 0,
-    "*.o_proj.weight": 1, "*.down_proj.weight": 1, "*.w13_weight": 1, "*.w2_weight": 2,
+    "*embed_tokens.weight": 0, "lm_head.weight": 0, "*.qkv_proj.*": 0, "*.gate_up_proj.*": 0,
+    "*.o_proj.weight": 1, "*.o_proj.weight_scale*": 1, "*.down_proj.weight": 1,
+    "*.down_proj.weight_scale*": 1, "*.w13_*": 1, "*.w2_weight": 2, "*.w2_weight_scale*": 2,
 }  # fmt: skip
 
 
 def vllm(model, *, tp: int = 1, config=None, packed: bool = False) -> dict:
-    """Dense and mixture-of-experts models in the layouts of vLLM's weight loaders, unquantised.
+    """Dense and mixture-of-experts models in the layouts of vLLM's weight loaders. Scales are of
+    blocks or of rows; blocks divide each rank's part.
 
     model: of the engine, on this rank. tp: ranks of a tensor-parallel group, which are consecutive.
     config: the model's, as of `check`; where it has fewer key heads than tp, several ranks have the
@@ -59,11 +73,11 @@ def vllm(model, *, tp: int = 1, config=None, packed: bool = False) -> dict:
     size = len(world())
     if tp < 1 or size % tp:
         raise ValueError(f"tp is {tp}: expected a divisor of the {size} ranks")
-    names = [name for name, _ in model.named_parameters()]
+    shapes = {name: value.shape for name, value in model.named_parameters()}
     layout = {
         pattern: {"tp": Shard(dim)}
         for pattern, dim in _DIM_OF.items()
-        if tp > 1 and fnmatch.filter(names, pattern)
+        if tp > 1 and any(_is_cut(name, shapes) for name in fnmatch.filter(shapes, pattern))
     }
     mesh = {
         "dp": [list(range(at, size, tp)) for at in range(tp)],
@@ -72,6 +86,13 @@ def vllm(model, *, tp: int = 1, config=None, packed: bool = False) -> dict:
     rules = (*_RULES, *_qkv(tp, config), *(_PACKED if packed else _SINGLE))
     rules = [rule.replace("TP", str(tp)) for rule in rules]
     return {"map": rules, "layout": layout, "mesh": mesh, "config": config}
+
+
+def _is_cut(name: str, shapes) -> bool:
+    """A scale for each row stays whole where columns are cut."""
+    weight, is_scale, _ = name.partition("_scale")
+    of_columns = weight.endswith((".o_proj.weight", ".down_proj.weight", ".w2_weight"))
+    return not (is_scale and of_columns) or shapes[name][-2:-1] != shapes[weight][-2:-1]
 
 
 def _qkv(tp: int, config):

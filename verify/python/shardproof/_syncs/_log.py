@@ -24,13 +24,12 @@ def check_path(path, version, what: str):
         raise ValueError(f"shardproof.{what}: log= needs a version, but none was given")
 
 
-def sent(manifest, taken: int | None, rate: float | None) -> dict:
-    """Of a trainer. taken: steps of the optimizer so far; rate: of the next one, the highest of its
-    groups."""
-    dtypes = {entry["dtype"] for entry in manifest.seal["tensors"].values()}
+def sent(manifest, rounds: bool, taken: int | None, rate: float | None) -> dict:
+    """Of a trainer. rounds: whether small steps may leave what is sent as it was. taken: steps of
+    the optimizer so far; rate: of the next one, the highest of its groups."""
     return {
         "side": "trainer", "weights": manifest.weights_digest, "steps": taken, "rate": rate,
-        "rounds": not dtypes & {"F32", "F64"},
+        "rounds": rounds,
     }  # fmt: skip
 
 

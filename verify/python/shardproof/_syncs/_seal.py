@@ -1,8 +1,6 @@
 """`shardproof.seal`: the digests of a live model, as a manifest and in the file that `shardproof
 seal` writes."""
 
-import dataclasses
-import fnmatch
 import json
 import os
 from collections.abc import Mapping
@@ -21,7 +19,7 @@ from .._judging._transport import Transport
 from .._judging._verdict import Verdict, settled
 from .._stored._checkpoint import SEAL_DIGEST, SEAL_SCHEMA
 from .._stored._manifest import Manifest, check_version
-from . import _log, _state_dict
+from . import _cast, _log, _scaled, _state_dict
 
 _STATE = "optimizer."
 
@@ -42,12 +40,12 @@ def seal(
     model, optimizer, ignore, deadline, group, groups, mesh, layout: as in `check`. to: a file that
     rank 0 writes the seal to; replace: whether it may overwrite that file. version: the number of
     the sync. cast: the dtype in which floats are sent, or {pattern of names: dtype}: the digest is
-    that of the values after `tensor.to(dtype)`. prefix: is put before the model's names, and
+    that of the values after `tensor.to(dtype)`. For a dtype may stand a `Scaled`, or (dtype,
+    Scaled), for weights that the engine quantises. prefix: is put before the model's names, and
     optimizer_prefix before "<FQN>.<key>" of the optimizer's state, to match a checkpoint's names.
-    log: a file "*.syncs.jsonl" to which rank 0 adds a line, for `shardproof report`;
-    stepped: the optimizer that steps the model; its number of steps goes into that line.
-    \\returns the manifest, which `check(..., against=manifest)` takes in any process: send its
-    `to_json()`. Its length is the number of tensors.
+    log: a file "*.syncs.jsonl" to which rank 0 adds a line, for `shardproof report`; stepped: the
+    optimizer that steps the model; its number of steps goes into that line.
+    \\returns the manifest, for `check(..., against=manifest)` anywhere: send its `to_json()`.
     \\raises Mismatch on all ranks alike if replicas differ or shards do not form a tensor.
     \\raises RuntimeError on all ranks alike if there is no tensor, or if a tensor cannot be read or
     the file cannot be written.
@@ -55,18 +53,24 @@ def seal(
     """
     _log.check_path(log, version, "seal")
     transport = Transport(deadline)
-    own, cause = None, None
+    sent = shared = own = share = sealed = cause = None
     try:
         said = Statement(group, groups, mesh, layout, claims=not isinstance(model, list | tuple))
         check_version(version)
         tensors, values = _read(model, optimizer, ignore, said)
-        own = {**_parts(tensors, cast), **values}
+        sent = _Sent(tensors, cast)
+        shared = sent.shared()
     except Exception as error:  # whatever it is, the other ranks wait to be told
         cause = error
-    received = transport.to_judges(own)
+    known = _scaled.largest_of_all(shared, transport) if _cast.quantises(cast) else {}
+    try:
+        if None not in (sent, known):
+            own = {**sent.parts(known), **values}
+    except Exception as error:
+        cause = error
+    received = transport.to_judges(own) if known is not None else None
     if received is None:
         transport.fail("cannot read the model", cause, "seal")
-    share = sealed = None
     try:
         share, sealed = _judged(received)
     except Exception as error:
@@ -83,7 +87,8 @@ def seal(
         if to is not None and manifest is not None and transport.rank == 0:
             write_seal(to, manifest.seal, replace)
         if log is not None and manifest is not None and transport.rank == 0:
-            _log.append(log, manifest, _log.sent(manifest, *taken_and_rate(stepped)))
+            rounds = _cast.rounds(manifest, cast)
+            _log.append(log, manifest, _log.sent(manifest, rounds, *taken_and_rate(stepped)))
     except (OSError, ValueError, TypeError) as raised:
         cause = raised
     written = " or ".join(str(each) for each in (to, log) if each is not None)
@@ -153,21 +158,43 @@ def _holders(name, everybody):
     return tuple(rank for rank, own in enumerate(everybody) if name in own)
 
 
-def _parts(tensors, cast) -> dict[str, _whole.Part]:
+class _Sent:
+    """The tensors as they are sent. What is cast is made one tensor at a time: a second model is
+    nowhere."""
+
+    def __init__(self, tensors, cast):
+        self._steps = {name: _cast.steps_of(held, cast) for name, held in tensors.items()}
+        self._tensors = tensors
+
+    def shared(self) -> dict[str, _scaled.Shared]:
+        """Of the blocks of what is quantised, those that other ranks have a part of."""
+        return {
+            name: _scaled.Blocks(_cast.to_dtype(self._tensors[name], dtype), scaled).shared()
+            for name, (dtype, scaled) in self._steps.items()
+            if scaled is not None
+        }
+
+    def parts(self, known) -> dict[str, _whole.Part]:
+        """known: as `shared`, of all ranks. \\raises ValueError for a tensor that cannot be
+        sealed."""
+        as_is = {name: held for name, held in self._tensors.items()
+                 if self._steps[name] == (None, None)}  # fmt: skip
+        parts = _parts_of(as_is)
+        for name, (dtype, scaled) in self._steps.items():
+            if name not in as_is:
+                made = [_cast.to_dtype(self._tensors[name], dtype)]
+                if scaled is not None:
+                    made = _scaled.Blocks(made[0], scaled).quantised(known[name])
+                if twice := [each.name for each in made if each.name in parts]:
+                    raise ValueError(f"two tensors would have the name {twice[0]!r}")
+                parts |= _parts_of({each.name: each for each in made})
+        return parts
+
+
+def _parts_of(tensors) -> dict[str, _whole.Part]:
     """\\raises ValueError for a tensor that cannot be sealed."""
-    cast_to = {name: _cast_of(held, cast) for name, held in tensors.items()}
-    as_is = {name: held for name, held in tensors.items() if cast_to[name] is None}
-    records = _own.records_of(as_is, False)
-    for name, dtype in cast_to.items():
-        if dtype is not None:  # one at a time: a second model is nowhere
-            local = tensors[name].local
-            tensors[name] = dataclasses.replace(
-                tensors[name], dtype=dtype, local=None if local is None else local.to(dtype)
-            )
-            records |= _own.records_of({name: tensors[name]}, False)
-            tensors[name].local = None
     parts = {}
-    for name, record in records.items():
+    for name, record in _own.records_of(tensors, False).items():
         why = record.unreadable or record.misfit or ("it is on meta" if record.meta else "")
         if not why and tensors[name].dtype not in NAMES:
             why = f"a seal has no name for {record.dtype}"
@@ -175,17 +202,6 @@ def _parts(tensors, cast) -> dict[str, _whole.Part]:
             raise ValueError(f"{name}: {why}")
         parts[name] = _whole.part_of(record)
     return parts
-
-
-def _cast_of(held, cast) -> torch.dtype | None:
-    """The dtype that it is sent in, if that is another one."""
-    if isinstance(cast, Mapping):
-        cast = next((to for each, to in cast.items() if fnmatch.fnmatchcase(held.name, each)), None)
-    if cast is None or held.dtype == cast or not held.dtype.is_floating_point:
-        return None
-    if not isinstance(cast, torch.dtype):
-        raise TypeError(f"cast: expected a dtype or {{pattern: dtype}}, found {cast!r}")
-    return cast
 
 
 def _digest_of_text(text: str) -> str:
