@@ -1,8 +1,12 @@
 // The bytes of a checkpoint, each read once on as many threads as there are cores, into all sums.
 #include "verify/audit/reading.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cstring>
+#include <limits>
 #include <memory>
 #include <thread>
 #include <tuple>
@@ -36,6 +40,20 @@ sp_float_format FormatOf(const std::string& dtype) {
   return SP_NO_FLOAT;
 }
 
+/// Of blocks' scales: how many are NaN or Inf, the first block that has one, and whether any is
+/// other than zero.
+struct SeenScales {
+  uint64_t wrong = 0;
+  uint64_t first_wrong = std::numeric_limits<uint64_t>::max();  ///< a block
+  bool is_any_nonzero = false;
+};
+
+/// As many of these elements as fill whole blocks, if the tensor has such.
+uint64_t WholeBlocks(const StoredTensor& tensor, uint64_t elements) {
+  const uint64_t block = tensor.scales.block_bytes;
+  return block == 0 ? elements : elements / block * block;
+}
+
 /// Part of a chunk: so many elements from `start` on, in the chunk's own row-major order.
 struct Piece {
   size_t tensor = 0;
@@ -60,8 +78,8 @@ std::vector<Piece> PiecesOf(const StoredCheckpoint& checkpoint) {
   for (size_t t = 0; t < checkpoint.tensors.size(); ++t) {
     const StoredTensor& tensor = checkpoint.tensors[t];
     if (tensor.Elements() == 0) continue;
-    const uint64_t step =
-        kPieceBytes / static_cast<uint64_t>(oracle::FindDtype(tensor.dtype)->bytes);
+    const uint64_t step = WholeBlocks(
+        tensor, kPieceBytes / static_cast<uint64_t>(oracle::FindDtype(tensor.dtype)->bytes));
     if (!std::all_of(tensor.chunks.begin(), tensor.chunks.end(),
                      [](const Chunk& chunk) { return chunk.IsRowMajor(); })) {
       pieces.push_back({.tensor = t, .count = tensor.Elements()});
@@ -169,6 +187,7 @@ class Reading {
         entries_(entries),
         digests_(digests),
         sums_(checkpoint.tensors.size()),
+        seen_scales_(checkpoint.tensors.size()),
         file_sums_(checkpoint.files.size()) {}
 
   void Run() {
@@ -180,6 +199,7 @@ class Reading {
   }
 
   const std::vector<sp_summary>& sums() const { return sums_; }
+  const std::vector<SeenScales>& seen_scales() const { return seen_scales_; }
   const std::vector<sp_summary>& file_sums() const { return file_sums_; }
   const std::vector<std::string>& errors() const { return errors_; }
 
@@ -220,7 +240,7 @@ class Reading {
     const uint64_t end = piece.start + piece.count;
     Piece part = piece;
     for (; part.start < end; part.start += part.count) {
-      part.count = std::min(kReadBytes / width, end - part.start);
+      part.count = std::min(WholeBlocks(tensor, kReadBytes / width), end - part.start);
       const uint64_t start = piece.chunk->file_offset + part.start * width;
       SP_TRY(ReadBytes(piece.chunk->file, start, part.count * width));
       if (entries_ != nullptr && piece.is_first) {
@@ -228,6 +248,7 @@ class Reading {
       }
       const auto runs = digests_ ? RunsOf(tensor, part, width, buffer_.data()) : kNoRuns;
       AddElements(piece.tensor, runs, part.count);
+      if (tensor.scales.block_bytes > 0) AddScales(piece.tensor, part);
     }
     return Ok();
   }
@@ -244,6 +265,36 @@ class Reading {
       sp_count_non_finite(&sum, buffer_.data(), count * width, FormatOf(dtype));
     }
     sum.nan_count += OneByteNans(dtype, count);
+  }
+
+  /// Looks at the scales of the blocks in the buffer, which `part` of the tensor is.
+  void AddScales(size_t index, const Piece& part) {
+    const std::string& dtype = checkpoint_.tensors[index].scales.dtype;
+    if (dtype == "F16") {
+      AddScales<uint16_t>(index, part, 0x7c00, 0x7fff);
+    } else if (dtype == "F32") {
+      AddScales<uint32_t>(index, part, 0x7f800000, 0x7fffffff);
+    } else {  // F8_E8M0, which has no zero
+      AddScales<uint8_t>(index, part, 0xff, 0);
+    }
+  }
+
+  /// \param exponent  the bits that are all set in NaN and Inf, and in no number.
+  /// \param number  those of which none is set in a zero of either sign; 0: there is no zero.
+  template <typename Bits>
+  void AddScales(size_t index, const Piece& part, Bits exponent, Bits number) {
+    const formats::BlockScales& scales = checkpoint_.tensors[index].scales;
+    SeenScales& seen = seen_scales_[index];
+    for (const uint64_t at : scales.at) {
+      for (uint64_t start = 0; start < part.count; start += scales.block_bytes) {
+        Bits bits;
+        std::memcpy(&bits, buffer_.data() + start + at, sizeof bits);
+        seen.is_any_nonzero |= number == 0 || (bits & number) != 0;
+        if ((bits & exponent) != exponent) continue;
+        ++seen.wrong;
+        seen.first_wrong = std::min(seen.first_wrong, (part.start + start) / scales.block_bytes);
+      }
+    }
   }
 
   /// NaN of dtypes that the digest does not know, in the buffer.
@@ -275,13 +326,56 @@ class Reading {
   std::atomic<size_t>& next_;
   EntryCheck* const entries_;  ///< null: no CRC-32 is looked at
   const bool digests_;
-  std::vector<sp_summary> sums_;       ///< of tensors
-  std::vector<sp_summary> file_sums_;  ///< of what is between them, by file
+  std::vector<sp_summary> sums_;         ///< of tensors
+  std::vector<SeenScales> seen_scales_;  ///< likewise
+  std::vector<sp_summary> file_sums_;    ///< of what is between them, by file
   std::vector<std::string> errors_;
   std::vector<char> buffer_;  ///< as large as what was read so far
   std::shared_ptr<const InputFile> file_;
   uint32_t open_ = 0;
 };
+
+/// Whether the blocks of a tensor differ from each other.
+bool DoBlocksDiffer(const StoredCheckpoint& checkpoint, const StoredTensor& tensor) {
+  const maps::Reader reader = maps::ReadStored(checkpoint, tensor, kReadBytes);
+  const uint64_t width = tensor.scales.block_bytes;
+  std::string first(width, '\0'), block = first;
+  for (uint64_t at = 0; at < reader->elements(); at += width) {
+    if (!reader->Read(at, width, block.data()).ok()) return false;  // damage of its own
+    if (at == 0) first = block;
+    if (block != first) return true;
+  }
+  return false;
+}
+
+/// A scale that is no number makes its whole block none. If all are zero, blocks with other codes
+/// than the first cannot have been written so, since a tensor of zeros has the same in all.
+void HoldScales(const StoredCheckpoint& checkpoint, const std::vector<Reading>& readings,
+                AuditResult& result) {
+  for (size_t t = 0; t < checkpoint.tensors.size(); ++t) {
+    const StoredTensor& tensor = checkpoint.tensors[t];
+    if (tensor.scales.block_bytes == 0) continue;
+    SeenScales all;
+    for (const Reading& reading : readings) {
+      const SeenScales& seen = reading.seen_scales()[t];
+      all.wrong += seen.wrong;
+      all.first_wrong = std::min(all.first_wrong, seen.first_wrong);
+      all.is_any_nonzero |= seen.is_any_nonzero;
+    }
+    const auto found = [&](const std::string& what) {
+      result.damage.push_back(fmt::format("{}: tensor {}: expected {}",
+                                          oracle::Printable(result.path),
+                                          oracle::Quote(tensor.name), what));
+    };
+    if (all.wrong > 0) {
+      found(
+          fmt::format("scales that are numbers, found {} that {} NaN or Inf, the first in block {}",
+                      all.wrong, all.wrong == 1 ? "is" : "are", all.first_wrong));
+    }
+    if (!all.is_any_nonzero && DoBlocksDiffer(checkpoint, tensor))
+      found("scales that are not zero, since its blocks have other codes, found only zeros");
+  }
+}
 
 }  // namespace
 
@@ -339,6 +433,7 @@ void ReadAll(const StoredCheckpoint& checkpoint, AuditSums sums, AuditResult& re
       result.files[f].digest += Digest(reading.file_sums()[f].digest);
     }
   }
+  HoldScales(checkpoint, readings, result);
   if (!sums.crcs) return;
   const std::vector<std::string> rotten = entries.Damage();
   result.damage.insert(result.damage.end(), rotten.begin(), rotten.end());

@@ -31,25 +31,55 @@ constexpr uint64_t kDefaultAlignment = 32;
 struct TensorType {
   uint32_t id;
   const char* name;
-  const char* dtype;  ///< safetensors' name; empty: blocks of codes and scales
+  const char* dtype;  ///< safetensors' name; of blocks of codes and scales: that of the scales
   uint64_t block_elements;
   uint64_t block_bytes;
+  std::vector<uint64_t> scales = {};  ///< bytes from the block's start to each of its scales
+
+  bool IsPlain() const { return block_elements == 1; }
 };
 
-constexpr TensorType kTypes[] = {
-    {0, "F32", "F32", 1, 4},      {1, "F16", "F16", 1, 2},      {2, "Q4_0", "", 32, 18},
-    {3, "Q4_1", "", 32, 20},      {6, "Q5_0", "", 32, 22},      {7, "Q5_1", "", 32, 24},
-    {8, "Q8_0", "", 32, 34},      {9, "Q8_1", "", 32, 40},      {10, "Q2_K", "", 256, 84},
-    {11, "Q3_K", "", 256, 110},   {12, "Q4_K", "", 256, 144},   {13, "Q5_K", "", 256, 176},
-    {14, "Q6_K", "", 256, 210},   {15, "Q8_K", "", 256, 292},   {16, "IQ2_XXS", "", 256, 66},
-    {17, "IQ2_XS", "", 256, 74},  {18, "IQ3_XXS", "", 256, 98}, {19, "IQ1_S", "", 256, 50},
-    {20, "IQ4_NL", "", 32, 18},   {21, "IQ3_S", "", 256, 110},  {22, "IQ2_S", "", 256, 82},
-    {23, "IQ4_XS", "", 256, 136}, {24, "I8", "I8", 1, 1},       {25, "I16", "I16", 1, 2},
-    {26, "I32", "I32", 1, 4},     {27, "I64", "I64", 1, 8},     {28, "F64", "F64", 1, 8},
-    {29, "IQ1_M", "", 256, 56},   {30, "BF16", "BF16", 1, 2},   {34, "TQ1_0", "", 256, 54},
-    {35, "TQ2_0", "", 256, 66},   {39, "MXFP4", "", 32, 17},    {40, "NVFP4", "", 64, 36},
-    {41, "Q1_0", "", 128, 18},
-};
+const std::vector<TensorType>& Types() {
+  // Scales as ggml_validate_row_data of ggml looks at them: in NVFP4 every byte is one that is
+  // right. IQ1_M has the bits of its scale apart.
+  static const std::vector<TensorType> kTypes = {
+      {0, "F32", "F32", 1, 4},
+      {1, "F16", "F16", 1, 2},
+      {2, "Q4_0", "F16", 32, 18, {0}},
+      {3, "Q4_1", "F16", 32, 20, {0, 2}},
+      {6, "Q5_0", "F16", 32, 22, {0}},
+      {7, "Q5_1", "F16", 32, 24, {0, 2}},
+      {8, "Q8_0", "F16", 32, 34, {0}},
+      {9, "Q8_1", "F16", 32, 40},
+      {10, "Q2_K", "F16", 256, 84, {80, 82}},
+      {11, "Q3_K", "F16", 256, 110, {108}},
+      {12, "Q4_K", "F16", 256, 144, {0, 2}},
+      {13, "Q5_K", "F16", 256, 176, {0, 2}},
+      {14, "Q6_K", "F16", 256, 210, {208}},
+      {15, "Q8_K", "F32", 256, 292, {0}},
+      {16, "IQ2_XXS", "F16", 256, 66, {0}},
+      {17, "IQ2_XS", "F16", 256, 74, {0}},
+      {18, "IQ3_XXS", "F16", 256, 98, {0}},
+      {19, "IQ1_S", "F16", 256, 50, {0}},
+      {20, "IQ4_NL", "F16", 32, 18, {0}},
+      {21, "IQ3_S", "F16", 256, 110, {0}},
+      {22, "IQ2_S", "F16", 256, 82, {0}},
+      {23, "IQ4_XS", "F16", 256, 136, {0}},
+      {24, "I8", "I8", 1, 1},
+      {25, "I16", "I16", 1, 2},
+      {26, "I32", "I32", 1, 4},
+      {27, "I64", "I64", 1, 8},
+      {28, "F64", "F64", 1, 8},
+      {29, "IQ1_M", "F16", 256, 56},
+      {30, "BF16", "BF16", 1, 2},
+      {34, "TQ1_0", "F16", 256, 54, {52}},
+      {35, "TQ2_0", "F16", 256, 66, {64}},
+      {39, "MXFP4", "F8_E8M0", 32, 17, {0}},
+      {40, "NVFP4", "F8_E4M3", 64, 36},
+      {41, "Q1_0", "F16", 128, 18, {0}},
+  };
+  return kTypes;
+}
 
 /// The kinds of values, by their numbers in the file.
 enum Kind : uint32_t {
@@ -231,9 +261,9 @@ class Reader {
     }
     SP_ASSIGN(const auto id, Number<uint32_t>("a tensor's type"));
     SP_ASSIGN(const auto offset, Number<uint64_t>("a tensor's offset"));
-    const auto type = std::find_if(std::begin(kTypes), std::end(kTypes),
+    const auto type = std::find_if(Types().begin(), Types().end(),
                                    [&](const TensorType& one) { return one.id == id; });
-    if (type == std::end(kTypes)) {
+    if (type == Types().end()) {
       return Unsupported(fmt::format("{}: tensor {}: type {} of ggml, which is not known",
                                      Printable(path_), Quote(name), id));
     }
@@ -243,8 +273,7 @@ class Reader {
       return Wrong(fmt::format("sizes of {} in blocks of {}", type->name, type->block_elements),
                    fmt::format("[{}]", fmt::join(shape, ", ")));
     }
-    const bool is_plain = type->dtype[0] != '\0';
-    if (!is_plain) {
+    if (!type->IsPlain()) {
       if (shape.empty()) shape.push_back(0);
       shape.back() = static_cast<int64_t>(row / type->block_elements * type->block_bytes);
       checkpoint_.values.push_back({name + ".type", text::PythonText(type->name)});
@@ -253,7 +282,9 @@ class Reader {
                 .sizes = shape,
                 .strides = RowMajorStrides(shape),
                 .file_offset = offset};
-    checkpoint_.tensors.push_back({name, is_plain ? type->dtype : "U8", shape, {chunk}});
+    StoredTensor tensor{name, type->IsPlain() ? type->dtype : "U8", shape, {chunk}};
+    if (!type->scales.empty()) tensor.scales = {type->block_bytes, type->dtype, type->scales};
+    checkpoint_.tensors.push_back(std::move(tensor));
     return Ok();
   }
 

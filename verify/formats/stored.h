@@ -31,6 +31,13 @@ struct Chunk {
 /// elements counts as one.
 std::vector<int64_t> RowMajorStrides(const std::vector<int64_t>& shape);
 
+/// Of a tensor that is blocks of codes with their scales: where in a block its scales lie.
+struct BlockScales {
+  uint64_t block_bytes = 0;  ///< 0: it has no blocks
+  std::string dtype;         ///< of the scales
+  std::vector<uint64_t> at;  ///< bytes from the start of the block
+};
+
 struct StoredTensor {
   std::string name;   ///< FQN, or the keys that lead to it joined by dots
   std::string dtype;  ///< safetensors' name
@@ -38,6 +45,7 @@ struct StoredTensor {
   std::vector<Chunk> chunks;  ///< sorted by offsets; they tile the tensor
   /// Further copies of the whole tensor that other ranks saved, each tiled like `chunks`.
   std::vector<std::vector<Chunk>> replicas = {};
+  BlockScales scales = {};
 
   uint64_t Elements() const;
   uint64_t Bytes() const;

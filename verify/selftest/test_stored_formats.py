@@ -84,6 +84,12 @@ class DeepSpeed(StoredTest):
         self.assertIn("expected 'zero/3.bias/fp32.pt'", damage)
         self.assertNotIn("0.bias", damage)  # it is frozen, and has no state
 
+    def test_universal_state_of_another_shape_is_named(self):
+        folder = self.copy("deepspeed") / "universal/zero"
+        shutil.copy(folder / "2.bias/exp_avg.pt", folder / "2.weight/exp_avg.pt")
+        damage = self.damage("deepspeed/universal")
+        self.assertIn("expected 'zero/2.weight/exp_avg.pt' to hold", damage)
+
 
 class Integrity(StoredTest):
     """integrity.json of Megatron-LM."""
@@ -307,6 +313,24 @@ class Gguf(StoredTest):
         self.refused("audit", "many.gguf", names=["no more tensors than fit into the file"])
         self.write("version.gguf", data[:4] + b"\x09" + data[5:])
         self.refused("audit", "version.gguf", names=["version 9 of GGUF, which is not known"])
+
+    def test_a_scale_that_is_no_number_is_named(self):
+        data = self.path.read_bytes()
+        last = len(data) - 64  # q4_0: two blocks of a scale in F16 and 16 bytes of codes
+        for scales, named in (
+            (b"\x00\x7c", "found 1 that is NaN or Inf, the first in block 1"),
+            (b"\x00\x00", "since its blocks have other codes, found only zeros"),
+        ):
+            changed = bytearray(data)
+            changed[last + 18 : last + 20] = scales
+            if scales == bytes(2):
+                changed[last : last + 2] = scales
+            self.write("odd.gguf", bytes(changed))
+            self.assertRegex(self.damage("odd.gguf"), f"tensor 'q4_0': .*{named}")
+        changed = bytearray(data)
+        changed[last + 18 : last + 20] = b"\x00\x00"  # a block of zeros is none
+        self.write("zero.gguf", bytes(changed))
+        self.judged("audit", "zero.gguf", code=0)
 
     def test_every_byte_may_be_wrong(self):
         """No crash, whatever the header says."""
