@@ -40,13 +40,12 @@ Result<std::vector<TensorLocation>> LocateIndexed(const std::string& directory,
   std::set<std::string> files;
   for (const auto& [key, file] : index) files.insert(file);
   std::vector<TensorLocation> tensors;
+  std::set<std::string> unreadable;
   for (const std::string& file : files) {
     const Status status = Append(directory + "/" + file, file, damage, tensors);
     if (status.ok()) continue;
-    const bool is_there = Exists(directory + "/" + file);
-    const Error named = status.error().While(Printable(index_path) + " names it");
-    if (is_there) return named;
-    SP_TRY(Note(named, damage));
+    if (Exists(directory + "/" + file)) unreadable.insert(file);
+    SP_TRY(Note(status.error().While(Printable(index_path) + " names it"), damage));
   }
   std::set<std::pair<std::string_view, std::string_view>> present;
   for (const TensorLocation& tensor : tensors) {
@@ -61,7 +60,7 @@ Result<std::vector<TensorLocation>> LocateIndexed(const std::string& directory,
     present.emplace(tensor.name, tensor.file);
   }
   for (const auto& [key, file] : index) {
-    if (!present.count({key, file})) {
+    if (!present.count({key, file}) && !unreadable.contains(file)) {
       SP_TRY(
           Note(BadInput(fmt::format("{}: weight_map {}: expected the key in {}, found none there",
                                     Printable(index_path), Quote(key), Quote(file))),

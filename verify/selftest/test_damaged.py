@@ -378,3 +378,9 @@ class BadInput(CommandTest):
         audited = self.judged("audit", ".", code=1)
         self.assertEqual([tensor["name"] for tensor in audited["tensors"]], ["a"])
         self.assertIn("model-2.safetensors", audited["damage"][0])
+        (self.dir / "model-2.safetensors").write_text("version https://git-lfs.github.com/spec/v1")
+        (self.dir / "model-1.safetensors").write_bytes(b"\0")
+        damage = self.judged("audit", ".", code=1)["damage"]
+        self.assertEqual(len(damage), 2)
+        for number, line in enumerate(damage, 1):
+            self.assertIn(f"names it: ./model-{number}.safetensors", line)
