@@ -129,7 +129,8 @@ Status AddValueDifference(Comparison& run, const Held& held, compare::TensorRead
   difference.expected = ElementText(b.dtype().name, found.expected);
   difference.seen = ElementText(b.dtype().name, found.seen);
   const std::string own = held.a->kind == View::Kind::kStored ? held.a->stored->name : "";
-  SP_ASSIGN(const std::string other, compare::FindSameValues(run.inputs, *held.b, own));
+  SP_ASSIGN(const std::string other,
+            compare::FindSameValues(run.inputs, run.inputs.a, *held.b, own));
   if (!other.empty()) {
     difference.explanation =
         other == NameOf(*held.a)
@@ -140,6 +141,13 @@ Status AddValueDifference(Comparison& run, const Held& held, compare::TensorRead
     SP_ASSIGN(difference.explanation, compare::DiagnoseOrder(run.inputs, held));
     if (difference.explanation.empty()) {
       SP_ASSIGN(difference.explanation, compare::DiagnoseMapped(run.inputs, held, run.pairs));
+    }
+    if (difference.explanation.empty() && !held.a->Computes()) {
+      SP_ASSIGN(const std::string in_b,
+                compare::FindSameValues(run.inputs, run.inputs.b, *held.a, NameOf(*held.b)));
+      if (!in_b.empty())
+        difference.explanation =
+            fmt::format("A's is another tensor of B's: {}", oracle::Quote(in_b));
     }
     if (difference.explanation.empty()) {
       SP_ASSIGN(difference.explanation, compare::DiagnoseValues(a, b, *found.first));

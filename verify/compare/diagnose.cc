@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
+#include <set>
 
 #include "verify/compare/amounts.h"
 #include "verify/compare/explain.h"
@@ -77,39 +80,85 @@ Result<std::string> DescribeFew(TensorReader& a, TensorReader& b) {
   return fmt::format(", but for {}, the first is element {}", Count(count, "element"), first);
 }
 
-/// Shapes that differ in one dim, along which the one begins with the other.
-Result<std::string> DiagnoseLength(const Inputs& inputs, const maps::ViewPtr& a,
-                                   const maps::ViewPtr& b) {
-  if (a->shape.size() != b->shape.size() || a->shape.empty()) return std::string();
+/// What has the shape of both but in one dim, along which one is longer.
+struct Lengths {
+  maps::ViewPtr longer, shorter;
   size_t dim = 0;
-  while (a->shape[dim] == b->shape[dim]) ++dim;
+  int64_t rows = 0;  ///< of the shorter one
+  int64_t more = 0;  ///< that the longer one has
+
+  std::string What() const { return dim == 0 ? "rows" : fmt::format("rows of dim {}", dim); }
+};
+
+std::optional<Lengths> LengthsOf(const maps::ViewPtr& a, const maps::ViewPtr& b) {
+  if (a->shape.size() != b->shape.size() || a->shape.empty()) return std::nullopt;
+  Lengths lengths;
+  while (a->shape[lengths.dim] == b->shape[lengths.dim]) ++lengths.dim;
   std::vector<int64_t> shape = a->shape;
-  shape[dim] = b->shape[dim];
-  const int64_t rows = std::min(a->shape[dim], b->shape[dim]);
-  const int64_t more = std::max(a->shape[dim], b->shape[dim]) - rows;
-  if (shape != b->shape || rows == 0 || more > (1 << 20)) return std::string();
-  const bool b_is_longer = b->shape[dim] > rows;
-  const auto longer = b_is_longer ? b : a;
+  shape[lengths.dim] = b->shape[lengths.dim];
+  lengths.rows = std::min(a->shape[lengths.dim], b->shape[lengths.dim]);
+  lengths.more = std::max(a->shape[lengths.dim], b->shape[lengths.dim]) - lengths.rows;
+  if (shape != b->shape || lengths.rows == 0 || lengths.more > (1 << 20)) return std::nullopt;
+  lengths.longer = a->shape[lengths.dim] > lengths.rows ? a : b;
+  lengths.shorter = lengths.longer == a ? b : a;
+  return lengths;
+}
+
+/// Along that dim, the one begins with the other.
+Result<std::string> DiagnoseLength(const Inputs& inputs, const Lengths& lengths, bool b_is_longer) {
+  const auto& [longer, shorter, dim, rows, more] = lengths;
   const auto kept = maps::Narrow(longer, dim, 0, rows);
   if (!kept.ok()) return std::string();
-  const maps::ViewPtr& shorter = b_is_longer ? a : b;
   SP_ASSIGN(const bool same, AreEqual(*inputs.Open(*shorter), *inputs.Open(*kept.value())));
   std::string few;
   if (!same) {
     SP_ASSIGN(few, DescribeFew(*inputs.Open(*shorter), *inputs.Open(*kept.value())));
   }
-  const std::string what = dim == 0 ? "rows" : fmt::format("rows of dim {}", dim);
   if (!same && few.empty()) return std::string();
   if (!b_is_longer) {
-    return fmt::format("B's are the first {} {} of A's {}{}: {} are missing", rows, what,
+    return fmt::format("B's are the first {} {} of A's {}{}: {} are missing", rows, lengths.What(),
                        rows + more, few, more);
   }
-  SP_ASSIGN(const Rest rest, DescribeRest(inputs, b, dim, rows));
+  SP_ASSIGN(const Rest rest, DescribeRest(inputs, longer, dim, rows));
   const std::string begin =
-      fmt::format("the first {} {} are A's{}, {} more ", rows, what, few, more);
+      fmt::format("the first {} {} are A's{}, {} more ", rows, lengths.What(), few, more);
   if (rest.what.empty()) return begin + "hold something else";
   return begin + fmt::format("{}: a map with pad(..., {}with={}) would pair them", rest.what,
                              dim == 0 ? "" : fmt::format("dim={}, ", dim), rest.with);
+}
+
+/// Along that dim, the one is a stretch of the other, as another rank's shard is.
+Result<std::string> DiagnoseStretch(const Inputs& inputs, const Lengths& lengths,
+                                    bool b_is_longer) {
+  constexpr int64_t kAllMax = 256;  // of more rows than these, the stretches of ranks and the last
+  constexpr size_t kTriedMax = 1024;
+  const auto& [longer, shorter, dim, rows, more] = lengths;
+  std::set<int64_t> starts = {more};
+  const int64_t step = more <= kAllMax ? 1 : rows;
+  for (int64_t start = step; start < more && starts.size() < kTriedMax; start += step)
+    starts.insert(start);
+  for (const int64_t start : starts) {
+    const auto part = maps::Narrow(longer, dim, start, rows);
+    if (!part.ok()) break;
+    SP_ASSIGN(const bool same, AreEqual(*inputs.Open(*shorter), *inputs.Open(*part.value())));
+    if (!same) continue;
+    return fmt::format("{} are {} {} to {} of {} {}", b_is_longer ? "A's" : "B's", lengths.What(),
+                       start, start + rows - 1, b_is_longer ? "B's" : "A's", rows + more);
+  }
+  return std::string();
+}
+
+/// Of more than two dims: the last two are swapped.
+Result<bool> AreMatricesTransposed(const Inputs& inputs, const maps::ViewPtr& a,
+                                   const maps::ViewPtr& b) {
+  const size_t rank = a->shape.size();
+  if (rank < 3) return false;
+  std::vector<size_t> order(rank);
+  std::iota(order.begin(), order.end(), 0);
+  std::swap(order[rank - 1], order[rank - 2]);
+  const auto turned = maps::Permute(a, order);
+  if (!turned.ok() || turned.value()->shape != b->shape) return false;
+  return AreEqual(*inputs.Open(*turned.value()), *inputs.Open(*b));
 }
 
 }  // namespace
@@ -120,18 +169,18 @@ Result<bool> BeginsWithOneValue(const Inputs& inputs, const maps::View& view) {
   return IsOneValue(head, reader->width());
 }
 
-Result<std::string> FindSameValues(const Inputs& inputs, const maps::View& b,
-                                   const std::string& own) {
-  const Reader seen = inputs.Open(b);
+Result<std::string> FindSameValues(const Inputs& inputs, const Checkpoint& among,
+                                   const maps::View& view, const std::string& own) {
+  const Reader seen = inputs.Open(view);
   SP_ASSIGN(const std::string head, Head(*seen));
   if (IsOneValue(head, seen->width())) return std::string();
-  for (const formats::StoredTensor& in_a : inputs.a.tensors()) {
-    if (in_a.name == own || in_a.dtype != b.dtype->name || in_a.shape != b.shape) continue;
-    const Reader other = inputs.a.Read(in_a);
+  for (const formats::StoredTensor& one : among.tensors()) {
+    if (one.name == own || one.dtype != view.dtype->name || one.shape != view.shape) continue;
+    const Reader other = among.Read(one);
     SP_ASSIGN(const std::string other_head, Head(*other));
     if (other_head != head) continue;
     SP_ASSIGN(const bool same, AreEqual(*other, *seen));
-    if (same) return in_a.name;
+    if (same) return one.name;
   }
   return std::string();
 }
@@ -153,8 +202,12 @@ Result<std::string> DiagnoseValues(TensorReader& a, TensorReader& b, uint64_t fi
 Result<std::string> DiagnoseShape(const Inputs& inputs, const maps::ViewPtr& a,
                                   const maps::ViewPtr& b) {
   if (a->dtype != b->dtype || a->Computes()) return std::string();
-  SP_ASSIGN(std::string longer, DiagnoseLength(inputs, a, b));
-  if (!longer.empty() || a->Elements() != b->Elements()) return longer;
+  if (const auto lengths = LengthsOf(a, b)) {
+    SP_ASSIGN(const std::string begins, DiagnoseLength(inputs, *lengths, lengths->longer == b));
+    if (!begins.empty()) return begins;
+    return DiagnoseStretch(inputs, *lengths, lengths->longer == b);
+  }
+  if (a->Elements() != b->Elements()) return std::string();
   const Reader in_a = inputs.Open(*a);
   const Reader in_b = inputs.Open(*b);
   const std::vector<int64_t> reversed(a->shape.rbegin(), a->shape.rend());
@@ -164,6 +217,8 @@ Result<std::string> DiagnoseShape(const Inputs& inputs, const maps::ViewPtr& a,
       return std::string("transposed: a map with transpose(...) would pair them");
     }
   }
+  SP_ASSIGN(const bool of_matrices, AreMatricesTransposed(inputs, a, b));
+  if (of_matrices) return std::string("transposed: a map with transpose(...) would pair them");
   SP_ASSIGN(const bool same, AreEqual(*in_a, *in_b));
   return std::string(same ? "the same elements in the same order: only the shape differs" : "");
 }

@@ -9,10 +9,11 @@
 
 namespace shardproof::compare {
 
-/// The name of a tensor of A, other than `own`, that has exactly the values that B's view has;
-/// empty if there is none or B's is one value over and over. \error kBadInput on a short read.
-Result<std::string> FindSameValues(const Inputs& inputs, const maps::View& b,
-                                   const std::string& own);
+/// The name of a tensor among those of a checkpoint, other than `own`, that has exactly the values
+/// that the view has; empty if there is none or the view is one value over and over.
+/// \error kBadInput on a short read.
+Result<std::string> FindSameValues(const Inputs& inputs, const Checkpoint& among,
+                                   const maps::View& view, const std::string& own);
 
 /// Whether a view begins with one value over and over, as many tensors do.
 Result<bool> BeginsWithOneValue(const Inputs& inputs, const maps::View& view);

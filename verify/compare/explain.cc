@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "verify/compare/patterns.h"
 
@@ -40,16 +41,24 @@ std::optional<Images> Survey(const ExplainInput& input) {
 std::string Explain(const ExplainInput& input) {
   const std::optional<Images> images = Survey(input);
   if (!images) return "";
+  Images turned = *images;  // it may be the expected one that went wrong
+  std::swap(turned.expected, turned.seen);
   using Pattern = Sentence (*)(const Images&);
-  constexpr Pattern kPatterns[] = {
-      AllZeros,        NeverWritten, FlippedBit, ByteSwapped,    Rounded,    OneMore, RowsPermuted,
-      ElementsSwapped, Transposed,   Shifted,    SameBitFlipped, Multiplied, Stretch};
+  struct Way {
+    Pattern pattern;
+    bool is_turned = false;
+  };
+  constexpr Way kWays[] = {{AllZeros},       {NeverWritten},  {FlippedBit},       {ByteSwapped},
+                           {Rounded},        {OneMore},       {RowsPermuted},     {ElementsSwapped},
+                           {Transposed},     {Shifted},       {SameBitFlipped},   {Multiplied},
+                           {AllZeros, true}, {Rounded, true}, {Transposed, true}, {Stretch}};
   std::string sentence;
-  for (const Pattern pattern : kPatterns) {
-    if (const Sentence found = pattern(*images)) {
-      sentence = *found;
-      break;
-    }
+  for (const Way& way : kWays) {
+    const Sentence found = way.pattern(way.is_turned ? turned : *images);
+    if (!found) continue;
+    sentence =
+        (way.is_turned ? "the other way round, what is expected seen from here: " : "") + *found;
+    break;
   }
   if (sentence.empty()) sentence = NoPattern(*images);
   if (!images->whole) {

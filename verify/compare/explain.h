@@ -21,10 +21,11 @@ struct ExplainInput {
 };
 
 /// One sentence without a full stop: "rows 2 and 3 are swapped", "bit 30 of element 5 is flipped",
-/// else "no simple pattern: ...". Where only a stretch of the tensor is given, it says which one
-/// was looked at. Empty if the two are equal or the input makes no sense (unknown dtype, lengths
-/// that differ or are no whole number of elements). \units elements are indices into the whole
-/// tensor; at most kExplainBytesMax bytes are looked at.
+/// else "no simple pattern: ...". Where it looks as if the expected one went wrong, it says so.
+/// Where only a stretch of the tensor is given, it says which one was looked at. Empty if the two
+/// are equal or the input makes no sense (unknown dtype, lengths that differ or are no whole number
+/// of elements). \units elements are indices into the whole tensor; at most kExplainBytesMax bytes
+/// are looked at.
 std::string Explain(const ExplainInput& input);
 
 }  // namespace shardproof::compare

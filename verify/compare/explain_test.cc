@@ -106,6 +106,18 @@ TEST(Explain, RoundedThroughNarrowFormats) {
   EXPECT_THAT(ExplainFloats(expected, truncated, {64}), StartsWith("no simple pattern"));
 }
 
+TEST(Explain, TheExpectedOneMayBeWrong) {
+  const std::vector<float> right = Noise(64);
+  std::vector<float> rounded, cut = right;
+  for (const float value : right)
+    rounded.push_back(std::bit_cast<float>(std::bit_cast<uint32_t>(value) & 0xffff0000));
+  std::fill(cut.begin() + 40, cut.end(), 0.0f);
+  EXPECT_THAT(ExplainFloats(rounded, right, {64}),
+              StartsWith("the other way round, what is expected seen from here: truncated"));
+  EXPECT_THAT(ExplainFloats(cut, right, {64}),
+              StartsWith("the other way round, what is expected seen from here: zeros in"));
+}
+
 TEST(Explain, Transposed) {
   const std::vector<float> expected = Noise(24);
   std::vector<float> seen(24);

@@ -137,6 +137,10 @@ class Ready(CommandTest):
             (down, right[down].roll(1, 0), "rows permuted"),
             (down, right[down][:10], "1 are missing"),
             (down, torch.cat([right[down][:10], last]), "zeros in elements"),
+            (both, right[both].mT, "transposed"),
+            (both, right[both.replace("1.mlp", "0.mlp")], "the values of model.layers.0.mlp"),
+            (down, right[down].bfloat16().float(), "rounded through BF16"),
+            (down, torch.cat([right[down], right[down][-1:]]), "1 more repeat row 10"),
         ])  # fmt: skip
 
     def told(self, source, ready, right, wrong):
@@ -196,6 +200,42 @@ class Ready(CommandTest):
             self.assertEqual(self.equal("a.pt", "b.pt", rule)["values"], 1)
             self.equal("a.pt", "c.pt", rule, code=1)
         self.refused("compare", "a.pt", "b.pt", "--map", "epoch -> at.epoch", names=["epoch"])
+
+    def test_a_universal_checkpoint_and_twelve_mistakes(self):
+        """Of what puts the slices of DeepSpeed's ranks together: the checkpoint itself is wrong."""
+        import torch
+
+        of = {key: tensor.detach() for key, tensor in made("llama").state_dict().items()}
+        save(self.dir / "hf", of)
+        for key, tensor in of.items():
+            folder = self.dir / f"universal/zero/{key}"
+            folder.mkdir(parents=True)
+            for name, state in (("fp32", tensor), ("exp_avg", 0.01 * tensor)):
+                torch.save({"param": state}, folder / f"{name}.pt")
+        self.equal("universal", "hf", "deepspeed-universal")
+        up = "model.layers.1.mlp.up_proj.weight"
+        right, flat = of[up], of[up].flatten()
+        for tensor, explained in (
+            (flat.roll(192), "rows permuted"),
+            (flat.roll(100), "shifted by 100 elements"),
+            (torch.cat([torch.zeros(5), flat[:-5]]), "shifted by 5 elements"),
+            (torch.cat([flat[:192], torch.zeros(3), flat[192:-3]]), "from element 192 on"),
+            (torch.cat([flat[:192], torch.zeros(192)]), "the other way round.*192 to 383"),
+            (torch.zeros(384), "the expected side is all zeros"),
+            (flat.bfloat16().float(), "the other way round.*BF16"),
+            (right.T.flatten(), "the other way round.*transposed"),
+            (0.01 * flat, "100 times"),
+            (of[up.replace("1.mlp", "0.mlp")], "A's is another tensor of B's.*0.mlp.up_proj"),
+            (right[:12].clone(), "the first 12 rows are A's, 12 more"),
+            (right[12:].clone(), "A's are rows 12 to 23 of B's 24"),
+        ):
+            with self.subTest(explained=explained):
+                shaped = tensor.reshape(-1, 16).contiguous()
+                torch.save({"param": shaped}, self.dir / f"universal/zero/{up}/fp32.pt")
+                (found,) = self.equal("universal", "hf", "deepspeed-universal", code=1)[
+                    "differences"]  # fmt: skip
+                self.assertEqual(found["tensor"], up)
+                self.assertRegex(found["explanation"], explained)
 
     def titan_mistakes(self, of, right):
         import torch
