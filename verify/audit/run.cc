@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <regex>
+#include <set>
 
 #include "verify/audit/counter.h"
 #include "verify/audit/reading.h"
@@ -33,9 +34,16 @@ struct StepContent {
 };
 
 bool IsOfOptimizer(const std::string& name) {
+  // By what holds it, or by what optimizers of PyTorch's call their state.
   static const std::regex kPart(
-      "(.*[./])?(optim|optimizer|optimizers|optimizer_state_dict|opt)[./].*");
+      "(.*[./])?((optim[a-z_]*|opt)[./].*|"
+      "(exp_avg|exp_avg_sq|max_exp_avg_sq|momentum_buffer)([./].*)?)");
   return name.size() < 512 && std::regex_match(name, kPart);
+}
+
+bool IsOptimizerFile(const std::string& name) {
+  static const std::regex kOptimizer("(.*[/_.-])?optim.*", std::regex::icase);
+  return name.size() <= 255 && std::regex_match(name, kOptimizer);
 }
 
 bool MatchesAny(const std::string& name, const std::vector<std::string>& patterns) {
@@ -56,8 +64,7 @@ StepContent StepContentOf(const AuditResult& audited, const std::vector<std::str
     (is_optimizer ? content.optimizer : content.model)[tensor.name] = tensor.digest.Hex();
   }
   for (const FileBeside& file : audited.beside) {
-    static const std::regex kOptimizer("(.*[/_.-])?optim.*", std::regex::icase);
-    if (file.name.size() > 255 || !std::regex_match(file.name, kOptimizer)) continue;
+    if (!IsOptimizerFile(file.name)) continue;
     for (const AuditedTensor& tensor : file.tensors) {
       const std::string name = file.name + "/" + tensor.name;
       if (tensor.elements > 0 && !MatchesAny(name, allow_same)) {
@@ -76,6 +83,36 @@ uint64_t CountChanged(const std::map<std::string, std::string>& before,
     changed += found == before.end() || found->second != digest;
   }
   return changed;
+}
+
+/// What of the model a later step has otherwise, or has not. Of a step that is the model alone,
+/// what a job has beside it may be missing: names whose first part no other has.
+std::vector<std::string> UnlikeShapes(const StepContent& earlier, const StepContent& later) {
+  const auto part_of = [](const std::string& name) { return name.substr(0, name.find('.')); };
+  const bool is_model_alone = later.optimizer.empty() && !earlier.optimizer.empty();
+  std::set<std::string> parts;
+  for (const auto& [name, shape] : later.shapes) parts.insert(part_of(name));
+  std::vector<std::string> unlike;
+  for (const auto& [name, shape] : earlier.shapes) {
+    const auto found = later.shapes.find(name);
+    if (found == later.shapes.end()) {
+      if (is_model_alone && !parts.contains(part_of(name))) continue;
+      unlike.push_back(Quote(name) + " is not there");
+    } else if (found->second != shape) {
+      unlike.push_back(fmt::format("{} is {}, was {}", Quote(name), found->second, shape));
+    }
+  }
+  return unlike;
+}
+
+bool AreOfOneSeries(const std::string& a, const std::string& b) {
+  return WithoutNumbers(a) == WithoutNumbers(b);
+}
+
+std::string FirstOf(std::vector<std::string> lines) {
+  const bool are_all = lines.size() <= kShown;
+  if (!are_all) lines.resize(kShown);
+  return fmt::format("{}{}", fmt::join(lines, ", "), are_all ? "" : ", ...");
 }
 
 /// Whether two checkpoints say that they are of different steps.
@@ -121,6 +158,7 @@ class RunReader {
     std::reverse(list.paths.begin(), list.paths.end());
     for (size_t i = 0; i < list.paths.size(); ++i) AddStep(list.paths, i);
     CheckCounters();
+    MarkModelsAlone();
     for (const RunStep& step : result_.steps) {
       if (step.CanResume()) result_.resume_from = step.path;
     }
@@ -152,6 +190,7 @@ class RunReader {
     step.unjudged = audited.value().unjudged;
     step.bytes = audited.value().bytes;
     step.counter = CounterOf(audited.value());
+    step.has_optimizer = HasOptimizer(audited.value());
     StepContent content = StepContentOf(audited.value(), allow_same_);
     step.tensors = content.model.size() + content.optimizer.size();
     if (step.damage.empty() && !result_.is_headers_only) HoldAgainstEarlier(step, content);
@@ -182,23 +221,16 @@ class RunReader {
 
   /// A step that has another model than the one before it in its series.
   void CheckShapes(const RunStep& step, const StepContent& content) {
-    if (WithoutNumbers(step.name) != WithoutNumbers(result_.steps.back().name)) return;
-    std::vector<std::string> differ;
-    for (const auto& [name, shape] : before_.shapes) {
-      const auto found = content.shapes.find(name);
-      if (found == content.shapes.end()) {
-        differ.push_back(Quote(name) + " is not there");
-      } else if (found->second != shape) {
-        differ.push_back(fmt::format("{} is {}, was {}", Quote(name), found->second, shape));
-      }
-    }
-    if (differ.empty()) return;
-    const size_t count = differ.size();
-    if (count > kShown) differ.resize(kShown);
+    const RunStep& earlier = result_.steps.back();
+    if (!AreOfOneSeries(step.name, earlier.name)) return;
+    const std::vector<std::string> unlike = UnlikeShapes(before_, content);
+    if (unlike.empty()) return;
+    // Without the model's file there is nothing of it, which is told already.
+    const bool has_lost_it = unlike.size() == before_.shapes.size();
+    if (has_lost_it && !(step.lacks.empty() && earlier.lacks.empty())) return;
     result_.findings.push_back(
-        fmt::format("{}: expected the tensors of {}, found {} that differ: {}{}",
-                    Printable(step.name), Printable(result_.steps.back().name), count,
-                    fmt::join(differ, ", "), count > kShown ? ", ..." : ""));
+        fmt::format("{}: expected the tensors of {}, found {} that differ: {}",
+                    Printable(step.name), Printable(earlier.name), unlike.size(), FirstOf(unlike)));
   }
 
   /// Where names and contents agree on the step in some checkpoints, they must in all.
@@ -222,6 +254,17 @@ class RunReader {
     }
   }
 
+  /// As jobs save the last one on purpose: no finding, but nothing to resume from either.
+  void MarkModelsAlone() {
+    const auto with =
+        static_cast<size_t>(std::count_if(result_.steps.begin(), result_.steps.end(),
+                                          [](const RunStep& step) { return step.has_optimizer; }));
+    for (RunStep& step : result_.steps) {
+      const bool is_read = step.damage.empty() && step.tensors > 0;
+      step.is_model_alone = is_read && !step.has_optimizer && with * 2 >= result_.steps.size();
+    }
+  }
+
   const std::string& root_;
   const std::vector<std::string>& allow_same_;
   RunAuditResult result_;
@@ -236,6 +279,22 @@ bool RunAuditResult::IsSound() const {
   const bool is_damaged = std::any_of(steps.begin(), steps.end(),
                                       [](const RunStep& step) { return !step.damage.empty(); });
   return findings.empty() && !is_damaged && (steps.empty() || steps.back().lacks.empty());
+}
+
+std::string UnlikeEarlier(const AuditResult& earlier, const AuditResult& later) {
+  if (!AreOfOneSeries(NamedBy(earlier.path).name, NamedBy(later.path).name)) return "";
+  return FirstOf(UnlikeShapes(StepContentOf(earlier, {}), StepContentOf(later, {})));
+}
+
+bool HasOptimizer(const AuditResult& audited) {
+  const auto is_of_it = [](const AuditedTensor& tensor) { return IsOfOptimizer(tensor.name); };
+  return std::any_of(audited.tensors.begin(), audited.tensors.end(), is_of_it) ||
+         std::any_of(audited.beside.begin(), audited.beside.end(), [&](const FileBeside& file) {
+           return std::any_of(file.tensors.begin(), file.tensors.end(),
+                              [&](const AuditedTensor& tensor) {
+                                return IsOptimizerFile(file.name) || is_of_it(tensor);
+                              });
+         });
 }
 
 std::string SameAs(const AuditResult& earlier, const AuditResult& later,

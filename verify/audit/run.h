@@ -26,8 +26,10 @@ struct RunStep {
   uint64_t tensors = 0;               ///< of the model and of what lies beside it
   uint64_t changed = 0;               ///< tensors that are others than in the step before
   uint64_t bytes = 0;                 ///< of its tensors
+  bool has_optimizer = false;         ///< state of one, in it or beside it
+  bool is_model_alone = false;        ///< it has none, though most of the others have
 
-  bool CanResume() const { return lacks.empty() && damage.empty(); }
+  bool CanResume() const { return lacks.empty() && damage.empty() && !is_model_alone; }
 };
 
 struct RunAuditResult {
@@ -44,6 +46,9 @@ struct RunAuditResult {
 /// Whether a directory holds the checkpoints of a run, and is none itself.
 bool IsRun(const std::string& directory);
 
+/// The folders in it that do, sorted; none if it holds weights beside them.
+std::vector<std::string> RunsIn(const std::string& directory);
+
 /// Reads every checkpoint below `root` whole, or if `headers` its files' headers alone.
 /// \param allow_same  patterns (*, ?) of tensors that need not change from step to step.
 /// \error kBadInput if `root` cannot be listed or has no checkpoint.
@@ -55,6 +60,13 @@ Result<RunAuditResult> AuditRun(const std::string& root, const std::vector<std::
 std::string SameAs(const AuditResult& earlier, const AuditResult& later,
                    const std::vector<std::string>& allow_same);
 
+/// Which tensors of an earlier step of its series a later one has not, or has in another shape or
+/// dtype, the first few; empty: none.
+std::string UnlikeEarlier(const AuditResult& earlier, const AuditResult& later);
+
+/// Whether it holds state of an optimizer, in the checkpoint or beside the model.
+bool HasOptimizer(const AuditResult& audited);
+
 /// A name with its numbers taken out, as "rng_state_#.pth": steps of one series have one, and files
 /// of one set.
 std::string WithoutNumbers(const std::string& name);
@@ -62,13 +74,15 @@ std::string WithoutNumbers(const std::string& name);
 /// The files of a run's checkpoints, each listed once.
 class RunFiles {
  public:
-  /// Files that a job resumes from and that most of the other checkpoints in `paths` have. Files of
+  /// Files that a job resumes from and that most of the other checkpoints in `paths` have, and the
+  /// model's if it has none. Files of
   /// ranks are missing if some of a set are, not if the whole run went on with fewer ranks.
   std::vector<std::string> LackingOf(const std::string& path,
                                      const std::vector<std::string>& paths);
 
  private:
-  /// By its name without numbers, the names of the files in a step that a job resumes from.
+  /// By its name without numbers, the names of the files in a step that a job resumes from; by an
+  /// empty one, those of the model.
   using Roles = std::map<std::string, std::set<std::string>>;
   const Roles& RolesOf(const std::string& path);
 

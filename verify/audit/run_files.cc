@@ -9,6 +9,7 @@
 
 #include "verify/audit/beside.h"
 #include "verify/audit/run.h"
+#include "verify/formats/archive.h"
 #include "verify/formats/composite.h"
 #include "verify/formats/stored.h"
 #include "verify/oracle/header.h"
@@ -36,6 +37,14 @@ std::string LineOf(const std::string& path) {
   return line;
 }
 
+std::string NumberAtEnd(const std::string& stem) {
+  return stem.substr(stem.find_last_not_of("0123456789") + 1);
+}
+
+bool IsOfModel(const std::string& name) {
+  return formats::IsNamedAsWeights(name) && name != "training_args.bin";
+}
+
 }  // namespace
 
 std::string WithoutNumbers(const std::string& name) {
@@ -59,6 +68,8 @@ const RunFiles::Roles& RunFiles::RolesOf(const std::string& path) {
     if (++count > kFilesMax) return oracle::Next::kEnd;
     if (!entry.is_directory && IsResumedFrom(entry.name))
       roles[WithoutNumbers(entry.name)].insert(entry.name);
+    else if (entry.is_file && entry.depth == 0 && IsOfModel(entry.name))
+      roles[""].insert(entry.name);
     return entry.depth < kDepthMax ? oracle::Next::kInto : oracle::Next::kOver;
   });
   return roles;
@@ -72,7 +83,8 @@ std::vector<std::string> RunFiles::LackingOf(const std::string& path,
   for (const std::string& other : paths) {
     if (other == path || !oracle::IsDirectory(other)) continue;
     const Roles& roles = RolesOf(other);
-    if (roles.empty()) continue;  // the last of a run is often the model alone
+    const bool is_model_alone = roles.size() == roles.count("");
+    if (is_model_alone) continue;  // as the last of a run often is
     for (const auto& [role, names] : roles) others[role].push_back(names);
     if (++count == kSiblingsMax) break;
   }
@@ -84,6 +96,7 @@ std::vector<std::string> RunFiles::LackingOf(const std::string& path,
       lacks.push_back(*sets.front().begin());
       continue;
     }
+    if (role.empty()) continue;  // in files of any name and number
     // One of many ranks' files: a run may go on with fewer ranks, and then has half of them or
     // less.
     const std::set<std::string>& names = found->second;
@@ -140,26 +153,45 @@ std::vector<std::string> FindingsOfRoot(const std::string& root,
 
 bool IsRun(const std::string& directory) {
   size_t steps = 0;
-  std::set<std::string> files;  // of several steps: those of one may be its ranks'
-  bool has_model = false;
+  std::set<std::string> files;   // of several steps: those of one may be its ranks'
+  std::set<std::string> others;  // the numbers at the end of other files' names
+  bool has_model = false, has_weights = false;
   const Status listed = oracle::List(directory, [&](const oracle::DirectoryEntry& entry) {
     const std::string& name = entry.name;
     if (entry.is_directory) {
       steps += formats::MayBeStepName(name) && !entry.is_link &&
-               formats::LooksLikeCheckpoint(entry.path);
+               (formats::LooksLikeCheckpoint(entry.path) || formats::HoldsOrbax(entry.path));
       return;
     }
     const bool is_weights = formats::IsNamedAsWeights(name) && !entry.is_link;
+    has_weights |= is_weights && !IsResumedFrom(name);
     const std::string step = is_weights ? formats::NamedStep(name) : "";
     if (!step.empty()) {
       files.insert(step);
       return;
     }
+    if (is_weights) others.insert(NumberAtEnd(fs::path(name).stem().string()));
     has_model |= name == ".metadata" || name.ends_with(".safetensors") ||
                  name.ends_with(".distcp") || name.ends_with(".index.json") ||
                  name.starts_with("pytorch_model");
   });
-  return listed.ok() && !has_model && (steps >= 2 || files.size() >= 2);
+  // "step_0.pt" and "model_0.pt", "step_1.pt" and "model_1.pt": what two ranks say, item by item.
+  if (files.contains("0") && files == others) files.clear();
+  const bool has_steps = steps >= 2 || files.size() >= 2 || (steps == 1 && !has_weights);
+  return listed.ok() && !has_model && has_steps;
+}
+
+std::vector<std::string> RunsIn(const std::string& directory) {
+  std::vector<std::string> runs;
+  bool has_weights = false;
+  (void)oracle::List(directory, [&](const oracle::DirectoryEntry& entry) {
+    has_weights |=
+        entry.name == ".metadata" || (entry.is_file && formats::IsNamedAsWeights(entry.name));
+    if (entry.is_directory && !entry.is_link && IsRun(entry.path)) runs.push_back(entry.name);
+  });
+  if (has_weights) return {};
+  std::sort(runs.begin(), runs.end());
+  return runs;
 }
 
 }  // namespace shardproof

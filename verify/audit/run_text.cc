@@ -24,6 +24,7 @@ std::string StateOf(const RunStep& step) {
     return fmt::format("cannot be resumed from: lacks {}",
                        Printable(fmt::format("{}", fmt::join(step.lacks, ", "))));
   }
+  if (step.is_model_alone) return "cannot be resumed from: the model alone";
   if (!step.same_as.empty()) return "same as " + Printable(step.same_as);
   return step.unjudged.empty() ? "whole" : "not all of it could be read";
 }
@@ -97,6 +98,7 @@ nlohmann::json RunJson(const RunAuditResult& result) {
                      {"damage", step.damage},
                      {"not_judged", step.unjudged},
                      {"lacks", step.lacks},
+                     {"model_alone", step.is_model_alone},
                      {"same_as", step.same_as},
                      {"tensors", step.tensors},
                      {"changed", step.changed},

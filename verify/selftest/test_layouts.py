@@ -173,6 +173,29 @@ class Layouts(CommandTest):
         (self.dir / "blobs/model-00002-of-00002.safetensors").unlink()
         self.damaged("hub", "model-00002-of-00002.safetensors")
 
+    def test_folders_of_ranks_may_be_links(self):
+        for rank in (0, 1):
+            self.saved(f"store{rank}/model_optim_rng.pt")
+            self.write("iter_10/note.txt", "")
+            (self.dir / f"iter_10/mp_rank_0{rank}").symlink_to(f"../store{rank}")
+        (self.dir / "iter_10/again").symlink_to(".")
+        one = len(self.sound("store0")["tensors"])
+        self.sound("iter_10", 2 * one)
+        self.cut("store1/model_optim_rng.pt")
+        self.damaged("iter_10", "mp_rank_01/model_optim_rng.pt")
+        shutil.rmtree(self.dir / "store1")
+        self.damaged("iter_10", "iter_10/mp_rank_01: expected the folder of a rank")
+
+    def test_what_lies_in_a_folder_of_a_part_is_read_or_said(self):
+        for name in ("model/a", "model/extra/b", "optim/c"):
+            self.put(f"parts/{name}.safetensors", "w")
+        self.write("parts/old.tar", "x")
+        document = self.sound("parts", 2)
+        self.assertEqual([one["name"] for one in document["beside"]], ["model/extra/"])
+        self.assertEqual(document["unread"], ["old.tar"])
+        self.cut("parts/model/extra/b.safetensors", 90)
+        self.damaged("parts", "parts/model/extra/b.safetensors")
+
     def test_a_dtype_of_another_format_is_not_known(self):
         header = {"w": {"dtype": "F99", "shape": [1], "data_offsets": [0, 4]}}
         text = json.dumps(header).encode()
@@ -192,6 +215,25 @@ class Layouts(CommandTest):
             self.assertEqual(done.out, f"{run}/{steps[-1]}\n")
         self.assertEqual(self.judged("audit", "epochs", code=0)["others"],
                          ["epoch_3_tmp", "tmp-epoch_3"])  # fmt: skip
+
+    def test_an_item_named_step_of_two_ranks_is_no_run(self):
+        """As torch-checkpointing writes a dict of items."""
+        for rank in (0, 1):
+            for item in ("step", "model"):
+                self.saved(f"items/{item}_{rank}.pt")
+        self.assertIn("tensors", self.sound("items"))
+
+    def test_a_run_of_one_step_and_several_runs(self):
+        self.put("run/checkpoint-10/model.safetensors", "w")
+        self.saved("run/checkpoint-10/optimizer.pt")
+        document = self.judged("audit", "run", code=0)
+        self.assertEqual([one["name"] for one in document["checkpoints"]], ["checkpoint-10"])
+        self.cut("run/checkpoint-10/model.safetensors", 80)
+        self.judged("audit", "run", code=1)
+        shutil.copytree(self.dir / "run", self.dir / "all/b")
+        shutil.copytree(self.dir / "run", self.dir / "all/a")
+        for options in ((), ("--latest-good",)):
+            self.refused("audit", "all", *options, names=["all: expected one", "runs: a, b"])
 
     def test_a_run_that_stands_still_has_nothing_to_resume_from(self):
         for step, seed in ((90, 1), (110, 2), (120, 2), (130, 2)):

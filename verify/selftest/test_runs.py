@@ -185,6 +185,24 @@ class RunsOfMegatron(CommandTest):
     def test_a_sound_run_of_megatron(self):
         self.assertEqual(self.judged("audit", "run", code=0)["findings"], [])
 
+    def test_a_last_step_without_state_of_the_optimizer_is_sound_and_not_resumed_from(self):
+        """In one DCP, where no file is missing: as torchtitan saves the last one."""
+        import torch.distributed.checkpoint as dcp
+
+        for step in (10, 20, 30):
+            state = {"w": torch.full((4,), float(step))}
+            if step < 30:
+                state["optimizer"] = {"exp_avg": torch.full((4,), -float(step))}
+            dcp.save(state, checkpoint_id=self.dir / f"titan/step-{step}")
+        document = self.judged("audit", "titan", code=0)
+        self.assertEqual(document["resume_from"], "titan/step-20")
+        self.assertEqual([step["model_alone"] for step in document["checkpoints"]],
+                         [False, False, True])  # fmt: skip
+        for options in ((), ("--headers",)):
+            done = self.shardproof("audit", "titan", "--latest-good", *options)
+            self.assertEqual((done.code, done.out.strip()), (0, "titan/step-20"))
+            self.assertIn("titan/step-30: cannot be resumed from: holds the model alone", done.err)
+
     def test_a_tracker_that_names_no_checkpoint(self):
         self.tracker.write_text("30")
         (line,) = self.judged("audit", "run", code=1)["findings"]

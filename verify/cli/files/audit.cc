@@ -108,6 +108,15 @@ Status Mounted(const AuditArguments& arguments) {
   return formats::MountPlace(arguments.path);
 }
 
+/// \error kBadInput if it is no run itself and holds several: which one is meant?
+Status CheckOneRun(const std::string& path) {
+  if (IsRun(path)) return Ok();
+  const std::vector<std::string> runs = RunsIn(path);
+  if (runs.empty()) return Ok();
+  return BadInput(fmt::format("{}: expected one checkpoint or run, found folders that are runs: {}",
+                              path, oracle::Printable(fmt::format("{}", fmt::join(runs, ", ")))));
+}
+
 int RunAuditOfRun(const AuditArguments& arguments) {
   for (const auto& [is_asked, option] :
        {std::pair(arguments.config, "--config"), std::pair(arguments.finite, "--finite")}) {
@@ -140,6 +149,7 @@ int DoAudit(const AuditArguments& arguments) {
   const bool may_be_run =
       arguments.seal.empty() && arguments.like.empty() && arguments.signed_by.empty();
   if (may_be_run && IsRun(arguments.path)) return RunAuditOfRun(arguments);
+  if (const Status one = CheckOneRun(arguments.path); !one.ok()) return Refuse(one.error());
   const auto gate = OpenGate(arguments.gate, {arguments.path}, arguments.json);
   if (!gate.ok()) return Refuse(gate.error());
   const auto result = AuditAsAsked(arguments.path, arguments);
@@ -150,6 +160,25 @@ int DoAudit(const AuditArguments& arguments) {
   return code.ok() ? code.value() : Refuse(code.error());
 }
 
+void TellSkipped(const std::string& path, const std::vector<std::string>& others) {
+  if (others.empty()) return;
+  fmt::print(stderr, "shardproof: {}: skipped, not checkpoints: {}\n", path,
+             oracle::Printable(fmt::format("{}", fmt::join(others, ", "))));
+}
+
+/// Why a job cannot resume from a sound step, seen beside an older one; empty: it can.
+std::string WhyNotResumedFrom(const AuditResult& older, const AuditResult& newer) {
+  if (!HasOptimizer(newer) && HasOptimizer(older)) {
+    return fmt::format(
+        "cannot be resumed from: holds the model alone, and {} holds state of an optimizer, too",
+        older.path);
+  }
+  const std::string unlike = UnlikeEarlier(older, newer);
+  return unlike.empty() ? ""
+                        : fmt::format("its tensors are not those of {}: {}", older.path,
+                                      oracle::Printable(unlike));
+}
+
 /// Prints the newest checkpoint that a job can resume from; why not from newer ones goes to stderr.
 int RunLatestGood(const AuditArguments& arguments) {
   if (arguments.gate.Any()) {
@@ -157,13 +186,11 @@ int RunLatestGood(const AuditArguments& arguments) {
         "--latest-good prints one path: it cannot be combined with the options of a gate"));
   }
   if (const Status mounted = Mounted(arguments); !mounted.ok()) return Refuse(mounted.error());
+  if (const Status one = CheckOneRun(arguments.path); !one.ok()) return Refuse(one.error());
   const auto checkpoints = CheckpointsOf(arguments.path);
   if (!checkpoints.ok()) return Refuse(checkpoints.error());
   const auto& [paths, others] = checkpoints.value();
-  if (!others.empty()) {
-    fmt::print(stderr, "shardproof: {}: skipped, not checkpoints: {}\n", arguments.path,
-               oracle::Printable(fmt::format("{}", fmt::join(others, ", "))));
-  }
+  TellSkipped(arguments.path, others);
   std::optional<AuditResult> newer;  // sound, and not known yet to differ from an older one
   bool stands_still = false;         // what is newer was bit for bit an older one
   const auto print = [&](const AuditResult& good) {
@@ -192,7 +219,14 @@ int RunLatestGood(const AuditArguments& arguments) {
                              : "unreadable: " + result.error().message);
       continue;
     }
-    if (arguments.headers) return print(result.value());
+    if (newer) {
+      const std::string why = WhyNotResumedFrom(result.value(), *newer);
+      if (!why.empty()) {
+        fmt::print(stderr, "shardproof: {}: {}\n", newer->path, why);
+        newer.reset();
+      }
+    }
+    if (newer && arguments.headers) return print(*newer);
     if (newer) {
       const std::string same = SameAs(result.value(), *newer, arguments.allow_same);
       if (same.empty()) return print(*newer);
@@ -204,17 +238,16 @@ int RunLatestGood(const AuditArguments& arguments) {
     newer = std::move(result).value();
   }
   if (newer && !stands_still) return print(*newer);
+  std::string why = "expected a directory of checkpoints, found no checkpoint in it";
   if (newer) {
-    fmt::print(stderr,
-               "shardproof: {}: expected a checkpoint that training has changed, found none: all "
-               "that are sound hold what {} holds\n",
-               arguments.path, newer->path);
-    return kExitNotSound;
+    why = fmt::format(
+        "expected a checkpoint that training has changed, found none: all that are "
+        "sound hold what {} holds",
+        newer->path);
+  } else if (!paths.empty()) {
+    why = fmt::format("expected a sound checkpoint, found none among {}", paths.size());
   }
-  fmt::print(stderr, "shardproof: {}: {}\n", arguments.path,
-             paths.empty()
-                 ? "expected a directory of checkpoints, found no checkpoint in it"
-                 : fmt::format("expected a sound checkpoint, found none among {}", paths.size()));
+  fmt::print(stderr, "shardproof: {}: {}\n", arguments.path, why);
   return kExitNotSound;
 }
 
