@@ -1,0 +1,43 @@
+"""Which buffers of a DDP were put anew since its last forward pass began."""
+
+import torch
+from torch import nn
+
+from shardproof._holdings._replicas import buffers_anew
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.register_buffer("mean", torch.zeros(2))
+        self.register_buffer("table", torch.zeros(2))
+
+
+def wrapped(module):
+    """As a DDP is after a forward pass, without ranks."""
+    ddp = nn.parallel.DistributedDataParallel.__new__(nn.parallel.DistributedDataParallel)
+    nn.Module.__init__(ddp)
+    ddp.module = module
+    ddp._module_parameters = list(module.parameters())
+    ddp.named_module_buffers = dict(module.named_buffers())
+    return ddp
+
+
+def test_a_buffer_that_is_another_object_of_the_same_kind_was_put_anew():
+    ddp = wrapped(Net())
+    assert buffers_anew(ddp) == set()
+    ddp.module.mean = 0.9 * ddp.module.mean
+    ddp.module.table = torch.zeros(3)  # another table, and no statistic
+    assert buffers_anew(nn.ModuleList([ddp])) == {id(ddp.module.mean)}
+
+
+def test_a_model_that_was_loaded_has_none():
+    ddp = wrapped(Net())
+    ddp.module.load_state_dict(Net().state_dict(), assign=True)
+    assert ddp.module.mean is not ddp.named_module_buffers["mean"]
+    assert buffers_anew(ddp) == set()
+
+
+def test_what_nothing_wraps_has_none():
+    assert buffers_anew(Net()) == set()
