@@ -202,6 +202,7 @@ class Applier {
     std::vector<std::string> there_a, there_b;
     const auto look = [&](Evaluator& evaluator, const std::vector<Expression>& side,
                           std::vector<std::string>& there, std::set<std::string>& named) -> Status {
+      complete = true;
       for (const Expression& expression : side) {
         SP_ASSIGN(const Evaluator::Named names, evaluator.NamesIn(expression, instance.captures));
         complete = complete && names.missing.empty();
@@ -211,8 +212,10 @@ class Applier {
       return Ok();
     };
     SP_TRY(look(of_a_, instance.rule->left, there_a, named_a_));
+    const bool complete_a = complete;
     SP_TRY(look(of_b_, instance.rule->right, there_b, named_b_));
-    if (complete) return true;
+    if (complete_a && complete) return true;
+    if (complete && !there_b.empty()) incomplete_a_.insert(there_a.begin(), there_a.end());
     unpaired_a_.insert(there_a.begin(), there_a.end());
     unpaired_b_.insert(there_b.begin(), there_b.end());
     return false;
@@ -344,6 +347,7 @@ class Applier {
     }
     applied_.only_in_a.assign(unpaired_a_.begin(), unpaired_a_.end());
     applied_.only_in_b.assign(unpaired_b_.begin(), unpaired_b_.end());
+    applied_.incomplete_a.assign(incomplete_a_.begin(), incomplete_a_.end());
     return Ok();
   }
 
@@ -378,6 +382,7 @@ class Applier {
   std::set<std::string> named_b_;
   std::set<std::string> unpaired_a_;
   std::set<std::string> unpaired_b_;
+  std::set<std::string> incomplete_a_;
 };
 
 }  // namespace

@@ -48,6 +48,8 @@ struct Applied {
   std::vector<Held> held;
   std::vector<std::string> only_in_a;  ///< sorted
   std::vector<std::string> only_in_b;
+  /// Of only_in_a, sorted: a rule joins them with tensors that A lacks, and B has what it makes.
+  std::vector<std::string> incomplete_a;
   std::vector<Gap> gaps;
   uint64_t left_out_a = 0;  ///< elements that the map says are held against nothing
   uint64_t left_out_b = 0;

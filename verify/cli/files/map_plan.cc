@@ -102,6 +102,9 @@ std::vector<std::string> NamesIn(const maps::View& view) {
 json PlanOf(const maps::Applied& applied) {
   json pairs = json::array();
   json left = json::array();
+  if (!applied.incomplete_a.empty()) {
+    left.push_back({applied.incomplete_a, "the map joins it with tensors that are not there"});
+  }
   json misfits = json::array();
   for (const maps::Held& held : applied.held) {
     if (held.a->shape != held.b->shape) {

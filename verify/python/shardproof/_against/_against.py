@@ -77,6 +77,10 @@ class Opened:
     checkpoint: Checkpoint
     plan: _map_plan.Plan | None = None
 
+    def left_names(self, prefix) -> set[str]:
+        """Names of the checkpoint of which the map compares nothing."""
+        return {prefix + name for name in self.plan.left_names()}
+
     def followed(self, tensors: dict[str, Holding]) -> list[str]:
         """Of which no digest of their own is needed: all that is in them is held against a seal."""
         sealed = all(each.digest is not None for each in self.checkpoint.tensors.values())
@@ -150,7 +154,8 @@ def hold(
     share = None
     try:
         parts = _parts(held, received, names)
-        share = _judged(received, parts, names, source, transport)
+        left = opened.left_names(prefix) if opened.plan is not None else set()
+        share = _judged(received, parts, names, source, transport, left)
         share.comparisons += report.compared
     except Exception as error:
         cause = error
@@ -387,8 +392,9 @@ def _digests(parts: dict[int, _whole.Part]) -> dict[int, tuple[int, int]]:
     return {rank: part.digest for rank, part in parts.items() if part.coverage != (0, 0)}
 
 
-def _judged(received, parts, names: Names, source: Source, transport) -> Verdict:
-    """received: what each rank says of the names that this one judges, of which it has `parts`."""
+def _judged(received, parts, names: Names, source: Source, transport, left_out) -> Verdict:
+    """received: what each rank says of the names that this one judges, of which it has `parts`.
+    left_out: names of the checkpoint that a map does not compare."""
     findings, left = [], Judgement()
     for name in sorted(set().union(*received)):
         said = [of_rank[name] for of_rank in received if name in of_rank]
@@ -406,7 +412,8 @@ def _judged(received, parts, names: Names, source: Source, transport) -> Verdict
             left.leave(name, why)
         findings += [_of_wrong(name, each, of_name, names, source) for each in wrong]
     if isinstance(source.path, Manifest) and not source.in_turns:
-        named = {each.tensor for each in findings}  # what misfits under a map is held otherwise
+        # What misfits under a map is held otherwise.
+        named = {each.tensor for each in findings} | left_out
         findings += [
             Finding("disk", name, (), "it was sent, and no rank of the model holds it")
             for name in names.absent()

@@ -6,6 +6,7 @@ asked, once for all ranks, and knows of the tensors nothing but names, dtypes an
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -70,6 +71,15 @@ class Plan:
     fills: dict[str, list[Fill]] = dataclasses.field(default_factory=dict)
     left: list[tuple[tuple[str, ...], str]] = dataclasses.field(default_factory=list)
     misfits: list[Misfit] = dataclasses.field(default_factory=list)
+
+    def names(self) -> set[str]:
+        """Of the checkpoint: those of which something is said."""
+        pairs = itertools.chain(*self.pairs.values())
+        misfits = itertools.chain(*(each.theirs for each in self.misfits))
+        return {*(pair.theirs.name for pair in pairs), *misfits, *self.left_names()}
+
+    def left_names(self) -> set[str]:
+        return {name for names, _ in self.left for name in names}
 
     def has_once(self, pair: Pair) -> bool:
         """Of one that is held against the same box again: whether the model's tensor has it once
@@ -193,10 +203,11 @@ def _asked(words, config, checkpoint, prefix, own) -> Plan:
         )  # fmt: skip
     if done.returncode != 0:
         raise BadMap((done.stderr or done.stdout).strip().removeprefix("shardproof: ")[-500:])
-    return _read(json.loads(done.stdout))
+    return _read(json.loads(done.stdout), {name for name, _, _ in asked["a"]})
 
 
-def _read(said) -> Plan:
+def _read(said, given: set[str]) -> Plan:
+    """given: the checkpoint's names."""
     plan = Plan()
     for theirs, own, steps, again in said["pairs"]:
         if own[0] is None:
@@ -212,6 +223,8 @@ def _read(said) -> Plan:
     for theirs, own, expected, shape in said["misfits"]:
         what = f"{', '.join(own)} is {shape} in the model, and under the map it comes to {expected}"
         plan.misfits.append(Misfit(tuple(theirs), tuple(own), what))
+    if out := given - plan.names() - {*said["only_in_a"]}:
+        plan.left.append((tuple(sorted(out)), "the map leaves it out"))
     return plan
 
 

@@ -441,6 +441,8 @@ def _hold_to_value(fill: Fill, held: Holding, record: Record, found: Mapped, ran
     if blocks is None:
         found.left[held.name] = "padding of a tensor that is not cut by rows or columns"
         return
+    if len(fill.value) != held.dtype.itemsize:
+        return  # it is of another dtype, which is found where its values are compared
     for shared, data in _inside(blocks, fill.own):
         expected = torch.frombuffer(bytearray(fill.value), dtype=data.dtype).to(data.device)
         # By bits: -0 is no 0, and NaN equals itself.

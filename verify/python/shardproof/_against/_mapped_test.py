@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from shardproof import _program, check, engines
+from shardproof import _program, check, engines, seal
 from shardproof._against import _map_plan, _mapped
 from shardproof._checking._check import Mismatch
 from shardproof._digests._digest import add, digest_runs
@@ -190,6 +190,15 @@ def test_padding_that_is_not_what_the_map_says_is_a_finding():
     assert finding[0] == (0,) and finding[2] == 13 and "is 7.0" in finding[1]
 
 
+def test_padding_of_another_dtype_is_no_error():
+    """That dtype is a finding elsewhere."""
+    rules, a, b = padded()
+    plan = plan_of(rules, a, b)
+    b["w"] = b["w"].to(torch.bfloat16)
+    found = held(plan, a, b, 0, 1, 0)
+    assert not found.findings and found.records["w"].dtype == "torch.bfloat16"
+
+
 def test_a_map_that_computes_is_told_to_be_not_compared():
     a, b = {"w": noise(2, 2)}, {"w": noise(2, 2).to(torch.bfloat16)}
     found = held(plan_of(["cast(w, BF16) -> w"], a, b), a, b, 0, 1, "whole")
@@ -253,6 +262,29 @@ def test_a_model_with_fused_names_is_held_against_its_files(tmp_path):
         check(live, against=tmp_path, prefix="model.", map=RULE)
     (finding,) = raised.value.findings
     assert (finding.tensor, finding.index) == ("k", 4) and "element 4 is 0x3e800000" in finding.what
+
+
+@pytest.mark.parametrize("rules, said", [
+    (["q -> _", "k -> _", "_ -> qk"], "k and 1 more (the map leaves it out)"),
+    (["q * 2 -> qk[:4]", "k -> qk[4:]"], "q (the map computes values, which need A's bytes)"),
+    ([RULE, "norm -> _", "_ -> norm"], "norm (the map leaves it out)"),
+])  # fmt: skip
+def test_what_a_map_leaves_out_of_a_manifest_is_told(rules, said):
+    sent = {"q": noise(4, 3), "k": noise(2, 3), "norm": torch.ones(3)}
+    with pytest.warns(UserWarning, match="not compared"):
+        outcome = check(Fused(sent["q"], sent["k"]), against=seal(sent, version=1), map=rules)
+    assert said in outcome.inconclusive, outcome.inconclusive
+
+
+def test_a_part_of_a_fused_tensor_that_alone_was_sent_is_told():
+    """A sync of what changed may have one of two that the engine fuses."""
+    sent = {"0.q": noise(4, 3), "0.k": noise(2, 3), "1.k": noise(2, 3)}
+    live = nn.Module()
+    for layer in ("0", "1"):
+        live.add_module(layer, Fused(sent["0.q"], sent[f"{layer}.k"]))
+    with pytest.warns(UserWarning, match="not compared"):
+        outcome = check(live, against=seal(sent, version=1), map="cat({l}.q, {l}.k) -> {l}.qk")
+    assert "1.k (the map joins it with tensors that are not there)" in outcome.inconclusive
 
 
 def test_another_shape_than_the_map_makes_is_a_finding(tmp_path):

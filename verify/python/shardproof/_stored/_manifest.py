@@ -59,7 +59,7 @@ class Manifest:
         """\\raises ValueError, one line, if it is cut short, was edited or is no manifest."""
         try:
             said = json.loads(text)
-        except ValueError as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise ValueError(f"a manifest that cannot be read: {error}") from error
         if not isinstance(said, dict) or said.get("manifest") != SCHEMA:
             found = said.get("manifest") if isinstance(said, dict) else type(said).__name__
@@ -105,5 +105,5 @@ def _unpacked(text) -> dict:
         if not reader.eof or reader.unused_data:
             raise ValueError("its seal does not end where it should")
         return json.loads(data.decode("utf-8", "surrogatepass"))
-    except (ValueError, TypeError, zlib.error) as error:
+    except (ValueError, TypeError, RecursionError, zlib.error) as error:
         raise ValueError(f"a manifest that cannot be read: {error}") from error

@@ -168,9 +168,10 @@ def not_packed(text):
      (lambda text: text.replace('"seal":"', '"seal":"!'), "cannot be read"),
      (other_digest, "expected a seal of schema 2"),
      (no_tensors, "no tensors as a seal has them"), (lambda text: "[]", "found 'list'"),
-     (lambda text: "", "cannot be read"), (lambda text: "{}", "found None")],
+     (lambda text: "", "cannot be read"), (lambda text: "{}", "found None"),
+     (lambda text: "[" * 100_000, "cannot be read"), (lambda text: 5, "cannot be read")],
     ids=["cut short", "edited", "newer", "older", "cut within", "not packed", "no base64", "other",
-          "no tensors", "list", "empty", "none"],
+          "no tensors", "list", "empty", "none", "nested", "number"],
 )  # fmt: skip
 def test_a_manifest_that_is_none_is_one_line(spoil, said):
     with pytest.raises(ValueError, match=said) as raised:
