@@ -1,6 +1,9 @@
 // The C ABI of the digest: chooses a kernel, splits runs at a grid, and sums coverage.
 #include "src/digest/digest.h"
 
+#include <cstdlib>
+#include <string_view>
+
 #include "src/digest/digest_internal.h"
 
 namespace shardproof::digest_internal {
@@ -53,13 +56,23 @@ struct KernelList {
   size_t count = 0;
 };
 
+/// Whether the environment asks for another kernel than the fastest: by its name, so that all that
+/// runs can be tried with each.
+bool IsUnwanted(const Kernel& kernel) {
+  const char* const wanted = std::getenv("SHARDPROOF_DIGEST_KERNEL");
+  return wanted != nullptr && *wanted != '\0' && std::string_view(wanted) != kernel.name;
+}
+
+/// Those that this machine runs, the fastest first; the portable one is always there.
 KernelList FindKernels() {
   KernelList list;
 #ifdef SHARDPROOF_DIGEST_X86
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) {
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      !IsUnwanted(kAvx512Kernel)) {
     list.kernel[list.count++] = &kAvx512Kernel;
   }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt")) {
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") &&
+      !IsUnwanted(kAvx2Kernel)) {
     list.kernel[list.count++] = &kAvx2Kernel;
   }
 #endif

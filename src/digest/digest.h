@@ -73,7 +73,8 @@ void sp_digest_blocks(sp_summary* summary, sp_digest* blocks, uint64_t first_blo
                       size_t block_count, uint64_t block_bytes, const sp_run* runs,
                       size_t run_count, sp_float_format format);
 
-/* The name of the code path in use on this machine: "avx2", "avx512" or "portable". */
+/* The name of the code path in use on this machine: "avx2", "avx512" or "portable";
+ * the fastest, or the one that the environment variable SHARDPROOF_DIGEST_KERNEL names. */
 const char* sp_digest_kernel(void);
 
 #ifdef __cplusplus
