@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <tuple>
 
@@ -166,7 +167,18 @@ class Applier {
     return outcome;
   }
 
-  Status AddInstances(const Rule& rule, std::vector<Instance>& instances) const {
+  /// Of a rule that is left out, since A has none of one of its names: those that A has lack these.
+  void NoteIncomplete(const Rule& rule) {
+    for (const Expression& expression : rule.left) {
+      ForEachName(expression, [&](const NamePattern& pattern) {
+        for (const formats::StoredTensor& tensor : a_.tensors) {
+          if (pattern.Match(tensor.name)) incomplete_a_.insert(tensor.name);
+        }
+      });
+    }
+  }
+
+  Status AddInstances(const Rule& rule, std::vector<Instance>& instances) {
     const std::set<std::string> shared = SharedCaptures(rule);
     std::set<Captures> found;
     const bool general = IsGeneral(rule);
@@ -174,7 +186,10 @@ class Applier {
     const Status left = AddFrom(rule.left, a_, named_a_, shared, found);
     std::set<Captures> of_b;
     const Status right = AddFrom(rule.right, b_, named_b_, shared, of_b);
-    if (rule.optional && (!left.ok() || !right.ok())) return Ok();
+    if (rule.optional && (!left.ok() || !right.ok())) {
+      if (right.ok()) NoteIncomplete(rule);
+      return Ok();
+    }
     SP_TRY(left);
     if (!general || rule.left.empty()) {
       SP_TRY(right);
@@ -347,7 +362,9 @@ class Applier {
     }
     applied_.only_in_a.assign(unpaired_a_.begin(), unpaired_a_.end());
     applied_.only_in_b.assign(unpaired_b_.begin(), unpaired_b_.end());
-    applied_.incomplete_a.assign(incomplete_a_.begin(), incomplete_a_.end());
+    // Of the names of a rule that was left out, others may have paired some.
+    std::set_intersection(incomplete_a_.begin(), incomplete_a_.end(), unpaired_a_.begin(),
+                          unpaired_a_.end(), std::back_inserter(applied_.incomplete_a));
     return Ok();
   }
 

@@ -287,6 +287,19 @@ def test_a_part_of_a_fused_tensor_that_alone_was_sent_is_told():
     assert "1.k (the map joins it with tensors that are not there)" in outcome.inconclusive
 
 
+def test_parts_of_fused_tensors_whose_others_were_not_sent_at_all_are_told():
+    sent = {"0.k": noise(2, 3), "1.k": noise(2, 3), "norm": noise(3)}
+    live = nn.Module()
+    for layer in ("0", "1"):
+        live.add_module(layer, Fused(noise(4, 3), sent[f"{layer}.k"]))
+    live.norm = nn.Parameter(sent["norm"].clone())
+    rule = "? cat({l}.q, {l}.k) -> {l}.qk"
+    with pytest.warns(UserWarning, match="not compared"):
+        outcome = check(live, against=seal(sent, version=1), map=rule)
+    said = "0.k and 1 more (the map joins it with tensors that are not there)"
+    assert said in outcome.inconclusive, outcome.inconclusive
+
+
 def test_another_shape_than_the_map_makes_is_a_finding(tmp_path):
     state = saved(tmp_path)
     live = Fused(state["model.q"], state["model.k"])
