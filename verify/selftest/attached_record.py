@@ -9,6 +9,7 @@ import time
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 random.seed(0)
 
@@ -44,9 +45,10 @@ def record(model, optimizer, losses=()):
 
 
 def came_to(models, optimizers, losses):
-    """What `record` leaves. Of ZeRO-3's parameters, the part that this rank keeps."""
-    state = [tensor for model in models for tensor in (*model.parameters(), *model.buffers())]
-    state = [getattr(tensor, "ds_tensor", tensor) for tensor in state]
+    """What `record` leaves."""
+    own = nn.Module  # a wrapper of Megatron-LM's has a list in place of its method
+    state = [each for model in models for each in (*own.parameters(model), *own.buffers(model))]
+    state = [_part_of(each) if hasattr(each, "ds_tensor") else each for each in state]
     for optimizer in optimizers:
         state += [p for group in optimizer.param_groups for p in group["params"]]
         state += [v for each in optimizer.state.values() for v in each.values()]
@@ -59,6 +61,12 @@ def came_to(models, optimizers, losses):
         "random": random.random(),
         "collectives": [group._get_sequence_number_for_group() for group in groups],
     }
+
+
+def _part_of(parameter):
+    """Of a parameter of ZeRO-3's, what this rank keeps, without padding, which nothing fills."""
+    part = parameter.ds_tensor
+    return part[: max(0, parameter.ds_numel - dist.get_rank() * part.numel())]
 
 
 def _sum_of(value):

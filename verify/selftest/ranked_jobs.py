@@ -75,7 +75,6 @@ def _came_to(job):
         model, told = job(None)
     _kept.append((model, told))
     optimizers = _optimizer.optimizers_in(told.get("optimizer"))
-    _step_without_gradients(told.get("optimizer"))
     models = model if isinstance(model, list) else [model]
     came = attached_record.came_to(models, optimizers, losses)
     name = f"{job.__name__} {dist.get_rank()}.json"

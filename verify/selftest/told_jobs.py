@@ -80,10 +80,11 @@ class JobsTest(CommandTest):
         for how, attached in (("alone", ()), ("attached", ("-m", "shardproof.run"))):
             folder = self.dir / how
             folder.mkdir()
-            self.said(
+            said = self.said(
                 self.dir / f"evidence of {how}", attached=attached and (*attached, *OFTEN),
                 SHARDPROOF_SELFTEST_CAME_TO=str(folder),
             )  # fmt: skip
+            self.assertEqual(set(said.values()), {"came to"}, said)
             came[how] = {path.name: json.loads(path.read_text()) for path in folder.iterdir()}
         self.assertEqual(came["attached"], came["alone"])
         for name, rank in came["alone"].items():
