@@ -42,9 +42,6 @@ int64_t LastStep(const RankEvidence& rank, Stage stage) {
   return last;
 }
 
-/// Whether a rank came to its end: what one that did not shows no more, other properties say.
-bool EndedWell(const RankEvidence& rank) { return rank.closed && rank.errors.empty(); }
-
 /// Of a phase that trains: all steps that the case asks for are shown, and a save or a restore says
 /// after which of them it is.
 void CheckSteps(const Case& test_case, const PhaseEvidence& phase, Judgement& judgement) {
@@ -73,8 +70,7 @@ void CheckSteps(const Case& test_case, const PhaseEvidence& phase, Judgement& ju
 
 /// A checkpoint that was written is shown with what it was made of.
 void CheckSave(const PhaseEvidence& phase, Judgement& judgement) {
-  const bool ended = std::all_of(phase.ranks.begin(), phase.ranks.end(), EndedWell);
-  if (phase.saved_files.empty() || !ended) return;
+  if (phase.saved_files.empty() || !AllEndedWell(phase)) return;
   const bool is_seen = std::any_of(phase.ranks.begin(), phase.ranks.end(), [](const auto& rank) {
     return std::any_of(rank.stages.begin(), rank.stages.end(),
                        [](const StageRecord& record) { return record.name == Stage::kSaved; });
@@ -93,8 +89,7 @@ void CompareStateDicts(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence& phase : evidence.phases) {
     saves = saves || !phase.saved_files.empty();
     for (const RankEvidence& rank : phase.ranks) {
-      shows = shows || std::any_of(rank.stages.begin(), rank.stages.end(),
-                                   [](const auto& record) { return record.of == "state_dict"; });
+      shows = shows || Shows(rank, "state_dict");
     }
   }
   if (!saves || shows) return;
@@ -106,17 +101,13 @@ void CompareStateDicts(const Evidence& evidence, Judgement& judgement) {
 
 /// Whether any rank shows an optimizer at the stage, or, if none is given, at any.
 bool ShowsOptimizer(const PhaseEvidence& phase, std::optional<Stage> stage) {
-  return std::any_of(phase.ranks.begin(), phase.ranks.end(), [&](const RankEvidence& rank) {
-    return std::any_of(rank.stages.begin(), rank.stages.end(), [&](const StageRecord& record) {
-      return record.of == "optimizer" && (!stage || record.name == *stage);
-    });
-  });
+  return std::any_of(phase.ranks.begin(), phase.ranks.end(),
+                     [&](const RankEvidence& rank) { return Shows(rank, "optimizer", stage); });
 }
 
 /// What the first step begins from is shown.
 void CheckBegin(const PhaseEvidence& phase, Judgement& judgement) {
-  const bool ended = std::all_of(phase.ranks.begin(), phase.ranks.end(), EndedWell);
-  if (phase.facts().resumes || !ended) return;
+  if (phase.facts().resumes || !AllEndedWell(phase)) return;
   if (StageReached(phase, Stage::kReady, judgement)) {
     if (ShowsOptimizer(phase, std::nullopt) && !ShowsOptimizer(phase, Stage::kReady)) {
       judgement.Inconclusive(

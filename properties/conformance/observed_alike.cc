@@ -11,22 +11,11 @@
 namespace shardproof::conformance::observed_alike {
 namespace {
 
-/// Whether all ranks came to their ends: what others did not reach, other properties say.
-bool AllEndedWell(const PhaseEvidence& phase) {
-  return std::all_of(phase.ranks.begin(), phase.ranks.end(),
-                     [](const RankEvidence& rank) { return rank.closed && rank.errors.empty(); });
-}
-
-bool ShowsOptimizer(const RankEvidence& rank) {
-  return std::any_of(rank.stages.begin(), rank.stages.end(),
-                     [](const StageRecord& record) { return record.of == "optimizer"; });
-}
-
 /// Whether a rank that lacks the stage leaves something out. Reading may be the matter of some
 /// ranks, and a whole state dict that of one. A rank may have nothing that an optimizer steps.
 bool IsDueOn(const RankEvidence& rank, const StageRecord& shown) {
   if (shown.name == Stage::kLoaded || shown.of == "state_dict") return false;
-  return shown.of == "model" || ShowsOptimizer(rank);
+  return shown.of == "model" || Shows(rank, "optimizer");
 }
 
 /// Whether the job may show a stage as it likes: one of its own, or saves and restores of a job

@@ -122,8 +122,7 @@ bool AreDifferentSteps(const RunStep& a, const RunStep& b) {
     // The same counter under names of two kinds is one step under two names: "best" and "step-90".
     return WithoutNumbers(a.name) == WithoutNumbers(b.name) && a.step != b.step;
   }
-  return !a.step.empty() && !b.step.empty() && a.step != b.step &&
-         WithoutNumbers(a.name) == WithoutNumbers(b.name);
+  return !a.step.empty() && !b.step.empty() && a.step != b.step && AreOfOneSeries(a.name, b.name);
 }
 
 /// A step as its path names it.

@@ -75,8 +75,8 @@ std::string WithoutNumbers(const std::string& name);
 class RunFiles {
  public:
   /// Files that a job resumes from and that most of the other checkpoints in `paths` have, and the
-  /// model's if it has none. Files of
-  /// ranks are missing if some of a set are, not if the whole run went on with fewer ranks.
+  /// model's if it has none. Files of ranks are missing if some of a set are, not if the whole run
+  /// went on with fewer ranks.
   std::vector<std::string> LackingOf(const std::string& path,
                                      const std::vector<std::string>& paths);
 

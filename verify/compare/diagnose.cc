@@ -148,6 +148,8 @@ Result<std::string> DiagnoseStretch(const Inputs& inputs, const Lengths& lengths
   return std::string();
 }
 
+constexpr const char* kTransposed = "transposed: a map with transpose(...) would pair them";
+
 /// Of more than two dims: the last two are swapped.
 Result<bool> AreMatricesTransposed(const Inputs& inputs, const maps::ViewPtr& a,
                                    const maps::ViewPtr& b) {
@@ -214,11 +216,11 @@ Result<std::string> DiagnoseShape(const Inputs& inputs, const maps::ViewPtr& a,
   if (a->shape.size() == 2 && b->shape == reversed) {
     SP_ASSIGN(const bool transposed, LooksTransposed(*in_a, *in_b));
     if (transposed) {
-      return std::string("transposed: a map with transpose(...) would pair them");
+      return std::string(kTransposed);
     }
   }
   SP_ASSIGN(const bool of_matrices, AreMatricesTransposed(inputs, a, b));
-  if (of_matrices) return std::string("transposed: a map with transpose(...) would pair them");
+  if (of_matrices) return std::string(kTransposed);
   SP_ASSIGN(const bool same, AreEqual(*in_a, *in_b));
   return std::string(same ? "the same elements in the same order: only the shape differs" : "");
 }

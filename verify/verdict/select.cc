@@ -294,6 +294,18 @@ void FindingsByRank::Report(Judgement& judgement) const {
   }
 }
 
+bool EndedWell(const RankEvidence& rank) { return rank.closed && rank.errors.empty(); }
+
+bool AllEndedWell(const PhaseEvidence& phase) {
+  return std::all_of(phase.ranks.begin(), phase.ranks.end(), EndedWell);
+}
+
+bool Shows(const RankEvidence& rank, std::string_view of, std::optional<Stage> stage) {
+  return std::any_of(rank.stages.begin(), rank.stages.end(), [&](const StageRecord& record) {
+    return record.of == of && (!stage || record.name == *stage);
+  });
+}
+
 std::string ExitOf(const RankEvidence& rank) { return rank.exit.substr(0, rank.exit.find(" (")); }
 
 bool HasStruck(const FaultCase& fault, const Evidence& evidence) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -69,6 +70,14 @@ std::string KeyAt(const PhaseEvidence& phase, Stage stage, int64_t step, const s
 
 /// The last step at which any rank reached the stage with the model; nothing if none did.
 std::optional<int64_t> LastStepOf(const PhaseEvidence& phase, Stage stage);
+
+/// Whether a rank came to its end: what one that did not shows no more, other properties say.
+bool EndedWell(const RankEvidence& rank);
+bool AllEndedWell(const PhaseEvidence& phase);
+
+/// Whether a rank observed a "model", an "optimizer" or a "state_dict"; at one stage, if it is
+/// given.
+bool Shows(const RankEvidence& rank, std::string_view of, std::optional<Stage> stage = {});
 
 /// How a rank ended, without what the launcher remarks on it: "signal 9" of "signal 9 (out of
 /// memory: ...)".

@@ -178,9 +178,7 @@ class Blocks:
             at, local = run.start + i * run.stride, run.local_start + i * run.local_stride
             end = at + run.length
             # What is left of a row, whole rows, the beginning of a row.
-            edges = sorted({at, min(end, -(-at // width) * width), max(at, end // width * width),
-                            end})  # fmt: skip
-            for low, high in itertools.pairwise(edges):
+            for low, high in _at_edges(at, end, width):
                 length = min(width, high - low)
                 count = (high - low) // length
                 yield from self._boxes(low, length, count, local + low - at, length)

@@ -40,8 +40,8 @@ def seal(
     model, optimizer, ignore, deadline, group, groups, mesh, layout: as in `check`. to: a file that
     rank 0 writes the seal to; replace: whether it may overwrite that file. version: the number of
     the sync. cast: the dtype in which floats are sent, or {pattern of names: dtype}: the digest is
-    that of the values after `tensor.to(dtype)`. For a dtype may stand a `Scaled`, or (dtype,
-    Scaled), for weights that the engine quantises. prefix: is put before the model's names, and
+    that of the values after `tensor.to(dtype)`. For weights that the engine quantises, pass a
+    `Scaled` or (dtype, Scaled) in place of the dtype. prefix: is put before the model's names, and
     optimizer_prefix before "<FQN>.<key>" of the optimizer's state, to match a checkpoint's names.
     log: a file "*.syncs.jsonl" to which rank 0 adds a line, for `shardproof report`; stepped: the
     optimizer that steps the model; its number of steps goes into that line.
