@@ -16,6 +16,7 @@ import functools
 import pickle
 import time
 import tracemalloc
+import types
 
 from shardproof._against import _against
 from shardproof._digests import _digest
@@ -191,7 +192,7 @@ def against(job):
 
     def report(rank, names):
         what = "element 14 is 0xbe80 (-0.25), in the checkpoint 0xbe82 (-0.25390625); 1 of 6 differ"
-        return {name: ([((rank,), what, 14)], None, None) for name in names}
+        return {name: ([((rank,), what, 14)], "") for name in names}
 
     own = report(job.ranks // 2, job.names)
     row("against: sending", measured(lambda: lambda: by_judge(own, job.ranks)), own_bytes)
@@ -201,7 +202,8 @@ def against(job):
 
 
 def judged_on_disk(messages):
-    return _against._judged(list(map(pickle.loads, messages)), None)
+    received, files = list(map(pickle.loads, messages)), types.SimpleNamespace(path=None)
+    return _against._judged(received, {}, None, files, None, set())
 
 
 def received(shares):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Jobs of DeepSpeed's ZeRO on two ranks over Gloo, each sound and with a mistake:
+"""Jobs of DeepSpeed on two ranks over Gloo, or four, each sound and with a mistake:
 deepspeed_jobs.py [EVIDENCE], as ranked_jobs.run says.
 
 Its own accelerator of the host is used, and no operator of its own is compiled.
@@ -15,6 +15,7 @@ import ranked_jobs  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from deepspeed.comm import torch as backend  # noqa: E402
+from deepspeed.moe import layer, utils  # noqa: E402
 from torch import nn  # noqa: E402
 
 RANKS = 2
@@ -24,18 +25,23 @@ def trained(stage, bf16=False):
     deepspeed.init_distributed("gloo")
     torch.manual_seed(1)
     net = nn.Sequential(nn.Linear(4, 7), nn.ReLU(), nn.Linear(7, 3))
+    return stepped(net, net.parameters(), stage, bf16, lambda out: out.float().square().mean())
+
+
+def stepped(net, parameters, stage, bf16, loss):
+    """Two steps, each rank on data of its own. parameters: those of the optimizer, or groups."""
     config = {
         "train_micro_batch_size_per_gpu": 2,
         "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 5},
         "bf16": {"enabled": bf16},
         "zero_allow_untested_optimizer": True,
     }
-    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    optimizer = torch.optim.AdamW(parameters, lr=0.01)
     engine, optimizer, _, _ = deepspeed.initialize(model=net, optimizer=optimizer, config=config)
     data = torch.Generator().manual_seed(dist.get_rank())
     for _ in range(2):
         batch = torch.randn(2, 4, generator=data).to(torch.bfloat16 if bf16 else torch.float32)
-        engine.backward(engine(batch).float().square().mean())
+        engine.backward(loss(engine(batch)))
         engine.step()
     return engine, optimizer
 
@@ -82,11 +88,64 @@ def zero_3(mistake):
     return engine, {"optimizer": optimizer}
 
 
+def two_groups(mistake):
+    """ZeRO-1 steps one group of parameters after the other: those without weight decay by
+    themselves."""
+    deepspeed.init_distributed("gloo")
+    torch.manual_seed(1)
+    net = nn.Sequential(nn.Linear(4, 7), nn.ReLU(), nn.Linear(7, 3))
+    kinds = [[p for p in net.parameters() if (p.dim() > 1) == decays] for decays in (True, False)]
+    groups = [{"params": p, "weight_decay": d} for p, d in zip(kinds, (0.1, 0.0), strict=True)]
+    engine, optimizer = stepped(net, groups, 1, True, lambda out: out.float().square().mean())
+    if mistake == "bit" and is_rank(1):
+        engine.module[0].weight.data[2, 1] += 0.25
+    if mistake == "decay" and is_rank(1):
+        optimizer.param_groups[0]["weight_decay"] = 0.2
+    return engine, {"optimizer": optimizer}
+
+
+class Routed(nn.Module):
+    """Four experts, two on each rank; two ranks have the same."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 3)
+        expert = nn.Sequential(nn.Linear(6, 7), nn.ReLU(), nn.Linear(7, 6))
+        self.moe = layer.MoE(6, expert, num_experts=4, ep_size=2, k=1, min_capacity=2)
+
+    def forward(self, batch):
+        out, auxiliary, _ = self.moe(self.first(batch))
+        return self.last(out), auxiliary
+
+
+def experts(mistake):
+    """ep 2 x expert dp 2 with ZeRO-2: ranks 0 and 2 have the same experts, ranks 1 and 3 others."""
+    deepspeed.init_distributed("gloo")
+    torch.manual_seed(1)
+    net = Routed()
+    groups = utils.split_params_into_different_moe_groups_for_optimizer(
+        {"params": list(net.parameters()), "name": "all"}
+    )
+    engine, optimizer = stepped(
+        net, groups, 2, True, lambda out: out[0].float().square().mean() + 0.01 * out[1]
+    )
+    moe = engine.module.moe.deepspeed_moe
+    if mistake == "expert" and is_rank(3):
+        moe.experts.deepspeed_experts[1][0].weight.data[2, 1] += 1
+    if mistake == "gate" and is_rank(2):
+        moe.gate.wg.weight.data[1, 2] += 1
+    return engine, {"optimizer": optimizer}
+
+
+experts.world_size = 4
+
 JOBS = {
     zero_1: (None, "stale", "nan", "step", "lost"),
     zero_1_bf16: (None, "stale"),
     zero_2: (None, "stale"),
     zero_3: (None, "stale", "nan", "cut", "step"),
+    two_groups: (None, "bit", "decay"),
+    experts: (None, "expert", "gate"),
 }
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ def stand_in_for_cuda():
     torch.cuda.get_rng_state = lambda *_: torch.get_rng_state()
     torch.cuda.manual_seed = torch.manual_seed
     torch.cuda.synchronize = lambda *_: None
+    torch.Tensor.cuda = lambda self, *_, **__: self
     torch.cuda.FloatTensor, torch.cuda.IntTensor = torch.FloatTensor, torch.IntTensor
     for name in ("tensor", "zeros", "ones", "empty", "full"):
         setattr(torch, name, _on_the_host(getattr(torch, name)))
@@ -66,35 +67,44 @@ class Norm(torch.nn.LayerNorm):
 
 
 class Job:
-    """A small GPT. axes: sizes of Megatron's groups; config: of the model; optimizer: of that."""
+    """A small GPT. axes: sizes of Megatron's groups; config: of the model; optimizer: of that.
+    chunks: of each stage of the pipeline; tied: the output layer has the word embedding."""
 
-    def __init__(self, axes=None, optimizer=None, **config):
+    def __init__(self, axes=None, optimizer=None, chunks=1, tied=False, **config):
         parallel_state.initialize_model_parallel(**(axes or {}))
         tensor_parallel.model_parallel_cuda_manual_seed(1)
         torch.manual_seed(1)
         bf16 = config.get("bf16", False)
         dtype = torch.bfloat16 if bf16 else torch.float32
         self.config = TransformerConfig(
-            num_layers=2, hidden_size=WIDTH, num_attention_heads=4, use_cpu_initialization=True,
-            attention_dropout=0.0, hidden_dropout=0.0, gradient_accumulation_fusion=False,
+            num_layers=2 * chunks, hidden_size=WIDTH, num_attention_heads=4,
+            use_cpu_initialization=True, attention_dropout=0.0, hidden_dropout=0.0,
+            gradient_accumulation_fusion=False,
             bias_activation_fusion=False, bias_dropout_fusion=False, masked_softmax_fusion=False,
             persist_layer_norm=False, params_dtype=dtype, pipeline_dtype=dtype,
             finalize_model_grads_func=finalize_model_grads, **(axes or {}), **config,
         )  # fmt: skip
         spec = gpt_layer_specs.get_gpt_layer_local_spec(num_experts=config.get("num_moe_experts"))
-        net = GPTModel(
-            self.config, spec, VOCABULARY, LENGTH,
-            pre_process=parallel_state.is_pipeline_first_stage(),
-            post_process=parallel_state.is_pipeline_last_stage(),
-        )  # fmt: skip
         distributed = bool(optimizer and optimizer.get("use_distributed_optimizer"))
         ddp = DDPConfig(use_distributed_optimizer=distributed)
-        self.model = DDP(self.config, ddp, Float16Module(self.config, net) if bf16 else net)
-        self.model.broadcast_params()
+        self.chunks = []
+        for number in range(chunks):
+            net = self._net(spec, tied, {"vp_stage": number} if chunks > 1 else {})
+            net = Float16Module(self.config, net) if bf16 else net
+            self.chunks.append(DDP(self.config, ddp, net))
+            self.chunks[-1].broadcast_params()
         self.optimizer = get_megatron_optimizer(
             OptimizerConfig(optimizer="adam", lr=0.01, bf16=bf16, params_dtype=dtype,
                             **(optimizer or {})),
-            [self.model],
+            self.chunks,
+        )  # fmt: skip
+
+    def _net(self, spec, tied, chunk):
+        return GPTModel(
+            self.config, spec, VOCABULARY, LENGTH, share_embeddings_and_output_weights=tied,
+            pre_process=parallel_state.is_pipeline_first_stage(ignore_virtual=not chunk, **chunk),
+            post_process=parallel_state.is_pipeline_last_stage(ignore_virtual=not chunk, **chunk),
+            **chunk,
         )  # fmt: skip
 
     def step(self, without=None):
@@ -104,10 +114,12 @@ class Job:
         if without:
             setattr(*without, lambda *_, **__: None)
         with torch.enable_grad():
-            self.model.zero_grad_buffer()
+            for chunk in self.chunks:
+                chunk.zero_grad_buffer()
             get_forward_backward_func()(
-                forward_step_func=_forward, data_iterator=None, model=[self.model],
-                num_microbatches=1, seq_length=LENGTH, micro_batch_size=2, forward_only=False,
+                forward_step_func=_forward, data_iterator=[None] * len(self.chunks),
+                model=self.chunks, num_microbatches=2 if len(self.chunks) > 1 else 1,
+                seq_length=LENGTH, micro_batch_size=2, forward_only=False,
             )  # fmt: skip
         if without:
             setattr(*without, kept)
@@ -115,11 +127,15 @@ class Job:
         return self
 
     def named(self, name):
-        (found,) = [p for own, p in self.model.named_parameters() if own.endswith("." + name)]
+        (found,) = [
+            p for chunk in self.chunks for own, p in chunk.named_parameters()
+            if own.endswith("." + name)
+        ]  # fmt: skip
         return found
 
     def told(self):
-        return self.model, {"optimizer": self.optimizer}
+        model = self.chunks if len(self.chunks) > 1 else self.chunks[0]
+        return model, {"optimizer": self.optimizer}
 
 
 def _forward(_, model):
@@ -161,7 +177,7 @@ def sequence_parallel(mistake):
 def data_parallel(mistake):
     """dp 4 with Megatron's DDP, whose gradients are to be added up."""
     job = Job()
-    without = (type(job.model), "finish_grad_sync") if mistake == "no_reduce" else None
+    without = (type(job.chunks[0]), "finish_grad_sync") if mistake == "no_reduce" else None
     return job.step(without).told()
 
 
@@ -178,6 +194,24 @@ def all_three(mistake):
     job = Job({"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2}).step()
     if mistake == "norm" and is_rank(3):
         job.named(NORM).data[1] += 1
+    return job.told()
+
+
+def interleaved(mistake):
+    """pp 2 x dp 2, with two chunks a stage: layers 0 and 2 on the first, 1 and 3 on the second."""
+    axes = {"pipeline_model_parallel_size": 2, "virtual_pipeline_model_parallel_size": 2}
+    job = Job(axes, chunks=2).step()
+    if mistake == "drift" and is_rank(3):
+        job.chunks[1].module.decoder.layers[0].mlp.linear_fc1.bias.data[4] += 1
+    return job.told()
+
+
+def tied_stages(mistake):
+    """pp 2 x dp 2: the last stage has a copy of the first one's word embedding. untied: the last
+    stage has changed it, alike on both its ranks."""
+    job = Job({"pipeline_model_parallel_size": 2}, tied=True).step()
+    if mistake == "untied" and not parallel_state.is_pipeline_first_stage():
+        job.named("output_layer.weight").data[1, 2] += 1
     return job.told()
 
 
@@ -214,10 +248,10 @@ def masters(mistake):
     return distributed_optimizer(mistake, bf16=True)
 
 
-def experts(mistake):
+def experts(mistake, optimizer=None):
     """ep 2 x expert dp 2: ranks 0 and 2 have the same experts, ranks 1 and 3 others."""
     job = Job(
-        {"expert_model_parallel_size": 2}, num_moe_experts=4, moe_router_topk=1,
+        {"expert_model_parallel_size": 2}, optimizer, num_moe_experts=4, moe_router_topk=1,
         moe_router_pre_softmax=True, moe_token_dispatcher_type="allgather", add_bias_linear=False,
     ).step()  # fmt: skip
     expert = "decoder.layers.0.mlp.experts.local_experts.1.linear_fc2.weight"
@@ -228,15 +262,23 @@ def experts(mistake):
     return job.told()
 
 
+def experts_with_owners(mistake):
+    """The same with distributed optimizers, one for the experts and one for the rest."""
+    return experts(mistake, {"use_distributed_optimizer": True})
+
+
 JOBS = {
     data_parallel: (None, "no_reduce"),
     tensor_parallel_layers: (None, "norm", "part", "vocabulary"),
     sequence_parallel: (None, "no_reduce"),
     pipeline: (None, "drift"),
+    interleaved: (None, "drift"),
+    tied_stages: (None, "untied"),
     all_three: (None, "norm"),
     distributed_optimizer: (None, "stale", "moment", "step", "lost"),
     masters: (None, "master"),
     experts: (None, "expert", "router"),
+    experts_with_owners: (None, "expert"),
 }
 
 if __name__ == "__main__":

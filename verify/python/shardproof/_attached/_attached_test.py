@@ -12,10 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from shardproof._attached import _attach, _attached_options, _followed, _saved
+from shardproof._attached import _attach, _attached_options, _followed
 from shardproof._attached._followed import Followed
-from shardproof._holdings._groups import Statement
-from shardproof._holdings._model import read
 from shardproof._observing._evidence import Writer, on_one_axis
 
 
@@ -238,6 +236,24 @@ def test_a_step_of_copies_is_observed_once_the_next_begins(job):
     assert [(s, n) for s, n, _ in followed.stages()][4:] == [("stepped", 2)] * 2
 
 
+def test_a_step_that_goes_group_by_group_is_one(job):
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD([{"params": [p]} for p in model.parameters()], lr=0.1)
+    copies = [nn.Parameter(p.detach().clone()) for p in model.parameters()]
+    followed = job(every=1)
+    followed.made(optimizer)
+    groups = list(optimizer.param_groups)
+    for _ in range(2):
+        for group, copied in zip(groups, copies, strict=True):
+            copied.grad = torch.ones_like(copied)
+            group["params"] = [copied]
+            optimizer.param_groups = [group]
+            followed.step(optimizer)
+    followed.ending()
+    stages = [(s, n) for s, n, what in followed.stages() if what == "model"]
+    assert stages == [("ready", 0), ("stepped", 1), ("stepped", 2)]
+
+
 def test_of_steps_within_a_step_the_outermost_is_observed(job):
     model = nn.Linear(2, 2)
     followed, model, outer = trained(job, model)
@@ -404,26 +420,6 @@ def test_a_save_of_what_the_model_was_is_on_record_as_that(job):
     assert saved_stages(followed) == ["model", "state_dict"]
     digests = [r["digest"] for r in followed.records("state") if r["name"] == "weight"]
     assert digests[-1] == digests[0] and digests[-2] != digests[0]
-
-
-def test_of_a_full_state_a_rank_sees_its_own_part():
-    (held, _) = read(nn.Linear(3, 4), Statement()).tensors[::-1]
-    assert held.name == "weight"
-    whole = torch.arange(12.0).view(4, 3)
-    (run,) = held.runs
-    held.runs = [type(run)(start=6, length=3)]
-    held.local = torch.zeros(1, 3)
-    assert torch.equal(_saved.part_of(whole, held), whole[2:3])
-    assert _saved.part_of(whole.t().contiguous(), held) is None
-    assert _saved.part_of(whole.double(), held) is None
-
-
-def test_a_key_is_read_without_its_wrappers_but_not_without_a_name_that_ends_like_one():
-    model = nn.Module()
-    model.my_module = nn.Linear(1, 1, bias=False)
-    held = read(model).tensors
-    state = {"module.my_module.weight": model.my_module.weight}
-    assert list(_saved.state_of(state, held)) == ["my_module.weight"]
 
 
 @pytest.fixture

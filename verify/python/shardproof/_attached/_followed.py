@@ -101,6 +101,10 @@ class _FollowedModel:
         self.is_loaded = False  # since it was last observed
         self.lead = None  # the optimizer whose steps are counted, weakly
         self.steps = 0
+        # Ids of what was stepped since the last step began. One step may be of several optimizers,
+        # or of one that is given a group of parameters at a time, as by DeepSpeed.
+        self.stepped: set[int] = set()
+        self.is_counted = False  # the step that is being taken
         self.awaits = False  # what the last step made of it, which others have still to write
         self.observed_step = 0
         self.states = collections.deque(maxlen=_STATES_MAX)  # (stage, {name: digest})
@@ -208,9 +212,12 @@ class Followed:
         if id(optimizer) in self._stepping:  # the step before did not come to its end
             del self._stepping[self._stepping.index(id(optimizer)) :]
         self._stepping.append(id(optimizer))
+        held = _held_by(optimizer)
         for model in self._models_of(optimizer):
-            if model.awaits:
-                self._step(model)
+            if not held or held & model.stepped:  # another step begins
+                model.stepped, model.is_counted = set(), False
+                if model.awaits:
+                    self._step(model)
             self._begin(model)
 
     def after_step(self, optimizer):
@@ -218,10 +225,13 @@ class Followed:
         is_outermost = self._stepping[:1] == [id(optimizer)]
         if id(optimizer) in self._stepping:
             del self._stepping[self._stepping.index(id(optimizer)) :]
+        held = _held_by(optimizer)
         for model in self._models_of(optimizer):
             if is_outermost and (model.lead is None or model.lead() is None):
                 model.lead = weakref.ref(optimizer)
-            leads = is_outermost and model.lead() is optimizer
+            leads = is_outermost and model.lead() is optimizer and not model.is_counted
+            model.is_counted |= leads
+            model.stepped |= held
             model.steps += leads
             coming = model.steps + (not leads)
             is_due = coming == 1 or bool(self._every and coming % self._every == 0)

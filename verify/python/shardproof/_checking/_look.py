@@ -93,8 +93,8 @@ class Own:
     """What this rank has; its values are still to be read."""
 
     def __init__(self, said, model, optimizer, ignore, finite, wanted):
-        self.axes = said.axes
         self.tensors = tensors_of(model, optimizer, ignore, said, counters=True)
+        self.axes = said.axes  # those that a framework knows, too: they are asked for meanwhile
         self.reading = Reading(self.tensors, finite, wanted)
         self.records = self.reading.records
         self.unused = said.unused()

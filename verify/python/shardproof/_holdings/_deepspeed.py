@@ -1,5 +1,8 @@
 """What DeepSpeed says of its ZeRO optimizers: which stretch of a parameter a rank has in the flat
-tensors that it steps, and, of stage 3, in the parameter itself. Nothing of it is imported here."""
+tensors that it steps, and, of stage 3, in the parameter itself; and of its experts. Nothing of it
+is imported here."""
+
+import sys
 
 import torch.distributed as dist
 
@@ -11,6 +14,25 @@ from ._stretch import Stretch
 
 _STAGE_1_2 = ("bit16_groups", "bit16_groups_flat", "single_partition_of_fp32_groups")
 _STAGE_3 = ("fp16_groups", "fp32_partitioned_groups_flat", "grad_position")
+
+
+def _groups():
+    return sys.modules.get("deepspeed.utils.groups")
+
+
+def expert_groups() -> dict[str, tuple[int, ...]]:
+    """The ranks that have the same experts as this one, by the name of the group that is written on
+    their parameters; empty if there are none."""
+    made = _groups()._get_expert_data_parallel_group_dict() if _groups() else {}
+    return {name: ranks_of(group) for name, group in made.items()}
+
+
+def number_of_expert(experts, expert, number: int) -> int:
+    """In the whole layer, of the expert that is one of `experts` of this rank."""
+    name = getattr(next(expert.parameters(), None), "group_name", None)
+    made = _groups()._get_expert_parallel_group_dict() if _groups() else {}
+    before = ranks_of(made[name]).index(dist.get_rank()) if name in made else 0
+    return before * experts.num_local_experts + number
 
 
 def is_zero(optimizer) -> bool:
@@ -28,15 +50,23 @@ def stretches_of(optimizer):
 
 
 def groups_of(optimizer):
-    """[(options, parameters)] of its groups."""
-    found = [(group, []) for group in optimizer.param_groups]
+    """[(options, parameters)] of its groups; without options where it steps another group now: it
+    takes its step group by group, and shows one at a time."""
     if not _has(optimizer, _STAGE_3):
-        for (_, own), parameters in zip(found, optimizer.bit16_groups, strict=True):
-            own += parameters
-        return found
+        return [
+            (_group_of(inner, optimizer.param_groups), list(parameters))
+            for inner, parameters in zip(
+                optimizer.single_partition_of_fp32_groups, optimizer.bit16_groups, strict=True
+            )
+        ]
+    found = [(group, []) for group in optimizer.param_groups]
     for number, parameters in enumerate(optimizer.fp16_groups):
         found[optimizer.sub_group_to_group_id[number]][1].extend(parameters)
     return found
+
+
+def _group_of(parameter, groups) -> dict:
+    return next((each for each in groups if any(p is parameter for p in each["params"])), {})
 
 
 def _of_stage_1_2(optimizer):

@@ -1,6 +1,7 @@
 """What DeepSpeed's ZeRO optimizers have, and hang on parameters, faked."""
 
 import enum
+import sys
 import types
 
 import pytest
@@ -69,6 +70,40 @@ def test_of_stages_1_and_2_a_rank_has_stretches_of_parameters():
     assert weight.local.tolist() == [110, 111, 112, 113, 114, 115]
     assert weight.groups == Groups((1,), (1,))  # rank 0 has no element of it
     assert found["0.bias.step"].groups.alike == (0, 1)
+
+
+def test_a_group_that_is_not_being_stepped_now_has_no_options():
+    parameters = list(net().parameters())
+    optimizer = Flat(parameters[:2])
+    other = torch.zeros(3)
+    optimizer.bit16_groups.append(parameters[2:])
+    optimizer.single_partition_of_fp32_groups.append(other)
+    shown = {"params": [other], "lr": 0.1}
+    optimizer.param_groups = [shown]
+    assert _deepspeed.groups_of(optimizer) == [({}, parameters[:2]), (shown, parameters[2:])]
+
+
+class Experts(nn.Module):
+    """One of deepspeed.moe's, with experts 2 and 3 of four."""
+
+    def __init__(self):
+        super().__init__()
+        self.deepspeed_experts, self.num_local_experts = nn.ModuleList([net(), net()]), 2
+        for parameter in self.parameters():
+            parameter.allreduce, parameter.group_name = False, "ep_size_2"
+
+
+Experts.__module__ = "deepspeed.moe.experts"
+
+
+def test_experts_have_their_numbers_and_their_group(monkeypatch):
+    groups = types.ModuleType("deepspeed.utils.groups")
+    groups._get_expert_parallel_group_dict = lambda: {"ep_size_2": [0, RANK]}
+    groups._get_expert_data_parallel_group_dict = lambda: {"ep_size_2": [RANK, 3]}
+    monkeypatch.setitem(sys.modules, "deepspeed.utils.groups", groups)
+    found = {each.name: each for each in held(Experts()).tensors}
+    assert found["deepspeed_experts.3.0.bias"].groups == Groups((RANK,), (RANK, 3))
+    assert "deepspeed_experts.0.0.bias" not in found
 
 
 class Partitioned:

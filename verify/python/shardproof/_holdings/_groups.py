@@ -280,6 +280,7 @@ class Statement:
         self._used: set[str] = set()
         self._claims = claims
         self._expert_axes: Axes | None = None
+        self._expert_groups: dict[str, tuple[int, ...]] = {}
 
     def take(self, axes: dict, expert_axes: dict):
         """What the framework itself says of the job's axes, {axis: this rank's process group}, and
@@ -288,6 +289,10 @@ class Statement:
             self.axes = axes_of(axes, self.rank, len(self._world))
         if expert_axes and self._expert_axes is None:
             self._expert_axes = axes_of(expert_axes, self.rank, len(self._world))
+
+    def take_experts(self, groups: dict[str, tuple[int, ...]]):
+        """groups: the ranks that have the same experts, by the group_name of their parameters."""
+        self._expert_groups = groups
 
     @property
     def unique_names(self) -> bool:
@@ -390,6 +395,7 @@ class Statement:
         if alike is None and axes is not None:
             alike = axes.reached([axis for axis in axes.names if axis not in STAGES])
         if is_expert(tensor):  # of which nothing is taken for granted
+            alike = alike or self._expert_groups.get(getattr(tensor, "group_name", None))
             return None if alike is None else Groups((self.rank,), alike)
         if alike is None and default is not None:
             return Groups((self.rank,), default, shown=True)

@@ -93,6 +93,21 @@ def test_layers_have_their_numbers_in_the_whole_model_and_wrappers_no_name():
     assert found["layers.2.norm"].unique
 
 
+class LastStage(Wrapper):
+    def __init__(self, shared):
+        super().__init__(nn.Linear(3, 4, bias=False))
+        self.output_layer = nn.Linear(3, 4, bias=False)
+        self.output_layer.weight.shared_embedding = shared
+
+
+@pytest.mark.parametrize("shared, name", [
+    (True, "embedding.word_embeddings.weight"), (False, "output_layer.weight"),
+])  # fmt: skip
+def test_a_tied_output_layer_has_the_name_of_the_embedding_that_it_is_equal_to(shared, name):
+    found, _ = held(LastStage(shared))
+    assert name in found
+
+
 def test_a_list_of_chunks_is_compared_too():
     found, _ = held([model()])
     assert found["layers.2.norm"].groups == Groups((5,), (4, 5, 6, 7))

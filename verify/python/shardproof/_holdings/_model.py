@@ -5,7 +5,7 @@ import dataclasses
 import torch
 from torch import nn
 
-from . import _fsdp1, _fsdp2, _megatron, _replicas, _statistics
+from . import _deepspeed, _fsdp1, _fsdp2, _megatron, _replicas, _statistics
 from ._groups import Statement
 from ._holding import Holding
 from ._names import added_to, canonical_name, is_of, scale_of
@@ -38,8 +38,11 @@ def read(model, said: Statement | None = None) -> Model:
     """Every parameter and buffer under each of its names."""
     said = said or Statement()
     chunks = chunks_of(model)
-    if any(is_of(module, {"megatron"}) for chunk in chunks for module in chunk.modules()):
+    modules = [module for chunk in chunks for module in chunk.modules()]
+    if any(is_of(module, {"megatron"}) for module in modules):
         said.take(*_megatron.axes())
+    if any(is_of(module, {"deepspeed"}) for module in modules):
+        said.take_experts(_deepspeed.expert_groups())
     shards = {key: each for chunk in chunks for key, each in _fsdp2.shards_of(chunk).items()}
     flats = [_fsdp1.flat_parameters(chunk) for chunk in chunks]
     default = _ranks_of(chunks, shards, flats)

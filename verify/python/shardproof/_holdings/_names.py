@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 
 from torch import nn
 
+from . import _deepspeed
+
 # Wrappers that put their own name between a module and its child's tensors.
 TRANSPARENT = {"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"}
 # Packages whose wrappers keep what they wrap under "module".
@@ -22,9 +24,10 @@ def without_wrappers(name: str, wrappers=frozenset(TRANSPARENT)) -> str:
 
 
 def canonical_name(model: nn.Module, prefix: str, name: str, added=False) -> str:
-    """The FQN without the names of wrappers. Layers and experts of Megatron's have their numbers in
-    the whole model, not those that they have on this rank. added: it is an adapter's, of which one
-    module can have several, each below another number of base layers."""
+    """The FQN without the names of wrappers. Layers and experts of Megatron's, and experts of
+    DeepSpeed's, have their numbers in the whole model, not those that they have on this rank.
+    added: it is an adapter's, of which one module can have several, each below another number of
+    base layers."""
     parts = []
     outer, module = None, model
     for part in prefix.split(".") if prefix else []:
@@ -32,7 +35,16 @@ def canonical_name(model: nn.Module, prefix: str, name: str, added=False) -> str
         if not _is_wrapping(module, part) or (added and part == "base_layer"):
             parts.append(_number_of(outer, module, inner, part) or part)
         outer, module = module, inner
+    if is_of(outer, {"megatron"}) and _is_tied_to_first_stage(parts, module, name):
+        parts = [*parts[:-1], "embedding", "word_embeddings"]
     return ".".join([*parts, name])
+
+
+def _is_tied_to_first_stage(parts, module, name) -> bool:
+    """Whether it is the output layer of a last stage of Megatron's that is to stay equal to the
+    word embedding of the first one, as whose replica Megatron saves it."""
+    is_output = parts[-1:] == ["output_layer"] and name == "weight"
+    return is_output and getattr(module._parameters.get(name), "shared_embedding", False)
 
 
 def _number_of(outer, module, inner, part) -> str:
@@ -44,6 +56,8 @@ def _number_of(outer, module, inner, part) -> str:
         return str(number - 1)
     if is_of(outer, {"megatron"}) and hasattr(outer, "ep_group"):
         return str(outer.ep_group.rank() * outer.num_local_experts + int(part))
+    if is_of(outer, {"deepspeed"}) and hasattr(outer, "num_local_experts"):
+        return str(_deepspeed.number_of_expert(outer, inner, int(part)))
     return ""
 
 

@@ -30,6 +30,14 @@ class Owned:
     stretch: _stretch.Stretch | None = None
 
 
+def _attribute(owner, name):
+    """None if it has none, or has a property that raises, as Megatron's chains of several do."""
+    try:
+        return getattr(owner, name, None)
+    except Exception:
+        return None
+
+
 def optimizers_in(optimizer) -> list:
     """An optimizer, a list of them, or one that holds others: those that have state themselves.
 
@@ -39,13 +47,13 @@ def optimizers_in(optimizer) -> list:
         return []
     if isinstance(optimizer, list | tuple):
         return [each for one in optimizer for each in optimizers_in(one)]
-    inner = getattr(optimizer, "optimizers", None)  # a container of several
+    inner = _attribute(optimizer, "optimizers")  # a container of several
     if inner is None:
-        inner = getattr(optimizer, "chained_optimizers", None)  # Megatron's
-    state = getattr(optimizer, "state", None)
+        inner = _attribute(optimizer, "chained_optimizers")  # Megatron's
+    state = _attribute(optimizer, "state")
     if inner is not None and not (isinstance(state, Mapping) and state):
         return optimizers_in(list(inner.values() if isinstance(inner, Mapping) else inner))
-    wrapped = getattr(optimizer, "optimizer", None)
+    wrapped = _attribute(optimizer, "optimizer")
     if not isinstance(state, Mapping) and wrapped is not None:
         return optimizers_in(wrapped)
     if not isinstance(state, Mapping):
@@ -66,7 +74,7 @@ def shown_by(optimizer) -> list:
         if each is None or any(each is known for known in found):
             continue
         found.append(each)
-        waiting += [getattr(each, name, None) for name in ("optimizer", "_optimizer", "optim")]
+        waiting += [_attribute(each, name) for name in ("optimizer", "_optimizer", "optim")]
     return [each for each in found if isinstance(each, torch.optim.Optimizer)]
 
 

@@ -409,7 +409,8 @@ def with_sides(finding: Finding, records) -> Finding:
     ):
         return finding  # it is of another size than that of any other rank
     # Of two that differ neither is the odd one.
-    others = "the other ranks" if len(own.groups.alike) > 2 or not other else f"rank {other[0]}"
+    is_one = finding.kind == "ambiguous" or len(own.groups.alike) <= 2
+    others = f"rank {other[0]}" if is_one and other else "the other ranks"
     moved = _moved(odd, finding, records) if finding.kind == "part" else None
     sides = Sides(one, other, own.shape, own.element_bytes, others, moved)
     return dataclasses.replace(finding, sides=sides)
@@ -438,4 +439,15 @@ def _peers_of(odd, finding, records) -> tuple[tuple[int, ...], tuple[int, ...]]:
         other = records[rank].get(finding.tensor)
         if rank not in finding.ranks and other is not None:
             return own.groups.whole, other.groups.whole
+    if finding.kind == "ambiguous":
+        for held in records:
+            other = held.get(finding.tensor)
+            if other is not None and _is_of_another_group(other, own):
+                return own.groups.whole, other.groups.whole
     return (odd,), ()
+
+
+def _is_of_another_group(other, own) -> bool:
+    """With elements that can be compared one by one."""
+    alike = (other.dtype, other.shape) == (own.dtype, own.shape)
+    return alike and other.groups is not None and other.groups.members != own.groups.members

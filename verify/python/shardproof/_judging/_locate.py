@@ -41,6 +41,8 @@ def locate(finding: Finding, tensors, transport) -> Finding:
                 return _of_option(finding, index, seen, expected, first, size)
             index = _in_whole(index, sides)
             what = f"element {index} is 0x{one}, on {sides.others} 0x{other}"
+            if finding.kind == "ambiguous":
+                what = f"{finding.what}; {what}"
             return dataclasses.replace(finding, what=what, index=index)
     return finding
 

@@ -58,7 +58,7 @@ class Reading:
     """
 
     def __init__(self, tensors: dict[str, Holding], finite, wanted=lambda name: True):
-        groups = alias_groups([each for each in tensors.values() if each.kind not in TOLD])
+        groups = alias_groups([each for each in tensors.values() if _can_be_tied(each)])
         first_of = {number: name for name, number in reversed(groups.items())}
         # One object for the same groups: what is said of them is looked at once.
         known: dict[Groups | None, Groups | None] = {}
@@ -122,6 +122,12 @@ class Reading:
         self.records[name] = dataclasses.replace(self.records[name], unreadable=CHANGED)
         del self._left[name]
         return True
+
+
+def _can_be_tied(held: Holding) -> bool:
+    """A single number of an optimizer's may serve many parameters, and others on each rank: one
+    counter of steps for all that it has in a flat tensor."""
+    return held.kind not in TOLD and not (held.kind == "optimizer" and held.shape in ((), (1,)))
 
 
 def _told(held: Holding) -> Record:

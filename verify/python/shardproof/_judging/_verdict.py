@@ -15,7 +15,7 @@ from ._wire import packed, unpacked
 
 _FINDINGS_MAX = 1000  # that travel, of all ranks together
 _REASONS_MAX = 20
-_LOCATED = ("differs", "option", "part")  # kinds of findings
+_LOCATED = ("differs", "option", "part", "ambiguous")  # kinds of findings
 _LOCATED_MAX = 3
 
 
