@@ -68,6 +68,8 @@ DEEPSPEED = {
     "experts gate": "moe.deepspeed_moe.gate.wg.weight on rank 2: element 8 is 0x",
 }
 
+DEEPSPEED_FINDS = {"two_groups decay": ("0.weight", [1])}
+
 TORCHTITAN = {
     "sharded sound": "sound",
     "sharded nan": "layers.1.attention.wo.weight on rank 2: 1 NaN and 0 Inf",
@@ -108,6 +110,7 @@ class DeepSpeed(JobsTest):
     labels = "selftest multi-rank framework nightly"
     timeout_s = 600
     script, says, package = "deepspeed_jobs.py", DEEPSPEED, "deepspeed"
+    finds = DEEPSPEED_FINDS
     seconds = 500
 
     def test_deepspeed_checked(self):

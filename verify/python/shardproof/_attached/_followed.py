@@ -10,11 +10,10 @@ from torch import nn
 
 from .._holdings import _fsdp2, _model
 from .._holdings._groups import Statement
-from .._holdings._names import without_wrappers
+from .._holdings._names import canonical_name
 from .._holdings._seen import Seen
 from .._memory._stage import StageMemory
 from . import _attached_observer, _saved
-from ._saved import WRAPPERS
 from ._unwrapped import Alive
 
 _AT_THE_END = "the job had ended and may have restored its best values"
@@ -118,7 +117,12 @@ class _FollowedModel:
         """The same, as one where two have a parameter of one name: nobody said that it is one."""
         modules, names = self.modules(), set()
         for module in modules:
-            own = {without_wrappers(name, WRAPPERS) for name, _ in module.named_parameters()}
+            own = {
+                canonical_name(module, prefix, name)
+                for prefix, inner in module.named_modules()
+                for name, parameter in inner._parameters.items()
+                if parameter is not None
+            }
             if names & own:
                 return [nn.ModuleList(modules)]
             names |= own
