@@ -75,29 +75,40 @@ def alike(said, ranks=range(WORLD)):
     return next(iter(said.values()))
 
 
-def late(rank, warm):
+def late(rank, warm, comes):
+    """Rank 2 comes to a check once the others have given up, or not at all."""
     if warm:
         check(model(), deadline=SHORT)
-    if rank == 2:
-        time.sleep(2.5 * SHORT)
-        return "late"
     begin = time.monotonic()
-    try:
-        check(model(), deadline=SHORT)
-    except TimeoutError as error:
-        assert "\n" not in str(error) and f"within {SHORT:g} s" in str(error), str(error)
-        assert time.monotonic() - begin < 2 * SHORT
-    else:
-        return "nothing"
-    if warm:
-        with pytest.raises(TimeoutError, match="an earlier check has timed out"):
+    if rank == 2:
+        time.sleep(1.5 * SHORT)
+    if rank != 2 or comes:
+        with pytest.raises(TimeoutError, match=f"within {SHORT:g} s") as caught:
             check(model(), deadline=SHORT)
-    return "TimeoutError"
+        assert "\n" not in str(caught.value)
+    waited = time.monotonic() - begin
+    assert waited < (3 if rank == 2 else 2) * SHORT
+    dist.barrier()
+    if warm and not comes:  # rank 2 finds the group closed that the others have given up
+        with pytest.raises(TimeoutError):
+            check(model(), deadline=SHORT)
+        dist.barrier()
+    total = torch.ones(1)
+    dist.all_reduce(total, group=dist.new_group(range(WORLD)))  # the job goes on
+    changed = model()
+    outcome = check(changed, deadline=SHORT)
+    with torch.no_grad():
+        changed[1].bias[1] += rank == 1
+    with pytest.raises(AssertionError) as found:
+        check(changed, deadline=SHORT)
+    return outcome.tensors, total.item(), str(found.value).split(", on")[0]
 
 
-@pytest.mark.parametrize("warm", [False, True])
-def test_a_rank_that_does_not_come_is_waited_for_until_the_deadline(warm):
-    assert run(partial(late, warm=warm)) == {0: "TimeoutError", 1: "TimeoutError", 2: "late"}
+@pytest.mark.parametrize(("warm", "comes"), [(False, False), (True, False), (True, True)])
+def test_a_rank_that_does_not_come_is_waited_for_until_the_deadline(warm, comes):
+    tensors, total, found = alike(run(partial(late, warm=warm, comes=comes)))
+    assert (tensors, total) == (4, WORLD)
+    assert found.startswith("shardproof.check: 1.bias on rank 1: element 1 is 0x")
 
 
 def killed(rank, where):

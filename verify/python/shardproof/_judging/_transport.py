@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from .._holdings._groups import dist_rank, world
 from .._holdings._record import judge_of
+from ._meeting import meet
 from ._wire import Receiver, Sender
 
 _FAILED = -1
@@ -27,7 +28,7 @@ class Link:
         self.sender, self.receiver = Sender(world_size), Receiver(world_size)
         # Of what is held against a checkpoint, which may have other names.
         self.other_sender, self.other_receiver = Sender(world_size), Receiver(world_size)
-        self.is_broken = False  # after a wait that failed: ranks no longer agree on what is next
+        self.is_broken = False  # after a wait that failed: the next call makes another
 
     def forget(self):
         for each in (self.sender, self.receiver, self.other_sender, self.other_receiver):
@@ -173,21 +174,22 @@ class Transport:
     def _linked(self):
         links = self._links.setdefault(dist.group.WORLD, {})
         link = links.get(self._deadline)
-        if link is None or link.group() is None:
+        if link is None or link.is_broken or link.group() is None:
             timeout = datetime.timedelta(seconds=self._deadline)
             with self._deadline_named():
+                self._meet()
                 group = dist.new_group(backend="gloo", timeout=timeout)
             link = links[self._deadline] = Link(group, self.world_size)
         return link
 
+    def _meet(self):
+        store = dist.distributed_c10d._get_default_store()
+        if store is not None:  # of MPI there is none
+            meet(store, self.rank, self.world_size, self._deadline, f"check/{self._deadline:g}")
+
     @contextlib.contextmanager
     def _deadline_named(self):
         link = getattr(self, "_link", None)  # None while it is made
-        if link is not None and link.is_broken:
-            raise TimeoutError(
-                f"shardproof.check: rank {self.rank}: the group of an earlier check has timed out, "
-                "so ranks can no longer be compared in this job"
-            )
         try:
             yield link.group() if link is not None else None
         except RuntimeError as error:
