@@ -4,6 +4,8 @@ import dataclasses
 import itertools
 import re
 
+from .._printable import printable
+
 _RANKS_SHOWN = 16
 
 
@@ -35,7 +37,7 @@ class Finding:
 
     def __str__(self):
         on = f" on {ranks_text(self.ranks)}" if self.ranks else ""
-        return f"{self.tensor}{on}: {self.what}"
+        return printable(f"{self.tensor}{on}: {self.what}")
 
     @property
     def cause(self) -> tuple:
@@ -60,7 +62,7 @@ class Fold:
         more = []
         if self.names > 1:
             number = self.names - 1
-            named = f"named {pattern_of(first.tensor)}"
+            named = f"named {printable(pattern_of(first.tensor))}"
             more.append(f"{number} more tensor{'s' if number > 1 else ''} {named}")
         if self.ranks != first.ranks:
             more.append(ranks_text(tuple(rank for rank in self.ranks if rank not in first.ranks)))

@@ -32,6 +32,13 @@ def test_nan_on_many_ranks_is_one_cause():
     assert str(one) == "w on rank 0: 1 NaN; the same holds for ranks 1, 2"
 
 
+def test_a_name_with_line_breaks_and_controls_is_one_line():
+    odd = "new\nline\x1b[2J\u202e{}.größe"
+    assert str(differs(odd, (1,))) == r"new\nline\x1b[2J\xe2\x80\xae{}.größe on rank 1: no"
+    folds = fold(differs(odd.format(i)) for i in range(2))
+    assert len(str(Mismatch(folds)).splitlines()) == 1
+
+
 def test_what_two_judges_fold_is_put_together():
     first = fold(differs(f"l.{i}") for i in (2, 3))
     second = fold([differs("l.1"), differs("m")])

@@ -5,6 +5,7 @@ import sys
 import warnings
 
 from .._package import is_ours
+from .._printable import printable
 from . import _places
 from ._finding import Finding, Fold, fold
 
@@ -96,4 +97,4 @@ def _line(one: Fold, places) -> str:
 def _lines(uncompared):
     for reason, (number, name) in uncompared.items():
         rest = f" and {number - 1} more" if number > 1 else ""
-        yield f"{name}{rest} ({reason})"
+        yield printable(f"{name}{rest} ({reason})")

@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from .._holdings._groups import dist_rank, world
 from .._holdings._record import judge_of
+from .._printable import printable
 from ._meeting import meet
 from ._wire import Receiver, Sender
 
@@ -141,7 +142,7 @@ class Transport:
 
     def reasons(self, own: str) -> dict[int, str]:
         """A line of each rank that has one."""
-        line = " ".join(own.split()).encode(errors="replace")[:_REASON_BYTES_MAX]
+        line = printable(" ".join(own.split())).encode()[:_REASON_BYTES_MAX]
         return {rank: text.decode(errors="replace") for rank, text in self.of_some(line).items()}
 
     def add_up(self, tensor):
