@@ -129,6 +129,22 @@ def normalised(mistake):
     return model, {"optimizer": optimizer}
 
 
+@on(2)
+def normalised_alone(mistake):
+    """The same, and nothing wraps it: the job adds up gradients."""
+    model = Normalised()
+    optimizer = torch.optim.Adam(model.parameters())
+    for step in range(2):
+        optimizer.zero_grad()
+        model(own_batch(step)).square().mean().backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+        optimizer.step()
+    if is_odd(mistake, "bit", 1):
+        flip(model.layers[0].weight, 5)
+    return model, {"optimizer": optimizer}
+
+
 # ---- How it is trained
 
 
@@ -257,6 +273,7 @@ JOBS = {
     unfrozen_in_turn: (None, "forgotten"),
     sparse_rows: (None, "moment"),
     normalised: (None, "bit", "nan"),
+    normalised_alone: (None, "bit"),
     adversaries: (None, "bit"),
     climbing: (None, "not back"),
     scheduled_stages: (None, "bit"),

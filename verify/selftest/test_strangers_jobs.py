@@ -15,6 +15,9 @@ STRANGERS = {
     " running statistics)",
     "normalised bit": "layers.0.weight on rank 1: element 5 is 0x",
     "normalised nan": "var on rank 1: 1 NaN and 0 Inf, the first at element 2",
+    "normalised_alone sound": "sound; mean and 1 more (it differs, and each rank writes it in"
+    " place, like running statistics)",
+    "normalised_alone bit": "layers.0.weight on rank 1: element 5 is 0x",
     "adversaries sound": "sound",
     "adversaries bit": "maker.1.weight on rank 1: element 4 is 0x",
     "climbing sound": "sound",
