@@ -43,8 +43,11 @@ def run(jobs, evidence=None, world_size=4):
 
 
 def _step_without_gradients(optimizer):
-    """It changes nothing, and is a moment at which an attached job is looked at."""
+    """It changes nothing, and is a moment at which an attached job is looked at. The last step of
+    an optimizer of Megatron-LM or DeepSpeed is looked at when the process group ends."""
     for each in _optimizer.optimizers_in(optimizer):
+        if _optimizer.is_cut_by_package(each):
+            continue
         each.zero_grad()
         each.step()
 

@@ -55,21 +55,23 @@ class JobsTest(CommandTest):
                     first = found[job].removeprefix("shardproof.check: ").split(" on rank")[0]
                     self.assertTrue(expected.startswith(first) or "Error" in expected, found[job])
 
-    def found_attached(self, jobs, healed=()):
+    def found_attached(self, jobs):
         """Of a job that nobody edited the report finds what check does, in those named; and nothing
-        in a sound one. healed: mistakes that the next step makes good, before it is observed."""
-        self.said(self.dir / "evidence", attached=("-m", "shardproof.run", *OFTEN))
+        in a sound one."""
+        said = self.said(self.dir / "evidence", attached=("-m", "shardproof.run", *OFTEN))
         for job, expected in self.says.items():
             tensor_and_ranks = self.finds.get(job, self.tensor_and_ranks(expected))
             with self.subTest(job):
+                self.assertEqual(said[job], "attached")
+                reports = sorted((self.dir / "evidence" / job).glob("**/run.json"))
+                if job.split()[0] in jobs:
+                    self.assertTrue(reports, "it was not observed")
                 findings = [
-                    finding
-                    for evidence in sorted((self.dir / "evidence" / job).glob("**/run.json"))
-                    for finding in self.found_in(evidence.parent)
+                    finding for report in reports for finding in self.found_in(report.parent)
                 ]
                 if is_sound(job):
                     self.assertEqual(findings, [])
-                elif job.split()[0] in jobs and job not in healed:
+                elif job.split()[0] in jobs:
                     seen = [(each.get("tensor"), each["ranks"]) for each in findings]
                     self.assertIn(tensor_and_ranks, seen)
 
@@ -106,12 +108,13 @@ class JobsTest(CommandTest):
 
     def found_in_evidence(self, *words, without=()):
         """words: before the directory of the evidence. without: jobs that leave none."""
-        self.said(*words, self.dir / "evidence")
+        said = self.said(*words, self.dir / "evidence")
         for job, expected in self.says.items():
             tensor_and_ranks = self.finds.get(job, self.tensor_and_ranks(expected))
             with self.subTest(job):
                 if job in without:
                     continue
+                self.assertEqual(said[job], "observed")
                 done = self.shardproof("report", self.dir / "evidence" / job, "--json", "-")
                 findings = done.json()["findings"]
                 if tensor_and_ranks is None:
