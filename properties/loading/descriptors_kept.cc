@@ -213,8 +213,8 @@ TensorCase DeclaredFor(const Evidence& evidence, const TensorCase& declared,
 }
 
 void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const RankEvidence& rank,
-                 const std::string& stage, const std::string& name, FindingsByRank& findings,
-                 LostAttributes& lost, Judgement& judgement) {
+                 const std::string& stage, const std::string& name, const TensorState& state,
+                 FindingsByRank& findings, LostAttributes& lost, Judgement& judgement) {
   const TensorDescriptor& seen = *FindTensor(rank, stage, name).descriptor;
   DescriptorCheck check(
       name, phase.phase, rank.rank, findings, IsReference(evidence) ? nullptr : &lost,
@@ -252,6 +252,8 @@ void CheckTensor(const Evidence& evidence, const PhaseEvidence& phase, const Ran
                   "without gaps in memory they are", Against::What::kDeclared);
     }
   }
+  // What cannot be read in place, such as a sparse tensor, may have no local part.
+  if (!state.unreadable.empty() && seen.local_shape.empty()) return;
   check.Field("local_shape", ShapeText(seen.local_shape), ShapeText(LocalShape(phase, rank, seen)),
               "its placements give", Against::What::kPlacements);
   check.Field("local elements", fmt::format("{}", Product(seen.local_shape)),
@@ -279,7 +281,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
         const StageRecord* record = rank.Stage(stage);
         if (record == nullptr) continue;
         for (const auto& [name, state] : record->tensors) {
-          CheckTensor(evidence, *phase, rank, stage, name, findings, lost, judgement);
+          CheckTensor(evidence, *phase, rank, stage, name, state, findings, lost, judgement);
         }
       }
       findings.Report(judgement);

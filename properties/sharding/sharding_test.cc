@@ -52,6 +52,27 @@ TEST(ShardsTileTest, NamesGapAndOverlap) {
   EXPECT_THAT(finding.ranks, ElementsAre(0, 1));
 }
 
+TEST(ShardsTileTest, WhatNobodyCanLocateIsNotCompared) {
+  SoundEvidence sound;
+  for (RankEvidence& rank : sound.Phase("values").ranks) {
+    TensorDescriptor& descriptor = sound.Descriptor("values", rank.rank, "ready", "w");
+    descriptor.shape.clear();
+    descriptor.local_shape.clear();
+    descriptor.owned.clear();
+    TensorState& state = sound.State("values", rank.rank, "ready", "w");
+    state.content = Content::kUndefined;
+    state.unreadable = "a nested tensor";
+  }
+  for (const char* id : {"sharding.shards_tile", "loading.descriptors_kept"}) {
+    const PropertyResult result = JudgeOne(sound.evidence, id);
+    for (const Finding& finding : result.judgement.findings()) {
+      EXPECT_TRUE(finding.kind != "gap" && finding.kind != "local elements") << finding.message;
+    }
+  }
+  const auto tiled = JudgeOne(sound.evidence, "sharding.shards_tile");
+  EXPECT_THAT(tiled.judgement.reason(), HasSubstr("a nested tensor"));
+}
+
 TEST(ShardsTileTest, CoverageMustAgreeWithTheRuns) {
   SoundEvidence sound;
   sound.State("values", 1, "ready", "w").coverage.lane0 += 1;

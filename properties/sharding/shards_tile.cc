@@ -204,6 +204,13 @@ Held HeldBy(const Image& image) {
   return held;
 }
 
+/// Of a nested or a lazy tensor no rank can say what it owns.
+bool IsOwnedUnsaid(const Image& image) {
+  return !image.unreadable.empty() &&
+         std::all_of(image.parts.begin(), image.parts.end(),
+                     [](const Part& part) { return part.descriptor->owned.empty(); });
+}
+
 bool IsAmong(int64_t rank, const std::vector<int64_t>& ranks) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
@@ -232,6 +239,10 @@ void CheckStage(const PhaseEvidence& phase, const StageKey& stage,
       Held& earlier = seen[fmt::format("{}|{}", name, held[0].first)];
       if (!is_whole || held == earlier || IsAmong(image.Ranks()[0], uneven)) continue;
       earlier = std::move(held);
+      if (IsOwnedUnsaid(image)) {
+        NoteUnreadable(phase, stage, name, image.unreadable, judgement);
+        continue;
+      }
       const std::optional<Ownership> owned = Owned(image);
       if (!owned) {
         judgement.Inconclusive(fmt::format("{} is cut into too many pieces to be judged", name));

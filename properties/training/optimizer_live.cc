@@ -28,6 +28,8 @@ std::vector<Trainable> TrainablesOf(const OracleRecord& oracle, const RankEviden
   for (const auto& [name, state] : model.tensors) {
     const TensorDescriptor& descriptor = rank.Descriptor(state);
     if (descriptor.kind != "parameter" || !descriptor.requires_grad) continue;
+    // A lazy one has no elements yet.
+    if (!state.unreadable.empty() && descriptor.owned.empty()) continue;
     const auto [place, is_new] =
         place_of.emplace(TieGroup(oracle, name).front(), trainables.size());
     if (is_new) trainables.emplace_back();

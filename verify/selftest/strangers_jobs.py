@@ -145,6 +145,33 @@ def normalised_alone(mistake):
     return model, {"optimizer": optimizer}
 
 
+class Unplain(nn.Module):
+    """Buffers whose elements do not simply lie in memory, and a layer that is never called."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = net()
+        self.register_buffer("sparse", torch.eye(3).to_sparse())
+        self.register_buffer("rows", torch.eye(3).to_sparse_csr())
+        codes = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8)
+        self.register_buffer("codes", codes)
+        self.register_buffer("ragged", torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]))
+        self.unused = nn.LazyLinear(2)
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+@on(2)
+def unplain(mistake):
+    model = Unplain()
+    optimizer = torch.optim.SGD(model.layers.parameters(), lr=0.1)
+    train(model, optimizer)
+    if is_odd(mistake, "bit", 1):
+        flip(model.layers[1].weight, 2)
+    return model, {"optimizer": optimizer}
+
+
 # ---- How it is trained
 
 
@@ -274,6 +301,7 @@ JOBS = {
     sparse_rows: (None, "moment"),
     normalised: (None, "bit", "nan"),
     normalised_alone: (None, "bit"),
+    unplain: (None, "bit"),
     adversaries: (None, "bit"),
     climbing: (None, "not back"),
     scheduled_stages: (None, "bit"),

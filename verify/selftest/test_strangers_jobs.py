@@ -18,6 +18,10 @@ STRANGERS = {
     "normalised_alone sound": "sound; mean and 1 more (it differs, and each rank writes it in"
     " place, like running statistics)",
     "normalised_alone bit": "layers.0.weight on rank 1: element 5 is 0x",
+    "unplain sound": "sound; codes (torch.quint8 tensor); ragged (a nested tensor); rows"
+    " (torch.sparse_csr tensor); sparse (torch.sparse_coo tensor); unused.bias and 1 more (a lazy"
+    " tensor that has no shape yet)",
+    "unplain bit": "layers.1.weight on rank 1: element 2 is 0x",
     "adversaries sound": "sound",
     "adversaries bit": "maker.1.weight on rank 1: element 4 is 0x",
     "climbing sound": "sound",

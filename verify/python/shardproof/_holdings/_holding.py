@@ -82,7 +82,9 @@ class Holding:
 
     @property
     def device(self) -> str:
-        return "meta" if self.is_meta or self.local is None else str(self.local.device)
+        if self.is_meta:
+            return "meta"
+        return str((self.owner if self.local is None else self.local).device)
 
 
 def bytes_of(held: Holding, low: int, high: int):

@@ -36,6 +36,17 @@ def test_a_stage_has_every_tensor_and_ends_with_their_number(watch):
     assert len(records("rng")) == 1
 
 
+def test_what_has_no_plain_memory_is_not_on_meta(watch):
+    observe, records = watch
+    model = nn.Linear(1, 1)
+    model.register_buffer("sparse", torch.eye(3).to_sparse())
+    model.register_buffer("later", torch.ones(2, device="meta"))
+    observe("ready", model=model)
+    states = {state["name"]: state for state in records("state")}
+    assert states["sparse"]["device"] == "cpu" and "sparse" in states["sparse"]["unreadable"]
+    assert states["later"]["device"] == "meta"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
