@@ -54,10 +54,10 @@ class StepsTest : public testing::Test {
     std::filesystem::remove_all(directory_, ignored);
   }
 
-  /// Runs `work` on two simulated ranks. \returns what each came to.
-  std::vector<Status> OnRanks(const std::function<Status(World&)>& work) {
-    std::vector<Status> ends(2, Ok());
-    SimWorld sim(2, 1);
+  /// Runs `work` on simulated ranks. \returns what each came to.
+  std::vector<Status> OnRanks(const std::function<Status(World&)>& work, int64_t ranks = 2) {
+    std::vector<Status> ends(static_cast<size_t>(ranks), Ok());
+    SimWorld sim(ranks, 1);
     sim.Run([&](int64_t rank) {
       at::set_num_threads(1);
       World world{.files = MakePosixFileSystem(),

@@ -329,7 +329,8 @@ class Saver : public SaveUnderWay {
   }
 
  protected:
-  /// What is to be written, and what the manifests are to say of it: alike on every rank.
+  /// What is to be written, and what the manifests are to say of it: alike on every rank, but for
+  /// where the bytes are. Collective, as State() is.
   virtual Status Plan() = 0;
   /// On rank 0: the directory.
   virtual Status Prepare() = 0;
@@ -339,6 +340,13 @@ class Saver : public SaveUnderWay {
   virtual Status WriteSide() = 0;
 
   FileSystem& Files() { return *world_.files; }
+
+  /// What is saved, where it is written from. Collective, if rank 0 writes it alone.
+  Result<StateDict> State() {
+    StateDict state = stages_.state_of(model_, world_);
+    if (job_.training.steps == 0 || !job_.training.gathered) return state;
+    return stages_.gather(std::move(state), job_, stages_, world_);
+  }
 
   /// Writes a file that the manifest tells of.
   Status WriteSealed(const std::string& name, const std::string& text) {
@@ -374,7 +382,8 @@ class SafetensorsSaver : public Saver {
 
  private:
   Status Plan() override {
-    const StateDict state = stages_.split_fused(stages_.state_of(model_, world_));
+    SP_ASSIGN(StateDict whole, State());
+    const StateDict state = stages_.split_fused(std::move(whole));
     plan_ = PlanFiles(state, job_.max_file_bytes, world_.communicator->world_size());
     SP_TRY(CheckKeys(plan_));
     std::map<std::string, std::string> values;
@@ -411,7 +420,7 @@ class DcpSaver : public Saver {
 
  private:
   Status Plan() override {
-    state_ = stages_.state_of(model_, world_);
+    SP_ASSIGN(state_, State());
     if (job_.training.split_fused) state_ = stages_.split_fused(std::move(state_));
     SP_TRY(CheckKeys(state_));
     SP_ASSIGN(Sealing sealing, SealingOf(state_, world_.communicator->world_size()));

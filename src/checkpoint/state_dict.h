@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/contract/job.h"
+#include "src/contract/stages.h"
 #include "src/core/state_path.h"
 #include "src/model/model.h"
 
@@ -44,6 +45,12 @@ struct StateDict {
 /// its loop keeps and what else it was restored with. Keys are those of
 /// torch.distributed.checkpoint.state_dict.get_state_dict.
 StateDict StateOf(const Model& model, const World& world);
+
+/// The same as rank 0 writes it alone: there every tensor is whole, in the host's memory; elsewhere
+/// nothing is kept of it. One tensor of one rank travels at a time. Collective. \error as
+/// Device::Allocate, on every rank.
+Result<StateDict> GatherOnRank0(StateDict state, const Job& job, const Stages& stages,
+                                World& world);
 
 /// The same with fused tensors, and what the optimizer keeps of them, under the keys that
 /// checkpoints keep their parts under: of each Slot::saved_as. A counter, which has no parts,

@@ -47,13 +47,17 @@ struct Training {
   int64_t unfrozen_steps = 0;   ///< for so many steps, then they are frozen again; 0: to the end
   double without_gradient = 0;  ///< the share of parameters that have no gradient in a step
   int64_t micro_batches = 1;    ///< whose gradients make that of a step
-  int64_t samples = 0;          ///< that a sampler shuffles anew in every epoch; 0: all data is new
-  double loss_scale = 0;        ///< what a scaler of the loss begins with; 0: there is none
+  /// F32 or BF16: ranks of data parallelism share the micro-batches, and their gradients travel in
+  /// this dtype; absent: every rank computes those of all, for what it has of each parameter.
+  std::optional<at::ScalarType> reduce = std::nullopt;
+  int64_t samples = 0;    ///< that a sampler shuffles anew in every epoch; 0: all data is new
+  double loss_scale = 0;  ///< what a scaler of the loss begins with; 0: there is none
   double average = 0;   ///< the decay of an exponential average of each parameter; 0: none is kept
   double offload = 0;   ///< the fraction of the optimizer's work that the host does, of [0, 1]
   bool overlap = true;  ///< whether it steps one piece while another is being copied
   int64_t keep = 2;     ///< so many of the newest saved steps stay on disk; at least 1
   bool async = false;   ///< whether files are written while the job takes its steps
+  bool gathered = false;  ///< whether rank 0 gathers all that is saved, and writes it alone
   /// Whether DCP has fused tensors, and their state, under the keys that their parts are kept under
   /// elsewhere, as safetensors always has.
   bool split_fused = false;

@@ -48,6 +48,12 @@ struct Stages {
   std::function<Batch(Model&, int64_t step, const Job&)> read_batch;
   /// Puts the sum of the gradients of several micro-batches into the optimizer's memory.
   std::function<Status(Model&, const Batch&, const Job&, World&)> accumulate;
+  /// The same where ranks share the micro-batches: which of them a rank computes, whose gradients
+  /// it adds up along an axis, and all of it. The last is collective, and agrees itself.
+  std::function<std::vector<int64_t>(const Batch&, const Mesh&, int64_t rank)> samples_of;
+  std::function<std::vector<int64_t>(const Mesh&, const std::string& axis, int64_t rank)>
+      ranks_along;
+  std::function<Status(Model&, const Batch&, const Stages&, const Job&, World&)> reduce;
   /// Whether any gradient is too large for its dtype. Collective, if the loss is scaled.
   std::function<Result<bool>(const Model&, const Batch&, const Job&, World&)> overflows;
   /// What the gradients of each group are multiplied by in a step.
@@ -115,6 +121,8 @@ struct Stages {
       write_shards;
   /// What of the job is saved, under which keys.
   std::function<StateDict(const Model&, const World&)> state_of;
+  /// The same, all of it on rank 0: every tensor is whole there, and only there. Collective.
+  std::function<Result<StateDict>(StateDict, const Job&, const Stages&, World&)> gather;
   /// The same with fused tensors in parts.
   std::function<StateDict(StateDict)> split_fused;
   /// What a rank writes of it, and where: a pure function, alike on all ranks.

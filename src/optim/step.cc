@@ -85,7 +85,9 @@ Status StepOptimizer(Model& model, int64_t step, const Stages& stages, const Job
                      World& world) {
   SP_TRY(UpdateFrozen(model, step, stages, job.training));
   const Batch batch = stages.read_batch(model, step, job);
-  if (batch.samples.size() > 1) {
+  if (job.training.reduce) {
+    SP_TRY(stages.reduce(model, batch, stages, job, world));
+  } else if (batch.samples.size() > 1) {
     SP_TRY(Agree(*world.communicator, stages.accumulate(model, batch, job, world),
                  "adding up gradients"));
   }

@@ -14,6 +14,7 @@
 #include "src/optim/loop.h"
 #include "src/optim/offload.h"
 #include "src/optim/optimizer.h"
+#include "src/optim/reduce.h"
 #include "src/optim/resume.h"
 #include "src/optim/step.h"
 #include "src/shard/shard.h"
@@ -110,6 +111,9 @@ Stages ReferenceStages(Strategy strategy) {
           .rebind_optimizer = RebindOptimizer,
           .read_batch = ReadBatch,
           .accumulate = AccumulateGradients,
+          .samples_of = SamplesOf,
+          .ranks_along = RanksAlong,
+          .reduce = ReduceGradients,
           .overflows = GradientsOverflow,
           .clip_gradients = ClipGradients,
           .step_parameter = StepParameter,
@@ -134,6 +138,7 @@ Stages ReferenceStages(Strategy strategy) {
           .snapshot = TakeSnapshot,
           .write_shards = WriteShards,
           .state_of = StateOf,
+          .gather = GatherOnRank0,
           .split_fused = SplitFused,
           .plan_dcp = PlanDcpFile,
           .write_dcp = WriteDcpFile,
