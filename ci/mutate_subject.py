@@ -16,6 +16,7 @@ from subject_mutants import Mutant, mutants_of
 from subject_runs import REPOSITORY, literal, python_of, ran, warm
 
 HELPERS = REPOSITORY / "verify" / "python" / "shardproof" / "subjects"
+CASES = REPOSITORY / "fixtures" / "cases"
 EQUIVALENT = REPOSITORY / "ci" / "equivalent_mutants.toml"
 PACKAGE = "shardproof.subjects"
 # A helper of the package is the one beside the subject.
@@ -73,7 +74,10 @@ def runs_of(path, checkpoints):
     runs = []
     for line in sorted(lines, key=lambda line: " nightly:" in line):
         mesh, checkpoint, *options = line.partition(": ")[2].split()
-        words = ["--mesh", mesh, "--checkpoint", str(checkpoints / checkpoint)]
+        is_case = checkpoint.endswith(".json")
+        model = ["--case", str(CASES / checkpoint)] if is_case else [
+            "--checkpoint", str(checkpoints / checkpoint)]  # fmt: skip
+        words = ["--mesh", mesh, *model]
         for option in options:
             words += [option] if option.startswith("--") else ["--option", option]
         runs.append(words)

@@ -91,3 +91,14 @@ def test_listed_ones_are_left_out_with_their_reason(tmp_path, monkeypatch):
     assert total == len(mutants) + 1
     again = mutate_subject.drawn(subject, 100, 0)
     assert again == (mutants, known, total)
+
+
+def test_a_run_of_a_case_is_one_too(tmp_path):
+    path = tmp_path / "s.py"
+    path.write_text(
+        'RUNS = ("on_4 nightly: ep=2 experts_even.json a=b --steps=2", "on_2: 2 small")\n'
+    )
+    first, second = mutate_subject.runs_of(path, tmp_path)
+    assert first == ["--mesh", "2", "--checkpoint", str(tmp_path / "small")]
+    case = str(mutate_subject.CASES / "experts_even.json")
+    assert second == ["--mesh", "ep=2", "--case", case, "--option", "a=b", "--steps=2"]
