@@ -141,7 +141,7 @@ shardproof_module(NAME bug TORCH FOLDERS verify/bug DEPENDS core contract regist
 # One file a planted bug; each registers itself, so they are linked whole.
 if(SHARDPROOF_TESTS)
   shardproof_module(NAME bugs TORCH OBJECT FOLDERS fixtures/bugs
-    DEPENDS model seam manifest optim load checkpoint bug fmt::fmt)
+    DEPENDS model seam format manifest optim load checkpoint bug fmt::fmt)
 endif()
 # What a fault is, when it strikes, and how it is told; verify/faults has them.
 shardproof_module(NAME fault TORCH FOLDERS verify/fault

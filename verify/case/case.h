@@ -113,8 +113,9 @@ struct ModelCase {
   std::vector<std::string>
       missing;  ///< names that the checkpoint is allowed to lack (a synthetic one does)
   std::vector<std::string>
-      unexpected;     ///< names the checkpoint may hold besides (a synthetic one does)
-  int64_t files = 1;  ///< synthetic: number of safetensors files
+      unexpected;           ///< names the checkpoint may hold besides (a synthetic one does)
+  int64_t files = 1;        ///< synthetic: number of safetensors files
+  bool stray_file = false;  ///< synthetic: a file beside them has other values under their keys
   bool every_tied_name =
       false;  ///< synthetic: the files hold tied tensors under each of their names
 
@@ -148,6 +149,7 @@ struct TrainingCase {
   int64_t unfrozen_steps = 0;  ///< for so many steps, then they are frozen again; 0: to the end
   double without_gradient = 0;  ///< the share of parameters that have no gradient in a step
   int64_t micro_batches = 1;    ///< whose gradients are added up to that of a step
+  std::string reduce = "none";  ///< dtype in which gradients of shared micro-batches travel
   int64_t samples = 0;          ///< that a sampler shuffles anew in every epoch; 0: all data is new
   double loss_scale = 0;        ///< what a scaler of the loss begins with; 0: there is none
   double average = 0;           ///< decay of an exponential average of each parameter; 0: none
@@ -157,6 +159,7 @@ struct TrainingCase {
   int64_t keep = 2;        ///< so many of the newest saves stay on disk
   bool async = false;      ///< whether files are written while the job takes its steps
   std::string format = "dcp";  ///< what it saves: or "safetensors"
+  bool gathered = false;       ///< whether rank 0 gathers what is saved, and writes it alone
   bool split_fused =
       false;  ///< whether DCP has the parts of fused tensors, as safetensors always has
 
@@ -182,6 +185,7 @@ struct Case {
   /// Of the reference: whether an earlier job has left a checkpoint where this one saves, and a
   /// part of one that it was killed in.
   bool leftovers = false;
+  int64_t saves = 1;  ///< of the reference: how often a run that takes no steps saves
   std::vector<AxisCase> resume_mesh;  ///< mesh to restore on besides; empty: skip that phase
   int64_t steps = 0;                  ///< optimizer steps of the train phases; 0: none
   TrainingCase training;              ///< of the reference: how it takes them

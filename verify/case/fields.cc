@@ -8,24 +8,17 @@
 #include <map>
 
 #include "src/core/check.h"
+#include "verify/case/draws.h"
 #include "verify/case/names.h"
 
 namespace shardproof {
 namespace {
 
 constexpr uint64_t kBytesMax = uint64_t{1} << 50;  // of any budget
-constexpr uint64_t kStepsMax = 10000;
 constexpr uint64_t kDayMs = 24u * 60 * 60 * 1000;
 
 using How = FieldDraw::How;
 
-FieldDraw Flag(int percent) { return {.how = How::kFlag, .percent = percent}; }
-
-FieldDraw Sometimes(int percent, std::vector<FieldDraw::Value> values) {
-  return {.how = How::kValue, .percent = percent, .values = std::move(values)};
-}
-
-const FieldDraw kByHand = {.how = How::kByHand};
 const FieldDraw kByHandForAll = {.how = How::kByHand, .for_subjects = true};
 const FieldDraw kWithAnother = {.how = How::kWithAnother, .for_subjects = true};
 
@@ -211,6 +204,15 @@ const FieldTable<Case> kCaseFields = {
       .draw = Flag(25),
       .shrink = FieldShrink::kToDefault,
       .feature = {"saved over an earlier checkpoint"}}},
+    {&Case::saves,
+     {.name = "saves",
+      .doc = "For the reference: how often a run that takes no steps saves the same model to the "
+             "same path. Saves before the last are in the format of torch.distributed.checkpoint, "
+             "but where memory is measured. With faults, it saves once.",
+      .integers = {1, 1000},
+      .draw = Sometimes(25, {int64_t{2}, int64_t{4}, int64_t{5}}),
+      .shrink = FieldShrink::kToDefault,
+      .feature = {"saved more than once"}}},
     {&Case::options,
      {.name = "options",
       .doc = "What the subject's OPTIONS declares: name and value.",
@@ -266,144 +268,6 @@ const FieldTable<Case> kCaseFields = {
                  .group = OptionGroup::kRanks,
                  .by_hand = true}}}};
 
-const FieldTable<TrainingCase> kTrainingFields = {
-    {&TrainingCase::clip_norm,
-     {.name = "clip_norm",
-      .doc = "The norm that all gradients together are clipped to; 0: no clipping.",
-      .reals = {.low = 0},
-      .draw = Sometimes(30, {0.0, 0.01, 1000.0}),
-      .shrink = FieldShrink::kToDefault,
-      .copied = true}},
-    {&TrainingCase::moments,
-     {.name = "moments",
-      .doc = "Dtype of both moments.",
-      .names = KnownMoments,
-      .draw = Sometimes(30, {"BF16"}),
-      .shrink = FieldShrink::kToDefault,
-      .feature = {"trained with BF16 moments"}}},
-    {&TrainingCase::masters,
-     {.name = "masters",
-      .doc = "Whether BF16 parameters have F32 masters.",
-      .draw = Flag(70),
-      .shrink = FieldShrink::kToDefault,
-      .feature = {"trained without masters"},
-      .copied = true}},
-    {&TrainingCase::unfreeze_after,
-     {.name = "unfreeze_after",
-      .doc = "The step after which frozen parameters are trained too; 0: never.",
-      .integers = {0, kStepsMax},
-      .draw = kByHand,
-      .shrink = FieldShrink::kToDefault,
-      .copied = true}},
-    {&TrainingCase::offload,
-     {.name = "offload",
-      .doc = "The fraction of the optimizer's work and state that is on the host.",
-      .reals = {.low = 0, .high = 1},
-      .draw = Sometimes(40, {0.25, 0.5, 1.0}),
-      .shrink = FieldShrink::kByHand}},
-    {&TrainingCase::overlap,
-     {.name = "overlap",
-      .doc = "Whether the host steps one piece while another is being copied.",
-      .draw = Flag(70),
-      .shrink = FieldShrink::kToDefault,
-      .copied = true}},
-    {&TrainingCase::save_every,
-     {.name = "save_every",
-      .doc = "Steps from one save to the next; nothing is saved after the last step. 0, or the "
-             "number of steps: one save, halfway through.",
-      .integers = {0, kStepsMax},
-      .draw = kByHand,
-      .shrink = FieldShrink::kToDefault}},
-    {&TrainingCase::keep,
-     {.name = "keep",
-      .doc = "How many of the newest saves stay on disk.",
-      .integers = {1, kStepsMax},
-      .draw = kByHand,
-      .shrink = FieldShrink::kToDefault,
-      .copied = true}},
-    {&TrainingCase::async,
-     {.name = "async",
-      .doc = "Whether files are written while the job takes its steps.",
-      .draw = Flag(30),
-      .shrink = FieldShrink::kToDefault,
-      .feature = {"trained, saved beside its steps"},
-      .copied = true}},
-    {&TrainingCase::format,
-     {.name = "format",
-      .doc = "What is saved: a directory of torch.distributed.checkpoint, or safetensors with the "
-             "training state in a folder beside the model.",
-      .names = KnownSaveFormats,
-      .draw = Sometimes(40, {"safetensors"}),
-      .shrink = FieldShrink::kToDefault,
-      .feature = {"trained, saved as safetensors"}}},
-    {&TrainingCase::split_fused,
-     {.name = "split_fused",
-      .doc = "Whether DCP saves fused tensors and their optimizer state under the keys of their "
-             "parts, as safetensors always does.",
-      .draw = Flag(30),
-      .shrink = FieldShrink::kToDefault,
-      .copied = true}},
-    {&TrainingCase::clip_by_group,
-     {.name = "clip_by_group",
-      .doc = "Whether the gradients of each group of parameters are clipped to `clip_norm` "
-             "separately.",
-      .draw = Flag(25),
-      .shrink = FieldShrink::kToDefault,
-      .feature = {"trained, clipped by groups"},
-      .copied = true}},
-    {&TrainingCase::unfrozen_steps,
-     {.name = "unfrozen_steps",
-      .doc = "How many steps the parameters that `unfreeze_after` unfreezes are trained before "
-             "they are frozen again; 0: to the end.",
-      .integers = {0, kStepsMax},
-      .draw = kByHand,
-      .shrink = FieldShrink::kToDefault,
-      .feature = {"trained, frozen again"},
-      .copied = true}},
-    {&TrainingCase::without_gradient,
-     {.name = "without_gradient",
-      .doc = "The share of parameters that have no gradient in a step, like experts that received "
-             "no token.",
-      .reals = {.low = 0, .high = 1},
-      .draw = Sometimes(30, {0.25, 0.5, 0.75}),
-      .shrink = FieldShrink::kToDefault,
-      .feature = {"trained, some without gradients"},
-      .copied = true}},
-    {&TrainingCase::micro_batches,
-     {.name = "micro_batches",
-      .doc = "How many micro-batches make a step. Their gradients are added up in memory.",
-      .integers = {1, 1024},
-      .draw = Sometimes(30, {int64_t{2}, int64_t{3}, int64_t{4}}),
-      .shrink = FieldShrink::kToDefault,
-      .feature = {"trained, gradients accumulated"},
-      .copied = true}},
-    {&TrainingCase::samples,
-     {.name = "samples",
-      .doc = "Number of samples in the data. A sampler shuffles them anew in every epoch, and its "
-             "position is saved. 0: all data is new.",
-      .integers = {0, 1u << 20},
-      .draw = Sometimes(40, {int64_t{1}, int64_t{3}, int64_t{5}, int64_t{7}}),
-      .shrink = FieldShrink::kToDefault,
-      .feature = {"trained, with a sampler"},
-      .copied = true}},
-    {&TrainingCase::loss_scale,
-     {.name = "loss_scale",
-      .doc = "Initial scale of the loss scaler. Gradients are then F16; if one overflows, the step "
-             "is skipped and the scale is halved. 0: no scaler.",
-      .reals = {.low = 0, .high = 0x1p40},
-      .draw = Sometimes(30, {1024.0, 0x1p19, 0x1p20, 0x1p21}),
-      .shrink = FieldShrink::kToDefault,
-      .feature = {"trained, the loss scaled"},
-      .copied = true}},
-    {&TrainingCase::average,
-     {.name = "average",
-      .doc = "Decay of an exponential average that is kept of each parameter; 0: no average.",
-      .reals = {.low = 0, .high = 1},
-      .draw = Sometimes(30, {0.5, 0.875}),
-      .shrink = FieldShrink::kToDefault,
-      .feature = {"trained, averages kept"},
-      .copied = true}}};
-
 template <typename Struct>
 void Add(const Field<Struct>& field, const std::string& parent, Struct& of,
          std::vector<FieldOfCase>& fields) {
@@ -427,7 +291,6 @@ const FieldOfCase& Usual(const std::string& path) {
 }  // namespace
 
 const FieldTable<Case>& CaseFields() { return kCaseFields; }
-const FieldTable<TrainingCase>& TrainingFields() { return kTrainingFields; }
 
 int64_t LowOf(const FieldRow& row) { return static_cast<int64_t>(row.integers.low); }
 

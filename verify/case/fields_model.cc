@@ -98,6 +98,15 @@ const FieldTable<ModelCase> kModelFields = {
       .draw = kWithWhole,
       .shrink = FieldShrink::kToDefault,
       .feature = {"many files"}}},
+    {&ModelCase::stray_file,
+     {.name = "stray_file",
+      .doc = "Whether beside a synthetic checkpoint lies a safetensors file that it does not name, "
+             "with other values under the same keys, as an earlier save into more files leaves it.",
+      .left_out_as_usual = true,
+      .source = ModelSource::kSynthetic,
+      .draw = kWithWhole,
+      .shrink = FieldShrink::kToDefault,
+      .feature = {"a stray file"}}},
     {&ModelCase::every_tied_name,
      {.name = "every_tied_name",
       .doc = "Whether a synthetic checkpoint holds tied tensors under each of their names, as many "

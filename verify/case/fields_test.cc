@@ -35,29 +35,30 @@ void ExpectRows(const FieldTable<Struct>& table, const Struct& of,
 TEST(Fields, EveryMemberOfACaseAndItsTrainingHasARow) {
   const Case c;
   const auto& [schema, why, seed, subject, model, mesh, strategy, transport, device, optimizer,
-               bucket, device_bytes, file, leftovers, resume, steps, training, options, faults,
-               as_stated, bug, slack, deadline] = c;
-  ExpectRows(CaseFields(), c, {&schema,   &why,       &seed,   &subject,   &model,    &mesh,
-                               &strategy, &transport, &device, &optimizer, &bucket,   &device_bytes,
-                               &file,     &leftovers, &resume, &steps,     &training, &options,
-                               &faults,   &as_stated, &bug,    &slack,     &deadline});
+               bucket, device_bytes, file, leftovers, saves, resume, steps, training, options,
+               faults, as_stated, bug, slack, deadline] = c;
+  ExpectRows(
+      CaseFields(), c,
+      {&schema, &why,       &seed,    &subject,      &model,     &mesh,      &strategy, &transport,
+       &device, &optimizer, &bucket,  &device_bytes, &file,      &leftovers, &saves,    &resume,
+       &steps,  &training,  &options, &faults,       &as_stated, &bug,       &slack,    &deadline});
   const TrainingCase t;
   const auto& [clip_norm, by_group, moments, masters, unfreeze, unfrozen, without, micro_batches,
-               samples, loss_scale, average, offload, overlap, save_every, keep, async, format,
-               split_fused] = t;
+               reduce, samples, loss_scale, average, offload, overlap, save_every, keep, async,
+               format, gathered, split_fused] = t;
   ExpectRows(TrainingFields(), t,
-             {&clip_norm, &by_group, &moments, &masters, &unfreeze, &unfrozen, &without,
-              &micro_batches, &samples, &loss_scale, &average, &offload, &overlap, &save_every,
-              &keep, &async, &format, &split_fused});
+             {&clip_norm,     &by_group, &moments, &masters,    &unfreeze, &unfrozen,   &without,
+              &micro_batches, &reduce,   &samples, &loss_scale, &average,  &offload,    &overlap,
+              &save_every,    &keep,     &async,   &format,     &gathered, &split_fused});
 }
 
 TEST(Fields, EveryMemberOfAModelAndItsPartsHasARow) {
   const ModelCase m;
   const auto& [checkpoint, factory, adapter, lora, scratch, tensors, ties, missing, unexpected,
-               files, tied_names] = m;
+               files, stray, tied_names] = m;
   ExpectRows(ModelFields(), m,
              {&checkpoint, &factory, &adapter, &lora, &scratch, &tensors, &ties, &missing,
-              &unexpected, &files, &tied_names});
+              &unexpected, &files, &stray, &tied_names});
   const TensorCase t;
   const auto& [name, kind, persistent, dtype, shape, strides, grad, attributes, init, values, real,
                rope, stored, stored_as] = t;

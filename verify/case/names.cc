@@ -68,6 +68,11 @@ const NameTable& KnownSaveFormats() {
   return names;
 }
 
+const NameTable& KnownReductions() {
+  static const NameTable names = {"none", "F32", "BF16"};
+  return names;
+}
+
 const NameTable& KnownMoments() {
   static const NameTable names = {"F32", "BF16"};
   return names;

@@ -23,6 +23,7 @@ const NameTable& KnownValues();       ///< of synthetic tensors
 const NameTable& KnownDevices();      ///< whose memory the reference's tensors are in
 const NameTable& KnownOptimizers();   ///< when the reference pipeline makes one
 const NameTable& KnownMoments();      ///< dtypes of an optimizer's moments
+const NameTable& KnownReductions();   ///< dtypes in which gradients travel, "none"
 const NameTable& KnownSaveFormats();  ///< of a training job's saves
 const NameTable& KnownKinds();        ///< "parameter", "buffer"
 const NameTable& KnownInits();        ///< "uniform", "ones", "zeros"

@@ -274,7 +274,8 @@ struct MemoryRecord {
   std::string peak_stage;
   uint64_t own_shard_bytes = 0;    ///< what the rank must hold at the end, by the descriptors
   uint64_t device_peak_bytes = 0;  ///< most that was allocated at once on a device; 0: none was
-  uint64_t device_own_shard_bytes = 0;  ///< what the rank must hold of it at the end
+  uint64_t device_own_shard_bytes = 0;          ///< what the rank must hold of it at the end
+  std::vector<int64_t> after_saves_bytes = {};  ///< anonymous, after each save, in order
   std::vector<MemorySample> samples;
 };
 

@@ -342,6 +342,7 @@ class MeasuresReader {
     fields.Required("own_shard_bytes", memory.own_shard_bytes);
     fields.Optional("device_peak_bytes", memory.device_peak_bytes);
     fields.Optional("device_own_shard_bytes", memory.device_own_shard_bytes);
+    fields.Optional("after_saves_bytes", memory.after_saves_bytes, int64_t{0}, INT64_MAX);
   }
 
   void Pages(FieldReader& fields) {

@@ -210,11 +210,11 @@ Status EvidenceWriter::Memory(const MemorySample& sample) {
 }
 
 Status EvidenceWriter::MemorySummary(const MemoryRecord& record) {
-  return measures_->Append(Line("memory_summary", "idle_bytes", record.idle_bytes, "peak_bytes",
-                                record.peak_bytes, "peak_stage", record.peak_stage,
-                                "own_shard_bytes", record.own_shard_bytes, "device_peak_bytes",
-                                record.device_peak_bytes, "device_own_shard_bytes",
-                                record.device_own_shard_bytes));
+  return measures_->Append(
+      Line("memory_summary", "idle_bytes", record.idle_bytes, "peak_bytes", record.peak_bytes,
+           "peak_stage", record.peak_stage, "own_shard_bytes", record.own_shard_bytes,
+           "device_peak_bytes", record.device_peak_bytes, "device_own_shard_bytes",
+           record.device_own_shard_bytes, "after_saves_bytes", record.after_saves_bytes));
 }
 
 Status EvidenceWriter::Pages(const std::string& stage, int64_t step, const std::string& name,

@@ -103,6 +103,11 @@ void DrawKeep(Case& made, const GenerateOptions&) {
   made.faults.push_back({"file/rot", std::to_string(Between(0, 9999))});
 }
 
+/// Whole parameters travel from every rank to all, in each step.
+void DrawReduce(Case& made, const GenerateOptions& options) {
+  if (!options.large && Chance(50)) made.training.reduce = OneOf<std::string>({"F32", "BF16"});
+}
+
 /// What is restored: with a training job besides its model up to four tensors a parameter, and
 /// every rank's generator.
 uint64_t BytesOf(const Case& made) {
@@ -144,6 +149,7 @@ const std::map<std::string, DrawByHand>& DrawnByHand() {
       {"training/unfrozen_steps", DrawUnfrozenSteps},
       {"training/save_every", DrawSaveEvery},
       {"training/keep", DrawKeep},
+      {"training/reduce", DrawReduce},
       {"bucket_bytes", DrawBucketBytes},
       {"max_file_bytes", DrawMaxFileBytes},
       {"faults", DrawFaults}};

@@ -48,6 +48,7 @@ class ModelMaker {
     if (Chance(20)) AddUnexpected();
     if (Chance(20)) StoreByOtherWays();
     if (Chance(20)) model_.files = Between(2, 4);
+    model_.stray_file = IsReference() && !options_.large && Chance(15);
     if (Chance(15))
       for (TensorCase& tensor : model_.tensors) tensor.values = "special";
     if (Chance(20)) Freeze();

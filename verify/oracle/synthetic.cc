@@ -202,6 +202,14 @@ Status CheckFits(const std::vector<PlannedTensor>& plans, const std::string& dir
                               needed >> 20, directory, space.available >> 20));
 }
 
+/// The first of more files than there are, of another save of the same model.
+Status WriteStray(Case test_case, uint64_t files, const std::string& directory) {
+  test_case.seed = ~test_case.seed;
+  SP_ASSIGN(const std::vector<PlannedTensor> plans, PlanAll(test_case));
+  const std::string name = fmt::format("model-00001-of-{:05}.safetensors", files + 1);
+  return WriteSafetensors(directory + "/" + name, plans);
+}
+
 std::string IndexText(const std::map<std::string, std::string>& files) {
   std::string text = "{\"metadata\": {},\n \"weight_map\": {";
   const char* separator = "\n";
@@ -220,6 +228,7 @@ Status WriteSynthetic(const Case& test_case, const std::string& directory) {
   // An empty file could not be named by the index, so there are at most as many as tensors.
   const uint64_t wanted = static_cast<uint64_t>(std::max<int64_t>(1, test_case.model.files));
   const uint64_t count = std::max<uint64_t>(1, std::min<uint64_t>(wanted, plans.size()));
+  if (test_case.model.stray_file) SP_TRY(WriteStray(test_case, count, directory));
   if (count == 1) return WriteSafetensors(directory + "/model.safetensors", plans);
   std::map<std::string, std::string> files;
   for (uint64_t file = 0; file < count; ++file) {

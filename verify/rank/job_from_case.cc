@@ -85,6 +85,7 @@ std::map<std::string, JobMember> CopiedTo(Job& job) {
           {"training/overlap", &training.overlap},
           {"training/keep", &training.keep},
           {"training/async", &training.async},
+          {"training/gathered", &training.gathered},
           {"training/split_fused", &training.split_fused}};
 }
 
@@ -118,6 +119,9 @@ Result<Job> JobFromCase(const Case& test_case, const PhasePlan& phase, const std
   const TrainingCase& training = test_case.training;
   if (phase.trains) job.training.steps = test_case.steps;
   job.training.moments = training.moments == "BF16" ? at::kBFloat16 : at::kFloat;
+  if (training.reduce != "none") {
+    job.training.reduce = training.reduce == "BF16" ? at::kBFloat16 : at::kFloat;
+  }
   job.training.offload = phase.facts().offloads ? training.offload : 0;
   const bool is_dcp = phase.trains && training.format == "dcp";
   job.format = is_dcp ? SaveFormat::kDcp : SaveFormat::kSafetensors;

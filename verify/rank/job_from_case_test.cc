@@ -27,6 +27,7 @@ std::string ScalarsOf(const Job& job) {
                              static_cast<double>(t.overlap),
                              static_cast<double>(t.keep),
                              static_cast<double>(t.async),
+                             static_cast<double>(t.gathered),
                              static_cast<double>(t.split_fused),
                              static_cast<double>(t.clip_by_group),
                              static_cast<double>(t.unfrozen_steps),
@@ -62,7 +63,7 @@ TEST(CopyFields, CopiesTheFieldsWhoseRowsSaySoAndNoOther) {
     EXPECT_EQ(ScalarsOf(job) != ScalarsOf(usual), field.row->copied) << field.path;
     copied += field.row->copied ? 1 : 0;
   }
-  EXPECT_EQ(copied, 19);
+  EXPECT_EQ(copied, 20);
 }
 
 TEST(CopyFields, CopiesAllThatAJobOfTheSameNameHas) {
@@ -90,6 +91,7 @@ TEST(CopyFields, CopiesAllThatAJobOfTheSameNameHas) {
   EXPECT_EQ(job.training.overlap, changed.training.overlap);
   EXPECT_EQ(job.training.keep, changed.training.keep);
   EXPECT_EQ(job.training.async, changed.training.async);
+  EXPECT_EQ(job.training.gathered, changed.training.gathered);
   EXPECT_EQ(job.training.split_fused, changed.training.split_fused);
 }
 

@@ -53,6 +53,11 @@ void MemorySampler::Sample() {
   (void)writer_.Memory({now, bytes, device_bytes, stage_});
 }
 
+void MemorySampler::Saved() {
+  const std::lock_guard lock(mutex_);
+  record_.after_saves_bytes.push_back(static_cast<int64_t>(AnonymousBytes()));
+}
+
 void MemorySampler::SetStage(Stage stage) {
   const std::lock_guard lock(mutex_);
   stage_ = NameOf(stage);

@@ -21,6 +21,8 @@ class MemorySampler {
   ~MemorySampler();
   /// Takes one sample. Any thread.
   void Sample();
+  /// Notes what is held after a save.
+  void Saved();
   /// Names the stage that samples belong to.
   void SetStage(Stage stage);
   /// Ends sampling and writes the summary.

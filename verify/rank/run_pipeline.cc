@@ -41,6 +41,20 @@ Status RunTraining(const PhaseRun& run, const Job& job, const Job& restored, con
   return Train(model, job.training.steps, Stage::kResumed, restored, stages, world);
 }
 
+/// The saves before the last, over the same path. Values are also saved in another layout, of which
+/// the last must leave nothing; of memory, each must need as much as the one before. With a fault
+/// there are none: it strikes what is saved over an earlier job's.
+Status SaveBefore(const PhaseRun& run, const Model& model, Job job, const Stages& stages,
+                  World& world) {
+  if (!run.test_case.faults.empty()) return Ok();
+  if (run.phase.facts().mode == RunMode::kValues) job.format = SaveFormat::kDcp;
+  for (int64_t i = 1; i < run.test_case.saves; ++i) {
+    world.observer->Enter(Stage::kSaved);
+    SP_TRY(stages.save(model, stages, job, world));
+  }
+  return Ok();
+}
+
 }  // namespace
 
 Status RunPipeline(const PhaseRun& run, const Job& job, const Stages& stages, World& world) {
@@ -55,6 +69,7 @@ Status RunPipeline(const PhaseRun& run, const Job& job, const Stages& stages, Wo
   }
   SP_ASSIGN(const Model model, Load(job, stages, world));
   if (!run.phase.saves) return Ok();
+  SP_TRY(SaveBefore(run, model, job, stages, world));
   SP_TRY(Save(model, job, stages, world));
   // A memory run holds one model at a time.
   if (run.phase.facts().mode == RunMode::kValues) SP_TRY(Restore(restored, stages, world));

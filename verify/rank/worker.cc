@@ -58,16 +58,22 @@ class SamplingObserver : public ObserverDecorator {
     // Blocks of the heap that are free and committed, some from before the fork, would pass for
     // pages that the tensors of this stage have committed.
     ::malloc_trim(0);
+    if (stage == Stage::kSaved && saves_++ > 0) sampler_.Saved();
     sampler_.SetStage(stage);
     inner_->Enter(stage);
   }
   void Reached(Stage stage, int64_t step, const Model& model) override {
     sampler_.Sample();
+    if (stage == Stage::kSaved) {
+      ::malloc_trim(0);
+      sampler_.Saved();
+    }
     inner_->Reached(stage, step, model);
   }
 
  private:
   MemorySampler& sampler_;
+  int saves_ = 0;  ///< begun
 };
 
 std::string CodeName(ErrorCode code) {

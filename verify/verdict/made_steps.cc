@@ -64,11 +64,24 @@ float MadeStep::GradientOf(const std::string& name, uint64_t index, float value)
     return loss_scale_ > 0 ? RoundThroughF16(gradient * loss_scale_) * (1.0f / loss_scale_)
                            : gradient;
   };
+  if (training_.reduce != "none") {
+    const float grain = Grain();
+    float sum = 0;  // which is exact
+    for (const int64_t sample : samples_) sum += std::trunc(of_sample(sample) / grain) * grain;
+    return sum * (1.0f / static_cast<float>(samples_.size()));
+  }
   if (samples_.size() == 1) return of_sample(samples_[0]);
   const float weight = 1.0f / static_cast<float>(samples_.size());
   float sum = 0;
   for (const int64_t sample : samples_) sum = std::fmaf(of_sample(sample), weight, sum);
   return sum;
+}
+
+float MadeStep::Grain() const {
+  const double largest = 3.0 / 16 * static_cast<double>(samples_.size());
+  int exponent = 0;
+  while (std::ldexp(0.25, exponent) <= largest) ++exponent;
+  return std::ldexp(0.25f, exponent - (training_.reduce == "BF16" ? 8 : 24));
 }
 
 int64_t MadeStep::SamplesRead() const { return step_ * training_.micro_batches; }

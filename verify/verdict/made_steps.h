@@ -1,6 +1,6 @@
 // What a step of the reference is computed from, said once more and apart from the pipeline: which
 // samples it reads, which parameters have gradients in it, and what these are. The formulas stand
-// in src/optim/loop.h and src/optim/gradient.h.
+// in src/optim/loop.h, src/optim/gradient.h and src/optim/reduce.h.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,9 @@ class MadeStep {
   int64_t SamplesRead() const;
 
  private:
+  /// What gradients are a multiple of, where they are added up over ranks.
+  float Grain() const;
+
   const TrainingCase& training_;
   const int64_t step_;
   const float loss_scale_;
