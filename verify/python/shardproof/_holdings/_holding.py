@@ -84,7 +84,8 @@ class Holding:
     def device(self) -> str:
         if self.is_meta:
             return "meta"
-        return str((self.owner if self.local is None else self.local).device)
+        there = self.owner if self.local is None else self.local
+        return str(getattr(there, "device", "meta"))
 
 
 def bytes_of(held: Holding, low: int, high: int):
