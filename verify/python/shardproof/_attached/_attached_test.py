@@ -62,6 +62,16 @@ def trained(job, model=None, **options):
     return followed, model, optimizer
 
 
+def test_a_model_that_nothing_is_computed_with_is_observed_at_the_end(job):
+    followed, model, optimizer = trained(job)
+    teacher, planned = nn.Linear(2, 2), nn.Linear(2, 2, device="meta")
+    followed.wrapped(teacher)
+    followed.wrapped(planned)
+    followed.step(optimizer)
+    followed.ending()
+    assert len(followed.folders) == 2 and followed.stages(1) == [("ready", 0, "model")]
+
+
 def test_the_first_and_the_last_step_are_observed_and_each_fiftieth_if_asked(job):
     followed, model, optimizer = trained(job)
     for _ in range(4):

@@ -284,7 +284,11 @@ class Followed:
             model.observer.leave_state_dict("saved", model.steps, left, why)
 
     def ending(self):
-        """The last step is on record once no further one can come."""
+        """The last step is on record once no further one can come, and each model that was wrapped
+        and is still there, though nothing was computed with it as a whole."""
+        for root in list(self._roots):
+            if not root.is_observed and _is_made(root.module):
+                self._begin(self._model_of(root))
         for model in self._live():
             if model.is_loaded:
                 self._begin(model)
@@ -422,6 +426,11 @@ def _held_by(optimizer) -> set[int]:
 
 def _has(root, held: set[int]) -> bool:
     return bool(held & {*map(id, _parameters_of(root.module)), *_still_there(root.former)})
+
+
+def _is_made(module) -> bool:
+    """Whether it is there, and not only planned."""
+    return module is not None and not any(each.is_meta for each in module.parameters())
 
 
 def _parameters_of(module) -> list:

@@ -1,4 +1,4 @@
-"""What a save has of the model that is followed."""
+"""What is saved, and which of it is the model's."""
 
 import torch
 from torch import nn
