@@ -28,6 +28,10 @@ CASES = {
         [{"group": [0, 1]}] * 3,
         "RuntimeError: shardproof.check: cannot read the model: rank 2: ValueError: group: rank 2",
     ),
+    "a group for a tensor, of which a rank that has it is not": (
+        [{"groups": {"0.*": [0, 1]}}] * 3,
+        "RuntimeError: shardproof.check: cannot read the model: rank 2: ValueError: groups: rank",
+    ),
     "a group of ranks that are not there": (
         [{}, {"group": [1, 7]}, {}],
         "RuntimeError: shardproof.check: cannot read the model: rank 1: ValueError: group: the job",

@@ -216,9 +216,12 @@ def _ranks_at(ranks, place) -> tuple[int, ...]:
 
 
 def ranks_of(group) -> tuple[int, ...]:
-    """group: a process group or ranks. \\raises TypeError, ValueError for anything else."""
+    """group: a process group or ranks; of what torch gives a rank that is not in a group, none.
+    \\raises TypeError, ValueError for anything else."""
     if hasattr(dist, "ProcessGroup") and isinstance(group, dist.ProcessGroup):
         return tuple(dist.get_process_group_ranks(group))
+    if hasattr(dist, "GroupMember") and group is dist.GroupMember.NON_GROUP_MEMBER:
+        return ()
     ranks = tuple(group)
     if not all(isinstance(rank, int) for rank in ranks):
         raise ValueError(f"{group!r}: expected a process group or a list of ranks")
@@ -268,9 +271,11 @@ class Statement:
         self.axes = None if mesh is None else axes_of(mesh, self.rank, len(self._world))
         if self.axes is not None and (outside := self.axes.ranks - {*self._world}):
             raise ValueError(f"mesh: the job has no rank {min(outside)}")
-        self._group = None if group is None else self._with_own("group", ranks_of(group))
+        self._group = None if group is None else self._of_job("group", ranks_of(group))
+        if self._group is not None and self.rank not in self._group:
+            raise ValueError(f"group: rank {self.rank} is not in it: {list(self._group)}")
         self._groups = {
-            pattern: self._with_own(f"groups[{pattern!r}]", ranks_of(each))
+            pattern: self._of_job(f"groups[{pattern!r}]", ranks_of(each))
             for pattern, each in _by_pattern("groups", groups).items()
         }
         self._layout = {
@@ -353,7 +358,7 @@ class Statement:
                     f"layout of {name}: it is cut along dim {placement.dim} on axis {axis}, and "
                     f"has the shape {list(tensor.shape)}"
                 )
-        own = self._match(self._groups, name)
+        own = self._stated_for(name)
         rest = [axis for axis in axes.view(said) if axis not in said and axis not in STAGES]
         return Cut(
             tuple(said),
@@ -386,7 +391,7 @@ class Statement:
 
         default: ranks that have the same plain tensors, as far as the model itself shows.
         """
-        own = self._match(self._groups, name)
+        own = self._stated_for(name)
         if self._match(self._layout, name) == "local":
             return Groups((self.rank,), own or (self.rank,))
         alike, axes = own, self._axes_for(tensor)
@@ -434,11 +439,16 @@ class Statement:
                 return value
         return None
 
-    def _with_own(self, what, ranks) -> tuple[int, ...]:
+    def _stated_for(self, name) -> tuple[int, ...] | None:
+        """The ranks that `groups` names for a tensor that this rank has."""
+        ranks = self._match(self._groups, name)
+        if ranks is not None and self.rank not in ranks:
+            raise ValueError(f"groups: rank {self.rank} has {name}, and is not in {list(ranks)}")
+        return ranks
+
+    def _of_job(self, what, ranks) -> tuple[int, ...]:
         if outside := sorted({*ranks} - {*self._world}):
             raise ValueError(f"{what}: the job has no rank {outside[0]}: {list(ranks)}")
-        if self.rank not in ranks:
-            raise ValueError(f"{what}: rank {self.rank} is not in it: {list(ranks)}")
         return tuple(sorted(ranks))
 
     def _cuts(self, pattern, value):
