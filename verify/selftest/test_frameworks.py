@@ -70,6 +70,16 @@ DEEPSPEED = {
 
 DEEPSPEED_FINDS = {"two_groups decay": ("0.weight", [1])}
 
+MEGATRON_FSDP = {
+    "sharded sound": "sound",
+    "sharded nan": "0.weight on rank 1: 1 NaN and 0 Inf, the first at element 26",
+    "sharded step": "optimizer.0.weight.step on rank 1: element 0 is 0x40800000",
+    "whole sound": "sound",
+    "whole bit": "0.weight on rank 1: element 1 is 0x",
+    "hybrid sound": "sound",
+    "hybrid bit": "0.weight on rank 3: element 26 is 0x",
+}
+
 TORCHTITAN = {
     "sharded sound": "sound",
     "sharded nan": "layers.1.attention.wo.weight on rank 2: 1 NaN and 0 Inf",
@@ -99,8 +109,7 @@ class Megatron(JobsTest):
         self.found_in_evidence()
 
     def test_megatron_attached(self):
-        healed = {"experts_with_owners expert"}
-        self.found_attached({job.split()[0] for job in MEGATRON}, healed)
+        self.found_attached({job.split()[0] for job in MEGATRON})
 
     def test_megatron_attached_as_alone(self):
         self.same_as_alone()
@@ -123,6 +132,24 @@ class DeepSpeed(JobsTest):
         self.found_attached({job.split()[0] for job in DEEPSPEED})
 
     def test_deepspeed_attached_as_alone(self):
+        self.same_as_alone()
+
+
+class MegatronFsdp(JobsTest):
+    labels = "selftest multi-rank framework nightly"
+    timeout_s = 300
+    script, says, package = "megatron_fsdp_jobs.py", MEGATRON_FSDP, "megatron-fsdp"
+
+    def test_megatron_fsdp_checked(self):
+        self.told_right()
+
+    def test_megatron_fsdp_observed(self):
+        self.found_in_evidence()
+
+    def test_megatron_fsdp_attached(self):
+        self.found_attached({job.split()[0] for job in MEGATRON_FSDP})
+
+    def test_megatron_fsdp_attached_as_alone(self):
         self.same_as_alone()
 
 

@@ -33,7 +33,6 @@ def shard(case, model):
         fsdp_unit_modules=[torch.nn.Linear, torch.nn.Embedding],
         device=torch.device("cpu"),
         init_model_with_meta_device=case.options["init"] == "meta",
-        calculate_per_token_loss=True,  # gradients are summed: Gloo does not average
         mixed_precision_policy=MixedPrecisionPolicy(main_params_dtype=None),
     )
 
