@@ -17,7 +17,7 @@ import traceback
 import shardproof
 import torch
 import torch.distributed as dist
-from shardproof._digests import _digest, _gpu
+from shardproof._digests import _digest, _gpu, _together
 from shardproof._holdings._layout import Run, local_runs
 
 GIB = 1 << 30
@@ -86,10 +86,10 @@ def one_large_tensor(total):
         "int8, from an odd address": (data.view(torch.int8)[1:], [Run(0, total - 1)]),
     }  # fmt: skip
     for name, (local, runs) in shapes.items():
-        number = _digest._FLOAT_FORMATS.get(local.dtype, 0)
+        number = _digest.FLOAT_FORMATS.get(local.dtype, 0)
 
         def work(local=local, runs=runs, number=number):
-            _gpu.start([local], [runs], [number])
+            _together.start([local], [runs], [number])
 
         speed = local.nbytes / seconds_on_gpu(work, is_held=True)
         ratio = speed / traffic
@@ -120,9 +120,9 @@ def many_small_tensors(count):
     held = [(tensor, local_runs(tensor.shape)) for tensor in tensors]
     by_sum = seconds(lambda: torch.stack([tensor.sum() for tensor in tensors]).tolist())
     sums_alone = seconds(lambda: [tensor.sum() for tensor in tensors])
-    by_digest = seconds(lambda: _digest.digest_all(held))
+    by_digest = seconds(lambda: _together.digest_all(held))
     runs, formats = [runs for _, runs in held], [BF16] * count
-    on_gpu = seconds_on_gpu(lambda: _gpu.start(tensors, runs, formats), 5)
+    on_gpu = seconds_on_gpu(lambda: _together.start(tensors, runs, formats), 5)
     figures = {"sum": sums_alone, "sum_and_stack": by_sum, "digest": by_digest, "start": on_gpu}
     rows = [
         (f"torch.sum of each of {count} tensors", f"{sums_alone * 1e3:.1f} ms", "", ""),

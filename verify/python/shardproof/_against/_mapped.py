@@ -9,7 +9,7 @@ import math
 
 import torch
 
-from .._digests import _digest
+from .._digests import _digest, _together
 from .._holdings import _layout
 from .._holdings._groups import Groups
 from .._holdings._holding import Holding
@@ -133,10 +133,10 @@ def _is_whole(pair: Pair, held: Holding, shapes) -> bool:
 
 
 def _read(parts: list[_Part]):
-    """Digests all pieces; of those on a GPU many at once."""
+    """Digests all pieces, many at once."""
     versions = [_own.version_of(part.held) if part.pieces else 0 for part in parts]
     pieces = [piece for part in parts for piece in part.pieces]
-    summaries = iter(_digest.digest_all([(piece.data, piece.runs) for piece in pieces]))
+    summaries = iter(_together.digest_all([(piece.data, piece.runs) for piece in pieces]))
     for part, version in zip(parts, versions, strict=True):
         part.summaries = list(itertools.islice(summaries, len(part.pieces)))
         part.changed = bool(part.pieces) and _own.version_of(part.held) != version

@@ -43,6 +43,7 @@ def slowly(rank, seconds):
             time.sleep(seconds)
         return digest_runs(local, runs)
 
+    _own._together._SMALL_BYTES = -1  # each is read alone
     _own._digest.digest_runs = late
 
 
@@ -108,6 +109,7 @@ def unseen(rank):
                 dist_done.wait(30)
             return digest_runs(local, runs)
 
+        _own._together._SMALL_BYTES = -1  # each is read alone
         _own._digest.digest_runs = waits
     pending = check(live, background=True, deadline=DEADLINE)
     while rank != 1 and not pending.done:

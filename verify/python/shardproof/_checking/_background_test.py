@@ -37,6 +37,7 @@ def gate(monkeypatch):
             assert opened.wait(30)
         return digest_runs(local, runs)
 
+    monkeypatch.setattr(_own._together, "_SMALL_BYTES", -1)  # each is read alone
     monkeypatch.setattr(_own._digest, "digest_runs", waiting)
     opened.reached = reached
     yield opened
@@ -205,6 +206,7 @@ def test_a_process_that_ends_does_not_wait_for_the_reading():
 import time, torch, shardproof
 from shardproof._judging import _own
 digest_runs = _own._digest.digest_runs
+_own._together._SMALL_BYTES = -1  # each is read alone
 _own._digest.digest_runs = lambda *each: time.sleep(0.2) or digest_runs(*each)
 shardproof.check(torch.nn.Sequential(*[torch.nn.Linear(1, 1) for _ in range(500)]), background=True)
 """

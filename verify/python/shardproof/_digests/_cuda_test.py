@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import shardproof
-from shardproof._digests import _digest, _gpu
-from shardproof._digests._digest import coverage, digest_all, digest_runs
+from shardproof._digests import _digest, _gpu, _together
+from shardproof._digests._digest import coverage, digest_runs
+from shardproof._digests._together import digest_all
 from shardproof._holdings._layout import Placement, Run, local_runs
 
 if not torch.cuda.is_available():
@@ -55,7 +56,7 @@ def agree(local, runs, *blocks):
     assert (together.digest, together.nan_count, together.inf_count) == (
         expected.digest, expected.nan_count, expected.inf_count,
     )  # fmt: skip
-    if _digest.is_read_together(there):
+    if _together.takes(there):
         assert together.coverage == coverage(runs, local.element_size())
     return expected
 
@@ -156,7 +157,7 @@ def test_on_the_callers_stream_and_nothing_is_waited_for():
     with torch.cuda.stream(stream):
         torch.cuda._sleep(1 << 29)  # longer than all that follows takes to ask for
         local.fill_(3.0)
-        found = _gpu.start([local], [runs], [3])
+        found = _together.start([local], [runs], [3])
         done.record()
     assert not done.query()  # it was asked for, and the host went on
     stream.synchronize()
@@ -170,12 +171,12 @@ def test_in_a_cuda_graph():
     of_many = [[Run(0, 50)]] * len(many)
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        _gpu.start([local], [runs], [3])
+        _together.start([local], [runs], [3])
     stream.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
-        one = _gpu.start([local], [runs], [3])
-        all_of_them = _gpu.start(many, of_many, [3] * len(many))
+        one = _together.start([local], [runs], [3])
+        all_of_them = _together.start(many, of_many, [3] * len(many))
     for value in (1.0, -2.5, math.nan):
         local.fill_(value)
         for tensor in many:
@@ -207,7 +208,7 @@ def test_two_streams_at_once():
     for _ in range(5):
         for tensor, stream in zip(tensors, streams, strict=True):
             with torch.cuda.stream(stream):
-                found.append(_gpu.start([tensor], [local_runs(tensor.shape)], [2]))
+                found.append(_together.start([tensor], [local_runs(tensor.shape)], [2]))
     torch.cuda.synchronize()
     expected = [digest_runs(t.cpu(), local_runs(t.shape)).digest for t in tensors] * 5
     assert [_digest.add((0, 0), rows[0, :2].tolist()) for rows in found] == expected

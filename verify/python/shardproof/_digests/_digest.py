@@ -5,6 +5,7 @@ PyTorch operations, more slowly. Either way a digest is a pair of integers modul
 over any disjoint cover of the tensor, and nothing of the tensor's size is allocated.
 """
 
+import array
 import ctypes
 import dataclasses
 import functools
@@ -14,14 +15,14 @@ import torch
 from .._holdings._layout import Run, element_count
 from . import _gpu, _load_op
 
-_MASK = (1 << 64) - 1
+MASK = (1 << 64) - 1
 _BLOCK_WORDS = 1024
 _BLOCK_BYTES = 4096
 _CHUNK_BYTES = 1 << 20  # how much of a tensor is looked at at once without the built op
 _COPY_BYTES = 1 << 24  # how much is copied to the host at once
 
 # As sp_float_format in src/digest/digest.h; a complex number is two.
-_FLOAT_FORMATS = {
+FLOAT_FORMATS = {
     torch.complex32: 1,
     torch.complex64: 3,
     torch.complex128: 4,
@@ -33,12 +34,12 @@ _FLOAT_FORMATS = {
     torch.float8_e5m2: 6,
 }
 # Dtypes of one byte that have no Inf and one NaN: its bits.
-_ONE_NAN = {
+ONE_NAN = {
     torch.float8_e8m0fnu: 0xFF,
     torch.float8_e4m3fnuz: 0x80,
     torch.float8_e5m2fnuz: 0x80,
 }
-_HAVE_NAN = _FLOAT_FORMATS.keys() | _ONE_NAN.keys()
+_HAVE_NAN = FLOAT_FORMATS.keys() | ONE_NAN.keys()
 
 
 @dataclasses.dataclass
@@ -57,7 +58,7 @@ class Summary:
 
 
 def hex_of(digest) -> str:
-    return f"{digest[0] & _MASK:016x}{digest[1] & _MASK:016x}"
+    return f"{digest[0] & MASK:016x}{digest[1] & MASK:016x}"
 
 
 def hex_of_blocks(blocks: torch.Tensor) -> str:
@@ -98,8 +99,8 @@ def digest_runs(local: torch.Tensor, runs: list[Run], block_bytes=0, first_block
     [first_block, first_block + block_count) of `block_bytes` of the global byte image are digested
     apart besides. \\returns Summary. \\raises ValueError if runs and memory do not fit.
     """
-    if _checked_count(local, runs) == 0:
-        return Summary(_no_blocks(block_count))
+    if checked_count(local, runs) == 0:
+        return Summary(no_blocks(block_count))
     local = local.detach()
     if is_on_gpu(local):
         try:
@@ -111,63 +112,25 @@ def digest_runs(local: torch.Tensor, runs: list[Run], block_bytes=0, first_block
     return _pass_over(pieces(local, runs), block_bytes, first_block, block_count)
 
 
-def digest_all(held: list[tuple[torch.Tensor, list[Run]]]) -> list[Summary]:
-    """What `digest_runs` gives of each, without blocks. Those that the kernel takes together are
-    waited for once in thousands. \\raises ValueError as `digest_runs`."""
-    found: list[Summary | None] = [None] * len(held)
-    by_device: dict[torch.device, list[int]] = {}
-    for number, (local, _) in enumerate(held):
-        if is_read_together(local):
-            by_device.setdefault(local.device, []).append(number)
-    for device, numbers in by_device.items():
-        for at in range(0, len(numbers), _gpu.TOGETHER_MAX):
-            some = numbers[at : at + _gpu.TOGETHER_MAX]
-            try:
-                for number, summary in zip(some, _together([held[i] for i in some]), strict=True):
-                    found[number] = summary
-            except RuntimeError as error:
-                _gpu.give_up(device, error)
-                break
-    return [
-        digest_runs(*each) if summary is None else summary
-        for each, summary in zip(held, found, strict=True)
-    ]
-
-
 def is_on_gpu(local: torch.Tensor) -> bool:
     """Whether the kernel for GPUs digests the tensor where it lies; else a tensor on a GPU is
     copied to the host, a piece at a time."""
     return local.device.type == "cuda" and has_op() and _gpu.takes(local)
 
 
-def is_read_together(local: torch.Tensor) -> bool:
-    """Whether `digest_all` digests the tensor in one call with others."""
-    return is_on_gpu(local) and local.is_contiguous() and local.dtype not in _ONE_NAN
-
-
-def _together(held):
-    for local, runs in held:
-        _checked_count(local, runs)
-    locals_, runs = [local for local, _ in held], [runs for _, runs in held]
-    formats = [_FLOAT_FORMATS.get(local.dtype, 0) for local in locals_]
-    nothing = _no_blocks(0)
-    for lane0, lane1, nan, inf, ones0, ones1 in _gpu.start(locals_, runs, formats).tolist():
-        yield Summary(nothing, add((0, 0), (lane0, lane1)), nan, inf, add((0, 0), (ones0, ones1)))
-
-
-def _checked_count(local, runs) -> int:
+def checked_count(local, runs) -> int:
     held = element_count(runs)
     if held != local.numel():
         raise ValueError(f"{held} elements are owned, the local tensor has {local.numel()}")
     return held
 
 
-def _no_blocks(count) -> torch.Tensor:
+def no_blocks(count) -> torch.Tensor:
     return torch.zeros(count, 2, dtype=torch.int64, device="cpu")
 
 
 def _pass_over(pieces, block_bytes, first_block, block_count) -> Summary:
-    summary = Summary(_no_blocks(block_count))
+    summary = Summary(no_blocks(block_count))
     for part, part_runs in pieces:
         _add(summary, part, part_runs, block_bytes, first_block, block_count)
     return summary
@@ -233,13 +196,13 @@ def _add(summary, local, runs, block_bytes, first_block, block_count):
     size = local.element_size()
     flat = local.reshape(-1).view(torch.uint8)
     table = _table(runs, size)
-    float_format = _FLOAT_FORMATS.get(local.dtype, 0)
+    float_format = FLOAT_FORMATS.get(local.dtype, 0)
     if has_op():
         found = torch.ops.shardproof.digest(
             flat, table, float_format, block_bytes, first_block, block_count
         ).cpu()
         *lanes, nan, inf = found[:4].tolist()
-        if local.dtype in _ONE_NAN:
+        if local.dtype in ONE_NAN:
             nan, inf = _count_non_finite(local)
         blocks = found[4:].view(-1, 2)
     else:
@@ -267,18 +230,29 @@ def digest_bytes(data: torch.Tensor, runs: list[Run]) -> tuple[int, int]:
 
 
 def _table(runs, size) -> torch.Tensor:
-    """[n, 6] int64, the runs in bytes: start, length, count, stride, local start, local stride."""
-    rows = [
-        [run.start * size, run.length * size, run.count, run.stride * size,
-         run.local_start * size, run.local_stride * size]
-        for run in runs
-    ]  # fmt: skip
-    return torch.tensor(rows, dtype=torch.int64, device="cpu").view(-1, 6)
+    """As `add_runs` adds them, [n, 6]."""
+    numbers = array.array("q")
+    add_runs(numbers, runs, size)
+    return table_of(numbers, 6)
+
+
+def add_runs(numbers: array.array, runs, size):
+    """Each in bytes: start, length, count, stride, local start, local stride."""
+    for run in runs:
+        numbers.extend((run.start * size, run.length * size, run.count, run.stride * size,
+                        run.local_start * size, run.local_stride * size))  # fmt: skip
+
+
+def table_of(numbers: array.array, width: int) -> torch.Tensor:
+    """int64 [n, width], over the same memory."""
+    if not numbers:
+        return torch.zeros(0, width, dtype=torch.int64, device="cpu")
+    return torch.frombuffer(numbers, dtype=torch.int64).view(-1, width)
 
 
 def add(a, b):
     """The digest of the union of two disjoint sets of bytes."""
-    return (a[0] + b[0]) & _MASK, (a[1] + b[1]) & _MASK
+    return (a[0] + b[0]) & MASK, (a[1] + b[1]) & MASK
 
 
 def coverage(runs: list[Run], element_bytes: int) -> tuple[int, int]:
@@ -444,7 +418,7 @@ def _ones(begins: torch.Tensor, length: int) -> tuple[int, int]:
             for block in range(a + 1, b, 1 << 16):
                 factors = _factors(block, min(1 << 16, b - block)).sum(1)
                 total = add(total, (whole * factors).tolist())
-    return total[0] & _MASK, total[1] & _MASK
+    return total[0] & MASK, total[1] & MASK
 
 
 def _count_non_finite(local: torch.Tensor) -> tuple[int, int]:
@@ -456,8 +430,8 @@ def _count_non_finite(local: torch.Tensor) -> tuple[int, int]:
         flat = torch.view_as_real(flat).reshape(-1)
     for at in range(0, flat.numel(), _CHUNK_BYTES):
         part = flat[at : at + _CHUNK_BYTES]
-        if part.dtype in _ONE_NAN:
-            nan += int((part.view(torch.uint8) == _ONE_NAN[part.dtype]).sum())
+        if part.dtype in ONE_NAN:
+            nan += int((part.view(torch.uint8) == ONE_NAN[part.dtype]).sum())
             continue
         if part.dtype == torch.float8_e4m3fn:
             nan += int(((part.view(torch.uint8) & 0x7F) == 0x7F).sum())

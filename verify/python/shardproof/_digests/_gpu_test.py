@@ -6,8 +6,9 @@ import math
 import pytest
 import torch
 
-from shardproof._digests import _digest, _gpu
-from shardproof._digests._digest import digest_all, digest_runs
+from shardproof._digests import _digest, _gpu, _together
+from shardproof._digests._digest import digest_runs
+from shardproof._digests._together import digest_all
 from shardproof._holdings._groups import Statement
 from shardproof._holdings._layout import Run, local_runs
 from shardproof._judging import _own
@@ -21,6 +22,7 @@ def kernel(monkeypatch):
     if not _digest.has_op():
         pytest.skip("torch.ops.shardproof.digest is not built")
     monkeypatch.setattr(_gpu, "_given_up", set())
+    monkeypatch.setattr(_together, "_SMALL_BYTES", -1)  # the host takes each alone
     return Kernel(monkeypatch)
 
 
@@ -29,7 +31,7 @@ class Kernel:
         self.taken: list[int] = []
         self.fails_with = None
         self.given_up = _gpu._given_up
-        start, give_up = _gpu.start, _gpu.give_up
+        start, give_up = _together.start, _gpu.give_up
 
         def started(tensors, runs, formats):
             self.taken.append(len(tensors))
@@ -37,7 +39,7 @@ class Kernel:
                 raise self.fails_with
             return start(tensors, runs, formats)
 
-        monkeypatch.setattr(_gpu, "start", started)
+        monkeypatch.setattr(_together, "start", started)
         monkeypatch.setattr(_gpu, "takes", lambda local: GPU not in self.given_up)
         monkeypatch.setattr(_gpu, "give_up", lambda device, error: give_up(GPU, error))
         monkeypatch.setattr(_digest, "is_on_gpu", _gpu.takes)
@@ -55,7 +57,7 @@ def tensors_of_all_kinds():
 
 def test_many_are_taken_in_one_call_and_are_what_each_is_alone(kernel):
     held = [(tensor, local_runs(tensor.shape)) for tensor in tensors_of_all_kinds()]
-    together = [_digest.is_read_together(local) for local, _ in held]
+    together = [_together.takes(local) for local, _ in held]
     assert together == [True, True, True, False, False, True, True, True, False]
     for one, (local, runs) in zip(digest_all(held), held, strict=True):
         alone = digest_runs(local, runs)
@@ -68,7 +70,7 @@ def test_many_are_taken_in_one_call_and_are_what_each_is_alone(kernel):
 
 
 def test_thousands_are_waited_for_together(kernel, monkeypatch):
-    monkeypatch.setattr(_gpu, "TOGETHER_MAX", 100)
+    monkeypatch.setattr(_together, "MAX", 100)
     held = [(torch.full((5,), number), [Run(0, 5)]) for number in range(250)]
     assert len({summary.digest for summary in digest_all(held)}) == 250
     assert kernel.taken == [100, 100, 50]
@@ -114,7 +116,38 @@ def test_an_error_of_the_job_is_not_hidden(kernel):
 def test_a_tensor_on_the_host_never_goes_to_the_kernel():
     local = torch.ones(4)
     assert not _digest.is_on_gpu(local)
-    assert not _digest.is_read_together(local)
+
+
+def test_small_tensors_on_the_host_are_read_in_one_call_and_large_ones_alone(monkeypatch):
+    if not _digest.has_op():
+        pytest.skip("torch.ops.shardproof.digest is not built")
+    start, taken = _together.start, []
+    monkeypatch.setattr(_together, "_SMALL_BYTES", 37 * 60 * 4)
+    monkeypatch.setattr(
+        _together, "start", lambda *all_: taken.append(len(all_[0])) or start(*all_)
+    )
+    held = [(tensor, local_runs(tensor.shape)) for tensor in tensors_of_all_kinds()]
+    columns = torch.randn(37, 3)
+    held.append((columns, [Run(5, 3, 37, 60, 0, 3)]))
+    found = digest_all(held)
+    assert taken == [5]
+    for one, (local, runs) in zip(found, held, strict=True):
+        alone = digest_runs(local, runs)
+        assert (one.digest, one.nan_count, one.inf_count) == (
+            alone.digest, alone.nan_count, alone.inf_count,
+        )  # fmt: skip
+        assert one.coverage in (None, _digest.coverage(runs, local.element_size()))
+
+
+def test_an_error_of_the_hosts_is_not_hidden(monkeypatch):
+    def failing(*_):
+        raise RuntimeError("shardproof::digests: the run does not lie within the data")
+
+    if not _digest.has_op():
+        pytest.skip("torch.ops.shardproof.digest is not built")
+    monkeypatch.setattr(_together, "start", failing)
+    with pytest.raises(RuntimeError, match="does not lie within"):
+        digest_all([(torch.ones(4), [Run(0, 4)])])
 
 
 def test_a_gpu_without_a_kernel_is_read_through_host_copies(monkeypatch):
@@ -157,14 +190,14 @@ def test_a_model_is_read_in_one_call_and_its_records_are_those_of_the_host(kerne
 def test_what_changes_while_it_is_read_with_others_is_not_compared(kernel, monkeypatch):
     model = model_of(3)
     reading = _own.Reading(_own.tensors_of(model, None, (), Statement()), False)
-    start = _gpu.start
+    start = _together.start
 
     def changing(*arguments):
         with torch.no_grad():
             model[1].add_(1)
         return start(*arguments)
 
-    monkeypatch.setattr(_gpu, "start", changing)
+    monkeypatch.setattr(_together, "start", changing)
     reading.read()
     why = [record.unreadable for record in reading.records.values()]
     assert why == ["", _own.CHANGED, ""]

@@ -149,6 +149,8 @@ def local_runs(shape, placements=(), mesh_shape=(), coordinates=()) -> list[Run]
 
     Without placements: all of it.
     """
+    if not placements:
+        return flat_runs(0, math.prod(shape))
     return runs_of(shape, owned_indices(shape, placements, mesh_shape, coordinates))
 
 
@@ -164,6 +166,8 @@ def chunk_runs(shape, chunks) -> list[Run]:
 
 
 def element_count(runs: list[Run]) -> int:
+    if len(runs) == 1:  # as of nearly all tensors
+        return runs[0].length * runs[0].count
     return sum(run.length * run.count for run in runs)
 
 

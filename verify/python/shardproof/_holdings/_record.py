@@ -8,7 +8,7 @@ import torch
 from ._groups import Groups
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Record:
     """One tensor on one rank. The last four fields are of its values; what comes before them
     describes it, and seldom changes from call to call."""

@@ -69,8 +69,11 @@ def judge(records: list[dict[str, Record]]) -> Judgement:
 
 def _components(held) -> list[tuple[int, ...]]:
     """The ranks that hold one tensor, as far as the groups of the holders lead; absent ones too."""
+    groups = _distinct(record.groups.members for record in held.values())
+    if len(groups) == 1:
+        return [tuple(sorted(groups[0]))]
     component_of: dict[int, set[int]] = {}
-    for members in _distinct(record.groups.members for record in held.values()):
+    for members in groups:
         joined = set(members)
         for other in _distinct(component_of.get(rank, joined) for rank in members):
             joined |= other
@@ -257,10 +260,10 @@ def _is_owned(name: str, held: dict[int, Record], absent, records) -> bool:
 
 def _unlike(held, key):
     """(ranks that differ from the majority, the first one's key, the majority's) or None."""
-    counted = collections.Counter(key(record) for record in held.values())
-    if len(counted) == 1:
+    keys = [key(record) for record in held.values()]
+    if len(set(keys)) == 1:
         return None
-    common = counted.most_common(1)[0][0]
+    common = collections.Counter(keys).most_common(1)[0][0]
     ranks = tuple(rank for rank, record in held.items() if key(record) != common)
     return ranks, key(held[ranks[0]]), common
 
@@ -349,7 +352,8 @@ def _judge_values(name, held, judgement):
         judgement.comparisons += len(ranks) - 1
         digests = {rank: held[rank].digest for rank in ranks}
         odd |= _minority(digests)
-        is_split |= 2 * max(collections.Counter(digests.values()).values()) <= len(ranks)
+        if len(set(digests.values())) > 1:
+            is_split |= 2 * max(collections.Counter(digests.values()).values()) <= len(ranks)
     if not odd and len(totals) > 1:
         judgement.comparisons += len(totals) - 1
         odd = {rank for group in _minority(totals) for rank in wholes[group]}
@@ -370,6 +374,8 @@ def _judge_values(name, held, judgement):
 
 def _minority(values: dict) -> set:
     """The keys whose value is not the commonest one."""
+    if len(set(values.values())) == 1:
+        return set()
     common = collections.Counter(values.values()).most_common(1)[0][0]
     return {key for key, value in values.items() if value != common}
 

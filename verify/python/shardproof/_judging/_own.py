@@ -4,7 +4,7 @@ import dataclasses
 
 import torch
 
-from .._digests import _digest, _gpu
+from .._digests import _digest, _together
 from .._holdings import _layout, _model, _optimizer, _options
 from .._holdings._groups import Groups
 from .._holdings._holding import Holding, alias_groups
@@ -83,23 +83,23 @@ class Reading:
         """Their values are looked at elsewhere, under a map."""
         for name in names:
             if self._left.pop(name, None):
-                self.records[name] = dataclasses.replace(self.records[name], followed=True)
+                self.records[name].followed = True
 
     def read(self, wanted=lambda held: True, goes_on=lambda: True):
         """wanted: says of a holding whether it is read now. goes_on: asked before each tensor."""
-        together: list[str] = []  # are on a GPU, and waited for once
+        together: list[str] = []  # in one call
         nbytes = 0
         for name, (held, _) in list(self._left.items()):
             if not wanted(held):
                 continue
             if not goes_on():
                 return
-            if not _digest.is_read_together(held.local):
+            if not _together.takes(held.local):
                 self._read([name])
                 continue
             together.append(name)
             nbytes += held.local.nbytes
-            if len(together) == _gpu.TOGETHER_MAX or nbytes >= _gpu.TOGETHER_BYTES:
+            if len(together) == _together.MAX or nbytes >= _together.BYTES:
                 self._read(together)
                 together, nbytes = [], 0
         self._read(together)
@@ -107,11 +107,10 @@ class Reading:
     def _read(self, names: list[str]):
         names = [name for name in names if not self._is_changed(name)]
         holdings = [self._left[name][0] for name in names]
-        summaries = _digest.digest_all([(held.local, held.runs) for held in holdings])
+        summaries = _together.digest_all([(held.local, held.runs) for held in holdings])
         for name, held, summary in zip(names, holdings, summaries, strict=True):
-            record = _with_values(self.records[name], held, summary)
+            _add_values(self.records[name], held, summary)
             if not self._is_changed(name):
-                self.records[name] = record
                 del self._left[name]
 
     def _is_changed(self, name) -> bool:
@@ -119,7 +118,7 @@ class Reading:
         held, version = self._left[name]
         if not self.stepped and version_of(held) == version:
             return False
-        self.records[name] = dataclasses.replace(self.records[name], unreadable=CHANGED)
+        self.records[name].unreadable = CHANGED
         del self._left[name]
         return True
 
@@ -132,21 +131,18 @@ def _can_be_tied(held: Holding) -> bool:
 
 def _told(held: Holding) -> Record:
     summary = _digest.digest_runs(held.local, held.runs)
-    return _with_values(_described(held, "", True), held, summary)
+    record = _described(held, "", True)
+    _add_values(record, held, summary)
+    return record
 
 
-def _with_values(record: Record, held: Holding, summary: _digest.Summary) -> Record:
+def _add_values(record: Record, held: Holding, summary: _digest.Summary):
     inf = 0 if summary.inf_count and held.may_be_infinite() else summary.inf_count
     bad = record.numbers and summary.nan_count + inf
     ones = summary.coverage or _digest.coverage(held.runs, held.local.element_size())
-    return dataclasses.replace(
-        record,
-        coverage=ones,
-        digest=summary.digest,
-        nan=summary.nan_count,
-        inf=inf,
-        first_non_finite=_digest.first_non_finite(held.local, held.runs) if bad else None,
-    )
+    record.coverage, record.digest = ones, summary.digest
+    record.nan, record.inf = summary.nan_count, inf
+    record.first_non_finite = _digest.first_non_finite(held.local, held.runs) if bad else None
 
 
 def _described(held: Holding, shared_with: str, finite) -> Record:
