@@ -178,7 +178,7 @@ shardproof_module(NAME campaign TORCH FOLDERS verify/campaign
 # ---- The command ---------------------------------------------------------------------------------
 # What all subcommands share: how words are parsed, what lies where, how a result is shown.
 shardproof_module(NAME cli_common FOLDERS verify/cli/common
-  DEPENDS core text case evidence verdict oracle formats process report reproduce gate
+  DEPENDS core text digest case evidence verdict oracle formats process report reproduce gate
     CLI11::CLI11 nlohmann_json::nlohmann_json fmt::fmt)
 # What needs no LibTorch: files are judged without it.
 shardproof_module(NAME file_commands FOLDERS verify/cli/files

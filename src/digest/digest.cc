@@ -1,6 +1,9 @@
 // The C ABI of the digest: chooses a kernel, splits runs at a grid, and sums coverage.
 #include "src/digest/digest.h"
 
+#include <algorithm>
+#include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 
@@ -56,12 +59,16 @@ struct KernelList {
   size_t count = 0;
 };
 
-/// Whether the environment asks for another kernel than the fastest: by its name, so that all that
-/// runs can be tried with each.
-bool IsUnwanted(const Kernel& kernel) {
-  const char* const wanted = std::getenv("SHARDPROOF_DIGEST_KERNEL");
-  return wanted != nullptr && *wanted != '\0' && std::string_view(wanted) != kernel.name;
+constexpr const char* kVariable = "SHARDPROOF_DIGEST_KERNEL";
+constexpr std::array<std::string_view, 3> kKnown = {"avx512", "avx2", "portable"};
+
+/// The kernel that the environment asks for, so that all that runs can be tried with each; or "".
+std::string_view Wanted() {
+  const char* const wanted = std::getenv(kVariable);
+  return wanted == nullptr ? "" : wanted;
 }
+
+bool IsUnwanted(const Kernel& kernel) { return !Wanted().empty() && Wanted() != kernel.name; }
 
 /// Those that this machine runs, the fastest first; the portable one is always there.
 KernelList FindKernels() {
@@ -152,6 +159,9 @@ using shardproof::digest_internal::CoverStretch;
 using shardproof::digest_internal::DigestBlocks;
 using shardproof::digest_internal::Kernel;
 using shardproof::digest_internal::Kernels;
+using shardproof::digest_internal::kKnown;
+using shardproof::digest_internal::kVariable;
+using shardproof::digest_internal::Wanted;
 
 void sp_digest_runs(sp_summary* summary, const sp_run* runs, size_t run_count,
                     sp_float_format format) {
@@ -180,3 +190,16 @@ void sp_digest_blocks(sp_summary* summary, sp_digest* blocks, uint64_t first_blo
 }
 
 const char* sp_digest_kernel(void) { return Kernels().front()->name; }
+
+const char* sp_digest_kernel_refused(void) {
+  static const std::array<char, 160> line = [] {
+    std::array<char, 160> text = {};
+    const std::string_view wanted = Wanted();
+    if (!wanted.empty() && std::find(kKnown.begin(), kKnown.end(), wanted) == kKnown.end()) {
+      std::snprintf(text.data(), text.size(), "%s is '%.60s': expected avx512, avx2 or portable",
+                    kVariable, wanted.data());
+    }
+    return text;
+  }();
+  return line.data();
+}

@@ -74,8 +74,12 @@ void sp_digest_blocks(sp_summary* summary, sp_digest* blocks, uint64_t first_blo
                       size_t run_count, sp_float_format format);
 
 /* The name of the code path in use on this machine: "avx2", "avx512" or "portable";
- * the fastest, or the one that the environment variable SHARDPROOF_DIGEST_KERNEL names. */
+ * the fastest, or the one that the environment variable SHARDPROOF_DIGEST_KERNEL names, if this
+ * machine runs that. */
 const char* sp_digest_kernel(void);
+
+/* Why SHARDPROOF_DIGEST_KERNEL cannot be followed, since it names no code path: a line; else "". */
+const char* sp_digest_kernel_refused(void);
 
 #ifdef __cplusplus
 }

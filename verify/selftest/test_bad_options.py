@@ -24,6 +24,11 @@ class BadOptions(CommandTest):
         for option in ("--report", "--json", "--save-to"):
             self.refused_options(option, "", names=[option, "empty"])
 
+    def test_a_kernel_of_the_digest_that_is_none(self):
+        for words in (["audit", "good"], ["verify", "--checkpoint", "good"]):
+            self.refused(*words, names=["SHARDPROOF_DIGEST_KERNEL is 'avx3'", "avx512, avx2 or "],
+                         SHARDPROOF_DIGEST_KERNEL="avx3")  # fmt: skip
+
     def test_a_bug_that_acts_on_nothing_is_no_pass(self):
         document = self.judged("verify", "--bug", "sharding.shards_swapped", "--strategy",
                                "rank0-scatter", code=3)  # fmt: skip

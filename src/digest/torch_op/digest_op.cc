@@ -6,6 +6,11 @@
 namespace shardproof::digest_op {
 namespace {
 
+void CheckKernel() {
+  const char* refused = sp_digest_kernel_refused();
+  STD_TORCH_CHECK(*refused == '\0', "shardproof::digest: ", refused);
+}
+
 /// \param data  uint8 [bytes], CPU, contiguous: the local memory.
 /// \param runs  int64 [n, 6]: global start, length, count, global stride, local start and local
 ///              stride, all in bytes.
@@ -16,6 +21,7 @@ Tensor DigestOp(const Tensor data, const Tensor runs, int64_t float_format, int6
   STD_TORCH_CHECK(data.is_cpu() && data.scalar_type() == ScalarType::Byte && data.dim() == 1 &&
                       data.is_contiguous(),
                   "shardproof::digest: data: expected a contiguous uint8 CPU tensor [n]");
+  CheckKernel();
   CheckBlocks(block_bytes, first_block, block_count);
   const auto format = FormatOf(float_format);
   const auto read = RunsOf(runs, static_cast<const char*>(data.const_data_ptr()), data.numel());
@@ -47,6 +53,7 @@ Tensor DigestOp(const Tensor data, const Tensor runs, int64_t float_format, int6
 /// \returns        int64 [n, 6]: the two lanes, NaN count, Inf count, the two lanes of the
 /// coverage.
 Tensor DigestsOp(const std::vector<Tensor> data, const Tensor runs, const Tensor tensors) {
+  CheckKernel();
   Tensor out = torch::stable::new_zeros(runs, {static_cast<int64_t>(data.size()), kNumbersAResult});
   auto* rows = static_cast<uint64_t*>(out.mutable_data_ptr());
   for (const Tensor& tensor : data) {

@@ -7,6 +7,7 @@
 #include <exception>
 #include <fstream>
 
+#include "src/digest/digest.h"
 #include "src/text/nearest.h"
 #include "src/text/quote.h"
 #include "verify/cli/common/help.h"
@@ -85,6 +86,10 @@ CLI::App* AddFileCommand(CLI::App& app, std::string_view name) {
 }
 
 int RunApp(CLI::App& app, const std::vector<std::string>& command_line, const int& exit_code) {
+  if (const char* refused = sp_digest_kernel_refused(); *refused != '\0') {
+    std::fprintf(stderr, "shardproof: %s\n", refused);
+    return kExitBadInput;
+  }
   const Places places = FindPlaces();
   formats::ReadUrlsBy({places.python, places.package + "/_programs/_urls.py"});
   formats::ReadOrbaxBy({places.python, places.package + "/_programs/_orbax.py"});
