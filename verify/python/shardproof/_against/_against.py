@@ -28,8 +28,8 @@ from .._syncs import _synced
 from . import _map_plan, _mapped, _misplaced
 from ._paired import STATE_PREFIX, Names
 
+_REASONS_MAX = 3  # why nothing was compared
 _LOCATED_MAX = 3  # of a rank's tensors that differ: whose bytes are read again
-ABSENT = "not in the checkpoint"
 EXTRA = "in the checkpoint, and not in what was given"
 
 
@@ -43,15 +43,20 @@ class Held:
 
 @dataclasses.dataclass
 class _Report:
-    """What one rank found. findings: (ranks, what, index) by name; left: reasons by name."""
+    """What one rank found. findings: (ranks, what, index) by name; left: reasons by name; padding:
+    findings that say nothing of the values that are compared."""
 
     compared: int = 0
     findings: dict[str, list[tuple]] = dataclasses.field(default_factory=dict)
     left: dict[str, str] = dataclasses.field(default_factory=dict)
+    padding: dict[str, list[tuple]] = dataclasses.field(default_factory=dict)
 
     def by_name(self) -> dict[str, tuple]:
-        names = {*self.findings, *self.left}
-        return {name: (self.findings.get(name, []), self.left.get(name)) for name in names}
+        names = {*self.findings, *self.left, *self.padding}
+        return {
+            name: (self.findings.get(name, []), self.left.get(name), self.padding.get(name, []))
+            for name in names
+        }
 
 
 @dataclasses.dataclass
@@ -68,6 +73,10 @@ class Source:
     config: object = None
     synced: _synced.Synced = dataclasses.field(default_factory=_synced.Synced)
     in_turns: bool = False
+
+    @property
+    def kind(self) -> str:
+        return "manifest" if isinstance(self.path, Manifest) else "checkpoint"
 
 
 @dataclasses.dataclass
@@ -98,7 +107,7 @@ def open_source(source: Source, tensors: dict[str, Holding], transport) -> Opene
             checkpoint.check_complete()
     except Exception as error:  # whatever it is, the other ranks wait to be told
         cause = _told(error, source.path)
-    _raise_first(transport, cause)
+    _raise_first(transport, cause, source)
     _refuse_other_manifest(source, transport)
     if source.map is None:
         return Opened(checkpoint)
@@ -113,10 +122,12 @@ def open_source(source: Source, tensors: dict[str, Holding], transport) -> Opene
 
 
 def hold(
-    source: Source, tensors: dict[str, Holding], records: dict[str, Record], transport, opened=None
-) -> Held:
+    source: Source, tensors: dict[str, Holding], records: dict[str, Record], transport, opened=None,
+    heard=None,
+) -> Held:  # fmt: skip
     """Every rank calls it. tensors, records: of this rank, by name; what has no record is not held
-    against the checkpoint. opened: what `open_source` returned, if that was called before.
+    against the checkpoint. opened: what `open_source` returned, if that was called before. heard:
+    each rank's records of the names that this one judges, if they were sent already.
 
     What a rank finds of a name travels to the rank that judges the name, and the verdicts travel
     back, as those of `check` do.
@@ -127,6 +138,7 @@ def hold(
     if path is None:
         return Held()
     tensors = {name: tensors[name] for name in records if not tensors[name].is_counter}
+    is_heard = _is_heard(heard, source, len(tensors) == len(records), transport)
     records = {name: records[name] for name in tensors}
     opened = opened or open_source(source, tensors, transport)
     checkpoint = opened.checkpoint
@@ -136,21 +148,22 @@ def hold(
         prefix = prefix or ""
         found = _under_map(opened, prefix, found, transport)
         tensors, records = found.tensors, found.records
-    held = transport.records_to_judges(records)
+    held = heard if is_heard else transport.records_to_judges(records)
     try:
         names = Names(checkpoint, tensors, prefix, held, transport)
     except _key_names.Ambiguous as error:  # of all ranks' names, so that all are told it
-        raise RuntimeError(f"shardproof.check: cannot read the checkpoint: {error}") from error
+        raise RuntimeError(f"shardproof.check: cannot read the {source.kind}: {error}") from error
     report = None
     try:
-        report = _look(checkpoint, tensors, records, names.pairs, transport.rank)
+        report = _look(source, checkpoint, tensors, records, names.pairs, transport.rank)
         report.findings |= found.findings
         report.left |= found.left
+        report.padding = found.padding
     except Exception as error:
         cause = _told(error, path)
     received = transport.to_judges(report and report.by_name())
     if received is None:
-        _raise_first(transport, cause)
+        _raise_first(transport, cause, source)
     share = None
     try:
         parts = _parts(held, received, names)
@@ -169,17 +182,29 @@ def hold(
             verdict.folds, names.digests_of(verdict.folds), of_model, records, opened.plan, shapes,
             transport,
         )  # fmt: skip
+    _refuse_nothing(verdict, path)
+    if source.kind == "manifest":
+        source.synced.add(path, {name: _digests(each) for name, each in parts.items()})
+        return Held(verdict, f"a {checkpoint.format}{names.said}")
+    if names.extra:
+        verdict.uncompared[EXTRA] = (len(names.extra), names.extra[0])
+    return Held(verdict, f"{os.fspath(path)} ({checkpoint.format}){names.said}")
+
+
+def _is_heard(heard, source: Source, all_: bool, transport) -> bool:
+    """Whether what `check` judged is what is compared, on every rank. Numbers of Python's are in no
+    checkpoint, and under a map other tensors are compared. all_: whether it is, but for maps."""
+    is_heard = heard is not None and source.map is None and all_
+    return all(same for (same,) in transport.everybody([int(is_heard)]))
+
+
+def _refuse_nothing(verdict: Verdict, path):
     if not verdict.comparisons:
+        reasons = [f"{name} ({why})" for why, (_, name) in verdict.uncompared.items()]
         raise RuntimeError(
             f"shardproof.check: nothing was compared with {path}: no tensor of the model is in it"
+            + "".join(f"; {each}" for each in reasons[:_REASONS_MAX])
         )
-    if isinstance(path, Manifest):
-        source.synced.add(path, {name: _digests(each) for name, each in parts.items()})
-    if names.extra and not isinstance(path, Manifest):
-        verdict.uncompared[EXTRA] = (len(names.extra), names.extra[0])
-    where = "a" if isinstance(path, Manifest) else f"{os.fspath(path)}"
-    what = checkpoint.format if isinstance(path, Manifest) else f"({checkpoint.format})"
-    return Held(verdict, f"{where} {what}{names.said}")
 
 
 def _refuse_other_manifest(source: Source, transport):
@@ -197,7 +222,7 @@ def _refuse_other_manifest(source: Source, transport):
     if cause is None and any(other != said[0] for other in said):
         cause = Unreadable(f"it is not the manifest that rank 0 was given: {source.path!r}")
         cause = cause if [number] != said[0] else None
-    _raise_first(transport, cause, "cannot use the manifest")
+    _raise_first(transport, cause, source, "use")
 
 
 def _under_map(opened: Opened, prefix, own: _mapped.Mapped, transport) -> _mapped.Mapped:
@@ -230,25 +255,25 @@ def _told(error: Exception, path) -> Exception:
     return told
 
 
-def _raise_first(transport, cause, what="cannot read the checkpoint"):
+def _raise_first(transport, cause, source: Source, verb="read"):
     """On all ranks alike, if any has a cause."""
     reasons = transport.reasons(str(cause) if cause else "")
     if reasons:
         rank, reason = min(reasons.items())
-        text = f"shardproof.check: rank {rank} {what}: {reason}"
+        text = f"shardproof.check: rank {rank} cannot {verb} the {source.kind}: {reason}"
         raise RuntimeError(text) from cause
 
 
-def _look(checkpoint: Checkpoint, tensors, records, pairs, rank) -> _Report:
-    report = _Report()
+def _look(source: Source, checkpoint: Checkpoint, tensors, records, pairs, rank) -> _Report:
+    report, kind = _Report(), source.kind
     tied = _tied_to_compared(tensors, records, pairs)
     for name, held in tensors.items():
         if name not in pairs and held.persistent and name not in tied:
-            report.left[name] = ABSENT
+            report.left[name] = f"not in the {kind}"
     located = 0
     for name, theirs in pairs.items():
         held, stored = tensors[name], checkpoint.tensors[theirs]
-        if not _is_comparable(held, stored, records[name], report, rank):
+        if not _is_comparable(held, stored, records[name], report, rank, kind):
             continue
         ranks = _readers(held, rank)
         if stored.digest is not None:
@@ -276,14 +301,14 @@ def _memory_of(held: Holding, record: Record):
     return record.aliases or held.name, tuple(held.shape)
 
 
-def _is_comparable(held, stored: Stored, record: Record, report: _Report, rank) -> bool:
+def _is_comparable(held, stored: Stored, record: Record, report: _Report, rank, kind) -> bool:
     if record.meta or record.misfit:
         return False  # a finding already
     if record.unreadable or (held.runs and record.coverage == (0, 0)):
         report.left[held.name] = record.unreadable or "there is nothing of it here"
         return False
     if stored.dtype is None:
-        report.left[held.name] = f"the checkpoint's dtype {stored.dtype_name} is not known"
+        report.left[held.name] = f"the {kind}'s dtype {stored.dtype_name} is not known"
         return False
     if held.dtype == stored.dtype and tuple(held.shape) == stored.shape:
         return True
@@ -291,7 +316,7 @@ def _is_comparable(held, stored: Stored, record: Record, report: _Report, rank) 
         report.left[held.name] = "nothing says which ranks hold the same"
         return False
     what = (
-        f"it is a {held.dtype} {list(held.shape)}, in the checkpoint a {stored.dtype_name} "
+        f"it is a {held.dtype} {list(held.shape)}, in the {kind} a {stored.dtype_name} "
         f"{list(stored.shape)}"
     )
     report.compared += 1
@@ -380,7 +405,7 @@ def _parts(held, received, names: Names) -> dict[str, dict[int, _whole.Part]]:
         of_name = {
             rank: _whole.part_of(own[name])
             for rank, own in enumerate(held)
-            if name in own and name not in received[rank]
+            if name in own and not any(received[rank].get(name, ())[:2])
             and not (own[name].meta or own[name].misfit)
         }  # fmt: skip
         if of_name and sealed is not None:
@@ -398,10 +423,11 @@ def _judged(received, parts, names: Names, source: Source, transport, left_out) 
     findings, left = [], Judgement()
     for name in sorted(set().union(*received)):
         said = [of_rank[name] for of_rank in received if name in of_rank]
-        for reason in dict.fromkeys(reason for _, reason in said if reason):
+        for reason in dict.fromkeys(reason for _, reason, _ in said if reason):
             left.leave(name, reason)
-        found = [each for of_rank, _ in said for each in of_rank]
-        if found:
+        values = [each for of_rank, _, _ in said for each in of_rank]
+        padding = [each for _, _, of_rank in said for each in of_rank]
+        for found in filter(None, (values, padding)):
             ranks = tuple(sorted({rank for of_part, _, _ in found for rank in of_part}))
             # The element that comes first, if a rank has looked for it.
             _, what, index = min(found, key=lambda one: (one[2] is None, one[2] or 0, one[0]))

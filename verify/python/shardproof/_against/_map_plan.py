@@ -65,12 +65,14 @@ class Misfit:
 @dataclasses.dataclass
 class Plan:
     """pairs, fills: by the model's names. left: (names of the checkpoint, why they are not
-    compared)."""
+    compared). lies: where the parts of pairs lie in memory, by the model's name and the pair's
+    number; filled as they are looked for."""
 
     pairs: dict[str, list[Pair]] = dataclasses.field(default_factory=dict)
     fills: dict[str, list[Fill]] = dataclasses.field(default_factory=dict)
     left: list[tuple[tuple[str, ...], str]] = dataclasses.field(default_factory=list)
     misfits: list[Misfit] = dataclasses.field(default_factory=list)
+    lies: dict[tuple[str, int], tuple] = dataclasses.field(default_factory=dict)
 
     def names(self) -> set[str]:
         """Of the checkpoint: those of which something is said."""

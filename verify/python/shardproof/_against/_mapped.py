@@ -21,6 +21,7 @@ from ._map_plan import Box, Fill, Pair, Plan
 
 _BOXES = ("shard", "strided_shard", "replicate")
 _RUNS_MAX = 1 << 20
+_KEPT_RUNS_MAX = 64  # of what a rank has of one tensor: where they lie is kept
 _STRIP_BYTES = 1 << 20
 _CHUNK = 1 << 20  # elements whose places are computed at once
 
@@ -28,12 +29,14 @@ _CHUNK = 1 << 20  # elements whose places are computed at once
 @dataclasses.dataclass
 class Mapped:
     """tensors, records: of this rank, by the checkpoint's names, and those of `aliases`. findings,
-    left: as those of a comparison, by the model's or the checkpoint's names."""
+    left: as those of a comparison, by the model's or the checkpoint's names. padding: findings of
+    what is beside the checkpoint's elements, by the model's names."""
 
     tensors: dict[str, Holding] = dataclasses.field(default_factory=dict)
     records: dict[str, Record] = dataclasses.field(default_factory=dict)
     findings: dict[str, list[tuple]] = dataclasses.field(default_factory=dict)
     left: dict[str, str] = dataclasses.field(default_factory=dict)
+    padding: dict[str, list[tuple]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -76,7 +79,7 @@ def mapped(plan: Plan, shapes, tensors: dict[str, Holding], records, rank: int) 
             continue
         for fill in plan.fills.get(name, ()):
             _hold_to_value(fill, held, record, found, rank)
-        for pair in plan.pairs.get(name, ()):
+        for number, pair in enumerate(plan.pairs.get(name, ())):
             theirs = _name_of(pair, plan, shapes)
             if theirs is None:
                 found.left[pair.theirs.name] = "some of its rows also stand elsewhere in the model"
@@ -87,7 +90,7 @@ def mapped(plan: Plan, shapes, tensors: dict[str, Holding], records, rank: int) 
                 continue
             try:
                 lacks = record.meta or record.unreadable or record.misfit or held.local is None
-                pieces = [] if lacks else pieces_of(pair, held, shapes[theirs])
+                pieces = [] if lacks else _pieces(plan, number, pair, held, shapes[theirs])
             except _Unmappable as error:
                 found.left[theirs] = str(error)
                 lost.add(theirs)
@@ -197,6 +200,38 @@ def _groups_of(parts) -> Groups | None:
 
 
 # ---- Which elements a rank has -------------------------------------------------------------------
+
+
+def _pieces(plan: Plan, number: int, pair: Pair, held: Holding, shape) -> list[Piece]:
+    """As `pieces_of`. In the next sync they lie where they lay in this one, so that is kept."""
+    local, key = held.local, (held.name, number)
+    cut = held.placements, held.mesh_shape, held.coordinates
+    laid = (local.shape, local.stride(), local.dtype, shape, held.runs, cut)
+    kept, places = plan.lies.get(key, (None, ()))
+    begin = local.storage_offset()
+    if kept == laid:
+        return [
+            Piece(local.as_strided(size, stride, begin + at), runs)
+            for size, stride, at, runs in places
+        ]
+    pieces = pieces_of(pair, held, shape)
+    if all(_is_view(piece.data, local) for piece in pieces) and (
+        sum(len(piece.runs) for piece in pieces) <= _KEPT_RUNS_MAX
+    ):
+        plan.lies[key] = (
+            laid,
+            [
+                (each.data.shape, each.data.stride(), each.data.storage_offset() - begin, each.runs)
+                for each in pieces
+            ],
+        )
+    return pieces
+
+
+def _is_view(data: torch.Tensor, local: torch.Tensor) -> bool:
+    return data.dtype == local.dtype and (
+        data.untyped_storage().data_ptr() == local.untyped_storage().data_ptr()
+    )
 
 
 def pieces_of(pair: Pair, held: Holding, shape) -> list[Piece]:
@@ -453,9 +488,9 @@ def _hold_to_value(fill: Fill, held: Holding, record: Record, found: Mapped, ran
             at = [int(each) + low for each, (low, _) in zip(differs[0], shared)]
             index = _ravelled(at, held.shape, 0)
             value = data[tuple(differs[0].tolist())].item()
-            what = (
-                f"{len(differs)} elements of its padding are not {expected.item()}, as the map "
-                f"says; the first of them is {value}"
-            )
-            found.findings[held.name] = [((rank,), what, index)]
+            count = len(differs)
+            are = "element of its padding is" if count == 1 else "elements of its padding are"
+            says = f"not {expected.item()}, as the map says"
+            what = f"{count} {are} {says}; the first of them is {value}"
+            found.padding[held.name] = [((rank,), what, index)]
             return

@@ -144,7 +144,7 @@ def test_the_sum_over_ranks_is_the_digest_of_the_tensor(case, world, how):
     for rank in range(world):
         found = held(plan, a, b, rank, world, how)
         cut_padding = case is padded and how == "flat"  # which is told to be not compared
-        assert not found.findings and bool(found.left) == cut_padding
+        assert not (found.findings or found.padding) and bool(found.left) == cut_padding
         for name, record in found.records.items():
             digests[name] = add(digests[name], record.digest)
     assert digests == {name: digest_runs(t, local_runs(t.shape)).digest for name, t in a.items()}
@@ -186,7 +186,7 @@ def test_padding_that_is_not_what_the_map_says_is_a_finding():
     rules, a, b = padded()
     plan = plan_of(rules, a, b)
     b["w"][6, 1] = 7
-    (finding,) = held(plan, a, b, 0, 1, 0).findings["w"]
+    (finding,) = held(plan, a, b, 0, 1, 0).padding["w"]
     assert finding[0] == (0,) and finding[2] == 13 and "is 7.0" in finding[1]
 
 
@@ -196,7 +196,7 @@ def test_padding_of_another_dtype_is_no_error():
     plan = plan_of(rules, a, b)
     b["w"] = b["w"].to(torch.bfloat16)
     found = held(plan, a, b, 0, 1, 0)
-    assert not found.findings and found.records["w"].dtype == "torch.bfloat16"
+    assert not (found.findings or found.padding) and found.records["w"].dtype == "torch.bfloat16"
 
 
 def test_a_map_that_computes_is_told_to_be_not_compared():
@@ -285,6 +285,9 @@ def test_a_part_of_a_fused_tensor_that_alone_was_sent_is_told():
     with pytest.warns(UserWarning, match="not compared"):
         outcome = check(live, against=seal(sent, version=1), map="cat({l}.q, {l}.k) -> {l}.qk")
     assert "1.k (the map joins it with tensors that are not there)" in outcome.inconclusive
+    alone, rule = {"0.q": sent["0.q"]}, "? cat({l}.q, {l}.k) -> {l}.qk"
+    with pytest.raises(RuntimeError, match="nothing was compared.*; 0.q .the map joins it with"):
+        check(live, against=seal(alone, version=2), map=rule)
 
 
 def test_parts_of_fused_tensors_whose_others_were_not_sent_at_all_are_told():

@@ -116,6 +116,17 @@ def _digest_at(parts, axes, place, shape):
 
 def _found(said: dict[int, _Said], expected):
     """(ranks, what) if parts are at the wrong ranks; else None."""
+    first_of: dict[tuple, int] = {}  # of ranks that have the same at the same place
+    for rank, each in sorted(said.items()):
+        first_of.setdefault((each.at, each.own), rank)
+    found = _found_once({rank: said[rank] for rank in first_of.values()}, expected)
+    if found is None:
+        return None
+    alike = {(said[rank].at, said[rank].own) for rank in found[0]}
+    return tuple(r for r, each in sorted(said.items()) if (each.at, each.own) in alike), found[1]
+
+
+def _found_once(said: dict[int, _Said], expected):
     rank_at = {each.at: rank for rank, each in said.items()}
     for rank, each in said.items():
         for place, digest in each.elsewhere.items():

@@ -59,10 +59,11 @@ def look(asked: Asked, turns: Turns) -> Outcome:
             return found
 
         messages, own = sent(transport, read)
-        verdict = judged(transport, messages, own, time.perf_counter() - begin)
+        heard: list[dict] = []
+        verdict = judged(transport, messages, own, time.perf_counter() - begin, heard)
         if asked.budget_s:
             turns.took(verdict.slowest, asked.budget_s)
-        disk = _against.hold(source, own.tensors, own.records, transport, opened)
+        disk = _against.hold(source, own.tensors, own.records, transport, opened, heard)
         return _outcome(transport, verdict, own, asked.strict, disk)
 
 
@@ -114,14 +115,15 @@ def sent(transport, read):
         return None, error
 
 
-def judged(transport, messages, own, seconds):
-    """\\returns the Verdict of all ranks."""
+def judged(transport, messages, own, seconds, heard=None):
+    """heard: a list, to which each rank's records of what this one judges are added. \\returns the
+    Verdict of all ranks."""
     received = transport.exchange(messages)
     if received is None:
         transport.fail("cannot read the model", own if messages is None else None)
     share, cause = None, None
     try:
-        share = of_share(received, transport.receiver.read)
+        share = of_share(received, transport.receiver.read, heard)
     except Exception as error:
         cause = error
     verdict = settled(share, transport, seconds)

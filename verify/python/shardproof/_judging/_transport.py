@@ -13,7 +13,7 @@ from .._holdings._groups import dist_rank, world
 from .._holdings._record import judge_of
 from .._printable import printable
 from ._meeting import meet
-from ._wire import Receiver, Sender
+from ._wire import Receiver, Sender, deflated, inflated
 
 _FAILED = -1
 _REASON_BYTES_MAX = 2000
@@ -78,7 +78,7 @@ class Transport:
         if own is None:
             return self.exchange(None)
         received = self.exchange(by_judge(own, self.world_size))
-        return None if received is None else [pickle.loads(each) for each in received]
+        return None if received is None else [inflated(each) or {} for each in received]
 
     def records_to_judges(self, own: dict) -> list[dict]:
         """own: records by name, of what is held against a checkpoint. \\returns those of each rank
@@ -210,7 +210,7 @@ def by_judge(own: dict, world_size: int) -> list[bytes]:
     parts: list[dict] = [{} for _ in range(world_size)]
     for name, said in own.items():
         parts[judge_of(name, world_size)][name] = said
-    return [pickle.dumps(part, protocol=5) for part in parts]
+    return [deflated(part) for part in parts]
 
 
 def _tensor(data: bytearray) -> torch.Tensor:

@@ -86,9 +86,10 @@ class Verdict:
         return Finding(kind, tensor, self._ranks(ranks), what, index, sides)
 
 
-def of_share(received, read) -> Verdict:
-    """received: each rank's message for this one. read: Receiver.read."""
-    records, unmatched = [], collections.Counter()
+def of_share(received, read, heard=None) -> Verdict:
+    """received: each rank's message for this one. read: Receiver.read. heard: a list, to which each
+    rank's records are added."""
+    records, unmatched = [] if heard is None else heard, collections.Counter()
     for source, message in enumerate(received):
         of_rank, patterns = read(source, message)
         records.append(of_rank)

@@ -8,6 +8,7 @@ still exists; what has changed is sent as something new.
 import array
 import pickle
 import sys
+import zlib
 
 from .._holdings._groups import Groups
 from .._holdings._layout import Placement
@@ -55,7 +56,7 @@ class Sender:
             patterns[judge_of(pattern, self._world_size)].append(pattern)
         parts = zip(known, groups, described, values, patterns, strict=True)
         return [
-            pickle.dumps((told, new, tensors, numbers.tobytes(), names), protocol=5)
+            pickle.dumps((told, new, deflated(tensors), numbers.tobytes(), names), protocol=5)
             for told, new, tensors, numbers, names in parts
         ]
 
@@ -102,7 +103,7 @@ class Receiver:
             raise LookupError(f"rank {source} has told {told} tensors, {len(known)} are known")
         for number, *said in groups:
             self._groups[source][number] = self._groups_of(tuple(said))
-        for name, *description in described:
+        for name, *description in inflated(described):
             description[:4] = self._one(tuple(description[:4]), self._common_of)
             groups_at = description[4]
             if groups_at is not None:
@@ -140,6 +141,16 @@ class Receiver:
             return Groups(*(self._one(each, unpacked) for each in ranks), shown)
 
         return self._one(key, made)
+
+
+def deflated(said: list | dict) -> bytes:
+    """Names and what describes tensors are much alike."""
+    return zlib.compress(pickle.dumps(said, protocol=5), 1) if said else b""
+
+
+def inflated(data):
+    """What was deflated; if it was empty, ()."""
+    return pickle.loads(zlib.decompress(data)) if data else ()
 
 
 def packed(ranks) -> tuple[tuple[int, int, int], ...]:

@@ -35,6 +35,12 @@ class Manifest:
     def __len__(self):
         return len(self.tensors)
 
+    def __eq__(self, other):
+        return self.digest == other.digest if isinstance(other, Manifest) else NotImplemented
+
+    def __hash__(self):
+        return hash(self.digest)
+
     def __repr__(self):
         of = "" if self.version is None else f" of version {self.version}"
         return f"<shardproof.Manifest{of}: {len(self)} tensors, {self.digest[:12]}>"

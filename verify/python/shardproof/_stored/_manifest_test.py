@@ -41,6 +41,8 @@ def test_it_is_the_same_after_it_has_travelled_and_as_the_file():
     sent = seal(model(), version=3)
     came = Manifest.from_json(sent.to_json())
     assert (came.version, came.digest, came.seal) == (3, sent.digest, sent.seal)
+    assert came == sent and len({came, sent}) == 1
+    assert came not in (seal(model(1), version=3), seal(model(), version=4), sent.digest)
     assert len(came) == len(model().state_dict())
     assert check(model(), against=came, strict=True).checkpoint.startswith(
         "a manifest of version 3"
@@ -185,4 +187,4 @@ def test_a_manifest_of_another_model_is_no_pass():
         check(engine, against=seal(model()))
     other = seal(nn.Sequential(nn.Linear(3, 4)))
     found = dict(findings_of(model(), other))
-    assert "in the checkpoint a F32 [4, 3]" in found["0.weight"].replace("torch.float32", "F32")
+    assert "in the manifest a F32 [4, 3]" in found["0.weight"].replace("torch.float32", "F32")

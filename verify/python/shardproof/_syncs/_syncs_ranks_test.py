@@ -222,6 +222,12 @@ def padding_is_garbage(engine, held, rank):
     engine.load(held)
 
 
+def rows_are_off_by_one(engine, held, rank):
+    whole = torch.cat([trained(2).embed.weight.detach(), torch.zeros(PADDED - WORDS, HIDDEN)])
+    held["embed.weight"] = whole.roll(1, 0).chunk(2)[rank]
+    engine.load(held)
+
+
 def transposed_wrongly(engine, held, rank):
     held["layers.0.w2"] = held["layers.0.w2"].transpose(1, 2).reshape(held["layers.0.w2"].shape)
     engine.load(held)
@@ -247,7 +253,11 @@ EXPECTED = {
     slices_exchanged: [("layers.0.o.weight", (0, 1), "ranks 0 and 1 hold each other's parts")],
     never_written: [("layers.0.router_bias", (0, 1), "all of it is 0")],
     cast_twice: [("layers.1.o.weight", (0, 1), "its digest is")],
-    padding_is_garbage: [("embed.weight", (1,), "1 elements of its padding are not 0.0")],
+    padding_is_garbage: [("embed.weight", (1,), "1 element of its padding is not 0.0")],
+    rows_are_off_by_one: [
+        ("embed.weight", (0, 1), "its digest is"),
+        ("embed.weight", (1,), "8 elements of its padding are not 0.0"),
+    ],
     transposed_wrongly: [
         (f"layers.0.experts.{e}.down.weight", (e // 2,), "its digest is") for e in range(EXPERTS)
     ],
