@@ -10,6 +10,7 @@ Each function returns the options map, layout, mesh and config of `check`. The c
 """
 
 import fnmatch
+import itertools
 import json
 import os
 import pathlib
@@ -59,6 +60,13 @@ _DIM_OF = {
     "*.down_proj.weight_scale*": 1, "*.w13_*": 1, "*.w2_weight": 2, "*.w2_weight_scale*": 2,
 }  # fmt: skip
 
+# Last parts of names that codes have which do not follow from the weights alone, or whose scales
+# have scales.
+_FITTED = {
+    "qweight": "GPTQ or AWQ", "qzeros": "GPTQ or AWQ", "weight_scale_2": "NVFP4",
+    "weight_global_scale": "NVFP4",
+}  # fmt: skip
+
 
 def vllm(model, *, tp: int = 1, config=None, packed: bool = False) -> dict:
     """Dense and mixture-of-experts models in the layouts of vLLM's weight loaders. Scales are of
@@ -68,12 +76,13 @@ def vllm(model, *, tp: int = 1, config=None, packed: bool = False) -> dict:
     config: the model's, as of `check`; where it has fewer key heads than tp, several ranks have the
     same one. packed: whether the trainer's experts are packed, as Transformers 5 holds them.
     \\raises ValueError if tp does not divide the ranks or the query heads, or if it is more than
-    the key heads and no multiple of them.
+    the key heads and no multiple of them; if weights are in GPTQ, AWQ or NVFP4.
     """
     size = len(world())
     if tp < 1 or size % tp:
         raise ValueError(f"tp is {tp}: expected a divisor of the {size} ranks")
     shapes = {name: value.shape for name, value in model.named_parameters()}
+    _refuse_fitted(shapes)
     layout = {
         pattern: {"tp": Shard(dim)}
         for pattern, dim in _DIM_OF.items()
@@ -86,6 +95,15 @@ def vllm(model, *, tp: int = 1, config=None, packed: bool = False) -> dict:
     rules = (*_RULES, *_qkv(tp, config), *(_PACKED if packed else _SINGLE))
     rules = [rule.replace("TP", str(tp)) for rule in rules]
     return {"map": rules, "layout": layout, "mesh": mesh, "config": config}
+
+
+def _refuse_fitted(names):
+    for name, (last, kind) in itertools.product(names, _FITTED.items()):
+        if name.endswith((f".{last}", f"_{last}")):
+            raise ValueError(
+                f"{name}: weights in {kind} cannot be compared with what was sent: check the others"
+                " with a map of your own, which leaves these out on both sides (w -> _, _ -> w)"
+            )
 
 
 def _is_cut(name: str, shapes) -> bool:

@@ -167,3 +167,15 @@ def test_key_heads_that_do_not_divide_the_ranks_are_refused(monkeypatch):
     config = {"num_attention_heads": 12, "num_key_value_heads": 3, "hidden_size": 48}
     with pytest.raises(ValueError, match="expected a multiple of the 3 key heads"):
         engines.vllm(torch.nn.Linear(1, 1), tp=4, config=config)
+
+
+@pytest.mark.parametrize(
+    "name, kind",
+    [("mlp.down_proj.qweight", "GPTQ or AWQ"), ("mlp.experts.w13_weight_scale_2", "NVFP4")],
+)
+def test_weights_that_no_trainer_can_seal_are_refused_in_a_line(name, kind):
+    with pytest.raises(
+        ValueError, match=f"^{name}: weights in {kind} cannot be compared"
+    ) as raised:
+        engines.vllm(Engine({name: torch.ones(2, 2)}))
+    assert "\n" not in str(raised.value)

@@ -40,7 +40,11 @@ class Scaled:
 
     def __post_init__(self):
         if self.dtype not in _LARGEST or self.scale not in (torch.float32, _E8M0):
-            raise ValueError(f"no such quantised weight: {self}")
+            raise ValueError(
+                f"codes of {self.dtype} with scales of {self.scale}: expected codes of "
+                "float8_e4m3fn, int8 or uint8 (two FP4) and scales of float32 or float8_e8m0fnu; "
+                "NVFP4, GPTQ and AWQ cannot be described: leave such weights out by the map"
+            )
         if self.block is not None and any(size < 1 and size != -1 for size in self.block):
             raise ValueError(f"block is {self.block}: expected sizes, or -1 for all")
 
@@ -94,8 +98,9 @@ class Blocks:
         self._flat = held.local.detach().reshape(-1)
         self._parts = [part for run in held.runs for part in self._cut(run)]
 
-    def shared(self) -> Shared:
-        """Of those that this rank does not have all of."""
+    def shared(self, dtype: torch.dtype | None = None) -> Shared:
+        """Of those that this rank does not have all of. dtype: that the values are cast to before
+        they are quantised, if they are."""
         counts = torch.zeros(math.prod(self.shape), dtype=torch.int64)
         for part in self._parts:
             counts[part.numbers(self._across)] += part.view[1] * part.view[3]
@@ -105,7 +110,7 @@ class Blocks:
         sizes = (heights.unsqueeze(1) * widths).reshape(-1)
         matrices = len(counts) // max(1, len(sizes))
         some = ((counts > 0) & (counts < sizes.repeat(matrices))).nonzero().reshape(-1)
-        largest = self._magnitudes()[some] if len(some) else some
+        largest = self._magnitudes(dtype)[some] if len(some) else some
         return array.array("q", some.tolist()), array.array("f", largest.tolist())
 
     def quantised(self, known: Shared) -> list[Holding]:
@@ -156,15 +161,17 @@ class Blocks:
             runs=list(runs), placements=[], owner=local,
         )  # fmt: skip
 
-    def _magnitudes(self) -> torch.Tensor:
-        """Of all blocks, float32, on the CPU; 0 where this rank has nothing."""
+    def _magnitudes(self, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Of all blocks, float32, on the CPU; 0 where this rank has nothing. A cast keeps the order
+        of values, so that it is enough to cast the largest one."""
         found = torch.zeros(math.prod(self.shape))
         for part in self._parts:
             values = part.of(self._flat)
             values = values if values.element_size() > 1 else values.float()
             largest = torch.maximum(values.amax((1, 3)), -values.amin((1, 3)))
             numbers = part.numbers(self._across)
-            found[numbers] = found[numbers].maximum(largest.reshape(-1).float().cpu())
+            largest = largest.reshape(-1).to(dtype or largest.dtype).float().cpu()
+            found[numbers] = found[numbers].maximum(largest)
         return found
 
     def _cut(self, run: Run):

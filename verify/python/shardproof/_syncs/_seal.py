@@ -101,7 +101,7 @@ def _gathered(transport, sealed, version, prefix, optimizer_prefix):
     """\\returns (the manifest, why there is none), on all ranks."""
     versions = transport.objects(version)
     everything = transport.to_first(sealed)
-    answer = b""
+    manifest, answer = None, b""
     if everything is not None:
         try:
             if odd := [rank for rank, each in enumerate(versions) if each != version]:
@@ -110,13 +110,14 @@ def _gathered(transport, sealed, version, prefix, optimizer_prefix):
                 )
             tensors, values = (dict(_items(each)) for each in zip(*everything, strict=True))
             document = _document(tensors, values, prefix, optimizer_prefix)
-            answer = Manifest(document, version).to_json().encode("utf-8", "surrogatepass")
+            manifest = Manifest(document, version)
+            answer = manifest.to_json().encode("utf-8", "surrogatepass")
         except ValueError as error:
             answer = b"!" + str(error).encode("utf-8", "replace")
     (said,) = transport.of_some(answer).values()
     if said[:1] == b"!":
         return None, ValueError(said[1:].decode()) if transport.rank == 0 else None
-    return Manifest.from_json(said.decode("utf-8", "surrogatepass")), None
+    return manifest or Manifest.from_json(said.decode("utf-8", "surrogatepass")), None
 
 
 def _items(dictionaries):
@@ -169,7 +170,7 @@ class _Sent:
     def shared(self) -> dict[str, _scaled.Shared]:
         """Of the blocks of what is quantised, those that other ranks have a part of."""
         return {
-            name: _scaled.Blocks(_cast.to_dtype(self._tensors[name], dtype), scaled).shared()
+            name: _scaled.Blocks(self._tensors[name], scaled).shared(dtype)
             for name, (dtype, scaled) in self._steps.items()
             if scaled is not None
         }
