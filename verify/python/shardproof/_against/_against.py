@@ -182,7 +182,7 @@ def hold(
             verdict.folds, names.digests_of(verdict.folds), of_model, records, opened.plan, shapes,
             transport,
         )  # fmt: skip
-    _refuse_nothing(verdict, path)
+    _refuse_nothing(verdict, source)
     if source.kind == "manifest":
         source.synced.add(path, {name: _digests(each) for name, each in parts.items()})
         return Held(verdict, f"a {checkpoint.format}{names.said}")
@@ -198,13 +198,17 @@ def _is_heard(heard, source: Source, all_: bool, transport) -> bool:
     return all(same for (same,) in transport.everybody([int(is_heard)]))
 
 
-def _refuse_nothing(verdict: Verdict, path):
-    if not verdict.comparisons:
-        reasons = [f"{name} ({why})" for why, (_, name) in verdict.uncompared.items()]
-        raise RuntimeError(
-            f"shardproof.check: nothing was compared with {path}: no tensor of the model is in it"
-            + "".join(f"; {each}" for each in reasons[:_REASONS_MAX])
-        )
+def _refuse_nothing(verdict: Verdict, source: Source):
+    if verdict.comparisons:
+        return
+    absent = _absent_from(source.kind)
+    reasons = [f"{name} ({why})" for why, (_, name) in verdict.uncompared.items() if why != absent]
+    said = "; ".join(reasons[:_REASONS_MAX]) or "no tensor of the model is in it"
+    raise RuntimeError(f"shardproof.check: nothing was compared with {source.path}: {said}")
+
+
+def _absent_from(kind: str) -> str:
+    return f"not in the {kind}"
 
 
 def _refuse_other_manifest(source: Source, transport):
@@ -269,7 +273,7 @@ def _look(source: Source, checkpoint: Checkpoint, tensors, records, pairs, rank)
     tied = _tied_to_compared(tensors, records, pairs)
     for name, held in tensors.items():
         if name not in pairs and held.persistent and name not in tied:
-            report.left[name] = f"not in the {kind}"
+            report.left[name] = _absent_from(kind)
     located = 0
     for name, theirs in pairs.items():
         held, stored = tensors[name], checkpoint.tensors[theirs]
