@@ -16,7 +16,6 @@ import functools
 import pickle
 import time
 import tracemalloc
-import types
 
 from shardproof._against import _against
 from shardproof._digests import _digest
@@ -27,7 +26,7 @@ from shardproof._holdings._record import Record, judge_of
 from shardproof._judging import _whole
 from shardproof._judging._transport import by_judge
 from shardproof._judging._verdict import Verdict, of_share
-from shardproof._judging._wire import Receiver, Sender
+from shardproof._judging._wire import Receiver, Sender, inflated
 from shardproof._syncs import _seal
 
 MIB = 1 << 20
@@ -176,7 +175,7 @@ def sealing(job):
     own = parts(job.ranks // 2, job.names)
     row("seal: sending", measured(lambda: lambda: by_judge(own, job.ranks)), own_bytes)
     messages = [by_judge(parts(rank, mine), job.ranks)[judge] for rank in range(job.ranks)]
-    cost = measured(lambda: lambda: _seal._judged(list(map(pickle.loads, messages))))
+    cost = measured(lambda: lambda: _seal._judged(list(map(inflated, messages))))
     row(f"seal: judging {len(mine)} names", cost, messages)
     verdict, (wholes, _) = cost.result
     assert verdict.tensors == len(mine) and not verdict.folds
@@ -192,7 +191,7 @@ def against(job):
 
     def report(rank, names):
         what = "element 14 is 0xbe80 (-0.25), in the checkpoint 0xbe82 (-0.25390625); 1 of 6 differ"
-        return {name: ([((rank,), what, 14)], "") for name in names}
+        return {name: ([((rank,), what, 14)], None, []) for name in names}
 
     own = report(job.ranks // 2, job.names)
     row("against: sending", measured(lambda: lambda: by_judge(own, job.ranks)), own_bytes)
@@ -202,8 +201,8 @@ def against(job):
 
 
 def judged_on_disk(messages):
-    received, files = list(map(pickle.loads, messages)), types.SimpleNamespace(path=None)
-    return _against._judged(received, {}, None, files, None, set())
+    source = _against.Source()
+    return _against._judged(list(map(inflated, messages)), {}, None, source, None, set())
 
 
 def received(shares):
