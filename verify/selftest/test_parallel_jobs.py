@@ -91,5 +91,5 @@ class OnAGpu(ParallelJobs):
 
     def test_checked_on_a_gpu(self):
         if why := without_device("cuda"):
-            self.skipTest(why)
+            self.skipTest(why.removeprefix("skipped: "))
         self.told_right("cuda")
