@@ -59,7 +59,7 @@ def look(asked: Asked, turns: Turns) -> Outcome:
             return found
 
         messages, own = sent(transport, read)
-        heard: list[dict] = []
+        heard: list[dict] | None = None if source.path is None else []
         verdict = judged(transport, messages, own, time.perf_counter() - begin, heard)
         if asked.budget_s:
             turns.took(verdict.slowest, asked.budget_s)
