@@ -113,10 +113,12 @@ def judged(program, subject, baselines, mutant=None):
     return came
 
 
-def equivalent():
-    """(file, function, change) -> why it is no mistake; of function "" it is none in any."""
+def equivalent(subject):
+    """(file, function, change) -> why it is no mistake; of function "" it is none in any. Some are
+    none in one subject alone, since it does not come to them."""
     listed = tomllib.loads(EQUIVALENT.read_text()).get("mutant", [])
-    return {(one["file"], one.get("function", ""), one["change"]): one["why"] for one in listed}
+    return {(one["file"], one.get("function", ""), one["change"]): one["why"] for one in listed
+            if one.get("subject", subject) == subject}  # fmt: skip
 
 
 def why_none(mutant, known):
@@ -131,7 +133,7 @@ def drawn(subject, count, seed):
     paths = (subject.path, *subject.beside.values(), *subject.packaged.values())
     everything = [mutant for path in paths for mutant in mutants_of(path.name, path.read_text())]
     chosen = random.Random(seed).sample(everything, min(count, len(everything)))
-    known = equivalent()
+    known = equivalent(subject.path.name)
     whys = [(each, why_none(each, known)) for each in chosen]
     listed = [(each, why) for each, why in whys if why]
     mistakes = [each for each, why in whys if not why]

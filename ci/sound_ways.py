@@ -51,6 +51,10 @@ def why_not(ways, mesh, model, options):
         return "the checkpoint's matrices have odd sizes"
     if options["dropout"] == "yes" and model:
         return "small_models.py has a model of its own with dropout"
+    if model == "batch_norm" and (options["wrapper"], options["precision"]) == ("fsdp2", "bf16"):
+        return "torch's batch norm takes no weights in BF16 beside buffers in F32"
+    if model == "tied" and options["wrapper"] == "accelerate":
+        return "Accelerate loses the ties of a model that has no tie_weights, which is a finding"
     return ways.why_not(options, axes_of(mesh))
 
 

@@ -83,7 +83,9 @@ def test_listed_ones_are_left_out_with_their_reason(tmp_path, monkeypatch):
     path = tmp_path / "s.py"
     path.write_text("def run(case, observe):\n    observe(1)\n    note(2)\n")
     listed = tmp_path / "listed.toml"
-    listed.write_text('[[mutant]]\nfile = "s.py"\nchange = "note(2) -> pass"\nwhy = "a note"\n')
+    note = '[[mutant]]\nfile = "s.py"\nchange = "note(2) -> pass"\nwhy = "a note"\n'
+    other = '[[mutant]]\nsubject = "t.py"\nfile = "s.py"\nchange = "observe(1) -> pass"\nwhy = ""\n'
+    listed.write_text(note + other)
     monkeypatch.setattr(mutate_subject, "EQUIVALENT", listed)
     subject = mutate_subject.Subject(path, {}, {}, [])
     mutants, known, total = mutate_subject.drawn(subject, 100, 0)

@@ -12,6 +12,21 @@ def keys_of(batches) -> list:
     return [(each.case["rank"], each.case["seed"], each.step) for each, _ in batches]
 
 
+def taken_twice(batches, same) -> tuple[list[int], str]:
+    """Two ranks that have parts of the data of their own, and have taken the same one at once; else
+    what is to be told of the same one at two times, as where a step goes on into the next epoch.
+    batches: of each rank. same: see same_batches."""
+    first, told = {}, ""
+    for rank in sorted(set(same)):
+        for place, key in enumerate(keys_of(batches[rank])):
+            other, there = first.setdefault(key, (rank, place))
+            if other != rank and there == place:
+                return [other, rank], ""
+            if other != rank:
+                told = f"ranks {other} and {rank} have taken one batch at two times of a step"
+    return [], told
+
+
 def unusual(batches, taken, scale) -> list[str]:
     """What of a step's batches may be meant, and may be a mistake, in words. batches: of each rank.
     taken: the batches of the steps before, to which these are added. scale: of a GradScaler."""
@@ -28,7 +43,18 @@ def unusual(batches, taken, scale) -> list[str]:
     if max(weights) - min(weights) > 1e-6 * max(map(abs, weights)):
         told.append("ranks have weighted their losses differently: "
                     + ", ".join(f"{each:.6g}" for each in weights))  # fmt: skip
+    elif why := _means_of_parts([each for own in batches for each, _ in own]):
+        told.append(why)
     return told
+
+
+def _means_of_parts(batches) -> str:
+    """Of losses that are means of unequal numbers of targets, and weigh the same: what they are."""
+    weights, terms = [each.weight for each in batches], sorted({each.terms for each in batches})
+    if len(terms) < 2 or terms[0] == 0 or max(weights) - min(weights) > 1e-6 * max(weights):
+        return ""
+    return (f"its losses are means of {terms[0]} to {terms[-1]} targets, and weigh the same: the "
+            "mean of them is not that of all targets")  # fmt: skip
 
 
 def same_batches(batches) -> list[int]:

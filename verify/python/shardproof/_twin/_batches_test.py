@@ -1,9 +1,11 @@
 """Which ranks share batches, along axes of data and along others."""
 
+import dataclasses
+
 import pytest
 import torch
 
-from shardproof._twin._batches import Unequal, same_batches, unusual
+from shardproof._twin._batches import Unequal, same_batches, taken_twice, unusual
 from shardproof._twin._step_events import Batch
 
 
@@ -38,15 +40,36 @@ def test_neither_the_same_nor_their_own_cannot_be_judged(ranks):
         same_batches(taken({"dp_shard": 2, "tp": 2}, *ranks))
 
 
+@pytest.mark.parametrize(
+    ("steps", "ranks", "told"),
+    [
+        ([(1, 2), (3, 4)], [], ""),
+        ([(1, 2), (3, 2)], [0, 1], ""),
+        ([(1, 2), (3, 1)], [], "ranks 0 and 1 have taken one batch at two times of a step"),
+        ([(1, 1), (2, 2)], [], ""),  # which a rank may take twice
+    ],
+)
+def test_a_batch_of_two_ranks_at_once_is_a_mistake(steps, ranks, told):
+    """And at two times need not be: a step can go on into the next epoch."""
+    batches = [
+        [(dataclasses.replace(own[0][0], step=each), {}) for each in of_rank]
+        for own, of_rank in zip(taken({"dp_shard": 2}, 0, 0), steps, strict=True)
+    ]
+    assert taken_twice(batches, [0, 1]) == (ranks, told)
+    assert taken_twice(batches, [0, 0]) == ([], "")  # along tp they share theirs
+
+
 def test_what_may_be_meant_and_may_be_a_mistake_is_told():
-    def told(*steps, weights=(1.0, 1.0)):
+    def told(*steps, weights=(1.0, 1.0), terms=(0, 0)):
         batches = taken({"dp_shard": 2}, 0, 1)
-        for (own,), number, weight in zip(batches, steps, weights, strict=True):
-            own[0].step, own[0].weight = number, weight
+        for (own,), *each in zip(batches, steps, weights, terms, strict=True):
+            own[0].step, own[0].weight, own[0].terms = each
         return "; ".join(unusual(batches, earlier, 2.0))
 
     earlier = set()
     assert told(1, 1) == ""
     assert told(2, 3) == "some ranks have taken batches [2] of a step, and others [3]"
     assert "rank 0 has taken a batch again" in told(2, 4)
+    assert "means of 3 to 4 targets" in told(6, 6, terms=(3, 4))
+    assert told(7, 7, terms=(4, 4)) == ""
     assert told(5, 5, weights=(2.0, 6.0)).endswith("losses differently: 1, 3")

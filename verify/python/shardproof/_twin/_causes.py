@@ -33,7 +33,7 @@ def judged(stage, expected, earlier, parts, clips) -> list[dict]:
     stage.compared += fit.compared
     stage.exact += fit.exact
     if not misfits:
-        return deviations
+        return deviations + fit.no_mean(stage, earlier)
     if is_sound := fit.sound_otherwise(mean, misfits):
         stage.tell(is_sound)
         return deviations
@@ -131,6 +131,8 @@ class _Fit:
         ratios = [seen / norm for seen in wrong.values() if norm]
         if ratios and all(abs(each - self._shares) < 0.01 * self._shares for each in ratios):
             return "it is that of gradients that were summed over ranks, not averaged"
+        if ratios and all(abs(each * self._shares - 1) < 0.01 for each in ratios):
+            return "it is that of gradients that were divided by the number of ranks twice"
         if ratios and all(each > 4 and math.log2(each) % 1 < 1e-3 for each in ratios):
             return "it is that of gradients that a loss scaler has not unscaled yet"
         return ""
@@ -207,6 +209,30 @@ class _Fit:
 
     def _scaled(self, factor) -> list[dict]:
         return [dict.fromkeys(self._names, factor) for _ in self._parts]
+
+    def no_mean(self, stage, earlier) -> list[dict]:
+        """Of gradients that are those of the losses as the job weighs them: whether these make up
+        the mean of its batches. Sums are meant, and what is less where data ends early."""
+        number, weight, ranks = self._of.number, self._of.weight, self._shares
+        if not number or abs(weight - 1) <= 1e-3:
+            return []
+        what = f"a loss was multiplied by {weight:.6g}"
+        if number > 1:
+            what = f"the losses of {number} batches were divided by {number / weight:.6g} each"
+        divisor, cause = number / weight, ""
+        if ranks > 1 and abs(weight * ranks - 1) < 1e-3:
+            cause = "they were divided by the number of ranks twice"
+        elif ranks > 1 and abs(weight - ranks) < 1e-3 and number == 1:
+            cause = "they were summed over the ranks, not averaged"
+        elif number > 1 and abs(divisor - round(divisor)) < 1e-3 and round(divisor) > 1:
+            cause = "that is no mean of them"
+        if not cause or (earlier is not None and abs(earlier.weight - 1) <= 1e-3):
+            stage.tell(f"what its losses are multiplied by is taken as meant: {what}")
+            return []
+        return [{"kind": "gradient", "tensor": "", "ranks": list(range(self._ranks)),
+                 "differing": 0, "expected": "1", "seen": f"{weight:.6g}",
+                 "what": f"gradients are not those of the mean over its batches: {what}",
+                 "cause": cause}]  # fmt: skip
 
     # ---- What else they may be
 

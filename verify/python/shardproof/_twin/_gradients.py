@@ -19,7 +19,8 @@ class Gradients:
     rounding changes in the mean over ranks. terms: how many are added up of each element. weight:
     the sum of what backward began with, on a rank. half_ulp: of 1, in the narrowest dtype. other:
     why the subject's forward is not the twin's, or empty; drawn: whether it drew other random
-    numbers. shares: how many ranks have batches of their own; 0 for all."""
+    numbers. shares: how many ranks have batches of their own; 0 for all. number: how many batches
+    each rank has, if all weigh the same; else 0."""
 
     of_rank: list[dict]
     parts: list[dict]
@@ -30,6 +31,7 @@ class Gradients:
     other: str = ""
     drawn: bool = False
     shares: int = 0
+    number: int = 0
 
     @property
     def mean(self) -> dict:
@@ -85,8 +87,10 @@ class PlainModel:
         off = _measured(of_rank, wide_of_rank)
         weights = [sum(batch.weight / scale for batch, _ in own) for own in batches]
         terms = len(batches) * max(len(own) for own in batches)
-        weight, half_ulp, shares = max(weights), max(half_ulps), len(set(same))
-        return Gradients(of_rank, parts, off, terms, weight, half_ulp, other, drawn, shares)
+        return Gradients(
+            of_rank, parts, off, terms, max(weights), max(half_ulps), other, drawn,
+            shares=len(set(same)), number=_number(batches),
+        )  # fmt: skip
 
     def _of_batch(self, batch: Batch, met, buffers, scale, wide) -> tuple[dict, float]:
         """{name: F64}, and the loss. wide: computed in F64."""
@@ -122,6 +126,13 @@ class PlainModel:
             if held.kind == "parameter":
                 tensor.requires_grad_(True)
         return model
+
+
+def _number(batches) -> int:
+    weights = [batch.weight for own in batches for batch, _ in own]
+    is_even = max(weights) - min(weights) <= 1e-6 * max(map(abs, weights))
+    counts = {len(own) for own in batches}
+    return counts.pop() if is_even and len(counts) == 1 else 0
 
 
 def _measured(of_rank, wide_of_rank) -> dict:

@@ -7,15 +7,16 @@ what the optimizer makes of them against what was observed.
 """
 
 import dataclasses
+import math
 
 import torch
 
 from .._observing._evidence import root_cause
-from . import _batches, _followed_averages, _one_step, _twin, _values
+from . import _batches, _clips, _followed_averages, _one_step, _schedule, _twin, _values
 from ._between import Between
 from ._causes import judged
 from ._gradients import PlainModel
-from ._step_events import END, Batch, Clip, Reduced, Scaled, Step, Zeroed
+from ._step_events import END, Again, Batch, Clip, Reduced, Scaled, Step, Zeroed
 
 _AFTER = ("stepped", "resumed")
 
@@ -27,12 +28,14 @@ def run(case, subject, writer, folder):
     except _values.Uneven as why:
         writer.twin_step(**_Stage("stepped@1", f"is not judged: {why}").record())
         return
-    model, why_not = None, ""
+    model, why_not, schedule = None, "", None
     try:
-        model = PlainModel(_twin.built(case, subject).model, case)
+        plain = _twin.built(case, subject)
+        model = PlainModel(plain.model, case)
+        schedule = _schedule.of(plain, max((each[0].step for each in moments), default=0))
     except _twin.CannotBuild as error:
         why_not = f"gradients are not judged: {error}"
-    job = _Job(model, why_not)
+    job = _Job(model, why_not, schedule)
     unseen = moments.pop()[0].since if moments and moments[-1][0].stage == END else []
     moments = _with_averages(moments)
     saved = {}  # averages of each step
@@ -132,6 +135,7 @@ class _Pending:
     events: list = dataclasses.field(default_factory=list)
     begun: dict = dataclasses.field(default_factory=dict)
     scale: float = 1.0
+    given_up: bool = False  # gradients of the last batch were zeroed, and no step has used them
 
     def take(self, number):
         """What a step of that optimizer uses."""
@@ -139,10 +143,16 @@ class _Pending:
         self.begun[number] = len(self.events)
         return self.events[first:]
 
+    def zeroed(self):
+        unused = self.events[max(self.begun.values(), default=0) :]
+        batches = [each for each, _ in unused if isinstance(each, Batch) and each.weight]
+        self.given_up = self.given_up or any(math.isfinite(each.loss) for each in batches)
+        self.events, self.begun = [], {}
+
 
 class _Job:
-    def __init__(self, model, why_not):
-        self._model, self._why_not = model, why_not
+    def __init__(self, model, why_not, schedule=None):
+        self._model, self._why_not, self._schedule = model, why_not, schedule
         self._has_batches = False
         self._followed = set()  # numbers of optimizers that were seen to step
         self.begin_anew()
@@ -172,12 +182,15 @@ class _Job:
             stage.deviates("steps", "", range(len(after)), f"ranks took {counts} optimizer steps")
             return stage
         self._count(stage, before, after, steps[0])
+        self._passes(stage, after)
         events = [list(own.since) for own in after]
         for number, step in enumerate(steps[0]):
             for rank, own in enumerate(events):
                 self._go_to_step(rank, own, now.met())
             peers = [own[number] for own in steps]
             self._gradients(stage, now, before, peers)
+            if self._schedule and len(steps[0]) == after[0].step - before[0].step:
+                _schedule.hold(stage, self._schedule, before[0].step + number, peers, after)
             try:
                 now.take(step.number, peers)
             except _one_step.CannotStep as why:
@@ -209,6 +222,16 @@ class _Job:
                     f"since `{since}`, and {shown} are shown", "one step too many",
                 )  # fmt: skip
 
+    def _passes(self, stage, after):
+        """A sampler that shuffles has another order each time."""
+        found = {rank: each for rank, own in enumerate(after) for each in own.since
+                 if isinstance(each, Again)}  # fmt: skip
+        if found:
+            first = found[min(found)]
+            what = f"{first.sampler} has gone through its data twice in the order of epoch"
+            cause = "set_epoch was not called between"
+            stage.deviates("batch", "", found, f"{what} {first.epoch}", cause)
+
     def _explains(self, after) -> bool:
         """Whether every step that is shown was seen: none was of an optimizer that is not torch's,
         and none was left out for gradients that are not finite."""
@@ -225,14 +248,18 @@ class _Job:
             if isinstance(event, Scaled):
                 pending.scale = event.scale
             elif isinstance(event, Zeroed):
-                pending.events, pending.begun = [], {}
+                pending.zeroed()
             else:
+                pending.given_up = pending.given_up and not isinstance(event, Batch)
                 pending.events.append((event, met))
 
     def _gradients(self, stage, now, before, peers):
         """Holds the gradients of a step against those of the batches since the step before."""
         scale = self._pending[0].scale
         events = [self._pending[rank].take(peers[0].number) for rank in range(len(peers))]
+        given_up = all(own.given_up for own in self._pending.values())
+        for own in self._pending.values():
+            own.given_up = False
         if self._why_not:
             return
         batches = [
@@ -240,7 +267,7 @@ class _Job:
             for own in events
         ]
         if not any(batches):
-            self._without_batch(stage, peers)
+            self._without_batch(stage, peers, given_up)
             return
         self._has_batches = True
         try:
@@ -260,6 +287,7 @@ class _Job:
             stage.tell(f"gradients are not judged: in the plain twin {root_cause(error)}")
             return
         clips = [[each for each, _ in own if isinstance(each, Clip)] for own in events]
+        clips = _clips.whole(clips)
         found = judged(stage, expected, self._earlier, now.gradient_parts(peers), clips)
         if found and expected.drawn:
             stage.why_not = "the subject draws random numbers that the plain twin does not draw: "
@@ -270,21 +298,23 @@ class _Job:
 
     def _same_batch(self, stage, batches, same):
         """No two ranks have the same part of the batch, but those that share theirs."""
-        known = {}
-        for rank in sorted(set(same)):
-            for key in _batches.keys_of(batches[rank]):
-                other = known.setdefault(key, rank)
-                stage.compared += 1
-                stage.exact += other == rank
-                if other != rank:
-                    what = f"ranks {other} and {rank} have taken the same part of the batch"
-                    stage.deviates("batch", "", [other, rank], what)
-                    return
+        ranks, told = _batches.taken_twice(batches, same)
+        stage.compared += len(set(same))
+        stage.exact += len(set(same)) - len(ranks)
+        if ranks:
+            what = f"ranks {ranks[0]} and {ranks[1]} have taken the same part of the batch"
+            stage.deviates("batch", "", ranks, what)
+        elif told:
+            stage.tell(told)
 
-    def _without_batch(self, stage, peers):
-        """A step for which no loss was computed since the one before."""
+    def _without_batch(self, stage, peers, given_up):
+        """A step for which no loss was computed since the one before, or whose gradients were
+        zeroed: given_up."""
         grads = [grad for step in peers for grad in step.grads.values() if grad is not None]
-        if self._has_batches and grads:
+        if given_up and not any(grad.any() for grad in grads):
+            what = "the gradients of its batches were zeroed before the step, which had none"
+            stage.deviates("steps", "", range(len(peers)), what)
+        elif self._has_batches and grads:
             what = "a step was taken without a new batch since the step before"
             stage.deviates("steps", "", range(len(peers)), what, "one step too many")
         elif not self._has_batches:

@@ -7,7 +7,14 @@ import pytest
 import torch
 
 from shardproof._holdings._layout import Run
-from shardproof._twin import _causes, _followed_averages, _one_step, _step_by_step, _values
+from shardproof._twin import (
+    _causes,
+    _clips,
+    _followed_averages,
+    _one_step,
+    _step_by_step,
+    _values,
+)
 from shardproof._twin._gradients import Gradients
 from shardproof._twin._step_events import Clip, Moment, Part, Scaled, Step, Stepper
 
@@ -81,6 +88,37 @@ def test_a_norm_of_one_rank_alone_is_no_norm():
     scaled = (MEAN * 0.5 / (1.5 * norm + 1e-6)).float()
     (found,), _ = judged(scaled, gradients(FIRST, SECOND), [wrong])
     assert found["kind"] == "norm"
+
+
+def test_a_norm_is_put_together_of_what_ranks_have_of_it():
+    parts = [[Clip(None, 1.0, 2.0, [], part=(value, 2))] for value in (3.0, 3.0, 4.0, 4.0)]
+    assert [own[0].norm for own in _clips.whole(parts)] == [5.0] * 4
+    parts[0][0].part = None
+    assert _clips.whole(parts)[1][0].norm is None
+
+
+@pytest.mark.parametrize(
+    ("number", "weight", "says"),
+    [
+        (3, 1.0, ""),
+        (3, 1.5, "divided by 2 each"),  # and not by 3
+        (2, 2 / 3, "divided by 3 each"),
+        (3, 3.0, None),  # a sum
+        (0, 0.75, None),  # not all weigh the same
+        (1, 0.7, None),
+        (1, 0.5, "divided by the number of ranks twice"),
+        (1, 2.0, "summed over the ranks"),
+    ],
+)
+def test_losses_that_make_up_no_mean(number, weight, says):
+    """None: what may be meant. Where an earlier step had a mean, the data may have ended early."""
+    mean = dataclasses.replace(gradients(FIRST, SECOND), number=number)
+    found, stage = judged(MEAN.float(), dataclasses.replace(mean, weight=weight))
+    said = "".join(one["what"] + one["cause"] for one in found)
+    assert bool(said) == bool(says) and (says or "") in said
+    assert bool(stage.left_out) == (says is None and number > 0)
+    later, _ = judged(MEAN.float(), dataclasses.replace(mean, weight=weight), earlier=mean)
+    assert later == []
 
 
 def test_an_optimizer_steps_alone():

@@ -25,7 +25,8 @@ class Part:
 class Batch:
     """A loss that was computed. case: the fields of the Case whose `loss` was called. weight: what
     backward began with; None if it never began. rng, rng_after: before and after it. dtypes: in
-    which the forward had each parameter and buffer."""
+    which the forward had each parameter and buffer. terms: of how many targets the loss is a mean,
+    0 if that is not known."""
 
     case: dict
     step: int
@@ -36,18 +37,21 @@ class Batch:
     rng_after: torch.Tensor | None = None
     weight: float | None = None
     dtypes: dict = dataclasses.field(default_factory=dict)
+    terms: int = 0
 
 
 @dataclasses.dataclass
 class Clip:
-    """A call of clip_grad_norm_. norm: what it returned, if that is a number on every rank. before:
-    what the gradients were, in words, by id."""
+    """A call of clip_grad_norm_. norm: what it returned, if that is a number on every rank. part:
+    where it is yet to be made up of ranks' parts, this rank's, and how many ranks have the same.
+    before: what the gradients were, in words, by id."""
 
     norm: float | None
     norm_max: float
     norm_type: float
     names: list
     before: dict = dataclasses.field(default_factory=dict)
+    part: tuple[float, int] | None = None
 
 
 @dataclasses.dataclass
@@ -67,6 +71,15 @@ class Reduced:
 @dataclasses.dataclass
 class Zeroed:
     """Gradients were given up, after a step or in place of one."""
+
+
+@dataclasses.dataclass
+class Again:
+    """A sampler that shuffles has begun to go through the data once more, in the order in which
+    steps have gone through it. epoch: of both times."""
+
+    sampler: str
+    epoch: int
 
 
 @dataclasses.dataclass

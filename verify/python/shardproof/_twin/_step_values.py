@@ -19,10 +19,11 @@ from .._holdings._steps import innermost, is_of_job
 from .._observing import _hooks, _imports
 from .._observing._evidence import root_cause
 from ..case import Case
-from . import _one_step
+from . import _one_step, _passes
 from ._step_events import (
     END,
     WHY_NOT,
+    Again,
     Batch,
     Clip,
     Moment,
@@ -48,6 +49,8 @@ class StepValues:
         self._since = []
         self._count = self._bytes = 0
         self._last = {}  # the model's parts when it was observed last
+        self._passes = _passes.Passes()
+        self._terms = 0  # of the loss that is being computed
 
     def listen(self):
         import torch.distributed.fsdp
@@ -57,8 +60,10 @@ class StepValues:
         register_optimizer_step_pre_hook(self._before_step)
         _hooks.listen(torch.optim.Optimizer, "zero_grad", after=self._zeroed)
         _hooks.listen(torch.nn.Module, "zero_grad", after=self._zeroed)
+        _hooks.listen(torch.utils.data.DistributedSampler, "__iter__", after=self._passes_again)
         for scaler in (torch.amp.GradScaler, ShardedGradScaler):  # which scales in a way of its own
             _hooks.listen(scaler, "scale", after=self._scaled)
+        _hooks.listen(torch.nn.functional, "cross_entropy", after=self._averaged_over)
         clip = torch.nn.utils.clip_grad
         original = clip.clip_grad_norm_
 
@@ -94,7 +99,7 @@ class StepValues:
         batch = Batch(
             fields, step, torch.default_generator.get_state(), model.training, _autocast()
         )
-        seen = {}
+        seen, self._terms = {}, 0
 
         def ran(module, arguments, result):  # what it returns would be the module's result
             seen.setdefault(id(module), _dtypes_in(module))
@@ -104,7 +109,7 @@ class StepValues:
             loss = case.plain_loss(model, step)
         finally:
             forward.remove()
-        batch.dtypes = _named(model, seen)
+        batch.dtypes, batch.terms = _named(model, seen), self._terms
         batch.loss, batch.rng_after = float(loss.detach()), torch.default_generator.get_state()
         if loss.requires_grad:
 
@@ -115,12 +120,22 @@ class StepValues:
         self._since.append(batch)
         return loss
 
+    def _averaged_over(self, result, given, arguments, named):
+        targets = arguments[1] if len(arguments) > 1 else named.get("target")
+        if named.get("reduction", "mean") == "mean" and not targets.is_floating_point():
+            self._terms += int((targets != named.get("ignore_index", -100)).sum())
+
     def _zeroed(self, *_):
         if not self._since or not isinstance(self._since[-1], Zeroed):
             self._since.append(Zeroed())
 
     def _scaled(self, result, given, arguments, named):
         self._since.append(Scaled(float(arguments[0].get_scale())))
+
+    def _passes_again(self, order, given, arguments, named):
+        sampler = arguments[0]
+        if self._passes.begun(sampler, order):
+            self._since.append(Again(type(sampler).__name__, sampler.epoch))
 
     def _clipping(self, parameters) -> dict:
         """What is to be clipped, by its id, as it is before that."""
@@ -130,12 +145,14 @@ class StepValues:
         norm_max = float(arguments[0] if arguments else named["max_norm"])
         norm_type = float(arguments[1] if len(arguments) > 1 else named.get("norm_type", 2.0))
         known = type(norm) is torch.Tensor or isinstance(norm, int | float)
+        part = None if known else _part_of_norm(norm, norm_type)
         norm = float(norm) if known else None
-        self._since.append(Clip(norm, norm_max, norm_type, list(before), before))
+        self._since.append(Clip(norm, norm_max, norm_type, list(before), before, part))
 
     def _before_step(self, optimizer, *_):
         if innermost(optimizer) is not optimizer or not is_of_job():
             return
+        self._passes.stepped()
         grads = {}
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -197,6 +214,8 @@ class StepValues:
             [_by_name(each, owners, numbers, read) for each in self._since],
         )  # fmt: skip
         self._since, self._last = [], moment.model
+        if stage == "restored":
+            self._passes = _passes.Passes()
         moment.averages = _averages(averages, moment.model)
         self._write(moment)
 
@@ -218,6 +237,26 @@ def _summary(grad) -> str:
         return "none"
     digest = _digest.digest_runs(grad, _layout.local_runs(grad.shape)).hex()
     return f"norm {float(torch.linalg.vector_norm(grad.double())):.9g}, digest {digest}"
+
+
+def _part_of_norm(norm, norm_type) -> tuple[float, int] | None:
+    """Of a DTensor: see Clip. None if it is none, or is not made up by that norm."""
+    mesh = getattr(norm, "device_mesh", None)
+    if mesh is None or mesh.size() != torch.distributed.get_world_size():
+        return None
+    copies = mesh.size()
+    for axis, placement in enumerate(norm.placements):
+        if placement.is_partial() and _reduces_to(placement) == norm_type:
+            copies //= mesh.size(axis)
+        elif not placement.is_replicate():
+            return None
+    return float(norm.to_local()), copies
+
+
+def _reduces_to(placement):
+    """Which norm it makes of those of parts."""
+    is_largest = placement.reduce_op == "max"
+    return float("inf") if is_largest else getattr(placement, "norm_type", None)
 
 
 def _autocast():

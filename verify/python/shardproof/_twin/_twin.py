@@ -31,13 +31,14 @@ class CannotBuild(Exception):
 @dataclasses.dataclass
 class Plain:
     """A model as the plain path leaves it. made_by: that path, for people. missing, unexpected: the
-    keys that it calls so."""
+    keys that it calls so. optimizer, schedule: what the subject's plain(case) makes, or None."""
 
     model: nn.Module
     made_by: str
     missing: list[str] = dataclasses.field(default_factory=list)
     unexpected: list[str] = dataclasses.field(default_factory=list)
     optimizer: object = None
+    schedule: object = None
 
 
 def run(case, subject, writer, observer):
@@ -113,8 +114,10 @@ def _shape(entries, key) -> tuple:
 
 def _by_subject(own, case) -> Plain:
     made = own(case)
-    model, optimizer = made if isinstance(made, tuple) else (made, None)
-    plain = Plain(model, "plain(case) of the subject", optimizer=optimizer)
+    model, optimizer, schedule, *_ = (
+        (*made, None) if isinstance(made, tuple) else (made, None, None)
+    )
+    plain = Plain(model, "plain(case) of the subject", optimizer=optimizer, schedule=schedule)
     present = set(case.dtypes)
     plain.missing = _absent(model, present)
     return plain
