@@ -25,8 +25,10 @@ constexpr size_t kKindsTried = 3;
 bool NeedsMemoryRuns(const PlantedBug& bug) {
   const auto selected = SelectProperties(bug.killed_by);
   if (!selected.ok()) return false;
-  return std::none_of(selected.value().begin(), selected.value().end(),
-                      [](const Property* property) { return property->Reads(Phase::kValues); });
+  return std::all_of(selected.value().begin(), selected.value().end(),
+                     [](const Property* property) {
+                       return property->Reads(Phase::kMemory) && !property->Reads(Phase::kValues);
+                     });
 }
 
 /// Whether one of them reads what simulated ranks do not leave.
