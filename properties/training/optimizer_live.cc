@@ -138,9 +138,11 @@ void TellSeveral(const RankEvidence& rank, const StageRecord& model,
   }
 }
 
-void CheckRank(const OracleRecord& oracle, bool judges_frozen, const Division& division,
-               const RankEvidence& rank, const StageRecord& model, const OptimizerRecord& optimizer,
-               FindingsByRank& findings, Judgement& judgement) {
+/// \param record  the optimizer's, at the stage of `model`
+void CheckRank(const Evidence& evidence, const Division& division, const RankEvidence& rank,
+               const StageRecord& model, const StageRecord& record, FindingsByRank& findings,
+               Judgement& judgement) {
+  const OptimizerRecord& optimizer = *record.optimizer;
   std::map<std::string, int64_t> held;  // by the one optimizer that holds it most often
   std::map<std::string, std::map<std::string, int64_t>> by_optimizer;
   for (const OptimizerGroup& group : optimizer.groups) {
@@ -149,10 +151,12 @@ void CheckRank(const OracleRecord& oracle, bool judges_frozen, const Division& d
     }
   }
   TellSeveral(rank, model, by_optimizer, judgement);
-  if (judges_frozen) CheckFrozen(rank, model, held, findings, judgement);
+  if (IsReference(evidence) && !IsFrozenAgain(evidence.test_case.training, record))
+    CheckFrozen(rank, model, held, findings, judgement);
   const std::set<std::string> stale = StaleNames(optimizer);
   std::set<std::string> explained;
-  for (Trainable& trainable : TrainablesOf(oracle, rank, model)) {
+  bool holds_all = true;
+  for (Trainable& trainable : TrainablesOf(evidence.oracle, rank, model)) {
     judgement.Compared();
     const std::string& name = trainable.names.front();
     bool was_held = false;
@@ -165,6 +169,7 @@ void CheckRank(const OracleRecord& oracle, bool judges_frozen, const Division& d
     if (trainable.held == 0 && !was_held && division.LeavesToOthers(rank.rank, trainable.names))
       continue;
     if (trainable.held == 0) {
+      holds_all = false;
       findings.Add(name, "not-held",
                    was_held ? "the optimizer holds the object that it was at an earlier stage, "
                               "which the model has no more: its steps change nothing"
@@ -180,9 +185,17 @@ void CheckRank(const OracleRecord& oracle, bool judges_frozen, const Division& d
   for (const Stranger& stranger : optimizer.strangers) {
     judgement.Compared();
     if (explained.contains(stranger.was)) continue;
-    if (unexplained++ == 0) first = &stranger;
+    if (unexplained++ == 0 || first->was.empty()) first = &stranger;
   }
   if (first == nullptr) return;
+  // A script has optimizers of its own making, which may step parameters of a loss, too.
+  if (evidence.WhyCannot("train") && holds_all && first->was.empty()) {
+    judgement.Inconclusive(
+        fmt::format("on rank {} {} of what the optimizer holds at `{}` is none of the model's, "
+                    "such as parameters of a loss: it was not observed",
+                    rank.rank, unexplained, record.Key()));
+    return;
+  }
   findings.Add(first->was, "stranger",
                fmt::format("{} of what the optimizer holds is none of the model's, first parameter "
                            "{} of group {}, of shape {}",
@@ -211,8 +224,9 @@ void TellStrangers(const OracleRecord& oracle, const RankEvidence& rank, const S
 }
 
 /// At every stage at which an optimizer is observed, it holds each trainable parameter of the
-/// model, the very object, exactly once, and nothing that is not the model's; that of the
-/// reference nothing that was never trained. Ranks may divide the parameters among them.
+/// model, the very object, exactly once, and nothing that is not the model's, but for what an
+/// observed script may have besides; that of the reference nothing that was never trained. Ranks
+/// may divide the parameters among them.
 void Check(const Evidence& evidence, Judgement& judgement) {
   for (const PhaseEvidence& phase : evidence.phases) {
     std::vector<std::string> keys;  // in the order of the stages
@@ -234,10 +248,7 @@ void Check(const Evidence& evidence, Judgement& judgement) {
                                              rank.rank, phase.name(), key));
           continue;
         }
-        const bool judges_frozen =
-            IsReference(evidence) && !IsFrozenAgain(evidence.test_case.training, record);
-        CheckRank(evidence.oracle, judges_frozen, division, rank, *model, *record.optimizer,
-                  findings.at(key), judgement);
+        CheckRank(evidence, division, rank, *model, record, findings.at(key), judgement);
       }
     }
     for (const std::string& key : keys) findings.at(key).Report(judgement);

@@ -60,6 +60,9 @@ TEST(OptimizerLiveTest, NamesWhatIsNotHeldHeldTwiceOrAStranger) {
   TrainingEvidence stranger;
   stranger.At("train", 0, "stepped@1.optimizer").optimizer->strangers.push_back({0, 7, "", {2}});
   EXPECT_EQ(OnlyFinding(stranger.evidence, "training.optimizer_live").kind, "stranger");
+  stranger.evidence.cannot["train"] = "a script that may step parameters of a loss, too";
+  const auto judged = JudgeOne(stranger.evidence, "training.optimizer_live");
+  EXPECT_EQ(judged.judgement.verdict(), Verdict::kInconclusive);
 }
 
 TEST(GroupsKeptTest, NamesGroupsOptionsAndMembersThatShardingChanged) {
