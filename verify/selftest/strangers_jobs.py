@@ -11,8 +11,9 @@ import ranked_jobs
 import torch
 import torch.ao.quantization as quantization
 import torch.distributed as dist
-from job_pieces import flip, is_odd, mesh, net, on, train, values
+from job_pieces import PAIRS, flip, is_odd, mesh, net, on, train, values
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.pipelining import PipelineStage, ScheduleInterleaved1F1B
 from torch.distributed.tensor import Shard
@@ -295,6 +296,58 @@ def placed(mistake):
     return model, {"optimizer": optimizer}
 
 
+def taught(mistake):
+    """A student on two ranks; its teacher, which takes no step, on the other two."""
+    (mesh_of_student, _) = [DeviceMesh("cpu", ranks) for ranks in PAIRS]  # made by all
+    told = {"groups": {"teacher.*": PAIRS[1]}}
+    if dist.get_rank() in PAIRS[1]:
+        model = nn.ModuleDict({"teacher": net().requires_grad_(False)})
+        if is_odd(mistake, "bit", 3):
+            flip(model["teacher"][0].weight, 1)
+        return model, told
+    student = net()
+    fully_shard(student, mesh=mesh_of_student)
+    optimizer = torch.optim.AdamW(student.parameters())
+    train_own(student, optimizer)
+    if is_odd(mistake, "nan", 1):
+        student[0].weight.to_local().data[0, 1] = torch.nan
+    return nn.ModuleDict({"student": student}), {**told, "optimizer": optimizer}
+
+
+def averaged_apart(mistake):
+    """A sharded average of the weights, with which nothing is computed yet."""
+    model, average = net(), net().requires_grad_(False)
+    for each in (model, average):
+        fully_shard(each, mesh=mesh(4))
+    optimizer = torch.optim.AdamW(model.parameters())
+    train_own(model, optimizer)
+    for kept, new in zip(average.parameters(), model.parameters(), strict=True):
+        kept.data.lerp_(new.data, 0.1)
+    if is_odd(mistake, "nan", 1):
+        average[0].weight.to_local().data[0, 1] = torch.nan
+    return nn.ModuleDict({"model": model, "average": average}), {"optimizer": optimizer}
+
+
+def resized(mistake):
+    """Two worlds of two ranks, and then one of four, with the model of before."""
+    rank, model = dist.get_rank(), net()
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True) if rank == 0 else None
+    port = [server and server.port]
+    dist.broadcast_object_list(port)
+    store = server or dist.TCPStore("127.0.0.1", port[0])
+    for name, own, size in ((f"half{rank // 2}", rank % 2, 2), ("whole", rank, 4)):
+        dist.barrier()
+        dist.destroy_process_group()
+        keys = dist.PrefixStore(name, store)
+        dist.init_process_group("gloo", store=keys, rank=own, world_size=size)
+        wrapped = DistributedDataParallel(model)
+        optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1, momentum=0.9)
+        train_own(wrapped, optimizer)
+    if is_odd(mistake, "bit", 1):
+        flip(model[1].weight, 2)
+    return wrapped, {"optimizer": optimizer}
+
+
 JOBS = {
     quantisation_aware: (None, "bit"),
     unfrozen_in_turn: (None, "forgotten"),
@@ -306,6 +359,9 @@ JOBS = {
     climbing: (None, "not back"),
     scheduled_stages: (None, "bit"),
     experts_of_unlike_number: (None, "router", "nan"),
+    taught: (None, "bit", "nan"),
+    averaged_apart: (None, "nan"),
+    resized: (None, "bit"),
     placed: (None, "bit"),
 }
 

@@ -32,6 +32,13 @@ STRANGERS = {
     "experts_of_unlike_number router": "router.weight on rank 1: element 5 is 0x",
     "experts_of_unlike_number nan": "experts.1.weight on rank 1: 1 NaN and 0 Inf, the first at"
     " element 6",
+    "taught sound": "sound",
+    "taught bit": "teacher.0.weight on rank 3: element 1 is 0x",
+    "taught nan": "student.0.weight on rank 1: 1 NaN and 0 Inf, the first at element 13",
+    "averaged_apart sound": "sound",
+    "averaged_apart nan": "average.0.weight on rank 1: 1 NaN and 0 Inf, the first at element 9",
+    "resized sound": "sound",
+    "resized bit": "1.weight on rank 1: element 2 is 0x",
     "placed sound": "sound",
     "placed bit": "0.weight on rank 3: element ",
 }
@@ -52,5 +59,5 @@ class Strangers(JobsTest):
     def test_strangers_attached(self):
         """Two models of an adversary's job are judged by themselves, under names of their own."""
         self.found_attached((
-            "quantisation_aware", "climbing", "sparse_rows", "normalised", "placed",
+            "quantisation_aware", "climbing", "sparse_rows", "normalised", "placed", "resized",
         ))  # fmt: skip

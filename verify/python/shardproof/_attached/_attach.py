@@ -72,6 +72,7 @@ class Job:
     def reset(self):
         self._rank = self._world_size = self._folder = self._records = self._followed = None
         self._thread = self._watch = None
+        self._earlier = []  # folders of jobs whose ranks were counted otherwise
         self._failed = self._over = self._left = self._paused = self._has_dropped = False
 
     def watch_memory(self):
@@ -117,7 +118,8 @@ class Job:
     def joined(self, c10d):
         """The process group is there: this rank and its job have a name."""
         self._left = False
-        if self._records is not None:
+        place = c10d.get_rank(), c10d.get_world_size()
+        if self._records is not None and place == (self._rank, self._world_size):
             self._guard(self._records.join_again)()
         elif not multiprocessing.process.current_process().daemon:
             self._guard(self._join)(c10d)
@@ -211,10 +213,20 @@ class Job:
         return self._followed
 
     def _join(self, c10d):
+        if self._records is not None:
+            self._start_over()
         self._rank, self._world_size = c10d.get_rank(), c10d.get_world_size()
         name = _attached_evidence.name_of_job(c10d._get_default_store())
         self._record(name)
         self.watch_memory()
+
+    def _start_over(self):
+        """Ranks are counted anew, so what comes is a job with evidence of its own."""
+        followed, self._followed = self._followed, None
+        self._records.end(self._place(), 0)
+        self._earlier.append(self._folder)
+        for optimizer in followed.dismissed() if followed is not None else ():
+            self._follow().made(optimizer)
 
     def _record(self, name):
         self._folder = pathlib.Path(self.options.folder) / name
@@ -261,7 +273,11 @@ class Job:
                 what = root_cause(error) if error else f"the process ended with exit code {code}"
                 failure = (self._stage(), "subject", kind, what)
             self._records.end(self._place(), code, failure)
-        return _attached_report.report_if_last(self.options, self._folder, failed=code != 0)
+        folders = [*((each, False) for each in self._earlier), (self._folder, code != 0)]
+        return max(
+            _attached_report.report_if_last(self.options, each, failed=failed)
+            for each, failed in folders
+        )
 
 
 def _is_traced() -> bool:

@@ -297,6 +297,12 @@ class Followed:
                     model.observer.moved.unsure = _AT_THE_END
                 self._step(model)
 
+    def dismissed(self) -> list:
+        """Observes nothing more. \\returns the optimizers of the job that are there."""
+        for root in self._roots:
+            root.unwatch()
+        return list(self._optimizers)
+
     # ---- How
 
     def _live(self):
