@@ -103,9 +103,13 @@ void DrawKeep(Case& made, const GenerateOptions&) {
   made.faults.push_back({"file/rot", std::to_string(Between(0, 9999))});
 }
 
-/// Whole parameters travel from every rank to all, in each step.
+/// Whole parameters travel from every rank to all, in each step. Replicas are what it is for.
 void DrawReduce(Case& made, const GenerateOptions& options) {
-  if (!options.large && Chance(50)) made.training.reduce = OneOf<std::string>({"F32", "BF16"});
+  const bool has_replicas = std::any_of(
+      made.mesh.begin(), made.mesh.end(),
+      [](const AxisCase& axis) { return axis.name == "dp_replicate" && axis.size > 1; });
+  if (options.large || !Chance(has_replicas ? 90 : 50)) return;
+  made.training.reduce = OneOf<std::string>({"F32", "BF16"});
 }
 
 /// What is restored: with a training job besides its model up to four tensors a parameter, and
