@@ -59,6 +59,17 @@ class Division {
     }
   }
 
+  /// Whether any of the ranks that have the parameter steps it.
+  bool IsStepped(int64_t rank, const std::vector<std::string>& names) const {
+    for (const std::vector<int64_t>& ranks : HoldersOf(phase_, model_, names.front()).tensors) {
+      if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) continue;
+      return std::any_of(ranks.begin(), ranks.end(), [&](int64_t each) {
+        return held_.contains(each) && Holds(each, names);
+      });
+    }
+    return false;
+  }
+
   /// Whether others of the ranks that have the parameter step it for this one, no more of them than
   /// not, as this one steps what they do not.
   bool LeavesToOthers(int64_t rank, const std::vector<std::string>& names) const {
@@ -138,51 +149,23 @@ void TellSeveral(const RankEvidence& rank, const StageRecord& model,
   }
 }
 
-/// \param record  the optimizer's, at the stage of `model`
-void CheckRank(const Evidence& evidence, const Division& division, const RankEvidence& rank,
-               const StageRecord& model, const StageRecord& record, FindingsByRank& findings,
-               Judgement& judgement) {
-  const OptimizerRecord& optimizer = *record.optimizer;
-  std::map<std::string, int64_t> held;  // by the one optimizer that holds it most often
-  std::map<std::string, std::map<std::string, int64_t>> by_optimizer;
-  for (const OptimizerGroup& group : optimizer.groups) {
-    for (const std::string& name : group.parameters) {
-      held[name] = std::max(held[name], ++by_optimizer[name][OptimizerOf(group)]);
-    }
-  }
-  TellSeveral(rank, model, by_optimizer, judgement);
-  if (IsReference(evidence) && !IsFrozenAgain(evidence.test_case.training, record))
-    CheckFrozen(rank, model, held, findings, judgement);
-  const std::set<std::string> stale = StaleNames(optimizer);
-  std::set<std::string> explained;
-  bool holds_all = true;
-  for (Trainable& trainable : TrainablesOf(evidence.oracle, rank, model)) {
-    judgement.Compared();
-    const std::string& name = trainable.names.front();
-    bool was_held = false;
-    for (const std::string& each : trainable.names) {
-      // One object under several names is held under all of them at once.
-      trainable.held = std::max(trainable.held, held[each]);
-      was_held = was_held || stale.contains(each);
-      if (stale.contains(each)) explained.insert(each);
-    }
-    if (trainable.held == 0 && !was_held && division.LeavesToOthers(rank.rank, trainable.names))
-      continue;
-    if (trainable.held == 0) {
-      holds_all = false;
-      findings.Add(name, "not-held",
-                   was_held ? "the optimizer holds the object that it was at an earlier stage, "
-                              "which the model has no more: its steps change nothing"
-                            : "it is trainable, and no group of the optimizer holds it",
-                   {rank.rank});
-    } else if (trainable.held > 1) {
-      findings.Add(name, "held-twice",
-                   fmt::format("the optimizer holds it {} times", trainable.held), {rank.rank});
-    }
-  }
+/// A script may train a part of its model, such as a new head, and freeze nothing.
+void TellUntrained(const std::vector<std::string>& names, const StageRecord& record,
+                   Judgement& judgement) {
+  if (names.empty()) return;
+  judgement.Inconclusive(
+      fmt::format("no rank's optimizer holds {} at `{}`: whether the job is to train this is not "
+                  "known",
+                  ListSome(names), record.Key()));
+}
+
+/// \param explained  earlier names of objects that were told of already
+void CheckStrangers(const Evidence& evidence, const RankEvidence& rank, const StageRecord& record,
+                    const std::set<std::string>& explained, bool holds_all,
+                    FindingsByRank& findings, Judgement& judgement) {
   const Stranger* first = nullptr;
   int64_t unexplained = 0;
-  for (const Stranger& stranger : optimizer.strangers) {
+  for (const Stranger& stranger : record.optimizer->strangers) {
     judgement.Compared();
     if (explained.contains(stranger.was)) continue;
     if (unexplained++ == 0 || first->was.empty()) first = &stranger;
@@ -201,6 +184,58 @@ void CheckRank(const Evidence& evidence, const Division& division, const RankEvi
                            "{} of group {}, of shape {}",
                            unexplained, first->index, first->group, ShapeText(first->shape)),
                {rank.rank});
+}
+
+/// \param record  the optimizer's, at the stage of `model`
+void CheckRank(const Evidence& evidence, const Division& division, const RankEvidence& rank,
+               const StageRecord& model, const StageRecord& record, FindingsByRank& findings,
+               Judgement& judgement) {
+  const OptimizerRecord& optimizer = *record.optimizer;
+  std::map<std::string, int64_t> held;  // by the one optimizer that holds it most often
+  std::map<std::string, std::map<std::string, int64_t>> by_optimizer;
+  for (const OptimizerGroup& group : optimizer.groups) {
+    for (const std::string& name : group.parameters) {
+      held[name] = std::max(held[name], ++by_optimizer[name][OptimizerOf(group)]);
+    }
+  }
+  TellSeveral(rank, model, by_optimizer, judgement);
+  if (IsReference(evidence) && !IsFrozenAgain(evidence.test_case.training, record))
+    CheckFrozen(rank, model, held, findings, judgement);
+  const std::set<std::string> stale = StaleNames(optimizer);
+  std::set<std::string> explained;
+  bool holds_all = true;
+  std::vector<std::string> untrained;
+  for (Trainable& trainable : TrainablesOf(evidence.oracle, rank, model)) {
+    judgement.Compared();
+    const std::string& name = trainable.names.front();
+    bool was_held = false;
+    for (const std::string& each : trainable.names) {
+      // One object under several names is held under all of them at once.
+      trainable.held = std::max(trainable.held, held[each]);
+      was_held = was_held || stale.contains(each);
+      if (stale.contains(each)) explained.insert(each);
+    }
+    if (trainable.held == 0 && !was_held && division.LeavesToOthers(rank.rank, trainable.names))
+      continue;
+    if (trainable.held == 0 && !was_held && evidence.WhyCannot("train") &&
+        optimizer.strangers.empty() && !division.IsStepped(rank.rank, trainable.names)) {
+      untrained.push_back(name);
+      continue;
+    }
+    if (trainable.held == 0) {
+      holds_all = false;
+      findings.Add(name, "not-held",
+                   was_held ? "the optimizer holds the object that it was at an earlier stage, "
+                              "which the model has no more: its steps change nothing"
+                            : "it is trainable, and no group of the optimizer holds it",
+                   {rank.rank});
+    } else if (trainable.held > 1) {
+      findings.Add(name, "held-twice",
+                   fmt::format("the optimizer holds it {} times", trainable.held), {rank.rank});
+    }
+  }
+  TellUntrained(untrained, record, judgement);
+  CheckStrangers(evidence, rank, record, explained, holds_all, findings, judgement);
 }
 
 /// Of optimizers that nobody said are the model's: they may step copies or stretches of what it
