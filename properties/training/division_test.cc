@@ -49,6 +49,24 @@ std::vector<std::vector<std::string>> SharesOf(TrainingEvidence& training) {
   return shares;
 }
 
+TEST(OptimizerLiveTest, LeavesOpenWhatNoRankOfAScriptSteps) {
+  TrainingEvidence script;
+  for (RankEvidence& rank : script.Phase("train").ranks) {
+    for (StageRecord& record : rank.stages) {
+      if (record.optimizer) std::erase(record.optimizer->groups[0].parameters, "w");
+    }
+  }
+  const std::string id = "training.optimizer_live";
+  EXPECT_EQ(JudgeOne(script.evidence, id).judgement.verdict(), Verdict::kFail);
+  script.evidence.cannot["train"] = "a script that may train a part of its model";
+  EXPECT_EQ(JudgeOne(script.evidence, id).judgement.verdict(), Verdict::kInconclusive);
+  // If one rank holds it, the others should, too.
+  script.At("train", 0, "stepped@1.optimizer").optimizer->groups[0].parameters.push_back("w");
+  const auto findings = JudgeOne(script.evidence, id).judgement.findings();
+  ASSERT_FALSE(findings.empty());
+  EXPECT_EQ(findings[0].kind, "not-held");
+}
+
 TEST(OptimizerLiveTest, RanksMayDivideTheParametersAmongThem) {
   const std::string id = "training.optimizer_live";
   TrainingEvidence whole;

@@ -63,9 +63,8 @@ class Division {
   bool IsStepped(int64_t rank, const std::vector<std::string>& names) const {
     for (const std::vector<int64_t>& ranks : HoldersOf(phase_, model_, names.front()).tensors) {
       if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) continue;
-      return std::any_of(ranks.begin(), ranks.end(), [&](int64_t each) {
-        return held_.contains(each) && Holds(each, names);
-      });
+      return std::any_of(ranks.begin(), ranks.end(),
+                         [&](int64_t each) { return held_.contains(each) && Holds(each, names); });
     }
     return false;
   }

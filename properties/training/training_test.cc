@@ -65,23 +65,6 @@ TEST(OptimizerLiveTest, NamesWhatIsNotHeldHeldTwiceOrAStranger) {
   EXPECT_EQ(judged.judgement.verdict(), Verdict::kInconclusive);
 }
 
-TEST(OptimizerLiveTest, LeavesOpenWhatNoRankOfAScriptSteps) {
-  TrainingEvidence script;
-  for (RankEvidence& rank : script.Phase("train").ranks) {
-    for (StageRecord& record : rank.stages) {
-      if (record.optimizer) std::erase(record.optimizer->groups[0].parameters, "w");
-    }
-  }
-  EXPECT_EQ(JudgeOne(script.evidence, "training.optimizer_live").judgement.verdict(),
-            Verdict::kFail);
-  script.evidence.cannot["train"] = "a script that may train a part of its model";
-  EXPECT_EQ(JudgeOne(script.evidence, "training.optimizer_live").judgement.verdict(),
-            Verdict::kInconclusive);
-  // If one rank holds it, the others should, too.
-  script.At("train", 0, "stepped@1.optimizer").optimizer->groups[0].parameters.push_back("w");
-  EXPECT_EQ(OnlyFinding(script.evidence, "training.optimizer_live").kind, "not-held");
-}
-
 TEST(GroupsKeptTest, NamesGroupsOptionsAndMembersThatShardingChanged) {
   class BoundEvidence : public TrainingEvidence {
    public:
