@@ -18,12 +18,12 @@ RANKS = 2
 
 
 def trained(mesh, **sharding):
-    """Two steps, each rank on data of its own."""
+    """Two steps, each rank on data of its own. Gradients are summed: Gloo averages none in F32."""
     torch.manual_seed(1)
     net = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3), nn.LayerNorm(3))
     model = fully_shard_model(
         net, device_mesh=mesh, dp_shard_dim="dp", tp_dim="tp", fsdp_unit_modules=[nn.Linear],
-        device=torch.device("cpu"),
+        device=torch.device("cpu"), calculate_per_token_loss=True,
         mixed_precision_policy=MixedPrecisionPolicy(main_params_dtype=None), **sharding,
     )  # fmt: skip
     optimizer = fully_shard_optimizer(torch.optim.AdamW(model.parameters(), lr=0.01))
