@@ -21,14 +21,22 @@ from torch import nn  # noqa: E402
 RANKS = 2
 
 
-def trained(stage, bf16=False):
+def two_layers():
     deepspeed.init_distributed("gloo")
     torch.manual_seed(1)
-    net = nn.Sequential(nn.Linear(4, 7), nn.ReLU(), nn.Linear(7, 3))
-    return stepped(net, net.parameters(), stage, bf16, lambda out: out.float().square().mean())
+    return nn.Sequential(nn.Linear(4, 7), nn.ReLU(), nn.Linear(7, 3))
 
 
-def stepped(net, parameters, stage, bf16, loss):
+def mean_square(out):
+    return out.float().square().mean()
+
+
+def trained(stage, bf16=False):
+    net = two_layers()
+    return stepped(net, net.parameters(), stage, bf16)
+
+
+def stepped(net, parameters, stage, bf16, loss=mean_square):
     """Two steps, each rank on data of its own. parameters: those of the optimizer, or groups."""
     config = {
         "train_micro_batch_size_per_gpu": 2,
@@ -46,21 +54,17 @@ def stepped(net, parameters, stage, bf16, loss):
     return engine, optimizer
 
 
-def is_rank(rank):
-    return dist.get_rank() == rank
-
-
 def zero_1(mistake, stage=1, **options):
     """Each rank has the optimizer's state of one half of the flattened parameters."""
     engine, optimizer = trained(stage, **options)
-    if mistake == "stale" and is_rank(1):
+    if mistake == "stale" and ranked_jobs.is_rank(1):
         engine.module[0].weight.data[2, 1] -= 0.25
     (state,) = optimizer.optimizer.state.values()
-    if mistake == "nan" and is_rank(1):
+    if mistake == "nan" and ranked_jobs.is_rank(1):
         state["exp_avg"][3] = torch.nan
-    if mistake == "step" and is_rank(1):
+    if mistake == "step" and ranked_jobs.is_rank(1):
         state["step"] += 1
-    if mistake == "lost" and is_rank(1):
+    if mistake == "lost" and ranked_jobs.is_rank(1):
         optimizer.optimizer.state.clear()
     return engine, {"optimizer": optimizer}
 
@@ -76,13 +80,13 @@ def zero_2(mistake):
 def zero_3(mistake):
     """Each rank has a part of the parameters, too; small ones are on all ranks."""
     engine, optimizer = trained(3)
-    if mistake == "stale" and is_rank(1):
+    if mistake == "stale" and ranked_jobs.is_rank(1):
         engine.module[2].bias.data[1] += 1
-    if mistake == "nan" and is_rank(1):
+    if mistake == "nan" and ranked_jobs.is_rank(1):
         engine.module[0].weight.ds_tensor.data[2] = torch.nan
-    if mistake == "cut" and is_rank(1):
+    if mistake == "cut" and ranked_jobs.is_rank(1):
         engine.module[0].weight.ds_tensor.ds_numel -= 1
-    if mistake == "step" and is_rank(1):
+    if mistake == "step" and ranked_jobs.is_rank(1):
         for state in optimizer.optimizer.state.values():
             state["step"] += 1
     return engine, {"optimizer": optimizer}
@@ -91,15 +95,13 @@ def zero_3(mistake):
 def two_groups(mistake):
     """ZeRO-1 steps one group of parameters after the other: those without weight decay by
     themselves."""
-    deepspeed.init_distributed("gloo")
-    torch.manual_seed(1)
-    net = nn.Sequential(nn.Linear(4, 7), nn.ReLU(), nn.Linear(7, 3))
+    net = two_layers()
     kinds = [[p for p in net.parameters() if (p.dim() > 1) == decays] for decays in (True, False)]
     groups = [{"params": p, "weight_decay": d} for p, d in zip(kinds, (0.1, 0.0), strict=True)]
-    engine, optimizer = stepped(net, groups, 1, True, lambda out: out.float().square().mean())
-    if mistake == "bit" and is_rank(1):
+    engine, optimizer = stepped(net, groups, 1, True)
+    if mistake == "bit" and ranked_jobs.is_rank(1):
         engine.module[0].weight.data[2, 1] += 0.25
-    if mistake == "decay" and is_rank(1):
+    if mistake == "decay" and ranked_jobs.is_rank(1):
         optimizer.param_groups[0]["weight_decay"] = 0.2
     return engine, {"optimizer": optimizer}
 
@@ -127,12 +129,12 @@ def experts(mistake):
         {"params": list(net.parameters()), "name": "all"}
     )
     engine, optimizer = stepped(
-        net, groups, 2, True, lambda out: out[0].float().square().mean() + 0.01 * out[1]
+        net, groups, 2, True, lambda out: mean_square(out[0]) + 0.01 * out[1]
     )
     moe = engine.module.moe.deepspeed_moe
-    if mistake == "expert" and is_rank(3):
+    if mistake == "expert" and ranked_jobs.is_rank(3):
         moe.experts.deepspeed_experts[1][0].weight.data[2, 1] += 1
-    if mistake == "gate" and is_rank(2):
+    if mistake == "gate" and ranked_jobs.is_rank(2):
         moe.gate.wg.weight.data[1, 2] += 1
     return engine, {"optimizer": optimizer}
 

@@ -45,16 +45,12 @@ def first_shard(model):
     return next(shard for shard in shards if shard.numel()).view(-1)
 
 
-def is_rank(rank):
-    return dist.get_rank() == rank
-
-
 def sharded(mistake):
     """Buckets are cut evenly over the ranks, so parameters are cut anywhere."""
     model, optimizer = trained(on_one_axis())
-    if mistake == "nan" and is_rank(1):
+    if mistake == "nan" and ranked_jobs.is_rank(1):
         first_shard(model)[1] = torch.nan
-    if mistake == "step" and is_rank(1):
+    if mistake == "step" and ranked_jobs.is_rank(1):
         next(iter(optimizer.state.values()))["step"] += 1
     return model, {"optimizer": optimizer}
 
@@ -62,7 +58,7 @@ def sharded(mistake):
 def whole(mistake):
     """Nothing is sharded."""
     model, optimizer = trained(on_one_axis(), zero_dp_strategy="no_shard")
-    if mistake == "bit" and is_rank(1):
+    if mistake == "bit" and ranked_jobs.is_rank(1):
         first_shard(model)[1] += 1
     return model, {"optimizer": optimizer}
 
@@ -72,7 +68,7 @@ def hybrid(mistake):
     mesh = init_device_mesh("cpu", (2, 2, 1), mesh_dim_names=("outer", "dp", "tp"))
     both = mesh["outer", "dp"]._flatten("both").get_group()
     model, optimizer = trained(mesh, dp_outer_dim="outer", hybrid_fsdp_group=both)
-    if mistake == "bit" and is_rank(3):
+    if mistake == "bit" and ranked_jobs.is_rank(3):
         first_shard(model)[1] += 1
     return model, {"optimizer": optimizer}
 

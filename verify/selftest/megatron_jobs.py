@@ -147,21 +147,17 @@ def _forward(_, model):
     return out, lambda losses: (losses.float().mean(), {})
 
 
-def is_rank(rank):
-    return torch.distributed.get_rank() == rank
-
-
 QKV, NORM = "decoder.layers.1.self_attention.linear_qkv.weight", "decoder.final_layernorm.weight"
 
 
 def tensor_parallel_layers(mistake):
     """tp 2 x dp 2: column, row and vocabulary parallel."""
     job = Job({"tensor_model_parallel_size": 2}).step()
-    if mistake == "norm" and is_rank(3):
+    if mistake == "norm" and ranked_jobs.is_rank(3):
         job.named(NORM).data[1] += 1
-    if mistake == "part" and is_rank(3):
+    if mistake == "part" and ranked_jobs.is_rank(3):
         job.named(QKV).data[2, 1] += 1
-    if mistake == "vocabulary" and is_rank(2):
+    if mistake == "vocabulary" and ranked_jobs.is_rank(2):
         job.named("embedding.word_embeddings.weight").data[5, 3] += 1
     return job.told()
 
@@ -184,7 +180,7 @@ def data_parallel(mistake):
 def pipeline(mistake):
     """pp 2 x dp 2."""
     job = Job({"pipeline_model_parallel_size": 2}).step()
-    if mistake == "drift" and is_rank(3):
+    if mistake == "drift" and ranked_jobs.is_rank(3):
         job.named("decoder.layers.0.mlp.linear_fc1.bias").data[4] += 1
     return job.told()
 
@@ -192,7 +188,7 @@ def pipeline(mistake):
 def all_three(mistake):
     """tp 2 x pp 2."""
     job = Job({"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2}).step()
-    if mistake == "norm" and is_rank(3):
+    if mistake == "norm" and ranked_jobs.is_rank(3):
         job.named(NORM).data[1] += 1
     return job.told()
 
@@ -201,7 +197,7 @@ def interleaved(mistake):
     """pp 2 x dp 2, with two chunks a stage: layers 0 and 2 on the first, 1 and 3 on the second."""
     axes = {"pipeline_model_parallel_size": 2, "virtual_pipeline_model_parallel_size": 2}
     job = Job(axes, chunks=2).step()
-    if mistake == "drift" and is_rank(3):
+    if mistake == "drift" and ranked_jobs.is_rank(3):
         job.chunks[1].module.decoder.layers[0].mlp.linear_fc1.bias.data[4] += 1
     return job.told()
 
@@ -229,16 +225,18 @@ def distributed_optimizer(mistake, **config):
     """tp 2 x dp 2: each data-parallel rank has the state of a stretch of the parameters."""
     job = Job({"tensor_model_parallel_size": 2}, {"use_distributed_optimizer": True}, **config)
     job.step()
-    if mistake == "stale" and is_rank(2):  # as if it had not gathered what rank 0 updated
+    if mistake == "stale" and ranked_jobs.is_rank(
+        2
+    ):  # as if it had not gathered what rank 0 updated
         job.named("embedding.position_embeddings.weight").data[0] -= 0.25
     state = state_of(job, NORM)
-    if mistake == "moment" and is_rank(1):
+    if mistake == "moment" and ranked_jobs.is_rank(1):
         state["exp_avg"][3] += 1
-    if mistake == "step" and is_rank(1):
+    if mistake == "step" and ranked_jobs.is_rank(1):
         state["step"] += 1
-    if mistake == "lost" and is_rank(1):
+    if mistake == "lost" and ranked_jobs.is_rank(1):
         state.clear()
-    if mistake == "master" and is_rank(1):
+    if mistake == "master" and ranked_jobs.is_rank(1):
         job.named(NORM).main_param.data[3] += 1
     return job.told()
 
@@ -255,9 +253,9 @@ def experts(mistake, optimizer=None):
         moe_router_pre_softmax=True, moe_token_dispatcher_type="allgather", add_bias_linear=False,
     ).step()  # fmt: skip
     expert = "decoder.layers.0.mlp.experts.local_experts.1.linear_fc2.weight"
-    if mistake == "expert" and is_rank(3):
+    if mistake == "expert" and ranked_jobs.is_rank(3):
         job.named(expert).data[1, 2] += 1
-    if mistake == "router" and is_rank(2):
+    if mistake == "router" and ranked_jobs.is_rank(2):
         job.named("decoder.layers.1.mlp.router.weight").data[1, 2] += 1
     return job.told()
 

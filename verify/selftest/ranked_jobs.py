@@ -42,6 +42,10 @@ def run(jobs, evidence=None, world_size=4):
     print(json.dumps(found))
 
 
+def is_rank(rank):
+    return dist.get_rank() == rank
+
+
 def _step_without_gradients(optimizer):
     """It changes nothing, and is a moment at which an attached job is looked at. The last step of
     an optimizer of Megatron-LM or DeepSpeed is looked at when the process group ends."""

@@ -102,10 +102,6 @@ def _loss(out, tokens):
     return torch.nn.functional.cross_entropy(out.flatten(0, 1).float(), tokens.flatten())
 
 
-def is_rank(rank):
-    return dist.get_rank() == rank
-
-
 def dense():
     spec = llama.model_registry("debugmodel", attn_backend="flex")
     set_llama3_sharding_config(spec.model, enable_sp=True)
@@ -121,7 +117,7 @@ def of_experts():
 def sharded(mistake):
     """fsdp 4."""
     job = Job(dense()).step()
-    if mistake == "nan" and is_rank(2):
+    if mistake == "nan" and ranked_jobs.is_rank(2):
         job.named("layers.1.attention.wo.weight")[0, 3] = torch.nan
     return job.told()
 
@@ -129,7 +125,7 @@ def sharded(mistake):
 def hybrid(mistake):
     """dp_replicate 2 x fsdp 2."""
     job = Job(dense(), data_parallel_replicate_degree=2).step()
-    if mistake == "replica" and is_rank(3):
+    if mistake == "replica" and ranked_jobs.is_rank(3):
         job.named("norm.weight")[1] += 1
     return job.told()
 
@@ -137,7 +133,7 @@ def hybrid(mistake):
 def tensor_parallel(mistake):
     """fsdp 2 x tp 2."""
     job = Job(dense(), tensor_parallel_degree=2).step()
-    if mistake == "norm" and is_rank(3):
+    if mistake == "norm" and ranked_jobs.is_rank(3):
         job.named("norm.weight")[1] += 1
     return job.told(mesh=job.dims.get_mesh(["fsdp", "tp"]))
 
@@ -145,7 +141,7 @@ def tensor_parallel(mistake):
 def pipeline(mistake):
     """pp 2 x fsdp 2."""
     job = Job(dense(), pipeline_parallel_degree=2, pipeline_parallel_schedule="1F1B").step()
-    if mistake == "nan" and is_rank(3):
+    if mistake == "nan" and ranked_jobs.is_rank(3):
         job.named("norm.weight")[1] = torch.nan
     ranks = {axis: dist.get_process_group_ranks(job.dims.get_mesh(axis).get_group())
              for axis in ("pp", "fsdp")}  # fmt: skip
@@ -155,7 +151,7 @@ def pipeline(mistake):
 def experts(mistake):
     """ep 2: dense weights on fsdp 4, experts on efsdp 2 x ep 2."""
     job = Job(of_experts(), expert_parallel_degree=2).step()
-    if mistake == "nan" and is_rank(3):
+    if mistake == "nan" and ranked_jobs.is_rank(3):
         job.named("layers.1.moe.routed_experts.inner_experts.w1_EFD")[0, 1, 2] = torch.nan
     return job.told()
 

@@ -116,7 +116,7 @@ class _FollowedModel:
     def chunks(self) -> list:
         """The same, as one where two have a parameter of one name: nobody said that it is one."""
         modules, names = self.modules(), set()
-        for module in modules:
+        for module in modules if len(modules) > 1 else ():
             own = {
                 canonical_name(module, prefix, name)
                 for prefix, inner in module.named_modules()
