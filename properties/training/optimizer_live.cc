@@ -18,6 +18,7 @@ namespace {
 /// A trainable parameter of the model under all its names.
 struct Trainable {
   std::vector<std::string> names;
+  std::vector<int64_t> shape;
   int64_t held = 0;  ///< by how many places of the optimizer
 };
 
@@ -32,7 +33,7 @@ std::vector<Trainable> TrainablesOf(const OracleRecord& oracle, const RankEviden
     if (!state.unreadable.empty() && descriptor.owned.empty()) continue;
     const auto [place, is_new] =
         place_of.emplace(TieGroup(oracle, name).front(), trainables.size());
-    if (is_new) trainables.emplace_back();
+    if (is_new) trainables.push_back({.names = {}, .shape = descriptor.shape});
     trainables[place->second].names.push_back(name);
   }
   return trainables;
@@ -44,6 +45,13 @@ std::set<std::string> StaleNames(const OptimizerRecord& optimizer) {
   std::set<std::string> names;
   for (const Stranger& stranger : optimizer.strangers) names.insert(stranger.was);
   return names;
+}
+
+/// Whether an optimizer holds what looks like the parameter as it once was: of its shape. ZeRO
+/// written by hand holds slices of flat copies instead, which have other shapes.
+bool HoldsOneLike(const OptimizerRecord& optimizer, const Trainable& trainable) {
+  return std::any_of(optimizer.strangers.begin(), optimizer.strangers.end(),
+                     [&](const Stranger& each) { return each.shape == trainable.shape; });
 }
 
 /// What the optimizers of all ranks hold at a stage. Some divide the parameters among the ranks:
@@ -153,8 +161,8 @@ void TellUntrained(const std::vector<std::string>& names, const StageRecord& rec
                    Judgement& judgement) {
   if (names.empty()) return;
   judgement.Inconclusive(
-      fmt::format("no rank's optimizer holds {} at `{}`: whether the job is to train this is not "
-                  "known",
+      fmt::format("no rank's optimizer holds {} at `{}`: whether the job trains this, or a copy of "
+                  "it, is not known",
                   ListSome(names), record.Key()));
 }
 
@@ -174,7 +182,7 @@ void CheckStrangers(const Evidence& evidence, const RankEvidence& rank, const St
   if (evidence.WhyCannot("train") && holds_all && first->was.empty()) {
     judgement.Inconclusive(
         fmt::format("on rank {} {} of what the optimizer holds at `{}` is none of the model's, "
-                    "such as parameters of a loss: it was not observed",
+                    "such as parameters of a loss, or slices of flat copies: it was not observed",
                     rank.rank, unexplained, record.Key()));
     return;
   }
@@ -217,7 +225,7 @@ void CheckRank(const Evidence& evidence, const Division& division, const RankEvi
     if (trainable.held == 0 && !was_held && division.LeavesToOthers(rank.rank, trainable.names))
       continue;
     if (trainable.held == 0 && !was_held && evidence.WhyCannot("train") &&
-        optimizer.strangers.empty() && !division.IsStepped(rank.rank, trainable.names)) {
+        !HoldsOneLike(optimizer, trainable) && !division.IsStepped(rank.rank, trainable.names)) {
       untrained.push_back(name);
       continue;
     }

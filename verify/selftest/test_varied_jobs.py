@@ -21,6 +21,8 @@ VARIED = {
     "roles bit": "scale on rank 3: element 1 is 0x40000001, on rank 2 0x40000000",
     "resumed_elsewhere sound": "sound",
     "resumed_elsewhere stale": "0.bias on rank 3: element 3 is 0x",
+    "replicated sound": "sound",
+    "replicated bit": "0.weight on rank 1: element 5 is 0x",
     "quantised_base sound": "sound",
     "quantised_base code": "0.codes on rank 1: element 7 is 0x7e, on rank 0 0x7f",
 }
@@ -41,5 +43,6 @@ class Varied(JobsTest):
     def test_varied_attached(self):
         """Of roles, nobody says who has the buffer."""
         self.found_attached((
-            "local_sgd", "outer_steps", "two_towers", "resumed_elsewhere", "quantised_base",
+            "local_sgd", "outer_steps", "two_towers", "resumed_elsewhere", "replicated",
+            "quantised_base",
         ))  # fmt: skip

@@ -14,6 +14,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from job_pieces import PAIRS, flip, is_odd, mesh, net, on, train, values
 from torch import nn
+from torch.distributed._composable import replicate
 from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as post_local
 from torch.distributed.algorithms.model_averaging import averagers
 from torch.distributed.fsdp import fully_shard
@@ -142,6 +143,17 @@ def resumed_elsewhere(mistake):
     return model, {"optimizer": optimizer}
 
 
+@on(2)
+def replicated(mistake):
+    """By `replicate`, which gives a DDP of its own the bare parameters."""
+    model = replicate(net())
+    optimizer = torch.optim.AdamW(model.parameters())
+    train_own(model, optimizer)
+    if is_odd(mistake, "bit", 1):
+        flip(model[0].weight, 5)
+    return model, {"optimizer": optimizer}
+
+
 # ---- What is frozen
 
 
@@ -177,6 +189,7 @@ JOBS = {
     two_towers: (None, "bit"),
     roles: (None, "nan", "bit"),
     resumed_elsewhere: (None, "stale"),
+    replicated: (None, "bit"),
     quantised_base: (None, "code"),
 }
 

@@ -27,12 +27,11 @@ class Shown(Statement):
                     self._take(chunk, prefix, module, ranks)
 
     def _take(self, chunk, prefix, wrapper, ranks):
-        ignored = getattr(wrapper, "parameters_to_ignore", ())
-        for name, parameter in wrapper.module.named_parameters(remove_duplicate=False):
-            if name in ignored or is_expert(parameter):
+        for name, parameter in _replicas.parameters_alike(wrapper):
+            if is_expert(parameter):
                 continue
             *inner, leaf = name.split(".")
-            path = ".".join([*filter(None, [prefix]), "module", *inner])
+            path = ".".join([*filter(None, [prefix]), *inner])
             self._wrapped[canonical_name(chunk, path, leaf)] = ranks
 
     def groups_of(self, name, default=None, tensor=None):

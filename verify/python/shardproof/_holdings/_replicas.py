@@ -1,6 +1,8 @@
 """What a wrapper shows of replicas: the ranks that it keeps equal to this one, and the buffers that
 each of them has put anew since."""
 
+import sys
+
 import torch.distributed as dist
 from torch import nn
 
@@ -10,14 +12,32 @@ _LOCAL_SGD = "post_localSGD_hook"
 
 
 def ranks_alike(module) -> tuple[int, ...] | None:
-    """The ranks that have the parameters of a DDP or of a DeepSpeed engine; None of any other."""
+    """The ranks that have the parameters of a DDP, of what `replicate` was called on, or of a
+    DeepSpeed engine; None of any other."""
     if isinstance(module, nn.parallel.DistributedDataParallel):
         return tuple(sorted(_of_ddp(module)))
+    if (ranks := _replicated(module)) is not None:
+        return tuple(sorted(ranks))
     if any(each.__name__ == "DeepSpeedEngine" for each in type(module).__mro__):
         for name in ("seq_data_parallel_group", "data_parallel_group"):
             if (group := getattr(module, name, None)) is not None:
                 return tuple(sorted(ranks_of(group)))
     return None
+
+
+def parameters_alike(module):
+    """What such a wrapper keeps equal: pairs of the name within it and the parameter, the latter
+    under each of its names."""
+    if (state := _state_of_replicate(module)) is not None:
+        kept = {*map(id, state._param_list)}
+        for name, parameter in module.named_parameters(remove_duplicate=False):
+            if id(parameter) in kept or not state.has_initialized:
+                yield name, parameter
+        return
+    ignored = getattr(module, "parameters_to_ignore", ())
+    for name, parameter in module.module.named_parameters(remove_duplicate=False):
+        if name not in ignored:
+            yield f"module.{name}", parameter
 
 
 def _of_ddp(ddp) -> tuple[int, ...]:
@@ -28,6 +48,26 @@ def _of_ddp(ddp) -> tuple[int, ...]:
                 return (dist.get_rank(),)
             return ranks_of(state.subgroup)
     return ranks_of(ddp.process_group)
+
+
+def _replicated(module) -> tuple[int, ...] | None:
+    """The ranks of a module that the composable `replicate` was called on. It has a DDP of its own,
+    of the parameters alone, from its first forward pass on."""
+    state = _state_of_replicate(module)
+    if state is None:
+        return None
+    if state.has_initialized:
+        return _of_ddp(state._ddp)
+    group = state._init_kwargs.get("process_group")
+    if (mesh := state._init_kwargs.get("device_mesh")) is not None:
+        group = mesh.get_group(mesh_dim=0)
+    return ranks_of(dist.group.WORLD if group is None else group)
+
+
+def _state_of_replicate(module):
+    made = sys.modules.get("torch.distributed._composable.replicate")
+    is_one = made is not None and isinstance(module, made.DDP)
+    return made.replicate.state(module) if is_one else None
 
 
 def buffers_anew(model) -> set[int]:

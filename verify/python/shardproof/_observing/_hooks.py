@@ -44,6 +44,20 @@ def listen(owner, name, before=None, after=None, *, outermost=False):
         setattr(owner, name, listened)
 
 
+def _pause(told, owner, name):
+    """Nothing is told of what a function of a module or class does."""
+    original = getattr(owner, name, None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def paused(*arguments, **named):
+        with told.paused():
+            return original(*arguments, **named)
+
+    setattr(owner, name, paused)
+
+
 def _first(arguments, named, name):
     return arguments[0] if arguments else named.get(name)
 
@@ -62,6 +76,13 @@ def _fully_shard(told, module):
         told.wrapped(_modules_in(_first(arguments, named, "module")), former)
 
     listen(module, "fully_shard", before, after)
+
+
+def _replicate(told, module):
+    """The composable one: it makes a DDP of the bare parameters, which is no model of the job's."""
+    listen(module, "replicate", after=lambda r, g, a, n: told.wrapped(
+        _modules_in(_first(a, n, "module")), None))  # fmt: skip
+    _pause(told, module._ReplicateState, "init")
 
 
 def _wrapper(class_name):
@@ -123,17 +144,7 @@ def _loader(told, module):
 
 def _optimizer_state(told, module):
     # It takes a step of zeros, so that an optimizer has its state: none of the job's.
-    name = "_init_optim_state"
-    original = getattr(module, name, None)
-    if original is None:
-        return
-
-    @functools.wraps(original)
-    def listened(*arguments, **named):
-        with told.paused():
-            return original(*arguments, **named)
-
-    setattr(module, name, listened)
+    _pause(told, module, "_init_optim_state")
 
 
 def _serialization(told, module):
@@ -158,6 +169,7 @@ def _groups(told, module):
 
 _CHANGES = {
     "torch.distributed.fsdp._fully_shard._fully_shard": _fully_shard,
+    "torch.distributed._composable.replicate": _replicate,
     "torch.distributed.fsdp.fully_sharded_data_parallel": _wrapper("FullyShardedDataParallel"),
     "torch.nn.parallel.distributed": _wrapper("DistributedDataParallel"),
     "transformers.modeling_utils": _pretrained,
