@@ -165,7 +165,7 @@ void PlaceInWhole(const PhaseEvidence& phase, const std::string& stage, Finding&
 const char* InWords(const std::string& why) {
   if (why == "batches") return "statistics of each rank's own batches, which differ";
   if (why == "own") return "each rank's own, such as a state of its random numbers";
-  return "it differs, and each rank writes it in place, like running statistics";
+  return "it differs, and each rank writes it itself, like running statistics";
 }
 
 /// Whether nothing is wrong if these differ; the judgement then says that they do.

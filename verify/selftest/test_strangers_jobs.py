@@ -11,12 +11,12 @@ STRANGERS = {
     "unfrozen_in_turn forgotten": "0.bias on rank 1: element 0 is 0x",
     "sparse_rows sound": "sound",
     "sparse_rows moment": "optimizer.bag.weight.exp_avg on rank 1: element 12 is 0x",
-    "normalised sound": "sound; mean and 1 more (it differs, and each rank writes it in place, like"
+    "normalised sound": "sound; mean and 1 more (it differs, and each rank writes it itself, like"
     " running statistics)",
     "normalised bit": "layers.0.weight on rank 1: element 5 is 0x",
     "normalised nan": "var on rank 1: 1 NaN and 0 Inf, the first at element 2",
-    "normalised_alone sound": "sound; mean and 1 more (it differs, and each rank writes it in"
-    " place, like running statistics)",
+    "normalised_alone sound": "sound; mean and 1 more (it differs, and each rank writes it itself,"
+    " like running statistics)",
     "normalised_alone bit": "layers.0.weight on rank 1: element 5 is 0x",
     "unplain sound": "sound; codes (torch.quint8 tensor); ragged (a nested tensor); rows"
     " (torch.sparse_csr tensor); sparse (torch.sparse_coo tensor); unused.bias and 1 more (a lazy"

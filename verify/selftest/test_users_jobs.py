@@ -15,7 +15,7 @@ SAYS = {
     "coded old": "optimizer.0.bias.old[0] on rank 1: element 2 is 0x",
     "copies sound": "sound",
     "copies copy": "optimizer.0.bias.main_param on rank 2: element 4 is 0x",
-    "statistics sound": "sound; mean (it differs, and each rank writes it in place, like running "
+    "statistics sound": "sound; mean (it differs, and each rank writes it itself, like running "
     "statistics); norm.running_mean and 1 more (statistics of each rank's own batches, "
     "which differ)",
     "statistics one": "mean on rank 3: element 2 is 0x",

@@ -1,5 +1,6 @@
-"""Which buffers a module's forward pass puts anew, as `self.mean = 0.9 * self.mean + ...` does: by
-its code, which shows that at the first look already."""
+"""Which buffers a module puts anew by what it is given, as `self.mean = 0.9 * self.mean + ...` does
+in a forward pass or in an `update(batch)`: by its code, which shows that at the first look already.
+"""
 
 import dis
 import functools
@@ -8,21 +9,43 @@ import types
 
 from torch import nn
 
+# How methods begin that are given what is the same on all ranks.
+_ONCE = ("init", "load", "register", "reset", "set")
+
 
 @functools.cache
-def assigned_in_forward(cls: type[nn.Module]) -> frozenset[str]:
-    """Names that its forward pass, or a method that this calls, assigns."""
-    found, seen = set(), {"forward"}
-    waiting = ["forward"]
+def assigned_from_data(cls: type[nn.Module]) -> frozenset[str]:
+    """Names that its forward pass, a method that is given something, or one that these call,
+    assigns. Those that it calls to be made are none of them."""
+    made = _reached(cls, ["__init__"])
+    given = [name for name in _methods(cls) - made if _is_given(getattr(cls, name), name)]
+    return frozenset(
+        each.argval
+        for name in _reached(cls, ["forward", *given])
+        for code in _codes_of(getattr(cls, name, None))
+        for each in dis.get_instructions(code)
+        if each.opname == "STORE_ATTR"
+    )
+
+
+def _reached(cls, names) -> set[str]:
+    """These methods and all that they call, of the class's own."""
+    seen, waiting = set(names), list(names)
     while waiting:
         for code in _codes_of(getattr(cls, waiting.pop(), None)):
-            found.update(
-                each.argval for each in dis.get_instructions(code) if each.opname == "STORE_ATTR"
-            )
             called = [name for name in code.co_names if name in _methods(cls) and name not in seen]
             seen.update(called)
             waiting += called
-    return frozenset(found)
+    return seen
+
+
+def _is_given(method, name) -> bool:
+    """Whether it is a method of an object that has to be given something else."""
+    if name.startswith("__") or name.lstrip("_").startswith(_ONCE):
+        return False
+    code = getattr(inspect.unwrap(method), "__code__", None)
+    needed = code.co_argcount - len(getattr(method, "__defaults__", None) or ()) if code else 0
+    return needed > 1
 
 
 @functools.cache

@@ -1,11 +1,11 @@
-"""What a forward pass assigns shows in its code."""
+"""What a module assigns when it is given data shows in its code."""
 
 import functools
 
 import torch
 from torch import nn
 
-from shardproof._holdings._assigned import assigned_in_forward
+from shardproof._holdings._assigned import assigned_from_data
 from shardproof._holdings._model import tensors_of
 
 
@@ -21,13 +21,22 @@ class Normalised(nn.Module):
     def __init__(self):
         super().__init__()
         self.layer = nn.Linear(2, 2)
-        for name in ("mean", "var", "factor", "moved"):
+        for name in ("mean", "var", "factor", "moved", "seen", "limit"):
             self.register_buffer(name, torch.ones(2))
         self.register_buffer("table", torch.ones(2), persistent=False)
         self.reset_parameters()
 
     def reset_parameters(self):
         self.factor = torch.full((2,), 2.0)
+
+    def update(self, batch):
+        self.seen = self.seen + batch.shape[0]
+
+    def set_limit(self, limit):
+        self.limit = limit
+
+    def double(self):
+        self.limit = 2 * self.limit
 
     @torch.no_grad()
     @unhurried
@@ -50,13 +59,13 @@ class Derived(Normalised):
         """Nothing."""
 
 
-def test_what_forward_and_the_methods_that_it_calls_assign():
-    assert assigned_in_forward(Normalised) == {"mean", "var", "table"}
-    assert assigned_in_forward(Derived) == {"table"}
-    assert assigned_in_forward(nn.BatchNorm1d) & {"running_mean", "running_var"} == set()
-    assert assigned_in_forward(nn.ModuleList) == set()
+def test_what_forward_and_methods_that_are_given_data_assign():
+    assert assigned_from_data(Normalised) == {"mean", "var", "table", "seen"}
+    assert assigned_from_data(Derived) == {"table", "seen"}
+    assert assigned_from_data(nn.BatchNorm1d) & {"running_mean", "running_var"} == set()
+    assert assigned_from_data(nn.ModuleList) == set()
 
 
-def test_a_saved_buffer_that_forward_assigns_may_be_a_statistic_at_the_first_look():
+def test_a_saved_buffer_that_is_assigned_may_be_a_statistic_at_the_first_look():
     held = {each.name: each for each in tensors_of(Normalised())}
-    assert {name for name, each in held.items() if each.accumulates} == {"mean", "var"}
+    assert {name for name, each in held.items() if each.accumulates} == {"mean", "var", "seen"}

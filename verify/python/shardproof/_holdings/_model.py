@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from . import _deepspeed, _fsdp1, _fsdp2, _megatron, _replicas, _statistics
-from ._assigned import assigned_in_forward
+from ._assigned import assigned_from_data
 from ._groups import Statement
 from ._holding import Holding
 from ._names import added_to, canonical_name, is_of, scale_of
@@ -88,7 +88,7 @@ def _of_chunk(model, flat, shards, said, default) -> dict[str, Holding]:
                     held.is_range = _statistics.is_range(module, name)
                     replaced = max(
                         looks.times_replaced(full, tensor), id(tensor) in anew,
-                        name in assigned_in_forward(type(module)),
+                        name in assigned_from_data(type(module)),
                     )  # fmt: skip
                     held.accumulates = _statistics.may_be_one(
                         module, name, tensor, persistent, replaced

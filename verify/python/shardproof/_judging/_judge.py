@@ -361,9 +361,7 @@ def _judge_values(name, held, judgement):
         judgement.leave(name, _OF_EACH_RANK[max(record.drifts for record in held.values())])
         return None
     if is_split and all(record.drifts or record.accumulates for record in held.values()):
-        judgement.leave(
-            name, "it differs, and each rank writes it in place, like running statistics"
-        )
+        judgement.leave(name, "it differs, and each rank writes it itself, like running statistics")
         return None
     if odd:
         what = "its values differ from those on the other ranks"
