@@ -15,7 +15,7 @@ from . import _attached_evidence, _attached_options
 
 _GRACE_S = 2.0  # after a failure, for others to fail too: a launcher kills them soon
 _REPORT_S = 600
-_SO_OF_EACH = ("loading.", "checkpoint.state_dict_whole")  # properties
+_NAMES_UNKNOWN = "no checkpoint or config says which these are"  # by checkpoint.state_dict_whole
 _REPORTED = "reported"  # in the folder of a job: empty until its report is there
 
 
@@ -142,7 +142,9 @@ def _left_in(document) -> list[str]:
     return [
         each["reason"]
         for each in document["properties"]
-        if each["verdict"] == "inconclusive" and not each["id"].startswith(_SO_OF_EACH)
+        if each["verdict"] == "inconclusive"
+        and not each["id"].startswith("loading.")
+        and _NAMES_UNKNOWN not in each["reason"]
     ]
 
 
