@@ -11,7 +11,7 @@ import weakref
 
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from .._digests import _digest
+from .._digests import _called
 from .._judging._outcome import Outcome, conclude
 from .._judging._transport import Transport
 from . import _look
@@ -34,7 +34,7 @@ class Pending:
         """Whether this rank has read what it can. Says nothing of the others."""
         return self._behind is None or not self._behind.thread.is_alive()
 
-    @_digest.on_host
+    @_called.by_job
     def result(self) -> Outcome:
         """Waits for the reading, and compares. Call it on every rank, or on none: the next `check`
         of the model does the same. \\raises what `check` raises."""

@@ -9,7 +9,7 @@ differs do block digests, and then a few bytes, travel too, to name the element.
 import warnings
 
 from .._against._against import Source
-from .._digests import _digest
+from .._digests import _called
 from .._judging._finding import Finding
 from .._judging._outcome import Mismatch, Outcome
 from .._judging._transport import Transport
@@ -22,7 +22,7 @@ from ._turns import Turns, refuse_nonsense
 __all__ = ["Finding", "Mismatch", "Outcome", "Pending", "check"]
 
 
-@_digest.on_host
+@_called.by_job
 def check(
     model, *, optimizer=None, ignore=(), finite=True, deadline=60.0,
     group=None, groups=None, mesh=None, layout=None, strict=False, every=1, budget_s=None,

@@ -4,7 +4,7 @@ written."""
 import dataclasses
 
 from .._against import _against
-from .._digests import _digest
+from .._digests import _called
 from .._holdings._groups import Statement
 from .._judging import _outcome, _own
 from .._judging._transport import Transport
@@ -25,7 +25,7 @@ class Digests:
         self._records = records
         self._error = error
 
-    @_digest.on_host
+    @_called.by_job
     def check(self, against, *, prefix=None, strict=False, deadline=60.0) -> "_outcome.Outcome":
         """Holds them against a checkpoint that is complete by now. Call it on every rank.
 
@@ -47,7 +47,7 @@ class Digests:
         )
 
 
-@_digest.on_host
+@_called.by_job
 def digests(
     model, *, optimizer=None, ignore=(), group=None, groups=None, mesh=None, layout=None
 ) -> Digests:

@@ -78,20 +78,6 @@ def has_op() -> bool:
     return _has_op
 
 
-def on_host(function):
-    """Tensors that the function makes are on the CPU, whatever default device its caller has
-    set."""
-
-    @functools.wraps(function)
-    def wrapped(*arguments, **named):
-        if torch.get_default_device().type == "cpu":  # else each operation of torch takes longer
-            return function(*arguments, **named)
-        with torch.device("cpu"):
-            return function(*arguments, **named)
-
-    return wrapped
-
-
 def digest_runs(local: torch.Tensor, runs: list[Run], block_bytes=0, first_block=0, block_count=0):
     """Digest, NaN and Inf count of what a rank holds of one tensor.
 

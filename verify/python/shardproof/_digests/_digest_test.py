@@ -213,9 +213,3 @@ def test_hex_has_the_first_lane_first():
     assert _digest.hex_of_blocks(blocks) == (
         "00000000000000010000000000000002ffffffffffffffff0000000000000000"
     )
-
-
-def test_a_default_device_of_the_caller_changes_nothing():
-    made = _digest.on_host(lambda: torch.zeros(1).device.type)
-    with torch.device("meta"):
-        assert made() == "cpu"

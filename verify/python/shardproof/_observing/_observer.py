@@ -6,7 +6,7 @@ import weakref
 import torch
 
 from .. import _dtypes
-from .._digests import _digest
+from .._digests import _called, _digest
 from .._holdings import _layout, _model, _names, _optimizer, _options
 from .._holdings._groups import Statement, alone, axis_names
 from .._holdings._holding import alias_groups, bytes_of
@@ -93,7 +93,7 @@ class Observer:
         """Calls told(stage, step) whenever a stage was observed, all of it being on record."""
         self._on_observed = told
 
-    @_digest.on_host
+    @_called.by_job
     def __call__(
         self, stage, model=None, optimizer=None, state_dict=None, content=None, step=0,
         missing=None, unexpected=None, names=None, also=None, averages=None, **said,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
-from .._digests import _digest
+from .._digests import _called, _digest
 from .._dtypes import NAMES
 from .._holdings import _layout
 from .._holdings._groups import Statement
@@ -24,7 +24,7 @@ from . import _cast, _log, _scaled, _state_dict
 _STATE = "optimizer."
 
 
-@_digest.on_host
+@_called.by_job
 def seal(
     model, optimizer=None, *, to=None, version=None, cast=None, prefix="",
     optimizer_prefix="optimizer.", ignore=(), deadline=60.0, group=None, groups=None, mesh=None,
