@@ -115,8 +115,8 @@ void Check(const Evidence& evidence, Judgement& judgement) {
       }
     }
   }
-  if (!first.empty() && evidence.oracle.declared.empty()) {  // said last: it is so of each script
-    judgement.Inconclusive(
+  if (!first.empty() && evidence.oracle.declared.empty()) {  // a script may save a part of it
+    judgement.NotCompared(
         fmt::format("whether `{}` has all of the model's tensors is not known: no checkpoint or "
                     "config says which these are",
                     first));

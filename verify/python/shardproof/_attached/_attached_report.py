@@ -15,7 +15,6 @@ from . import _attached_evidence, _attached_options
 
 _GRACE_S = 2.0  # after a failure, for others to fail too: a launcher kills them soon
 _REPORT_S = 600
-_NAMES_UNKNOWN = "no checkpoint or config says which these are"  # by checkpoint.state_dict_whole
 _REPORTED = "reported"  # in the folder of a job: empty until its report is there
 
 
@@ -138,13 +137,11 @@ def _judge(program, folder, in_full) -> int:
 
 def _left_in(document) -> list[str]:
     """Why something was not judged. That an attached job names no checkpoint, which would say what
-    is to be loaded and saved, and is not seen being built, is so of each."""
+    is to be loaded, and is not seen being built, is so of each."""
     return [
         each["reason"]
         for each in document["properties"]
-        if each["verdict"] == "inconclusive"
-        and not each["id"].startswith("loading.")
-        and _NAMES_UNKNOWN not in each["reason"]
+        if each["verdict"] == "inconclusive" and not each["id"].startswith("loading.")
     ]
 
 
