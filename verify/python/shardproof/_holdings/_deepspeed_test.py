@@ -72,6 +72,26 @@ def test_of_stages_1_and_2_a_rank_has_stretches_of_parameters():
     assert found["0.bias.step"].groups.alike == (0, 1)
 
 
+class AcceleratedOptimizer(torch.optim.Optimizer):
+    """Accelerate's, which has its own way with each engine."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+        self.state, self.param_groups = optimizer.state, optimizer.param_groups
+
+
+class DeepSpeedOptimizerWrapper(AcceleratedOptimizer):
+    pass
+
+
+def test_in_accelerates_wrapper_it_is_cut_as_by_itself():
+    model = net()
+    parameters = list(model.parameters())
+    wrapper = DeepSpeedOptimizerWrapper(Flat(parameters))
+    assert sorted(state_of(model, wrapper)) == sorted(state_of(model, wrapper.optimizer))
+    assert [held for _, held in groups_in(wrapper)] == [parameters]
+
+
 def test_a_group_that_is_not_being_stepped_now_has_no_options():
     parameters = list(net().parameters())
     optimizer = Flat(parameters[:2])

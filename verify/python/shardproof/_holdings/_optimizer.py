@@ -58,7 +58,8 @@ def optimizers_in(optimizer) -> list:
         return optimizers_in(wrapped)
     if not isinstance(state, Mapping):
         raise TypeError(f"an optimizer is a {type(optimizer).__name__}, which has no state")
-    return [optimizer]
+    inner = innermost(optimizer)
+    return [inner if _package_of(inner) else optimizer]  # a wrapper does not say how it is cut
 
 
 def steppers_in(optimizer) -> list:

@@ -47,9 +47,11 @@ class Window:
 
 def innermost(optimizer):
     """The one that takes the steps of an optimizer that hands them on."""
-    name = _HAND_ON.get(type(optimizer).__name__)
+    kinds = (kind.__name__ for kind in type(optimizer).__mro__)
+    name = next((_HAND_ON[kind] for kind in kinds if kind in _HAND_ON), None)
     inner = getattr(optimizer, name, None) if name else None
-    return innermost(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
+    # DeepSpeed's are none of torch's.
+    return innermost(inner) if hasattr(inner, "param_groups") else optimizer
 
 
 def is_of_job() -> bool:
