@@ -169,12 +169,18 @@ bool ShowsSave(const RankEvidence& rank, bool (*ends)(const StageRecord&)) {
   });
 }
 
+/// An optimizer that steps here. Before the first step there is nothing to go on with.
+bool IsStepped(const PhaseEvidence& phase, const StageRecord& record) {
+  return record.of == "optimizer" &&
+         (phase.facts().trains || record.name == Stage::kStepped || record.name == Stage::kResumed);
+}
+
 /// An optimizer that went on from what was restored is held against one that was saved.
 void CheckResume(const Evidence& evidence, const PhaseEvidence& phase, Judgement& judgement) {
   bool steps = false, resumes = false, is_saved = false;
   for (const RankEvidence& rank : phase.ranks) {
     for (const StageRecord& record : rank.stages) {
-      steps = steps || record.of == "optimizer";
+      steps = steps || IsStepped(phase, record);
       resumes = resumes || Resumes(record);
     }
     is_saved = is_saved || ShowsSave(rank, Resumes);

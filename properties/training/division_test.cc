@@ -222,5 +222,27 @@ TEST(NothingUnobservedTest, AnOptimizerThatGoesOnWhereNoSaveWasObservedIsTold) {
   EXPECT_THAT(reason(), HasSubstr("whether the optimizer went on with the state that was saved"));
 }
 
+TEST(NothingUnobservedTest, AnOptimizerThatNeverStepsHasNothingToGoOnWith) {
+  TrainingEvidence job;
+  std::erase_if(job.evidence.phases, [](const auto& phase) { return phase.name() != "train"; });
+  PhaseEvidence& phase = job.Phase("train");
+  phase.phase = Phase::kValues;
+  const auto reason = [&] {
+    return JudgeOne(job.evidence, "conformance.nothing_unobserved").judgement.reason();
+  };
+  for (RankEvidence& rank : phase.ranks) {
+    std::erase_if(rank.stages, [](const StageRecord& stage) {
+      return stage.name == Stage::kSaved && stage.of == "optimizer";
+    });
+  }
+  EXPECT_THAT(reason(), HasSubstr("whether the optimizer went on with the state that was saved"));
+  for (RankEvidence& rank : phase.ranks) {
+    std::erase_if(rank.stages, [](const StageRecord& stage) {
+      return stage.name == Stage::kStepped || stage.name == Stage::kResumed;
+    });
+  }
+  EXPECT_EQ(reason(), "");
+}
+
 }  // namespace
 }  // namespace shardproof::testing
