@@ -6,11 +6,15 @@ which property, alone, must say so: `property`, and of its findings `kind`, `sta
 `ranks` and, in part, `group`; `first`, if it must be told first; `verdict` ("fail" unless given);
 `says`, words of a finding or of the reason; `deadline` in seconds; `checkpoint`, of those that
 make_checkpoints.py makes; `adapter`, of those too; `case`, one of fixtures/cases in its place;
-`arguments`, more of the command line; `mistake`, the kind of mistake that it is, of those that
-`list bugs --markdown` prints.
+`model`, a function of the file that makes one, whose checkpoint has random values, as the file's
+`stored` would write them; `arguments`, more of the command line; `mistake`, the kind of mistake
+that it is, of those that `list bugs --markdown` prints.
+
+One that has an option `mistake` is sound without it, and then passes with every property.
 """
 
 import ast
+import subprocess
 import sys
 import unittest
 from pathlib import Path
@@ -37,8 +41,27 @@ def trains(property_id):
         "checkpoint.training_round_trip", "checkpoint.resume_exact")  # fmt: skip
 
 
-def source(expected):
+MAKE = """
+import importlib, sys, torch
+from safetensors.torch import save_file
+sys.path.insert(0, sys.argv[1])
+file = importlib.import_module(sys.argv[2])
+torch.manual_seed(1)
+state = {}
+for name, value in getattr(file, sys.argv[3])().state_dict().items():
+    drawn = torch.rand(value.shape) if value.is_floating_point() else torch.randint(9, value.shape)
+    state[name] = (drawn + 0.1).to(value.dtype)
+save_file(getattr(file, "stored", dict)(state), sys.argv[4])
+"""
+
+
+def source(test, expected):
     """Where the model comes from, as words of the command line."""
+    if "model" in expected:
+        path, file = test.dir / "own.safetensors", test.file
+        words = [sys.executable, "-c", MAKE, file.parent, file.stem, expected["model"], path]
+        subprocess.run(words, check=True)
+        return ["--checkpoint", path, "--model", f"{file}:{expected['model']}"]
     if "case" in expected:
         return ["--case", REPOSITORY / "fixtures" / "cases" / f"{expected['case']}.json"]
     words = ["--checkpoint", checkpoint(expected.get("checkpoint", "llama-tied-small"))]
@@ -55,14 +78,14 @@ class Subject(CommandTest):
         arguments = expected.get(
             "arguments", ["--steps", "4" if trains(expected["property"]) else "0"]
         )
-        done = self.shardproof(
-            "verify", "--subject", self.file, *source(expected),
+        words = [
+            "verify", "--subject", self.file, *source(self, expected),
             *(() if "--mesh" in arguments else ("--world", "2")),
-            "--property", expected["property"],
-            "--deadline", expected.get("deadline", DEADLINE_S), "--json", "-", "--no-confirm",
-            *arguments,
-            timeout=220, PYTHONPATH=str(REPOSITORY / "verify" / "subjects"),
-        )  # fmt: skip
+            "--deadline", expected.get("deadline", DEADLINE_S), "--no-confirm", *arguments,
+        ]  # fmt: skip
+        given = {"timeout": 220, "PYTHONPATH": str(REPOSITORY / "verify" / "subjects")}
+        done = self.shardproof(
+            *words, "--property", expected["property"], "--json", "-", **given)  # fmt: skip
         self.assertIn(done.code, EXIT_CODES[verdict], str(done))
         document = done.json()
         (judged,) = document["properties"]
@@ -71,6 +94,9 @@ class Subject(CommandTest):
             self.is_named(expected, document["findings"])
         said = judged["reason"] + "".join(f["message"] for f in document["findings"])
         self.assertIn(expected.get("says", ""), said)
+        if "mistake" in (literal(self.file, "OPTIONS") or {}):
+            sound = self.judged(*words, "--option", "mistake=no", code=0, **given)
+            self.assertEqual(sound["findings"], [])
 
     def is_named(self, expected, findings):
         """The first finding is the one expected."""
