@@ -6,6 +6,7 @@ reader has held its tensors against the files.
 
 import contextlib
 import dataclasses
+import io
 import os
 
 from torch import nn
@@ -166,7 +167,7 @@ def _by_transformers(case) -> Plain:
         ) from error
     model_class = case.model_class()
     dtype = {dtype_argument(): "auto"}
-    with contextlib.redirect_stdout(None):
+    with contextlib.redirect_stdout(io.StringIO()):  # a library may ask whether it is a terminal
         model, info = model_class.from_pretrained(
             case.checkpoint, output_loading_info=True, local_files_only=True, **dtype
         )
